@@ -1,0 +1,98 @@
+# Every target sets itself up: a fresh clone needs only make and Python >= 3.11.
+#   make demo        the rotating ellipse with an occlusion: a table and a picture
+#   make test        lint, types, layers, tests, doctests, coverage
+#   make lint        the first half of the above
+#   make bench       speed and memory
+#   make reproduce   every experiment, then the report
+#   make docs        the documentation site, strictly
+#   make clean       forget the environment and everything built
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+
+# Small matrices: more threads only make them slower, and the numbers less repeatable.
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export NUMEXPR_NUM_THREADS := 1
+export MPLBACKEND := Agg
+
+# Compiled loops are invisible to coverage, so their tests run once more with the compiler off.
+COMPILED_TESTS := $(wildcard tests/test_kernels*.py)
+LINTED := src tests $(wildcard benchmarks experiments examples)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench reproduce docs clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+# --- environment: one stamp per set of packages -----------------------------------------------
+
+$(VENV)/.created:
+	@echo "== creating $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kgmrf needs Python 3.11 or newer; try make PYTHON=python3.12")'
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "== installing kgmrf[cli,plots]"
+	@$(PIP) -e ".[cli,plots]"
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "== installing kgmrf[all,dev] (torch included: some minutes the first time)"
+	@$(PIP) -e ".[all,dev]" "torch==2.13.0"
+	@touch $(VENV)/.demo $@
+
+$(VENV)/.docs: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "== installing kgmrf[docs]"
+	@$(PIP) -e ".[docs]"
+	@touch $@
+
+# --- what people run --------------------------------------------------------------------------
+
+demo: $(VENV)/.demo
+	@echo "== kgmrf demo"
+	@$(BIN)/kgmrf demo
+
+lint: $(VENV)/.test
+	@echo "== ruff check"
+	@$(BIN)/ruff check $(LINTED)
+	@echo "== ruff format --check"
+	@$(BIN)/ruff format --check $(LINTED)
+	@echo "== mypy"
+	@$(BIN)/mypy
+	@echo "== import layers"
+	@$(BIN)/lint-imports
+
+test: lint
+	@echo "== tests and doctests"
+	@rm -f .coverage .coverage.*
+ifeq ($(COMPILED_TESTS),)
+	@$(BIN)/python -m pytest -q -n 2 --cov
+else
+	@$(BIN)/python -m pytest -q -n 2 --cov --cov-report= --cov-fail-under=0
+	@echo "== compiled loops once more, compiler off"
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q --cov --cov-append $(COMPILED_TESTS)
+endif
+
+bench: $(VENV)/.test
+	@echo "== benchmarks"
+	@$(BIN)/python -m benchmarks
+
+reproduce: $(VENV)/.test
+	@echo "== experiments"
+	@$(BIN)/python -m experiments run all
+	@$(BIN)/python -m experiments report
+
+docs: $(VENV)/.docs
+	@echo "== documentation"
+	@$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) build dist site .coverage .coverage.* htmlcov
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,218 @@
+"""Validation at the door: every message names the value, the shape and the remedy.
+
+A leaf module: it knows arrays, not trackers. NaN or None always means "no observation"; anything
+else that cannot be used raises :class:`ObservationError`, unless the caller chose to skip or
+repair invalid observations.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from kgmrf._types import Mask, Numbers
+
+OnInvalid: TypeAlias = Literal["raise", "skip", "repair"]
+SYMMETRY_TOLERANCE = 1e-8
+"""Asymmetry allowed in a covariance, as a share of its largest entry (1e-4 for float32 input)."""
+
+
+class ObservationError(ValueError):
+    """An observation that is not what it should be; the tracker has not changed."""
+
+
+def real_array(value: Any, name: str) -> Numbers:
+    """``value`` as a float64 array; refuses complex numbers, text and objects."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ObservationError(f"{name} is not a rectangular array of numbers: {error}") from None
+    if array.dtype.kind not in "fiub":
+        raise ObservationError(
+            f"{name} has dtype {array.dtype}, expected real numbers; convert it with .astype(float)"
+        )
+    return array.astype(np.float64, copy=False)
+
+
+def finite(array: Numbers, name: str) -> None:
+    """Refuses infinities; NaN may stay."""
+    if np.isinf(array).any():
+        where = tuple(int(i) for i in np.argwhere(np.isinf(array))[0])
+        raise ObservationError(
+            f"{name} contains an infinity at index {where} (shape {array.shape}); "
+            "mark missing observations with NaN or None, or remove the value"
+        )
+
+
+def square(array: Numbers, name: str, d: int | None) -> int:
+    """The dimension of ``(..., d, d)`` matrices; refuses other shapes."""
+    if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
+        raise ObservationError(
+            f"{name} must be square matrices of shape (..., d, d), got shape {array.shape}; "
+            "for raw samples use partial_fit(samples), or filter(..., samples=True) for blocks"
+        )
+    if array.shape[-1] == 0:
+        raise ObservationError(f"{name} has shape {array.shape}: d must be at least 1")
+    if d is not None and array.shape[-1] != d:
+        raise ObservationError(
+            f"{name} has d = {array.shape[-1]} (shape {array.shape}), "
+            f"but this tracker has d = {d}; use a new tracker for another dimension"
+        )
+    return int(array.shape[-1])
+
+
+def present(array: Numbers, name: str) -> Mask:
+    """Which matrices of ``(..., d, d)`` are observed; refuses matrices that are partly NaN."""
+    nan = np.isnan(array)
+    missing: Mask = np.all(nan, axis=(-2, -1))
+    partly = nan.any(axis=(-2, -1)) & ~missing
+    if partly.any():
+        which = tuple(int(i) for i in np.argwhere(partly)[0])
+        raise ObservationError(
+            f"{name}{_at(which)} is partly NaN (shape {array.shape}); a missing matrix is all NaN. "
+            "If single channels are missing, give the raw samples to partial_fit instead"
+        )
+    return ~missing
+
+
+def covariances(
+    array: Numbers, observed: Mask, name: str, on_invalid: OnInvalid, rough: bool = False
+) -> tuple[Numbers, Mask]:
+    """Symmetric, positive semidefinite, not zero; returns (matrices, observed)."""
+    used = np.where(observed[..., None, None], array, 0.0)
+    size = np.abs(used).max(axis=(-2, -1))
+    skewness = np.abs(used - np.swapaxes(used, -1, -2)).max(axis=(-2, -1))
+    tolerance = 1e-4 if rough else SYMMETRY_TOLERANCE
+    lowest = np.zeros_like(size)
+    good = observed & (size > 0)
+    if good.any():
+        lowest[good] = np.linalg.eigvalsh(used[good])[..., 0]
+    asymmetric = good & (skewness > tolerance * size)
+    negative = good & (lowest < -tolerance * size)
+    zero = observed & (size == 0)
+    invalid = asymmetric | negative | zero
+    if not invalid.any():
+        return _symmetric(used), observed
+    if on_invalid == "raise":
+        which = tuple(int(i) for i in np.argwhere(invalid)[0])
+        if zero[which]:
+            fault = "is the zero matrix, which no covariance is; mark missing data with NaN or None"
+        elif asymmetric[which]:
+            fault = (
+                f"is not symmetric: entries differ by up to {skewness[which]:.3g} where the "
+                f"largest is {size[which]:.3g}; symmetrise it with (C + C.T) / 2"
+            )
+        else:
+            fault = (
+                f"has a negative eigenvalue {lowest[which]:.3g} (largest entry {size[which]:.3g}), "
+                "so it is not a covariance; project it or pass on_invalid='repair'"
+            )
+        raise ObservationError(f"{name}{_at(which)} of shape {array.shape} {fault}")
+    if on_invalid == "repair":
+        used = used.copy()
+        mendable = invalid & ~zero
+        used[mendable] = _nearest_semidefinite(used[mendable])
+        invalid = zero | (mendable & (np.abs(used).max(axis=(-2, -1)) == 0))
+    return _symmetric(used), observed & ~invalid
+
+
+def rotations(
+    array: Numbers, observed: Mask, name: str, on_invalid: OnInvalid, rough: bool = False
+) -> tuple[Numbers, Mask]:
+    """Orthogonal with determinant +1; returns (matrices, observed), not yet projected."""
+    eye = np.eye(array.shape[-1])
+    used = np.where(observed[..., None, None], array, eye)
+    defect = np.abs(np.swapaxes(used, -1, -2) @ used - eye).max(axis=(-2, -1))
+    sign = np.linalg.det(used)
+    tolerance = 1e-3 if rough else 1e-6
+    bent = observed & (defect > tolerance)
+    mirrored = observed & ~bent & (sign < 0)
+    invalid = bent | mirrored
+    if invalid.any():
+        if on_invalid == "raise":
+            which = tuple(int(i) for i in np.argwhere(invalid)[0])
+            fault = (
+                f"is not orthogonal: |R^T R - I| is {defect[which]:.3g}; project it with "
+                "kgmrf.geometry.so.project or pass on_invalid='repair'"
+                if bent[which]
+                else "has determinant -1, so it is a reflection; check the handedness of the axes"
+            )
+            raise ObservationError(f"{name}{_at(which)} of shape {array.shape} {fault}")
+        if on_invalid == "skip":
+            observed = observed & ~invalid
+            used = np.where(observed[..., None, None], used, eye)
+    return used, observed
+
+
+def positive(value: Any, name: str, remedy: str) -> Numbers:
+    """``value`` as an array of positive finite numbers."""
+    array = real_array(value, name)
+    if not ((array > 0) & np.isfinite(array)).all():
+        raise ObservationError(f"{name} must be positive and finite, got {value!r}; {remedy}")
+    return array
+
+
+def interval(dt: Any) -> Numbers:
+    """``dt`` as an array of times that do not run backwards."""
+    array = real_array(dt, "dt")
+    if not ((array >= 0) & np.isfinite(array)).all():
+        raise ObservationError(
+            f"dt must be finite and 0 or more, got {dt!r}: time cannot run backwards; "
+            "sort the observations"
+        )
+    return array
+
+
+def timeline(times: Any, n_frames: int, now: float | None) -> Numbers:
+    """Time stamps as intervals ``(n_frames,)`` since the frame before (0 for the very first)."""
+    stamps = real_array(times, "times")
+    if stamps.shape != (n_frames,):
+        raise ObservationError(
+            f"times has shape {stamps.shape}, but the sequence has {n_frames} frames; "
+            f"give one time stamp per frame, shape ({n_frames},)"
+        )
+    if not np.isfinite(stamps).all():
+        k = int(np.argmin(np.isfinite(stamps)))
+        raise ObservationError(f"times is {stamps[k]} at frame {k}; every frame needs a time stamp")
+    before = np.concatenate([[stamps[0] if now is None else now], stamps[:-1]])
+    steps = stamps - before
+    if (steps < 0).any():
+        k = int(np.argmax(steps < 0))
+        raise ObservationError(
+            f"times run backwards at frame {k}: {stamps[k]!r} after {before[k]!r}; "
+            "sort the sequence by time"
+        )
+    return steps
+
+
+def choice(value: str, allowed: tuple[str, ...], name: str) -> str:
+    """``value`` if it is one of the allowed words."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+    return value
+
+
+def in_range(value: float, name: str, low: float, high: float, open_low: bool = False) -> float:
+    """``value`` as a number between ``low`` and ``high``."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, got {value!r}") from None
+    if not (low < number if open_low else low <= number) or not number <= high:
+        bracket = "(" if open_low else "["
+        raise ValueError(f"{name} must lie in {bracket}{low:g}, {high:g}], got {value!r}")
+    return number
+
+
+def _at(which: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, which))}]" if which else ""
+
+
+def _symmetric(matrices: Numbers) -> Numbers:
+    return 0.5 * (matrices + np.swapaxes(matrices, -1, -2))
+
+
+def _nearest_semidefinite(matrices: Numbers) -> Numbers:
+    values, vectors = np.linalg.eigh(_symmetric(matrices))
+    return (vectors * np.maximum(values, 0.0)[..., None, :]) @ np.swapaxes(vectors, -1, -2)

@@ -1,0 +1,71 @@
+"""The command ``kgmrf``: one place where errors become one line and an exit code.
+
+The commands themselves are in :mod:`kgmrf.commands`, one file per group. Exit codes: 0 all went
+well, 2 the call or its input was wrong, 130 interrupted; anything else is a bug and shows its
+traceback, as everything does with ``KGMRF_TRACEBACK=1`` in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+EXTRAS = {
+    "typer": "cli",
+    "rich": "cli",
+    "matplotlib": "plots",
+    "pandas": "pandas",
+    "scipy": "scipy",
+    "sklearn": "sklearn",
+    "torch": "torch",
+    "cv2": "vision",
+}
+"""The extra that installs each optional module."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line (``sys.argv`` by default) and return its exit code.
+
+    >>> main(["--version"])
+    kgmrf ...
+    0
+    """
+    try:
+        from kgmrf.commands import run
+
+        return run(arguments)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        # The reader went away (| head). Nothing more can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None or _wants_traceback():
+            raise
+        return _fail(f'this needs {error.name}: pip install "kgmrf[{extra}]"', 2)
+    except (ValueError, OSError) as error:
+        # What checks at the door and files raise; both say what is wrong and what helps.
+        if _wants_traceback():
+            raise
+        return _fail(_one_line(error), 2)
+
+
+def _wants_traceback() -> bool:
+    return os.environ.get("KGMRF_TRACEBACK", "") not in ("", "0")
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{where}"
+    return " ".join(str(error).split())
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"kgmrf: {message}\n")
+    return code

@@ -1,0 +1,71 @@
+"""What ``kgmrf`` can do, one file per group of commands.
+
+A new command is a function with annotated arguments and one line in `_COMMANDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from kgmrf import __version__
+from kgmrf.commands.demo import demo
+from kgmrf.commands.info import info
+from kgmrf.commands.simulate import simulate
+
+__all__ = ["app", "run"]
+
+app = typer.Typer(
+    name="kgmrf",
+    help="Track covariance matrices and rotations as they move.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_COMMANDS: tuple[Callable[..., Any], ...] = (demo, simulate, info)
+
+for _command in _COMMANDS:
+    app.command()(_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kgmrf {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None: ...
+
+
+# typer carries its own copy of click in newer versions and uses the installed one in older ones.
+_CallError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; a wrong call is a ValueError, an abort a KeyboardInterrupt."""
+    words = None if arguments is None else list(arguments)
+    try:
+        code = app(args=words, prog_name="kgmrf", standalone_mode=False)
+    except _CallError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.format_message())
+            return 2
+        context = getattr(error, "ctx", None)
+        name = context.command_path if context is not None else "kgmrf"
+        message = error.format_message().rstrip(".")
+        raise ValueError(f"{message}; see {name} --help") from error
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    if code == 130:  # typer's own word for an interrupt
+        raise KeyboardInterrupt
+    return code if isinstance(code, int) else 0

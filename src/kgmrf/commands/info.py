@@ -1,0 +1,56 @@
+"""``kgmrf info``."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from kgmrf import __version__
+
+REQUIRED = ("numpy", "numba", "array-api-compat")
+
+OPTIONAL = {
+    "scipy": "scipy",
+    "pandas": "pandas",
+    "matplotlib": "plots",
+    "typer": "cli",
+    "rich": "cli",
+    "torch": "torch",
+    "opencv-contrib-python-headless": "vision",
+    "scikit-learn": "sklearn",
+}
+"""The extra that brings each package."""
+
+
+def info(
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Versions of kgmrf, of what it stands on, and which engine runs the loops."""
+    engine = "numba" if find_spec("kgmrf.kernels") else "numpy"
+    about = {
+        "kgmrf": __version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "engine": engine,
+    }
+    packages = {name: _version(name) for name in (*REQUIRED, *OPTIONAL)}
+    if as_json:
+        typer.echo(json.dumps({**about, "packages": packages}, indent=2))
+        return
+    for name, value in about.items():
+        typer.echo(f"{name:32s}{value}")
+    for name, found in packages.items():
+        missing = f'not installed: pip install "kgmrf[{OPTIONAL.get(name, "")}]"'
+        typer.echo(f"{name:32s}{found or missing}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,110 @@
+"""``kgmrf simulate``."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from kgmrf import simulate as scenes
+from kgmrf._types import Numbers
+from kgmrf.simulate import CovarianceScene, RotationScene
+
+
+class SceneName(StrEnum):
+    """Scenes by the name of their function in :mod:`kgmrf.simulate`."""
+
+    ELLIPSE = "ellipse"
+    ROTATING_COVARIANCE = "rotating-covariance"
+    ROTATING_FRAME = "rotating-frame"
+    CAMERA_SHAKE = "camera-shake"
+    STEADY_CAMERA = "steady-camera"
+
+
+def simulate(
+    scene: Annotated[SceneName, typer.Argument(help="What moves.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .npz or .csv.")],
+    seed: Annotated[int, typer.Option(help="Same seed, same file.", min=0)] = 0,
+    frames: Annotated[int | None, typer.Option(help="Number of frames.", min=1)] = None,
+    dimension: Annotated[int | None, typer.Option("--dimension", "-d", help="d.", min=1)] = None,
+    rate: Annotated[float | None, typer.Option(help="Radians per frame.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Samples behind each observed covariance.", min=1)
+    ] = None,
+    noise_std: Annotated[
+        float | None, typer.Option(help="Noise of observed rotations, radians.", min=0.0)
+    ] = None,
+    dropout: Annotated[
+        float, typer.Option(help="Probability that a frame is lost.", min=0.0, max=1.0)
+    ] = 0.0,
+) -> None:
+    """Write a simulated scene, truth and observations, to a file."""
+    writers = {".npz": _write_npz, ".csv": _write_csv}
+    if output.suffix.lower() not in writers:
+        raise ValueError(f"--output ends in .npz or .csv, got {str(output)!r}")
+    make: Callable[..., Any] = getattr(scenes, scene.value.replace("-", "_"))
+    given = {
+        "n_frames": ("--frames", frames),
+        "d": ("--dimension", dimension),
+        "rate": ("--rate", rate),
+        "n_samples": ("--samples", samples),
+        "noise_std": ("--noise-std", noise_std),
+    }
+    known = inspect.signature(make).parameters
+    for name, (option, value) in given.items():
+        if value is not None and name not in known:
+            raise ValueError(f"the scene {scene.value} has no {option}")
+    settings: dict[str, Any] = {name: v for name, (_, v) in given.items() if v is not None}
+    if "seed" in known:
+        settings |= {"seed": seed, "dropout_probability": dropout}
+    else:
+        length = settings.get("n_frames", known["n_frames"].default)
+        # The mask has a generator of its own: the motion is the same at every dropout.
+        settings |= {
+            "rng": seed,
+            "observed": scenes.iid(length, dropout, np.random.default_rng([seed, 1])),
+        }
+    made = make(**settings)
+    writers[output.suffix.lower()](made, output)
+    lost = int((~made.observed).sum())
+    typer.echo(f"{output}: {len(made.times)} frames, {lost} without observation")
+
+
+def _write_npz(scene: CovarianceScene | RotationScene, path: Path) -> None:
+    """Every field of the scene under its own name; an absent number is NaN."""
+    fields: dict[str, Any] = {
+        name: np.nan if v is None else v for name, v in scene._asdict().items()
+    }
+    with open(path, "wb") as file:
+        np.savez(file, **fields)
+
+
+def _write_csv(scene: CovarianceScene | RotationScene, path: Path) -> None:
+    """time, observed entries (empty where nothing was seen), true entries.
+
+    Of covariances the upper triangle is enough.
+    """
+    if isinstance(scene, CovarianceScene):
+        kind, truth = "covariance", scene.covariance
+    else:
+        kind, truth = "rotation", scene.rotation
+    d = truth.shape[-1]
+    pairs = [(i, j) for i in range(d) for j in range(d) if kind == "rotation" or i <= j]
+    header = [f"{name}_{i}_{j}" for name in (kind, "truth") for i, j in pairs]
+    with open(path, "w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["time", *header])
+        for time, seen, true in zip(scene.times, scene.observations, truth, strict=True):
+            entries = [_cells(matrix, pairs) for matrix in (seen, true)]
+            table.writerow([repr(float(time)), *entries[0], *entries[1]])
+
+
+def _cells(matrix: Numbers, pairs: list[tuple[int, int]]) -> list[str]:
+    values = [float(matrix[i, j]) for i, j in pairs]
+    return ["" if np.isnan(value) else repr(value) for value in values]

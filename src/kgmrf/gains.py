@@ -1,0 +1,237 @@
+"""How strongly to believe an observation: the gain laws.
+
+All laws drive the same step (see :mod:`kgmrf.step`). A law says how far the frame turns (position
+gain) and how much the velocity is kicked (velocity gain) by an innovation, and which share of the
+velocity survives a unit of time (retention).
+
+A bare gamma never appears here, because the paper uses it in two opposite senses: as damping in
+its Algorithm 1 and as retention in its experiments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from array_api_compat import array_namespace
+
+from kgmrf._types import Array
+
+ANGLE_VARIANCE_LIMIT = 0.25
+"""An angle prior is never wider than the circle: variance of an angle in rad^2."""
+
+
+@dataclass(frozen=True)
+class FixedGains:
+    """W <- retention W + velocity_gain w;  Q <- Q Exp(position_gain w).
+
+    ``position_gain`` and ``velocity_gain`` are numbers or arrays that broadcast to ``(..., d, d)``.
+    ``retention`` acts on the velocity in frames with data, ``coast_retention`` without, both per
+    unit time. ``ridge`` is the paper's epsilon in ``G / (G^2 + ridge)``; None means 1e-9 of the
+    largest squared gap.
+
+    >>> FixedGains(position_gain=0.1, velocity_gain=0.005).retention
+    1.0
+    """
+
+    position_gain: Array
+    velocity_gain: Array
+    retention: Array = 1.0
+    coast_retention: Array = 1.0
+    ridge: float | None = None
+
+
+@dataclass(frozen=True)
+class InformationGains:
+    """One two-state (angle, velocity) Kalman filter in every plane, in the body frame.
+
+    ``acceleration`` is the spectral density of the white acceleration (rad^2 per unit time^3),
+    ``angle_noise`` that of a direct random walk of the angle (rad^2 per unit time). ``retention``
+    below 1 makes the velocity an Ornstein-Uhlenbeck process. ``rate_prior`` is the variance of the
+    velocity at the start (rad^2 per unit time^2), ``angle_prior`` that of the angle.
+
+    >>> InformationGains().rate_prior
+    0.0004
+    """
+
+    acceleration: Array = 1e-6
+    angle_noise: Array = 0.0
+    retention: Array = 1.0
+    rate_prior: Array = 4e-4
+    angle_prior: Array = ANGLE_VARIANCE_LIMIT
+
+    @property
+    def coast_retention(self) -> Array:
+        """Without data the velocity decays as it does with data."""
+        return self.retention
+
+
+Gains: TypeAlias = FixedGains | InformationGains
+
+
+def printed(velocity_gain: Array = 0.05, damping: Array = 0.95) -> FixedGains:
+    """W <- (1 - damping) W + velocity_gain w: the paper's Algorithm 1 as printed.
+
+    Its steady lag under a constant rate omega is not zero: in two dimensions it is
+    ``asin(2 damping omega / velocity_gain) / 2`` (see :func:`kgmrf.theory.printed_lag`).
+
+    >>> printed(0.05, 0.95).position_gain
+    0.0
+    """
+    return FixedGains(0.0, velocity_gain, 1.0 - damping, 1.0 - damping)
+
+
+def zero_lag(
+    position_gain: Array = 0.1, velocity_gain: Array = 0.005, coast_retention: Array = 1.0
+) -> FixedGains:
+    """Q <- Q Exp(position_gain w), W <- W + velocity_gain w: no steady error at constant velocity.
+
+    This is what the paper's zero-lag proof needs and what its tables used (there with
+    ``position_gain=.1, velocity_gain=.05, coast_retention=.95``): with data the velocity is not
+    damped at all.
+
+    >>> zero_lag().retention
+    1.0
+    """
+    return FixedGains(position_gain, velocity_gain, 1.0, coast_retention)
+
+
+def information(
+    acceleration: Array = 1e-6,
+    *,
+    angle_noise: Array = 0.0,
+    retention: Array = 1.0,
+    rate_prior: Array = 4e-4,
+) -> InformationGains:
+    """K = P H / (H P H + R) in every plane: gains from the Fisher information, nothing to tune.
+
+    >>> information(acceleration=1e-7).acceleration
+    1e-07
+    """
+    return InformationGains(acceleration, angle_noise, retention, rate_prior)
+
+
+LAWS = {"printed": printed, "zero_lag": zero_lag, "information": information}
+"""The laws by name, at their default settings."""
+
+
+class Transition(NamedTuple):
+    """What a drift over a time ``dt`` does, apart from the state it acts on.
+
+    The angle turns by ``turn * W``; the velocity keeps ``keep`` of itself where there is data at
+    the end and ``coast`` of itself where there is none; ``angle``, ``cross`` and ``rate`` are the
+    process noise that the interval adds to var(angle), cov(angle, velocity) and var(velocity).
+    """
+
+    turn: Array
+    keep: Array
+    coast: Array
+    angle: Array
+    cross: Array
+    rate: Array
+
+
+def transition(gains: Gains, dt: Array) -> Transition:
+    """Integrate the velocity's decay and noise over ``dt`` exactly, so that drifts compose.
+
+    One transition over ``2 dt`` equals two over ``dt``; coasting equals forecasting. With
+    retention 1 the noise is ``q dt^3/3, q dt^2/2, q dt``. With a retention below 1 it is that of
+    ``dW = log(retention) W dt + sqrt(q) dB``, scaled so that one unit of time turns by exactly W.
+
+    Shapes: ``dt`` and the law's numbers broadcast together.
+
+    >>> import numpy as np
+    >>> transition(InformationGains(acceleration=3.0), np.asarray(2.0)).angle.item()
+    8.0
+    """
+    xp = array_namespace(dt)
+    rho = xp.asarray(gains.coast_retention, dtype=dt.dtype)
+    coast = _decay(xp, rho, dt)
+    turn = _turning_time(xp, rho, coast, dt)
+    if isinstance(gains, FixedGains):
+        # With data, only the time beyond one unit since the last frame counts as coasting.
+        with_data = xp.asarray(gains.retention, dtype=dt.dtype)
+        one = xp.ones_like(dt)
+        keep = _decay(xp, with_data, xp.minimum(dt, one)) * _decay(
+            xp, rho, xp.maximum(dt - one, xp.zeros_like(dt))
+        )
+        zero = xp.zeros_like(turn)
+        return Transition(turn, keep, coast, zero, zero, zero)
+    q = xp.asarray(gains.acceleration, dtype=dt.dtype)
+    wander = xp.asarray(gains.angle_noise, dtype=dt.dtype)
+    angle, cross, rate = _velocity_noise(xp, rho, coast, dt)
+    return Transition(turn, coast, coast, q * angle + wander * dt, q * cross, q * rate)
+
+
+def _decay(xp: Array, rho: Array, dt: Array) -> Array:
+    """``rho ** dt``; 0 ** 0 is 1, and a negative retention needs whole-numbered times."""
+    return xp.pow(rho + xp.zeros_like(dt), dt + xp.zeros_like(rho))
+
+
+def _rate_of(xp: Array, rho: Array) -> tuple[Array, Array]:
+    """-log(rho), with rho = 1 replaced beforehand; and where that happened."""
+    still = (1.0 - rho) < 1e-9
+    inside = xp.where(still | (rho < 1e-9), xp.full_like(rho, 0.5), rho)
+    return -xp.log(inside), still
+
+
+def _turning_time(xp: Array, rho: Array, decay: Array, dt: Array) -> Array:
+    """(1 - rho^dt) / (1 - rho), which is dt for rho = 1."""
+    still = (1.0 - rho) < 1e-9
+    gap = xp.where(still, xp.ones_like(rho), 1.0 - rho)
+    return xp.where(still, dt, (1.0 - decay) / gap)
+
+
+def _velocity_noise(xp: Array, rho: Array, decay: Array, dt: Array) -> tuple[Array, Array, Array]:
+    """Integrated noise of the Ornstein-Uhlenbeck velocity for unit density.
+
+    With a = -log rho, u = rho^dt and the turning scale c = a / (1 - rho):
+    rate = (1 - u^2) / 2a, cross = c (1 - u)^2 / 2a^2,
+    angle = (c/a)^2 (dt - 2 (1 - u)/a + (1 - u^2)/2a); small a dt by series.
+    """
+    a, still = _rate_of(xp, rho)
+    scale = xp.where(still, xp.ones_like(rho), a / xp.where(still, xp.ones_like(rho), 1.0 - rho))
+    x = xp.where(still, xp.zeros_like(dt), a * dt)
+    tiny = x < 0.02
+    big = xp.where(tiny, xp.ones_like(x), x)
+    u = xp.exp(-big)
+    rate = xp.where(
+        tiny,
+        1.0
+        - x
+        * (
+            1.0
+            - x
+            * (2.0 / 3.0 - x * (1.0 / 3.0 - x * (2.0 / 15.0 - x * (2.0 / 45.0 - x * 4.0 / 315.0))))
+        ),
+        (1.0 - u * u) / (2.0 * big),
+    )
+    cross = xp.where(
+        tiny,
+        0.5
+        - x
+        * (
+            0.5
+            - x
+            * (
+                7.0 / 24.0
+                - x * (0.125 - x * (31.0 / 720.0 - x * (1.0 / 80.0 - x * 127.0 / 40320.0)))
+            )
+        ),
+        (1.0 - u) ** 2 / (2.0 * big**2),
+    )
+    angle = xp.where(
+        tiny,
+        1.0 / 3.0
+        - x
+        * (
+            0.25
+            - x
+            * (
+                7.0 / 60.0
+                - x * (1.0 / 24.0 - x * (31.0 / 2520.0 - x * (1.0 / 320.0 - x * 127.0 / 181440.0)))
+            )
+        ),
+        (1.0 - 2.0 * (1.0 - u) / big + (1.0 - u * u) / (2.0 * big)) / big**2,
+    )
+    return scale**2 * dt**3 * angle, scale * dt**2 * cross, dt * rate

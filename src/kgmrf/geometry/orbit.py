@@ -1,0 +1,304 @@
+"""The isospectral orbit {Q diag(lam) Q^T}: covariances that share a spectrum.
+
+A point is a pair `(frame, spectrum)`: an orthonormal eigenframe Q `(..., d, d)` with det +1 and
+eigenvalues lam `(..., d)`. Observations scatter about M + noise_floor I with eigenvalues
+d_i = lam_i + noise_floor.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from kgmrf._types import Array
+from kgmrf.geometry import so
+
+__all__ = [
+    "compose",
+    "decompose",
+    "distance",
+    "gaps",
+    "identifiability",
+    "inertia",
+    "inertia_inverse",
+    "innovation",
+    "torque",
+    "whitened_gap",
+]
+
+RELATIVE_RIDGE = 1e-9
+_ENUMERATED = 8
+
+
+def compose(frame: Array, spectrum: Array) -> Array:
+    """M = Q diag(lam) Q^T.
+
+    Shapes: frame `(..., d, d)`, spectrum `(..., d)` -> `(..., d, d)`, symmetric to the last bit.
+
+    >>> import numpy as np
+    >>> compose(np.eye(2), np.array([2.0, 0.5]))
+    array([[2. , 0. ],
+           [0. , 0.5]])
+    """
+    xp = array_namespace(frame, spectrum)
+    M = (frame * spectrum[..., None, :]) @ xp.matrix_transpose(frame)
+    return (M + xp.matrix_transpose(M)) / 2
+
+
+def decompose(M: Array) -> tuple[Array, Array]:
+    """(Q, lam) with M = Q diag(lam) Q^T, lam descending, det Q = +1.
+
+    Shapes: M `(..., d, d)` -> `(..., d, d)`, `(..., d)`. The derivative of the frame exists only
+    where eigenvalues differ.
+
+    >>> import numpy as np
+    >>> frame, spectrum = decompose(np.diag([0.5, 2.0]))
+    >>> spectrum
+    array([2. , 0.5])
+    >>> float(np.linalg.det(frame))
+    1.0
+    """
+    xp = array_namespace(M)
+    values, vectors = xp.linalg.eigh((M + xp.matrix_transpose(M)) / 2)
+    spectrum, frame = xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
+    negative = (xp.linalg.det(frame) < 0)[..., None, None]
+    last = xp.arange(M.shape[-1], device=device(M)) == M.shape[-1] - 1
+    return xp.where(negative & last, -frame, frame), spectrum
+
+
+def gaps(spectrum: Array) -> Array:
+    """G_ij = lam_i - lam_j.
+
+    Shapes: `(..., d)` -> `(..., d, d)`.
+
+    >>> import numpy as np
+    >>> gaps(np.array([2.0, 0.5]))
+    array([[ 0. ,  1.5],
+           [-1.5,  0. ]])
+    """
+    return spectrum[..., :, None] - spectrum[..., None, :]
+
+
+def _scales(spectrum: Array, noise_floor: float | Array) -> Array:
+    """d_i d_j with d_i = lam_i + noise_floor."""
+    observed = spectrum + _trailing(noise_floor, 1)
+    return observed[..., :, None] * observed[..., None, :]
+
+
+def _trailing(value: Array, axes: int) -> Array:
+    """A scalar stays; an array of batch shape gets trailing axes to broadcast against."""
+    shape = getattr(value, "shape", ())
+    return value[(..., *([None] * axes))] if shape else value
+
+
+def torque(M: Array, C: Array, noise_floor: float | Array = 0.0) -> Array:
+    """tau = S^{-1} [C, M] S^{-1}, S = M + noise_floor I.
+
+    Shapes: M, C `(..., d, d)` -> `(..., d, d)`, skew, in the spatial frame. With
+    V = m/2 (log det S + tr S^{-1} C), turning M by Omega changes V at the rate
+    -(m/2) <tau, Omega>: +tau is the descent direction (the paper's lemma has the opposite sign).
+
+    >>> import numpy as np
+    >>> torque(np.diag([2.0, 1.0]), np.array([[2.0, 1.0], [1.0, 1.0]]))
+    array([[ 0. , -0.5],
+           [ 0.5,  0. ]])
+    """
+    xp = array_namespace(M, C)
+    eye = xp.eye(M.shape[-1], dtype=M.dtype, device=device(M))
+    S = M + _trailing(noise_floor, 2) * eye
+    X = xp.linalg.solve(S, C @ M - M @ C)
+    tau = -xp.matrix_transpose(xp.linalg.solve(S, xp.matrix_transpose(X)))
+    return (xp.matrix_transpose(tau) - tau) / 2
+
+
+def inertia(Omega: Array, frame: Array, spectrum: Array, noise_floor: float | Array = 0.0) -> Array:
+    """I_M(Omega) = Q [G^2 / (d_i d_j) * (Q^T Omega Q)] Q^T.
+
+    Shapes: Omega, frame `(..., d, d)`, spectrum `(..., d)` -> `(..., d, d)`; spatial in and out.
+    <I_M(Omega), Omega> is the Fisher metric of the motion [Omega, M] for one half sample.
+
+    >>> import numpy as np
+    >>> Omega = so.hat(np.array([1.0]))
+    >>> inertia(Omega, np.eye(2), np.array([2.0, 1.0]))
+    array([[ 0. , -0.5],
+           [ 0.5,  0. ]])
+    """
+    xp = array_namespace(Omega, frame, spectrum)
+    G = gaps(spectrum)
+    body = xp.matrix_transpose(frame) @ Omega @ frame
+    body = body * (G * G) / _scales(spectrum, noise_floor)
+    return frame @ body @ xp.matrix_transpose(frame)
+
+
+def inertia_inverse(
+    tau: Array,
+    frame: Array,
+    spectrum: Array,
+    noise_floor: float | Array = 0.0,
+    ridge: float | Array | None = None,
+) -> Array:
+    """I_M^{-1}(tau) = Q [d_i d_j / (G^2 + ridge) * (Q^T tau Q)] Q^T.
+
+    Shapes: tau, frame `(..., d, d)`, spectrum `(..., d)` -> `(..., d, d)`; spatial in and out
+    (the paper's formula stops in the eigenbasis and omits the rotation back). `ridge` as in
+    `innovation`; planes without a gap do not turn.
+
+    >>> import numpy as np
+    >>> Omega, lam = so.hat(np.array([1.0])), np.array([2.0, 1.0])
+    >>> inertia_inverse(inertia(Omega, np.eye(2), lam), np.eye(2), lam, ridge=0.0)
+    array([[ 0., -1.],
+           [ 1.,  0.]])
+    """
+    xp = array_namespace(tau, frame, spectrum)
+    divisor, valid = _divisor(spectrum, ridge)
+    body = xp.matrix_transpose(frame) @ tau @ frame
+    body = xp.where(valid, body * _scales(spectrum, noise_floor) / divisor, 0 * body)
+    return frame @ body @ xp.matrix_transpose(frame)
+
+
+def _divisor(spectrum: Array, ridge: float | Array | None) -> tuple[Array, Array]:
+    """G^2 + ridge, with 1 in place of 0, and where it was not 0 off the diagonal."""
+    xp = array_namespace(spectrum)
+    G = gaps(spectrum)
+    square = G * G
+    if ridge is None:
+        divisor = square + RELATIVE_RIDGE * xp.max(square, axis=(-2, -1), keepdims=True)
+    else:
+        divisor = square + _trailing(ridge, 2)
+    index = xp.arange(spectrum.shape[-1], device=device(spectrum))
+    valid = (divisor > 0) & (index[:, None] != index)
+    return xp.where(valid, divisor, xp.ones_like(divisor)), valid
+
+
+def innovation(
+    frame: Array, spectrum: Array, C: Array, ridge: float | Array | None = None
+) -> Array:
+    """w_ij = -C~_ij G_ij / (G_ij^2 + ridge), C~ = Q^T C Q: the natural-gradient step to C.
+
+    Shapes: frame, C `(..., d, d)`, spectrum `(..., d)` -> `(..., d, d)`, skew, in the body frame.
+    Equals Q^T I_M^{-1}(torque(M, C)) Q for every noise floor, which cancels. Linear in C, so that
+    a rank-deficient C will do. `ridge` defaults to 1e-9 of the largest gap squared; planes
+    without a gap get 0. In d = 2 it is sin(2 delta) / 2 for a C turned by delta.
+
+    >>> import numpy as np
+    >>> lam, delta = np.array([2.0, 0.5]), 0.1
+    >>> C = compose(so.exp(so.hat(np.array([delta]))), lam)
+    >>> w = innovation(np.eye(2), lam, C, ridge=0.0)
+    >>> bool(np.isclose(w[1, 0], np.sin(2 * delta) / 2))
+    True
+    """
+    xp = array_namespace(frame, spectrum, C)
+    body = xp.matrix_transpose(frame) @ C @ frame
+    body = (body + xp.matrix_transpose(body)) / 2
+    divisor, _ = _divisor(spectrum, ridge)
+    return -body * gaps(spectrum) / divisor
+
+
+def _smallest_pair(values: Array) -> Array:
+    """Minimum over pairs i != j of a symmetric table; infinite for d = 1, which has no pair."""
+    xp = array_namespace(values)
+    index = xp.arange(values.shape[-1], device=device(values))
+    outside = xp.full_like(values, math.inf)
+    return xp.min(xp.where(index[:, None] == index, outside, values), axis=(-2, -1))
+
+
+def whitened_gap(spectrum: Array, noise_floor: float | Array = 0.0) -> Array:
+    """min_{i != j} sigma^2 |lam_i - lam_j| / (d_i d_j), sigma^2 the noise floor.
+
+    Shapes: `(..., d)` -> `(...)`. Zero without a noise floor: judge by `identifiability` then.
+
+    >>> import numpy as np
+    >>> float(whitened_gap(np.array([2.0, 1.0]), noise_floor=1.0).round(6))
+    0.166667
+    """
+    xp = array_namespace(spectrum)
+    table = _trailing(noise_floor, 2) * xp.abs(gaps(spectrum)) / _scales(spectrum, noise_floor)
+    return _smallest_pair(table)
+
+
+def identifiability(spectrum: Array, noise_floor: float | Array = 0.0) -> Array:
+    """min_{i != j} (lam_i - lam_j)^2 / (d_i d_j): information per sample on the weakest plane.
+
+    Shapes: `(..., d)` -> `(...)`.
+
+    >>> import numpy as np
+    >>> float(identifiability(np.array([2.0, 1.0])))
+    0.5
+    """
+    G = gaps(spectrum)
+    return _smallest_pair(G * G / _scales(spectrum, noise_floor))
+
+
+def distance(frame1: Array, frame2: Array) -> Array:
+    """min_D angle(Q1, Q2 D), D = diag(+-1) with det(Q1 Q2 D) = +1: the angle between eigenframes.
+
+    Shapes: `(..., d, d)`, `(..., d, d)` -> `(...)`. An eigenvector and its negative are the same.
+    Up to d = 8 all sign choices are tried; above, the search starts from the signs that make the
+    overlaps q1_i . q2_i positive (flipping the least one if the determinant asks for it) and flips
+    pairs of columns while that helps: exact when the frames are near, an upper bound otherwise.
+
+    >>> import numpy as np
+    >>> float(distance(np.eye(3), np.diag([-1.0, -1.0, 1.0])))
+    0.0
+    """
+    xp = array_namespace(frame1, frame2)
+    R = xp.matrix_transpose(frame1) @ frame2
+    d = R.shape[-1]
+    # Column signs are chosen on constants; the angle is then taken inside the graph.
+    fixed = R.detach() if hasattr(R, "detach") else R
+    parity = xp.astype(xp.where(xp.linalg.det(fixed) < 0, -1.0, 1.0), R.dtype)
+    search = _best_of_all if d <= _ENUMERATED else _best_by_flips
+    signs = search(fixed, parity)
+    turned = R * signs[..., None, :]
+    return so.distance(xp.zeros_like(R) + xp.eye(d, dtype=R.dtype, device=device(R)), turned)
+
+
+def _square_angle(R: Array) -> Array:
+    """|log R|_F^2 / 2 from the eigenvalues cos t of the symmetric part."""
+    xp = array_namespace(R)
+    cosines = xp.linalg.eigvalsh((R + xp.matrix_transpose(R)) / 2)
+    return xp.sum(xp.acos(xp.clip(cosines, -1.0, 1.0)) ** 2, axis=-1) / 2
+
+
+def _take_best(signs: Array, scores: Array) -> Array:
+    """The row of signs `(..., k, d)` with the least score `(..., k)`."""
+    xp = array_namespace(scores)
+    least = xp.argmin(scores, axis=-1)
+    index = xp.arange(scores.shape[-1], device=device(scores))
+    chosen = xp.astype(index == least[..., None], signs.dtype)
+    return xp.sum(signs * chosen[..., None], axis=-2)
+
+
+def _best_of_all(R: Array, parity: Array) -> Array:
+    xp = array_namespace(R)
+    d = R.shape[-1]
+    rows = [s for s in itertools.product((1.0, -1.0), repeat=d) if math.prod(s) > 0]
+    signs = xp.asarray(np.array(rows), dtype=R.dtype, device=device(R))
+    first = xp.concat([parity[..., None], xp.ones_like(R[..., 0, 1:])], axis=-1)
+    signs = signs * first[..., None, :]
+    return _take_best(signs, _square_angle(R[..., None, :, :] * signs[..., None, :]))
+
+
+def _best_by_flips(R: Array, parity: Array) -> Array:
+    xp = array_namespace(R)
+    d = R.shape[-1]
+    overlap = xp.linalg.diagonal(R)
+    signs = xp.where(overlap < 0, -xp.ones_like(overlap), xp.ones_like(overlap))
+    index = xp.arange(d, device=device(R))
+    wrong = (xp.prod(signs, axis=-1) * parity < 0)[..., None]
+    least = xp.argmin(xp.abs(overlap), axis=-1)[..., None]
+    signs = xp.where(wrong & (index == least), -signs, signs)
+    table = np.ones((1 + d * (d - 1) // 2, d))  # the first row flips nothing
+    for row, (i, j) in enumerate(itertools.combinations(range(d), 2), start=1):
+        table[row, [i, j]] = -1.0
+    flips = xp.asarray(table, dtype=R.dtype, device=device(R))
+    for _ in range(d):
+        trial = signs[..., None, :] * flips
+        better = _take_best(trial, _square_angle(R[..., None, :, :] * trial[..., None, :]))
+        if bool(xp.all(better == signs)):
+            break
+        signs = better
+    return signs

@@ -1,0 +1,206 @@
+"""What a tracker says: one `Estimate` per frame, one `Result` per sequence.
+
+Fields are built when they are first looked at: an online update should not pay for a covariance
+that nobody reads. What a tracker does not know (a moving average has no velocity and no idea of
+its own uncertainty) is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kgmrf._types import Numbers
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+Values = dict[str, Numbers]
+
+FIELDS = {
+    "time": "time of the frame, (...)",
+    "age": "time since the last observation, NaN before the first, (...)",
+    "covariance": "estimate of M, (..., d, d)",
+    "rotation": "estimate of the rotation, (..., d, d)",
+    "frame": "eigenframe of the covariance, columns by descending eigenvalue, det +1, (..., d, d)",
+    "spectrum": "eigenvalues, descending, (..., d)",
+    "velocity": "angular velocity per unit time in the body frame, skew, (..., d, d)",
+    "angle_std": "standard deviation of the angle in each plane, radians, (..., d, d)",
+    "nis": "normalised innovation squared, chi-squared with d(d-1)/2 degrees of freedom, (...)",
+    "log_likelihood": "one-step-ahead log-likelihood of the observation, nats, (...)",
+}
+
+
+class _Fields:
+    """Named arrays, computed once on demand."""
+
+    def __init__(self, values: Values | Callable[[], Values]) -> None:
+        self._values = values
+
+    def _field(self, name: str) -> Any:
+        if callable(self._values):
+            self._values = self._values()
+        try:
+            return self._values[name]
+        except KeyError:
+            kind = "rotation" if "rotation" in self._values else "covariance"
+            raise AttributeError(
+                f"this tracker follows a {kind} and has no {name!r}; "
+                f"it has {', '.join(self._values)}"
+            ) from None
+
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields that this tracker fills."""
+        self._field("time")
+        return tuple(self._values)  # type: ignore[arg-type]
+
+    @property
+    def time(self) -> Numbers:
+        """Time of the frame."""
+        return self._field("time")
+
+    @property
+    def age(self) -> Numbers:
+        """Time since the last observation; NaN before the first."""
+        return self._field("age")
+
+    @property
+    def covariance(self) -> Numbers:
+        """Estimate of M, (..., d, d)."""
+        return self._field("covariance")
+
+    @property
+    def rotation(self) -> Numbers:
+        """Estimate of the rotation, (..., d, d)."""
+        return self._field("rotation")
+
+    @property
+    def frame(self) -> Numbers:
+        """Eigenframe of the covariance, columns by descending eigenvalue, (..., d, d)."""
+        return self._field("frame")
+
+    @property
+    def spectrum(self) -> Numbers:
+        """Eigenvalues of the covariance, descending, (..., d)."""
+        return self._field("spectrum")
+
+    @property
+    def velocity(self) -> Numbers:
+        """Angular velocity per unit time in the body frame, skew, (..., d, d)."""
+        return self._field("velocity")
+
+    @property
+    def angle_std(self) -> Numbers:
+        """Standard deviation of the angle in each plane (i, j), radians, (..., d, d)."""
+        return self._field("angle_std")
+
+    @property
+    def nis(self) -> Numbers:
+        """Normalised innovation squared, chi-squared with d(d-1)/2 degrees of freedom."""
+        return self._field("nis")
+
+    @property
+    def log_likelihood(self) -> Numbers:
+        """One-step-ahead log-likelihood of the observation, nats."""
+        return self._field("log_likelihood")
+
+
+class Estimate(_Fields):
+    """What a tracker knows at one time. Fields: see :data:`kgmrf.results.FIELDS`.
+
+    >>> from kgmrf import KGMRF
+    >>> estimate = KGMRF(n_samples=8).update([[2.0, 0.1], [0.1, 0.5]])
+    >>> estimate.covariance.shape
+    (2, 2)
+    """
+
+    def __repr__(self) -> str:
+        matrix = "rotation" if "rotation" in self.fields() else "covariance"
+        shape = self._field(matrix).shape
+        return f"Estimate({matrix} {shape}, time={_brief(self.time)}, age={_brief(self.age)})"
+
+
+class Result(_Fields):
+    """What a tracker knew at every time of a sequence: the fields of `Estimate`, time first.
+
+    >>> import numpy as np
+    >>> from kgmrf import KGMRF
+    >>> result = KGMRF(n_samples=8).filter(np.tile(np.diag([2.0, 0.5]), (5, 1, 1)))
+    >>> len(result), result.covariance.shape
+    (5, (5, 2, 2))
+    """
+
+    def __len__(self) -> int:
+        return int(self.time.shape[0])
+
+    def __repr__(self) -> str:
+        return f"Result({len(self)} frames, fields: {', '.join(self.fields())})"
+
+    def __getitem__(self, frame: int | slice) -> Estimate | Result:
+        """One frame as an `Estimate`, or a slice of frames as a `Result`."""
+        kind = Result if isinstance(frame, slice) else Estimate
+        return kind({name: self._field(name)[frame] for name in self.fields()})
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas table with one row per frame (and per item of a batch).
+
+        Matrices become columns such as ``covariance_0_1``; the upper triangle of symmetric and
+        skew ones is enough.
+
+        >>> import numpy as np
+        >>> from kgmrf import KGMRF
+        >>> result = KGMRF(n_samples=8).filter(np.tile(np.diag([2.0, 0.5]), (5, 1, 1)))
+        >>> result.to_frame()["covariance_0_0"].iloc[-1].round(2).item()
+        2.0
+        """
+        import pandas as pd
+
+        batch = self.time.shape[1:]
+        columns: dict[str, Numbers] = {}
+        if batch:
+            index = np.indices(self.time.shape).reshape(self.time.ndim, -1)
+            columns["frame_number"] = index[0]
+            columns |= {f"item_{k}": axis for k, axis in enumerate(index[1:])}
+        for name in ("time", "age", "nis", "log_likelihood"):
+            columns[name] = np.reshape(self._field(name), -1)
+        for name in ("covariance", "rotation", "velocity", "angle_std"):
+            if name not in self.fields():
+                continue
+            matrices = np.reshape(self._field(name), (-1, *self._field(name).shape[-2:]))
+            d = matrices.shape[-1]
+            for i in range(d):
+                for j in range(d) if name == "rotation" else range(i, d):
+                    if i != j or name in ("covariance", "rotation"):
+                        columns[f"{name}_{i}_{j}"] = matrices[:, i, j]
+        return pd.DataFrame(columns)
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw the spectrum or angles, speed, uncertainty and surprise along time.
+
+        Returns the matplotlib figure; with ``path`` also writes it (PNG, SVG or PDF by its ending).
+        """
+        from kgmrf.plots import plot_result
+
+        return plot_result(self, path)
+
+
+def _brief(value: Numbers) -> str:
+    return f"{float(value):g}" if np.ndim(value) == 0 else f"array{np.shape(value)}"
+
+
+def stack(estimates: list[Estimate]) -> Result:
+    """A `Result` from the estimates of successive frames."""
+    names = estimates[0].fields()
+    return Result({name: np.stack([e._field(name) for e in estimates]) for name in names})
+
+
+def join(results: list[Result]) -> Result:
+    """One `Result` from those of successive pieces of a sequence."""
+    if len(results) == 1:
+        return results[0]
+    names = results[0].fields()
+    return Result({name: np.concatenate([r._field(name) for r in results]) for name in names})

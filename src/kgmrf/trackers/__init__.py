@@ -1,0 +1,24 @@
+"""Who remembers: one tracker, one file, one contract (see :mod:`kgmrf.trackers._contract`)."""
+
+from kgmrf.trackers._contract import Tracker, load
+from kgmrf.trackers.alpha_beta import AlphaBeta
+from kgmrf.trackers.euclidean_ema import EuclideanEMA
+from kgmrf.trackers.hold_last import HoldLast
+from kgmrf.trackers.kgmrf import KGMRF
+from kgmrf.trackers.log_euclidean_ema import LogEuclideanEMA
+from kgmrf.trackers.riemannian_ema import RiemannianEMA
+from kgmrf.trackers.rotation import RotationTracker
+from kgmrf.trackers.tangent_kalman import TangentKalman
+
+__all__ = [
+    "KGMRF",
+    "AlphaBeta",
+    "EuclideanEMA",
+    "HoldLast",
+    "LogEuclideanEMA",
+    "RiemannianEMA",
+    "RotationTracker",
+    "TangentKalman",
+    "Tracker",
+    "load",
+]

@@ -1,0 +1,241 @@
+"""What the baselines share: a remembered matrix, a clock, and nothing about their own accuracy."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+
+from kgmrf import _check, wishart
+from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._types import Mask, Numbers
+from kgmrf.geometry import orbit, so
+from kgmrf.results import Estimate, Values
+from kgmrf.trackers._samples import CovarianceTracker
+
+Follows: TypeAlias = Literal["covariance", "rotation"]
+
+
+class BaselineTracker(CovarianceTracker):
+    """Keeps named arrays; a subclass says how an observation changes them (`_correct`), how time
+    alone changes them (`_predict`), and which matrix they stand for (`_matrix`)."""
+
+    _takes_logarithms: ClassVar[bool] = False
+    """Whether rank-deficient covariances must be refused."""
+
+    def __init__(
+        self, d: int | None, follows: Follows, n_samples: float | None, on_invalid: OnInvalid
+    ) -> None:
+        super().__init__(d, n_samples, on_invalid)
+        self.follows = _check.choice(follows, ("covariance", "rotation"), "follows")
+        self._arrays: dict[str, Numbers] = {}
+
+    # ------------------------------------------------------------------ for subclasses
+
+    def _fresh_arrays(self, shape: tuple[int, ...]) -> dict[str, Numbers]:
+        """What is remembered beside the clock, before the first observation."""
+        return {"matrix": np.full(shape, np.nan)}
+
+    def _first(self, arrays: dict[str, Numbers], seen: Numbers) -> dict[str, Numbers]:
+        """The arrays after the first observation."""
+        return {**arrays, "matrix": seen}
+
+    def _predict(self, arrays: dict[str, Numbers], dt: Numbers) -> dict[str, Numbers]:
+        """The arrays after a time ``dt`` (..., 1, 1) without data."""
+        return arrays
+
+    def _correct(
+        self, arrays: dict[str, Numbers], seen: Numbers, dt: Numbers
+    ) -> dict[str, Numbers]:
+        """The predicted arrays after an observation."""
+        raise NotImplementedError
+
+    def _coast(
+        self, arrays: dict[str, Numbers], predicted: dict[str, Numbers]
+    ) -> dict[str, Numbers]:
+        """The arrays of a frame without data; what was predicted, unless a tracker freezes."""
+        return predicted
+
+    def _matrix(self, arrays: dict[str, Numbers]) -> Numbers:
+        """The covariance or rotation that the arrays stand for."""
+        return arrays["matrix"]
+
+    def _velocity(self, arrays: dict[str, Numbers]) -> Numbers:
+        """Angular velocity, if the tracker has one."""
+        return np.full_like(self._matrix(arrays), np.nan)
+
+    # ------------------------------------------------------------------ the contract
+
+    def _validated(
+        self, array: Numbers, observed: Mask, rough: bool, name: str
+    ) -> tuple[Numbers, Mask]:
+        if self.follows == "rotation":
+            matrices, observed = _check.rotations(array, observed, name, self.on_invalid, rough)
+            return so.project(matrices), observed
+        matrices, observed = _check.covariances(array, observed, name, self.on_invalid, rough)
+        return (
+            self._definite(matrices, observed, name)
+            if self._takes_logarithms
+            else (
+                matrices,
+                observed,
+            )
+        )
+
+    def _definite(self, matrices: Numbers, observed: Mask, name: str) -> tuple[Numbers, Mask]:
+        """A logarithm needs full rank: at least d samples behind every matrix."""
+        safe = np.where(observed[..., None, None], matrices, np.eye(matrices.shape[-1]))
+        values = np.linalg.eigvalsh(safe)
+        thin = values[..., 0] <= 1e-12 * values[..., -1]
+        if not thin.any() or self.on_invalid == "skip":
+            return matrices, observed & ~thin
+        if self.on_invalid == "raise":
+            which = tuple(int(i) for i in np.argwhere(thin)[0])
+            raise ObservationError(
+                f"{name}{list(which) if which else ''} of shape {matrices.shape} has no full rank "
+                f"(smallest eigenvalue {values[which][0]:.3g}), and {type(self).__name__} takes "
+                "its logarithm; use at least d samples per matrix, or KGMRF, which needs none"
+            )
+        lift = np.where(thin, 1e-12 * values[..., -1] - np.minimum(values[..., 0], 0.0), 0.0)
+        return matrices + lift[..., None, None] * np.eye(matrices.shape[-1]), observed
+
+    def _begin(self, shape: tuple[int, ...]) -> None:
+        batch = shape[:-2]
+        self._arrays = self._fresh_arrays(shape)
+        self._time = np.zeros(batch)
+        self._seen = np.full(batch, np.nan)
+        self._log_likelihood = np.full(batch, np.nan)
+        self._fresh = True
+
+    def _advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
+        started = ~np.isnan(self._seen)
+        safe = np.where(observed[..., None, None], seen, np.eye(seen.shape[-1]))
+        wide = dt[..., None, None]
+        known = {
+            name: _pick(started, array, self._filler(array)) for name, array in self._arrays.items()
+        }
+        predicted = self._predict(known, wide)
+        corrected = self._correct(predicted, safe, wide)
+        coasted = self._coast(known, predicted)
+        first = self._first(self._arrays, safe)
+        self._log_likelihood = self._predictive(predicted, safe, n_samples, observed & started)
+        self._arrays = {
+            name: _pick(
+                observed & started,
+                corrected[name],
+                _pick(started, coasted[name], _pick(observed, first[name], self._arrays[name])),
+            )
+            for name in self._arrays
+        }
+        self._time = self._time + dt
+        self._seen = np.where(observed, self._time, self._seen)
+        self._fresh = False
+
+    def _filler(self, array: Numbers) -> Numbers:
+        """Harmless numbers for items that have not started."""
+        if array.shape[-2:] == (self.d, self.d):
+            return np.eye(self.d or 1) + np.zeros_like(array)
+        return np.ones_like(array)
+
+    def _predictive(
+        self, predicted: dict[str, Numbers], seen: Numbers, n_samples: Numbers, valid: Mask
+    ) -> Numbers:
+        """Log-likelihood of the samples under the predicted covariance; NaN if that is none."""
+        unknown = np.full(valid.shape, np.nan)
+        if self.follows == "rotation" or not self._counted:
+            return unknown
+        forecast = self._matrix(predicted)
+        values = np.linalg.eigvalsh(np.where(np.isnan(forecast), 0.0, forecast))
+        proper = valid & (values[..., 0] > 1e-13 * values[..., -1])
+        safe = np.where(proper[..., None, None], forecast, np.eye(seen.shape[-1]))
+        return np.where(proper, wishart.predictive_log_likelihood(safe, seen, n_samples), np.nan)
+
+    _counted = False
+
+    def _counts(self, n_samples: float | Numbers | None, observed: Mask) -> Numbers:
+        self._counted = n_samples is not None or self.n_samples is not None
+        return super()._counts(n_samples, observed)
+
+    def partial_fit(self, samples: Any, *, dt: float | Numbers = 1.0) -> Estimate:
+        self._refuse_samples()
+        self._counted = True
+        return super().partial_fit(samples, dt=dt)
+
+    partial_fit.__doc__ = CovarianceTracker.partial_fit.__doc__
+
+    def _blocks(self, value: Any, name: str, *, time_first: bool) -> Numbers:
+        self._refuse_samples()
+        self._counted = True
+        blocks = super()._blocks(value, name, time_first=time_first)
+        if self._takes_logarithms and blocks.shape[-2] < blocks.shape[-1]:
+            raise ObservationError(
+                f"{name} has {blocks.shape[-2]} samples of {blocks.shape[-1]} channels per frame, "
+                f"and {type(self).__name__} takes logarithms, which need full rank; "
+                "use at least d samples per frame, or KGMRF"
+            )
+        return blocks
+
+    def _refuse_samples(self) -> None:
+        if self.follows == "rotation":
+            raise ObservationError("this tracker follows rotations; samples make covariances")
+
+    def _look(self) -> Values:
+        return self._values(self._arrays, self._time, self._log_likelihood)
+
+    def _ahead(self, steps: float) -> Values:
+        dt = np.full((*self._time.shape, 1, 1), steps)
+        later = self._coast(self._arrays, self._predict(self._arrays, dt))
+        return self._values(later, self._time + steps, np.full_like(self._time, np.nan))
+
+    def _values(self, arrays: dict[str, Numbers], time: Numbers, likelihood: Numbers) -> Values:
+        matrix = np.where(np.isnan(self._seen)[..., None, None], np.nan, self._matrix(arrays))
+        values = {
+            "time": time,
+            "age": time - self._seen,
+            self.follows: matrix,
+            "velocity": np.where(np.isnan(matrix), np.nan, self._velocity(arrays)),
+            "angle_std": np.full_like(matrix, np.nan),
+            "nis": np.full_like(time, np.nan),
+            "log_likelihood": likelihood,
+        }
+        if self.follows == "covariance":
+            there = ~np.isnan(matrix[..., 0, 0])[..., None, None]
+            frame, spectrum = orbit.decompose(np.where(there, matrix, np.eye(matrix.shape[-1])))
+            values["frame"] = np.where(there, frame, np.nan)
+            values["spectrum"] = np.where(there[..., 0], spectrum, np.nan)
+        return values
+
+    def _memory(self) -> dict[str, Numbers]:
+        return {
+            **self._arrays,
+            "clock_time": self._time,
+            "clock_seen": self._seen,
+            "clock_fresh": np.asarray(float(self._fresh)),
+            "log_likelihood": self._log_likelihood,
+        }
+
+    def _remember(self, memory: dict[str, Numbers]) -> None:
+        self._arrays = {name: memory[name] for name in self._arrays}
+        self._time, self._seen = memory["clock_time"], memory["clock_seen"]
+        self._fresh = bool(memory["clock_fresh"])
+        self._log_likelihood = memory["log_likelihood"]
+
+    @property
+    def _now(self) -> float | None:
+        if self.batch_shape is None or self._fresh:
+            return None
+        return float(np.max(self._time))
+
+    def _set_clock(self, time: float) -> None:
+        self._time = np.full_like(self._time, time)
+
+
+def gain_over(gain: float, dt: Numbers) -> Numbers:
+    """1 - (1 - gain)^dt: the gain of one update after ``dt`` units of time."""
+    return 1.0 - (1.0 - gain) ** dt
+
+
+def _pick(condition: Mask, yes: Numbers, no: Numbers) -> Numbers:
+    return np.where(
+        condition.reshape(condition.shape + (1,) * (yes.ndim - condition.ndim)), yes, no
+    )

@@ -1,0 +1,134 @@
+"""Raw samples as observations: what every covariance tracker shares beyond the contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kgmrf import _check, wishart
+from kgmrf._check import ObservationError
+from kgmrf._types import Mask, Numbers
+from kgmrf.results import Estimate, Result, join
+from kgmrf.trackers._contract import Tracker
+
+
+class CovarianceTracker(Tracker):
+    """A tracker of covariances: takes matrices, or raw zero-mean samples that count themselves."""
+
+    def partial_fit(self, samples: Any, *, dt: float | Numbers = 1.0) -> Estimate:
+        """Take in the raw samples of one frame: ``(d,)`` or ``(..., m, d)``, zero mean.
+
+        C = (1/m) sum x x^T and m counts the samples. A sample that is all NaN does not count; one
+        with some entries NaN enters as E[x x^T | observed entries] under the current estimate
+        (before there is one: as if the missing entries were uncorrelated and as large as the
+        others).
+        """
+        block = self._blocks(samples, "samples", time_first=False)
+        step = self._interval(dt, block.shape[:-2])
+        partly = np.isnan(block).any(axis=-1) & ~np.isnan(block).all(axis=-1)
+        guess = self._expected(block, float(np.max(step))) if partly.any() else None
+        seen, counts = _second_moments(block, guess)
+        self._start(seen.shape)
+        self._advance(seen, counts > 0, np.maximum(counts, 1.0), step)
+        return self._estimate()
+
+    def filter(
+        self,
+        sequence: Any,
+        *,
+        times: Any = None,
+        mask: Any = None,
+        n_samples: float | Numbers | None = None,
+        samples: bool | None = None,
+    ) -> Result:
+        """Run over a whole sequence and return all estimates, time first.
+
+        sequence: covariances ``(T, ..., d, d)``, or samples: ``(T, d)``, one per frame, or with
+        ``samples=True`` blocks ``(T, ..., m, d)``. NaN or None: no observation.
+        times: ``(T,)`` time stamps that do not decrease; default: one unit per frame.
+        mask: ``(T, ...)``, True where there is an observation; others are ignored unseen.
+        n_samples: samples behind each matrix: a number, or one per frame ``(T, ...)``.
+
+        Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
+        before the first frame is taken in, so an error leaves the tracker as it was.
+        """
+        if samples is None:
+            samples = not isinstance(sequence, (list, tuple)) and np.ndim(sequence) == 2
+        if not samples:
+            return super().filter(sequence, times=times, mask=mask, n_samples=n_samples)
+        if n_samples is not None:
+            raise ObservationError("raw samples count themselves; leave out n_samples")
+        blocks = self._blocks(sequence, "sequence", time_first=True)
+        if mask is not None:
+            keep = np.asarray(mask, dtype=bool).reshape(blocks.shape[0], -1)
+            keep = np.broadcast_to(keep, (blocks.shape[0], int(np.prod(blocks.shape[1:-2]))))
+            blocks = np.where(keep.reshape(*blocks.shape[:-2], 1, 1), blocks, np.nan)
+        dt = self._intervals(times, blocks.shape[0])
+        self._start((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
+        if times is not None and self._now is None:
+            self._set_clock(float(np.asarray(times, dtype=float)[0]))
+        return self._run_blocks(blocks, dt)
+
+    def _run_blocks(self, blocks: Numbers, dt: Numbers) -> Result:
+        """Frames with complete samples in one go; others one by one, for they need a prediction."""
+        nan = np.isnan(blocks)
+        mixed = nan.any(axis=-1) & ~nan.all(axis=-1)
+        partly: Mask = np.any(mixed.reshape(blocks.shape[0], -1), axis=-1)
+        edges = np.flatnonzero(np.diff(partly.astype(int))) + 1
+        results = []
+        for piece in np.split(np.arange(blocks.shape[0]), edges):
+            if partly[piece[0]]:
+                for k in piece:
+                    seen, counts = _second_moments(blocks[k], self._expected(blocks[k], dt[k]))
+                    results.append(
+                        self._run(seen[None], counts[None] > 0, counts[None], dt[k : k + 1])
+                    )
+            else:
+                seen, counts = _second_moments(blocks[piece], None)
+                observed = counts > 0
+                results.append(self._run(seen, observed, np.maximum(counts, 1.0), dt[piece]))
+        return join(results)
+
+    def _expected(self, block: Numbers, dt: float) -> Numbers:
+        """E[x x^T | observed part] of every sample under the prediction for its time."""
+        prior = None if self.batch_shape is None else self._predicted_scatter(float(dt))
+        size = np.nanmean(np.where(np.isnan(block), np.nan, block**2), axis=(-2, -1))
+        plain = np.where(size > 0, size, 1.0)[..., None, None] * np.eye(block.shape[-1])
+        if prior is None:
+            prior = plain
+        prior = np.where(np.isnan(prior), plain, prior)
+        return wishart.expected_outer(block, prior[..., None, :, :])
+
+    def _predicted_scatter(self, dt: float) -> Numbers:
+        """The covariance of the next samples, noise floor included; NaN where nothing is known."""
+        return self._ahead(dt)["covariance"]
+
+    def _blocks(self, value: Any, name: str, *, time_first: bool) -> Numbers:
+        """Samples as ``(..., m, d)``, checked."""
+        array = _check.real_array(value, name)
+        _check.finite(array, name)
+        if array.ndim == (2 if time_first else 1):
+            array = array[..., None, :]
+        if array.ndim < (3 if time_first else 2) or 0 in array.shape:
+            shape = "(T, d) or (T, ..., m, d)" if time_first else "(d,) or (..., m, d)"
+            raise ObservationError(f"{name} must have shape {shape}, got {np.shape(value)}")
+        if self.d is not None and array.shape[-1] != self.d:
+            raise ObservationError(
+                f"{name} has {array.shape[-1]} channels (shape {np.shape(value)}), "
+                f"but this tracker has d = {self.d}"
+            )
+        self._same_batch(array.shape[1:-2] if time_first else array.shape[:-2])
+        return array
+
+
+def _second_moments(block: Numbers, outer: Numbers | None) -> tuple[Numbers, Numbers]:
+    """C = (1/m) sum x x^T over the samples that are there, and their number m."""
+    there: Mask = ~np.all(np.isnan(block), axis=-1)
+    counts = there.sum(axis=-1).astype(float)
+    if outer is None:
+        rows = np.where(there[..., None], block, 0.0)
+        total = np.swapaxes(rows, -1, -2) @ rows
+    else:
+        total = np.where(there[..., None, None], outer, 0.0).sum(axis=-3)
+    return total / np.maximum(counts, 1.0)[..., None, None], counts

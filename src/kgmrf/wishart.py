@@ -1,0 +1,212 @@
+"""How observations arise: m C ~ W_d(m, S), S = M + noise_floor I, from m zero-mean samples.
+
+Densities and information take numpy or torch arrays with any leading batch axes; `n_samples` (m)
+is a number or an array of the batch shape.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+from kgmrf._types import Array
+from kgmrf.geometry.orbit import gaps
+
+__all__ = [
+    "cramer_rao",
+    "expected_outer",
+    "fisher_information",
+    "from_samples",
+    "negative_log_likelihood",
+    "predictive_log_likelihood",
+    "sample",
+]
+
+
+def _observed(M: Array, noise_floor: float | Array) -> Array:
+    """S = M + noise_floor I."""
+    xp = array_namespace(M)
+    if getattr(noise_floor, "shape", ()):
+        noise_floor = noise_floor[..., None, None]  # type: ignore[index]
+    return M + noise_floor * xp.eye(M.shape[-1], dtype=M.dtype, device=device(M))
+
+
+def _counts(n_samples: Any) -> np.ndarray[Any, Any]:
+    """n_samples as whole numbers >= 1."""
+    counts = np.asarray(n_samples)
+    if counts.size and not (np.all(counts >= 1) and np.all(counts == np.floor(counts))):
+        raise ValueError(f"n_samples must be whole numbers of at least 1, got {n_samples!r}")
+    return counts.astype(np.int64)
+
+
+def sample(
+    covariance: Array,
+    n_samples: int | Array,
+    rng: np.random.Generator | int,
+    noise_floor: float | Array = 0.0,
+) -> Array:
+    """C = X^T X / m, rows of X drawn from N(0, M + noise_floor I): one observation of M.
+
+    Shapes: covariance `(..., d, d)`, n_samples a whole number >= 1 or an array of them that
+    broadcasts with the batch -> `(..., d, d)`. Rank min(m, d). The cost does not grow with m:
+    instead of X its triangular factor is drawn (Bartlett; its first m columns when m < d).
+
+    >>> import numpy as np
+    >>> C = sample(np.diag([2.0, 0.5]), 100_000, np.random.default_rng(0))
+    >>> bool(np.allclose(C, np.diag([2.0, 0.5]), atol=0.03))
+    True
+    >>> int(np.linalg.matrix_rank(sample(np.eye(5), 2, np.random.default_rng(0))))
+    2
+    """
+    xp = array_namespace(covariance)
+    rng = np.random.default_rng(rng)
+    detached = covariance.detach().cpu() if hasattr(covariance, "detach") else covariance
+    M = np.asarray(detached, dtype=np.float64)
+    d = M.shape[-1]
+    m = _counts(n_samples)
+    S = np.asarray(_observed(M, np.asarray(noise_floor)))
+    shape = np.broadcast_shapes(S.shape[:-2], m.shape)
+    # eigh, not Cholesky: a singular covariance has samples too.
+    values, V = np.linalg.eigh((S + S.swapaxes(-1, -2)) / 2)
+    root = V * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+    freedom = np.broadcast_to(m[..., None] - np.arange(d), (*shape, d))
+    alive = freedom > 0
+    diagonal = np.sqrt(rng.chisquare(np.maximum(freedom, 1)))
+    T = np.tril(rng.standard_normal((*shape, d, d)), -1)
+    T[..., np.arange(d), np.arange(d)] = diagonal
+    T = T * alive[..., None, :]
+    factor = root @ T
+    C = factor @ factor.swapaxes(-1, -2) / m[..., None, None]
+    C = (C + C.swapaxes(-1, -2)) / 2
+    return xp.asarray(C, dtype=covariance.dtype, device=device(covariance))
+
+
+def from_samples(X: Array) -> tuple[Array, int]:
+    """(C, m) with C = X^T X / m: a block of zero-mean samples as one observation.
+
+    Shapes: X `(..., m, d)` -> `(..., d, d)` and the number m. The mean is taken to be zero;
+    subtract it first where it is not (and m - 1 is then the honest count).
+
+    >>> import numpy as np
+    >>> from_samples(np.array([[1.0, 0.0], [1.0, 2.0]]))
+    (array([[1., 1.],
+           [1., 2.]]), 2)
+    """
+    m = X.shape[-2]
+    if m < 1:
+        raise ValueError(f"from_samples: no sample in an array of shape {tuple(X.shape)}")
+    C = array_namespace(X).matrix_transpose(X) @ X / m
+    return C, m
+
+
+def _log_det_and_trace(S: Array, C: Array) -> tuple[Array, Array]:
+    """log det S and tr S^{-1} C."""
+    xp = array_namespace(S, C)
+    L = xp.linalg.cholesky(S)
+    log_det = 2 * xp.sum(xp.log(xp.linalg.diagonal(L)), axis=-1)
+    Y = xp.linalg.solve(L, C + 0 * S)
+    Z = xp.linalg.solve(xp.matrix_transpose(L), Y)
+    return log_det, xp.sum(xp.linalg.diagonal(Z), axis=-1)
+
+
+def negative_log_likelihood(
+    M: Array, C: Array, n_samples: float | Array, noise_floor: float | Array = 0.0
+) -> Array:
+    """V(M; C) = m/2 (log det S + tr S^{-1} C), S = M + noise_floor I: up to terms without M.
+
+    Shapes: M, C `(..., d, d)` -> `(...)`.
+
+    >>> import numpy as np
+    >>> float(negative_log_likelihood(np.eye(2), np.eye(2), 8))
+    8.0
+    """
+    log_det, trace = _log_det_and_trace(_observed(M, noise_floor), C)
+    return n_samples / 2 * (log_det + trace)
+
+
+def predictive_log_likelihood(S: Array, C: Array, n_samples: float | Array) -> Array:
+    """log p(x_1 .. x_m) = -(m/2)(d log 2 pi + log det S + tr S^{-1} C), x ~ N(0, S).
+
+    Shapes: S, C `(..., d, d)` -> `(...)`. The density of the samples, not of C: it exists for
+    m < d too, where the Wishart density does not.
+
+    >>> import numpy as np
+    >>> float(predictive_log_likelihood(np.eye(1) / (2 * np.pi), np.eye(1) / np.pi, 1).round(12))
+    -1.0
+    """
+    log_det, trace = _log_det_and_trace(S, C)
+    return -n_samples / 2 * (S.shape[-1] * math.log(2 * math.pi) + log_det + trace)
+
+
+def fisher_information(
+    spectrum: Array, n_samples: float | Array, noise_floor: float | Array = 0.0
+) -> Array:
+    """F_ij = m (lam_i - lam_j)^2 / (d_i d_j), d_i = lam_i + noise_floor.
+
+    Shapes: spectrum `(..., d)` -> `(..., d, d)`: the information of one observation on the angle of
+    plane (i, j), per squared radian; zero on the diagonal.
+
+    >>> import numpy as np
+    >>> fisher_information(np.array([2.0, 1.0]), 8)
+    array([[0., 4.],
+           [4., 0.]])
+    """
+    if getattr(noise_floor, "shape", ()):
+        noise_floor = noise_floor[..., None]  # type: ignore[index]
+    if getattr(n_samples, "shape", ()):
+        n_samples = n_samples[..., None, None]  # type: ignore[index]
+    observed = spectrum + noise_floor
+    G = gaps(spectrum)
+    return n_samples * (G * G) / (observed[..., :, None] * observed[..., None, :])
+
+
+def cramer_rao(
+    spectrum: Array, n_samples: float | Array, noise_floor: float | Array = 0.0
+) -> Array:
+    """std_ij >= F_ij^{-1/2} = (d_i d_j / m)^{1/2} / |lam_i - lam_j|, in radians.
+
+    Shapes: spectrum `(..., d)` -> `(..., d, d)`: no unbiased estimate of the angle of plane (i, j)
+    from one observation is better. Infinite where eigenvalues agree, and on the diagonal.
+
+    >>> import numpy as np
+    >>> cramer_rao(np.array([2.0, 1.0]), 8)
+    array([[inf, 0.5],
+           [0.5, inf]])
+    """
+    F = fisher_information(spectrum, n_samples, noise_floor)
+    xp = array_namespace(F)
+    known = F > 0
+    return xp.where(known, 1 / xp.sqrt(xp.where(known, F, xp.ones_like(F))), math.inf)
+
+
+def expected_outer(x: Array, S: Array) -> Array:
+    """E[x x^T | observed part of x] for x ~ N(0, S), NaN marking what is missing.
+
+    Shapes: x `(..., d)`, S `(..., d, d)` -> `(..., d, d)`. With o observed and u missing:
+    mu = S_uo S_oo^{-1} x_o takes the place of x_u, and S_uu - S_uo S_oo^{-1} S_ou is added to the
+    missing block. Nothing missing gives x x^T, everything missing S.
+
+    >>> import numpy as np
+    >>> S = np.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> expected_outer(np.array([2.0, np.nan]), S)
+    array([[4. , 2. ],
+           [2. , 2.5]])
+    """
+    xp = array_namespace(x, S)
+    missing = xp.isnan(x)
+    known = xp.where(missing, xp.zeros_like(x), x)
+    u = xp.astype(missing, S.dtype)
+    o = 1 - u
+    eye = xp.eye(S.shape[-1], dtype=S.dtype, device=device(S))
+    # Missing rows and columns become those of the identity: one solve for every pattern at once.
+    S_oo = S * o[..., :, None] * o[..., None, :] + eye * u[..., None, :]
+    S_ou = S * o[..., :, None] * u[..., None, :]
+    regression = xp.linalg.solve(S_oo, S_ou)
+    mean = known + (known[..., None, :] @ regression)[..., 0, :]
+    S_uu = S * u[..., :, None] * u[..., None, :]
+    rest = S_uu - xp.matrix_transpose(S_ou) @ regression
+    rest = (rest + xp.matrix_transpose(rest)) / 2
+    return mean[..., :, None] * mean[..., None, :] + rest

@@ -1,0 +1,45 @@
+"""What every test file may use: the array namespaces, and how hypothesis behaves."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadlines: a first call compiles or loads, and shared machines stall. The fixtures used with
+# @given hold no state, so that sharing them between examples is harmless.
+_common: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+}
+settings.register_profile("local", max_examples=25, **_common)
+settings.register_profile("ci", max_examples=25, derandomize=True, **_common)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def _namespace(name: str) -> Any:
+    if name == "torch":
+        if importlib.util.find_spec("torch") is None:
+            pytest.skip("torch is not installed: this law is checked with numpy only")
+        import array_api_compat.torch as xp
+
+        xp.set_num_threads(1)  # small matrices: threads only get in each other's way
+        return xp
+    import array_api_compat.numpy as xp
+
+    return xp
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def xp(request: pytest.FixtureRequest) -> Any:
+    """The array namespace: the same law for numpy and torch."""
+    return _namespace(request.param)
+
+
+@pytest.fixture
+def torch() -> Any:
+    """The torch module itself, for laws about derivatives."""
+    return pytest.importorskip("torch", reason="torch is not installed: derivatives unchecked")
