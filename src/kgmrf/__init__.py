@@ -6,19 +6,23 @@
 (400, 2, 2)
 """
 
-from kgmrf import gains, geometry, metrics, simulate, theory, wishart
+from kgmrf import gains, geometry, learn, metrics, simulate, theory, wishart
 from kgmrf._check import ObservationError
+from kgmrf.diagnose import diagnose
 from kgmrf.results import Estimate, Result
 from kgmrf.trackers import (
     KGMRF,
     AlphaBeta,
     EuclideanEMA,
     HoldLast,
+    KineticGaussian,
     LogEuclideanEMA,
+    ProductTracker,
     RiemannianEMA,
     RotationTracker,
     TangentKalman,
     Tracker,
+    VectorTracker,
     load,
 )
 
@@ -30,16 +34,21 @@ __all__ = [
     "Estimate",
     "EuclideanEMA",
     "HoldLast",
+    "KineticGaussian",
     "LogEuclideanEMA",
     "ObservationError",
+    "ProductTracker",
     "Result",
     "RiemannianEMA",
     "RotationTracker",
     "TangentKalman",
     "Tracker",
+    "VectorTracker",
     "__version__",
+    "diagnose",
     "gains",
     "geometry",
+    "learn",
     "load",
     "metrics",
     "simulate",

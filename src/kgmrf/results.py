@@ -203,4 +203,5 @@ def join(results: list[Result]) -> Result:
     if len(results) == 1:
         return results[0]
     names = results[0].fields()
-    return Result({name: np.concatenate([r._field(name) for r in results]) for name in names})
+    pieces = {name: np.concatenate([r._field(name) for r in results]) for name in names}
+    return type(results[0])(pieces)

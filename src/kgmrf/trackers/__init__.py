@@ -3,22 +3,28 @@
 from kgmrf.trackers._contract import Tracker, load
 from kgmrf.trackers.alpha_beta import AlphaBeta
 from kgmrf.trackers.euclidean_ema import EuclideanEMA
+from kgmrf.trackers.gaussian import KineticGaussian
 from kgmrf.trackers.hold_last import HoldLast
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.log_euclidean_ema import LogEuclideanEMA
+from kgmrf.trackers.product import ProductTracker
 from kgmrf.trackers.riemannian_ema import RiemannianEMA
 from kgmrf.trackers.rotation import RotationTracker
 from kgmrf.trackers.tangent_kalman import TangentKalman
+from kgmrf.trackers.vector import VectorTracker
 
 __all__ = [
     "KGMRF",
     "AlphaBeta",
     "EuclideanEMA",
     "HoldLast",
+    "KineticGaussian",
     "LogEuclideanEMA",
+    "ProductTracker",
     "RiemannianEMA",
     "RotationTracker",
     "TangentKalman",
     "Tracker",
+    "VectorTracker",
     "load",
 ]

@@ -149,6 +149,12 @@ class Tracker:
             self._set_clock(float(np.asarray(times, dtype=float)[0]))
         return self._run(seen, observed, counts, dt)
 
+    def fit(self, sequence: Any, **options: Any) -> Self:
+        """Fit the settings to a recording (see :func:`kgmrf.learn.fit`); starts afresh."""
+        from kgmrf.learn import fit_in_place
+
+        return fit_in_place(self, sequence, **options)
+
     def copy(self) -> Self:
         """An independent tracker in the same state."""
         return copy.deepcopy(self)

@@ -1,0 +1,435 @@
+"""A stream of samples whose mean drifts while their covariance turns: mean x covariance."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kgmrf import _check, wishart
+from kgmrf._check import ObservationError
+from kgmrf._types import Mask, Numbers
+from kgmrf.geometry import spd
+from kgmrf.results import stack
+from kgmrf.trackers import vector
+from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._samples import CovarianceTracker
+from kgmrf.trackers.kgmrf import KGMRF
+from kgmrf.trackers.product import ProductEstimate, ProductResult, ProductTracker
+from kgmrf.trackers.vector import VectorEstimate, VectorResult, VectorTracker
+
+
+class _Gaussian:
+    """Short names for the two parts."""
+
+    @property
+    def mean(self) -> Numbers:
+        """Estimate of the mean, (..., d)."""
+        return self["mean"].position  # type: ignore[index]
+
+    @property
+    def covariance(self) -> Numbers:
+        """Estimate of the covariance about the mean, (..., d, d)."""
+        return self["covariance"].covariance  # type: ignore[index]
+
+
+class GaussianEstimate(_Gaussian, ProductEstimate):
+    """What is known of a Gaussian: ``mean``, ``covariance``; ``estimate["mean"]`` has the rest.
+
+    >>> KineticGaussian().update([[1.0, 2.0], [3.0, 2.0]]).mean
+    array([2., 2.])
+    """
+
+
+class GaussianResult(_Gaussian, ProductResult):
+    """What was known of a Gaussian at every time; `GaussianEstimate`, time first.
+
+    >>> KineticGaussian().filter([[1.0, 2.0], [3.0, 2.0], [2.0, 1.0]]).mean.shape
+    (3, 2)
+    """
+
+    _estimate = GaussianEstimate
+
+
+class KineticGaussian(ProductTracker):
+    """x ~ N(mu_t, S_t): follow a drifting mean and a turning covariance from the samples alone.
+
+    covariance: a tracker of covariances, default ``KGMRF(d)``.
+    mean_acceleration, mean_noise, mean_rate_prior: of the mean as in `VectorTracker`, but in units
+    of the covariance itself, so that nothing depends on the units of the samples.
+    mean_retention: share of the mean's velocity that survives a unit of time.
+
+    Of a frame of m samples the block mean corrects mu (its noise is S/m), and the scatter corrects
+    S: that within the block, plus the surprise e of the block mean. Since e has covariance S/m + P,
+    with P the uncertainty of the predicted mean, it enters as A e with A (S/m + P) A^T = S/m: what
+    is not known of the mean is never taken for covariance. In the first 2 d frames or 5 d samples,
+    when S is not known yet, differences of successive block means take the place of e.
+
+    Samples are ``(d,)``, or ``(..., m, d)`` for blocks. Missing samples are NaN; a partly missing
+    one counts with what is there (once S is known; before that it is left out). The log-likelihood
+    is that of the m samples under N(mu, S) with mu ~ N(predicted, P); it is NaN while starting and
+    for blocks with partly missing samples.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> drifting = rng.standard_normal((400, 2)) * [3.0, 1.0] + 0.2 * np.arange(400.0)[:, None]
+    >>> result = KineticGaussian().filter(drifting)
+    >>> bool(np.abs(result.mean[-1] - 0.2 * 399).max() < 2.0)
+    True
+    >>> result.covariance.shape
+    (400, 2, 2)
+    """
+
+    def __init__(
+        self,
+        d: int | None = None,
+        *,
+        covariance: Tracker | dict[str, Any] | None = None,
+        mean_acceleration: float = 1e-5,
+        mean_noise: float = 0.0,
+        mean_retention: float = 1.0,
+        mean_rate_prior: float = 1e-2,
+    ) -> None:
+        mean = VectorTracker(
+            d,
+            noise_std=1.0,
+            acceleration=_check.in_range(mean_acceleration, "mean_acceleration", 0.0, np.inf),
+            position_noise=_check.in_range(mean_noise, "mean_noise", 0.0, np.inf),
+            retention=mean_retention,
+            rate_prior=_check.in_range(
+                mean_rate_prior, "mean_rate_prior", 0.0, np.inf, open_low=True
+            ),
+        )
+        super().__init__(
+            {"mean": mean, "covariance": KGMRF(d) if covariance is None else covariance}
+        )
+        self._mean, part = mean, self.components["covariance"]
+        if not isinstance(part, CovarianceTracker) or part._now is not None:
+            raise ValueError(f"covariance must be a fresh tracker of covariances, got {part!r}")
+        if d is not None and part.d not in (None, d):
+            raise ValueError(f"covariance has d = {part.d}, but d = {d}")
+        self._cov: CovarianceTracker = part
+        self.d = mean.d = part.d = part.d if d is None else int(d)
+        self.mean_acceleration, self.mean_noise = mean.acceleration, mean.position_noise
+        self.mean_retention, self.mean_rate_prior = mean.retention, mean.rate_prior
+
+    # ------------------------------------------------------------------ the public contract
+
+    def update(  # type: ignore[override]
+        self, observation: Any, *, dt: float = 1.0, assume_valid: bool = False
+    ) -> GaussianEstimate:
+        """Take in the samples of one frame, ``(d,)`` or ``(..., m, d)``; None for none."""
+        if observation is None:
+            if self.d is None:
+                raise ObservationError("the first frame is None and d is unknown; give d")
+            observation = np.full((*(self.batch_shape or ()), 1, self.d), np.nan)
+        block = self._blocks(observation, time_first=False)
+        step = self._step_of(dt)
+        self._start_parts(block)
+        return self._take(block, step)
+
+    def partial_fit(self, samples: Any, *, dt: float = 1.0) -> GaussianEstimate:
+        """The same as `update`, by the name that covariance trackers use for raw samples."""
+        return self.update(samples, dt=dt)
+
+    def filter(  # type: ignore[override]
+        self, sequence: Any, *, times: Any = None, mask: Any = None
+    ) -> GaussianResult:
+        """Run over samples ``(T, d)`` or blocks of them ``(T, ..., m, d)``.
+
+        times: ``(T,)`` time stamps; mask: ``(T, ...)``, True where there is an observation.
+        """
+        blocks = self._blocks(sequence, time_first=True)
+        if mask is not None:
+            keep = np.asarray(mask, dtype=bool)
+            keep = keep.reshape(keep.shape + (1,) * (blocks.ndim - keep.ndim))
+            blocks = np.where(keep, blocks, np.nan)
+        dt = self._intervals(times, blocks.shape[0])
+        self._start_parts(blocks[0])
+        if times is not None and self._now is None:
+            for part in self.components.values():
+                part._set_clock(float(np.asarray(times, dtype=float)[0]))
+        means, covariances, joint = [], [], []
+        for block, step in zip(blocks, dt, strict=True):
+            estimate = self._take(block, float(step))
+            means.append(estimate["mean"])
+            covariances.append(estimate["covariance"])
+            joint.append(estimate.log_likelihood)
+        fields = means[0].fields()
+        mean = VectorResult({n: np.stack([e._field(n) for e in means]) for n in fields})
+        return GaussianResult({"mean": mean, "covariance": stack(covariances)}, np.stack(joint))
+
+    def forecast(self, steps: float = 1.0) -> GaussianEstimate:  # type: ignore[override]
+        """The estimate ``steps`` units of time ahead if no samples came; changes nothing."""
+        number = float(_check.interval(steps))
+        if self.batch_shape is None:
+            raise ObservationError("nothing to forecast yet: call update(samples) first")
+        state = self._drifted(self._mean._state, number, self._unit(self._scatter(0.0)))
+        nan = np.full(self.batch_shape, np.nan)
+        mean = VectorEstimate(vector._view(state, nan, nan))
+        return GaussianEstimate({"mean": mean, "covariance": self._cov.forecast(number)}, nan)
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments that build this tracker anew, as plain numbers, words and lists."""
+        return {
+            "d": self.d,
+            "covariance": super().settings()["components"]["covariance"],
+            "mean_acceleration": self.mean_acceleration,
+            "mean_noise": self.mean_noise,
+            "mean_retention": self.mean_retention,
+            "mean_rate_prior": self.mean_rate_prior,
+        }
+
+    # ------------------------------------------------------------------ one frame
+
+    def _take(self, block: Numbers, dt: float) -> GaussianEstimate:
+        d, batch = block.shape[-1], block.shape[:-2]
+        whole: Mask = ~np.any(np.isnan(block), axis=-1)
+        step = np.full(batch, dt if self._now is not None else 0.0)
+        early = (self._samples < 5 * d) & (self._frames < 2 * d)
+
+        centre, within, count = _within(block, whole)
+        known = ~np.isnan(self._before[..., 0])
+        jump = np.where((known & (count > 0))[..., None], centre - self._before, 0.0)
+        share = np.where(known, 1.0 / np.maximum(count, 1.0) + 1.0 / self._before_count, 1.0)
+        rough = within + jump[..., :, None] * jump[..., None, :] / share[..., None, None]
+        freedom = np.where(count > 0, count - 1.0 + known, 0.0)
+        rough = rough / np.maximum(freedom, 1.0)[..., None, None]
+
+        scatter = self._scatter(dt if self._now is not None else 0.0)
+        unseen = np.isnan(scatter).any(axis=(-2, -1)) & (freedom > 0)
+        scatter = np.where(unseen[..., None, None], rough, scatter)
+        scatter = _shrunk(scatter, np.where(early, np.maximum(self._samples, freedom), np.inf))
+        usable: Mask = ~np.any(np.isnan(scatter), axis=(-2, -1))
+        unit = self._unit(scatter)
+
+        state = self._settled(self._mean._state, unit, usable)
+        predicted = self._drifted(state, step, unit)
+        begins = np.isnan(predicted.seen) & (count > 0)
+        follows = ~np.isnan(predicted.seen) & usable & (self._owed == 0)
+        seen, noise, complete = self._block_mean(block, early, centre, unit, follows)
+        state, nis, ahead = vector.correct(predicted, seen, noise)
+        state = self._begun(state, begins, centre, count)
+        state = self._settled(state, unit, usable)
+        self._mean._state, self._mean._nis, self._mean._log_likelihood = state, nis, ahead
+        self._mean._fresh = False
+
+        seen_c, counts = self._scatter_of(block, centre, within, count, predicted, unit)
+        late = follows & ~early
+        seen_c = np.where(late[..., None, None], seen_c, rough)
+        counts = np.where(late, counts, freedom)
+        self._cov._advance(
+            np.where((counts > 0)[..., None, None], seen_c, np.eye(d)),
+            counts > 0,
+            np.maximum(counts, 1.0),
+            step,
+        )
+        inside = _within_log_likelihood(within, count, unit)
+        self._joint = np.where(late & complete, ahead + inside, np.nan)
+        self._before = np.where((count > 0)[..., None], centre, self._before)
+        self._before_count = np.where(count > 0, count, self._before_count)
+        self._samples = self._samples + np.where(late, counts, freedom)
+        self._frames = self._frames + (count > 0)
+        return GaussianEstimate(
+            {"mean": VectorEstimate(self._mean._look()), "covariance": self._cov._estimate()},
+            self._joint,
+        )
+
+    def _block_mean(
+        self, block: Numbers, early: Mask, centre: Numbers, unit: Numbers, follows: Mask
+    ) -> tuple[Numbers, Numbers, Mask]:
+        """The mean of what is there, its noise S_ij n_ij / (n_i n_j), and whether that is all."""
+        there = ~np.isnan(block)
+        # Early on, only complete samples are used.
+        there = there & (there.all(axis=-1, keepdims=True) | ~early[..., None, None])
+        each = there.astype(float)
+        number = each.sum(axis=-2)
+        pairs = np.swapaxes(each, -1, -2) @ each
+        safe = np.maximum(number, 1.0)
+        seen = np.where(there, block, 0.0).sum(axis=-2) / safe
+        seen = np.where((number > 0) & follows[..., None], seen, np.nan)
+        noise = unit * pairs / (safe[..., :, None] * safe[..., None, :])
+        partly = (there.any(axis=-1) & ~there.all(axis=-1)).any(axis=-1)
+        single = there.any(axis=-1).sum(axis=-1) <= 1
+        return seen, noise, ~partly | single
+
+    def _scatter_of(
+        self,
+        block: Numbers,
+        centre: Numbers,
+        within: Numbers,
+        count: Numbers,
+        predicted: vector.VectorState,
+        unit: Numbers,
+    ) -> tuple[Numbers, Numbers]:
+        """Second moment about the predicted mean, freed of that mean's uncertainty; its count."""
+        spread = predicted.uncertainty[..., 0, :, :]
+        m = np.maximum(count, 1.0)
+        error = np.where((count > 0)[..., None], centre - predicted.position, 0.0)
+        fair = unit / m[..., None, None]
+        error = (_transport(fair + spread, fair) @ error[..., None])[..., 0]
+        total = within / m[..., None, None] + error[..., :, None] * error[..., None, :]
+        there = ~np.isnan(block)
+        present: Mask = np.any(there, axis=-1)
+        if (present & ~there.all(axis=-1)).any():
+            # Sample by sample: the observed part is freed alone, the rest is expected.
+            both = there[..., :, None] & there[..., None, :]
+            pad = np.eye(block.shape[-1]) * ~there[..., None, :]
+            wide = np.where(both, (unit + spread)[..., None, :, :], 0.0) + pad
+            plain = np.where(both, unit[..., None, :, :], 0.0) + pad
+            rest = np.where(there, block - predicted.position[..., None, :], 0.0)
+            rest = (_transport(wide, plain) @ rest[..., None])[..., 0]
+            outer = wishart.expected_outer(np.where(there, rest, np.nan), unit[..., None, :, :])
+            number = present.sum(axis=-1).astype(float)
+            mixed = np.where(present[..., None, None], outer, 0.0).sum(axis=-3)
+            mixed = mixed / np.maximum(number, 1.0)[..., None, None]
+            partly: Mask = np.any(present & ~there.all(axis=-1), axis=-1)
+            total = np.where(partly[..., None, None], mixed, total)
+            count = np.where(partly, number, count)
+        return total, count
+
+    def _begun(
+        self, state: vector.VectorState, begins: Mask, centre: Numbers, count: Numbers
+    ) -> vector.VectorState:
+        """The first block mean is the first position; its variance S/m is owed until S is known."""
+        self._owed = np.where(begins, 1.0 / np.maximum(count, 1.0), self._owed)
+        self._since = np.where(begins, state.time, self._since)
+        wide = begins[..., None]
+        return state._replace(
+            position=np.where(wide, centre, state.position),
+            known=np.where(wide, 1.0, state.known),
+            seen=np.where(begins, state.time, state.seen),
+        )
+
+    def _settled(
+        self, state: vector.VectorState, unit: Numbers, usable: Mask
+    ) -> vector.VectorState:
+        """Pay the variance that is owed since the start: exact, for nothing was corrected yet."""
+        pays = usable & (self._owed > 0)
+        if not pays.any():
+            return state
+        start = np.zeros_like(state.uncertainty)
+        start[..., 0, :, :] = self._owed[..., None, None] * unit
+        start[..., 2, :, :] = self.mean_rate_prior * unit
+        at_start = state._replace(uncertainty=start, velocity=np.zeros_like(state.velocity))
+        elapsed = np.where(pays, state.time - self._since, 0.0)
+        now = self._drifted(at_start, elapsed, unit).uncertainty
+        self._owed = np.where(pays, 0.0, self._owed)
+        return state._replace(
+            uncertainty=np.where(pays[..., None, None, None], now, state.uncertainty)
+        )
+
+    def _drifted(
+        self, state: vector.VectorState, dt: float | Numbers, unit: Numbers
+    ) -> vector.VectorState:
+        step = np.broadcast_to(np.asarray(dt, dtype=float), state.time.shape)
+        idle = np.isnan(state.seen)
+        later = vector.drift(
+            state,
+            step,
+            self.mean_acceleration * unit,
+            self.mean_noise * unit,
+            self.mean_retention,
+        )
+        return later._replace(
+            uncertainty=np.where(idle[..., None, None, None], state.uncertainty, later.uncertainty)
+        )
+
+    def _scatter(self, dt: float) -> Numbers:
+        if self._now is None:
+            return np.full((*(self.batch_shape or ()), self.d or 1, self.d or 1), np.nan)
+        return self._cov._predicted_scatter(dt)
+
+    def _unit(self, scatter: Numbers) -> Numbers:
+        """The covariance, or the identity where it is not known yet and nothing depends on it."""
+        unknown = np.isnan(scatter).any(axis=(-2, -1), keepdims=True)
+        return np.where(unknown, np.eye(scatter.shape[-1]), scatter)
+
+    # ------------------------------------------------------------------ checks and memory
+
+    def _blocks(self, value: Any, *, time_first: bool) -> Numbers:
+        name = "sequence" if time_first else "samples"
+        if isinstance(value, (list, tuple)) and any(v is None for v in value):
+            shapes = [np.shape(v) for v in value if v is not None]
+            if not shapes:
+                raise ObservationError(f"all {len(value)} frames are None")
+            value = [np.full(shapes[0], np.nan) if v is None else v for v in value]
+        self._cov.d, self._cov.batch_shape = self.d, self.batch_shape
+        return self._cov._blocks(value, name, time_first=time_first)
+
+    def _step_of(self, dt: Any) -> float:
+        step = _check.interval(dt)
+        if step.ndim:
+            raise ObservationError(f"dt must be one number for all items, got shape {step.shape}")
+        return float(step)
+
+    def _start_parts(self, block: Numbers) -> None:
+        if self.batch_shape is None:
+            self._cov.batch_shape = None
+            self.d = self._mean.d = int(block.shape[-1])
+            self._pending = dict.fromkeys(self.components, block.shape[:-2])
+            self._cov.d = self.d
+            self._start(block.shape[:-2])
+
+    def _start(self, shape: tuple[int, ...]) -> None:
+        d = self.d or 1
+        self._pending = dict.fromkeys(self.components, tuple(shape))
+        super()._start(tuple(shape))
+        self._before = np.full((*shape, d), np.nan)
+        self._before_count = np.ones(shape)
+        self._owed, self._since = np.zeros(shape), np.zeros(shape)
+        self._samples, self._frames = np.zeros(shape), np.zeros(shape)
+        self._joint = np.full(shape, np.nan)
+
+    # How the start goes: the block mean before, the variance that is owed and since when.
+    _before: Numbers
+    _before_count: Numbers
+    _owed: Numbers
+    _since: Numbers
+    _samples: Numbers
+    _frames: Numbers
+    _joint: Numbers
+    _NAMES = ("before", "before_count", "owed", "since", "samples", "frames", "joint")
+
+    def _memory(self) -> dict[str, Numbers]:
+        own = {f"start_{name}": getattr(self, f"_{name}") for name in self._NAMES}
+        return {**super()._memory(), **own}
+
+    def _remember(self, memory: dict[str, Numbers]) -> None:
+        super()._remember(memory)
+        for name in self._NAMES:
+            setattr(self, f"_{name}", memory[f"start_{name}"])
+
+
+def _within(block: Numbers, whole: Mask) -> tuple[Numbers, Numbers, Numbers]:
+    """Mean of the complete samples, sum of outer products about it, and their number."""
+    count = whole.sum(axis=-1).astype(float)
+    rows = np.where(whole[..., None], block, 0.0)
+    centre = rows.sum(axis=-2) / np.maximum(count, 1.0)[..., None]
+    rest = np.where(whole[..., None], rows - centre[..., None, :], 0.0)
+    return centre, np.swapaxes(rest, -1, -2) @ rest, count
+
+
+def _shrunk(scatter: Numbers, n: Numbers) -> Numbers:
+    """Pulled to a ball while it stands on few samples: d of its own weigh in."""
+    d = scatter.shape[-1]
+    size = np.trace(scatter, axis1=-2, axis2=-1) / d
+    share = (d / (np.where(np.isinf(n), 0.0, n) + d))[..., None, None]
+    share = np.where(np.isinf(n)[..., None, None], 0.0, share)
+    return (1.0 - share) * scatter + share * size[..., None, None] * np.eye(d)
+
+
+def _transport(wide: Numbers, fair: Numbers) -> Numbers:
+    """The symmetric A with A wide A = fair (optimal transport between the two Gaussians)."""
+    root = spd.sqrt(fair)
+    return root @ spd.power(root @ wide @ root, -0.5) @ root
+
+
+def _within_log_likelihood(within: Numbers, count: Numbers, scatter: Numbers) -> Numbers:
+    """log p of m samples given their mean: the m - 1 directions about it."""
+    d = scatter.shape[-1]
+    m = np.maximum(count, 1.0)
+    log_det = np.linalg.slogdet(scatter)[1]
+    trace = np.trace(np.linalg.solve(scatter, within), axis1=-2, axis2=-1)
+    return -0.5 * ((m - 1) * (d * math.log(2 * math.pi) + log_det) + trace + d * np.log(m))
