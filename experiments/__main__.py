@@ -1,0 +1,161 @@
+"""Run the experiments, build the report, or list what there is."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from experiments import store
+
+ALONE = {"cost"}
+"""Experiments whose units must not share the machine with others."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command line and do what it says; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    run = verbs.add_parser("run", help="compute results that are not there yet")
+    run.add_argument("names", nargs="*", help="all, experiments, or experiment/unit")
+    run.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    run.add_argument("--fresh", action="store_true", help="compute again what is there")
+    report = verbs.add_parser("report", help="figures and report.html from the results")
+    report.add_argument("--out", type=Path, help="folder for report.html and figures")
+    verbs_list = verbs.add_parser("list", help="every unit and whether it is done")
+    for verb in (run, report, verbs_list):
+        verb.add_argument(
+            "--quick", action="store_true", help="few seeds, short runs: a smoke test"
+        )
+        verb.add_argument("--results", type=Path, help="folder of the result files")
+    options = parser.parse_args(arguments)
+    results: Path = options.results or (store.QUICK_RESULTS if options.quick else store.RESULTS)
+    if options.verb == "run":
+        return run_all(options.names, results, options.quick, options.jobs, options.fresh)
+    if options.verb == "report":
+        from experiments import report as page
+
+        out: Path = options.out or (results if options.quick else store.HERE)
+        page.build(results, out, quick=options.quick)
+        print(f"wrote {out / 'report.html'}")
+        return 0
+    from experiments.catalogue import select
+
+    for unit in select(["all"], options.quick):
+        print(f"{'done   ' if store.finished(unit, results) else 'missing'}  {unit.key}")
+    return 0
+
+
+def run_all(names: list[str], results: Path, quick: bool, jobs: int, fresh: bool) -> int:
+    """Run the chosen units in parallel with a progress bar; returns the exit code."""
+    from experiments.catalogue import select
+
+    started = time.perf_counter()
+    units = select(names, quick)
+    store.clear_scratch(results)
+    todo = units if fresh else [u for u in units if not store.finished(u, results)]
+    kept = len(units) - len(todo)
+    if kept:
+        print(f"{kept} of {len(units)} results are there already")
+        _tell_age([u for u in units if u not in todo], results)
+    together = [u for u in todo if u.experiment not in ALONE]
+    alone = [u for u in todo if u.experiment in ALONE]
+    failures: list[tuple[str, BaseException]] = []
+    with _progress(len(todo)) as bar:
+        for batch, workers in ((together, jobs), (alone, 1)):
+            if batch:
+                failures += _pool(batch, results, workers, bar)
+    for key, error in failures:
+        print(f"failed: {key}: {type(error).__name__}: {error}", file=sys.stderr)
+    minutes = (time.perf_counter() - started) / 60
+    print(f"{len(todo) - len(failures)} units in {minutes:.1f} minutes")
+    return 1 if failures else 0
+
+
+def _tell_age(units: list[store.Unit], results: Path) -> None:
+    old = 0
+    for unit in units:
+        record = store.load(unit.path(results)) or {}
+        old += record.get("made_with", {}).get("source") != store.fingerprint()
+    if old:
+        print(f"{old} of them were made by other sources than these; --fresh computes them again")
+
+
+def _pool(
+    units: list[store.Unit], results: Path, workers: int, bar: Any
+) -> list[tuple[str, BaseException]]:
+    failures: list[tuple[str, BaseException]] = []
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        max(1, workers), mp_context=context, initializer=store.prepare_worker
+    ) as pool:
+        futures: dict[Future[Any], store.Unit] = {}
+        try:
+            for unit in units:
+                futures[pool.submit(store.execute, unit, results)] = unit
+            for future in as_completed(futures):
+                unit = futures[future]
+                error = future.exception()
+                if error is not None:
+                    failures.append((unit.key, error))
+                    bar(unit.key, "failed")
+                else:
+                    bar(unit.key, future.result()["status"])
+        except KeyboardInterrupt:
+            # What is finished is on disk; the rest starts again next time.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise SystemExit("stopped; run the same command again to go on") from None
+    return failures
+
+
+class _progress:
+    """A rich progress bar on a terminal, one line per unit elsewhere."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0
+        self.bar: Any = None
+
+    def __enter__(self) -> _progress:
+        if sys.stdout.isatty() and self.total:
+            try:
+                from rich.progress import (
+                    BarColumn,
+                    MofNCompleteColumn,
+                    Progress,
+                    TextColumn,
+                    TimeElapsedColumn,
+                    TimeRemainingColumn,
+                )
+            except ImportError:
+                return self
+            self.bar = Progress(
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.description}"),
+            )
+            self.bar.__enter__()
+            self.task = self.bar.add_task("starting", total=self.total)
+        return self
+
+    def __call__(self, key: str, status: str) -> None:
+        self.done += 1
+        note = key if status == "done" else f"{key}: {status}"
+        if self.bar is not None:
+            self.bar.update(self.task, advance=1, description=note)
+        else:
+            print(f"[{self.done}/{self.total}] {note}", flush=True)
+
+    def __exit__(self, *error: Any) -> None:
+        if self.bar is not None:
+            self.bar.__exit__(*error)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,328 @@
+"""(B) Camera stabilisation on SO(3): the sweep of dropout probabilities.
+
+as_printed  oscillating camera, frames lost independently, error = angle.
+as_run      constant rate, gaps of nine frames that *start* with the stated probability,
+            error = |Log|_F = sqrt 2 angle: the only reading found that gives the printed table.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from experiments import tuning
+from experiments.recursions import (
+    alpha_beta_gamma_rotation,
+    alpha_beta_rotation,
+    kinetic_rotation,
+)
+from experiments.store import NotAvailable, Unit
+from experiments.tuning import Method, Settings
+from kgmrf import (
+    AlphaBeta,
+    EuclideanEMA,
+    HoldLast,
+    RiemannianEMA,
+    RotationTracker,
+    TangentKalman,
+    gains,
+    metrics,
+    simulate,
+)
+from kgmrf._types import Numbers
+
+PROBABILITIES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+NOISE_STD = 0.05
+N_FRAMES = 200
+SPREAD_SEEDS = tuple(range(10, 610))
+
+
+@functools.lru_cache(maxsize=6)
+def scenes(reading: str, seeds: tuple[int, ...]) -> tuple[Numbers, Numbers]:
+    """Observations (T, cells, seeds, 3, 3), NaN where dropped, and truth (T, 1, seeds, 3, 3)."""
+    seen = np.empty((N_FRAMES, len(PROBABILITIES), len(seeds), 3, 3))
+    truth = np.empty((N_FRAMES, 1, len(seeds), 3, 3))
+    for j, seed in enumerate(seeds):
+        if reading == "as_run":
+            # The motion does not depend on the dropout: simulate it once, mask it six times.
+            whole = simulate.steady_camera(seed, 0.0)
+            truth[:, 0, j] = whole.rotation
+            for i, p in enumerate(PROBABILITIES):
+                mask = simulate.bursts(N_FRAMES, p, [seed, round(100 * p)])
+                seen[:, i, j] = np.where(mask[:, None, None], whole.observations, np.nan)
+        else:
+            for i, p in enumerate(PROBABILITIES):
+                scene = simulate.camera_shake(seed, p)
+                seen[:, i, j] = scene.observations
+                truth[:, 0, j] = scene.rotation
+    return seen, truth
+
+
+# ------------------------------------------------------------------------------- methods
+
+
+def _tracker(kind: Any) -> Any:
+    def run(seen: Numbers, **settings: Any) -> Numbers:
+        return kind(follows="rotation", **settings).filter(seen).rotation
+
+    return run
+
+
+def _kinetic(law: Any) -> Any:
+    def run(seen: Numbers, **settings: Any) -> Numbers:
+        return RotationTracker(noise_std=NOISE_STD, gains=law(**settings)).filter(seen).rotation
+
+    return run
+
+
+def _decaying(position_gain: float, velocity_gain: float, retention: float) -> gains.FixedGains:
+    return gains.FixedGains(position_gain, velocity_gain, retention, retention)
+
+
+def _auto(seen: Numbers) -> Numbers:
+    try:
+        tracker = RotationTracker(noise_std=NOISE_STD, gains="auto")
+    except (ValueError, TypeError) as reason:
+        raise NotAvailable(
+            f'RotationTracker(gains="auto") is not in this version ({reason})'
+        ) from None
+    return tracker.filter(seen).rotation
+
+
+_EMA_SPACE = {"gain": (0.02, 1.0, "log")}
+_EMA_GRID = {"gain": (0.4, 0.3, 0.2, 0.1)}
+
+METHODS: tuple[Method, ...] = (
+    Method("paper_kgmrf", "K-GMRF, paper", kinetic_rotation, family="paper", order=2),
+    Method(
+        "paper_riemannian_ema",
+        "Riemannian EMA, paper",
+        _tracker(RiemannianEMA),
+        {"gain": 0.2},
+        family="paper",
+    ),
+    Method(
+        "paper_euclidean_ema",
+        "Euclidean EMA, paper",
+        _tracker(EuclideanEMA),
+        {"gain": 0.2},
+        family="paper",
+    ),
+    Method(
+        "paper_tangent_kalman",
+        "Tangent KF, paper",
+        _tracker(TangentKalman),
+        {
+            "position_noise": 0.005,
+            "velocity_noise": 0.005,
+            "noise_std": 0.1**0.5,
+            "prior_var": 0.01,
+            "coast": False,
+        },
+        family="paper",
+        order=2,
+    ),
+    Method("paper_alpha_beta", "Alpha-beta, paper", alpha_beta_rotation, family="paper", order=2),
+    Method(
+        "printed_kgmrf",
+        "K-GMRF, paper's gains, predict-correct",
+        _kinetic(_decaying),
+        {"position_gain": 0.5, "velocity_gain": 0.05, "retention": 0.98},
+        family="printed",
+        order=2,
+    ),
+    Method(
+        "printed_riemannian_ema",
+        "Riemannian EMA as printed (gain .8)",
+        _tracker(RiemannianEMA),
+        {"gain": 0.8},
+        family="printed",
+    ),
+    Method(
+        "printed_euclidean_ema",
+        "Euclidean EMA as printed (gain .8)",
+        _tracker(EuclideanEMA),
+        {"gain": 0.8},
+        family="printed",
+    ),
+    Method(
+        "printed_tangent_kalman",
+        "Tangent KF as printed",
+        _tracker(TangentKalman),
+        {"position_noise": 0.005, "velocity_noise": 0.005, "noise_std": 0.1**0.5},
+        family="printed",
+        order=2,
+    ),
+    Method(
+        "printed_alpha_beta",
+        "Alpha-beta, paper's gains, predict-correct",
+        _tracker(AlphaBeta),
+        {"position_gain": 0.5, "velocity_gain": 0.05},
+        family="printed",
+        order=2,
+    ),
+    Method("hold_last", "Hold last", _tracker(HoldLast)),
+    Method(
+        "tuned_riemannian_ema",
+        "Riemannian EMA, tuned",
+        _tracker(RiemannianEMA),
+        space=_EMA_SPACE,
+        grid=_EMA_GRID,
+        tune="cell",
+    ),
+    Method(
+        "tuned_euclidean_ema",
+        "Euclidean EMA, tuned",
+        _tracker(EuclideanEMA),
+        space=_EMA_SPACE,
+        grid=_EMA_GRID,
+        tune="cell",
+    ),
+    Method(
+        "tuned_tangent_kalman",
+        "Tangent KF, tuned",
+        _tracker(TangentKalman),
+        space={"velocity_noise": (1e-8, 1e-1, "log"), "noise_std": (0.01, 1.0, "log")},
+        grid={"velocity_noise": (0.001, 0.005, 0.01), "noise_std": (0.05, 0.1, 0.2)},
+        tune="cell",
+        order=2,
+    ),
+    Method(
+        "tuned_alpha_beta",
+        "Alpha-beta, tuned",
+        _tracker(AlphaBeta),
+        space={"position_gain": (0.05, 1.2, "log"), "velocity_gain": (1e-3, 1.0, "log")},
+        grid={"position_gain": (0.3, 0.4, 0.5, 0.6), "velocity_gain": (0.05, 0.1, 0.15)},
+        tune="cell",
+        order=2,
+    ),
+    Method(
+        "tuned_alpha_beta_decay",
+        "Alpha-beta with decay, tuned",
+        _kinetic(_decaying),
+        space={
+            "position_gain": (0.05, 1.2, "log"),
+            "velocity_gain": (1e-3, 1.0, "log"),
+            "retention": (1e-4, 0.3, "below_one"),
+        },
+        tune="cell",
+        order=2,
+    ),
+    Method(
+        "tuned_alpha_beta_gamma",
+        "Alpha-beta-gamma, tuned",
+        alpha_beta_gamma_rotation,
+        space={
+            "position_gain": (0.05, 1.2, "log"),
+            "velocity_gain": (1e-3, 1.0, "log"),
+            "acceleration_gain": (1e-5, 0.5, "log"),
+        },
+        tune="cell",
+        order=3,
+    ),
+    Method(
+        "tuned_zero_lag",
+        "K-GMRF zero-lag, tuned",
+        _kinetic(gains.zero_lag),
+        space={"position_gain": (0.05, 1.2, "log"), "velocity_gain": (1e-3, 1.0, "log")},
+        tune="cell",
+        order=2,
+    ),
+    Method(
+        "information",
+        "K-GMRF information, default",
+        _kinetic(gains.information),
+        family="ours",
+        order=2,
+    ),
+    Method(
+        "information_one",
+        "K-GMRF information, one setting",
+        _kinetic(gains.information),
+        space={
+            "acceleration": (1e-10, 1e-2, "log"),
+            "retention": (1e-5, 0.3, "below_one"),
+            "rate_prior": (1e-5, 1e-1, "log"),
+        },
+        tune="all",
+        family="ours",
+        order=2,
+    ),
+    Method("auto", "K-GMRF auto", _auto, family="ours", order=2),
+)
+
+
+def errors(reading: str, estimates: Numbers, truth: Numbers) -> Numbers:
+    """Mean error over all frames, degrees; (T, ..., 3, 3) -> (...)."""
+    norm: Any = "frobenius" if reading == "as_run" else "angle"
+    together = np.broadcast_to(truth, estimates.shape)
+    return metrics.geodesic_error(estimates, together, degrees=True, norm=norm).mean(axis=0)
+
+
+def run_method(reading: str, method: str, n_trials: int, n_further: int) -> dict[str, Any]:
+    """One method on every dropout probability of one reading."""
+    chosen = next(m for m in METHODS if m.name == method)
+
+    def score(m: Method, settings: Settings, seeds: tuple[int, ...], cells: list[int]) -> Numbers:
+        seen, truth = scenes(reading, seeds)
+        with np.errstate(all="ignore"):
+            return errors(reading, m.run(seen[:, cells], **settings), truth)
+
+    further = tuning.FURTHER_SEEDS[:n_further]
+    result = tuning.evaluate(chosen, score, len(PROBABILITIES), n_trials, further)
+    return {"cells": [f"{p:.1f}" for p in PROBABILITIES], **result}
+
+
+def run_spread(method: str, n_seeds: int) -> dict[str, Any]:
+    """One of the paper's columns as recovered on many seeds: how much do five-seed means
+    scatter?"""
+    chosen = next(m for m in METHODS if m.name == method)
+    seeds = SPREAD_SEEDS[:n_seeds]
+    seen, truth = scenes("as_run", seeds)
+    found = errors("as_run", chosen.run(seen, **chosen.settings), truth)
+    means = found.reshape(len(PROBABILITIES), -1, 5).mean(axis=-1)
+    return {
+        "label": chosen.label,
+        "cells": [f"{p:.1f}" for p in PROBABILITIES],
+        "seeds": [seeds[0], seeds[-1]],
+        "mean": found.mean(axis=1),
+        "five_seed_means": {
+            "lowest": means.min(axis=1),
+            "low_95": np.quantile(means, 0.025, axis=1),
+            "high_95": np.quantile(means, 0.975, axis=1),
+            "highest": means.max(axis=1),
+        },
+    }
+
+
+def units(quick: bool) -> list[Unit]:
+    """One unit per reading and method, and the spread of the paper's columns."""
+    n_trials, n_further = (4, 2) if quick else (tuning.TRIALS, len(tuning.FURTHER_SEEDS))
+    listed = [
+        Unit(
+            "camera",
+            f"{reading}.{method.name}",
+            "camera:run_method",
+            {
+                "reading": reading,
+                "method": method.name,
+                "n_trials": n_trials if method.tune != "none" else 0,
+                "n_further": n_further,
+            },
+        )
+        for reading in ("as_run", "as_printed")
+        for method in METHODS
+    ]
+    spread = [
+        Unit(
+            "camera",
+            f"spread.{method.name}",
+            "camera:run_spread",
+            {"method": method.name, "n_seeds": 10 if quick else len(SPREAD_SEEDS)},
+        )
+        for method in METHODS
+        if method.family == "paper"
+    ]
+    return spread + listed

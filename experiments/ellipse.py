@@ -1,0 +1,333 @@
+"""(A) The rotating ellipse: normal, occluded, and the sweep of angular rates.
+
+Two readings of the protocol:
+
+as_run      nearly noiseless (n_samples 3750 in the sweep, 1280 in the main table), three occlusions
+            of 30 frames, errors over frames 50 to 399: what gives the printed numbers.
+as_printed  Wishart with 8 samples, each frame lost with probability .2, all 400 frames scored.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments import tuning
+from experiments.recursions import alpha_beta_gamma, alpha_beta_printed, kinetic_angle
+from experiments.store import NotAvailable, Unit
+from experiments.tuning import Method, Settings
+from kgmrf import (
+    KGMRF,
+    AlphaBeta,
+    EuclideanEMA,
+    HoldLast,
+    LogEuclideanEMA,
+    RiemannianEMA,
+    TangentKalman,
+    gains,
+    metrics,
+    simulate,
+)
+from kgmrf._types import Mask, Numbers
+
+RATES = (0.03, 0.05, 0.08, 0.10, 0.15, 0.20)
+N_FRAMES = 400
+SWEEP_SAMPLES, MAIN_SAMPLES, PRINTED_SAMPLES = 3750, 1280, 8
+BURN_IN = {"as_run": 50, "as_printed": 0}
+
+
+class Cell(NamedTuple):
+    """One number of the paper's tables: a rate, a noise and a pattern of gaps."""
+
+    name: str
+    rate: float
+    n_samples: int
+    gaps: str
+
+
+CELLS = {
+    "as_run": tuple(Cell(f"{r:.2f}", r, SWEEP_SAMPLES, "none") for r in RATES)
+    + (
+        Cell("normal", 0.08, MAIN_SAMPLES, "none"),
+        Cell("occluded", 0.08, MAIN_SAMPLES, "occlusions"),
+    ),
+    "as_printed": tuple(Cell(f"{r:.2f}", r, PRINTED_SAMPLES, "none") for r in RATES)
+    + (Cell("occluded", 0.08, PRINTED_SAMPLES, "iid"),),
+}
+
+
+def gaps(cell: Cell, seed: int) -> Mask | None:
+    """Which frames are seen; None means all."""
+    if cell.gaps == "occlusions":
+        return simulate.occlusions(N_FRAMES)
+    if cell.gaps == "iid":
+        return simulate.iid(N_FRAMES, 0.2, np.random.default_rng([seed, 20]))
+    return None
+
+
+@functools.lru_cache(maxsize=8)
+def scenes(reading: str, seeds: tuple[int, ...]) -> tuple[Numbers, Numbers, Numbers]:
+    """Observations and truth (T, cells, seeds, 2, 2), samples behind each matrix (cells, 1)."""
+    cells = CELLS[reading]
+    shape = (N_FRAMES, len(cells), len(seeds), 2, 2)
+    seen, truth = np.empty(shape), np.empty(shape)
+    for i, cell in enumerate(cells):
+        for j, seed in enumerate(seeds):
+            scene = simulate.ellipse(
+                cell.rate,
+                n_frames=N_FRAMES,
+                n_samples=cell.n_samples,
+                observed=gaps(cell, seed),
+                rng=seed,
+            )
+            seen[:, i, j], truth[:, i, j] = scene.observations, scene.covariance
+    return seen, truth, np.array([[c.n_samples] for c in cells], dtype=float)
+
+
+# ------------------------------------------------------------------------------- methods
+
+
+def _tracker(kind: type) -> Any:
+    def run(seen: Numbers, counts: Numbers, **settings: Any) -> Numbers:
+        return kind(**settings).filter(seen).covariance
+
+    return run
+
+
+def _tangent(seen: Numbers, counts: Numbers, **settings: Any) -> Numbers:
+    return TangentKalman(**settings).filter(seen).covariance
+
+
+def _kinetic(law: Any) -> Any:
+    def run(seen: Numbers, counts: Numbers, **settings: Any) -> Numbers:
+        tracker = KGMRF(gains=law(**settings))
+        return tracker.filter(seen, n_samples=np.broadcast_to(counts, seen.shape[:-2])).covariance
+
+    return run
+
+
+def _auto(seen: Numbers, counts: Numbers) -> Numbers:
+    try:
+        tracker = KGMRF(gains="auto")
+    except (ValueError, TypeError) as reason:
+        raise NotAvailable(f'KGMRF(gains="auto") is not in this version ({reason})') from None
+    return tracker.filter(seen, n_samples=np.broadcast_to(counts, seen.shape[:-2])).covariance
+
+
+def _plain(recursion: Any) -> Any:
+    def run(seen: Numbers, counts: Numbers, **settings: Any) -> Numbers:
+        return recursion(seen, **settings)
+
+    return run
+
+
+_EMA_SPACE = {"gain": (0.02, 1.0, "log")}
+_EMA_GRID = {"gain": (0.4, 0.3, 0.2, 0.1)}  # the paper's beta is the weight of the past
+
+METHODS: tuple[Method, ...] = (
+    # The paper's five columns, as its numbers say they were run.
+    Method("paper_kgmrf", "K-GMRF, paper", _plain(kinetic_angle), family="paper", order=2),
+    Method(
+        "paper_riemannian_ema",
+        "“Riemannian” EMA, paper (log-Euclidean)",
+        _tracker(LogEuclideanEMA),
+        {"gain": 0.2},
+        family="paper",
+    ),
+    Method(
+        "paper_euclidean_ema",
+        "Euclidean EMA, paper",
+        _tracker(EuclideanEMA),
+        {"gain": 0.2},
+        family="paper",
+    ),
+    Method(
+        "paper_tangent_kalman",
+        "Tangent KF, paper",
+        _tangent,
+        {"velocity_noise": 0.005, "noise_std": 0.1},
+        family="paper",
+        order=2,
+    ),
+    Method(
+        "paper_alpha_beta",
+        "Alpha-beta, paper",
+        _tracker(AlphaBeta),
+        {"position_gain": 0.4, "velocity_gain": 0.1},
+        family="paper",
+        order=2,
+    ),
+    # The same columns, literally as the text and the tables of settings print them.
+    Method(
+        "printed_kgmrf",
+        "Algorithm 1 as printed",
+        _kinetic(gains.printed),
+        {"velocity_gain": 0.05, "damping": 0.95},
+        family="printed",
+        order=2,
+    ),
+    Method(
+        "printed_riemannian_ema",
+        "Riemannian EMA as printed (gain .8)",
+        _tracker(RiemannianEMA),
+        {"gain": 0.8},
+        family="printed",
+    ),
+    Method(
+        "printed_euclidean_ema",
+        "Euclidean EMA as printed (gain .8)",
+        _tracker(EuclideanEMA),
+        {"gain": 0.8},
+        family="printed",
+    ),
+    Method(
+        "printed_tangent_kalman",
+        "Tangent KF as printed",
+        _tangent,
+        {"position_noise": 0.005, "velocity_noise": 0.005, "noise_std": 0.1**0.5},
+        family="printed",
+        order=2,
+    ),
+    Method(
+        "printed_alpha_beta",
+        "Alpha-beta as printed",
+        _plain(alpha_beta_printed),
+        {"position_gain": 0.4, "velocity_gain": 0.1},
+        family="printed",
+        order=2,
+    ),
+    # Rivals, each tuned cell by cell with the same number of trials.
+    Method("hold_last", "Hold last", _tracker(HoldLast)),
+    Method(
+        "tuned_euclidean_ema",
+        "Euclidean EMA, tuned",
+        _tracker(EuclideanEMA),
+        space=_EMA_SPACE,
+        grid=_EMA_GRID,
+        tune="cell",
+    ),
+    Method(
+        "tuned_log_euclidean_ema",
+        "Log-Euclidean EMA, tuned",
+        _tracker(LogEuclideanEMA),
+        space=_EMA_SPACE,
+        grid=_EMA_GRID,
+        tune="cell",
+    ),
+    Method(
+        "tuned_riemannian_ema",
+        "Riemannian EMA, tuned",
+        _tracker(RiemannianEMA),
+        space=_EMA_SPACE,
+        grid=_EMA_GRID,
+        tune="cell",
+    ),
+    Method(
+        "tuned_tangent_kalman",
+        "Tangent KF, tuned",
+        _tangent,
+        space={"velocity_noise": (1e-8, 1e-1, "log"), "noise_std": (0.005, 2.0, "log")},
+        grid={"velocity_noise": (0.001, 0.005, 0.01), "noise_std": (0.05, 0.1, 0.2)},
+        tune="cell",
+        order=2,
+    ),
+    Method(
+        "tuned_alpha_beta",
+        "Alpha-beta, tuned",
+        _tracker(AlphaBeta),
+        space={"position_gain": (0.02, 1.2, "log"), "velocity_gain": (1e-4, 1.0, "log")},
+        grid={"position_gain": (0.3, 0.4, 0.5, 0.6), "velocity_gain": (0.05, 0.1, 0.15)},
+        tune="cell",
+        order=2,
+    ),
+    Method(
+        "tuned_alpha_beta_gamma",
+        "Alpha-beta-gamma, tuned",
+        _plain(alpha_beta_gamma),
+        space={
+            "position_gain": (0.05, 1.2, "log"),
+            "velocity_gain": (1e-3, 1.0, "log"),
+            "acceleration_gain": (1e-5, 0.5, "log"),
+        },
+        tune="cell",
+        order=3,
+    ),
+    Method(
+        "tuned_printed",
+        "Algorithm 1, tuned",
+        _kinetic(gains.printed),
+        space={"velocity_gain": (0.005, 3.0, "log"), "damping": (1e-3, 1.5, "log")},
+        grid={"velocity_gain": (0.01, 0.05, 0.1), "damping": (0.9, 0.95, 0.98, 1.0)},
+        tune="cell",
+        order=2,
+    ),
+    Method(
+        "tuned_zero_lag",
+        "K-GMRF zero-lag, tuned",
+        _kinetic(gains.zero_lag),
+        space={"position_gain": (0.005, 1.0, "log"), "velocity_gain": (1e-5, 0.5, "log")},
+        tune="cell",
+        order=2,
+    ),
+    # Ours: no setting per cell.
+    Method(
+        "information",
+        "K-GMRF information, default",
+        _kinetic(gains.information),
+        family="ours",
+        order=2,
+    ),
+    Method(
+        "information_one",
+        "K-GMRF information, one setting",
+        _kinetic(gains.information),
+        space={"acceleration": (1e-12, 1e-4, "log"), "rate_prior": (1e-5, 1e-1, "log")},
+        tune="all",
+        family="ours",
+        order=2,
+    ),
+    Method("auto", "K-GMRF auto", _auto, family="ours", order=2),
+)
+
+
+def errors(reading: str, estimates: Numbers, truth: Numbers) -> Numbers:
+    """Mean angle between the axes over the scored frames, degrees; (T, ..., 2, 2) -> (...)."""
+    angles = metrics.angular_error(estimates, truth, degrees=True)
+    return angles[BURN_IN[reading] :].mean(axis=0)
+
+
+def run_method(reading: str, method: str, n_trials: int, n_further: int) -> dict[str, Any]:
+    """One method on every cell of one reading."""
+    chosen = next(m for m in METHODS if m.name == method)
+
+    def score(m: Method, settings: Settings, seeds: tuple[int, ...], cells: list[int]) -> Numbers:
+        seen, truth, counts = scenes(reading, seeds)
+        with np.errstate(all="ignore"):
+            found = m.run(seen[:, cells], counts[cells], **settings)
+            return errors(reading, found, truth[:, cells])
+
+    further = tuning.FURTHER_SEEDS[:n_further]
+    result = tuning.evaluate(chosen, score, len(CELLS[reading]), n_trials, further)
+    return {"cells": [c.name for c in CELLS[reading]], **result}
+
+
+def units(quick: bool) -> list[Unit]:
+    """One unit per reading and method."""
+    n_trials, n_further = (4, 2) if quick else (tuning.TRIALS, len(tuning.FURTHER_SEEDS))
+    return [
+        Unit(
+            "ellipse",
+            f"{reading}.{method.name}",
+            "ellipse:run_method",
+            {
+                "reading": reading,
+                "method": method.name,
+                "n_trials": n_trials if method.tune != "none" else 0,
+                "n_further": n_further,
+            },
+        )
+        for reading in CELLS
+        for method in METHODS
+    ]

@@ -1,0 +1,242 @@
+"""The figures as files: PNG and SVG, one style, colours that colour-blind readers tell apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments import charts
+from experiments.verdicts import Results
+from kgmrf import plots
+
+DASHES = {"solid": "-", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.4))}
+
+
+def write(results: Results, folder: Path) -> list[Path]:
+    """Write every figure for which there are results; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    with plots.style():
+        for description in charts.figures(results):
+            files += _save(_panels(description), folder, description["id"])
+        for name, draw in (("ellipse_frames", ellipse_frames), ("teaser", teaser)):
+            figure = draw(results)
+            if figure is not None:
+                files += _save(figure, folder, name)
+    return files
+
+
+def _save(figure: Any, folder: Path, name: str) -> list[Path]:
+    return [plots.write_figure(figure, folder / f"{name}.{kind}") for kind in ("png", "svg")]
+
+
+def _panels(description: charts.Figure) -> Any:
+    panels = description["panels"]
+    stacked = description["id"] in ("occlusion_coasting", "camera_trajectories", "camera_error")
+    if stacked:
+        figure = plots.new_figure(height=0.35 + 1.45 * len(panels))
+        grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    elif len(panels) == 4:
+        figure = plots.new_figure(height=4.6)
+        grid = figure.subplots(2, 2).ravel()
+    else:
+        figure = plots.new_figure(height=2.6)
+        grid = figure.subplots(1, len(panels), squeeze=False)[0]
+    for k, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
+        if panel.get("kind") == "map":
+            _map(figure, axes, panel, last=k == len(panels) - 1)
+            continue
+        draw_panel(axes, panel, x_label=not stacked or k == len(panels) - 1)
+    drawn = zip(grid, panels, strict=True)
+    plots.label_lines({a: names(p) for a, p in drawn if p.get("kind") != "map"})
+    return figure
+
+
+def draw_panel(axes: Any, panel: dict[str, Any], *, x_label: bool = True) -> None:
+    """Lines, error bars and shaded gaps of one panel."""
+    x, y = panel["x"], panel["y"]
+    for first, last in panel.get("shade", []):
+        axes.axvspan(first - 0.5, last + 0.5, color=plots.COLOURS["gap"], linewidth=0, zorder=0)
+    for line in panel["series"]:
+        if line["off"] or not line["points"]:
+            continue
+        points = np.array([p[:2] for p in line["points"]])
+        axes.plot(
+            points[:, 0],
+            points[:, 1],
+            color=line["colour"],
+            linestyle=DASHES[line["dash"]] if line["line"] else "none",
+            marker="o" if line["marker"] else None,
+            markersize=2.6 if line["line"] else 5.0,
+            markerfacecolor=line["colour"] if line["line"] else "none",
+            markeredgewidth=0.8,
+            linewidth=1.1 if len(points) < 100 else 0.8,
+        )
+        halves = [p[2] if len(p) > 2 else 0.0 for p in line["points"]]
+        if any(halves):
+            axes.errorbar(
+                points[:, 0],
+                points[:, 1],
+                halves,
+                fmt="none",
+                ecolor=line["colour"],
+                elinewidth=0.7,
+            )
+    if x["log"]:
+        axes.set_xscale("log")
+    if y["log"]:
+        axes.set_yscale("log")
+    if y["low"] is not None:
+        axes.set_ylim(bottom=y["low"])
+    for name, log in (("x", x["log"]), ("y", y["log"])):
+        if log:
+            _log_ticks(axes, name)
+        else:
+            axes.ticklabel_format(axis=name, style="sci", scilimits=(-3, 4), useMathText=True)
+    if x_label:
+        axes.set_xlabel(x["label"])
+    axes.set_ylabel(y["label"])
+    axes.set_title(panel["title"])
+
+
+def _log_ticks(axes: Any, name: str) -> None:
+    """Plain numbers at 1, 2, 5 where a logarithmic axis spans little; powers of ten where much."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    side = getattr(axes, f"{name}axis")
+    low, high = side.get_view_interval()
+    side.set_minor_formatter(NullFormatter())
+    if high / low < 3e3 and low > 1e-3:
+        steps = (1.0, 2.0, 5.0) if high / low < 50 else (1.0,)
+        side.set_major_locator(LogLocator(subs=steps))
+        side.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+
+
+def names(panel: dict[str, Any]) -> list[tuple[float, str, str]]:
+    """Where each line ends, its name and colour: written there instead of a legend."""
+    return [
+        (line["points"][-1][1], line["name"], line["colour"])
+        for line in panel["series"]
+        if line["points"] and not line["off"] and line["line"]
+    ]
+
+
+def _map(figure: Any, axes: Any, panel: dict[str, Any], *, last: bool) -> None:
+    x, y = np.array(panel["x"]["values"]), np.array(panel["y"]["values"])
+    grid = np.clip(np.array(panel["grid"], dtype=float), -6, 6)
+    mesh = axes.pcolormesh(
+        x, y, grid, cmap="RdYlBu_r", vmin=-6, vmax=6, shading="nearest", rasterized=True
+    )
+    edge = np.array(panel["edge"])
+    inside = (edge[:, 1] <= y[-1]) & (edge[:, 0] <= x[-1])
+    axes.plot(edge[inside, 0], edge[inside, 1], color=plots.COLOURS["truth"], linewidth=1.2)
+    axes.grid(False)
+    axes.set_xlabel(panel["x"]["label"])
+    axes.set_ylabel(panel["y"]["label"])
+    axes.set_title(panel["title"])
+    if last:
+        bar = figure.colorbar(mesh, ax=axes, ticks=[-6, -3, 0, 3, 6])
+        bar.set_label("log₁₀ of growth")
+
+
+# --------------------------------------------------------------------------- ellipses
+
+
+def _matrices(entries: list[list[float | None]]) -> Any:
+    e = np.array([[np.nan if v is None else v for v in row] for row in entries], dtype=float)
+    return np.stack([np.stack([e[:, 0], e[:, 1]], -1), np.stack([e[:, 1], e[:, 2]], -1)], -2)
+
+
+TRACKS = {
+    "ours": ("ours", charts.LOOK["ours"][0]),
+    "paper": ("K-GMRF, paper", charts.LOOK["paper_kgmrf"][0]),
+    "ema": ("EMA .2", charts.LOOK["paper_euclidean_ema"][0]),
+}
+
+
+def ellipse_frames(results: Results) -> Any:
+    """Truth and estimates at five frames: before, inside and after an occlusion."""
+    data = results.data("scenes", "ellipse.samples_8")
+    if data is None:
+        return None
+    figure = plots.new_figure(height=1.75)
+    axes = figure.add_subplot()
+    _strip(axes, data, (60, 99, 115, 129, 160))
+    key = [("truth", "#8C8C8C"), *TRACKS.values(), ("seen", plots.COLOURS["quiet"])]
+    for k, (name, colour) in enumerate(key):
+        axes.text(1.0, 0.8 - 0.14 * k, name, color=colour, transform=axes.transAxes, va="center")
+    return figure
+
+
+def _strip(axes: Any, data: dict[str, Any], frames: tuple[int, ...]) -> None:
+    """Frames side by side in one panel; grey behind those without an observation."""
+    turn = np.linspace(0, 2 * np.pi, 100)
+    circle = np.stack([np.cos(turn), np.sin(turn)])
+    pitch = 3.8
+
+    def outline(entries: list[list[float | None]], k: int) -> Any:
+        values, vectors = np.linalg.eigh(_matrices([entries[frames[k]]])[0])
+        shape = vectors @ (np.sqrt(np.maximum(values, 0))[:, None] * circle)
+        return shape + np.array([[pitch * k], [0.0]])
+
+    for k, frame in enumerate(frames):
+        seen = data["observed"][frame]
+        if not seen:
+            edges = (pitch * (k - 0.5), pitch * (k + 0.5))
+            axes.axvspan(*edges, color=plots.COLOURS["gap"], linewidth=0, zorder=0)
+        axes.fill(*outline(data["truth"], k), color="#BDBDBD", linewidth=0)
+        if seen:
+            axes.plot(
+                *outline(data["seen"], k),
+                color=plots.COLOURS["quiet"],
+                linewidth=0.7,
+                linestyle=":",
+            )
+        for track, (_, colour) in reversed(TRACKS.items()):
+            axes.plot(*outline(data["tracks"][track], k), color=colour, linewidth=1.3)
+        word = ("frame " if len(frames) < 6 else "") + str(frame) + ("" if seen else ", hidden")
+        axes.text(pitch * k, 2.35, word, ha="center", va="center")
+    axes.set_aspect("equal")
+    axes.set_xlim(-0.5 * pitch, (len(frames) - 0.5) * pitch)
+    axes.set_ylim(-1.9, 2.8)
+    axes.axis("off")
+
+
+def teaser(results: Results) -> Any:
+    """The paper's first figure, redrawn from our runs: coasting, the sweep, and dropouts."""
+    named = {f["id"]: f for f in charts.figures(results)}
+    wanted = ("occlusion_coasting", "omega_sweep", "dropout_sweep")
+    data = results.data("scenes", "ellipse.samples_8")
+    if data is None or any(name not in named for name in wanted):
+        return None
+    figure = plots.new_figure(height=4.4)
+    grid = figure.add_gridspec(2, 3, height_ratios=(0.75, 1.5))
+    _strip(figure.add_subplot(grid[0, :]), data, (90, 100, 108, 116, 124, 132))
+    left, middle, right = (figure.add_subplot(grid[1, k]) for k in range(3))
+    drawn = {}
+    for axes, name, k, title in (
+        (left, "occlusion_coasting", 1, "angle error, 8 samples"),
+        (middle, "omega_sweep", 0, "rate sweep, nearly noiseless"),
+        (right, "dropout_sweep", 0, "camera, nine-frame gaps"),
+    ):
+        keep = ("ours", "K-GMRF, paper", "EMA .2", "log-EMA .2", "alpha-beta")
+        panel = {**named[name]["panels"][k], "title": title}
+        panel["series"] = [
+            {**line, "off": False}
+            for line in panel["series"]
+            if (line["name"] in keep or line["name"].startswith("ours"))
+            and not (line["off"] and line["name"] != "log-EMA .2")
+        ]
+        if panel.get("shade"):
+            # One occlusion is enough here.
+            panel["shade"] = panel["shade"][:1]
+            panel["series"] = [
+                {**line, "points": [p for p in line["points"] if 70 <= p[0] <= 200]}
+                for line in panel["series"]
+            ]
+        draw_panel(axes, panel)
+        drawn[axes] = names(panel)
+    plots.label_lines(drawn)
+    return figure

@@ -1,0 +1,192 @@
+"""The master theorem's three terms: error against m, against the variation of the rate, transient.
+
+All with the zero-lag law of the paper's tables (position gain .1, velocity gain .05) and with our
+information law, d = 2, spectrum (2, .5), sigma^2 = .1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from experiments.store import Unit
+from kgmrf import KGMRF, gains, metrics, simulate, theory
+from kgmrf._types import Numbers
+from kgmrf.geometry import orbit, so
+from kgmrf.simulate import observe
+
+SPECTRUM, FLOOR = np.array([2.0, 0.5]), 0.1
+POSITION_GAIN, VELOCITY_GAIN = 0.1, 0.05
+SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def _law(name: str) -> gains.Gains:
+    if name == "information":
+        return gains.information(1e-7)
+    if name == "zero_lag_gentle":
+        return gains.zero_lag(0.1, 0.005)
+    return gains.zero_lag(POSITION_GAIN, VELOCITY_GAIN)
+
+
+def fit_line(x: Numbers, y: Numbers) -> dict[str, float]:
+    """Least squares y = intercept + slope x, and R^2."""
+    slope, intercept = np.polyfit(x, y, 1)
+    rest = y - (intercept + slope * x)
+    return {
+        "slope": float(slope),
+        "intercept": float(intercept),
+        "r2": float(1 - (rest**2).sum() / ((y - y.mean()) ** 2).sum()),
+    }
+
+
+def run_samples(law: str, n_seeds: int) -> dict[str, Any]:
+    """(a) Error against the number of samples, log-log, for the mean angle and its square."""
+    rate, seeds = 0.02, range(10, 10 + n_seeds)
+    mean, square, spread = [], [], []
+    for m in SAMPLES:
+        scenes = [simulate.ellipse(rate, n_samples=m, noise_floor=FLOOR, rng=s) for s in seeds]
+        seen = np.stack([s.observations for s in scenes], 1)
+        truth = np.stack([s.covariance for s in scenes], 1)
+        tracker = KGMRF(
+            gains=_law(law),
+            n_samples=m,
+            noise_floor=FLOOR,
+            spectrum=SPECTRUM,
+            initial=truth[0, 0],
+        )
+        angle = metrics.angular_error(tracker.filter(seen).covariance, truth)[100:]
+        mean.append(np.degrees(angle.mean()))
+        square.append((angle**2).mean())
+        spread.append(1.96 * np.degrees(angle.mean(axis=0).std(ddof=1)) / np.sqrt(n_seeds))
+    counts = np.array(SAMPLES, dtype=float)
+    linear = counts >= 8  # below, errors reach the size of the circle and saturate
+    predicted = None
+    if law != "information":
+        fixed = _law(law)
+        assert isinstance(fixed, gains.FixedGains)
+        noise = np.prod(SPECTRUM + FLOOR) / (counts * (SPECTRUM[0] - SPECTRUM[1]) ** 2)
+        steady = theory.steady_noise_variance(fixed.position_gain, fixed.velocity_gain)
+        predicted = np.degrees(np.sqrt(2 / np.pi * steady * noise))
+    return {
+        "samples": SAMPLES,
+        "mean": mean,
+        "half_width": spread,
+        "square": square,
+        "predicted": predicted,
+        "fit_paper_range": fit_line(
+            np.log(counts[counts <= 64]), np.log(np.array(mean)[counts <= 64])
+        ),
+        "fit_linear_range": fit_line(np.log(counts[linear]), np.log(np.array(mean)[linear])),
+        "fit_square": fit_line(np.log(counts[linear]), np.log(np.array(square)[linear])),
+    }
+
+
+def run_variation(law: str, n_points: int) -> dict[str, Any]:
+    """(b) Squared risk against V, the total variation of the rate, without noise, two families.
+
+    One change of growing size, and a growing number of changes of one size: the risk adds up the
+    squares of the changes, so it is quadratic in V for the first and linear for the second.
+    """
+    n_frames, base = 2000, 0.05
+    sizes = np.linspace(0.0, 0.06, n_points)
+    counts = np.unique(np.linspace(0, 24, n_points).round().astype(int))
+    change = 0.01
+    one = np.full((len(sizes), n_frames), base)
+    one[:, 1000:] += sizes[:, None]
+    many = np.full((len(counts), n_frames), base)
+    for row, count in zip(many, counts, strict=True):
+        for k, t in enumerate(np.linspace(100, 1900, count, dtype=int)):
+            row[t:] += change if k % 2 == 0 else -change
+    result: dict[str, Any] = {}
+    for name, rates in (("one_change", one), ("many_changes", many)):
+        angle = np.concatenate([np.zeros((len(rates), 1)), np.cumsum(rates[:, :-1], 1)], 1)
+        truth = orbit.compose(so.exp(so.hat(angle.T[..., None])), SPECTRUM)
+        seen = observe.covariances(truth, None, 0, noise_floor=FLOOR)
+        tracker = KGMRF(
+            gains=_law(law),
+            n_samples=1000.0,
+            noise_floor=FLOOR,
+            spectrum=SPECTRUM,
+            initial=truth[0, 0],
+        )
+        found = metrics.angular_error(tracker.filter(seen).covariance, truth)[55:]
+        variation = np.abs(np.diff(rates, axis=1)).sum(axis=1)
+        risk = (found**2).mean(axis=0)
+        # What the start alone costs is not the changes' doing.
+        risk = risk - risk[0]
+        result[name] = {
+            "variation": variation,
+            "risk": risk,
+            "mean_degrees": np.degrees(found.mean(axis=0)),
+            "against_v": fit_line(variation, risk),
+            "against_v_squared": fit_line(variation**2, risk),
+            "mean_against_v": fit_line(variation, np.degrees(found.mean(axis=0))),
+        }
+    return result
+
+
+def run_transient(law: str) -> dict[str, Any]:
+    """(c) Decay of a start error of 10 degrees without noise; and the time average of its
+    square."""
+    n_frames, start = 400, np.radians(10.0)
+    scene = simulate.ellipse(0.0, n_frames=n_frames, n_samples=None, noise_floor=0.0)
+    turned = orbit.compose(so.exp(so.hat(np.array([start]))), SPECTRUM)
+    tracker = KGMRF(gains=_law(law), n_samples=1000.0, spectrum=SPECTRUM, initial=turned)
+    angle = metrics.angular_error(tracker.filter(scene.observations).covariance, scene.covariance)
+    average = np.cumsum(angle**2) / np.arange(1, n_frames + 1)
+    # The error oscillates: its decay is that of the peaks of the running maximum from the end.
+    envelope = np.maximum.accumulate(angle[::-1])[::-1]
+    frames = np.arange(n_frames)
+    used = (envelope > 1e-12) & (frames >= 5) & (frames <= 200)
+    slope = fit_line(frames[used].astype(float), np.log(envelope[used]))
+    late = frames >= 200
+    tail = fit_line(np.log(frames[late] + 1.0), np.log(average[late]))
+    radius = None
+    if law != "information":
+        fixed = _law(law)
+        assert isinstance(fixed, gains.FixedGains)
+        radius = theory.stability_radius(fixed.position_gain, fixed.velocity_gain)
+    return {
+        "degrees": np.degrees(angle),
+        "time_average_of_square": average,
+        "kappa_measured": 1 - float(np.exp(slope["slope"])),
+        "kappa_predicted": None if radius is None else 1 - radius,
+        "r2": slope["r2"],
+        "average_exponent": tail["slope"],
+    }
+
+
+def run_energy() -> dict[str, Any]:
+    """The paper's energy T(u) + |xi|^2 / 2 and the Lyapunov form, step by step, without noise."""
+    f = theory.error_map(POSITION_GAIN, VELOCITY_GAIN)
+    z = np.array([np.radians(10.0), 0.0])
+    paper, ours = [], []
+    for _ in range(120):
+        paper.append(0.5 * z[1] ** 2 + 0.5 * z[0] ** 2)
+        ours.append(theory.lyapunov_energy(z[0], z[1], POSITION_GAIN, VELOCITY_GAIN))
+        z = f @ z
+    paper_rises = int((np.diff(paper) > 0).sum())
+    ours_rises = int((np.diff(ours) > 0).sum())
+    return {"paper": paper, "lyapunov": ours, "paper_rises": paper_rises, "our_rises": ours_rises}
+
+
+def units(quick: bool) -> list[Unit]:
+    """Three terms for three laws, and the energy."""
+    n_seeds, n_points = (4, 5) if quick else (60, 13)
+    laws = ("zero_lag", "zero_lag_gentle", "information")
+    listed = []
+    for law in laws:
+        listed += [
+            Unit(
+                "master", f"samples.{law}", "master:run_samples", {"law": law, "n_seeds": n_seeds}
+            ),
+            Unit(
+                "master",
+                f"variation.{law}",
+                "master:run_variation",
+                {"law": law, "n_points": n_points},
+            ),
+            Unit("master", f"transient.{law}", "master:run_transient", {"law": law}),
+        ]
+    return listed + [Unit("master", "energy", "master:run_energy")]

@@ -1,0 +1,213 @@
+"""Result files: one per unit of work, written at once or not at all."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kgmrf
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+QUICK_RESULTS = HERE.parent / "out" / "experiments-quick"
+
+
+class NotAvailable(Exception):
+    """A unit that cannot be run with this version of the package, and why."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One piece of work and the file that holds its result.
+
+    ``function`` is "module:name" inside this package; it gets ``settings`` as keyword arguments
+    and returns plain numbers, words, lists and tables.
+    """
+
+    experiment: str
+    name: str
+    function: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What to type after ``run`` to do this unit alone."""
+        return f"{self.experiment}/{self.name}"
+
+    def path(self, results: Path) -> Path:
+        """Where the result goes."""
+        return results / self.experiment / f"{self.name}.json"
+
+    def call(self) -> Any:
+        """Compute the result."""
+        module, name = self.function.split(":")
+        function: Callable[..., Any] = getattr(import_module(f"experiments.{module}"), name)
+        return function(**self.settings)
+
+
+def load(path: Path) -> dict[str, Any] | None:
+    """The record in a file; None where there is none or it is damaged."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def finished(unit: Unit, results: Path) -> bool:
+    """Whether the unit's result is there, whole, and of the same settings."""
+    record = load(unit.path(results))
+    return (
+        record is not None
+        and record.get("status") == "done"
+        and record.get("settings") == json.loads(json.dumps(unit.settings))
+    )
+
+
+def execute(unit: Unit, results: Path) -> dict[str, Any]:
+    """Run a unit and write its record; returns the record without the data."""
+    started = time.perf_counter()
+    record: dict[str, Any] = {
+        "experiment": unit.experiment,
+        "unit": unit.name,
+        "settings": unit.settings,
+        "rerun": f"python -m experiments run {unit.key} --fresh",
+    }
+    try:
+        record["data"] = unit.call()
+        record["status"] = "done"
+    except NotAvailable as reason:
+        record["status"] = "not available"
+        record["reason"] = str(reason)
+    record["wall_seconds"] = round(time.perf_counter() - started, 3)
+    record["made_with"] = provenance()
+    write(unit.path(results), record)
+    return {k: v for k, v in record.items() if k != "data"}
+
+
+def prepare_worker() -> None:
+    """Workers leave Ctrl-C to the parent, and tell only what they return."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Rivals with absurd trial settings overflow; their error counts as infinite.
+    warnings.simplefilter("ignore", RuntimeWarning)
+
+
+def write(path: Path, record: Any) -> None:
+    """Write JSON beside the target and move it into place: a reader sees all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(brief(record), indent=None, separators=(",", ":"), allow_nan=False)
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(scratch, 0o644)
+        os.replace(scratch, path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def clear_scratch(results: Path) -> None:
+    """Remove what a killed run left half written."""
+    for part in results.glob("*/.*.part"):
+        part.unlink(missing_ok=True)
+
+
+def brief(value: Any, digits: int = 5) -> Any:
+    """Plain JSON: arrays as lists, numbers to ``digits`` significant places, NaN and inf as
+    null."""
+    if isinstance(value, dict):
+        return {str(k): brief(v, digits) for k, v in value.items()}
+    if isinstance(value, np.ndarray):
+        return brief(value.tolist(), digits)
+    if isinstance(value, (list, tuple)):
+        return [brief(v, digits) for v in value]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(f"{float(value):.{digits}g}") if np.isfinite(value) else None
+    return value
+
+
+@functools.cache
+def provenance() -> dict[str, Any]:
+    """Versions, commit and source fingerprint behind a result."""
+    return {
+        "kgmrf": kgmrf.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": _version("numba"),
+        "commit": _commit(),
+        "source": fingerprint(),
+        "processor": _processor(),
+    }
+
+
+def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The checked-out commit, with a plus sign if the sources differ from it."""
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", *words], cwd=HERE, capture_output=True, text=True, timeout=10, check=False
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    head = git("rev-parse", "--short=12", "HEAD")
+    if head is None:
+        return None
+    changed = git("status", "--porcelain", "--", "../src", "*.py")
+    return head + "+" if changed else head
+
+
+@functools.cache
+def fingerprint() -> str:
+    """A short hash of the package's and the experiments' sources: same code, same hash."""
+    package = Path(kgmrf.__file__).resolve().parent
+    digest = hashlib.sha256()
+    for root in (package, HERE):
+        for path in sorted(root.rglob("*.py")):
+            digest.update(path.relative_to(root).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _processor() -> str:
+    """The processor's own name, because run times mean nothing without it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,158 @@
+"""Tuning with seed separation: every rival gets the same number of trials, on seeds 0 to 4 only.
+
+A trial is one setting. The first third of the trials are the paper's own grid for the method, if it
+has one, and settings drawn at random from a wide space; the rest are drawn near the best so far,
+cell
+by cell in turn. The winner of each cell is chosen on the tuning seeds and scored on seeds it has
+never
+seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kgmrf._types import Numbers
+
+Settings = dict[str, float]
+
+TUNING_SEEDS = tuple(range(5))
+TEST_SEEDS = tuple(range(5, 10))
+FURTHER_SEEDS = tuple(range(10, 110))
+TRIALS = 100
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to track: what it is called, what it does, and what may be tuned.
+
+    run: (observations, n_samples, **settings) -> estimates.
+    space: name -> (low, high, kind), kind "log", "linear" or "below_one" (1 - x, x logarithmic).
+    grid: the paper's grid for it, in our words.
+    tune: "none", "cell" (one setting per cell) or "all" (one setting for all cells).
+    """
+
+    name: str
+    label: str
+    run: Callable[..., Numbers]
+    settings: Settings = field(default_factory=dict)
+    space: Mapping[str, tuple[float, float, str]] = field(default_factory=dict)
+    grid: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    tune: str = "none"
+    family: str = "rival"
+    order: int = 1
+
+
+def first_trials(method: Method, count: int) -> tuple[list[Settings], int]:
+    """The paper's grid, then random settings: the first third of ``count``; and the grid's size."""
+    if method.tune == "none":
+        return [dict(method.settings)], 0
+    names = list(method.grid)
+    grid = [
+        {**method.settings, **dict(zip(names, values, strict=True))}
+        for values in itertools.product(*method.grid.values())
+        if names
+    ]
+    grid = grid[:count]
+    rng = _rng(method)
+    drawn = [
+        {**method.settings, **{k: _draw(rng, *v) for k, v in method.space.items()}}
+        for _ in range(max(count // 3, 1) - len(grid))
+    ]
+    return grid + drawn, len(grid)
+
+
+def _rng(method: Method, salt: int = 0) -> np.random.Generator:
+    """Fixed by the method's name, so that a new method changes no other's trials."""
+    return np.random.default_rng([zlib.crc32(method.name.encode()), salt])
+
+
+def nearby(method: Method, settings: Settings, rng: np.random.Generator) -> Settings:
+    """A setting near a good one, still inside the space."""
+    moved = dict(settings)
+    # Small steps polish, large ones leave a poor valley.
+    size = float(np.exp(rng.uniform(np.log(0.1), np.log(1.5))))
+    for name, (low, high, kind) in method.space.items():
+        old = moved[name]
+        if kind == "linear":
+            new = old + 0.3 * size * (high - low) * rng.standard_normal()
+        elif kind == "log":
+            new = old * float(np.exp(size * rng.standard_normal()))
+        else:
+            rest = max(1.0 - old, low) * float(np.exp(size * rng.standard_normal()))
+            new = 1.0 - min(max(rest, low), high)
+        if kind != "below_one":
+            new = min(max(new, low), high)
+        moved[name] = float(f"{new:.6g}")
+    return moved
+
+
+def _draw(rng: np.random.Generator, low: float, high: float, kind: str) -> float:
+    if kind == "linear":
+        value = rng.uniform(low, high)
+    elif kind == "log":
+        value = float(np.exp(rng.uniform(np.log(low), np.log(high))))
+    elif kind == "below_one":
+        value = 1.0 - float(np.exp(rng.uniform(np.log(low), np.log(high))))
+    else:
+        raise ValueError(f"kind is log, linear or below_one, not {kind!r}")
+    return float(f"{value:.6g}")
+
+
+def evaluate(
+    method: Method,
+    score: Callable[[Method, Settings, tuple[int, ...], list[int]], Numbers],
+    n_cells: int,
+    n_trials: int,
+    further: tuple[int, ...],
+) -> dict[str, Any]:
+    """Choose settings on the tuning seeds, score them on the others.
+
+    score(method, settings, seeds, cells) -> errors (n_cells, n_seeds), NaN where it failed.
+    """
+    tried, n_grid = first_trials(method, n_trials)
+    everywhere = list(range(n_cells))
+
+    def on_tuning_seeds(settings: Settings) -> Numbers:
+        errors = score(method, settings, TUNING_SEEDS, everywhere)
+        return np.where(np.isnan(errors).any(axis=1), np.inf, errors.mean(axis=1))
+
+    table = np.full((1, n_cells), np.inf)
+    if method.tune != "none":
+        table = np.stack([on_tuning_seeds(s) for s in tried])
+        rng = _rng(method, salt=1)
+        for k in range(n_trials - len(tried)):
+            # One setting for all cells: the geometric mean weighs an easy cell like a hard one.
+            goal = np.log(table).mean(axis=1) if method.tune == "all" else table[:, k % n_cells]
+            tried.append(nearby(method, tried[int(np.argmin(goal))], rng))
+            table = np.vstack([table, on_tuning_seeds(tried[-1])])
+    if method.tune == "all":
+        winners = np.full(n_cells, int(np.argmin(np.log(table).mean(axis=1))))
+    else:
+        winners = np.argmin(table, axis=0) if len(tried) > 1 else np.zeros(n_cells, dtype=int)
+    seeds = TEST_SEEDS + further
+    errors = np.full((n_cells, len(seeds)), np.nan)
+    for k in np.unique(winners):
+        cells = np.flatnonzero(winners == k).tolist()
+        errors[cells] = score(method, tried[int(k)], seeds, cells)
+    on_grid = np.argmin(table[:n_grid], axis=0) if n_grid and len(tried) > 1 else None
+    return {
+        "label": method.label,
+        "family": method.family,
+        "order": method.order,
+        "tuned": method.tune,
+        "trials": len(tried) if len(tried) > 1 else 0,
+        "tuning_seeds": list(TUNING_SEEDS) if len(tried) > 1 else [],
+        "test_seeds": list(TEST_SEEDS),
+        "further_seeds": [further[0], further[-1]] if further else [],
+        "settings": [tried[int(k)] for k in winners],
+        "best_on_paper_grid": None if on_grid is None else [tried[int(k)] for k in on_grid],
+        "test": errors[:, : len(TEST_SEEDS)],
+        "further": errors[:, len(TEST_SEEDS) :],
+    }

@@ -1,0 +1,434 @@
+"""The experiments: result files that survive a kill, a page that needs no network, honest
+tuning."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:
+    # The experiments are not part of the installed package.
+    sys.path.insert(0, str(ROOT))
+
+from experiments import (  # noqa: E402
+    __main__,
+    camera,
+    catalogue,
+    charts,
+    claims,
+    ellipse,
+    otb,
+    recursions,
+    report,
+    store,
+    tuning,
+    verdicts,
+)
+
+from kgmrf import AlphaBeta, RotationTracker, gains, metrics, simulate  # noqa: E402
+from kgmrf.geometry import orbit, so  # noqa: E402
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "experiments", *words]
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+
+
+# ------------------------------------------------------------------------- running
+
+
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path, environment):
+    words = command("run", "master", "--quick", "--jobs", "1", "--results", str(tmp_path))
+    process = subprocess.Popen(
+        words, cwd=ROOT, env=environment, start_new_session=True, stdout=subprocess.DEVNULL
+    )
+    folder = tmp_path / "master"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and len(list(folder.glob("*.json"))) < 2:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = {p.name: p.stat().st_mtime_ns for p in folder.glob("*.json")}
+    assert 2 <= len(before) < 10, "the kill came too early or too late to tell anything"
+    for path in folder.glob("*.json"):
+        assert store.load(path)["status"] == "done"  # never half a file
+    (folder / ".left-behind.part").write_text("{")
+
+    done = subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    after = {p.name: p.stat().st_mtime_ns for p in folder.glob("*.json")}
+    assert len(after) == 10
+    assert {name: after[name] for name in before} == before  # nothing was done twice
+    assert f"{10 - len(before)} units" in done.stdout
+    assert not list(folder.glob(".*"))
+
+    record = store.load(folder / "transient.zero_lag.json")
+    assert {"kgmrf", "python", "numpy", "commit", "source"} <= record["made_with"].keys()
+    assert record["wall_seconds"] > 0
+    assert record["settings"] == {"law": "zero_lag"}
+    assert record["data"]["kappa_measured"] == pytest.approx(1 - 0.9**0.5, rel=0.02)
+
+
+def test_what_is_not_available_is_tried_again(tmp_path, monkeypatch):
+    unit = store.Unit("master", "later", "master:nothing_yet")
+    answers = [store.NotAvailable("not in this version"), {"value": 1}]
+
+    def call(self):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(store.Unit, "call", call)
+    assert store.execute(unit, tmp_path)["status"] == "not available"
+    assert not store.finished(unit, tmp_path)
+    assert store.execute(unit, tmp_path)["status"] == "done"
+    assert store.finished(unit, tmp_path)
+    other = store.Unit("master", "later", "master:nothing_yet", {"n_seeds": 2})
+    assert not store.finished(other, tmp_path)  # other settings, other result
+
+
+def test_a_damaged_file_counts_as_missing(tmp_path):
+    unit = store.Unit("lag", "lines", "lag:run")
+    unit.path(tmp_path).parent.mkdir()
+    unit.path(tmp_path).write_text('{"status": "done", "settings"')
+    assert not store.finished(unit, tmp_path)
+
+
+def test_results_are_plain_json():
+    value = {
+        "a": np.array([1.23456789, np.nan, np.inf]),
+        "b": np.bool_(True),
+        3: (np.int64(2), "x"),
+    }
+    assert store.brief(value) == {"a": [1.2346, None, None], "b": True, "3": [2, "x"]}
+
+
+def test_every_unit_has_a_name_of_its_own_and_a_function():
+    for quick in (True, False):
+        units = catalogue.select(["all"], quick)
+        assert len({u.key for u in units}) == len(units) > 100
+        for unit in units:
+            module, name = unit.function.split(":")
+            assert callable(getattr(sys.modules[f"experiments.{module}"], name))
+            json.dumps(unit.settings)
+    with pytest.raises(SystemExit, match="no experiment"):
+        catalogue.select(["nonsense"], True)
+    with pytest.raises(SystemExit, match="no unit"):
+        catalogue.select(["lag/nonsense"], True)
+
+
+# ------------------------------------------------------------------------- scenes and rivals
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.2, 0.5])
+def test_the_camera_batch_is_the_simulators_scene(probability):
+    seen, truth = camera.scenes("as_run", (5, 6))
+    k = camera.PROBABILITIES.index(probability)
+    for j, seed in enumerate((5, 6)):
+        scene = simulate.steady_camera(seed, probability)
+        np.testing.assert_array_equal(seen[:, k, j], scene.observations)
+        np.testing.assert_array_equal(truth[:, 0, j], scene.rotation)
+
+
+def test_third_order_without_a_third_gain_is_the_alpha_beta_filter():
+    seen = simulate.ellipse(
+        0.05, n_frames=60, observed=simulate.iid(60, 0.3, 1), rng=2
+    ).observations
+    ours = recursions.alpha_beta_gamma(seen, 0.4, 0.1, 0.0)
+    np.testing.assert_allclose(
+        ours, AlphaBeta(position_gain=0.4, velocity_gain=0.1).filter(seen).covariance, atol=1e-12
+    )
+    turns = simulate.camera_shake(1, 0.3).observations
+    ours = recursions.alpha_beta_gamma_rotation(turns, 0.5, 0.2, 0.0)
+    theirs = AlphaBeta(position_gain=0.5, velocity_gain=0.2, follows="rotation").filter(turns)
+    np.testing.assert_allclose(ours, theirs.rotation, atol=1e-9)
+
+
+def test_the_recovered_ellipse_law_is_the_zero_lag_law_on_the_observed_axis():
+    scene = simulate.ellipse(
+        0.01, n_frames=120, n_samples=2000, observed=simulate.occlusions(120, starts=(60,)), rng=3
+    )
+    filled = np.where(np.isnan(scene.observations), np.eye(2), scene.observations)
+    axis = so.exp(so.hat(metrics.axis_angle(filled)[:, None]))
+    axis[np.isnan(scene.observations[:, 0, 0])] = np.nan
+    law = gains.zero_lag(0.1, 0.05, 0.95)
+    frames = RotationTracker(2, gains=law).filter(axis).rotation
+    found = recursions.kinetic_angle(scene.observations)
+    np.testing.assert_allclose(found, orbit.compose(frames, recursions.SPECTRUM), atol=1e-9)
+
+
+# ------------------------------------------------------------------------- tuning
+
+
+def test_tuning_looks_at_the_tuning_seeds_only():
+    asked: list[tuple[str, tuple[int, ...]]] = []
+    best = 0.37
+
+    def score(method, settings, seeds, cells):
+        asked.append((str(settings), seeds))
+        return np.full((len(cells), len(seeds)), 1.0 + abs(np.log(settings["gain"] / best)))
+
+    method = tuning.Method(
+        "m",
+        "M",
+        lambda: None,
+        space={"gain": (0.01, 1.0, "log")},
+        grid={"gain": (0.1, 0.2)},
+        tune="cell",
+    )
+    result = tuning.evaluate(method, score, 3, 40, tuning.FURTHER_SEEDS)
+    tuned, final = asked[:40], asked[40:]
+    assert {seeds for _, seeds in tuned} == {tuning.TUNING_SEEDS}
+    assert {seeds for _, seeds in final} == {tuning.TEST_SEEDS + tuning.FURTHER_SEEDS}
+    assert not set(tuning.TUNING_SEEDS) & set(tuning.TEST_SEEDS + tuning.FURTHER_SEEDS)
+    assert all(abs(np.log(s["gain"] / best)) < 0.1 for s in result["settings"])
+    assert result["best_on_paper_grid"] == [{"gain": 0.2}] * 3
+    assert len(result["further"][0]) == 100
+
+
+def test_all_tuned_methods_have_the_same_number_of_trials():
+    for module in (ellipse, camera):
+        wanted = {
+            u.settings["n_trials"]
+            for u in module.units(False)
+            if u.settings.get("method") in {m.name for m in module.METHODS if m.tune != "none"}
+            and "n_trials" in u.settings
+        }
+        assert wanted == {tuning.TRIALS}
+
+
+def test_a_failing_setting_never_wins():
+    def score(method, settings, seeds, cells):
+        value = np.nan if settings["gain"] > 0.5 else settings["gain"]
+        return np.full((len(cells), len(seeds)), value)
+
+    method = tuning.Method("m", "M", lambda: None, grid={"gain": (0.9, 0.4, 0.8)}, tune="cell")
+    assert tuning.evaluate(method, score, 2, 3, ())["settings"] == [{"gain": 0.4}] * 2
+
+
+# ------------------------------------------------------------------------- claims
+
+
+def test_claims_are_complete():
+    found = claims.load()
+    tables = found["tables"]
+    expected = {
+        "main_ellipse": (2, 5, True), "main_camera": (5, 5, True), "main_otb": (6, 5, False),
+        "ablation": (4, 2, True), "ablation_extended": (4, 2, True), "omega_sweep": (6, 5, True),
+        "dropout_sweep": (6, 5, True), "otb_iou": (7, 4, False), "otb_success": (7, 4, False),
+        "runtime": (6, 4, False), "spectral_gap": (6, 4, False), "complexity": (5, 2, False),
+        "best_settings": (5, 2, False), "search_grids": (5, 2, False),
+    }  # fmt: skip
+    assert tables.keys() == expected.keys()
+    for name, (n_rows, n_columns, deviations) in expected.items():
+        table = tables[name]
+        assert len(table["columns"]) == n_columns
+        assert len(table["rows"]) == n_rows
+        assert table["label"]
+        assert table["title"]
+        for row in table["rows"].values():
+            assert len(row["values"]) == n_columns
+            assert ("stds" in row) == deviations
+            assert len(row.get("stds", row["values"])) == n_columns
+            assert set(row.get("bold", ())) <= set(table["columns"])
+    for entry in found["text"].values():
+        assert entry["where"]
+        assert entry["says"]
+        assert any(isinstance(v, (int, float)) for v in entry.values())
+
+
+def test_printed_tables_disagree_where_the_notes_say_so():
+    main, other = (claims.load()["tables"][t]["rows"] for t in ("main_camera", "dropout_sweep"))
+    for percent in ("0%", "10%", "20%", "30%", "40%"):
+        assert main[f"{percent} Dropout"]["values"] == other[percent]["values"]
+    assert claims.std("main_camera", "40% Dropout", "K-GMRF") == 3.2
+    assert claims.std("dropout_sweep", "40%", "K-GMRF") == 7.2
+    printed = {v for row in other.values() for v in row["values"]}
+    assert not {29.4, 9.9} & printed  # the abstract's figures
+    for sequence in otb.SEQUENCES:
+        rows = [
+            claims.load()["tables"][t]["rows"][sequence]["values"][:4]
+            for t in ("main_otb", "otb_iou")
+        ]
+        assert rows[0] != rows[1]
+    bold = claims.load()["tables"]["otb_iou"]["rows"]["BlurBody"]
+    assert bold["bold"] == ["K-GMRF"]
+    assert bold["values"][0] < max(bold["values"])
+
+
+def test_printed_whitened_gaps_are_not_those_of_the_definition():
+    rows = claims.load()["tables"]["spectral_gap"]["rows"]
+    ratio = []
+    for delta in rows:
+        spectrum = np.array([1.0 + float(delta), 1.0])
+        ratio.append(
+            claims.value("spectral_gap", delta, "Delta_wh") / orbit.whitened_gap(spectrum, 4.0)
+        )
+    assert min(ratio) < 0.8 < 6.0 < max(ratio)  # no common factor either
+
+
+def test_only_the_corrected_prior_is_free_for_constant_velocity():
+    velocity = np.array([0.3, -0.1, 0.2])
+    position = np.arange(6)[:, None] * velocity
+    printed = ((position - velocity) ** 2).sum()
+    corrected = ((position[1:] - position[:-1] - velocity) ** 2).sum()
+    assert corrected < 1e-28 < 0.1 < printed
+
+
+def test_the_kick_has_no_potential_beyond_the_plane():
+    """Work along a small closed loop of rotations: zero for a gradient, and not zero here."""
+
+    def work(spectrum, target):
+        side, n_steps, total = 0.2, 400, 0.0
+        basis = [so.hat(v) for v in np.eye(3)[:2]]
+        q = np.eye(3)
+        legs = [(basis[0], 1), (basis[1], 1), (basis[0], -1), (basis[1], -1)]
+        for generator, sign in legs:
+            step = so.exp(sign * side / n_steps * generator)
+            for _ in range(n_steps):
+                middle = q @ so.exp(0.5 * sign * side / n_steps * generator)
+                force = orbit.innovation(middle, spectrum, target, ridge=0.0)
+                total += 0.5 * np.sum(force * generator) * sign * side / n_steps
+                q = q @ step
+        # The legs do not quite close: go straight back.
+        home = so.log(q.T)
+        for _ in range(n_steps):
+            middle = q @ so.exp(0.5 * home / n_steps)
+            force = orbit.innovation(middle, spectrum, target, ridge=0.0)
+            total += 0.5 * np.sum(force * home) / n_steps
+            q = q @ so.exp(home / n_steps)
+        return total
+
+    spectrum = np.array([4.0, 2.0, 0.5])
+    tilted = so.exp(so.hat(np.array([0.4, -0.3, 0.5])))
+    target = orbit.compose(tilted, spectrum)
+    assert abs(work(spectrum, target)) > 1e-3
+    # The control: differences of three numbers are a gradient, of sum a_i C~_ii.
+    a = np.array([1.0, 0.3, -0.5])
+
+    def gradient(frame, _spectrum, c, ridge):
+        return -(frame.T @ c @ frame) * (a[:, None] - a[None, :])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(orbit, "innovation", gradient)
+        assert abs(work(spectrum, target)) < 1e-6
+
+
+# ------------------------------------------------------------------------- the page
+
+
+@pytest.fixture(scope="module")
+def some_results(tmp_path_factory) -> Path:
+    """A few quick results, computed in this process."""
+    folder = tmp_path_factory.mktemp("results")
+    wanted = [
+        "lag", "stability", "master/energy", "master/transient.zero_lag", "scenes",
+        "ellipse/as_run.hold_last", "ellipse/as_run.information", "ellipse/as_run.paper_kgmrf",
+        "camera/spread.paper_kgmrf",
+    ]  # fmt: skip
+    for unit in catalogue.select(wanted, True):
+        store.execute(unit, folder)
+    (folder / "otb").mkdir()
+    rows = [
+        {"sequence": f"Jogging-{k}", "method": "kgmrf", "mean_iou": v, "success_rate": 1.0}
+        for k, v in ((1, 0.6), (2, 0.8))
+    ]
+    (folder / "otb" / "run.json").write_text(json.dumps({"results": rows}))
+    return folder
+
+
+def check_page(text: str) -> dict:
+    """No network, no leftovers, data that parse; returns the data."""
+    for address in re.findall(r"https?://[^\"'\s<)]+", text):
+        assert address == "http://www.w3.org/2000/svg"  # a name, not an address
+    assert not re.search(r"<(?:script|img|link|iframe)[^>]+(?:src|href)=[\"'](?!data:)", text)
+    assert "@import" not in text
+    assert "url(" not in text.replace("url(#${clip})", "")
+    assert not re.search(
+        r"\b(nan|None|inf)\b(?![^<]*</(?:script|style)>)",
+        re.sub(r"<[^>]+>", " ", text.split("<script")[0]),
+    )
+    found = re.search(r'id="data">(.*?)</script>', text, re.S)
+    return json.loads(found.group(1))
+
+
+def test_the_page_renders_without_network_references(some_results, tmp_path):
+    path = report.build(some_results, tmp_path, quick=True)
+    data = check_page(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    assert "quick run" in text
+    drawn = {f["id"] for f in data["figures"]}
+    assert {"first_order_lag", "stability_map", "occlusion_coasting", "omega_sweep"} <= drawn
+    for name in drawn:
+        assert f'data-figure="{name}"' in text
+        for kind in ("png", "svg"):
+            assert (tmp_path / "figures" / f"{name}.{kind}").stat().st_size > 1000
+    assert (tmp_path / "figures" / "ellipse_frames.png").exists()
+    assert len(data["player"]["truth"]) == 400
+    assert ">0.700<" in text  # the mean of the two Jogging targets
+
+
+def test_the_page_of_no_results_says_so(tmp_path):
+    path = report.build(tmp_path / "empty", tmp_path, quick=False)
+    text = path.read_text(encoding="utf-8")
+    assert check_page(text)["figures"] == []
+    assert "not run" in text
+
+
+def test_figures_and_page_share_their_numbers(some_results):
+    figure = charts.first_order_lag(verdicts.Results(some_results))
+    theory = figure["panels"][0]["series"][0]
+    assert theory["points"][0][1] == pytest.approx(2.57, abs=0.01)  # gain .1 at .005 rad per frame
+    assert charts.spans([1, 0, 0, 1, 0]) == [[1, 2], [4, 4]]
+
+
+def test_verdicts_follow_the_numbers(some_results):
+    judged = verdicts.judge(some_results)
+    words = {v.claim: v.verdict for v in judged.verdicts}
+    assert words["Stability domain"] == verdicts.REPRODUCED
+    assert words["Energy contracts in every step"] == verdicts.FALSE
+    assert words["Ablation"] == verdicts.NOT_RUN
+    bars = {b.text[:25]: b.passed for b in judged.bars}
+    assert None in bars.values()  # not run is neither passed nor failed
+
+
+def test_the_notes_name_tests_and_figures_that_exist():
+    notes = (ROOT / "docs" / "paper_notes.md").read_text(encoding="utf-8")
+    named = [n for n in re.findall(r"`(tests/\w+\.py)::(\w+)`", notes) if n[1] != "test_x"]
+    assert len(named) > 20
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), (path, name)
+    source = (ROOT / "experiments" / "charts.py").read_text(encoding="utf-8")
+    for group in re.findall(r"[Ff]igures? ((?:`\w+`(?:\s+and\s+)?)+)", notes):
+        for name in re.findall(r"`(\w+)`", group):
+            assert f'"id": "{name}"' in source
+    assert [int(k) for k in re.findall(r"^### (\d+)\.", notes, re.M)] == list(range(1, 22))
+
+
+def test_the_command_line_lists_and_reports(some_results, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(report.figures, "write", lambda *_: [])  # drawn once is enough
+    assert __main__.main(["list", "--quick", "--results", str(some_results)]) == 0
+    listed = capsys.readouterr().out
+    assert "done     lag/lines" in listed
+    assert "missing  camera/as_run.auto" in listed
+    words = ["report", "--quick", "--results", str(some_results), "--out", str(tmp_path)]
+    assert __main__.main(words) == 0
+    assert (tmp_path / "report.html").exists()
