@@ -20,7 +20,7 @@ export NUMEXPR_NUM_THREADS := 1
 export MPLBACKEND := Agg
 
 # Compiled loops are invisible to coverage, so their tests run once more with the compiler off.
-COMPILED_TESTS := $(wildcard tests/test_kernels*.py)
+COMPILED_TESTS := $(wildcard tests/test_kernels*.py tests/test_bank.py)
 LINTED := src tests $(wildcard benchmarks experiments examples)
 
 .DEFAULT_GOAL := help
@@ -40,12 +40,21 @@ $(VENV)/.created:
 $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "== installing kgmrf[cli,plots]"
 	@$(PIP) -e ".[cli,plots]"
+	@echo "== compiling the loops, once"
+	@$(BIN)/python -c "import kgmrf; kgmrf.warmup()"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "== installing kgmrf[all,dev] (torch included: some minutes the first time)"
 	@$(PIP) -e ".[all,dev]" "torch==2.13.0"
+	@echo "== compiling the loops, once"
+	@$(BIN)/python -c "import kgmrf; kgmrf.warmup()"
 	@touch $(VENV)/.demo $@
+
+$(VENV)/.bench: $(VENV)/.test benchmarks/requirements.txt
+	@echo "== installing the rivals"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r benchmarks/requirements.txt "torch==2.13.0"
+	@touch $@
 
 $(VENV)/.docs: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "== installing kgmrf[docs]"
@@ -79,7 +88,7 @@ else
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q --cov --cov-append $(COMPILED_TESTS)
 endif
 
-bench: $(VENV)/.test
+bench: $(VENV)/.bench
 	@echo "== benchmarks"
 	@$(BIN)/python -m benchmarks
 

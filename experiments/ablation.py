@@ -56,7 +56,7 @@ def _variants(version: str, reading: str, n_samples: int | None) -> dict[str, An
         return KGMRF(gains=gains.printed(0.05, 0.95), n_samples=count).filter(seen).covariance
 
     def ours(seen: Numbers) -> Numbers:
-        return KGMRF(n_samples=count).filter(seen).covariance
+        return KGMRF(gains="information", n_samples=count).filter(seen).covariance
 
     def without_momentum(seen: Numbers) -> Numbers:
         # The same law with no velocity gain: a first-order average on the orbit.

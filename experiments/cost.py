@@ -23,7 +23,7 @@ from kgmrf.geometry import so
 from kgmrf.simulate import motion
 
 TRACKERS: dict[str, tuple[str, Callable[[], Any]]] = {
-    "information": ("K-GMRF information", lambda: KGMRF(n_samples=8)),
+    "information": ("K-GMRF information", lambda: KGMRF(gains="information", n_samples=8)),
     "zero_lag": ("K-GMRF zero-lag", lambda: KGMRF(gains=gains.zero_lag(), n_samples=8)),
     "auto": ("K-GMRF auto", lambda: KGMRF(gains="auto", n_samples=8)),
     "riemannian_ema": ("Riemannian EMA", lambda: RiemannianEMA(gain=0.1)),

@@ -34,7 +34,7 @@ def run_ellipse(n_samples: int, n_frames: int) -> dict[str, Any]:
     )
     seen = scene.observations
     found = {
-        "ours": KGMRF(n_samples=n_samples).filter(seen).covariance,
+        "ours": KGMRF(gains="information", n_samples=n_samples).filter(seen).covariance,
         "paper": kinetic_angle(seen),
         "ema": RiemannianEMA(gain=0.2).filter(seen).covariance,
         "alpha_beta": AlphaBeta(position_gain=0.4, velocity_gain=0.1).filter(seen).covariance,

@@ -16,6 +16,7 @@ import kgmrf
 from kgmrf import (
     KGMRF,
     AlphaBeta,
+    AutoKGMRF,
     EuclideanEMA,
     HoldLast,
     LogEuclideanEMA,
@@ -29,14 +30,19 @@ from kgmrf import (
 from kgmrf.geometry import so
 
 COVARIANCE = {
-    "kgmrf": lambda: KGMRF(n_samples=12),
-    "kgmrf fixed spectrum": lambda: KGMRF(n_samples=12, spectrum="fixed"),
-    "kgmrf known spectrum": lambda: KGMRF(n_samples=12, spectrum=[4.0, 2.0, 0.5]),
-    "kgmrf scale clock": lambda: KGMRF(n_samples=12, scale_rate=1e-2),
+    "kgmrf auto": lambda: KGMRF(n_samples=12),
+    "kgmrf": lambda: KGMRF(gains="information", n_samples=12),
+    "kgmrf fixed spectrum": lambda: KGMRF(gains="information", n_samples=12, spectrum="fixed"),
+    "kgmrf known spectrum": lambda: KGMRF(
+        gains="information", n_samples=12, spectrum=[4.0, 2.0, 0.5]
+    ),
+    "kgmrf scale clock": lambda: KGMRF(gains="information", n_samples=12, scale_rate=1e-2),
     "kgmrf decaying": lambda: KGMRF(n_samples=12, gains=gains.information(1e-4, retention=0.9)),
     "kgmrf zero lag": lambda: KGMRF(n_samples=12, gains="zero_lag", noise_floor=0.1),
     "kgmrf printed": lambda: KGMRF(n_samples=12, gains="printed"),
-    "kgmrf initial": lambda: KGMRF(n_samples=12, initial=np.diag([4.0, 2.0, 0.5])),
+    "kgmrf initial": lambda: KGMRF(
+        gains="information", n_samples=12, initial=np.diag([4.0, 2.0, 0.5])
+    ),
     "euclidean": lambda: EuclideanEMA(gain=0.2, n_samples=12),
     "log-euclidean": lambda: LogEuclideanEMA(gain=0.2, n_samples=12),
     "riemannian": lambda: RiemannianEMA(gain=0.2, n_samples=12),
@@ -45,11 +51,12 @@ COVARIANCE = {
     "hold last": lambda: HoldLast(n_samples=12),
 }
 ROTATION = {
-    "rotation": lambda: RotationTracker(noise_std=0.05),
+    "rotation": lambda: RotationTracker(noise_std=0.05, gains="information"),
     "rotation decaying": lambda: RotationTracker(
         noise_std=0.05, gains=gains.information(1e-3, retention=0.9)
     ),
     "rotation zero lag": lambda: RotationTracker(gains=gains.zero_lag(0.5, 0.05)),
+    "rotation auto": lambda: RotationTracker(noise_std=0.05, gains="auto", models="small"),
     "rotation euclidean": lambda: EuclideanEMA(follows="rotation"),
     "rotation riemannian": lambda: RiemannianEMA(follows="rotation"),
     "rotation alpha-beta": lambda: AlphaBeta(follows="rotation"),
@@ -289,7 +296,7 @@ def test_files_of_other_versions_and_trackers_are_refused(tmp_path: Path) -> Non
     path = tmp_path / "state.npz"
     KGMRF(n_samples=3).save(path)
     assert kgmrf.load(path).batch_shape is None
-    with pytest.raises(ValueError, match="holds a KGMRF"):
+    with pytest.raises(ValueError, match="holds a AutoKGMRF"):
         RotationTracker.load(path)
     assert isinstance(KGMRF.load(path), KGMRF)
     header = {"format": 99, "tracker": "KGMRF", "settings": {}, "d": 2, "batch_shape": None}
@@ -426,7 +433,7 @@ def test_one_channel_is_a_variance_tracker() -> None:
     result = KGMRF().filter(x)
     assert float(result.covariance[-1, 0, 0]) == pytest.approx(9.0, rel=0.35)
     with pytest.raises(ValueError, match="d = 1"):
-        RotationTracker(1, noise_std=0.1)
+        RotationTracker(1, noise_std=0.1, gains="information")
 
 
 def test_moving_averages_do_what_their_formula_says() -> None:
@@ -483,12 +490,17 @@ def test_a_frozen_tangent_filter_freezes() -> None:
 def test_a_second_order_tracker_coasts_where_an_average_freezes() -> None:
     scene = simulate.ellipse(0.08, n_samples=200, observed=np.arange(400) < 370, rng=4)
     error = {}
-    for tracker in (KGMRF(n_samples=200), EuclideanEMA(gain=0.2)):
+    for tracker in (
+        KGMRF(n_samples=200),
+        KGMRF(gains="information", n_samples=200),
+        EuclideanEMA(gain=0.2),
+    ):
         result = tracker.filter(scene.observations)
         error[type(tracker)] = kgmrf.metrics.angular_error(
             result.covariance[370:], scene.covariance[370:], degrees=True
         ).mean()
     assert error[KGMRF] < 3.0
+    assert error[AutoKGMRF] < 3.0
     assert error[EuclideanEMA] > 20.0
 
 
@@ -496,24 +508,32 @@ def test_rotations_from_scipy() -> None:
     from scipy.spatial.transform import Rotation
 
     R = _sequence("rotation")[:10]
-    plain = RotationTracker(noise_std=0.05).filter(R)
-    _same(RotationTracker(noise_std=0.05).filter(Rotation.from_matrix(R)), plain)
-    _same(RotationTracker(noise_std=0.05).filter([Rotation.from_matrix(r) for r in R]), plain)
+    plain = RotationTracker(noise_std=0.05, gains="information").filter(R)
+    _same(
+        RotationTracker(noise_std=0.05, gains="information").filter(Rotation.from_matrix(R)), plain
+    )
+    _same(
+        RotationTracker(noise_std=0.05, gains="information").filter(
+            [Rotation.from_matrix(r) for r in R]
+        ),
+        plain,
+    )
     gaps: list[Any] = [Rotation.from_matrix(r) for r in R]
     gaps[4] = None
     hidden = R.copy()
     hidden[4] = np.nan
     _same(
-        RotationTracker(noise_std=0.05).filter(gaps), RotationTracker(noise_std=0.05).filter(hidden)
+        RotationTracker(noise_std=0.05, gains="information").filter(gaps),
+        RotationTracker(noise_std=0.05, gains="information").filter(hidden),
     )
     with pytest.raises(ObservationError, match="from_quat"):
-        RotationTracker(noise_std=0.05).update([0.0, 0.0, 0.0, 1.0])
+        RotationTracker(noise_std=0.05, gains="information").update([0.0, 0.0, 0.0, 1.0])
 
 
 def test_more_samples_make_a_rotation_count_more() -> None:
     R = _sequence("rotation")[:2]
-    few = RotationTracker(noise_std=0.05)
-    many = RotationTracker(noise_std=0.05)
+    few = RotationTracker(noise_std=0.05, gains="information")
+    many = RotationTracker(noise_std=0.05, gains="information")
     few.update(R[0])
     many.update(R[0])
     a, b = few.update(R[1], n_samples=1), many.update(R[1], n_samples=100)
@@ -530,18 +550,22 @@ def test_more_samples_make_a_rotation_count_more() -> None:
         lambda: KGMRF(gains=gains.information(-1.0)),
         lambda: KGMRF(gains=gains.information(retention=1.5)),
         lambda: KGMRF(gains=gains.FixedGains(0.1, 0.1, retention=2.0)),
-        lambda: KGMRF(spectrum="magic"),
-        lambda: KGMRF(spectrum=[1.0, -1.0]),
-        lambda: KGMRF(3, spectrum=[2.0, 1.0]),
+        lambda: KGMRF(gains="information", spectrum="magic"),
+        lambda: KGMRF(gains="information", spectrum=[1.0, -1.0]),
+        lambda: KGMRF(3, gains="information", spectrum=[2.0, 1.0]),
         lambda: KGMRF(noise_floor=-1.0),
         lambda: KGMRF(noise_floor="a"),  # type: ignore[arg-type]
-        lambda: KGMRF(scale_rate=0.1, noise_floor=0.1),
-        lambda: KGMRF(initial=[[1.0, 0.0], [0.0, 0.0]]),
-        lambda: KGMRF(initial=[[1.0, 2.0], [0.0, 1.0]]),
+        lambda: KGMRF(gains="information", scale_rate=0.1, noise_floor=0.1),
+        lambda: KGMRF(gains="information", initial=[[1.0, 0.0], [0.0, 0.0]]),
+        lambda: KGMRF(gains="information", initial=[[1.0, 2.0], [0.0, 1.0]]),
+        lambda: KGMRF(scale_rate=0.1),
+        lambda: KGMRF(initial=[[1.0, 0.0], [0.0, 1.0]]),
+        lambda: KGMRF(forgetting=1.5),
+        lambda: KGMRF(gains="information", forgetting=0.95),
         lambda: KGMRF(n_samples=-3),
         lambda: KGMRF(on_invalid="ignore"),  # type: ignore[arg-type]
         lambda: RotationTracker(),
-        lambda: RotationTracker(noise_std=0.0),
+        lambda: RotationTracker(noise_std=0.0, gains="information"),
         lambda: EuclideanEMA(gain=1.5),
         lambda: EuclideanEMA(follows="vector"),  # type: ignore[arg-type]
     ],
@@ -558,8 +582,10 @@ def test_float32_input_is_accepted_with_its_own_rounding() -> None:
     R = _sequence("rotation").astype(np.float32)
     assert (
         np.abs(
-            RotationTracker(noise_std=0.05).filter(R).rotation
-            - RotationTracker(noise_std=0.05).filter(R.astype(float), mask=None).rotation
+            RotationTracker(noise_std=0.05, gains="information").filter(R).rotation
+            - RotationTracker(noise_std=0.05, gains="information")
+            .filter(R.astype(float), mask=None)
+            .rotation
         ).max()
         < 1e-6
     )  # type: ignore[operator]
@@ -583,7 +609,11 @@ def test_results_become_tables() -> None:
     batch = KGMRF(n_samples=12).filter(np.stack([_sequence("kgmrf")] * 2, axis=1)).to_frame()
     assert len(batch) == 80
     assert set(batch["item_0"]) == {0, 1}
-    turned = RotationTracker(noise_std=0.05).filter(_sequence("rotation")).to_frame()
+    turned = (
+        RotationTracker(noise_std=0.05, gains="information")
+        .filter(_sequence("rotation"))
+        .to_frame()
+    )
     assert "rotation_2_0" in turned
 
 

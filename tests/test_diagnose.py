@@ -51,13 +51,18 @@ def _examine(tracker: Any, observations: np.ndarray, **options: Any) -> Report:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_healthy_run_is_called_healthy(seed: int) -> None:
-    assert _examine(KGMRF(n_samples=8), _covariances(seed)).faults == ()
+    assert _examine(KGMRF(gains="information", n_samples=8), _covariances(seed)).faults == ()
     turning = _covariances(seed, velocity="drifting", acceleration_std=np.sqrt(1e-5))
     matched = KGMRF(n_samples=8, gains=gains.information(1e-5))
     assert _examine(matched, turning).faults == ()
     hidden = _rotations(seed)
     hidden[np.random.default_rng(seed).random(400) < 0.2] = np.nan
-    assert _examine(RotationTracker(noise_std=0.05), hidden, noise_std=0.05).faults == ()
+    assert (
+        _examine(
+            RotationTracker(noise_std=0.05, gains="information"), hidden, noise_std=0.05
+        ).faults
+        == ()
+    )
     rng = np.random.default_rng(seed)
     x = np.cumsum(np.cumsum(0.1 * rng.standard_normal((400, 2)), axis=0), axis=0)
     x += 2.0 * rng.standard_normal(x.shape)
@@ -144,18 +149,22 @@ def test_chasing_noise_overshoots() -> None:
 @pytest.mark.parametrize("said", [2.0, 32.0])
 def test_a_wrong_number_of_samples_is_found_and_corrected(said: float) -> None:
     observations = _covariances()
-    finding = _examine(KGMRF(n_samples=said), observations)["wrong noise"]
+    finding = _examine(KGMRF(gains="information", n_samples=said), observations)["wrong noise"]
     assert finding.verdict == "fault"
     assert finding.measured["n_samples"] == pytest.approx(8, rel=0.15)
     assert ("lower n_samples" if said > 8 else "raise n_samples") in finding.remedy
     # Even without the observations.
-    blind = diagnose(KGMRF(n_samples=said).filter(observations), n_samples=said)
+    blind = diagnose(
+        KGMRF(gains="information", n_samples=said).filter(observations), n_samples=said
+    )
     assert blind.faults == ("wrong noise",)
 
 
 @pytest.mark.parametrize("said", [0.0125, 0.2])
 def test_a_wrong_noise_of_rotations_is_found(said: float) -> None:
-    report = _examine(RotationTracker(noise_std=said), _rotations(), noise_std=said)
+    report = _examine(
+        RotationTracker(noise_std=said, gains="information"), _rotations(), noise_std=said
+    )
     assert "wrong noise" in report.faults
     assert "noise_std" in report["wrong noise"].remedy
 
@@ -172,7 +181,7 @@ def test_unstable_gains_diverge() -> None:
 
 
 def test_a_fixed_spectrum_that_is_wrong_is_worse_than_averaging() -> None:
-    tracker = KGMRF(n_samples=8, spectrum=[40.0, 2.0, 0.1])
+    tracker = KGMRF(gains="information", n_samples=8, spectrum=[40.0, 2.0, 0.1])
     report = _examine(tracker, _covariances())
     assert "worse than averaging" in report.faults
 
@@ -183,7 +192,7 @@ def _altered(result: Result, **fields: np.ndarray) -> Result:
 
 def test_estimates_that_are_not_finite_are_a_divergence() -> None:
     observations = _covariances()
-    result = KGMRF(n_samples=8).filter(observations)
+    result = KGMRF(gains="information", n_samples=8).filter(observations)
     broken = result.covariance.copy()
     broken[300:] = np.nan
     report = diagnose(_altered(result, covariance=broken), observations, n_samples=8)
@@ -224,7 +233,9 @@ def test_drift_off_the_manifold_is_found() -> None:
 
 def test_near_degenerate_gaps_are_found() -> None:
     observations = _covariances(spectrum=[4.0, 2.0, 1.95])
-    finding = _examine(KGMRF(n_samples=8), observations)["near-degenerate gaps"]
+    finding = _examine(KGMRF(gains="information", n_samples=8), observations)[
+        "near-degenerate gaps"
+    ]
     assert finding.verdict == "fault"
     assert "axes 1 and 2" in finding.evidence
     ball = _covariances(spectrum=[1.0, 1.0, 1.0])
@@ -237,7 +248,7 @@ def test_near_degenerate_gaps_are_found() -> None:
 
 def test_a_report_reads_prints_and_draws(tmp_path: Path) -> None:
     observations = _covariances()
-    report = _examine(KGMRF(n_samples=32), observations)
+    report = _examine(KGMRF(gains="information", n_samples=32), observations)
     text = str(report)
     assert text.splitlines()[1].startswith("  FAULT  wrong noise")
     assert "-> " in text
@@ -252,7 +263,7 @@ def test_a_report_reads_prints_and_draws(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_checked_is_said() -> None:
-    report = diagnose(KGMRF(n_samples=8).filter(_covariances()))
+    report = diagnose(KGMRF(gains="information", n_samples=8).filter(_covariances()))
     assert report.healthy
     assert "unchecked" in str(report)
     assert report["persistent lag"].verdict == "unknown"
@@ -263,14 +274,17 @@ def test_odd_streams_do_not_break_it() -> None:
     """One channel, a silent channel, nearly nothing observed, a short run."""
     rng = np.random.default_rng(0)
     one = rng.chisquare(8, (200, 1, 1)) / 8
-    assert _examine(KGMRF(n_samples=8), one).faults == ()
+    assert _examine(KGMRF(gains="information", n_samples=8), one).faults == ()
     X = rng.standard_normal((200, 4, 3)) * [2.0, 1.0, 0.0]
     silent = X.swapaxes(-1, -2) @ X / 4
-    assert len(_examine(KGMRF(n_samples=4), silent).findings) == 8
+    assert len(_examine(KGMRF(gains="information", n_samples=4), silent).findings) == 8
     rare = _covariances()
     rare[10:] = np.nan
-    assert _examine(KGMRF(n_samples=8), rare)["persistent lag"].verdict == "unknown"
-    assert len(_examine(KGMRF(n_samples=8), _covariances()[:30]).findings) == 8
+    assert (
+        _examine(KGMRF(gains="information", n_samples=8), rare)["persistent lag"].verdict
+        == "unknown"
+    )
+    assert len(_examine(KGMRF(gains="information", n_samples=8), _covariances()[:30]).findings) == 8
     nothing = np.full((50, 2), np.nan)
     assert _examine(VectorTracker(2, noise_std=1.0), nothing).healthy
 
@@ -278,15 +292,15 @@ def test_odd_streams_do_not_break_it() -> None:
 def test_batches_lists_and_bad_input() -> None:
     observations = _covariances()
     batch = np.stack([observations, observations], axis=1)
-    result = KGMRF(n_samples=8).filter(batch)
-    alone = _examine(KGMRF(n_samples=8), observations)
+    result = KGMRF(gains="information", n_samples=8).filter(batch)
+    alone = _examine(KGMRF(gains="information", n_samples=8), observations)
     assert diagnose(result, batch, n_samples=8, item=1).faults == alone.faults
     counts = np.full(500, 8.0)
     again = diagnose(result, batch, n_samples=counts, item=(0,))
     assert again["wrong noise"].measured == pytest.approx(alone["wrong noise"].measured)
     with pytest.raises(ValueError, match="item"):
         diagnose(result)
-    single = KGMRF(n_samples=8).filter(observations)
+    single = KGMRF(gains="information", n_samples=8).filter(observations)
     with pytest.raises(ValueError, match="shape"):
         diagnose(single, observations[:100], n_samples=8)
     with pytest.raises(ValueError, match="one per frame"):
@@ -295,5 +309,5 @@ def test_batches_lists_and_bad_input() -> None:
         diagnose(single[:10])
     listed: list[Any] = list(observations)
     listed[100] = None
-    gap = diagnose(KGMRF(n_samples=8).filter(listed), listed, n_samples=8)
+    gap = diagnose(KGMRF(gains="information", n_samples=8).filter(listed), listed, n_samples=8)
     assert gap.faults == ()

@@ -49,7 +49,7 @@ def test_the_settings_of_rotations_and_vectors_are_recovered() -> None:
     scene = simulate.rotating_frame(
         velocity="drifting", acceleration_std=np.sqrt(1e-5), noise_std=0.03, n_frames=400, rng=3
     )
-    found = learn.fit(RotationTracker(noise_std=0.2), scene.observations)
+    found = learn.fit(RotationTracker(noise_std=0.2, gains="information"), scene.observations)
     assert set(found.end) == {"acceleration", "noise_std"}
     assert 0.4 < found.end["acceleration"] / 1e-5 < 2.5
     assert 0.9 < found.end["noise_std"] / 0.03 < 1.1
@@ -70,8 +70,8 @@ def test_the_number_of_samples_is_recovered(start: float) -> None:
     )
     assert found.objective == "innovations"
     assert 0.85 < found.end["n_samples"] / 8 < 1.1
-    less = learn.score(KGMRF(n_samples=0.1), observations)
-    assert less > learn.score(KGMRF(n_samples=8), observations)
+    less = learn.score(KGMRF(gains="information", n_samples=0.1), observations)
+    assert less > learn.score(KGMRF(gains="information", n_samples=8), observations)
 
 
 def test_a_decaying_velocity_is_recovered() -> None:
@@ -102,7 +102,7 @@ def test_what_is_fitted_on_the_first_half_helps_on_the_second() -> None:
 
 def test_a_fit_never_loses_and_changes_nothing_but_its_settings() -> None:
     observations = _turning(1e-6, n_frames=150)
-    tracker = KGMRF(n_samples=8, scale_rate=1e-3)
+    tracker = KGMRF(gains="information", n_samples=8, scale_rate=1e-3)
     tracker.filter(observations[:20])
     before = tracker.forecast(1).covariance
     found = learn.fit(tracker, observations, max_evaluations=12)
@@ -133,7 +133,10 @@ def test_fit_in_place_is_fit() -> None:
 def test_products_are_fitted_part_by_part() -> None:
     x, turns = _point(100), simulate.rotating_frame(n_frames=100, rng=1).observations
     pair = ProductTracker(
-        {"place": VectorTracker(noise_std=9.0), "turn": RotationTracker(noise_std=0.3)}
+        {
+            "place": VectorTracker(noise_std=9.0),
+            "turn": RotationTracker(noise_std=0.3, gains="information"),
+        }
     )
     data = {"place": x, "turn": turns}
     found = learn.fit(pair, data, times=np.arange(100.0))
@@ -186,7 +189,12 @@ def test_impossible_wishes_are_explained() -> None:
         (VectorTracker(noise_std=1.0), x, {"parameters": ["mass"]}, "there are"),
         (VectorTracker(noise_std=1.0), x, {"parameters": []}, "must name"),
         (VectorTracker(noise_std=1.0), x, {"parameters": ["retention"] * 2}, "must name"),
-        (KGMRF(), np.ones((9, 1, 1)), {"parameters": ["n_samples"]}, "not set|n_samples"),
+        (
+            KGMRF(gains="information"),
+            np.ones((9, 1, 1)),
+            {"parameters": ["n_samples"]},
+            "not set|n_samples",
+        ),
         (
             EuclideanEMA(n_samples=2.0),
             np.tile(np.eye(3), (20, 1, 1)),
@@ -200,7 +208,7 @@ def test_impossible_wishes_are_explained() -> None:
             "no likelihood",
         ),
         (
-            KGMRF(n_samples=8),
+            KGMRF(gains="information", n_samples=8),
             _turning(1e-6, n_frames=50),
             {"parameters": ["n_samples"], "n_samples": 3},
             "leave it out",

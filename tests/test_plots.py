@@ -80,19 +80,19 @@ CASES: dict[str, tuple[Any, set[str]]] = {
     ),
     "alpha-beta leaves the cone": (lambda: AlphaBeta().filter(covariances(3)), MATRIX),
     "rotation d=2": (
-        lambda: RotationTracker(2, noise_std=0.05).filter(rotations(2)),
+        lambda: RotationTracker(2, noise_std=0.05, gains="information").filter(rotations(2)),
         KINETIC | {"angle"},
     ),
     "rotation d=3": (
-        lambda: RotationTracker(noise_std=0.05).filter(rotations(3)),
+        lambda: RotationTracker(noise_std=0.05, gains="information").filter(rotations(3)),
         KINETIC | {"rotation vector"},
     ),
     "rotation d=4": (
-        lambda: RotationTracker(4, noise_std=0.05).filter(rotations(4)),
+        lambda: RotationTracker(4, noise_std=0.05, gains="information").filter(rotations(4)),
         KINETIC | {"angle from start"},
     ),
     "batch of rotations": (
-        lambda: RotationTracker(noise_std=0.05).filter(rotations(3, items=3)),
+        lambda: RotationTracker(noise_std=0.05, gains="information").filter(rotations(3, items=3)),
         KINETIC | {"angle from start"},
     ),
     "rotation baseline": (

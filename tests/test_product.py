@@ -25,7 +25,7 @@ def _pair() -> ProductTracker:
         {
             "place": VectorTracker(2, noise_std=1.0),
             "shape": KGMRF(2, n_samples=8),
-            "turn": RotationTracker(3, noise_std=0.05),
+            "turn": RotationTracker(3, noise_std=0.05, gains="information"),
         }
     )
 

@@ -8,17 +8,22 @@
 
 from kgmrf import gains, geometry, learn, metrics, simulate, theory, wishart
 from kgmrf._check import ObservationError
+from kgmrf.bank import TrackerBank
 from kgmrf.diagnose import diagnose
+from kgmrf.kernels.engine import warmup
 from kgmrf.results import Estimate, Result
 from kgmrf.trackers import (
     KGMRF,
     AlphaBeta,
+    AutoKGMRF,
+    AutoRotation,
     EuclideanEMA,
     HoldLast,
     KineticGaussian,
     LogEuclideanEMA,
     ProductTracker,
     RiemannianEMA,
+    RobustTracker,
     RotationTracker,
     TangentKalman,
     Tracker,
@@ -31,6 +36,8 @@ __version__ = "0.1.0"
 __all__ = [
     "KGMRF",
     "AlphaBeta",
+    "AutoKGMRF",
+    "AutoRotation",
     "Estimate",
     "EuclideanEMA",
     "HoldLast",
@@ -40,9 +47,11 @@ __all__ = [
     "ProductTracker",
     "Result",
     "RiemannianEMA",
+    "RobustTracker",
     "RotationTracker",
     "TangentKalman",
     "Tracker",
+    "TrackerBank",
     "VectorTracker",
     "__version__",
     "diagnose",
@@ -53,5 +62,6 @@ __all__ = [
     "metrics",
     "simulate",
     "theory",
+    "warmup",
     "wishart",
 ]

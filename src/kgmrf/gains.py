@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from kgmrf._types import Array
 
@@ -38,7 +38,7 @@ class FixedGains:
     velocity_gain: Array
     retention: Array = 1.0
     coast_retention: Array = 1.0
-    ridge: float | None = None
+    ridge: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -145,22 +145,34 @@ def transition(gains: Gains, dt: Array) -> Transition:
     8.0
     """
     xp = array_namespace(dt)
-    rho = xp.asarray(gains.coast_retention, dtype=dt.dtype)
+    rho = as_array(xp, gains.coast_retention, dt)
     coast = _decay(xp, rho, dt)
     turn = _turning_time(xp, rho, coast, dt)
     if isinstance(gains, FixedGains):
         # With data, only the time beyond one unit since the last frame counts as coasting.
-        with_data = xp.asarray(gains.retention, dtype=dt.dtype)
+        with_data = as_array(xp, gains.retention, dt)
         one = xp.ones_like(dt)
         keep = _decay(xp, with_data, xp.minimum(dt, one)) * _decay(
             xp, rho, xp.maximum(dt - one, xp.zeros_like(dt))
         )
         zero = xp.zeros_like(turn)
         return Transition(turn, keep, coast, zero, zero, zero)
-    q = xp.asarray(gains.acceleration, dtype=dt.dtype)
-    wander = xp.asarray(gains.angle_noise, dtype=dt.dtype)
+    q = as_array(xp, gains.acceleration, dt)
+    wander = as_array(xp, gains.angle_noise, dt)
     angle, cross, rate = _velocity_noise(xp, rho, coast, dt)
     return Transition(turn, coast, coast, q * angle + wander * dt, q * cross, q * rate)
+
+
+def as_array(xp: Array, number: Array, like: Array) -> Array:
+    """A law's number in the type and on the device of ``like``; a tensor keeps its gradient.
+
+    >>> import numpy as np
+    >>> as_array(np, 2, np.ones(3, dtype=np.float32)).dtype
+    dtype('float32')
+    """
+    if hasattr(number, "detach"):  # asarray would cut the graph in older versions of torch
+        return xp.astype(number, like.dtype, copy=False)
+    return xp.asarray(number, dtype=like.dtype, device=device(like))
 
 
 def _decay(xp: Array, rho: Array, dt: Array) -> Array:

@@ -121,7 +121,11 @@ def fit(
 
     >>> from kgmrf import RotationTracker, simulate
     >>> scene = simulate.rotating_frame(noise_std=0.02, n_frames=150, rng=1)
-    >>> found = fit(RotationTracker(noise_std=0.1), scene.observations, parameters=["noise_std"])
+    >>> found = fit(
+    ...     RotationTracker(noise_std=0.1, gains="information"),
+    ...     scene.observations,
+    ...     parameters=["noise_std"],
+    ... )
     >>> round(found.tracker.noise_std, 2)
     0.02
     """
@@ -195,7 +199,7 @@ def fit_in_place(tracker: Any, sequence: Any, **options: Any) -> Any:
 
     >>> from kgmrf import RotationTracker, simulate
     >>> scene = simulate.rotating_frame(noise_std=0.02, n_frames=150, rng=1)
-    >>> tracker = RotationTracker(noise_std=0.1)
+    >>> tracker = RotationTracker(noise_std=0.1, gains="information")
     >>> fit_in_place(tracker, scene.observations, parameters=["noise_std"]) is tracker
     True
     """
@@ -211,7 +215,7 @@ def score(tracker: Tracker, sequence: Any, **filter_options: Any) -> float:
 
     >>> from kgmrf import KGMRF, simulate
     >>> scene = simulate.ellipse(n_frames=50, rng=1)
-    >>> score(KGMRF(n_samples=8), scene.observations) < 0
+    >>> score(KGMRF(gains="information", n_samples=8), scene.observations) < 0
     True
     """
     result = type(tracker)(**tracker.settings()).filter(sequence, **filter_options)
@@ -229,7 +233,10 @@ def innovation_log_likelihood(result: Any, n_samples: float, noise_floor: float 
 
     >>> from kgmrf import KGMRF, simulate
     >>> scene = simulate.ellipse(n_samples=8, n_frames=300, noise_floor=0.0, rng=1)
-    >>> runs = {m: KGMRF(n_samples=m).filter(scene.observations) for m in (2, 8, 32)}
+    >>> runs = {
+    ...     m: KGMRF(gains="information", n_samples=m).filter(scene.observations)
+    ...     for m in (2, 8, 32)
+    ... }
     >>> likelihood = {m: np.nansum(innovation_log_likelihood(r, m)) for m, r in runs.items()}
     >>> max(likelihood, key=likelihood.get)
     8

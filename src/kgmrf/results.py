@@ -31,7 +31,11 @@ FIELDS = {
     "velocity": "angular velocity per unit time in the body frame, skew, (..., d, d)",
     "angle_std": "standard deviation of the angle in each plane, radians, (..., d, d)",
     "nis": "normalised innovation squared, chi-squared with d(d-1)/2 degrees of freedom, (...)",
+    "score": "how lost a robust tracker is, from 0 to 1, (...)",
     "log_likelihood": "one-step-ahead log-likelihood of the observation, nats, (...)",
+    "log_mixture": "log-density under the mixture of a self-tuning tracker, nats, (...)",
+    "weights": "probability of each member of a self-tuning tracker, (..., K)",
+    "half_life": "time after which a self-tuning tracker has half forgotten, (...)",
 }
 
 
@@ -104,9 +108,29 @@ class _Fields:
         return self._field("nis")
 
     @property
+    def score(self) -> Numbers:
+        """How lost a robust tracker is: 0 where all is well, near 1 where it is lost."""
+        return self._field("score")
+
+    @property
     def log_likelihood(self) -> Numbers:
         """One-step-ahead log-likelihood of the observation, nats."""
         return self._field("log_likelihood")
+
+    @property
+    def log_mixture(self) -> Numbers:
+        """One-step-ahead log-density under the mixture of a self-tuning tracker, nats."""
+        return self._field("log_mixture")
+
+    @property
+    def weights(self) -> Numbers:
+        """Probability of each member of a self-tuning tracker, (..., K)."""
+        return self._field("weights")
+
+    @property
+    def half_life(self) -> Numbers:
+        """Time after which a self-tuning tracker has half forgotten an observation."""
+        return self._field("half_life")
 
 
 class Estimate(_Fields):
@@ -165,8 +189,9 @@ class Result(_Fields):
             index = np.indices(self.time.shape).reshape(self.time.ndim, -1)
             columns["frame_number"] = index[0]
             columns |= {f"item_{k}": axis for k, axis in enumerate(index[1:])}
-        for name in ("time", "age", "nis", "log_likelihood"):
-            columns[name] = np.reshape(self._field(name), -1)
+        for name in ("time", "age", "nis", "log_likelihood", "half_life"):
+            if name in self.fields():
+                columns[name] = np.reshape(self._field(name), -1)
         for name in ("covariance", "rotation", "velocity", "angle_std"):
             if name not in self.fields():
                 continue

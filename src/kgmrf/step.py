@@ -24,6 +24,7 @@ from kgmrf.gains import (
     Gains,
     InformationGains,
     Transition,
+    as_array,
     transition,
 )
 from kgmrf.geometry import orbit, so
@@ -36,7 +37,10 @@ CORRELATION_LIMIT = 1.0 - 1e-6
 """Largest correlation of angle and velocity that the uncertainty may hold."""
 
 SMALLEST_SPECTRUM = 1e-12
-"""Eigenvalues are kept above this share of the largest, so that logarithms exist."""
+"""Eigenvalues are kept above this share of the largest, so that logarithms exist.
+
+In single precision the share is 16 times the rounding unit: less is noise, and its square nothing.
+"""
 
 
 class State(NamedTuple):
@@ -89,7 +93,7 @@ class Model(NamedTuple):
 
     gains: Gains
     noise_floor: float = 0.0
-    spectrum_rate: float = 0.0
+    spectrum_rate: Array = 0.0
     scale_rate: float = 0.0
     scale_retention: float = 1.0
     warmup_samples: float = 0.0
@@ -151,7 +155,7 @@ def cold_state(like: Array, gains: Gains) -> State:
     0.0
     """
     xp = array_namespace(like)
-    eye = xp.eye(like.shape[-1], dtype=like.dtype, device=device(like)) + xp.zeros_like(like)
+    eye = 1.0 - _off_diagonal(xp, like) + xp.zeros_like(like)
     state = initial_state(eye, xp.full_like(like[..., 0], math.nan), gains)
     none = xp.zeros_like(state.time)
     return state._replace(pool_samples=none, pool_frames=none)
@@ -175,12 +179,13 @@ def prior_uncertainty(frame: Array, gains: Gains) -> Array:
 
 
 def _off_diagonal(xp: Array, like: Array) -> Array:
-    return 1.0 - xp.eye(like.shape[-1], dtype=like.dtype, device=device(like))
+    index = xp.arange(like.shape[-1], device=device(like))
+    return xp.astype(index[:, None] != index, like.dtype)
 
 
 def _spread(xp: Array, number: Array, like: Array) -> Array:
     """A law's number as an array that broadcasts over planes: batch-shaped numbers get two axes."""
-    value = xp.asarray(number, dtype=like.dtype)
+    value = as_array(xp, number, like)
     if value.ndim >= 2 and value.shape[-2:] == like.shape[-2:]:
         return value
     return value[..., None, None]
@@ -340,9 +345,9 @@ def correct_and_kick(
     0.02
     """
     xp = array_namespace(state.frame)
-    pull = seen.residual * seen.sensitivity
-    information = seen.sensitivity**2
     if isinstance(gains, FixedGains):
+        pull = seen.residual * seen.sensitivity
+        information = seen.sensitivity**2
         stiffness = information + (
             RELATIVE_RIDGE * xp.max(information, axis=(-2, -1), keepdims=True)
             if gains.ridge is None
@@ -355,14 +360,17 @@ def correct_and_kick(
         nis = xp.full_like(state.time, math.nan)
         return state._replace(frame=turned, velocity=kicked), nis
     p11, p12, p22 = _planes(state.uncertainty)
-    predicted = p11 * information + seen.noise
+    # In units of the noise: squares of covariances leave the range of single precision.
+    weight = seen.sensitivity / seen.noise
+    pull, information = seen.residual * weight, seen.sensitivity * weight
+    predicted = 1.0 + p11 * information
     turned = state.frame @ so.exp(p11 / predicted * pull, norm_bound=turn_bound)
     kicked = state.velocity + p12 / predicted * pull
-    remaining = seen.noise / predicted  # 1 - k, without cancellation
+    remaining = 1.0 / predicted  # 1 - k, without cancellation
     uncertainty = xp.stack(
         [p11 * remaining, p12 * remaining, p22 - p12**2 * information / predicted], axis=-3
     )
-    squares = seen.residual**2 / predicted * _off_diagonal(xp, pull)
+    squares = seen.residual / seen.noise * seen.residual / predicted * _off_diagonal(xp, pull)
     nis = 0.5 * xp.sum(xp.sum(squares, axis=-1), axis=-1)
     return state._replace(frame=turned, velocity=kicked, uncertainty=uncertainty), nis
 
@@ -379,7 +387,7 @@ def _adapt_spectrum(xp: Array, state: State, model: Model, power: Array, n_sampl
     level = state.spectrum + model.noise_floor
     gain = state.spectrum_var / (state.spectrum_var + 2.0 / n_samples[..., None])
     level = level * (1.0 + gain * (power / level - 1.0))
-    floor = SMALLEST_SPECTRUM * xp.max(level, axis=-1, keepdims=True)
+    floor = _smallest(xp, level) * xp.max(level, axis=-1, keepdims=True)
     spectrum = xp.maximum(level - model.noise_floor, floor)
     return state._replace(spectrum=spectrum, spectrum_var=(1.0 - gain) * state.spectrum_var)
 
@@ -393,6 +401,10 @@ def _adapt_scale(xp: Array, state: State, power: Array, n_samples: Array) -> Sta
         log_scale=state.log_scale + xp.log1p(gain * surprise),
         scale_var=(1.0 - gain) * state.scale_var,
     )
+
+
+def _smallest(xp: Array, like: Array) -> float:
+    return max(SMALLEST_SPECTRUM, 16.0 * float(xp.finfo(like.dtype).eps))
 
 
 def warming(state: State, model: Model) -> Array:
@@ -411,7 +423,7 @@ def _pool(xp: Array, state: State, model: Model, observation: Array, n_samples: 
     total = state.pool_samples + n_samples
     pool = state.pool + (n_samples / total)[..., None, None] * (observation - state.pool)
     frame, level = orbit.decompose(pool)
-    floor = SMALLEST_SPECTRUM * level[..., :1]
+    floor = _smallest(xp, level) * level[..., :1]
     spectrum = xp.maximum(level - model.noise_floor, floor)
     if model.known_spectrum is not None:
         spectrum = model.known_spectrum + xp.zeros_like(level)

@@ -52,7 +52,7 @@ def decompose(M: Array) -> tuple[Array, Array]:
     """(Q, lam) with M = Q diag(lam) Q^T, lam descending, det Q = +1.
 
     Shapes: M `(..., d, d)` -> `(..., d, d)`, `(..., d)`. The derivative of the frame exists only
-    where eigenvalues differ.
+    where eigenvalues differ; planes without a gap get 0. Second derivatives are not carried.
 
     >>> import numpy as np
     >>> frame, spectrum = decompose(np.diag([0.5, 2.0]))
@@ -62,11 +62,21 @@ def decompose(M: Array) -> tuple[Array, Array]:
     1.0
     """
     xp = array_namespace(M)
-    values, vectors = xp.linalg.eigh((M + xp.matrix_transpose(M)) / 2)
+    M = (M + xp.matrix_transpose(M)) / 2
+    fixed = M.detach() if hasattr(M, "detach") else M
+    values, vectors = xp.linalg.eigh(fixed)
     spectrum, frame = xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
     negative = (xp.linalg.det(frame) < 0)[..., None, None]
     last = xp.arange(M.shape[-1], device=device(M)) == M.shape[-1] - 1
-    return xp.where(negative & last, -frame, frame), spectrum
+    frame = xp.where(negative & last, -frame, frame)
+    if not getattr(M, "requires_grad", False):
+        return frame, spectrum
+    # M - fixed is zero, but carries the derivative, which eigh itself loses at equal eigenvalues.
+    change = xp.matrix_transpose(frame) @ (M - fixed) @ frame
+    return (
+        frame @ so.exp(innovation(frame, spectrum, M - fixed), norm_bound=0.0),
+        spectrum + xp.linalg.diagonal(change),
+    )
 
 
 def gaps(spectrum: Array) -> Array:

@@ -44,7 +44,10 @@ def _skew(X: Array) -> Array:
 
 def _eye(X: Array) -> Array:
     """Identity of the size, type and device of X."""
-    return array_namespace(X).eye(X.shape[-1], dtype=X.dtype, device=device(X))
+    xp = array_namespace(X)
+    index = xp.arange(X.shape[-1], device=device(X))
+    # Not xp.eye, which writes in place where torch is concerned, and cannot go to ONNX for that.
+    return xp.astype(index[:, None] == index, X.dtype)
 
 
 def _eps(X: Array) -> float:
@@ -158,13 +161,13 @@ def exp(W: Array, *, norm_bound: float | None = None) -> Array:
 def _exp3(W: Array) -> Array:
     """Rodrigues: I + (sin t / t) W + (1 - cos t)/t^2 W^2."""
     xp = array_namespace(W)
-    square = (W[..., 2, 1] ** 2 + W[..., 0, 2] ** 2 + W[..., 1, 0] ** 2)[..., None, None]
+    square = xp.sum(W * W, axis=(-2, -1), keepdims=True) / 2
     small = square < 0.01
     # Both branches are evaluated: the root must not see 0, the series not a large number.
     t = xp.sqrt(xp.where(small, xp.ones_like(square), square))
     x = xp.where(small, square, xp.zeros_like(square))
-    series_a = 1 - x / 6 * (1 - x / 20 * (1 - x / 42 * (1 - x / 72)))
-    series_b = (1 - x / 12 * (1 - x / 30 * (1 - x / 56 * (1 - x / 90)))) / 2
+    series_a = (((x / 362880 - 1 / 5040) * x + 1 / 120) * x - 1 / 6) * x + 1
+    series_b = (((x / 3628800 - 1 / 40320) * x + 1 / 720) * x - 1 / 24) * x + 1 / 2
     half = xp.sin(t / 2) / t
     a = xp.where(small, series_a, xp.sin(t) / t)
     b = xp.where(small, series_b, 2 * half * half)
@@ -218,8 +221,10 @@ def _exp_pade(W: Array, norm_bound: float | None) -> Array:
         odd = odd + b[k + 1] * power
     odd = X @ odd
     R = xp.linalg.solve(even - odd, even + odd)
-    for _ in range(squarings):
+    for k in range(squarings):
         R = R @ R
+        if k % 8 == 7:  # each squaring doubles the distance from the group
+            R = polish(R)
     return polish(R) if squarings else R
 
 

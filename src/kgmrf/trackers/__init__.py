@@ -2,6 +2,8 @@
 
 from kgmrf.trackers._contract import Tracker, load
 from kgmrf.trackers.alpha_beta import AlphaBeta
+from kgmrf.trackers.auto import AutoKGMRF
+from kgmrf.trackers.auto_rotation import AutoRotation
 from kgmrf.trackers.euclidean_ema import EuclideanEMA
 from kgmrf.trackers.gaussian import KineticGaussian
 from kgmrf.trackers.hold_last import HoldLast
@@ -9,6 +11,7 @@ from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.log_euclidean_ema import LogEuclideanEMA
 from kgmrf.trackers.product import ProductTracker
 from kgmrf.trackers.riemannian_ema import RiemannianEMA
+from kgmrf.trackers.robust import RobustTracker
 from kgmrf.trackers.rotation import RotationTracker
 from kgmrf.trackers.tangent_kalman import TangentKalman
 from kgmrf.trackers.vector import VectorTracker
@@ -16,12 +19,15 @@ from kgmrf.trackers.vector import VectorTracker
 __all__ = [
     "KGMRF",
     "AlphaBeta",
+    "AutoKGMRF",
+    "AutoRotation",
     "EuclideanEMA",
     "HoldLast",
     "KineticGaussian",
     "LogEuclideanEMA",
     "ProductTracker",
     "RiemannianEMA",
+    "RobustTracker",
     "RotationTracker",
     "TangentKalman",
     "Tracker",

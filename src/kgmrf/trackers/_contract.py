@@ -13,13 +13,13 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-import zipfile
+import math
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kgmrf import _check
+from kgmrf import _check, _npz
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
 from kgmrf.results import Estimate, Result, Values, stack
@@ -335,24 +335,28 @@ def load(path: str | Path) -> Any:
     (2, 2)
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(bytes(file["header"]).decode())
-            memory = {k.removeprefix("state_"): file[k] for k in file.files if k != "header"}
+        found = _npz.read_all(path)
+        header = json.loads(bytes(found.pop("header")).decode())
+        memory = {name.removeprefix("state_"): array for name, array in found.items()}
         if header["format"] != FORMAT:
             raise ValueError(f"it has format {header['format']}, this version reads {FORMAT}")
         tracker = Tracker.registry[header["tracker"]](**header["settings"])
         tracker.d = header["d"]
         if header["batch_shape"] is not None:
             batch = tuple(int(n) for n in header["batch_shape"])
-            tracker._start((*batch, *(tracker.d,) * tracker._axes))
+            shape = (*batch, *(tracker.d,) * tracker._axes)
+            # Before room is made for it: every memory holds at least one array of this shape.
+            if 8 * math.prod(shape) > sum(array.nbytes for array in memory.values()):
+                raise ValueError(f"it is too small for a state of shape {shape}")
+            tracker._start(shape)
             expected = tracker._memory()
             for name, array in expected.items():
                 if memory[name].shape != array.shape or memory[name].dtype.kind != array.dtype.kind:
                     raise ValueError(f"{name} has shape {memory[name].shape}, not {array.shape}")
             tracker._remember({name: memory[name] for name in expected})
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
-    except (KeyError, ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
+    except (*_npz.DAMAGE, AttributeError, AssertionError) as error:
         raise ValueError(f"{path} is not a kgmrf state file: {error}") from error
     return tracker
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.gains import FixedGains, Gains
 from kgmrf.geometry import orbit
+from kgmrf.kernels.engine import compose
+from kgmrf.kernels.layout import Record
 from kgmrf.results import Values
 from kgmrf.step import State, Surprise
 
@@ -45,6 +49,50 @@ def covariance_view(state: State, surprise: Surprise, gains: Gains) -> Values:
         "velocity": _hide(velocity, unseen),
         "angle_std": _permute(_angle_std(state.uncertainty, gains), order),
     }
+
+
+class RecordView(Mapping[str, Numbers]):
+    """The fields of an estimate from the record of a compiled loop, each made when asked for."""
+
+    def __init__(self, record: Record, *, rotation: bool) -> None:
+        self._record = record
+        self._made: Values = {}
+        kind = ("rotation",) if rotation else ("covariance", "frame", "spectrum")
+        always = ("time", "age", "nis", "log_likelihood")
+        self._names = (*always, *kind, "velocity", "angle_std")
+
+    def __getitem__(self, name: str) -> Numbers:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _make(self, name: str) -> Numbers:
+        record = self._record
+        if name in ("time", "nis", "log_likelihood"):
+            return record.clock(name)
+        if name == "age":
+            return record.clock("time") - record.clock("seen")
+        if name == "spectrum":
+            return record.spectrum
+        if name == "covariance":
+            if record.numbers.ndim == 1:
+                return orbit.compose(record.frame, record.spectrum)
+            return compose(record.numbers, record.d)
+        if name == "angle_std":
+            return np.sqrt(record.angle_var)
+        matrices = record.velocity if name == "velocity" else record.frame
+        unseen = np.isnan(
+            record.clock("seen") if "rotation" in self._names else record.spectrum[..., 0]
+        )
+        return _hide(matrices, unseen) if unseen.any() else matrices
 
 
 def _times(state: State, surprise: Surprise) -> Values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,25 +15,31 @@ from kgmrf.results import Values
 from kgmrf.step import Model, State, Surprise, cold_state, covariance_step, initial_state, warming
 from kgmrf.trackers._kinetic import KineticTracker, as_batch, as_gains
 from kgmrf.trackers._samples import CovarianceTracker
+from kgmrf.trackers._smooth import SmoothCovariance
 from kgmrf.trackers._view import covariance_view
 
 
-class KGMRF(KineticTracker, CovarianceTracker):
+class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
     """Follow a covariance M = Q diag(lam) Q^T whose eigenframe turns: no lag, coasts through gaps.
 
     d: dimension; None takes it from the first observation.
-    gains: "information" (default), "zero_lag", "printed", or a law from :mod:`kgmrf.gains`.
+    gains: "auto" (default) tunes itself, see :class:`kgmrf.trackers.auto.AutoKGMRF`; a single law
+    is "information", "zero_lag", "printed", or one from :mod:`kgmrf.gains`.
+    noise_floor: sigma^2 where observations scatter about M + sigma^2 I; 0 tracks what is observed.
+    n_samples: samples behind each matrix, if it is always the same number.
+    forgetting: "auto" only, 1 forgets nothing and keeps its guarantee.
+    on_invalid: what to do with an observation that is no covariance: "raise", "skip" (treat as
+    missing) or "repair" (nearest positive semidefinite matrix).
+
+    For a single law only:
+
     spectrum: "adaptive" follows the eigenvalues too, "fixed" keeps those of the start (the paper's
     isospectral orbit), an array gives them.
     spectrum_rate: variance that the log eigenvalues gain per unit time ("adaptive").
     scale_rate: the same for an overall scale with a clock of its own; 0 switches it off.
     scale_retention: how much of the log scale is kept per unit time.
-    noise_floor: sigma^2 where observations scatter about M + sigma^2 I; 0 tracks what is observed.
-    n_samples: samples behind each matrix, if it is always the same number.
     initial: covariance ``(..., d, d)`` to start from; None pools the first observations.
     warmup_samples, warmup_frames: when the pooling ends; default 5 d samples or 2 d frames.
-    on_invalid: what to do with an observation that is no covariance: "raise", "skip" (treat as
-    missing) or "repair" (nearest positive semidefinite matrix).
 
     >>> import numpy as np
     >>> from kgmrf import KGMRF, simulate
@@ -47,11 +53,22 @@ class KGMRF(KineticTracker, CovarianceTracker):
 
     _needs_samples = True
 
+    def __new__(cls, *args: Any, gains: Any = "auto", **settings: Any) -> Self:
+        """The tracker of these settings; the self-tuning one is of a class of its own."""
+        if cls is KGMRF and isinstance(gains, str) and gains == "auto":
+            from kgmrf.trackers.auto import AutoKGMRF
+
+            cls = AutoKGMRF  # type: ignore[assignment]
+        return super().__new__(cls)
+
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]:
+        return (), {"gains": self.gains}  # a copy is of the same class
+
     def __init__(
         self,
         d: int | None = None,
         *,
-        gains: str | Gains = "information",
+        gains: str | Gains = "auto",
         spectrum: Any = "adaptive",
         spectrum_rate: float = 1e-4,
         scale_rate: float = 0.0,
@@ -61,9 +78,13 @@ class KGMRF(KineticTracker, CovarianceTracker):
         initial: Any = None,
         warmup_samples: float | None = None,
         warmup_frames: float | None = None,
+        forgetting: float = 1.0,
         on_invalid: OnInvalid = "raise",
     ) -> None:
         super().__init__(d, n_samples, on_invalid)
+        if forgetting != 1.0:
+            raise ValueError(f'forgetting={forgetting!r} needs gains="auto", not {gains!r}')
+        self.forgetting = 1.0
         self.gains = as_gains(gains)
         if isinstance(spectrum, str):
             self.spectrum: Any = _check.choice(spectrum, ("adaptive", "fixed"), "spectrum")
@@ -109,12 +130,11 @@ class KGMRF(KineticTracker, CovarianceTracker):
             known_spectrum=known,
         )
         if self.initial is None:
-            self._state = cold_state(np.zeros(shape), self.gains)
+            self._hold(cold_state(np.zeros(shape), self.gains))
         else:
             frame, spectrum = orbit.decompose(as_batch(self.initial, shape))
             spectrum = spectrum if known is None else as_batch(known, shape[:-1])
-            self._state = initial_state(frame, spectrum, self.gains)
-        self._surprise = self._blank(shape[:-2])
+            self._hold(initial_state(frame, spectrum, self.gains))
 
     def _step(
         self, state: State, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers

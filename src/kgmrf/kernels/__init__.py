@@ -1,0 +1,10 @@
+"""The same loops, compiled: one update, one sequence, many tracks.
+
+:mod:`kgmrf.step` says what a step is; here it is once more for a processor. Read in this order:
+`layout` (where the numbers lie), `lanes` (eight at a time), `core` (the step), `online`,
+`sequence` and `many` (the loops), `engine` (how trackers call them).
+"""
+
+from kgmrf.kernels.engine import warmup
+
+__all__ = ["warmup"]

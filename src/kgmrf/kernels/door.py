@@ -1,0 +1,126 @@
+"""At the door of one track: an observation is taken, missing, or invalid."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from kgmrf.kernels.lanes import (
+    above,
+    fma,
+    load,
+    spread,
+    store,
+    total,
+)
+from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
+from kgmrf.kernels.machine import jit
+from kgmrf.kernels.products import (
+    copy,
+    matrix,
+    multiply_transposed,
+    polish_frame,
+)
+from kgmrf.kernels.rows import spread_out
+
+MISSING, OBSERVED, INVALID = 0, 1, 2
+
+
+@jit
+def take_covariance(w: Any, c: Any, at: int, d: int, s: int, tolerance: float) -> int:
+    """C into SEEN_MATRIX, symmetrised: OBSERVED, MISSING (all NaN) or INVALID.
+
+    A negative tolerance trusts the matrix. Otherwise asymmetry and negative eigenvalues up to
+    ``tolerance`` times the largest entry pass; C + tolerance I must have positive pivots.
+    """
+    seen, work = matrix(s, SEEN_MATRIX), matrix(s, SCRATCH_A)
+    spread_out(c, at, w, seen, d, s)
+    skewness = 0.0
+    for i in range(d):
+        for j in range(i):
+            skewness = max(skewness, abs(w[seen + i * s + j] - w[seen + j * s + i]))
+    if skewness > 0.0:
+        for i in range(d):
+            for j in range(i):
+                mean = 0.5 * (w[seen + i * s + j] + w[seen + j * s + i])
+                w[seen + i * s + j] = mean
+                w[seen + j * s + i] = mean
+    if tolerance < 0.0:
+        return MISSING if math.isnan(c[at]) else OBSERVED
+    zero = spread(0.0)
+    largest, fault = zero, zero
+    for k in range(0, d * s, 8):
+        v = load(w, seen + k)
+        fault = fma(v, zero, fault)  # NaN where v is not finite
+        largest = above(v, largest, v, largest)
+        largest = above(zero - v, largest, zero - v, largest)
+    if total(fault) != 0.0:
+        for k in range(d * d):
+            if not math.isnan(c[at + k]):
+                return INVALID
+        return MISSING
+    store(w, work, largest)
+    size = 0.0
+    for k in range(8):
+        size = max(size, w[work + k])
+    if size == 0.0 or skewness > tolerance * size:
+        return INVALID
+    copy(w, seen, work, d, s)
+    for i in range(d):
+        w[work + i * s + i] += tolerance * size
+    for k in range(d):
+        pivot = w[work + k * s + k]
+        if not pivot > 0.0:
+            return INVALID
+        inverse = -1.0 / pivot
+        for i in range(k + 1, d):
+            factor = spread(w[work + i * s + k] * inverse)
+            for j in range((k + 1) // 8 * 8, s, 8):
+                v = load(w, work + i * s + j)
+                store(w, work + i * s + j, fma(factor, load(w, work + k * s + j), v))
+    return OBSERVED
+
+
+@jit
+def take_rotation(w: Any, r: Any, at: int, d: int, s: int, tolerance: float) -> int:
+    """R into SEEN_MATRIX, projected: OBSERVED, MISSING (all NaN) or INVALID.
+
+    A negative tolerance trusts the matrix and takes it as it is.
+    """
+    seen, gram = matrix(s, SEEN_MATRIX), matrix(s, SCRATCH_A)
+    finite = True
+    for i in range(d):
+        for j in range(d):
+            x = r[at + i * d + j]
+            finite = finite and math.isfinite(x)
+            w[seen + i * s + j] = x
+    if tolerance < 0.0:
+        return MISSING if math.isnan(r[at]) else OBSERVED
+    if not finite:
+        for k in range(d * d):
+            if not math.isnan(r[at + k]):
+                return INVALID
+        return MISSING
+    multiply_transposed(w, seen, seen, gram, d, s)
+    defect = 0.0
+    for i in range(d):
+        for j in range(d):
+            ideal = 1.0 if i == j else 0.0
+            defect = max(defect, abs(w[gram + i * s + j] - ideal))
+    if not defect <= tolerance:
+        return INVALID
+    if d == 2:
+        sign = w[seen] * w[seen + s + 1] - w[seen + 1] * w[seen + s]
+    else:
+        a, b, c = seen, seen + s, seen + 2 * s
+        sign = (
+            w[a] * (w[b + 1] * w[c + 2] - w[b + 2] * w[c + 1])
+            - w[a + 1] * (w[b] * w[c + 2] - w[b + 2] * w[c])
+            + w[a + 2] * (w[b] * w[c + 1] - w[b + 1] * w[c])
+        )
+    if sign < 0.0:
+        return INVALID
+    polish_frame(w, d, s, seen)  # from 1e-6 to 1e-12 ...
+    if defect > 1e-8:
+        polish_frame(w, d, s, seen)  # ... to rounding
+    return OBSERVED

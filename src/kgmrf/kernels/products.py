@@ -1,0 +1,219 @@
+"""Products, exponentials and turns of one track, eight columns at a time (see `layout`)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from kgmrf.kernels.lanes import (
+    combine,
+    fma,
+    load,
+    spread,
+    store,
+    total,
+)
+from kgmrf.kernels.layout import (
+    FRAME,
+    HEAD,
+    N_VECTORS,
+    SCRATCH_A,
+    SCRATCH_B,
+    SCRATCH_C,
+    SCRATCH_D,
+    TURNING,
+)
+from kgmrf.kernels.machine import jit
+
+# exp(A) - I to degree 8 in three products: with y = A2 (c1 A2 + c2 A) it is
+# (y + c3 A2 + c4 A)(y + c5 A2) + c6 y + A2 / 2 + A. The six numbers solve for the coefficients
+# 1/3! ... 1/8! of the series; the next term is x^9/9!, 3e-13 at FAR. Beyond, the argument is halved
+# until it is within REACH, and the result squared.
+EXP1, EXP2, EXP3 = 0.0049801192055599735, 0.019920476822239894, 0.076652653211191467
+EXP4, EXP5, EXP6 = 0.87650098017855534, 0.12255211501120747, 2.9743072048476267
+REACH, FAR = 0.12, 0.17
+
+
+@jit
+def vector(s: int, k: int) -> int:
+    """Where the k-th vector of a desk begins."""
+    return HEAD + k * s
+
+
+@jit
+def matrix(s: int, k: int) -> int:
+    """Where the k-th matrix of a desk begins."""
+    return HEAD + N_VECTORS * s + k * s * s
+
+
+@jit
+def multiply_small(w: Any, a: int, b: int, c: int, plus: int, share: float, d: int) -> None:
+    """The same for up to eight columns: the whole of B stays in registers, and C may be A."""
+    b0, b1, b2, b3 = load(w, b), load(w, b + 8), load(w, b + 16), load(w, b + 24)
+    b4, b5, b6, b7 = load(w, b + 32), load(w, b + 40), load(w, b + 48), load(w, b + 56)
+    weight = spread(share)
+    for at in range(0, 8 * d, 8):
+        start = weight * load(w, plus + at)
+        store(w, c + at, combine(w, a + at, 1, b0, b1, b2, b3, b4, b5, b6, b7, start))
+
+
+@jit
+def multiply_small_transposed(w: Any, a: int, b: int, c: int, d: int) -> None:
+    """A^T B for up to eight columns."""
+    b0, b1, b2, b3 = load(w, b), load(w, b + 8), load(w, b + 16), load(w, b + 24)
+    b4, b5, b6, b7 = load(w, b + 32), load(w, b + 40), load(w, b + 48), load(w, b + 56)
+    zero = spread(0.0)
+    for k in range(d):
+        store(w, c + 8 * k, combine(w, a + k, 8, b0, b1, b2, b3, b4, b5, b6, b7, zero))
+
+
+@jit
+def multiply(w: Any, a: int, b: int, c: int, plus: int, share: float, d: int, s: int) -> None:
+    """C = share PLUS + A B; C is none of the others."""
+    if s == 8:
+        multiply_small(w, a, b, c, plus, share, d)
+        return
+    for i in range(0, d, 4):
+        row = a + i * s
+        for j in range(0, s, 8):
+            at = i * s + j
+            weight = spread(share)
+            c0 = weight * load(w, plus + at)
+            c1 = weight * load(w, plus + at + s)
+            c2 = weight * load(w, plus + at + 2 * s)
+            c3 = weight * load(w, plus + at + 3 * s)
+            for k in range(d):
+                right = load(w, b + k * s + j)
+                c0 = fma(spread(w[row + k]), right, c0)
+                c1 = fma(spread(w[row + s + k]), right, c1)
+                c2 = fma(spread(w[row + 2 * s + k]), right, c2)
+                c3 = fma(spread(w[row + 3 * s + k]), right, c3)
+            store(w, c + at, c0)
+            store(w, c + at + s, c1)
+            store(w, c + at + 2 * s, c2)
+            store(w, c + at + 3 * s, c3)
+
+
+@jit
+def multiply_transposed(w: Any, a: int, b: int, c: int, d: int, s: int) -> None:
+    """C = A^T B; C is none of the others."""
+    if s == 8:
+        multiply_small_transposed(w, a, b, c, d)
+        return
+    for i in range(0, d, 4):
+        for j in range(0, s, 8):
+            c0 = spread(0.0)
+            c1 = c0
+            c2 = c0
+            c3 = c0
+            for k in range(d):
+                right = load(w, b + k * s + j)
+                left = a + k * s + i
+                c0 = fma(spread(w[left]), right, c0)
+                c1 = fma(spread(w[left + 1]), right, c1)
+                c2 = fma(spread(w[left + 2]), right, c2)
+                c3 = fma(spread(w[left + 3]), right, c3)
+            at = c + i * s + j
+            store(w, at, c0)
+            store(w, at + s, c1)
+            store(w, at + 2 * s, c2)
+            store(w, at + 3 * s, c3)
+
+
+@jit
+def copy(w: Any, a: int, b: int, d: int, s: int) -> None:
+    """B = A."""
+    for at in range(0, d * s, 8):
+        store(w, b + at, load(w, a + at))
+
+
+@jit
+def exponential(w: Any, x: int, a2: int, b: int, c: int, e: int, d: int, s: int) -> None:
+    """Exp(X) - I into A2; the others are scratch."""
+    multiply(w, x, x, a2, x, 0.0, d, s)
+    for at in range(0, d * s, 8):
+        v = spread(EXP2) * load(w, x + at)
+        store(w, b + at, fma(spread(EXP1), load(w, a2 + at), v))
+    multiply(w, a2, b, c, a2, 0.0, d, s)
+    for at in range(0, d * s, 8):
+        v, v2, y = load(w, x + at), load(w, a2 + at), load(w, c + at)
+        store(w, b + at, fma(spread(EXP3), v2, fma(spread(EXP4), v, y)))
+        store(w, e + at, fma(spread(EXP5), v2, y))
+        store(w, c + at, fma(spread(EXP6), y, fma(spread(0.5), v2, v)))
+    multiply(w, b, e, a2, c, 1.0, d, s)
+
+
+@jit
+def exponential_small(w: Any, x: int, a2: int, b: int, c: int, e: int, d: int) -> None:
+    """The same for up to eight columns, with sums and products in one pass."""
+    zero = spread(0.0)
+    b0, b1, b2, b3 = load(w, x), load(w, x + 8), load(w, x + 16), load(w, x + 24)
+    b4, b5, b6, b7 = load(w, x + 32), load(w, x + 40), load(w, x + 48), load(w, x + 56)
+    for at in range(0, 8 * d, 8):
+        i = x + at
+        v2 = combine(w, i, 1, b0, b1, b2, b3, b4, b5, b6, b7, zero)
+        store(w, a2 + at, v2)
+        store(w, b + at, fma(spread(EXP1), v2, spread(EXP2) * load(w, i)))
+    b0, b1, b2, b3 = load(w, b), load(w, b + 8), load(w, b + 16), load(w, b + 24)
+    b4, b5, b6, b7 = load(w, b + 32), load(w, b + 40), load(w, b + 48), load(w, b + 56)
+    for at in range(0, 8 * d, 8):
+        y = combine(w, a2 + at, 1, b0, b1, b2, b3, b4, b5, b6, b7, zero)
+        v, v2 = load(w, x + at), load(w, a2 + at)
+        store(w, b + at, fma(spread(EXP3), v2, fma(spread(EXP4), v, y)))
+        store(w, e + at, fma(spread(EXP5), v2, y))
+        store(w, c + at, fma(spread(EXP6), y, fma(spread(0.5), v2, v)))
+    multiply_small(w, b, e, a2, c, 1.0, d)
+
+
+@jit
+def turn_frame(w: Any, d: int, s: int) -> None:
+    """Q <- Q Exp(X), X in TURNING (which is used up)."""
+    x = matrix(s, TURNING)
+    a2, b, c, e = (
+        matrix(s, SCRATCH_A),
+        matrix(s, SCRATCH_B),
+        matrix(s, SCRATCH_C),
+        matrix(s, SCRATCH_D),
+    )
+    squares = spread(0.0)
+    for at in range(0, d * s, 8):
+        v = load(w, x + at)
+        squares = fma(v, v, squares)
+    size = math.sqrt(0.5 * total(squares))  # at least the largest plane angle
+    if size == 0.0:
+        return
+    halvings = 0
+    while (REACH if halvings else FAR) < size < math.inf:
+        size *= 0.5
+        halvings += 1
+    if halvings > 0:
+        share = spread(0.5**halvings)
+        for at in range(0, d * s, 8):
+            store(w, x + at, share * load(w, x + at))
+    if s == 8:
+        exponential_small(w, x, a2, b, c, e, d)
+    else:
+        exponential(w, x, a2, b, c, e, d, s)
+    move, other = a2, b
+    for _ in range(halvings):  # (I + E)^2 = I + (2 E + E E)
+        multiply(w, move, move, other, move, 2.0, d, s)
+        move, other = other, move
+    frame = matrix(s, FRAME)
+    if s == 8:
+        multiply_small(w, frame, move, frame, frame, 1.0, d)  # row by row, so in place
+    else:
+        multiply(w, frame, move, c, frame, 1.0, d, s)
+        copy(w, c, frame, d, s)
+
+
+@jit
+def polish_frame(w: Any, d: int, s: int, q: int) -> None:
+    """Q <- Q + Q (I - Q^T Q) / 2: one Newton-Schulz step."""
+    g, h = matrix(s, SCRATCH_A), matrix(s, SCRATCH_B)
+    multiply_transposed(w, q, q, g, d, s)
+    for at in range(0, d * s, 8):
+        store(w, g + at, spread(-0.5) * load(w, g + at))
+    for i in range(d):
+        w[g + i * s + i] += 0.5
+    multiply(w, q, g, h, q, 1.0, d, s)
+    copy(w, h, q, d, s)

@@ -1,0 +1,273 @@
+"""A bank is its tracks: each steps as a tracker does, and none disturbs another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kgmrf import KGMRF, ObservationError, RotationTracker
+from kgmrf.bank import TrackerBank
+from kgmrf.geometry import so
+from kgmrf.step import covariance_step, rotation_step
+
+STATE = ("frame", "spectrum", "velocity", "uncertainty", "spectrum_var", "pool", "pool_samples")
+CLOCKS = ("log_scale", "scale_var", "time", "seen", "steps")
+
+
+def _rng(*seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def _covariances(rng: np.random.Generator, n: int, d: int, m: int = 6) -> Any:
+    x = rng.standard_normal((n, m, d)) * np.geomspace(3.0, 0.5, d)
+    return np.swapaxes(x, -1, -2) @ x / m
+
+
+def _rotations(rng: np.random.Generator, n: int, d: int, angle: float = 0.3) -> Any:
+    return so.exp(so.hat(angle * rng.standard_normal((n, d * (d - 1) // 2))))
+
+
+def _observations(kind: str, rng: np.random.Generator, n: int, d: int) -> Any:
+    return _covariances(rng, n, d) if kind == "covariance" else _rotations(rng, n, d)
+
+
+CASES: list[tuple[str, int, dict[str, Any]]] = [
+    ("covariance", 1, {"n_samples": 6}),
+    ("covariance", 2, {"n_samples": 6, "gains": "printed"}),
+    ("covariance", 3, {"n_samples": 6, "scale_rate": 1e-2}),
+    ("covariance", 5, {"n_samples": 6, "gains": "zero_lag", "spectrum": "fixed"}),
+    ("covariance", 7, {"n_samples": 6, "noise_floor": 0.05}),
+    ("covariance", 9, {"n_samples": 6, "initial": np.diag(np.geomspace(9.0, 0.3, 9))}),
+    ("rotation", 2, {"noise_std": 0.1}),
+    ("rotation", 3, {"noise_std": 0.1}),
+    ("rotation", 3, {"gains": "zero_lag"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "d", "settings"), CASES)
+def test_every_step_is_the_readable_step(kind: str, d: int, settings: dict[str, Any]) -> None:
+    rng, n = _rng(d), 11
+    bank = TrackerBank(n, d, kind=kind, n_threads=1, **settings)
+    tracker = bank._pattern
+    for k in range(12):
+        C = _observations(kind, rng, n, d)
+        C[rng.random(n) < 0.2] = np.nan
+        present = rng.random(n) < 0.8
+        dt = rng.choice([0.5, 1.0, 2.0], n)
+        counts = rng.integers(3, 9, n).astype(float)
+        state = bank.state()
+        observed = present & ~np.isnan(C[:, 0, 0])
+        step = covariance_step if kind == "covariance" else rotation_step
+        clean = np.where(observed[:, None, None], C, np.eye(d))
+        reference, surprise = step(
+            state, bank.model, clean, tracker._strength(counts), dt if k else 0 * dt, observed
+        )
+        taken = bank.update(C, present=present, dt=dt, n_samples=counts)
+        np.testing.assert_array_equal(taken.observed, observed)
+        assert not taken.invalid.any()
+        new = bank.state()
+        cold = np.asarray(reference.pool_frames != state.pool_frames)
+        for name in STATE + CLOCKS:
+            mine, theirs = getattr(new, name), getattr(reference, name)
+            if name == "frame":  # while pooling, the signs of eigenvectors are free
+                mine, theirs = mine[~cold], theirs[~cold]
+            if name == "pool":
+                mine = mine if bank._pools.shape[0] else theirs
+            np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(bank.nis, surprise.nis, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(bank.log_likelihood, surprise.log_likelihood, rtol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["covariance", "rotation"])
+def test_a_bank_equals_single_trackers(kind: str) -> None:
+    rng, n, d = _rng(1), 9, 3
+    settings: dict[str, Any] = {"n_samples": 6} if kind == "covariance" else {"noise_std": 0.1}
+    bank = TrackerBank(n, d, kind=kind, **settings)
+    single = KGMRF if kind == "covariance" else RotationTracker
+    trackers: list[Any] = [single(d, gains="information", **settings) for _ in range(n)]
+    frames = [_observations(kind, rng, n, d) for _ in range(10)]
+    for C in frames:
+        bank.update(C)
+        estimates = [tracker.update(c) for tracker, c in zip(trackers, C, strict=True)]
+    shown, ahead = bank.estimate(), bank.forecast(2.0)
+    for name in shown.fields():
+        expected = np.stack([getattr(e, name) for e in estimates])
+        if name in ("covariance", "rotation", "spectrum", "time", "age", "nis", "log_likelihood"):
+            np.testing.assert_allclose(getattr(shown, name), expected, rtol=1e-9, atol=1e-9)
+    field = "covariance" if kind == "covariance" else "rotation"
+    expected = np.stack([getattr(t.forecast(2.0), field) for t in trackers])
+    np.testing.assert_allclose(getattr(ahead, field), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["covariance", "rotation"])
+def test_a_wrong_track_never_disturbs_another(kind: str) -> None:
+    rng, n, d = _rng(2), 16, 3
+    settings: dict[str, Any] = {"n_samples": 6} if kind == "covariance" else {"noise_std": 0.1}
+    clean, dirty = (TrackerBank(n, d, kind=kind, **settings) for _ in range(2))
+    wrong = [np.full((d, d), np.inf), np.zeros((d, d)), -np.eye(d), np.diag([1.0, np.nan, 1.0])]
+    for k in range(12):
+        C = _observations(kind, rng, n, d)
+        clean.update(C)
+        C[5] = wrong[k % 4]
+        C[9] = 1e150 * C[9] if kind == "covariance" else wrong[(k + 1) % 4]
+        taken = dirty.update(C)
+        assert taken.invalid[5]
+        assert not taken.observed[5]
+        others = np.delete(np.arange(n), [5, 9])
+        assert taken.observed[others].all()
+    for name in STATE + CLOCKS:
+        ours, theirs = getattr(clean.state(), name), getattr(dirty.state(), name)
+        if name != "pool":
+            np.testing.assert_allclose(ours[others], theirs[others], rtol=1e-9, atol=1e-12)
+    assert np.isfinite(dirty.state().frame).all()
+
+
+def test_what_is_invalid_is_skipped_raised_or_repaired() -> None:
+    rng, n, d = _rng(3), 5, 3
+    C = _covariances(rng, n, d)
+    bad = C.copy()
+    bad[3] = np.diag([2.0, 1.0, -0.5])
+    for how in ("skip", "raise", "repair"):
+        bank = TrackerBank(n, d, n_samples=6, on_invalid=how, initial=np.diag([3.0, 2.0, 1.0]))  # type: ignore[arg-type]
+        bank.update(C)
+        before = bank.state()
+        if how == "raise":
+            with pytest.raises(ObservationError, match=r"observations\[3\].*negative eigenvalue"):
+                bank.update(bad)
+            for name in STATE + CLOCKS:
+                np.testing.assert_array_equal(getattr(bank.state(), name), getattr(before, name))
+            bad[3, 0, 0] = np.inf
+            with pytest.raises(ObservationError, match="not finite"):
+                bank.update(bad)
+            bad[3, 0, 0] = 2.0
+        else:
+            taken = bank.update(bad)
+            assert taken.observed[3] == (how == "repair")
+            assert taken.invalid[3] == (how == "skip")
+            assert bank.age[3] == (0.0 if how == "repair" else 1.0)
+
+
+def test_rotations_are_repaired() -> None:
+    R = _rotations(_rng(4), 3, 3)
+    bank = TrackerBank(3, 3, kind="rotation", noise_std=0.1, on_invalid="repair")
+    assert bank.update(1.2 * R).observed.all()
+    np.testing.assert_allclose(bank.estimate().rotation, R, atol=1e-12)
+
+
+def test_tracks_come_and_go() -> None:
+    rng, d = _rng(5), 3
+    bank = TrackerBank(20, d, n_samples=6)
+    for _ in range(9):
+        bank.update(_covariances(rng, 20, d))
+    before = bank.state()
+    new = bank.add(3)
+    assert len(bank) == 23
+    np.testing.assert_array_equal(new, [20, 21, 22])
+    np.testing.assert_array_equal(bank.state().frame[:20], before.frame)
+    assert np.isnan(bank.estimate(new).covariance).all()
+    for _ in range(9):
+        bank.update(_covariances(rng, 23, d))
+    np.testing.assert_array_equal(bank.time, [17.0] * 20 + [8.0] * 3)
+    some = bank.select([4, 21])
+    bank.remove([0, 1, 2, 3])
+    assert len(bank) == 19
+    assert bank.ids[0] == 4
+    for other, place in ((some, [0, 1]), (bank.select(np.isin(bank.ids, [4, 21])), [0, 1])):
+        np.testing.assert_array_equal(other.ids[place], [4, 21])
+        np.testing.assert_array_equal(other.state().frame, bank.state([0, 17]).frame)
+    C = _covariances(rng, 19, d)
+    some.update(C[[0, 17]])
+    bank.update(C)
+    np.testing.assert_allclose(some.state().frame, bank.state([0, 17]).frame, atol=1e-13)
+    bank.remove(np.ones(19, dtype=bool))
+    assert len(bank) == 0
+    assert bank.update(np.zeros((0, d, d))).observed.size == 0
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_saved_banks_go_on_as_if_nothing_had_happened(tmp_path: Path, dtype: str) -> None:
+    rng, n, d = _rng(6), 10, 3
+    bank = TrackerBank(n, d, n_samples=6, dtype=dtype, gains="information", warmup_frames=3)
+    for k in range(6):
+        bank.update(_covariances(rng, n, d))
+        if k in (1, 5):
+            bank.save(tmp_path / "bank.npz")
+            twin = TrackerBank.load(tmp_path / "bank.npz")
+            C = _covariances(rng, n, d)
+            bank.update(C)
+            twin.update(C)
+            np.testing.assert_array_equal(bank.estimate().covariance, twin.estimate().covariance)
+            np.testing.assert_array_equal(bank.ids, twin.ids)
+    (tmp_path / "wrong.npz").write_bytes(b"not a bank")
+    with pytest.raises(ValueError, match="is not a bank file"):
+        TrackerBank.load(tmp_path / "wrong.npz")
+    with pytest.raises(FileNotFoundError):
+        TrackerBank.load(tmp_path / "nothing.npz")
+
+
+def test_threads_and_single_precision_change_nothing_that_matters() -> None:
+    rng, n, d = _rng(7), 3000, 2
+    settings: dict[str, Any] = {"n_samples": 6, "initial": np.diag([3.0, 1.0])}
+    one = TrackerBank(n, d, n_threads=1, **settings)
+    two = TrackerBank(n, d, n_threads=2, **settings)
+    half = TrackerBank(n, d, dtype="float32", **settings)
+    for _ in range(4):
+        C = _covariances(rng, n, d)
+        for bank in (one, two, half):
+            bank.update(C)
+    np.testing.assert_array_equal(one.state().frame, two.state().frame)
+    np.testing.assert_allclose(
+        half.estimate().covariance, one.estimate().covariance, rtol=1e-3, atol=1e-4
+    )
+    assert half.nbytes < 0.75 * one.nbytes
+
+
+def test_the_readable_step_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, n, d = _rng(8), 6, 3
+    frames = [_covariances(rng, n, d) for _ in range(8)]
+    frames[4][2] = np.nan
+    frames[5][3] = -np.eye(d)
+    frames[6][1, 0, 0] = np.inf
+    results = []
+    for word in ("readable", "compiled"):
+        monkeypatch.setenv("KGMRF_ENGINE", word)
+        bank = TrackerBank(n, d, n_samples=6)
+        taken = [bank.update(C) for C in frames]
+        assert taken[5].invalid[3]
+        assert taken[6].invalid[1]
+        results.append(bank.estimate().covariance)
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-8, atol=1e-8)
+    monkeypatch.setenv("KGMRF_ENGINE", "readable")
+    turning = TrackerBank(2, 4, kind="rotation", noise_std=0.1)  # too large for the compiled one
+    turning.update(_rotations(rng, 2, 4))
+    strict = TrackerBank(n, d, n_samples=6, on_invalid="raise")
+    with pytest.raises(ObservationError, match="negative"):
+        strict.update(frames[5])
+    with pytest.raises(ObservationError, match="not finite"):
+        strict.update(frames[6])
+
+
+def test_wrong_arguments_say_so() -> None:
+    for wrong in ({"kind": "vector"}, {"dtype": "float16"}, {"on_invalid": "ignore"}):
+        with pytest.raises(ValueError, match="must be one of"):
+            TrackerBank(2, 2, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="n_tracks"):
+        TrackerBank(-1, 2)
+    bank = TrackerBank(2, 2)
+    C = np.tile(np.eye(2), (2, 1, 1))
+    with pytest.raises(ObservationError, match="how many samples"):
+        bank.update(C)
+    for matrices, arguments in (
+        (C[0], {}),
+        (C.astype(complex), {}),
+        (C, {"present": [1, 0]}),
+        (C, {"dt": [1.0, 2.0, 3.0]}),
+        (C, {"dt": -1.0}),
+        (C, {"n_samples": 0.0}),
+    ):
+        with pytest.raises(ObservationError):
+            bank.update(matrices, **{"n_samples": 4.0, **arguments})
+    assert "2 tracks" in repr(bank)
