@@ -1,0 +1,79 @@
+"""What the target looks like: one SPD matrix per cell, remembered from frame to frame."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["AppearanceModel", "ExponentialAverage", "anchored", "observe"]
+
+Matrices = NDArray[np.float64]
+
+
+class AppearanceModel(Protocol):
+    """Anything that takes in covariances; :func:`observe` reads the estimate."""
+
+    def update(self, observation: Matrices, /, *, n_samples: float) -> Any:
+        """Take in the cells (cells, d, d) of a frame, each a mean of ``n_samples`` products."""
+        ...
+
+
+def observe(model: AppearanceModel, cells: Matrices, *, n_samples: float) -> Matrices:
+    """Update a model and read its estimate: ``covariance`` of the answer, else of the model.
+
+    >>> observe(ExponentialAverage(0.5), np.eye(2), n_samples=1).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    answer = model.update(cells, n_samples=n_samples)
+    for holder in (answer, model):
+        if (estimate := getattr(holder, "covariance", None)) is not None:
+            return np.asarray(estimate, dtype=np.float64)
+    raise TypeError(f"neither {type(model).__name__} nor its update has a covariance")
+
+
+class ExponentialAverage:
+    """M <- (1 - a) M + a C: the moments of a fading mixture of all Gaussians seen.
+
+    >>> model = ExponentialAverage(gain=0.5)
+    >>> for scale in (1.0, 3.0):
+    ...     _ = model.update(scale * np.eye(2), n_samples=64)
+    >>> model.covariance.tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+    """
+
+    def __init__(self, gain: float) -> None:
+        if not 0 <= gain <= 1:
+            raise ValueError(f"gain must lie in [0, 1], not {gain}")
+        self.gain = gain
+        self._mean: Matrices | None = None
+
+    @property
+    def covariance(self) -> Matrices:
+        """Present estimate, of the shape of the observations."""
+        if self._mean is None:
+            raise ValueError("no observation yet: call update first")
+        return self._mean
+
+    def update(self, observation: Matrices, /, *, n_samples: float = 1) -> Matrices:
+        """Blend in an observation (..., d, d); the first one is taken as it is."""
+        if self._mean is None:
+            self._mean = np.array(observation, dtype=np.float64)
+        else:
+            self._mean = self._mean + self.gain * (observation - self._mean)
+        return self._mean
+
+
+def anchored(anchor: Matrices, present: Matrices, anchor_weight: float) -> Matrices:
+    """w A + (1 - w) M: moments of the mixture of the first frame and the present model.
+
+    One matrix per cell stands for both, so one Cholesky factor per candidate scores both. Where the
+    present model is not finite (a tracker that is still warming up) the anchor stands alone.
+
+    >>> anchored(np.eye(1), np.array([[3.0]]), 0.5)
+    array([[2.]])
+    """
+    usable = np.isfinite(present).all(axis=(-2, -1), keepdims=True)
+    blend = anchor_weight * anchor + (1 - anchor_weight) * np.where(usable, present, anchor)
+    return np.where(usable, blend, anchor)

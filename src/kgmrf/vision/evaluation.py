@@ -1,0 +1,182 @@
+"""One-pass evaluation: how well, how often, how fast."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "BoxTracker",
+    "Run",
+    "box_iou",
+    "centre_errors",
+    "normalised_errors",
+    "precision_curve",
+    "run_tracker",
+    "success_curve",
+    "summary",
+    "write_run",
+]
+
+Numbers = NDArray[np.float64]
+
+
+class BoxTracker(Protocol):
+    """OpenCV's two words."""
+
+    def init(self, image: NDArray[np.uint8], box: tuple[float, float, float, float]) -> object:
+        """Learn the target."""
+        ...
+
+    def update(self, image: NDArray[np.uint8]) -> tuple[bool, ArrayLike]:
+        """Find it in the next frame."""
+        ...
+
+
+class Run(NamedTuple):
+    """Boxes (n, 4), found or not (n,), CPU seconds (n,) of one pass; frame 0 is the given box."""
+
+    boxes: Numbers
+    found: NDArray[np.bool_]
+    seconds: Numbers
+
+
+def box_iou(first: ArrayLike, second: ArrayLike) -> Numbers:
+    """|A and B| / |A or B| of boxes (..., 4): left, top, width, height.
+
+    >>> float(box_iou([0, 0, 2, 2], [1, 0, 2, 2]))
+    0.3333333333333333
+    """
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    low = np.maximum(a[..., :2], b[..., :2])
+    high = np.minimum(a[..., :2] + a[..., 2:], b[..., :2] + b[..., 2:])
+    common = np.maximum(high - low, 0).prod(-1)
+    union = a[..., 2:].prod(-1) + b[..., 2:].prod(-1) - common
+    return common / np.where(union > 0, union, 1)
+
+
+def centre_errors(boxes: ArrayLike, truth: ArrayLike) -> Numbers:
+    """|centre - true centre| in pixels.
+
+    >>> float(centre_errors([0, 0, 2, 2], [3, 4, 2, 2]))
+    5.0
+    """
+    a, b = np.asarray(boxes, np.float64), np.asarray(truth, np.float64)
+    # OTB's pixel convention: a box of width w ends at its w-th pixel
+    error = a[..., :2] + (a[..., 2:] - 1) / 2 - b[..., :2] - (b[..., 2:] - 1) / 2
+    return np.sqrt((error**2).sum(-1))
+
+
+def normalised_errors(boxes: ArrayLike, truth: ArrayLike) -> Numbers:
+    """|(centre - true centre) / true size|, each axis by its own extent.
+
+    >>> float(normalised_errors([0, 0, 2, 2], [1, 0, 2, 2]))
+    0.5
+    """
+    a, b = np.asarray(boxes, np.float64), np.asarray(truth, np.float64)
+    error = (a[..., :2] + a[..., 2:] / 2 - b[..., :2] - b[..., 2:] / 2) / b[..., 2:]
+    return np.sqrt((error**2).sum(-1))
+
+
+def success_curve(iou: ArrayLike, n_thresholds: int = 21) -> Numbers:
+    """Share of frames with IoU > t for t = 0, .05, ..., 1 (strictly).
+
+    >>> success_curve([0.0, 1.0], 3).tolist()
+    [0.5, 0.5, 0.0]
+    """
+    values = np.asarray(iou, np.float64)
+    return (values[:, None] > np.linspace(0, 1, n_thresholds)).mean(0)
+
+
+def precision_curve(errors: ArrayLike, thresholds: ArrayLike | None = None) -> Numbers:
+    """Share of frames with error <= t, for t = 0, 1, ..., 50 pixels unless given.
+
+    >>> precision_curve([0.5, 3.0], [0, 1, 5]).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    at = np.arange(51) if thresholds is None else np.asarray(thresholds)
+    return (np.asarray(errors, np.float64)[:, None] <= at).mean(0)
+
+
+def summary(boxes: ArrayLike, truth: ArrayLike) -> dict[str, float]:
+    """The usual numbers of one pass over frames with ground truth; frame 0 counts, as in OTB.
+
+    ``mean_iou``; ``success_auc`` mean of the 21-point success curve; ``success_rate`` share with
+    IoU > .5; ``precision`` share within 20 pixels; ``normalised_precision`` mean of its curve over
+    thresholds 0 ... .5; ``ao``, ``sr50``, ``sr75`` as in GOT-10k, where frame 0 is left out.
+
+    >>> summary([[0, 0, 4, 4]] * 2, [[0, 0, 4, 4]] * 2)["ao"]
+    1.0
+    """
+    a, b = np.asarray(boxes, np.float64), np.asarray(truth, np.float64)
+    n = min(len(a), len(b))
+    a, b = a[:n], b[:n]
+    scored = np.isfinite(b).all(-1) & (b[:, 2:] > 0).all(-1)
+    if not scored.any():
+        raise ValueError("no frame has ground truth")
+    iou = box_iou(a[scored], b[scored])
+    later = iou[1:] if len(iou) > 1 else iou
+    near = precision_curve(normalised_errors(a[scored], b[scored]), np.linspace(0, 0.5, 51))
+    return {
+        "mean_iou": float(iou.mean()),
+        "success_auc": float(success_curve(iou).mean()),
+        "success_rate": float((iou > 0.5).mean()),
+        "precision": float(precision_curve(centre_errors(a[scored], b[scored]))[20]),
+        "normalised_precision": float(near.mean()),
+        "ao": float(later.mean()),
+        "sr50": float((later > 0.5).mean()),
+        "sr75": float((later > 0.75).mean()),
+    }
+
+
+def run_tracker(tracker: BoxTracker, frames: Iterable[NDArray[np.uint8]], box: ArrayLike) -> Run:
+    """``init`` on the first frame, ``update`` on the others; a failed update repeats the last box.
+
+    Seconds are CPU time of this process spent inside the tracker; decoding is not counted.
+    """
+    boxes, found, seconds = [], [], []
+    last = tuple(float(v) for v in np.asarray(box, np.float64).reshape(4))
+    for k, frame in enumerate(frames):
+        start = time.process_time()
+        if k == 0:
+            tracker.init(frame, (last[0], last[1], last[2], last[3]))
+            ok = True
+        else:
+            ok, new = tracker.update(frame)
+            candidate = tuple(float(v) for v in np.asarray(new, np.float64).reshape(4))
+            # a tracker of ours coasts while it is lost; OpenCV's return zeros
+            if candidate[2] > 0 and candidate[3] > 0:
+                last = candidate
+        seconds.append(time.process_time() - start)
+        boxes.append(last)
+        found.append(bool(ok))
+    return Run(np.array(boxes), np.array(found), np.array(seconds))
+
+
+def write_run(folder: str | Path, tracker: str, sequence: str, run: Run) -> Path:
+    """Write ``folder/tracker/sequence/sequence_001.txt`` and ``sequence_time.txt`` as GOT-10k does.
+
+    Boxes with three decimals, separated by commas; seconds per frame with eight. Returns the file
+    of boxes.
+    """
+    target = Path(folder) / tracker / sequence
+    target.mkdir(parents=True, exist_ok=True)
+    file = target / f"{sequence}_001.txt"
+    np.savetxt(file, run.boxes, fmt="%.3f", delimiter=",")
+    np.savetxt(target / f"{sequence}_time.txt", run.seconds, fmt="%.8f", delimiter=",")
+    return file
+
+
+def average(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Mean of each number over sequences, every sequence counting once.
+
+    >>> average([{"ao": 0.0}, {"ao": 1.0}])
+    {'ao': 0.5}
+    """
+    table = list(rows)
+    return {key: float(np.mean([row[key] for row in table])) for key in table[0]}

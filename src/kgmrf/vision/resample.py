@@ -1,0 +1,157 @@
+"""A window of an image at the resolution the tracker wants, edges replicated."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["Window", "cut_window", "sample_window"]
+
+_FAST: dict[str, Any] = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
+
+
+class Window(NamedTuple):
+    """Block means of a part of an image: pixels (n, m, C); origin and block in image pixels."""
+
+    pixels: NDArray[np.float32]
+    left: int
+    top: int
+    block_x: int
+    block_y: int
+
+
+@njit(**_FAST)
+def _decimate(image, left, top, block_x, block_y, width, height):  # type: ignore[no-untyped-def]
+    rows, cols, channels = image.shape
+    out = np.empty((height, width, channels), np.float32)
+    n = width * block_x
+    row = np.empty((n, channels), np.float32)
+    flat = row.reshape(n * channels)
+    inverse = np.float32(1.0 / (block_x * block_y))
+    first = min(max(-left, 0), n)
+    last = max(min(cols - left, n), first)
+    for i in range(height):
+        flat[:] = 0
+        for k in range(block_y):
+            source = image[min(max(top + i * block_y + k, 0), rows - 1)]
+            if last > first:
+                inner = source.reshape(cols * channels)
+                inner = inner[(left + first) * channels : (left + last) * channels]
+                target = flat[first * channels : last * channels]
+                for j in range((last - first) * channels):
+                    target[j] += np.float32(inner[j])
+            for c in range(channels):
+                a, b = np.float32(source[0, c]), np.float32(source[cols - 1, c])
+                for j in range(first):
+                    row[j, c] += a
+                for j in range(last, n):
+                    row[j, c] += b
+        for j in range(width):
+            for c in range(channels):
+                total = np.float32(0)
+                for k in range(block_x):
+                    total += row[j * block_x + k, c]
+                out[i, j, c] = total * inverse
+    return out
+
+
+@njit(**_FAST)
+def _taps(start, step, n, size):  # type: ignore[no-untyped-def]
+    # a triangle as wide as the step: linear interpolation when enlarging, antialiased otherwise
+    support = max(1.0, step)
+    m = int(np.ceil(2 * support)) + 1
+    index = np.empty((n, m), np.int32)
+    weight = np.zeros((n, m), np.float32)
+    for i in range(n):
+        c = start + i * step
+        low = int(np.floor(c - support)) + 1
+        total = first = second = 0.0
+        for k in range(m):
+            u = low + k - c
+            a = max(0.0, 1.0 - abs(u) / support)
+            index[i, k] = min(max(low + k, 0), size - 1)
+            weight[i, k] = a
+            total += a
+            first += a * u
+            second += a * u * u
+        # cut off at whole pixels the triangle is a little lopsided: tilt it back, so that a plane
+        # is sampled exactly (total second - first^2 = 0 only when one pixel has all the weight)
+        spread = total * second - first * first
+        tilt = first / spread if spread > 1e-9 else 0.0
+        constant = second / spread if spread > 1e-9 else 1.0 / total
+        for k in range(m):
+            weight[i, k] *= constant - tilt * (low + k - c)
+    return index, weight
+
+
+@njit(**_FAST)
+def _sample(image, x, y, step_x, step_y, width, height):  # type: ignore[no-untyped-def]
+    rows, cols, channels = image.shape
+    index_y, weight_y = _taps(y, step_y, height, rows)
+    index_x, weight_x = _taps(x, step_x, width, cols)
+    first = index_x.min()
+    n = index_x.max() + 1 - first
+    out = np.empty((channels, height, width), np.float32)
+    row = np.empty(n * channels, np.float32)
+    for i in range(height):
+        row[:] = 0
+        for k in range(index_y.shape[1]):
+            g = weight_y[i, k]
+            if g != 0:
+                source = image[index_y[i, k]].reshape(cols * channels)
+                source = source[first * channels : (first + n) * channels]
+                for j in range(n * channels):
+                    row[j] += g * source[j]
+        for j in range(width):
+            for c in range(channels):
+                total = np.float32(0)
+                for k in range(index_x.shape[1]):
+                    total += weight_x[j, k] * row[(index_x[j, k] - first) * channels + c]
+                out[c, i, j] = total
+    return out
+
+
+def cut_window(
+    image: NDArray[np.generic],
+    left: float,
+    top: float,
+    width: float,
+    height: float,
+    step_x: float,
+    step_y: float,
+) -> Window:
+    """Means of the largest whole blocks not above (step_x, step_y) over a part of the image.
+
+    ``image`` (H, W, C); the part may lie partly or wholly outside.
+
+    >>> cut_window(np.ones((8, 8, 1), np.uint8), -4, 0, 8, 4, 2.0, 2.5).pixels.shape
+    (3, 5, 1)
+    """
+    block_x, block_y = max(1, int(step_x)), max(1, int(step_y))
+    x, y = int(np.floor(left)), int(np.floor(top))
+    n = int(np.ceil(width / block_x)) + 1
+    m = int(np.ceil(height / block_y)) + 1
+    return Window(_decimate(image, x, y, block_x, block_y, n, m), x, y, block_x, block_y)
+
+
+def sample_window(
+    window: Window, x: float, y: float, step_x: float, step_y: float, width: int, height: int
+) -> NDArray[np.float32]:
+    """I(x + j step_x, y + i step_y), antialiased: (C, height, width); pixels have whole x, y.
+
+    >>> window = cut_window(np.arange(4.0)[None, :, None], 0, 0, 4, 1, 1, 1)
+    >>> sample_window(window, 0.5, 0, 1.0, 1.0, 3, 1)[0, 0].tolist()
+    [0.5, 1.5, 2.5]
+    """
+    return _sample(
+        window.pixels,
+        (x - window.left - (window.block_x - 1) / 2) / window.block_x,
+        (y - window.top - (window.block_y - 1) / 2) / window.block_y,
+        step_x / window.block_x,
+        step_y / window.block_y,
+        width,
+        height,
+    )

@@ -1,0 +1,182 @@
+"""Videos and their ground truth: OTB and VOT folders, video files, cameras."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "FrameSequence",
+    "box_of_polygon",
+    "find_data",
+    "otb_sequences",
+    "read_boxes",
+    "read_otb",
+    "read_video",
+    "read_vot",
+]
+
+IMAGES = {".jpg", ".jpeg", ".png", ".bmp"}
+
+
+class FrameSequence(NamedTuple):
+    """A named list of frame files with boxes (n, 4): left, top, width, height, pixels from 0.
+
+    There may be fewer boxes than frames; frames beyond the last box have no ground truth. Rows of
+    NaN mark frames in which the target is absent.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    boxes: NDArray[np.float64]
+
+    def frames(self) -> Iterator[NDArray[np.uint8]]:
+        """The frames with ground truth, decoded one after another (blue, green, red)."""
+        for file in self.files[: len(self.boxes)]:
+            yield read_image(file)
+
+
+def read_image(file: Path) -> NDArray[np.uint8]:
+    """Decode one image file by OpenCV; a damaged file is named in the error."""
+    import cv2
+
+    image = cv2.imread(str(file), cv2.IMREAD_COLOR)
+    if image is None:
+        raise OSError(f"{file} is not an image that OpenCV can read")
+    return np.asarray(image, dtype=np.uint8)
+
+
+def box_of_polygon(polygon: ArrayLike) -> NDArray[np.float64]:
+    """[min x, min y, max x - min x, max y - min y] of corners x1, y1, x2, y2, ...
+
+    Shapes (..., 2 k) -> (..., 4).
+
+    >>> box_of_polygon([0, 1, 4, 1, 4, 3, 0, 3]).tolist()
+    [0.0, 1.0, 4.0, 2.0]
+    """
+    corners = np.asarray(polygon, dtype=np.float64)
+    x, y = corners[..., 0::2], corners[..., 1::2]
+    left, top = x.min(-1), y.min(-1)
+    return np.stack([left, top, x.max(-1) - left, y.max(-1) - top], axis=-1)
+
+
+def read_boxes(file: str | Path, *, one_based: bool = False) -> NDArray[np.float64]:
+    """Boxes or polygons, one per line.
+
+    Numbers are separated by commas, tabs, semicolons or blanks in any mixture.
+    Four numbers are left, top, width, height; six or more are corners, replaced by their bounding
+    box. ``one_based`` shifts left and top by -1.
+    """
+    rows = []
+    for number, line in enumerate(Path(file).read_text(encoding="utf-8-sig").splitlines(), 1):
+        words = [word for word in re.split(r"[,;\s]+", line.strip()) if word]
+        if not words:
+            continue
+        try:
+            row = np.array([float(word) for word in words])
+        except ValueError:
+            raise ValueError(f"{file}, line {number}: {line!r} is not a row of numbers") from None
+        if len(row) != 4 and (len(row) < 6 or len(row) % 2):
+            raise ValueError(f"{file}, line {number}: {len(row)} numbers, neither box nor polygon")
+        rows.append(row if len(row) == 4 else box_of_polygon(row))
+    if not rows:
+        raise ValueError(f"{file} holds no boxes")
+    boxes = np.array(rows)
+    boxes[:, :2] -= one_based
+    return boxes
+
+
+def _frames(folder: Path) -> tuple[Path, ...]:
+    files = [f for f in folder.iterdir() if f.suffix.lower() in IMAGES]
+    if not files:
+        raise FileNotFoundError(f"no images in {folder}")
+
+    # by the number in the name where there is one: 10 comes after 9
+    def key(file: Path) -> tuple[int, str]:
+        digits = re.findall(r"\d+", file.stem)
+        return (int(digits[-1]) if digits else 0, file.name)
+
+    return tuple(sorted(files, key=key))
+
+
+def read_otb(folder: str | Path) -> list[FrameSequence]:
+    """The targets of an OTB folder: ``img/`` and ``groundtruth_rect.txt`` (or ``.1.txt``, ...).
+
+    Several targets are named Folder-1, Folder-2, ... Boxes become 0-based. An optional
+    ``offset.txt`` (one number) says how many frames precede the first box, for sequences whose
+    annotation starts late.
+    """
+    root = Path(folder)
+    truths = sorted(root.glob("groundtruth_rect*.txt"))
+    if not truths:
+        raise FileNotFoundError(f"no groundtruth_rect*.txt in {root}")
+    files = _frames(root / "img" if (root / "img").is_dir() else root)
+    note = root / "offset.txt"
+    if note.is_file():
+        files = files[int(note.read_text().split()[0]) :]
+    out = []
+    for truth in truths:
+        target = re.search(r"\.(\d+)\.txt$", truth.name)
+        boxes = read_boxes(truth, one_based=True)
+        name = root.name + (f"-{target[1]}" if target else "")
+        out.append(FrameSequence(name, files, boxes[: len(files)]))
+    return out
+
+
+def read_vot(folder: str | Path) -> FrameSequence:
+    """A VOT folder: images (perhaps in ``color/``) and polygons or boxes in ``groundtruth.txt``."""
+    root = Path(folder)
+    images = next((root / p for p in ("color", "img") if (root / p).is_dir()), root)
+    boxes = read_boxes(root / "groundtruth.txt")
+    files = _frames(images)
+    return FrameSequence(root.name, files, boxes[: len(files)])
+
+
+def read_video(source: str | Path | int) -> Iterator[NDArray[np.uint8]]:
+    """Frames of a video file, an image pattern or a camera (a number), through OpenCV."""
+    import cv2
+
+    if isinstance(source, (str, Path)) and Path(source).is_dir():
+        yield from map(read_image, _frames(Path(source)))
+        return
+    capture = cv2.VideoCapture(source if isinstance(source, int) else str(source))
+    try:
+        if not capture.isOpened():
+            raise OSError(f"OpenCV cannot open {source!r} as a video")
+        while True:
+            found, frame = capture.read()
+            if not found:
+                return
+            yield np.asarray(frame, dtype=np.uint8)
+    finally:
+        capture.release()
+
+
+def find_data(*parts: str) -> Path | None:
+    """A folder below ``$KGMRF_DATA`` (or ``../shared/data``), or None where it does not exist.
+
+    >>> find_data("no", "such", "folder") is None
+    True
+    """
+    candidates = [os.environ.get("KGMRF_DATA"), "../shared/data"]
+    for root in candidates:
+        if root and (path := Path(root, *parts)).exists():
+            return path
+    return None
+
+
+def otb_sequences(folder: str | Path | None = None) -> list[FrameSequence]:
+    """Every target of every OTB folder under ``folder`` (default: ``otb`` of :func:`find_data`)."""
+    root = Path(folder) if folder is not None else find_data("otb")
+    if root is None:
+        raise FileNotFoundError("no OTB data: set KGMRF_DATA to the folder that contains otb/")
+    found = [
+        f for f in sorted(root.iterdir()) if f.is_dir() and any(f.glob("groundtruth_rect*.txt"))
+    ]
+    return [sequence for f in found for sequence in read_otb(f)]

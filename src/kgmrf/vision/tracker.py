@@ -1,0 +1,394 @@
+"""Follow a box through a video by the covariances of its cells."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kgmrf.vision.appearance import AppearanceModel, ExponentialAverage, anchored, observe
+from kgmrf.vision.cells import (
+    cell_matrices,
+    cell_moments,
+    cost_map,
+    log_determinants,
+    shifted_moments,
+    standardise,
+)
+from kgmrf.vision.features import as_image, feature_planes
+from kgmrf.vision.motion import BoxMotion, Use
+from kgmrf.vision.resample import Window, cut_window, sample_window
+
+__all__ = ["RegionCovarianceTracker", "SearchSettings"]
+
+Maps = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Every number of the search; one setting serves all videos.
+
+    Lengths are in samples of the normalised box (about ``sqrt(n_cells) * cell`` on a side) or in
+    units of sqrt(width height) where the name says ``reach``. Scores are costs relative to the
+    median cost of the search window: near 0 is the target, near 1 is anything.
+    """
+
+    n_cells: int = 36
+    cell: int = 6
+    stride: int = 3
+    ridge: float = 0.01
+    feature_floor: float = 4.0
+    reach: float = 0.8
+    reach_growth: float = 1.1
+    reach_limit: float = 2.4
+    n_refined: int = 1
+    softness: float = 0.4
+    prior_weight: float = 0.04
+    prior_freedom: float = 3.0
+    prior_floor: float = 0.05
+    scale_step: float = 0.04
+    scale_gain: float = 0.6
+    aspect_pull: float = 0.05
+    cell_memory: float = 0.95
+    learn_below: float = 0.65
+    lost_above: float = 0.9
+    found_below: float = 0.8
+
+
+def _vertex(left: float, middle: float, right: float) -> float:
+    """Where the parabola through three equidistant values is least, in (-1/2, 1/2)."""
+    curvature = left - 2 * middle + right
+    if curvature <= 1e-9:
+        return 0.0
+    return float(np.clip(0.5 * (left - right) / curvature, -0.5, 0.5))
+
+
+def _step(below: float, middle: float, above: float) -> float:
+    """The better of three steps -1, 0, 1, refined by a parabola when it is the middle one."""
+    if middle <= below and middle <= above:
+        return _vertex(below, middle, above)
+    return -1.0 if below < above else 1.0
+
+
+def _minima(cost: NDArray[np.float64], n: int, radius: int) -> list[tuple[int, int]]:
+    """The ``n`` least places of a map, no two within ``radius``."""
+    cost, found = cost.copy(), []
+    for _ in range(n):
+        row, col = divmod(int(cost.argmin()), cost.shape[1])
+        if not np.isfinite(cost[row, col]):
+            break
+        found.append((row, col))
+        cost[max(row - radius, 0) : row + radius + 1, max(col - radius, 0) : col + radius + 1] = (
+            np.inf
+        )
+    return found
+
+
+class RegionCovarianceTracker:
+    """argmin over boxes of sum_k w_k phi(JBLD(C_k, M_k)) / median + prior, frame after frame.
+
+    The box is divided into about 36 square-ish cells; each is one SPD matrix (covariance, mean and
+    slope of its features). ``model`` says what the cells are compared with: ``"static"`` the first
+    frame, ``"anchor+ema"`` the first frame mixed with a slow average, or any object with
+    ``update(covariances, n_samples=...)`` that returns (or keeps) a ``covariance``, such as every
+    covariance tracker of this library, mixed with the first frame by ``anchor_weight``; a given
+    object is copied at ``init`` and stays untouched. ``features`` names entries of
+    ``kgmrf.vision.FEATURES``. ``kinetics`` says when a damped velocity of the box is used:
+    to ``"coast"`` while the target is lost, ``"always"`` (the search starts where it points), or
+    ``"never"``.
+
+    After each frame: ``box``, ``score`` (0 like the target, 1 like its surroundings), ``lost`` and
+    ``reacquired``. While lost the box coasts, the model rests and the window grows.
+
+    >>> rng = np.random.default_rng(0)
+    >>> scene = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
+    >>> tracker = RegionCovarianceTracker()
+    >>> tracker.init(scene, (30, 20, 20, 16))
+    >>> found, box = tracker.update(np.roll(scene, (2, 3), axis=(0, 1)))
+    >>> found, [round(v) for v in box]
+    (True, [33, 22, 20, 16])
+    """
+
+    def __init__(
+        self,
+        model: Literal["anchor+ema", "static"] | AppearanceModel = "anchor+ema",
+        *,
+        features: Sequence[str] = ("colour", "absolute gradient"),
+        anchor_weight: float = 0.4,
+        model_gain: float = 0.02,
+        kinetics: Use = "coast",
+        settings: SearchSettings | None = None,
+    ) -> None:
+        if isinstance(model, str) and model not in ("anchor+ema", "static"):
+            raise ValueError(f'model is "anchor+ema", "static" or a tracker, not {model!r}')
+        if not 0 <= anchor_weight <= 1:
+            raise ValueError(f"anchor_weight must lie in [0, 1], not {anchor_weight}")
+        self.model = model
+        self.features = tuple(features)
+        self.anchor_weight = anchor_weight
+        self.model_gain = model_gain
+        self.kinetics = kinetics
+        self.settings = settings or SearchSettings()
+        self._motion: BoxMotion | None = None
+
+    # ------------------------------------------------------------------ state
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Left, top, width, height of the present box; pixel k covers [k, k + 1)."""
+        motion = self._started()
+        width, height = np.exp(motion.log_size)
+        x, y = motion.centre
+        return float(x - width / 2), float(y - height / 2), float(width), float(height)
+
+    @property
+    def score(self) -> float:
+        """Cost of the last match relative to the median of its window; 0 after ``init``."""
+        return self._score
+
+    @property
+    def lost(self) -> bool:
+        """Whether the target was not found in the last frame."""
+        return self._frames_lost > 0
+
+    @property
+    def reacquired(self) -> bool:
+        """Whether the last frame found a target that had been lost."""
+        return self._reacquired
+
+    def _started(self) -> BoxMotion:
+        if self._motion is None:
+            raise RuntimeError("call init(image, box) before asking for boxes")
+        return self._motion
+
+    # ------------------------------------------------------------------ verbs
+    def init(self, image: ArrayLike, box: ArrayLike) -> None:
+        """Learn the target from ``box`` (left, top, width, height) of the first frame."""
+        pixels = as_image(image)
+        x, y, width, height = (float(v) for v in np.asarray(box, dtype=np.float64).reshape(4))
+        rows, cols = pixels.shape[:2]
+        if not (np.isfinite([x, y, width, height]).all() and width >= 1 and height >= 1):
+            raise ValueError(f"box {(x, y, width, height)} must be finite and at least one pixel")
+        if x >= cols or y >= rows or x + width <= 0 or y + height <= 0:
+            raise ValueError(f"box {(x, y, width, height)} lies outside the {cols} x {rows} image")
+        s = self.settings
+        root, ratio = np.sqrt(s.n_cells), np.sqrt(width / height)
+        self._nx = int(np.clip(round(root * ratio), 2, 2 * root))
+        self._ny = int(np.clip(round(root / ratio), 2, 2 * root))
+        self._channels = pixels.shape[2]
+        self._aspect = float(np.log(width / height))
+        self._score, self._frames_lost, self._reacquired = 0.0, 0, False
+        self._motion = BoxMotion(
+            np.array([x + width / 2, y + height / 2]),
+            np.log([width, height]),
+            use=self.kinetics,
+        )
+        centre, size = self._motion.centre, np.array([width, height])
+        window = self._window(pixels, centre, size, (1, 1))
+        self._d = len(feature_planes(np.zeros((self._channels, 3, 3), np.float32), self.features))
+        self._offset, self._gain = np.zeros(self._d, np.float32), np.ones(self._d, np.float32)
+        raw = self._patch(window, centre, size, (0, 0))
+        self._offset = raw.mean(axis=(1, 2))
+        self._gain = 1 / np.maximum(raw.std(axis=(1, 2)), np.float32(s.feature_floor))
+        self._anchor = self._cells(window, centre, size)
+        self._weights = np.full(len(self._anchor), 1 / len(self._anchor), np.float32)
+        self._cell_cost: NDArray[np.float64] | None = None
+        if isinstance(self.model, str):
+            self._appearance: AppearanceModel = ExponentialAverage(
+                self.model_gain if self.model == "anchor+ema" else 0.0
+            )
+        else:
+            self._appearance = copy.deepcopy(self.model)
+        self._learn(self._anchor)
+
+    def update(self, image: ArrayLike) -> tuple[bool, tuple[float, float, float, float]]:
+        """Find the target in the next frame: (found, box)."""
+        motion, s = self._started(), self.settings
+        pixels = as_image(image)
+        if pixels.shape[2] != self._channels:
+            raise ValueError(
+                f"frame has {pixels.shape[2]} channels, the first one had {self._channels}"
+            )
+        predicted, log_size = motion.predict()
+        size = np.exp(log_size)
+        scale = float(np.sqrt(size.prod()))
+        step = size / self._samples
+        reach = min(s.reach * s.reach_growth**self._frames_lost, s.reach_limit) * scale
+        margin = [int(np.ceil(reach / v / s.stride)) * s.stride for v in step]
+        window = self._window(pixels, predicted, size, (margin[0], margin[1]))
+        cost = self._cost(self._patch(window, predicted, size, (margin[0], margin[1])), s.stride)
+        median = float(np.median(cost)) or 1.0
+        total = cost / median + self._prior(cost.shape, margin, (0, 0), s.stride, step / scale)
+
+        best, value, centre = np.inf, 1.0, predicted
+        r = s.stride // 2 + 1
+        for row, col in _minima(total, s.n_refined, max(1, s.cell // s.stride)):
+            dx, dy = col * s.stride - margin[0], row * s.stride - margin[1]
+            start = predicted + step * (dx, dy)
+            fine = self._cost(self._patch(window, start, size, (r, r)), 1) / median
+            total = fine + self._prior(fine.shape, (r, r), (dx, dy), 1, step / scale)
+            i, j = divmod(int(total.argmin()), total.shape[1])
+            if total[i, j] < best:
+                sub = [0.0, 0.0]
+                if 0 < j < 2 * r:
+                    sub[0] = _vertex(total[i, j - 1], total[i, j], total[i, j + 1])
+                if 0 < i < 2 * r:
+                    sub[1] = _vertex(total[i - 1, j], total[i, j], total[i + 1, j])
+                best, value = float(total[i, j]), float(fine[i, j])
+                centre = start + step * (j - r + sub[0], i - r + sub[1])
+        self._score = value
+        self._reacquired = False
+        if value > (s.found_below if self.lost else s.lost_above):
+            self._frames_lost += 1
+            motion.coast()
+            self._stay_near(pixels.shape)
+            return False, self.box
+        self._reacquired = self.lost
+        self._frames_lost = 0
+
+        centre, size = self._resize(window, centre, size, median)
+        size = np.clip(size, 4.0, 1.5 * np.array([pixels.shape[1], pixels.shape[0]]))
+        motion.correct(centre, np.log(size))
+        self._stay_near(pixels.shape)
+        if value < s.learn_below:
+            self._learn(self._cells(window, motion.centre, size))
+        return True, self.box
+
+    # ------------------------------------------------------------------ parts
+    @property
+    def _samples(self) -> NDArray[np.float64]:
+        return np.array([self._nx, self._ny], dtype=np.float64) * self.settings.cell
+
+    def _stay_near(self, shape: tuple[int, ...]) -> None:
+        # a box that has left the image waits at its edge, where the target would come back
+        motion = self._started()
+        high = np.array([shape[1], shape[0]], dtype=np.float64)
+        motion.centre = np.clip(motion.centre, 0.0, high)
+
+    def _window(
+        self,
+        pixels: NDArray[np.generic],
+        centre: NDArray[np.float64],
+        size: NDArray[np.float64],
+        margin: tuple[int, int],
+    ) -> Window:
+        # slack of 4 samples and 8 % of the box: refinement and larger scales reach a little further
+        step = size / self._samples
+        half = 0.54 * size + (np.array(margin) + 6) * step
+        left, top = centre - half
+        return cut_window(
+            pixels, left, top, 2 * half[0], 2 * half[1], 0.97 * step[0], 0.97 * step[1]
+        )
+
+    def _patch(
+        self,
+        window: Window,
+        centre: NDArray[np.float64],
+        size: NDArray[np.float64],
+        margin: tuple[int, int],
+    ) -> Maps:
+        """Standardised features of the box and ``margin`` samples around it, (d, h, w)."""
+        n = self._samples
+        step = size / n
+        # one more sample on every side: gradients there are one-sided, and cut away below
+        first = centre - size / 2 + (0.5 - 1 - np.array(margin)) * step - 0.5
+        width, height = (int(n[k]) + 2 * margin[k] + 2 for k in (0, 1))
+        planes = sample_window(window, first[0], first[1], step[0], step[1], width, height)
+        return standardise(feature_planes(planes, self.features), self._offset, self._gain)
+
+    def _cells(
+        self, window: Window, centre: NDArray[np.float64], size: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        patch = self._patch(window, centre, size, (0, 0))
+        s = self.settings
+        return cell_matrices(cell_moments(patch, s.cell, s.cell, s.ridge), self._d)
+
+    def _cost(self, patch: Maps, stride: int) -> Maps:
+        s = self.settings
+        if stride > 1:
+            maps, step = cell_moments(patch, s.cell, stride, s.ridge), s.cell // stride
+        else:
+            step = patch.shape[1] - self._ny * s.cell + 1
+            maps = shifted_moments(patch, s.cell, step, s.ridge)
+        return cost_map(
+            maps,
+            log_determinants(maps, self._d),
+            self._target,
+            self._target_log_det,
+            self._weights,
+            self._nx,
+            self._ny,
+            step,
+            s.softness,
+        )
+
+    def _prior(
+        self,
+        shape: tuple[int, ...],
+        margin: Sequence[int],
+        start: tuple[int, int],
+        stride: int,
+        step: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Student-t penalty on the distance from the prediction, as wide as predictions err."""
+        s = self.settings
+        x = (np.arange(shape[1]) * stride - margin[0] + start[0]) * step[0]
+        y = (np.arange(shape[0]) * stride - margin[1] + start[1]) * step[1]
+        variance = (self._started().spread ** 2 + s.prior_floor**2) * (1 + self._frames_lost)
+        squared = (x * x)[None, :] + (y * y)[:, None]
+        return s.prior_weight * np.log1p(squared / (s.prior_freedom * variance))
+
+    def _resize(
+        self,
+        window: Window,
+        centre: NDArray[np.float64],
+        size: NDArray[np.float64],
+        median: float,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """One step of scale and one of aspect, each the best of three and refined by a parabola."""
+        s = self.settings
+
+        def cost(x: float, y: float) -> NDArray[np.float64]:
+            patch = self._patch(window, centre, size * (x, y), (1, 1))
+            return np.asarray(self._cost(patch, 1) / median, dtype=np.float64)
+
+        near = cost(1, 1)
+        i, j = divmod(int(near.argmin()), 3)
+        shift = [
+            j - 1.0 if j != 1 else _vertex(*near[i]),
+            i - 1.0 if i != 1 else _vertex(*near[:, j]),
+        ]
+        centre = centre + size / self._samples * shift
+        least = float(near.min())
+        g = 1 + s.scale_step
+        h = float(np.sqrt(g))
+        grow = s.scale_gain * _step(float(cost(1 / g, 1 / g).min()), least, float(cost(g, g).min()))
+        widen = (
+            0.5
+            * s.scale_gain
+            * _step(float(cost(1 / h, h).min()), least, float(cost(h, 1 / h).min()))
+        )
+        drift = np.log(size[0] / size[1]) - self._aspect
+        widen -= s.aspect_pull * drift / np.log(g)
+        return centre, size * (g ** (grow + widen), g ** (grow - widen))
+
+    def _learn(self, cells: NDArray[np.float64]) -> None:
+        s = self.settings
+        present = observe(self._appearance, cells, n_samples=s.cell**2)
+        static = isinstance(self.model, str) and self.model == "static"
+        target = anchored(self._anchor, present, 1.0 if static else self.anchor_weight)
+        log_det = np.linalg.slogdet(target)[1]
+        # cells that never match well (background in the corners) count less
+        both = np.linalg.slogdet((cells + target) / 2)[1]
+        cost = np.maximum(both - (np.linalg.slogdet(cells)[1] + log_det) / 2, 0)
+        if self._cell_cost is None:
+            self._cell_cost = np.zeros_like(cost)
+        else:
+            self._cell_cost = s.cell_memory * self._cell_cost + (1 - s.cell_memory) * cost
+            weights = 1 / (self._cell_cost + 0.5 * self._cell_cost.mean() + 1e-6)
+            self._weights = (weights / weights.sum()).astype(np.float32)
+        self._target = np.ascontiguousarray(target, dtype=np.float32)
+        self._target_log_det = log_det.astype(np.float32)

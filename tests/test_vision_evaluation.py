@@ -1,0 +1,205 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgmrf.vision.clip import render_clip
+from kgmrf.vision.evaluation import (
+    average,
+    box_iou,
+    centre_errors,
+    normalised_errors,
+    precision_curve,
+    run_tracker,
+    success_curve,
+    summary,
+    write_run,
+)
+from kgmrf.vision.rivals import RIVALS, OpenCVTracker
+from kgmrf.vision.sequences import (
+    box_of_polygon,
+    find_data,
+    otb_sequences,
+    read_boxes,
+    read_otb,
+    read_video,
+    read_vot,
+)
+
+whole = st.integers(0, 12)
+side = st.integers(1, 9)
+box = st.tuples(whole, whole, side, side)
+
+
+@settings(max_examples=60, deadline=None)
+@given(box, box)
+def test_iou_counts_pixels(a, b):
+    def mask(box):
+        out = np.zeros((24, 24), bool)
+        out[box[1] : box[1] + box[3], box[0] : box[0] + box[2]] = True
+        return out
+
+    expected = (mask(a) & mask(b)).sum() / (mask(a) | mask(b)).sum()
+    np.testing.assert_allclose(box_iou(a, b), expected, atol=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(box, box), min_size=1, max_size=12))
+def test_summary_against_loops(pairs):
+    boxes, truth = (np.array([p[k] for p in pairs], float) for k in (0, 1))
+    got = summary(boxes, truth)
+    iou = [float(box_iou(a, b)) for a, b in zip(boxes, truth, strict=True)]
+    curve = [sum(v > t for v in iou) / len(iou) for t in np.linspace(0, 1, 21)]
+    errors = [
+        np.hypot(
+            a[0] + (a[2] - 1) / 2 - b[0] - (b[2] - 1) / 2,
+            a[1] + (a[3] - 1) / 2 - b[1] - (b[3] - 1) / 2,
+        )
+        for a, b in zip(boxes, truth, strict=True)
+    ]
+    assert got["success_auc"] == pytest.approx(np.mean(curve))
+    assert got["mean_iou"] == pytest.approx(np.mean(iou))
+    assert got["success_rate"] == pytest.approx(curve[10])
+    assert got["precision"] == pytest.approx(np.mean([e <= 20 for e in errors]))
+    assert got["ao"] == pytest.approx(np.mean(iou[1:] or iou))
+
+
+def test_agrees_with_the_got10k_toolkit():
+    metrics = pytest.importorskip("got10k.utils.metrics")
+    rng = np.random.default_rng(0)
+    a = np.concatenate([rng.uniform(0, 60, (200, 2)), rng.uniform(5, 50, (200, 2))], 1)
+    b = a + rng.normal(0, 6, a.shape).clip(-4.5)
+    np.testing.assert_allclose(box_iou(a, b), metrics.rect_iou(a, b), atol=1e-12)
+    np.testing.assert_allclose(centre_errors(a, b), metrics.center_error(a, b), atol=1e-12)
+
+
+def test_perfect_boxes_score_one_only_below_the_last_threshold():
+    boxes = np.array([[3.0, 4, 10, 20]] * 5)
+    assert summary(boxes, boxes)["success_auc"] == pytest.approx(20 / 21)  # IoU 1 is not > 1
+    assert success_curve(np.ones(3))[-1] == 0
+    assert precision_curve(np.zeros(3))[0] == 1
+    assert normalised_errors(boxes, boxes).max() == 0
+
+
+def test_frames_without_truth_do_not_count():
+    boxes = np.array([[0.0, 0, 4, 4]] * 3)
+    truth = boxes.copy()
+    truth[1] = np.nan
+    assert summary(boxes, truth)["mean_iou"] == 1
+    with pytest.raises(ValueError, match="ground truth"):
+        summary(boxes, np.full((3, 4), np.nan))
+
+
+def _image(path, value=0):
+    cv2 = pytest.importorskip("cv2")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(path), np.full((6, 8, 3), value, np.uint8))
+
+
+def test_otb_folder_with_mixed_delimiters_and_two_targets(tmp_path):
+    folder = tmp_path / "Pair"
+    for k in (9, 10, 2):
+        _image(folder / "img" / f"{k}.png", k)
+    (folder / "img" / "Thumbs.ini").write_text("no image")
+    (folder / "groundtruth_rect.1.txt").write_text("1,2,3,4\n5\t6\t7\t8\r\n 9 10, 11\t12 \n\n")
+    (folder / "groundtruth_rect.2.txt").write_text("1;2;3;4\n2 2 2 2\n")
+    one, two = read_otb(folder)
+    assert (one.name, two.name) == ("Pair-1", "Pair-2")
+    np.testing.assert_array_equal(one.boxes, [[0, 1, 3, 4], [4, 5, 7, 8], [8, 9, 11, 12]])
+    assert [f.stem for f in one.files] == ["2", "9", "10"]
+    assert [int(f.mean()) for f in two.frames()] == [2, 9]  # shorter truth, fewer frames
+    (folder / "offset.txt").write_text("1\n")
+    assert [f.stem for f in read_otb(folder)[0].files] == ["9", "10"]
+    assert [s.name for s in otb_sequences(tmp_path)] == ["Pair-1", "Pair-2"]
+    assert [int(f.mean()) for f in read_video(folder / "img")] == [2, 9, 10]
+
+
+def test_vot_polygons(tmp_path):
+    _image(tmp_path / "bag" / "color" / "00000001.jpg")
+    (tmp_path / "bag" / "groundtruth.txt").write_text("1,0,5,1,4,6,0,5\n")
+    sequence = read_vot(tmp_path / "bag")
+    np.testing.assert_array_equal(sequence.boxes, [[0, 0, 5, 6]])
+    np.testing.assert_array_equal(box_of_polygon([[0, 0, 1, 0, 1, 2]]), [[0, 0, 1, 2]])
+
+
+@pytest.mark.parametrize("text", ["1,2,3\n", "a b c d\n", "\n"])
+def test_broken_truth_is_named(tmp_path, text):
+    file = tmp_path / "groundtruth_rect.txt"
+    file.write_text(text)
+    with pytest.raises(ValueError, match="groundtruth_rect"):
+        read_boxes(file)
+
+
+def test_missing_things_are_named(tmp_path, monkeypatch):
+    pytest.importorskip("cv2")
+    with pytest.raises(FileNotFoundError, match="groundtruth"):
+        read_otb(tmp_path)
+    with pytest.raises(OSError, match="cannot open"):
+        next(read_video(tmp_path / "no.avi"))
+    monkeypatch.setenv("KGMRF_DATA", str(tmp_path))
+    (tmp_path / "otb").mkdir()
+    assert find_data("otb") == tmp_path / "otb"
+
+
+def test_video_file_round_trip(tmp_path):
+    cv2 = pytest.importorskip("cv2")
+    clip = render_clip(4)
+    file = tmp_path / "clip.avi"
+    writer = cv2.VideoWriter(str(file), cv2.VideoWriter_fourcc(*"MJPG"), 25, (160, 120))
+    if not writer.isOpened():
+        pytest.skip("this OpenCV writes no MJPG")
+    for frame in clip.frames:
+        writer.write(frame)
+    writer.release()
+    frames = list(read_video(file))
+    assert len(frames) == 4
+    assert np.abs(frames[2].astype(int) - clip.frames[2]).mean() < 8
+
+
+def test_clip_boxes_are_where_the_target_is():
+    # without blur, noise or zoom of the background, two frames differ exactly inside the boxes
+    clip = render_clip(12, exposure=0, noise_std=0)
+    changed = (clip.frames[0] != clip.frames[11]).any(-1)
+    outside = np.ones_like(changed)
+    for x, y, w, h in clip.boxes[[0, 11]]:
+        outside[int(np.floor(y)) : int(np.ceil(y + h)), int(np.floor(x)) : int(np.ceil(x + w))] = 0
+    assert changed.any()
+    assert not changed[outside].any()
+    np.testing.assert_array_equal(render_clip(3).frames, render_clip(3).frames)
+
+
+class _Still:
+    def init(self, image, box):
+        self.box = box
+
+    def update(self, image):
+        return (False, (0, 0, 0, 0)) if image[0, 0, 0] else (True, self.box)
+
+
+def test_result_files_round_trip(tmp_path):
+    frames = np.zeros((3, 4, 5, 3), np.uint8)
+    frames[1] = 1
+    run = run_tracker(_Still(), frames, (1.0004, 1, 2, 3))
+    assert run.found.tolist() == [True, False, True]
+    file = write_run(tmp_path, "still", "clip", run)
+    assert file == tmp_path / "still" / "clip" / "clip_001.txt"
+    np.testing.assert_allclose(np.loadtxt(file, delimiter=","), run.boxes, atol=5e-4)
+    assert len(np.loadtxt(file.parent / "clip_time.txt")) == 3
+    assert average([summary(run.boxes, run.boxes)])["mean_iou"] == 1
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_rivals_run(name):
+    cv2 = pytest.importorskip("cv2")
+    if not hasattr(cv2, "TrackerCSRT_create"):
+        pytest.skip("OpenCV without contrib")
+    clip = render_clip(4, speed=1.0)
+    run = run_tracker(OpenCVTracker(name), clip.frames, clip.boxes[0])
+    assert run.boxes.shape == (4, 4)
+    assert box_iou(run.boxes[1], clip.boxes[1]) > 0.3
+
+
+def test_unknown_rival():
+    pytest.importorskip("cv2")
+    with pytest.raises(ValueError, match="none of"):
+        OpenCVTracker("TLD")

@@ -1,0 +1,195 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgmrf.vision import integral_covariances, integral_planes, jbld, region_covariance
+from kgmrf.vision.cells import (
+    cell_matrices,
+    cell_moments,
+    cost_map,
+    log_determinants,
+    shifted_moments,
+)
+from kgmrf.vision.features import FEATURES, as_image, feature_planes, register_feature
+from kgmrf.vision.resample import cut_window, sample_window
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 7), data=st.data())
+def test_region_covariance_is_np_cov(seed, d, data):
+    rng = np.random.default_rng(seed)
+    height, width = (data.draw(st.integers(2, 30)) for _ in range(2))
+    # grey levels far from zero: naive sums of squares would lose digits here
+    planes = 200 + rng.normal(0, rng.uniform(0.1, 50), (d, height, width))
+    left, top = data.draw(st.integers(0, width - 2)), data.draw(st.integers(0, height - 2))
+    box = [left, top, data.draw(st.integers(2, width - left)), height - top]
+    covariance, mean = integral_covariances(integral_planes(planes), box)
+    pixels = planes[:, top:, left : left + box[2]].reshape(d, -1)
+    expected = np.cov(pixels).reshape(d, d)
+    scale = planes.std() ** 2
+    np.testing.assert_allclose(covariance, expected, rtol=1e-10, atol=1e-10 * scale)
+    np.testing.assert_allclose(mean, pixels.mean(1), rtol=1e-12)
+
+
+def test_many_boxes_equal_single_boxes():
+    rng = np.random.default_rng(1)
+    planes = rng.normal(size=(3, 17, 23))
+    boxes = np.array([[[0, 0, 23, 17], [3, 4, 5, 6]], [[22, 0, 1, 17], [1, 16, 2, 1]]])
+    covariances, means = integral_covariances(integral_planes(planes), boxes)
+    assert covariances.shape == (2, 2, 3, 3)
+    assert means.shape == (2, 2, 3)
+    for index in np.ndindex(2, 2):
+        np.testing.assert_allclose(
+            covariances[index], region_covariance(planes, boxes[index]), atol=1e-13
+        )
+
+
+@pytest.mark.parametrize(
+    "box", [[0, 0, 1, 1], [-1, 0, 3, 3], [0, 0, 6, 3], [0, 0, 0, 3], [0.5, 0, 2, 2], [1, 2, 3]]
+)
+def test_impossible_boxes_are_refused(box):
+    with pytest.raises(ValueError, match="box"):
+        region_covariance(np.zeros((2, 5, 5)), box)
+
+
+def _spd(rng, n, d):
+    a = rng.normal(size=(n, d, 2 * d))
+    return a @ a.swapaxes(-1, -2) / d + 0.05 * np.eye(d)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 9))
+def test_jbld_is_the_slogdet_formula_and_affine_invariant(seed, d):
+    rng = np.random.default_rng(seed)
+    a, b, g = _spd(rng, 4, d), _spd(rng, 4, d), rng.normal(size=(d, d)) + 3 * np.eye(d)
+
+    def log_det(x):
+        return np.linalg.slogdet(x)[1]
+
+    expected = log_det((a + b) / 2) - 0.5 * (log_det(a) + log_det(b))
+    np.testing.assert_allclose(jbld(a, b), expected, atol=1e-10)
+    np.testing.assert_allclose(jbld(g @ a @ g.T, g @ b @ g.T), expected, rtol=1e-5, atol=1e-6)
+    assert (jbld(a, b) >= 0).all()
+    np.testing.assert_allclose(jbld(a, a), 0, atol=1e-12)
+
+
+def _brute_cell(patch, ridge):
+    d, n, m = patch.shape
+    y, x = np.mgrid[0:n, 0:m].astype(float)
+    x, y = (x - x.mean()) / x.std(), (y - y.mean()) / y.std()
+    z = np.concatenate([np.ones((1, n * m)), [x.ravel(), y.ravel()], patch.reshape(d, -1)])
+    return z @ z.T / (n * m) + np.diag([0, 0, 0] + [ridge] * d)
+
+
+@pytest.mark.parametrize(("d", "stride"), [(1, 4), (3, 2), (5, 4), (5, 8), (7, 4)])
+def test_cell_maps_are_moments_of_their_pixels(d, stride):
+    rng = np.random.default_rng(d)
+    features = rng.normal(size=(d, 25, 31)).astype(np.float32)
+    maps = cell_moments(features, 8, stride, 0.01)
+    got = cell_matrices(maps, d).reshape(*maps.shape[1:], d + 3, d + 3)
+    dets = log_determinants(maps, d)
+    assert maps.shape[1:] == ((25 - 8) // stride + 1, (31 - 8) // stride + 1)
+    for i, j in np.ndindex(maps.shape[1:]):
+        patch = features[:, i * stride : i * stride + 8, j * stride : j * stride + 8]
+        expected = _brute_cell(patch.astype(float), 0.01)
+        np.testing.assert_allclose(got[i, j], expected, atol=3e-6)
+        np.testing.assert_allclose(dets[i, j], np.linalg.slogdet(expected)[1], atol=1e-4)
+
+
+@pytest.mark.parametrize(("shifts", "d"), [(1, 5), (3, 5), (7, 3)])
+def test_shifted_moments_are_the_dense_ones(shifts, d):
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(d, 16 + shifts - 1, 24 + shifts - 1)).astype(np.float32)
+    dense = cell_moments(features, 8, 1, 0.01)
+    rows = [8 * k + i for k in range(2) for i in range(shifts)]
+    cols = [8 * k + i for k in range(3) for i in range(shifts)]
+    np.testing.assert_allclose(
+        shifted_moments(features, 8, shifts, 0.01), dense[:, rows][:, :, cols], atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("softness", [0.0, 0.4])
+def test_cost_map_is_the_sum_of_jblds(softness):
+    rng = np.random.default_rng(3)
+    d, nx, ny = 5, 3, 2
+    features = rng.normal(size=(d, 36, 52)).astype(np.float32)
+    maps = cell_moments(features, 8, 4, 0.01)
+    places = cell_matrices(maps, d).reshape(*maps.shape[1:], d + 3, d + 3)
+    models = _spd(rng, nx * ny, d + 3)  # any SPD matrix, as a tracker may return
+    weights = rng.random(nx * ny).astype(np.float32)
+    got = cost_map(
+        maps,
+        log_determinants(maps, d),
+        models.astype(np.float32),
+        np.linalg.slogdet(models)[1].astype(np.float32),
+        weights,
+        nx,
+        ny,
+        2,
+        softness,
+    )
+    expected = np.zeros((maps.shape[1] - 2 * (ny - 1), maps.shape[2] - 2 * (nx - 1)))
+    for k in range(nx * ny):
+        v, u = 2 * (k // nx), 2 * (k % nx)
+        t = jbld(places[v : v + expected.shape[0], u : u + expected.shape[1]], models[k])
+        expected += weights[k] * t / (1 + softness * t)
+    np.testing.assert_allclose(got, expected, rtol=2e-4)
+
+
+def test_window_replicates_edges_and_averages_blocks():
+    image = np.arange(20, dtype=np.uint8).reshape(4, 5, 1)
+    window = cut_window(image, -2, -1, 8, 5, 1, 1)
+    padded = np.pad(image[:, :, 0], ((1, 9), (2, 9)), mode="edge")
+    n, m = window.pixels.shape[:2]
+    np.testing.assert_array_equal(window.pixels[:, :, 0], padded[:n, :m])
+    np.testing.assert_array_equal(cut_window(image, 50, 60, 3, 3, 1, 1).pixels, 19)
+    np.testing.assert_array_equal(cut_window(image, -50, -60, 3, 3, 1, 1).pixels, 0)
+    blocks = cut_window(image, 0, 0, 4, 4, 2, 2)
+    expected = image[:4, :4, 0].reshape(2, 2, 2, 2).mean((1, 3))
+    np.testing.assert_allclose(blocks.pixels[:2, :2, 0], expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.4, 6), st.floats(0.4, 6), st.floats(-3, 20), st.floats(-3, 20))
+def test_sampling_keeps_linear_images(step_x, step_y, x, y):
+    # any antialiasing filter that is symmetric and sums to one leaves a plane as it is
+    rows, cols = np.mgrid[0:90, 0:100].astype(np.float32)
+    image = np.stack([rows, cols], axis=-1)
+    x, y = x + 15, y + 15
+    window = cut_window(image, x - 10, y - 10, 60, 60, step_x, step_y)
+    got = sample_window(window, x, y, step_x, step_y, 5, 4)
+    np.testing.assert_allclose(got[1, 0], x + step_x * np.arange(5), atol=2e-3)
+    np.testing.assert_allclose(got[0, :, 0], y + step_y * np.arange(4), atol=2e-3)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_feature_has_its_planes(channels):
+    planes = np.random.default_rng(0).random((channels, 6, 7)).astype(np.float32)
+    for name in FEATURES:
+        got = feature_planes(planes, [name])
+        assert got.shape[1:] == (6, 7)
+        assert got.dtype == np.float32
+    with pytest.raises(ValueError, match="unknown features"):
+        feature_planes(planes, ["no such"])
+    with pytest.raises(ValueError, match="exists already"):
+        register_feature("colour")(lambda p: p)
+
+
+def test_gradient_is_central_difference_of_grey():
+    planes = np.random.default_rng(0).random((3, 6, 7)).astype(np.float32)
+    got = feature_planes(planes, ["gradient"])
+    gy, gx = np.gradient(planes.mean(0))
+    np.testing.assert_allclose(got, np.stack([gx, gy]), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.float32, np.float64, np.bool_])
+def test_every_dtype_reaches_the_same_scale(dtype):
+    white = {np.uint8: 255, np.uint16: 65535, np.int32: 2**31 - 1}.get(dtype, 1)
+    image = np.zeros((4, 5, 3), dtype)
+    image[1:] = white
+    got = as_image(image)
+    assert (got.min(), got.max()) == (0, 255)
+    assert as_image(image[:, :, 0]).shape == (4, 5, 1)
+    with pytest.raises(ValueError, match="shape"):
+        as_image(np.zeros(3))

@@ -1,0 +1,182 @@
+import numpy as np
+import pytest
+
+from kgmrf.vision import BoxMotion, ExponentialAverage, RegionCovarianceTracker
+from kgmrf.vision.clip import render_clip
+from kgmrf.vision.evaluation import box_iou, run_tracker
+
+
+@pytest.fixture(scope="module")
+def clip():
+    return render_clip(40)
+
+
+@pytest.mark.parametrize("model", ["anchor+ema", "static", ExponentialAverage(0.05)])
+@pytest.mark.parametrize("kinetics", ["coast", "always", "never"])
+def test_follows_a_blurred_target(clip, model, kinetics):
+    tracker = RegionCovarianceTracker(model, kinetics=kinetics)
+    run = run_tracker(tracker, clip.frames, clip.boxes[0])
+    iou = box_iou(run.boxes, clip.boxes)
+    assert run.found.all()
+    assert iou.mean() > 0.85
+    assert iou.min() > 0.6
+
+
+def test_is_deterministic(clip):
+    runs = [
+        run_tracker(RegionCovarianceTracker(), clip.frames[:15], clip.boxes[0]) for _ in range(2)
+    ]
+    np.testing.assert_array_equal(runs[0].boxes, runs[1].boxes)
+
+
+def test_a_translated_video_translates_the_boxes(clip):
+    # a cut of the same scene, away from the edges: the same track, shifted exactly
+    dx, dy = 7, 5
+    frames = np.pad(clip.frames[:15], ((0, 0), (20, 20), (20, 20), (0, 0)), mode="edge")
+    first = frames[:, : 20 + 120 + 10, : 20 + 160 + 10]
+    second = frames[:, dy:, dx:]
+    a = run_tracker(RegionCovarianceTracker(), first, clip.boxes[0] + [20, 20, 0, 0])
+    b = run_tracker(RegionCovarianceTracker(), second, clip.boxes[0] + [20 - dx, 20 - dy, 0, 0])
+    np.testing.assert_allclose(b.boxes + [dx, dy, 0, 0], a.boxes, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda f: f.mean(axis=-1).round().astype(np.uint8),
+        lambda f: f.astype(np.float32) / 255,
+        lambda f: f.astype(np.uint16) * 257,
+        lambda f: f[:, :-1, :-1],
+        lambda f: f[..., :1],
+    ],
+    ids=["grey", "float", "uint16", "odd size", "one channel"],
+)
+def test_any_kind_of_image(clip, change):
+    run = run_tracker(RegionCovarianceTracker(), change(clip.frames[:25]), clip.boxes[0])
+    assert box_iou(run.boxes, clip.boxes[:25]).mean() > 0.8
+
+
+def test_integer_and_floating_images_agree(clip):
+    a = run_tracker(RegionCovarianceTracker(), clip.frames[:10], clip.boxes[0])
+    b = run_tracker(RegionCovarianceTracker(), clip.frames[:10].astype(np.float64), clip.boxes[0])
+    np.testing.assert_allclose(a.boxes, b.boxes, atol=1e-3)
+
+
+def test_survives_a_full_occlusion():
+    clip = render_clip(70, speed=2.0, occlusion=(30, 40))
+    tracker = RegionCovarianceTracker()
+    tracker.init(clip.frames[0], clip.boxes[0])
+    lost, reacquired, iou = [], [], []
+    for frame, box in zip(clip.frames[1:], clip.boxes[1:], strict=True):
+        found, got = tracker.update(frame)
+        assert found != tracker.lost
+        lost.append(tracker.lost)
+        reacquired.append(tracker.reacquired)
+        iou.append(box_iou(got, box))
+    hidden = clip.hidden[1:]
+    assert np.mean(np.array(lost)[hidden]) > 0.5
+    assert not np.any(np.array(lost)[:25])
+    assert np.sum(reacquired) >= 1
+    assert np.mean(iou[50:]) > 0.7
+
+
+def test_a_box_that_leaves_the_image():
+    rng = np.random.default_rng(0)
+    world = np.kron(rng.integers(0, 255, (40, 80, 3)), np.ones((4, 4, 1))).astype(np.uint8)
+    tracker = RegionCovarianceTracker()
+    tracker.init(world[:100, 120:240], (20, 30, 30, 24))
+    for t in range(1, 25):  # the camera turns right, the target goes out on the left
+        _, box = tracker.update(world[:100, 120 + 3 * t : 240 + 3 * t])
+        assert np.isfinite(box).all()
+        if 20 - 3 * t > -8:
+            assert box_iou(box, [20 - 3 * t, 30, 30, 24]) > 0.6
+    assert box[0] + box[2] / 2 >= 0
+
+
+@pytest.mark.parametrize(
+    "box", [(-5, -4, 20, 18), (150, 100, 30, 40), (0, 0, 160, 120), (80, 60, 1, 1)]
+)
+def test_starts_anywhere(clip, box):
+    tracker = RegionCovarianceTracker()
+    tracker.init(clip.frames[0], box)
+    for frame in clip.frames[1:4]:
+        _, got = tracker.update(frame)
+        assert np.isfinite(got).all()
+        assert got[2] > 0
+        assert got[3] > 0
+
+
+def test_flat_images_do_no_harm():
+    tracker = RegionCovarianceTracker()
+    flat = np.full((40, 50, 3), 7, np.uint8)
+    tracker.init(flat, (10, 10, 12, 9))
+    for _ in range(3):
+        _, box = tracker.update(flat)
+        assert np.isfinite(box).all()
+
+
+def test_a_given_model_is_copied_and_learns(clip):
+    model = ExponentialAverage(0.1)
+    tracker = RegionCovarianceTracker(model)
+    run_tracker(tracker, clip.frames[:5], clip.boxes[0])
+    with pytest.raises(ValueError, match="no observation"):
+        _ = model.covariance
+
+
+@pytest.mark.parametrize("name", ["KGMRF", "RiemannianEMA", "EuclideanEMA"])
+def test_trackers_of_this_library_are_models(clip, name):
+    trackers = pytest.importorskip("kgmrf.trackers")
+    tracker = RegionCovarianceTracker(getattr(trackers, name)())
+    run = run_tracker(tracker, clip.frames[:20], clip.boxes[0])
+    assert box_iou(run.boxes, clip.boxes[:20]).mean() > 0.8
+
+
+def test_refuses_nonsense(clip):
+    frame = clip.frames[0]
+    with pytest.raises(ValueError, match="model"):
+        RegionCovarianceTracker("momentum")
+    with pytest.raises(ValueError, match="velocity"):
+        RegionCovarianceTracker(kinetics="sometimes").init(frame, (60, 40, 30, 30))
+    with pytest.raises(ValueError, match="anchor_weight"):
+        RegionCovarianceTracker(anchor_weight=2)
+    with pytest.raises(RuntimeError, match="init"):
+        RegionCovarianceTracker().update(frame)
+    for box in [(500, 0, 10, 10), (0, 0, 0, 10), (np.nan, 0, 10, 10)]:
+        with pytest.raises(ValueError, match="box"):
+            RegionCovarianceTracker().init(frame, box)
+    tracker = RegionCovarianceTracker()
+    tracker.init(frame, (60, 40, 30, 30))
+    with pytest.raises(ValueError, match="channels"):
+        tracker.update(frame[:, :, 0])
+
+    class Deaf:
+        def update(self, observation, *, n_samples):
+            return None
+
+    with pytest.raises(TypeError, match="Deaf"):
+        RegionCovarianceTracker(Deaf()).init(frame, (60, 40, 30, 30))
+
+
+def test_motion_coasts_and_learns_its_spread():
+    start = np.zeros(2), np.log([10.0, 10.0])
+    motion = BoxMotion(*start, use="always", velocity_gain=0.5, retention=1.0)
+    for t in range(1, 200):
+        motion.correct(np.array([3.0 * t, 0.0]), motion.log_size)
+    assert motion.spread < 0.01
+    motion.coasting_retention = 1.0
+    for _ in range(4):
+        motion.coast()
+    np.testing.assert_allclose(motion.centre, [3.0 * 203, 0], atol=1e-6)
+
+
+def test_velocity_enters_only_when_told():
+    for use, before, after in [("never", 9.0, 9.0), ("coast", 9.0, 15.0), ("always", 12.0, 15.0)]:
+        motion = BoxMotion(
+            np.zeros(2), np.zeros(2), use=use, velocity_gain=1.0, retention=1.0, spread=1.0
+        )
+        for t in (1, 2, 3):
+            motion.correct(np.array([3.0 * t, 0]), motion.log_size)
+        assert motion.predict()[0][0] == pytest.approx(before)
+        motion.coasting_retention = 1.0
+        motion.coast()
+        assert motion.predict()[0][0] == pytest.approx(after)
