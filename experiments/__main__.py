@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments import store
 
-ALONE = {"cost"}
+ALONE = {"cost", "otb"}
 """Experiments whose units must not share the machine with others."""
 
 
@@ -105,7 +105,8 @@ def _pool(
                     failures.append((unit.key, error))
                     bar(unit.key, "failed")
                 else:
-                    bar(unit.key, future.result()["status"])
+                    record = future.result()
+                    bar(unit.key, record.get("reason", record["status"]))
         except KeyboardInterrupt:
             # What is finished is on disk; the rest starts again next time.
             pool.shutdown(wait=False, cancel_futures=True)

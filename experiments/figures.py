@@ -41,6 +41,9 @@ def _panels(description: charts.Figure) -> Any:
     elif len(panels) == 4:
         figure = plots.new_figure(height=4.6)
         grid = figure.subplots(2, 2).ravel()
+    elif len(panels) == 6:
+        figure = plots.new_figure(height=3.8)
+        grid = figure.subplots(2, 3, sharey=True).ravel()
     else:
         figure = plots.new_figure(height=2.6)
         grid = figure.subplots(1, len(panels), squeeze=False)[0]

@@ -1,6 +1,11 @@
-"""(C) OTB: the visual tracker writes its own result files; here they are only read.
+"""(C) OTB: boxes through video, ours and OpenCV's trackers on the same frames in one process.
 
-``results/otb/*.json`` hold one record, or a list of records under "results", each with
+One unit per tracker and target: the first box is given, one setting for all sequences. Sequences
+come from ``$KGMRF_DATA/otb`` (or ``../shared/data/otb``); what is not there is skipped and said
+so. Seconds are CPU time inside the tracker; decoding is not counted.
+
+Besides these units, any ``results/otb/*.json`` with one record, or a list of records under
+"results", enters the table, each with
 
     sequence        BlurBody, BlurCar1, BlurCar2, BlurFace, CarScale, Jogging (or Jogging-1, -2)
     method          any word; "kgmrf" is ours
@@ -13,39 +18,150 @@ Other fields are kept and ignored. Without files the report says "not run".
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from experiments import store
-from experiments.store import Unit
+from experiments.store import NotAvailable, Unit
 
 SEQUENCES = ("BlurBody", "BlurCar1", "BlurCar2", "BlurFace", "CarScale", "Jogging")
 
+TARGETS = (*SEQUENCES[:-1], "Jogging-1", "Jogging-2")
+"""Jogging has two targets, each a sequence of its own."""
+
+LENGTHS = {
+    "BlurBody": 334,
+    "BlurCar1": 742,
+    "BlurCar2": 585,
+    "BlurFace": 493,
+    "CarScale": 252,
+    "Jogging-1": 307,
+    "Jogging-2": 307,
+}
+"""Frames of the complete sequences; a shorter copy is marked as partial."""
+
+OURS = "kgmrf"
+METHODS = (OURS, "kgmrf, first frame only", "CSRT", "KCF", "KCF-0", "MIL", "MOSSE")
+"""Our default, our default with a model that never learns, and OpenCV's; KCF-0 never gives up."""
+
+NUMBERS = (
+    "mean_iou",
+    "success_rate",
+    "success_auc",
+    "precision",
+    "normalised_precision",
+    "seconds",
+    "n_frames",
+)
+"""What a record may say about a sequence, all but the first optional."""
+
 
 def units(quick: bool) -> list[Unit]:
-    """None: tracking video is the vision module's work."""
-    return []
+    """Every tracker on every target; a smoke test is our tracker on a few frames of one."""
+    if quick:
+        settings = {"method": OURS, "sequence": "CarScale", "n_frames": 20}
+        return [Unit("otb", "kgmrf.CarScale", "otb:follow", settings)]
+    return [
+        Unit(
+            "otb",
+            f"{method.replace(', ', '_').replace(' ', '_')}.{sequence}",
+            "otb:follow",
+            {"method": method, "sequence": sequence},
+        )
+        for sequence in TARGETS
+        for method in METHODS
+    ]
+
+
+def follow(method: str, sequence: str, n_frames: int | None = None) -> dict[str, Any]:
+    """One tracker over one target, from its first box; overlap frame by frame and the summary."""
+    try:
+        import cv2
+    except ImportError:
+        raise NotAvailable('no OpenCV: pip install "kgmrf[vision]"') from None
+    from kgmrf.vision.evaluation import box_iou, run_tracker, summary
+    from kgmrf.vision.sequences import find_data, read_otb
+
+    cv2.setNumThreads(1)
+    folder = find_data("otb", sequence.partition("-")[0])
+    if folder is None:
+        why = "no public copy was found; " if sequence == "BlurFace" else ""
+        raise NotAvailable(
+            f"no frames of {sequence}: {why}set KGMRF_DATA to the folder that contains otb/"
+        )
+    target = next((t for t in read_otb(folder) if t.name == sequence), None)
+    if target is None:
+        raise NotAvailable(f"{folder} has no target {sequence}")
+    truth = target.boxes[:n_frames]
+    run = run_tracker(_tracker(method), islice(target.frames(), len(truth)), truth[0])
+    return {
+        "sequence": sequence,
+        "method": method,
+        "partial": len(truth) < LENGTHS[sequence],
+        "complete_length": LENGTHS[sequence],
+        "n_frames": len(truth),
+        "seconds": float(run.seconds.sum()),
+        "frames_lost": int((~run.found).sum()),
+        **summary(run.boxes, truth),
+        "opencv": cv2.__version__,
+        "iou": [round(v, 3) for v in box_iou(run.boxes, truth).tolist()],
+    }
+
+
+def _tracker(method: str) -> Any:
+    from kgmrf.vision import RegionCovarianceTracker
+    from kgmrf.vision.clip import render_clip
+    from kgmrf.vision.rivals import OpenCVTracker
+
+    if not method.startswith(OURS):
+        try:
+            return OpenCVTracker(method)
+        except ImportError as error:
+            raise NotAvailable(str(error)) from None
+    clip = render_clip(3)  # compiled here, so that the clock does not see it
+    first = RegionCovarianceTracker()
+    first.init(clip.frames[0], clip.boxes[0])
+    first.update(clip.frames[1])
+    return RegionCovarianceTracker() if method == OURS else RegionCovarianceTracker("static")
 
 
 def load(results: Path) -> list[dict[str, Any]]:
-    """All well-formed records, in the order of the files' names."""
+    """All well-formed records, ours first, then in the order of :data:`METHODS` and of names."""
     found: list[dict[str, Any]] = []
     for path in sorted((results / "otb").glob("*.json")):
         record = store.load(path) or {}
-        rows = record.get("results", [record])
+        rows = record.get("results", [record.get("data", record)])
         for row in rows if isinstance(rows, list) else []:
             if isinstance(row, dict) and isinstance(row.get("mean_iou"), (int, float)):
                 found.append(
                     {
                         "sequence": str(row.get("sequence", path.stem)),
-                        "method": str(row.get("method", "kgmrf")),
-                        "mean_iou": float(row["mean_iou"]),
-                        "success_rate": row.get("success_rate"),
-                        "seconds": row.get("seconds"),
-                        "n_frames": row.get("n_frames"),
+                        "method": str(row.get("method", OURS)),
+                        "partial": bool(row.get("partial", False)),
+                        **{key: row.get(key) for key in NUMBERS},
+                        "iou": row.get("iou"),
                     }
                 )
+    rank = {method: k for k, method in enumerate(METHODS)}
+    return sorted(found, key=lambda row: rank.get(row["method"], len(rank)))
+
+
+def missing(results: Path) -> dict[str, str]:
+    """sequence -> why it was not run, for sequences without any record."""
+    there = {row["sequence"] for row in load(results)}
+    found: dict[str, str] = {}
+    for path in sorted((results / "otb").glob("*.json")):
+        record = store.load(path) or {}
+        name = record.get("settings", {}).get("sequence")
+        if record.get("status") == "not available" and name not in there:
+            found.setdefault(str(name), str(record.get("reason", "")))
     return found
+
+
+def _mean(rows: list[dict[str, Any]], key: str) -> float | None:
+    values = [float(r[key]) for r in rows if isinstance(r.get(key), (int, float))]
+    return sum(values) / len(values) if values else None
 
 
 def table(records: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
@@ -55,15 +171,33 @@ def table(records: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]
         name = record["sequence"]
         base = next((s for s in SEQUENCES if name.lower().startswith(s.lower())), name)
         groups.setdefault(base, {}).setdefault(record["method"], []).append(record)
-
-    def mean(rows: list[dict[str, Any]], key: str) -> float | None:
-        values = [float(r[key]) for r in rows if isinstance(r[key], (int, float))]
-        return sum(values) / len(values) if values else None
-
     return {
         sequence: {
-            method: {key: mean(rows, key) for key in ("mean_iou", "success_rate", "seconds")}
-            for method, rows in methods.items()
+            method: {key: _mean(rows, key) for key in NUMBERS} for method, rows in methods.items()
         }
         for sequence, methods in groups.items()
     }
+
+
+def averages(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """method -> mean of each number over targets, and CPU milliseconds per frame.
+
+    Only targets that every method was run on count, so that methods stay comparable.
+    """
+    by_method: dict[str, dict[str, dict[str, Any]]] = {}
+    for record in records:
+        by_method.setdefault(record["method"], {})[record["sequence"]] = record
+    if not by_method:
+        return {}
+    common = set.intersection(*(set(rows) for rows in by_method.values()))
+    found: dict[str, dict[str, Any]] = {}
+    for method, rows in by_method.items():
+        chosen = [rows[name] for name in sorted(common)]
+        timed = [r for r in chosen if r.get("seconds") and r.get("n_frames")]
+        frames = sum(r["n_frames"] for r in timed)
+        found[method] = {key: _mean(chosen, key) for key in NUMBERS}
+        found[method]["n_targets"] = len(chosen)
+        found[method]["milliseconds"] = (
+            1000 * sum(r["seconds"] for r in timed) / frames if frames else None
+        )
+    return found

@@ -155,7 +155,7 @@ def test_mean_and_covariance_are_fitted_together() -> None:
     rng = np.random.default_rng(0)
     jumps = np.cumsum(0.3 * rng.standard_normal((60, 2)), axis=0)
     X = jumps[:, None] + rng.standard_normal((60, 4, 2)) * [2.0, 0.5]
-    start = KineticGaussian()
+    start = KineticGaussian(covariance=KGMRF(gains="information"))
     found = learn.fit(
         start, X, parameters=["mean_acceleration", "covariance.spectrum_rate"], max_evaluations=25
     )

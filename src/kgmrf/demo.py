@@ -206,7 +206,8 @@ def _run(
     truth: Numbers,
     tell: Advance,
 ) -> _Run:
-    name, pieces = type(tracker).__name__, []
+    name = "KGMRF" if isinstance(tracker, KGMRF) else type(tracker).__name__
+    pieces = []
     for start in range(0, len(seen), 50):
         piece = seen[start : start + 50]
         pieces.append(tracker.filter(piece))  # in pieces or whole: the same

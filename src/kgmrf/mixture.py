@@ -338,10 +338,10 @@ def _pool(row: Numbers, kind: Bank, seen: Numbers, brought: Numbers, record: Num
     record[places.R_TIME], record[places.R_SEEN] = head[places.TIME], head[places.SEEN]
     first = places.N_NUMBERS + 2 * n
     record[places.N_NUMBERS : places.N_NUMBERS + n] = 1.0 / n
+    details = record[first + d * d :]
+    details[: d * d] = (ANGLE_VARIANCE_LIMIT * (1.0 - np.eye(d))).ravel()[: details.size]
     if known:
         record[first : first + d * d] = (state.pool / head[places.POOL_SAMPLES]).ravel()
-        details = record[first + d * d :]
-        details[: d * d] = (ANGLE_VARIANCE_LIMIT * (1.0 - np.eye(d))).ravel()[: details.size]
         details[d * d :] = 0.0
     if head[places.POOL_SAMPLES] >= POOL_SAMPLES * d:
         _start(state, kind)
