@@ -1,0 +1,25 @@
+"""The tracker as a layer of PyTorch models: the one step, unrolled in time, with learned gains.
+
+The layers hold parameters and loop; all mathematics is that of :mod:`kgmrf.step`. Whatever the
+parameters become in training, the law stays inside its stability domain and every estimate on its
+manifold, because both are parametrised, not projected. Read in this order: `laws` (learned gains),
+`loop` (what both layers share), `covariance`, `rotation`.
+
+Batch axes come first and time before the matrix: ``(..., time, d, d)``, usually
+``(batch, time, d, d)``. Half precision is computed in float32, also under autocast.
+"""
+
+from kgmrf.torch.covariance import KGMRFLayer
+from kgmrf.torch.laws import FixedLaw, InformationLaw
+from kgmrf.torch.loop import Filtered, Stream, detach
+from kgmrf.torch.rotation import RotationLayer
+
+__all__ = [
+    "Filtered",
+    "FixedLaw",
+    "InformationLaw",
+    "KGMRFLayer",
+    "RotationLayer",
+    "Stream",
+    "detach",
+]

@@ -1,0 +1,240 @@
+"""Gain laws with learned numbers, inside their stability domain by construction."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from kgmrf.gains import FixedGains, InformationGains
+
+Share: TypeAlias = Literal["layer", "plane"]
+
+NOISE = (1e-14, 1e1)
+"""Between these lie learned noise densities and priors of angles and rates."""
+RIDGE = (1e-8, 1e8)
+INERTIA_LIMIT = 7.0
+"""Log inertias differ by less than this from their mean."""
+
+_MARGIN = 1e-6  # how far inside its open interval a learned number stays
+
+
+def _inside(free: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+    """A free number as one strictly inside an interval."""
+    share = _MARGIN + (1.0 - 2.0 * _MARGIN) * torch.sigmoid(free)
+    return low + (high - low) * share
+
+
+def _outside(value: float, low: float = 0.0, high: float = 1.0) -> float:
+    """The free number of a value: the inverse of `_inside`."""
+    share = ((value - low) / (high - low) - _MARGIN) / (1.0 - 2.0 * _MARGIN)
+    if not 0.0 < share < 1.0:
+        raise ValueError(f"{value!r} is not inside ({low}, {high}); learned numbers must be")
+    return math.log(share / (1.0 - share))
+
+
+def bounded(free: Tensor, limit: float) -> Tensor:
+    """limit tanh(free / limit): a free number that no training step can throw out of range.
+
+    >>> bounded(torch.tensor([0.0, 1e9]), 3.0).tolist()
+    [0.0, 3.0]
+    """
+    return limit * torch.tanh(free / limit)
+
+
+def positive(free: Tensor, low: float, high: float) -> Tensor:
+    """A free number as a positive one between low and high; near the middle its logarithm.
+
+    >>> round(positive(torch.tensor(free_positive(0.05, 1e-6, 1e2)), 1e-6, 1e2).item(), 6)
+    0.05
+    """
+    middle, half = _middle(low, high)
+    return torch.exp(middle + bounded(free, half))
+
+
+def free_positive(value: float, low: float, high: float) -> float:
+    """The free number of a positive value: the inverse of `positive`."""
+    if not low < value < high:
+        raise ValueError(f"{value!r} is not inside ({low}, {high}); learned numbers must be")
+    middle, half = _middle(low, high)
+    return half * math.atanh((math.log(value) - middle) / half)
+
+
+def _middle(low: float, high: float) -> tuple[float, float]:
+    a, b = math.log(low), math.log(high)
+    return (a + b) / 2, (b - a) / 2
+
+
+class Law(nn.Module):
+    """Numbers of a gain law, one for all planes or one per plane, in double precision."""
+
+    table: Tensor
+
+    def __init__(self, d: int, per: Share, inertia: bool) -> None:
+        super().__init__()
+        if per not in ("layer", "plane"):
+            raise ValueError(f'per must be "layer" or "plane", got {per!r}')
+        self.d, self.per = d, per
+        table = torch.zeros((d, d), dtype=torch.int64)
+        for k, (i, j) in enumerate(torch.combinations(torch.arange(d)).tolist()):
+            table[i, j] = table[j, i] = k
+        self.register_buffer("table", table, persistent=False)
+        self.n_planes = max(1, d * (d - 1) // 2)
+        self.log_inertia = nn.Parameter(torch.zeros(self.n_planes)) if inertia else None
+
+    def _new(self, free: float) -> nn.Parameter:
+        shape = (self.n_planes,) if self.per == "plane" else ()
+        return nn.Parameter(torch.full(shape, free))
+
+    def _planes(self, numbers: Tensor) -> Tensor:
+        """One number, or one per plane as a symmetric table ``(d, d)``."""
+        return numbers[self.table] if numbers.ndim else numbers
+
+    def _log_inertia(self) -> Tensor | float:
+        """Relative inertias: only their ratios count, since the gains carry their size."""
+        if self.log_inertia is None:
+            return 0.0
+        free = bounded(self.log_inertia.double(), INERTIA_LIMIT)
+        return self._planes(free - free.mean())
+
+    def inertia(self) -> Tensor:
+        """Relative inertia of every plane ``(d, d)``, geometric mean 1: heavy planes keep going."""
+        free = torch.as_tensor(self._log_inertia(), dtype=torch.float64, device=self.table.device)
+        return torch.exp(free).expand(self.d, self.d)
+
+
+class FixedLaw(Law):
+    """Fixed gains, learned: |rho (1-A)| < 1, B + A (1-rho) > 0, B < (2-A)(1+rho) by construction.
+
+    A = position gain in (0, 2), B = velocity gain, rho = retention. A retention of exactly 1 stays
+    1 (the zero-lag law); one below 1 is learned. ``per="plane"`` learns gains for every pair of
+    eigenvectors, in their order at the start. ``inertia`` lets the planes differ in how hard their
+    velocity is to change: B is divided by the inertia, as far as stability allows. ``ridge``, in
+    units of the squared gap, softens the response where eigenvalues are nearly equal; gradients
+    need it there, and it is learned too. Intervals up to ``longest_step`` are kept stable.
+
+    >>> law = FixedLaw(3, position_gain=0.1, velocity_gain=0.005)
+    >>> round(law().position_gain.item(), 6), round(law().velocity_gain.item(), 6)
+    (0.1, 0.005)
+    """
+
+    def __init__(
+        self,
+        d: int,
+        *,
+        position_gain: float = 0.1,
+        velocity_gain: float = 0.005,
+        retention: float = 1.0,
+        coast_retention: float = 1.0,
+        ridge: float = 1e-2,
+        per: Share = "layer",
+        inertia: bool = False,
+        longest_step: float = 1.0,
+    ) -> None:
+        super().__init__(d, per, inertia)
+        if not longest_step >= 1.0:
+            raise ValueError(f"longest_step must be at least 1, got {longest_step!r}")
+        self.longest_step = longest_step
+        self.free_position = self._new(_outside(position_gain, 0.0, 2.0))
+        self.free_retention = None if retention == 1.0 else self._new(_outside(retention))
+        self.free_coast = None if coast_retention == 1.0 else self._new(_outside(coast_retention))
+        kept = retention * coast_retention ** (longest_step - 1.0)
+        most = (2.0 - position_gain) * (1.0 + kept) / longest_step
+        self.free_velocity = self._new(_outside(velocity_gain / most))
+        self.free_ridge = nn.Parameter(torch.tensor(free_positive(ridge, *RIDGE)))
+
+    def forward(self) -> FixedGains:
+        """The law these parameters stand for, ``(d, d)`` or a number each."""
+
+        def numbers(free: Tensor) -> Tensor:
+            return self._planes(free.double())
+
+        one = torch.ones((), dtype=torch.float64, device=self.table.device)
+        position = _inside(numbers(self.free_position), 0.0, 2.0)
+        keep = one if self.free_retention is None else _inside(numbers(self.free_retention))
+        coast = one if self.free_coast is None else _inside(numbers(self.free_coast))
+        kept = keep * coast ** (self.longest_step - 1.0)
+        most = (2.0 - position) * (1.0 + kept) / self.longest_step
+        velocity = most * _inside(numbers(self.free_velocity) - self._log_inertia())
+        return FixedGains(
+            position, velocity, keep, coast, positive(self.free_ridge.double(), *RIDGE)
+        )
+
+
+class InformationLaw(Law):
+    """Per-plane Kalman gains whose process noise is learned; stable for every positive noise.
+
+    Numbers at the edge of their range (``angle_noise=0``, ``retention=1``) stay there, the others
+    are learned. ``per="plane"`` learns them for every pair of eigenvectors, in their order at the
+    start. ``inertia`` makes a white torque act on planes of different inertia J: the acceleration
+    noise of a plane is ``acceleration / J^2``.
+
+    >>> law = InformationLaw(3, acceleration=1e-6, retention=0.9)
+    >>> round(law().acceleration.item(), 12), round(law().retention.item(), 6)
+    (1e-06, 0.9)
+    """
+
+    def __init__(
+        self,
+        d: int,
+        *,
+        acceleration: float = 1e-6,
+        angle_noise: float = 0.0,
+        retention: float = 1.0,
+        rate_prior: float = 4e-4,
+        per: Share = "layer",
+        inertia: bool = False,
+    ) -> None:
+        super().__init__(d, per, inertia)
+        self.free_acceleration = self._new(free_positive(acceleration, *NOISE))
+        self.free_rate_prior = self._new(free_positive(rate_prior, *NOISE))
+        self.free_angle_noise = (
+            self._new(free_positive(angle_noise, *NOISE)) if angle_noise else None
+        )
+        self.free_retention = None if retention == 1.0 else self._new(_outside(retention))
+
+    def forward(self) -> InformationGains:
+        """The law these parameters stand for, ``(d, d)`` or a number each."""
+
+        def numbers(free: Tensor) -> Tensor:
+            return self._planes(free.double())
+
+        one = torch.ones((), dtype=torch.float64, device=self.table.device)
+        quiet, keep = 0.0 * one, one
+        if self.free_angle_noise is not None:
+            quiet = positive(numbers(self.free_angle_noise), *NOISE)
+        if self.free_retention is not None:
+            keep = _inside(numbers(self.free_retention))
+        noise = positive(numbers(self.free_acceleration) - 2.0 * self._log_inertia(), *NOISE)
+        prior = positive(numbers(self.free_rate_prior), *NOISE)
+        return InformationGains(noise, quiet, keep, prior, InformationGains.angle_prior * one)
+
+
+def as_law(gains: str | Law, d: int) -> Law:
+    """A law from its name, or a law, checked.
+
+    >>> as_law("fixed", 3).d
+    3
+    """
+    if isinstance(gains, Law):
+        if gains.d != d:
+            raise ValueError(f"the gain law is made for d = {gains.d}, the layer for d = {d}")
+        return gains
+    laws: dict[str, Any] = {"information": InformationLaw, "fixed": FixedLaw}
+    if gains not in laws:
+        raise ValueError(f"gains must be {', '.join(map(repr, laws))} or a law, got {gains!r}")
+    law: Law = laws[gains](d)
+    return law
+
+
+def cast(law: Any, dtype: torch.dtype) -> Any:
+    """The same law, or tuple of tensors, in another precision.
+
+    >>> cast(InformationLaw(2)(), torch.float32).acceleration.dtype
+    torch.float32
+    """
+    if isinstance(law, (FixedGains, InformationGains)):
+        return type(law)(**{name: number.to(dtype) for name, number in vars(law).items()})
+    return type(law)(*(number.to(dtype) for number in law))

@@ -1,0 +1,100 @@
+"""The layer that follows rotations."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from kgmrf.gains import FixedGains, Gains, Transition
+from kgmrf.geometry import so
+from kgmrf.step import Model, State, Surprise, cold_state, rotation_step
+from kgmrf.torch.laws import Law, free_positive, positive
+from kgmrf.torch.loop import Filtered, Kinetic, Track, at_least_single, full_precision
+
+NOISE_STD = (1e-6, 1e1)
+"""Between these (radians) lies the learned noise of an observed rotation."""
+
+
+class RotationLayer(Kinetic):
+    """Rotations in, filtered rotations and body-frame angular velocities out.
+
+    d: dimension. noise_std: noise of the observed rotations per plane (radians), learned.
+    gains: "information" (default), "fixed", or an `InformationLaw` or `FixedLaw`.
+    project: take the nearest rotation of every observation first; matrices that come out of a
+    network need it.
+    checkpoint_every, turn_bound: as in `KGMRFLayer`. The first observation starts the track.
+
+    >>> out = RotationLayer(3)(torch.eye(3).expand(5, 20, 3, 3))
+    >>> out.estimate.shape
+    torch.Size([5, 20, 3, 3])
+    """
+
+    rotations = True
+
+    def __init__(
+        self,
+        d: int = 3,
+        *,
+        noise_std: float = 0.05,
+        gains: str | Law = "information",
+        project: bool = True,
+        checkpoint_every: int | None = None,
+        turn_bound: float | None = None,
+    ) -> None:
+        super().__init__(d, gains, checkpoint_every, turn_bound)
+        if d < 2:
+            raise ValueError("d = 1 has no rotations; d must be 2 or more")
+        self.free_noise_std = nn.Parameter(torch.tensor(free_positive(noise_std, *NOISE_STD)))
+        self.project = project
+
+    def forward(
+        self,
+        observations: Tensor,
+        *,
+        mask: Tensor | None = None,
+        dt: float | Tensor | None = None,
+        n_samples: float | Tensor | None = None,
+        state: State | None = None,
+    ) -> Filtered:
+        """Filter a sequence of rotations ``(..., time, d, d)``; arguments as in `KGMRFLayer`.
+
+        ``n_samples`` divides the noise variance of an observation.
+        """
+        with full_precision(observations):
+            values = at_least_single(observations)
+            if values.ndim < 3 or values.shape[-2:] != (self.d, self.d):
+                raise ValueError(
+                    f"expected (..., time, {self.d}, {self.d}), got {tuple(observations.shape)}"
+                )
+            law = self.gains()
+            frames = self._frames(values, 1.0 if n_samples is None else n_samples, mask, dt)
+            variance = positive(self.free_noise_std, *NOISE_STD).to(values.dtype) ** 2
+            frames = frames._replace(weight=variance / frames.weight)
+            if self.project:
+                frames = frames._replace(seen=so.project(frames.seen))
+            return self._run(frames, law, state)
+
+    def _model(self, law: Gains, device: torch.device) -> Model:
+        if isinstance(law, FixedGains):
+            # A rotation is seen directly: no gap divides, so no ridge softens.
+            parts = (law.position_gain, law.velocity_gain, law.retention, law.coast_retention)
+            law = FixedGains(*parts, ridge=0.0)
+        return Model(gains=law, turn_bound=self._bound(device))
+
+    def _one(
+        self,
+        state: State,
+        model: Model,
+        seen: Tensor,
+        weight: Tensor,
+        dt: Tensor,
+        observed: Tensor,
+        over: Transition,
+    ) -> tuple[State, Surprise]:
+        return rotation_step(state, model, seen, weight, dt, observed, over)
+
+    def _fresh(self, like: Tensor, law: Gains) -> State:
+        return cold_state(like, law)._replace(spectrum=torch.ones_like(like[..., 0]))
+
+    def _look(self, track: Track) -> tuple[Tensor, Tensor]:
+        return track.frame, track.velocity
