@@ -91,16 +91,18 @@ def files(folder: Path, n: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     array, table = folder / "rows.npy", folder / "rows.csv"
     out = np.lib.format.open_memmap(array, "w+", np.float64, (n, 3))
+    part = rng.normal(size=(100_000, 3)) * [3.0, 1.0, 0.5]
+    text = "".join(f"{a:.6g},{b:.6g},{c:.6g}\n" for a, b, c in part.tolist())
     with open(table, "w") as file:
         file.write("a,b,c\n")
-        for first in range(0, n, 100_000):
-            part = rng.normal(size=(min(100_000, n - first), 3)) * [3.0, 1.0, 0.5]
-            out[first : first + len(part)] = part
-            np.savetxt(file, part, delimiter=",", fmt="%.6g")
+        for first in range(0, n, len(part)):
+            out[first : first + len(part)] = part[: n - first]
+            file.write(text)
     out.flush()
     found = []
     for path in (array, table):
-        wall, used, megabytes = seconds([sys.executable, "-m", "kgmrf", "track", "-q", str(path)])
+        call = [sys.executable, "-m", "kgmrf", "track", "-q", "--gains", "information", str(path)]
+        wall, used, megabytes = seconds(call)
         found.append(
             {
                 "file": path.suffix,

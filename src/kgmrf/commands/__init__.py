@@ -10,10 +10,17 @@ from typing import Annotated, Any
 
 import typer
 
-from kgmrf import __version__
+from kgmrf import KGMRF, __version__
+from kgmrf.commands.compare import compare
 from kgmrf.commands.demo import demo
+from kgmrf.commands.diagnose import diagnose
 from kgmrf.commands.info import info
 from kgmrf.commands.simulate import simulate
+from kgmrf.commands.smooth import smooth
+from kgmrf.commands.speed import bench, warmup
+from kgmrf.commands.stream import stream
+from kgmrf.commands.track import forecast, track
+from kgmrf.commands.video import video
 
 __all__ = ["app", "run"]
 
@@ -26,7 +33,22 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_COMMANDS: tuple[Callable[..., Any], ...] = (demo, simulate, info)
+_COMMANDS: tuple[Callable[..., Any], ...] = (
+    track,
+    forecast,
+    compare,
+    diagnose,
+    stream,
+    video,
+    demo,
+    simulate,
+    bench,
+    warmup,
+    info,
+)
+
+if hasattr(KGMRF, "smooth"):
+    _COMMANDS = (*_COMMANDS[:1], smooth, *_COMMANDS[1:])
 
 for _command in _COMMANDS:
     app.command()(_command)

@@ -17,6 +17,9 @@ REQUIRED = ("numpy", "numba", "array-api-compat")
 OPTIONAL = {
     "scipy": "scipy",
     "pandas": "pandas",
+    "pyarrow": "files",
+    "h5py": "files",
+    "xarray": "xarray",
     "matplotlib": "plots",
     "typer": "cli",
     "rich": "cli",

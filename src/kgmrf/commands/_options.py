@@ -1,0 +1,163 @@
+"""Arguments that several commands take, described once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from kgmrf.commands._run import KindName, TrackerName
+
+_FILE, _MODEL, _OUT = "The file", "The tracker", "What comes out"
+
+File: TypeAlias = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="Table (.csv .tsv .txt .parquet), array (.npy .npz .h5) or trajectory (.tum).",
+        show_default=False,
+    ),
+]
+KindOption: TypeAlias = Annotated[
+    KindName | None,
+    typer.Option(
+        "--kind",
+        help="samples, covariance or rotation, if the file does not say so itself.",
+        rich_help_panel=_FILE,
+    ),
+]
+Time: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--time",
+        help="Column or array of time stamps. Default: time, if there is one.",
+        metavar="NAME",
+        rich_help_panel=_FILE,
+    ),
+]
+Columns: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        help="Channels to use, separated by commas. Default: all.",
+        metavar="A,B,...",
+        rich_help_panel=_FILE,
+    ),
+]
+Key: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--key", help="Array to use, in .npz and HDF5 files.", metavar="NAME", rich_help_panel=_FILE
+    ),
+]
+Window: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--window",
+        "-w",
+        help="Rows of samples that make one frame.",
+        min=1,
+        metavar="ROWS",
+        rich_help_panel=_FILE,
+    ),
+]
+Centre: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--centre",
+        help="Take the mean of all samples so far off each sample.",
+        rich_help_panel=_FILE,
+    ),
+]
+TimeUnit: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--time-unit",
+        min=1e-300,
+        metavar="T",
+        help="One unit of the tracker's time on the time column. Default: the median interval.",
+        rich_help_panel=_MODEL,
+    ),
+]
+Samples: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--samples",
+        "-m",
+        help="Samples behind each covariance of the file.",
+        min=1e-9,
+        metavar="M",
+        rich_help_panel=_MODEL,
+    ),
+]
+NoiseStd: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--noise-std",
+        min=1e-12,
+        metavar="RAD",
+        rich_help_panel=_MODEL,
+        help="Noise of observed rotations, radians. Default: estimated.",
+    ),
+]
+NoiseFloor: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--noise-floor",
+        min=0.0,
+        metavar="VAR",
+        rich_help_panel=_MODEL,
+        help="Variance of white noise on top of the covariance that is wanted.",
+    ),
+]
+GainsOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--gains",
+        help="auto tunes itself; a single law is information, zero_lag or printed.",
+        rich_help_panel=_MODEL,
+    ),
+]
+TrackerOption: TypeAlias = Annotated[
+    TrackerName,
+    typer.Option("--tracker", help="The kinetic tracker, or a baseline.", rich_help_panel=_MODEL),
+]
+OnInvalidOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--on-invalid",
+        rich_help_panel=_MODEL,
+        help="Matrices that are none: raise, skip, or repair.",
+    ),
+]
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print numbers as JSON.", rich_help_panel=_OUT)
+]
+Quiet: TypeAlias = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel=_OUT),
+]
+Plot: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--plot", help="Also draw a figure: .png, .svg or .pdf.", rich_help_panel=_OUT),
+]
+Output: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Where the estimates go: .csv, .parquet or .npz.",
+        rich_help_panel=_OUT,
+    ),
+]
+FieldsOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--fields",
+        metavar="A,B,...",
+        rich_help_panel=_OUT,
+        help="What to write: age, nis, log_likelihood, covariance, rotation, spectrum, "
+        "velocity, angle_std. Default: all but spectrum.",
+    ),
+]

@@ -1,0 +1,293 @@
+"""What the commands on files share: a tracker for the file, a walk through it, places of errors."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import time as clock
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from kgmrf import trackers
+from kgmrf._check import ObservationError
+from kgmrf._types import Numbers
+from kgmrf.centring import RunningMean
+from kgmrf.geometry import so
+from kgmrf.io import Chunk, DataError, Source
+from kgmrf.results import Result, join
+
+PATIENCE = 2.0
+"""Seconds after which a progress bar appears."""
+
+MOST_DRAWN = 4000
+"""Frames in a picture; more cannot be told apart."""
+
+
+class KindName(StrEnum):
+    """What a file may hold."""
+
+    SAMPLES = "samples"
+    COVARIANCE = "covariance"
+    ROTATION = "rotation"
+
+
+class TrackerName(StrEnum):
+    """Trackers by the name of their class."""
+
+    KGMRF = "kgmrf"
+    EUCLIDEAN_EMA = "euclidean-ema"
+    LOG_EUCLIDEAN_EMA = "log-euclidean-ema"
+    RIEMANNIAN_EMA = "riemannian-ema"
+    ALPHA_BETA = "alpha-beta"
+    TANGENT_KALMAN = "tangent-kalman"
+    HOLD_LAST = "hold-last"
+
+
+BASELINES: dict[TrackerName, type[trackers.Tracker]] = {
+    TrackerName.EUCLIDEAN_EMA: trackers.EuclideanEMA,
+    TrackerName.LOG_EUCLIDEAN_EMA: trackers.LogEuclideanEMA,
+    TrackerName.RIEMANNIAN_EMA: trackers.RiemannianEMA,
+    TrackerName.ALPHA_BETA: trackers.AlphaBeta,
+    TrackerName.TANGENT_KALMAN: trackers.TangentKalman,
+    TrackerName.HOLD_LAST: trackers.HoldLast,
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a file is to be followed; None asks the file."""
+
+    window: int = 1
+    centre: bool = False
+    n_samples: float | None = None
+    noise_std: float | None = None
+    noise_floor: float = 0.0
+    gains: str = "auto"
+    tracker: TrackerName = TrackerName.KGMRF
+    on_invalid: str = "raise"
+    time_unit: float | None = None
+
+
+class Run:
+    """One tracker over one file, chunk by chunk; iterating gives ``(chunk, result)`` pairs.
+
+    The tracker's unit of time is the typical interval between frames (their median in the first
+    chunk) or ``time_unit``. Results come in the file's own units: time, age, and velocity in
+    radians per unit of the time column.
+    """
+
+    def __init__(self, source: Source, setup: Setup) -> None:
+        self.source, self.setup = source, setup
+        self.frames = source.windows(setup.window) if source.kind == "samples" else source
+        if source.kind != "samples" and (setup.window > 1 or setup.centre):
+            raise DataError(
+                f"{source.path} holds matrices: only samples can be windowed or centred"
+            )
+        self.noise_std = setup.noise_std
+        self.estimated_noise = False
+        first = next(iter(self.frames), None)
+        if first is None:
+            raise DataError(f"{source.path} holds no frames")
+        self.unit = 1.0 if first.times is None else self._unit(first.times)
+        self.start = 0.0 if first.times is None else float(first.times[0])
+        self.tracker: Any = self._tracker(first)
+        self.n_frames = 0
+        self.n_observed = 0
+        self.last_time = 0.0
+
+    def _unit(self, times: Numbers) -> float:
+        if self.setup.time_unit is not None:
+            return self.setup.time_unit
+        steps = np.diff(times)
+        steps = steps[steps > 0]
+        return float(np.median(steps)) if steps.size else 1.0
+
+    def _tracker(self, first: Chunk) -> Any:
+        setup, kind = self.setup, self.source.kind
+        if setup.tracker is not TrackerName.KGMRF:
+            return self.baseline(BASELINES[setup.tracker])
+        if kind == "rotation":
+            if self.noise_std is None:
+                self.noise_std, self.estimated_noise = noise_of(first.values), True
+            return trackers.RotationTracker(
+                self.source.d,
+                noise_std=self.noise_std,
+                gains=setup.gains,
+                on_invalid=setup.on_invalid,  # type: ignore[arg-type]
+            )
+        n_samples = self._count() if kind == "covariance" else None
+        if kind == "covariance" and n_samples is None:
+            raise DataError(
+                f"{self.source.path} holds covariances: how many samples are behind each? "
+                "Say it with --samples"
+            )
+        return trackers.KGMRF(
+            self.source.d,
+            gains=setup.gains,
+            noise_floor=setup.noise_floor,
+            n_samples=n_samples,
+            on_invalid=setup.on_invalid,  # type: ignore[arg-type]
+        )
+
+    def baseline(self, maker: Any, **settings: Any) -> Any:
+        """A baseline for this file, with settings of its own."""
+        kind = self.source.kind
+        if "follows" in inspect.signature(maker).parameters:
+            settings["follows"] = "rotation" if kind == "rotation" else "covariance"
+        elif kind == "rotation":
+            raise DataError(f"{maker.__name__} does not follow rotations")
+        if kind == "covariance":
+            settings["n_samples"] = self._count()
+        return maker(self.source.d, on_invalid=self.setup.on_invalid, **settings)
+
+    def _count(self) -> float | None:
+        return self.source.n_samples if self.setup.n_samples is None else self.setup.n_samples
+
+    def times(self, chunk: Chunk) -> Numbers | None:
+        """The time stamps of a chunk on the tracker's clock."""
+        return None if chunk.times is None else (chunk.times - self.start) / self.unit
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The frames of the file, centred if that was asked for."""
+        if not self.setup.centre:
+            yield from self.frames
+            return
+        mean = RunningMean()
+        centred = replace(self.source, read=lambda: _centred(self.source, mean))
+        yield from centred.windows(self.setup.window)
+
+    def apply(self, tracker: Any, chunk: Chunk) -> Result:
+        """The next frames through a tracker, in its own units of time."""
+        extra = {"samples": True} if self.source.kind == "samples" else {}
+        return tracker.filter(chunk.values, times=self.times(chunk), **extra)
+
+    def __iter__(self) -> Iterator[tuple[Chunk, Result]]:
+        for chunk in self.chunks():
+            with located(self.source, chunk):
+                result = self.in_file_units(self.apply(self.tracker, chunk))
+            self.n_frames += len(result)
+            self.n_observed += int((result.age == 0).sum())
+            self.last_time = float(result.time[-1])
+            yield chunk, result
+
+    def in_file_units(self, result: Result) -> Result:
+        """Time, age and velocity as the file counts time."""
+        if self.unit == 1.0 and self.start == 0.0:
+            return result
+        values = {name: getattr(result, name) for name in result.fields()}
+        values["time"] = self.start + self.unit * values["time"]
+        values["age"] = self.unit * values["age"]
+        values["velocity"] = values["velocity"] / self.unit
+        return Result(values)
+
+
+def _centred(source: Source, mean: RunningMean) -> Iterator[Chunk]:
+    for chunk in source:
+        if chunk.values.ndim != 2:
+            raise DataError(f"{source.path} holds blocks of samples: centre them before")
+        yield chunk._replace(values=mean.centre(chunk.values))
+
+
+def noise_of(rotations: Numbers) -> float:
+    """Noise of observed rotations ``(n, d, d)`` in radians, from the jerkiness of the motion.
+
+    Of a smooth motion with independent noise, second differences of the angle have six times the
+    variance of the noise; their median is not disturbed by single jumps.
+
+    >>> from kgmrf import simulate
+    >>> scene = simulate.rotating_frame(n_frames=400, noise_std=0.05, rng=0)
+    >>> round(noise_of(scene.observations), 2)
+    0.05
+    """
+    seen = rotations[~np.isnan(rotations).any(axis=(-2, -1))][:4000]
+    if len(seen) < 5:
+        raise DataError("too few rotations to find their noise; say it with --noise-std")
+    steps = so.vee(so.log(so.project(np.swapaxes(seen[:-1], -1, -2) @ seen[1:])))
+    jerks = np.abs(np.diff(steps, axis=0))
+    return max(float(np.median(jerks)) / 0.6745 / 6.0**0.5, 1e-6)
+
+
+@contextmanager
+def located(source: Source, chunk: Chunk) -> Iterator[None]:
+    """What a tracker refuses, with its place in the file."""
+    try:
+        yield
+    except ObservationError as error:
+        text = str(error)
+        where = re.match(r"sequence\[(\d+)[^\]]*\](?: of shape \([^)]*\))?\s*", text)
+        if where is None:
+            raise
+        place = chunk.places[int(where[1])]
+        fault = text[where.end() :]
+        raise DataError(f"{source.path}, {source.word} {place}: {fault}") from error
+
+
+class Thinned:
+    """Every k-th frame of a long run, k growing so that a picture stays drawable."""
+
+    def __init__(self) -> None:
+        self.every = 1
+        self.next = 0
+        self.kept: list[Result] = []
+
+    def add(self, result: Result) -> None:
+        """Take in the next frames."""
+        picked = result[self.next :: self.every]
+        assert isinstance(picked, Result)
+        taken = len(range(self.next, len(result), self.every))
+        self.next += taken * self.every - len(result)
+        if taken:
+            self.kept.append(Result({name: getattr(picked, name) for name in picked.fields()}))
+        while sum(len(r) for r in self.kept) > MOST_DRAWN:
+            whole = join(self.kept)
+            # The next frame to keep is the first that continues the wider spacing.
+            if len(whole) % 2:
+                self.next += self.every
+            self.every *= 2
+            half = whole[::2]
+            assert isinstance(half, Result)
+            self.kept = [half]
+
+    def result(self) -> Result:
+        """What was kept."""
+        return join(self.kept)
+
+
+@contextmanager
+def progress(words: str, *, shown: bool) -> Iterator[Callable[[float], None]]:
+    """A function that takes the share done, 0 to 1; a bar on stderr once it takes long."""
+    began = clock.monotonic()
+    bar: Any = None
+    task: Any = None
+
+    def advance(done: float) -> None:
+        nonlocal bar, task
+        if not shown or clock.monotonic() - began < PATIENCE:
+            return
+        if bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+            bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            bar.start()
+            task = bar.add_task(words, total=1.0)
+        bar.update(task, completed=done)
+
+    try:
+        yield advance
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def note(words: str, *, shown: bool) -> None:
+    """A remark on stderr."""
+    if shown:
+        sys.stderr.write(f"kgmrf: {words}\n")

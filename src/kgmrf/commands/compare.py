@@ -1,0 +1,283 @@
+"""``kgmrf compare``: the kinetic tracker beside moving averages, on your own file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from kgmrf import trackers
+from kgmrf._check import ObservationError
+from kgmrf._types import Numbers
+from kgmrf.commands import _options as opt
+from kgmrf.commands._run import Run, Setup, located, progress
+from kgmrf.commands.track import open_file, remark
+from kgmrf.geometry import so
+from kgmrf.io import Chunk, DataError
+from kgmrf.plots import COLOURS, CYCLE, check_path, label_lines, new_figure, style, write_figure
+
+HALF_LIVES = (4, 16, 64, 256)
+OURS = ("KGMRF", "RotationTracker")
+
+
+@dataclass
+class Entrant:
+    """A tracker with settings, its score on every frame, and why it had to give up, if it did."""
+
+    name: str
+    settings: str
+    tracker: Any
+    scores: list[Numbers] = field(default_factory=list)
+    trouble: str | None = None
+
+    @property
+    def score(self) -> Numbers:
+        """One number per frame."""
+        return np.concatenate(self.scores) if self.scores else np.zeros(0)
+
+
+def compare(
+    file: opt.File,
+    frames: Annotated[
+        int, typer.Option("--frames", "-n", help="Frames to use, from the first.", min=30)
+    ] = 20_000,
+    skip: Annotated[
+        int | None,
+        typer.Option(
+            "--skip",
+            min=0,
+            metavar="FRAMES",
+            help="Frames at the start that are not scored. Default: a fifth, at most 500.",
+        ),
+    ] = None,
+    plot: opt.Plot = None,
+    kind: opt.KindOption = None,
+    time: opt.Time = None,
+    columns: opt.Columns = None,
+    key: opt.Key = None,
+    window: opt.Window = 1,
+    centre: opt.Centre = False,
+    samples: opt.Samples = None,
+    noise_std: opt.NoiseStd = None,
+    noise_floor: opt.NoiseFloor = 0.0,
+    time_unit: opt.TimeUnit = None,
+    gains: opt.GainsOption = "auto",
+    on_invalid: opt.OnInvalidOption = "raise",
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Let the kinetic tracker and the usual baselines forecast your file, one frame ahead.
+
+    Covariances and samples are scored by log-likelihood (higher is better), rotations by angle.
+    """
+    if plot is not None:
+        check_path(plot)
+    source = open_file(file, kind, time, columns, key)
+    setup = Setup(
+        window,
+        centre,
+        samples,
+        noise_std,
+        noise_floor,
+        gains,
+        on_invalid=on_invalid,
+        time_unit=time_unit,
+    )
+    run = Run(source, setup)
+    talk = not (quiet or as_json)
+    remark(run, shown=talk)
+    field_ = _entrants(run)
+    done = 0
+    with progress(file.name, shown=talk) as advance:
+        for whole in run.chunks():
+            chunk = _first(whole, frames - done)
+            with located(source, chunk):
+                for entrant in field_:
+                    _let_run(run, entrant, chunk)
+            done += len(chunk.values)
+            advance(done / frames if done < frames else 1.0)
+            if done >= frames:
+                break
+    found = _judge(field_, done, skip, source.kind)
+    if plot is not None:
+        _draw(found, plot)
+    about = {
+        "file": str(file),
+        "frames": done,
+        "scored": found.n_scored,
+        "measure": found.measure,
+        "rows": [
+            {"tracker": e.name, "settings": e.settings, "score": found.mean(e)}
+            for e in found.ranked
+        ],
+        "left_out": [{"tracker": e.name, "why": e.trouble} for e in found.left_out],
+        "figure": None if plot is None else str(plot),
+    }
+    if as_json:
+        typer.echo(json.dumps(about))
+    elif not quiet:
+        _print(about)
+
+
+def _entrants(run: Run) -> list[Entrant]:
+    ours = "RotationTracker" if run.source.kind == "rotation" else "KGMRF"
+    field_ = [Entrant(ours, f"gains={run.setup.gains}", run.tracker)]
+    if run.setup.gains == "auto":
+        single = Run(run.source, replace(run.setup, gains="information"))
+        field_.append(Entrant(ours, "gains=information", single.tracker))
+    averages: tuple[Any, ...] = (trackers.EuclideanEMA,)
+    if run.source.kind != "rotation":
+        averages += (trackers.LogEuclideanEMA, trackers.RiemannianEMA)
+    for maker in averages:
+        for life in HALF_LIVES:
+            made = run.baseline(maker, gain=1.0 - 2.0 ** (-1.0 / life))
+            field_.append(Entrant(maker.__name__, f"half_life={life}", made))
+    for maker in (trackers.AlphaBeta, trackers.TangentKalman, trackers.HoldLast):
+        field_.append(Entrant(maker.__name__, "defaults", run.baseline(maker)))
+    return field_
+
+
+def _first(chunk: Chunk, n: int) -> Chunk:
+    times = None if chunk.times is None else chunk.times[:n]
+    return chunk._replace(values=chunk.values[:n], times=times, places=chunk.places[:n])
+
+
+def _let_run(run: Run, entrant: Entrant, chunk: Chunk) -> None:
+    if entrant.trouble is not None:
+        return
+    try:
+        result = _scores(run, entrant.tracker, chunk)
+    except (ObservationError, np.linalg.LinAlgError) as error:
+        if entrant.tracker is run.tracker:
+            raise
+        entrant.trouble = str(error).partition("; ")[0]
+        if isinstance(error, np.linalg.LinAlgError):
+            entrant.trouble = "its estimate has no full rank, and missing channels need that"
+        return
+    entrant.scores.append(result)
+
+
+def _scores(run: Run, tracker: Any, chunk: Chunk) -> Numbers:
+    """One number per frame: log-likelihood, or degrees between forecast and observation."""
+    if run.source.kind != "rotation":
+        return run.apply(tracker, chunk).log_likelihood
+    times, angles = run.times(chunk), []
+    for k, seen in enumerate(chunk.values):
+        dt = 1.0
+        if times is not None:
+            dt = 0.0 if tracker._now is None else float(times[k]) - tracker._now
+        known = tracker._now is not None and not np.isnan(seen).any()
+        ahead = tracker.forecast(dt).rotation if known else seen
+        bad = not known or np.isnan(ahead).any()
+        angles.append(np.nan if bad else float(np.degrees(so.distance(ahead, so.project(seen)))))
+        one = chunk._replace(
+            values=chunk.values[k : k + 1],
+            times=None if chunk.times is None else chunk.times[k : k + 1],
+            places=chunk.places[k : k + 1],
+        )
+        with located(run.source, one):
+            run.apply(tracker, one)
+    return np.array(angles)
+
+
+@dataclass
+class Verdict:
+    """Who took part, on which frames they are judged, and by what."""
+
+    ranked: list[Entrant]
+    left_out: list[Entrant]
+    scored: Numbers
+    measure: str
+
+    @property
+    def n_scored(self) -> int:
+        """Frames that every entrant is judged on."""
+        return int(self.scored.sum())
+
+    def mean(self, entrant: Entrant) -> float:
+        """The mean score."""
+        return float(entrant.score[self.scored].mean())
+
+
+def _judge(field_: list[Entrant], n_frames: int, skip: int | None, kind: str) -> Verdict:
+    start = min(500, n_frames // 5) if skip is None else skip
+    after = np.arange(n_frames) >= start
+    ours = field_[0]
+    base = after & np.isfinite(ours.score)
+    if not base.any():
+        raise DataError(f"none of {n_frames} frames can be scored; use more frames or --skip less")
+    taking_part = []
+    for entrant in field_:
+        if entrant.trouble is None:
+            share = float(np.isfinite(entrant.score[base]).mean())
+            if share < 0.99:
+                entrant.trouble = (
+                    f"has no proper forecast in {100 * (1 - share):.0f} % of the frames"
+                )
+            else:
+                taking_part.append(entrant)
+    scored = base.copy()
+    for entrant in taking_part:
+        scored &= np.isfinite(entrant.score)
+    rotation = kind == "rotation"
+    measure = (
+        "mean angle between forecast and observation, degrees"
+        if rotation
+        else "mean one-step-ahead log-likelihood, nats per frame"
+    )
+    verdict = Verdict(taking_part, [e for e in field_ if e.trouble], scored, measure)
+    sign = 1.0 if rotation else -1.0
+    return replace(verdict, ranked=sorted(taking_part, key=lambda e: sign * verdict.mean(e)))
+
+
+def _print(about: dict[str, Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("tracker", no_wrap=True)
+    table.add_column("settings")
+    table.add_column("score", justify="right")
+    for row in about["rows"]:
+        ours = row["tracker"] in OURS
+        words = (row["tracker"], row["settings"], f"{row['score']:.4f}")
+        table.add_row(*words, style="bold cyan" if ours else "")
+    console = Console()
+    console.print(f"{about['file']}: {about['scored']} of {about['frames']} frames scored")
+    console.print(f"{about['measure']}, best first", highlight=False)
+    console.print(table)
+    for name in dict.fromkeys(row["tracker"] for row in about["left_out"]):
+        why = next(row["why"] for row in about["left_out"] if row["tracker"] == name)
+        console.print(f"left out: {name}: {why}", highlight=False, markup=False, soft_wrap=True)
+    if about["figure"]:
+        console.print(f"figure: {about['figure']}", highlight=False)
+
+
+def _draw(found: Verdict, path: Path) -> None:
+    """How far ahead the kinetic tracker is of each baseline's best setting, added up."""
+    ours = next(e for e in found.ranked if e.name in OURS)
+    best: dict[str, Entrant] = {}
+    for entrant in found.ranked:
+        best.setdefault(entrant.name, entrant)
+    sign = -1.0 if "angle" in found.measure else 1.0
+    where = np.flatnonzero(found.scored)
+    with style():
+        figure = new_figure(2.6)
+        axes = figure.add_subplot()
+        labels = []
+        for k, (name, entrant) in enumerate((n, e) for n, e in best.items() if n not in OURS):
+            lead = sign * np.cumsum(ours.score[where] - entrant.score[where])
+            colour = CYCLE[(k + 1) % len(CYCLE)]
+            axes.plot(where, lead, color=colour)
+            labels.append((float(lead[-1]), f"{name}, {entrant.settings}", colour))
+        axes.axhline(0.0, color=COLOURS["quiet"], lw=0.6)
+        axes.set_xlabel("frame")
+        axes.set_ylabel("degrees" if sign < 0 else "nats")
+        axes.set_title(f"How far {ours.name} is ahead of each baseline's best setting, added up")
+        label_lines({axes: labels})
+    write_figure(figure, path)

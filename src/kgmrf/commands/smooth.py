@@ -1,0 +1,104 @@
+"""``kgmrf smooth``: a recording, looked back at."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from kgmrf.commands import _options as opt
+from kgmrf.commands._run import Run, Setup, located, progress
+from kgmrf.commands.track import open_file, remark, split_fields
+from kgmrf.io import Chunk, DataError, Writer, check_output
+from kgmrf.plots import check_path
+
+
+def smooth(
+    file: opt.File,
+    output: opt.Output = None,
+    plot: opt.Plot = None,
+    fields: opt.FieldsOption = None,
+    frames: Annotated[
+        int, typer.Option("--frames", "-n", help="Most frames that are held in memory.", min=2)
+    ] = 200_000,
+    lag: Annotated[
+        int | None,
+        typer.Option(
+            "--lag", metavar="FRAMES", min=0, help="Look back this far only. Default: all the way."
+        ),
+    ] = None,
+    kind: opt.KindOption = None,
+    time: opt.Time = None,
+    columns: opt.Columns = None,
+    key: opt.Key = None,
+    window: opt.Window = 1,
+    centre: opt.Centre = False,
+    samples: opt.Samples = None,
+    noise_std: opt.NoiseStd = None,
+    noise_floor: opt.NoiseFloor = 0.0,
+    time_unit: opt.TimeUnit = None,
+    on_invalid: opt.OnInvalidOption = "raise",
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Estimate every frame of a recording from all of it, past and future.
+
+    The whole recording is held in memory.
+    """
+    chosen = split_fields(fields)
+    if output is not None:
+        check_output(output)
+    if plot is not None:
+        check_path(plot)
+    source = open_file(file, kind, time, columns, key)
+    setup = Setup(
+        window, centre, samples, noise_std, noise_floor, on_invalid=on_invalid, time_unit=time_unit
+    )
+    run = Run(source, setup)
+    talk = not (quiet or as_json)
+    remark(run, shown=talk)
+    chunks: list[Chunk] = []
+    with progress(file.name, shown=talk) as advance:
+        for chunk in run.chunks():
+            chunks.append(chunk)
+            if sum(len(c.values) for c in chunks) > frames:
+                raise DataError(
+                    f"{file} has more than {frames} frames; allow more with --frames, or use track"
+                )
+            advance(0.1 * chunk.done)
+        whole = _joined(chunks)
+        extra: dict[str, Any] = {"samples": True} if source.kind == "samples" else {}
+        with located(source, whole):
+            found = run.tracker.smooth(whole.values, times=run.times(whole), lag=lag, **extra)
+        result = run.in_file_units(found)
+    if output is not None:
+        with Writer(output, chosen) as writer:
+            writer.write(result)
+    if plot is not None:
+        result.plot(plot)
+    about = {
+        "file": str(file),
+        "kind": source.kind,
+        "frames": len(result),
+        "output": None if output is None else str(output),
+        "figure": None if plot is None else str(plot),
+    }
+    if as_json:
+        typer.echo(json.dumps(about))
+    elif not quiet:
+        typer.echo(f"{file}: {len(result)} frames smoothed")
+        for name in ("output", "figure"):
+            if about[name]:
+                typer.echo(f"  {name:18s}{about[name]}")
+
+
+def _joined(chunks: list[Chunk]) -> Chunk:
+    stamps = [chunk.times for chunk in chunks if chunk.times is not None]
+    return Chunk(
+        np.concatenate([chunk.values for chunk in chunks]),
+        np.concatenate(stamps) if stamps else None,
+        np.concatenate([chunk.places for chunk in chunks]),
+        1.0,
+    )

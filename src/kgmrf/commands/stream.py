@@ -1,0 +1,204 @@
+"""``kgmrf stream``."""
+
+from __future__ import annotations
+
+import sys
+import time as clock
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kgmrf.commands._run import note
+from kgmrf.io import FIELDS
+from kgmrf.stream import Settings, run
+
+
+class Format(StrEnum):
+    """How lines are written."""
+
+    JSON = "json"
+    CSV = "csv"
+
+
+class SameTime(StrEnum):
+    """What a second line of a track with the same time is."""
+
+    DROP = "drop"
+    USE = "use"
+
+
+class OnError(StrEnum):
+    """What a line that cannot be used does."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
+_IN, _OUT, _SAFE, _MODEL = "Lines in", "Lines out", "Safety", "The trackers"
+
+
+def stream(
+    format_: Annotated[
+        Format, typer.Option("--format", help="Lines in and out.", rich_help_panel=_IN)
+    ] = Format.JSON,
+    wait: Annotated[
+        float,
+        typer.Option(
+            metavar="T",
+            min=0.0,
+            help="Hold lines back until their track is T further, to sort late ones in.",
+            rich_help_panel=_IN,
+        ),
+    ] = 0.0,
+    same_time: Annotated[
+        SameTime,
+        typer.Option(
+            help="A second line of a track with the same time: dropped as a repetition, or used.",
+            rich_help_panel=_IN,
+        ),
+    ] = SameTime.DROP,
+    on_error: Annotated[
+        OnError,
+        typer.Option(help="At a line that cannot be used: stop, or skip it.", rich_help_panel=_IN),
+    ] = OnError.STOP,
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Any of age, nis, log_likelihood, covariance, rotation, spectrum, velocity, "
+            "angle_std. Default: the matrix and log_likelihood.",
+            rich_help_panel=_OUT,
+        ),
+    ] = None,
+    digits: Annotated[
+        int,
+        typer.Option(
+            min=1, max=17, help="Significant digits; 17 writes every bit.", rich_help_panel=_OUT
+        ),
+    ] = 9,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Checkpoint: read at the start if it exists, replaced as the stream goes on.",
+            rich_help_panel=_SAFE,
+        ),
+    ] = None,
+    every: Annotated[
+        float,
+        typer.Option(
+            "--checkpoint-every",
+            metavar="SECONDS",
+            min=0.0,
+            help="How often the checkpoint is replaced.",
+            rich_help_panel=_SAFE,
+        ),
+    ] = 5.0,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay",
+            help="The input starts again from its first line: skip what the checkpoint has.",
+            rich_help_panel=_SAFE,
+        ),
+    ] = False,
+    time_unit: Annotated[
+        float,
+        typer.Option(
+            metavar="T",
+            min=1e-300,
+            help="Typical interval between lines of a track, in their units of time.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = 1.0,
+    samples: Annotated[
+        float | None,
+        typer.Option(
+            "--samples",
+            "-m",
+            metavar="M",
+            min=1e-9,
+            help="Samples behind each covariance, where the line has no n_samples.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None,
+    noise_std: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RAD",
+            min=1e-12,
+            help="Noise of observed rotations, radians.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None,
+    gains: Annotated[
+        str,
+        typer.Option(
+            help="information, zero_lag, printed, or auto: self-tuned, slower.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = "information",
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No summary at the end.", rich_help_panel=_OUT)
+    ] = False,
+) -> None:
+    """Follow live tracks: one line in on stdin, one estimate out on stdout, per key.
+
+    JSON lines: {"key": "eeg-3", "time": 12.5, "x": [0.1, null, -0.3]}; instead of x, one sample, a
+    line may have covariance (with n_samples), rotation, or quaternion (x, y, z, w). CSV: a header
+    with key, time and the channels. A line without observation moves its track on. A line without
+    key belongs to the track ""; without time it comes one --time-unit after the one before.
+
+    Time: a line that is not later than the last one of its track is dropped and counted, unless
+    --wait gave it time to be sorted in.
+
+    Safety: with --state the stream can be killed at any moment. Nothing is lost: restarted, it goes
+    on from the checkpoint, and the lines since then are written a second time, the same as before
+    (at least once). Send those input lines again, or all of them with --replay; whatever the
+    checkpoint has already taken in is recognised by its time and not taken in twice.
+    """
+    chosen = None
+    if fields is not None:
+        chosen = tuple(name.strip() for name in fields.split(","))
+        for name in chosen:
+            if name not in FIELDS:
+                raise ValueError(f"--fields has no {name!r}; there are {', '.join(FIELDS)}")
+    if replay and state is None:
+        raise ValueError("--replay needs --state")
+    tracker: dict[str, Any] = {"gains": gains}
+    if samples is not None:
+        tracker["n_samples"] = samples
+    if noise_std is not None:
+        tracker["noise_std"] = noise_std
+    settings = Settings(
+        format=format_.value,
+        fields=chosen,
+        digits=digits,
+        time_unit=time_unit,
+        wait=wait,
+        same_time=same_time.value,
+        on_error=on_error.value,
+        tracker=tracker,
+    )
+    began = clock.monotonic()
+    done = run(
+        settings,
+        sys.stdin.fileno(),
+        sys.stdout.fileno(),
+        state=state,
+        replay=replay,
+        every=every,
+    )
+    counts, seconds = done.counts, clock.monotonic() - began
+    tracks = 0 if done.pool is None else len(done.pool)
+    dropped = ", ".join(
+        f"{getattr(counts, name)} {name}"
+        for name in ("late", "duplicate", "bad")
+        if getattr(counts, name)
+    )
+    note(
+        f"{counts.lines} lines, {tracks} tracks, dropped: {dropped or 'none'}; {seconds:.1f} s",
+        shown=not quiet,
+    )

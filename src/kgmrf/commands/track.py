@@ -1,0 +1,253 @@
+"""``kgmrf track`` and ``kgmrf forecast``."""
+
+from __future__ import annotations
+
+import json
+import time as clock
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from kgmrf.commands import _options as opt
+from kgmrf.commands._run import KindName, Run, Setup, Thinned, TrackerName, note, progress
+from kgmrf.geometry import so
+from kgmrf.io import FIELDS, Source, Writer, check_output, open_source
+from kgmrf.io.write import DEFAULT
+from kgmrf.plots import check_path
+from kgmrf.results import Result, stack
+
+
+def track(
+    file: opt.File,
+    output: opt.Output = None,
+    plot: opt.Plot = None,
+    fields: opt.FieldsOption = None,
+    kind: opt.KindOption = None,
+    time: opt.Time = None,
+    columns: opt.Columns = None,
+    key: opt.Key = None,
+    window: opt.Window = 1,
+    centre: opt.Centre = False,
+    samples: opt.Samples = None,
+    noise_std: opt.NoiseStd = None,
+    noise_floor: opt.NoiseFloor = 0.0,
+    time_unit: opt.TimeUnit = None,
+    gains: opt.GainsOption = "auto",
+    tracker: opt.TrackerOption = TrackerName.KGMRF,
+    on_invalid: opt.OnInvalidOption = "raise",
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Follow the covariance or rotation in a file, however long it is.
+
+    Empty cells and NaN are gaps. Velocities are in radians per unit of the time column.
+    """
+    chosen = split_fields(fields)
+    if output is not None:
+        check_output(output)
+    if plot is not None:
+        check_path(plot)
+    source = open_file(file, kind, time, columns, key)
+    setup = Setup(
+        window, centre, samples, noise_std, noise_floor, gains, tracker, on_invalid, time_unit
+    )
+    run = Run(source, setup)
+    drawn = Thinned()
+    began = clock.monotonic()
+    scores = Scores()
+    talk = not (quiet or as_json)
+    remark(run, shown=talk)
+    with (
+        nullcontext() if output is None else Writer(output, chosen) as writer,
+        progress(file.name, shown=talk) as advance,
+    ):
+        for chunk, result in run:
+            scores.add(result)
+            if writer is not None:
+                writer.write(result)
+            if plot is not None:
+                drawn.add(result)
+            advance(chunk.done)
+    if plot is not None:
+        drawn.result().plot(plot)
+    about = {
+        "file": str(file),
+        "kind": source.kind,
+        "channels": list(source.names),
+        **summary(run, result, scores),
+        "seconds": round(clock.monotonic() - began, 3),
+        "output": None if output is None else str(output),
+        "figure": None if plot is None else str(plot),
+    }
+    if as_json:
+        typer.echo(json.dumps(about))
+    elif not quiet:
+        typer.echo(_words(about))
+
+
+def forecast(
+    file: opt.File,
+    steps: Annotated[int, typer.Option("--steps", "-n", help="Frames to look ahead.", min=1)] = 10,
+    output: opt.Output = None,
+    fields: opt.FieldsOption = None,
+    kind: opt.KindOption = None,
+    time: opt.Time = None,
+    columns: opt.Columns = None,
+    key: opt.Key = None,
+    window: opt.Window = 1,
+    centre: opt.Centre = False,
+    samples: opt.Samples = None,
+    noise_std: opt.NoiseStd = None,
+    noise_floor: opt.NoiseFloor = 0.0,
+    time_unit: opt.TimeUnit = None,
+    gains: opt.GainsOption = "auto",
+    tracker: opt.TrackerOption = TrackerName.KGMRF,
+    on_invalid: opt.OnInvalidOption = "raise",
+    as_json: opt.AsJson = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Follow a file to its end and look ahead from there."""
+    chosen = split_fields(fields)
+    if output is not None:
+        check_output(output)
+    source = open_file(file, kind, time, columns, key)
+    setup = Setup(
+        window, centre, samples, noise_std, noise_floor, gains, tracker, on_invalid, time_unit
+    )
+    run = Run(source, setup)
+    talk = not (quiet or as_json)
+    remark(run, shown=talk)
+    with progress(file.name, shown=talk) as advance:
+        for chunk, _ in run:
+            advance(chunk.done)
+    ahead = run.in_file_units(stack([run.tracker.forecast(k + 1) for k in range(steps)]))
+    if output is not None:
+        with Writer(output, chosen) as writer:
+            writer.write(ahead)
+    matrix = source.kind if source.kind == "rotation" else "covariance"
+    if as_json:
+        rows = [
+            {"step": k + 1, "time": float(t), matrix: getattr(ahead, matrix)[k].tolist()}
+            for k, t in enumerate(ahead.time)
+        ]
+        typer.echo(json.dumps({"file": str(file), "from": run.last_time, "forecast": rows}))
+    elif not quiet:
+        typer.echo("\n".join(_table(ahead, matrix)))
+        if output is not None:
+            typer.echo(f"written to {output}")
+
+
+# ---------------------------------------------------------------------- shared with the others
+
+
+def open_file(
+    file: Path, kind: KindName | None, time: str | None, columns: str | None, key: str | None
+) -> Source:
+    """The file as the options describe it."""
+    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+    word: Any = None if kind is None else kind.value
+    return open_source(file, kind=word, time=time, columns=chosen, key=key)
+
+
+def split_fields(fields: str | None) -> tuple[str, ...]:
+    """The names in ``--fields``."""
+    if fields is None:
+        return DEFAULT
+    chosen = tuple(name.strip() for name in fields.split(","))
+    for name in chosen:
+        if name not in FIELDS:
+            raise ValueError(f"--fields has no {name!r}; there are {', '.join(FIELDS)}")
+    return chosen
+
+
+def remark(run: Run, *, shown: bool) -> None:
+    """What the user did not say and might have said."""
+    if run.estimated_noise:
+        note(
+            f"noise of the rotations estimated as {run.noise_std:.3g} rad; "
+            "--noise-std says it better",
+            shown=shown,
+        )
+    if run.source.kind == "samples" and not run.setup.centre:
+        first = next(iter(run.source)).values
+        rows = first.reshape(-1, first.shape[-1])[:10_000]
+        there = ~np.isnan(rows)
+        counts = np.maximum(there.sum(axis=0), 1)
+        mean = np.where(there, rows, 0.0).sum(axis=0) / counts
+        spread = np.sqrt(np.where(there, (rows - mean) ** 2, 0.0).sum(axis=0) / counts)
+        far = np.abs(mean) > np.maximum(spread, 1e-300)
+        if far.any():
+            name = run.source.names[int(np.argmax(far))]
+            note(
+                f"the mean of {name!r} is larger than its spread, and covariances here are about "
+                "zero; --centre takes the mean off",
+                shown=shown,
+            )
+
+
+class Scores:
+    """Mean one-step-ahead log-likelihood over the frames that have one."""
+
+    def __init__(self) -> None:
+        self.total, self.count = 0.0, 0
+
+    def add(self, result: Result) -> None:
+        """Take in the next frames."""
+        known = result.log_likelihood[np.isfinite(result.log_likelihood)]
+        self.total += float(known.sum())
+        self.count += known.size
+
+    @property
+    def mean(self) -> float | None:
+        """None before any frame was scored."""
+        return self.total / self.count if self.count else None
+
+
+def summary(run: Run, last: Result, scores: Scores) -> dict[str, Any]:
+    """Numbers about a run and its last frame."""
+    speed = np.linalg.norm(so.vee(last.velocity[-1]))
+    about: dict[str, Any] = {
+        "frames": run.n_frames,
+        "observed": run.n_observed,
+        "time_unit": run.unit,
+        "mean_log_likelihood": scores.mean,
+        "last_time": run.last_time,
+        "speed": float(speed) if np.isfinite(speed) else None,
+    }
+    if "spectrum" in last.fields():
+        about["spectrum"] = [float(v) if np.isfinite(v) else None for v in last.spectrum[-1]]
+    if run.noise_std is not None:
+        about["noise_std"] = run.noise_std
+    return about
+
+
+def _words(about: dict[str, Any]) -> str:
+    lines = [
+        f"{about['file']}: {about['kind']}, d = {len(about['channels'])}, "
+        f"{about['frames']} frames, {about['frames'] - about['observed']} without observation"
+    ]
+    if "spectrum" in about:
+        shown = about["spectrum"][:6]
+        values = ", ".join("-" if v is None else f"{v:.4g}" for v in shown)
+        lines.append(f"  eigenvalues now   {values}{', ...' if len(about['spectrum']) > 6 else ''}")
+    if about["speed"] is not None:
+        lines.append(f"  turning now at    {about['speed']:.4g} rad per unit of time")
+    if about["mean_log_likelihood"] is not None:
+        lines.append(f"  log-likelihood    {about['mean_log_likelihood']:.4f} nats per frame")
+    for name in ("output", "figure"):
+        if about[name]:
+            lines.append(f"  {name:18s}{about[name]}")
+    return "\n".join(lines)
+
+
+def _table(ahead: Result, matrix: str) -> list[str]:
+    lines = [f"{'time':>12s}  {'speed':>10s}  {matrix}, row by row"]
+    for k in range(len(ahead)):
+        speed = float(np.linalg.norm(so.vee(ahead.velocity[k])))
+        cells = " ".join(f"{v:10.4g}" for v in getattr(ahead, matrix)[k].reshape(-1)[:16])
+        more = " ..." if getattr(ahead, matrix)[k].size > 16 else ""
+        lines.append(f"{ahead.time[k]:12.6g}  {speed:10.4g}  {cells}{more}")
+    return lines

@@ -1,0 +1,164 @@
+"""What the columns of a table mean: time, samples, entries of matrices, quaternions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from math import isqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from kgmrf._types import Numbers
+from kgmrf.io.source import MOST_CHANNELS, DataError, Kind
+
+TIME_NAMES = ("time", "times", "timestamp", "t", "date", "datetime")
+ENTRY = re.compile(r"(covariance|rotation)_(\d+)_(\d+)")
+QUATERNION = ("qx", "qy", "qz", "qw")
+TUM = ("time", "tx", "ty", "tz", *QUATERNION)
+
+
+class Meaning(NamedTuple):
+    """time: number of the time column, or None. used: numbers of the value columns. assemble: from
+    their values ``(n, len(used))`` to samples or matrices."""
+
+    kind: Kind
+    names: tuple[str, ...]
+    time: int | None
+    used: tuple[int, ...]
+    assemble: Callable[[Numbers], Numbers]
+
+
+def meaning(
+    header: Sequence[str],
+    *,
+    named: bool,
+    kind: Kind | None,
+    time: str | None,
+    columns: Sequence[str] | None,
+    where: str,
+) -> Meaning:
+    """Read the header of a table.
+
+    named: whether these are names from the file, or just numbers because it has none. kind, time,
+    columns: what the user says, or None. where: the file, for messages.
+
+    >>> meaning(["time", "a", "b"], named=True, kind=None, time=None, columns=None, where="f").used
+    (1, 2)
+    """
+    twice = {name for name in header if header.count(name) > 1}
+    if twice:
+        raise DataError(f"{where}: the column {sorted(twice)[0]!r} is there twice")
+    clock = _find(header, time, where) if time is not None else _clock(header, named)
+    if columns is not None:
+        wanted = [_find(header, name, where) for name in columns]
+    else:
+        wanted = [k for k in range(len(header)) if k != clock]
+        wanted = [k for k in wanted if not (named and header[k].startswith("truth_"))]
+    entries = {k: ENTRY.fullmatch(header[k]) for k in wanted}
+    matrix_kinds: tuple[Kind, ...] = ("covariance", "rotation")
+    for word in matrix_kinds:
+        cells = {
+            (int(m[2]), int(m[3])): k for k, m in entries.items() if m is not None and m[1] == word
+        }
+        if cells and kind in (None, word):
+            return _matrix(word, cells, clock, where)
+    lower = [header[k].lower() for k in wanted]
+    if kind in (None, "rotation") and all(q in lower for q in QUATERNION):
+        used = tuple(wanted[lower.index(q)] for q in QUATERNION)
+        return Meaning("rotation", ("x", "y", "z"), clock, used, quaternions)
+    if not wanted:
+        raise DataError(f"{where} has no column of values beside the time")
+    if kind in (None, "samples"):
+        _check_width(len(wanted), where)
+        return Meaning(
+            "samples", tuple(header[k] for k in wanted), clock, tuple(wanted), lambda rows: rows
+        )
+    return _unnamed(kind, wanted, clock, where)
+
+
+def _clock(header: Sequence[str], named: bool) -> int | None:
+    if not named:
+        return None
+    for k, name in enumerate(header):
+        if name.lower() in TIME_NAMES:
+            return k
+    return None
+
+
+def _find(header: Sequence[str], name: str, where: str) -> int:
+    if name in header:
+        return header.index(name)
+    shown = ", ".join(header[:12]) + (", ..." if len(header) > 12 else "")
+    raise DataError(f"{where} has no column {name!r}; it has {shown}")
+
+
+def _check_width(d: int, where: str) -> None:
+    if d > MOST_CHANNELS:
+        raise DataError(f"{where} has d = {d}; more than {MOST_CHANNELS} channels are not followed")
+
+
+def _matrix(
+    kind: Kind, cells: dict[tuple[int, int], int], clock: int | None, where: str
+) -> Meaning:
+    d = 1 + max(max(cell) for cell in cells)
+    _check_width(d, where)
+    order = []
+    for i in range(d):
+        for j in range(d):
+            # Of a symmetric matrix one triangle is enough.
+            cell = (i, j) if (i, j) in cells or kind == "rotation" else (j, i)
+            if cell not in cells:
+                raise DataError(f"{where} has no column {kind}_{i}_{j}, but entries up to d = {d}")
+            order.append(cells[cell])
+    used = tuple(sorted(set(order)))
+    pick = np.asarray([used.index(k) for k in order])
+    names = tuple(str(i) for i in range(d))
+    return Meaning(kind, names, clock, used, lambda rows: rows[:, pick].reshape(-1, d, d))
+
+
+def _unnamed(kind: Kind, wanted: list[int], clock: int | None, where: str) -> Meaning:
+    """Matrices in columns without names: row by row, or the upper triangle row by row."""
+    n = len(wanted)
+    used = tuple(wanted)
+    if kind == "rotation" and n == 4:
+        return Meaning("rotation", ("x", "y", "z"), clock, used, quaternions)
+    full, half = isqrt(n), (isqrt(8 * n + 1) - 1) // 2
+    if full * full == n:
+        _check_width(full, where)
+        names = tuple(str(i) for i in range(full))
+        return Meaning(kind, names, clock, used, lambda rows: rows.reshape(-1, full, full))
+    if kind == "covariance" and half * (half + 1) == 2 * n:
+        _check_width(half, where)
+        table = np.zeros((half, half), dtype=int)
+        table[np.triu_indices(half)] = np.arange(n)
+        pick = np.maximum(table, table.T).reshape(-1)
+        names = tuple(str(i) for i in range(half))
+        return Meaning(kind, names, clock, used, lambda rows: rows[:, pick].reshape(-1, half, half))
+    also = " or 4 (a quaternion x y z w)" if kind == "rotation" else " or d (d + 1) / 2"
+    raise DataError(f"{where} has {n} columns of values; a {kind} takes d d{also}")
+
+
+def quaternions(rows: Numbers) -> Numbers:
+    """Rotation matrices ``(n, 3, 3)`` of quaternions ``(n, 4)`` in the order x, y, z, w.
+
+    Any length but zero will do; a zero quaternion gives infinities, which the reader refuses.
+
+    >>> quaternions(np.asarray([[0.0, 0.0, 1.0, 1.0]])).round(3)[0].tolist()
+    [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    norm = np.sqrt(np.sum(rows**2, axis=-1, keepdims=True))
+    zero = norm[..., 0] == 0
+    x, y, z, w = np.moveaxis(rows / np.where(norm == 0, 1.0, norm), -1, 0)
+    matrix = np.empty((*rows.shape[:-1], 3, 3))
+    matrix[..., 0, 0] = 1 - 2 * (y * y + z * z)
+    matrix[..., 0, 1] = 2 * (x * y - z * w)
+    matrix[..., 0, 2] = 2 * (x * z + y * w)
+    matrix[..., 1, 0] = 2 * (x * y + z * w)
+    matrix[..., 1, 1] = 1 - 2 * (x * x + z * z)
+    matrix[..., 1, 2] = 2 * (y * z - x * w)
+    matrix[..., 2, 0] = 2 * (x * z - y * w)
+    matrix[..., 2, 1] = 2 * (y * z + x * w)
+    matrix[..., 2, 2] = 1 - 2 * (x * x + y * y)
+    matrix[zero] = np.inf
+    return matrix

@@ -1,0 +1,220 @@
+"""Results to files, piece by piece: CSV, Parquet, NPZ. A file appears when it is complete."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Protocol, Self
+
+import numpy as np
+
+from kgmrf._types import Numbers
+from kgmrf.io.source import DataError
+from kgmrf.results import Result
+
+FIELDS = (
+    "age",
+    "nis",
+    "log_likelihood",
+    "half_life",
+    "covariance",
+    "rotation",
+    "spectrum",
+    "velocity",
+    "angle_std",
+)
+"""What can be written beside the time, in the order of the columns."""
+
+DEFAULT = tuple(name for name in FIELDS if name != "spectrum")
+
+
+def columns_of(result: Result, fields: Sequence[str] = DEFAULT) -> dict[str, Numbers]:
+    """A result as columns of numbers, one row per frame; `Result.to_frame` without pandas.
+
+    >>> from kgmrf import KGMRF
+    >>> result = KGMRF(n_samples=8).filter(np.tile(np.diag([2.0, 0.5]), (5, 1, 1)))
+    >>> list(columns_of(result, ["covariance"]))
+    ['time', 'covariance_0_0', 'covariance_0_1', 'covariance_1_1']
+    """
+    columns: dict[str, Numbers] = {"time": result.time}
+    for name in FIELDS:
+        if name not in fields or name not in result.fields():
+            continue
+        array = getattr(result, name)
+        if array.ndim == 1:
+            columns[name] = array
+        elif array.ndim == 2:
+            columns |= {f"{name}_{i}": array[:, i] for i in range(array.shape[1])}
+        else:
+            for i, j in entries(name, array.shape[-1]):
+                columns[f"{name}_{i}_{j}"] = array[:, i, j]
+    return columns
+
+
+def entries(name: str, d: int) -> list[tuple[int, int]]:
+    """The entries of a matrix that say it all: a triangle of symmetric and skew ones.
+
+    >>> entries("velocity", 3)
+    [(0, 1), (0, 2), (1, 2)]
+    """
+    if name == "rotation":
+        return [(i, j) for i in range(d) for j in range(d)]
+    first = 0 if name == "covariance" else 1
+    return [(i, j) for i in range(d) for j in range(i + first, d)]
+
+
+class _Sink(Protocol):
+    def write(self, result: Result) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def check_output(path: Path) -> None:
+    """Refuse what cannot be written, before any work is done."""
+    if path.suffix.lower() not in _SINKS:
+        raise DataError(f"results end in {', '.join(_SINKS)}, got {str(path)!r}")
+    if not path.parent.is_dir():
+        raise DataError(f"the folder {str(path.parent)!r} for the results does not exist")
+    if path.suffix.lower() == ".parquet":
+        import pyarrow  # noqa: F401
+
+
+class Writer:
+    """Write the results of successive chunks; the file is there when the ``with`` block is left.
+
+    fields: which of `FIELDS`.
+
+    >>> import tempfile
+    >>> from kgmrf import KGMRF
+    >>> result = KGMRF(n_samples=8).filter(np.tile(np.diag([2.0, 0.5]), (5, 1, 1)))
+    >>> path = Path(tempfile.mkdtemp()) / "result.csv"
+    >>> with Writer(path) as writer:
+    ...     writer.write(result)
+    >>> len(path.read_text().splitlines())
+    6
+    """
+
+    def __init__(self, path: Path, fields: Sequence[str] = DEFAULT) -> None:
+        check_output(path)
+        self.path = path
+        self.fields = tuple(fields)
+
+    def __enter__(self) -> Self:
+        # Beside its destination, so that the last step is a rename within one file system.
+        handle, name = tempfile.mkstemp(
+            prefix=f".{self.path.name}.", suffix=".part", dir=self.path.parent
+        )
+        os.close(handle)
+        self._part = Path(name)
+        self._sink = _SINKS[self.path.suffix.lower()](self._part, self.fields)
+        return self
+
+    def write(self, result: Result) -> None:
+        """Append the frames of a result."""
+        self._sink.write(result)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._sink.close()
+            if kind is None:
+                mask = os.umask(0)
+                os.umask(mask)
+                self._part.chmod(0o666 & ~mask)
+                self._part.replace(self.path)
+        finally:
+            self._part.unlink(missing_ok=True)
+
+
+class _Csv:
+    """Shortest decimal numbers that read back as the same bits; NaN is an empty cell."""
+
+    def __init__(self, path: Path, fields: tuple[str, ...]) -> None:
+        self.fields = fields
+        self.file = path.open("w", newline="")
+        self.empty = True
+
+    def write(self, result: Result) -> None:
+        columns = columns_of(result, self.fields)
+        if self.empty:
+            self.file.write(",".join(columns) + "\n")
+            self.empty = False
+        rows = np.column_stack(list(columns.values()))
+        lines = []
+        for row, gaps in zip(rows.tolist(), np.isnan(rows).any(axis=1).tolist(), strict=True):
+            cells = [repr(number) for number in row]
+            if gaps:
+                cells = ["" if cell == "nan" else cell for cell in cells]
+            lines.append(",".join(cells))
+        self.file.write("\n".join(lines) + "\n")
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class _Parquet:
+    def __init__(self, path: Path, fields: tuple[str, ...]) -> None:
+        self.path, self.fields = path, fields
+        self.writer: Any = None
+
+    def write(self, result: Result) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.table(columns_of(result, self.fields))
+        if self.writer is None:
+            self.writer = pq.ParquetWriter(self.path, table.schema)
+        self.writer.write_table(table)
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+class _Npz:
+    """Whole arrays under the names of the fields; each grows in a file of its own until the end."""
+
+    def __init__(self, path: Path, fields: tuple[str, ...]) -> None:
+        self.path, self.fields = path, fields
+        self.folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        self.files: dict[str, IO[bytes]] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+
+    def write(self, result: Result) -> None:
+        for name in ("time", *FIELDS):
+            if name == "time" or (name in self.fields and name in result.fields()):
+                array = np.ascontiguousarray(getattr(result, name), dtype="<f8")
+                if name not in self.files:
+                    self.files[name] = (self.folder / name).open("wb")
+                    self.shapes[name] = (0, *array.shape[1:])
+                self.files[name].write(array.tobytes())
+                self.shapes[name] = (self.shapes[name][0] + len(array), *array.shape[1:])
+
+    def close(self) -> None:
+        try:
+            with zipfile.ZipFile(self.path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+                for name, file in self.files.items():
+                    file.close()
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        header = {
+                            "descr": "<f8",
+                            "fortran_order": False,
+                            "shape": self.shapes[name],
+                        }
+                        np.lib.format.write_array_header_1_0(member, header)
+                        with open(self.folder / name, "rb") as stored:
+                            shutil.copyfileobj(stored, member, 1 << 20)
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_SINKS: dict[str, Any] = {".csv": _Csv, ".parquet": _Parquet, ".npz": _Npz}

@@ -1,0 +1,145 @@
+"""Tables and arrays with names in, the same kind out: pandas, polars, xarray."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kgmrf._types import Numbers
+from kgmrf.results import Result
+from kgmrf.trackers import KGMRF
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+__all__ = ["as_blocks", "track_array", "track_table"]
+
+
+def track_table(table: Any, tracker: Any = None, *, window: int = 1) -> Any:
+    """S_t for a table whose columns are channels and whose rows are samples in time order.
+
+    table: pandas, polars, or another kind that narwhals knows. All columns are numbers; missing
+    values are gaps. tracker: default ``KGMRF()``. window: rows per frame, the last may be shorter.
+
+    pandas gives what ``table.ewm(...).cov()`` gives: channels in rows and columns, one block per
+    frame under the index of its last row. Other kinds, which have no index, give the same rows
+    with columns ``row`` (number of the last row of the frame) and ``channel`` before the channels.
+
+    >>> import pandas as pd
+    >>> returns = pd.DataFrame({"a": [1.0, -2.0, 1.5], "b": [0.5, -1.0, 0.25]})
+    >>> track_table(returns).loc[2].round(2)
+          a     b
+    a  2.42  0.96
+    b  0.96  0.44
+    """
+    if hasattr(table, "iloc"):
+        rows = table.to_numpy(dtype=float, na_value=np.nan)
+        return as_blocks(_covariances(rows, tracker, window), table, window)
+    import narwhals as nw
+
+    frame = nw.from_native(table, eager_only=True)
+    names = list(frame.columns)
+    rows = np.column_stack(
+        [np.asarray(frame[name].cast(nw.Float64).to_numpy(), dtype=float) for name in names]
+    )
+    covariances = _covariances(rows, tracker, window)
+    d = len(names)
+    columns: dict[str, Any] = {"row": np.repeat(_last_rows(len(rows), window), d)}
+    columns["channel"] = names * len(covariances)
+    columns |= {name: covariances[:, :, j].reshape(-1) for j, name in enumerate(names)}
+    return nw.from_dict(columns, backend=frame.implementation).to_native()
+
+
+def as_blocks(covariances: Numbers, table: pandas.DataFrame, window: int) -> pandas.DataFrame:
+    """Covariances ``(n_frames, d, d)`` under the index and column names of the samples' table.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}, index=["mon", "tue"])
+    >>> as_blocks(np.asarray([np.eye(2)]), table, window=2).index.tolist()
+    [('tue', 'a'), ('tue', 'b')]
+    """
+    import pandas as pd
+
+    d = len(table.columns)
+    last = table.index.take(_last_rows(len(table), window))
+    codes = np.repeat(np.arange(len(last)), d), np.tile(np.arange(d), len(last))
+    index = pd.MultiIndex.from_arrays(
+        [last.take(codes[0]), table.columns.take(codes[1])],
+        names=[table.index.name, table.columns.name],
+    )
+    return pd.DataFrame(covariances.reshape(-1, d), index=index, columns=table.columns)
+
+
+def track_array(
+    array: xarray.DataArray,
+    tracker: Any = None,
+    *,
+    time: str = "time",
+    channel: str = "channel",
+    window: int = 1,
+    unit: Any = None,
+) -> xarray.Dataset:
+    """S_t along the dimension ``time`` of an xarray, for every item of its other dimensions.
+
+    array: samples with the dimensions ``time``, ``channel`` and any others, in any order.
+    tracker: default ``KGMRF()``. window: samples per frame (left over ones are not used).
+    unit: what one unit of the tracker's time is on the time coordinate, a number or a timedelta;
+    None counts one unit per frame.
+
+    Returns a Dataset: ``covariance`` with dimensions (time, ..., channel, channel_2), eigenvalues
+    and velocity by their rank, likelihood, age; time stamps are those of the last samples.
+
+    >>> import xarray as xr
+    >>> data = xr.DataArray(np.random.default_rng(0).normal(size=(3, 50)), dims=("channel", "time"))
+    >>> track_array(data).covariance.dims
+    ('time', 'channel', 'channel_2')
+    """
+    import xarray as xr
+
+    for name in (time, channel):
+        if name not in array.dims:
+            raise ValueError(f"the array has the dimensions {array.dims}, none named {name!r}")
+    others = [str(name) for name in array.dims if name not in (time, channel)]
+    ordered = array.transpose(time, *others, channel)
+    values = np.asarray(ordered.values, dtype=float)
+    n_frames = len(values) // window
+    if n_frames == 0:
+        raise ValueError(f"{len(values)} samples do not fill one window of {window}")
+    blocks = values[: n_frames * window].reshape(n_frames, window, *values.shape[1:])
+    stamps = ordered[time][window - 1 : n_frames * window : window]
+    times = None if unit is None else np.asarray((stamps.values - stamps.values[0]) / unit)
+    tracker = KGMRF() if tracker is None else tracker
+    result: Result = tracker.filter(np.moveaxis(blocks, 1, -2), samples=True, times=times)
+    kept = {name: ordered.coords[name] for name in (*others, channel) if name in ordered.coords}
+    coordinates = {name: (coord.dims, coord.values) for name, coord in kept.items()}
+    if time in array.coords:
+        coordinates[time] = ((time,), stamps.values)
+    pair = f"{channel}_2"
+    if channel in coordinates:
+        coordinates[pair] = ((pair,), coordinates[channel][1])
+    first = (time, *others)
+    fields = {
+        "covariance": (*first, channel, pair),
+        "spectrum": (*first, "rank"),
+        "velocity": (*first, "rank", "rank_2"),
+        "angle_std": (*first, "rank", "rank_2"),
+        "age": first,
+        "nis": first,
+        "log_likelihood": first,
+    }
+    variables = {name: (dims, getattr(result, name)) for name, dims in fields.items()}
+    return xr.Dataset(variables, coords=coordinates)
+
+
+def _covariances(rows: Numbers, tracker: Any, window: int) -> Numbers:
+    short = -len(rows) % window
+    padded = np.vstack([rows, np.full((short, rows.shape[1]), np.nan)])
+    tracker = KGMRF() if tracker is None else tracker
+    blocks = padded.reshape(-1, window, rows.shape[1])
+    return np.asarray(tracker.filter(blocks, samples=True).covariance)
+
+
+def _last_rows(n_rows: int, window: int) -> Numbers:
+    return np.minimum(np.arange(window, n_rows + window, window), n_rows) - 1

@@ -1,0 +1,399 @@
+"""Files in, files out: what is read is what was written, in chunks, with the place of errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kgmrf
+from kgmrf import KGMRF, simulate
+from kgmrf.geometry import so
+from kgmrf.io import DataError, Source, Writer, columns_of, open_source
+from kgmrf.io import text as text_module
+from kgmrf.io.columns import quaternions
+
+ROWS = np.array([[0.5, -1.0, 2.0], [np.nan, 3.0, 1e-7], [1e10, -0.25, 0.125], [4.0, 5.0, 6.0]])
+TIMES = np.array([0.0, 0.5, 1.0, 2.5])
+
+
+def whole(source: Source) -> tuple[Any, Any, Any]:
+    chunks = list(source)
+    values = np.concatenate([c.values for c in chunks])
+    stamps = [c.times for c in chunks if c.times is not None]
+    return (
+        values,
+        np.concatenate(stamps) if stamps else None,
+        np.concatenate([c.places for c in chunks]),
+    )
+
+
+def write(path: Path, values: Any = ROWS, times: Any = TIMES) -> Path:
+    """A table of samples in the format that the ending says."""
+    names = ["a", "b", "c"]
+    if path.suffix == ".parquet":
+        pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: no Parquet")
+        import pyarrow.parquet as pq
+
+        table = {"time": times, **{n: values[:, k] for k, n in enumerate(names)}}
+        pq.write_table(pa.table(table), path)
+    elif path.suffix in (".h5", ".hdf5"):
+        h5py = pytest.importorskip("h5py", reason="h5py is not installed: no HDF5")
+        with h5py.File(path, "w") as file:
+            file["run/samples"] = values
+            file["run/times"] = times
+    elif path.suffix == ".npz":
+        np.savez(path, samples=values, times=times)
+    else:
+        mark = "\t" if path.suffix == ".tsv" else ","
+        lines = [mark.join(["time", *names])]
+        for t, row in zip(times, values, strict=True):
+            cells = ["" if np.isnan(v) else repr(float(v)) for v in row]
+            lines.append(mark.join([repr(float(t)), *cells]))
+        path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+FORMATS = [".csv", ".tsv", ".txt", ".parquet", ".npz", ".h5"]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_samples_come_back_from_every_format(suffix: str, tmp_path: Path) -> None:
+    source = open_source(write(tmp_path / f"data{suffix}"))
+    values, times, places = whole(source)
+    assert source.kind == "samples"
+    assert source.d == 3
+    assert np.array_equal(values, ROWS, equal_nan=True)
+    assert np.array_equal(times, TIMES)
+    first = 2 if source.word == "line" else 0
+    assert places.tolist() == list(range(first, first + 4))
+    # A source can be gone through again.
+    assert np.array_equal(whole(source)[0], ROWS, equal_nan=True)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_file_larger_than_a_chunk_is_the_same_sequence(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    rows, times = rng.normal(size=(500, 3)), np.cumsum(rng.random(500))
+    rows[rng.random(rows.shape) < 0.05] = np.nan
+    path = write(tmp_path / f"data{suffix}", rows, times)
+    monkeypatch.setattr(text_module, "BLOCK", 1000)
+    monkeypatch.setattr("kgmrf.io.arrays.rows_per_chunk", lambda n: 37)
+    monkeypatch.setattr("kgmrf.io.parquet.rows_per_chunk", lambda n: 37)
+    source = open_source(path)
+    assert len(list(source)) > 5
+    values, stamps, _ = whole(source)
+    assert np.array_equal(values, rows, equal_nan=True)
+    assert np.array_equal(stamps, times)
+
+
+numbers = st.floats(allow_infinity=False, width=64)
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=20), st.sampled_from(",;\t "))
+def test_any_numbers_between_any_marks(tmp_path: Path, rows: list[Any], mark: str) -> None:
+    path = tmp_path / "data.txt"
+    cell = (lambda v: "nan" if np.isnan(v) else repr(v)) if mark == " " else repr
+    path.write_text("".join(mark.join(map(cell, row)) + "\r\n" for row in rows))
+    values, times, _ = whole(open_source(path, kind="samples"))
+    assert np.array_equal(values, np.array(rows), equal_nan=True)
+    assert times is None
+
+
+def test_the_slow_way_reads_what_the_quick_way_reads(tmp_path: Path) -> None:
+    plain = write(tmp_path / "plain.csv")
+    quoted = tmp_path / "quoted.csv"
+    lines = plain.read_text().splitlines()
+    # A remark, a quoted header, other words for a gap, an empty line.
+    text = ["# made by hand", '"time","a","b","c"', *lines[1:2], "", "0.5,NA,3.0,1e-07", *lines[3:]]
+    quoted.write_text("\n".join(text))
+    values, times, places = whole(open_source(quoted))
+    assert np.array_equal(values, ROWS, equal_nan=True)
+    assert np.array_equal(times, TIMES)
+    assert places.tolist() == [3, 5, 6, 7]
+
+
+def test_dates_become_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "returns.csv"
+    path.write_text("date,spy,agg\n2024-03-01,0.5,0.1\n2024-03-04,-0.25,0.2\n")
+    _, times, _ = whole(open_source(path))
+    assert np.diff(times).tolist() == [3 * 86400.0]
+    stamped = tmp_path / "stamped.csv"
+    stamped.write_text("time,a\n2024-03-01T10:00:00.5Z,1\n2024-03-01T10:00:01Z,2\n")
+    assert np.diff(whole(open_source(stamped))[1]).tolist() == [0.5]
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    days = np.array(["2024-03-01", "2024-03-04"], dtype="datetime64[ns]")
+    pq.write_table(pa.table({"date": days, "a": [1.0, 2.0]}), tmp_path / "r.parquet")
+    assert np.diff(whole(open_source(tmp_path / "r.parquet"))[1]).tolist() == [3 * 86400.0]
+
+
+# ---------------------------------------------------------------------- matrices
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npz"])
+def test_simulated_scenes_are_understood(suffix: str, tmp_path: Path) -> None:
+    pytest.importorskip("typer")
+    from kgmrf.cli import main
+
+    path = tmp_path / f"scene{suffix}"
+    main(["simulate", "rotating-covariance", "-d", "3", "-o", str(path), "--dropout", "0.2"])
+    source = open_source(path)
+    assert source.kind == "covariance"
+    assert source.n_samples == (8 if suffix == ".npz" else None)
+    values, times, _ = whole(source)
+    observed = simulate.iid(len(values), 0.2, np.random.default_rng([0, 1]))
+    scene = simulate.rotating_covariance(3, rng=0, observed=observed)
+    assert np.array_equal(values, scene.observations, equal_nan=True)
+    assert np.array_equal(times, scene.times)
+    main(["simulate", "steady-camera", "-o", str(path)])
+    assert open_source(path).kind == "rotation"
+
+
+def test_quaternions_are_those_of_scipy() -> None:
+    Rotation = pytest.importorskip("scipy.spatial.transform").Rotation
+    quats = np.random.default_rng(0).normal(size=(20, 4))
+    assert np.allclose(quaternions(quats), Rotation.from_quat(quats).as_matrix())
+
+
+def test_tum_trajectories_and_named_quaternions(tmp_path: Path) -> None:
+    Rotation = pytest.importorskip("scipy.spatial.transform").Rotation
+    turns = so.exp(so.hat(np.random.default_rng(1).normal(size=(5, 3))))
+    quats = Rotation.from_matrix(turns).as_quat()
+    rows = [f"{k * 0.1} 1 2 3 {' '.join(map(repr, q))}" for k, q in enumerate(quats.tolist())]
+    for name in ("path.tum", "path.txt"):
+        path = tmp_path / name
+        path.write_text("# timestamp tx ty tz qx qy qz qw\n" + "\n".join(rows) + "\n")
+        source = open_source(path)
+        values, times, _ = whole(source)
+        assert source.kind == "rotation"
+        assert np.allclose(values, turns)
+        assert np.allclose(times, np.arange(5) * 0.1)
+    named = tmp_path / "named.csv"
+    cells = "\n".join(",".join(map(repr, [q[3], q[0], q[1], q[2]])) for q in quats.tolist())
+    named.write_text("qw,qx,qy,qz\n" + cells)
+    assert np.allclose(whole(open_source(named))[0], turns)
+    np.savez(tmp_path / "q.npz", q=quats)
+    assert np.allclose(whole(open_source(tmp_path / "q.npz", kind="rotation"))[0], turns)
+
+
+def test_matrices_in_columns_without_names(tmp_path: Path) -> None:
+    path = tmp_path / "upper.csv"
+    path.write_text("2.0,0.5,1.0\n3.0,0.25,1.5\n")
+    values, _, _ = whole(open_source(path, kind="covariance"))
+    assert values[1].tolist() == [[3.0, 0.25], [0.25, 1.5]]
+    path.write_text("2.0,0.5,0.5,1.0\n")
+    assert whole(open_source(path, kind="covariance"))[0][0].tolist() == [[2.0, 0.5], [0.5, 1.0]]
+    path.write_text("1,2,3,4,5\n")
+    with pytest.raises(DataError, match="5 columns of values"):
+        open_source(path, kind="covariance")
+
+
+def test_arrays_in_the_other_order_and_of_other_types(tmp_path: Path) -> None:
+    rows = np.arange(12.0).reshape(4, 3)
+    np.save(tmp_path / "f.npy", np.asfortranarray(rows))
+    assert np.array_equal(whole(open_source(tmp_path / "f.npy"))[0], rows)
+    np.save(tmp_path / "i.npy", rows.astype(np.int16))
+    assert np.array_equal(whole(open_source(tmp_path / "i.npy"))[0], rows)
+    np.savez_compressed(tmp_path / "c.npz", X=rows.astype(">f4"))
+    assert np.array_equal(whole(open_source(tmp_path / "c.npz"))[0], rows)
+
+
+# ---------------------------------------------------------------------- windows
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.lists(st.integers(0, 40), max_size=3))
+def test_windows_do_not_depend_on_chunks(n: int, size: int, cuts: list[int]) -> None:
+    from kgmrf.io import Chunk
+
+    rows, times = np.arange(3.0 * n).reshape(n, 3), np.arange(float(n))
+
+    def read() -> Any:
+        parts = np.split(np.arange(n), sorted(min(c, n) for c in cuts))
+        return (Chunk(rows[p], times[p], p, 0.5) for p in parts if len(p))
+
+    blocks, stamps, places = whole(
+        Source(Path("x"), "samples", ("a", "b", "c"), read).windows(size)
+    )
+    if size == 1:
+        assert np.array_equal(blocks, rows)
+        return
+    flat = blocks.reshape(-1, 3)
+    assert np.array_equal(flat[:n], rows)
+    assert np.isnan(flat[n:]).all()
+    assert len(flat) - n < size
+    assert stamps.tolist() == [min(k + size, n) - 1 for k in range(0, n, size)]
+    assert places.tolist() == list(range(0, n, size))
+
+
+# ---------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("a.csv", "a,b\n1,2\n3,oops\n", "a.csv, line 3, column 'b': 'oops' is not a number"),
+        ("a.csv", "a,b\n1,2\n3\n", "a.csv, line 3: 1 cells where the table has 2 columns"),
+        ("a.csv", "a,b\n1,2\n\n3,inf\n", "a.csv, line 4, column 'b': infinite"),
+        ("a.csv", "a,b\n1,1_000\n", "line 2, column 'b': '1_000' is not a number"),
+        ("a.csv", "time,a\n1,2\n0,3\n", "line 3: the time 0 lies before the 1 above it"),
+        (
+            "a.csv",
+            "time,a\n1,2\nnoon,3\n",
+            "line 3: the time 'noon' is neither a number nor a date",
+        ),
+        ("a.csv", "time,a\n1,2\nnan,3\n", "line 3: no time"),
+        ("a.csv", "time\n1\n2\n", "no column of values beside the time"),
+        ("a.csv", "a,a\n1,2\n", "the column 'a' is there twice"),
+        ("a.csv", "a,b\n", "a header and no data"),
+        ("a.csv", "", "is empty"),
+        ("a.csv", "a\0b\n1\n", "line 1: holds a zero byte"),
+        ("a.csv", "covariance_0_0,covariance_1_1\n1,2\n", "no column covariance_0_1"),
+        ("a.csv", "covariance_0_0,covariance_9999_9999\n1,2\n", "d = 10000"),
+        ("a.tum", "0 0 0 0 0 0 0 0\n", "line 1: a quaternion of length zero"),
+        ("a.tum", "0 1 2 3\n", "line 1: a TUM file has 8 columns"),
+        ("a.doc", "", "what is this?"),
+    ],
+)
+def test_errors_name_the_file_and_the_line(
+    name: str, content: str, fault: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError) as caught:
+        whole(open_source(tmp_path / name))
+    assert fault in str(caught.value)
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_errors_in_a_later_block_have_the_right_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_module, "BLOCK", 200)
+    lines = ["a,b", *(f"{k},{k}" for k in range(500))]
+    lines[437] = "1,two"
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    with pytest.raises(DataError, match="line 438, column 'b': 'two'"):
+        whole(open_source(tmp_path / "a.csv"))
+
+
+def test_what_the_user_asks_for_must_be_there(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv")
+    with pytest.raises(DataError, match="no column 'z'; it has time, a, b, c"):
+        open_source(path, columns=["z"])
+    with pytest.raises(DataError, match="choose columns instead of a key"):
+        open_source(path, key="z")
+    assert open_source(path, columns=["c", "a"]).names == ("c", "a")
+    archive = write(tmp_path / "a.npz")
+    with pytest.raises(DataError, match=r"no array 'z'; it has samples \(4, 3\), times \(4,\)"):
+        open_source(archive, key="z")
+    with pytest.raises(DataError, match="arrays, not columns"):
+        open_source(archive, columns=["a"])
+    np.savez(tmp_path / "two.npz", a=ROWS, b=ROWS)
+    with pytest.raises(DataError, match="which array"):
+        open_source(tmp_path / "two.npz")
+    np.save(tmp_path / "deep.npy", np.zeros((2, 3, 4, 5)))
+    with pytest.raises(DataError, match=r"has shape \(2, 3, 4, 5\)"):
+        open_source(tmp_path / "deep.npy")
+    np.save(tmp_path / "words.npy", np.array([["a"]]))
+    with pytest.raises(DataError, match="not numbers"):
+        open_source(tmp_path / "words.npy")
+    with pytest.raises(FileNotFoundError):
+        open_source(tmp_path / "none.csv")
+
+
+# ---------------------------------------------------------------------- results
+
+
+def result() -> Any:
+    scene = simulate.ellipse(0.05, n_frames=50, n_samples=8, rng=0)
+    return KGMRF(n_samples=8).filter(scene.observations)
+
+
+def test_columns_are_those_of_to_frame() -> None:
+    pytest.importorskip("pandas")
+    table = result().to_frame()
+    columns = columns_of(result())
+    assert set(columns) == set(table.columns)
+    assert all(np.array_equal(columns[n], table[n], equal_nan=True) for n in columns)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
+def test_results_written_in_pieces_read_back_whole(suffix: str, tmp_path: Path) -> None:
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    run, path = result(), tmp_path / f"out{suffix}"
+    with Writer(path) as writer:
+        for part in (run[:20], run[20:]):
+            writer.write(part)
+        assert not path.exists()
+    source = open_source(path, **({"key": "covariance"} if suffix == ".npz" else {}))
+    values, times, _ = whole(source)
+    assert source.kind == "covariance"
+    assert np.array_equal(values, run.covariance)
+    assert np.array_equal(times, run.time)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
+def test_a_run_that_fails_leaves_nothing_behind(suffix: str, tmp_path: Path) -> None:
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"out{suffix}"
+    path.write_text("what was there")
+
+    def fail() -> None:
+        with Writer(path, ["covariance", "spectrum"]) as writer:
+            writer.write(result())
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    assert path.read_text() == "what was there"
+
+
+def test_results_that_cannot_be_written_are_refused_first(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"results end in \.csv, \.parquet, \.npz"):
+        Writer(tmp_path / "out.xls")
+    with pytest.raises(DataError, match="does not exist"):
+        Writer(tmp_path / "nowhere" / "out.csv")
+
+
+# ---------------------------------------------------------------------- memory
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    """A file of 120 MB (1.5 million rows of ten numbers, mostly holes in it) in 60 MB more."""
+    path = tmp_path / "large.npy"
+    np.lib.format.open_memmap(path, "w+", np.float64, (1_500_000, 10)).flush()
+    program = (
+        "import resource, sys\n"
+        "from kgmrf.io import open_source\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "source = open_source(sys.argv[1])\n"
+        "next(iter(source)); before = peak()\n"
+        "rows = sum(len(chunk.values) for chunk in source)\n"
+        "print(rows, peak() - before)"
+    )
+    environment = {"PYTHONPATH": str(Path(kgmrf.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    rows, growth = map(int, done.stdout.split())
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert rows == 1_500_000
+    assert growth * unit < 60e6

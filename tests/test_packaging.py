@@ -1,0 +1,131 @@
+"""What is shipped: a wheel and an sdist that build, are complete, and work beside nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+import kgmrf
+
+ROOT = Path(__file__).parents[1]
+HARD = ("numpy", "numba", "llvmlite", "array_api_compat")
+"""The only packages that an installation without extras has."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an sdist and the wheel that was built from it."""
+    for name in ("build", "hatchling"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed: nothing is built")
+    if not (ROOT / "pyproject.toml").exists():
+        pytest.skip("not in a source tree")
+    folder = tmp_path_factory.mktemp("dist")
+    call = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def empty(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the contents of the wheel, its hard dependencies, and nothing else."""
+    folder = tmp_path_factory.mktemp("site")
+    for name in HARD:
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        package = Path(spec.origin).parent
+        # Wheels keep the libraries that they bring in a folder beside the package.
+        for part in (package, package.with_name(f"{name}.libs")):
+            if part.exists():
+                (folder / part.name).symlink_to(part)
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        wheel.extractall(folder)
+    return folder
+
+
+def isolated(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A Python that sees the standard library and the folder."""
+    lead = (
+        "import sys\n"
+        "sys.path = [p for p in sys.path if 'site-packages' not in p]\n"
+        f"sys.path.append({str(folder)!r})\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    return subprocess.run(
+        [sys.executable, "-I", "-c", lead + program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**environment, "NUMBA_DISABLE_JIT": "1"},  # compiling takes a minute
+    )
+
+
+def test_the_wheel_is_complete(built: Path) -> None:
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        names = set(wheel.namelist())
+        about = next(name for name in names if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(wheel.read(about).decode())
+        scripts = wheel.read(about.replace("METADATA", "entry_points.txt")).decode()
+    sources = {
+        str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "kgmrf").rglob("*.py")
+    }
+    assert sources <= names
+    assert "kgmrf/py.typed" in names
+    assert not [name for name in names if not name.startswith(("kgmrf/", "kgmrf-"))]
+    assert not [name for name in names if name.endswith((".pyc", ".nbi", ".nbc"))]
+    assert metadata["Version"] == kgmrf.__version__
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert "kgmrf = kgmrf.cli:main" in scripts
+    hard = [r for r in metadata.get_all("Requires-Dist", []) if "extra ==" not in r]
+    assert len(hard) == 3
+
+
+def test_the_sdist_can_be_tested(built: Path) -> None:
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "constraints.txt"} <= names
+    assert {"src/kgmrf/__init__.py", "tests/conftest.py"} <= names
+
+
+def test_it_works_beside_its_hard_dependencies_alone(empty: Path) -> None:
+    program = (
+        "import importlib.util, kgmrf, numpy as np\n"
+        "assert not importlib.util.find_spec('scipy') and not importlib.util.find_spec('typer')\n"
+        f"assert kgmrf.__file__.startswith({str(empty)!r}), kgmrf.__file__\n"
+        "scene = kgmrf.simulate.ellipse(0.08, n_frames=30, n_samples=8, rng=1)\n"
+        "tracker = kgmrf.KGMRF(n_samples=8)\n"
+        "print(tracker.filter(scene.observations).covariance.shape)\n"
+        "from kgmrf.io import open_source\n"
+        "from kgmrf.stream import Settings, Stream\n"
+        "settings = Settings(digits=17, fields=('age',))\n"
+        "print(Stream(settings).take([b'{\"x\": [1, 2]}']).decode().strip())\n"
+    )
+    done = isolated(empty, program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["(30, 2, 2)", '{"key":"","time":0.0,"age":0.0}']
+
+
+def test_without_the_command_line_extra_it_says_so(empty: Path) -> None:
+    done = isolated(empty, "from kgmrf.cli import main; sys.exit(main(['info']))")
+    assert done.returncode == 2
+    assert done.stderr == 'kgmrf: this needs typer: pip install "kgmrf[cli]"\n'
+
+
+def test_there_is_one_version() -> None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        installed = version("kgmrf")
+    except PackageNotFoundError:
+        pytest.skip("run from the source tree: nothing is installed to compare with")
+    assert installed == kgmrf.__version__

@@ -1,0 +1,524 @@
+"""Live streams: the lines are those of the trackers, in any cut, order or number of kills."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kgmrf
+from kgmrf import KGMRF, RotationTracker, simulate
+from kgmrf.kernels.engine import loops
+from kgmrf.stream import Settings, Stream, StreamError, run
+from kgmrf.stream.lines import JsonReader, LineWriter
+
+
+def sample_lines(n: int = 120, keys: int = 3, d: int = 3, seed: int = 0) -> list[bytes]:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, d)) * np.arange(d, 0, -1)
+    return [
+        json.dumps({"key": f"k{i % keys}", "time": i // keys * 0.5, "x": row.tolist()}).encode()
+        for i, row in enumerate(rows)
+    ]
+
+
+def estimates(text: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def run_files(
+    folder: Path, lines: list[bytes], settings: Settings, name: str = "out", **options: Any
+) -> tuple[Stream, bytes]:
+    """The loop itself, from one file to another."""
+    (folder / "in").write_bytes(b"".join(line + b"\n" for line in lines))
+    source = os.open(folder / "in", os.O_RDONLY)
+    sink = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        stream = run(settings, source, sink, **options)
+    finally:
+        os.close(source)
+        os.close(sink)
+    return stream, (folder / name).read_bytes()
+
+
+# ---------------------------------------------------------------------- what comes out
+
+
+def test_every_line_is_the_estimate_of_its_own_tracker() -> None:
+    lines = sample_lines()
+    found = estimates(Stream(Settings(time_unit=0.5, digits=17)).take(lines))
+    trackers: dict[str, KGMRF] = {}
+    assert len(found) == len(lines)
+    for line, estimate in zip(map(json.loads, lines), found, strict=True):
+        tracker = trackers.setdefault(line["key"], KGMRF(3, gains="information"))
+        expected = tracker.partial_fit(np.asarray(line["x"]))
+        assert (estimate["key"], estimate["time"]) == (line["key"], line["time"])
+        assert np.allclose(estimate["covariance"], expected.covariance, rtol=1e-9, atol=1e-12)
+        known = np.isfinite(expected.log_likelihood)
+        assert (estimate["log_likelihood"] is not None) == known
+        if known:
+            assert estimate["log_likelihood"] == pytest.approx(float(expected.log_likelihood))
+
+
+laws = st.sampled_from(["information", "zero_lag", "auto"])
+
+
+@given(st.lists(st.integers(0, 120), max_size=6), st.integers(1, 5), laws)
+def test_how_the_input_is_cut_makes_no_difference(cuts: list[int], keys: int, law: str) -> None:
+    lines = sample_lines(keys=keys)
+    settings = Settings(digits=17, tracker={"gains": law})
+    whole = Stream(settings).take(lines)
+    stream, pieces = Stream(settings), b""
+    edges = [0, *sorted(cuts), len(lines)]
+    for first, last in pairwise(edges):
+        pieces += stream.take(lines[first:last])
+    assert pieces == whole
+
+
+def test_csv_says_what_json_says() -> None:
+    lines = sample_lines(60)
+    header = b"key,time,a,b,c"
+    rows = [
+        ",".join([r["key"], repr(r["time"]), *map(repr, r["x"])]).encode()
+        for r in map(json.loads, lines)
+    ]
+    text = Stream(Settings(format="csv")).take([header, *rows]).decode().splitlines()
+    names = text[0].split(",")
+    assert names[:4] == ["key", "time", "covariance_0_0", "covariance_0_1"]
+    for row, estimate in zip(text[1:], estimates(Stream(Settings()).take(lines)), strict=True):
+        cells = dict(zip(names, row.split(","), strict=True))
+        assert float(cells["covariance_1_2"]) == estimate["covariance"][1][2]
+        assert cells["key"] == estimate["key"]
+
+
+def test_covariances_rotations_and_quaternions() -> None:
+    scene = simulate.ellipse(0.05, n_frames=40, n_samples=8, rng=0)
+    lines = [
+        json.dumps({"covariance": C.tolist(), "n_samples": 8}).encode() for C in scene.observations
+    ]
+    found = estimates(Stream(Settings()).take(lines))
+    expected = KGMRF(n_samples=8, gains="information").filter(scene.observations)
+    assert np.allclose(found[-1]["covariance"], expected.covariance[-1], rtol=1e-8)
+    assert [f["time"] for f in found[:3]] == [0.0, 1.0, 2.0]
+
+    from scipy.spatial.transform import Rotation
+
+    turns = simulate.rotating_frame(n_frames=40, noise_std=0.05, rng=0).observations
+    result = RotationTracker(noise_std=0.05, gains="information").filter(turns)
+    settings = Settings(
+        tracker={"noise_std": 0.05, "gains": "information"}, fields=("rotation", "velocity")
+    )
+    for word, values in (
+        ("rotation", turns),
+        ("quaternion", Rotation.from_matrix(turns).as_quat()),
+    ):
+        lines = [json.dumps({"key": "c", word: v.tolist()}).encode() for v in values]
+        found = estimates(Stream(settings).take(lines))
+        assert np.allclose(found[-1]["rotation"], result.rotation[-1], atol=1e-7)
+        assert np.allclose(found[-1]["velocity"], result.velocity[-1], atol=1e-7)
+    quats = [
+        f"{t},{','.join(map(repr, q))}".encode()
+        for t, q in enumerate(Rotation.from_matrix(turns).as_quat().tolist())
+    ]
+    csv = Settings(
+        format="csv", tracker={"noise_std": 0.05, "gains": "information"}, fields=("rotation",)
+    )
+    last = Stream(csv).take([b"time,qx,qy,qz,qw", *quats]).splitlines()[-1].split(b",")
+    assert np.allclose(np.array(last[2:], float).reshape(3, 3), result.rotation[-1], atol=1e-7)
+
+
+def test_self_tuned_tracks(tmp_path: Path) -> None:
+    lines = sample_lines(90)
+    settings = Settings(tracker={"gains": "auto"}, time_unit=0.5)
+    first = Stream(settings)
+    text = first.take(lines[:50])
+    first.save(tmp_path / "state")
+    second = Stream(settings)
+    second.restore(tmp_path / "state")
+    found = estimates(text + second.take(lines[50:]))
+    rows = np.array([json.loads(line)["x"] for line in lines[1::3]])
+    expected = KGMRF(3).filter(rows).covariance
+    assert np.allclose([f["covariance"] for f in found[1::3]], expected, rtol=1e-7, atol=1e-9)
+    with pytest.raises(ValueError, match="a single gain law"):
+        Stream(Settings(tracker={"noise_std": 0.1, "gains": "auto"})).take(
+            [b'{"quaternion": [0, 0, 0, 1]}']
+        )
+
+
+def test_gaps_and_holes_and_lines_without_observation() -> None:
+    lines = sample_lines(30, keys=1)
+    holes = [json.loads(line) for line in lines]
+    holes[12]["x"][1] = None
+    holes[20]["x"] = None
+    holes[21]["x"] = [None, None, None]
+    del holes[22]["x"]
+    text = Stream(Settings(time_unit=0.5)).take([json.dumps(h).encode() for h in holes])
+    found = estimates(text)
+    rows = np.array(
+        [[math.nan if v is None else v for v in h.get("x") or [None] * 3] for h in holes]
+    )
+    expected = KGMRF(3, gains="information").filter(rows)
+    assert np.allclose(found[-1]["covariance"], expected.covariance[-1], rtol=1e-8)
+    assert found[21]["log_likelihood"] is None
+    assert len(found) == 30
+
+
+# ---------------------------------------------------------------------- time
+
+
+def lines_at(times: list[float], key: str = "a") -> list[bytes]:
+    return [json.dumps({"key": key, "time": t, "x": [1.0 + t, 2.0 - t]}).encode() for t in times]
+
+
+def test_late_and_repeated_lines_are_dropped_and_counted() -> None:
+    stream = Stream(Settings())
+    found = estimates(stream.take(lines_at([0, 1, 3, 2, 3, 4, 1])))
+    found += estimates(stream.take(lines_at([4, 5])))
+    assert [f["time"] for f in found] == [0, 1, 3, 4, 5]
+    assert (stream.counts.late, stream.counts.duplicate) == (2, 2)
+    assert found == estimates(Stream(Settings()).take(lines_at([0, 1, 3, 4, 5])))
+
+
+def test_the_same_time_may_be_a_second_sample_of_the_moment() -> None:
+    stream = Stream(Settings(same_time="use", fields=("age",)))
+    assert len(estimates(stream.take(lines_at([0, 0, 1, 1, 0.5])))) == 4
+    assert stream.counts.late == 1
+
+
+@given(st.permutations(range(12)), st.integers(1, 12))
+def test_lines_that_wait_long_enough_come_out_in_order(order: list[int], cut: int) -> None:
+    times = [float(t) for t in order]
+    stream = Stream(Settings(wait=12.0, digits=17))
+    text = stream.take(lines_at(times[:cut])) + stream.take(lines_at(times[cut:]))
+    text += stream.finish()
+    assert text == Stream(Settings(digits=17)).take(lines_at(sorted(times)))
+    assert stream.counts.late == 0
+
+
+def test_waiting_ends_when_the_track_is_further(tmp_path: Path) -> None:
+    settings = Settings(wait=2.0)
+    stream = Stream(settings)
+    assert estimates(stream.take(lines_at([0, 2])))[0]["time"] == 0
+    assert [f["time"] for f in estimates(stream.take(lines_at([1, 4])))] == [1, 2]
+    # What waits is part of the state.
+    stream.save(tmp_path / "s")
+    other = Stream(settings)
+    other.restore(tmp_path / "s")
+    rest = lines_at([3, 5])
+    assert stream.take(rest) + stream.finish() == other.take(rest) + other.finish()
+    assert stream.counts.late == 0
+
+
+# ---------------------------------------------------------------------- bad lines
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (b"{", "not JSON"),
+        (b"3", "not a JSON object"),
+        (b'{"x": [1, 2, 3]}', "shape (3,), expected (2,)"),
+        (b'{"x": ["a", 2]}', "not an array of numbers"),
+        (b'{"x": [1, 2], "time": "noon"}', "'time' is \"noon\", not a number"),
+        (b'{"x": [1, 1e999]}', "infinite"),
+        (b'{"covariance": [[1, 0], [0, 1]]}', "has 'covariance' where lines before had 'x'"),
+        (b"[" * 100_000, "not JSON"),
+    ],
+)
+def test_a_bad_line_stops_or_is_skipped(line: bytes, fault: str) -> None:
+    good = lines_at([0, 1, 2, 3])
+    lines = [*good[:2], line, *good[2:]]
+    with pytest.raises(StreamError, match=r"^line 3: ") as caught:
+        Stream(Settings()).take(lines)
+    assert fault in str(caught.value)
+    assert caught.value.before == Stream(Settings()).take(good[:2])
+    skipping = Stream(Settings(on_error="skip"))
+    assert skipping.take(lines) == Stream(Settings()).take(good)
+    assert (skipping.counts.bad, skipping.counts.lines) == (1, 5)
+
+
+def test_matrices_that_are_none_are_bad_lines() -> None:
+    good = json.dumps({"covariance": [[2.0, 0.0], [0.0, 1.0]], "n_samples": 5}).encode()
+    for bad, fault in (
+        ({"covariance": [[1.0, 3.0], [3.0, 1.0]], "n_samples": 5}, "no covariance"),
+        ({"covariance": [[1.0, 0.0], [0.0, 1.0]]}, "how many samples"),
+    ):
+        with pytest.raises(StreamError, match=f"^line 2: .*{fault}") as caught:
+            Stream(Settings()).take([good, json.dumps(bad).encode()])
+        assert len(estimates(caught.value.before)) == 1
+        skipping = Stream(Settings(on_error="skip"))
+        assert len(estimates(skipping.take([good, json.dumps(bad).encode(), good]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        ([b"a,b", b"1"], "line 2: 1 cells where the header has 2"),
+        ([b"a,b", b"1,x"], "line 2: column 'b': 'x' is not a number"),
+        ([b"time,a", b",1"], "line 2: column 'time': '' is not a number"),
+        ([b"a,b", b"1,inf"], "line 2: infinite"),
+        ([b"a,a", b"1,2"], "line 1: the header has a column twice"),
+        ([b"key,time", b"1,2"], "line 1: the header has 0 channels"),
+        ([b"qx,qy,qz,qw", b"0,0,0,0"], "line 2: a quaternion of length zero"),
+    ],
+)
+def test_bad_rows_of_csv(rows: list[bytes], fault: str) -> None:
+    with pytest.raises(StreamError) as caught:
+        Stream(
+            Settings(
+                format="csv",
+                tracker={"noise_std": 0.1, "gains": "information"} if b"qx" in rows[0] else {},
+            )
+        ).take(rows)
+    assert str(caught.value).startswith(fault)
+
+
+# ---------------------------------------------------------------------- numbers as text
+
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(numbers, min_size=1, max_size=20), st.integers(1, 15))
+def test_compiled_numbers_are_those_of_printf(values: list[float], digits: int) -> None:
+    writer = LineWriter("json", {"v": (len(values),)}, digits)
+    text = writer.text(["k"], np.zeros(1), {"v": np.array([values])})
+    found = json.loads(text)["v"]
+    for value, number in zip(values, found, strict=True):
+        # Equal, or one unit of the last digit apart where the value lies between two.
+        expected = float(f"{value:.{digits}g}")
+        unit = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - digits) if value else 0.0
+        if math.isfinite(expected):
+            assert abs(number - expected) <= 1.0001 * unit or abs(value) < 1e-300
+
+
+decimals = st.from_regex(
+    r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,2})?", fullmatch=True
+)
+
+
+@given(st.one_of(decimals, numbers.map(repr), st.integers(-(10**20), 10**20).map(str)))
+def test_numbers_are_read_as_python_reads_them(text: str) -> None:
+    loop = loops("text")
+    raw = np.frombuffer(bytearray(text.encode()), dtype=np.uint8)
+    value, end = loop.take_number(raw, 0, raw.size, loop.POWERS)
+    if end >= 0:
+        assert end == raw.size
+        assert value == float(text)
+        assert math.copysign(1.0, value) == math.copysign(1.0, float(text))
+    else:  # left to the slow way
+        mantissa = text.lower().partition("e")[0]
+        power = len(mantissa.partition(".")[2]) - int(text.lower().partition("e")[2] or 0)
+        assert len(mantissa.strip("-").replace(".", "").lstrip("0")) > 19 or abs(power) > 22
+
+
+@pytest.mark.parametrize("text", ["", "-", "01", "1.", ".5", "1e", "+1", "nan", "--1", "0x1"])
+def test_what_is_no_number_is_not_read(text: str) -> None:
+    loop = loops("text")
+    raw = np.frombuffer(bytearray(text.encode() + b","), dtype=np.uint8)
+    _, end = loop.take_number(raw, 0, raw.size - 1, loop.POWERS)
+    assert end < len(text) or end == -1
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(max_size=5), st.floats(-1e6, 1e6), st.tuples(numbers, numbers)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.permutations(["key", "time", "x"]),
+    st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", " : ")]),
+)
+def test_the_quick_way_reads_what_json_reads(
+    rows: list[Any], order: list[str], marks: tuple[str, str]
+) -> None:
+    records = [dict(zip(("key", "time", "x"), row, strict=True)) for row in rows]
+    lines = [
+        json.dumps({name: r[name] for name in order}, separators=marks).encode() for r in records
+    ]
+    reader = JsonReader("x", 2)
+    quick = reader._quickly(lines)
+    parsed = reader.parse(lines)
+    for found in (quick, parsed):
+        if found is not None:
+            assert found.keys == [r["key"] for r in records]
+            assert found.times.tolist() == [r["time"] for r in records]
+            assert found.values.tolist() == [list(r["x"]) for r in records]
+    plain = all(r["key"].isascii() and r["key"].isprintable() for r in records)
+    if plain and not any(mark in r["key"] for r in records for mark in '\\"'):
+        short = all(1e-5 < abs(v) < 1e15 or v == 0 for r in records for v in (r["time"], *r["x"]))
+        assert quick is not None or not short
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"key":"a","time":1,"x":[1,2],"more":3}',
+        b'{"key":"a","time":1,"x":[1,2,3]}',
+        b'{"key":"a","time":1,"x":[1]}',
+        b'{"key":"a","time":1,"x":[1,2]} 5',
+        b'{"key":"a","time":1,"x":[1,2]',
+        b'{"key":"a","time":null,"x":[1,2]}',
+        b'{"key":"a","time":1,"x":[1,null]}',
+        b'{"key":7,"time":1,"x":[1,2]}',
+        b'{"kex":"a","time":1,"x":[1,2]}',
+        b'{"key":"a" "time":1,"x":[1,2]}',
+        b'["key"]',
+        b"",
+    ],
+)
+def test_the_quick_way_leaves_other_lines_alone(line: bytes) -> None:
+    reader = JsonReader("x", 2)
+    good = b'{"key":"a","time":1,"x":[1,2]}'
+    assert reader._quickly([good, good]) is not None
+    assert reader._quickly([good, line]) is None
+    assert reader._quickly([line, good]) is None
+
+
+def test_numbers_that_are_none() -> None:
+    found = {"v": np.array([[math.nan, math.inf, 0.0, -1.5]])}
+    assert b'"v":[null,null,0,-1.5]' in LineWriter("json", {"v": (4,)}, 9).text(
+        ["k"], np.zeros(1), found
+    )
+    assert (
+        LineWriter("csv", {"v": (4,)}, 9).text(['a,"b'], np.zeros(1), found)
+        == b'"a,""b",0.0,,,0,-1.5\n'
+    )
+    powers = 10.0 ** np.arange(-300, 300)
+    text = LineWriter("json", {"v": (600,)}, 9).text(["k"], np.zeros(1), {"v": powers[None]})
+    assert np.allclose(json.loads(text)["v"], powers, rtol=1e-8, atol=0)
+
+
+# ---------------------------------------------------------------------- checkpoints
+
+
+def test_a_restored_stream_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    lines = sample_lines()
+    settings = Settings(time_unit=0.5, digits=17)
+    whole = Stream(settings).take(lines)
+    for cut in (0, 1, 7, 60, 119):
+        first = Stream(settings)
+        text = first.take(lines[:cut])
+        first.save(tmp_path / "state")
+        second = Stream(settings)
+        second.restore(tmp_path / "state")
+        assert text + second.take(lines[cut:]) == whole
+        assert second.counts.lines == len(lines)
+
+
+def test_lines_sent_again_are_recognised(tmp_path: Path) -> None:
+    lines = sample_lines()
+    settings = Settings(digits=17)
+    whole = Stream(settings).take(lines)
+    _, text = run_files(tmp_path, lines[:70], settings, state=tmp_path / "state")
+    again, text = run_files(tmp_path, lines[50:], settings, state=tmp_path / "state")
+    assert text == whole
+    assert again.counts.duplicate + again.counts.late == 20
+    _, text = run_files(
+        tmp_path, lines, settings, name="second", state=tmp_path / "state", replay=True
+    )
+    assert text == b""
+
+
+def test_a_state_of_other_settings_is_refused(tmp_path: Path) -> None:
+    run_files(tmp_path, sample_lines(), Settings(), state=tmp_path / "state")
+    with pytest.raises(ValueError, match=r"other settings \(time_unit\)"):
+        run_files(tmp_path, sample_lines(), Settings(time_unit=2.0), state=tmp_path / "state")
+
+
+def test_a_last_line_without_an_end_counts(tmp_path: Path) -> None:
+    lines = lines_at([0, 1, 2])
+    (tmp_path / "in").write_bytes(b"\n".join(lines))
+    source = os.open(tmp_path / "in", os.O_RDONLY)
+    sink = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
+    stream = run(Settings(), source, sink)
+    os.close(source)
+    os.close(sink)
+    assert stream.counts.lines == 3
+    assert len(estimates((tmp_path / "out").read_bytes())) == 3
+
+
+KILLER = """
+import os, random, signal, sys, time
+from pathlib import Path
+from kgmrf.kernels.engine import loops
+from kgmrf.stream import Settings, Stream, run
+
+folder, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+random.seed(seed)
+# Everything is loaded once: a child starts in a moment and is killed in mid-work.
+Stream(Settings()).take([b'{"x": [1, 2, 3]}'])
+
+def work(life):
+    source = os.open(folder / "in", os.O_RDONLY)
+    sink = os.open(folder / f"out{life}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    import kgmrf.stream.loop as loop
+    loop.READ = 3000  # many small blocks: many moments to die in
+    state = folder / f"state{life}"
+    run(Settings(time_unit=0.5), source, sink, state=state, replay=True, every=0.0)
+
+done, life = 0, 0
+while True:
+    child = os.fork()
+    if child == 0:
+        work(life)
+        os._exit(0)
+    if done < kills:
+        time.sleep(random.uniform(0.0, 0.04))
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        done += 1
+        continue
+    assert os.WEXITSTATUS(status) == 0
+    if done >= kills:
+        break
+    life += 1  # it got through: begin another stream
+print(done, life + 1)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_fifty_kills_lose_nothing_and_repeat_only_what_is_told(tmp_path: Path) -> None:
+    lines = sample_lines(6_000, keys=7)
+    expected = Stream(Settings(time_unit=0.5)).take(lines).splitlines(keepends=True)
+    (tmp_path / "in").write_bytes(b"".join(line + b"\n" for line in lines))
+    path = {**os.environ, "PYTHONPATH": str(Path(kgmrf.__file__).parents[1])}
+    call = [sys.executable, "-c", KILLER, str(tmp_path), "50", "1"]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=300, env=path, check=True)
+    kills, streams = map(int, done.stdout.split())
+    assert kills == 50
+    lives = sum(walk(expected, (tmp_path / f"out{k}").read_bytes()) for k in range(streams))
+    assert lives <= 50 + streams
+
+
+def walk(expected: list[bytes], raw: bytes) -> int:
+    """Go through the output of a stream that was killed: all lines in order, going back at a
+    restart and never ahead. Returns the number of its lives that wrote something."""
+    lives, k, at = 1, 0, 0
+    number = {line: n for n, line in enumerate(expected)}
+    while at < len(raw):
+        if k < len(expected) and raw.startswith(expected[k], at):
+            at += len(expected[k])
+            k += 1
+            continue
+        # A restart: perhaps a piece of the next line, then a line from before, never from later.
+        lives += 1
+        line = raw[at : raw.index(b"\n", at) + 1]
+        start = line.rfind(b'{"key"')
+        piece, again = line[:start], number[line[start:]]
+        assert again <= k
+        assert not piece or expected[k].startswith(piece)
+        at, k = at + start, again
+    assert k == len(expected)
+    return lives

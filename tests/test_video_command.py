@@ -1,0 +1,196 @@
+"""``kgmrf video``: what it writes is what the tracker found; what it refuses, it explains."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer", reason="typer is not installed: no command line")
+pytest.importorskip("rich", reason="rich is not installed: no command line")
+pytest.importorskip("cv2", reason="OpenCV is not installed: no video")
+
+import cv2
+
+from kgmrf.cli import main
+from kgmrf.vision import RegionCovarianceTracker
+from kgmrf.vision.clip import Clip, render_clip
+from kgmrf.vision.evaluation import box_iou
+from kgmrf.vision.sequences import read_video
+
+Capture = pytest.CaptureFixture[str]
+WORDS = ("x", "y", "width", "height")
+N = 14
+
+
+@pytest.fixture(scope="module")
+def clip() -> Clip:
+    return render_clip(N)
+
+
+@pytest.fixture(scope="module")
+def folder(clip: Clip, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The clip as a video, as lossless images, and a file that is no video."""
+    folder = tmp_path_factory.mktemp("video")
+    writer = cv2.VideoWriter(
+        str(folder / "clip.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 20.0, (160, 120)
+    )
+    (folder / "images").mkdir()
+    for k, frame in enumerate(clip.frames):
+        writer.write(frame)
+        cv2.imwrite(str(folder / "images" / f"{k + 1}.png"), frame)
+    writer.release()
+    (folder / "noise.mp4").write_bytes(b"no video at all" * 40)
+    return folder
+
+
+def start(clip: Clip) -> str:
+    return ",".join(str(v) for v in clip.boxes[0])
+
+
+def process(*words: object, path: str = "") -> subprocess.CompletedProcess[str]:
+    source = str(Path(__file__).parents[1] / "src")
+    environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    environment["PYTHONPATH"] = os.pathsep.join([p for p in (path, source) if p])
+    return subprocess.run(
+        [sys.executable, "-m", "kgmrf", "video", *map(str, words)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+
+
+def table(path: Path) -> tuple[np.ndarray, list[dict[str, str]]]:
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    return np.array([[float(row[w]) for w in WORDS] for row in rows]), rows
+
+
+def test_a_video_comes_back_annotated_with_its_boxes(
+    clip: Clip, folder: Path, tmp_path: Path
+) -> None:
+    movie, boxes = tmp_path / "out.mp4", tmp_path / "out.csv"
+    words = (folder / "clip.avi", "--init", start(clip), "-o", movie, "--boxes", boxes, "--json")
+    done = process(*words)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    about = json.loads(done.stdout)
+    assert (about["frames"], about["lost"], about["size"]) == (N, 0, [160, 120])
+    found, rows = table(boxes)
+    assert [int(row["frame"]) for row in rows] == list(range(N))
+    assert {row["lost"] for row in rows} == {"0"}
+    assert box_iou(found, clip.boxes).min() > 0.8
+    frames = list(read_video(movie))
+    assert len(frames) == N
+    assert frames[0].shape == clip.frames[0].shape
+    x, y, width, _ = (round(v) for v in found[-1])
+    edge = frames[-1][y, x + 4 : x + width - 4].astype(int)
+    # the green line along the top of the box, blurred by the codec
+    assert (edge[:, 1] - edge[:, 2]).mean() > 40
+    assert not list(tmp_path.glob(".part*"))
+
+
+@pytest.mark.parametrize("model", ["anchor+ema", "static"])
+def test_the_table_is_what_the_tracker_says(
+    clip: Clip, folder: Path, tmp_path: Path, capsys: Capture, model: str
+) -> None:
+    out = tmp_path / "out.json"
+    words = ["video", folder / "images", "--init", start(clip), "-b", out, "--model", model, "-q"]
+    assert main([str(w) for w in words]) == 0
+    assert capsys.readouterr().out == ""
+    tracker = RegionCovarianceTracker(model)  # type: ignore[arg-type]
+    tracker.init(clip.frames[0], clip.boxes[0])
+    record = json.loads(out.read_text())
+    assert record["model"] == model
+    assert len(record["boxes"]) == N
+    for k, row in enumerate(record["boxes"]):
+        if k:
+            tracker.update(clip.frames[k])
+        assert [row[w] for w in WORDS] == pytest.approx(list(tracker.box), abs=1e-4)
+        assert row["score"] == pytest.approx(tracker.score, abs=1e-4)
+        assert row["lost"] == tracker.lost
+
+
+def test_the_demo_knows_the_truth_and_survives_the_hiding(tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "demo.csv"
+    assert main(["video", "--demo", "--boxes", str(out), "-n", "90", "--json"]) == 0
+    about = json.loads(capsys.readouterr().out)
+    _, rows = table(out)
+    hidden = [k for k, row in enumerate(rows) if row["iou"] == ""]
+    assert [k for k, row in enumerate(rows) if row["lost"] == "1"] == hidden
+    assert about["lost"] == len(hidden) > 0
+    assert about["reacquired"] == 1
+    iou = np.array([float(row["iou"]) for row in rows if row["iou"]])
+    assert about["mean_iou"] == pytest.approx(iou.mean(), abs=1e-3)
+    assert iou.mean() > 0.9
+    assert about["success_rate"] == 1.0
+
+
+def test_the_demo_needs_no_opencv_but_a_video_does(clip: Clip, folder: Path) -> None:
+    hiding = folder / "hiding"
+    hiding.mkdir(exist_ok=True)
+    (hiding / "cv2.py").write_text("raise ModuleNotFoundError('No module', name='cv2')\n")
+    done = process("--demo", "--frames", 3, "--json", path=str(hiding))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["frames"] == 3
+    done = process(folder / "clip.avi", "--init", start(clip), path=str(hiding))
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ['kgmrf: this needs cv2: pip install "kgmrf[vision]"']
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nowhere.mp4", "--init", "1,1,9,9"], "No such file"),
+        (["{}/noise.mp4", "--init", "1,1,9,9"], "not a video that OpenCV can read"),
+        (["{}/clip.avi", "--init", "500,1,9,9"], "outside the 160 x 120 image"),
+        (["{}/clip.avi", "--init", "1,1,0,9"], "at least one pixel"),
+        (["{}/clip.avi", "--init", "1,1,9"], "four numbers"),
+        (["{}/clip.avi"], "--init x,y,w,h"),
+        (["{}/clip.avi", "--init", "1,1,9,9", "-o", "out.txt"], "--output ends in"),
+        (["{}/clip.avi", "--init", "1,1,9,9", "-b", "{}/no/out.csv"], "No such folder"),
+        (["{}/clip.avi", "--init", "1,1,9,9", "-o", "{}/clip.avi"], "overwrite the input"),
+        (["{}/clip.avi", "--demo"], "leave INPUT and --init out"),
+        ([], "give INPUT, or --demo"),
+    ],
+)
+def test_what_cannot_be_followed_is_said_in_one_line(
+    folder: Path,
+    words: list[str],
+    says: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    if words == ["{}/clip.avi"] and sys.platform in ("win32", "darwin"):
+        pytest.skip("there is always a display here")
+    before = (folder / "clip.avi").read_bytes()
+    assert main(["video", *(w.format(folder) for w in words)]) == 2
+    heard = capfd.readouterr()
+    assert heard.out == ""
+    told = [line for line in heard.err.splitlines() if line.startswith("kgmrf: ")]
+    assert len(told) == 1
+    assert says in told[0]
+    assert (folder / "clip.avi").read_bytes() == before
+
+
+def test_a_run_that_fails_leaves_no_files(clip: Clip, folder: Path, tmp_path: Path) -> None:
+    """Frames of two sizes cannot share a video; what was written until then goes away."""
+    mixed = tmp_path / "mixed"
+    mixed.mkdir()
+    for k in range(4):
+        cv2.imwrite(str(mixed / f"{k}.png"), clip.frames[k][: 120 - 2 * (k == 3)])
+    out = tmp_path / "out.mp4"
+    words = ["video", str(mixed), "--init", start(clip), "-o", str(out), "-q"]
+    assert main(words) == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["mixed"]
+    assert main(words[:-3] + ["-q"]) == 0
