@@ -268,6 +268,25 @@ def test_a_forecast_is_that_of_the_tracker(scenes: Path, tmp_path: Path, capsys:
     assert call(capsys, "forecast", path, "-m", 8, "-n", 3).count("\n") == 4
 
 
+def test_smoothing_looks_back(scenes: Path, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "out.npz"
+    path = scenes / "ellipse.csv"
+    about = json.loads(call(capsys, "smooth", path, "-m", 8, "-o", out, "--json"))
+    expected = KGMRF(n_samples=8, gains="information").smooth(written(path))
+    assert about["frames"] == 400
+    assert np.allclose(written(out, "covariance"), expected.covariance)
+    camera = scenes / "camera.npz"
+    seen = written(camera, "observations")
+    for lag, law in ((None, "auto"), (5, "information")):
+        more = [] if lag is None else ["--lag", lag]
+        call(capsys, "smooth", camera, "--noise-std", 0.05, "-o", out, *more)
+        tracker = RotationTracker(noise_std=0.05, gains=law)
+        expected = tracker.smooth(seen, **({} if lag is None else {"lag": lag}))
+        assert np.allclose(written(out, "rotation"), expected.rotation, atol=1e-8)
+    assert main(["smooth", str(scenes / "samples.csv"), "-n", "100"]) == 2
+    assert "more than 100 frames" in capsys.readouterr().err
+
+
 def test_comparing_ranks_by_one_step_ahead_likelihood(
     scenes: Path, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -53,8 +53,17 @@ def smooth(
     if plot is not None:
         check_path(plot)
     source = open_file(file, kind, time, columns, key)
+    # Looking back needs to know how sure the filter was; of rotations the mixture knows it too.
+    whole_way = source.kind == "rotation" and lag is None
     setup = Setup(
-        window, centre, samples, noise_std, noise_floor, on_invalid=on_invalid, time_unit=time_unit
+        window,
+        centre,
+        samples,
+        noise_std,
+        noise_floor,
+        "auto" if whole_way else "information",
+        on_invalid=on_invalid,
+        time_unit=time_unit,
     )
     run = Run(source, setup)
     talk = not (quiet or as_json)
