@@ -297,7 +297,10 @@ def run_stream(name: str, X: Numbers) -> dict[str, Any]:
 
 def geodesic_ema(C: Numbers, gain: float) -> Numbers:
     """M <- M #_gain C on the cone (pyRiemann)."""
-    from pyriemann.utils.geodesic import geodesic_riemann
+    try:
+        from pyriemann.geometry.geodesic import geodesic_riemann
+    except ImportError:  # before 0.12
+        from pyriemann.utils.geodesic import geodesic_riemann
 
     out = [C[0]]
     for seen in C[1:]:

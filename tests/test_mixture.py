@@ -498,3 +498,15 @@ def test_velocity_is_that_of_the_turning() -> None:
         np.testing.assert_allclose(
             getattr(estimate, name), getattr(result, name)[59], atol=1e-9, err_msg=name
         )
+
+
+def test_it_can_be_protected_and_be_a_part() -> None:
+    """Wrappers take its fields apart and put them together again."""
+    scene = simulate.rotating_covariance(3, n_frames=60, n_samples=12, rng=0)
+    inside = kgmrf.RobustTracker(KGMRF(n_samples=12))
+    result = inside.filter(scene.observations)
+    plain = KGMRF(n_samples=12).filter(scene.observations)
+    assert set(result.fields()) == {*plain.fields(), "score"}
+    garbage = inside.update(900.0 * np.eye(3))
+    assert float(garbage.covariance[0, 0]) < 10.0
+    assert np.isfinite(garbage.velocity).all()

@@ -58,7 +58,7 @@ def isolated(folder: Path, program: str, *arguments: str) -> subprocess.Complete
     lead = (
         "import sys\n"
         "sys.path = [p for p in sys.path if 'site-packages' not in p]\n"
-        f"sys.path.append({str(folder)!r})\n"
+        f"sys.path.insert(0, {str(folder)!r})\n"
     )
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     return subprocess.run(

@@ -30,7 +30,7 @@ from kgmrf.gains import (
 from kgmrf.geometry import orbit, so
 from kgmrf.geometry.orbit import RELATIVE_RIDGE
 
-POLISH_EVERY = 1000
+POLISH_EVERY = 16
 """Steps between two Newton-Schulz polishes of the frame: keeps |Q^T Q - I| at rounding level."""
 
 CORRELATION_LIMIT = 1.0 - 1e-6

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy import ndarray
@@ -243,14 +243,14 @@ class AutoKGMRF(KGMRF):
 
     def _look(self) -> Values:
         assert self._record is not None
-        return _shown(self._record, self._bank, self.noise_floor)
+        return dict(_shown(self._record, self._bank, self.noise_floor))
 
     def _estimate(self) -> Estimate:
         assert self._record is not None
         return Estimate(partial(_shown, self._record, self._bank, self.noise_floor))
 
     def _ahead(self, steps: float) -> Values:
-        return _shown(self._coasted(steps), self._bank, self.noise_floor)
+        return dict(_shown(self._coasted(steps), self._bank, self.noise_floor))
 
     def _predicted_scatter(self, dt: float) -> Numbers:
         return mixture.read(self._coasted(dt, detailed=False), self._bank).covariance
@@ -290,20 +290,25 @@ def _refuse(settings: dict[str, Any]) -> None:
             )
 
 
-class _Later(dict[str, Any]):
-    """Fields of which some are worked out when first asked for, together with their companions."""
+class _Later(Mapping[str, Numbers]):
+    """Named fields in groups; each group is worked out when one of it is first asked for."""
 
-    def __init__(self, names: tuple[str, ...], makers: dict[tuple[str, ...], Any]) -> None:
-        super().__init__(dict.fromkeys(names))
-        self._makers = {name: (group, make) for group, make in makers.items() for name in group}
+    def __init__(self, names: tuple[str, ...], makers: dict[tuple[str, ...], Callable[[], Values]]):
+        self._names, self._makers = names, makers
+        self._made: Values = {}
 
-    def __getitem__(self, name: str) -> Any:
-        if name in self._makers:
-            group, make = self._makers[name]
-            for companion in group:
-                self._makers.pop(companion)
-            self.update(make())
-        return super().__getitem__(name)
+    def __getitem__(self, name: str) -> Numbers:
+        if name not in self._made:
+            for group, make in self._makers.items():
+                if name in group:
+                    self._made |= make()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 NAMES = (
@@ -382,4 +387,4 @@ def _shown(
             ("velocity", "angle_std", "nis"): moving,
         },
     )
-    return values
+    return cast(Values, values)  # looks like one to all who read it
