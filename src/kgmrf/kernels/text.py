@@ -59,8 +59,13 @@ def put_number(out: Any, at: int, x: float, digits: int, powers: Any, nothing: A
         exponent -= 1
         mantissa = min(int(np.rint(scaled(x, digits - 1 - exponent, powers))), top - 1)
     n = digits
-    while mantissa % 10 == 0 and n > 1:
-        mantissa //= 10
+    # Unsigned, and with a constant divisor, a division is a multiplication and a shift.
+    rest, ten = np.uint64(mantissa), np.uint64(10)
+    while n > 1:
+        fewer = rest // ten
+        if fewer * ten != rest:
+            break
+        rest = fewer
         n -= 1
     scientific = exponent < -5 or exponent >= 16
     point = 0 if scientific else exponent
@@ -74,12 +79,17 @@ def put_number(out: Any, at: int, x: float, digits: int, powers: Any, nothing: A
     # Digits from the last to the first; the point goes behind digit number `point`.
     width = max(n, point + 1)
     gap = 1 if 0 <= point < n - 1 else 0
-    for k in range(width - 1, -1, -1):
-        digit = 48
-        if k < n:
-            digit = 48 + mantissa % 10
-            mantissa //= 10
-        out[at + k + (gap if k > point else 0)] = digit
+    for k in range(n, width):
+        out[at + k] = 48
+    split = point if gap else n - 1
+    for k in range(n - 1, split, -1):
+        fewer = rest // ten
+        out[at + k + 1] = 48 + (rest - fewer * ten)
+        rest = fewer
+    for k in range(split, -1, -1):
+        fewer = rest // ten
+        out[at + k] = 48 + (rest - fewer * ten)
+        rest = fewer
     if gap:
         out[at + point + 1] = 46
     at += width + gap

@@ -308,7 +308,9 @@ def _room(n: int, d: int) -> _Room:
 
 def _as_parsed(text: bytes, found: _Room, first: int) -> Parsed:
     spans, times, values = found
-    keys = [text[begin:end].decode("ascii") for begin, end in spans.tolist()]
+    # Latin-1 keeps every byte where it is; the loops found only plain ASCII in the keys.
+    letters = text.decode("latin-1")
+    keys = [letters[begin:end] for begin, end in spans.tolist()]
     rows = np.arange(first, first + len(times))
     return Parsed(keys, times, values, np.full(len(times), math.nan), rows)
 
@@ -420,11 +422,11 @@ class LineWriter:
             return b""
         flat = np.concatenate([found[name].reshape(n, -1) for name in self.fields], axis=1)
         quoted = {key: self._quoted(key) for key in set(keys)}
-        stamps = [repr(t) for t in times.tolist()]
+        pairs = zip(keys, times.tolist(), strict=True)
         if self.json:
-            heads = [f'{{"key":{quoted[k]},"time":{t}' for k, t in zip(keys, stamps, strict=True)]
+            heads = [f'{{"key":{quoted[k]},"time":{t!r}' for k, t in pairs]
         else:
-            heads = [f"{quoted[k]},{t}" for k, t in zip(keys, stamps, strict=True)]
+            heads = [f"{quoted[k]},{t!r}" for k, t in pairs]
         if self.digits > 15:
             return self._exactly(heads, flat)
         return self._quickly(heads, flat)
@@ -447,16 +449,17 @@ class LineWriter:
 
     def _quickly(self, heads: list[str], flat: Numbers) -> bytes:
         loop = loops("text")
-        starts = [head.encode() for head in heads]
+        letters = "".join(heads)
+        joined = letters.encode()
+        starts = heads if letters.isascii() else [head.encode() for head in heads]
         words = [word.encode() for word in self.words]
-        joined = b"".join(starts)
         # A number has at most a sign, 15 digits or 16 before the point, a point, and e-308.
-        room = len(joined) + len(starts) * sum(map(len, words)) + flat.size * 26
+        room = len(joined) + len(heads) * sum(map(len, words)) + flat.size * 26
         out = np.empty(room, dtype=np.uint8)
         length = loop.put_lines(
             out,
             _bytes(joined),
-            np.cumsum(np.array([len(s) for s in starts], dtype=np.int64)),
+            np.cumsum(np.fromiter(map(len, starts), dtype=np.int64, count=len(heads))),
             np.ascontiguousarray(flat),
             self.twins,
             _bytes(b"".join(words)),
