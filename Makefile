@@ -21,7 +21,7 @@ export MPLBACKEND := Agg
 
 # Compiled loops are invisible to coverage, so their tests run once more with the compiler off.
 COMPILED_TESTS := $(wildcard tests/test_kernels*.py tests/test_bank.py)
-LINTED := src tests $(wildcard benchmarks experiments examples)
+LINTED := src tests $(wildcard benchmarks docs/*.py experiments examples)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint bench reproduce docs clean

@@ -1,25 +1,54 @@
-"""Every Python snippet of the documentation runs, page by page, in the order of reading."""
+"""Every snippet of the documentation runs, page by page, in the order of reading."""
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
-SNIPPET = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+SHELL = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
+PICTURE = re.compile(r"!\[[^]]+\]\(images/(\w+)\.png\)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    snippets = SNIPPET.findall(page.read_text())
-    if not snippets:
-        pytest.skip("a page without code")
+def with_snippets(language: re.Pattern[str]) -> list[Path]:
+    return [page for page in PAGES if language.search(page.read_text())]
+
+
+@pytest.mark.parametrize("page", with_snippets(PYTHON), ids=lambda page: page.name)
+def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {}
-    for snippet in snippets:
+    for snippet in PYTHON.findall(page.read_text()):
         exec(compile(snippet, page.name, "exec"), space)
     assert os.getcwd() == str(tmp_path)
+
+
+@pytest.mark.parametrize("page", with_snippets(SHELL), ids=lambda page: page.name)
+def test_shell_runs(page: Path, tmp_path: Path) -> None:
+    # The command of this environment, whether or not it is on the path.
+    command = f'kgmrf() {{ "{sys.executable}" -m kgmrf "$@"; }}'
+    snippets = "\n".join(SHELL.findall(page.read_text()))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"{command}\n{snippets}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_picture_is_drawn_and_shown(tmp_path: Path) -> None:
+    shown = {name for page in PAGES for name in PICTURE.findall(page.read_text())}
+    code = f"import pictures, pathlib; pictures.draw(pathlib.Path({str(tmp_path)!r}))"
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "docs")])
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
+    drawn = {path.stem for path in tmp_path.glob("*.png") if path.stat().st_size > 5000}
+    assert shown == drawn
