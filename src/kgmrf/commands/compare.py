@@ -14,8 +14,8 @@ from kgmrf import trackers
 from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
 from kgmrf.commands import _options as opt
-from kgmrf.commands._run import Run, Setup, located, progress
-from kgmrf.commands.track import open_file, remark
+from kgmrf.commands._given import Given, on_a_file
+from kgmrf.commands._run import Run, located, progress
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError
 from kgmrf.plots import COLOURS, CYCLE, check_path, label_lines, new_figure, style, write_figure
@@ -40,8 +40,9 @@ class Entrant:
         return np.concatenate(self.scores) if self.scores else np.zeros(0)
 
 
+@on_a_file(without=["tracker"])
 def compare(
-    file: opt.File,
+    given: Given,
     frames: Annotated[
         int, typer.Option("--frames", "-n", help="Frames to use, from the first.", min=30)
     ] = 20_000,
@@ -55,20 +56,6 @@ def compare(
         ),
     ] = None,
     plot: opt.Plot = None,
-    kind: opt.KindOption = None,
-    time: opt.Time = None,
-    columns: opt.Columns = None,
-    key: opt.Key = None,
-    window: opt.Window = 1,
-    centre: opt.Centre = False,
-    samples: opt.Samples = None,
-    noise_std: opt.NoiseStd = None,
-    noise_floor: opt.NoiseFloor = 0.0,
-    time_unit: opt.TimeUnit = None,
-    gains: opt.GainsOption = "auto",
-    on_invalid: opt.OnInvalidOption = "raise",
-    as_json: opt.AsJson = False,
-    quiet: opt.Quiet = False,
 ) -> None:
     """Let the kinetic tracker and the usual baselines forecast your file, one frame ahead.
 
@@ -76,23 +63,11 @@ def compare(
     """
     if plot is not None:
         check_path(plot)
-    source = open_file(file, kind, time, columns, key)
-    setup = Setup(
-        window,
-        centre,
-        samples,
-        noise_std,
-        noise_floor,
-        gains,
-        on_invalid=on_invalid,
-        time_unit=time_unit,
-    )
-    run = Run(source, setup)
-    talk = not (quiet or as_json)
-    remark(run, shown=talk)
+    source = given.open()
+    run = given.follow(source)
     field_ = _entrants(run)
     done = 0
-    with progress(file.name, shown=talk) as advance:
+    with progress(given.file.name, shown=given.talk) as advance:
         for whole in run.chunks():
             chunk = _first(whole, frames - done)
             with located(source, chunk):
@@ -106,7 +81,7 @@ def compare(
     if plot is not None:
         _draw(found, plot)
     about = {
-        "file": str(file),
+        "file": str(given.file),
         "frames": done,
         "scored": found.n_scored,
         "measure": found.measure,
@@ -117,9 +92,9 @@ def compare(
         "left_out": [{"tracker": e.name, "why": e.trouble} for e in found.left_out],
         "figure": None if plot is None else str(plot),
     }
-    if as_json:
+    if given.as_json:
         typer.echo(json.dumps(about))
-    elif not quiet:
+    elif not given.quiet:
         _print(about)
 
 

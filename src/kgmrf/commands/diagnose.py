@@ -9,33 +9,20 @@ import numpy as np
 import typer
 
 from kgmrf.commands import _options as opt
-from kgmrf.commands._run import Run, Setup, progress
-from kgmrf.commands.track import open_file, remark
+from kgmrf.commands._given import Given, on_a_file
+from kgmrf.commands._run import progress
 from kgmrf.diagnose import diagnose as examine
 from kgmrf.plots import check_path
 from kgmrf.results import Result, join
 
 
+@on_a_file(without=["tracker"])
 def diagnose(
-    file: opt.File,
+    given: Given,
     frames: Annotated[
         int, typer.Option("--frames", "-n", help="Frames to use, from the first.", min=30)
     ] = 20_000,
     plot: opt.Plot = None,
-    kind: opt.KindOption = None,
-    time: opt.Time = None,
-    columns: opt.Columns = None,
-    key: opt.Key = None,
-    window: opt.Window = 1,
-    centre: opt.Centre = False,
-    samples: opt.Samples = None,
-    noise_std: opt.NoiseStd = None,
-    noise_floor: opt.NoiseFloor = 0.0,
-    time_unit: opt.TimeUnit = None,
-    gains: opt.GainsOption = "auto",
-    on_invalid: opt.OnInvalidOption = "raise",
-    as_json: opt.AsJson = False,
-    quiet: opt.Quiet = False,
 ) -> None:
     """Follow a file and say what is wrong with the run: evidence, verdict, remedy.
 
@@ -43,23 +30,11 @@ def diagnose(
     """
     if plot is not None:
         check_path(plot)
-    source = open_file(file, kind, time, columns, key)
-    setup = Setup(
-        window,
-        centre,
-        samples,
-        noise_std,
-        noise_floor,
-        gains,
-        on_invalid=on_invalid,
-        time_unit=time_unit,
-    )
-    run = Run(source, setup)
-    talk = not (quiet or as_json)
-    remark(run, shown=talk)
+    source = given.open()
+    run = given.follow(source)
     results: list[Result] = []
     seen, counts, done = [], [], 0
-    with progress(file.name, shown=talk) as advance:
+    with progress(given.file.name, shown=given.talk) as advance:
         for chunk, result in run:
             n = min(frames - done, len(result))
             part = result[:n]
@@ -72,7 +47,7 @@ def diagnose(
             advance(done / frames)
             if done >= frames:
                 break
-    settings: dict[str, Any] = {"noise_floor": noise_floor}
+    settings: dict[str, Any] = {"noise_floor": given.noise_floor}
     if source.kind == "rotation":
         settings = {"noise_std": run.noise_std}
     elif source.kind == "covariance":
@@ -82,10 +57,10 @@ def diagnose(
     report = examine(join(results), np.concatenate(seen), **settings)
     if plot is not None:
         report.plot(plot)
-    if as_json:
-        typer.echo(json.dumps({"file": str(file), **report.to_dict()}))
-    elif not quiet:
-        typer.echo(f"{file}: {report}")
+    if given.as_json:
+        typer.echo(json.dumps({"file": str(given.file), **report.to_dict()}))
+    elif not given.quiet:
+        typer.echo(f"{given.file}: {report}")
         if plot is not None:
             typer.echo(f"figure: {plot}")
     if not report.healthy:

@@ -9,14 +9,15 @@ import numpy as np
 import typer
 
 from kgmrf.commands import _options as opt
-from kgmrf.commands._run import Run, Setup, located, progress
-from kgmrf.commands.track import open_file, remark, split_fields
+from kgmrf.commands._given import Given, on_a_file, split_fields
+from kgmrf.commands._run import located, progress
 from kgmrf.io import Chunk, DataError, Writer, check_output
 from kgmrf.plots import check_path
 
 
+@on_a_file(without=["gains", "tracker"])
 def smooth(
-    file: opt.File,
+    given: Given,
     output: opt.Output = None,
     plot: opt.Plot = None,
     fields: opt.FieldsOption = None,
@@ -29,19 +30,6 @@ def smooth(
             "--lag", metavar="FRAMES", min=0, help="Look back this far only. Default: all the way."
         ),
     ] = None,
-    kind: opt.KindOption = None,
-    time: opt.Time = None,
-    columns: opt.Columns = None,
-    key: opt.Key = None,
-    window: opt.Window = 1,
-    centre: opt.Centre = False,
-    samples: opt.Samples = None,
-    noise_std: opt.NoiseStd = None,
-    noise_floor: opt.NoiseFloor = 0.0,
-    time_unit: opt.TimeUnit = None,
-    on_invalid: opt.OnInvalidOption = "raise",
-    as_json: opt.AsJson = False,
-    quiet: opt.Quiet = False,
 ) -> None:
     """Estimate every frame of a recording from all of it, past and future.
 
@@ -52,29 +40,18 @@ def smooth(
         check_output(output)
     if plot is not None:
         check_path(plot)
-    source = open_file(file, kind, time, columns, key)
+    source = given.open()
     # Looking back needs to know how sure the filter was; of rotations the mixture knows it too.
     whole_way = source.kind == "rotation" and lag is None
-    setup = Setup(
-        window,
-        centre,
-        samples,
-        noise_std,
-        noise_floor,
-        "auto" if whole_way else "information",
-        on_invalid=on_invalid,
-        time_unit=time_unit,
-    )
-    run = Run(source, setup)
-    talk = not (quiet or as_json)
-    remark(run, shown=talk)
+    run = given.follow(source, gains="auto" if whole_way else "information")
     chunks: list[Chunk] = []
-    with progress(file.name, shown=talk) as advance:
+    with progress(given.file.name, shown=given.talk) as advance:
         for chunk in run.chunks():
             chunks.append(chunk)
             if sum(len(c.values) for c in chunks) > frames:
                 raise DataError(
-                    f"{file} has more than {frames} frames; allow more with --frames, or use track"
+                    f"{given.file} has more than {frames} frames; allow more with --frames, "
+                    "or use track"
                 )
             advance(0.1 * chunk.done)
         whole = _joined(chunks)
@@ -88,16 +65,16 @@ def smooth(
     if plot is not None:
         result.plot(plot)
     about = {
-        "file": str(file),
+        "file": str(given.file),
         "kind": source.kind,
         "frames": len(result),
         "output": None if output is None else str(output),
         "figure": None if plot is None else str(plot),
     }
-    if as_json:
+    if given.as_json:
         typer.echo(json.dumps(about))
-    elif not quiet:
-        typer.echo(f"{file}: {len(result)} frames smoothed")
+    elif not given.quiet:
+        typer.echo(f"{given.file}: {len(result)} frames smoothed")
         for name in ("output", "figure"):
             if about[name]:
                 typer.echo(f"  {name:18s}{about[name]}")

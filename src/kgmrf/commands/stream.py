@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from kgmrf.commands._given import split_fields
 from kgmrf.commands._run import note
-from kgmrf.io import FIELDS
 from kgmrf.stream import Settings, run
 
 
@@ -159,12 +159,7 @@ def stream(
     (at least once). Send those input lines again, or all of them with --replay; whatever the
     checkpoint has already taken in is recognised by its time and not taken in twice.
     """
-    chosen = None
-    if fields is not None:
-        chosen = tuple(name.strip() for name in fields.split(","))
-        for name in chosen:
-            if name not in FIELDS:
-                raise ValueError(f"--fields has no {name!r}; there are {', '.join(FIELDS)}")
+    chosen = None if fields is None else split_fields(fields)
     if replay and state is None:
         raise ValueError("--replay needs --state")
     tracker: dict[str, Any] = {"gains": gains}

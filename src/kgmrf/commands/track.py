@@ -5,41 +5,26 @@ from __future__ import annotations
 import json
 import time as clock
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from kgmrf.commands import _options as opt
-from kgmrf.commands._run import KindName, Run, Setup, Thinned, TrackerName, note, progress
+from kgmrf.commands._given import Given, on_a_file, split_fields
+from kgmrf.commands._run import Run, Thinned, progress
 from kgmrf.geometry import so
-from kgmrf.io import FIELDS, Source, Writer, check_output, open_source
-from kgmrf.io.write import DEFAULT
+from kgmrf.io import Writer, check_output
 from kgmrf.plots import check_path
 from kgmrf.results import Result, stack
 
 
+@on_a_file()
 def track(
-    file: opt.File,
+    given: Given,
     output: opt.Output = None,
     plot: opt.Plot = None,
     fields: opt.FieldsOption = None,
-    kind: opt.KindOption = None,
-    time: opt.Time = None,
-    columns: opt.Columns = None,
-    key: opt.Key = None,
-    window: opt.Window = 1,
-    centre: opt.Centre = False,
-    samples: opt.Samples = None,
-    noise_std: opt.NoiseStd = None,
-    noise_floor: opt.NoiseFloor = 0.0,
-    time_unit: opt.TimeUnit = None,
-    gains: opt.GainsOption = "auto",
-    tracker: opt.TrackerOption = TrackerName.KGMRF,
-    on_invalid: opt.OnInvalidOption = "raise",
-    as_json: opt.AsJson = False,
-    quiet: opt.Quiet = False,
 ) -> None:
     """Follow the covariance or rotation in a file, however long it is.
 
@@ -50,19 +35,14 @@ def track(
         check_output(output)
     if plot is not None:
         check_path(plot)
-    source = open_file(file, kind, time, columns, key)
-    setup = Setup(
-        window, centre, samples, noise_std, noise_floor, gains, tracker, on_invalid, time_unit
-    )
-    run = Run(source, setup)
+    source = given.open()
+    run = given.follow(source)
     drawn = Thinned()
     began = clock.monotonic()
     scores = Scores()
-    talk = not (quiet or as_json)
-    remark(run, shown=talk)
     with (
         nullcontext() if output is None else Writer(output, chosen) as writer,
-        progress(file.name, shown=talk) as advance,
+        progress(given.file.name, shown=given.talk) as advance,
     ):
         for chunk, result in run:
             scores.add(result)
@@ -74,7 +54,7 @@ def track(
     if plot is not None:
         drawn.result().plot(plot)
     about = {
-        "file": str(file),
+        "file": str(given.file),
         "kind": source.kind,
         "channels": list(source.names),
         **summary(run, result, scores),
@@ -82,45 +62,26 @@ def track(
         "output": None if output is None else str(output),
         "figure": None if plot is None else str(plot),
     }
-    if as_json:
+    if given.as_json:
         typer.echo(json.dumps(about))
-    elif not quiet:
+    elif not given.quiet:
         typer.echo(_words(about))
 
 
+@on_a_file()
 def forecast(
-    file: opt.File,
+    given: Given,
     steps: Annotated[int, typer.Option("--steps", "-n", help="Frames to look ahead.", min=1)] = 10,
     output: opt.Output = None,
     fields: opt.FieldsOption = None,
-    kind: opt.KindOption = None,
-    time: opt.Time = None,
-    columns: opt.Columns = None,
-    key: opt.Key = None,
-    window: opt.Window = 1,
-    centre: opt.Centre = False,
-    samples: opt.Samples = None,
-    noise_std: opt.NoiseStd = None,
-    noise_floor: opt.NoiseFloor = 0.0,
-    time_unit: opt.TimeUnit = None,
-    gains: opt.GainsOption = "auto",
-    tracker: opt.TrackerOption = TrackerName.KGMRF,
-    on_invalid: opt.OnInvalidOption = "raise",
-    as_json: opt.AsJson = False,
-    quiet: opt.Quiet = False,
 ) -> None:
     """Follow a file to its end and look ahead from there."""
     chosen = split_fields(fields)
     if output is not None:
         check_output(output)
-    source = open_file(file, kind, time, columns, key)
-    setup = Setup(
-        window, centre, samples, noise_std, noise_floor, gains, tracker, on_invalid, time_unit
-    )
-    run = Run(source, setup)
-    talk = not (quiet or as_json)
-    remark(run, shown=talk)
-    with progress(file.name, shown=talk) as advance:
+    source = given.open()
+    run = given.follow(source)
+    with progress(given.file.name, shown=given.talk) as advance:
         for chunk, _ in run:
             advance(chunk.done)
     ahead = run.in_file_units(stack([run.tracker.forecast(k + 1) for k in range(steps)]))
@@ -128,64 +89,16 @@ def forecast(
         with Writer(output, chosen) as writer:
             writer.write(ahead)
     matrix = source.kind if source.kind == "rotation" else "covariance"
-    if as_json:
+    if given.as_json:
         rows = [
             {"step": k + 1, "time": float(t), matrix: getattr(ahead, matrix)[k].tolist()}
             for k, t in enumerate(ahead.time)
         ]
-        typer.echo(json.dumps({"file": str(file), "from": run.last_time, "forecast": rows}))
-    elif not quiet:
+        typer.echo(json.dumps({"file": str(given.file), "from": run.last_time, "forecast": rows}))
+    elif not given.quiet:
         typer.echo("\n".join(_table(ahead, matrix)))
         if output is not None:
             typer.echo(f"written to {output}")
-
-
-# ---------------------------------------------------------------------- shared with the others
-
-
-def open_file(
-    file: Path, kind: KindName | None, time: str | None, columns: str | None, key: str | None
-) -> Source:
-    """The file as the options describe it."""
-    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-    word: Any = None if kind is None else kind.value
-    return open_source(file, kind=word, time=time, columns=chosen, key=key)
-
-
-def split_fields(fields: str | None) -> tuple[str, ...]:
-    """The names in ``--fields``."""
-    if fields is None:
-        return DEFAULT
-    chosen = tuple(name.strip() for name in fields.split(","))
-    for name in chosen:
-        if name not in FIELDS:
-            raise ValueError(f"--fields has no {name!r}; there are {', '.join(FIELDS)}")
-    return chosen
-
-
-def remark(run: Run, *, shown: bool) -> None:
-    """What the user did not say and might have said."""
-    if run.estimated_noise:
-        note(
-            f"noise of the rotations estimated as {run.noise_std:.3g} rad; "
-            "--noise-std says it better",
-            shown=shown,
-        )
-    if run.source.kind == "samples" and not run.setup.centre:
-        first = next(iter(run.source)).values
-        rows = first.reshape(-1, first.shape[-1])[:10_000]
-        there = ~np.isnan(rows)
-        counts = np.maximum(there.sum(axis=0), 1)
-        mean = np.where(there, rows, 0.0).sum(axis=0) / counts
-        spread = np.sqrt(np.where(there, (rows - mean) ** 2, 0.0).sum(axis=0) / counts)
-        far = np.abs(mean) > np.maximum(spread, 1e-300)
-        if far.any():
-            name = run.source.names[int(np.argmax(far))]
-            note(
-                f"the mean of {name!r} is larger than its spread, and covariances here are about "
-                "zero; --centre takes the mean off",
-                shown=shown,
-            )
 
 
 class Scores:
