@@ -1,0 +1,127 @@
+"""Every number in the README's tables stands in a result file that a command writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+EXPERIMENTS = ROOT / "experiments" / "results"
+
+
+def load(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def section(start: str) -> str:
+    """The README from the words ``start`` to the next bold heading."""
+    text = README[README.index(f"**{start}") + 2 :]
+    end = re.search(r"\n\*\*|\n## ", text)
+    return text[: end.start()] if end else text
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The body of the table in a text: first cell -> the other cells, without stars."""
+    lines = [line for line in text.splitlines() if line.startswith("|")][2:]
+    cells = [[c.strip(" *`") for c in line.strip("|").split("|")] for line in lines]
+    return {re.sub(r"[*`]", "", first): rest for first, *rest in cells}
+
+
+CAMERA = {
+    "RotationTracker()": "auto",
+    "alpha-beta with decay, tuned": "tuned_alpha_beta_decay",
+    "geodesic moving average, tuned": "tuned_riemannian_ema",
+    "last observation": "hold_last",
+    "K-GMRF with the paper's gains": "printed_kgmrf",
+}
+
+
+def test_camera() -> None:
+    table = rows(section("Rotations that drop out"))
+    assert set(table) == set(CAMERA)
+    for name, method in CAMERA.items():
+        data = load(EXPERIMENTS / "camera" / f"as_printed.{method}.json")["data"]
+        assert table[name] == [f"{v:.2f}" for v in np.mean(data["further"], axis=1)]
+
+
+def test_ellipse() -> None:
+    text = section("A turning ellipse")
+    for words, method, digits in (
+        ("`KGMRF()` {}", "auto", 2),
+        ("the paper's own tracker {}", "paper_kgmrf", 1),
+        ("a tuned moving average {}", "tuned_euclidean_ema", 1),
+    ):
+        data = load(EXPERIMENTS / "ellipse" / f"as_run.{method}.json")["data"]
+        error = np.mean(data["further"][data["cells"].index("occluded")])
+        assert words.format(f"{error:.{digits}f}") in text
+
+
+STREAMS = {
+    "KGMRF(), nothing tuned": "KGMRF()",
+    "CM-IEWMA (cvxcovariance)": "CM-IEWMA",
+    "iterated EWMA, best in hindsight": "iterated EWMA",
+    "dynamic correlation (precise), best in hindsight": "precise DCC",
+    "EWMA, best half-life in hindsight": "EWMA",
+    "Ledoit-Wolf window, best in hindsight": "Ledoit-Wolf window",
+}
+
+
+def test_streams() -> None:
+    text = section("Real streams")
+    table, found = rows(text), load(EXPERIMENTS / "streams.json")["data"]["streams"]
+    assert set(table) == set(STREAMS)
+    for name, method in STREAMS.items():
+        scores = [found[s]["rows"][method]["score"] for s in ("ETF18", "factors8", "SSVEP8")]
+        assert table[name] == [f"{v:.2f}" for v in scores]
+    ours, theirs = (found["ETF18"]["rows"][m]["microseconds"] for m in ("KGMRF()", "CM-IEWMA"))
+    assert f"{ours:.0f} µs per day" in text
+    assert f"{theirs / 1000:.1f} ms" in text
+
+
+def test_speed() -> None:
+    text, found = section("Speed"), load(ROOT / "benchmarks/results/speed.json")["results"]
+    update = found["one update"]["7"]
+    mine, rival = (
+        update[name]["median"] for name in ("kgmrf update, information", "pyRiemann geodesic")
+    )
+    assert f"takes {1e6 * mine:.2f} µs, {rival / mine:.0f} times less" in text
+    sequence = found["whole sequence"]["table"]
+    mine, rival = (
+        sequence[name]["median"] for name in ("kgmrf filter, information", "pyRiemann geodesic")
+    )
+    assert f"sequence {rival / mine:.0f} times less" in text.replace("\n", " ")
+    bank = found["many tracks"]["table"]
+    mine, rival = (
+        bank[name]["median"]
+        for name in ("kgmrf bank, information, float64, 1 thread", "pyRiemann batched")
+    )
+    assert f"takes {1e9 * mine:.0f} ns, {rival / mine:.0f} times less than pyRiemann" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("RegionCovarianceTracker", "kgmrf"),
+        ("OpenCV CSRT", "CSRT"),
+        ("OpenCV MOSSE", "MOSSE"),
+        ("OpenCV KCF", "KCF"),
+        ("OpenCV MIL", "MIL"),
+    ],
+)
+def test_video(name: str, method: str) -> None:
+    records = [load(path).get("data", {}) for path in (EXPERIMENTS / "otb").glob("*.json")]
+    mine = [r for r in records if r.get("method") == method and "mean_iou" in r]
+    assert len(mine) == 6
+    milliseconds = 1000 * sum(r["seconds"] for r in mine) / sum(r["n_frames"] for r in mine)
+    expected = [
+        f"{np.mean([r['mean_iou'] for r in mine]):.2f}",
+        f"{np.mean([r['success_rate'] for r in mine]):.2f}",
+        f"{milliseconds:.1f}",
+    ]
+    assert rows(section("Video"))[name] == expected
