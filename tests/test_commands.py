@@ -272,7 +272,7 @@ def test_smoothing_looks_back(scenes: Path, tmp_path: Path, capsys: Capture) -> 
     out = tmp_path / "out.npz"
     path = scenes / "ellipse.csv"
     about = json.loads(call(capsys, "smooth", path, "-m", 8, "-o", out, "--json"))
-    expected = KGMRF(n_samples=8, gains="information").smooth(written(path))
+    expected = KGMRF(n_samples=8).smooth(written(path))
     assert about["frames"] == 400
     assert np.allclose(written(out, "covariance"), expected.covariance)
     camera = scenes / "camera.npz"

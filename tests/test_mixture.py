@@ -292,7 +292,6 @@ def test_members_that_make_no_sense_are_refused() -> None:
         lambda: AutoKGMRF(members=np.zeros((2, 5))),
         lambda: AutoKGMRF(gains="information"),
         lambda: AutoKGMRF(blend_rate=-1.0),
-        lambda: KGMRF().smooth(np.ones((9, 2))),
     ):
         with pytest.raises(ValueError, match="must"):
             call()

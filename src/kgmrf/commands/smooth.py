@@ -41,9 +41,7 @@ def smooth(
     if plot is not None:
         check_path(plot)
     source = given.open()
-    # Looking back needs to know how sure the filter was; of rotations the mixture knows it too.
-    whole_way = source.kind == "rotation" and lag is None
-    run = given.follow(source, gains="auto" if whole_way else "information")
+    run = given.follow(source, gains="auto" if lag is None else "information")
     chunks: list[Chunk] = []
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk in run.chunks():
