@@ -1,7 +1,8 @@
 """`python -m benchmarks.live`: lines per second of ``kgmrf stream``, rows per second of files.
 
 Everything runs as a user runs it, one process, from a file; start-up is taken off by a second run
-on the first line alone. Memory is the largest resident size of the process.
+on the first line alone. Memory is the largest resident size of the process. Written to
+``results/live.json``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from benchmarks.run import RESULTS, machine
 
 D = 7
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -118,16 +121,18 @@ def files(folder: Path, n: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure and print one JSON object per line."""
+    """Measure, print one JSON object per line, and write the result file."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.live", description=__doc__)
     parser.add_argument("--lines", type=int, default=300_000)
     parser.add_argument("--rows", type=int, default=10_000_000)
     wish = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        if wish.lines:
-            stream(Path(folder), wish.lines)
-        if wish.rows:
-            files(Path(folder), wish.rows)
+        found = {
+            "settings": {"d": D, "lines": wish.lines, "rows": wish.rows, **machine()},
+            "stream": stream(Path(folder), wish.lines) if wish.lines else [],
+            "files": files(Path(folder), wish.rows) if wish.rows else [],
+        }
+    (RESULTS / "live.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -31,13 +31,8 @@ def run(*, quick: bool = False) -> Path:
         results[name] = group(quick, absent)
     report = {
         "settings": {
-            "date": date.today().isoformat(),
             "quick": quick,
-            "kgmrf": kgmrf.__version__,
-            "commit": _commit(),
-            "processor": _processor(),
-            "processors": len(os.sched_getaffinity(0)),
-            "python": platform.python_version(),
+            **machine(),
             "packages": {name: rivals.version(name) for name in PACKAGES},
             "threads of BLAS": os.environ.get("OPENBLAS_NUM_THREADS", "not set"),
             "seed": 0,
@@ -187,6 +182,18 @@ def _peak_share(contender: Contender, state: int) -> float:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return 1.0 + peak / state
+
+
+def machine() -> dict[str, Any]:
+    """Where and when figures were measured, and of what."""
+    return {
+        "date": date.today().isoformat(),
+        "kgmrf": kgmrf.__version__,
+        "commit": _commit(),
+        "processor": _processor(),
+        "processors": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+    }
 
 
 def _commit() -> str:
