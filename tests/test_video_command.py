@@ -134,23 +134,59 @@ def test_the_demo_knows_the_truth_and_survives_the_hiding(tmp_path: Path, capsys
     assert about["success_rate"] == 1.0
 
 
-def test_the_demo_needs_no_opencv_but_a_video_does(clip: Clip, folder: Path) -> None:
-    hiding = folder / "hiding"
+def hide(folder: Path, *modules: str) -> str:
+    """A folder whose modules of these names cannot be imported."""
+    hiding = folder / f"without_{'_'.join(modules)}"
     hiding.mkdir(exist_ok=True)
-    (hiding / "cv2.py").write_text("raise ModuleNotFoundError('No module', name='cv2')\n")
-    done = process("--demo", "--frames", 3, "--json", path=str(hiding))
+    for name in modules:
+        (hiding / f"{name}.py").write_text(
+            f"raise ModuleNotFoundError('No module', name={name!r})\n"
+        )
+    return str(hiding)
+
+
+def test_the_demo_needs_no_opencv_but_a_video_needs_a_reader(clip: Clip, folder: Path) -> None:
+    neither = hide(folder, "cv2", "av")
+    done = process("--demo", "--frames", 3, "--json", path=neither)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["frames"] == 3
-    done = process(folder / "clip.avi", "--init", start(clip), path=str(hiding))
+    done = process(folder / "clip.avi", "--init", start(clip), path=neither)
     assert done.returncode == 2
     assert done.stderr.splitlines() == ['kgmrf: this needs cv2: pip install "kgmrf[vision]"']
+
+
+def test_without_opencv_pyav_reads_the_same_boxes(clip: Clip, folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    words = (folder / "clip.avi", "--init", start(clip), "-q", "-b")
+    done = process(*words, tmp_path / "av.csv", path=hide(folder, "cv2"))
+    assert done.returncode == 0, done.stderr
+    assert main(["video", *map(str, words), str(tmp_path / "cv.csv")]) == 0
+    assert (tmp_path / "av.csv").read_bytes() == (tmp_path / "cv.csv").read_bytes()
+
+
+def test_a_cut_file_and_a_box_of_corners_are_remarked(
+    clip: Clip, folder: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    whole = (folder / "clip.avi").read_bytes()
+    cut = tmp_path / "cut.avi"
+    cut.write_bytes(whole[: len(whole) * 3 // 5])
+    assert main(["video", str(cut), "--init", start(clip)]) == 0
+    heard = capsys.readouterr()
+    assert f"announces {N} frames" in heard.err
+    assert "frames of 160 x 120" in heard.out
+    x, y, width, height = clip.boxes[0]
+    corners = f"{x},{y},{x + 10 * width},{y + 10 * height}"
+    assert main(["video", str(folder / "images"), "--init", corners]) == 0
+    assert "left, top, width, height" in capsys.readouterr().err
+    assert main(["video", str(folder / "images"), "--init", corners, "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["nowhere.mp4", "--init", "1,1,9,9"], "No such file"),
-        (["{}/noise.mp4", "--init", "1,1,9,9"], "not a video that OpenCV can read"),
+        (["{}/noise.mp4", "--init", "1,1,9,9"], "not a video that OpenCV"),
         (["{}/clip.avi", "--init", "500,1,9,9"], "outside the 160 x 120 image"),
         (["{}/clip.avi", "--init", "1,1,0,9"], "at least one pixel"),
         (["{}/clip.avi", "--init", "1,1,9"], "four numbers"),
@@ -159,6 +195,9 @@ def test_the_demo_needs_no_opencv_but_a_video_does(clip: Clip, folder: Path) -> 
         (["{}/clip.avi", "--init", "1,1,9,9", "-b", "{}/no/out.csv"], "No such folder"),
         (["{}/clip.avi", "--init", "1,1,9,9", "-o", "{}/clip.avi"], "overwrite the input"),
         (["{}/clip.avi", "--demo"], "leave INPUT and --init out"),
+        (["999", "--init", "1,1,9,9"], "no camera 999"),
+        (["{}", "--init", "1,1,9,9"], "no images in"),
+        (["", "--init", "1,1,9,9"], "give INPUT, or --demo"),
         ([], "give INPUT, or --demo"),
     ],
 )

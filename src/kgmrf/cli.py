@@ -26,6 +26,7 @@ EXTRAS = {
     "sklearn": "sklearn",
     "torch": "torch",
     "cv2": "vision",
+    "av": "av",
 }
 """The extra that installs each optional module."""
 

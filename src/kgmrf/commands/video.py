@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 import typer
@@ -21,6 +21,9 @@ import typer
 from kgmrf._types import Numbers
 from kgmrf.commands import _options as opt
 from kgmrf.commands._run import note
+
+if TYPE_CHECKING:
+    from kgmrf.vision.videos import Reader
 
 CODECS = {".mp4": "mp4v", ".m4v": "mp4v", ".mov": "mp4v", ".mkv": "XVID", ".avi": "MJPG"}
 """Endings of annotated videos, and the codec that every OpenCV can write them with."""
@@ -31,6 +34,14 @@ GREEN, ORANGE, WHITE = (80, 200, 60), (0, 140, 255), (255, 255, 255)
 
 Image: TypeAlias = Any
 Box: TypeAlias = tuple[float, float, float, float]
+
+
+class ReaderName(StrEnum):
+    """Who decodes the video."""
+
+    AUTO = "auto"
+    OPENCV = "opencv"
+    AV = "av"
 
 
 class ModelName(StrEnum):
@@ -91,6 +102,10 @@ def video(
     frames: Annotated[
         int | None, typer.Option("--frames", "-n", help="Stop after so many frames.", min=1)
     ] = None,
+    reader: Annotated[
+        ReaderName,
+        typer.Option(help="Who decodes: auto is OpenCV, then PyAV for what OpenCV cannot read."),
+    ] = ReaderName.AUTO,
     demo: Annotated[
         bool,
         typer.Option(
@@ -102,16 +117,17 @@ def video(
 ) -> None:
     """Follow one box through a video by the covariances of its regions.
 
-    A score of 0 is like the target, 1 like its surroundings. While the target is lost the box
-    coasts and the search widens. A camera is followed until Ctrl-C.
+    A score of 0 is like the target, 1 like its surroundings. While the target
+    is lost the box coasts and the search widens. A camera is followed until
+    Ctrl-C. How well it does beside OpenCV's trackers: kgmrf video-eval.
     """
     _check_calls(source, init, output, boxes, demo)
-    footage = _drawn(frames) if demo else _opened(str(source))
+    footage = _drawn(frames) if demo else _opened(str(source), reader.value)
     start = _parse(init) if init is not None else None
     talk = not (quiet or as_json)
     began = clock.perf_counter()
     with _files(output, boxes, footage) as (draw, keep), _bar(footage, frames, talk) as advance:
-        rows, size = _follow(footage, start, model, frames, draw, advance)
+        rows, size = _follow(footage, start, model, frames, draw, advance, not quiet)
         seconds = clock.perf_counter() - began
         about = _summary(footage, model, rows, size, seconds)
         keep(about, rows)
@@ -137,7 +153,7 @@ def _check_calls(
 ) -> None:
     if demo and (source is not None or init is not None):
         raise ValueError("--demo draws its own video and box: leave INPUT and --init out")
-    if not demo and source is None:
+    if not demo and not source:
         raise ValueError("a video is missing: give INPUT, or --demo for a drawn one")
     for option, path, endings in (("--output", output, tuple(CODECS)), ("--boxes", boxes, TABLES)):
         if path is None:
@@ -188,34 +204,26 @@ def _drawn(frames: int | None) -> Footage:
     return Footage("demo", clip.frames, len(clip.frames), truth=truth)
 
 
-def _opened(source: str) -> Footage:
+def _opened(source: str, reader: Reader) -> Footage:
     # Said by us in one line, where OpenCV and FFmpeg would say it in many.
     os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
-    import cv2
+    from kgmrf.vision.videos import open_video
 
-    from kgmrf.vision.sequences import read_video
-
-    if source.isdecimal() and not Path(source).exists():
-        return Footage(f"camera {source}", read_video(int(source)), rate=30.0, live=True)
-    if "://" in source:
-        return Footage(source, read_video(source), live=True)
     path = Path(source)
-    if path.is_dir():
-        # OTB keeps its images one level down
-        return Footage(source, read_video(path / "img" if (path / "img").is_dir() else path))
-    if not path.exists() and "%" not in source:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
-    capture = cv2.VideoCapture(source)
-    if not capture.isOpened():
-        raise OSError(f"{source} is not a video that OpenCV can read")
-    total, rate = capture.get(cv2.CAP_PROP_FRAME_COUNT), capture.get(cv2.CAP_PROP_FPS)
-    capture.release()
+    camera = source.isdecimal() and not path.exists()
+    if path.is_dir() and (path / "img").is_dir():
+        path = path / "img"  # OTB keeps its images one level down
+    opened = open_video(
+        int(source) if camera else source if "://" in source else path, reader=reader
+    )
+    live = camera or "://" in source
     return Footage(
-        source,
-        read_video(source),
-        int(total) if total > 0 else None,
-        rate if np.isfinite(rate) and 0 < rate <= 1000 else 25.0,
+        f"camera {source}" if camera else source,
+        opened.frames,
+        None if live else opened.n_frames,
+        opened.rate or (30.0 if camera else 25.0),
+        live=live,
     )
 
 
@@ -229,6 +237,7 @@ def _follow(
     most: int | None,
     draw: Callable[[Image, dict[str, Any]], None],
     advance: Callable[[int, bool], None],
+    shown: bool,
 ) -> tuple[list[dict[str, Any]], tuple[int, int]]:
     """One row per frame, and the size of the image."""
     from kgmrf.vision import RegionCovarianceTracker
@@ -245,6 +254,7 @@ def _follow(
                     box = _select(frame) if footage.truth is None else tuple(footage.truth[0])
                 start = clock.perf_counter()
                 tracker.init(frame, box)
+                _warn_of_corners(box, size, shown)
             else:
                 start = clock.perf_counter()
                 tracker.update(frame)
@@ -270,8 +280,21 @@ def _follow(
         if not (footage.live and rows):
             raise
     if not rows:
-        raise OSError(f"{footage.name} holds no frames that OpenCV can read")
+        raise OSError(f"{footage.name} holds no frames that can be read")
     return rows, size
+
+
+def _warn_of_corners(box: Box, size: tuple[int, int], shown: bool) -> None:
+    """Two corners given for a corner and a size make a box that leaves the image."""
+    x, y, width, height = box
+    across = min(x + width, size[0]) - max(x, 0.0)
+    down = min(y + height, size[1]) - max(y, 0.0)
+    if across * down < 0.5 * width * height:
+        note(
+            f"most of the box lies outside the {size[0]} x {size[1]} image; "
+            "--init takes left, top, width, height",
+            shown=shown,
+        )
 
 
 def _summary(

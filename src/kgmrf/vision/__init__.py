@@ -2,7 +2,8 @@
 
 Read in this order: `features` (what a pixel says), `regions` (covariances of rectangles),
 `resample` and `cells` (a window as a map of SPD matrices), `appearance` and `motion` (what is
-remembered), `tracker` (the search); then `sequences`, `clip`, `evaluation` and `rivals`.
+remembered), `tracker` (the search); then `videos`, `sequences`, `clip`, `evaluation`, `rivals` and
+`figures`.
 """
 
 from kgmrf.vision.appearance import AppearanceModel, ExponentialAverage

@@ -1,4 +1,4 @@
-"""Videos and their ground truth: OTB and VOT folders, video files, cameras."""
+"""Videos with ground truth: the folders of OTB and VOT, and where to find them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kgmrf.vision.videos import frame_number, image_files, read_image, read_video
+
 __all__ = [
     "FrameSequence",
     "box_of_polygon",
@@ -22,7 +24,8 @@ __all__ = [
     "read_vot",
 ]
 
-IMAGES = {".jpg", ".jpeg", ".png", ".bmp"}
+OTB_START = {"david": 300}
+"""Sequences of OTB whose first box belongs to a later frame, and the number of that frame."""
 
 
 class FrameSequence(NamedTuple):
@@ -40,16 +43,6 @@ class FrameSequence(NamedTuple):
         """The frames with ground truth, decoded one after another (blue, green, red)."""
         for file in self.files[: len(self.boxes)]:
             yield read_image(file)
-
-
-def read_image(file: Path) -> NDArray[np.uint8]:
-    """Decode one image file by OpenCV; a damaged file is named in the error."""
-    import cv2
-
-    image = cv2.imread(str(file), cv2.IMREAD_COLOR)
-    if image is None:
-        raise OSError(f"{file} is not an image that OpenCV can read")
-    return np.asarray(image, dtype=np.uint8)
 
 
 def box_of_polygon(polygon: ArrayLike) -> NDArray[np.float64]:
@@ -92,34 +85,24 @@ def read_boxes(file: str | Path, *, one_based: bool = False) -> NDArray[np.float
     return boxes
 
 
-def _frames(folder: Path) -> tuple[Path, ...]:
-    files = [f for f in folder.iterdir() if f.suffix.lower() in IMAGES]
-    if not files:
-        raise FileNotFoundError(f"no images in {folder}")
-
-    # by the number in the name where there is one: 10 comes after 9
-    def key(file: Path) -> tuple[int, str]:
-        digits = re.findall(r"\d+", file.stem)
-        return (int(digits[-1]) if digits else 0, file.name)
-
-    return tuple(sorted(files, key=key))
-
-
 def read_otb(folder: str | Path) -> list[FrameSequence]:
     """The targets of an OTB folder: ``img/`` and ``groundtruth_rect.txt`` (or ``.1.txt``, ...).
 
     Several targets are named Folder-1, Folder-2, ... Boxes become 0-based. An optional
     ``offset.txt`` (one number) says how many frames precede the first box, for sequences whose
-    annotation starts late.
+    annotation starts late; David, which does so in OTB, is known.
     """
     root = Path(folder)
     truths = sorted(root.glob("groundtruth_rect*.txt"))
     if not truths:
         raise FileNotFoundError(f"no groundtruth_rect*.txt in {root}")
-    files = _frames(root / "img" if (root / "img").is_dir() else root)
+    files = image_files(root / "img" if (root / "img").is_dir() else root)
     note = root / "offset.txt"
     if note.is_file():
         files = files[int(note.read_text().split()[0]) :]
+    elif (start := OTB_START.get(root.name.lower())) is not None:
+        # by the number in the name: a copy without the frames before it stays as it is
+        files = tuple(f for f in files if frame_number(f) >= start)
     out = []
     for truth in truths:
         target = re.search(r"\.(\d+)\.txt$", truth.name)
@@ -134,28 +117,8 @@ def read_vot(folder: str | Path) -> FrameSequence:
     root = Path(folder)
     images = next((root / p for p in ("color", "img") if (root / p).is_dir()), root)
     boxes = read_boxes(root / "groundtruth.txt")
-    files = _frames(images)
+    files = image_files(images)
     return FrameSequence(root.name, files, boxes[: len(files)])
-
-
-def read_video(source: str | Path | int) -> Iterator[NDArray[np.uint8]]:
-    """Frames of a video file, an image pattern or a camera (a number), through OpenCV."""
-    import cv2
-
-    if isinstance(source, (str, Path)) and Path(source).is_dir():
-        yield from map(read_image, _frames(Path(source)))
-        return
-    capture = cv2.VideoCapture(source if isinstance(source, int) else str(source))
-    try:
-        if not capture.isOpened():
-            raise OSError(f"OpenCV cannot open {source!r} as a video")
-        while True:
-            found, frame = capture.read()
-            if not found:
-                return
-            yield np.asarray(frame, dtype=np.uint8)
-    finally:
-        capture.release()
 
 
 def find_data(*parts: str) -> Path | None:
