@@ -1,3 +1,7 @@
+import importlib.util
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -6,8 +10,10 @@ from hypothesis import strategies as st
 from kgmrf.vision.clip import render_clip
 from kgmrf.vision.evaluation import (
     average,
+    bounded,
     box_iou,
     centre_errors,
+    evaluate,
     normalised_errors,
     precision_curve,
     run_tracker,
@@ -64,13 +70,60 @@ def test_summary_against_loops(pairs):
     assert got["ao"] == pytest.approx(np.mean(iou[1:] or iou))
 
 
-def test_agrees_with_the_got10k_toolkit():
-    metrics = pytest.importorskip("got10k.utils.metrics")
-    rng = np.random.default_rng(0)
-    a = np.concatenate([rng.uniform(0, 60, (200, 2)), rng.uniform(5, 50, (200, 2))], 1)
-    b = a + rng.normal(0, 6, a.shape).clip(-4.5)
-    np.testing.assert_allclose(box_iou(a, b), metrics.rect_iou(a, b), atol=1e-12)
-    np.testing.assert_allclose(centre_errors(a, b), metrics.center_error(a, b), atol=1e-12)
+RECORD = json.loads((Path(__file__).parent / "got10k_record.json").read_text())
+
+
+@pytest.mark.parametrize("name", RECORD["sequences"])
+def test_agrees_with_what_the_got10k_toolkit_reported(name):
+    parts = RECORD["sequences"][name]
+    truth, found = np.array(parts["truth"]), np.array(parts["found"])
+    otb = RECORD["otb"]["seq_wise"][name]
+    iou = box_iou(found, truth)
+    np.testing.assert_allclose(success_curve(iou), otb["success_curve"], atol=1e-12)
+    errors = centre_errors(found, truth)
+    np.testing.assert_allclose(precision_curve(errors), otb["precision_curve"], atol=1e-12)
+    all_frames = summary(found, truth)
+    assert all_frames["success_auc"] == pytest.approx(otb["success_score"], abs=1e-12)
+    assert all_frames["success_rate"] == pytest.approx(otb["success_rate"], abs=1e-12)
+    assert all_frames["precision"] == pytest.approx(otb["precision_score"], abs=1e-12)
+    # GOT-10k: inside the image, where the target is visible, after the first frame
+    truth[np.array(parts["cover"]) == 0] = np.nan
+    got = summary(found, truth, image_size=tuple(RECORD["image_size"]))
+    assert got["ao"] == pytest.approx(RECORD["got10k"]["seq_wise"][name]["ao"], abs=1e-12)
+    assert got["sr50"] == pytest.approx(RECORD["got10k"]["seq_wise"][name]["sr"], abs=1e-12)
+
+
+def test_the_got10k_toolkit_reports_over_all_frames_together():
+    seen = []
+    for parts in RECORD["sequences"].values():
+        boxes = (np.array(parts[key]) for key in ("found", "truth"))
+        found, truth = (bounded(b, RECORD["image_size"]) for b in boxes)
+        keep = (np.array(parts["cover"]) > 0) & (np.arange(len(found)) > 0)
+        seen.append(box_iou(found, truth)[keep])
+    overall = RECORD["got10k"]["overall"]
+    overlap = np.concatenate(seen)
+    np.testing.assert_allclose(success_curve(overlap, 101), overall["succ_curve"], atol=1e-12)
+    assert overlap.mean() == pytest.approx(overall["ao"], abs=1e-12)
+
+
+def test_the_got10k_toolkit_still_reports_what_was_recorded(tmp_path):
+    pytest.importorskip("got10k", reason="compared with recorded numbers instead")
+    spec = importlib.util.spec_from_file_location(
+        "got10k_record", Path(__file__).parent / "got10k_record.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.scenes() == RECORD["sequences"]
+    again = module.record(module.scenes(), tmp_path)
+    assert again == {key: RECORD[key] for key in ("got10k", "otb")}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.tuples(*[st.floats(-50, 50)] * 2, *[st.floats(0.5, 60)] * 2))
+def test_a_box_never_overlaps_itself_by_more_than_all(numbers):
+    assert box_iou(numbers, numbers) <= 1
+    assert success_curve([box_iou(numbers, numbers)])[-1] == 0
+    assert success_curve([box_iou(numbers, numbers)])[-2] == 1
 
 
 def test_perfect_boxes_score_one_only_below_the_last_threshold():
@@ -108,6 +161,8 @@ def test_otb_folder_with_mixed_delimiters_and_two_targets(tmp_path):
     np.testing.assert_array_equal(one.boxes, [[0, 1, 3, 4], [4, 5, 7, 8], [8, 9, 11, 12]])
     assert [f.stem for f in one.files] == ["2", "9", "10"]
     assert [int(f.mean()) for f in two.frames()] == [2, 9]  # shorter truth, fewer frames
+    (folder / "groundtruth_rect.3.txt").write_text("\n")  # a target that was given up
+    assert len(read_otb(folder)) == 2
     (folder / "offset.txt").write_text("1\n")
     assert [f.stem for f in read_otb(folder)[0].files] == ["9", "10"]
     assert [s.name for s in otb_sequences(tmp_path)] == ["Pair-1", "Pair-2"]
@@ -197,6 +252,26 @@ def test_result_files_round_trip(tmp_path):
     np.testing.assert_allclose(np.loadtxt(file, delimiter=","), run.boxes, atol=5e-4)
     assert len(np.loadtxt(file.parent / "clip_time.txt")) == 3
     assert average([summary(run.boxes, run.boxes)])["mean_iou"] == 1
+
+
+def test_every_tracker_sees_the_same_frames():
+    frames = np.zeros((5, 4, 5, 3), np.uint8)
+    frames[2] = 1
+    truth = np.array([[1.0, 1, 2, 3]] * 3 + [[np.nan] * 4])
+    done = []
+    makers = {"one": _Still, "two": _Still}
+    result = evaluate("clip", lambda: iter(frames), truth, makers, after=done.append)
+    assert done == ["one", "two"]
+    assert result.scored.tolist() == [True, True, True, False]
+    for run in result.runs.values():
+        assert run.boxes.shape == (4, 4)  # as long as the truth
+        assert run.found.tolist() == [True, True, False, True]
+    short = evaluate("clip", lambda: iter(frames[:2]), truth, makers)
+    assert len(short.truth) == len(short.runs["two"].seconds) == 2
+    with pytest.raises(ValueError, match="first frame has no true box"):
+        evaluate("clip", lambda: frames, truth[::-1], makers)
+    with pytest.raises(ValueError, match=r"\(n, 4\)"):
+        evaluate("clip", lambda: frames, [1, 2, 3, 4], makers)
 
 
 @pytest.mark.parametrize("name", RIVALS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -12,9 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "BoxTracker",
+    "Evaluation",
     "Run",
+    "average",
+    "bounded",
     "box_iou",
     "centre_errors",
+    "evaluate",
     "normalised_errors",
     "precision_curve",
     "run_tracker",
@@ -46,6 +51,19 @@ class Run(NamedTuple):
     seconds: Numbers
 
 
+class Evaluation(NamedTuple):
+    """One sequence, its true boxes (n, 4; NaN where absent), and the run of every tracker."""
+
+    sequence: str
+    truth: Numbers
+    runs: dict[str, Run]
+
+    @property
+    def scored(self) -> NDArray[np.bool_]:
+        """Frames (n,) whose truth is a box."""
+        return np.isfinite(self.truth).all(-1) & (self.truth[:, 2:] > 0).all(-1)
+
+
 def box_iou(first: ArrayLike, second: ArrayLike) -> Numbers:
     """|A and B| / |A or B| of boxes (..., 4): left, top, width, height.
 
@@ -57,7 +75,21 @@ def box_iou(first: ArrayLike, second: ArrayLike) -> Numbers:
     high = np.minimum(a[..., :2] + a[..., 2:], b[..., :2] + b[..., 2:])
     common = np.maximum(high - low, 0).prod(-1)
     union = a[..., 2:].prod(-1) + b[..., 2:].prod(-1) - common
-    return common / np.where(union > 0, union, 1)
+    # rounding may put identical boxes a hair above 1, which no threshold must see
+    return np.clip(common / np.where(union > 0, union, 1), 0.0, 1.0)
+
+
+def bounded(boxes: ArrayLike, image_size: tuple[float, float]) -> Numbers:
+    """Boxes (..., 4) pushed into an image (width, height) by the rule of GOT-10k.
+
+    The corner is moved into the image, then the size is cut where it reaches out.
+
+    >>> bounded([-2, 1, 5, 9], (8, 8)).tolist()
+    [0.0, 1.0, 5.0, 7.0]
+    """
+    a, size = np.asarray(boxes, np.float64), np.asarray(image_size, np.float64)
+    corner = np.clip(a[..., :2], 0, size)
+    return np.concatenate([corner, np.clip(a[..., 2:], 0, size - corner)], axis=-1)
 
 
 def centre_errors(boxes: ArrayLike, truth: ArrayLike) -> Numbers:
@@ -67,8 +99,9 @@ def centre_errors(boxes: ArrayLike, truth: ArrayLike) -> Numbers:
     5.0
     """
     a, b = np.asarray(boxes, np.float64), np.asarray(truth, np.float64)
-    # OTB's pixel convention: a box of width w ends at its w-th pixel
-    error = a[..., :2] + (a[..., 2:] - 1) / 2 - b[..., :2] - (b[..., 2:] - 1) / 2
+    # OTB's pixel convention: a box of width w ends at its w-th pixel. One centre at a time, so that
+    # equal boxes are exactly 0 apart.
+    error = (a[..., :2] + (a[..., 2:] - 1) / 2) - (b[..., :2] + (b[..., 2:] - 1) / 2)
     return np.sqrt((error**2).sum(-1))
 
 
@@ -79,7 +112,7 @@ def normalised_errors(boxes: ArrayLike, truth: ArrayLike) -> Numbers:
     0.5
     """
     a, b = np.asarray(boxes, np.float64), np.asarray(truth, np.float64)
-    error = (a[..., :2] + a[..., 2:] / 2 - b[..., :2] - b[..., 2:] / 2) / b[..., 2:]
+    error = ((a[..., :2] + a[..., 2:] / 2) - (b[..., :2] + b[..., 2:] / 2)) / b[..., 2:]
     return np.sqrt((error**2).sum(-1))
 
 
@@ -103,12 +136,15 @@ def precision_curve(errors: ArrayLike, thresholds: ArrayLike | None = None) -> N
     return (np.asarray(errors, np.float64)[:, None] <= at).mean(0)
 
 
-def summary(boxes: ArrayLike, truth: ArrayLike) -> dict[str, float]:
+def summary(
+    boxes: ArrayLike, truth: ArrayLike, *, image_size: tuple[float, float] | None = None
+) -> dict[str, float]:
     """The usual numbers of one pass over frames with ground truth; frame 0 counts, as in OTB.
 
     ``mean_iou``; ``success_auc`` mean of the 21-point success curve; ``success_rate`` share with
     IoU > .5; ``precision`` share within 20 pixels; ``normalised_precision`` mean of its curve over
-    thresholds 0 ... .5; ``ao``, ``sr50``, ``sr75`` as in GOT-10k, where frame 0 is left out.
+    thresholds 0 ... .5; ``ao``, ``sr50``, ``sr75`` as in GOT-10k, where frame 0 is left out, and
+    where boxes are :func:`bounded` by the image if its (width, height) is given.
 
     >>> summary([[0, 0, 4, 4]] * 2, [[0, 0, 4, 4]] * 2)["ao"]
     1.0
@@ -120,7 +156,11 @@ def summary(boxes: ArrayLike, truth: ArrayLike) -> dict[str, float]:
     if not scored.any():
         raise ValueError("no frame has ground truth")
     iou = box_iou(a[scored], b[scored])
-    later = iou[1:] if len(iou) > 1 else iou
+    # the first frame is given; GOT-10k leaves it out, unless there is no other
+    later = scored & (np.arange(n) > 0) if scored[1:].any() else scored
+    overlap = box_iou(
+        *((a, b) if image_size is None else (bounded(a, image_size), bounded(b, image_size)))
+    )[later]
     near = precision_curve(normalised_errors(a[scored], b[scored]), np.linspace(0, 0.5, 51))
     return {
         "mean_iou": float(iou.mean()),
@@ -128,9 +168,9 @@ def summary(boxes: ArrayLike, truth: ArrayLike) -> dict[str, float]:
         "success_rate": float((iou > 0.5).mean()),
         "precision": float(precision_curve(centre_errors(a[scored], b[scored]))[20]),
         "normalised_precision": float(near.mean()),
-        "ao": float(later.mean()),
-        "sr50": float((later > 0.5).mean()),
-        "sr75": float((later > 0.75).mean()),
+        "ao": float(overlap.mean()),
+        "sr50": float((overlap > 0.5).mean()),
+        "sr75": float((overlap > 0.75).mean()),
     }
 
 
@@ -156,6 +196,41 @@ def run_tracker(tracker: BoxTracker, frames: Iterable[NDArray[np.uint8]], box: A
         boxes.append(last)
         found.append(bool(ok))
     return Run(np.array(boxes), np.array(found), np.array(seconds))
+
+
+def evaluate(
+    sequence: str,
+    frames: Callable[[], Iterable[NDArray[np.uint8]]],
+    truth: ArrayLike,
+    trackers: Mapping[str, Callable[[], BoxTracker]],
+    *,
+    after: Callable[[str], object] = lambda tracker: None,
+) -> Evaluation:
+    """One pass of every tracker over the same frames from the first true box.
+
+    ``frames()`` starts the sequence anew, ``trackers`` make a new tracker each. ``after(name)`` is
+    called when a tracker is done.
+
+    >>> from kgmrf.vision import RegionCovarianceTracker
+    >>> from kgmrf.vision.clip import render_clip
+    >>> clip = render_clip(5)
+    >>> ours = {"ours": RegionCovarianceTracker}
+    >>> result = evaluate("clip", lambda: clip.frames, clip.boxes, ours)
+    >>> result.runs["ours"].boxes.shape
+    (5, 4)
+    """
+    boxes = np.asarray(truth, np.float64)
+    if boxes.ndim != 2 or boxes.shape[1:] != (4,) or len(boxes) == 0:
+        raise ValueError(f"the truth is a table of boxes (n, 4), got shape {boxes.shape}")
+    if not (np.isfinite(boxes[0]).all() and (boxes[0, 2:] > 0).all()):
+        raise ValueError(f"{sequence}: the first frame has no true box to start from")
+    runs = {}
+    for name, make in trackers.items():
+        runs[name] = run_tracker(make(), islice(frames(), len(boxes)), boxes[0])
+        after(name)
+    n = min([len(boxes), *(len(run.boxes) for run in runs.values())])
+    runs = {name: Run(*(part[:n] for part in run)) for name, run in runs.items()}
+    return Evaluation(sequence, boxes[:n], runs)
 
 
 def write_run(folder: str | Path, tracker: str, sequence: str, run: Run) -> Path:

@@ -93,9 +93,10 @@ def read_otb(folder: str | Path) -> list[FrameSequence]:
     annotation starts late; David, which does so in OTB, is known.
     """
     root = Path(folder)
-    truths = sorted(root.glob("groundtruth_rect*.txt"))
+    # OTB has an empty file for a target that was given up
+    truths = [f for f in sorted(root.glob("groundtruth_rect*.txt")) if f.read_text().strip()]
     if not truths:
-        raise FileNotFoundError(f"no groundtruth_rect*.txt in {root}")
+        raise FileNotFoundError(f"no boxes in any groundtruth_rect*.txt of {root}")
     files = image_files(root / "img" if (root / "img").is_dir() else root)
     note = root / "offset.txt"
     if note.is_file():
