@@ -21,6 +21,7 @@ from kgmrf.commands.speed import bench, warmup
 from kgmrf.commands.stream import stream
 from kgmrf.commands.track import forecast, track
 from kgmrf.commands.video import video
+from kgmrf.commands.video_eval import video_eval
 
 __all__ = ["app", "run"]
 
@@ -40,6 +41,7 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     diagnose,
     stream,
     video,
+    video_eval,
     demo,
     simulate,
     bench,

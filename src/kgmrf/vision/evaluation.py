@@ -61,7 +61,11 @@ class Evaluation(NamedTuple):
     @property
     def scored(self) -> NDArray[np.bool_]:
         """Frames (n,) whose truth is a box."""
-        return np.isfinite(self.truth).all(-1) & (self.truth[:, 2:] > 0).all(-1)
+        return _scored(self.truth)
+
+
+def _scored(truth: Numbers) -> NDArray[np.bool_]:
+    return np.asarray(np.isfinite(truth).all(-1) & (truth[:, 2:] > 0).all(-1))
 
 
 def box_iou(first: ArrayLike, second: ArrayLike) -> Numbers:
@@ -152,7 +156,7 @@ def summary(
     a, b = np.asarray(boxes, np.float64), np.asarray(truth, np.float64)
     n = min(len(a), len(b))
     a, b = a[:n], b[:n]
-    scored = np.isfinite(b).all(-1) & (b[:, 2:] > 0).all(-1)
+    scored = _scored(b)
     if not scored.any():
         raise ValueError("no frame has ground truth")
     iou = box_iou(a[scored], b[scored])
@@ -229,7 +233,7 @@ def evaluate(
         runs[name] = run_tracker(make(), islice(frames(), len(boxes)), boxes[0])
         after(name)
     n = min([len(boxes), *(len(run.boxes) for run in runs.values())])
-    runs = {name: Run(*(part[:n] for part in run)) for name, run in runs.items()}
+    runs = {name: Run(r.boxes[:n], r.found[:n], r.seconds[:n]) for name, r in runs.items()}
     return Evaluation(sequence, boxes[:n], runs)
 
 

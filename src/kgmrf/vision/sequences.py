@@ -17,6 +17,7 @@ __all__ = [
     "FrameSequence",
     "box_of_polygon",
     "find_data",
+    "find_sequences",
     "otb_sequences",
     "read_boxes",
     "read_otb",
@@ -144,3 +145,26 @@ def otb_sequences(folder: str | Path | None = None) -> list[FrameSequence]:
         f for f in sorted(root.iterdir()) if f.is_dir() and any(f.glob("groundtruth_rect*.txt"))
     ]
     return [sequence for f in found for sequence in read_otb(f)]
+
+
+def find_sequences(folder: str | Path) -> list[FrameSequence]:
+    """Every target of an OTB folder, a VOT or GOT-10k folder, or a folder of such folders."""
+    root = Path(folder)
+    if not root.is_dir():
+        raise NotADirectoryError(20, "No such folder of frames", str(folder))
+    if any(root.glob("groundtruth_rect*.txt")):
+        return read_otb(root)
+    if (root / "groundtruth.txt").is_file():
+        return [read_vot(root)]
+    below = [
+        f
+        for f in sorted(root.iterdir())
+        if f.is_dir()
+        and (any(f.glob("groundtruth_rect*.txt")) or (f / "groundtruth.txt").is_file())
+    ]
+    if not below:
+        raise FileNotFoundError(
+            f"no groundtruth_rect.txt (OTB) or groundtruth.txt (VOT, GOT-10k) in {root}, "
+            "nor in the folders below it"
+        )
+    return [sequence for f in below for sequence in find_sequences(f)]
