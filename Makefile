@@ -97,6 +97,11 @@ reproduce: $(VENV)/.test
 	@$(BIN)/python -m experiments run all
 	@$(BIN)/python -m experiments report
 
+# The key-frame sheet of the drawn clip; other videos belong to other people.
+docs/vision.png: $(VENV)/.test
+	@$(BIN)/kgmrf video-eval --output build/video --quiet
+	@$(BIN)/python -c 'from PIL import Image; p = Image.open("build/video/sheets/drawn.png").convert("RGB"); p.quantize(256, dither=Image.Dither.NONE).save("$@", optimize=True)'
+
 docs: $(VENV)/.docs
 	@echo "== documentation"
 	@$(BIN)/mkdocs build --strict

@@ -27,8 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("--fresh", action="store_true", help="compute again what is there")
     report = verbs.add_parser("report", help="figures and report.html from the results")
     report.add_argument("--out", type=Path, help="folder for report.html and figures")
+    tables = verbs.add_parser("tables", help="measured tables of the documentation")
     verbs_list = verbs.add_parser("list", help="every unit and whether it is done")
-    for verb in (run, report, verbs_list):
+    for verb in (run, report, tables, verbs_list):
         verb.add_argument(
             "--quick", action="store_true", help="few seeds, short runs: a smoke test"
         )
@@ -43,6 +44,12 @@ def main(arguments: list[str] | None = None) -> int:
         out: Path = options.out or (results if options.quick else store.HERE)
         page.build(results, out, quick=options.quick)
         print(f"wrote {out / 'report.html'}")
+        return 0
+    if options.verb == "tables":
+        from experiments import tables as pages
+
+        for page in pages.write(results):
+            print(f"wrote {page}")
         return 0
     from experiments.catalogue import select
 

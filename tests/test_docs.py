@@ -52,3 +52,11 @@ def test_every_picture_is_drawn_and_shown(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
     drawn = {path.stem for path in tmp_path.glob("*.png") if path.stat().st_size > 5000}
     assert shown == drawn
+
+
+def test_measured_tables_are_those_of_the_result_files() -> None:
+    tables = pytest.importorskip("experiments.tables", reason="not in this copy")
+    for page in tables.PAGES:
+        text = page.read_text(encoding="utf-8")
+        again = tables.rewritten(text, ROOT / "experiments" / "results")
+        assert text == again, f"{page.name} is out of date: python -m experiments tables"

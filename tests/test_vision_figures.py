@@ -90,6 +90,8 @@ def test_key_frames_show_the_ends_and_the_largest_difference() -> None:
     assert max(np.diff(chosen)) <= 38  # no long stretch without a picture
     agreed = Evaluation("x", truth, {"a": run(good), "b": run(good)})
     assert key_frames(agreed, 5) == [0, 24, 49, 74, 99]
+    gone = Evaluation("x", truth, {"a": run(good, slice(80, 85)), "b": run(bad)})
+    assert {0, 99, 61, 37, 82} <= set(key_frames(gone, 6))
     assert key_frames(one, 1) == [0]
     assert key_frames(one, 200) == list(range(100))
     for n in (2, 5, 60, 99):

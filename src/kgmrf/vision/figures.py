@@ -242,6 +242,8 @@ def _finished(figure: Figure, path: str | Path | None) -> Figure:
 def key_frames(evaluation: Evaluation, n_frames: int = 8) -> list[int]:
     """Frames worth looking at: the ends, a third where trackers differ most, the rest in between.
 
+    If the first tracker says that it has lost the target, the middle of the first such stretch is
+    shown too.
     Trackers differ by their largest minus their smallest overlap with the truth; a single tracker
     by what it misses. The largest comes first, those near to a frame that is taken are passed over,
     and what is left of the ``n_frames`` goes one by one into the widest gap.
@@ -262,6 +264,10 @@ def key_frames(evaluation: Evaluation, n_frames: int = 8) -> list[int]:
         chosen.append(k)
         np.minimum(distance, np.abs(np.arange(n) - k), out=distance)
 
+    lost = np.flatnonzero(~next(iter(evaluation.runs.values())).found)
+    if len(lost) and n_frames > 3:
+        stretch = lost[lost - lost[0] == np.arange(len(lost))]
+        take(int(stretch[len(stretch) // 2]))
     for _ in range(min(n_frames // 3, n_frames - len(chosen))):
         apart = np.where(distance > n // (3 * n_frames), spread, 0.0)
         if apart.max() > 0:
