@@ -385,6 +385,6 @@ def test_every_command_explains_itself(capsys: Capture) -> None:
 
     for command in app.registered_commands:
         assert command.callback is not None
-        name = command.callback.__name__
+        name = command.callback.__name__.replace("_", "-")
         text_ = call(capsys, name, "--help")
         assert f"kgmrf {name}" in text_

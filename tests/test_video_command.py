@@ -46,6 +46,7 @@ def folder(clip: Clip, tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer.write(frame)
         cv2.imwrite(str(folder / "images" / f"{k + 1}.png"), frame)
     writer.release()
+    (folder / "folder.csv").mkdir()
     (folder / "noise.mp4").write_bytes(b"no video at all" * 40)
     return folder
 
@@ -193,6 +194,7 @@ def test_a_cut_file_and_a_box_of_corners_are_remarked(
         (["{}/clip.avi"], "--init x,y,w,h"),
         (["{}/clip.avi", "--init", "1,1,9,9", "-o", "out.txt"], "--output ends in"),
         (["{}/clip.avi", "--init", "1,1,9,9", "-b", "{}/no/out.csv"], "No such folder"),
+        (["{}/clip.avi", "--init", "1,1,9,9", "-b", "{}/folder.csv"], "A folder has this name"),
         (["{}/clip.avi", "--init", "1,1,9,9", "-o", "{}/clip.avi"], "overwrite the input"),
         (["{}/clip.avi", "--demo"], "leave INPUT and --init out"),
         (["999", "--init", "1,1,9,9"], "no camera 999"),

@@ -162,6 +162,8 @@ def _check_calls(
             raise ValueError(f"{option} ends in {' '.join(endings)}, got {str(path)!r}")
         if not path.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "A folder has this name", str(path))
         if source is not None and path.resolve() == Path(source).resolve():
             raise ValueError(f"{option} would overwrite the input {source}")
 
