@@ -54,9 +54,17 @@ def test_every_picture_is_drawn_and_shown(tmp_path: Path) -> None:
     assert shown == drawn
 
 
-def test_measured_tables_are_those_of_the_result_files() -> None:
-    tables = pytest.importorskip("experiments.tables", reason="not in this copy")
+def test_measured_tables_are_those_of_the_result_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = ROOT / "experiments" / "results"
+    if not results.is_dir():
+        pytest.skip("a copy without the experiments")
+    monkeypatch.syspath_prepend(str(ROOT))  # they are not part of the installed package
+    from experiments import tables
+
+    filled = 0
     for page in tables.PAGES:
         text = page.read_text(encoding="utf-8")
-        again = tables.rewritten(text, ROOT / "experiments" / "results")
+        again = tables.rewritten(text, results)
         assert text == again, f"{page.name} is out of date: python -m experiments tables"
+        filled += len(tables.BLOCK.findall(text))
+    assert filled >= 2

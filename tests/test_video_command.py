@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ pytest.importorskip("cv2", reason="OpenCV is not installed: no video")
 import cv2
 
 from kgmrf.cli import main
-from kgmrf.vision import RegionCovarianceTracker
+from kgmrf.vision import RegionCovarianceTracker, videos
 from kgmrf.vision.clip import Clip, render_clip
 from kgmrf.vision.evaluation import box_iou
 from kgmrf.vision.sequences import read_video
@@ -222,6 +223,64 @@ def test_what_cannot_be_followed_is_said_in_one_line(
     assert len(told) == 1
     assert says in told[0]
     assert (folder / "clip.avi").read_bytes() == before
+
+
+def test_the_box_is_selected_in_a_window(
+    clip: Clip, folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":0")
+    words = ["video", str(folder / "images"), "--json"]
+    drawn: list[tuple[int, ...]] = [(62, 62, 35, 30), (0, 0, 0, 0)]
+    monkeypatch.setattr(cv2, "selectROI", lambda *_, printNotice: drawn.pop(0))
+    monkeypatch.setattr(cv2, "destroyAllWindows", lambda: None)
+    assert main(words) == 0
+    x, y, width, height = json.loads(capsys.readouterr().out)["box"]
+    assert box_iou((x, y, width, height), clip.boxes[-1]) > 0.7
+    assert main(words) == 2
+    assert "no box was selected" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr(cv2, "selectROI", _no_windows)
+    assert main(words) == 2
+    assert "no windows to select the box in" in capsys.readouterr().err
+
+
+def _no_windows(*words: object, **options: object) -> None:
+    raise cv2.error("not implemented")
+
+
+def test_the_bar_tells_frames_per_second(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["video", "--demo", "-n", "6"]) == 0
+    heard = capsys.readouterr()
+    assert "6/6" in heard.err
+    assert "fps" in heard.err
+    assert heard.out.startswith("demo: 6 frames of 240 x 180, lost in 0; ")
+    assert main(["video", "--demo", "-n", "6", "--json"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_camera_ends_by_an_interrupt_and_a_file_does_not(
+    clip: Clip, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(source: object, reader: str) -> videos.Video:
+        def frames() -> Iterator[np.ndarray]:
+            yield from clip.frames[:5]
+            raise KeyboardInterrupt
+
+        return videos.Video(frames(), None, None, "opencv")
+
+    monkeypatch.setattr(videos, "open_video", interrupted)
+    out = tmp_path / "boxes.csv"
+    words = ["--init", start(clip), "--boxes", str(out), "--json"]
+    assert main(["video", "clip.mp4", *words]) == 130
+    assert not list(tmp_path.iterdir())
+    assert main(["video", "7", *words]) == 0
+    heard = capsys.readouterr()
+    assert json.loads(heard.out)["input"] == "camera 7"
+    assert len(table(out)[1]) == 5
 
 
 def test_a_run_that_fails_leaves_no_files(clip: Clip, folder: Path, tmp_path: Path) -> None:

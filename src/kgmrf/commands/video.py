@@ -186,7 +186,10 @@ def _select(frame: Image) -> Box:
     import cv2
 
     try:
-        x, y, width, height = cv2.selectROI("select the target, then Enter", frame)
+        # its own notice would go to stdout, among the numbers
+        x, y, width, height = cv2.selectROI(
+            "select the target, then Enter", frame, printNotice=False
+        )
         cv2.destroyAllWindows()
     except cv2.error:
         raise ValueError(f"this OpenCV has no windows to select the box in: {remedy}") from None
