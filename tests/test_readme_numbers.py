@@ -1,4 +1,4 @@
-"""Every number in the README's tables stands in a result file that a command writes."""
+"""Numbers of the README stand in result files; the table of videos is written from them anyway."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -102,26 +101,3 @@ def test_speed() -> None:
         for name in ("kgmrf bank, information, float64, 1 thread", "pyRiemann batched")
     )
     assert f"takes {1e9 * mine:.0f} ns, {rival / mine:.0f} times less than pyRiemann" in text
-
-
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        ("RegionCovarianceTracker", "kgmrf"),
-        ("OpenCV CSRT", "CSRT"),
-        ("OpenCV MOSSE", "MOSSE"),
-        ("OpenCV KCF", "KCF"),
-        ("OpenCV MIL", "MIL"),
-    ],
-)
-def test_video(name: str, method: str) -> None:
-    records = [load(path).get("data", {}) for path in (EXPERIMENTS / "otb").glob("*.json")]
-    mine = [r for r in records if r.get("method") == method and "mean_iou" in r]
-    assert len(mine) == 6
-    milliseconds = 1000 * sum(r["seconds"] for r in mine) / sum(r["n_frames"] for r in mine)
-    expected = [
-        f"{np.mean([r['mean_iou'] for r in mine]):.2f}",
-        f"{np.mean([r['success_rate'] for r in mine]):.2f}",
-        f"{milliseconds:.1f}",
-    ]
-    assert rows(section("Video"))[name] == expected
