@@ -399,6 +399,55 @@ def test_numbers_that_are_none() -> None:
     assert np.allclose(json.loads(text)["v"], powers, rtol=1e-8, atol=0)
 
 
+# ---------------------------------------------------------------------- inside another engine
+
+
+def test_rows_and_bytes_do_what_lines_and_files_do(tmp_path: Path) -> None:
+    lines = sample_lines()
+    settings = Settings(fields=("covariance", "velocity"), digits=17)
+    texts, whole = Stream(settings), b""
+    state: bytes | None = None
+    rows: list[dict[str, Any]] = []
+    for block in (lines[:50], lines[50:51], lines[30:]):  # some lines twice
+        whole += texts.take(block)
+        records = [json.loads(line) for line in block]
+        stream = Stream(settings)
+        if state is not None:
+            stream.from_bytes(state)
+        moved = stream.take_rows(
+            [r["key"] for r in records],
+            np.array([r["time"] for r in records], dtype=float),
+            np.array([r["x"] for r in records]),
+        )
+        for k, (key, time) in enumerate(zip(moved.keys, moved.times.tolist(), strict=True)):
+            fields = {name: array[k].tolist() for name, array in moved.fields.items()}
+            rows.append({"key": key, "time": time, **fields})
+        state = stream.to_bytes()
+    assert rows == estimates(whole)
+    assert stream.counts == texts.counts
+    assert stream.counts.late + stream.counts.duplicate == 21
+    # The bytes are a state file.
+    (tmp_path / "state").write_bytes(state or b"")
+    other = Stream(settings)
+    other.restore(tmp_path / "state")
+    assert other.counts == stream.counts
+    with pytest.raises(ValueError, match="is not the state of a stream"):
+        Stream(settings).from_bytes((state or b"")[:-9])
+
+
+def test_rows_that_cannot_be_used() -> None:
+    stream = Stream(Settings())
+    with pytest.raises(ValueError, match="do not fit"):
+        stream.take_rows(["a", "b"], np.zeros(1), np.eye(2))
+    with pytest.raises(StreamError, match="row 2 of 'b': infinite"):
+        stream.take_rows(["a", "b"], np.zeros(2), np.array([[1.0, 2.0], [1.0, math.inf]]))
+    skipping = Stream(Settings(on_error="skip"))
+    moved = skipping.take_rows(["a", "b"], np.array([math.inf, 0.0]), np.eye(2))
+    assert moved.keys == ["b"]
+    assert (skipping.counts.lines, skipping.counts.used, skipping.counts.bad) == (2, 1, 1)
+    assert skipping.take_rows(["b"], np.zeros(1), np.ones((1, 2))).keys == []
+
+
 # ---------------------------------------------------------------------- checkpoints
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -75,9 +75,10 @@ def read_header(stream: IO[bytes]) -> Header:
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[zipfile.ZipFile]:
-    """The zip file at ``path``."""
-    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+def opened(path: str | Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
+    """The zip file at ``path``, or in an open file."""
+    source = open(path, "rb") if isinstance(path, (str, Path)) else nullcontext(path)  # noqa: SIM115
+    with source as file, zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{info.filename} is compressed in a way numpy does not write")
@@ -89,7 +90,7 @@ def names(archive: zipfile.ZipFile) -> list[str]:
     return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
-def read_all(path: str | Path) -> dict[str, Numbers]:
+def read_all(path: str | Path | IO[bytes]) -> dict[str, Numbers]:
     """Every array of an .npz that was written without compression, checksums verified.
 
     Raises one of `DAMAGE` if anything is wrong with it.

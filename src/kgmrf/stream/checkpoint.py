@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -27,10 +28,8 @@ def write(path: Path, header: dict[str, Any], arrays: dict[str, Numbers]) -> Non
     3
     """
     part = path.with_name(f".{path.name}.part")
-    text = json.dumps({"format": FORMAT, **header}).encode()
-    content: dict[str, Any] = {f"array_{name}": array for name, array in arrays.items()}
     with open(part, "wb") as file:
-        np.savez(file, header=np.frombuffer(text, dtype=np.uint8), **content)
+        _put(file, header, arrays)
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, path)
@@ -42,19 +41,44 @@ def write(path: Path, header: dict[str, Any], arrays: dict[str, Numbers]) -> Non
             os.close(folder)
 
 
+def pack(header: dict[str, Any], arrays: dict[str, Numbers]) -> bytes:
+    """The bytes of the file that `write` would write, for engines that keep states themselves.
+
+    >>> unpack(pack({"lines": 3}, {"last": np.zeros(2)}))[0]["lines"]
+    3
+    """
+    file = io.BytesIO()
+    _put(file, header, arrays)
+    return file.getvalue()
+
+
+def _put(file: IO[bytes], header: dict[str, Any], arrays: dict[str, Numbers]) -> None:
+    text = json.dumps({"format": FORMAT, **header}).encode()
+    content: dict[str, Any] = {f"array_{name}": array for name, array in arrays.items()}
+    np.savez(file, header=np.frombuffer(text, dtype=np.uint8), **content)
+
+
+def unpack(state: bytes) -> tuple[dict[str, Any], dict[str, Numbers]]:
+    """What `pack` packed, with the care of `read`."""
+    return _get(io.BytesIO(state), "this")
+
+
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Numbers]]:
     """What `write` wrote. A file from a stranger can never run code or fill the memory."""
+    with open(path, "rb") as file:
+        return _get(file, str(path))
+
+
+def _get(file: IO[bytes], name: str) -> tuple[dict[str, Any], dict[str, Numbers]]:
     try:
-        found = _npz.read_all(path)
+        found = _npz.read_all(file)
         header = json.loads(bytes(found.pop("header")).decode())
         if header["format"] != FORMAT:
             raise ValueError(f"it has format {header['format']}, this version reads {FORMAT}")
-        arrays = {name.removeprefix("array_"): array for name, array in found.items()}
-    except (FileNotFoundError, IsADirectoryError, PermissionError):
-        raise
+        arrays = {word.removeprefix("array_"): array for word, array in found.items()}
     except _npz.DAMAGE as error:
         detail = " ".join(str(error).split())[:160] or type(error).__name__
-        raise ValueError(f"{path} is not the state of a stream: {detail}") from error
+        raise ValueError(f"{name} is not the state of a stream: {detail}") from error
     return header, arrays
 
 

@@ -74,6 +74,14 @@ class Held(NamedTuple):
     n_samples: float
 
 
+class Moved(NamedTuple):
+    """Rows that were taken in, in order: keys, times, fields of the estimate after each row."""
+
+    keys: list[str]
+    times: Numbers
+    fields: dict[str, Numbers]
+
+
 class Stream:
     """Tracks fed by lines; `take` turns a block of input lines into output text.
 
@@ -136,6 +144,34 @@ class Stream:
             parsed = _select(parsed, np.flatnonzero(keep))
         return self._process(parsed, pool)
 
+    def take_rows(self, keys: list[str], times: Numbers, values: Numbers) -> Moved:
+        """Take in samples that other software has parsed, by the same rules as lines.
+
+        times: ``(n,)``, NaN: none. values: ``(n, d)``, NaN where nothing was seen.
+
+        >>> stream = Stream(Settings(fields=("covariance",)))
+        >>> moved = stream.take_rows(["a", "a"], np.array([1.0, 0.0]), np.eye(2))
+        >>> moved.times.tolist(), moved.fields["covariance"].shape, stream.counts.late
+        ([1.0], (1, 2, 2), 1)
+        """
+        times, values = np.asarray(times, dtype=float), np.asarray(values, dtype=float)
+        if self.pool is None:
+            self.reader = JsonReader("x", values.shape[-1])
+        pool = self._pool()
+        if values.shape != (len(keys), pool.d) or times.shape != (len(keys),):
+            raise ValueError(
+                f"{len(keys)} keys, times {times.shape} and values {values.shape} do not fit: "
+                f"every row has one time and d = {pool.d} values"
+            )
+        bad = np.isinf(values).any(axis=-1) | np.isinf(times)
+        if bad.any() and self.settings.on_error == "stop":
+            row = int(np.argmax(bad))
+            raise StreamError(f"row {self.counts.lines + row + 1} of {keys[row]!r}: infinite", b"")
+        self.counts.lines += len(keys)
+        self.counts.bad += int(bad.sum())
+        parsed = Parsed(keys, times, values, np.ones(len(keys)), np.arange(len(keys)))
+        return self._moved(_select(parsed, np.flatnonzero(~bad)) if bad.any() else parsed, pool)
+
     def _counted(self, parsed: Parsed) -> tuple[Numbers, Numbers]:
         """Samples behind each line, and the lines where that is unknown."""
         if self._pool().kind != "covariance":
@@ -163,6 +199,17 @@ class Stream:
         return self.pool
 
     def _process(self, parsed: Parsed, pool: Pool) -> bytes:
+        moved = self._moved(parsed, pool)
+        if not moved.keys:
+            return b""
+        assert self.writer is not None
+        text = self.writer.text(*moved)
+        if not self.told_header:
+            self.told_header = True
+            return self.writer.header() + text
+        return text
+
+    def _moved(self, parsed: Parsed, pool: Pool) -> Moved:
         timed = ~np.isnan(parsed.times)
         if self.settings.wait > 0:
             parsed = self._held_back(parsed)
@@ -177,7 +224,7 @@ class Stream:
             parsed, tracks, times = _select(parsed, kept), tracks[kept], times[kept]
             before = before[kept]
         if not len(tracks):
-            return b""
+            return Moved([], np.zeros(0), {})
         # A track begins at its first line; nothing drifts before.
         dt = np.where(np.isnan(before), 0.0, times - before) / self.settings.time_unit
         assert self.writer is not None
@@ -185,11 +232,7 @@ class Stream:
         found = pool.advance(Lines(tracks, parsed.values, parsed.counts, dt), fields)
         pool.last[tracks] = times  # the last line of a track wins, and it is the latest
         self.counts.used += len(tracks)
-        text = self.writer.text(parsed.keys, times, found)
-        if not self.told_header:
-            self.told_header = True
-            return self.writer.header() + text
-        return text
+        return Moved(parsed.keys, times, found)
 
     def _numbered(self, tracks: Numbers, times: Numbers, timed: Numbers) -> Numbers:
         """A line without a time comes one unit after the line before of its track."""
@@ -279,6 +322,13 @@ class Stream:
 
     def save(self, path: Path, **more: Any) -> None:
         """Write everything to one file, whole or not at all."""
+        checkpoint.write(path, *self._content(more))
+
+    def to_bytes(self) -> bytes:
+        """The content of the file that `save` writes, for an engine that keeps it itself."""
+        return checkpoint.pack(*self._content({}))
+
+    def _content(self, more: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Numbers]]:
         header: dict[str, Any] = {
             "settings": self.settings.lasting(),
             "counts": asdict(self.counts),
@@ -304,11 +354,19 @@ class Stream:
             }
             arrays = {name: array[:n] for name, array in self.pool.memory.items()}
             arrays["last"] = self.pool.last[:n]
-        checkpoint.write(path, header, arrays)
+        return header, arrays
 
     def restore(self, path: Path) -> dict[str, Any]:
         """Go on where `save` stood; returns its header."""
-        header, arrays = checkpoint.read(path)
+        return self._restore(str(path), *checkpoint.read(path))
+
+    def from_bytes(self, state: bytes) -> dict[str, Any]:
+        """Go on where `to_bytes` stood; returns its header."""
+        return self._restore("this", *checkpoint.unpack(state))
+
+    def _restore(
+        self, path: str, header: dict[str, Any], arrays: dict[str, Numbers]
+    ) -> dict[str, Any]:
         lasting = header.get("settings")
         mine = self.settings.lasting()
         if isinstance(lasting, dict) and lasting != mine:
