@@ -1,6 +1,7 @@
 # Every target sets itself up: a fresh clone needs only make and Python >= 3.11.
 #   make demo        the rotating ellipse with an occlusion: a table and a picture
 #   make test        lint, types, layers, tests, doctests, coverage
+#   make test-spark  the operator on Spark Structured Streaming (needs Java 17 or newer)
 #   make lint        the first half of the above
 #   make bench       speed and memory
 #   make reproduce   every experiment, then the report
@@ -24,7 +25,7 @@ COMPILED_TESTS := $(wildcard tests/test_kernels*.py tests/test_bank.py)
 LINTED := src tests $(wildcard benchmarks docs/*.py experiments examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench reproduce docs clean
+.PHONY: help demo test test-spark lint bench reproduce docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -54,6 +55,13 @@ $(VENV)/.test: $(VENV)/.created pyproject.toml constraints.txt
 $(VENV)/.bench: $(VENV)/.test benchmarks/requirements.txt
 	@echo "== installing the rivals"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r benchmarks/requirements.txt "torch==2.13.0"
+	@touch $@
+
+$(VENV)/.spark: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "== installing kgmrf[spark] (500 MB)"
+	@$(PIP) -e ".[spark]" "pyspark==4.3.0" pytest hypothesis
+	@echo "== compiling the loops, once"
+	@$(BIN)/python -c "import kgmrf; kgmrf.warmup()"
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.created pyproject.toml constraints.txt
@@ -87,6 +95,10 @@ else
 	@echo "== compiled loops once more, compiler off"
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q --cov --cov-append $(COMPILED_TESTS)
 endif
+
+test-spark: $(VENV)/.spark
+	@echo "== Spark: operator, restarts, rules"
+	@$(BIN)/python -m pytest -q tests/spark
 
 bench: $(VENV)/.bench
 	@echo "== benchmarks"
