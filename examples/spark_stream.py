@@ -72,40 +72,38 @@ class Operator:
         Spark does not say which of two rows with the same key and time came first; the smaller
         values do here, so that a repeated micro-batch repeats its output to the bit.
         """
-        times = rows["time"].to_numpy(dtype=float)
+        times = rows["time"].to_numpy(dtype=float, copy=True)
         values = np.full((len(rows), self.channels), math.nan)
         for k, x in enumerate(rows["x"]):
-            if x is None or len(x) == 0:
-                continue
-            if len(x) != self.channels:
-                raise ValueError(
-                    f"key {rows['key'][k]!r}, time {times[k]:g}: {len(x)} values, "
-                    f"expected {self.channels}"
-                )
-            values[k] = np.asarray(x, dtype=float)
-        if np.isnan(times).any():
-            key = rows["key"][int(np.argmax(np.isnan(times)))]
-            raise ValueError(f"key {key!r}: a row without a time has no place in the order")
+            fault = None
+            if math.isnan(times[k]):
+                fault = "a row without a time has no place in the order"
+            elif x is not None and len(x) not in (0, self.channels):
+                fault = f"time {times[k]:g}: {len(x)} values, expected {self.channels}"
+            elif x is not None and len(x):
+                values[k] = x
+            if fault and self.settings.on_error == "stop":
+                raise ValueError(f"key {rows['key'][k]!r}: {fault}")
+            if fault:
+                times[k] = math.inf  # which the stream skips and counts
         order = np.lexsort((*values.T[::-1], times))
-        keys = rows["key"].fillna("").to_numpy()[order].tolist()
-        return keys, times[order], values[order]
+        return rows["key"].to_numpy()[order].tolist(), times[order], values[order]
 
     def moved(self, stream: Stream, keys: list[str], times: Any, values: Any) -> dict[str, Any]:
-        """The columns of `ESTIMATES`."""
+        """The columns of `ESTIMATES`, or none if no row was taken in."""
         moved = stream.take_rows(keys, times, values)
-        d, n = self.channels, len(moved.keys)
-        found = moved.fields
-        above = np.triu_indices(d)
-        covariance = found["covariance"][:, above[0], above[1]] if n else np.zeros((0, 1))
-        velocity = found["velocity"].reshape(n, -1) if n else np.zeros((0, 1))
+        if not moved.keys:
+            return {}
+        found, n = moved.fields, len(moved.keys)
+        row, column = np.triu_indices(self.channels)
         return {
             "key": moved.keys,
             "time": moved.times,
-            "covariance": list(covariance),
-            "log_likelihood": found["log_likelihood"] if n else np.zeros(0),
-            "nis": found["nis"] if n else np.zeros(0),
+            "covariance": list(found["covariance"][:, row, column]),
+            "log_likelihood": found["log_likelihood"],
+            "nis": found["nis"],
             # Angle per unit of time, as distances between rotations are angles: |.|_F / sqrt(2).
-            "speed": np.linalg.norm(velocity, axis=-1) / math.sqrt(2.0),
+            "speed": np.linalg.norm(found["velocity"], axis=(-2, -1)) / math.sqrt(2.0),
             "dropped": np.full(n, stream.counts.late + stream.counts.duplicate),
         }
 
@@ -124,7 +122,8 @@ def processor(operator: Operator) -> Any:
             # A key with many rows comes in parts: all of them, before they are put in order.
             after, estimates = operator.step(before, pandas.concat(list(rows), ignore_index=True))
             self.state.update((after,))
-            yield pandas.DataFrame(estimates)
+            if estimates:
+                yield pandas.DataFrame(estimates)
 
         def close(self) -> None:
             pass
@@ -182,7 +181,7 @@ def start(
     # From Kafka: spark.readStream.format("kafka")..., then from_json(value, ROWS). All else stays.
     mode = "DROPMALFORMED" if operator.settings.on_error == "skip" else "FAILFAST"
     reader = spark.readStream.schema(ROWS).option("mode", mode)
-    rows = reader.option("maxFilesPerTrigger", files).json(str(source))
+    rows = reader.option("maxFilesPerTrigger", files).json(str(source)).na.fill("", ["key"])
     group = f.pmod(f.hash("key"), f.lit(buckets)) if buckets else f.col("key")
     estimates = (
         rows.withColumn("group", group)
