@@ -11,9 +11,9 @@ row before of its key is dropped and counted, unless it was waited for (--wait).
 micro-batch the rows of a key are put in order of time first. What Spark keeps for a key are the
 bytes of the file that ``kgmrf stream --state`` writes.
 
-The operator is transformWithStateInPandas, over the RocksDB state store, which it requires: on the
-same rows it was no slower than applyInPandasWithState, and new features of Spark (states that
-expire, states read as tables) come to it. It needs protobuf besides pandas and pyarrow.
+The operator is transformWithStateInPandas, over the RocksDB state store, which it requires: it is
+the one that new features of Spark (states that expire, states read as tables) come to. It needs
+protobuf besides pandas and pyarrow.
 
 Exactly once: a micro-batch that was cut short runs again from the same files and the same state,
 and its folder batch=N is written over. docs/howto_spark.md says where that ends.
