@@ -208,6 +208,24 @@ def test_saved_banks_go_on_as_if_nothing_had_happened(tmp_path: Path, dtype: str
         TrackerBank.load(tmp_path / "nothing.npz")
 
 
+def test_a_copy_goes_its_own_way() -> None:
+    rng, n, d = _rng(9), 10, 3
+    bank = TrackerBank(n, d, n_samples=6)
+    bank.update(_covariances(rng, n, d))
+    twin = bank.copy()
+    before = bank.covariance
+    C = _covariances(rng, n, d)
+    twin.update(C)
+    twin.add(2)
+    np.testing.assert_array_equal(bank.covariance, before)
+    assert len(bank) == n
+    bank.update(C)
+    np.testing.assert_array_equal(bank.covariance, twin.covariance[:n])
+    np.testing.assert_array_equal(bank.covariance, bank.estimate().covariance)
+    rebuilt = TrackerBank(n, **bank.settings())
+    assert rebuilt.settings() == bank.settings()
+
+
 def test_threads_and_single_precision_change_nothing_that_matters() -> None:
     rng, n, d = _rng(7), 3000, 2
     settings: dict[str, Any] = {"n_samples": 6, "initial": np.diag([3.0, 1.0])}
@@ -256,6 +274,10 @@ def test_wrong_arguments_say_so() -> None:
             TrackerBank(2, 2, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n_tracks"):
         TrackerBank(-1, 2)
+    with pytest.raises(ValueError, match=r'does not tune itself.*KGMRF\(gains="auto"\)'):
+        TrackerBank(2, 2, gains="auto")
+    with pytest.raises(ValueError, match=r'does not tune itself.*RotationTracker\(gains="auto"\)'):
+        TrackerBank(2, 3, kind="rotation", gains="auto", noise_std=0.1)
     bank = TrackerBank(2, 2)
     C = np.tile(np.eye(2), (2, 1, 1))
     with pytest.raises(ObservationError, match="how many samples"):

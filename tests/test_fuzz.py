@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kgmrf
-from kgmrf import KGMRF, EuclideanEMA, RotationTracker, load
+from kgmrf import KGMRF, EuclideanEMA, RotationTracker, TrackerBank, load
 from kgmrf._npz import read_all
 from kgmrf.io import DataError, open_source
 from kgmrf.stream import Settings, Stream
@@ -177,6 +177,8 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=name):
             load(tmp_path / name)
         with pytest.raises(ValueError, match=name):
+            TrackerBank.load(tmp_path / name)
+        with pytest.raises(ValueError, match=name):
             Stream(Settings()).restore(tmp_path / name)
     assert not mark.exists()
 
@@ -203,6 +205,11 @@ def states(folder: Path) -> list[tuple[Path, Any]]:
             tracker.update(np.eye(3))
         tracker.save(path)
         found.append((path, load))
+    bank = TrackerBank(3, 3, n_samples=5)
+    for _ in range(3):
+        bank.update(np.tile(np.eye(3), (3, 1, 1)))
+    bank.save(folder / "bank.npz")
+    found.append((folder / "bank.npz", TrackerBank.load))
     stream = Stream(Settings())
     stream.take([json.dumps({"key": k, "x": [1.0, 2.0]}).encode() for k in "abcab"])
     stream.save(folder / "stream.state")
@@ -235,11 +242,12 @@ def test_damaged_state_files(tmp_path: Path) -> None:
 
 def rewritten(path: Path, **changes: Any) -> None:
     """The same state file with another header, checksums and all."""
-    arrays = read_all(path)
-    header = {**json.loads(bytes(arrays.pop("header"))), **changes}
-    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    arrays: dict[str, Any] = read_all(path)
+    place = "bank" if "bank" in arrays else "header"
+    header = {**json.loads(bytes(arrays[place])), **changes}
+    arrays[place] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     with open(path, "wb") as file:
-        np.savez(file, header=text, **arrays)  # type: ignore[arg-type]
+        np.savez(file, **arrays)
 
 
 json_values = st.recursive(
@@ -271,6 +279,33 @@ def test_a_tracker_with_any_header_is_refused_or_whole(
     assert fault is None or path.name in fault
     if tracker is not None and tracker.batch_shape is not None:
         assert tracker.forecast(1).covariance.shape == (3, 3)
+
+
+@given(
+    st.sampled_from(["format", "kind", "d", "dtype", "on_invalid", "next_id", "settings"]),
+    json_values,
+)
+def test_a_bank_with_any_header_is_refused_or_whole(tmp_path: Path, name: str, value: Any) -> None:
+    path, read = states(tmp_path)[-2]
+    rewritten(path, **{name: value})
+    bank, fault = outcome(read, path)
+    assert fault is None or path.name in fault
+    if bank is not None:
+        assert len(bank) == 3
+        assert bank.forecast(1).covariance.shape == (3, 3, 3)
+
+
+@pytest.mark.parametrize("changes", [{"d": 10**5}, {"d": -3}, {"d": 2.5}, {"d": 10**200}])
+def test_a_bank_that_promises_too_much(changes: dict[str, Any], tmp_path: Path) -> None:
+    path, read = states(tmp_path)[-2]
+    rewritten(path, **changes)
+    with pytest.raises(ValueError, match=r"bank\.npz is not a bank file"):
+        read(path)
+    TrackerBank(0, 3, n_samples=5).save(path)
+    assert len(read(path)) == 0
+    rewritten(path, **changes)
+    with pytest.raises(ValueError, match=r"bank\.npz is not a bank file"):
+        read(path)
 
 
 @given(
@@ -314,5 +349,7 @@ def test_a_compressed_state_is_refused_before_it_unfolds(tmp_path: Path) -> None
     assert path.stat().st_size < 100_000
     with pytest.raises(ValueError, match="compressed"):
         load(path)
+    with pytest.raises(ValueError, match="compressed"):
+        TrackerBank.load(path)
     with pytest.raises(ValueError, match="compressed"):
         Stream(Settings()).restore(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from kgmrf import _check
+from kgmrf import _check, _npz
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
 from kgmrf.gains import InformationGains
-from kgmrf.geometry import so
+from kgmrf.geometry import orbit, so
 from kgmrf.kernels import engine, layout
 from kgmrf.kernels.layout import LANES
 from kgmrf.results import Estimate
@@ -37,6 +36,9 @@ FORMAT = 1
 
 ALONE = 512
 """A thread is not worth its while for fewer tracks than this."""
+
+LIGHT = 2**24
+"""Bytes that a file may ask for without bringing them along."""
 
 
 class Taken(NamedTuple):
@@ -94,6 +96,12 @@ class TrackerBank:
         self.n_threads = len(os.sched_getaffinity(0)) if n_threads is None else int(n_threads)
         maker = KGMRF if kind == "covariance" else RotationTracker
         self._pattern: Any = maker(d, **{"gains": "information", **settings})
+        if type(self._pattern) is not maker:
+            raise ValueError(
+                "a bank has one gain law for all tracks and does not tune itself; use "
+                f'gains="information" (the default) here, or {maker.__name__}(gains="auto"), '
+                "which takes a batch of tracks (n, d, d) and tunes each"
+            )
         self._pattern._start((1, self.d, self.d))
         self.model = self._pattern.model
         law = layout.law(self.model, self.d, (1,), rotation=kind == "rotation")
@@ -131,6 +139,14 @@ class TrackerBank:
         held = self._unfolded(keep)
         self._allocate(int(keep.sum()), self.ids[keep])
         self._fold(held)
+
+    def copy(self) -> TrackerBank:
+        """An independent bank in the same state."""
+        twin = TrackerBank.__new__(TrackerBank)
+        twin.__dict__.update(self.__dict__)
+        for name in _ARRAYS:
+            setattr(twin, name, getattr(self, name).copy())
+        return twin
 
     def select(self, tracks: Any) -> TrackerBank:
         """A bank of its own with some of the tracks, by position or mask."""
@@ -404,6 +420,30 @@ class TrackerBank:
         return self._clocks[: len(self), 8]
 
     @property
+    def covariance(self) -> Numbers:
+        """Covariance of every track, (n, d, d), without the rest of an estimate."""
+        if self.kind == "rotation":
+            raise AttributeError("this bank follows rotations and has no covariance")
+        d, n = self.d, len(self)
+        at = self._body.shape[1] - 2 * d
+        spectrum = self._rows(at, at + d) * np.exp(self._clocks[:n, :1])
+        return orbit.compose(self._rows(0, d * d).reshape(n, d, d), spectrum)
+
+    @property
+    def rotation(self) -> Numbers:
+        """Rotation of every track, (n, d, d), without the rest of an estimate."""
+        if self.kind == "covariance":
+            raise AttributeError("this bank follows covariances and has no rotation")
+        d, n = self.d, len(self)
+        unseen = np.isnan(self._clocks[:n, 5, None, None])
+        return np.where(unseen, np.nan, self._rows(0, d * d).reshape(n, d, d))
+
+    def _rows(self, begin: int, end: int) -> Numbers:
+        """Some of the numbers of every track, (n, end - begin), in float64."""
+        part = np.swapaxes(self._body[:, begin:end], 1, 2).reshape(-1, end - begin)
+        return part[: len(self)].astype(np.float64)
+
+    @property
     def nbytes(self) -> int:
         """Memory of the state of all tracks."""
         return sum(int(getattr(self, name).nbytes) for name in _ARRAYS)
@@ -476,6 +516,11 @@ class TrackerBank:
 
     # ------------------------------------------------------------------ files
 
+    def settings(self) -> dict[str, Any]:
+        """The arguments that build a bank like this one, as plain numbers, words and lists."""
+        own = {"kind": self.kind, "d": self.d, "dtype": str(self.dtype)}
+        return {**self._pattern.settings(), **own, "on_invalid": self.on_invalid}
+
     def save(self, path: str | Path) -> None:
         """Write settings and tracks to one file (npz with a JSON header, nothing executable)."""
         header = {
@@ -496,23 +541,23 @@ class TrackerBank:
     def load(cls, path: str | Path) -> Self:
         """Read a bank that `save` wrote. A file from a stranger can never run code."""
         try:
-            with np.load(path, allow_pickle=False) as file:
-                header = json.loads(bytes(file["bank"]).decode())
-                arrays = {name: file[name.strip("_")] for name in _ARRAYS}
+            found = _npz.read_all(path)
+            header = json.loads(bytes(found["bank"]).decode())
             if header["format"] != FORMAT:
                 raise ValueError(f"it has format {header['format']}, this version reads {FORMAT}")
-            settings = header["settings"]
-            settings.pop("d", None)
-            settings.pop("on_invalid", None)
-            bank = cls(
-                0,
-                header["d"],
-                kind=header["kind"],
-                dtype=header["dtype"],
-                on_invalid=header["on_invalid"],
-                **settings,
-            )
-            bank._allocate(arrays["ids"].size, arrays["ids"])
+            arrays = {name: found[name.strip("_")] for name in _ARRAYS}
+            ids = arrays["ids"]
+            if ids.ndim != 1 or ids.dtype.kind not in "iu":
+                raise ValueError(f"ids are {ids.dtype} of shape {ids.shape}")
+            # Before room is made for it: one table of d x d at least, and one for each track.
+            frames = 8 * int(header["d"]) ** 2 * max(1, ids.size)
+            if frames > max(LIGHT, 2 * arrays["_body"].nbytes):
+                raise ValueError(f"it is too small for {ids.size} tracks of d = {header['d']}")
+            settings = {**header["settings"]}
+            for name in ("kind", "d", "dtype", "on_invalid"):
+                settings[name] = header[name]
+            bank = cls(0, **settings)
+            bank._allocate(ids.size, ids)
             for name, array in arrays.items():
                 own = getattr(bank, name)
                 none = name == "_pools" and array.shape == (0, *own.shape[1:])
@@ -520,9 +565,9 @@ class TrackerBank:
                     raise ValueError(f"{name} has shape {array.shape} and type {array.dtype}")
                 setattr(bank, name, np.ascontiguousarray(array))
             bank._next_id = int(header["next_id"])
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError, PermissionError):
             raise
-        except (KeyError, ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
+        except (*_npz.DAMAGE, AttributeError, AssertionError) as error:
             raise ValueError(f"{path} is not a bank file: {error}") from error
         return bank
 

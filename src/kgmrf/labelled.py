@@ -83,8 +83,10 @@ def track_array(
 ) -> xarray.Dataset:
     """S_t along the dimension ``time`` of an xarray, for every item of its other dimensions.
 
-    array: samples with the dimensions ``time``, ``channel`` and any others, in any order.
-    tracker: default ``KGMRF()``. window: samples per frame (left over ones are not used).
+    array: samples with the dimensions ``time``, ``channel`` and any others, in any order. If it is
+    in dask chunks (over time, the others, or both), so is the result, and nothing is computed yet.
+    tracker: default ``KGMRF()``; for dask chunks also a bank without tracks, see `kgmrf.dask`.
+    window: samples per frame (left over ones are not used).
     unit: what one unit of the tracker's time is on the time coordinate, a number or a timedelta;
     None counts one unit per frame.
 
@@ -103,15 +105,12 @@ def track_array(
             raise ValueError(f"the array has the dimensions {array.dims}, none named {name!r}")
     others = [str(name) for name in array.dims if name not in (time, channel)]
     ordered = array.transpose(time, *others, channel)
-    values = np.asarray(ordered.values, dtype=float)
-    n_frames = len(values) // window
+    n_frames = len(ordered) // window
     if n_frames == 0:
-        raise ValueError(f"{len(values)} samples do not fill one window of {window}")
-    blocks = values[: n_frames * window].reshape(n_frames, window, *values.shape[1:])
+        raise ValueError(f"{len(ordered)} samples do not fill one window of {window}")
     stamps = ordered[time][window - 1 : n_frames * window : window]
     times = None if unit is None else np.asarray((stamps.values - stamps.values[0]) / unit)
     tracker = KGMRF() if tracker is None else tracker
-    result: Result = tracker.filter(np.moveaxis(blocks, 1, -2), samples=True, times=times)
     kept = {name: ordered.coords[name] for name in (*others, channel) if name in ordered.coords}
     coordinates = {name: (coord.dims, coord.values) for name, coord in kept.items()}
     if time in array.coords:
@@ -129,8 +128,37 @@ def track_array(
         "nis": first,
         "log_likelihood": first,
     }
-    variables = {name: (dims, getattr(result, name)) for name, dims in fields.items()}
+    used = ordered[: n_frames * window]
+    if used.chunks is None:
+        values = np.asarray(used.values, dtype=float)
+        result: Result = tracker.filter(_frames(values, window), samples=True, times=times)
+        variables = {name: (dims, getattr(result, name)) for name, dims in fields.items()}
+    else:
+        variables = _lazily(used.data, tracker, window, times, fields)
     return xr.Dataset(variables, coords=coordinates)
+
+
+def _frames(values: Any, window: int) -> Any:
+    """Samples ``(time, ..., d)`` as frames ``(time, ..., window, d)``."""
+    blocks = values.reshape(-1, window, *values.shape[1:])
+    return blocks.transpose(0, *range(2, blocks.ndim - 1), 1, blocks.ndim - 1)
+
+
+def _lazily(
+    values: Any, tracker: Any, window: int, times: Any, fields: dict[str, tuple[str, ...]]
+) -> dict[str, Any]:
+    """The variables of a dask array of samples ``(time, ..., d)``, not yet computed."""
+    from kgmrf.dask import filter_array
+
+    whole = max(window, values.chunksize[0] // window * window)  # a frame is in one chunk
+    frames = _frames(values.astype(float).rechunk({0: whole, values.ndim - 1: -1}), window)
+    alone = frames.ndim == 3  # no other dimension: a single track
+    if alone:
+        frames = frames[:, None]
+    found = filter_array(tracker, frames, fields=list(fields), samples=True, times=times)
+    return {
+        name: (dims, found[name][:, 0] if alone else found[name]) for name, dims in fields.items()
+    }
 
 
 def _covariances(rows: Numbers, tracker: Any, window: int) -> Numbers:

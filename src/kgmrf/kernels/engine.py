@@ -36,6 +36,7 @@ ROTATION_TOLERANCE = 1e-6
 """How far R^T R may be from I, as in `kgmrf._check.rotations`."""
 
 _told = False
+_loaded: dict[str, Any] = {}
 
 
 def compiled_law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool) -> Law | None:
@@ -59,11 +60,12 @@ def compiles(d: int, rotation: bool) -> bool:
 
 def loops(name: str) -> Any:
     """The module ``online``, ``sequence`` or ``many`` of this package, compiled on first use."""
-    full = f"kgmrf.kernels.{name}"
-    module = sys.modules.get(full)
+    module = _loaded.get(name)
     if module is None:
+        # Threads that come here together wait for the import; in sys.modules they would find it
+        # before it is complete.
         with _announced():
-            module = importlib.import_module(full)
+            module = _loaded[name] = importlib.import_module(f"kgmrf.kernels.{name}")
     return module
 
 

@@ -43,7 +43,7 @@ def covariance_view(state: State, surprise: Surprise, gains: Gains) -> Values:
     unseen = np.isnan(spectrum[..., 0])
     return {
         **_times(state, surprise),
-        "covariance": orbit.compose(frame, spectrum),
+        "covariance": orbit.compose(state.frame, state.spectrum * size),
         "frame": _hide(frame, unseen),
         "spectrum": spectrum,
         "velocity": _hide(velocity, unseen),

@@ -1,0 +1,496 @@
+"""Blocks of tracks on dask are the bank that holds them all, whatever the chunks and the kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kgmrf
+from kgmrf import KGMRF, EuclideanEMA, ObservationError, TrackerBank, VectorTracker
+from kgmrf.geometry import so
+
+pytest.importorskip("dask", reason="dask is not installed: nothing is scaled out")
+pytest.importorskip("distributed", reason="distributed is not installed: nothing is scaled out")
+zarr = pytest.importorskip("zarr", reason="zarr is not installed: nothing is scaled out")
+import dask.array as da  # noqa: E402
+
+from kgmrf.dask import filter_array, filter_zarr  # noqa: E402
+
+FIELDS = ["covariance", "velocity", "nis", "age"]
+PATIENCE = 120.0
+"""Seconds until a test gives up waiting; on an idle machine it waits a few at most."""
+
+
+def _covariances(rng: Any, n_frames: int, n: int, d: int, m: int = 6) -> Any:
+    x = rng.standard_normal((n_frames, n, m, d)) * np.geomspace(3.0, 0.5, d)
+    return np.swapaxes(x, -1, -2) @ x / m
+
+
+def _in_memory(frames: Any, steps: Any = None, **settings: Any) -> dict[str, Any]:
+    """One bank with all tracks, frame by frame."""
+    bank = TrackerBank(frames.shape[1], frames.shape[-1], n_threads=1, **settings)
+    found: dict[str, list[Any]] = {name: [] for name in FIELDS}
+    for k, frame in enumerate(frames):
+        bank.update(frame, dt=1.0 if steps is None else steps[k])
+        for name in FIELDS:
+            found[name].append(np.array(getattr(bank.estimate(), name)))
+    return {name: np.stack(parts) for name, parts in found.items()}
+
+
+def _same(found: Any, expected: Any, *, exact: bool) -> None:
+    if exact:
+        np.testing.assert_array_equal(found, expected)
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10)
+
+
+def _wait(condition: Callable[[], Any], what: str) -> Any:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.002)
+    raise AssertionError(f"waited {PATIENCE} s for {what}")
+
+
+# ---------------------------------------------------------------------- lazy arrays
+
+
+@settings(max_examples=15)
+@given(
+    st.integers(1, 9),
+    st.one_of(st.sampled_from([8, 16]), st.integers(1, 21)),
+    st.integers(1, 3),
+    st.integers(0, 5),
+)
+def test_chunks_change_nothing(time_chunk: int, track_chunk: int, side: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    frames = _covariances(rng, 9, 21, 3)
+    frames[rng.random((9, 21)) < 0.2] = np.nan
+    frames[4, 3] = -np.eye(3)  # cannot be used: that track coasts
+    times = np.cumsum(rng.choice([0.5, 1.0, 2.0], 9))
+    expected = _in_memory(frames, np.diff(times, prepend=0.0), n_samples=6)
+    lazy = da.from_array(frames, chunks=(time_chunk, track_chunk, side, 3))
+    found = filter_array(TrackerBank(0, 3, n_samples=6), lazy, fields=FIELDS, times=times)
+    (computed,) = da.compute(found, scheduler="synchronous")
+    for name in FIELDS:
+        assert found[name].shape == expected[name].shape
+        assert found[name].dtype == expected[name].dtype
+        assert found[name].chunks[:2] == lazy.chunks[:2]
+        _same(computed[name], expected[name], exact=track_chunk % 8 == 0 or track_chunk >= 21)
+
+
+def test_threads_and_a_second_run_change_nothing() -> None:
+    frames = _covariances(np.random.default_rng(1), 12, 32, 3)
+    expected = _in_memory(frames, n_samples=6)
+    lazy = da.from_array(frames, chunks=(5, 8, 3, 3))
+    found = filter_array(TrackerBank(0, 3, n_samples=6), lazy, fields=FIELDS)
+    for _ in range(2):
+        (computed,) = da.compute(found, scheduler="threads", num_workers=2)
+        for name in FIELDS:
+            _same(computed[name], expected[name], exact=True)
+    part = found["covariance"][7:9, 20:30]  # what is not asked for need not be computed
+    _same(part.compute(scheduler="threads"), expected["covariance"][7:9, 20:30], exact=True)
+
+
+TOGETHER = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from kgmrf.kernels.engine import loops
+start = threading.Barrier(4)
+def first(_):
+    start.wait()
+    return loops("sequence").run
+with ThreadPoolExecutor(4) as pool:
+    assert len(set(map(id, pool.map(first, range(4))))) == 1
+"""
+
+
+def test_threads_that_start_together_find_the_loops_complete() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(kgmrf.__file__).parents[1])}
+    call = [sys.executable, "-c", TOGETHER]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+
+
+def test_samples_count_themselves() -> None:
+    rng = np.random.default_rng(2)
+    samples = rng.standard_normal((10, 16, 5, 2)) * [3.0, 1.0]
+    samples[3, 2] = np.nan
+    samples[4, 5, 1] = np.nan
+    lazy = da.from_array(samples, chunks=(4, 8, 5, 2))
+    bank = TrackerBank(16, 2)
+    expected = []
+    for block in samples:
+        there = ~np.isnan(block).any(axis=-1)
+        kept = np.where(there[..., None], block, 0.0)
+        counts = np.maximum(there.sum(axis=-1), 1)
+        C = np.swapaxes(kept, -1, -2) @ kept / counts[:, None, None]
+        bank.update(C, present=there.any(axis=-1), n_samples=counts)
+        expected.append(bank.covariance)
+    found = filter_array(TrackerBank(0, 2), lazy, samples=True)
+    assert list(found) == ["covariance"]
+    _same(found["covariance"].compute(scheduler="synchronous"), np.stack(expected), exact=True)
+    samples[6, 7, 2, 0] = np.nan  # a sample with a gap: half of it does not count for a bank ...
+    broken = filter_array(
+        TrackerBank(0, 2), da.from_array(samples, chunks=(4, 8, 5, 2)), samples=True
+    )
+    assert np.isfinite(broken["covariance"].compute(scheduler="synchronous")[4:]).all()
+
+
+@pytest.mark.parametrize("tracker", [KGMRF(2), KGMRF(gains="zero_lag"), EuclideanEMA()], ids=repr)
+def test_any_tracker_is_a_pattern(tracker: Any) -> None:
+    rng = np.random.default_rng(3)
+    samples = rng.standard_normal((9, 2, 3, 4, 2)) * [3.0, 1.0]
+    samples[3, 1, 1] = np.nan
+    samples[6, 0, 2, 1, 0] = np.nan  # ... and for a tracker it does
+    lazy = da.from_array(samples, chunks=(4, 1, 2, 4, 2))
+    found = filter_array(tracker, lazy, samples=True, fields="covariance", times=np.arange(9) * 0.5)
+    expected = tracker.copy().filter(samples, samples=True, times=np.arange(9) * 0.5).covariance
+    assert tracker.batch_shape is None
+    _same(found["covariance"].compute(scheduler="threads"), expected, exact=False)
+
+
+def test_rotations() -> None:
+    turns = so.exp(so.hat(0.2 * np.random.default_rng(4).standard_normal((8, 16, 3))))
+    found = filter_array(
+        TrackerBank(0, 3, kind="rotation", noise_std=0.1), da.from_array(turns, chunks=(3, 8, 3, 3))
+    )
+    bank = TrackerBank(16, 3, kind="rotation", noise_std=0.1)
+    assert np.isnan(bank.rotation).all()
+    for frame in turns:
+        bank.update(frame)
+    _same(found["rotation"][-1].compute(scheduler="synchronous"), bank.rotation, exact=True)
+    _same(bank.rotation, bank.estimate().rotation, exact=True)
+    with pytest.raises(AttributeError, match="follows rotations"):
+        _ = bank.covariance
+    with pytest.raises(AttributeError, match="follows covariances"):
+        _ = TrackerBank(1, 3).rotation
+
+
+def test_wrong_arguments_say_so_before_anything_runs() -> None:
+    frames = da.ones((4, 8, 3, 3), chunks=(2, 4, 3, 3))
+    bank = TrackerBank(0, 3, n_samples=6)
+    begun = KGMRF(3, n_samples=6)
+    begun.update(np.eye(3))
+    for wrong, message in (
+        ("information", "pattern of all tracks is a tracker"),
+        (VectorTracker(noise_std=0.1), "pattern of all tracks is a tracker"),
+        (TrackerBank(5, 3), "tracks of its own"),
+        (begun, "tracks of its own"),
+        (TrackerBank(0, 3), "how many samples"),
+        (TrackerBank(0, 2), r"d = 2, must have shape \(time, ..., d, d\)"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            filter_array(wrong, frames)
+    with pytest.raises(ValueError, match="fields must be one of"):
+        filter_array(bank, frames, fields=["speed"])
+    with pytest.raises(ObservationError, match="at least one axis of tracks"):
+        filter_array(bank, frames[:, 0])
+    with pytest.raises(ValueError, match="count themselves"):
+        filter_array(bank, frames, samples=True, n_samples=4)
+    with pytest.raises(ObservationError, match="times"):
+        filter_array(bank, frames, times=[0.0, 1.0])
+    strict = TrackerBank(0, 3, n_samples=6, on_invalid="raise")
+    found = filter_array(strict, -da.stack([frames[:, :, 0]] * 3, axis=-1))
+    with pytest.raises(ObservationError, match="observations") as caught:
+        found["covariance"].compute(scheduler="synchronous")
+    assert "frames 0 to 1" in caught.value.__notes__[0]
+
+
+def test_what_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dask.array", None)
+    with pytest.raises(ImportError, match=r"needs dask: pip install 'kgmrf\[dask\]'"):
+        filter_array(TrackerBank(0, 3), np.ones((1, 1, 3, 3)))
+
+
+# ---------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("chunks", [{"time": 20}, {"subject": 1}, {"time": 7, "sensor": 1}])
+def test_named_dimensions_in_chunks(chunks: dict[str, int]) -> None:
+    xr = pytest.importorskip("xarray", reason="xarray is not installed: no named dimensions")
+    from kgmrf.labelled import track_array
+
+    data = xr.DataArray(
+        np.random.default_rng(5).normal(size=(3, 2, 66))
+        * np.asarray([3.0, 1.0, 0.5])[:, None, None],
+        dims=("sensor", "subject", "time"),
+        coords={"sensor": ["x", "y", "z"], "time": np.arange(66) * 0.01, "subject": ["s1", "s2"]},
+    )
+    words: dict[str, Any] = {"channel": "sensor", "window": 8, "unit": 0.08}
+    expected = track_array(data, **words)
+    found = track_array(data.chunk(chunks), **words)
+    assert found.covariance.chunks is not None
+    xr.testing.assert_allclose(found.compute(scheduler="synchronous"), expected, rtol=1e-12)
+    one = data.isel(subject=0)
+    alone = track_array(one.chunk({"time": 20}), **words).compute(scheduler="synchronous")
+    xr.testing.assert_allclose(alone, track_array(one, **words), rtol=1e-12)
+    bank = track_array(data.chunk(chunks), TrackerBank(0, 3), **words)
+    single = track_array(data, KGMRF(gains="information"), **words)
+    np.testing.assert_allclose(
+        bank.covariance.compute(scheduler="synchronous"), single.covariance, rtol=1e-9
+    )
+
+
+# ---------------------------------------------------------------------- from disk to disk
+
+
+def _stored(folder: Path, frames: Any, chunks: tuple[int, int] = (3, 8)) -> str:
+    path = str(folder / "in.zarr")
+    array = zarr.create_array(
+        path, shape=frames.shape, chunks=(*chunks, *frames.shape[2:]), dtype=frames.dtype
+    )
+    array[:] = frames
+    return path
+
+
+def _files(folder: Path) -> dict[str, int]:
+    return {str(p): p.stat().st_mtime_ns for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_disk_to_disk(tmp_path: Path) -> None:
+    frames = _covariances(np.random.default_rng(6), 11, 20, 3)
+    frames[5, 3] = np.nan
+    expected = _in_memory(frames, n_samples=6)
+    source = _stored(tmp_path, frames)
+    bank = TrackerBank(0, 3, n_samples=6)
+
+    def go(**words: Any) -> Any:
+        return filter_zarr(
+            bank, source, tmp_path / "out", checkpoint=tmp_path / "at", fields=FIELDS, **words
+        )
+
+    found = go()
+    for name in FIELDS:
+        _same(found[name][:], expected[name], exact=True)
+        assert found[name].chunks[:2] == (3, 8)
+    before = _files(tmp_path)
+    go()
+    assert _files(tmp_path) == before  # all is done: nothing is touched
+    assert not list((tmp_path / "at").glob(".*"))
+    # The source grows: only what is new is computed, from the states as they are.
+    later = np.concatenate([frames, _covariances(np.random.default_rng(7), 6, 20, 3)])
+    grown = zarr.open_array(source, mode="a")
+    grown.resize(later.shape)
+    grown[11:] = later[11:]
+    expected = _in_memory(later, n_samples=6)
+    found = go()
+    for name in FIELDS:
+        _same(found[name][:], expected[name], exact=True)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 40), st.integers(1, 5), st.integers(5, 20), st.booleans())
+def test_a_run_goes_on_from_wherever_it_was_killed(
+    tmp_path_factory: pytest.TempPathFactory,
+    life: int,
+    time_chunk: int,
+    track_chunk: int,
+    auto: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    frames = _covariances(np.random.default_rng(8), 10, 20, 2)
+    source = _stored(folder, frames)
+    pattern: Any = KGMRF(2, n_samples=6) if auto else TrackerBank(0, 2, n_samples=6)
+    words: dict[str, Any] = {"time_chunk": time_chunk, "track_chunk": track_chunk}
+    times = np.linspace(0.0, 5.0, 10)
+    whole = filter_zarr(
+        pattern, source, folder / "whole", checkpoint=folder / "a", times=times, **words
+    )
+    real, left = os.replace, life
+
+    def replace(a: Any, b: Any) -> None:
+        # Every state and every chunk of the target comes by way of a rename.
+        nonlocal left
+        if left == 0:
+            raise Killed
+        left -= 1
+        real(a, b)
+
+    def go() -> Any:
+        import dask
+
+        with dask.config.set(scheduler="synchronous"):
+            return filter_zarr(
+                pattern, source, folder / "out", checkpoint=folder / "b", times=times, **words
+            )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        try:
+            go()
+        except Killed:
+            assert left == 0
+    found = go()
+    _same(found["covariance"][:], whole["covariance"][:], exact=True)
+    assert not list((folder / "b").glob(".*"))
+
+
+def test_another_run_is_refused(tmp_path: Path) -> None:
+    frames = _covariances(np.random.default_rng(9), 6, 8, 2)
+    source = _stored(tmp_path, frames)
+    bank = TrackerBank(0, 2, n_samples=6)
+
+    def go(tracker: Any = bank, target: str = "out", at: str = "at", **words: Any) -> Any:
+        given: dict[str, Any] = {"source": source, **words}
+        return filter_zarr(
+            tracker, given.pop("source"), tmp_path / target, checkpoint=tmp_path / at, **given
+        )
+
+    go(times=np.arange(6.0))
+    for words, message in (
+        ({"tracker": TrackerBank(0, 2, n_samples=7)}, "n_samples was 6, is 7"),
+        ({"tracker": KGMRF(2, n_samples=6)}, "tracker was TrackerBank, is KGMRF|AutoKGMRF"),
+        ({"time_chunk": 2}, "time_chunk was 3, is 2"),
+        ({"fields": "nis"}, "fields was"),
+        ({"times": np.arange(6.0) * 2}, "times are others"),
+        ({}, "times are others"),
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            go(**{"times": np.arange(6.0), **words} if words else {})
+        assert "to start afresh" in str(caught.value)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        go(at="new", times=np.arange(6.0))
+    zarr.create_array(str(tmp_path / "foreign" / "covariance"), shape=(2,), dtype="float64")
+    with pytest.raises(ValueError, match="already has some of covariance"):
+        go(target="foreign", at="third")
+    with pytest.raises(ValueError, match="says that some of it is done"):
+        go(target="elsewhere", times=np.arange(6.0))
+    other = zarr.create_array(
+        str(tmp_path / "b"), shape=(4, 8, 2, 2), dtype="float64", chunks=(3, 8, 2, 2)
+    )
+    other[:] = np.broadcast_to(np.eye(2), other.shape)
+    with pytest.raises(ValueError, match=r"first frame of the source was .*had 6 frames, has 4"):
+        go(source=other, times=np.arange(4.0))
+    with pytest.raises(ValueError, match="is a group"):
+        go(source=str(tmp_path / "out"))
+    with pytest.raises(ValueError, match="one axis of tracks"):
+        go(source=zarr.zeros((2, 2, 2, 2, 2)))
+    with pytest.raises(ValueError, match="track_chunk must be a whole number"):
+        go(track_chunk=-1)
+    state = next((tmp_path / "at").glob("*.npz"))
+    state.rename(state.with_name("000000000000.000000000003.npz")).write_bytes(b"PK")
+    with pytest.raises(ValueError, match="is not a bank file"):
+        go(times=np.arange(6.0))
+    for text in ("{", "[]", '{"format": 2}'):
+        (tmp_path / "at" / "run.json").write_text(text)
+        with pytest.raises(ValueError, match=r"is not a kgmrf run file.*to start afresh"):
+            go(times=np.arange(6.0))
+
+
+def _states(folder: Path) -> list[Path]:
+    return list(folder.glob("*.npz"))
+
+
+def test_a_killed_worker_is_made_up_for(tmp_path: Path) -> None:
+    from distributed import Client, LocalCluster
+
+    frames = _covariances(np.random.default_rng(10), 60, 32, 3)
+    source = _stored(tmp_path, frames, (60, 8))
+    expected = _in_memory(frames, n_samples=6)
+    at = tmp_path / "at"
+    result: list[Any] = []
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            scheduler_port=0,
+            local_directory=str(tmp_path / "scratch"),
+            silence_logs="CRITICAL",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        workers = client.run(os.getpid)
+        assert len(workers) == 2
+        assert os.getpid() not in workers.values()
+
+        def go() -> None:
+            result.append(
+                filter_zarr(
+                    TrackerBank(0, 3, n_samples=6),
+                    source,
+                    tmp_path / "out",
+                    checkpoint=at,
+                    fields=FIELDS,
+                    time_chunk=1,
+                    client=client,
+                )
+            )
+
+        thread = threading.Thread(target=go, daemon=True)
+        thread.start()
+        _wait(lambda: _states(at), "a first checkpoint")
+        os.kill(next(iter(workers.values())), signal.SIGKILL)
+        assert thread.is_alive()  # in the middle of it
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        # And a lazy graph, through the same cluster.
+        lazy = da.from_zarr(source).rechunk((20, 8, 3, 3))
+        found = filter_array(TrackerBank(0, 3, n_samples=6), lazy)["covariance"]
+        _same(client.compute(found).result(PATIENCE), expected["covariance"], exact=True)
+    for name in FIELDS:
+        _same(result[0][name][:], expected[name], exact=True)
+    assert len(_states(at)) == 4
+
+
+RUN = """
+import sys
+from kgmrf import TrackerBank
+from kgmrf.dask import filter_zarr
+folder = sys.argv[1]
+filter_zarr(TrackerBank(0, 3, n_samples=6), folder + "/in.zarr", folder + "/out",
+            checkpoint=folder + "/at", time_chunk=1)
+"""
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    frames = _covariances(np.random.default_rng(11), 150, 16, 3)
+    _stored(tmp_path, frames, (150, 8))
+    expected = _in_memory(frames, n_samples=6)["covariance"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(kgmrf.__file__).parents[1])}
+    process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)], env=environment)
+    try:
+        _wait(lambda: _states(tmp_path / "at"), "a first checkpoint")
+    finally:
+        process.kill()
+        assert process.wait(PATIENCE) == -signal.SIGKILL  # in the middle of it
+    begun = max(int(path.name.split(".")[1]) for path in _states(tmp_path / "at"))
+    assert 0 < begun < 150
+    seen: list[int] = []
+    real = TrackerBank.update
+
+    def update(bank: Any, *arguments: Any, **words: Any) -> Any:
+        seen.append(len(bank))
+        return real(bank, *arguments, **words)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrackerBank, "update", update)
+        found = filter_zarr(
+            TrackerBank(0, 3, n_samples=6),
+            tmp_path / "in.zarr",
+            tmp_path / "out",
+            checkpoint=tmp_path / "at",
+            time_chunk=1,
+        )
+    assert seen.count(8) <= 300 - begun  # what was done is not done again
+    _same(found["covariance"][:], expected, exact=True)
