@@ -69,7 +69,7 @@ def _wait(condition: Callable[[], Any], what: str) -> Any:
 # ---------------------------------------------------------------------- lazy arrays
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     st.integers(1, 9),
     st.one_of(st.sampled_from([8, 16]), st.integers(1, 21)),
@@ -151,7 +151,11 @@ def test_samples_count_themselves() -> None:
     assert np.isfinite(broken["covariance"].compute(scheduler="synchronous")[4:]).all()
 
 
-@pytest.mark.parametrize("tracker", [KGMRF(2), KGMRF(gains="zero_lag"), EuclideanEMA()], ids=repr)
+@pytest.mark.parametrize(
+    "tracker",
+    [KGMRF(2), KGMRF(gains="zero_lag"), EuclideanEMA()],
+    ids=["auto", "one law", "average"],
+)
 def test_any_tracker_is_a_pattern(tracker: Any) -> None:
     rng = np.random.default_rng(3)
     samples = rng.standard_normal((9, 2, 3, 4, 2)) * [3.0, 1.0]
@@ -413,7 +417,7 @@ def test_a_killed_worker_is_made_up_for(tmp_path: Path) -> None:
             n_workers=2,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            dashboard_address=":0",
             scheduler_port=0,
             local_directory=str(tmp_path / "scratch"),
             silence_logs="CRITICAL",
@@ -431,7 +435,6 @@ def test_a_killed_worker_is_made_up_for(tmp_path: Path) -> None:
                     source,
                     tmp_path / "out",
                     checkpoint=at,
-                    fields=FIELDS,
                     time_chunk=1,
                     client=client,
                 )
@@ -448,8 +451,7 @@ def test_a_killed_worker_is_made_up_for(tmp_path: Path) -> None:
         lazy = da.from_zarr(source).rechunk((20, 8, 3, 3))
         found = filter_array(TrackerBank(0, 3, n_samples=6), lazy)["covariance"]
         _same(client.compute(found).result(PATIENCE), expected["covariance"], exact=True)
-    for name in FIELDS:
-        _same(result[0][name][:], expected[name], exact=True)
+    _same(result[0]["covariance"][:], expected["covariance"], exact=True)
     assert len(_states(at)) == 4
 
 

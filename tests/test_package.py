@@ -13,6 +13,7 @@ import pytest
 import kgmrf
 
 HEAVY = {"numba", "scipy", "pandas", "torch", "matplotlib", "sklearn", "cv2", "typer", "rich"}
+HEAVY |= {"dask", "distributed", "xarray", "zarr"}
 
 
 def test_import_loads_nothing_heavy() -> None:
