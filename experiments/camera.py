@@ -91,8 +91,7 @@ def _auto(seen: Numbers) -> Numbers:
     return tracker.filter(seen).rotation
 
 
-_EMA_SPACE = {"gain": (0.02, 1.0, "log")}
-_EMA_GRID = {"gain": (0.4, 0.3, 0.2, 0.1)}
+_GAINS = {"position_gain": (0.05, 1.2, "log"), "velocity_gain": (1e-3, 1.0, "log")}
 
 METHODS: tuple[Method, ...] = (
     Method("paper_kgmrf", "K-GMRF, paper", kinetic_rotation, family="paper", order=2),
@@ -133,28 +132,8 @@ METHODS: tuple[Method, ...] = (
         family="printed",
         order=2,
     ),
-    Method(
-        "printed_riemannian_ema",
-        "Riemannian EMA as printed (gain .8)",
-        _tracker(RiemannianEMA),
-        {"gain": 0.8},
-        family="printed",
-    ),
-    Method(
-        "printed_euclidean_ema",
-        "Euclidean EMA as printed (gain .8)",
-        _tracker(EuclideanEMA),
-        {"gain": 0.8},
-        family="printed",
-    ),
-    Method(
-        "printed_tangent_kalman",
-        "Tangent KF as printed",
-        _tracker(TangentKalman),
-        {"position_noise": 0.005, "velocity_noise": 0.005, "noise_std": 0.1**0.5},
-        family="printed",
-        order=2,
-    ),
+    *tuning.printed_averages(_tracker),
+    tuning.printed_tangent_kalman(_tracker),
     Method(
         "printed_alpha_beta",
         "Alpha-beta, paper's gains, predict-correct",
@@ -164,79 +143,25 @@ METHODS: tuple[Method, ...] = (
         order=2,
     ),
     Method("hold_last", "Hold last", _tracker(HoldLast)),
-    Method(
-        "tuned_riemannian_ema",
-        "Riemannian EMA, tuned",
-        _tracker(RiemannianEMA),
-        space=_EMA_SPACE,
-        grid=_EMA_GRID,
-        tune="cell",
+    *tuning.tuned_averages(
+        _tracker,
+        {
+            "riemannian_ema": ("Riemannian EMA", RiemannianEMA),
+            "euclidean_ema": ("Euclidean EMA", EuclideanEMA),
+        },
     ),
-    Method(
-        "tuned_euclidean_ema",
-        "Euclidean EMA, tuned",
-        _tracker(EuclideanEMA),
-        space=_EMA_SPACE,
-        grid=_EMA_GRID,
-        tune="cell",
-    ),
-    Method(
-        "tuned_tangent_kalman",
-        "Tangent KF, tuned",
-        _tracker(TangentKalman),
-        space={"velocity_noise": (1e-8, 1e-1, "log"), "noise_std": (0.01, 1.0, "log")},
-        grid={"velocity_noise": (0.001, 0.005, 0.01), "noise_std": (0.05, 0.1, 0.2)},
-        tune="cell",
-        order=2,
-    ),
-    Method(
-        "tuned_alpha_beta",
-        "Alpha-beta, tuned",
-        _tracker(AlphaBeta),
-        space={"position_gain": (0.05, 1.2, "log"), "velocity_gain": (1e-3, 1.0, "log")},
-        grid={"position_gain": (0.3, 0.4, 0.5, 0.6), "velocity_gain": (0.05, 0.1, 0.15)},
-        tune="cell",
-        order=2,
-    ),
-    Method(
-        "tuned_alpha_beta_decay",
-        "Alpha-beta with decay, tuned",
+    tuning.tuned_tangent_kalman(_tracker, noise_std=(0.01, 1.0)),
+    tuning.tuned_alpha_beta(_tracker, _GAINS),
+    tuning.tuned(
+        "alpha_beta_decay",
+        "Alpha-beta with decay",
         _kinetic(_decaying),
-        space={
-            "position_gain": (0.05, 1.2, "log"),
-            "velocity_gain": (1e-3, 1.0, "log"),
-            "retention": (1e-4, 0.3, "below_one"),
-        },
-        tune="cell",
+        {**_GAINS, "retention": (1e-4, 0.3, "below_one")},
         order=2,
     ),
-    Method(
-        "tuned_alpha_beta_gamma",
-        "Alpha-beta-gamma, tuned",
-        alpha_beta_gamma_rotation,
-        space={
-            "position_gain": (0.05, 1.2, "log"),
-            "velocity_gain": (1e-3, 1.0, "log"),
-            "acceleration_gain": (1e-5, 0.5, "log"),
-        },
-        tune="cell",
-        order=3,
-    ),
-    Method(
-        "tuned_zero_lag",
-        "K-GMRF zero-lag, tuned",
-        _kinetic(gains.zero_lag),
-        space={"position_gain": (0.05, 1.2, "log"), "velocity_gain": (1e-3, 1.0, "log")},
-        tune="cell",
-        order=2,
-    ),
-    Method(
-        "information",
-        "K-GMRF information, default",
-        _kinetic(gains.information),
-        family="ours",
-        order=2,
-    ),
+    tuning.tuned_alpha_beta_gamma(alpha_beta_gamma_rotation),
+    tuning.tuned("zero_lag", "K-GMRF zero-lag", _kinetic(gains.zero_lag), _GAINS, order=2),
+    tuning.information_as_it_is(_kinetic(gains.information)),
     Method(
         "information_one",
         "K-GMRF information, one setting",

@@ -226,6 +226,28 @@ def omega_sweep(results: Results) -> Figure | None:
     }
 
 
+def _errors_along_time(
+    title: str, data: dict[str, Any], with_alpha_beta: bool = False
+) -> dict[str, Any]:
+    """One run: ours, the paper's tracker and its moving average, gaps shaded."""
+    frames, errors = range(len(data["observed"])), data["errors"]
+    lines = [
+        series("ours", frames, errors["ours"], look=LOOK["ours"]),
+        series("K-GMRF, paper", frames, errors["paper"], look=LOOK["paper_kgmrf"]),
+        series("EMA .2", frames, errors["ema"], look=LOOK["paper_euclidean_ema"]),
+    ]
+    if with_alpha_beta:
+        look = LOOK["paper_alpha_beta"]
+        lines.append(series("alpha-beta", frames, errors["alpha_beta"], look=look, off=True))
+    return {
+        "title": title,
+        "x": axis("frame"),
+        "y": axis("angle error (°)", low=0.0),
+        "shade": spans(data["observed"]),
+        "series": lines,
+    }
+
+
 def occlusion_coasting(results: Results) -> Figure | None:
     """Angle error along one run with three occlusions."""
     panels = []
@@ -233,31 +255,7 @@ def occlusion_coasting(results: Results) -> Figure | None:
         data = results.data("scenes", f"ellipse.samples_{m}")
         if data is None:
             continue
-        frames = range(len(data["observed"]))
-        panels.append(
-            {
-                "title": title,
-                "x": axis("frame"),
-                "y": axis("angle error (°)", low=0.0),
-                "shade": spans(data["observed"]),
-                "series": [
-                    series("ours", frames, data["errors"]["ours"], look=LOOK["ours"]),
-                    series(
-                        "K-GMRF, paper", frames, data["errors"]["paper"], look=LOOK["paper_kgmrf"]
-                    ),
-                    series(
-                        "EMA .2", frames, data["errors"]["ema"], look=LOOK["paper_euclidean_ema"]
-                    ),
-                    series(
-                        "alpha-beta",
-                        frames,
-                        data["errors"]["alpha_beta"],
-                        look=LOOK["paper_alpha_beta"],
-                        off=True,
-                    ),
-                ],
-            }
-        )
+        panels.append(_errors_along_time(title, data, with_alpha_beta=True))
     if not panels:
         return None
     return {
@@ -409,24 +407,7 @@ def camera_error(results: Results) -> Figure | None:
         data = results.data("scenes", f"camera.{reading}")
         if data is None:
             continue
-        frames = range(len(data["observed"]))
-        panels.append(
-            {
-                "title": title,
-                "x": axis("frame"),
-                "y": axis("angle error (°)", low=0.0),
-                "shade": spans(data["observed"]),
-                "series": [
-                    series("ours", frames, data["errors"]["ours"], look=LOOK["ours"]),
-                    series(
-                        "K-GMRF, paper", frames, data["errors"]["paper"], look=LOOK["paper_kgmrf"]
-                    ),
-                    series(
-                        "EMA .2", frames, data["errors"]["ema"], look=LOOK["paper_euclidean_ema"]
-                    ),
-                ],
-            }
-        )
+        panels.append(_errors_along_time(title, data))
     if not panels:
         return None
     return {

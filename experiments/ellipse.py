@@ -96,10 +96,6 @@ def _tracker(kind: type) -> Any:
     return run
 
 
-def _tangent(seen: Numbers, counts: Numbers, **settings: Any) -> Numbers:
-    return TangentKalman(**settings).filter(seen).covariance
-
-
 def _kinetic(law: Any) -> Any:
     def run(seen: Numbers, counts: Numbers, **settings: Any) -> Numbers:
         tracker = KGMRF(gains=law(**settings))
@@ -123,9 +119,6 @@ def _plain(recursion: Any) -> Any:
     return run
 
 
-_EMA_SPACE = {"gain": (0.02, 1.0, "log")}
-_EMA_GRID = {"gain": (0.4, 0.3, 0.2, 0.1)}  # the paper's beta is the weight of the past
-
 METHODS: tuple[Method, ...] = (
     # The paper's five columns, as its numbers say they were run.
     Method("paper_kgmrf", "K-GMRF, paper", _plain(kinetic_angle), family="paper", order=2),
@@ -146,7 +139,7 @@ METHODS: tuple[Method, ...] = (
     Method(
         "paper_tangent_kalman",
         "Tangent KF, paper",
-        _tangent,
+        _tracker(TangentKalman),
         {"velocity_noise": 0.005, "noise_std": 0.1},
         family="paper",
         order=2,
@@ -168,28 +161,8 @@ METHODS: tuple[Method, ...] = (
         family="printed",
         order=2,
     ),
-    Method(
-        "printed_riemannian_ema",
-        "Riemannian EMA as printed (gain .8)",
-        _tracker(RiemannianEMA),
-        {"gain": 0.8},
-        family="printed",
-    ),
-    Method(
-        "printed_euclidean_ema",
-        "Euclidean EMA as printed (gain .8)",
-        _tracker(EuclideanEMA),
-        {"gain": 0.8},
-        family="printed",
-    ),
-    Method(
-        "printed_tangent_kalman",
-        "Tangent KF as printed",
-        _tangent,
-        {"position_noise": 0.005, "velocity_noise": 0.005, "noise_std": 0.1**0.5},
-        family="printed",
-        order=2,
-    ),
+    *tuning.printed_averages(_tracker),
+    tuning.printed_tangent_kalman(_tracker),
     Method(
         "printed_alpha_beta",
         "Alpha-beta as printed",
@@ -200,85 +173,36 @@ METHODS: tuple[Method, ...] = (
     ),
     # Rivals, each tuned cell by cell with the same number of trials.
     Method("hold_last", "Hold last", _tracker(HoldLast)),
-    Method(
-        "tuned_euclidean_ema",
-        "Euclidean EMA, tuned",
-        _tracker(EuclideanEMA),
-        space=_EMA_SPACE,
-        grid=_EMA_GRID,
-        tune="cell",
-    ),
-    Method(
-        "tuned_log_euclidean_ema",
-        "Log-Euclidean EMA, tuned",
-        _tracker(LogEuclideanEMA),
-        space=_EMA_SPACE,
-        grid=_EMA_GRID,
-        tune="cell",
-    ),
-    Method(
-        "tuned_riemannian_ema",
-        "Riemannian EMA, tuned",
-        _tracker(RiemannianEMA),
-        space=_EMA_SPACE,
-        grid=_EMA_GRID,
-        tune="cell",
-    ),
-    Method(
-        "tuned_tangent_kalman",
-        "Tangent KF, tuned",
-        _tangent,
-        space={"velocity_noise": (1e-8, 1e-1, "log"), "noise_std": (0.005, 2.0, "log")},
-        grid={"velocity_noise": (0.001, 0.005, 0.01), "noise_std": (0.05, 0.1, 0.2)},
-        tune="cell",
-        order=2,
-    ),
-    Method(
-        "tuned_alpha_beta",
-        "Alpha-beta, tuned",
-        _tracker(AlphaBeta),
-        space={"position_gain": (0.02, 1.2, "log"), "velocity_gain": (1e-4, 1.0, "log")},
-        grid={"position_gain": (0.3, 0.4, 0.5, 0.6), "velocity_gain": (0.05, 0.1, 0.15)},
-        tune="cell",
-        order=2,
-    ),
-    Method(
-        "tuned_alpha_beta_gamma",
-        "Alpha-beta-gamma, tuned",
-        _plain(alpha_beta_gamma),
-        space={
-            "position_gain": (0.05, 1.2, "log"),
-            "velocity_gain": (1e-3, 1.0, "log"),
-            "acceleration_gain": (1e-5, 0.5, "log"),
+    *tuning.tuned_averages(
+        _tracker,
+        {
+            "euclidean_ema": ("Euclidean EMA", EuclideanEMA),
+            "log_euclidean_ema": ("Log-Euclidean EMA", LogEuclideanEMA),
+            "riemannian_ema": ("Riemannian EMA", RiemannianEMA),
         },
-        tune="cell",
-        order=3,
     ),
-    Method(
-        "tuned_printed",
-        "Algorithm 1, tuned",
+    tuning.tuned_tangent_kalman(_tracker, noise_std=(0.005, 2.0)),
+    tuning.tuned_alpha_beta(
+        _tracker, {"position_gain": (0.02, 1.2, "log"), "velocity_gain": (1e-4, 1.0, "log")}
+    ),
+    tuning.tuned_alpha_beta_gamma(_plain(alpha_beta_gamma)),
+    tuning.tuned(
+        "printed",
+        "Algorithm 1",
         _kinetic(gains.printed),
-        space={"velocity_gain": (0.005, 3.0, "log"), "damping": (1e-3, 1.5, "log")},
-        grid={"velocity_gain": (0.01, 0.05, 0.1), "damping": (0.9, 0.95, 0.98, 1.0)},
-        tune="cell",
+        {"velocity_gain": (0.005, 3.0, "log"), "damping": (1e-3, 1.5, "log")},
+        {"velocity_gain": (0.01, 0.05, 0.1), "damping": (0.9, 0.95, 0.98, 1.0)},
         order=2,
     ),
-    Method(
-        "tuned_zero_lag",
-        "K-GMRF zero-lag, tuned",
+    tuning.tuned(
+        "zero_lag",
+        "K-GMRF zero-lag",
         _kinetic(gains.zero_lag),
-        space={"position_gain": (0.005, 1.0, "log"), "velocity_gain": (1e-5, 0.5, "log")},
-        tune="cell",
+        {"position_gain": (0.005, 1.0, "log"), "velocity_gain": (1e-5, 0.5, "log")},
         order=2,
     ),
     # Ours: no setting per cell.
-    Method(
-        "information",
-        "K-GMRF information, default",
-        _kinetic(gains.information),
-        family="ours",
-        order=2,
-    ),
+    tuning.information_as_it_is(_kinetic(gains.information)),
     Method(
         "information_one",
         "K-GMRF information, one setting",

@@ -2,10 +2,8 @@
 
 A trial is one setting. The first third of the trials are the paper's own grid for the method, if it
 has one, and settings drawn at random from a wide space; the rest are drawn near the best so far,
-cell
-by cell in turn. The winner of each cell is chosen on the tuning seeds and scored on seeds it has
-never
-seen.
+cell by cell in turn. The winner of each cell is chosen on the tuning seeds and scored on seeds it
+has never seen.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from kgmrf import AlphaBeta, EuclideanEMA, RiemannianEMA, TangentKalman
 from kgmrf._types import Numbers
 
 Settings = dict[str, float]
@@ -47,6 +46,84 @@ class Method:
     tune: str = "none"
     family: str = "rival"
     order: int = 1
+
+
+Space = Mapping[str, tuple[float, float, str]]
+Maker = Callable[[type], Callable[..., Numbers]]
+
+
+def tuned(
+    name: str,
+    label: str,
+    run: Callable[..., Numbers],
+    space: Space,
+    grid: Mapping[str, tuple[float, ...]] | None = None,
+    order: int = 1,
+) -> Method:
+    """A rival with one setting per cell."""
+    label = f"{label}, tuned"
+    return Method(f"tuned_{name}", label, run, {}, space, grid or {}, "cell", order=order)
+
+
+def tuned_averages(made: Maker, averages: Mapping[str, tuple[str, type]]) -> tuple[Method, ...]:
+    """Moving averages by name: label and class; the paper's beta is the weight of the past."""
+    space, grid = {"gain": (0.02, 1.0, "log")}, {"gain": (0.4, 0.3, 0.2, 0.1)}
+    return tuple(
+        tuned(name, label, made(kind), space, grid) for name, (label, kind) in averages.items()
+    )
+
+
+def tuned_tangent_kalman(made: Maker, noise_std: tuple[float, float]) -> Method:
+    """The Kalman filter in one tangent space, on the paper's grid and beyond."""
+    space = {"velocity_noise": (1e-8, 1e-1, "log"), "noise_std": (*noise_std, "log")}
+    grid = {"velocity_noise": (0.001, 0.005, 0.01), "noise_std": (0.05, 0.1, 0.2)}
+    return tuned("tangent_kalman", "Tangent KF", made(TangentKalman), space, grid, order=2)
+
+
+def tuned_alpha_beta(made: Maker, space: Space) -> Method:
+    """Alpha-beta, on the paper's grid and beyond."""
+    grid = {"position_gain": (0.3, 0.4, 0.5, 0.6), "velocity_gain": (0.05, 0.1, 0.15)}
+    return tuned("alpha_beta", "Alpha-beta", made(AlphaBeta), space, grid, order=2)
+
+
+def tuned_alpha_beta_gamma(run: Callable[..., Numbers]) -> Method:
+    """With an acceleration as well."""
+    space = {
+        "position_gain": (0.05, 1.2, "log"),
+        "velocity_gain": (1e-3, 1.0, "log"),
+        "acceleration_gain": (1e-5, 0.5, "log"),
+    }
+    return tuned("alpha_beta_gamma", "Alpha-beta-gamma", run, space, order=3)
+
+
+def printed_averages(made: Maker) -> tuple[Method, ...]:
+    """The moving averages with the gain that the paper's table of settings prints."""
+    return tuple(
+        Method(
+            f"printed_{name}",
+            f"{label} as printed (gain .8)",
+            made(kind),
+            {"gain": 0.8},
+            family="printed",
+        )
+        for name, label, kind in (
+            ("riemannian_ema", "Riemannian EMA", RiemannianEMA),
+            ("euclidean_ema", "Euclidean EMA", EuclideanEMA),
+        )
+    )
+
+
+def printed_tangent_kalman(made: Maker) -> Method:
+    """The Kalman filter with the noises that the paper prints."""
+    noises = {"position_noise": 0.005, "velocity_noise": 0.005, "noise_std": 0.1**0.5}
+    label = "Tangent KF as printed"
+    run = made(TangentKalman)
+    return Method("printed_tangent_kalman", label, run, noises, family="printed", order=2)
+
+
+def information_as_it_is(run: Callable[..., Numbers]) -> Method:
+    """Our single law with its defaults."""
+    return Method("information", "K-GMRF information, default", run, family="ours", order=2)
 
 
 def first_trials(method: Method, count: int) -> tuple[list[Settings], int]:
