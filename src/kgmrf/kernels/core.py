@@ -323,9 +323,10 @@ def pool(w: Any, d: int, s: int, m: float) -> None:
                 best = k
         if best != i:
             w[a + i * s + i], w[a + best * s + best] = w[a + best * s + best], w[a + i * s + i]
-            for k in range(d):
-                row = v + k * s
-                w[row + i], w[row + best] = w[row + best], w[row + i]
+            for k in range(0, s, 8):
+                x, y = load(w, v + i * s + k), load(w, v + best * s + k)
+                store(w, v + i * s + k, y)
+                store(w, v + best * s + k, x)
             sign = -sign
         level = w[a + i * s + i]
         if i == 0:
@@ -336,15 +337,19 @@ def pool(w: Any, d: int, s: int, m: float) -> None:
             w[lam + i] = w[known + i]
         w[var + i] = 2.0 / count
     for k in range(d):
-        w[v + k * s + d - 1] *= sign
-    copy(w, v, frame, d, s)
+        for i in range(d):
+            w[frame + k * s + i] = w[v + i * s + k]
+        w[frame + k * s + d - 1] *= sign
     w[POOL_SAMPLES] = count
     w[POOL_FRAMES] += 1.0
 
 
 @jit
 def jacobi(w: Any, a: int, v: int, d: int, s: int) -> None:
-    """A <- J^T A J diagonal, V <- V J, by cyclic plane rotations."""
+    """A <- J A J^T diagonal, V <- J V, by cyclic plane rotations of whole rows.
+
+    Columns of A follow by symmetry; the rows of V end as the eigenvectors.
+    """
     for _ in range(40):
         off, on = 0.0, 0.0
         for i in range(d):
@@ -353,25 +358,32 @@ def jacobi(w: Any, a: int, v: int, d: int, s: int) -> None:
                 off += w[a + i * s + j] ** 2
         if off <= 1e-36 * on:
             return
+        least = 1e-36 * on / (d * d)
         for p in range(d - 1):
             for q in range(p + 1, d):
-                apq = w[a + p * s + q]
-                if apq == 0.0:
+                ap, aq, vp, vq = a + p * s, a + q * s, v + p * s, v + q * s
+                apq = w[ap + q]
+                if apq * apq <= least:
                     continue
-                half = 0.5 * (w[a + q * s + q] - w[a + p * s + p]) / apq
+                app, aqq = w[ap + p], w[aq + q]
+                half = 0.5 * (aqq - app) / apq
                 t = 1.0 / (abs(half) + math.sqrt(1.0 + half * half))
                 if half < 0.0:
                     t = -t
-                c = 1.0 / math.sqrt(1.0 + t * t)
-                sn = t * c
+                cosine = 1.0 / math.sqrt(1.0 + t * t)
+                c, sn = spread(cosine), spread(t * cosine)
+                for k in range(0, s, 8):
+                    x, y = load(w, ap + k), load(w, aq + k)
+                    store(w, ap + k, c * x - sn * y)
+                    store(w, aq + k, fma(sn, x, c * y))
+                    x, y = load(w, vp + k), load(w, vq + k)
+                    store(w, vp + k, c * x - sn * y)
+                    store(w, vq + k, fma(sn, x, c * y))
                 for k in range(d):
-                    x, y = w[a + k * s + p], w[a + k * s + q]
-                    w[a + k * s + p], w[a + k * s + q] = c * x - sn * y, sn * x + c * y
-                    x, y = w[v + k * s + p], w[v + k * s + q]
-                    w[v + k * s + p], w[v + k * s + q] = c * x - sn * y, sn * x + c * y
-                for k in range(d):
-                    x, y = w[a + p * s + k], w[a + q * s + k]
-                    w[a + p * s + k], w[a + q * s + k] = c * x - sn * y, sn * x + c * y
+                    w[a + k * s + p] = w[ap + k]
+                    w[a + k * s + q] = w[aq + k]
+                w[ap + p], w[aq + q] = app - t * apq, aqq + t * apq
+                w[ap + q], w[aq + p] = 0.0, 0.0
 
 
 # ----------------------------------------------------------------------- rotation

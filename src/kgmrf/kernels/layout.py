@@ -8,7 +8,8 @@ Nothing here needs the compiler.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -124,13 +125,22 @@ class Record:
 
     def _planes(self, k: int, sign: float) -> Numbers:
         d = self.d
-        rows, columns = np.triu_indices(d, 1)
-        at = d * d + d + k * rows.size
-        planes = self.numbers[..., at : at + rows.size]
-        full = np.zeros((*self.numbers.shape[:-1], d, d))
-        full[..., rows, columns] = planes
-        full[..., columns, rows] = sign * planes
-        return full
+        n = d * (d - 1) // 2
+        at = d * d + d + k * n
+        planes = self.numbers[..., at : at + n]
+        nothing = np.zeros((*planes.shape[:-1], 1))
+        both = np.concatenate([planes, sign * planes, nothing], axis=-1)
+        return both.take(_plane_index(d), axis=-1)
+
+
+@lru_cache(maxsize=64)
+def _plane_index(d: int) -> np.ndarray[Any, Any]:
+    """Where each entry of a matrix is found in its upper planes, its lower planes and one zero."""
+    rows, columns = np.triu_indices(d, 1)
+    index = np.full((d, d), 2 * rows.size)
+    index[rows, columns] = np.arange(rows.size)
+    index[columns, rows] = rows.size + index[rows, columns]
+    return index
 
 
 class Law(NamedTuple):

@@ -68,30 +68,76 @@ def multiply_small_transposed(w: Any, a: int, b: int, c: int, d: int) -> None:
 
 
 @jit
+def wide(
+    w: Any, a: int, down: int, along: int, b: int, c: int, plus: int, share: float, d: int, s: int
+) -> None:
+    """A tile of C = share PLUS + A B, four rows of sixteen: its sums stay in registers.
+
+    A begins at ``a``; ``down`` leads to its next row, ``along`` to its next column.
+    """
+    weight = spread(share)
+    r1, r2, r3 = down, 2 * down, 3 * down
+    c0, e0 = weight * load(w, plus), weight * load(w, plus + 8)
+    c1, e1 = weight * load(w, plus + s), weight * load(w, plus + s + 8)
+    c2, e2 = weight * load(w, plus + 2 * s), weight * load(w, plus + 2 * s + 8)
+    c3, e3 = weight * load(w, plus + 3 * s), weight * load(w, plus + 3 * s + 8)
+    for k in range(d):
+        left, right = load(w, b + k * s), load(w, b + k * s + 8)
+        at = a + k * along
+        v = spread(w[at])
+        c0, e0 = fma(v, left, c0), fma(v, right, e0)
+        v = spread(w[at + r1])
+        c1, e1 = fma(v, left, c1), fma(v, right, e1)
+        v = spread(w[at + r2])
+        c2, e2 = fma(v, left, c2), fma(v, right, e2)
+        v = spread(w[at + r3])
+        c3, e3 = fma(v, left, c3), fma(v, right, e3)
+    store(w, c, c0)
+    store(w, c + 8, e0)
+    store(w, c + s, c1)
+    store(w, c + s + 8, e1)
+    store(w, c + 2 * s, c2)
+    store(w, c + 2 * s + 8, e2)
+    store(w, c + 3 * s, c3)
+    store(w, c + 3 * s + 8, e3)
+
+
+@jit
+def narrow(
+    w: Any, a: int, down: int, along: int, b: int, c: int, plus: int, share: float, d: int, s: int
+) -> None:
+    """The same, four rows of eight."""
+    weight = spread(share)
+    r1, r2, r3 = down, 2 * down, 3 * down
+    c0 = weight * load(w, plus)
+    c1 = weight * load(w, plus + s)
+    c2 = weight * load(w, plus + 2 * s)
+    c3 = weight * load(w, plus + 3 * s)
+    for k in range(d):
+        right = load(w, b + k * s)
+        at = a + k * along
+        c0 = fma(spread(w[at]), right, c0)
+        c1 = fma(spread(w[at + r1]), right, c1)
+        c2 = fma(spread(w[at + r2]), right, c2)
+        c3 = fma(spread(w[at + r3]), right, c3)
+    store(w, c, c0)
+    store(w, c + s, c1)
+    store(w, c + 2 * s, c2)
+    store(w, c + 3 * s, c3)
+
+
+@jit
 def multiply(w: Any, a: int, b: int, c: int, plus: int, share: float, d: int, s: int) -> None:
     """C = share PLUS + A B; C is none of the others."""
     if s == 8:
         multiply_small(w, a, b, c, plus, share, d)
         return
     for i in range(0, d, 4):
-        row = a + i * s
-        for j in range(0, s, 8):
-            at = i * s + j
-            weight = spread(share)
-            c0 = weight * load(w, plus + at)
-            c1 = weight * load(w, plus + at + s)
-            c2 = weight * load(w, plus + at + 2 * s)
-            c3 = weight * load(w, plus + at + 3 * s)
-            for k in range(d):
-                right = load(w, b + k * s + j)
-                c0 = fma(spread(w[row + k]), right, c0)
-                c1 = fma(spread(w[row + s + k]), right, c1)
-                c2 = fma(spread(w[row + 2 * s + k]), right, c2)
-                c3 = fma(spread(w[row + 3 * s + k]), right, c3)
-            store(w, c + at, c0)
-            store(w, c + at + s, c1)
-            store(w, c + at + 2 * s, c2)
-            store(w, c + at + 3 * s, c3)
+        for j in range(0, s - 8, 16):
+            wide(w, a + i * s, s, 1, b + j, c + i * s + j, plus + i * s + j, share, d, s)
+        if s % 16:
+            at = (i + 1) * s - 8
+            narrow(w, a + i * s, s, 1, b + s - 8, c + at, plus + at, share, d, s)
 
 
 @jit
@@ -101,23 +147,11 @@ def multiply_transposed(w: Any, a: int, b: int, c: int, d: int, s: int) -> None:
         multiply_small_transposed(w, a, b, c, d)
         return
     for i in range(0, d, 4):
-        for j in range(0, s, 8):
-            c0 = spread(0.0)
-            c1 = c0
-            c2 = c0
-            c3 = c0
-            for k in range(d):
-                right = load(w, b + k * s + j)
-                left = a + k * s + i
-                c0 = fma(spread(w[left]), right, c0)
-                c1 = fma(spread(w[left + 1]), right, c1)
-                c2 = fma(spread(w[left + 2]), right, c2)
-                c3 = fma(spread(w[left + 3]), right, c3)
+        for j in range(0, s - 8, 16):
             at = c + i * s + j
-            store(w, at, c0)
-            store(w, at + s, c1)
-            store(w, at + 2 * s, c2)
-            store(w, at + 3 * s, c3)
+            wide(w, a + i, 1, s, b + j, at, b, 0.0, d, s)
+        if s % 16:
+            narrow(w, a + i, 1, s, b + s - 8, c + (i + 1) * s - 8, b, 0.0, d, s)
 
 
 @jit
