@@ -578,3 +578,80 @@ def test_spectrum_may_be_fixed() -> None:
     torch.testing.assert_close(
         orbit.compose(out.state.frame, out.state.spectrum), out.estimate[:, -1]
     )
+
+
+@pytest.mark.parametrize("start", ["learned", "data"])
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("k", range(4))
+def test_the_compiled_backward_pass_is_that_of_the_readable_step(
+    k: int, uneven: bool, start: Any, monkeypatch: Any
+) -> None:
+    d, n_frames = 3, 20  # long enough for a polish
+    laws = [
+        InformationLaw(d, acceleration=1e-3),
+        InformationLaw(d, acceleration=1e-4, angle_noise=1e-4, retention=0.9, rate_prior=1.0),
+        FixedLaw(d, position_gain=0.2, velocity_gain=0.02, retention=0.9, coast_retention=0.8),
+        FixedLaw(d, position_gain=0.2, velocity_gain=0.02, per="plane", inertia=True),
+    ]
+    torch.manual_seed(k)
+    layer = KGMRFLayer(d, gains=laws[k], start=start, noise_floor=0.05).double()
+    for parameter in layer.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    seen, there = _covariances(d, 2, n_frames)
+    seen.requires_grad_()
+    counts = (8.0 + torch.rand(2, n_frames, dtype=DOUBLE)).requires_grad_()
+    dt = (0.5 + torch.rand(2, n_frames, dtype=DOUBLE)).requires_grad_()
+    leaves = [seen, counts, *layer.parameters()] + ([dt] if uneven else [])
+    found = []
+    for name in ("compiled", "readable"):
+        monkeypatch.setenv("KGMRF_ENGINE", name)
+        out = layer(seen, mask=there, n_samples=counts, dt=dt if uneven else 1.0)
+        torch.manual_seed(9)
+        ends = (*out[:-1], out.state.spectrum_var, out.state.uncertainty)
+        loss = sum((torch.randn_like(end[..., :1]) * end).sum() for end in ends)
+        slopes = torch.autograd.grad(loss, leaves, allow_unused=True)
+        found.append([loss, *slopes])
+    for fast, slow in zip(*found, strict=True):
+        assert (fast is None) <= (slow is None)  # a rate prior that nothing depends on
+        if slow is not None:
+            torch.testing.assert_close(fast, slow, rtol=1e-7, atol=1e-9 * float(slow.detach().abs().max()))
+
+
+def test_large_turns_have_exact_gradients() -> None:
+    """Several radians per frame: the exponential is squared up, and its derivative with it."""
+    layer = KGMRFLayer(4, gains=InformationLaw(4), start="learned").double()
+    layer.free_start_velocity.data = torch.tensor([2.0, -1.0, 0.5, 1.5, 0.1, -2.5], dtype=DOUBLE)
+    seen, _ = _covariances(4, 1, 2)
+
+    def run(velocity: Any) -> Any:
+        values = {"free_start_velocity": velocity}
+        out = torch.func.functional_call(layer, values, (seen,), {"n_samples": 8.0})
+        return out.estimate
+
+    start = layer.free_start_velocity.detach().clone().requires_grad_()
+    assert torch.autograd.gradcheck(run, (start,))
+
+
+def test_second_derivatives_are_refused_with_a_remedy(monkeypatch: Any) -> None:
+    layer = KGMRFLayer(2, start="learned", n_samples=8).double()
+    seen, _ = _covariances(2, 1, 5)
+    seen.requires_grad_()
+
+    def penalty() -> Any:
+        loss = (layer(seen).estimate ** 2).sum()
+        (slope,) = torch.autograd.grad(loss, seen, create_graph=True)
+        return (slope**2).sum()
+
+    with pytest.raises(RuntimeError, match="KGMRF_ENGINE=readable"):
+        penalty().backward()
+    monkeypatch.setenv("KGMRF_ENGINE", "readable")
+    penalty().backward()
+    assert torch.isfinite(seen.grad).all()
+
+
+def test_the_compiled_graph_keeps_few_matrices() -> None:
+    d, batch = 4, 8
+    seen, _ = _covariances(d, batch, 60)
+    layer = KGMRFLayer(d, n_samples=8)
+    short, long = _saved_bytes(layer, seen[:, :30].float()), _saved_bytes(layer, seen.float())
+    assert (long - short) / 30 / (4 * batch * d * d) < 30

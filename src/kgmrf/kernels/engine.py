@@ -12,7 +12,7 @@ import os
 import sys
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -94,7 +94,7 @@ def warmup() -> None:
 
     >>> warmup()
     """
-    for name in ("online", "sequence", "mixture", "rotation_bank", "rotation_smoother"):
+    for name in ("online", "sequence", "adjoint", "mixture", "rotation_bank", "rotation_smoother"):
         loops(name)
     for number in ("float64", "float32"):
         step_many(number)
@@ -199,6 +199,58 @@ def run(
     return after.reshape(rows.shape), records.reshape((n_frames, *batch, -1))
 
 
+def unroll(
+    law: Law,
+    rows: Numbers,
+    sequence: Numbers,
+    observed: Mask,
+    counts: Numbers,
+    steps: Numbers,
+) -> Numbers:
+    """All states of a sequence ``(T, n, d, d)`` from rows ``(n, size)``: ``(T + 1, n, size)``.
+
+    Covariances after the warm-up only; steps ``(1 or T, 1 or n, 7)`` as `layout.steps`.
+    """
+    states = np.empty((sequence.shape[0] + 1, *rows.shape))
+    states[0] = rows
+    loops("adjoint").unroll(
+        states, sequence, observed, counts, steps, law.head, law.tables, law.known
+    )
+    return states
+
+
+class Slopes(NamedTuple):
+    """Derivatives by what `unroll` was given; ``head`` and ``tables`` as in `Law`."""
+
+    rows: Numbers
+    sequence: Numbers
+    counts: Numbers
+    steps: Numbers
+    tables: Numbers
+    head: Numbers
+
+
+def pull_back(
+    law: Law,
+    states: Numbers,
+    sequence: Numbers,
+    observed: Mask,
+    counts: Numbers,
+    steps: Numbers,
+    bars: Numbers,
+) -> Slopes:
+    """The derivatives of a loss, from those by the states that `unroll` returned (used up)."""
+    slopes = Slopes(bars[0], *map(np.zeros_like, (sequence, counts, steps)), *_no_slope(law))
+    loops("adjoint").pull_back(
+        states, sequence, observed, counts, steps, law.head, law.tables, bars, *slopes[1:]
+    )
+    return slopes
+
+
+def _no_slope(law: Law) -> tuple[Numbers, Numbers]:
+    return np.zeros_like(law.tables[0]), np.zeros_like(law.head)
+
+
 def _intervals(
     gains: Gains, dt: Numbers, n_frames: int, batch: tuple[int, ...]
 ) -> tuple[Numbers, Numbers]:
@@ -240,5 +292,5 @@ def compose(records: Numbers, d: int) -> Numbers:
 
 def _own(array: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """The array in a shape, contiguous and writeable as the compiled signatures ask."""
-    array = np.asarray(array, dtype=dtype).reshape(shape)
+    array = np.asarray(array, dtype=dtype, order="C").reshape(shape)
     return array if array.flags.carray else array.copy()

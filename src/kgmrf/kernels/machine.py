@@ -30,6 +30,7 @@ FILES = (
     "online",
     "sequence",
     "many",
+    "adjoint",
 )
 NUMBERS = (
     ANGLE_VARIANCE_LIMIT,

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from kgmrf.gains import Gains, InformationGains, Transition
-from kgmrf.kernels import engine, layout
+from kgmrf.gains import Gains, Transition
 from kgmrf.step import Model, State, Surprise, drift, passage, warming
+from kgmrf.torch import compiled
+from kgmrf.torch.compiled import Frames, Track
 from kgmrf.torch.laws import Law, as_law, cast
 
 TRACED_TURN = math.pi
@@ -51,25 +52,6 @@ def detach(state: State) -> State:
     return State(*(part.detach() for part in state))
 
 
-class Frames(NamedTuple):
-    """A prepared sequence, time first."""
-
-    seen: Tensor
-    weight: Tensor
-    dt: Tensor
-    observed: Tensor
-    clock: Tensor  # dt in double precision: one number for all frames, or time first
-
-
-class Track(NamedTuple):
-    """The part of a state that is seen from outside."""
-
-    frame: Tensor
-    spectrum: Tensor
-    velocity: Tensor
-    log_scale: Tensor
-
-
 def _track(state: State) -> Track:
     return Track(state.frame, state.spectrum, state.velocity, state.log_scale)
 
@@ -98,6 +80,7 @@ class Kinetic(nn.Module):
         self.checkpoint_every = checkpoint_every
         self.turn_bound = turn_bound
         self._advance: Callable[..., tuple[State, Surprise]] = self._one
+        self._stepped = False  # whether `compile_step` was asked for
 
     # What differs between covariances and rotations.
 
@@ -134,6 +117,7 @@ class Kinetic(nn.Module):
         if self.turn_bound is None:
             self.turn_bound = TRACED_TURN
         self._advance = torch.compile(self._one, **{"dynamic": False, **options})
+        self._stepped = True
 
     def _bound(self, device: torch.device) -> float | None:
         if self.turn_bound is None and (device.type != "cpu" or torch.compiler.is_compiling()):
@@ -149,7 +133,7 @@ class Kinetic(nn.Module):
     ) -> Frames:
         """Time first, missing frames marked."""
         shape = seen.shape[:-2]
-        observed = torch.isfinite(seen).all(-1).all(-1)
+        observed = (0.0 * seen.detach()).sum((-2, -1)) == 0.0  # 0 times NaN or infinity is NaN
         if mask is not None:
             observed = observed & mask.to(device=seen.device, dtype=torch.bool).expand(shape)
         eye = torch.eye(self.d, dtype=seen.dtype, device=seen.device)
@@ -171,22 +155,25 @@ class Kinetic(nn.Module):
         exact, law = law, cast(law, frames.seen.dtype)
         now = self._fresh(frames.seen[0], law) if state is None else state
         if self._for_looking(frames, law, now):
-            done = self._run_compiled(frames, exact, now)
-            if done is not None:
-                return done
+            with torch.no_grad():
+                model = self._model(exact, frames.seen.device)
+                seen = compiled.run(model, frames, now, self.rotations)
+            if seen is not None:
+                track, surprise, last = seen
+                return _time_last([*self._look(track), *map(_zero_for_nan, surprise)], last)
         model = self._model(law, frames.seen.device)
         pools = model.warmup_frames > 0
         # Learned retentions near 1 cancel: the transitions are worked out in double precision.
         like = torch.empty((self.d, self.d), dtype=torch.float64, device=frames.seen.device)
-        over = cast(passage(exact, frames.clock, like), frames.seen.dtype)
+        over = passage(exact, frames.clock, like)
         n = frames.seen.shape[0]
         size = self.checkpoint_every or n
         saves = self.checkpoint_every is not None and torch.is_grad_enabled()
         pieces = []
         for first in range(0, n, size):
             part = slice(first, min(first + size, n))
-            piece = _slice(frames, part)
-            turns = over if _shared(frames) else Transition(*(v[part] for v in over))
+            piece = frames.part(part)
+            turns = over if frames.shared else Transition(*(v[part] for v in over))
             if saves:
                 now, looks = checkpoint(
                     self._piece, now, piece, turns, model, pools, use_reentrant=False
@@ -199,69 +186,48 @@ class Kinetic(nn.Module):
 
     def _for_looking(self, frames: Frames, law: Gains, state: State) -> bool:
         """Whether nobody will ask for gradients and the numbers lie where compiled loops reach."""
-        if frames.seen.device.type != "cpu" or torch.compiler.is_compiling():
+        if not compiled.reachable(frames.seen.device):
             return False
         parts = (*frames[:-1], *vars(law).values(), *self.parameters(), *state)
         return not (torch.is_grad_enabled() and any(_needs_gradient(v) for v in parts))
-
-    def _run_compiled(self, frames: Frames, law: Gains, state: State) -> Filtered | None:
-        """The loop by its compiled twin; None where that does not know the law."""
-        with torch.no_grad():
-            model = self._model(law, frames.seen.device)
-            gains = type(law)(**{name: _plain(v) for name, v in vars(model.gains).items()})
-            model = model._replace(gains=gains, spectrum_rate=float(model.spectrum_rate))
-            batch = tuple(frames.observed.shape[1:])
-            compiled = engine.compiled_law(model, self.d, batch, rotation=self.rotations)
-            if compiled is None:
-                return None
-            dt = frames.dt.reshape(frames.dt.shape[0], -1)[:, 0] if _shared(frames) else frames.dt
-            before = State(*(_plain(part.double()) for part in state))
-            rows, records = engine.run(
-                compiled,
-                gains,
-                layout.rows(before, Surprise(before.time, before.time)),
-                *(_plain(v) for v in (frames.seen, frames.observed, frames.weight, dt)),
-            )
-            seen = layout.Record(records, self.d, isinstance(law, InformationGains))
-            after, _ = layout.views(rows, self.d)
-
-            def tensor(values: Any) -> Tensor:
-                return torch.as_tensor(values, dtype=frames.seen.dtype)
-
-            frame, spectrum, velocity = map(tensor, (seen.frame, seen.spectrum, seen.velocity))
-            # The spectrum of a record has the scale in it.
-            track = Track(frame, spectrum, velocity, torch.zeros_like(spectrum[..., 0]))
-            surprise = [_zero_for_nan(tensor(seen.clock(k))) for k in ("log_likelihood", "nis")]
-            last = State(*(tensor(part).clone() for part in after))
-            return _time_last([*self._look(track), *surprise], last)
 
     def _piece(
         self, state: State, frames: Frames, turns: Transition, model: Model, pools: bool
     ) -> tuple[State, tuple[Tensor, ...]]:
         warm = model._replace(warmup_samples=0.0, warmup_frames=0.0)
-        shared = _shared(frames)
-        tracks, surprises = [], []
+        near = cast(turns, frames.seen.dtype)
+        unrolls = self._unrolls(frames, warm, turns, state)
+        parts = []
         for k in range(frames.seen.shape[0]):
-            over = turns if shared else Transition(*(v[k] for v in turns))
             if pools and not torch.compiler.is_compiling():
                 pools = bool(warming(state, model).any())
-            state, surprise = self._advance(
+            if unrolls and not pools:
+                rest = turns if frames.shared else Transition(*(v[k:] for v in turns))
+                track, surprise, state = compiled.unrolled(
+                    warm, frames.part(slice(k, None)), rest, state
+                )
+                parts.append((*track, *surprise))
+                break
+            state, seen = self._advance(
                 state,
                 model if pools else warm,
                 frames.seen[k],
                 frames.weight[k],
                 frames.dt[k],
                 frames.observed[k],
-                over,
+                near if frames.shared else Transition(*(v[k] for v in near)),
             )
-            tracks.append(_track(state))
-            surprises.append(surprise)
-        track = Track(*(torch.stack(parts) for parts in zip(*tracks, strict=True)))
-        likelihood, nis = (
-            torch.stack([getattr(s, name) for s in surprises]) for name in ("log_likelihood", "nis")
-        )
-        estimate, velocity = self._look(track)
+            one = (*_track(state), seen.log_likelihood, seen.nis)
+            parts.append(tuple(part[None] for part in one))
+        *track, likelihood, nis = (torch.cat(part) for part in zip(*parts, strict=True))
+        estimate, velocity = self._look(Track(*track))
         return state, (estimate, velocity, _zero_for_nan(likelihood), _zero_for_nan(nis))
+
+    def _unrolls(self, frames: Frames, model: Model, over: Transition, state: State) -> bool:
+        """Whether the frames left have a compiled loop with a backward pass."""
+        if self.rotations or self._stepped or not compiled.reachable(frames.seen.device):
+            return False
+        return compiled.unrolls(model, frames, over, state)
 
     def step(
         self,
@@ -356,18 +322,10 @@ def _first(values: Tensor, shape: torch.Size) -> Tensor:
     return values if values.ndim == 0 else values.expand(shape).movedim(-1, 0)
 
 
-def _shared(frames: Frames) -> bool:
-    """Whether all intervals are the same."""
-    return frames.clock.ndim == 0
-
 
 def _needs_gradient(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
 
-
-def _plain(value: Any) -> Any:
-    """A tensor as a numpy array, anything else as it is."""
-    return value.detach().numpy() if isinstance(value, Tensor) else value
 
 
 def _time_last(parts: list[Tensor], state: State) -> Filtered:
@@ -375,8 +333,3 @@ def _time_last(parts: list[Tensor], state: State) -> Filtered:
     n = parts[-1].ndim - 1
     estimate, velocity, likelihood, nis = (part.movedim(0, n) for part in parts)
     return Filtered(estimate, velocity, likelihood, nis, state)
-
-
-def _slice(frames: Frames, part: slice) -> Frames:
-    seen, weight, dt, observed = (v[part] for v in frames[:-1])
-    return Frames(seen, weight, dt, observed, frames.clock)

@@ -1,0 +1,580 @@
+"""The compiled loop backwards: gradients of a sequence of covariance steps.
+
+For a loss that depends on what `unroll` wrote, `pull_back` walks the frames from the last to the
+first and turns the derivatives by a state into those by the state before. It needs nothing but the
+states: what a frame computed in between is computed again. ``bar`` after a name means the
+derivative of the loss by it. The scale clock and pooling are not covered.
+
+Turning by Exp(X) is differentiated exactly: d Exp(X) = Exp(X) D with D = phi(-ad_X) dX and
+phi(z) = (e^z - 1) / z, so that X_bar = phi(ad_X) D_bar for skew D_bar.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kgmrf.gains import ANGLE_VARIANCE_LIMIT
+from kgmrf.kernels.core import MOST_CORRELATED, covariance_frame
+from kgmrf.kernels.door import take_covariance
+from kgmrf.kernels.layout import INFORMATION, NOISE_FLOOR, RIDGE, SPECTRUM_RATE, TURN
+from kgmrf.kernels.machine import compiled, jit
+from kgmrf.kernels.products import FAR, multiply, multiply_transposed
+from kgmrf.kernels.products import exponential as series
+from kgmrf.kernels.rows import close_row, new_desk, open_row, use_tables
+from kgmrf.step import POLISH_EVERY, SMALLEST_SPECTRUM
+
+# Columns of an interval, as in layout.steps.
+_TURN, _KEEP, _COAST, _ANGLE, _CROSS, _RATE, _DT = range(7)
+# Behind the matrices and the two vectors of a row (layout.SCALARS, layout.SURPRISES).
+_SEEN, _STEPS, _NIS, _LIKELIHOOD = 5, 6, 7, 8
+# Matrices to work with; three are spare.
+(X1, E1, ROOT1, X2, E2, ROOT2, X_BAR, C, SEEN, SEEN_BAR, HALF) = range(11)
+TURNED, AFTER, FRAME_BAR, ACROSS, SPARE, N_MATRICES = 11, 12, 13, 14, 15, 18
+
+
+@compiled(
+    "void(float64[:, :, ::1], float64[:, :, :, ::1], boolean[:, ::1], float64[:, ::1],"
+    " float64[:, :, ::1], float64[::1], float64[:, :, :, ::1], float64[:, ::1])",
+    nogil=True,
+)
+def unroll(
+    rows: Any,
+    sequence: Any,
+    observed: Any,
+    counts: Any,
+    steps: Any,
+    head: Any,
+    tables: Any,
+    known: Any,
+) -> None:
+    """rows[t + 1] <- the step of rows[t] with frame t, for rows ``(T + 1, n, size)``.
+
+    steps ``(1 or T, 1 or n, 7)``; the rest as in `sequence.run`.
+    """
+    n_frames, n, d = sequence.shape[0], sequence.shape[1], sequence.shape[2]
+    s = -(-d // 8) * 8
+    flat, packed, size = sequence.reshape(sequence.size), rows.reshape(rows.size), rows.shape[2]
+    w = new_desk(head, d, s)
+    for i in range(n):
+        use_tables(w, tables, known, i, d, s)
+        open_row(packed, i * size, w, d, s)
+        for t in range(n_frames):
+            for k in range(7):
+                w[TURN + k] = steps[min(t, steps.shape[0] - 1), min(i, steps.shape[1] - 1), k]
+            if observed[t, i]:
+                take_covariance(w, flat, (t * n + i) * d * d, d, s, -1.0)
+            covariance_frame(w, d, s, observed[t, i], counts[t, i])
+            close_row(w, packed, ((t + 1) * n + i) * size, d, s)
+
+
+# ----------------------------------------------------------------------- turns
+
+# Matrices are slots of one flat array w, each s x s and zero beyond d (see `layout`); m is the same
+# array as (slots, s, s).
+
+
+@jit
+def product(w: Any, a: int, b: int, c: int, d: int, s: int) -> None:
+    """C = A B."""
+    n = s * s
+    multiply(w, a * n, b * n, c * n, a * n, 0.0, d, s)
+
+
+@jit
+def product_from_left(w: Any, a: int, b: int, c: int, d: int, s: int) -> None:
+    """C = A^T B."""
+    n = s * s
+    multiply_transposed(w, a * n, b * n, c * n, d, s)
+
+
+@jit
+def product_to_right(w: Any, m: Any, a: int, b: int, c: int, d: int, s: int) -> None:
+    """C = A B^T."""
+    for i in range(d):
+        for j in range(d):
+            m[ACROSS, i, j] = m[b, j, i]
+    product(w, a, ACROSS, c, d, s)
+
+
+@jit
+def exponential(w: Any, m: Any, x: int, e: int, root: int, d: int, s: int) -> int:
+    """E = Exp(X) for skew X, by h halvings: X <- X / 2^h, ROOT = Exp(X / 2^h). Returns h."""
+    size = math.sqrt(squares(m[x], d))
+    halvings = 0
+    while FAR < size < math.inf:
+        size *= 0.5
+        halvings += 1
+    share = 0.5**halvings
+    for i in range(d):
+        for j in range(d):
+            m[x, i, j] *= share
+    n = s * s
+    # Exp(X) - I ends in SPARE.
+    series(w, x * n, SPARE * n, (SPARE + 1) * n, (SPARE + 2) * n, root * n, d, s)
+    for i in range(d):
+        for j in range(d):
+            m[root, i, j] = m[SPARE, i, j]
+        m[root, i, i] += 1.0
+    m[e] = m[root]
+    for _ in range(halvings):
+        product(w, e, e, SPARE, d, s)
+        m[e] = m[SPARE]
+    return halvings
+
+
+@jit
+def squares(x: Any, d: int) -> float:
+    """Sum of the squares of the plane angles: at least the largest of them."""
+    total = 0.0
+    for i in range(d):
+        for j in range(i):
+            total += x[i, j] * x[i, j]
+    return total
+
+
+@jit
+def phi(w: Any, m: Any, x: int, root: int, halvings: int, bar: int, d: int, s: int) -> None:
+    """BAR <- phi(ad_Y) BAR for skew BAR and Y = 2^h X, with X, ROOT and h of `exponential`."""
+    term, work, e = SPARE, SPARE + 1, SPARE + 2
+    size = math.sqrt(squares(m[x], d))
+    m[term] = m[bar]
+    k, left = 1, 1.0
+    while left > 1e-17 and k < 20:  # |ad_x| <= 2 |x|
+        k += 1
+        left *= 2.0 * size / k
+        product(w, x, term, work, d, s)
+        for i in range(d):
+            for j in range(d):
+                v = (m[work, i, j] - m[work, j, i]) / k
+                m[term, i, j] = v
+                m[bar, i, j] += v
+    if halvings == 0:
+        return
+    m[e] = m[root]
+    for _ in range(halvings):  # phi(2 z) = phi(z) (1 + e^z) / 2
+        product(w, e, bar, term, d, s)
+        product_to_right(w, m, term, e, work, d, s)
+        for i in range(d):
+            for j in range(d):
+                m[bar, i, j] = 0.5 * (m[bar, i, j] + m[work, i, j])
+        product(w, e, e, work, d, s)
+        m[e] = m[work]
+
+
+@jit
+def unturn(
+    w: Any, m: Any, after: int, bar: int, x: int, e: int, root: int, halvings: int, d: int, s: int
+) -> None:
+    """Back through AFTER = before Exp(X): X_BAR, and BAR <- BAR Exp(X)^T."""
+    product_from_left(w, after, bar, SPARE, d, s)
+    for i in range(d):
+        for j in range(d):
+            m[X_BAR, i, j] = 0.5 * (m[SPARE, i, j] - m[SPARE, j, i])
+    phi(w, m, x, root, halvings, X_BAR, d, s)
+    product_to_right(w, m, bar, e, SPARE, d, s)
+    m[bar] = m[SPARE]
+
+
+@jit
+def unpolish(w: Any, m: Any, frame: int, bar: int, d: int, s: int) -> None:
+    """Back through one Newton-Schulz step, at a frame that is orthonormal to rounding."""
+    product_from_left(w, frame, bar, SPARE, d, s)
+    for i in range(d):
+        for j in range(d):
+            m[SPARE + 1, i, j] = 0.5 * (m[SPARE, i, j] + m[SPARE, j, i])
+    product(w, frame, SPARE + 1, SPARE, d, s)
+    for i in range(d):
+        for j in range(d):
+            m[bar, i, j] -= m[SPARE, i, j]
+
+
+# ----------------------------------------------------------------------- one frame
+
+
+@jit
+def widened(old: Any, step: Any, decay: float, planes: Any) -> None:
+    """planes ``(3, d, d)`` <- P after a drift, before it is brought back within the circle."""
+    d = old.shape[1]
+    turn = step[_TURN]
+    for i in range(d):
+        for j in range(d):
+            off = 0.0 if i == j else 1.0
+            p11, p12, p22 = old[0, i, j], old[1, i, j], old[2, i, j]
+            planes[0, i, j] = p11 + 2.0 * turn * p12 + turn * turn * p22 + step[_ANGLE] * off
+            planes[1, i, j] = decay * (p12 + turn * p22) + step[_CROSS] * off
+            planes[2, i, j] = decay * decay * p22 + step[_RATE] * off
+
+
+@jit
+def within_circle(planes: Any) -> None:
+    """P back within the circle, in place, as `kgmrf.step.drift` does it."""
+    d = planes.shape[1]
+    for i in range(d):
+        for j in range(d):
+            p11, p12 = planes[0, i, j], planes[1, i, j]
+            if p11 > ANGLE_VARIANCE_LIMIT:
+                p12 *= math.sqrt(ANGLE_VARIANCE_LIMIT / p11)
+                p11 = ANGLE_VARIANCE_LIMIT
+            most = MOST_CORRELATED * p11 * planes[2, i, j]
+            if p12 * p12 > most:
+                p12 *= math.sqrt(most / (p12 * p12))
+            planes[0, i, j], planes[1, i, j] = p11, p12
+
+
+@jit
+def unwiden(old: Any, step: Any, decay: float, raw: Any, bar: Any, step_bar: Any) -> float:
+    """bar ``(3, d, d)``, the derivative by P after a drift, becomes the one by P before it.
+
+    Returns the derivative by ``decay``; those by the numbers of the interval go to step_bar.
+    """
+    d = old.shape[1]
+    turn = step[_TURN]
+    decay_bar = 0.0
+    for i in range(d):
+        for j in range(d):
+            if i == j:
+                bar[0, i, j] = bar[1, i, j] = bar[2, i, j] = 0.0
+                continue
+            b11, b12, b22 = bar[0, i, j], bar[1, i, j], bar[2, i, j]
+            p11, p12, p22 = raw[0, i, j], raw[1, i, j], raw[2, i, j]
+            wide = p11 > ANGLE_VARIANCE_LIMIT
+            share = math.sqrt(ANGLE_VARIANCE_LIMIT / p11) if wide else 1.0
+            c11 = ANGLE_VARIANCE_LIMIT if wide else p11
+            c12 = share * p12
+            most = MOST_CORRELATED * c11 * p22
+            if c12 * c12 > most:  # c12 is replaced by +- sqrt(most)
+                end = math.copysign(math.sqrt(most), c12)
+                b11 += 0.5 * b12 * end / c11
+                b22 += 0.5 * b12 * end / p22 if p22 > 0.0 else 0.0
+                b12 = 0.0
+            if wide:
+                b11 = -0.5 * b12 * c12 / p11
+                b12 *= share
+            o12, o22 = old[1, i, j], old[2, i, j]
+            step_bar[_ANGLE] += b11
+            step_bar[_CROSS] += b12
+            step_bar[_RATE] += b22
+            step_bar[_TURN] += 2.0 * b11 * (o12 + turn * o22) + b12 * decay * o22
+            decay_bar += b12 * (o12 + turn * o22) + 2.0 * b22 * decay * o22
+            bar[0, i, j] = b11
+            bar[1, i, j] = 2.0 * turn * b11 + decay * b12
+            bar[2, i, j] = turn * turn * b11 + decay * turn * b12 + decay * decay * b22
+    return decay_bar
+
+
+@jit
+def pulls(seen: Any, lam: Any, level: Any, m: float, planes: Any, x: Any) -> None:
+    """x <- the correction A w under information gains (see `kgmrf.step.correct_and_kick`)."""
+    d = lam.shape[0]
+    for i in range(d):
+        for j in range(d):
+            gap = lam[i] - lam[j]
+            weight = gap * m / (level[i] * level[j])
+            predicted = 1.0 + planes[0, i, j] * gap * weight
+            x[i, j] = -planes[0, i, j] / predicted * seen[i, j] * weight
+        x[i, i] = 0.0
+
+
+@jit
+def unpull(
+    seen: Any,
+    lam: Any,
+    level: Any,
+    m: float,
+    planes: Any,
+    x_bar: Any,
+    velocity_bar: Any,
+    nis_bar: float,
+    bar: Any,
+    seen_bar: Any,
+    lam_bar: Any,
+    level_bar: Any,
+) -> float:
+    """Back through correct and kick under information gains; returns the derivative by m."""
+    d = lam.shape[0]
+    m_bar = 0.0
+    for i in range(d):
+        for j in range(d):
+            if i == j:
+                continue
+            r, gap, noise = -seen[i, j], lam[i] - lam[j], level[i] * level[j] / m
+            p11, p12 = planes[0, i, j], planes[1, i, j]
+            weight = gap / noise
+            information, pull = gap * weight, r * weight
+            rest = 1.0 / (1.0 + p11 * information)
+            turned, kicked = x_bar[i, j], velocity_bar[i, j]
+            b11, b12, b22 = bar[0, i, j], bar[1, i, j], bar[2, i, j]
+            rest_bar = (
+                (turned * p11 + kicked * p12) * pull
+                + b11 * p11
+                + b12 * p12
+                - b22 * p12 * p12 * information
+                + 0.5 * nis_bar * r * r / noise
+            )
+            pull_bar = (turned * p11 + kicked * p12) * rest
+            predicted_bar = -rest_bar * rest * rest
+            information_bar = predicted_bar * p11 - b22 * p12 * p12 * rest
+            bar[0, i, j] = (turned * pull + b11) * rest + predicted_bar * information
+            bar[1, i, j] = (kicked * pull + b12 - 2.0 * b22 * p12 * information) * rest
+            weight_bar = pull_bar * r + information_bar * gap
+            gap_bar = information_bar * weight + weight_bar / noise
+            noise_bar = -weight_bar * weight / noise - 0.5 * nis_bar * r * r * rest / (
+                noise * noise
+            )
+            seen_bar[i, j] = -pull_bar * weight - nis_bar * r * rest / noise
+            lam_bar[i] += gap_bar
+            lam_bar[j] -= gap_bar
+            level_bar[i] += noise_bar * level[j] / m
+            level_bar[j] += noise_bar * level[i] / m
+            m_bar -= noise_bar * noise / m
+    return m_bar
+
+
+@jit
+def fixed_pulls(seen: Any, lam: Any, ridge: float, position: Any, x: Any) -> None:
+    """x <- the correction A w under fixed gains."""
+    d = lam.shape[0]
+    for i in range(d):
+        for j in range(d):
+            gap = lam[i] - lam[j]
+            x[i, j] = -position[i, j] * seen[i, j] * gap / (gap * gap + ridge)
+        x[i, i] = 0.0
+
+
+@jit
+def fixed_unpull(
+    seen: Any,
+    lam: Any,
+    ridge: float,
+    table: Any,
+    x_bar: Any,
+    velocity_bar: Any,
+    table_bar: Any,
+    seen_bar: Any,
+    lam_bar: Any,
+) -> float:
+    """Back through correct and kick under fixed gains; returns the derivative by the ridge."""
+    d = lam.shape[0]
+    ridge_bar = 0.0
+    for i in range(d):
+        for j in range(d):
+            if i == j:
+                continue
+            gap = lam[i] - lam[j]
+            stiffness = gap * gap + ridge
+            innovation = -seen[i, j] * gap / stiffness
+            turned, kicked = x_bar[i, j], velocity_bar[i, j]
+            table_bar[0, i, j] += turned * innovation
+            table_bar[1, i, j] += kicked * innovation
+            share = (turned * table[0, i, j] + kicked * table[1, i, j]) / stiffness
+            stiffness_bar = -share * innovation
+            ridge_bar += stiffness_bar
+            seen_bar[i, j] = -share * gap
+            gap_bar = -share * seen[i, j] + 2.0 * gap * stiffness_bar
+            lam_bar[i] += gap_bar
+            lam_bar[j] -= gap_bar
+    return ridge_bar
+
+
+@jit
+def unadapt(
+    level: Any, power: Any, var: Any, m: float, floor: float, bars: Any, power_bar: Any
+) -> float:
+    """Back through the spectrum clock; bars are those by spectrum, spectrum_var and level.
+
+    On return the first is spent: the level carries it on. Returns the derivative by m.
+    """
+    d = level.shape[0]
+    noise = 2.0 / m
+    top, high = 0, -math.inf
+    for i in range(d):
+        new = level[i] + var[i] / (var[i] + noise) * (power[i] - level[i])
+        if new > high:
+            top, high = i, new
+    lowest = SMALLEST_SPECTRUM * high
+    extra = 0.0
+    for i in range(d):
+        new = level[i] + var[i] / (var[i] + noise) * (power[i] - level[i])
+        if new - floor < lowest:
+            extra += SMALLEST_SPECTRUM * bars[0, i]
+            bars[0, i] = 0.0
+    bars[0, top] += extra
+    noise_bar = 0.0
+    for i in range(d):
+        whole = var[i] + noise
+        gain = var[i] / whole
+        new_bar, var_bar = bars[0, i], bars[1, i]
+        gain_bar = new_bar * (power[i] - level[i]) - var_bar * var[i]
+        bars[0, i] = 0.0
+        bars[1, i] = (1.0 - gain) * var_bar + gain_bar * noise / (whole * whole)
+        bars[2, i] += (1.0 - gain) * new_bar
+        power_bar[i] += gain * new_bar
+        noise_bar -= gain_bar * var[i] / (whole * whole)
+    return -noise_bar * noise / m
+
+
+@jit
+def unlikely(
+    bar: float,
+    likelihood: float,
+    m: float,
+    level: Any,
+    power: Any,
+    level_bar: Any,
+    power_bar: Any,
+) -> float:
+    """Back through the log-likelihood of a frame; returns the derivative by m."""
+    if bar == 0.0:
+        return 0.0
+    share = -0.5 * m * bar
+    for k in range(level.shape[0]):
+        power_bar[k] += share / level[k]
+        level_bar[k] += share * (1.0 - power[k] / level[k]) / level[k]
+    return bar * likelihood / m
+
+
+# ----------------------------------------------------------------------- all frames
+
+
+@compiled(
+    "void(float64[:, :, ::1], float64[:, :, :, ::1], boolean[:, ::1], float64[:, ::1],"
+    " float64[:, :, ::1], float64[::1], float64[:, :, :, ::1],"
+    " float64[:, :, ::1], float64[:, :, :, ::1], float64[:, ::1],"
+    " float64[:, :, ::1], float64[:, :, ::1], float64[::1])",
+    nogil=True,
+)
+def pull_back(
+    rows: Any,
+    sequence: Any,
+    observed: Any,
+    counts: Any,
+    steps: Any,
+    head: Any,
+    tables: Any,
+    bars: Any,
+    sequence_bar: Any,
+    counts_bar: Any,
+    steps_bar: Any,
+    tables_bar: Any,
+    head_bar: Any,
+) -> None:
+    """Derivatives by everything `unroll` was given, from ``bars`` ``(T + 1, n, size)`` by its rows.
+
+    bars[0] ends as the derivative by rows[0]; the others are used up. The other ``_bar`` arrays
+    start as zeros of the shape of what they belong to (tables: of one item).
+    """
+    n_frames, n, d = sequence.shape[0], sequence.shape[1], sequence.shape[2]
+    nn, s = d * d, -(-d // 8) * 8
+    tail = 6 * nn + 2 * d
+    information, floor = head[INFORMATION] != 0.0, head[NOISE_FLOOR]
+    w = np.zeros(N_MATRICES * s * s)
+    w3 = w.reshape(N_MATRICES, s, s)
+    planes, raw = np.zeros((3, d, d)), np.zeros((3, d, d))
+    level, power, power_bar, vector_bars = np.zeros(d), np.zeros(d), np.zeros(d), np.zeros((3, d))
+    seen, seen_bar, x_bar, frame_bar = w3[SEEN], w3[SEEN_BAR], w3[X_BAR], w3[FRAME_BAR]
+    for i in range(n):
+        table = tables[min(i, tables.shape[0] - 1)]
+        for t in range(n_frames - 1, -1, -1):
+            row, bar, before = rows[t, i], bars[t + 1, i], bars[t, i]
+            a, b = min(t, steps.shape[0] - 1), min(i, steps.shape[1] - 1)
+            step, step_bar = steps[a, b], steps_bar[a, b]
+            here, m = observed[t, i], counts[t, i]
+            moves = not math.isnan(row[tail + _SEEN])
+            velocity, velocity_bar = (
+                row[nn : 2 * nn].reshape(d, d),
+                bar[nn : 2 * nn].reshape(d, d),
+            )
+            old, p_bar = row[2 * nn : 5 * nn].reshape(3, d, d), bar[2 * nn : 5 * nn].reshape(3, d, d)
+            lam, old_var = row[6 * nn : 6 * nn + d], row[6 * nn + d : tail]
+            lam_bar, level_bar = vector_bars[0], vector_bars[2]
+            vector_bars[0] = bar[6 * nn : 6 * nn + d]
+            vector_bars[1] = bar[6 * nn + d : tail]
+            vector_bars[2] = 0.0
+            frame_bar[:d, :d] = bar[:nn].reshape(d, d)
+            w3[TURNED, :d, :d] = row[:nn].reshape(d, d)
+            decay = step[_KEEP] if here else step[_COAST]
+            # Forwards once more, as far as the way back needs it.
+            if information:
+                planes[:] = old
+            wider, h1 = 0.0, 0
+            if moves:
+                w3[X1, :d, :d] = step[_TURN] * velocity
+                h1 = exponential(w, w3, X1, E1, ROOT1, d, s)
+                product(w, TURNED, E1, SPARE, d, s)
+                w3[TURNED] = w3[SPARE]
+                wider = head[SPECTRUM_RATE] * step[_DT]
+                if information:
+                    widened(old, step, decay, planes)
+                    raw[:] = planes
+                    within_circle(planes)
+            if here:
+                w3[C, :d, :d] = sequence[t, i]
+                product(w, C, TURNED, HALF, d, s)
+                product_from_left(w, TURNED, HALF, SEEN, d, s)
+                for k in range(d):
+                    level[k], power[k], power_bar[k] = lam[k] + floor, seen[k, k], 0.0
+                if information:
+                    pulls(seen, lam, level, m, planes, w3[X2])
+                else:
+                    fixed_pulls(seen, lam, head[RIDGE], table[0], w3[X2])
+                h2 = exponential(w, w3, X2, E2, ROOT2, d, s)
+                # And back.
+                m_bar = 0.0
+                if head[SPECTRUM_RATE] != 0.0:
+                    var = old_var + wider
+                    m_bar += unadapt(level, power, var, m, floor, vector_bars, power_bar)
+                w3[AFTER, :d, :d] = rows[t + 1, i, :nn].reshape(d, d)
+                unturn(w, w3, AFTER, FRAME_BAR, X2, E2, ROOT2, h2, d, s)
+                if information:
+                    known = (seen, lam, level, m, planes, x_bar, velocity_bar)
+                    nis_bar = bar[tail + _NIS]
+                    m_bar += unpull(*known, nis_bar, p_bar, seen_bar, lam_bar, level_bar)
+                else:
+                    head_bar[RIDGE] += fixed_unpull(
+                        *(seen, lam, head[RIDGE], table, x_bar, velocity_bar),
+                        *(tables_bar, seen_bar, lam_bar),
+                    )
+                m_bar += unlikely(
+                    *(bar[tail + _LIKELIHOOD], rows[t + 1, i, tail + _LIKELIHOOD]),
+                    *(m, level, power, level_bar, power_bar),
+                )
+                counts_bar[t, i] += m_bar
+                for k in range(d):
+                    seen_bar[k, k] = power_bar[k]
+                    lam_bar[k] += level_bar[k]
+                # SEEN = Q^T C Q.
+                product(w, TURNED, SEEN_BAR, SPARE, d, s)
+                product_to_right(w, w3, SPARE, TURNED, SPARE + 1, d, s)
+                sequence_bar[t, i] = w3[SPARE + 1, :d, :d]
+                for k in range(d):
+                    for j in range(d):
+                        w3[SPARE + 1, k, j] = seen_bar[k, j] + seen_bar[j, k]
+                product(w, HALF, SPARE + 1, SPARE, d, s)
+                w3[FRAME_BAR] += w3[SPARE]
+            if moves:
+                decay_bar = 0.0
+                if step[_DT] > 0.0 and (row[tail + _STEPS] + 1.0) % POLISH_EVERY == 0.0:
+                    unpolish(w, w3, TURNED, FRAME_BAR, d, s)
+                unturn(w, w3, TURNED, FRAME_BAR, X1, E1, ROOT1, h1, d, s)
+                for k in range(d):
+                    for j in range(d):
+                        v = velocity[k, j]
+                        decay_bar += velocity_bar[k, j] * v
+                        step_bar[_TURN] += x_bar[k, j] * v
+                        velocity_bar[k, j] = decay * velocity_bar[k, j] + step[_TURN] * x_bar[k, j]
+                if information:
+                    decay_bar += unwiden(old, step, decay, raw, p_bar, step_bar)
+                step_bar[_KEEP if here else _COAST] += decay_bar
+                for k in range(d):
+                    head_bar[SPECTRUM_RATE] += step[_DT] * vector_bars[1, k]
+                    step_bar[_DT] += head[SPECTRUM_RATE] * vector_bars[1, k]
+            for k in range(d):
+                for j in range(d):
+                    before[k * d + j] += frame_bar[k, j]
+                before[6 * nn + k] += vector_bars[0, k]
+                before[6 * nn + d + k] += vector_bars[1, k]
+            for k in range(nn, 5 * nn):
+                before[k] += bar[k]
