@@ -5,14 +5,17 @@ Every trial is filtered into bands about the three frequencies; each band gives 
 quarter of a second. *Plain*: the covariance of the whole trial and band, in the log-Euclidean
 tangent space. *Layer*: the logarithm of the filtered covariance at the end of the trial, with
 default gains or with gains trained together with the head; its time average and the speeds of
-rotation are tried too. All end in the same penalised linear head; its penalty is
-chosen inside the training trials only (nested cross-validation), and every number is reported,
-whichever way it falls.
+rotation are tried too. Two designs hold the plain one as a special case: a layer whose warm-up may
+be as long as the trial (all pooled, nothing filtered), and plain features beside those of the
+layer, weighted down as far as nothing. All end in the same penalised linear head. Its penalty, the
+warm-up and the weight are chosen inside the training trials only (nested cross-validation), and
+every number is reported, whichever way it falls.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +29,8 @@ SEED, WINDOW, BEGIN, END = 0, 64, 2.0, 5.0
 BANDS, HALF_WIDTH = (13.0, 17.0, 21.0), 1.0
 WORTH, WARMUP = 2.0, 3.0  # a narrow band: a window of 64 samples holds some 2 independent ones
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
+WARMUPS = (3.0, 6.0, 9.0, 12.0)  # frames; a trial has 12
+WEIGHTS = (0.0, 0.1, 0.3, 1.0)  # of the layer's features beside the plain ones
 OUTER, INNER, EPOCHS, REPEATS = 8, 4, 25, 3
 
 
@@ -73,19 +78,37 @@ def filtered(layer: KGMRFLayer, samples: Tensor, use: str = "last") -> Tensor:
     return torch.cat(parts, -1).flatten(1)
 
 
-def new_layer() -> KGMRFLayer:
+def new_layer(warmup: float = WARMUP) -> KGMRFLayer:
     return KGMRFLayer(
-        8, gains=InformationLaw(8), n_samples=WORTH, warmup_frames=WARMUP, output="tangent"
+        8, gains=InformationLaw(8), n_samples=WORTH, warmup_frames=warmup, output="tangent"
     )
+
+
+class Table(NamedTuple):
+    """Features ``(trial, feature)``, and how much each counts once it is standardised."""
+
+    features: Tensor
+    weights: Tensor
+
+    def rows(self, chosen: Tensor) -> Table:
+        return Table(self.features[chosen], self.weights)
+
+
+def table(*parts: tuple[Tensor, float]) -> Table:
+    """Features side by side with their weights; a weight of 0 leaves them out."""
+    kept = [(features, weight) for features, weight in parts if weight > 0]
+    weights = [torch.full((features.shape[-1],), weight) for features, weight in kept]
+    return Table(torch.cat([features for features, _ in kept], -1), torch.cat(weights))
 
 
 class Head(nn.Module):
     """A linear classifier of standardised features; the penalty keeps its weights small."""
 
-    def __init__(self, features: Tensor, n_classes: int, penalty: float) -> None:
+    def __init__(self, table: Table, n_classes: int, penalty: float) -> None:
         super().__init__()
+        features = table.features
         self.penalty = penalty
-        self.mean, self.size = features.mean(0), features.std(0) + 1e-6
+        self.mean, self.size = features.mean(0), (features.std(0) + 1e-6) / table.weights
         self.linear = nn.Linear(features.shape[-1], n_classes)
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
@@ -98,8 +121,8 @@ class Head(nn.Module):
         return misfit + self.penalty * self.linear.weight.square().sum()
 
 
-def fit(features: Tensor, labels: Tensor, penalty: float) -> Head:
-    head = Head(features, 4, penalty)
+def fit(table: Table, labels: Tensor, penalty: float) -> Head:
+    head, features = Head(table, 4, penalty), table.features
     optimizer = torch.optim.LBFGS(head.parameters(), max_iter=60, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
@@ -122,21 +145,20 @@ def folds(labels: Tensor, count: int, rng: np.random.Generator) -> Tensor:
     return fold
 
 
-def best_penalty(features: Tensor, labels: Tensor, rng: np.random.Generator) -> float:
+def best(tables: list[Table], labels: Tensor, rng: np.random.Generator) -> tuple[int, float]:
+    """Which table and which penalty predict held-out training trials best."""
     fold = folds(labels, INNER, rng)
-    scores = []
-    for penalty in PENALTIES:
+    scores: dict[tuple[int, float], float] = {}
+    for choice, penalty in itertools.product(range(len(tables)), PENALTIES):
         losses = 0.0
         for k in range(INNER):
-            head = fit(features[fold != k], labels[fold != k], penalty)
+            a, b = fold != k, fold == k
+            head = fit(tables[choice].rows(a), labels[a], penalty)
             with torch.no_grad():
-                losses += float(
-                    nn.functional.cross_entropy(
-                        head(features[fold == k]), labels[fold == k], reduction="sum"
-                    )
-                )
-        scores.append(losses)
-    return PENALTIES[int(np.argmin(scores))]
+                guess = head(tables[choice].features[b])
+                losses += float(nn.functional.cross_entropy(guess, labels[b], reduction="sum"))
+        scores[choice, penalty] = losses
+    return min(scores, key=lambda key: scores[key])
 
 
 def train(samples: Tensor, labels: Tensor, penalty: float) -> tuple[KGMRFLayer, Head]:
@@ -144,7 +166,7 @@ def train(samples: Tensor, labels: Tensor, penalty: float) -> tuple[KGMRFLayer, 
     layer = new_layer()
     with torch.no_grad():
         features = filtered(layer, samples)
-    head = fit(features, labels, penalty)
+    head = fit(table((features, 1.0)), labels, penalty)
     optimizer = torch.optim.Adam([*layer.parameters(), *head.parameters()], lr=0.03)
     for _ in range(EPOCHS):
         optimizer.zero_grad()
@@ -152,7 +174,7 @@ def train(samples: Tensor, labels: Tensor, penalty: float) -> tuple[KGMRFLayer, 
         optimizer.step()
     with torch.no_grad():
         features = filtered(layer, samples)
-    return layer, fit(features, labels, penalty)
+    return layer, fit(table((features, 1.0)), labels, penalty)
 
 
 def main() -> None:
@@ -163,26 +185,38 @@ def main() -> None:
     torch.set_num_threads(1)
     samples, labels = trials(path)
     with torch.no_grad():
-        default = new_layer()
-        tables = {
-            "plain covariance": plain(samples),
-            "layer, default gains": filtered(default, samples),
+        default, whole = new_layer(), plain(samples)
+        last = filtered(default, samples)
+        speed = filtered(default, samples, "speed")
+        single = {
+            "plain covariance": whole,
+            "layer, default gains": last,
             "layer, default gains, average over time": filtered(default, samples, "average"),
-            "layer, default gains, with speeds": filtered(default, samples, "speed"),
+            "layer, default gains, with speeds": speed,
         }
+        tables = {name: [table((features, 1.0))] for name, features in single.items()}
+        tables["layer, warm-up chosen inside"] = [
+            table((filtered(new_layer(warmup), samples), 1.0)) for warmup in WARMUPS
+        ]
+        tables["plain and layer with speeds, weight chosen inside"] = [
+            table((whole, 1.0), (speed, weight)) for weight in WEIGHTS
+        ]
     trained = "layer, gains trained with the head"
     right: dict[str, list[float]] = {name: [] for name in (*tables, trained)}
+    chosen: dict[str, list[int]] = {}
     for repeat in range(REPEATS):
         rng = np.random.default_rng(SEED + repeat)
         fold = folds(labels, OUTER, rng)
         hits = dict.fromkeys(right, 0)
         for k in range(OUTER):
             a, b = fold != k, fold == k
-            for name, features in tables.items():
-                penalty = best_penalty(features[a], labels[a], rng)
-                head = fit(features[a], labels[a], penalty)
+            for name, choices in tables.items():
+                choice, penalty = best([one.rows(a) for one in choices], labels[a], rng)
+                chosen.setdefault(name, []).append(choice)
+                head = fit(choices[choice].rows(a), labels[a], penalty)
                 with torch.no_grad():
-                    hits[name] += int((head(features[b]).argmax(-1) == labels[b]).sum())
+                    guess = head(choices[choice].features[b]).argmax(-1)
+                hits[name] += int((guess == labels[b]).sum())
                 if name == "layer, default gains" and repeat == 0:
                     layer, joint = train(samples[a], labels[a], penalty)
                     with torch.no_grad():
@@ -191,10 +225,13 @@ def main() -> None:
         for name, count in hits.items():
             if name != trained or repeat == 0:
                 right[name].append(count / len(labels))
-    results = {
+    results: dict[str, dict[str, Any]] = {
         name: {"accuracy_per_repeat": values, "accuracy": float(np.mean(values))}
         for name, values in right.items()
     }
+    for name, options in tables.items():
+        if len(options) > 1:
+            results[name]["times_chosen"] = np.bincount(chosen[name], minlength=4).tolist()
     parameters = {
         "seed": SEED,
         "n_trials": len(labels),
@@ -207,6 +244,8 @@ def main() -> None:
         "outer_folds": OUTER,
         "inner_folds": INNER,
         "penalties": PENALTIES,
+        "warmups": WARMUPS,
+        "weights": WEIGHTS,
         "epochs": EPOCHS,
         "repeats": REPEATS,
         "repeats_of_the_trained_layer": 1,

@@ -181,16 +181,57 @@ def test_samples_count_themselves() -> None:
     layer = KGMRFLayer(3).double()
     whole = layer(x, samples=True).estimate
     torch.testing.assert_close(whole, layer(x.mT @ x / 6, n_samples=6).estimate)
-    x[0, 4, 2, 1] = math.nan  # this sample is left out
+    x[0, 4, 2] = math.nan  # this sample is left out
     x[1, 5] = math.nan  # this frame is missing
     few = torch.full((2, 10), 6.0, dtype=DOUBLE)
     few[0, 4] = 5.0
     rows = torch.nan_to_num(x)
-    rows[0, 4, 2] = 0.0
     mask = torch.ones(2, 10, dtype=torch.bool)
     mask[1, 5] = False
     expected = layer(rows.mT @ rows / few[..., None, None], n_samples=few, mask=mask).estimate
     torch.testing.assert_close(layer(x, samples=True).estimate, expected)
+    torch.testing.assert_close(
+        layer(torch.nan_to_num(rows), samples=True, mask=mask)[0][1], expected[1]
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    share=st.floats(0.0, 0.6),
+    graph=st.booleans(),
+    noise_floor=st.sampled_from([0.0, 0.1]),
+)
+def test_partly_missing_samples_enter_as_the_tracker_takes_them(
+    seed: int, share: float, graph: bool, noise_floor: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((3, 12, 5, 3)) * [2.0, 1.0, 0.5]
+    lost = (rng.random(x.shape) < share) & (rng.random((3, 12, 1, 1)) < 0.5)
+    x[lost] = np.nan
+    there = rng.random((3, 12)) < 0.8
+    layer = KGMRFLayer(3, noise_floor=noise_floor).double()
+    with torch.no_grad():
+        law = layer.gains()
+    rate = float(positive(layer.free_spectrum_rate.detach(), 1e-12, 1e1))
+    tracker = KGMRF(
+        3,
+        gains=gains.InformationGains(float(law.acceleration), rate_prior=float(law.rate_prior)),
+        noise_floor=noise_floor,
+        spectrum_rate=rate,
+    )
+    expected = tracker.filter(x.swapaxes(0, 1), samples=True, mask=there.T)
+    samples = torch.tensor(x, requires_grad=graph)
+    out = layer(samples, samples=True, mask=torch.tensor(there))
+    filtered = np.swapaxes(expected.covariance, 0, 1)
+    known = ~np.isnan(filtered)
+    # Entries that are zero but for rounding need an absolute measure.
+    np.testing.assert_allclose(
+        out.estimate.detach().numpy()[known], filtered[known], rtol=1e-7, atol=1e-9
+    )
+    if graph:
+        out.estimate.sum().backward()
+        assert torch.isfinite(samples.grad).all()
 
 
 def test_rotating_the_input_rotates_the_output() -> None:
@@ -614,7 +655,9 @@ def test_the_compiled_backward_pass_is_that_of_the_readable_step(
     for fast, slow in zip(*found, strict=True):
         assert (fast is None) <= (slow is None)  # a rate prior that nothing depends on
         if slow is not None:
-            torch.testing.assert_close(fast, slow, rtol=1e-7, atol=1e-9 * float(slow.detach().abs().max()))
+            torch.testing.assert_close(
+                fast, slow, rtol=1e-7, atol=1e-9 * float(slow.detach().abs().max())
+            )
 
 
 def test_large_turns_have_exact_gradients() -> None:

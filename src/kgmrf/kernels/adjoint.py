@@ -487,7 +487,10 @@ def pull_back(
                 row[nn : 2 * nn].reshape(d, d),
                 bar[nn : 2 * nn].reshape(d, d),
             )
-            old, p_bar = row[2 * nn : 5 * nn].reshape(3, d, d), bar[2 * nn : 5 * nn].reshape(3, d, d)
+            old, p_bar = (
+                row[2 * nn : 5 * nn].reshape(3, d, d),
+                bar[2 * nn : 5 * nn].reshape(3, d, d),
+            )
             lam, old_var = row[6 * nn : 6 * nn + d], row[6 * nn + d : tail]
             lam_bar, level_bar = vector_bars[0], vector_bars[2]
             vector_bars[0] = bar[6 * nn : 6 * nn + d]

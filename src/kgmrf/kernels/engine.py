@@ -240,15 +240,18 @@ def pull_back(
     bars: Numbers,
 ) -> Slopes:
     """The derivatives of a loss, from those by the states that `unroll` returned (used up)."""
-    slopes = Slopes(bars[0], *map(np.zeros_like, (sequence, counts, steps)), *_no_slope(law))
+    slopes = Slopes(
+        rows=bars[0],
+        sequence=np.zeros_like(sequence),
+        counts=np.zeros_like(counts),
+        steps=np.zeros_like(steps),
+        tables=np.zeros_like(law.tables[0]),
+        head=np.zeros_like(law.head),
+    )
     loops("adjoint").pull_back(
         states, sequence, observed, counts, steps, law.head, law.tables, bars, *slopes[1:]
     )
     return slopes
-
-
-def _no_slope(law: Law) -> tuple[Numbers, Numbers]:
-    return np.zeros_like(law.tables[0]), np.zeros_like(law.head)
 
 
 def _intervals(

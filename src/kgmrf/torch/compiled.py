@@ -128,18 +128,20 @@ def unrolled(
     n_frames = frames.seen.shape[0]
     observed = np.ascontiguousarray(plain(frames.observed)).reshape(n_frames, -1)
     plan = Plan(law, _rows(state), observed, frames.seen.dtype)
-    columns = torch.broadcast_tensors(*over, frames.clock.double()[..., None, None])
+    columns = (*over, frames.clock.double()[..., None, None])
+    common = np.broadcast_shapes(*(v.shape for v in columns))
     shape = (1, 1) if frames.shared else (n_frames, -1)
-    steps = torch.stack(columns, dim=-1).reshape(*shape, 7)
+    steps = torch.stack([v.expand(common) for v in columns], dim=-1).reshape(*shape, 7)
     gains, none = model.gains, steps.new_zeros(())
     tables, ridge = none.expand(2, d, d), none
     if isinstance(gains, FixedGains):
         both = (gains.position_gain, gains.velocity_gain)
         tables = torch.stack([v.double().expand(d, d) for v in both])
-        ridge = gains.ridge
+        ridge = torch.as_tensor(gains.ridge)
     rate = torch.as_tensor(model.spectrum_rate)
     parts = (state.frame, state.velocity, state.uncertainty, state.spectrum, state.spectrum_var)
-    out = _Unrolled.apply(plan, *parts, frames.seen, frames.weight, steps, tables, rate, ridge)
+    apply: Any = _Unrolled.apply
+    out = apply(plan, *parts, frames.seen, frames.weight, steps, tables, rate, ridge)
     frame, velocity, spectrum, likelihood, nis, uncertainty, spectrum_var, *rest = out
     names = layout.SCALARS
     last = State(
@@ -159,7 +161,7 @@ class _Unrolled(torch.autograd.Function):
     """States of a sequence, and the way back through them."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         plan: Plan,
         frame: Tensor,
@@ -202,7 +204,8 @@ class _Unrolled(torch.autograd.Function):
         if torch.is_grad_enabled():
             real = [k for k, g in enumerate(grads) if g is not None]
             reasons = [s for s in slopes if s is not None and s.requires_grad]
-            marked = _Once.apply(len(real), *(grads[k] for k in real), *reasons)
+            once: Any = _Once.apply
+            marked = once(len(real), *(grads[k] for k in real), *reasons)
             for k, g in zip(real, marked, strict=True):
                 grads[k] = g
         return tuple(grads)
@@ -248,7 +251,7 @@ class _Once(torch.autograd.Function):
     """The first tensors, as they are; a derivative of them is refused."""
 
     @staticmethod
-    def forward(ctx: Any, n: int, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def forward(ctx: Any, n: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         return tuple(t.clone() for t in tensors[:n])
 
     @staticmethod

@@ -8,18 +8,19 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from kgmrf import wishart
-from kgmrf.gains import Gains, Transition
+from kgmrf.gains import Gains
 from kgmrf.geometry import orbit, so
-from kgmrf.step import Model, State, Surprise, cold_state, covariance_step, initial_state
-from kgmrf.torch.laws import Law, bounded, free_positive, positive
+from kgmrf.step import Model, State, cold_state, covariance_step, initial_state, select
+from kgmrf.torch import moments
+from kgmrf.torch.compiled import Frames, Track
+from kgmrf.torch.laws import Law, bounded, cast, free_positive, positive
 from kgmrf.torch.loop import (
     TRACED_TURN,
     Filtered,
     Kinetic,
-    Track,
     at_least_single,
     full_precision,
+    join,
 )
 
 START = (1e-6, 1e6)
@@ -54,6 +55,7 @@ class KGMRFLayer(Kinetic):
     """
 
     rotations = False
+    _one = staticmethod(covariance_step)
 
     def __init__(
         self,
@@ -114,7 +116,9 @@ class KGMRFLayer(Kinetic):
         """Filter a sequence.
 
         observations: covariances ``(..., time, d, d)``, or with ``samples=True`` zero-mean samples
-        ``(..., time, m, d)``, which count themselves (one with a NaN does not count).
+        ``(..., time, m, d)``, which count themselves. A sample that is all NaN does not count; one
+        with some entries NaN enters as :class:`kgmrf.KGMRF` takes it, by what is expected of the
+        missing entries (a traced graph, which cannot look at the data, leaves it out).
         mask: ``(..., time)``, True where there is an observation; frames with a NaN have none.
         dt: time since the frame before, a number or ``(..., time)``; default 1.
         n_samples: samples behind each matrix, a number or ``(..., time)``.
@@ -124,17 +128,56 @@ class KGMRFLayer(Kinetic):
             values = at_least_single(observations)
             count = self.n_samples if n_samples is None else n_samples
             if samples:
-                values, count = _moments(values)
-            elif count is None:
+                return self._filter_samples(values, mask, dt, state)
+            if count is None:
                 raise ValueError("say how many samples are behind each matrix: n_samples=...")
-            if values.ndim < 3 or values.shape[-2:] != (self.d, self.d):
-                raise ValueError(
-                    f"expected (..., time, {self.d}, {self.d}), got {tuple(observations.shape)}"
-                )
-            law = self.gains()
-            # Skewness of the innovation, and so the manifold, rests on symmetric observations.
-            frames = self._frames((values + values.mT) / 2, count, mask, dt)
-            return self._run(frames, law, state)
+            return self._filter(values, count, mask, dt, state)
+
+    def _take(self, frames: Frames) -> Frames:
+        # Skewness of the innovation, and so the manifold, rests on symmetric observations.
+        return frames._replace(seen=(frames.seen + frames.seen.mT) / 2)
+
+    def _filter_samples(
+        self,
+        samples: Tensor,
+        mask: Tensor | None,
+        dt: float | Tensor | None,
+        state: State | None,
+    ) -> Filtered:
+        """Frames of complete samples in one go; others one by one, for they need a prediction."""
+        rows = moments.checked(samples, self.d, mask)
+        if torch.compiler.is_compiling():
+            seen, count = moments.of_complete(rows)
+            return self._filter(seen, count, mask, dt, state)
+        interval = torch.as_tensor(1.0 if dt is None else dt, dtype=rows.dtype, device=rows.device)
+        interval = interval.expand(rows.shape[:-2]) if interval.ndim else interval
+        results = []
+        for part, partly in moments.pieces(rows):
+            piece = rows[..., part, :, :]
+            times = interval[..., part] if interval.ndim else interval
+            if partly:
+                expected = self._expected(piece[..., 0, :, :], times, state)
+                seen, count = moments.of_expected(piece, expected)
+            else:
+                seen, count = moments.of_complete(piece)
+            results.append(self._filter(seen, count, None, times, state))
+            state = results[-1].state
+        return join(results)
+
+    def _expected(self, rows: Tensor, dt: Tensor, state: State | None) -> Tensor:
+        """The covariance expected of samples ``(..., m, d)``; at first, a plain guess."""
+        guess = moments.plain_guess(rows)
+        if state is None:
+            if self.start == "data":
+                return guess
+            state = self._fresh(guess, cast(self.gains(), guess.dtype))
+        interval = dt[..., 0] if dt.ndim else dt
+        later = self._later(state, interval)
+        later = select(torch.isnan(state.seen), state, later)
+        level = torch.exp(later.log_scale)[..., None] * later.spectrum + self.noise_floor
+        unknown = torch.isnan(level).any(-1, keepdim=True)
+        known = orbit.compose(later.frame, torch.where(unknown, torch.ones_like(level), level))
+        return torch.where(unknown[..., None], guess, known)
 
     def _model(self, law: Gains, device: torch.device) -> Model:
         rate = self.free_spectrum_rate
@@ -151,18 +194,6 @@ class KGMRFLayer(Kinetic):
             warmup_frames=self.warmup_frames if pools else 0.0,
             turn_bound=self._bound(device),
         )
-
-    def _one(
-        self,
-        state: State,
-        model: Model,
-        seen: Tensor,
-        weight: Tensor,
-        dt: Tensor,
-        observed: Tensor,
-        over: Transition,
-    ) -> tuple[State, Surprise]:
-        return covariance_step(state, model, seen, weight, dt, observed, over)
 
     def _fresh(self, like: Tensor, law: Gains) -> State:
         if self.start == "data":
@@ -189,19 +220,6 @@ class KGMRFLayer(Kinetic):
         floor = 16.0 * torch.finfo(level.dtype).eps * level.amax(-1, keepdim=True)
         logarithm = orbit.compose(frame, torch.log(torch.maximum(level, floor)))
         return _upper(logarithm), so.vee(velocity)
-
-
-def _moments(samples: Tensor) -> tuple[Tensor, Tensor]:
-    """C = (1/m) sum x x^T over the complete samples, and m; NaN where there are none."""
-    if samples.ndim < 3:
-        raise ValueError(f"samples must be (..., time, m, d), got {tuple(samples.shape)}")
-    there = torch.isfinite(samples).all(-1)
-    rows = torch.where(there[..., None], samples, torch.zeros_like(samples))
-    count = there.to(samples.dtype).sum(-1)
-    C, m = wishart.from_samples(rows)
-    known = torch.where(count > 0, count, torch.ones_like(count))
-    C = C * (m / known)[..., None, None]
-    return torch.where((count > 0)[..., None, None], C, math.nan), known
 
 
 def _upper(X: Tensor) -> Tensor:

@@ -84,19 +84,10 @@ class Kinetic(nn.Module):
 
     # What differs between covariances and rotations.
 
-    def _model(self, law: Gains, device: torch.device) -> Model:
-        raise NotImplementedError
+    _one: Callable[..., tuple[State, Surprise]]
+    """The step, as `kgmrf.step.covariance_step` takes its arguments."""
 
-    def _one(
-        self,
-        state: State,
-        model: Model,
-        seen: Tensor,
-        weight: Tensor,
-        dt: Tensor,
-        observed: Tensor,
-        over: Transition,
-    ) -> tuple[State, Surprise]:
+    def _model(self, law: Gains, device: torch.device) -> Model:
         raise NotImplementedError
 
     def _fresh(self, like: Tensor, law: Gains) -> State:
@@ -104,6 +95,10 @@ class Kinetic(nn.Module):
 
     def _look(self, track: Track) -> tuple[Tensor, Tensor]:
         """Estimate and velocity, as they are handed out."""
+        raise NotImplementedError
+
+    def _take(self, frames: Frames) -> Frames:
+        """The observations as the step wants them."""
         raise NotImplementedError
 
     # What does not.
@@ -123,6 +118,21 @@ class Kinetic(nn.Module):
         if self.turn_bound is None and (device.type != "cpu" or torch.compiler.is_compiling()):
             return TRACED_TURN
         return self.turn_bound
+
+    def _filter(
+        self,
+        values: Tensor,
+        weight: Any,
+        mask: Tensor | None,
+        dt: float | Tensor | None,
+        state: State | None,
+    ) -> Filtered:
+        """Matrices ``(..., time, d, d)``, checked, prepared and run."""
+        if values.ndim < 3 or values.shape[-2:] != (self.d, self.d):
+            shape = tuple(values.shape)
+            raise ValueError(f"expected (..., time, {self.d}, {self.d}), got {shape}")
+        law = self.gains()
+        return self._run(self._take(self._frames(values, weight, mask, dt)), law, state)
 
     def _frames(
         self,
@@ -219,8 +229,8 @@ class Kinetic(nn.Module):
             )
             one = (*_track(state), seen.log_likelihood, seen.nis)
             parts.append(tuple(part[None] for part in one))
-        *track, likelihood, nis = (torch.cat(part) for part in zip(*parts, strict=True))
-        estimate, velocity = self._look(Track(*track))
+        *looks, likelihood, nis = (torch.cat(part) for part in zip(*parts, strict=True))
+        estimate, velocity = self._look(Track(*looks))
         return state, (estimate, velocity, _zero_for_nan(likelihood), _zero_for_nan(nis))
 
     def _unrolls(self, frames: Frames, model: Model, over: Transition, state: State) -> bool:
@@ -259,16 +269,33 @@ class Kinetic(nn.Module):
         torch.Size([1, 3, 3])
         """
         with full_precision(state.frame):
-            law = cast(self.gains(), state.frame.dtype)
-            model = self._model(law, state.frame.device)
-            interval = torch.as_tensor(dt, dtype=state.time.dtype, device=state.time.device)
-            interval = interval.expand(state.time.shape)
-            never = torch.zeros_like(interval, dtype=torch.bool)
-            return self._look(_track(drift(state, model, interval, never)))
+            return self._look(_track(self._later(state, dt)))
+
+    def _later(self, state: State, dt: float | Tensor) -> State:
+        law = cast(self.gains(), state.frame.dtype)
+        interval = torch.as_tensor(dt, dtype=state.time.dtype, device=state.time.device)
+        interval = interval.expand(state.time.shape)
+        never = torch.zeros_like(interval, dtype=torch.bool)
+        return drift(state, self._model(law, state.frame.device), interval, never)
 
     def stream(self) -> Stream:
         """A counter that remembers the state between frames, for inference."""
         return Stream(self)
+
+
+def join(results: list[Filtered]) -> Filtered:
+    """Pieces of a sequence, one after the other.
+
+    >>> from kgmrf.torch import KGMRFLayer
+    >>> layer, C = KGMRFLayer(2, n_samples=8), torch.eye(2).expand(1, 4, 2, 2)
+    >>> first = layer(C)
+    >>> join([first, layer(C, state=first.state)]).estimate.shape
+    torch.Size([1, 8, 2, 2])
+    """
+    axis = results[0].nis.ndim - 1
+    pairs = zip(*(r[:-1] for r in results), strict=True)
+    estimate, velocity, likelihood, nis = (torch.cat(part, dim=axis) for part in pairs)
+    return Filtered(estimate, velocity, likelihood, nis, results[-1].state)
 
 
 class Stream:
@@ -322,10 +349,8 @@ def _first(values: Tensor, shape: torch.Size) -> Tensor:
     return values if values.ndim == 0 else values.expand(shape).movedim(-1, 0)
 
 
-
 def _needs_gradient(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
-
 
 
 def _time_last(parts: list[Tensor], state: State) -> Filtered:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kgmrf.gains import FixedGains, Gains, Transition
+from kgmrf.gains import FixedGains, Gains
 from kgmrf.geometry import so
-from kgmrf.step import Model, State, Surprise, cold_state, rotation_step
+from kgmrf.step import Model, State, cold_state, rotation_step
+from kgmrf.torch.compiled import Frames, Track
 from kgmrf.torch.laws import Law, free_positive, positive
-from kgmrf.torch.loop import Filtered, Kinetic, Track, at_least_single, full_precision
+from kgmrf.torch.loop import Filtered, Kinetic, at_least_single, full_precision
 
 NOISE_STD = (1e-6, 1e1)
 """Between these (radians) lies the learned noise of an observed rotation."""
@@ -30,6 +31,7 @@ class RotationLayer(Kinetic):
     """
 
     rotations = True
+    _one = staticmethod(rotation_step)
 
     def __init__(
         self,
@@ -61,18 +63,13 @@ class RotationLayer(Kinetic):
         ``n_samples`` divides the noise variance of an observation.
         """
         with full_precision(observations):
-            values = at_least_single(observations)
-            if values.ndim < 3 or values.shape[-2:] != (self.d, self.d):
-                raise ValueError(
-                    f"expected (..., time, {self.d}, {self.d}), got {tuple(observations.shape)}"
-                )
-            law = self.gains()
-            frames = self._frames(values, 1.0 if n_samples is None else n_samples, mask, dt)
-            variance = positive(self.free_noise_std, *NOISE_STD).to(values.dtype) ** 2
-            frames = frames._replace(weight=variance / frames.weight)
-            if self.project:
-                frames = frames._replace(seen=so.project(frames.seen))
-            return self._run(frames, law, state)
+            weight = 1.0 if n_samples is None else n_samples
+            return self._filter(at_least_single(observations), weight, mask, dt, state)
+
+    def _take(self, frames: Frames) -> Frames:
+        variance = positive(self.free_noise_std, *NOISE_STD).to(frames.seen.dtype) ** 2
+        seen = so.project(frames.seen) if self.project else frames.seen
+        return frames._replace(seen=seen, weight=variance / frames.weight)
 
     def _model(self, law: Gains, device: torch.device) -> Model:
         if isinstance(law, FixedGains):
@@ -80,18 +77,6 @@ class RotationLayer(Kinetic):
             parts = (law.position_gain, law.velocity_gain, law.retention, law.coast_retention)
             law = FixedGains(*parts, ridge=0.0)
         return Model(gains=law, turn_bound=self._bound(device))
-
-    def _one(
-        self,
-        state: State,
-        model: Model,
-        seen: Tensor,
-        weight: Tensor,
-        dt: Tensor,
-        observed: Tensor,
-        over: Transition,
-    ) -> tuple[State, Surprise]:
-        return rotation_step(state, model, seen, weight, dt, observed, over)
 
     def _fresh(self, like: Tensor, law: Gains) -> State:
         return cold_state(like, law)._replace(spectrum=torch.ones_like(like[..., 0]))

@@ -93,7 +93,9 @@ class CovarianceTracker(Tracker):
     def _expected(self, block: Numbers, dt: float) -> Numbers:
         """E[x x^T | observed part] of every sample under the prediction for its time."""
         prior = None if self.batch_shape is None else self._predicted_scatter(float(dt))
-        size = np.nanmean(np.where(np.isnan(block), np.nan, block**2), axis=(-2, -1))
+        there: Mask = ~np.isnan(block)
+        total = np.where(there, block, 0.0) ** 2
+        size = total.sum(axis=(-2, -1)) / np.maximum(there.sum(axis=(-2, -1)), 1)
         plain = np.where(size > 0, size, 1.0)[..., None, None] * np.eye(block.shape[-1])
         if prior is None:
             prior = plain
