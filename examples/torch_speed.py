@@ -1,7 +1,8 @@
 """How fast, how big: the layer against a geodesic moving average in pyRiemann on torch tensors.
 
-Processor time on one core, float32, best of several runs that take turns. The moving average is the plain loop
-M <- geodesic(M, C_t, 0.2); it has no velocity, no gains to learn and no answer to missing frames.
+Processor time on one core, float32, best of several runs that take turns. The moving average is the
+plain loop M <- geodesic(M, C_t, 0.2); it has no velocity, no gains to learn and no answer to
+missing frames.
 """
 
 from __future__ import annotations
