@@ -76,7 +76,7 @@ def _laws(d: int) -> list[Any]:
 @pytest.mark.parametrize("graph", [True, False])
 @pytest.mark.parametrize("d", [2, 3, 5])
 def test_layer_is_the_tracker(law: str, graph: bool, d: int) -> None:
-    """With a graph the readable step runs, without one its compiled twin."""
+    """With a graph the loop with a backward pass runs, without one the plain loop."""
     seen, there = _covariances(d, 3, 40)
     plain = gains.information(1e-5)
     learned: Any = InformationLaw(d, acceleration=1e-5)
@@ -698,3 +698,17 @@ def test_the_compiled_graph_keeps_few_matrices() -> None:
     layer = KGMRFLayer(d, n_samples=8)
     short, long = _saved_bytes(layer, seen[:, :30].float()), _saved_bytes(layer, seen.float())
     assert (long - short) / 30 / (4 * batch * d * d) < 30
+
+
+@pytest.mark.parametrize("d", [9, 17])
+def test_the_compiled_backward_pass_in_high_dimensions(d: int, monkeypatch: Any) -> None:
+    """Products in tiles of sixteen columns and of eight, and both."""
+    seen, _ = _covariances(d, 1, 4, n_samples=3 * d)
+    layer = KGMRFLayer(d, n_samples=3 * d, gains=FixedLaw(d, ridge=0.1)).double()
+    found = []
+    for name in ("compiled", "readable"):
+        monkeypatch.setenv("KGMRF_ENGINE", name)
+        x = seen.clone().requires_grad_()
+        layer(x).estimate.square().sum().backward()
+        found.append(x.grad)
+    torch.testing.assert_close(found[0], found[1], rtol=1e-7, atol=1e-9)
