@@ -101,3 +101,33 @@ def test_speed() -> None:
         for name in ("kgmrf bank, information, float64, 1 thread", "pyRiemann batched")
     )
     assert f"takes {1e9 * mine:.0f} ns, {rival / mine:.0f} times less than pyRiemann" in text
+
+
+def test_examples_of_the_layer() -> None:
+    text = (ROOT / "docs" / "torch.md").read_text()
+    examples = ROOT / "examples" / "results"
+    gains = load(examples / "torch_learn_gains.json")["results"]
+    table = rows(text[text.index("### Learn gains") : text.index("### Which way")])
+    for words, key in (
+        ("best of the same grid in hindsight, on the test streams", "best fixed gain in hindsight"),
+        ("fixed gains, learned", "fixed gains, learned"),
+        ("information law, default", "information law, default"),
+        ("information law, learned", "information law, learned"),
+    ):
+        found = gains[key]
+        each = found.get("of_each_training_set")
+        worst = f"{max(each):.2f}" if each else ""
+        assert table[words] == [f"{found['test_degrees']:.2f}", worst]
+    direction = load(examples / "torch_direction.json")["results"].values()
+    detector = load(examples / "torch_detector.json")["results"]
+    for value in [100 * one["test_accuracy"] for one in direction]:
+        assert f"{value:.1f} %" in text
+    for key in ("detector alone, filtered afterwards", "trained through the filter"):
+        each = detector[key]["of_each_seed"]
+        assert f"{min(each):.1f} to {max(each):.1f} |" in text
+        assert f"{detector[key]['mean']:.1f}" in text
+    measured = rows(text[text.index("## Speed and memory") : text.index("On the CPU both")])
+    for name, row in load(examples / "torch_speed.json")["results"].items():
+        cells = measured[name.replace("batch ", "").replace(" d ", " ")]
+        assert cells[2] == str(row["forward_ratio"])
+        assert cells[5] == str(row["forward_backward_ratio"])
