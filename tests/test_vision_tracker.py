@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from kgmrf.vision import BoxMotion, ExponentialAverage, RegionCovarianceTracker
+from kgmrf import KGMRF
+from kgmrf.vision import BoxMotion, ExponentialAverage, MotionSettings, RegionCovarianceTracker
+from kgmrf.vision.appearance import CellsTracker
 from kgmrf.vision.clip import render_clip
 from kgmrf.vision.evaluation import box_iou, run_tracker
 
@@ -157,26 +159,67 @@ def test_refuses_nonsense(clip):
         RegionCovarianceTracker(Deaf()).init(frame, (60, 40, 30, 30))
 
 
-def test_motion_coasts_and_learns_its_spread():
+def _moving(use, n_frames=200, **settings):
     start = np.zeros(2), np.log([10.0, 10.0])
-    motion = BoxMotion(*start, use="always", velocity_gain=0.5, retention=1.0)
-    for t in range(1, 200):
+    motion = BoxMotion(*start, use=use, settings=MotionSettings(retention=1.0, **settings))
+    for t in range(1, n_frames):
         motion.correct(np.array([3.0 * t, 0.0]), motion.log_size)
-    assert motion.spread < 0.01
-    motion.coasting_retention = 1.0
+    return motion
+
+
+def test_motion_learns_how_far_it_errs_and_coasts_ever_less_certain():
+    motion = _moving("always")
+    assert motion.spread < 0.01  # predictions of a steady motion do not err
     for _ in range(4):
+        before = motion.spread
         motion.coast()
-    np.testing.assert_allclose(motion.centre, [3.0 * 203, 0], atol=1e-6)
+        assert motion.spread > before
+    np.testing.assert_allclose(motion.centre, [3.0 * 203, 0], atol=1e-3)
+    assert motion.product["centre"].forecast(1).age == 5
 
 
 def test_velocity_enters_only_when_told():
-    for use, before, after in [("never", 9.0, 9.0), ("coast", 9.0, 15.0), ("always", 12.0, 15.0)]:
-        motion = BoxMotion(
-            np.zeros(2), np.zeros(2), use=use, velocity_gain=1.0, retention=1.0, spread=1.0
-        )
-        for t in (1, 2, 3):
-            motion.correct(np.array([3.0 * t, 0]), motion.log_size)
-        assert motion.predict()[0][0] == pytest.approx(before)
-        motion.coasting_retention = 1.0
+    for use, before, after in [("never", 597, 597), ("coast", 597, 603), ("always", 600, 603)]:
+        motion = _moving(use)
+        assert motion.predict()[0][0] == pytest.approx(before, abs=0.3)
         motion.coast()
-        assert motion.predict()[0][0] == pytest.approx(after)
+        assert motion.predict()[0][0] == pytest.approx(after, abs=0.3)
+
+
+def test_a_search_without_velocity_expects_the_motion_it_leaves_out():
+    assert _moving("coast").spread == pytest.approx(0.3 / np.sqrt(2), rel=0.05)
+    assert _moving("never").spread == pytest.approx(0.3 / np.sqrt(2), rel=0.05)
+
+
+def test_the_box_moves_under_one_clock_in_any_unit(clip):
+    # a product of centre, log size and appearance: all of its parts see every frame
+    tracker = RegionCovarianceTracker(KGMRF())
+    run_tracker(tracker, clip.frames[:6], clip.boxes[0])
+    product = tracker._started().product
+    assert set(product.components) == {"centre", "log_size", "appearance"}
+    assert {float(part.forecast(0).time) for part in product.components.values()} == {5.0}
+    assert product.forecast(2)["appearance"].age == 2.0
+    # lengths in other units: the same motion in those units
+    motions = [BoxMotion(np.zeros(2), np.log(f * np.array([10.0, 14.0]))) for f in (1, 7)]
+    for t in range(1, 10):
+        for f, motion in zip((1, 7), motions, strict=True):
+            motion.correct(f * np.array([t * 1.5, t % 3]), np.log(f * np.array([10.0, 14 + t])))
+    np.testing.assert_allclose(motions[1].centre, 7 * motions[0].centre)
+    assert motions[1].spread == pytest.approx(motions[0].spread)
+
+
+def test_while_nothing_is_learned_a_tracker_coasts_and_another_model_rests(clip):
+    for model, moves in ((KGMRF(), True), (ExponentialAverage(0.2), False)):
+        cells = CellsTracker(model, n_samples=36)
+        turning = [
+            np.array([[2 + np.cos(a), np.sin(a)], [np.sin(a), 2 - np.cos(a)]])[None]
+            for a in np.linspace(0, 1, 10)
+        ]
+        for matrix in turning:
+            held = cells.update(matrix).covariance
+        ahead = cells.forecast(1).covariance
+        coasted = cells.update(None)
+        np.testing.assert_allclose(coasted.covariance, ahead, atol=1e-8)
+        assert np.allclose(coasted.covariance, held, atol=1e-9) != moves
+        assert coasted.age == 1.0
+        assert coasted.time == 10.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -375,6 +376,15 @@ class VectorTracker(Tracker):
         noise_covariance: ``(..., d, d)`` of this observation, instead of that of the tracker.
         assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
         """
+        if (
+            assume_valid
+            and self._whole
+            and n_samples is None
+            and noise_covariance is None
+            and type(dt) in (int, float)
+            and self._hurried(observation, float(dt))
+        ):
+            return self._estimate()
         self._given = self._noise_of(noise_covariance)
         try:
             plain = super().update(
@@ -386,6 +396,10 @@ class VectorTracker(Tracker):
 
     def forecast(self, steps: float = 1.0) -> VectorEstimate:
         """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
+        if self._whole and type(steps) in (int, float) and 0 <= steps < math.inf:
+            frame = self._compiled(None, float(steps))
+            if frame is not None:
+                return VectorEstimate(partial(_view, *frame))
         return VectorEstimate(super().forecast(steps)._values)
 
     def filter(
@@ -482,7 +496,81 @@ class VectorTracker(Tracker):
         self._noise = np.eye(d) if noise is None else _as_matrix(noise, d)
         self._nis = np.full(shape[:-1], np.nan)
         self._log_likelihood = np.full(shape[:-1], np.nan)
-        self._fresh = True
+        self._fresh, self._all_known, self._desk = True, None, None
+
+    @property
+    def _whole(self) -> bool:
+        """One vector under way, every component of which is known: the compiled frame can go on."""
+        if self._all_known is None and self.batch_shape is not None:
+            self._all_known = self.batch_shape == () and bool((self._state.known > 0).all())
+        return bool(self._all_known) and not self._fresh
+
+    def _compiled(
+        self, seen: Numbers | None, dt: float
+    ) -> tuple[VectorState, Numbers, Numbers] | None:
+        """The state and its surprise after one frame; None where only a part was seen."""
+        from kgmrf.kernels.vector import COASTED, PARTLY, vector_frame
+
+        if self._desk is None:
+            own = self.n_samples or 1.0
+            model = np.stack([self._noise / own, self._walk, self._wander])
+            self._desk = (model, np.full(self._state.position.shape, np.nan), {})
+        model, nothing, intervals = self._desk
+        key = (dt, self.retention)
+        if key not in intervals:
+            over = passage(self.retention, np.asarray(dt))
+            numbers = (over.turn, over.keep, over.angle, over.cross, over.rate)
+            if len(intervals) > 8:  # times that never repeat must not pile up
+                intervals.clear()
+            intervals[key] = np.array([dt, *(float(v[0]) for v in numbers)])
+        old = self._state
+        position, velocity, surprise = (
+            np.empty_like(old.position),
+            np.empty_like(old.velocity),
+            np.empty(2),
+        )
+        uncertainty = np.empty_like(old.uncertainty)
+        status = vector_frame(
+            old.position,
+            old.velocity,
+            old.uncertainty,
+            nothing if seen is None else seen,
+            model,
+            intervals[key],
+            position,
+            velocity,
+            uncertainty,
+            surprise,
+        )
+        if status == PARTLY:
+            return None
+        time = old.time + dt
+        state = VectorState(
+            position,
+            velocity,
+            uncertainty,
+            old.known,
+            time,
+            old.seen if status == COASTED else time,
+        )
+        return state, surprise[0], surprise[1]
+
+    def _hurried(self, observation: Any, dt: float) -> bool:
+        """Take in a whole vector, or none, by the compiled frame; False where it cannot."""
+        plain = observation is None or (
+            type(observation) is np.ndarray
+            and observation.dtype == np.float64
+            and observation.shape == self._state.position.shape
+            and observation.flags.c_contiguous
+        )
+        frame = self._compiled(observation, dt) if plain and 0 <= dt < math.inf else None
+        if frame is None:
+            return False
+        self._state, self._nis, self._log_likelihood = frame
+        return True
+
+    _all_known: bool | None = None
+    _desk: tuple[Numbers, Numbers, dict[tuple[float, float], Numbers]] | None = None
 
     def _advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         noise = self._noise if self._given is None else self._given
@@ -491,7 +579,7 @@ class VectorTracker(Tracker):
         self._state, self._nis, self._log_likelihood = correct(
             state, hidden, noise / n_samples[..., None, None]
         )
-        self._fresh = False
+        self._fresh, self._all_known = False, None
 
     def _drifted(self, dt: Numbers) -> VectorState:
         # Frames mostly come at equal intervals: what the last one did is kept.
@@ -519,6 +607,9 @@ class VectorTracker(Tracker):
     def _look(self) -> Values:
         return _view(self._state, self._nis, self._log_likelihood)
 
+    def _estimate(self) -> VectorEstimate:
+        return VectorEstimate(partial(_view, self._state, self._nis, self._log_likelihood))
+
     def _ahead(self, steps: float) -> Values:
         dt = np.full_like(self._state.time, steps)
         state = self._drifted(dt)
@@ -536,7 +627,7 @@ class VectorTracker(Tracker):
     def _remember(self, memory: dict[str, Numbers]) -> None:
         self._state = VectorState(**{name: memory[name] for name in VectorState._fields})
         self._nis, self._log_likelihood = memory["nis"], memory["log_likelihood"]
-        self._fresh = bool(memory["fresh"])
+        self._fresh, self._all_known = bool(memory["fresh"]), None
 
     @property
     def _now(self) -> float | None:
@@ -549,16 +640,17 @@ class VectorTracker(Tracker):
 
 
 def _view(state: VectorState, nis: Numbers, log_likelihood: Numbers) -> Values:
-    unknown = state.known == 0
-    spread = np.where(
-        unknown[..., :, None] | unknown[..., None, :], np.nan, state.uncertainty[..., 0, :, :]
-    )
+    position, velocity, spread = state.position, state.velocity, state.uncertainty[..., 0, :, :]
+    if not state.known.all():
+        unknown = state.known == 0
+        position, velocity = (np.where(unknown, np.nan, v) for v in (position, velocity))
+        spread = np.where(unknown[..., :, None] | unknown[..., None, :], np.nan, spread)
     variance = np.diagonal(spread, axis1=-2, axis2=-1)
     return {
         "time": state.time,
         "age": state.time - state.seen,
-        "position": np.where(unknown, np.nan, state.position),
-        "velocity": np.where(unknown, np.nan, state.velocity),
+        "position": position,
+        "velocity": velocity,
         "std": np.sqrt(np.maximum(variance, 0.0)),
         "position_covariance": spread,
         "nis": nis,

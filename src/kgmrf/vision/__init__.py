@@ -9,7 +9,7 @@ remembered), `tracker` (the search); then `videos`, `sequences`, `clip`, `evalua
 from kgmrf.vision.appearance import AppearanceModel, ExponentialAverage
 from kgmrf.vision.cells import jbld
 from kgmrf.vision.features import FEATURES, feature_planes, register_feature
-from kgmrf.vision.motion import BoxMotion
+from kgmrf.vision.motion import BoxMotion, MotionSettings
 from kgmrf.vision.regions import integral_covariances, integral_planes, region_covariance
 from kgmrf.vision.tracker import RegionCovarianceTracker, SearchSettings
 
@@ -18,6 +18,7 @@ __all__ = [
     "AppearanceModel",
     "BoxMotion",
     "ExponentialAverage",
+    "MotionSettings",
     "RegionCovarianceTracker",
     "SearchSettings",
     "feature_planes",

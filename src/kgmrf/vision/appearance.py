@@ -7,7 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AppearanceModel", "ExponentialAverage", "anchored", "observe"]
+from kgmrf.results import Estimate, Values
+from kgmrf.trackers._contract import Tracker
+
+__all__ = ["AppearanceModel", "CellsTracker", "ExponentialAverage", "anchored", "observe"]
 
 Matrices = NDArray[np.float64]
 
@@ -63,6 +66,63 @@ class ExponentialAverage:
         else:
             self._mean = self._mean + self.gain * (observation - self._mean)
         return self._mean
+
+
+class CellsTracker(Tracker):
+    """All cells (cells, d, d) of one target as one observation: an appearance model on a clock.
+
+    A frame without cells is one in which nothing is learned: a tracker of this library coasts, any
+    other model rests.
+    """
+
+    kind = "cells"
+    _axes = 3
+
+    def __init__(self, model: AppearanceModel, n_samples: float) -> None:
+        super().__init__(None, n_samples, "raise")
+        self.model = model
+        self._time: float | None = None
+        self._seen = np.nan
+        self._cells: Matrices | None = None
+
+    @property
+    def _now(self) -> float | None:
+        return self._time
+
+    def update(  # type: ignore[override]
+        self,
+        observation: Matrices | None,
+        *,
+        dt: float = 1.0,
+        assume_valid: bool = False,
+    ) -> Estimate:
+        """Take in the cells of a frame, or None."""
+        self.batch_shape = ()
+        self._time = 0.0 if self._time is None else self._time + dt
+        if observation is not None:
+            self._seen = self._time
+            self._cells = observe(self.model, observation, n_samples=self.n_samples or 1.0)
+        elif isinstance(self.model, Tracker) and self._cells is not None:
+            self._cells = np.asarray(self.model.update(None, dt=dt).covariance)
+        return Estimate(self._look())
+
+    def forecast(self, steps: float = 1.0) -> Estimate:
+        """The cells expected ``steps`` ahead: those of the model's forecast, or as they are."""
+        values = self._look()
+        if isinstance(self.model, Tracker):
+            values["covariance"] = self.model.forecast(steps).covariance
+        return Estimate({**values, "time": values["time"] + steps, "age": values["age"] + steps})
+
+    def _look(self) -> Values:
+        nan, now = np.asarray(np.nan), np.asarray(self._time)
+        cells = nan if self._cells is None else self._cells
+        return {
+            "time": now,
+            "age": now - self._seen,
+            "covariance": cells,
+            "nis": nan,
+            "log_likelihood": nan,
+        }
 
 
 def anchored(anchor: Matrices, present: Matrices, anchor_weight: float) -> Matrices:

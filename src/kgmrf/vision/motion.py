@@ -1,33 +1,59 @@
-"""Where the box goes: centre with a damped velocity, log size without."""
+"""Where the box goes and what it looks like: centre, log size and appearance under one clock."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BoxMotion"]
+from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers.product import ProductTracker
+from kgmrf.trackers.vector import VectorTracker
+from kgmrf.vision.appearance import CellsTracker
+
+__all__ = ["BoxMotion", "MotionSettings"]
 
 Vector = NDArray[np.float64]
 Use: TypeAlias = Literal["always", "coast", "never"]
 
 
-class BoxMotion:
-    """x <- x + v, then x <- x + a e, v <- rho (v + b e): a steady-state constant-velocity filter.
+@dataclass(frozen=True)
+class MotionSettings:
+    """What is expected of a box from frame to frame, as shares of its size sqrt(width height).
 
-    Works on the centre (2,) in pixels and the log size (2,). Besides the state it learns
-    ``spread``, the usual error of its own predictions as a share of the box size: the search
-    prefers candidates within it. ``use`` says when the velocity enters the prediction:
-    ``"always"``, only to ``"coast"`` while nothing is measured, or ``"never"``.
+    ``centre_noise`` error of a match; ``wander`` unsteady motion; ``push`` change of velocity;
+    ``retention`` share of the velocity kept per frame. ``size_noise``, ``aspect_noise`` errors of
+    a match's log size and log aspect, ``size_wander`` their true change; ``size_push`` as for the
+    centre. ``memory`` share of the old surprise kept when a new one comes.
+    """
+
+    centre_noise: float = 0.02
+    wander: float = 0.1
+    push: float = 0.02
+    retention: float = 0.85
+    size_noise: float = 0.02
+    aspect_noise: float = 0.05
+    size_wander: float = 0.02
+    size_push: float = 0.0
+    memory: float = 0.95
+
+
+class BoxMotion:
+    """(centre, log size[, appearance]) on a product manifold: one Kalman filter for each of them.
+
+    Works on the centre (2,) in pixels and the log size (2,) of a box; ``appearance`` is a tracker
+    of its cells. ``use`` says when the velocity of the centre enters the prediction: ``"always"``,
+    only to ``"coast"`` while nothing is measured, or ``"never"``.
 
     >>> start = np.zeros(2), np.log([20.0, 20.0])
-    >>> motion = BoxMotion(*start, use="always", velocity_gain=0.5, retention=1.0)
-    >>> for t in range(1, 20):
-    ...     centre, log_size = motion.predict()
+    >>> motion = BoxMotion(*start, use="always", settings=MotionSettings(retention=1.0))
+    >>> for t in range(1, 40):
+    ...     _, log_size = motion.predict()
     ...     motion.correct(np.array([2.0 * t, 0.0]), log_size)
-    >>> motion.predict()[0].round(3).tolist()
-    [40.0, 0.0]
+    >>> motion.predict()[0].round(2).tolist()
+    [80.0, 0.0]
     """
 
     def __init__(
@@ -36,53 +62,86 @@ class BoxMotion:
         log_size: Vector,
         *,
         use: Use = "coast",
-        position_gain: float = 1.0,
-        velocity_gain: float = 0.4,
-        retention: float = 0.9,
-        coasting_retention: float = 0.8,
-        spread: float = 0.15,
-        spread_gain: float = 0.05,
+        appearance: CellsTracker | None = None,
+        cells: Vector | None = None,
+        settings: MotionSettings | None = None,
     ) -> None:
         if use not in ("always", "coast", "never"):
             raise ValueError(f'use the velocity "always", to "coast" or "never", not {use!r}')
-        self.centre = np.array(centre, dtype=np.float64)
-        self.log_size = np.array(log_size, dtype=np.float64)
-        self.velocity = np.zeros(2)
         self.use = use
-        self.position_gain = position_gain
-        self.velocity_gain = velocity_gain
-        self.retention = retention
-        self.coasting_retention = coasting_retention
-        self.spread_gain = spread_gain
-        self._variance = spread**2
-        self._coasting = False
-
-    @property
-    def spread(self) -> float:
-        """Root mean square prediction error per axis, in units of sqrt(width height)."""
-        return float(np.sqrt(self._variance))
+        self.settings = s = settings or MotionSettings()
+        scale = float(np.exp(np.mean(log_size)))
+        moves = use != "never"
+        same, other = np.full((2, 2), 0.5), np.array([[0.5, -0.5], [-0.5, 0.5]])
+        self._noise = (s.centre_noise * scale) ** 2
+        self._point = VectorTracker(
+            2,
+            noise_std=s.centre_noise * scale,
+            position_noise=(s.wander * scale) ** 2,
+            acceleration=(s.push * scale) ** 2 if moves else 0.0,
+            rate_prior=(s.push * scale) ** 2 if moves else 1e-12,
+            retention=s.retention,
+        )
+        parts: dict[str, Tracker | dict[str, Any]] = {
+            "centre": self._point,
+            "log_size": VectorTracker(
+                2,
+                noise_covariance=s.size_noise**2 * same + s.aspect_noise**2 * other,
+                position_noise=s.size_wander**2,
+                acceleration=s.size_push**2,
+                rate_prior=max(s.size_push**2, 1e-12),
+                retention=s.retention,
+            ),
+        }
+        if appearance is not None:
+            parts["appearance"] = appearance
+        self.product = ProductTracker(parts)
+        self._surprise = 1.0
+        self._lost = False
+        self._take(
+            {"centre": np.array(centre, float), "log_size": np.array(log_size, float)}, cells
+        )
 
     def predict(self) -> tuple[Vector, Vector]:
         """Centre and log size expected in the next frame; the state stays as it is."""
-        moving = self.use == "always" or (self.use == "coast" and self._coasting)
-        return self.centre + self.velocity * moving, self.log_size.copy()
+        moving = self.use == "always" or (self.use == "coast" and self._lost)
+        return (self._next if moving else self.centre), self.log_size
 
-    def correct(self, centre: Vector, log_size: Vector) -> None:
-        """Take in the box found in the next frame."""
-        predicted, _ = self.predict()
-        error = centre - predicted
-        scale = np.exp(self.log_size.mean())
-        # errors above one box are re-detections, not motion: they must not blow the gate open
-        squared = min(float(error @ error) / (2 * scale**2), 1.0)
-        self._variance += self.spread_gain * (squared - self._variance)
-        surprise = centre - self.centre - self.velocity
-        self.velocity = self.retention * (self.velocity + self.velocity_gain * surprise)
-        self.centre = predicted + self.position_gain * error
-        self.log_size = np.array(log_size, dtype=np.float64)
-        self._coasting = False
+    @property
+    def spread(self) -> float:
+        """Root mean square error of `predict` per axis, in units of sqrt(width height).
+
+        The filter's own innovation covariance, scaled by how surprised it was lately.
+        """
+        variance = self._variance * self._surprise
+        if self.use == "coast" and not self._lost:
+            left_out = self._next - self.centre
+            variance += 0.5 * float(left_out @ left_out)
+        return float(np.sqrt(variance) * np.exp(-self.log_size.mean()))
+
+    def correct(self, centre: Vector, log_size: Vector, cells: Vector | None = None) -> None:
+        """Take in the box found in the next frame, and its cells where they are to be learned."""
+        # errors beyond a box are re-detections, not motion: they must not blow the gate open
+        limit = np.exp(2 * self.log_size.mean()) / self._variance
+        self._lost = False
+        nis = 0.5 * float(self._take({"centre": centre, "log_size": log_size}, cells))
+        self._surprise += (1 - self.settings.memory) * (min(nis, limit) - self._surprise)
 
     def coast(self) -> None:
-        """Go on without a measurement: drift with the old velocity, then let it decay."""
-        self._coasting = True
-        self.centre, _ = self.predict()
-        self.velocity = self.velocity * self.coasting_retention
+        """Go on without a measurement: drift with a velocity that decays, ever less certain."""
+        self._lost = True
+        self._take({}, None)
+
+    def _take(self, seen: dict[str, Vector], cells: Vector | None) -> float:
+        if cells is not None:
+            seen["appearance"] = cells
+        estimate = self.product.update(seen, assume_valid=True)
+        self.centre: Vector = estimate["centre"].position
+        self.log_size: Vector = estimate["log_size"].position
+        if "appearance" in self.product.components:
+            self.appearance: Vector = estimate["appearance"].covariance
+        ahead = self._point.forecast(1)
+        self._next: Vector = ahead.position
+        spread = ahead.position_covariance
+        self._variance = 0.5 * float(spread[0, 0] + spread[1, 1]) + self._noise
+        return float(estimate["centre"].nis)

@@ -10,7 +10,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kgmrf.vision.appearance import AppearanceModel, ExponentialAverage, anchored, observe
+from kgmrf.trackers._contract import Tracker
+from kgmrf.vision.appearance import (
+    AppearanceModel,
+    CellsTracker,
+    ExponentialAverage,
+    anchored,
+)
 from kgmrf.vision.cells import (
     cell_matrices,
     cell_moments,
@@ -20,7 +26,7 @@ from kgmrf.vision.cells import (
     standardise,
 )
 from kgmrf.vision.features import as_image, feature_planes
-from kgmrf.vision.motion import BoxMotion, Use
+from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
 from kgmrf.vision.resample import Window, cut_window, sample_window
 
 __all__ = ["RegionCovarianceTracker", "SearchSettings"]
@@ -51,7 +57,6 @@ class SearchSettings:
     prior_freedom: float = 3.0
     prior_floor: float = 0.05
     scale_step: float = 0.04
-    scale_gain: float = 0.6
     aspect_pull: float = 0.05
     cell_memory: float = 0.95
     learn_below: float = 0.65
@@ -122,6 +127,7 @@ class RegionCovarianceTracker:
         model_gain: float = 0.02,
         kinetics: Use = "coast",
         settings: SearchSettings | None = None,
+        motion: MotionSettings | None = None,
     ) -> None:
         if isinstance(model, str) and model not in ("anchor+ema", "static"):
             raise ValueError(f'model is "anchor+ema", "static" or a tracker, not {model!r}')
@@ -133,6 +139,7 @@ class RegionCovarianceTracker:
         self.model_gain = model_gain
         self.kinetics = kinetics
         self.settings = settings or SearchSettings()
+        self.motion = motion or MotionSettings()
         self._motion: BoxMotion | None = None
 
     # ------------------------------------------------------------------ state
@@ -141,7 +148,7 @@ class RegionCovarianceTracker:
         """Left, top, width, height of the present box; pixel k covers [k, k + 1)."""
         motion = self._started()
         width, height = np.exp(motion.log_size)
-        x, y = motion.centre
+        x, y = self._near(motion.centre)
         return float(x - width / 2), float(y - height / 2), float(width), float(height)
 
     @property
@@ -181,12 +188,8 @@ class RegionCovarianceTracker:
         self._channels = pixels.shape[2]
         self._aspect = float(np.log(width / height))
         self._score, self._frames_lost, self._reacquired = 0.0, 0, False
-        self._motion = BoxMotion(
-            np.array([x + width / 2, y + height / 2]),
-            np.log([width, height]),
-            use=self.kinetics,
-        )
-        centre, size = self._motion.centre, np.array([width, height])
+        self._limits = np.array([cols, rows], dtype=np.float64)
+        centre, size = np.array([x + width / 2, y + height / 2]), np.array([width, height])
         window = self._window(pixels, centre, size, (1, 1))
         self._d = len(feature_planes(np.zeros((self._channels, 3, 3), np.float32), self.features))
         self._offset, self._gain = np.zeros(self._d, np.float32), np.ones(self._d, np.float32)
@@ -197,11 +200,19 @@ class RegionCovarianceTracker:
         self._weights = np.full(len(self._anchor), 1 / len(self._anchor), np.float32)
         self._cell_cost: NDArray[np.float64] | None = None
         if isinstance(self.model, str):
-            self._appearance: AppearanceModel = ExponentialAverage(
+            model: AppearanceModel = ExponentialAverage(
                 self.model_gain if self.model == "anchor+ema" else 0.0
             )
         else:
-            self._appearance = copy.deepcopy(self.model)
+            model = copy.deepcopy(self.model)
+        self._motion = BoxMotion(
+            centre,
+            np.log(size),
+            cells=self._anchor,
+            appearance=CellsTracker(model, n_samples=s.cell**2),
+            use=self.kinetics,
+            settings=self.motion,
+        )
         self._learn(self._anchor)
 
     def update(self, image: ArrayLike) -> tuple[bool, tuple[float, float, float, float]]:
@@ -212,8 +223,9 @@ class RegionCovarianceTracker:
             raise ValueError(
                 f"frame has {pixels.shape[2]} channels, the first one had {self._channels}"
             )
+        self._limits = np.array([pixels.shape[1], pixels.shape[0]], dtype=np.float64)
         predicted, log_size = motion.predict()
-        size = np.exp(log_size)
+        predicted, size = self._near(predicted), np.exp(log_size)
         scale = float(np.sqrt(size.prod()))
         step = size / self._samples
         reach = min(s.reach * s.reach_growth**self._frames_lost, s.reach_limit) * scale
@@ -244,17 +256,15 @@ class RegionCovarianceTracker:
         if value > (s.found_below if self.lost else s.lost_above):
             self._frames_lost += 1
             motion.coast()
-            self._stay_near(pixels.shape)
+            self._learn(None)
             return False, self.box
         self._reacquired = self.lost
         self._frames_lost = 0
 
         centre, size = self._resize(window, centre, size, median)
-        size = np.clip(size, 4.0, 1.5 * np.array([pixels.shape[1], pixels.shape[0]]))
-        motion.correct(centre, np.log(size))
-        self._stay_near(pixels.shape)
-        if value < s.learn_below:
-            self._learn(self._cells(window, motion.centre, size))
+        cells = self._cells(window, centre, size) if value < s.learn_below else None
+        motion.correct(centre, np.log(np.clip(size, 4.0, 1.5 * self._limits)), cells)
+        self._learn(cells)
         return True, self.box
 
     # ------------------------------------------------------------------ parts
@@ -262,11 +272,9 @@ class RegionCovarianceTracker:
     def _samples(self) -> NDArray[np.float64]:
         return np.array([self._nx, self._ny], dtype=np.float64) * self.settings.cell
 
-    def _stay_near(self, shape: tuple[int, ...]) -> None:
+    def _near(self, centre: NDArray[np.float64]) -> NDArray[np.float64]:
         # a box that has left the image waits at its edge, where the target would come back
-        motion = self._started()
-        high = np.array([shape[1], shape[0]], dtype=np.float64)
-        motion.centre = np.clip(motion.centre, 0.0, high)
+        return np.minimum(np.maximum(centre, 0.0), self._limits)
 
     def _window(
         self,
@@ -337,7 +345,7 @@ class RegionCovarianceTracker:
         s = self.settings
         x = (np.arange(shape[1]) * stride - margin[0] + start[0]) * step[0]
         y = (np.arange(shape[0]) * stride - margin[1] + start[1]) * step[1]
-        variance = (self._started().spread ** 2 + s.prior_floor**2) * (1 + self._frames_lost)
+        variance = self._started().spread ** 2 + s.prior_floor**2
         squared = (x * x)[None, :] + (y * y)[:, None]
         return s.prior_weight * np.log1p(squared / (s.prior_freedom * variance))
 
@@ -365,22 +373,25 @@ class RegionCovarianceTracker:
         least = float(near.min())
         g = 1 + s.scale_step
         h = float(np.sqrt(g))
-        grow = s.scale_gain * _step(float(cost(1 / g, 1 / g).min()), least, float(cost(g, g).min()))
-        widen = (
-            0.5
-            * s.scale_gain
-            * _step(float(cost(1 / h, h).min()), least, float(cost(h, 1 / h).min()))
-        )
+        grow = _step(float(cost(1 / g, 1 / g).min()), least, float(cost(g, g).min()))
+        widen = 0.5 * _step(float(cost(1 / h, h).min()), least, float(cost(h, 1 / h).min()))
         drift = np.log(size[0] / size[1]) - self._aspect
         widen -= s.aspect_pull * drift / np.log(g)
         return centre, size * (g ** (grow + widen), g ** (grow - widen))
 
-    def _learn(self, cells: NDArray[np.float64]) -> None:
+    def _learn(self, cells: NDArray[np.float64] | None) -> None:
+        """Renew what candidates are compared with after the appearance moved on."""
         s = self.settings
-        present = observe(self._appearance, cells, n_samples=s.cell**2)
+        if cells is None and not isinstance(self.model, Tracker):
+            return
+        present = self._started().appearance
         static = isinstance(self.model, str) and self.model == "static"
         target = anchored(self._anchor, present, 1.0 if static else self.anchor_weight)
         log_det = np.linalg.slogdet(target)[1]
+        self._target = np.ascontiguousarray(target, dtype=np.float32)
+        self._target_log_det = log_det.astype(np.float32)
+        if cells is None:
+            return
         # cells that never match well (background in the corners) count less
         both = np.linalg.slogdet((cells + target) / 2)[1]
         cost = np.maximum(both - (np.linalg.slogdet(cells)[1] + log_det) / 2, 0)
@@ -390,5 +401,3 @@ class RegionCovarianceTracker:
             self._cell_cost = s.cell_memory * self._cell_cost + (1 - s.cell_memory) * cost
             weights = 1 / (self._cell_cost + 0.5 * self._cell_cost.mean() + 1e-6)
             self._weights = (weights / weights.sum()).astype(np.float32)
-        self._target = np.ascontiguousarray(target, dtype=np.float32)
-        self._target_log_det = log_det.astype(np.float32)
