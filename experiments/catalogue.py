@@ -12,6 +12,8 @@ from experiments import (
     lag,
     master,
     otb,
+    otb_choice,
+    otb_unseen,
     scenes_shown,
     spectral_gap,
     stability,
@@ -30,6 +32,8 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "structure": structure.units,
     "scenes": scenes_shown.units,
     "otb": otb.units,
+    "otb_choice": otb_choice.units,
+    "otb_unseen": otb_unseen.units,
     # Run times last and alone: what runs beside them would be measured too.
     "cost": cost.units,
 }

@@ -94,7 +94,7 @@ def follow(method: str, sequence: str, n_frames: int | None = None) -> dict[str,
     if target is None:
         raise NotAvailable(f"{folder} has no target {sequence}")
     truth = target.boxes[:n_frames]
-    run = run_tracker(_tracker(method), islice(target.frames(), len(truth)), truth[0])
+    run = run_tracker(tracker(method), islice(target.frames(), len(truth)), truth[0])
     return {
         "sequence": sequence,
         "method": method,
@@ -109,7 +109,8 @@ def follow(method: str, sequence: str, n_frames: int | None = None) -> dict[str,
     }
 
 
-def _tracker(method: str) -> Any:
+def tracker(method: str) -> Any:
+    """One of :data:`METHODS`, ready for its first frame."""
     from kgmrf.vision import RegionCovarianceTracker
     from kgmrf.vision.clip import render_clip
     from kgmrf.vision.rivals import OpenCVTracker

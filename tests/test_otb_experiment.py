@@ -15,7 +15,15 @@ if str(ROOT) not in sys.path:
     # The experiments are not part of the installed package.
     sys.path.insert(0, str(ROOT))
 
-from experiments import charts, otb, store  # noqa: E402
+from experiments import (  # noqa: E402
+    charts,
+    drawn_videos,
+    otb,
+    otb_choice,
+    otb_unseen,
+    report,
+    store,
+)
 from experiments.verdicts import Results  # noqa: E402
 
 from kgmrf.vision.clip import render_clip  # noqa: E402
@@ -90,3 +98,119 @@ def test_means_are_over_targets_that_all_trackers_saw():
     assert found["b"]["mean_iou"] == 0.5
     assert found["a"]["n_targets"] == 1
     assert found["a"]["milliseconds"] == 10.0
+
+
+# ------------------------------------------------------------------------- beyond one pass
+
+
+@pytest.fixture
+def two_films(tmp_path, monkeypatch):
+    """Two short drawn films in the shape of OTB folders."""
+    cv2 = pytest.importorskip("cv2")
+    for name, seed in (("BlurBody", 0), ("CarScale", 1)):
+        clip = render_clip(8, seed=seed)
+        images = tmp_path / "data" / "otb" / name / "img"
+        images.mkdir(parents=True)
+        for k, frame in enumerate(clip.frames):
+            cv2.imwrite(str(images / f"{k + 1:04d}.png"), frame)
+        np.savetxt(images.parent / "groundtruth_rect.txt", clip.boxes + [1, 1, 0, 0])
+    monkeypatch.setenv("KGMRF_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(otb_unseen, "LENGTH", 4)
+    return tmp_path
+
+
+def test_every_case_of_the_real_groups_shows_its_target(two_films):
+    for group, per_target in (("starts", 4), ("boxes", 4), ("changed", 4)):
+        found = list(otb_unseen.cases(group))
+        assert len(found) == 2 * per_target
+        assert len({name for name, *_ in found}) == len(found)
+        for name, frames, truth, first in found:
+            assert len(frames) == len(truth) >= 3
+            assert frames[0].dtype == np.uint8
+            near = np.abs(first - truth[0]) / truth[0][2]
+            assert (near < 0.21).all(), name
+            assert (first == truth[0]).all() == (group != "boxes")
+            assert (frames[0].ndim == 2) == ("grey" in name)
+
+
+def test_backwards_ends_where_the_film_begins(two_films):
+    whole = [c for c in otb_unseen.cases("changed") if "reversed" in c[0]]
+    assert len(whole) == 2
+    clip = render_clip(8, seed=0)
+    np.testing.assert_array_equal(whole[0][1][0], clip.frames[7])
+    np.testing.assert_allclose(whole[0][2][1], clip.boxes[6], atol=1e-9)
+
+
+def test_the_groups_reach_the_page(two_films):
+    results = two_films / "results"
+    for group in ("starts", "boxes"):
+        for method in (otb.OURS, "MOSSE"):
+            settings = {"method": method, "group": group, "n_cases": 2}
+            unit = store.Unit("otb_unseen", f"{method}.{group}", "otb_unseen:follow", settings)
+            assert store.execute(unit, results)["status"] == "done"
+    found = otb_unseen.table(results)
+    assert set(found) == {"starts", "boxes"}
+    ours = found["starts"][otb.OURS]
+    assert len(ours["cases"]) == 2
+    assert ours["mean_iou"] == pytest.approx(
+        np.mean([c["mean_iou"] for c in ours["cases"]]), rel=1e-3
+    )
+    assert ours["mean_iou"] > 0.8
+    assert "MOSSE" in report._otb_unseen(Results(results))
+    assert report._otb_unseen(Results(two_films / "nothing")) == ""
+
+
+@pytest.mark.parametrize("kind", ["fast", "hidden", "turning", "grey", "leaving"])
+def test_drawn_boxes_hold_the_target(kind):
+    pytest.importorskip("cv2")
+    video = drawn_videos.draw(kind, 0, n_frames=40 if kind in ("hidden", "leaving") else 6)
+    assert len(video.frames) == len(video.boxes)
+    assert np.isfinite(video.boxes[0]).all()
+    hidden = np.isnan(video.boxes).any(axis=1)
+    assert hidden.any() == (kind in ("hidden", "leaving"))
+    assert (video.frames.ndim == 3) == (kind == "grey")
+    if kind == "turning":  # what differs from frame to frame lies within the two boxes
+        change = np.abs(video.frames[1].astype(int) - video.frames[0]).max(-1) > 30
+        rows, cols = np.nonzero(change)
+        both = video.boxes[:2]
+        assert np.percentile(cols, 2) >= both[:, 0].min() - 2
+        assert np.percentile(cols, 98) <= (both[:, 0] + both[:, 2]).max() + 2
+        assert np.percentile(rows, 2) >= both[:, 1].min() - 2
+        assert np.percentile(rows, 98) <= (both[:, 1] + both[:, 3]).max() + 2
+
+
+def test_drawing_is_repeatable_and_knows_its_kinds():
+    pytest.importorskip("cv2")
+    one, two = (drawn_videos.draw("bars", 3, n_frames=2) for _ in range(2))
+    np.testing.assert_array_equal(one.frames, two.frames)
+    with pytest.raises(ValueError, match="none of"):
+        drawn_videos.draw("nonsense", 0)
+
+
+def test_every_value_tried_has_a_unit_and_one_is_the_default(tmp_path, two_films):
+    own = otb_choice.defaults()
+    for name, values in otb_choice.TRIED.items():
+        assert own[name] in values
+        assert len(set(values)) == len(values) > 1
+    units = otb_choice.units(quick=False)
+    assert len(units) == 1 + sum(len(v) - 1 for v in otb_choice.TRIED.values())
+    results = tmp_path / "results"
+    for unit in units:
+        if unit.name.startswith(("default", "kinetics", "push")):
+            short = {**unit.settings, "targets": ["BlurBody", "CarScale"], "n_frames": 4}
+            done = store.Unit("otb_choice", unit.name, unit.function, short)
+            assert store.execute(done, results)["status"] == "done"
+    found = otb_choice.load(results)
+    assert set(found) == {"kinetics", "push"}
+    assert set(found["push"]) == set(otb_choice.TRIED["push"])
+    page = report._otb_choice(Results(results))
+    assert "left out" in page
+    assert report._otb_choice(Results(tmp_path / "nothing")) == ""
+
+
+def test_a_video_is_never_judged_by_itself():
+    # each value is perfect on one video only: chosen without that video, it never helps
+    values = {v: {t: float(t.startswith(v)) for t in ("a", "b-1", "b-2")} for v in ("a", "b")}
+    score, chosen = otb_choice.left_out(values)
+    assert score == 0.0
+    assert chosen == ["b", "a"]

@@ -7,9 +7,13 @@ from kgmrf.vision import integral_covariances, integral_planes, jbld, region_cov
 from kgmrf.vision.cells import (
     cell_matrices,
     cell_moments,
+    colour_and_gradient,
     cost_map,
     log_determinants,
+    place_costs,
     shifted_moments,
+    standardise,
+    stein_costs,
 )
 from kgmrf.vision.features import FEATURES, as_image, feature_planes, register_feature
 from kgmrf.vision.resample import cut_window, sample_window
@@ -135,6 +139,38 @@ def test_cost_map_is_the_sum_of_jblds(softness):
         t = jbld(places[v : v + expected.shape[0], u : u + expected.shape[1]], models[k])
         expected += weights[k] * t / (1 + softness * t)
     np.testing.assert_allclose(got, expected, rtol=2e-4)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_costs_of_a_window_are_those_of_its_parts(stride):
+    rng = np.random.default_rng(4)
+    d, nx, ny, cell = 3, 3, 2, 4
+    patch = rng.normal(size=(d, ny * cell + 4, nx * cell + 4)).astype(np.float32)
+    models = _spd(rng, nx * ny, d + 3).astype(np.float32)
+    rest = (models, np.linalg.slogdet(models)[1].astype(np.float32), np.ones(6, np.float32), nx, ny)
+    got = place_costs(patch, cell, stride, 0.01, *rest, 0.4)
+    maps = cell_moments(patch, cell, stride, 0.01)
+    expected = cost_map(maps, log_determinants(maps, d), *rest, cell // stride, 0.4)
+    np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_usual_features_are_those_of_the_registry(channels):
+    rng = np.random.default_rng(5)
+    planes = rng.uniform(0, 255, (channels, 7, 9)).astype(np.float32)
+    offset, gain = rng.normal(size=(2, channels + 2)).astype(np.float32)
+    plain = standardise(feature_planes(planes, ["colour", "absolute gradient"]), offset, gain)
+    np.testing.assert_allclose(
+        colour_and_gradient(planes, offset, gain), plain, rtol=1e-5, atol=1e-4
+    )
+
+
+def test_stein_costs_are_jblds():
+    rng = np.random.default_rng(6)
+    first, second = _spd(rng, 9, 6), _spd(rng, 9, 6)
+    log_dets, costs = stein_costs(first, second)
+    np.testing.assert_allclose(log_dets, np.linalg.slogdet(second)[1], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(costs, jbld(first, second), rtol=1e-9, atol=1e-9)
 
 
 def test_window_replicates_edges_and_averages_blocks():

@@ -19,11 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = [
     "cell_matrices",
     "cell_moments",
+    "colour_and_gradient",
     "cost_map",
     "jbld",
     "log_determinants",
+    "place_costs",
     "shifted_moments",
     "standardise",
+    "stein_costs",
 ]
 
 _FAST: dict[str, Any] = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
@@ -352,6 +355,102 @@ def cost_map(maps, log_dets, models, model_log_dets, weights, nx, ny, step, soft
     return out
 
 
+@njit(**_FAST)
+def place_costs(patch, cell, stride, ridge, models, model_log_dets, weights, nx, ny, softness):  # type: ignore[no-untyped-def]
+    """:func:`cost_map` of standardised features (d, H, W), at every ``stride``-th shift.
+
+    A stride above 1 must divide ``cell``; with 1 the window is the box and some samples around it.
+    """
+    d = patch.shape[0]
+    if stride > 1:
+        maps, step = cell_moments(patch, cell, stride, ridge), cell // stride
+    else:
+        step = patch.shape[1] - ny * cell + 1
+        maps = shifted_moments(patch, cell, step, ridge)
+    log_dets = log_determinants(maps, d)
+    return cost_map(maps, log_dets, models, model_log_dets, weights, nx, ny, step, softness)
+
+
+@njit(**_FAST)
+def colour_and_gradient(planes, offset, gain):  # type: ignore[no-untyped-def]
+    """``standardise`` of the features "colour" and "absolute gradient" of planes (C, H, W)."""
+    channels, height, width = planes.shape
+    out = np.empty((channels + 2, height - 2, width - 2), np.float32)
+    grey = np.empty((3, width), np.float32)
+    half = np.float32(0.5 / channels)
+    for c in range(channels):
+        o, g = offset[c], gain[c]
+        for i in range(height - 2):
+            source, target = planes[c, i + 1], out[c, i]
+            for j in range(width - 2):
+                target[j] = (source[j + 1] - o) * g
+    o, g, p, q = offset[channels], gain[channels], offset[channels + 1], gain[channels + 1]
+    for i in range(height):
+        row = grey[i % 3]
+        row[:] = planes[0, i]
+        for c in range(1, channels):
+            source = planes[c, i]
+            for j in range(width):
+                row[j] += source[j]
+        if i > 1:
+            above, middle, below = grey[(i - 2) % 3], grey[(i - 1) % 3], grey[i % 3]
+            along_x, along_y = out[channels, i - 2], out[channels + 1, i - 2]
+            for j in range(width - 2):
+                along_x[j] = (abs(half * (middle[j + 2] - middle[j])) - o) * g
+                along_y[j] = (abs(half * (below[j + 1] - above[j + 1])) - p) * q
+    return out
+
+
+@njit(**_FAST)
+def _log_det_of(matrix):  # type: ignore[no-untyped-def]
+    # the matrix is destroyed
+    d, total = matrix.shape[0], 0.0
+    for k in range(d):
+        pivot = matrix[k, k]
+        total += np.log(pivot)
+        for i in range(k + 1, d):
+            f = matrix[i, k] / pivot
+            for j in range(k + 1, i + 1):
+                matrix[i, j] -= f * matrix[j, k]
+    return total
+
+
+@njit(**_FAST)
+def stein_costs(first, second):  # type: ignore[no-untyped-def]
+    """log det B and :func:`jbld` (A, B) of pairs of matrices (n, d, d): (n,), (n,)."""
+    n, d, _ = first.shape
+    log_dets, costs = np.empty(n), np.empty(n)
+    work = np.empty((d, d))
+    for k in range(n):
+        work[:] = second[k]
+        log_dets[k] = _log_det_of(work)
+        work[:] = first[k]
+        own = _log_det_of(work)
+        for i in range(d):
+            for j in range(i + 1):
+                work[i, j] = 0.5 * (first[k, i, j] + second[k, i, j])
+        costs[k] = max(_log_det_of(work) - 0.5 * (own + log_dets[k]), 0.0)
+    return log_dets, costs
+
+
+@njit(**_FAST)
+def _fill(maps, d):  # type: ignore[no-untyped-def]
+    _, high, wide = maps.shape
+    out = np.zeros((high * wide, d + 3, d + 3))
+    for i in range(high):
+        for j in range(wide):
+            m = out[i * wide + j]
+            m[0, 0] = m[1, 1] = m[2, 2] = 1.0
+            q = 3 * d
+            for a in range(d):
+                for r in range(3):
+                    m[r, 3 + a] = m[3 + a, r] = maps[r * d + a, i, j]
+                for b in range(a + 1):
+                    m[3 + a, 3 + b] = m[3 + b, 3 + a] = maps[q, i, j]
+                    q += 1
+    return out
+
+
 def cell_matrices(maps: Maps, d: int) -> NDArray[np.float64]:
     """The SPD matrices mean(z z^T), z = (1, x, y, f), of all places of ``maps`` in reading order.
 
@@ -360,16 +459,8 @@ def cell_matrices(maps: Maps, d: int) -> NDArray[np.float64]:
     >>> cell_matrices(cell_moments(np.zeros((1, 8, 16), np.float32), 8, 8, 0.01), 1).shape
     (2, 4, 4)
     """
-    flat = maps.reshape(len(maps), -1).T.astype(np.float64)
-    out = np.zeros((len(flat), d + 3, d + 3))
-    out[:, :3, :3] = np.eye(3)
-    cross = flat[:, : 3 * d].reshape(-1, 3, d)
-    out[:, :3, 3:] = cross
-    out[:, 3:, :3] = cross.swapaxes(1, 2)
-    rows, cols = np.tril_indices(d)
-    out[:, 3 + rows, 3 + cols] = flat[:, 3 * d :]
-    out[:, 3 + cols, 3 + rows] = flat[:, 3 * d :]
-    return out
+    found: NDArray[np.float64] = _fill(maps, d)
+    return found
 
 
 def jbld(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:

@@ -20,10 +20,10 @@ from kgmrf.vision.appearance import (
 from kgmrf.vision.cells import (
     cell_matrices,
     cell_moments,
-    cost_map,
-    log_determinants,
-    shifted_moments,
+    colour_and_gradient,
+    place_costs,
     standardise,
+    stein_costs,
 )
 from kgmrf.vision.features import as_image, feature_planes
 from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
@@ -32,6 +32,8 @@ from kgmrf.vision.resample import Window, cut_window, sample_window
 __all__ = ["RegionCovarianceTracker", "SearchSettings"]
 
 Maps = NDArray[np.float32]
+USUAL = ("colour", "absolute gradient")
+"""Features with a compiled way of their own."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class SearchSettings:
     prior_freedom: float = 3.0
     prior_floor: float = 0.05
     scale_step: float = 0.04
+    scale_reach: int = 2
     aspect_pull: float = 0.05
     cell_memory: float = 0.95
     learn_below: float = 0.65
@@ -122,7 +125,7 @@ class RegionCovarianceTracker:
         self,
         model: Literal["anchor+ema", "static"] | AppearanceModel = "anchor+ema",
         *,
-        features: Sequence[str] = ("colour", "absolute gradient"),
+        features: Sequence[str] = USUAL,
         anchor_weight: float = 0.4,
         model_gain: float = 0.02,
         kinetics: Use = "coast",
@@ -232,7 +235,7 @@ class RegionCovarianceTracker:
         margin = [int(np.ceil(reach / v / s.stride)) * s.stride for v in step]
         window = self._window(pixels, predicted, size, (margin[0], margin[1]))
         cost = self._cost(self._patch(window, predicted, size, (margin[0], margin[1])), s.stride)
-        median = float(np.median(cost)) or 1.0
+        median = float(np.partition(cost, cost.size // 2, axis=None)[cost.size // 2]) or 1.0
         total = cost / median + self._prior(cost.shape, margin, (0, 0), s.stride, step / scale)
 
         best, value, centre = np.inf, 1.0, predicted
@@ -299,12 +302,17 @@ class RegionCovarianceTracker:
         margin: tuple[int, int],
     ) -> Maps:
         """Standardised features of the box and ``margin`` samples around it, (d, h, w)."""
-        n = self._samples
-        step = size / n
+        # plain numbers: arrays of two cost more than all of this
+        nx, ny = self._nx * self.settings.cell, self._ny * self.settings.cell
+        step_x, step_y = float(size[0]) / nx, float(size[1]) / ny
         # one more sample on every side: gradients there are one-sided, and cut away below
-        first = centre - size / 2 + (0.5 - 1 - np.array(margin)) * step - 0.5
-        width, height = (int(n[k]) + 2 * margin[k] + 2 for k in (0, 1))
-        planes = sample_window(window, first[0], first[1], step[0], step[1], width, height)
+        left = float(centre[0]) - (0.5 * nx + margin[0] + 0.5) * step_x - 0.5
+        top = float(centre[1]) - (0.5 * ny + margin[1] + 0.5) * step_y - 0.5
+        width, height = nx + 2 * margin[0] + 2, ny + 2 * margin[1] + 2
+        planes = sample_window(window, left, top, step_x, step_y, width, height)
+        if self.features == USUAL:
+            usual: Maps = colour_and_gradient(planes, self._offset, self._gain)
+            return usual
         return standardise(feature_planes(planes, self.features), self._offset, self._gain)
 
     def _cells(
@@ -316,22 +324,19 @@ class RegionCovarianceTracker:
 
     def _cost(self, patch: Maps, stride: int) -> Maps:
         s = self.settings
-        if stride > 1:
-            maps, step = cell_moments(patch, s.cell, stride, s.ridge), s.cell // stride
-        else:
-            step = patch.shape[1] - self._ny * s.cell + 1
-            maps = shifted_moments(patch, s.cell, step, s.ridge)
-        return cost_map(
-            maps,
-            log_determinants(maps, self._d),
+        costs: Maps = place_costs(
+            patch,
+            s.cell,
+            stride,
+            s.ridge,
             self._target,
             self._target_log_det,
             self._weights,
             self._nx,
             self._ny,
-            step,
             s.softness,
         )
+        return costs
 
     def _prior(
         self,
@@ -373,7 +378,13 @@ class RegionCovarianceTracker:
         least = float(near.min())
         g = 1 + s.scale_step
         h = float(np.sqrt(g))
-        grow = _step(float(cost(1 / g, 1 / g).min()), least, float(cost(g, g).min()))
+        smaller, larger = float(cost(1 / g, 1 / g).min()), float(cost(g, g).min())
+        grow = _step(smaller, least, larger)
+        if s.scale_reach > 1 and abs(grow) == 1.0:
+            # the best was the last one tried: one more, for targets that approach quickly
+            beyond = float(cost(g ** (2 * grow), g ** (2 * grow)).min())
+            nearer = min(smaller, larger)
+            grow *= 1 + _step(least, nearer, beyond)
         widen = 0.5 * _step(float(cost(1 / h, h).min()), least, float(cost(h, 1 / h).min()))
         drift = np.log(size[0] / size[1]) - self._aspect
         widen -= s.aspect_pull * drift / np.log(g)
@@ -387,14 +398,12 @@ class RegionCovarianceTracker:
         present = self._started().appearance
         static = isinstance(self.model, str) and self.model == "static"
         target = anchored(self._anchor, present, 1.0 if static else self.anchor_weight)
-        log_det = np.linalg.slogdet(target)[1]
+        log_det, cost = stein_costs(target if cells is None else cells, target)
         self._target = np.ascontiguousarray(target, dtype=np.float32)
         self._target_log_det = log_det.astype(np.float32)
         if cells is None:
             return
         # cells that never match well (background in the corners) count less
-        both = np.linalg.slogdet((cells + target) / 2)[1]
-        cost = np.maximum(both - (np.linalg.slogdet(cells)[1] + log_det) / 2, 0)
         if self._cell_cost is None:
             self._cell_cost = np.zeros_like(cost)
         else:
