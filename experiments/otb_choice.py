@@ -1,9 +1,9 @@
 """(C) How the visual tracker's settings were chosen: one left out at a time, on the six targets.
 
-One unit per setting and value: our tracker over all six targets with that one value changed. From
-these, for every video left out, the value that is best on the others is scored on the one left
-out; the two Jogging targets share a video and are left out together. If that loses little against
-the value that we chose with all six in view, the choice was not fitted to them.
+One unit per target: our tracker as it is, and with one setting changed at a time, all fed with the
+same frames. From these, for every video left out, the value that is best on the others is scored
+on the one left out; the two Jogging targets share a video and are left out together. If that loses
+little against the value that we chose with all six in view, the choice was not fitted to them.
 """
 
 from __future__ import annotations
@@ -45,63 +45,83 @@ def defaults() -> dict[str, Any]:
     return {name: own[name] for name in TRIED}
 
 
-def units(quick: bool) -> list[Unit]:
-    """The default once, and every other value of every setting; a smoke test is the default."""
-    base = Unit("otb_choice", "default", "otb_choice:follow", {"change": {}})
-    if quick:
-        settings = {"change": {}, "targets": ["CarScale"], "n_frames": 20}
-        return [Unit("otb_choice", "default", "otb_choice:follow", settings)]
+def changes() -> dict[str, dict[str, Any]]:
+    """name -> what is changed: nothing, then every other value of every setting."""
     own = defaults()
-    return [base] + [
-        Unit("otb_choice", f"{name}.{value}", "otb_choice:follow", {"change": {name: value}})
+    return {"default": {}} | {
+        f"{name}={value}": {name: value}
         for name, values in TRIED.items()
         for value in values
         if value != own[name]
-    ]
+    }
 
 
-def follow(
-    change: dict[str, Any], targets: list[str] | None = None, n_frames: int | None = None
-) -> dict[str, Any]:
-    """Our tracker with one setting changed over the targets: mean overlap and success of each."""
+def units(quick: bool) -> list[Unit]:
+    """All settings on each target; a smoke test is a few frames of one."""
+    if quick:
+        settings = {"sequence": "CarScale", "n_frames": 5}
+        return [Unit("otb_choice", "CarScale", "otb_choice:follow", settings)]
+    return [Unit("otb_choice", t, "otb_choice:follow", {"sequence": t}) for t in TARGETS]
+
+
+def build(change: dict[str, Any]) -> Any:
+    """Our tracker with some settings of its own, of its search or of its motion changed."""
     from kgmrf.vision import MotionSettings, RegionCovarianceTracker, SearchSettings
-    from kgmrf.vision.evaluation import run_tracker, summary
-    from kgmrf.vision.sequences import find_data, read_otb
 
     search = {k: v for k, v in change.items() if k in SearchSettings.__dataclass_fields__}
     motion = {k: v for k, v in change.items() if k in MotionSettings.__dataclass_fields__}
     other = {k: v for k, v in change.items() if k not in search and k not in motion}
-    rows = {}
-    for name in targets or TARGETS:
-        folder = find_data("otb", name.partition("-")[0])
-        if folder is None:
-            raise NotAvailable(f"no frames of {name}: set KGMRF_DATA to the folder with otb/")
-        target = next(t for t in read_otb(folder) if t.name == name)
-        tracker = RegionCovarianceTracker(
-            settings=SearchSettings(**search), motion=MotionSettings(**motion), **other
-        )
-        truth = target.boxes[:n_frames]
-        run = run_tracker(tracker, islice(target.frames(), len(truth)), truth[0])
-        numbers = summary(run.boxes, truth)
-        rows[name] = {key: numbers[key] for key in ("mean_iou", "success_rate")}
-    return {"change": change, "targets": rows}
+    return RegionCovarianceTracker(
+        settings=SearchSettings(**search), motion=MotionSettings(**motion), **other
+    )
+
+
+def follow(sequence: str, n_frames: int | None = None) -> dict[str, Any]:
+    """Mean overlap and success of every change on one target."""
+    try:
+        import cv2  # noqa: F401
+    except ImportError:
+        raise NotAvailable('no OpenCV: pip install "kgmrf[vision]"') from None
+    from kgmrf.vision.evaluation import summary
+    from kgmrf.vision.sequences import find_data, read_otb
+
+    folder = find_data("otb", sequence.partition("-")[0])
+    if folder is None:
+        raise NotAvailable(f"no frames of {sequence}: set KGMRF_DATA to the folder with otb/")
+    target = next(t for t in read_otb(folder) if t.name == sequence)
+    truth = target.boxes[:n_frames]
+    trackers = {name: build(change) for name, change in changes().items()}
+    boxes: dict[str, list[Any]] = {name: [truth[0]] for name in trackers}
+    for k, frame in enumerate(islice(target.frames(), len(truth))):
+        for name, tracker in trackers.items():
+            if k == 0:
+                tracker.init(frame, truth[0])
+            else:
+                boxes[name].append(tracker.update(frame)[1])
+    numbers = {name: summary(found, truth) for name, found in boxes.items()}
+    keys = ("mean_iou", "success_rate")
+    return {
+        "sequence": sequence,
+        "changes": {name: {key: row[key] for key in keys} for name, row in numbers.items()},
+    }
 
 
 def load(results: Path) -> dict[str, dict[Any, dict[str, float]]]:
-    """setting -> value -> target -> mean overlap, for settings of which all values were run."""
+    """setting -> value -> target -> mean overlap, of settings that were run on every target."""
     own = defaults()
-
-    def overlaps(unit: str) -> dict[str, float] | None:
-        record = store.load(results / "otb_choice" / f"{unit}.json") or {}
-        rows = (record.get("data") or {}).get("targets", {})
-        return {k: v["mean_iou"] for k, v in rows.items()} or None
-
-    base = overlaps("default")
+    runs = {}
+    for target in TARGETS:
+        record = store.load(results / "otb_choice" / f"{target}.json") or {}
+        if isinstance(record.get("data"), dict):
+            runs[target] = record["data"]["changes"]
     found: dict[str, dict[Any, dict[str, float]]] = {}
     for name, values in TRIED.items():
-        rows = {v: base if v == own[name] else overlaps(f"{name}.{v}") for v in values}
-        if base and all(r is not None and r.keys() == base.keys() for r in rows.values()):
-            found[name] = {v: r for v, r in rows.items() if r is not None}
+        keys = {v: "default" if v == own[name] else f"{name}={v}" for v in values}
+        if runs and all(key in run for key in keys.values() for run in runs.values()):
+            found[name] = {
+                v: {target: run[key]["mean_iou"] for target, run in runs.items()}
+                for v, key in keys.items()
+            }
     return found
 
 
