@@ -134,6 +134,8 @@ def anchored(anchor: Matrices, present: Matrices, anchor_weight: float) -> Matri
     >>> anchored(np.eye(1), np.array([[3.0]]), 0.5)
     array([[2.]])
     """
+    if np.isfinite(present).all():
+        return anchor_weight * anchor + (1 - anchor_weight) * present
     usable = np.isfinite(present).all(axis=(-2, -1), keepdims=True)
     blend = anchor_weight * anchor + (1 - anchor_weight) * np.where(usable, present, anchor)
     return np.where(usable, blend, anchor)

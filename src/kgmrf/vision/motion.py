@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -117,12 +118,12 @@ class BoxMotion:
         if self.use == "coast" and not self._lost:
             left_out = self._next - self.centre
             variance += 0.5 * float(left_out @ left_out)
-        return float(np.sqrt(variance) * np.exp(-self.log_size.mean()))
+        return math.sqrt(variance) / self._scale
 
     def correct(self, centre: Vector, log_size: Vector, cells: Vector | None = None) -> None:
         """Take in the box found in the next frame, and its cells where they are to be learned."""
         # errors beyond a box are re-detections, not motion: they must not blow the gate open
-        limit = np.exp(2 * self.log_size.mean()) / self._variance
+        limit = self._scale**2 / self._variance
         self._lost = False
         nis = 0.5 * float(self._take({"centre": centre, "log_size": log_size}, cells))
         self._surprise += (1 - self.settings.memory) * (min(nis, limit) - self._surprise)
@@ -138,6 +139,7 @@ class BoxMotion:
         estimate = self.product.update(seen, assume_valid=True)
         self.centre: Vector = estimate["centre"].position
         self.log_size: Vector = estimate["log_size"].position
+        self._scale = math.exp(0.5 * float(self.log_size[0] + self.log_size[1]))
         if "appearance" in self.product.components:
             self.appearance: Vector = estimate["appearance"].covariance
         ahead = self._point.forecast(1)
