@@ -586,6 +586,13 @@ def _otb_choice(results: Results) -> str:
             f"<tr><td>{e(name)}</td><td>{tried}</td><td class='n'>{number(score, 4)}</td>"
             f"<td>{e(words)}</td></tr>"
         )
+    every = {f"{name}={v}": r for name, values in found.items() for v, r in values.items()}
+    score, chosen = otb_choice.left_out(every)
+    words = ", ".join(dict.fromkeys(chosen))
+    rows.append(
+        f"<tr><td>any one of these</td><td></td><td class='n'>{number(score, 4)}</td>"
+        f"<td>{e(words)}</td></tr>"
+    )
     head = ["setting", "tried: mean IoU (default bold)", n("left out"), "chosen"]
     return (
         "<details><summary>How the settings were chosen</summary><p>One setting is changed at a "
