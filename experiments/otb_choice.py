@@ -20,13 +20,14 @@ from experiments.store import NotAvailable, Unit
 TRIED: dict[str, tuple[Any, ...]] = {
     "kinetics": ("never", "coast", "always"),
     "model_gain": (0.01, 0.02, 0.05),
-    "anchor_weight": (0.25, 0.4, 0.6),
+    "anchor_weight": (0.15, 0.25, 0.4),
     "n_cells": (25, 36, 49),
     "softness": (0.2, 0.4, 0.8),
     "prior_weight": (0.02, 0.04, 0.08),
     "push": (0.01, 0.02, 0.05),
     "size_noise": (0.01, 0.02, 0.04),
     "scale_reach": (1, 2),
+    "alternate_cells": (False, True),
 }
 """Values tried of each setting of tracker, search and motion; one of each is the default."""
 

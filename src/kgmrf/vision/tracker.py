@@ -45,6 +45,7 @@ class SearchSettings:
     units of sqrt(width height) where the name says ``reach``. Scores are costs relative to the
     median cost of the search window: near 0 is the target, near 1 is anything. Sizes are tried up
     to ``scale_reach`` steps away, the second only where the first was better than none.
+    ``alternate_cells`` lets the coarse search look at every other cell only.
     """
 
     n_cells: int = 36
@@ -55,6 +56,7 @@ class SearchSettings:
     reach: float = 0.8
     reach_growth: float = 1.1
     reach_limit: float = 2.4
+    alternate_cells: bool = True
     n_refined: int = 1
     softness: float = 0.4
     prior_weight: float = 0.04
@@ -132,7 +134,7 @@ class RegionCovarianceTracker:
         model: Literal["anchor+ema", "static"] | AppearanceModel = "anchor+ema",
         *,
         features: Sequence[str] = USUAL,
-        anchor_weight: float = 0.4,
+        anchor_weight: float = 0.25,
         model_gain: float = 0.02,
         kinetics: Use = "coast",
         settings: SearchSettings | None = None,
@@ -207,7 +209,10 @@ class RegionCovarianceTracker:
         self._offset = raw.mean(axis=(1, 2))
         self._gain = 1 / np.maximum(raw.std(axis=(1, 2)), np.float32(s.feature_floor))
         self._anchor = self._cells(window, centre, size)
-        self._weights = np.full(len(self._anchor), 1 / len(self._anchor), np.float32)
+        row, col = np.divmod(np.arange(self._nx * self._ny), self._nx)
+        # every other cell, as on a chessboard, is enough to find where to look closely
+        self._coarse = (row + col) % 2 == 0 if s.alternate_cells else np.ones(len(row), np.bool_)
+        self._weigh(np.ones(len(row)))
         self._cell_cost: NDArray[np.float64] | None = None
         if isinstance(self.model, str):
             model: AppearanceModel = ExponentialAverage(
@@ -335,7 +340,7 @@ class RegionCovarianceTracker:
             s.ridge,
             self._target,
             self._target_log_det,
-            self._weights,
+            self._weights if stride == 1 else self._coarse_weights,
             self._nx,
             self._ny,
             s.softness,
@@ -414,5 +419,9 @@ class RegionCovarianceTracker:
             self._cell_cost = np.zeros_like(cost)
         else:
             self._cell_cost = s.cell_memory * self._cell_cost + (1 - s.cell_memory) * cost
-            weights = 1 / (self._cell_cost + 0.5 * self._cell_cost.mean() + 1e-6)
-            self._weights = (weights / weights.sum()).astype(np.float32)
+            self._weigh(1 / (self._cell_cost + 0.5 * self._cell_cost.mean() + 1e-6))
+
+    def _weigh(self, weights: NDArray[np.float64]) -> None:
+        self._weights = (weights / weights.sum()).astype(np.float32)
+        chosen = weights * self._coarse
+        self._coarse_weights = (chosen / chosen.sum()).astype(np.float32)
