@@ -2,8 +2,14 @@ import numpy as np
 import pytest
 
 from kgmrf import KGMRF
-from kgmrf.vision import BoxMotion, ExponentialAverage, MotionSettings, RegionCovarianceTracker
-from kgmrf.vision.appearance import CellsTracker
+from kgmrf.vision import (
+    BoxMotion,
+    ExponentialAverage,
+    MotionSettings,
+    RegionCovarianceTracker,
+    SearchSettings,
+)
+from kgmrf.vision.appearance import CellsTracker, anchored
 from kgmrf.vision.clip import render_clip
 from kgmrf.vision.evaluation import box_iou, run_tracker
 
@@ -22,6 +28,40 @@ def test_follows_a_blurred_target(clip, model, kinetics):
     assert run.found.all()
     assert iou.mean() > 0.85
     assert iou.min() > 0.6
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [SearchSettings(alternate_cells=False), SearchSettings(scale_reach=1, n_refined=3)],
+    ids=["all cells", "more places"],
+)
+def test_other_ways_of_searching_find_it_too(clip, settings):
+    run = run_tracker(RegionCovarianceTracker(settings=settings), clip.frames, clip.boxes[0])
+    assert box_iou(run.boxes, clip.boxes).mean() > 0.85
+
+
+def test_keeps_up_with_a_target_that_approaches_quickly():
+    # 5 % a frame: beyond one step of scale
+    rng = np.random.default_rng(1)
+    scene = np.kron(rng.integers(0, 255, (30, 40, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+    looks = np.kron(rng.integers(0, 255, (8, 8, 3)), np.ones((20, 20, 1))).astype(np.uint8)
+    iou = {}
+    for reach in (1, 2):
+        tracker = RegionCovarianceTracker(settings=SearchSettings(scale_reach=reach))
+        for t in range(24):
+            side = 40 * 1.05**t
+            low, n = round(160 - side / 2), round(side)
+            frame = scene.copy()
+            pick = (np.arange(n) * 160 // n).astype(int)
+            frame[low - 40 : low - 40 + n, low : low + n] = looks[pick][:, pick]
+            box = (low, low - 40, n, n)
+            if t == 0:
+                tracker.init(frame, box)
+            else:
+                _, got = tracker.update(frame)
+        iou[reach] = box_iou(got, box)
+    assert iou[2] > 0.75
+    assert iou[2] > iou[1] + 0.1
 
 
 def test_is_deterministic(clip):
@@ -223,3 +263,10 @@ def test_while_nothing_is_learned_a_tracker_coasts_and_another_model_rests(clip)
         assert np.allclose(coasted.covariance, held, atol=1e-9) != moves
         assert coasted.age == 1.0
         assert coasted.time == 10.0
+
+
+def test_where_a_model_knows_nothing_the_first_frame_stands_alone():
+    anchor, present = np.stack([np.eye(2)] * 2), np.stack([3 * np.eye(2)] * 2)
+    present[1, 0, 1] = np.nan
+    got = anchored(anchor, present, 0.5)
+    np.testing.assert_array_equal(got, [2 * np.eye(2), np.eye(2)])
