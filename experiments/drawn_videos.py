@@ -1,8 +1,9 @@
 """Videos drawn by ourselves, each with one difficulty of tracking and exact boxes.
 
 Scenes are "dead leaves": overlapping ellipses of all sizes, whose edges and flat parts resemble
-photographs more than noise does. Nothing here was looked at when the tracker's settings were
-chosen.
+photographs more than noise does. They are not wholly unseen: that the tracker tries a second step
+of scale was decided on "zoom", and other changes were refused where these videos spoke against
+them.
 """
 
 from __future__ import annotations
