@@ -563,8 +563,8 @@ def _otb_unseen(results: Results) -> str:
         "<h3>Beyond one pass</h3><p>The same setting on other parts of the same videos (starts), "
         "with first boxes off by 10 % (boxes), on the videos backwards, at a third of the frame "
         "rate, in grey and with noise (changed), and on videos drawn by ourselves, each with one "
-        "difficulty (drawn). Not wholly unseen: the real videos are those above, and the second step "
-        f"of scale was added after the drawn ones showed the need.</p>{table(head, rows)}"
+        "difficulty (drawn). Not wholly unseen: the real videos are those above, and the second "
+        f"step of scale was added after the drawn ones showed the need.</p>{table(head, rows)}"
     )
 
 
