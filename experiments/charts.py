@@ -821,6 +821,8 @@ def cost(results: Results) -> Figure | None:
 VIDEO_LOOK = {
     "kgmrf": (COLOURS["ours"], "solid"),
     "kgmrf, first frame only": (COLOURS["ours"], "dotted"),
+    "kgmrf, kinetic appearance": (COLOURS["sky"], "dashed"),
+    "kgmrf, self-tuned appearance": (COLOURS["sky"], "dotted"),
     "CSRT": (COLOURS["vermillion"], "solid"),
     "KCF": (COLOURS["green"], "solid"),
     "KCF-0": (COLOURS["green"], "dashed"),

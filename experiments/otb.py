@@ -42,8 +42,16 @@ LENGTHS = {
 """Frames of the complete sequences; a shorter copy is marked as partial."""
 
 OURS = "kgmrf"
-METHODS = (OURS, "kgmrf, first frame only", "CSRT", "KCF", "KCF-0", "MIL", "MOSSE")
-"""Our default, our default with a model that never learns, and OpenCV's; KCF-0 never gives up."""
+MODELS = {
+    OURS: "anchor+ema",
+    "kgmrf, first frame only": "static",
+    "kgmrf, kinetic appearance": {"gains": "information"},
+    "kgmrf, self-tuned appearance": {},
+}
+"""Our tracker and what it compares cells with; a table of settings is a KGMRF tracker of them."""
+
+METHODS = (*MODELS, "CSRT", "KCF", "KCF-0", "MIL", "MOSSE")
+"""Ours and OpenCV's; KCF-0 never gives up."""
 
 NUMBERS = (
     "mean_iou",
@@ -111,6 +119,7 @@ def follow(method: str, sequence: str, n_frames: int | None = None) -> dict[str,
 
 def tracker(method: str) -> Any:
     """One of :data:`METHODS`, ready for its first frame."""
+    from kgmrf import KGMRF
     from kgmrf.vision import RegionCovarianceTracker
     from kgmrf.vision.clip import render_clip
     from kgmrf.vision.rivals import OpenCVTracker
@@ -124,7 +133,10 @@ def tracker(method: str) -> Any:
     first = RegionCovarianceTracker()
     first.init(clip.frames[0], clip.boxes[0])
     first.update(clip.frames[1])
-    return RegionCovarianceTracker() if method == OURS else RegionCovarianceTracker("static")
+    model = MODELS[method]
+    if isinstance(model, dict):
+        return RegionCovarianceTracker(KGMRF(n_samples=first.settings.cell**2, **model))
+    return RegionCovarianceTracker(model)
 
 
 def load(results: Path) -> list[dict[str, Any]]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from experiments import otb
+from experiments import otb, otb_choice, otb_unseen
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -19,13 +20,25 @@ BLOCK = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.S)
 NAMES = {
     "kgmrf": "**RegionCovarianceTracker**",
     "kgmrf, first frame only": '`model="static"`',
+    "kgmrf, kinetic appearance": '`model=KGMRF(n_samples=36, gains="information")`',
+    "kgmrf, self-tuned appearance": "`model=KGMRF(n_samples=36)`",
     "KCF-0": "OpenCV KCF, never giving up",
 }
 
 
 def otb_averages(results: Path) -> str:
     """Means over the targets that every tracker was run on, best first."""
+    return _averages(otb.averages(otb.load(results)))
+
+
+def otb_rivals(results: Path) -> str:
+    """The same, ours and OpenCV's alone."""
     rows = otb.averages(otb.load(results))
+    others = [method for method in otb.MODELS if method != otb.OURS]
+    return _averages({method: row for method, row in rows.items() if method not in others})
+
+
+def _averages(rows: dict[str, dict[str, Any]]) -> str:
     lines = ["| | mean IoU | IoU > .5 | success AUC | within 20 px | ms per frame |"]
     lines += ["|---|---|---|---|---|---|"]
     for method in sorted(rows, key=lambda m: -rows[m]["mean_iou"]):
@@ -54,8 +67,35 @@ def otb_sequences(results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def beyond_one_pass(results: Path) -> str:
+    """Mean IoU on other starts, first boxes, changed videos and drawn ones."""
+    found = otb_unseen.table(results)
+    groups = [group for group in otb_unseen.GROUPS if group in found]
+    counts = {g: len(next(iter(found[g].values()))["cases"]) for g in groups}
+    lines = ["| mean IoU | " + " | ".join(f"{g} ({counts[g]})" for g in groups) + " |"]
+    lines += ["|---" * (len(groups) + 1) + "|"]
+    for method in otb_unseen.METHODS:
+        cells = [
+            f"{found[g][method]['mean_iou']:.3f}" if method in found[g] else "" for g in groups
+        ]
+        lines.append(f"| {NAMES.get(method, f'OpenCV {method}')} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def velocity_of_the_box(results: Path) -> str:
+    """Mean IoU by when the velocity of the box is used."""
+    values = otb_choice.load(results)["kinetics"]
+    cells = {name: sum(row.values()) / len(row) for name, row in values.items()}
+    head = " | ".join(f'`"{name}"`' for name in cells)
+    body = " | ".join(f"{mean:.4f}" for mean in cells.values())
+    return f"| `kinetics=` | {head} |\n{'|---' * (len(cells) + 1)}|\n| mean IoU | {body} |\n"
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "otb": otb_averages,
+    "otb_rivals": otb_rivals,
+    "otb_unseen": beyond_one_pass,
+    "otb_kinetics": velocity_of_the_box,
     "otb_sequences": otb_sequences,
 }
 
