@@ -418,6 +418,25 @@ def warming(state: State, model: Model) -> Array:
     return (state.pool_samples < model.warmup_samples) & (state.pool_frames < model.warmup_frames)
 
 
+def support(state: State) -> Array:
+    """How many samples the estimated eigenvalues are worth, ``(...)``, from .01 to 1e9.
+
+    The log of an eigenvalue seen through n samples has variance 2 / n. Even known eigenvalues are
+    not worth more: a regression needs a trace of doubt where channels are copies of one another.
+
+    >>> import numpy as np
+    >>> state = cold_state(np.zeros((2, 2)), InformationGains())
+    >>> float(support(state._replace(spectrum_var=np.array([0.1, 0.3]))))
+    10.0
+    """
+    xp = array_namespace(state.spectrum_var)
+    variance = xp.mean(state.spectrum_var, axis=-1)
+    known = (variance > 0) & xp.isfinite(variance)
+    n = 2.0 / xp.where(known, variance, xp.ones_like(variance))
+    n = xp.where(known, n, xp.where(variance == 0, xp.full_like(n, 1e9), xp.zeros_like(n)))
+    return xp.clip(n, 0.01, 1e9)
+
+
 def _pool(xp: Array, state: State, model: Model, observation: Array, n_samples: Array) -> State:
     """Cold start: the eigendecomposition of the mean of all samples so far, with a wide prior."""
     total = state.pool_samples + n_samples

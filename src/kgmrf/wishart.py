@@ -182,18 +182,30 @@ def cramer_rao(
     return xp.where(known, 1 / xp.sqrt(xp.where(known, F, xp.ones_like(F))), math.inf)
 
 
-def expected_outer(x: Array, S: Array) -> Array:
+UNRELATED = 1e-9
+"""Data never show a correlation as small as this: such a channel has not been seen yet."""
+
+
+def expected_outer(x: Array, S: Array, n_samples: float | Array = math.inf) -> Array:
     """E[x x^T | observed part of x] for x ~ N(0, S), NaN marking what is missing.
 
     Shapes: x `(..., d)`, S `(..., d, d)` -> `(..., d, d)`. With o observed and u missing:
     mu = S_uo S_oo^{-1} x_o takes the place of x_u, and S_uu - S_uo S_oo^{-1} S_ou is added to the
     missing block. Nothing missing gives x x^T, everything missing S.
 
+    n_samples: `(...)`, how many samples n S was estimated from. A regression learned from few of
+    them is worth little, from fewer than d nothing, so S_oo gets a ridge: r S_ii + r^2 times the
+    mean of the diagonal, r = d / n. A missing channel that is related to no other, as one that was
+    never seen, is taken to be as large as those that are there.
+
     >>> import numpy as np
     >>> S = np.array([[2.0, 1.0], [1.0, 2.0]])
     >>> expected_outer(np.array([2.0, np.nan]), S)
     array([[4. , 2. ],
            [2. , 2.5]])
+    >>> expected_outer(np.array([2.0, np.nan]), S, n_samples=2).round(3)
+    array([[4.   , 0.667],
+           [0.667, 1.944]])
     """
     xp = array_namespace(x, S)
     missing = xp.isnan(x)
@@ -201,12 +213,21 @@ def expected_outer(x: Array, S: Array) -> Array:
     u = xp.astype(missing, S.dtype)
     o = 1 - u
     eye = xp.eye(S.shape[-1], dtype=S.dtype, device=device(S))
+    level = xp.linalg.diagonal(S)
+    count = xp.sum(o * xp.ones_like(level), axis=-1, keepdims=True)
+    usual = xp.sum(o * level, axis=-1, keepdims=True) / xp.maximum(count, xp.ones_like(count))
+    r = xp.asarray(S.shape[-1] / n_samples, dtype=S.dtype, device=device(S))[..., None]
+    ridge = r * level + r * r * xp.mean(level, axis=-1, keepdims=True)
+    ridge = xp.where(ridge + level > 0, ridge, xp.ones_like(ridge))
     # Missing rows and columns become those of the identity: one solve for every pattern at once.
-    S_oo = S * o[..., :, None] * o[..., None, :] + eye * u[..., None, :]
+    S_oo = S * o[..., :, None] * o[..., None, :] + eye * (u + o * ridge)[..., None, :]
     S_ou = S * o[..., :, None] * u[..., None, :]
     regression = xp.linalg.solve(S_oo, S_ou)
     mean = known + (known[..., None, :] @ regression)[..., 0, :]
-    S_uu = S * u[..., :, None] * u[..., None, :]
+    off = S * (1 - eye)
+    alone = xp.all(off * off <= UNRELATED**2 * level[..., :, None] * level[..., None, :], axis=-1)
+    S_uu = off + eye * xp.where(alone & (count > 0), usual, level)[..., None, :]
+    S_uu = S_uu * u[..., :, None] * u[..., None, :]
     rest = S_uu - xp.matrix_transpose(S_ou) @ regression
     rest = (rest + xp.matrix_transpose(rest)) / 2
     return mean[..., :, None] * mean[..., None, :] + rest

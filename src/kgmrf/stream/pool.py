@@ -154,7 +154,7 @@ class Pool:
         size = np.nanmean(values**2)
         plain = (size if size > 0 else 1.0) * np.eye(self.d)
         prior = np.where(np.isnan(prior), plain, prior)
-        return wishart.expected_outer(values, prior)
+        return wishart.expected_outer(values, prior, self.tracker._support())
 
     def checked(self, values: Numbers) -> tuple[Numbers, Numbers]:
         """Matrices ready to be taken in, and the numbers of those that are none (and left out)."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kgmrf.gains import Gains
 from kgmrf.geometry import orbit, so
-from kgmrf.step import Model, State, cold_state, covariance_step, initial_state, select
+from kgmrf.step import Model, State, cold_state, covariance_step, initial_state, select, support
 from kgmrf.torch import moments
 from kgmrf.torch.compiled import Frames, Track
 from kgmrf.torch.laws import Law, bounded, cast, free_positive, positive
@@ -157,19 +157,19 @@ class KGMRFLayer(Kinetic):
             times = interval[..., part] if interval.ndim else interval
             if partly:
                 expected = self._expected(piece[..., 0, :, :], times, state)
-                seen, count = moments.of_expected(piece, expected)
+                seen, count = moments.of_expected(piece, *expected)
             else:
                 seen, count = moments.of_complete(piece)
             results.append(self._filter(seen, count, None, times, state))
             state = results[-1].state
         return join(results)
 
-    def _expected(self, rows: Tensor, dt: Tensor, state: State | None) -> Tensor:
-        """The covariance expected of samples ``(..., m, d)``; at first, a plain guess."""
+    def _expected(self, rows: Tensor, dt: Tensor, state: State | None) -> tuple[Tensor, Tensor]:
+        """The covariance expected of samples ``(..., m, d)``, at first a plain guess; its worth."""
         guess = moments.plain_guess(rows)
         if state is None:
             if self.start == "data":
-                return guess
+                return guess, torch.ones_like(guess[..., 0, 0])
             state = self._fresh(guess, cast(self.gains(), guess.dtype))
         interval = dt[..., 0] if dt.ndim else dt
         later = self._later(state, interval)
@@ -177,7 +177,7 @@ class KGMRFLayer(Kinetic):
         level = torch.exp(later.log_scale)[..., None] * later.spectrum + self.noise_floor
         unknown = torch.isnan(level).any(-1, keepdim=True)
         known = orbit.compose(later.frame, torch.where(unknown, torch.ones_like(level), level))
-        return torch.where(unknown[..., None], guess, known)
+        return torch.where(unknown[..., None], guess, known), support(state)
 
     def _model(self, law: Gains, device: torch.device) -> Model:
         rate = self.free_spectrum_rate

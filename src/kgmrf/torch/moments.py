@@ -56,17 +56,19 @@ def of_complete(rows: Tensor) -> tuple[Tensor, Tensor]:
     return _mean(known.mT @ known, there)
 
 
-def of_expected(rows: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+def of_expected(rows: Tensor, covariance: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
     """The same over all samples with something in them, E[x x^T | what is there] for each.
 
-    Shapes: rows ``(..., time, m, d)``, covariance ``(..., d, d)``, the same for all times.
+    Shapes: rows ``(..., time, m, d)``, covariance ``(..., d, d)``, the same for all times, and
+    support ``(...)``, how many samples it is worth.
 
-    >>> of_expected(torch.tensor([[[1.0, math.nan]]]), torch.eye(2))[0]
+    >>> of_expected(torch.tensor([[[1.0, math.nan]]]), torch.eye(2), torch.tensor(1.0))[0]
     tensor([[[1., 0.],
              [0., 1.]]])
     """
     there = ~torch.isnan(rows).all(-1)
-    outer = wishart.expected_outer(rows, covariance[..., None, None, :, :])
+    worth = support[..., None, None]
+    outer = wishart.expected_outer(rows, covariance[..., None, None, :, :], worth)
     outer = torch.where(there[..., None, None], outer, torch.zeros_like(outer))
     return _mean(outer.sum(-3), there)
 

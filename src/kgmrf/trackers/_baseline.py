@@ -66,6 +66,11 @@ class BaselineTracker(CovarianceTracker):
 
     # ------------------------------------------------------------------ the contract
 
+    def _support(self) -> Numbers:
+        # A moving average holds (2 - gain) / gain observations; the last one alone is one.
+        gain = getattr(self, "gain", getattr(self, "position_gain", 1.0))
+        return np.asarray(max((2.0 - gain) / gain, 1.0))
+
     def _validated(
         self, array: Numbers, observed: Mask, rough: bool, name: str
     ) -> tuple[Numbers, Mask]:

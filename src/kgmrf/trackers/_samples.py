@@ -100,7 +100,13 @@ class CovarianceTracker(Tracker):
         if prior is None:
             prior = plain
         prior = np.where(np.isnan(prior), plain, prior)
-        return wishart.expected_outer(block, prior[..., None, :, :])
+        # Before the first sample the guess is all there is, and it has no correlations to doubt.
+        support = np.asarray(1.0 if self.batch_shape is None else self._support())
+        return wishart.expected_outer(block, prior[..., None, :, :], support[..., None])
+
+    def _support(self) -> Numbers:
+        """How many samples the present estimate is worth, ``(...)``."""
+        raise NotImplementedError
 
     def _predicted_scatter(self, dt: float) -> Numbers:
         """The covariance of the next samples, noise floor included; NaN where nothing is known."""

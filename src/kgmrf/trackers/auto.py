@@ -15,7 +15,14 @@ from kgmrf._check import SYMMETRY_TOLERANCE, OnInvalid
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import orbit
 from kgmrf.kernels.engine import INVALID, OBSERVED, loops
-from kgmrf.kernels.members import STARTED, TIME, record_size
+from kgmrf.kernels.members import (
+    COUNT,
+    LAST_SAMPLES,
+    POOL_SAMPLES,
+    STARTED,
+    TIME,
+    record_size,
+)
 from kgmrf.mixture import Bank, Settings
 from kgmrf.results import Estimate, Result, Values
 from kgmrf.step import SMALLEST_SPECTRUM
@@ -306,6 +313,19 @@ class AutoKGMRF(KGMRF):
 
     def _predicted_scatter(self, dt: float) -> Numbers:
         return mixture.read(self._coasted(dt, detailed=False), self._bank).covariance
+
+    def _support(self) -> Numbers:
+        assert self._record is not None
+        assert self.batch_shape is not None
+        head = self._rows.reshape(*self.batch_shape, -1)
+        pooled, m = head[..., POOL_SAMPLES], head[..., LAST_SAMPLES]
+        weights = mixture.read(self._record, self._bank).weights
+        half_life = mixture.effective_half_life(self._bank.table, weights)
+        # Samples in an average: those seen so far, or twice its mean age. A law that turns has a
+        # memory of its own, which the pool of the warm-up stands for.
+        lasting = m * np.where(np.isnan(half_life), np.inf, 2 * half_life / np.log(2.0))
+        started = np.minimum(pooled + m * head[..., COUNT], np.maximum(lasting, 1.0))
+        return np.clip(np.where(head[..., STARTED] > 0, started, pooled), 0.01, 1e9)
 
     def _memory(self) -> dict[str, Numbers]:
         assert self._record is not None

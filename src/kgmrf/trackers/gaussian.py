@@ -280,7 +280,9 @@ class KineticGaussian(ProductTracker):
             plain = np.where(both, unit[..., None, :, :], 0.0) + pad
             rest = np.where(there, block - predicted.position[..., None, :], 0.0)
             rest = (_transport(wide, plain) @ rest[..., None])[..., 0]
-            outer = wishart.expected_outer(np.where(there, rest, np.nan), unit[..., None, :, :])
+            partial = np.where(there, rest, np.nan)
+            n = np.asarray(self._cov._support())[..., None]
+            outer = wishart.expected_outer(partial, unit[..., None, :, :], n)
             number = present.sum(axis=-1).astype(float)
             mixed = np.where(present[..., None, None], outer, 0.0).sum(axis=-3)
             mixed = mixed / np.maximum(number, 1.0)[..., None, None]

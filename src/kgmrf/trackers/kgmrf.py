@@ -12,7 +12,16 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.gains import Gains
 from kgmrf.geometry import orbit
 from kgmrf.results import Values
-from kgmrf.step import Model, State, Surprise, cold_state, covariance_step, initial_state, warming
+from kgmrf.step import (
+    Model,
+    State,
+    Surprise,
+    cold_state,
+    covariance_step,
+    initial_state,
+    support,
+    warming,
+)
 from kgmrf.trackers._kinetic import KineticTracker, as_batch, as_gains
 from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers._smooth import SmoothCovariance
@@ -149,6 +158,9 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
 
     def _predicted_scatter(self, dt: float) -> Numbers:
         return super()._predicted_scatter(dt) + self.noise_floor * np.eye(self.d or 1)
+
+    def _support(self) -> Numbers:
+        return np.asarray(support(self._state))
 
 
 def _is(value: Any, word: str) -> bool:

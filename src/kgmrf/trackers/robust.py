@@ -182,6 +182,10 @@ class RobustTracker(CovarianceTracker):
         assert isinstance(self.tracker, CovarianceTracker)
         return self.tracker._predicted_scatter(dt)
 
+    def _support(self) -> Numbers:
+        assert isinstance(self.tracker, CovarianceTracker)
+        return self.tracker._support()
+
     def _begin(self, shape: tuple[int, ...]) -> None:
         if shape[:-2]:
             self.batch_shape = None
