@@ -11,24 +11,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-__all__ = ["main"]
+from kgmrf._extras import remedy
 
-EXTRAS = {
-    "typer": "cli",
-    "rich": "cli",
-    "matplotlib": "plots",
-    "pandas": "pandas",
-    "narwhals": "pandas",
-    "pyarrow": "files",
-    "h5py": "files",
-    "xarray": "xarray",
-    "scipy": "scipy",
-    "sklearn": "sklearn",
-    "torch": "torch",
-    "cv2": "vision",
-    "av": "av",
-}
-"""The extra that installs each optional module."""
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,10 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None or _wants_traceback():
+        words = remedy(error)
+        if words is None or _wants_traceback():
             raise
-        return _fail(f'this needs {error.name}: pip install "kgmrf[{extra}]"', 2)
+        return _fail(words, 2)
     except (ValueError, OSError) as error:
         # What checks at the door and files raise; both say what is wrong and what helps.
         if _wants_traceback():

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from kgmrf import _check
+from kgmrf._extras import optional
 from kgmrf._types import Numbers
 from kgmrf.centring import RunningMean
 from kgmrf.gains import Gains, transition
 from kgmrf.geometry import so
 from kgmrf.results import Result
 from kgmrf.trackers import KGMRF
+
+with optional():
+    from sklearn.base import BaseEstimator, TransformerMixin
+    from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 __all__ = ["KineticCovariance", "KineticTransformer"]
 
@@ -99,7 +102,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         least = 1 if self.assume_centered or not fresh else 2
         rows = validate_data(
             self,
-            X,
+            _check.unmasked(X),
             dtype=np.float64,
             ensure_all_finite="allow-nan",
             ensure_min_samples=least,
@@ -160,7 +163,13 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
     def _rows_against(self, X: Any) -> tuple[Numbers, Numbers, Numbers]:
         """Squared distance, log-determinant and number of the channels seen, for every row."""
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        rows = validate_data(
+            self,
+            _check.unmasked(X),
+            dtype=np.float64,
+            ensure_all_finite="allow-nan",
+            reset=False,
+        )
         rows = rows - self.location_
         there = ~np.isnan(rows)
         distance = np.full(len(rows), np.nan)
@@ -262,7 +271,9 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._through(tracker, self._matrices(X))
 
     def _matrices(self, X: Any) -> Numbers:
-        array = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", allow_nd=True)
+        array = check_array(
+            _check.unmasked(X), dtype=np.float64, ensure_all_finite="allow-nan", allow_nd=True
+        )
         if array.ndim != 3:
             raise ValueError(
                 f"X must be matrices of shape (n_matrices, d, d), got shape {array.shape}; "

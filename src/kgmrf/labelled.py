@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kgmrf._extras import optional
 from kgmrf._types import Numbers
 from kgmrf.results import Result
 from kgmrf.trackers import KGMRF
@@ -34,12 +35,22 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1) -> Any:
     a  2.42  0.96
     b  0.96  0.44
     """
+    _whole(window)
     if hasattr(table, "iloc"):
+        if table.ndim == 1:
+            table = table.to_frame()  # one channel
         rows = table.to_numpy(dtype=float, na_value=np.nan)
         return as_blocks(_covariances(rows, tracker, window), table, window)
-    import narwhals as nw
+    with optional():
+        import narwhals as nw
 
-    frame = nw.from_native(table, eager_only=True)
+    try:
+        frame = nw.from_native(table, eager_only=True)
+    except TypeError:
+        raise TypeError(
+            f"track_table takes a table of pandas, polars or the like, got {_kind(table)}; for "
+            "arrays use KGMRF().filter(samples)"
+        ) from None
     names = list(frame.columns)
     rows = np.column_stack(
         [np.asarray(frame[name].cast(nw.Float64).to_numpy(), dtype=float) for name in names]
@@ -60,7 +71,8 @@ def as_blocks(covariances: Numbers, table: pandas.DataFrame, window: int) -> pan
     >>> as_blocks(np.asarray([np.eye(2)]), table, window=2).index.tolist()
     [('tue', 'a'), ('tue', 'b')]
     """
-    import pandas as pd
+    with optional():
+        import pandas as pd
 
     d = len(table.columns)
     last = table.index.take(_last_rows(len(table), window))
@@ -98,8 +110,16 @@ def track_array(
     >>> track_array(data).covariance.dims
     ('time', 'channel', 'channel_2')
     """
-    import xarray as xr
+    with optional():
+        import xarray as xr
 
+    if not hasattr(array, "dims"):
+        raise TypeError(
+            f"track_array takes an xarray.DataArray with named dimensions, got {_kind(array)}; "
+            "use KGMRF().filter(samples), or name the dimensions: "
+            f"xarray.DataArray(samples, dims=({time!r}, {channel!r}))"
+        )
+    _whole(window)
     for name in (time, channel):
         if name not in array.dims:
             raise ValueError(f"the array has the dimensions {array.dims}, none named {name!r}")
@@ -136,6 +156,16 @@ def track_array(
     else:
         variables = _lazily(used.data, tracker, window, times, fields)
     return xr.Dataset(variables, coords=coordinates)
+
+
+def _kind(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ + ("" if shape is None else f" of shape {tuple(shape)}")
+
+
+def _whole(window: Any) -> None:
+    if not isinstance(window, (int, np.integer)) or window < 1:
+        raise ValueError(f"window must be a whole number of samples, 1 or more, got {window!r}")
 
 
 def _frames(values: Any, window: int) -> Any:

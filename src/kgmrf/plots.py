@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kgmrf import metrics
+from kgmrf._extras import optional
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import so
 from kgmrf.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+    with optional():
+        from matplotlib.figure import Figure
 
 __all__ = [
     "COLOURS",
@@ -101,7 +104,8 @@ def style() -> Iterator[None]:
     >>> figure.get_size_inches().tolist()
     [7.2, 2.0]
     """
-    import matplotlib
+    with optional():
+        import matplotlib
     from cycler import cycler
 
     settings: Any = {**_SETTINGS, "axes.prop_cycle": cycler(color=CYCLE)}
@@ -235,7 +239,8 @@ def draw_ellipses(
     covariances: (T, 2, 2); those that are NaN or not positive definite are left out.
     size: what a standard deviation of 1 measures in units of time.
     """
-    from matplotlib.collections import EllipseCollection
+    with optional():
+        from matplotlib.collections import EllipseCollection
 
     safe = np.where(np.isfinite(covariances), covariances, 0.0)
     values, vectors = np.linalg.eigh(safe)

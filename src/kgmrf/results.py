@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from kgmrf._extras import optional
 from kgmrf._types import Numbers
 
 if TYPE_CHECKING:
@@ -56,6 +57,13 @@ class _Fields:
                 f"this tracker follows a {kind} and has no {name!r}; "
                 f"it has {', '.join(self._values)}"
             ) from None
+
+    def __getstate__(self) -> dict[str, Values]:
+        # What makes the fields may be a closure over a whole tracker: what travels is the numbers.
+        return {"_values": {name: np.array(self._field(name)) for name in self.fields()}}
+
+    def __copy__(self) -> Self:
+        return type(self)(self._values)
 
     def fields(self) -> tuple[str, ...]:
         """The names of the fields that this tracker fills."""
@@ -181,7 +189,8 @@ class Result(_Fields):
         >>> result.to_frame()["covariance_0_0"].iloc[-1].round(2).item()
         2.0
         """
-        import pandas as pd
+        with optional():
+            import pandas as pd
 
         batch = self.time.shape[1:]
         columns: dict[str, Numbers] = {}

@@ -9,10 +9,13 @@ Batch axes come first and time before the matrix: ``(..., time, d, d)``, usually
 ``(batch, time, d, d)``. Half precision is computed in float32, also under autocast.
 """
 
-from kgmrf.torch.covariance import KGMRFLayer
-from kgmrf.torch.laws import FixedLaw, InformationLaw
-from kgmrf.torch.loop import Filtered, Stream, detach
-from kgmrf.torch.rotation import RotationLayer
+from kgmrf._extras import optional
+
+with optional():
+    from kgmrf.torch.covariance import KGMRFLayer
+    from kgmrf.torch.laws import FixedLaw, InformationLaw
+    from kgmrf.torch.loop import Filtered, Stream, detach
+    from kgmrf.torch.rotation import RotationLayer
 
 __all__ = [
     "Filtered",

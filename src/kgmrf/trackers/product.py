@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kgmrf._check import ObservationError
+from kgmrf._extras import optional
 from kgmrf._types import Numbers
 from kgmrf.trackers._contract import Tracker
 
@@ -121,7 +122,8 @@ class ProductResult(_Parts):
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas table with the columns of every component, such as ``place.position_0``."""
-        import pandas as pd
+        with optional():
+            import pandas as pd
 
         shared = ("time", "frame_number")
         tables = []

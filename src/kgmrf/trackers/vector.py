@@ -11,6 +11,7 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._extras import optional
 from kgmrf._types import Mask, Numbers
 from kgmrf.gains import InformationGains, Transition, transition
 from kgmrf.results import Estimate, Result, Values
@@ -245,7 +246,8 @@ class VectorResult(_VectorFields, Result):
         >>> list(VectorTracker(noise_std=1.0).filter([[0.0]] * 3).to_frame())[:2]
         ['time', 'age']
         """
-        import pandas as pd
+        with optional():
+            import pandas as pd
 
         columns: dict[str, Numbers] = {}
         if self.time.ndim > 1:

@@ -1,0 +1,54 @@
+"""Optional packages: which extra of kgmrf brings each, and errors that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+EXTRAS = {
+    "typer": "cli",
+    "rich": "cli",
+    "matplotlib": "plots",
+    "pandas": "pandas",
+    "narwhals": "pandas",
+    "pyarrow": "files",
+    "h5py": "files",
+    "xarray": "xarray",
+    "scipy": "scipy",
+    "sklearn": "sklearn",
+    "torch": "torch",
+    "cv2": "vision",
+    "av": "av",
+    "dask": "dask",
+    "zarr": "dask",
+}
+"""The extra that installs each optional module."""
+
+
+def remedy(error: ModuleNotFoundError) -> str | None:
+    """What to install if a module is missing; None if it is none of the optional ones.
+
+    >>> remedy(ModuleNotFoundError(name="matplotlib.figure"))
+    'this needs matplotlib: pip install "kgmrf[plots]"'
+    """
+    module = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(module)
+    return None if extra is None else f'this needs {module}: pip install "kgmrf[{extra}]"'
+
+
+@contextmanager
+def optional() -> Iterator[None]:
+    """Around imports of optional packages: if one is missing, the error names its extra.
+
+    >>> with optional():
+    ...     raise ModuleNotFoundError(name="pandas")
+    Traceback (most recent call last):
+    ModuleNotFoundError: this needs pandas: pip install "kgmrf[pandas]"
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        words = remedy(error)
+        if words is None:
+            raise
+        raise ModuleNotFoundError(words, name=error.name) from error
