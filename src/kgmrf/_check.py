@@ -17,31 +17,67 @@ OnInvalid: TypeAlias = Literal["raise", "skip", "repair"]
 SYMMETRY_TOLERANCE = 1e-8
 """Asymmetry allowed in a covariance, as a share of its largest entry (1e-4 for float32 input)."""
 
+LARGEST = 1e150
+"""Entries of covariances up to here have squares and reciprocals that float64 can hold."""
+SMALLEST = 1e-150
+"""Likewise the smallest size of a covariance that is not zero."""
+
 
 class ObservationError(ValueError):
     """An observation that is not what it should be; the tracker has not changed."""
 
 
 def real_array(value: Any, name: str) -> Numbers:
-    """``value`` as a float64 array; refuses complex numbers, text and objects."""
+    """``value`` as a float64 array; refuses complex numbers, text and objects.
+
+    What numpy masks is not observed: NaN. So is None in a list of frames.
+    """
     try:
-        array = np.asarray(value)
+        array = np.asarray(unmasked(value))
     except ValueError as error:
         raise ObservationError(f"{name} is not a rectangular array of numbers: {error}") from None
+    except (RuntimeError, TypeError) as error:
+        remedy = "detach() it" if getattr(value, "requires_grad", False) else "convert it yourself"
+        raise ObservationError(
+            f"{name} is a {type(value).__name__} that does not become a numpy array "
+            f"({error}); {remedy} first, or use kgmrf.torch, which keeps gradients"
+        ) from None
     if array.dtype.kind not in "fiub":
         raise ObservationError(
-            f"{name} has dtype {array.dtype}, expected real numbers; convert it with .astype(float)"
+            f"{name} has dtype {array.dtype}, expected real numbers; {_remedy(array)}"
         )
     return array.astype(np.float64, copy=False)
 
 
-def finite(array: Numbers, name: str) -> None:
-    """Refuses infinities; NaN may stay."""
-    if np.isinf(array).any():
-        where = tuple(int(i) for i in np.argwhere(np.isinf(array))[0])
+def are_samples(sequence: Any, samples: bool | None) -> bool:
+    """Whether a sequence holds raw samples: if nobody says so, ``(T, d)`` or a list of rows."""
+    shape = getattr(sequence, "shape", None)
+    if not (len(sequence) if isinstance(sequence, (list, tuple)) else shape[0] if shape else 1):
         raise ObservationError(
-            f"{name} contains an infinity at index {where} (shape {array.shape}); "
-            "mark missing observations with NaN or None, or remove the value"
+            f"sequence is empty (shape {np.shape(sequence)}): it has no frames; give at least 1 "
+            "frame"
+        )
+    if samples is not None:
+        return samples
+    if isinstance(sequence, (list, tuple)):
+        return next((np.ndim(frame) == 1 for frame in sequence if frame is not None), False)
+    return np.ndim(sequence) == 2
+
+
+def finite(array: Numbers, name: str) -> None:
+    """Refuses infinities and what no square can hold; NaN may stay."""
+    if (np.abs(array) > LARGEST).any():
+        which = np.argwhere(np.abs(array) > LARGEST)[0]
+        where = tuple(int(i) for i in which)
+        found = array[where]
+        if np.isinf(found):
+            raise ObservationError(
+                f"{name} contains an infinity at index {where} (shape {array.shape}); "
+                "mark missing observations with NaN or None, or remove the value"
+            )
+        raise ObservationError(
+            f"{name} is {found:.3g} at index {where} (shape {array.shape}), too large for its "
+            "square to be a number; use larger units (divide by a typical value)"
         )
 
 
@@ -88,16 +124,23 @@ def covariances(
     good = observed & (size > 0)
     if good.any():
         lowest[good] = np.linalg.eigvalsh(used[good])[..., 0]
+    extreme = good & ((size > LARGEST) | (size < SMALLEST))
     asymmetric = good & (skewness > tolerance * size)
     negative = good & (lowest < -tolerance * size)
     zero = observed & (size == 0)
-    invalid = asymmetric | negative | zero
+    invalid = asymmetric | negative | zero | extreme
     if not invalid.any():
         return _symmetric(used), observed
     if on_invalid == "raise":
         which = tuple(int(i) for i in np.argwhere(invalid)[0])
         if zero[which]:
             fault = "is the zero matrix, which no covariance is; mark missing data with NaN or None"
+        elif extreme[which]:
+            fault = (
+                f"has entries of {size[which]:.3g} at most, beyond the {SMALLEST:g} to "
+                f"{LARGEST:g} whose squares are numbers; use other units (divide all by a typical "
+                "value)"
+            )
         elif asymmetric[which]:
             fault = (
                 f"is not symmetric: entries differ by up to {skewness[which]:.3g} where the "
@@ -111,9 +154,9 @@ def covariances(
         raise ObservationError(f"{name}{_at(which)} of shape {array.shape} {fault}")
     if on_invalid == "repair":
         used = used.copy()
-        mendable = invalid & ~zero
+        mendable = invalid & ~zero & ~extreme
         used[mendable] = _nearest_semidefinite(used[mendable])
-        invalid = zero | (mendable & (np.abs(used).max(axis=(-2, -1)) == 0))
+        invalid = zero | extreme | (mendable & (np.abs(used).max(axis=(-2, -1)) == 0))
     return _symmetric(used), observed & ~invalid
 
 
@@ -149,7 +192,7 @@ def positive(value: Any, name: str, remedy: str) -> Numbers:
     """``value`` as an array of positive finite numbers."""
     array = real_array(value, name)
     if not ((array > 0) & np.isfinite(array)).all():
-        raise ObservationError(f"{name} must be positive and finite, got {value!r}; {remedy}")
+        raise ObservationError(f"{name} must be positive and finite, got {_shown(value)}; {remedy}")
     return array
 
 
@@ -158,14 +201,28 @@ def interval(dt: Any) -> Numbers:
     array = real_array(dt, "dt")
     if not ((array >= 0) & np.isfinite(array)).all():
         raise ObservationError(
-            f"dt must be finite and 0 or more, got {dt!r}: time cannot run backwards; "
+            f"dt must be finite and 0 or more, got {_shown(dt)}: time cannot run backwards; "
             "sort the observations"
         )
     return array
 
 
+def ahead(steps: Any) -> float:
+    """``steps`` as the one time, 0 or more, that a forecast looks ahead."""
+    array = interval(steps)
+    if array.ndim:
+        raise ObservationError(
+            f"a forecast looks one time ahead, got steps of shape {array.shape}; for several, "
+            "forecast each: [tracker.forecast(step) for step in steps]"
+        )
+    return float(array)
+
+
 def timeline(times: Any, n_frames: int, now: float | None) -> Numbers:
     """Time stamps as intervals ``(n_frames,)`` since the frame before (0 for the very first)."""
+    calendar = _calendar(times)
+    if calendar is not None:
+        raise ObservationError(_count_in_intervals(times, calendar))
     stamps = real_array(times, "times")
     if stamps.shape != (n_frames,):
         raise ObservationError(
@@ -180,7 +237,7 @@ def timeline(times: Any, n_frames: int, now: float | None) -> Numbers:
     if (steps < 0).any():
         k = int(np.argmax(steps < 0))
         raise ObservationError(
-            f"times run backwards at frame {k}: {stamps[k]!r} after {before[k]!r}; "
+            f"times run backwards at frame {k}: {float(stamps[k])!r} after {float(before[k])!r}; "
             "sort the sequence by time"
         )
     return steps
@@ -203,6 +260,75 @@ def in_range(value: float, name: str, low: float, high: float, open_low: bool = 
         bracket = "(" if open_low else "["
         raise ValueError(f"{name} must lie in {bracket}{low:g}, {high:g}], got {value!r}")
     return number
+
+
+def _shown(value: Any) -> str:
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def unmasked(value: Any) -> Any:
+    """NaN in place of what a numpy mask hides, and of None among frames."""
+    if isinstance(value, np.ma.MaskedArray):
+        if value.dtype.kind not in "fiub":
+            return value.data
+        return value.astype(np.float64).filled(np.nan)
+    if not isinstance(value, (list, tuple)):
+        return value
+    gaps = any(frame is None for frame in value)
+    if not gaps and not any(isinstance(frame, np.ma.MaskedArray) for frame in value):
+        return value
+    frames = [unmasked(frame) for frame in value]
+    shape = next((np.shape(frame) for frame in frames if frame is not None), ())
+    return [np.full(shape, np.nan) if frame is None else frame for frame in frames]
+
+
+def _remedy(array: Any) -> str:
+    if array.dtype.kind == "m":
+        return "count in the usual interval: divide it by, say, np.timedelta64(1, 's')"
+    if array.dtype.kind == "M":
+        return "dates are no observations"
+    if array.dtype.kind == "c":
+        return "take its .real part, or stack real and imaginary parts as channels"
+    return "convert it with .astype(float)"
+
+
+UNITS = {"D": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+def _calendar(times: Any) -> Numbers | None:
+    """Seconds since the first, if the times are dates or durations; None if they are not."""
+    array = np.asarray(times)
+    if array.dtype.kind == "O" and array.size:
+        if type(array.flat[0]).__module__.partition(".")[0] not in ("datetime", "pandas"):
+            return None
+        try:
+            since = [(stamp - array.flat[0]).total_seconds() for stamp in array.flat]
+        except (TypeError, AttributeError):
+            return None
+        return np.asarray(since)
+    if array.dtype.kind not in "mM":
+        return None
+    if not array.size:
+        return np.zeros(0)
+    since = (array.reshape(-1) - array.reshape(-1)[0]) / np.timedelta64(1, "ns")
+    return np.asarray(since, dtype=float) * 1e-9
+
+
+def _count_in_intervals(times: Any, seconds: Numbers) -> str:
+    """What to do with dates: count them in their usual interval, which the message names."""
+    usual = float(np.nanmedian(np.diff(seconds))) if seconds.size > 1 else 0.0
+    unit = next((u for u, size in UNITS.items() if usual > 0.999999 * size), "ns")
+    count = max(1, round(usual / UNITS[unit])) if usual > 0 else 1
+    step = f'np.timedelta64({count}, "{unit}")'
+    kind = getattr(times, "dtype", type(times).__name__)
+    told = f"; their median interval is {usual / UNITS[unit]:g} {unit}" if usual > 0 else ""
+    first = "times = np.asarray(times, dtype='datetime64[ns]'), then " * isinstance(
+        times, (list, tuple)
+    )
+    return (
+        f"times are dates ({kind}), not numbers{told}. Count in it, so that the usual step is 1: "
+        f"{first}times = (times - times[0]) / {step}"
+    )
 
 
 def _at(which: tuple[int, ...]) -> str:

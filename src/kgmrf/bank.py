@@ -148,6 +148,9 @@ class TrackerBank:
             setattr(twin, name, getattr(self, name).copy())
         return twin
 
+    def __copy__(self) -> TrackerBank:
+        return self.copy()  # a shallow one would move when the original does
+
     def select(self, tracks: Any) -> TrackerBank:
         """A bank of its own with some of the tracks, by position or mask."""
         twin = TrackerBank.__new__(TrackerBank)
@@ -335,7 +338,7 @@ class TrackerBank:
 
     def _checked(self, observations: Any, present: Any) -> tuple[Numbers, Mask]:
         n, d = len(self), self.d
-        seen = np.asarray(observations)
+        seen = np.asarray(_check.unmasked(observations))
         if seen.dtype.kind not in "fiub" or seen.shape != (n, d, d):
             raise ObservationError(
                 f"observations must be real numbers of shape {(n, d, d)}, got {seen.dtype} of "
@@ -383,7 +386,7 @@ class TrackerBank:
 
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of time ahead; changes nothing."""
-        ahead = float(_check.interval(steps))
+        ahead = _check.ahead(steps)
         state, surprise = self._read(tracks)
         idle = np.isnan(state.seen)
         if self.kind == "covariance":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from kgmrf import theory
+from kgmrf import _check, theory
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import orbit, so
 
@@ -48,6 +48,10 @@ WIDE_ANGLE = 0.4
 
 DEFECT = 1e-6
 """Departure from orthonormality or symmetry that is no rounding any more."""
+
+
+ROUNDING = 1e-10
+"""How far below zero, as a share of the largest entry, an eigenvalue of zero may be computed."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +190,8 @@ def diagnose(
     """Innovations are zero-mean, white and of the expected size, or something is wrong.
 
     result: what ``filter`` returned for covariances, rotations or vectors.
-    observations: what ``filter`` was given; without them lag, overshoot and oscillation stay
-    unknown.
+    observations: what ``filter`` was given, matrices or raw samples ``(T, d)``; without them lag,
+    overshoot and oscillation stay unknown.
     n_samples, noise_std, noise_floor: as the tracker had them.
     item: which track of a batch.
 
@@ -208,9 +212,11 @@ def diagnose(
         raise ValueError(f"n_samples must be a number or one per frame, got shape {counts.shape}")
     run = None
     if observations is not None:
-        seen = np.asarray(_plain(observations, fields[kind].shape[1:]), dtype=float)
+        seen = _check.real_array(_plain(observations), "observations")
         if item is not None:
             seen = seen[(slice(None), *np.atleast_1d(item))]
+        if kind == "covariance" and seen.shape != fields[kind].shape:
+            seen, counts = _second_moments(seen, counts)
         if seen.shape != fields[kind].shape:
             raise ValueError(
                 f"observations have shape {seen.shape}, but the result is for {fields[kind].shape}"
@@ -245,7 +251,16 @@ def diagnose(
 
 
 def _fields(result: Any, item: int | tuple[int, ...] | None) -> dict[str, Numbers]:
-    names = result.fields()
+    names = result.fields() if hasattr(result, "fields") else ()
+    if "time" not in names:
+        parts = getattr(result, "keys", tuple)()
+        raise TypeError(
+            f"this result has the parts {', '.join(parts)}; diagnose one at a time: "
+            f"diagnose(result[{parts[0]!r}], observations)"
+            if isinstance(parts, tuple) and parts
+            else f"diagnose takes what filter returned, got a {type(result).__name__}; first the "
+            "run, then what it was given: diagnose(tracker.filter(X), X)"
+        )
     fields = {name: np.asarray(getattr(result, name)) for name in names}
     batch = fields["time"].shape[1:]
     if item is None and batch:
@@ -261,12 +276,23 @@ def _fields(result: Any, item: int | tuple[int, ...] | None) -> dict[str, Number
     return fields
 
 
-def _plain(observations: Any, shape: tuple[int, ...]) -> Any:
-    if hasattr(observations, "as_matrix"):
-        return observations.as_matrix()
+def _plain(observations: Any) -> Any:
     if isinstance(observations, (list, tuple)):
-        return [np.full(shape, np.nan) if frame is None else frame for frame in observations]
-    return observations
+        return [f.as_matrix() if hasattr(f, "as_matrix") else f for f in observations]
+    return observations.as_matrix() if hasattr(observations, "as_matrix") else observations
+
+
+def _second_moments(samples: Numbers, counts: Numbers | None) -> tuple[Numbers, Numbers | None]:
+    """C of raw samples ``(T, d)`` or ``(T, m, d)``, of the whole ones, and how many they are."""
+    if samples.ndim not in (2, 3):
+        return samples, counts
+    rows = samples.reshape(samples.shape[0], -1, samples.shape[-1])
+    whole = ~np.isnan(rows).any(axis=-1)
+    number = whole.sum(axis=-1).astype(float)
+    rows = np.where(whole[..., None], rows, 0.0)
+    total = np.swapaxes(rows, -1, -2) @ rows
+    C = total / np.where(number > 0, number, np.nan)[:, None, None]
+    return C, np.maximum(number, 1.0) if counts is None else counts
 
 
 def _opened(
@@ -810,9 +836,11 @@ def _manifold(kind: str, fields: dict[str, Numbers]) -> Finding:
         size = np.abs(X).max(axis=(1, 2))
         skew = float((np.abs(X - np.swapaxes(X, -1, -2)).max(axis=(1, 2)) / size).max())
         lowest = np.linalg.eigvalsh(0.5 * (X + np.swapaxes(X, -1, -2)))[:, 0] / size
-        outside = int(np.sum(lowest <= 0))
+        # Fewer samples than channels, or channels that depend on each other, leave an eigenvalue
+        # of zero, which rounding may put on either side.
+        outside = int(np.sum(~(lowest > -ROUNDING)))
         measured |= {"asymmetry": skew, "not_positive_frames": float(outside)}
-        evidence += f", asymmetry {skew:.1e}, {outside} frames not positive definite"
+        evidence += f", asymmetry {skew:.1e}, {outside} frames with a negative eigenvalue"
         if skew > DEFECT or outside:
             fault = True
             remedy = (

@@ -101,7 +101,7 @@ class Fit:
 
 def fit(
     tracker: Tracker,
-    sequence: Any,
+    sequence: Any = None,
     *,
     parameters: Sequence[str] | None = None,
     max_evaluations: int = 200,
@@ -129,6 +129,7 @@ def fit(
     >>> round(found.tracker.noise_std, 2)
     0.02
     """
+    _needs_tracker("fit", tracker, sequence)
     if isinstance(tracker, ProductTracker) and not isinstance(tracker, KineticGaussian):
         return _fit_parts(tracker, sequence, parameters, max_evaluations, filter_options)
     settings = tracker.settings()
@@ -210,7 +211,7 @@ def fit_in_place(tracker: Any, sequence: Any, **options: Any) -> Any:
     return tracker
 
 
-def score(tracker: Tracker, sequence: Any, **filter_options: Any) -> float:
+def score(tracker: Tracker, sequence: Any = None, **filter_options: Any) -> float:
     """Sum over frames of the one-step-ahead log-likelihood, of a fresh tracker with its settings.
 
     >>> from kgmrf import KGMRF, simulate
@@ -218,8 +219,19 @@ def score(tracker: Tracker, sequence: Any, **filter_options: Any) -> float:
     >>> score(KGMRF(gains="information", n_samples=8), scene.observations) < 0
     True
     """
+    _needs_tracker("score", tracker, sequence)
     result = type(tracker)(**tracker.settings()).filter(sequence, **filter_options)
     return float(np.nansum(result.log_likelihood))
+
+
+def _needs_tracker(word: str, tracker: Any, sequence: Any) -> None:
+    if not isinstance(tracker, Tracker):
+        raise TypeError(
+            f"{word} takes a tracker, then the recording, got a {type(tracker).__name__} first; "
+            f'for example {word}(KGMRF(gains="information", n_samples=8), observations)'
+        )
+    if sequence is None:
+        raise TypeError(f"{word} needs a recording: {word}(tracker, observations)")
 
 
 def innovation_log_likelihood(result: Any, n_samples: float, noise_floor: float = 0.0) -> Numbers:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kgmrf import _check
 from kgmrf._types import Mask, Numbers
 from kgmrf.kernels.engine import loops
 from kgmrf.motion import MotionModels, default_models
@@ -230,7 +231,7 @@ def filter_bank(
     """
     models = default_models() if models is None else models
     new = new_bank(models) if state is None else BankState(*(a.copy() for a in state))
-    z = np.asarray(observations, dtype=float)
+    z = _check.real_array(observations, "observations")
     seen = ~np.isnan(z).any(axis=(1, 2))
     if present is not None:
         seen &= np.asarray(present, dtype=bool)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kgmrf import _check
 from kgmrf._types import Mask, Numbers
 from kgmrf.kernels.engine import loops
 from kgmrf.motion import MotionModels, decaying_velocity, default_models
@@ -59,7 +60,7 @@ def smooth_rotations(
     model = decaying_velocity(0.0) if model is None else model
     if model.n_models != 1:
         raise ValueError(f"one model expected, got {model.n_models}; use smooth_bank for several")
-    z = np.array(observations, dtype=float, order="C")
+    z = np.array(_check.unmasked(observations), dtype=float, order="C")
     size = len(z)
     seen = ~np.isnan(z).any(axis=(1, 2))
     if present is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kgmrf._check import LARGEST, SMALLEST
 from kgmrf.kernels.door import INVALID, MISSING, OBSERVED
 from kgmrf.kernels.lanes import above, div, fma, load, spread, store, strip
 from kgmrf.kernels.machine import jit
@@ -129,7 +130,8 @@ def check_covariances(w: Any, lane: Any, d: int, tolerance: float) -> None:
         return
     margin = spread(tolerance) * largest
     fine = above(one, fault, one, zero)  # false for NaN
-    fine = above(largest, zero, fine, zero)
+    fine = above(spread(SMALLEST), largest, zero, fine)
+    fine = above(largest, spread(LARGEST), zero, fine)
     fine = above(skewness, margin, zero, fine)
     for i in range(d):
         for j in range(i, d):

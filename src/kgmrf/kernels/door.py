@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kgmrf._check import LARGEST, SMALLEST
 from kgmrf.kernels.lanes import (
     above,
     fma,
@@ -63,7 +64,7 @@ def take_covariance(w: Any, c: Any, at: int, d: int, s: int, tolerance: float) -
     size = 0.0
     for k in range(8):
         size = max(size, w[work + k])
-    if size == 0.0 or skewness > tolerance * size:
+    if not SMALLEST <= size <= LARGEST or skewness > tolerance * size:
         return INVALID
     copy(w, seen, work, d, s)
     for i in range(d):

@@ -8,6 +8,7 @@ from typing import Any
 
 from numba import njit
 
+from kgmrf._check import LARGEST, SMALLEST
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.geometry.orbit import RELATIVE_RIDGE
 from kgmrf.step import CORRELATION_LIMIT, POLISH_EVERY, SMALLEST_SPECTRUM
@@ -35,8 +36,10 @@ FILES = (
 NUMBERS = (
     ANGLE_VARIANCE_LIMIT,
     CORRELATION_LIMIT,
+    LARGEST,
     POLISH_EVERY,
     RELATIVE_RIDGE,
+    SMALLEST,
     SMALLEST_SPECTRUM,
 )
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from kgmrf._check import LARGEST, SMALLEST
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.kernels.members import (
     ACCELERATION,
@@ -91,7 +92,7 @@ def _fingerprint() -> str:
     """Changes with every file and number that the machine code is made from."""
     texts = [Path(__file__).with_name(f"{name}.py") for name in ("members", "small_linalg")]
     text = b"".join(file.read_bytes() for file in texts)
-    numbers = repr((ANGLE_VARIANCE_LIMIT, POLISH_EVERY)).encode()
+    numbers = repr((ANGLE_VARIANCE_LIMIT, POLISH_EVERY, LARGEST, SMALLEST)).encode()
     return hashlib.sha256(text + numbers).hexdigest()[:12]
 
 
@@ -1044,7 +1045,7 @@ def inspect(matrices: Any, tolerance: float, status: Any) -> None:
             work[0, i, i] += tolerance * size
         if missing > 0:
             status[t] = 0 if missing == d * d else 2
-        elif not 0.0 < size < np.inf or skewness > tolerance * size:
+        elif not SMALLEST <= size <= LARGEST or skewness > tolerance * size:
             status[t] = 2
         else:
             status[t] = 1 if cholesky(work[0], work[1]) else 2

@@ -118,7 +118,7 @@ class Tracker:
 
     def forecast(self, steps: float = 1.0) -> Estimate:
         """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
-        number = float(_check.interval(steps))
+        number = _check.ahead(steps)
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(observation) first")
         return Estimate(self._ahead(number))
@@ -158,6 +158,9 @@ class Tracker:
     def copy(self) -> Self:
         """An independent tracker in the same state."""
         return copy.deepcopy(self)
+
+    def __copy__(self) -> Self:
+        return self.copy()  # a shallow one would move when the original does
 
     def save(self, path: str | Path) -> None:
         """Write settings and state to one file (npz with a JSON header; nothing executable)."""
@@ -336,6 +339,10 @@ def load(path: str | Path) -> Any:
     """
     try:
         found = _npz.read_all(path)
+        if "bank" in found:
+            raise ValueError("it holds a TrackerBank; read it with TrackerBank.load(path)")
+        if "header" not in found:
+            raise ValueError(f"it holds no header, only {', '.join(found) or 'nothing'}")
         header = json.loads(bytes(found.pop("header")).decode())
         memory = {name.removeprefix("state_"): array for name, array in found.items()}
         if header["format"] != FORMAT:

@@ -53,8 +53,7 @@ class CovarianceTracker(Tracker):
         Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
         before the first frame is taken in, so an error leaves the tracker as it was.
         """
-        if samples is None:
-            samples = not isinstance(sequence, (list, tuple)) and np.ndim(sequence) == 2
+        samples = _check.are_samples(sequence, samples)
         if not samples:
             return super().filter(sequence, times=times, mask=mask, n_samples=n_samples)
         if n_samples is not None:

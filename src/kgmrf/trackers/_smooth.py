@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kgmrf import _check
 from kgmrf._types import Mask, Numbers
 from kgmrf.gains import InformationGains
 from kgmrf.geometry import so
@@ -63,8 +64,7 @@ class SmoothCovariance(Tracker):
         """
         _check_lag(lag)
         fresh: Any = _fresh(self)
-        if samples is None:
-            samples = not isinstance(sequence, (list, tuple)) and np.ndim(sequence) == 2
+        samples = _check.are_samples(sequence, samples)
         if samples:
             return _smooth_samples(fresh, sequence, times, mask, lag)
         record = recording(fresh, sequence, times, mask, n_samples)

@@ -191,8 +191,7 @@ class AutoKGMRF(KGMRF):
             return AutoKGMRF(**self.settings())
 
         fresh = make()
-        if samples is None:
-            samples = not isinstance(sequence, (list, tuple)) and np.ndim(sequence) == 2
+        samples = _check.are_samples(sequence, samples)
         if samples:
             values = fresh._blocks(sequence, "sequence", time_first=True)
             if mask is not None:

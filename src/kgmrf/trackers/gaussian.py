@@ -162,7 +162,7 @@ class KineticGaussian(ProductTracker):
 
     def forecast(self, steps: float = 1.0) -> GaussianEstimate:  # type: ignore[override]
         """The estimate ``steps`` units of time ahead if no samples came; changes nothing."""
-        number = float(_check.interval(steps))
+        number = _check.ahead(steps)
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(samples) first")
         state = self._drifted(self._mean._state, number, self._unit(self._scatter(0.0)))
