@@ -386,7 +386,7 @@ def _opened_covariance(
     overall = np.linalg.cholesky(_average(observed, valid)) + 0 * observed
     residual = np.linalg.solve(overall, observed - predicted)
     residual = np.linalg.solve(overall, np.swapaxes(residual, -1, -2))
-    sphere, average = _plain_forecasts(observed, valid)
+    sphere, average = _plain_forecasts(observed, valid, m if m.ndim == 0 else m[1:])
     moving = np.sum(np.log(level) + ratio, axis=-1)
 
     def row(values: Numbers) -> Numbers:
@@ -428,12 +428,19 @@ def _planes(matrices: Numbers) -> Numbers:
     return matrices[..., rows, columns]
 
 
-def _plain_forecasts(observed: Numbers, valid: Mask) -> tuple[Numbers, Numbers]:
-    """log det + trace of a sphere, and of the best average in hindsight (moving or constant)."""
+def _plain_forecasts(observed: Numbers, valid: Mask, m: Numbers) -> tuple[Numbers, Numbers]:
+    """log det + trace of a sphere, and of the best average in hindsight (moving or constant).
+
+    A constant has seen the samples that it forecasts. With p entries and N samples that is worth
+    p/N, and forecasts from what came before cost p/n at the n-th sample, 2 p log 2 / N on average
+    over the second half; both are taken off.
+    """
     overall = _average(observed, valid)
     size = np.trace(overall) / overall.shape[-1]
     sphere = _misfit(size * np.eye(overall.shape[-1]) + 0 * observed, observed)
     best = _misfit(overall + 0 * observed, observed)
+    entries = overall.shape[-1] * (overall.shape[-1] + 1) / 2
+    best += entries * (1.0 + 2.0 * np.log(2.0)) / max(float(np.sum(m * valid)), 1.0)
     for gain in (0.02, 0.05, 0.1, 0.2):
         averages, current = np.empty_like(observed), overall
         for k in range(observed.shape[0]):
