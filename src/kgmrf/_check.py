@@ -113,13 +113,19 @@ def present(array: Numbers, name: str) -> Mask:
 
 
 def covariances(
-    array: Numbers, observed: Mask, name: str, on_invalid: OnInvalid, rough: bool = False
+    array: Numbers,
+    observed: Mask,
+    name: str,
+    on_invalid: OnInvalid,
+    rough: bool = False,
+    tolerance: float | None = None,
 ) -> tuple[Numbers, Mask]:
     """Symmetric, positive semidefinite, not zero; returns (matrices, observed)."""
     used = np.where(observed[..., None, None], array, 0.0)
     size = np.abs(used).max(axis=(-2, -1))
     skewness = np.abs(used - np.swapaxes(used, -1, -2)).max(axis=(-2, -1))
-    tolerance = 1e-4 if rough else SYMMETRY_TOLERANCE
+    if tolerance is None:
+        tolerance = 1e-4 if rough else SYMMETRY_TOLERANCE
     lowest = np.zeros_like(size)
     good = observed & (size > 0)
     if good.any():
@@ -161,14 +167,20 @@ def covariances(
 
 
 def rotations(
-    array: Numbers, observed: Mask, name: str, on_invalid: OnInvalid, rough: bool = False
+    array: Numbers,
+    observed: Mask,
+    name: str,
+    on_invalid: OnInvalid,
+    rough: bool = False,
+    tolerance: float | None = None,
 ) -> tuple[Numbers, Mask]:
     """Orthogonal with determinant +1; returns (matrices, observed), not yet projected."""
     eye = np.eye(array.shape[-1])
     used = np.where(observed[..., None, None], array, eye)
     defect = np.abs(np.swapaxes(used, -1, -2) @ used - eye).max(axis=(-2, -1))
     sign = np.linalg.det(used)
-    tolerance = 1e-3 if rough else 1e-6
+    if tolerance is None:
+        tolerance = 1e-3 if rough else 1e-6
     bent = observed & (defect > tolerance)
     mirrored = observed & ~bent & (sign < 0)
     invalid = bent | mirrored

@@ -271,7 +271,7 @@ def _intervals(
     return steps, np.arange(n_frames)[:, None].copy()
 
 
-def inspect(matrices: Numbers, *, rotation: bool) -> Numbers | None:
+def inspect(matrices: Numbers, *, rotation: bool, tolerance: float | None = None) -> Numbers | None:
     """OBSERVED, MISSING or INVALID for every matrix of ``(..., d, d)``; None if not compiled."""
     batch, d = matrices.shape[:-2], matrices.shape[-1]
     if not compiles(d, rotation):
@@ -279,7 +279,8 @@ def inspect(matrices: Numbers, *, rotation: bool) -> Numbers | None:
     status = np.empty(int(np.prod(batch)), dtype=np.int8)
     flat = _own(matrices, (status.size, d, d), np.float64)
     present = np.ones(status.size, dtype=bool)
-    tolerance = ROTATION_TOLERANCE if rotation else SYMMETRY_TOLERANCE
+    if tolerance is None:
+        tolerance = ROTATION_TOLERANCE if rotation else SYMMETRY_TOLERANCE
     with np.errstate(invalid="ignore"):  # for when the compiler is switched off
         loops("sequence").inspect(flat, present, tolerance, rotation, status)
     return status.reshape(batch)

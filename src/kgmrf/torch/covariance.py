@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kgmrf.gains import Gains
 from kgmrf.geometry import orbit, so
 from kgmrf.step import Model, State, cold_state, covariance_step, initial_state, select, support
-from kgmrf.torch import moments
+from kgmrf.torch import door, moments
 from kgmrf.torch.compiled import Frames, Track
 from kgmrf.torch.laws import Law, bounded, cast, free_positive, positive
 from kgmrf.torch.loop import (
@@ -124,13 +124,18 @@ class KGMRFLayer(Kinetic):
         n_samples: samples behind each matrix, a number or ``(..., time)``.
         state: where to go on from; None starts anew.
         """
-        with full_precision(observations):
+        name = "samples" if samples else "observations"
+        with full_precision(door.tensor(observations, name)):
             values = at_least_single(observations)
             count = self.n_samples if n_samples is None else n_samples
             if samples:
                 return self._filter_samples(values, mask, dt, state)
             if count is None:
                 raise ValueError("say how many samples are behind each matrix: n_samples=...")
+            self._shaped(values)
+            door.fits(mask, "mask", values.shape[:-2])
+            door.counts(count)
+            door.covariances(observations, mask)
             return self._filter(values, count, mask, dt, state)
 
     def _take(self, frames: Frames) -> Frames:
@@ -145,6 +150,10 @@ class KGMRFLayer(Kinetic):
         state: State | None,
     ) -> Filtered:
         """Frames of complete samples in one go; others one by one, for they need a prediction."""
+        door.frames(samples, "samples", -3)
+        door.fits(mask, "mask", samples.shape[:-2])
+        door.fits(dt, "dt", samples.shape[:-2])
+        door.finite(samples, "samples", mask)
         rows = moments.checked(samples, self.d, mask)
         if torch.compiler.is_compiling():
             seen, count = moments.of_complete(rows)

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kgmrf.gains import Gains, Transition
 from kgmrf.step import Model, State, Surprise, drift, passage, warming
-from kgmrf.torch import compiled
+from kgmrf.torch import compiled, door
 from kgmrf.torch.compiled import Frames, Track
 from kgmrf.torch.laws import Law, as_law, cast
 
@@ -128,11 +128,17 @@ class Kinetic(nn.Module):
         state: State | None,
     ) -> Filtered:
         """Matrices ``(..., time, d, d)``, checked, prepared and run."""
+        door.fits(weight, "n_samples", values.shape[:-2])
+        door.fits(dt, "dt", values.shape[:-2])
+        door.times(dt)
+        law = self.gains()
+        return self._run(self._take(self._frames(values, weight, mask, dt)), law, state)
+
+    def _shaped(self, values: Tensor) -> None:
         if values.ndim < 3 or values.shape[-2:] != (self.d, self.d):
             shape = tuple(values.shape)
             raise ValueError(f"expected (..., time, {self.d}, {self.d}), got {shape}")
-        law = self.gains()
-        return self._run(self._take(self._frames(values, weight, mask, dt)), law, state)
+        door.frames(values, "observations", -3)
 
     def _frames(
         self,
@@ -252,6 +258,7 @@ class Kinetic(nn.Module):
 
         Shapes: observation ``(..., d, d)``, mask and dt ``(...)``. Steps give what `forward` gives.
         """
+        door.tensor(observation, "observation")
         options = {**options, "mask": mask, "dt": dt}
         options = {k: v[..., None] if isinstance(v, Tensor) else v for k, v in options.items()}
         out: Filtered = self(observation.unsqueeze(-3), state=state, **options)
@@ -268,6 +275,7 @@ class Kinetic(nn.Module):
         >>> layer.forecast(state, 2.0)[0].shape
         torch.Size([1, 3, 3])
         """
+        door.times(dt)
         with full_precision(state.frame):
             return self._look(_track(self._later(state, dt)))
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from kgmrf.gains import FixedGains, Gains
 from kgmrf.geometry import so
 from kgmrf.step import Model, State, cold_state, rotation_step
+from kgmrf.torch import door
 from kgmrf.torch.compiled import Frames, Track
 from kgmrf.torch.laws import Law, free_positive, positive
 from kgmrf.torch.loop import Filtered, Kinetic, at_least_single, full_precision
@@ -62,9 +63,17 @@ class RotationLayer(Kinetic):
 
         ``n_samples`` divides the noise variance of an observation.
         """
-        with full_precision(observations):
+        with full_precision(door.tensor(observations, "observations")):
             weight = 1.0 if n_samples is None else n_samples
-            return self._filter(at_least_single(observations), weight, mask, dt, state)
+            values = at_least_single(observations)
+            self._shaped(values)
+            door.fits(mask, "mask", values.shape[:-2])
+            door.counts(weight)
+            if self.project:
+                door.finite(values, "observations", mask)
+            else:
+                door.rotations(observations, mask)
+            return self._filter(values, weight, mask, dt, state)
 
     def _take(self, frames: Frames) -> Frames:
         variance = positive(self.free_noise_std, *NOISE_STD).to(frames.seen.dtype) ** 2

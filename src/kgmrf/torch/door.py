@@ -1,0 +1,154 @@
+"""At the door of the layers: what cannot be used is refused, with the value and the remedy.
+
+Shapes and kinds are always checked. Values are looked at where that is cheap, on the CPU and not
+while a graph is traced, by the compiled check of the numpy trackers: one pass over the sequence.
+Symmetry is asked for less strictly than there (1e-4): the layers use the symmetric part, and
+numerical derivatives move one entry at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kgmrf import _check
+from kgmrf._check import ObservationError
+from kgmrf._types import Mask, Numbers
+from kgmrf.kernels import engine
+from kgmrf.torch.compiled import reachable
+
+
+def tensor(value: Any, name: str) -> Tensor:
+    """``value``, if it is a tensor of real numbers.
+
+    >>> tensor(np.eye(2), "observations")
+    Traceback (most recent call last):
+    TypeError: observations must be a torch tensor, got ndarray of shape (2, 2); ...
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{name} must be a torch tensor, got {type(value).__name__} of shape "
+            f"{np.shape(value)}; convert it with torch.as_tensor(...)"
+        )
+    if value.is_complex() or value.dtype == torch.bool:
+        raise ObservationError(
+            f"{name} has dtype {value.dtype}, expected real numbers; convert it with .float()"
+        )
+    return value
+
+
+def frames(values: Tensor, name: str, axis: int) -> None:
+    """Refuses a sequence without frames; time is the axis ``axis``."""
+    if values.ndim >= -axis and values.shape[axis] == 0:
+        raise ObservationError(
+            f"{name} of shape {tuple(values.shape)} has no frames; give at least 1"
+        )
+
+
+def fits(value: Any, name: str, shape: torch.Size) -> None:
+    """Refuses what is neither one number nor one per frame."""
+    if not isinstance(value, (Tensor, np.ndarray)) or value.ndim == 0:
+        return
+    try:
+        fitting = torch.broadcast_shapes(tuple(value.shape), shape) == shape
+    except RuntimeError:
+        fitting = False
+    if not fitting:
+        raise ObservationError(
+            f"{name} has shape {tuple(value.shape)}, but the frames are {tuple(shape)}; give one "
+            "number, or one per frame (..., time)"
+        )
+
+
+def times(dt: Any) -> None:
+    """Refuses intervals that run backwards or are no numbers."""
+    if dt is None or not _looks(dt):
+        return
+    found = _extremes(dt, "dt")
+    if not 0.0 <= found[0] <= found[1] < np.inf:
+        worst = found[1] if found[0] >= 0 else found[0]
+        raise ObservationError(
+            f"dt must be finite and 0 or more, got {worst:g}: time cannot run backwards; "
+            "sort the frames"
+        )
+
+
+def counts(n_samples: Any) -> None:
+    """Refuses numbers of samples that are not positive; NaN may stand where there is no frame."""
+    if not _looks(n_samples):
+        return
+    found = _extremes(n_samples, "n_samples")
+    if found[0] <= 0.0 or found[1] == np.inf:
+        worst = found[0] if found[0] <= 0 else found[1]
+        raise ObservationError(
+            f"n_samples must be positive and finite, got {worst:g}; it counts the samples behind "
+            "each matrix, 1 or more"
+        )
+
+
+def finite(values: Tensor, name: str, mask: Tensor | None) -> None:
+    """Refuses infinities where there is an observation; ``mask`` has two axes fewer."""
+    if not _looks(values):
+        return
+    # The sum of squares is finite unless something in it is not: one pass, no copy.
+    seen = values.detach()
+    if np.isfinite(float(torch.dot(seen.reshape(-1), seen.reshape(-1)))):
+        return
+    infinite = torch.isinf(seen)
+    if mask is not None:
+        infinite &= mask.to(dtype=torch.bool).expand(seen.shape[:-2])[..., None, None]
+    _check.finite(np.where(infinite.numpy(), np.inf, 0.0), name)
+
+
+def covariances(values: Tensor, mask: Tensor | None) -> None:
+    """Refuses matrices ``(..., time, d, d)`` that are observed and no covariances."""
+    _matrices(values, mask, rotation=False)
+
+
+def rotations(values: Tensor, mask: Tensor | None) -> None:
+    """Refuses matrices ``(..., time, d, d)`` that are observed and no rotations."""
+    _matrices(values, mask, rotation=True)
+
+
+def _matrices(values: Tensor, mask: Tensor | None, *, rotation: bool) -> None:
+    if not _looks(values):
+        return
+    tolerance = 1e-3 if rotation else 1e-4
+    if values.dtype in (torch.float16, torch.bfloat16):
+        tolerance = 2e-2
+    seen: Numbers = values.detach().double().numpy()
+    status = engine.inspect(seen, rotation=rotation, tolerance=tolerance)
+    invalid: Mask = np.ones(seen.shape[:-2], bool) if status is None else status == engine.INVALID
+    if not invalid.any():
+        return
+    # A frame with a NaN has no observation, and what is masked is not looked at.
+    invalid &= ~np.isnan(seen).any(axis=(-2, -1))
+    if mask is not None:
+        there = mask.to(dtype=torch.bool).expand(values.shape[:-2])
+        invalid &= there.numpy()
+    if not invalid.any():
+        return
+    check = _check.rotations if rotation else _check.covariances
+    # In the message the place counts, so all are given, the good ones as missing.
+    suspects = np.where(invalid[..., None, None], seen, np.nan)
+    _check.finite(suspects, "observations")
+    check(suspects, invalid, "observations", "raise", tolerance=tolerance)
+
+
+def _looks(value: Any) -> bool:
+    """Whether values may be looked at."""
+    if isinstance(value, Tensor):
+        return reachable(value.device)
+    return not torch.compiler.is_compiling()
+
+
+def _extremes(value: Any, name: str) -> tuple[float, float]:
+    if isinstance(value, Tensor):
+        value = value.detach().numpy()
+    elif type(value) in (int, float):
+        return float(value), float(value)
+    array = _check.real_array(value, name)
+    return (0.0, 0.0) if not array.size else (float(np.nanmin(array)), float(np.nanmax(array)))
