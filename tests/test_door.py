@@ -62,19 +62,19 @@ TRACKERS: dict[str, tuple[Any, Any]] = {
 every_tracker = pytest.mark.parametrize("name", list(TRACKERS))
 
 
-def same(a: Any, b: Any) -> None:
-    """Every field of two results or estimates is equal."""
+def same(a: Any, b: Any, rounding: float = 0.0) -> None:
+    """Every field of two results or estimates is equal, or differs by rounding only."""
     if hasattr(a, "keys"):
         assert type(a) is type(b)
         assert a.keys() == b.keys()
         for (_, x), (_, y) in zip(a.items(), b.items(), strict=True):
-            same(x, y)
-        assert_array_equal(a.log_likelihood, b.log_likelihood)
+            same(x, y, rounding)
+        assert_allclose(a.log_likelihood, b.log_likelihood, rtol=rounding, atol=rounding)
         return
     assert type(a) is type(b)
     assert a.fields() == b.fields()
     for field in a.fields():
-        assert_array_equal(a._field(field), b._field(field))
+        assert_allclose(a._field(field), b._field(field), rtol=rounding, atol=rounding)
 
 
 # --------------------------------------------------------------------------- masks
@@ -87,7 +87,8 @@ def test_what_numpy_masks_is_no_observation(name: str) -> None:
     gaps[[3, 17]] = np.nan
     rubbish = frames.copy()
     rubbish[[3, 17]] = -999.0
-    same(make().filter(np.ma.masked_equal(rubbish, -999.0)), make().filter(gaps))
+    # Rotations are projected by the compiled check or by the readable one: rounding differs.
+    same(make().filter(np.ma.masked_equal(rubbish, -999.0)), make().filter(gaps), 1e-12)
 
 
 @every_tracker
@@ -98,12 +99,13 @@ def test_masked_frames_come_one_by_one_and_in_lists(name: str) -> None:
     same(
         make().filter([*frames[:3], masked, *frames[4:9]]),
         make().filter(np.stack([*frames[:3], gap, *frames[4:9]])),
+        1e-12,
     )
     one, two = make(), make()
     word = "partial_fit" if frames is SAMPLES and hasattr(one, "partial_fit") else "update"
     for frame in frames[:5]:
         getattr(one, word)(frame), getattr(two, word)(frame)
-    same(getattr(one, word)(masked), getattr(two, word)(gap))
+    same(getattr(one, word)(masked), getattr(two, word)(gap), 1e-12)
 
 
 def test_a_masked_channel_of_a_sample_is_a_missing_channel() -> None:
@@ -311,13 +313,13 @@ def test_dates_are_refused_with_their_own_interval() -> None:
             assert "astype" not in str(error.value)
             # The remedy, word for word, gives one unit per frame.
             remedy = str(error.value).rpartition("times = ")[2]
-            found = eval(remedy, {"np": np, "times": times})  # noqa: S307
+            found = eval(remedy, {"np": np, "times": times})
             assert_allclose(np.asarray(found, dtype=float), np.arange(40.0), atol=1e-9)
             KGMRF().filter(SAMPLES, times=found)
     days = [datetime.datetime(2026, 1, 1) + datetime.timedelta(hours=k) for k in range(40)]
     with pytest.raises(ObservationError, match=r'timedelta64\(1, "h"\)'):
         KGMRF().filter(SAMPLES, times=days)
-    with pytest.raises(ObservationError, match="np.timedelta64"):
+    with pytest.raises(ObservationError, match=r"np\.timedelta64"):
         KGMRF().filter(SAMPLES, times=np.zeros(40, dtype="datetime64[s]"))
     with pytest.raises(ObservationError, match="divide it by"):
         KGMRF(n_samples=6).update(MATRICES[0], dt=np.timedelta64(1, "D"))  # type: ignore[arg-type]

@@ -610,6 +610,124 @@ def test_mistakes_are_named() -> None:
         RotationLayer(3, noise_std=0.0)
 
 
+def _bad(value: float, at: tuple[int, ...] = (1, 4)) -> Any:
+    seen = torch.eye(3).repeat(2, 9, 1, 1)
+    seen[at] = value
+    return seen
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_what_is_no_covariance_is_refused_where_it_is(grad: bool) -> None:
+    layer = KGMRFLayer(3, n_samples=8)
+    negative, skew, endless = _bad(0.0), _bad(0.0), _bad(math.inf, (1, 4, 0, 0))
+    negative[1, 4] = -torch.eye(3)
+    skew[1, 4] = torch.eye(3) + torch.tensor([[0.0, 1, 0], [0, 0, 0], [0, 0, 0]])
+    with torch.set_grad_enabled(grad):
+        for seen, fault in (
+            (negative, r"\[1, 4\].*negative eigenvalue -1 "),
+            (skew, r"\[1, 4\].*not symmetric"),
+            (_bad(0.0), r"\[1, 4\].*zero matrix"),
+            (endless, r"infinity at index \(1, 4, 0, 0\)"),
+        ):
+            for kind in (torch.float32, torch.float64, torch.bfloat16):
+                with pytest.raises(ValueError, match=fault):
+                    layer(seen.to(kind))
+            # What is masked, or has a NaN, is no observation and is not looked at.
+            there = torch.ones(2, 9, dtype=torch.bool)
+            there[1, 4] = False
+            masked = layer(seen, mask=there).estimate
+            gap = torch.where(there[..., None, None], seen, math.nan)
+            torch.testing.assert_close(masked, layer(gap).estimate)
+            with pytest.raises(ValueError, match=r"no covariance|not|negative|infinity"):
+                layer.step(seen[1, 4])
+
+
+def test_estimates_of_what_passes_stay_on_the_cone() -> None:
+    """Eigenvalues of -1e-5 are rounding of float32 matrices: they pass, and do no harm."""
+    rng = np.random.default_rng(0)
+    frames, _ = np.linalg.qr(rng.normal(size=(4, 40, 3, 3)))
+    seen = (frames * np.asarray([2.0, 0.5, -1e-5])) @ np.swapaxes(frames, -1, -2)
+    for gains_ in ("information", "fixed"):
+        layer = KGMRFLayer(3, n_samples=8, gains=gains_).double()
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad):
+                estimate = layer(torch.tensor(seen)).estimate.detach()
+            # The first frames pool what was seen; from two on three directions were.
+            assert float(torch.linalg.eigvalsh(estimate[:, 2:]).min()) > 0
+
+
+def test_samples_that_are_no_numbers_are_refused() -> None:
+    layer = KGMRFLayer(3)
+    samples = torch.randn(2, 9, 4, 3, generator=torch.Generator().manual_seed(0))
+    samples[1, 4, 2, 0] = math.inf
+    with pytest.raises(ValueError, match=r"infinity at index \(1, 4, 2, 0\)"):
+        layer(samples, samples=True)
+    there = torch.ones(2, 9, dtype=torch.bool)
+    there[1, 4] = False
+    assert bool(torch.isfinite(layer(samples, samples=True, mask=there).estimate).all())
+    samples[1, 4, 2, 0] = 1e25  # large is not endless
+    assert layer(samples[:, :4], samples=True).estimate.shape == (2, 4, 3, 3)
+    with pytest.raises(ValueError, match="no frames"):
+        layer(samples[:, :0], samples=True)
+
+
+def test_what_is_no_rotation_is_refused_unless_it_is_projected() -> None:
+    seen = _bad(0.0)
+    seen[1, 4] = torch.diag(torch.tensor([1.0, 1.0, 2.0]))
+    assert RotationLayer(3)(seen).estimate.shape == seen.shape
+    with pytest.raises(ValueError, match=r"\[1, 4\].*not orthogonal"):
+        RotationLayer(3, project=False)(seen)
+    seen[1, 4] = -torch.eye(3)
+    with pytest.raises(ValueError, match=r"\[1, 4\].*determinant -1"):
+        RotationLayer(3, project=False)(seen)
+    with pytest.raises(ValueError, match=r"infinity at index \(1, 4, 0, 0\)"):
+        RotationLayer(3)(_bad(math.inf))
+
+
+@pytest.mark.parametrize("layer", [KGMRFLayer(3, n_samples=8), RotationLayer(3)])
+def test_times_counts_and_shapes_are_checked(layer: Any) -> None:
+    seen = torch.eye(3).repeat(2, 9, 1, 1)
+    back = torch.ones(2, 9)
+    back[0, 3] = -1.0
+    for dt in (-1.0, back, math.nan, math.inf):
+        with pytest.raises(ValueError, match="dt must be finite and 0 or more"):
+            layer(seen, dt=dt)
+    with pytest.raises(ValueError, match="dt must be finite"):
+        layer.forecast(layer(seen).state, -1.0)
+    for count in (0, -3.0, math.inf, torch.zeros(2, 9)):
+        with pytest.raises(ValueError, match="n_samples must be positive"):
+            layer(seen, n_samples=count)
+    for options in ({"dt": torch.ones(9, 2)}, {"n_samples": torch.ones(5)}):
+        with pytest.raises(ValueError, match="give one number, or one per frame"):
+            layer(seen, **options)
+    with pytest.raises(ValueError, match=r"mask has shape \(9, 2\)"):
+        layer(seen, mask=torch.ones(9, 2, dtype=torch.bool))
+    with pytest.raises(TypeError, match="mask must be a torch tensor, got ndarray"):
+        layer(seen, mask=np.ones((2, 9), dtype=bool))
+    with pytest.raises(ValueError, match="no frames"):
+        layer(seen[:, :0])
+    for numbers in (seen.numpy(), seen.tolist()):
+        with pytest.raises(TypeError, match=r"must be a torch tensor, got \w+ of shape \(2, 9"):
+            layer(numbers)
+    with pytest.raises(TypeError, match="must be a torch tensor"):
+        layer.step(np.eye(3))
+    with pytest.raises(ValueError, match="expected real numbers"):
+        layer(seen.to(torch.complex64))
+
+
+@pytest.mark.parametrize("engine", ["compiled", "readable"])
+def test_the_door_is_the_same_without_the_compiler(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KGMRF_ENGINE", engine)
+    seen = _bad(0.0)
+    seen[1, 4] = torch.diag(torch.tensor([1.0, 1.0, -1.0]))
+    layer = KGMRFLayer(3, n_samples=8)
+    with pytest.raises(ValueError, match=r"\[1, 4\].*negative eigenvalue"):
+        layer(seen)
+    assert layer(seen[:, :4]).estimate.shape == (2, 4, 3, 3)
+
+
 def test_spectrum_may_be_fixed() -> None:
     seen, _ = _covariances(3, 2, 30)
     layer = KGMRFLayer(3, n_samples=8, spectrum="fixed", start="learned").double()

@@ -133,7 +133,7 @@ class KGMRFLayer(Kinetic):
             if count is None:
                 raise ValueError("say how many samples are behind each matrix: n_samples=...")
             self._shaped(values)
-            door.fits(mask, "mask", values.shape[:-2])
+            door.gaps(mask, values.shape[:-2])
             door.counts(count)
             door.covariances(observations, mask)
             return self._filter(values, count, mask, dt, state)
@@ -151,7 +151,7 @@ class KGMRFLayer(Kinetic):
     ) -> Filtered:
         """Frames of complete samples in one go; others one by one, for they need a prediction."""
         door.frames(samples, "samples", -3)
-        door.fits(mask, "mask", samples.shape[:-2])
+        door.gaps(mask, samples.shape[:-2])
         door.fits(dt, "dt", samples.shape[:-2])
         door.finite(samples, "samples", mask)
         rows = moments.checked(samples, self.d, mask)

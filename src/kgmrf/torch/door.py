@@ -63,6 +63,16 @@ def fits(value: Any, name: str, shape: torch.Size) -> None:
         )
 
 
+def gaps(mask: Any, shape: torch.Size) -> None:
+    """Refuses a mask that is no tensor, or not one truth value per frame."""
+    if mask is not None and not isinstance(mask, Tensor):
+        raise TypeError(
+            f"mask must be a torch tensor, got {type(mask).__name__} of shape {np.shape(mask)}; "
+            "convert it with torch.as_tensor(...)"
+        )
+    fits(mask, "mask", shape)
+
+
 def times(dt: Any) -> None:
     """Refuses intervals that run backwards or are no numbers."""
     if dt is None or not _looks(dt):

@@ -67,7 +67,7 @@ class RotationLayer(Kinetic):
             weight = 1.0 if n_samples is None else n_samples
             values = at_least_single(observations)
             self._shaped(values)
-            door.fits(mask, "mask", values.shape[:-2])
+            door.gaps(mask, values.shape[:-2])
             door.counts(weight)
             if self.project:
                 door.finite(values, "observations", mask)
