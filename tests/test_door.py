@@ -239,6 +239,21 @@ def test_sizes_up_to_there_change_nothing(name: str, size: float) -> None:
     assert_allclose(large.covariance / size, usual.covariance, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("how", ["skip", "repair"])
+def test_a_tracker_told_to_skip_skips_them(how: Any) -> None:
+    for size in (1e300, 1e-300):
+        frames, gaps = MATRICES.copy(), MATRICES.copy()
+        frames[5] *= size
+        gaps[5] = np.nan
+        for gains in ("auto", "information"):
+            tracker = KGMRF(n_samples=6, gains=gains, on_invalid=how)
+            same(tracker.filter(frames), KGMRF(n_samples=6, gains=gains).filter(gaps), 1e-12)
+    rows, holes = SAMPLES.copy(), SAMPLES.copy()
+    rows[5, 1], holes[5, 1] = 1e300, np.nan
+    tracker = VectorTracker(noise_std=1.0, on_invalid=how)
+    same(tracker.filter(rows), VectorTracker(noise_std=1.0).filter(holes))
+
+
 @pytest.mark.parametrize("engine", ["compiled", "readable"])
 def test_a_bank_skips_sizes_whose_squares_are_no_numbers(
     engine: str, monkeypatch: pytest.MonkeyPatch
@@ -271,6 +286,21 @@ def test_a_list_of_rows_is_samples(name: str) -> None:
     same(make().filter(rows), make().filter(gaps))
 
 
+def test_single_entries_may_be_missing_in_lists_and_nullable_tables() -> None:
+    gaps = SAMPLES.copy()
+    gaps[4, 1] = np.nan
+    rows: list[Any] = SAMPLES.tolist()
+    rows[4][1] = None
+    same(KGMRF().filter(rows), KGMRF().filter(gaps))
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(SAMPLES).astype("Float64")
+    table.iloc[4, 1] = pd.NA
+    same(KGMRF().filter(table), KGMRF().filter(gaps))
+    for wrong in (["a", "b"], [["a", None]], None):
+        with pytest.raises(ObservationError, match=r"expected real numbers|is None"):
+            KGMRF().filter(wrong)
+
+
 def test_a_list_of_rows_is_smoothed_and_diagnosed_as_samples() -> None:
     for tracker in (KGMRF(), KGMRF(gains="information")):
         same(tracker.smooth(SAMPLES.tolist()), tracker.smooth(SAMPLES))
@@ -288,7 +318,14 @@ def test_a_list_of_matrices_stays_one_of_matrices() -> None:
 
 @pytest.mark.parametrize("nothing", [np.empty((0, 3)), np.empty((0, 3, 3)), [], ()])
 def test_nothing_is_called_nothing(nothing: Any) -> None:
-    for run in (KGMRF().filter, KGMRF(gains="information").filter, KGMRF().smooth):
+    for run in (
+        KGMRF().filter,
+        KGMRF(gains="information").filter,
+        KGMRF().smooth,
+        KineticGaussian().filter,
+        RotationTracker(noise_std=0.1).filter,
+        VectorTracker(noise_std=1.0).filter,
+    ):
         with pytest.raises(ObservationError, match="no frames"):
             run(nothing)
 
@@ -321,6 +358,11 @@ def test_dates_are_refused_with_their_own_interval() -> None:
         KGMRF().filter(SAMPLES, times=days)
     with pytest.raises(ObservationError, match=r"np\.timedelta64"):
         KGMRF().filter(SAMPLES, times=np.zeros(40, dtype="datetime64[s]"))
+    years = np.arange("2001", "2041", dtype="datetime64[Y]")
+    with pytest.raises(ObservationError, match=r'timedelta64\(365, "D"\)'):
+        KGMRF().filter(SAMPLES, times=years)
+    with pytest.raises(ObservationError, match="it is text"):
+        KGMRF().filter(SAMPLES, times=["2001-01-01"] * 40)
     with pytest.raises(ObservationError, match="divide it by"):
         KGMRF(n_samples=6).update(MATRICES[0], dt=np.timedelta64(1, "D"))  # type: ignore[arg-type]
     with pytest.raises(ObservationError, match="no observations"):

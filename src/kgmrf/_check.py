@@ -42,21 +42,30 @@ def real_array(value: Any, name: str) -> Numbers:
             f"{name} is a {type(value).__name__} that does not become a numpy array "
             f"({error}); {remedy} first, or use kgmrf.torch, which keeps gradients"
         ) from None
+    if array.dtype.kind == "O" and array.ndim:
+        array = _numbers(array)
     if array.dtype.kind not in "fiub":
+        if value is None:
+            raise ObservationError(f"{name} is None, where there should be numbers")
         raise ObservationError(
             f"{name} has dtype {array.dtype}, expected real numbers; {_remedy(array)}"
         )
     return array.astype(np.float64, copy=False)
 
 
-def are_samples(sequence: Any, samples: bool | None) -> bool:
-    """Whether a sequence holds raw samples: if nobody says so, ``(T, d)`` or a list of rows."""
+def some_frames(sequence: Any) -> None:
+    """Refuses a sequence without frames, whatever else its shape."""
     shape = getattr(sequence, "shape", None)
     if not (len(sequence) if isinstance(sequence, (list, tuple)) else shape[0] if shape else 1):
         raise ObservationError(
             f"sequence is empty (shape {np.shape(sequence)}): it has no frames; give at least 1 "
             "frame"
         )
+
+
+def are_samples(sequence: Any, samples: bool | None) -> bool:
+    """Whether a sequence holds raw samples: if nobody says so, ``(T, d)`` or a list of rows."""
+    some_frames(sequence)
     if samples is not None:
         return samples
     if isinstance(sequence, (list, tuple)):
@@ -283,7 +292,7 @@ def unmasked(value: Any) -> Any:
     if isinstance(value, np.ma.MaskedArray):
         if value.dtype.kind not in "fiub":
             return value.data
-        return value.astype(np.float64).filled(np.nan)
+        return np.ma.filled(value.astype(np.float64), np.nan)
     if not isinstance(value, (list, tuple)):
         return value
     gaps = any(frame is None for frame in value)
@@ -294,9 +303,20 @@ def unmasked(value: Any) -> Any:
     return [np.full(shape, np.nan) if frame is None else frame for frame in frames]
 
 
+def _numbers(array: Any) -> Any:
+    """Objects that are numbers or nothing (None, pandas.NA) as float64; others as they are."""
+    nothing = np.asarray([x is None or type(x).__name__ == "NAType" for x in array.flat], bool)
+    nothing = nothing.reshape(array.shape)
+    if not all(isinstance(x, (int, float, np.number)) for x in array[~nothing]):
+        return array
+    return np.where(nothing, np.nan, array).astype(np.float64)
+
+
 def _remedy(array: Any) -> str:
     if array.dtype.kind == "m":
         return "count in the usual interval: divide it by, say, np.timedelta64(1, 's')"
+    if array.dtype.kind in "SU":
+        return "it is text: read it as numbers with .astype(float)"
     if array.dtype.kind == "M":
         return "dates are no observations"
     if array.dtype.kind == "c":
@@ -322,8 +342,10 @@ def _calendar(times: Any) -> Numbers | None:
         return None
     if not array.size:
         return np.zeros(0)
-    since = (array.reshape(-1) - array.reshape(-1)[0]) / np.timedelta64(1, "ns")
-    return np.asarray(since, dtype=float) * 1e-9
+    if np.datetime_data(array.dtype)[0] in "YM":  # of no fixed length
+        array = array.astype("datetime64[D]" if array.dtype.kind == "M" else "timedelta64[D]")
+    since = array.reshape(-1) - array.reshape(-1)[0]
+    return np.asarray(since / np.timedelta64(1, "s"), dtype=float)
 
 
 def _count_in_intervals(times: Any, seconds: Numbers) -> str:
@@ -334,9 +356,11 @@ def _count_in_intervals(times: Any, seconds: Numbers) -> str:
     step = f'np.timedelta64({count}, "{unit}")'
     kind = getattr(times, "dtype", type(times).__name__)
     told = f"; their median interval is {usual / UNITS[unit]:g} {unit}" if usual > 0 else ""
-    first = "times = np.asarray(times, dtype='datetime64[ns]'), then " * isinstance(
-        times, (list, tuple)
-    )
+    first = ""
+    if isinstance(times, (list, tuple)):
+        first = "times = np.asarray(times, dtype='datetime64[ns]'), then "
+    elif str(kind).endswith(("[Y]", "[M]")):
+        first = "times = times.astype('datetime64[D]'), then "
     return (
         f"times are dates ({kind}), not numbers{told}. Count in it, so that the usual step is 1: "
         f"{first}times = (times - times[0]) / {step}"

@@ -253,7 +253,7 @@ def diagnose(
 def _fields(result: Any, item: int | tuple[int, ...] | None) -> dict[str, Numbers]:
     names = result.fields() if hasattr(result, "fields") else ()
     if "time" not in names:
-        parts = getattr(result, "keys", tuple)()
+        parts: Any = getattr(result, "keys", tuple)()
         raise TypeError(
             f"this result has the parts {', '.join(parts)}; diagnose one at a time: "
             f"diagnose(result[{parts[0]!r}], observations)"
@@ -287,7 +287,7 @@ def _second_moments(samples: Numbers, counts: Numbers | None) -> tuple[Numbers, 
     if samples.ndim not in (2, 3):
         return samples, counts
     rows = samples.reshape(samples.shape[0], -1, samples.shape[-1])
-    whole = ~np.isnan(rows).any(axis=-1)
+    whole: Mask = ~np.any(np.isnan(rows), axis=-1)
     number = whole.sum(axis=-1).astype(float)
     rows = np.where(whole[..., None], rows, 0.0)
     total = np.swapaxes(rows, -1, -2) @ rows

@@ -232,7 +232,7 @@ def filter_bank(
     models = default_models() if models is None else models
     new = new_bank(models) if state is None else BankState(*(a.copy() for a in state))
     z = _check.real_array(observations, "observations")
-    seen = ~np.isnan(z).any(axis=(1, 2))
+    seen: Mask = ~np.any(np.isnan(z), axis=(1, 2))
     if present is not None:
         seen &= np.asarray(present, dtype=bool)
     noise_var = np.asarray(noise_std, dtype=float) ** 2

@@ -53,8 +53,8 @@ def fits(value: Any, name: str, shape: torch.Size) -> None:
     if not isinstance(value, (Tensor, np.ndarray)) or value.ndim == 0:
         return
     try:
-        fitting = torch.broadcast_shapes(tuple(value.shape), shape) == shape
-    except RuntimeError:
+        fitting = np.broadcast_shapes(tuple(value.shape), tuple(shape)) == tuple(shape)
+    except ValueError:
         fitting = False
     if not fitting:
         raise ObservationError(

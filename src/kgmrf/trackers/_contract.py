@@ -209,7 +209,7 @@ class Tracker:
             used = _as_mask(mask, array.shape[:-2])
             array = np.where(used[..., None, None], array, np.nan)
         if self.on_invalid != "raise":
-            broken: Mask = np.any(np.isinf(array), axis=(-2, -1))
+            broken: Mask = np.any(np.abs(array) > _check.LARGEST, axis=(-2, -1))
             array = np.where(broken[..., None, None], np.nan, array)
         _check.finite(array, name)
         return array, _check.present(array, name), rough
@@ -235,6 +235,7 @@ class Tracker:
         return self._validated(array, observed, rough, "observation")
 
     def _checked_sequence(self, sequence: Any, mask: Any) -> tuple[Numbers, Mask]:
+        _check.some_frames(sequence)
         frames = _fill_gaps(self._unwrapped(sequence), self.d, self._axes)
         array, observed, rough = self._matrices(frames, "sequence", mask)
         if array.ndim <= self._axes:
@@ -242,10 +243,6 @@ class Tracker:
             raise ObservationError(
                 f"sequence must have shape (T, ..., {frame}), got {array.shape}; "
                 "for one observation call update(observation)"
-            )
-        if array.shape[0] == 0:
-            raise ObservationError(
-                f"sequence is empty (shape {array.shape}); give at least 1 frame"
             )
         self._same_batch(array.shape[1 : -self._axes])
         return self._validated(array, observed, rough, "sequence")

@@ -352,6 +352,8 @@ class KineticGaussian(ProductTracker):
 
     def _blocks(self, value: Any, *, time_first: bool) -> Numbers:
         name = "sequence" if time_first else "samples"
+        if time_first:
+            _check.some_frames(value)
         if isinstance(value, (list, tuple)) and any(v is None for v in value):
             shapes = [np.shape(v) for v in value if v is not None]
             if not shapes:

@@ -442,7 +442,7 @@ class VectorTracker(Tracker):
         if mask is not None:
             array = np.where(_as_mask(mask, array.shape[:-1])[..., None], array, np.nan)
         if self.on_invalid != "raise":
-            array = np.where(np.isinf(array), np.nan, array)
+            array = np.where(np.abs(array) > _check.LARGEST, np.nan, array)
         _check.finite(array, name)
         return array, ~np.all(np.isnan(array), axis=-1), False
 
