@@ -267,8 +267,20 @@ def test_a_bank_skips_sizes_whose_squares_are_no_numbers(
 
 def test_samples_and_vectors_too_large_to_square_are_refused() -> None:
     for tracker in (KGMRF(), KineticGaussian(), VectorTracker(noise_std=1.0)):
-        with pytest.raises(ObservationError, match=r"1\.\d+e\+200|e\+200.*units|units"):
+        with pytest.raises(ObservationError, match=r"e\+200 at index .* larger units"):
             tracker.filter(1e200 * SAMPLES)
+
+
+def test_samples_whose_squares_are_too_large_or_too_small_are_refused() -> None:
+    tracker = KineticGaussian()
+    with pytest.raises(ObservationError, match=r"e\+100 at index .* larger units"):
+        tracker.filter(1e100 * SAMPLES)
+    with pytest.raises(ObservationError, match=r"e-100, .* smaller units"):
+        tracker.filter(1e-100 * SAMPLES)
+    faint = SAMPLES.copy()
+    faint[5] *= 1e-100  # one of many may be
+    assert np.isfinite(tracker.filter(faint).covariance[-1]).all()
+    _check.sample_sizes(np.zeros((3, 2)), "silence", whole=True)
 
 
 # --------------------------------------------------------------------------- lists and nothing

@@ -665,8 +665,14 @@ def test_samples_that_are_no_numbers_are_refused() -> None:
     there = torch.ones(2, 9, dtype=torch.bool)
     there[1, 4] = False
     assert bool(torch.isfinite(layer(samples, samples=True, mask=there).estimate).all())
-    samples[1, 4, 2, 0] = 1e25  # large is not endless
-    assert layer(samples[:, :4], samples=True).estimate.shape == (2, 4, 3, 3)
+    samples[1, 4, 2, 0] = 1e25  # its square is no number in float32, but one in float64
+    with pytest.raises(ValueError, match=r"1e\+25 at index \(1, 4, 2, 0\).*units"):
+        layer(samples, samples=True)
+    samples[1, 4, 2, 0] = 1.0
+    usual, large = (
+        layer(size * samples.double(), samples=True).estimate / size**2 for size in (1.0, 1e25)
+    )
+    torch.testing.assert_close(large, usual)
     with pytest.raises(ValueError, match="no frames"):
         layer(samples[:, :0], samples=True)
 

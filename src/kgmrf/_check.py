@@ -22,6 +22,9 @@ LARGEST = 1e150
 SMALLEST = 1e-150
 """Likewise the smallest size of a covariance that is not zero."""
 
+LARGEST_SAMPLE = 1e75
+"""Samples up to here have second moments up to `LARGEST`."""
+
 
 class ObservationError(ValueError):
     """An observation that is not what it should be; the tracker has not changed."""
@@ -73,10 +76,10 @@ def are_samples(sequence: Any, samples: bool | None) -> bool:
     return np.ndim(sequence) == 2
 
 
-def finite(array: Numbers, name: str) -> None:
-    """Refuses infinities and what no square can hold; NaN may stay."""
-    if (np.abs(array) > LARGEST).any():
-        which = np.argwhere(np.abs(array) > LARGEST)[0]
+def finite(array: Numbers, name: str, limit: float = LARGEST) -> None:
+    """Refuses infinities and what is larger than ``limit``; NaN may stay."""
+    if (np.abs(array) > limit).any():
+        which = np.argwhere(np.abs(array) > limit)[0]
         where = tuple(int(i) for i in which)
         found = array[where]
         if np.isinf(found):
@@ -85,8 +88,23 @@ def finite(array: Numbers, name: str) -> None:
                 "mark missing observations with NaN or None, or remove the value"
             )
         raise ObservationError(
-            f"{name} is {found:.3g} at index {where} (shape {array.shape}), too large for its "
-            "square to be a number; use larger units (divide by a typical value)"
+            f"{name} is {found:.3g} at index {where} (shape {array.shape}), beyond the "
+            f"{limit:g} that can be squared safely; use larger units (divide by a typical value)"
+        )
+
+
+def sample_sizes(array: Numbers, name: str, *, whole: bool) -> None:
+    """Refuses samples whose second moments would leave `SMALLEST` to `LARGEST`; NaN may stay.
+
+    whole: all samples of a sequence. A single one may be as small as it likes.
+    """
+    finite(array, name, LARGEST_SAMPLE)
+    size = float(np.fmax.reduce(np.abs(array), axis=None)) if whole and array.size else 0.0
+    if 0.0 < size < 1.0 / LARGEST_SAMPLE:
+        raise ObservationError(
+            f"{name} of shape {array.shape} has no value larger than {size:.3g}, below the "
+            f"{1.0 / LARGEST_SAMPLE:g} that can be squared safely; use smaller units (divide by a "
+            "typical value)"
         )
 
 

@@ -8,6 +8,7 @@ numerical derivatives move one entry at a time.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
 from kgmrf.kernels import engine
 from kgmrf.torch.compiled import reachable
+
+LARGEST_SINGLE = 1e18
+"""Samples in float32 up to here have second moments in float32."""
 
 
 def tensor(value: Any, name: str) -> Tensor:
@@ -100,17 +104,20 @@ def counts(n_samples: Any) -> None:
 
 
 def finite(values: Tensor, name: str, mask: Tensor | None) -> None:
-    """Refuses infinities where there is an observation; ``mask`` has two axes fewer."""
+    """Refuses infinities and what is too large to square, where there is an observation.
+
+    ``mask`` has two axes fewer than the values.
+    """
     if not _looks(values):
         return
-    # The sum of squares is finite unless something in it is not: one pass, no copy.
+    limit = _check.LARGEST_SAMPLE if values.dtype == torch.float64 else LARGEST_SINGLE
     seen = values.detach()
-    if np.isfinite(float(torch.dot(seen.reshape(-1), seen.reshape(-1)))):
-        return
-    infinite = torch.isinf(seen)
+    if float(torch.linalg.vector_norm(seen, math.inf)) <= limit:
+        return  # not so if there is a NaN
+    there = torch.isnan(seen).logical_not()
     if mask is not None:
-        infinite &= mask.to(dtype=torch.bool).expand(seen.shape[:-2])[..., None, None]
-    _check.finite(np.where(infinite.numpy(), np.inf, 0.0), name)
+        there &= mask.to(dtype=torch.bool).expand(seen.shape[:-2])[..., None, None]
+    _check.finite(np.where(there.numpy(), seen.numpy(), 0.0), name, limit)
 
 
 def covariances(values: Tensor, mask: Tensor | None) -> None:

@@ -360,7 +360,9 @@ class KineticGaussian(ProductTracker):
                 raise ObservationError(f"all {len(value)} frames are None")
             value = [np.full(shapes[0], np.nan) if v is None else v for v in value]
         self._cov.d, self._cov.batch_shape = self.d, self.batch_shape
-        return self._cov._blocks(value, name, time_first=time_first)
+        blocks = self._cov._blocks(value, name, time_first=time_first)
+        _check.sample_sizes(blocks, name, whole=time_first)
+        return blocks
 
     def _step_of(self, dt: Any) -> float:
         step = _check.interval(dt)
