@@ -347,7 +347,10 @@ UNITS = {"D": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6,
 
 def _calendar(times: Any) -> Numbers | None:
     """Seconds since the first, if the times are dates or durations; None if they are not."""
-    array = np.asarray(times)
+    try:
+        array = np.asarray(times)
+    except (ValueError, TypeError, RuntimeError):
+        return None  # `real_array` says what is wrong with it
     if array.dtype.kind == "O" and array.size:
         if type(array.flat[0]).__module__.partition(".")[0] not in ("datetime", "pandas"):
             return None
