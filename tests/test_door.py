@@ -271,8 +271,9 @@ def test_samples_and_vectors_too_large_to_square_are_refused() -> None:
             tracker.filter(1e200 * SAMPLES)
 
 
-def test_samples_whose_squares_are_too_large_or_too_small_are_refused() -> None:
-    tracker = KineticGaussian()
+@pytest.mark.parametrize("make", [KineticGaussian, KGMRF, EuclideanEMA])
+def test_samples_whose_squares_are_too_large_or_too_small_are_refused(make: Any) -> None:
+    tracker = make()
     with pytest.raises(ObservationError, match=r"e\+100 at index .* larger units"):
         tracker.filter(1e100 * SAMPLES)
     with pytest.raises(ObservationError, match=r"e-100, .* smaller units"):

@@ -114,7 +114,7 @@ class CovarianceTracker(Tracker):
     def _blocks(self, value: Any, name: str, *, time_first: bool) -> Numbers:
         """Samples as ``(..., m, d)``, checked."""
         array = _check.real_array(value, name)
-        _check.finite(array, name)
+        _check.sample_sizes(array, name, whole=time_first)
         if array.ndim == (2 if time_first else 1):
             array = array[..., None, :]
         if array.ndim < (3 if time_first else 2) or 0 in array.shape:
