@@ -88,7 +88,8 @@ def test_chunks_and_windows_make_no_difference(
     assert np.allclose(found[:-1], expected.covariance[:-1], rtol=1e-6, atol=1e-9)
     assert len(found) == 86
     with np.load(out) as file:
-        assert set(file.files) == {"time", "covariance"}
+        assert set(file.files) == {"time", "covariance", "channels"}
+        assert file["channels"].tolist() == ["a", "b", "c"]
         assert file["time"][0] == 1000 + 0.004 * 6
 
 
@@ -171,7 +172,7 @@ def test_thinning_keeps_every_kth_frame(monkeypatch: pytest.MonkeyPatch) -> None
         (["track", "good.csv", "--plot", "out.gif"], "a figure ends in .png, .svg or .pdf"),
         (["track", "good.csv", "--fields", "mood"], "--fields has no 'mood'"),
         (["track", "good.csv", "--columns", "a,z"], "no column 'z'"),
-        (["track", "good.csv", "--gains", "bold"], "gains must be one of"),
+        (["track", "good.csv", "--gains", "bold"], "there are auto, information"),
         (["track", "good.csv", "--window", "0"], "--window"),
         (["track", "cov.csv", "--window", "5"], "only samples can be windowed"),
         (["track", "good.csv", "--kind", "song"], "--kind"),

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from kgmrf import __version__
 from kgmrf._extras import remedy
 
 __all__ = ["main"]
@@ -23,10 +24,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kgmrf ...
     0
     """
+    if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        sys.stdout.write(f"kgmrf {__version__}\n")  # also where no command can be loaded
+        return 0
     try:
         from kgmrf.commands import run
 
-        return run(arguments)
+        code = run(arguments)
+        # Here and not at exit, where a reader that went away is an error.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:

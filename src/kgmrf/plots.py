@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -145,6 +146,8 @@ def check_path(path: str | Path) -> Path:
         raise ValueError(f"a figure ends in .png, .svg or .pdf, got {str(path)!r}")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(target.parent)!r} for the figure does not exist")
+    if find_spec("matplotlib") is None:
+        raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
     return target
 
 

@@ -90,6 +90,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         raise ValueError(f"{message}; see {name} --help") from error
     except typer.Abort:
         raise KeyboardInterrupt from None
+    except SystemExit as error:
+        # typer's own word for a reader that went away (| head)
+        if isinstance(error.__context__, BrokenPipeError):
+            raise error.__context__ from None
+        raise
     if code == 130:  # typer's own word for an interrupt
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0

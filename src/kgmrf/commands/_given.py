@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import update_wrapper
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from kgmrf.commands import _options as opt
-from kgmrf.commands._run import Run, Setup, TrackerName, note
-from kgmrf.io import FIELDS, Source, open_source
+from kgmrf.commands._run import LAWS, Run, Setup, TrackerName, note, spare
+from kgmrf.io import ARRAYS, FIELDS, Chunk, Source, Writer, open_source
 from kgmrf.io.write import DEFAULT
 
 
@@ -50,6 +52,11 @@ class Given:
         word: Any = None if self.kind is None else self.kind.value
         return open_source(self.file, kind=word, time=self.time, columns=chosen, key=self.key)
 
+    @staticmethod
+    def writer(output: Path, fields: Sequence[str], source: Source) -> Writer:
+        """A file for results that knows the names and dates of the file they come from."""
+        return Writer(output, fields, channels=source.names, dates=source.dates)
+
     def follow(self, source: Source, gains: str | None = None) -> Run:
         """A tracker at the start of the file; says what the user did not say and might have."""
         setup = Setup(
@@ -63,6 +70,8 @@ class Given:
             self.on_invalid,
             self.time_unit,
         )
+        if setup.gains not in LAWS:
+            raise ValueError(f"--gains has no {setup.gains!r}; there are {', '.join(LAWS)}")
         run = Run(source, setup)
         _remark(run, shown=self.talk)
         return run
@@ -87,6 +96,7 @@ def on_a_file(*, without: Sequence[str] = ()) -> Callable[[Callable[..., None]],
 
         def run(**values: Any) -> None:
             given = Given(**{option.name: values.pop(option.name) for option in shared})
+            spare(given.file, *(value for value in values.values() if isinstance(value, Path)))
             command(given, **values)
 
         update_wrapper(run, command)
@@ -112,14 +122,26 @@ def split_fields(fields: str | None) -> tuple[str, ...]:
 
 def _remark(run: Run, *, shown: bool) -> None:
     """What the user did not say and might have said."""
+    for words in run.source.remarks:
+        note(f"{run.source.path}: {words}", shown=shown)
+    if run.setup.n_samples is not None and run.source.kind != "covariance":
+        note(
+            f"--samples is for files of covariances; {run.source.path} holds {run.source.kind}, so "
+            "it is ignored",
+            shown=shown,
+        )
     if run.estimated_noise:
         note(
             f"noise of the rotations estimated as {run.noise_std:.3g} rad; "
             "--noise-std says it better",
             shown=shown,
         )
-    if run.source.kind == "samples" and not run.setup.centre:
-        first = next(iter(run.source)).values
+    if run.source.kind != "samples":
+        return
+    chunk = next(iter(run.source))
+    _remark_clock(run.source, chunk, shown=shown)
+    if not run.setup.centre:
+        first = chunk.values
         rows = first.reshape(-1, first.shape[-1])[:10_000]
         there = ~np.isnan(rows)
         counts = np.maximum(there.sum(axis=0), 1)
@@ -133,3 +155,23 @@ def _remark(run: Run, *, shown: bool) -> None:
                 "zero; --centre takes the mean off",
                 shown=shown,
             )
+
+
+FEWEST = 8
+"""Rows that have to grow before it can hardly be chance: one in 40000."""
+
+
+def _remark_clock(source: Source, chunk: Chunk, *, shown: bool) -> None:
+    """A channel that only ever grows is likely to be a clock or a counter."""
+    values = chunk.values
+    if values.ndim != 2 or len(values) < FEWEST:
+        return
+    grows = (np.diff(values, axis=0) > 0).all(axis=0)
+    for name in [source.names[k] for k in np.flatnonzero(grows)][:3]:
+        if source.path.suffix.lower() in ARRAYS:
+            remedy = "is it a clock? Keep it in an array of its own, called times"
+        elif chunk.times is None:
+            remedy = f"is it a clock? --time {shlex.quote(name)}"
+        else:
+            remedy = "is it a counter? --columns leaves it out"
+        note(f"column {name!r} only ever grows: {remedy}", shown=shown)

@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from kgmrf.commands._run import KindName, TrackerName
+from kgmrf.io import FIELDS
 
 _FILE, _MODEL, _OUT = "The file", "The tracker", "What comes out"
 
@@ -15,7 +16,8 @@ File: TypeAlias = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="Table (.csv .tsv .txt .parquet), array (.npy .npz .h5) or trajectory (.tum).",
+        help="Table (.csv .tsv .txt, also .gz; .parquet), array (.npy .npz .h5) or trajectory "
+        "(.tum).",
         show_default=False,
     ),
 ]
@@ -31,7 +33,8 @@ Time: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--time",
-        help="Column or array of time stamps. Default: time, if there is one.",
+        help="Column or array of time stamps. Default: time, timestamp or date, if there is one; "
+        "in tables also a first column without a name.",
         metavar="NAME",
         rich_help_panel=_FILE,
     ),
@@ -85,7 +88,7 @@ Samples: TypeAlias = Annotated[
     typer.Option(
         "--samples",
         "-m",
-        help="Samples behind each covariance of the file.",
+        help="Samples behind each covariance of the file (not for files of samples).",
         min=1e-9,
         metavar="M",
         rich_help_panel=_MODEL,
@@ -157,7 +160,6 @@ FieldsOption: TypeAlias = Annotated[
         "--fields",
         metavar="A,B,...",
         rich_help_panel=_OUT,
-        help="What to write: age, nis, log_likelihood, covariance, rotation, spectrum, "
-        "velocity, angle_std. Default: all but spectrum.",
+        help=f"What to write: {', '.join(FIELDS)}. Default: all but spectrum.",
     ),
 ]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from kgmrf.results import Result, join
 
 PATIENCE = 2.0
 """Seconds after which a progress bar appears."""
+
+LAWS = ("auto", "information", "zero_lag", "printed")
+"""What ``--gains`` takes."""
 
 MOST_DRAWN = 4000
 """Frames in a picture; more cannot be told apart."""
@@ -291,3 +295,12 @@ def note(words: str, *, shown: bool) -> None:
     """A remark on stderr."""
     if shown:
         sys.stderr.write(f"kgmrf: {words}\n")
+
+
+def spare(source: Path, *outputs: Path | None) -> None:
+    """Refuse to write over the file that is read, by whatever name."""
+    for output in outputs:
+        if output is None or not (output.exists() and source.exists()):
+            continue
+        if output.samefile(source):
+            raise ValueError(f"{output} would overwrite the input {source}; give another name")

@@ -11,7 +11,7 @@ import typer
 from kgmrf.commands import _options as opt
 from kgmrf.commands._given import Given, on_a_file, split_fields
 from kgmrf.commands._run import located, progress
-from kgmrf.io import Chunk, DataError, Writer, check_output
+from kgmrf.io import Chunk, DataError, check_output
 from kgmrf.plots import check_path
 
 
@@ -58,7 +58,7 @@ def smooth(
             found = run.tracker.smooth(whole.values, times=run.times(whole), lag=lag, **extra)
         result = run.in_file_units(found)
     if output is not None:
-        with Writer(output, chosen) as writer:
+        with given.writer(output, chosen, source) as writer:
             writer.write(result)
     if plot is not None:
         result.plot(plot)

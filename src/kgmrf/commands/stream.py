@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from kgmrf.commands._given import split_fields
-from kgmrf.commands._run import note
+from kgmrf.commands._run import LAWS, note
+from kgmrf.io import FIELDS
 from kgmrf.stream import Settings, run
 
 
@@ -67,8 +68,7 @@ def stream(
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="Any of age, nis, log_likelihood, covariance, rotation, spectrum, velocity, "
-            "angle_std. Default: the matrix and log_likelihood.",
+            help=f"Any of {', '.join(FIELDS)}. Default: the matrix and log_likelihood.",
             rich_help_panel=_OUT,
         ),
     ] = None,
@@ -146,10 +146,11 @@ def stream(
 ) -> None:
     """Follow live tracks: one line in on stdin, one estimate out on stdout, per key.
 
-    JSON lines: {"key": "eeg-3", "time": 12.5, "x": [0.1, null, -0.3]}; instead of x, one sample, a
-    line may have covariance (with n_samples), rotation, or quaternion (x, y, z, w). CSV: a header
-    with key, time and the channels. A line without observation moves its track on. A line without
-    key belongs to the track ""; without time it comes one --time-unit after the one before.
+    JSON lines: {"key": "eeg-3", "time": 12.5, "x": [0.1, null, -0.3]}; x is one sample (a number
+    alone: d = 1). Instead of x a line may have covariance (with n_samples), rotation, or
+    quaternion (x, y, z, w). CSV: a header with key, time and the channels. A line with nothing but
+    key and time moves its track on. A line without key belongs to the track ""; without time it
+    comes one --time-unit after the one before.
 
     Time: a line that is not later than the last one of its track is dropped and counted, unless
     --wait gave it time to be sorted in.
@@ -162,6 +163,8 @@ def stream(
     chosen = None if fields is None else split_fields(fields)
     if replay and state is None:
         raise ValueError("--replay needs --state")
+    if gains not in LAWS:
+        raise ValueError(f"--gains has no {gains!r}; there are {', '.join(LAWS)}")
     tracker: dict[str, Any] = {"gains": gains}
     if samples is not None:
         tracker["n_samples"] = samples
@@ -197,3 +200,9 @@ def stream(
         f"{counts.lines} lines, {tracks} tracks, dropped: {dropped or 'none'}; {seconds:.1f} s",
         shown=not quiet,
     )
+    if counts.lines and done.pool is None:
+        raise ValueError(
+            'no line had an observation: it is called x, as in {"key": "a", "time": 0, "x": [0.1]}'
+            if format_ is Format.JSON
+            else "no row had an observation: CSV is a header, then rows"
+        )

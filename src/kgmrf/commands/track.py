@@ -14,9 +14,12 @@ from kgmrf.commands import _options as opt
 from kgmrf.commands._given import Given, on_a_file, split_fields
 from kgmrf.commands._run import Run, Thinned, progress
 from kgmrf.geometry import so
-from kgmrf.io import Writer, check_output
+from kgmrf.io import DataError, check_output, dates
 from kgmrf.plots import check_path
 from kgmrf.results import Result, stack
+
+MOST_AHEAD = 8_000_000
+"""Numbers of a forecast that are held in memory, for each of its fields."""
 
 
 @on_a_file()
@@ -41,7 +44,7 @@ def track(
     began = clock.monotonic()
     scores = Scores()
     with (
-        nullcontext() if output is None else Writer(output, chosen) as writer,
+        nullcontext() if output is None else given.writer(output, chosen, source) as writer,
         progress(given.file.name, shown=given.talk) as advance,
     ):
         for chunk, result in run:
@@ -80,13 +83,16 @@ def forecast(
     if output is not None:
         check_output(output)
     source = given.open()
+    if steps * max(source.d**2, 8) > MOST_AHEAD:
+        most = MOST_AHEAD // max(source.d**2, 8)
+        raise DataError(f"{given.file} has d = {source.d}: at most {most} --steps can be held")
     run = given.follow(source)
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk, _ in run:
             advance(chunk.done)
     ahead = run.in_file_units(stack([run.tracker.forecast(k + 1) for k in range(steps)]))
     if output is not None:
-        with Writer(output, chosen) as writer:
+        with given.writer(output, chosen, source) as writer:
             writer.write(ahead)
     matrix = source.kind if source.kind == "rotation" else "covariance"
     if given.as_json:
@@ -96,7 +102,7 @@ def forecast(
         ]
         typer.echo(json.dumps({"file": str(given.file), "from": run.last_time, "forecast": rows}))
     elif not given.quiet:
-        typer.echo("\n".join(_table(ahead, matrix)))
+        typer.echo("\n".join(_table(ahead, matrix, source.dates)))
         if output is not None:
             typer.echo(f"written to {output}")
 
@@ -156,11 +162,13 @@ def _words(about: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _table(ahead: Result, matrix: str) -> list[str]:
-    lines = [f"{'time':>12s}  {'speed':>10s}  {matrix}, row by row"]
+def _table(ahead: Result, matrix: str, style: str) -> list[str]:
+    stamps = dates.words(ahead.time, style) if style else [f"{t:.6g}" for t in ahead.time.tolist()]
+    width = max(12, *(len(stamp) for stamp in stamps))
+    lines = [f"{'time':>{width}s}  {'speed':>10s}  {matrix}, row by row"]
     for k in range(len(ahead)):
         speed = float(np.linalg.norm(so.vee(ahead.velocity[k])))
         cells = " ".join(f"{v:10.4g}" for v in getattr(ahead, matrix)[k].reshape(-1)[:16])
         more = " ..." if getattr(ahead, matrix)[k].size > 16 else ""
-        lines.append(f"{ahead.time[k]:12.6g}  {speed:10.4g}  {cells}{more}")
+        lines.append(f"{stamps[k]:>{width}s}  {speed:10.4g}  {cells}{more}")
     return lines

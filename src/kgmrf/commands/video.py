@@ -20,7 +20,7 @@ import typer
 
 from kgmrf._types import Numbers
 from kgmrf.commands import _options as opt
-from kgmrf.commands._run import note
+from kgmrf.commands._run import note, spare
 
 if TYPE_CHECKING:
     from kgmrf.vision.videos import Reader
@@ -164,8 +164,8 @@ def _check_calls(
             raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "A folder has this name", str(path))
-        if source is not None and path.resolve() == Path(source).resolve():
-            raise ValueError(f"{option} would overwrite the input {source}")
+        if source is not None:
+            spare(Path(source), path)
 
 
 def _parse(words: str) -> Box:

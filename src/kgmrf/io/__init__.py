@@ -30,7 +30,8 @@ __all__ = [
 TEXT = (".csv", ".tsv", ".txt", ".tum", ".dat")
 ARRAYS = (".npy", ".npz", ".h5", ".hdf5")
 SUFFIXES = (*TEXT, ".parquet", *ARRAYS)
-"""Endings of the files that can be read."""
+"""Endings of the files that can be read; those of text also with .gz behind them."""
+_PIPES = ("-", "/dev/stdin")
 
 
 def open_source(
@@ -43,16 +44,18 @@ def open_source(
 ) -> Source:
     """A file of samples, covariances or rotations, as a sequence of chunks.
 
-    The ending of ``path`` says the format: .csv .tsv .txt .dat .tum, .parquet, .npy .npz,
-    .h5 .hdf5.
+    The ending of ``path`` says the format: .csv .tsv .txt .dat .tum (also packed: .csv.gz),
+    .parquet, .npy .npz, .h5 .hdf5.
 
     kind: "samples", "covariance" or "rotation"; None asks the file. In tables, columns
     ``covariance_i_j`` or ``rotation_i_j`` are entries of matrices (a triangle of a covariance is
-    enough), ``qx qy qz qw`` are quaternions, ``truth_...`` is ignored, everything else is a
-    channel. Text without a header and with eight columns between white space is a TUM trajectory.
+    enough), ``qx qy qz qw`` (or ``q_RS_x ...``) are quaternions, ``truth_...`` is ignored,
+    everything else is a channel. Units in brackets are no part of a name. Text without a header
+    and with eight columns between white space is a TUM trajectory.
     Arrays ``(T, d, d)`` are covariances, unless the file speaks of rotations.
     time: the column or array of time stamps, numbers or dates (which become seconds); default: one
-    that is called time, timestamp, t, date.
+    that is called time, timestamp, t, date; in tables otherwise a first column without a name, or
+    a column of dates.
     columns: the channels to use, in tables. key: which array, in .npz and HDF5 files.
 
     >>> import tempfile
@@ -63,9 +66,18 @@ def open_source(
     ('samples', ('a', 'b'), [[[1.0, 2.0], [nan, 0.5]]])
     """
     path = Path(path)
+    if str(path) in _PIPES or path.is_fifo() or path.is_char_device():
+        raise DataError(
+            f"{path}: a pipe cannot be gone through twice; save it in a file first, or give its "
+            "lines to kgmrf stream"
+        )
     suffix = path.suffix.lower()
+    if suffix == ".gz" and Path(path.stem).suffix.lower() in TEXT:
+        suffix = Path(path.stem).suffix.lower()
     if suffix not in SUFFIXES:
-        raise DataError(f"{path}: what is this? Files to read end in {' '.join(SUFFIXES)}")
+        raise DataError(
+            f"{path}: what is this? Files to read end in {' '.join(SUFFIXES)}, text also in .gz"
+        )
     given: dict[str, Any] = {"kind": kind}
     if suffix in TEXT or suffix == ".parquet":
         if key is not None:

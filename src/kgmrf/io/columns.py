@@ -15,6 +15,14 @@ from kgmrf.io.source import MOST_CHANNELS, DataError, Kind
 TIME_NAMES = ("time", "times", "timestamp", "t", "date", "datetime")
 ENTRY = re.compile(r"(covariance|rotation)_(\d+)_(\d+)")
 QUATERNION = ("qx", "qy", "qz", "qw")
+_QUATERNION_NAME = re.compile(
+    r"(?:.*[._])?(?:q|quat|quaternion|orientation)(?:[._]\w+)*?[._]?[xyzw]"
+)
+_UNIT = re.compile(r"\s*\[[^\]]*\]$")
+_INDEX_NAMES = ("", "unnamed: 0")
+"""How text calls a first column that is the index of a data frame."""
+_STORED_INDEX = "__index_level_0__"
+"""How Parquet calls it, wherever it stands."""
 TUM = ("time", "tx", "ty", "tz", *QUATERNION)
 
 
@@ -27,6 +35,52 @@ class Meaning(NamedTuple):
     time: int | None
     used: tuple[int, ...]
     assemble: Callable[[Numbers], Numbers]
+    remarks: tuple[str, ...] = ()
+
+
+def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
+    """Names of columns without marks of comments and units, and the number of an index column.
+
+    >>> tidy(["#timestamp [ns]", "q_RS_w []"]), tidy(["", "a"])
+    ((['timestamp', 'q_RS_w'], None), (['index', 'a'], 0))
+    """
+    names = [cell.strip() for cell in cells]
+    names[0] = names[0].lstrip("#% ") if names[0].strip("#% ") else ""
+    bare = [_UNIT.sub("", name) or name for name in names]
+    names = bare if len(set(bare)) == len(set(names)) else names
+    index = 0 if len(names) > 1 and names[0].lower() in _INDEX_NAMES else None
+    if _STORED_INDEX in names:
+        index = names.index(_STORED_INDEX)
+    if index is not None:
+        free = (word for word in ("index", "the index") if word not in names)
+        names[index] = next(free, "")
+    return [name or f"column {k + 1}" for k, name in enumerate(names)], index
+
+
+def is_clock(name: str) -> bool:
+    """Whether a column of this name is the time.
+
+    >>> is_clock("Timestamp"), is_clock("Time (s)"), is_clock("a")
+    (True, True, False)
+    """
+    word = re.sub(r"\s*(\([^)]*\)|\[[^\]]*\])$", "", name.strip().lstrip("#% "))
+    return word.lower() in TIME_NAMES
+
+
+def quaternion_of(names: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """Quaternions among columns: the places of x, y, z, w of each.
+
+    >>> quaternion_of(["p_x", "q_RS_w", "q_RS_x", "q_RS_y", "q_RS_z"])
+    [(2, 3, 4, 1)]
+    """
+    lower = [_UNIT.sub("", name.strip()).lower() for name in names]
+    stems = dict.fromkeys(name[:-1] for name in lower if _QUATERNION_NAME.fullmatch(name))
+    found = []
+    for stem in stems:
+        if all(stem + axis in lower for axis in "xyzw"):
+            x, y, z, w = (lower.index(stem + axis) for axis in "xyzw")
+            found.append((x, y, z, w))
+    return found
 
 
 def meaning(
@@ -37,11 +91,16 @@ def meaning(
     time: str | None,
     columns: Sequence[str] | None,
     where: str,
+    index: int | None = None,
+    grows: Callable[[int], bool] = lambda k: False,
+    dated: int | None = None,
 ) -> Meaning:
     """Read the header of a table.
 
     named: whether these are names from the file, or just numbers because it has none. kind, time,
-    columns: what the user says, or None. where: the file, for messages.
+    columns: what the user says, or None. where: the file, for messages. index: number of a first
+    column without a name; it is the time if ``grows`` says that its values could be one. dated:
+    number of a column of dates, which is the time if no column is called so.
 
     >>> meaning(["time", "a", "b"], named=True, kind=None, time=None, columns=None, where="f").used
     (1, 2)
@@ -50,10 +109,39 @@ def meaning(
     if twice:
         raise DataError(f"{where}: the column {sorted(twice)[0]!r} is there twice")
     clock = _find(header, time, where) if time is not None else _clock(header, named)
-    if columns is not None:
-        wanted = [_find(header, name, where) for name in columns]
+    chosen = None if columns is None else [_find(header, name, where) for name in columns]
+    remarks: list[str] = []
+    what = "the first column" if index == 0 else "the index"
+    if index is not None and clock is None and index not in (chosen or ()):
+        if grows(index):
+            clock = index
+            remarks.append(f"{what} has no name and its values grow: taken as the time")
+        elif chosen is None:
+            raise DataError(
+                f"{where}: {what} has no name, and its values do not grow as a time does; "
+                "choose the channels with --columns, or a clock with --time"
+            )
+    if clock is None and dated is not None and dated not in (chosen or ()):
+        clock = dated
+        remarks.append(f"the column {header[dated]!r} holds dates: taken as the time")
+    said = _values(header, named, kind, clock, index, chosen, where)
+    return said._replace(remarks=tuple(remarks))
+
+
+def _values(
+    header: Sequence[str],
+    named: bool,
+    kind: Kind | None,
+    clock: int | None,
+    index: int | None,
+    chosen: list[int] | None,
+    where: str,
+) -> Meaning:
+    """What the columns beside the time are."""
+    if chosen is not None:
+        wanted = chosen
     else:
-        wanted = [k for k in range(len(header)) if k != clock]
+        wanted = [k for k in range(len(header)) if k not in (clock, index)]
         wanted = [k for k in wanted if not (named and header[k].startswith("truth_"))]
     entries = {k: ENTRY.fullmatch(header[k]) for k in wanted}
     matrix_kinds: tuple[Kind, ...] = ("covariance", "rotation")
@@ -63,9 +151,14 @@ def meaning(
         }
         if cells and kind in (None, word):
             return _matrix(word, cells, clock, where)
-    lower = [header[k].lower() for k in wanted]
-    if kind in (None, "rotation") and all(q in lower for q in QUATERNION):
-        used = tuple(wanted[lower.index(q)] for q in QUATERNION)
+    turns = quaternion_of([header[k] for k in wanted]) if kind in (None, "rotation") else []
+    if len(turns) > 1:
+        first, second = (header[wanted[turn[0]]] for turn in turns[:2])
+        raise DataError(
+            f"{where} has quaternions {first!r}... and {second!r}...; choose one with --columns"
+        )
+    if turns:
+        used = tuple(wanted[k] for k in turns[0])
         return Meaning("rotation", ("x", "y", "z"), clock, used, quaternions)
     if not wanted:
         raise DataError(f"{where} has no column of values beside the time")
@@ -81,7 +174,7 @@ def _clock(header: Sequence[str], named: bool) -> int | None:
     if not named:
         return None
     for k, name in enumerate(header):
-        if name.lower() in TIME_NAMES:
+        if is_clock(name):
             return k
     return None
 
@@ -89,6 +182,8 @@ def _clock(header: Sequence[str], named: bool) -> int | None:
 def _find(header: Sequence[str], name: str, where: str) -> int:
     if name in header:
         return header.index(name)
+    if _UNIT.sub("", name) in header:
+        return header.index(_UNIT.sub("", name))
     shown = ", ".join(header[:12]) + (", ..." if len(header) > 12 else "")
     raise DataError(f"{where} has no column {name!r}; it has {shown}")
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.io.columns import meaning
+from kgmrf.io import dates
+from kgmrf.io.columns import meaning, tidy
 from kgmrf.io.source import Chunk, DataError, Kind, Source, rows_per_chunk
-from kgmrf.io.text import check_times
+from kgmrf.io.text import GLANCE, check_times
 
 
 def open_parquet(
@@ -28,16 +29,58 @@ def open_parquet(
 
     with _told(path), pq.ParquetFile(path) as file:
         schema = file.schema_arrow
-    header = list(schema.names)
-    what = meaning(header, named=True, kind=kind, time=time, columns=columns, where=str(path))
+    stored = list(schema.names)
+    if not stored:
+        raise DataError(f"{path} has no columns")
+    header, index = tidy(stored)
+
+    def glance(k: int) -> Any:
+        with _told(path), pq.ParquetFile(path) as file:
+            batches = file.iter_batches(GLANCE, columns=[stored[k]], use_threads=False)
+            batch = next(batches, None)
+            return None if batch is None else batch.column(0)
+
+    def grows(k: int) -> bool:
+        if not (_is_date(schema.types[k]) or _is_number(schema.types[k])):
+            return False
+        column = glance(k)
+        return column is not None and bool(np.all(np.diff(_stamps(column)) > 0))
+
+    dated = next((k for k, type_ in enumerate(schema.types) if _is_date(type_)), None)
+    what = meaning(
+        header,
+        named=True,
+        kind=kind,
+        time=time,
+        columns=columns,
+        where=str(path),
+        index=index,
+        grows=grows,
+        dated=dated,
+    )
     for k in what.used:
-        if not (pa.types.is_floating(schema.types[k]) or pa.types.is_integer(schema.types[k])):
+        if not _is_number(schema.types[k]):
             raise DataError(
                 f"{path}: the column {header[k]!r} holds {schema.types[k]}, not numbers; "
-                "choose other columns"
+                "choose other columns with --columns"
             )
-    wanted = [header[k] for k in what.used]
-    names = wanted if what.time is None else [header[what.time], *wanted]
+    wanted = [stored[k] for k in what.used]
+    names, style, by_day = wanted, "", False
+    if what.time is not None:
+        names = [stored[what.time], *wanted]
+        type_ = schema.types[what.time]
+        if _is_date(type_):
+            style = "D" if pa.types.is_date(type_) else "us" + "Z" * (type_.tz is not None)
+        elif _is_number(type_):
+            column = glance(what.time)
+            cells = [] if column is None else [f"{v:.0f}" for v in _numbers(column).tolist()]
+            by_day = dates.are_days(header[what.time], cells)
+            style = "D" if by_day else ""
+        else:
+            raise DataError(
+                f"{path}: the time {header[what.time]!r} holds {type_}, neither numbers nor dates; "
+                "choose another with --time"
+            )
 
     def chunks() -> Iterator[Chunk]:
         d = len(what.names)
@@ -54,17 +97,33 @@ def open_parquet(
                 stamps = None
                 if what.time is not None:
                     stamps = _stamps(batch.column(names[0]))
+                    stamps = dates.days(stamps) if by_day else stamps
                     check_times(stamps, places, last, f"{path}, row")
                     last = float(stamps[-1])
                 first += len(values)
                 yield Chunk(what.assemble(values), stamps, places, min(1.0, first / total))
 
-    return Source(path, what.kind, what.names, chunks)
+    return Source(path, what.kind, what.names, chunks, remarks=what.remarks, dates=style)
+
+
+def _is_number(type_: Any) -> bool:
+    import pyarrow as pa
+
+    kinds = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean)
+    return any(kind(type_) for kind in kinds)
+
+
+def _is_date(type_: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_timestamp(type_) or pa.types.is_date(type_)
 
 
 def _numbers(column: Any) -> Numbers:
     import pyarrow as pa
 
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
     plain = column.cast(pa.float64())
     return np.asarray(plain.to_numpy(zero_copy_only=False), dtype=float)
 
@@ -73,7 +132,7 @@ def _stamps(column: Any) -> Numbers:
     """Numbers as they are, dates as seconds."""
     import pyarrow as pa
 
-    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+    if _is_date(column.type):
         stamps = column.cast(pa.timestamp("ns")).to_numpy(zero_copy_only=False)
         seconds = stamps.astype("datetime64[ns]").astype(np.int64) * 1e-9
         return np.where(np.isnat(stamps), np.nan, seconds)

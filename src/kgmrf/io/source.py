@@ -44,6 +44,8 @@ class Source:
 
     kind: "samples", "covariance" or "rotation". names: the channels. n_samples: samples behind
     each covariance, if the file says. word: what a place in the file is called, "line" or "row".
+    remarks: what was assumed and might be wrong. dates: how its times are written, if as dates (see
+    `kgmrf.io.dates.style`); they are read as seconds since 1970.
     """
 
     path: Path
@@ -52,6 +54,8 @@ class Source:
     read: Callable[[], Iterator[Chunk]] = field(repr=False)
     n_samples: float | None = None
     word: str = "row"
+    remarks: tuple[str, ...] = ()
+    dates: str = ""
 
     def __iter__(self) -> Iterator[Chunk]:
         return self.read()

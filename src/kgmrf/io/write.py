@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -9,11 +10,12 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from kgmrf._types import Numbers
+from kgmrf.io import dates as calendar
 from kgmrf.io.source import DataError
 from kgmrf.results import Result
 
@@ -68,6 +70,14 @@ def entries(name: str, d: int) -> list[tuple[int, int]]:
     return [(i, j) for i in range(d) for j in range(i + first, d)]
 
 
+class _About(NamedTuple):
+    """What is written: the fields, the names of the channels, and how dates look."""
+
+    fields: tuple[str, ...]
+    channels: tuple[str, ...]
+    dates: str
+
+
 class _Sink(Protocol):
     def write(self, result: Result) -> None: ...
 
@@ -87,7 +97,9 @@ def check_output(path: Path) -> None:
 class Writer:
     """Write the results of successive chunks; the file is there when the ``with`` block is left.
 
-    fields: which of `FIELDS`.
+    fields: which of `FIELDS`. channels: their names, which NPZ files keep as an array ``channels``
+    and Parquet files in the metadata of the schema. dates: how times are written in tables, if as
+    dates (`Source.dates`).
 
     >>> import tempfile
     >>> from kgmrf import KGMRF
@@ -99,10 +111,17 @@ class Writer:
     6
     """
 
-    def __init__(self, path: Path, fields: Sequence[str] = DEFAULT) -> None:
+    def __init__(
+        self,
+        path: Path,
+        fields: Sequence[str] = DEFAULT,
+        *,
+        channels: Sequence[str] = (),
+        dates: str = "",
+    ) -> None:
         check_output(path)
         self.path = path
-        self.fields = tuple(fields)
+        self.about = _About(tuple(fields), tuple(channels), dates)
 
     def __enter__(self) -> Self:
         # Beside its destination, so that the last step is a rename within one file system.
@@ -111,7 +130,7 @@ class Writer:
         )
         os.close(handle)
         self._part = Path(name)
-        self._sink = _SINKS[self.path.suffix.lower()](self._part, self.fields)
+        self._sink = _SINKS[self.path.suffix.lower()](self._part, self.about)
         return self
 
     def write(self, result: Result) -> None:
@@ -138,13 +157,13 @@ class Writer:
 class _Csv:
     """Shortest decimal numbers that read back as the same bits; NaN is an empty cell."""
 
-    def __init__(self, path: Path, fields: tuple[str, ...]) -> None:
-        self.fields = fields
+    def __init__(self, path: Path, about: _About) -> None:
+        self.about = about
         self.file = path.open("w", newline="")
         self.empty = True
 
     def write(self, result: Result) -> None:
-        columns = columns_of(result, self.fields)
+        columns = columns_of(result, self.about.fields)
         if self.empty:
             self.file.write(",".join(columns) + "\n")
             self.empty = False
@@ -155,6 +174,12 @@ class _Csv:
             if gaps:
                 cells = ["" if cell == "nan" else cell for cell in cells]
             lines.append(",".join(cells))
+        if self.about.dates:
+            stamps = calendar.words(columns["time"], self.about.dates)
+            lines = [
+                stamp + line[len(line.partition(",")[0]) :]
+                for stamp, line in zip(stamps, lines, strict=True)
+            ]
         self.file.write("\n".join(lines) + "\n")
 
     def close(self) -> None:
@@ -162,15 +187,22 @@ class _Csv:
 
 
 class _Parquet:
-    def __init__(self, path: Path, fields: tuple[str, ...]) -> None:
-        self.path, self.fields = path, fields
+    def __init__(self, path: Path, about: _About) -> None:
+        self.path, self.about = path, about
         self.writer: Any = None
 
     def write(self, result: Result) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pa.table(columns_of(result, self.fields))
+        columns: dict[str, Any] = {**columns_of(result, self.about.fields)}
+        if self.about.dates:
+            zone = "UTC" if self.about.dates.endswith("Z") else None
+            stamps = calendar.instants(columns["time"]).astype(np.int64)
+            columns["time"] = pa.array(stamps).cast(pa.timestamp("us", tz=zone))
+        table = pa.table(columns)
+        if self.about.channels:
+            table = table.replace_schema_metadata({"channels": json.dumps(self.about.channels)})
         if self.writer is None:
             self.writer = pq.ParquetWriter(self.path, table.schema)
         self.writer.write_table(table)
@@ -183,15 +215,15 @@ class _Parquet:
 class _Npz:
     """Whole arrays under the names of the fields; each grows in a file of its own until the end."""
 
-    def __init__(self, path: Path, fields: tuple[str, ...]) -> None:
-        self.path, self.fields = path, fields
+    def __init__(self, path: Path, about: _About) -> None:
+        self.path, self.about = path, about
         self.folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
         self.files: dict[str, IO[bytes]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def write(self, result: Result) -> None:
         for name in ("time", *FIELDS):
-            if name == "time" or (name in self.fields and name in result.fields()):
+            if name == "time" or (name in self.about.fields and name in result.fields()):
                 array = np.ascontiguousarray(getattr(result, name), dtype="<f8")
                 if name not in self.files:
                     self.files[name] = (self.folder / name).open("wb")
@@ -213,6 +245,11 @@ class _Npz:
                         np.lib.format.write_array_header_1_0(member, header)
                         with open(self.folder / name, "rb") as stored:
                             shutil.copyfileobj(stored, member, 1 << 20)
+                if self.about.channels:
+                    with archive.open("channels.npy", "w") as member:
+                        np.lib.format.write_array(
+                            member, np.array(self.about.channels), allow_pickle=False
+                        )
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 

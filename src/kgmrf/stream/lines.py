@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.io.columns import QUATERNION, TIME_NAMES, quaternions
+from kgmrf.io.columns import is_clock, quaternion_of, quaternions
 from kgmrf.kernels.engine import loops
 from kgmrf.stream.pool import Kind
 
@@ -22,6 +22,9 @@ NAMES: dict[str, Kind] = {
     "quaternion": "rotation",
 }
 """The field of a JSON line that is the observation, and what it is."""
+
+BESIDE = ("key", "time", "n_samples")
+"""The other fields of a JSON line that mean something; more are allowed beside an observation."""
 
 GAPS = {"", "nan", "na", "null", "none"}
 LARGEST_D = 1024
@@ -94,6 +97,8 @@ class JsonReader:
             keys = [record["key"] for record in records]
             times = np.array([record["time"] for record in records], dtype=float)
             values = np.array([record[self.what] for record in records], dtype=float)
+            if self.what == "x" and self.d == 1 and values.ndim == 1:
+                values = values[:, None]  # numbers alone
             plain = all(type(key) is str for key in keys) and not any(
                 type(record["time"]) is str for record in records[:1]
             )
@@ -142,12 +147,18 @@ class JsonReader:
                 raise LineError(row, "not a JSON object")
             for name in NAMES:
                 value = record.get(name)
-                if isinstance(value, list) and value:
-                    d = 3 if name == "quaternion" else len(value)
-                    if d > LARGEST_D:
-                        raise LineError(row, f"d = {d} is more than {LARGEST_D}")
-                    self.what, self.d = name, d
-                    return k
+                if value is None:
+                    continue
+                if name == "x" and _is_number(value):
+                    value = [value]
+                if not isinstance(value, list) or not value:
+                    raise LineError(row, f"{name!r} is not an array of numbers")
+                d = 3 if name == "quaternion" else len(value)
+                if d > LARGEST_D:
+                    raise LineError(row, f"d = {d} is more than {LARGEST_D}")
+                self.what, self.d = name, d
+                return k
+            _refuse_unknown(record, row)
         return len(rows)
 
     def _one_by_one(self, records: list[Any], rows: list[int]) -> Parsed:
@@ -165,8 +176,11 @@ class JsonReader:
                 others = [name for name in NAMES if record.get(name) is not None]
                 if others:
                     raise LineError(row, f"has {others[0]!r} where lines before had {self.what!r}")
+                _refuse_unknown(record, row)
                 values.append(np.full(shape, math.nan))
                 continue
+            if self.what == "x" and self.d == 1 and _is_number(value):
+                value = [value]
             try:
                 array = np.array(value, dtype=float)
             except (ValueError, TypeError, OverflowError):
@@ -222,12 +236,20 @@ class CsvReader:
         if len(set(names)) < len(names):
             raise LineError(row, "the header has a column twice")
         self.key = lower.index("key") if "key" in lower else None
-        clocks = [k for k, name in enumerate(lower) if name in TIME_NAMES]
+        clocks = [k for k, name in enumerate(names) if is_clock(name)]
+        numbers = sum(_is_cell(name) for name in names)
+        if numbers == len(names) or (self.key is None and not clocks and 2 * numbers > len(names)):
+            raise LineError(
+                row, "is data, not a header; the first line names the columns: key,time,a,b"
+            )
         self.time = clocks[0] if clocks else None
         self.used = [k for k in range(len(names)) if k not in (self.key, self.time)]
-        self.quaternion = all(q in lower for q in QUATERNION)
+        turns = quaternion_of(names)
+        self.quaternion = bool(turns)
+        if len(turns) > 1:
+            raise LineError(row, "the header has more than one quaternion")
         if self.quaternion:
-            self.used = [lower.index(q) for q in QUATERNION]
+            self.used = list(turns[0])
         if not self.used or len(self.used) > LARGEST_D:
             raise LineError(row, f"the header has {len(self.used)} channels")
         self.header = names
@@ -333,6 +355,22 @@ def _record(line: bytes, row: int) -> Any:
         raise LineError(row, f"not JSON: {detail}") from None
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _refuse_unknown(record: dict[str, Any], row: int) -> None:
+    """A line without observation moves its track on; one with a field of another name does not."""
+    if any(name in record for name in NAMES):
+        return
+    for name in record:
+        if name not in BESIDE:
+            raise LineError(
+                row,
+                f"has a field {name[:40]!r} and no observation, which is called {', '.join(NAMES)}",
+            )
+
+
 def _number(value: Any, row: int, name: str) -> float:
     if value is None:
         return math.nan
@@ -360,6 +398,14 @@ def _cell(cell: str, row: int, name: str) -> float:
         if cell.strip().lower() in GAPS and name != "time":
             return math.nan
         raise LineError(row, f"column {name!r}: {cell[:40]!r} is not a number") from None
+
+
+def _is_cell(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _turned(values: Numbers, rows: list[int]) -> Numbers:

@@ -7,6 +7,7 @@ once more, the same as before. That is at least once. The state itself takes in 
 
 from __future__ import annotations
 
+import errno
 import heapq
 import json
 import math
@@ -454,6 +455,8 @@ def run(
     """
     stream = Stream(settings)
     skip = 0
+    if state is not None:
+        _check_state(state)
     if state is not None and state.exists():
         stream.restore(state)
         skip = stream.counts.lines if replay else 0
@@ -490,6 +493,16 @@ def run(
         raise
     checkpointed()
     return stream
+
+
+def _check_state(state: Path) -> None:
+    """Refuse a checkpoint that cannot be written, before any line is."""
+    if not state.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "No such folder", str(state.parent))
+    if state.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "The state is a folder, not a file", str(state))
+    if not os.access(state.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, "The state cannot be written in", str(state.parent))
 
 
 def _write(sink: int, text: bytes) -> None:

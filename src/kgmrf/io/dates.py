@@ -1,0 +1,95 @@
+"""Dates in tables: to seconds since 1970 and back, in the words in which they came."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from kgmrf._types import Numbers
+
+DAY_NAMES = ("date", "day")
+"""Columns in which a number of eight digits is a day, 20240131."""
+
+_DATE = re.compile(r"\d{4}-\d\d(?:-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?)?")
+_OFFSET = re.compile(r"(?<=\d)\s?(?:([zZ])|([+-])(\d\d):?(\d\d))$")
+
+
+def seconds(cell: str) -> float | None:
+    """Seconds since 1970 of a date, or None if it is none. Without a zone it is taken as UTC.
+
+    >>> seconds("2024-03-01T02:00:00+02:00") == seconds("2024-03-01")
+    True
+    """
+    text, away = cell.strip(), 0
+    offset = _OFFSET.search(text) if ":" in text else None
+    if offset is not None:
+        text = text[: offset.start()]
+        if offset[2]:
+            away = 60 * (60 * int(offset[3]) + int(offset[4])) * (1 if offset[2] == "+" else -1)
+    if not _DATE.fullmatch(text):
+        return None
+    try:
+        stamp = np.datetime64(text, "ns")
+    except ValueError:
+        return None
+    return float(stamp.astype(np.int64)) * 1e-9 - away
+
+
+def style(cells: Iterable[str]) -> str:
+    """How dates are written: the last unit that is told, D, s or us, and Z if they have a zone.
+
+    >>> style(["2024-03-01", "2024-03-04"]), style(["2024-03-01 10:00Z"])
+    ('D', 'sZ')
+    """
+    words = [cell.strip() for cell in cells]
+    if all(":" not in word for word in words):
+        return "D"
+    zone = "Z" if any(_OFFSET.search(word) for word in words if ":" in word) else ""
+    return ("us" if any("." in word for word in words) else "s") + zone
+
+
+def days(numbers: Numbers) -> Numbers:
+    """Seconds of days that are written as numbers, 20240131; NaN where there is no such day.
+
+    >>> days(np.array([19700102.0, 19700230.0])).tolist()
+    [86400.0, nan]
+    """
+    good = (numbers >= 16000101) & (numbers <= 22001231) & (numbers == np.floor(numbers))
+    whole = np.where(good, numbers, 19700101).astype(np.int64)
+    year, month, day = whole // 10000, whole // 100 % 100, whole % 100
+    good &= (month >= 1) & (month <= 12) & (day >= 1)
+    months = (12 * (year - 1970) + np.clip(month, 1, 12) - 1).astype("datetime64[M]")
+    found = months.astype("datetime64[D]") + (day - 1)
+    good &= found.astype("datetime64[M]") == months
+    return np.where(good, found.astype("datetime64[s]").astype(float), np.nan)
+
+
+def are_days(name: str, cells: Iterable[str]) -> bool:
+    """Whether a column holds days as numbers: by its name and by its first cells."""
+    found = [cell.strip() for cell in cells]
+    if name.lower() not in DAY_NAMES or not found:
+        return False
+    if not all(re.fullmatch(r"\d{8}(?:\.0*)?", cell) for cell in found):
+        return False
+    return bool(np.isfinite(days(np.array(found, dtype=float))).all())
+
+
+def instants(times: Numbers) -> Numbers:
+    """Seconds as datetime64, to the microsecond."""
+    return np.round(times * 1e6).astype(np.int64).astype("datetime64[us]")
+
+
+def words(times: Numbers, style: str) -> list[str]:
+    """Dates in a style, or finer where that cannot tell them.
+
+    >>> words(np.array([0.0, 86400.0]), "D"), words(np.array([0.5]), "sZ")
+    (['1970-01-01', '1970-01-02'], ['1970-01-01T00:00:00.500000Z'])
+    """
+    stamps, unit = instants(times), style.removesuffix("Z")
+    for finer in ("s", "us"):
+        if not np.array_equal(stamps.astype(f"datetime64[{unit}]"), stamps):
+            unit = finer
+    zone = "Z" if style.endswith("Z") else ""
+    return [f"{word}{zone}" for word in np.datetime_as_string(stamps, unit=unit).tolist()]
