@@ -114,6 +114,29 @@ def test_a_missing_extra_is_named_with_its_remedy(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "arguments", [["demo", "-o", "a.png"], ["track", "none.csv", "--plot", "a.png"]]
+)
+def test_a_figure_is_refused_before_the_work(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["info"])
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    module = sys.modules["kgmrf.commands.demo"]
+    monkeypatch.setattr(module, "run_demo", lambda *a, **k: pytest.fail("worked"))
+    assert main(arguments) == 2
+    assert "pip install" in capsys.readouterr().err
+
+
+def test_the_version_needs_no_extra() -> None:
+    program = (
+        "import sys; sys.modules['typer'] = None\n"
+        "from kgmrf.cli import main; sys.exit(main(['--version']))"
+    )
+    done = python("-c", program)
+    assert (done.returncode, done.stdout) == (0, f"kgmrf {kgmrf.__version__}\n")
+
+
 def test_an_unknown_missing_module_is_a_bug_and_shows_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -132,6 +155,26 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     )
     done = python("-c", program)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of another kind")
+@pytest.mark.parametrize("arguments", [["stream", "-q"], ["info"]])
+def test_a_reader_that_has_gone_away_is_no_error_of_any_command(arguments: list[str]) -> None:
+    path = {**os.environ, "PYTHONPATH": str(Path(kgmrf.__file__).parents[1])}
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "kgmrf", *arguments],
+            input=b'{"x": [1, 2]}\n{"x": [2, 1]}\n',
+            stdout=write,
+            stderr=subprocess.PIPE,
+            timeout=120,
+            env=path,
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_info_knows_versions(capsys: pytest.CaptureFixture[str]) -> None:

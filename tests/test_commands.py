@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,14 @@ def test_thinning_keeps_every_kth_frame(monkeypatch: pytest.MonkeyPatch) -> None
         (["forecast", "bad.csv"], "bad.csv, line 3"),
         (["compare", "bad.csv"], "bad.csv, line 3"),
         (["diagnose", "bad.csv"], "bad.csv, line 3"),
+        (["track", "good.csv", "-o", "good.csv"], "good.csv would overwrite the input good.csv"),
+        (["smooth", "good.csv", "-o", "same.csv"], "same.csv would overwrite the input good.csv"),
+        (["forecast", "good.csv", "-o", "good.csv"], "would overwrite the input"),
+        (["forecast", "good.csv", "-n", "100000000"], "--steps can be 100000 at most"),
+        (["track", "-"], "-: a pipe cannot be gone through twice; save it in a file first"),
+        (["track", "index.csv"], "choose the channels with --columns, or a clock with --time"),
         (["stream", "--replay"], "--replay needs --state"),
+        (["stream", "--gains", "bold"], "there are auto, information"),
         (["stream", "--fields", "mood"], "--fields has no 'mood'"),
         (["bench", "-d", "0"], "--dimensions takes numbers from 1 to 256"),
     ],
@@ -193,7 +201,9 @@ def test_a_wrong_call_or_file_is_one_line_and_exit_code_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("good.csv").write_text("a,b\n1,2\n3,4\n")
+    os.link("good.csv", "same.csv")
     Path("bad.csv").write_text("a,b\n1,2\n3,x\n")
+    Path("index.csv").write_text(",a,b\ny,1,2\nx,3,4\n")
     header = "covariance_0_0,covariance_0_1,covariance_1_1\n"
     Path("cov.csv").write_text(header + "2,0,1\n2,0,1\n1,3,1\n")
     before = sorted(p.name for p in tmp_path.iterdir())
@@ -240,6 +250,63 @@ def test_a_bad_cell_half_way_leaves_no_output(
     assert main(["track", str(tmp_path / "a.csv"), "-o", str(tmp_path / "out.csv")]) == 2
     assert "line 202, column 'b'" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_what_was_assumed_is_told(tmp_path: Path, capsys: Capture) -> None:
+    rows = np.random.default_rng(0).normal(size=(20, 2))
+    plain, index = tmp_path / "plain.csv", tmp_path / "index.csv"
+    plain.write_text("".join(["n,a,b\n", *(f"{k},{a},{b}\n" for k, (a, b) in enumerate(rows))]))
+    index.write_text(plain.read_text()[1:])
+
+    def told(*arguments: Any) -> str:
+        call(capsys, *arguments)
+        assert main([str(a) for a in arguments]) == 0
+        return capsys.readouterr().err
+
+    assert "column 'n' only ever grows: is it a clock? --time n" in told("track", plain)
+    assert told("track", plain, "--time", "n") == ""
+    timed = tmp_path / "timed.csv"
+    timed.write_text(
+        "".join(["t,n,a\n", *(f"{2 * k},{k},{a}\n" for k, a in enumerate(rows[:, 0]))])
+    )
+    assert "column 'n' only ever grows: is it a counter? --columns" in told("track", timed)
+    assert "no name and its values grow: taken as the time" in told("track", index)
+    assert told("track", index, "-q") == ""
+    assert "--samples is for files of covariances" in told("track", index, "-m", 5)
+    np.save(tmp_path / "a.npy", np.column_stack([np.arange(20), rows]))
+    assert "Keep it in an array of its own" in told("track", tmp_path / "a.npy")
+
+
+def test_dates_in_are_dates_out(tmp_path: Path, capsys: Capture) -> None:
+    rows = np.random.default_rng(0).normal(size=(20, 2))
+    days = [str(np.datetime64("2024-02-20") + k) for k in range(20)]
+    path, out = tmp_path / "days.csv", tmp_path / "out.csv"
+    lines = [f"{day},{a},{b}\n" for day, (a, b) in zip(days, rows, strict=True)]
+    path.write_text("date,a,b\n" + "".join(lines))
+    call(capsys, "track", path, "-o", out)
+    assert [line.partition(",")[0] for line in out.read_text().splitlines()[1:]] == days
+    assert "  2024-03-11  " in call(capsys, "forecast", path, "-n", 1, "-o", out)
+    assert out.read_text().splitlines()[1].startswith("2024-03-11,86400.0,")
+    # The same days as numbers of eight digits, and as instants with a zone.
+    path.write_text("Date,a,b\n" + "".join(line.replace("-", "", 2) for line in lines))
+    assert "  2024-03-11  " in call(capsys, "forecast", path, "-n", 1)
+    path.write_text(
+        "time,a,b\n"
+        + "".join(f"2024-02-20T01:00:{k:02d}.5+01:00,{a},{b}\n" for k, (a, b) in enumerate(rows))
+    )
+    capsys.readouterr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert main(["track", str(path), "-o", str(out), "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert out.read_text().splitlines()[1].startswith("2024-02-20T00:00:00.500000Z,")
+    pq = pytest.importorskip("pyarrow.parquet")
+    call(capsys, "smooth", path, "-o", tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert str(table.schema.field("time").type) == "timestamp[us, tz=UTC]"
+    assert json.loads(table.schema.metadata[b"channels"]) == ["a", "b"]
+    again = open_source(tmp_path / "out.parquet")
+    assert (again.kind, again.dates) == ("covariance", "usZ")
 
 
 def test_progress_appears_after_a_while(
@@ -372,6 +439,25 @@ def test_a_stream_through_the_shell(tmp_path: Path) -> None:
     third = run('{"key": "a", "time": 9, "x": [1]}\n')
     assert third.returncode == 2
     assert third.stderr == "kgmrf: line 6: 'x' has shape (1,), expected (2,)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ('{"key": "a", "time": 1}\n', []),
+        ('{"key": "a", "Y": 1}\n', ["--on-error", "skip"]),
+        ("key,time,a\n", ["--format", "csv"]),
+    ],
+)
+def test_a_stream_without_any_observation_is_an_error(text: str, more: list[str]) -> None:
+    path = {**os.environ, "PYTHONPATH": str(Path(kgmrf.__file__).parents[1])}
+    arguments = [sys.executable, "-m", "kgmrf", "stream", "-q", *more]
+    done = subprocess.run(
+        arguments, input=text, capture_output=True, text=True, env=path, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "had an observation" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_bench_and_warmup(capsys: Capture) -> None:

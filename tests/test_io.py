@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 from pathlib import Path
@@ -135,6 +136,229 @@ def test_dates_become_seconds(tmp_path: Path) -> None:
     days = np.array(["2024-03-01", "2024-03-04"], dtype="datetime64[ns]")
     pq.write_table(pa.table({"date": days, "a": [1.0, 2.0]}), tmp_path / "r.parquet")
     assert np.diff(whole(open_source(tmp_path / "r.parquet"))[1]).tolist() == [3 * 86400.0]
+
+
+def table(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+# ---------------------------------------------------------------------- clocks and headers
+
+
+def test_the_index_of_a_data_frame_is_the_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    source = open_source(table(path, ",a,b\n3,1,2\n5,2,1\n"))
+    assert source.names == ("a", "b")
+    assert whole(source)[1].tolist() == [3.0, 5.0]
+    assert "no name" in source.remarks[0]
+    # Days, columns that are numbered, and a time beside the index.
+    source = open_source(table(path, ",0,1\n2024-03-01,1,2\n2024-03-04,2,1\n"))
+    assert (source.names, source.dates) == (("0", "1"), "D")
+    assert np.diff(whole(source)[1]).tolist() == [3 * 86400.0]
+    source = open_source(table(path, ",time,a\n9,1,2\n8,2,1\n"))
+    assert (source.names, whole(source)[1].tolist()) == (("a",), [1.0, 2.0])
+    assert "left out" in source.remarks[0]
+    # One that is no time: said by the user, or refused.
+    table(path, ",a,b\ny,1,2\nx,2,1\n")
+    with pytest.raises(DataError, match="--columns, or a clock with --time"):
+        open_source(path)
+    assert whole(open_source(path, columns=["a", "b"]))[1] is None
+    table(path, ",a,b\n2,1,2\n1,2,1\n")
+    assert open_source(path, columns=["index", "a"]).names == ("index", "a")
+
+
+def test_the_index_of_a_stored_data_frame_is_the_time(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "a.parquet"
+
+    def stored(**columns: Any) -> Source:
+        pq.write_table(pa.table(columns), path)
+        return open_source(path)
+
+    source = stored(a=[1.0, 2.0], on=[True, None], __index_level_0__=[3, 5])
+    assert source.names == ("a", "on")
+    assert np.array_equal(whole(source)[0], [[1.0, 1.0], [2.0, np.nan]], equal_nan=True)
+    assert whole(source)[1].tolist() == [3.0, 5.0]
+    days = np.array(["2024-03-01", "2024-03-04"], dtype="datetime64[D]")
+    source = stored(a=[1.0, 2.0], when=days)
+    assert (source.names, source.dates) == (("a",), "D")
+    source = stored(a=[1.0, 2.0], day=[20240301, 20240304], time=[1.0, 2.0])
+    assert source.names == ("a", "day")
+    source = stored(a=[1.0, 2.0], date=[20240301, 20240304])
+    assert np.diff(whole(source)[1]).tolist() == [3 * 86400.0]
+    for bad in (["x", "y"], [5, 3]):
+        with pytest.raises(DataError, match="--columns, or a clock with --time"):
+            stored(a=[1.0, 2.0], __index_level_0__=bad)
+    with pytest.raises(DataError, match="choose another with --time"):
+        stored(a=[1.0, 2.0], time=["x", "y"])
+    with pytest.raises(DataError, match="other columns with --columns"):
+        stored(a=[1.0, 2.0], b=["x", "y"])
+
+
+@pytest.mark.parametrize("mark", ["#", "# ", "%", ""])
+def test_quaternions_under_a_header_with_units(mark: str, tmp_path: Path) -> None:
+    header = mark + "timestamp [ns],p_RS_R_x [m],q_RS_w [],q_RS_x [],q_RS_y [],q_RS_z [],b_w [s^-1]"
+    rows = [f"{1403636580838555648 + 5000000 * k},1,1,0,0,{0.1 * k},2" for k in range(3)]
+    source = open_source(table(tmp_path / "data.csv", "\n".join([header, *rows])))
+    values, times, places = whole(source)
+    assert (source.kind, source.d) == ("rotation", 3)
+    expected = quaternions(np.array([[0.0, 0.0, 0.1 * k, 1.0] for k in range(3)]))
+    assert np.allclose(values, expected)
+    assert np.allclose(np.diff(times), 5e6, atol=600)
+    assert places.tolist() == [2, 3, 4]
+    # With the unit or without, a column is found by its name.
+    path = tmp_path / "data.csv"
+    assert open_source(path, columns=["p_RS_R_x [m]"]).names == ("p_RS_R_x",)
+
+
+def test_comments_that_are_headers_and_comments_that_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    source = open_source(table(path, "# made by hand\n# t a b\n0 1 2\n% half\n1 2 1\n"))
+    assert source.names == ("a", "b")
+    assert whole(source)[1].tolist() == [0.0, 1.0]
+    assert open_source(table(path, "# made by hand\n0 1\n1 2\n")).names == ("0", "1")
+    assert open_source(table(path, "# 0 1 2\n0 1 2\n1 2 3\n")).names == ("0", "1", "2")
+    assert open_source(table(path, "# a a b\n0 1 2\n1 2 3\n")).names == ("0", "1", "2")
+    pose = "0 1 2 3 0 0 0 1\n1 1 2 3 0 0 0 1\n"
+    for words in ("eight words that say nothing of the file", "timestamp tx ty tz qx qy qz qw"):
+        source = open_source(table(path, f"# {words}\n{pose}"))
+        assert (source.kind, whole(source)[1].tolist()) == ("rotation", [0.0, 1.0])
+    two = "qx,qy,qz,qw,q_a_x,q_a_y,q_a_z,q_a_w\n0,0,0,1,0,0,0,1\n"
+    with pytest.raises(DataError, match="choose one with --columns"):
+        open_source(table(tmp_path / "two.csv", two))
+
+
+def test_days_as_numbers(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.csv", "Date,a\n20240229,1\n20240301,2\n")
+    source = open_source(path)
+    assert source.dates == "D"
+    assert np.diff(whole(source)[1]).tolist() == [86400.0]
+    table(path, "Date,a\n" + "".join(f"202402{k:02d},1\n" for k in range(1, 29)) + "20240230,1\n")
+    assert len(whole(open_source(table(path, path.read_bytes()[:-11])))[0]) == 28
+    table(path, "Date,a\n" + "20240229,1\n" * 300 + "20240230,1\n")
+    with pytest.raises(DataError, match=r"line 302: '20240230' is no day"):
+        whole(open_source(path))
+    # Other numbers under that name stay numbers, and so do these under other names.
+    assert whole(open_source(table(path, "date,a\n1,1\n2,2\n")))[1].tolist() == [1.0, 2.0]
+    table(path, "time,a\n20240229,1\n20240301,2\n")
+    assert np.diff(whole(open_source(path))[1]).tolist() == [72.0]
+
+
+def test_dates_without_a_header_and_with_a_zone(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.csv", "2024-03-01,1,2\n2024-03-02,2,1\n")
+    source = open_source(path)
+    assert (source.names, len(whole(source)[0])) == (("1", "2"), 2)
+    table(path, "when,a\n2024-03-01T10:00:00+02:00,1\n2024-03-01 08:00:01Z,1\n")
+    source = open_source(path)
+    assert source.dates == "sZ"
+    assert np.diff(whole(source)[1]).tolist() == [1.0]
+    table(path, "time,a\n03/01/2024,1\n")
+    with pytest.raises(DataError, match=r"line 2: the time '03/01/2024' is neither"):
+        whole(open_source(path))
+
+
+# ---------------------------------------------------------------------- numbers of other writers
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=1, max_size=30), st.data())
+def test_a_blank_line_of_one_column_is_a_gap(
+    tmp_path: Path, values: list[int | None], data: st.DataObject
+) -> None:
+    values = [*values, 1]
+    text = "a\n" + "".join("\n" if v is None else f"{v}\n" for v in values)
+    text += "\n" * data.draw(st.integers(0, 3))
+    path = table(tmp_path / "a.csv", text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_module, "BLOCK", data.draw(st.integers(1, 40)))
+        found, _, places = whole(open_source(path))
+    expected = [np.nan if v is None else float(v) for v in values]
+    assert np.array_equal(found[:, 0], expected, equal_nan=True)
+    assert places.tolist() == list(range(2, 2 + len(values)))
+
+
+def test_marks_inside_quotes_do_not_divide(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.csv", '"time","Fp1 (uV; ref)","Price, USD"\n0,1,2\n1,2,1\n')
+    assert open_source(path).names == ("Fp1 (uV; ref)", "Price, USD")
+    assert open_source(table(path, '"Fp1 uV"\n1\n2\n')).names == ("Fp1 uV",)
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+@pytest.mark.parametrize("header", ["time{}a{}b\n", ""])
+def test_decimal_commas(mark: str, header: str, tmp_path: Path) -> None:
+    rows = [["0,5", "1", ""], ["1,5", "-2,25", "1e-3"], ["2", ",5", "1,5e2"]]
+    text = header.replace("{}", mark) + "".join(mark.join(row) + "\n" for row in rows)
+    source = open_source(table(tmp_path / "a.csv", text))
+    values, times, _ = whole(source)
+    found = values if times is None else np.column_stack([times, values])
+    expected = [[0.5, 1.0, np.nan], [1.5, -2.25, 0.001], [2.0, 0.5, 150.0]]
+    assert np.array_equal(found, expected, equal_nan=True)
+    assert "decimal comma" in source.remarks[0]
+    # The exact way reads what the quick way reads.
+    quoted = text.replace("-2,25", '"-2,25"')
+    assert np.array_equal(
+        whole(open_source(table(tmp_path / "a.csv", quoted)))[0], values, equal_nan=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('a,b\n"1,5",2\n', "'1,5' is not a number; a decimal comma"),
+        ('a,b\n"1,234.5",2\n', "it looks like thousands apart"),
+        ("a;b\n1.234,5;2,5\n", "use one kind of number"),
+        ("a;b\n1.5;2,5\n", "use one kind of number"),
+        ("a,b\n5 %,2\n", "it looks like a percentage"),
+        ("a,b\n$5,2\n", "it looks like money"),
+        ("time,a\n1,2024-03-01\n", "it is a date"),
+        ("a,b\nred,2\n", "choose other columns with --columns"),
+    ],
+)
+def test_what_a_cell_looks_like(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="line 2, column") as caught:
+        whole(open_source(table(tmp_path / "a.csv", text)))
+    assert words in str(caught.value)
+
+
+def test_truths_are_numbers(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.csv", "a,on\n1,True\n2,false\n")
+    assert whole(open_source(path))[0].tolist() == [[1.0, 1.0], [2.0, 0.0]]
+
+
+def test_other_encodings(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.csv", "H\u00f6he,b\n1,2\n".encode("latin-1"))
+    source = open_source(path)
+    assert source.names == ("H\u00f6he", "b")
+    assert "not UTF-8" in source.remarks[0]
+    assert open_source(table(path, "\ufeffH\u00f6he,b\n1,2\n".encode())).names[0] == "H\u00f6he"
+    with pytest.raises(DataError, match="UTF-16 text; save it again as UTF-8"):
+        open_source(table(path, "a,b\n1,2\n".encode("utf-16")))
+
+
+def test_packed_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rows, times = rng.normal(size=(300, 3)), np.cumsum(rng.random(300))
+    plain = write(tmp_path / "a.csv", rows, times)
+    packed = table(tmp_path / "a.csv.gz", gzip.compress(plain.read_bytes()))
+    monkeypatch.setattr(text_module, "BLOCK", 1000)
+    source = open_source(packed)
+    for mine, other in zip(whole(source), whole(open_source(plain)), strict=True):
+        assert np.array_equal(mine, other)
+    assert list(source)[-1].done == 1.0
+    data = packed.read_bytes()
+    for damaged in (data[:-9], data[: len(data) // 2], data[:100] + b"x" * 50 + data[150:]):
+        with pytest.raises(DataError, match=r"cannot be unpacked|is not a number|cells where"):
+            whole(open_source(table(packed, damaged)))
+    with pytest.raises(DataError, match="what is this"):
+        open_source(table(tmp_path / "a.npy.gz", data))
+
+
+def test_pipes_are_refused(tmp_path: Path) -> None:
+    for path in ("-", "/dev/stdin"):
+        with pytest.raises(DataError, match="save it in a file first"):
+            open_source(path)
 
 
 # ---------------------------------------------------------------------- matrices

@@ -7,13 +7,14 @@ import math
 import os
 import subprocess
 import sys
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import kgmrf
@@ -233,6 +234,8 @@ def test_waiting_ends_when_the_track_is_further(tmp_path: Path) -> None:
         (b'{"x": [1, 1e999]}', "infinite"),
         (b'{"covariance": [[1, 0], [0, 1]]}', "has 'covariance' where lines before had 'x'"),
         (b"[" * 100_000, "not JSON"),
+        (b'{"key": "a", "X": [1, 2]}', "has a field 'X' and no observation, which is called x"),
+        (b'{"x": 1.5}', "shape (), expected (2,)"),
     ],
 )
 def test_a_bad_line_stops_or_is_skipped(line: bytes, fault: str) -> None:
@@ -245,6 +248,43 @@ def test_a_bad_line_stops_or_is_skipped(line: bytes, fault: str) -> None:
     skipping = Stream(Settings(on_error="skip"))
     assert skipping.take(lines) == Stream(Settings()).take(good)
     assert (skipping.counts.bad, skipping.counts.lines) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (b'{"key": "a", "X": [1, 2]}', "has a field 'X'"),
+        (b'{"x": "1,2"}', "'x' is not an array of numbers"),
+        (b'{"x": []}', "'x' is not an array of numbers"),
+        (b'{"covariance": 2.0}', "'covariance' is not an array of numbers"),
+        (b'{"x": true}', "'x' is not an array of numbers"),
+    ],
+)
+def test_a_first_line_that_says_nothing_is_not_swallowed(line: bytes, fault: str) -> None:
+    with pytest.raises(StreamError, match=r"^line 2: ") as caught:
+        Stream(Settings()).take([b'{"key": "a", "time": 0}', line])
+    assert fault in str(caught.value)
+
+
+def test_a_number_alone_is_a_sample_of_one_channel() -> None:
+    values = (1.5, 2, None, -3.0)
+    alone = [json.dumps({"key": "a", "x": v, "more": "said"}).encode() for v in values]
+    listed = [json.dumps({"key": "a", "x": v if v is None else [v]}).encode() for v in values]
+    expected = Stream(Settings()).take(listed)
+    assert len(estimates(expected)) == 4
+    assert Stream(Settings()).take(alone) == expected
+    assert Stream(Settings()).take([alone[0], listed[1], *alone[2:]]) == expected
+    assert Stream(Settings()).take(alone[:2]) == Stream(Settings()).take(listed[:2])
+
+
+def test_an_index_and_names_of_other_software_in_csv() -> None:
+    plain = Stream(Settings(format="csv")).take([b"time,a,b", b"3,1,2", b"5,2,1"])
+    index = Stream(Settings(format="csv")).take([b",a,b", b"3,1,2", b"5,2,1"])
+    both = Stream(Settings(format="csv")).take([b",#Time [s],a,b", b"x,3,1,2", b"y,5,2,1"])
+    assert plain == index == both
+    turned = Stream(Settings(format="csv", tracker={"noise_std": 0.1, "gains": "information"}))
+    turned.take([b"t,q_w,q_x,q_y,q_z", b"0,1,0,0,0"])
+    assert turned.reader.kind == "rotation"
 
 
 def test_matrices_that_are_none_are_bad_lines() -> None:
@@ -269,6 +309,9 @@ def test_matrices_that_are_none_are_bad_lines() -> None:
         ([b"a,b", b"1,inf"], "line 2: infinite"),
         ([b"a,a", b"1,2"], "line 1: the header has a column twice"),
         ([b"key,time", b"1,2"], "line 1: the header has 0 channels"),
+        ([b"0,1.5,1.5", b"1,2,3"], "line 1: is data, not a header"),
+        ([b"a,0,1.5,2", b"b,2,3,4"], "line 1: is data, not a header"),
+        ([b"qx,qy,qz,qw,q_x,q_y,q_z,q_w"], "line 1: the header has more than one quaternion"),
         ([b"qx,qy,qz,qw", b"0,0,0,0"], "line 2: a quaternion of length zero"),
     ],
 )
@@ -293,15 +336,13 @@ numbers = st.floats(allow_nan=False, allow_infinity=False)
 def test_compiled_numbers_are_those_of_printf(values: list[float], digits: int) -> None:
     writer = LineWriter("json", {"v": (len(values),)}, digits)
     text = writer.text(["k"], np.zeros(1), {"v": np.array([values])})
-    found = json.loads(text)["v"]
+    # As decimals: as floats their difference would be rounded.
+    found = json.loads(text, parse_float=Decimal, parse_int=Decimal)["v"]
     for value, number in zip(values, found, strict=True):
         # Equal, or one unit of the last digit apart where the value lies between two.
-        expected = float(f"{value:.{digits}g}")
-        unit = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - digits) if value else 0.0
-        if math.isfinite(expected):
-            # Fifteen digits are near what a double holds: what is read back is rounded, too.
-            limit = unit + 2 * np.spacing(abs(expected))
-            assert abs(number - expected) <= limit or abs(value) < 1e-300
+        expected = Decimal(f"{value:.{digits}g}")
+        unit = Decimal(10) ** (expected.adjusted() + 1 - digits) if value else Decimal(0)
+        assert abs(number - expected) <= unit or abs(value) < 1e-300
 
 
 decimals = st.from_regex(
@@ -309,6 +350,8 @@ decimals = st.from_regex(
 )
 
 
+@example("0.3001E2")  # few digits, whose upper bits alone would be rounded twice
+@example("30.01")
 @given(st.one_of(decimals, numbers.map(repr), st.integers(-(10**20), 10**20).map(str)))
 def test_numbers_are_read_as_python_reads_them(text: str) -> None:
     loop = loops("text")
@@ -485,6 +528,18 @@ def test_a_state_of_other_settings_is_refused(tmp_path: Path) -> None:
     run_files(tmp_path, sample_lines(), Settings(), state=tmp_path / "state")
     with pytest.raises(ValueError, match=r"other settings \(time_unit\)"):
         run_files(tmp_path, sample_lines(), Settings(time_unit=2.0), state=tmp_path / "state")
+
+
+def test_a_state_that_cannot_be_written_ends_before_the_first_line(tmp_path: Path) -> None:
+    for state, fault in ((tmp_path / "none" / "a.state", "No such folder"), (tmp_path, "a folder")):
+        read, write = os.pipe()
+        os.write(write, b'{"x": [1, 2]}\n')
+        os.close(write)
+        out = tmp_path / "out.jsonl"
+        with open(out, "wb") as sink, pytest.raises(OSError, match=fault):
+            run(Settings(), read, sink.fileno(), state=state)
+        os.close(read)
+        assert out.read_bytes() == b""
 
 
 def test_a_last_line_without_an_end_counts(tmp_path: Path) -> None:

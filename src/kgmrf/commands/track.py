@@ -18,6 +18,9 @@ from kgmrf.io import DataError, check_output, dates
 from kgmrf.plots import check_path
 from kgmrf.results import Result, stack
 
+MOST_STEPS = 100_000
+"""Frames of a forecast: some hundred times more than any forecast is good for."""
+
 MOST_AHEAD = 8_000_000
 """Numbers of a forecast that are held in memory, for each of its fields."""
 
@@ -83,9 +86,9 @@ def forecast(
     if output is not None:
         check_output(output)
     source = given.open()
-    if steps * max(source.d**2, 8) > MOST_AHEAD:
-        most = MOST_AHEAD // max(source.d**2, 8)
-        raise DataError(f"{given.file} has d = {source.d}: at most {most} --steps can be held")
+    most = max(1, min(MOST_STEPS, MOST_AHEAD // source.d**2))
+    if steps > most:
+        raise DataError(f"{given.file} has d = {source.d}: --steps can be {most} at most")
     run = given.follow(source)
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk, _ in run:

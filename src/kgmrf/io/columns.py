@@ -124,6 +124,8 @@ def meaning(
     if clock is None and dated is not None and dated not in (chosen or ()):
         clock = dated
         remarks.append(f"the column {header[dated]!r} holds dates: taken as the time")
+    if index is not None and chosen is None and index != clock:
+        remarks.append(f"{what} has no name: left out, as there is another time")
     said = _values(header, named, kind, clock, index, chosen, where)
     return said._replace(remarks=tuple(remarks))
 

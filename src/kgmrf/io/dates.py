@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -87,7 +88,8 @@ def words(times: Numbers, style: str) -> list[str]:
     >>> words(np.array([0.0, 86400.0]), "D"), words(np.array([0.5]), "sZ")
     (['1970-01-01', '1970-01-02'], ['1970-01-01T00:00:00.500000Z'])
     """
-    stamps, unit = instants(times), style.removesuffix("Z")
+    stamps = instants(times)
+    unit: Any = style.removesuffix("Z")
     for finer in ("s", "us"):
         if not np.array_equal(stamps.astype(f"datetime64[{unit}]"), stamps):
             unit = finer

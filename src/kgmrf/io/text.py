@@ -158,7 +158,10 @@ def _look(path: Path) -> _Top:
             number += 1
         rows: list[bytes] = []
         size = 0
-        while len(rows) < GLANCE and size < BLOCK and (raw := file.readline(LONGEST_LINE)):
+        while len(rows) < GLANCE and (not rows or size < BLOCK):
+            raw = file.readline(LONGEST_LINE)
+            if not raw:
+                break
             size += len(raw)
             if raw.strip() and not _is_comment(raw):
                 rows.append(raw)

@@ -215,7 +215,10 @@ def take_number(text: Any, at: int, end: int, powers: Any) -> Any:
         power += sign * exponent
     if digits > 19 or power > 22 or power < -22:
         return 0.0, -1
-    high = (mantissa >> np.uint64(11)) << np.uint64(11)
+    high = mantissa
+    if mantissa >> np.uint64(53):
+        # Only then: the rest has to be small beside it, or the sum is rounded twice.
+        high = (mantissa >> np.uint64(11)) << np.uint64(11)
     top, low = np.float64(high), np.float64(mantissa - high)
     if power >= 0:
         value, rest = product(top, powers[power])

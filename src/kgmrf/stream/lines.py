@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.io.columns import is_clock, quaternion_of, quaternions
+from kgmrf.io.columns import is_clock, quaternion_of, quaternions, tidy
 from kgmrf.kernels.engine import loops
 from kgmrf.stream.pool import Kind
 
@@ -206,7 +206,8 @@ class JsonReader:
 class CsvReader:
     """A header, then rows: ``key`` and ``time`` by name, all other columns are channels.
 
-    Columns qx, qy, qz, qw are a quaternion instead. Empty cells were not seen.
+    A first column without a name is the time, if no other is. Columns qx, qy, qz, qw are a
+    quaternion instead. Empty cells were not seen.
     """
 
     format = "csv"
@@ -233,8 +234,6 @@ class CsvReader:
     def _learn(self, header: list[str], row: int) -> None:
         names = [str(name).strip() for name in header]
         lower = [name.lower() for name in names]
-        if len(set(names)) < len(names):
-            raise LineError(row, "the header has a column twice")
         self.key = lower.index("key") if "key" in lower else None
         clocks = [k for k, name in enumerate(names) if is_clock(name)]
         numbers = sum(_is_cell(name) for name in names)
@@ -242,8 +241,12 @@ class CsvReader:
             raise LineError(
                 row, "is data, not a header; the first line names the columns: key,time,a,b"
             )
-        self.time = clocks[0] if clocks else None
-        self.used = [k for k in range(len(names)) if k not in (self.key, self.time)]
+        if len(set(names)) < len(names):
+            raise LineError(row, "the header has a column twice")
+        # A first column without a name is the index of a data frame.
+        index = tidy(names)[1]
+        self.time = clocks[0] if clocks else index
+        self.used = [k for k in range(len(names)) if k not in (self.key, self.time, index)]
         turns = quaternion_of(names)
         self.quaternion = bool(turns)
         if len(turns) > 1:
