@@ -6,6 +6,7 @@ written by ``python -m experiments tables`` and compared with the results by the
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -91,7 +92,26 @@ def velocity_of_the_box(results: Path) -> str:
     return f"| `kinetics=` | {head} |\n{'|---' * (len(cells) + 1)}|\n| mean IoU | {body} |\n"
 
 
+def lines_per_second(results: Path) -> str:
+    """Of ``kgmrf stream``, from the benchmark of live streams."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "live.json").read_text())["stream"]
+    plain = [row for row in found if not row["checkpoint"]]
+    kinds = {"covariance,log_likelihood": "covariances", "log_likelihood": "log-likelihoods"}
+    columns = [(form, fields) for form in ("json", "csv") for fields in kinds]
+    head = " | ".join(f"{form.upper()}, {kinds[fields]}" for form, fields in columns)
+    lines = [f"| tracks | {head} |", "|---" * (len(columns) + 1) + "|"]
+    for tracks in dict.fromkeys(row["tracks"] for row in plain):
+        rates = {
+            (row["format"], row["fields"]): row["lines_per_second"]
+            for row in plain
+            if row["tracks"] == tracks
+        }
+        lines.append(f"| {tracks:,} | {' | '.join(f'{rates[c]:,}' for c in columns)} |")
+    return "\n".join(lines) + "\n"
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
+    "live": lines_per_second,
     "otb": otb_averages,
     "otb_rivals": otb_rivals,
     "otb_unseen": beyond_one_pass,
