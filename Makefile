@@ -41,8 +41,6 @@ $(VENV)/.created:
 $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "== installing kgmrf[cli,plots]"
 	@$(PIP) -e ".[cli,plots]"
-	@echo "== compiling the loops, once"
-	@$(BIN)/python -c "import kgmrf; kgmrf.warmup()"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.created pyproject.toml constraints.txt

@@ -79,7 +79,7 @@ def _announced() -> Iterator[None]:
             global _told
             if not _told:
                 _told = True
-                sys.stderr.write("kgmrf: compiling for this machine, once (up to a minute) ...\n")
+                sys.stderr.write("kgmrf: compiling for this machine, once (a minute or two) ...\n")
                 sys.stderr.flush()
 
         def on_end(self, event: Any) -> None:
