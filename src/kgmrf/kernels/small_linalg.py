@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from kgmrf.kernels.rotation3 import exp3
+
 # Reassociation and contraction let sums vectorise; NaN and infinity keep their meaning.
 MEANING: Any = dict(error_model="numpy", fastmath={"reassoc", "contract"})
 WITHIN: Any = dict(no_cpython_wrapper=True, no_cfunc_wrapper=True)
@@ -229,26 +231,7 @@ def turn(frame: Any, w: Any, step: float, t1: Any, t2: Any, t3: Any) -> None:
             frame[i, 1] = b * c - a * s
         return
     if d == 3:
-        x = step * w[2, 1]
-        y = step * w[0, 2]
-        z = step * w[1, 0]
-        if norm2 < 1e-8:
-            a = 1.0 - norm2 / 6.0
-            b = 0.5 - norm2 / 24.0
-        else:
-            angle = math.sqrt(norm2)
-            a = math.sin(angle) / angle
-            h = math.sin(0.5 * angle)
-            b = 2.0 * h * h / norm2
-        t1[0, 0] = 1.0 - b * (y * y + z * z)
-        t1[1, 1] = 1.0 - b * (x * x + z * z)
-        t1[2, 2] = 1.0 - b * (x * x + y * y)
-        t1[0, 1] = b * x * y - a * z
-        t1[1, 0] = b * x * y + a * z
-        t1[0, 2] = b * x * z + a * y
-        t1[2, 0] = b * x * z - a * y
-        t1[1, 2] = b * y * z - a * x
-        t1[2, 1] = b * y * z + a * x
+        exp3(step * w[2, 1], step * w[0, 2], step * w[1, 0], t1)
         rotate(frame, t1, t2[0])
         return
     repeats = 1
