@@ -186,6 +186,27 @@ UNRELATED = 1e-9
 """Data never show a correlation as small as this: such a channel has not been seen yet."""
 
 
+def plain_guess(x: Array) -> Array:
+    """(mean of the squares that are there) I: channels without relation, as large as one another.
+
+    Shapes: x `(..., m, d)`, NaN marking what is missing, -> `(..., d, d)`; I where nothing is there
+    or all of it is zero. The covariance of samples about which nothing else is known.
+
+    >>> import numpy as np
+    >>> plain_guess(np.array([[2.0, np.nan]]))
+    array([[4., 0.],
+           [0., 4.]])
+    """
+    xp = array_namespace(x)
+    there = ~xp.isnan(x)
+    known = xp.where(there, x, xp.zeros_like(x))
+    count = xp.sum(xp.astype(there, x.dtype), axis=(-2, -1))
+    one = xp.ones_like(count)
+    size = xp.sum(known * known, axis=(-2, -1)) / xp.where(count > 0, count, one)
+    size = xp.where(size > 0, size, one)
+    return size[..., None, None] * xp.eye(x.shape[-1], dtype=x.dtype, device=device(x))
+
+
 def expected_outer(x: Array, S: Array, n_samples: float | Array = math.inf) -> Array:
     """E[x x^T | observed part of x] for x ~ N(0, S), NaN marking what is missing.
 

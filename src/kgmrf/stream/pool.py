@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kgmrf import _check, wishart
+from kgmrf import _check
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import so
 from kgmrf.results import Result
@@ -130,7 +130,8 @@ class Pool:
             nan = np.isnan(values)
             there: Mask = np.asarray(~nan.all(axis=-1))
             if (nan.any(axis=-1) & there).any():
-                seen = self._filled(values, float(lines.dt[0, 0]))
+                # One line of one track, (1, 1, d): to the tracker, one sample of one frame.
+                seen = tracker._expected(values, float(lines.dt[0, 0]))
             else:
                 seen = values[..., :, None] * values[..., None, :]
         else:
@@ -147,14 +148,6 @@ class Pool:
             frame = np.ascontiguousarray(result.frame)
             return (frame * result.spectrum[..., None, :]) @ np.swapaxes(frame, -1, -2)
         return np.asarray(getattr(result, name))
-
-    def _filled(self, values: Numbers, dt: float) -> Numbers:
-        """E[x x^T | what was seen of x] under the prediction, for one line of one track."""
-        prior = self.tracker._predicted_scatter(dt)
-        size = np.nanmean(values**2)
-        plain = (size if size > 0 else 1.0) * np.eye(self.d)
-        prior = np.where(np.isnan(prior), plain, prior)
-        return wishart.expected_outer(values, prior, self.tracker._support())
 
     def checked(self, values: Numbers) -> tuple[Numbers, Numbers]:
         """Matrices ready to be taken in, and the numbers of those that are none (and left out)."""

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from kgmrf import wishart
 from kgmrf.gains import Gains
 from kgmrf.geometry import orbit, so
 from kgmrf.step import Model, State, cold_state, covariance_step, initial_state, select, support
@@ -175,7 +176,7 @@ class KGMRFLayer(Kinetic):
 
     def _expected(self, rows: Tensor, dt: Tensor, state: State | None) -> tuple[Tensor, Tensor]:
         """The covariance expected of samples ``(..., m, d)``, at first a plain guess; its worth."""
-        guess = moments.plain_guess(rows)
+        guess = wishart.plain_guess(rows)
         if state is None:
             if self.start == "data":
                 return guess, torch.ones_like(guess[..., 0, 0])

@@ -78,19 +78,3 @@ def _mean(total: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
     known = torch.where(count > 0, count, torch.ones_like(count))
     C = total / known[..., None, None]
     return torch.where((count > 0)[..., None, None], C, math.nan), known
-
-
-def plain_guess(rows: Tensor) -> Tensor:
-    """Uncorrelated entries as large as those that are there, ``(..., m, d)`` -> ``(..., d, d)``.
-
-    >>> plain_guess(torch.tensor([[2.0, math.nan]]))
-    tensor([[4., 0.],
-            [0., 4.]])
-    """
-    there = ~torch.isnan(rows)
-    known = torch.where(there, rows, torch.zeros_like(rows))
-    count = there.to(rows.dtype).sum((-2, -1))
-    one = torch.ones_like(count)
-    size = (known**2).sum((-2, -1)) / torch.where(count > 0, count, one)
-    size = torch.where(size > 0, size, one)
-    return size[..., None, None] * torch.eye(rows.shape[-1], dtype=rows.dtype, device=rows.device)

@@ -10,7 +10,7 @@ from kgmrf import _check, wishart
 from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
 from kgmrf.results import Estimate, Result, join
-from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._contract import Tracker, _as_mask
 
 
 class CovarianceTracker(Tracker):
@@ -58,11 +58,7 @@ class CovarianceTracker(Tracker):
             return super().filter(sequence, times=times, mask=mask, n_samples=n_samples)
         if n_samples is not None:
             raise ObservationError("raw samples count themselves; leave out n_samples")
-        blocks = self._blocks(sequence, "sequence", time_first=True)
-        if mask is not None:
-            keep = np.asarray(mask, dtype=bool).reshape(blocks.shape[0], -1)
-            keep = np.broadcast_to(keep, (blocks.shape[0], int(np.prod(blocks.shape[1:-2]))))
-            blocks = np.where(keep.reshape(*blocks.shape[:-2], 1, 1), blocks, np.nan)
+        blocks = self._frames(sequence, None if mask is None else np.asarray(mask, dtype=bool))
         dt = self._intervals(times, blocks.shape[0])
         self._start((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
         if times is not None and self._now is None:
@@ -91,16 +87,10 @@ class CovarianceTracker(Tracker):
 
     def _expected(self, block: Numbers, dt: float) -> Numbers:
         """E[x x^T | observed part] of every sample under the prediction for its time."""
-        prior = None if self.batch_shape is None else self._predicted_scatter(float(dt))
-        there: Mask = ~np.isnan(block)
-        total = np.where(there, block, 0.0) ** 2
-        size = total.sum(axis=(-2, -1)) / np.maximum(there.sum(axis=(-2, -1)), 1)
-        plain = np.where(size > 0, size, 1.0)[..., None, None] * np.eye(block.shape[-1])
-        if prior is None:
-            prior = plain
-        prior = np.where(np.isnan(prior), plain, prior)
-        # Before the first sample the guess is all there is, and it has no correlations to doubt.
-        support = np.asarray(1.0 if self.batch_shape is None else self._support())
+        prior, support = wishart.plain_guess(block), np.asarray(1.0)
+        if self.batch_shape is not None:
+            known = self._predicted_scatter(float(dt))
+            prior, support = np.where(np.isnan(known), prior, known), np.asarray(self._support())
         return wishart.expected_outer(block, prior[..., None, :, :], support[..., None])
 
     def _support(self) -> Numbers:
@@ -110,6 +100,13 @@ class CovarianceTracker(Tracker):
     def _predicted_scatter(self, dt: float) -> Numbers:
         """The covariance of the next samples, noise floor included; NaN where nothing is known."""
         return self._ahead(dt)["covariance"]
+
+    def _frames(self, sequence: Any, mask: Any) -> Numbers:
+        """A sequence of samples as ``(T, ..., m, d)``, NaN where the mask is False."""
+        blocks = self._blocks(sequence, "sequence", time_first=True)
+        if mask is None:
+            return blocks
+        return np.where(_as_mask(mask, blocks.shape[:-2])[..., None, None], blocks, np.nan)
 
     def _blocks(self, value: Any, name: str, *, time_first: bool) -> Numbers:
         """Samples as ``(..., m, d)``, checked."""

@@ -20,7 +20,7 @@ from kgmrf.results import Result, Values
 from kgmrf.rotation_smoother import smooth_rotations
 from kgmrf.smoother import smooth_planes, smooth_warmup
 from kgmrf.step import State, Surprise
-from kgmrf.trackers._contract import Tracker, _as_mask
+from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._samples import _second_moments
 
 
@@ -68,11 +68,7 @@ class SmoothCovariance(Tracker):
         if samples:
             return _smooth_samples(fresh, sequence, times, mask, lag)
         record = recording(fresh, sequence, times, mask, n_samples)
-        states = []
-        for k in range(record.seen.shape[0]):
-            _advance(fresh, record, k)
-            states.append(fresh._row())
-        return _show(fresh, states, record, lag)
+        return _show(fresh, _filtered(fresh, record), record, lag)
 
 
 class SmoothRotation(Tracker):
@@ -111,11 +107,7 @@ class SmoothRotation(Tracker):
             q, retention, rate, wander = (float(number) for number in numbers)
             model = decaying_velocity(q, retention=retention, rate_prior=rate, jitter=wander)
             return _smooth_space(fresh, record, model, lag)
-        states = []
-        for k in range(record.seen.shape[0]):
-            _advance(fresh, record, k)
-            states.append(fresh._row())
-        return _show(fresh, states, record, lag)
+        return _show(fresh, _filtered(fresh, record), record, lag)
 
 
 def recording(
@@ -172,17 +164,19 @@ def _check_lag(lag: int | None) -> None:
         raise ValueError(f"lag must be None or a whole number of frames, 0 or more, got {lag!r}")
 
 
-def _advance(fresh: Any, record: Recording, k: int) -> None:
-    step = np.broadcast_to(record.dt[k], record.observed.shape[1:])
-    fresh._advance(record.seen[k], record.observed[k], record.counts[k], step)
+def _filtered(fresh: Any, record: Recording) -> list[Numbers]:
+    """The states of a tracker after every frame of a recording."""
+    states = []
+    for k, dt in enumerate(record.dt):
+        step = np.broadcast_to(dt, record.observed.shape[1:])
+        fresh._advance(record.seen[k], record.observed[k], record.counts[k], step)
+        states.append(fresh._row())
+    return states
 
 
 def _smooth_samples(fresh: Any, sequence: Any, times: Any, mask: Any, lag: int | None) -> Result:
     """Raw samples: the filter completes partial ones, the cold start looks at whole ones only."""
-    blocks = fresh._blocks(sequence, "sequence", time_first=True)
-    if mask is not None:
-        used = _as_mask(mask, blocks.shape[:-2])
-        blocks = np.where(used[..., None, None], blocks, np.nan)
+    blocks = fresh._frames(sequence, mask)
     dt = fresh._intervals(times, blocks.shape[0])
     fresh._start((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
     start = 0.0 if times is None else float(np.asarray(times, dtype=float)[0])

@@ -27,7 +27,7 @@ from kgmrf.mixture import Bank, Settings
 from kgmrf.results import Estimate, Result, Values
 from kgmrf.step import SMALLEST_SPECTRUM
 from kgmrf.trackers._both_ways import smooth_both_ways
-from kgmrf.trackers._contract import _as_mask, _plain
+from kgmrf.trackers._contract import _plain
 from kgmrf.trackers._kinetic import KineticTracker
 from kgmrf.trackers.kgmrf import KGMRF
 
@@ -193,11 +193,7 @@ class AutoKGMRF(KGMRF):
         fresh = make()
         samples = _check.are_samples(sequence, samples)
         if samples:
-            values = fresh._blocks(sequence, "sequence", time_first=True)
-            if mask is not None:
-                used = _as_mask(mask, values.shape[:-2])
-                values = np.where(used[..., None, None], values, np.nan)
-            counts = None
+            values, counts = fresh._frames(sequence, mask), None
         else:
             seen, observed = fresh._checked_sequence(sequence, mask)
             values = np.where(observed[..., None, None], seen, np.nan)
