@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from kgmrf import plots
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -137,31 +139,43 @@ def _bars(results: dict[str, Any]) -> list[str]:
 
 
 def _figure(results: dict[str, Any], path: Path) -> None:
-    import matplotlib
+    with plots.style():
+        figure = plots.new_figure(height=2.6)
+        left, right = figure.subplots(1, 2)
+        labels = {left: _updates(left, results["one update"]), right: _banks(right, results)}
+        for axes in (left, right):
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.minorticks_off()
+        dimensions = [int(d) for d in results["one update"]]
+        left.set_xticks(dimensions, [str(d) for d in dimensions])
+        plots.label_lines(labels)
+    plots.write_figure(figure, path)
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
-    updates = results["one update"]
-    dimensions = [int(d) for d in updates]
+def _updates(axes: Any, updates: dict[str, Any]) -> list[tuple[float, str, str]]:
+    """One update against the dimension, every contender that was run on all of them."""
     everywhere = [name for name in updates["7"] if all(name in t for t in updates.values())]
-    for name in everywhere:
+    labels = []
+    for name, colour in zip(everywhere, plots.CYCLE, strict=False):
         cost = [1e6 * t[name]["median"] for t in updates.values()]
-        left.loglog(dimensions, cost, marker="o", label=name)
-    left.set(xlabel="dimension d", ylabel="microseconds per update", title="one update from Python")
-    left.legend(fontsize=8)
-    sizes = [int(n) for n in results["growth"]]
-    cost = [1e9 * t["median"] for t in results["growth"].values()]
-    right.loglog(sizes, cost, marker="o", label="kgmrf bank, information")
-    many = results["many tracks"]["table"]
+        axes.plot([int(d) for d in updates], cost, marker="o", markersize=3, color=colour)
+        labels.append((cost[-1], name.replace("kgmrf update, ", "kgmrf, "), colour))
+    axes.set(xlabel="dimension d", ylabel="microseconds", title="one update from Python")
+    return labels
+
+
+def _banks(axes: Any, results: dict[str, Any]) -> list[tuple[float, str, str]]:
+    """A track in a bank against the number of tracks; rivals at 100,000."""
+    growth, many = results["growth"], results["many tracks"]["table"]
+    cost = [1e9 * t["median"] for t in growth.values()]
+    ours, quiet = plots.COLOURS["ours"], plots.COLOURS["quiet"]
+    axes.plot([int(n) for n in growth], cost, marker="o", markersize=3, color=ours)
+    labels = [(cost[-1], "kgmrf bank", ours)]
     for name in ("pyRiemann batched", "simdkalman batched", "numpy EMA batched"):
         if name in many:
-            right.axhline(1e9 * many[name]["median"], linestyle="--", linewidth=1, color="gray")
-            right.annotate(name, (sizes[0], 1e9 * many[name]["median"]), fontsize=8, va="bottom")
-    right.set(xlabel="tracks", ylabel="nanoseconds per track", title="d = 7, one thread")
-    right.legend(fontsize=8)
-    for axes in (left, right):
-        axes.grid(which="both", alpha=0.3)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+            level = 1e9 * many[name]["median"]
+            axes.axhline(level, linestyle=(0, (4, 2)), linewidth=0.8, color=quiet)
+            labels.append((level, name, quiet))
+    axes.set(xlabel="tracks", ylabel="nanoseconds per track", title="d = 7, one thread")
+    return labels
