@@ -82,8 +82,6 @@ class Blocks:
             none = name == "_pools" and array.shape == (0, *own.shape[1:])
             if array.dtype != own.dtype or not (array.shape == own.shape or none):
                 raise ValueError(f"{name} has shape {array.shape} and type {array.dtype}")
-            if name == "_body" and not np.isfinite(array).all():
-                raise ValueError("a track holds numbers that are not finite")
             setattr(self, name, np.ascontiguousarray(array))
         if not self._pools.shape[0] and self._may_pool() and self._warming().any():
             raise ValueError("tracks are starting up but their pools are missing")
@@ -95,6 +93,9 @@ class Blocks:
         begun = ~np.isnan(state.seen)
         if self.kind == "covariance":
             begun &= ~np.asarray(warming(state, self.model))
+        numbers = (part[begun] for part in state[:5])  # frame to spectrum_var
+        if not all(np.isfinite(part).all() for part in numbers):
+            raise ValueError("a track holds numbers that are not finite")
         frame, spectrum = state.frame[begun], state.spectrum[begun]
         defect = np.swapaxes(frame, -1, -2) @ frame - np.eye(self.d)
         if frame.size and np.abs(defect).max() > (1e-3 if self.dtype == np.float32 else 1e-6):

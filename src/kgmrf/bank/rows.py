@@ -142,8 +142,8 @@ class Rows:
         finite = np.isfinite(seen).all(axis=(-2, -1))
         if not matrix or not finite[first]:
             raise ObservationError(
-                f"{name} holds a number that is infinite, partly NaN or too large to square; "
-                "a missing observation is all NaN"
+                f"{name} is not finite, partly NaN or too large to square; a missing observation "
+                "is all NaN"
             )
         if on_invalid == "raise":
             _check.covariances(seen[first], np.asarray(True), name, "raise")

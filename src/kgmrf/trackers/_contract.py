@@ -121,6 +121,12 @@ class Tracker:
         self._advance(seen, observed, counts, step)
         return self._estimate()
 
+    def estimate(self) -> Estimate:
+        """The filtered estimate at the time of the last step, once more."""
+        if self.batch_shape is None:
+            raise ObservationError("nothing to estimate yet: call update(observation) first")
+        return self._estimate()
+
     def forecast(self, steps: float = 1.0) -> Estimate:
         """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
         number = _check.ahead(steps)
