@@ -59,7 +59,6 @@ class Pool:
         self._common = {name: array for name, array in blank.items() if array.ndim == 0}
         self._blank = {name: array for name, array in blank.items() if array.ndim}
         self.memory = {name: array[:0].copy() for name, array in self._blank.items()}
-        self.last = np.zeros(0)
         self.names: list[str] = []
         self._number: dict[str, int] = {}
 
@@ -78,13 +77,21 @@ class Pool:
 
     def _make_room(self) -> None:
         """Room doubles, so that adding tracks one by one stays cheap."""
-        short = len(self.names) - len(self.last)
+        room = len(next(iter(self.memory.values())))
+        short = len(self.names) - room
         if short > 0:
-            n = max(short, len(self.last), 16)
-            self.last = np.append(self.last, np.full(n, np.nan))
+            n = max(short, room, 16)
             for name, array in self._blank.items():
                 new = np.broadcast_to(array, (n, *array.shape[1:]))
                 self.memory[name] = np.concatenate([self.memory[name], new])
+
+    def forget(self, tracks: Numbers) -> None:
+        """Drop tracks by number; those that stay keep their order and are numbered anew from 0."""
+        keep = np.ones(len(self.names), dtype=bool)
+        keep[tracks] = False
+        self.names = [name for name, kept in zip(self.names, keep.tolist(), strict=True) if kept]
+        self._number = {name: k for k, name in enumerate(self.names)}
+        self.memory = {name: array[: len(keep)][keep] for name, array in self.memory.items()}
 
     def advance(self, lines: Lines, fields: list[str]) -> dict[str, Numbers]:
         """Take in lines and return the fields of the estimates after each of them."""

@@ -14,6 +14,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import so
 from kgmrf.results import Values
 from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._files import rebuilt
 from kgmrf.trackers._samples import CovarianceTracker
 
 SIZE_ALLOWANCE = 2.0
@@ -21,6 +22,10 @@ SIZE_ALLOWANCE = 2.0
 
 SCORE_GAIN = 0.3
 """Weight of the newest frame in the score."""
+
+
+MOST_PATIENCE = 10_000
+"""Refused observations are kept, so that their number is limited."""
 
 
 class RobustTracker(CovarianceTracker):
@@ -58,7 +63,7 @@ class RobustTracker(CovarianceTracker):
         gate: float = 1e-6,
         patience: int = 3,
     ) -> None:
-        inner = _rebuilt(tracker) if isinstance(tracker, dict) else tracker
+        inner = rebuilt(tracker) if isinstance(tracker, dict) else tracker
         if not isinstance(inner, Tracker) or inner._axes != 2 or inner._now is not None:
             raise ValueError(f"tracker must be a fresh tracker of matrices, got {tracker!r}")
         super().__init__(inner.d, inner.n_samples, inner.on_invalid)
@@ -67,8 +72,10 @@ class RobustTracker(CovarianceTracker):
         self.tracker = inner
         self.dof = _check.in_range(dof, "dof", 0.0, np.inf, open_low=True)
         self.gate = _check.in_range(gate, "gate", 0.0, 0.1, open_low=True)
-        if not isinstance(patience, (int, np.integer)) or patience < 1:
-            raise ValueError(f"patience must be a whole number of at least 1, got {patience!r}")
+        if not isinstance(patience, (int, np.integer)) or not 1 <= patience <= MOST_PATIENCE:
+            raise ValueError(
+                f"patience must be a whole number from 1 to {MOST_PATIENCE}, got {patience!r}"
+            )
         self.patience = int(patience)
         self._tail = NormalDist().inv_cdf(1.0 - self.gate)
 
@@ -149,7 +156,7 @@ class RobustTracker(CovarianceTracker):
     def _start_anew(self) -> None:
         """A fresh tracker that knows the refused observations only."""
         shape = self._refused.shape[1:]
-        fresh = _rebuilt(self.settings()["tracker"])
+        fresh = rebuilt(self.settings()["tracker"])
         fresh._start(shape)
         times = self._refused_at[:, 0]
         fresh._set_clock(float(times[0]))
@@ -227,7 +234,3 @@ class RobustTracker(CovarianceTracker):
 
     def _set_clock(self, time: float) -> None:
         self.tracker._set_clock(time)
-
-
-def _rebuilt(table: dict[str, Any]) -> Tracker:
-    return Tracker.registry[table["tracker"]](**table["settings"])
