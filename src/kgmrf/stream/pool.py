@@ -16,6 +16,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import so
 from kgmrf.results import Result
 from kgmrf.trackers import KGMRF, RotationTracker
+from kgmrf.trackers._files import check_estimate
 
 Kind: TypeAlias = Literal["samples", "covariance", "rotation"]
 
@@ -92,6 +93,15 @@ class Pool:
         self.names = [name for name, kept in zip(self.names, keep.tolist(), strict=True) if kept]
         self._number = {name: k for k, name in enumerate(self.names)}
         self.memory = {name: array[: len(keep)][keep] for name, array in self.memory.items()}
+
+    def check(self) -> None:
+        """ValueError if what is remembered of a track, as from a file, is no state of one."""
+        n = len(self.names)
+        self.tracker.batch_shape = (n,)
+        if n:
+            memory = {name: array[:n] for name, array in self.memory.items()}
+            self.tracker._remember({**self._common, **memory})
+            check_estimate(self.tracker)
 
     def advance(self, lines: Lines, fields: list[str]) -> dict[str, Numbers]:
         """Take in lines and return the fields of the estimates after each of them."""
