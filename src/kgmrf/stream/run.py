@@ -51,7 +51,7 @@ def run(
             out.pending = more["pending"]
             skip, resumed = stream.counts.lines if replay else 0, True
         process = _Process(stream, out, state, every, told)
-        process.begin(resumed=resumed)
+        process.begin(resumed=resumed or replay)
         process.follow(Source(source, stop), skip)
     if stop.signal == signal.SIGINT:
         raise KeyboardInterrupt
