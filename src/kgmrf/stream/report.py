@@ -89,6 +89,13 @@ class Report:
         self.since, self.lines = now, stream.counts.lines
         tracks = 0 if stream.pool is None else len(stream.pool)
         memory = resident()
+        if self.metrics is not None:
+            text = prometheus(stream.counts, tracks, rate, memory)
+            try:
+                with _npz.replacing(self.metrics) as file:
+                    file.write(text.encode())
+            except OSError as error:  # no reason to end a stream
+                self.say(f"no metrics: {error.strerror}: {self.metrics}")
         if self.stats:
             counts = stream.counts
             room = "unknown" if memory is None else f"{memory / 1e6:.0f} MB"
@@ -97,13 +104,6 @@ class Report:
                 f"duplicate={counts.duplicate} forgotten={counts.forgotten} "
                 f"lines/s={rate:.0f} memory={room.replace(' ', '')}"
             )
-        if self.metrics is not None:
-            text = prometheus(stream.counts, tracks, rate, memory)
-            try:
-                with _npz.replacing(self.metrics) as file:
-                    file.write(text.encode())
-            except OSError as error:  # no reason to end a stream
-                self.say(f"no metrics: {error.strerror}: {self.metrics}")
 
     def close(self) -> None:
         """Finish the file of lines that could not be used."""
