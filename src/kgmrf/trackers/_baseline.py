@@ -234,6 +234,24 @@ class BaselineTracker(CovarianceTracker):
         self._fresh = bool(memory["clock_fresh"])
         self._log_likelihood = memory["log_likelihood"]
 
+    def _check_memory(self) -> None:
+        started = ~np.isnan(self._seen)
+        for name, array in self._arrays.items():
+            known = np.isfinite(array) & (np.abs(array) < _check.LARGEST)
+            if not np.all(known | ~_wide(started, array)):
+                raise ValueError(f"{name} is not a number, or beyond all size")
+        if not (
+            np.isfinite(self._time).all() and (self._seen[started] <= self._time[started]).all()
+        ):
+            raise ValueError("its clock is none")
+        if self._takes_logarithms and self.follows == "covariance":
+            matrices = self._matrix(self._arrays)
+            if not np.isfinite(matrices[started]).all():
+                raise ValueError("its estimate is not finite")
+            values = np.linalg.eigvalsh(matrices[started])
+            if not (values[..., 0] > 1e-14 * values[..., -1]).all():
+                raise ValueError("its estimate has no logarithm")
+
     @property
     def _now(self) -> float | None:
         if self.batch_shape is None or self._fresh:
@@ -250,6 +268,9 @@ def gain_over(gain: float, dt: Numbers) -> Numbers:
 
 
 def _pick(condition: Mask, yes: Numbers, no: Numbers) -> Numbers:
-    return np.where(
-        condition.reshape(condition.shape + (1,) * (yes.ndim - condition.ndim)), yes, no
-    )
+    return np.where(_wide(condition, yes), yes, no)
+
+
+def _wide(condition: Mask, array: Numbers) -> Mask:
+    """One axis for each of the array's."""
+    return condition.reshape(condition.shape + (1,) * (array.ndim - condition.ndim))

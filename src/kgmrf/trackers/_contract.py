@@ -82,6 +82,9 @@ class Tracker:
     def _remember(self, memory: dict[str, Numbers]) -> None:
         raise NotImplementedError
 
+    def _check_memory(self) -> None:
+        """Raise ValueError if what is remembered, as from a file, cannot be; see `load`."""
+
     @property
     def _now(self) -> float | None:
         """Time of the last frame; None before the first."""

@@ -399,6 +399,17 @@ class KineticGaussian(ProductTracker):
         own = {f"start_{name}": getattr(self, f"_{name}") for name in self._NAMES}
         return {**super()._memory(), **own}
 
+    def _check_memory(self) -> None:
+        state = self._mean._state
+        known = (state.known > 0) & ~np.isnan(state.seen)[..., None]
+        if np.isnan(state.position[known]).any() or np.isnan(state.velocity[known]).any():
+            raise ValueError("its mean is not a number")
+        if np.isnan(state.uncertainty).any() or np.isnan(state.time).any():
+            raise ValueError("the uncertainty of its mean is not a number")
+        for name in ("before_count", "owed", "samples", "frames"):
+            if not (getattr(self, f"_{name}") >= 0).all():
+                raise ValueError(f"start_{name} is no count")
+
     def _remember(self, memory: dict[str, Numbers]) -> None:
         super()._remember(memory)
         for name in self._NAMES:

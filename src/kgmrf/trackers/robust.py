@@ -228,6 +228,22 @@ class RobustTracker(CovarianceTracker):
         strikes, score, predicts = memory["counters"]
         self._strikes, self._score, self._predicts = int(strikes), float(score), bool(predicts)
 
+    def _check_memory(self) -> None:
+        self.tracker._check_memory()
+        kept = self._refused_at[: self._strikes]
+        if not (0 <= self._strikes < self.patience and 0.0 <= self._score <= 1.0):
+            raise ValueError("its counters are none")
+        if self._predicts and np.isnan(self.tracker._ahead(0.0)[self.kind]).any():
+            raise ValueError("it cannot predict")
+        if not (
+            np.isfinite(kept).all() and (np.diff(kept[:, 0]) >= 0).all() and (kept[:, 1] > 0).all()
+        ):
+            raise ValueError("the times of what it refused are none")
+        there = np.ones(self._strikes, dtype=bool)
+        _, used = self.tracker._validated(self._refused[: self._strikes], there, True, "refused")
+        if not used.all():
+            raise ValueError("what it refused was no observation")
+
     @property
     def _now(self) -> float | None:
         return None if self.batch_shape is None else self.tracker._now
