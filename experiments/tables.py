@@ -115,12 +115,12 @@ def what_was_survived(results: Path) -> str:
     path = ROOT / "benchmarks" / "results" / "reliability.json"
     trials = json.loads(path.read_text())["trials"]
     told = {
-        "kills": "{kills:,} kill -9 of the command in {streams:,} streams of {lines:,} lines in all",
-        "full_disks": "{full:,} full disks in {streams:,} streams of {lines:,} lines in all",
+        "kills": "{kills:,} kill -9 of the command in {streams:,} streams, {lines:,} lines in all",
+        "full_disks": "{full:,} full disks in {streams:,} streams, {lines:,} lines in all",
         "checkpoints": "{files:,} damaged checkpoints: {refused:,} refused, {accepted:,} unharmed",
         "lines": "{lines:,} lines, half of them nonsense: {bad:,} refused",
         "files": "{files:,} damaged data files: {refused:,} refused, {read:,} read",
-        "states": "{files:,} changed state files: {refused:,} refused, {accepted:,} working trackers",
+        "states": "{files:,} changed state files: {refused:,} refused, {accepted:,} usable trackers",
     }
     lines = ["| trial | lost lines | torn lines | crashes | silent NaN | lines written twice |"]
     lines += ["|---|---|---|---|---|---|"]
