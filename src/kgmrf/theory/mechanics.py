@@ -17,6 +17,7 @@ complex step. The eigenvalues must differ.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,7 +137,7 @@ def plane_split_step(state: Phase, body: Body, dt: float = 1.0) -> Phase:
     w = body.inertia
     momentum = state.momentum + 0.5 * dt * body.torque(state.frame)
     frame = np.array(state.frame, dtype=np.result_type(state.frame, momentum))
-    planes = list(zip(*np.triu_indices(w.shape[0], 1), strict=True))
+    planes = list(combinations(range(w.shape[0]), 2))
     for i, j in [*planes, *reversed(planes)]:
         angle = 0.5 * dt * momentum[..., j, i] / w[i, j]
         cosine, sine = np.cos(angle)[..., None], np.sin(angle)[..., None]
