@@ -9,8 +9,10 @@ from experiments import (
     camera,
     cost,
     ellipse,
+    guide,
     lag,
     master,
+    noise_floor,
     otb,
     otb_choice,
     otb_unseen,
@@ -18,6 +20,7 @@ from experiments import (
     spectral_gap,
     stability,
     structure,
+    tensors,
 )
 from experiments.store import Unit
 
@@ -30,6 +33,9 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "lag": lag.units,
     "stability": stability.units,
     "structure": structure.units,
+    "noise_floor": noise_floor.units,
+    "guide": guide.units,
+    "tensors": tensors.units,
     "scenes": scenes_shown.units,
     "otb": otb.units,
     "otb_choice": otb_choice.units,
