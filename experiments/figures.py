@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from experiments import charts
-from experiments.verdicts import Results
+from experiments.chart_parts import LOOK, Figure
+from experiments.reading import Results
 from kgmrf import plots
 
 DASHES = {"solid": "-", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.4))}
@@ -21,7 +22,11 @@ def write(results: Results, folder: Path) -> list[Path]:
     with plots.style():
         for description in charts.figures(results):
             files += _save(_panels(description), folder, description["id"])
-        for name, draw in (("ellipse_frames", ellipse_frames), ("teaser", teaser)):
+        for name, draw in (
+            ("ellipse_frames", ellipse_frames),
+            ("teaser", teaser),
+            ("fibre", fibre),
+        ):
             figure = draw(results)
             if figure is not None:
                 files += _save(figure, folder, name)
@@ -32,7 +37,7 @@ def _save(figure: Any, folder: Path, name: str) -> list[Path]:
     return [plots.write_figure(figure, folder / f"{name}.{kind}") for kind in ("png", "svg")]
 
 
-def _panels(description: charts.Figure) -> Any:
+def _panels(description: Figure) -> Any:
     panels = description["panels"]
     stacked = description["id"] in ("occlusion_coasting", "camera_trajectories", "camera_error")
     if stacked:
@@ -127,21 +132,42 @@ def names(panel: dict[str, Any]) -> list[tuple[float, str, str]]:
 
 
 def _map(figure: Any, axes: Any, panel: dict[str, Any], *, last: bool) -> None:
+    from matplotlib.colors import TwoSlopeNorm
+
     x, y = np.array(panel["x"]["values"]), np.array(panel["y"]["values"])
-    grid = np.clip(np.array(panel["grid"], dtype=float), -6, 6)
+    scale = panel["scale"]
+    low, middle, high = (scale[k] for k in ("low", "middle", "high"))
+    grid = np.clip(np.array(panel["grid"], dtype=float), low, high)
+    norm = TwoSlopeNorm(middle, low, high)
     mesh = axes.pcolormesh(
-        x, y, grid, cmap="RdYlBu_r", vmin=-6, vmax=6, shading="nearest", rasterized=True
+        x, y, grid, cmap="RdYlBu_r", norm=norm, shading="nearest", rasterized=True
     )
-    edge = np.array(panel["edge"])
-    inside = (edge[:, 1] <= y[-1]) & (edge[:, 0] <= x[-1])
-    axes.plot(edge[inside, 0], edge[inside, 1], color=plots.COLOURS["truth"], linewidth=1.2)
+    for name in ("x", "y"):
+        if panel[name].get("log"):
+            getattr(axes, f"set_{name}scale")("log")
+            _log_ticks(axes, name)
+    if panel["edge"]:
+        edge = np.array(panel["edge"])
+        inside = (edge[:, 1] <= y[-1]) & (edge[:, 0] <= x[-1])
+        axes.plot(edge[inside, 0], edge[inside, 1], color=plots.COLOURS["truth"], linewidth=1.2)
+    for a, b, word in panel.get("marks", []):
+        axes.plot(a, b, "o", color=plots.COLOURS["truth"], markersize=4, markerfacecolor="white")
+        right = a > np.sqrt(x[0] * x[-1])
+        axes.annotate(
+            word,
+            (a, b),
+            xytext=(-6 if right else 6, 0),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            va="center",
+        )
     axes.grid(False)
     axes.set_xlabel(panel["x"]["label"])
     axes.set_ylabel(panel["y"]["label"])
     axes.set_title(panel["title"])
     if last:
-        bar = figure.colorbar(mesh, ax=axes, ticks=[-6, -3, 0, 3, 6])
-        bar.set_label("log₁₀ of growth")
+        bar = figure.colorbar(mesh, ax=axes, ticks=[low, 0.5 * (low + middle), middle, high])
+        bar.set_label(scale["unit"])
 
 
 # --------------------------------------------------------------------------- ellipses
@@ -153,9 +179,9 @@ def _matrices(entries: list[list[float | None]]) -> Any:
 
 
 TRACKS = {
-    "ours": ("ours", charts.LOOK["ours"][0]),
-    "paper": ("K-GMRF, paper", charts.LOOK["paper_kgmrf"][0]),
-    "ema": ("EMA .2", charts.LOOK["paper_euclidean_ema"][0]),
+    "ours": ("ours", LOOK["ours"][0]),
+    "paper": ("K-GMRF, paper", LOOK["paper_kgmrf"][0]),
+    "ema": ("EMA .2", LOOK["paper_euclidean_ema"][0]),
 }
 
 
@@ -242,4 +268,38 @@ def teaser(results: Results) -> Any:
         draw_panel(axes, panel)
         drawn[axes] = names(panel)
     plots.label_lines(drawn)
+    return figure
+
+
+FIBRE_ROWS = (
+    ("fitted tensor alone", "fitted tensor alone", plots.COLOURS["quiet"]),
+    ("Euclidean average, gain .2", "average, gain .2", LOOK["paper_euclidean_ema"][0]),
+    ("K-GMRF", "K-GMRF", LOOK["ours"][0]),
+)
+
+
+def fibre(results: Results) -> Any:
+    """Diffusion tensors along a bending fibre, seen from above: truth under each estimate."""
+    data = results.data("tensors", "fibre.snr_10")
+    if data is None:
+        return None
+    turn = np.linspace(0, 2 * np.pi, 60)
+    circle = np.stack([np.cos(turn), np.sin(turn)])
+    position = np.array(data["position"])[:, :2]
+    figure = plots.new_figure(height=2.4)
+    panels = figure.subplots(1, len(FIBRE_ROWS), sharex=True, sharey=True)
+    truth = _matrices(data["tensors"]["truth"])
+    for axes, (key, name, colour) in zip(panels, FIBRE_ROWS, strict=True):
+        found = _matrices(data["tensors"][key])
+        for k in range(4, len(position), 3):
+            for matrix, look in (
+                (truth[k], {"facecolor": "#C9C9C9", "edgecolor": "none"}),
+                (found[k], {"facecolor": "none", "edgecolor": colour, "linewidth": 0.9}),
+            ):
+                values, vectors = np.linalg.eigh(matrix)
+                outline = vectors @ (1.1 * np.maximum(values, 0)[:, None] * circle)
+                axes.fill(*(position[k][:, None] + outline), **look)
+        axes.set_title(name, color=colour, loc="center")
+        axes.set_aspect("equal")
+        axes.axis("off")
     return figure

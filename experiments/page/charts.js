@@ -261,32 +261,48 @@
     title.id = host.id + "-t";
     const svg = make("svg", { role: "img", "aria-labelledby": title.id }, null);
     host.appendChild(svg);
+    const bar = html("div", { class: "scale" }, host);
     const tip = html("div", { class: "tip", hidden: "" }, host);
     const xs = panel.x.values, ys = panel.y.values;
+    const { low, middle, high, unit } = panel.scale;
     const shade = v => {
-      // Blue (died out) to orange (grown), light at no change: readable without colour vision too.
-      const t = Math.max(-1, Math.min(1, v / 6)), a = Math.abs(t) ** 0.6;
-      const to = t < 0 ? [0, 114, 178] : [213, 94, 0];
+      // Blue (low) to orange (high), light in the middle: readable without colour vision too.
+      const t = v < middle ? Math.max(-1, (v - middle) / (middle - low)) : Math.min(1, (v - middle) / (high - middle));
+      const a = Math.abs(t) ** 0.6, to = t < 0 ? [0, 114, 178] : [213, 94, 0];
       return `rgb(${to.map(c => Math.round(250 + (c - 250) * a)).join(",")})`;
     };
+    const of = axis => (axis.log ? Math.log10 : v => v), back = axis => (axis.log ? v => 10 ** v : v => v);
+    const fx = of(panel.x), fy = of(panel.y);
+    html("span", {}, bar, show(low));
+    html("i", {}, bar).style.background = `linear-gradient(90deg, ${Array.from({ length: 11 }, (_, k) => shade(low + (high - low) * k / 10)).join(",")})`;
+    html("span", {}, bar, show(high));
+    html("span", {}, bar, unit);
     let view = null;
     function draw() {
       const width = Math.max(host.clientWidth, 240), height = Math.min(330, width * 0.7);
-      const left = 52, right = 12, top = 8, bottom = 38;
+      const left = 52, right = 14, top = 8, bottom = 38;
       svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
       svg.setAttribute("height", height);
       svg.replaceChildren();
       const w = (width - left - right) / xs.length, h = (height - top - bottom) / ys.length;
-      const sx = v => left + ((v - xs[0]) / (xs[xs.length - 1] - xs[0]) * (xs.length - 1) + .5) * w;
-      const sy = v => height - bottom - ((v - ys[0]) / (ys[ys.length - 1] - ys[0]) * (ys.length - 1) + .5) * h;
+      const place = (f, list) => v => (f(v) - f(list[0])) / (f(list[list.length - 1]) - f(list[0])) * (list.length - 1) + .5;
+      const px = place(fx, xs), py = place(fy, ys);
+      const sx = v => left + px(v) * w, sy = v => height - bottom - py(v) * h;
       view = { left, top, bottom, width, height, w, h };
       panel.grid.forEach((row, j) => row.forEach((v, i) => make("rect", {
         x: left + i * w, y: height - bottom - (j + 1) * h, width: w + .3, height: h + .3, fill: shade(v) }, svg)));
       const path = panel.edge.filter(p => p[1] <= ys[ys.length - 1] && p[0] <= xs[xs.length - 1]).map((p, i) => `${i ? "L" : "M"}${sx(p[0])} ${sy(p[1])}`).join("");
       make("path", { d: path, fill: "none", stroke: "#111", "stroke-width": 2, "data-series": "boundary" }, svg);
-      for (const t of ticks(xs[0], xs[xs.length - 1], false, 5))
+      for (const [a, b, word] of panel.marks || []) {
+        const rightwards = sx(a) < (left + width) / 2;
+        make("circle", { cx: sx(a), cy: sy(b), r: 4, fill: "#fff", stroke: "#111", "stroke-width": 1.5 }, svg);
+        const text = make("text", { x: sx(a) + (rightwards ? 8 : -8), y: sy(b) + 3.5, "text-anchor": rightwards ? "start" : "end" }, svg);
+        text.textContent = word;
+        Object.assign(text.style, { fill: "#111", fontWeight: 600, paintOrder: "stroke", stroke: "#fff", strokeWidth: "3px" });
+      }
+      for (const t of ticks(fx(xs[0]), fx(xs[xs.length - 1]), panel.x.log, 5).map(back(panel.x)))
         make("text", { x: sx(t), y: height - bottom + 16, "text-anchor": "middle" }, svg).textContent = show(t);
-      for (const t of ticks(ys[0], ys[ys.length - 1], false, 5))
+      for (const t of ticks(fy(ys[0]), fy(ys[ys.length - 1]), panel.y.log, 5).map(back(panel.y)))
         make("text", { x: left - 6, y: sy(t) + 3.5, "text-anchor": "end" }, svg).textContent = show(t);
       make("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, svg).textContent = panel.x.label;
       make("text", { transform: `translate(11 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, svg).textContent = panel.y.label;
@@ -297,7 +313,7 @@
       const j = Math.floor((view.height - view.bottom - (event.clientY - box.top) * scale) / view.h);
       if (!(panel.grid[j] && panel.grid[j][i] !== undefined)) { tip.hidden = true; return; }
       const v = panel.grid[j][i];
-      tip.textContent = `${panel.x.label} ${show(xs[i])}, ${panel.y.label} ${show(ys[j])}: ${v < 0 ? "died out" : "grew"}, 10^${v.toFixed(1)}`;
+      tip.textContent = `${panel.x.label} ${show(xs[i])}, ${panel.y.label} ${show(ys[j])}: ${unit} ${show(v)}`;
       tip.hidden = false;
       tip.style.left = `${Math.min(event.clientX - box.left + 12, box.width - 230)}px`;
       tip.style.top = `${event.clientY - box.top + 34}px`;
