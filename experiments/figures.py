@@ -116,10 +116,16 @@ def _log_ticks(axes: Any, name: str) -> None:
     side = getattr(axes, f"{name}axis")
     low, high = side.get_view_interval()
     side.set_minor_formatter(NullFormatter())
-    if high / low < 3e3 and low > 1e-3:
-        steps = (1.0, 2.0, 5.0) if high / low < 50 else (1.0,)
-        side.set_major_locator(LogLocator(subs=steps))
-        side.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    if high / low >= 3e3 or low <= 1e-3:
+        return
+    # As few as tell three numbers: decades, then 1-2-5, then finer.
+    steps: tuple[float, ...] = (1.0,)
+    for steps in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
+        decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+        if sum(low <= m * 10.0**k <= high for k in decades for m in steps) >= 3:
+            break
+    side.set_major_locator(LogLocator(subs=steps))
+    side.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
 
 
 def names(panel: dict[str, Any]) -> list[tuple[float, str, str]]:
@@ -190,7 +196,7 @@ def ellipse_frames(results: Results) -> Any:
     data = results.data("scenes", "ellipse.samples_8")
     if data is None:
         return None
-    figure = plots.new_figure(height=1.75)
+    figure = plots.new_figure(height=1.95)
     axes = figure.add_subplot()
     _strip(axes, data, (60, 99, 115, 129, 160))
     key = [("truth", "#8C8C8C"), *TRACKS.values(), ("seen", plots.COLOURS["quiet"])]
@@ -226,10 +232,10 @@ def _strip(axes: Any, data: dict[str, Any], frames: tuple[int, ...]) -> None:
         for track, (_, colour) in reversed(TRACKS.items()):
             axes.plot(*outline(data["tracks"][track], k), color=colour, linewidth=1.3)
         word = ("frame " if len(frames) < 6 else "") + str(frame) + ("" if seen else ", hidden")
-        axes.text(pitch * k, 2.35, word, ha="center", va="center")
+        axes.text(pitch * k, 2.75, word, ha="center", va="center")
     axes.set_aspect("equal")
     axes.set_xlim(-0.5 * pitch, (len(frames) - 0.5) * pitch)
-    axes.set_ylim(-1.9, 2.8)
+    axes.set_ylim(-2.45, 3.15)
     axes.axis("off")
 
 

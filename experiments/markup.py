@@ -85,6 +85,6 @@ def picture(folder: Path | None, name: str, words: str, caption: str) -> str:
         return f'<p id="{name}">{tag("not run", "idle")} figure {e(name)}</p>'
     data = base64.b64encode(path.read_bytes()).decode("ascii")
     return (
-        f'<figure id="{name}"><img class="drawn" alt="{e(words)}" '
-        f'src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
+        f'<figure id="{name}"><div class="scroll"><img class="drawn" alt="{e(words)}" '
+        f'src="data:image/png;base64,{data}"></div><figcaption>{caption}</figcaption></figure>'
     )

@@ -350,11 +350,12 @@ def _noise(results: Results) -> list[Verdict]:
     ours = data["lines"]["information, spectrum known"][0]
     assumed = data["assumed"]
     one, ten = assumed.index(1.0), assumed.index(10.0)
+    change = max(fixed) - min(fixed)
+    same = "does not change" if change == 0 else f"changes by {change:.0e}°"
     why = (
-        f"σ² cancels in a fixed-gain step: assumed from 0 to 10 the error stays "
-        f"{fixed[0]:.2f}° (largest change {max(fixed) - min(fixed):.0e}°). The information "
-        f"law uses "
-        f"it, and forgives: {ours[0]:.1f}° assuming 0, {ours[one]:.1f}° assuming 1 where .1 is "
-        f"true; {ours[ten]:.0f}° assuming 10."
+        f"σ² cancels in a fixed-gain step: assumed anywhere from 0 to 10 the error, "
+        f"{fixed[0]:.2f}°, {same}. The information law uses it, and forgives much: "
+        f"{ours[0]:.1f}° assuming 0 and {ours[one]:.1f}° assuming 1 where .1 is true, but "
+        f"{ours[ten]:.0f}° assuming 10."
     )
     return [Verdict("σ² sets the whitening", "Alg. 1, def:torque", FALSE, why, "noise")]

@@ -16,7 +16,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from experiments import (  # noqa: E402
-    charts,
+    charts_video,
     drawn_videos,
     otb,
     otb_choice,
@@ -24,7 +24,7 @@ from experiments import (  # noqa: E402
     report,
     store,
 )
-from experiments.verdicts import Results  # noqa: E402
+from experiments.reading import Results  # noqa: E402
 
 from kgmrf.vision.clip import render_clip  # noqa: E402
 
@@ -49,7 +49,7 @@ def test_without_data_a_unit_says_so(tmp_path, monkeypatch):
     assert why.keys() == {"BlurFace", "CarScale"}
     assert all("KGMRF_DATA" in reason for reason in why.values())
     assert "no public copy" in why["BlurFace"]
-    assert charts.otb_success(Results(tmp_path)) is None
+    assert charts_video.otb_success(Results(tmp_path)) is None
 
 
 def test_without_opencv_a_unit_says_so(monkeypatch):
@@ -80,7 +80,7 @@ def test_a_unit_follows_its_target_and_its_numbers_reach_the_table(tmp_path, mon
     assert ours["success_rate"] == np.mean(np.array(ours["iou"]) > 0.5)
     assert min(ours["iou"]) > 0.8
     assert otb.table(rows)["CarScale"][otb.OURS]["mean_iou"] == ours["mean_iou"]
-    figure = charts.otb_success(Results(tmp_path))
+    figure = charts_video.otb_success(Results(tmp_path))
     assert figure is not None
     assert "CarScale is its first 8 frames" in figure["caption"]
     curve = dict(figure["panels"][0]["series"][0]["points"])

@@ -29,6 +29,8 @@
     }
     return String(+value.toPrecision(3)).replace("-", "−");
   };
+  const pen = document.createElement("canvas").getContext("2d");
+  const wide = text => { pen.font = "600 11px system-ui, sans-serif"; return pen.measureText(text).width; };
   const DASH = { solid: "", dashed: "6 3", dotted: "1.5 2.5" };
 
   function ticks(low, high, log, count) {
@@ -37,14 +39,17 @@
       const first = Math.ceil(low - 1e-9), last = Math.floor(high + 1e-9);
       const step = Math.max(1, Math.ceil((last - first) / count));
       for (let k = first; k <= last; k += step) found.push(k);
-      if (found.length < 3 && high - low < 3) {
+      // Never fewer than three: finer steps inside the decades, then even steps of the value itself.
+      for (const fine of [[1, 2, 5], [1, 1.5, 2, 3, 5, 7]]) {
+        if (found.length >= 3) return found;
+        found.length = 0;
         for (let k = Math.floor(low); k <= Math.ceil(high); k++)
-          for (const m of [2, 5]) {
+          for (const m of fine) {
             const t = k + Math.log10(m);
-            if (t >= low && t <= high) found.push(t);
+            if (t >= low - 1e-9 && t <= high + 1e-9) found.push(t);
           }
       }
-      return found.sort((a, b) => a - b);
+      return found.length >= 3 ? found : ticks(10 ** low, 10 ** high, false, count).filter(v => v > 0).map(Math.log10);
     }
     const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 2.5, 5, 10].find(s => s * power >= raw) * power;
@@ -67,7 +72,11 @@
     const usable = p => (!panel.x.log || p[0] > 0) && (!panel.y.log || p[1] > 0);
     let view = null;
 
-    panel.series.forEach((s, k) => {
+    // Keys in the order in which the lines end, from the top.
+    const end = s => { const p = s.points.filter(usable); return p.length ? p[p.length - 1][1] : -Infinity; };
+    const order = panel.series.map((s, k) => k).sort((a, b) => end(panel.series[b]) - end(panel.series[a]));
+    order.forEach(k => {
+      const s = panel.series[k];
       const button = html("button", { type: "button", "aria-pressed": String(on[k]) }, keys);
       const mark = html("i", s.line ? {} : { class: "ring" }, button);
       mark.style.borderColor = ink(s.colour);
@@ -86,9 +95,8 @@
       const width = Math.max(host.clientWidth, 240), narrow = width < 470;
       const height = panel.tall ? Math.min(260, width * 0.5) : Math.min(330, Math.max(220, width * 0.62));
       const labels = !narrow;
-      const short = name => (name.length > 22 ? name.slice(0, 21) + "…" : name);
-      const longest = Math.max(0, ...panel.series.filter((s, k) => on[k] && s.line).map(s => short(s.name).length));
-      const right = labels ? 14 + 6.7 * longest : 10, top = 8, bottom = 38;
+      const longest = Math.max(0, ...panel.series.filter((s, k) => on[k] && s.line).map(s => wide(s.name)));
+      const right = labels ? 16 + longest : 14, top = 8, bottom = 38;
       svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
       svg.setAttribute("height", height);
       svg.replaceChildren();
@@ -106,10 +114,16 @@
       if (!seen.length) seen.push(0, 1);
       let x0 = range ? tx(range[0]) : Math.min(...all), x1 = range ? tx(range[1]) : Math.max(...all);
       if (x1 === x0) { x0 -= 1; x1 += 1; }
+      // Room for whole markers at both ends.
+      if (!range && panel.series.some((s, k) => on[k] && s.marker)) {
+        const room = 0.025 * (x1 - x0);
+        x0 -= room;
+        x1 += room;
+      }
       let y0 = Math.min(...seen), y1 = Math.max(...seen);
       if (panel.y.low !== null && panel.y.low !== undefined)
         y0 = panel.y.log ? Math.max(y0, Math.log10(panel.y.low)) : Math.min(panel.y.low, y0);
-      const pad = (y1 - y0 || 1) * 0.06;
+      const pad = (y1 - y0 || (panel.y.log ? 0.3 : Math.abs(y1) || 1)) * 0.06;
       if (panel.y.log || panel.y.low === null || y0 !== panel.y.low) y0 -= pad;
       y1 += pad;
       const rows = ticks(y0, y1, panel.y.log, 5);
@@ -121,7 +135,9 @@
 
       const clip = host.id + "-c";
       const defs = make("defs", {}, svg);
-      make("rect", { x: left, y: top, width: width - left - right, height: height - top - bottom },
+      // A zoomed chart cuts at its edges; a whole one lets rings on the axis be whole.
+      const spare = range ? 0 : 6;
+      make("rect", { x: left - spare, y: top - spare, width: width - left - right + 2 * spare, height: height - top - bottom + 2 * spare },
         make("clipPath", { id: clip }, defs));
       const inside = make("g", { "clip-path": `url(#${clip})` }, svg);
       for (const [a, b] of panel.shade || [])
@@ -175,7 +191,7 @@
         }
         for (const e of ends) {
           const word = make("text", { x: width - right + 7, y: e.at + 3.5 }, svg);
-          word.textContent = short(e.text);
+          word.textContent = e.text;
           word.style.fill = e.colour;
           word.style.fontWeight = 600;
         }
