@@ -59,7 +59,8 @@ def first_order_lag(results: Results) -> Figure | None:
         "id": "first_order_lag",
         "title": "Lag under constant rotation, without noise",
         "caption": "Left: moving averages follow the exact law ½ arg(1 − (1−g) e^(−2iω)), linear "
-        "for small ω only. The paper's bounds are about predictions, whose lag is larger by ω: those "
+        "for small ω only. The paper's bounds are about predictions, whose lag is larger by "
+        "ω: those "
         "all lie above |Ω|/2, the filtered estimates drawn here need not. Right: Algorithm 1 as "
         "printed lags too, and loses lock above η/2γ; without damping on the velocity the lag is "
         "zero.",

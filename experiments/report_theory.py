@@ -75,11 +75,12 @@ rad per frame.</p>{table(["rule", "result", "measured"], rows, "verdicts")}</sec
 
 def tensor_section(results: Results, drawn: list[Figure], folder: Path | None) -> str:
     """Swelling, and diffusion tensors along a fibre."""
-    parts = []
+    parts, truth = [], None
     for snr in (20, 10):
         data = results.data("tensors", f"fibre.snr_{snr}")
         if data is None:
             continue
+        truth = data["true_anisotropy"]
         rows = [
             f"<tr{' class=ours' if name.startswith('K-GMRF') else ''}><td>{e(name)}</td>"
             f"<td class='n'>{number(row['direction'])} <span class='pm'>± "
@@ -92,9 +93,6 @@ def tensor_section(results: Results, drawn: list[Figure], folder: Path | None) -
         head = [f"signal-to-noise {snr}", n("direction<br>error, °"), n("anisotropy"),
                 n("determinant<br>over truth"), n("affine-invariant<br>distance")]  # fmt: skip
         parts.append(table(head, rows))
-        truth = data["true_anisotropy"]
-    if not parts:
-        return f'<section id="tensors"><h2>Tensors</h2>{tag("not run", "idle")}</section>'
     caption = (
         "<b>Diffusion tensors along a fibre.</b> Grey: truth, every second voxel. The average of "
         "gain .2 lags behind the bend; the tracker turns with it."
@@ -106,7 +104,7 @@ motion along the orbit keeps both.</p>{figure(drawn, "swelling")}
 <p>A fibre bends by 2.5° a voxel; each voxel's tensor is fitted to 30 noisy signals. True anisotropy
 {number(truth)}. Averages are shown with gain .2 and with the gain that was best on five other
 scans; the tracker has no setting but the number of samples a tensor is worth (60).</p>
-{"".join(parts)}
+{"".join(parts) or tag("not run", "idle")}
 {picture(folder, "fibre", "Tensors along a fibre as ellipses", caption)}</section>"""
 
 

@@ -71,7 +71,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, environment):
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     before = {p.name: p.stat().st_mtime_ns for p in folder.glob("*.json")}
-    assert 2 <= len(before) < 10, "the kill came too early or too late to tell anything"
+    assert 2 <= len(before) < 11, "the kill came too early or too late to tell anything"
     for path in folder.glob("*.json"):
         assert store.load(path)["status"] == "done"  # never half a file
     (folder / ".left-behind.part").write_text("{")
@@ -80,9 +80,9 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, environment):
         words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
     after = {p.name: p.stat().st_mtime_ns for p in folder.glob("*.json")}
-    assert len(after) == 10
+    assert len(after) == 11
     assert {name: after[name] for name in before} == before  # nothing was done twice
-    assert f"{10 - len(before)} units" in done.stdout
+    assert f"{11 - len(before)} units" in done.stdout
     assert not list(folder.glob(".*"))
 
     record = store.load(folder / "transient.zero_lag.json")
@@ -282,6 +282,7 @@ def test_printed_tables_disagree_where_the_notes_say_so():
 
 def test_printed_whitened_gaps_are_those_of_other_parameters():
     rows = claims.load()["tables"]["spectral_gap"]["rows"]
+    far = 0
     for delta in rows:
         printed = claims.value("spectral_gap", delta, "Delta_wh")
         other = np.array(spectral_gap.recovered_spectrum(float(delta)))
@@ -289,7 +290,8 @@ def test_printed_whitened_gaps_are_those_of_other_parameters():
             printed, abs=6e-5
         )
         as_told = orbit.whitened_gap(np.array([1.0 + float(delta), 1.0]), 4.0)
-        assert abs(as_told / printed - 1) > 0.15
+        far += abs(as_told / printed - 1) > 0.15
+    assert far == 5  # of six: as printed they do not follow
 
 
 def test_every_claim_is_read_by_something():
@@ -297,7 +299,7 @@ def test_every_claim_is_read_by_something():
         path.read_text(encoding="utf-8") for path in (ROOT / "experiments").glob("*.py")
     )
     for name in [*claims.load()["text"], *claims.load()["tables"]]:
-        assert f'"{name}"' in sources, name
+        assert f'"{name}"' in sources or f"'{name}'" in sources, name
     assert set(spoken.JUDGES) == set(claims.load()["text"])
 
 
@@ -352,7 +354,8 @@ def some_results(tmp_path_factory) -> Path:
     """A few quick results, computed in this process."""
     folder = tmp_path_factory.mktemp("results")
     wanted = [
-        "lag", "stability/printed", "master/energy", "guide", "tensors/swelling", "master/transient.zero_lag", "scenes",
+        "lag", "stability/printed", "master/energy", "master/transient.zero_lag", "scenes",
+        "guide", "tensors/swelling",
         "ellipse/as_run.hold_last", "ellipse/as_run.information", "ellipse/as_run.paper_kgmrf",
         "camera/spread.paper_kgmrf",
     ]  # fmt: skip

@@ -21,7 +21,7 @@ from experiments import (  # noqa: E402
     otb,
     otb_choice,
     otb_unseen,
-    report,
+    report_video,
     store,
 )
 from experiments.reading import Results  # noqa: E402
@@ -156,8 +156,8 @@ def test_the_groups_reach_the_page(two_films):
         np.mean([c["mean_iou"] for c in ours["cases"]]), rel=1e-3
     )
     assert ours["mean_iou"] > 0.8
-    assert "MOSSE" in report._otb_unseen(Results(results))
-    assert report._otb_unseen(Results(two_films / "nothing")) == ""
+    assert "MOSSE" in report_video._otb_unseen(Results(results))
+    assert report_video._otb_unseen(Results(two_films / "nothing")) == ""
 
 
 @pytest.mark.parametrize("kind", ["fast", "hidden", "turning", "grey", "leaving"])
@@ -206,9 +206,9 @@ def test_every_value_tried_is_run_and_one_is_the_default(tmp_path, two_films, mo
     assert set(found["push"]) == set(few["push"])
     assert found["push"][own["push"]] == found["kinetics"][own["kinetics"]]
     assert min(found["push"][own["push"]].values()) > 0.8
-    page = report._otb_choice(Results(results))
+    page = report_video._otb_choice(Results(results))
     assert "left out" in page
-    assert report._otb_choice(Results(tmp_path / "nothing")) == ""
+    assert report_video._otb_choice(Results(tmp_path / "nothing")) == ""
 
 
 def test_a_video_is_never_judged_by_itself():
