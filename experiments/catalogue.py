@@ -15,6 +15,7 @@ from experiments import (
     noise_floor,
     otb,
     otb_choice,
+    otb_models,
     otb_unseen,
     scenes_shown,
     spectral_gap,
@@ -38,6 +39,7 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "tensors": tensors.units,
     "scenes": scenes_shown.units,
     "otb": otb.units,
+    "otb_models": otb_models.units,
     "otb_choice": otb_choice.units,
     "otb_unseen": otb_unseen.units,
     # Run times last and alone: what runs beside them would be measured too.
