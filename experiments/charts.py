@@ -29,6 +29,7 @@ DRAWN = (
     charts_theory.cost,
     charts_video.otb_success,
     charts_video.otb_overlap,
+    charts_video.models,
 )
 
 

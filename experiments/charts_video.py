@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments import otb
-from experiments.chart_parts import Figure, axis, series
+from experiments import otb, otb_models
+from experiments.chart_parts import LOOK, Figure, axis, series
 from experiments.reading import Results
 from kgmrf.plots import COLOURS
 
@@ -87,6 +87,36 @@ def otb_overlap(results: Results) -> Figure | None:
         "title": "Overlap along the OTB sequences",
         "caption": "Intersection over union with the true box, frame by frame. KCF-0 is OpenCV's "
         "KCF with its failure threshold at 0.",
+        "panels": panels,
+    }
+
+
+def models(results: Results) -> Figure | None:
+    """Overlap frame by frame with three of the paper's methods as the memory of appearance."""
+    shown = {
+        "K-GMRF": LOOK["ours"],
+        "Riemannian EMA": LOOK["paper_euclidean_ema"],
+        "Alpha-Beta": LOOK["paper_alpha_beta"],
+    }
+    panels = [
+        {
+            "title": sequence,
+            "x": axis("frame"),
+            "y": axis("overlap", low=0.0),
+            "series": [
+                series(name, range(data["n_frames"]), data["rows"][name]["iou"], look=look)
+                for name, look in shown.items()
+            ],
+        }
+        for sequence, data in otb_models.load(results.folder).items()
+    ]
+    if not panels:
+        return None
+    return {
+        "id": "otb_models",
+        "title": "The paper's methods inside one tracker",
+        "caption": "Intersection over union with the true box along each sequence; only the memory "
+        "of the appearance differs. The paper's curves, drawn again.",
         "panels": panels,
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import charts
+from experiments import charts, figures_scenes
 from experiments.chart_parts import LOOK, Figure
 from experiments.reading import Results
 from kgmrf import plots
@@ -25,7 +25,8 @@ def write(results: Results, folder: Path) -> list[Path]:
         for name, draw in (
             ("ellipse_frames", ellipse_frames),
             ("teaser", teaser),
-            ("fibre", fibre),
+            ("fibre", figures_scenes.fibre),
+            ("camera_frames", figures_scenes.camera_frames),
         ):
             figure = draw(results)
             if figure is not None:
@@ -179,11 +180,6 @@ def _map(figure: Any, axes: Any, panel: dict[str, Any], *, last: bool) -> None:
 # --------------------------------------------------------------------------- ellipses
 
 
-def _matrices(entries: list[list[float | None]]) -> Any:
-    e = np.array([[np.nan if v is None else v for v in row] for row in entries], dtype=float)
-    return np.stack([np.stack([e[:, 0], e[:, 1]], -1), np.stack([e[:, 1], e[:, 2]], -1)], -2)
-
-
 TRACKS = {
     "ours": ("ours", LOOK["ours"][0]),
     "paper": ("K-GMRF, paper", LOOK["paper_kgmrf"][0]),
@@ -212,7 +208,7 @@ def _strip(axes: Any, data: dict[str, Any], frames: tuple[int, ...]) -> None:
     pitch = 3.8
 
     def outline(entries: list[list[float | None]], k: int) -> Any:
-        values, vectors = np.linalg.eigh(_matrices([entries[frames[k]]])[0])
+        values, vectors = np.linalg.eigh(figures_scenes.matrices([entries[frames[k]]])[0])
         shape = vectors @ (np.sqrt(np.maximum(values, 0))[:, None] * circle)
         return shape + np.array([[pitch * k], [0.0]])
 
@@ -274,38 +270,4 @@ def teaser(results: Results) -> Any:
         draw_panel(axes, panel)
         drawn[axes] = names(panel)
     plots.label_lines(drawn)
-    return figure
-
-
-FIBRE_ROWS = (
-    ("fitted tensor alone", "fitted tensor alone", plots.COLOURS["quiet"]),
-    ("Euclidean average, gain .2", "average, gain .2", LOOK["paper_euclidean_ema"][0]),
-    ("K-GMRF", "K-GMRF", LOOK["ours"][0]),
-)
-
-
-def fibre(results: Results) -> Any:
-    """Diffusion tensors along a bending fibre, seen from above: truth under each estimate."""
-    data = results.data("tensors", "fibre.snr_10")
-    if data is None:
-        return None
-    turn = np.linspace(0, 2 * np.pi, 60)
-    circle = np.stack([np.cos(turn), np.sin(turn)])
-    position = np.array(data["position"])[:, :2]
-    figure = plots.new_figure(height=2.4)
-    panels = figure.subplots(1, len(FIBRE_ROWS), sharex=True, sharey=True)
-    truth = _matrices(data["tensors"]["truth"])
-    for axes, (key, name, colour) in zip(panels, FIBRE_ROWS, strict=True):
-        found = _matrices(data["tensors"][key])
-        for k in range(4, len(position), 3):
-            for matrix, look in (
-                (truth[k], {"facecolor": "#C9C9C9", "edgecolor": "none"}),
-                (found[k], {"facecolor": "none", "edgecolor": colour, "linewidth": 0.9}),
-            ):
-                values, vectors = np.linalg.eigh(matrix)
-                outline = vectors @ (1.1 * np.maximum(values, 0)[:, None] * circle)
-                axes.fill(*(position[k][:, None] + outline), **look)
-        axes.set_title(name, color=colour, loc="center")
-        axes.set_aspect("equal")
-        axes.axis("off")
     return figure

@@ -58,7 +58,7 @@ def page(everything: Everything, *, quick: bool, drawn_in: Path | None = None) -
             _head(everything, quick, drawn_in),
             _summary(everything),
             ellipse_section(results, drawn, drawn_in),
-            camera_section(results, drawn),
+            camera_section(results, drawn, drawn_in),
             otb_section(results, drawn),
             streams_section(results),
             ablation_section(results),

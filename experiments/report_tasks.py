@@ -220,7 +220,7 @@ def _trials(results: Results) -> int:
     return int(data["trials"]) if data else 0
 
 
-def camera_section(results: Results, drawn: list[Figure]) -> str:
+def camera_section(results: Results, drawn: list[Figure], drawn_in: Path | None) -> str:
     """Task B: figures, and every cell."""
     lines = camera_lines(results)
     groups = list(dict.fromkeys(x.group for x in lines))
@@ -232,6 +232,7 @@ three axes and loses frames independently. The printed table, however, fits a ca
 steadily, loses
 nine frames at a time, and is scored √2 too high.</p>
 {figure(drawn, "dropout_sweep")}
+{_boards(drawn_in)}
 {figure(drawn, "camera_error")}
 {figure(drawn, "camera_trajectories")}
 <h3>Claim, as printed, as run, ours</h3>
@@ -244,6 +245,20 @@ protocol</summary>{matrix(results, "camera", "as_run")}</details>
 <details><summary>All methods, protocol as
 printed</summary>{matrix(results, "camera", "as_printed")}</details>
 </section>"""
+
+
+def _boards(drawn_in: Path | None) -> str:
+    """The paper's checkerboard frames, redrawn."""
+    return picture(
+        drawn_in,
+        "camera_frames",
+        "A checkerboard at five frames, four rows of pictures",
+        "<b>The shaken camera films a board at five frames in which its orientation was not "
+        "seen.</b> "
+        "Top: as filmed. Below: turned back by each estimate; a board that stands still and "
+        "upright "
+        "is a right estimate.",
+    )
 
 
 def _spread(results: Results) -> str:

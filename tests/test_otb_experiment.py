@@ -20,6 +20,7 @@ from experiments import (  # noqa: E402
     drawn_videos,
     otb,
     otb_choice,
+    otb_models,
     otb_unseen,
     report_video,
     store,
@@ -217,3 +218,23 @@ def test_a_video_is_never_judged_by_itself():
     score, chosen = otb_choice.left_out(values)
     assert score == 0.0
     assert chosen == ["b", "a"]
+
+
+def test_the_papers_methods_run_inside_one_tracker(two_films):
+    results = two_films / "results"
+    for kind, function in (("track", "follow"), ("truth", "from_truth")):
+        settings = {"sequence": "CarScale", "n_frames": 25}
+        unit = store.Unit("otb_models", f"{kind}.CarScale", f"otb_models:{function}", settings)
+        assert store.execute(unit, results)["status"] == "done"
+    rows = otb_models.load(results)["CarScale"]["rows"]
+    assert tuple(rows) == otb_models.NAMES
+    assert set(otb_models.PAPER) <= set(rows)
+    assert all(len(row["iou"]) == otb_models.load(results)["CarScale"]["n_frames"]
+               for row in rows.values())  # fmt: skip
+    assert rows["K-GMRF"]["mean_iou"] > 0.7
+    distance = otb_models.load_truth(results)["CarScale"]["distance"]
+    assert {"hold last", *otb_models.NAMES} <= set(distance)
+    page = report_video._otb_models(Results(results), [])
+    assert "paper 0.65" in page
+    assert charts_video.models(Results(results))["panels"][0]["title"] == "CarScale"
+    assert "not run" in report_video._otb_models(Results(two_films / "nothing"), [])
