@@ -41,7 +41,7 @@ def otb_section(results: Results, drawn: list[Figure]) -> str:
         n("R-EMA<br>appendix"),
         n("success<br>appendix"),
         n("seconds<br>paper"),
-        *([n(f"{e(m)}, run") for m in methods] or ["ours"]),
+        *([n(f"{e(m)}, run".replace(", ", "<br>")) for m in methods] or ["ours"]),
     ]
     return f"""<section id="otb"><h2>C. OTB sequences</h2>
 <p>The paper cut its observations from ground-truth boxes and calibrated thresholds per sequence;
