@@ -54,6 +54,8 @@ def models(n_samples: float) -> dict[str, Callable[[], Any]]:
 
 
 NAMES = tuple(models(1.0))
+SHOWN = ("K-GMRF", "Riemannian EMA", "Alpha-Beta")
+"""Whose boxes are kept for the sheets of key images."""
 
 
 def _target(sequence: str) -> Any:
@@ -106,6 +108,8 @@ def follow(sequence: str, n_frames: int | None = None) -> dict[str, Any]:
             "failed": failed,
             "iou": [round(v, 3) for v in box_iou(found, truth).tolist()],
         }
+        if name in SHOWN:
+            rows[name]["boxes"] = np.round(found).astype(int)
     return {"sequence": sequence, "n_frames": len(truth), "rows": rows}
 
 
