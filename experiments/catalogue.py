@@ -9,15 +9,19 @@ from experiments import (
     camera,
     cost,
     ellipse,
+    guide,
     lag,
     master,
+    noise_floor,
     otb,
     otb_choice,
+    otb_models,
     otb_unseen,
     scenes_shown,
     spectral_gap,
     stability,
     structure,
+    tensors,
 )
 from experiments.store import Unit
 
@@ -30,8 +34,12 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "lag": lag.units,
     "stability": stability.units,
     "structure": structure.units,
+    "noise_floor": noise_floor.units,
+    "guide": guide.units,
+    "tensors": tensors.units,
     "scenes": scenes_shown.units,
     "otb": otb.units,
+    "otb_models": otb_models.units,
     "otb_choice": otb_choice.units,
     "otb_unseen": otb_unseen.units,
     # Run times last and alone: what runs beside them would be measured too.
