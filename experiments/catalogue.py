@@ -9,17 +9,22 @@ from experiments import (
     camera,
     cost,
     ellipse,
+    faults,
     lag,
     master,
+    motions,
     otb,
     otb_choice,
     otb_unseen,
+    rotating,
     scenes_shown,
     spectral_gap,
     stability,
+    starts,
     structure,
 )
 from experiments.store import Unit
+from experiments.streams import study
 
 EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "ellipse": ellipse.units,
@@ -31,6 +36,11 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "stability": stability.units,
     "structure": structure.units,
     "scenes": scenes_shown.units,
+    "streams": study.units,
+    "starts": starts.units,
+    "faults": faults.units,
+    "rotating": rotating.units,
+    "motions": motions.units,
     "otb": otb.units,
     "otb_choice": otb_choice.units,
     "otb_unseen": otb_unseen.units,
