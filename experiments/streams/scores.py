@@ -14,7 +14,7 @@ from scipy.special import gammaln
 from kgmrf._types import Numbers
 
 BLOCK = 50
-DEGREES = np.array([2.1, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 10, 12, 15, 20, 30, 50, 100, 1e5])
+DEGREES = np.array([1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 10, 12, 15, 20, 30, 50, 100, 1e5])
 """Grid of nu for a t in hindsight; the last is a Gaussian."""
 
 
