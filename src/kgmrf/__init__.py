@@ -15,7 +15,6 @@ from kgmrf.results import Estimate, Result
 from kgmrf.trackers import (
     KGMRF,
     AlphaBeta,
-    AutoKGMRF,
     AutoRotation,
     EuclideanEMA,
     HoldLast,
@@ -36,7 +35,6 @@ __version__ = "0.1.0"
 __all__ = [
     "KGMRF",
     "AlphaBeta",
-    "AutoKGMRF",
     "AutoRotation",
     "Estimate",
     "EuclideanEMA",

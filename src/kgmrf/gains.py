@@ -20,6 +20,9 @@ from kgmrf._types import Array
 ANGLE_VARIANCE_LIMIT = 0.25
 """An angle prior is never wider than the circle: variance of an angle in rad^2."""
 
+RATE_VARIANCE_LIMIT = 0.04
+"""A velocity wider than .2 rad per unit time would alias: its variance, rad^2 per unit time^2."""
+
 
 @dataclass(frozen=True)
 class FixedGains:

@@ -15,6 +15,7 @@ import numpy as np
 
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
+from kgmrf.density import GAUSSIAN, TAILS, Density
 
 if TYPE_CHECKING:
     import pandas
@@ -31,12 +32,15 @@ FIELDS = {
     "spectrum": "eigenvalues, descending, (..., d)",
     "velocity": "angular velocity per unit time in the body frame, skew, (..., d, d)",
     "angle_std": "standard deviation of the angle in each plane, radians, (..., d, d)",
-    "nis": "normalised innovation squared, chi-squared with d(d-1)/2 degrees of freedom, (...)",
+    "nis": "how surprising the observation was: chi-squared with d(d-1)/2 degrees of freedom, (...)",
     "score": "how lost a robust tracker is, from 0 to 1, (...)",
     "log_likelihood": "one-step-ahead log-likelihood of the observation, nats, (...)",
-    "log_mixture": "log-density under the mixture of a self-tuning tracker, nats, (...)",
-    "weights": "probability of each member of a self-tuning tracker, (..., K)",
-    "half_life": "time after which a self-tuning tracker has half forgotten, (...)",
+    "scale": "scale matrix of the forecast's Student-t density, (..., d, d)",
+    "tails": "weight of each degree of freedom (3, 6, 12, 1e5) of that density, (..., 4)",
+    "dof": "degrees of freedom of the one Student-t with the same second moment, (...)",
+    "weights": "weight of each member of a self-tuned tracker, (..., K)",
+    "half_life": "time after which a self-tuned tracker has half forgotten, (...)",
+    "starting": "whether fewer than 2 d samples are behind the estimate, (...)",
 }
 
 
@@ -64,6 +68,11 @@ class _Fields:
 
     def __copy__(self) -> Self:
         return type(self)(self._values)
+
+    def _view(self) -> Values:
+        """All fields, as they are."""
+        self._field("time")
+        return self._values  # type: ignore[return-value]
 
     def fields(self) -> tuple[str, ...]:
         """The names of the fields that this tracker fills."""
@@ -112,7 +121,12 @@ class _Fields:
 
     @property
     def nis(self) -> Numbers:
-        """Normalised innovation squared, chi-squared with d(d-1)/2 degrees of freedom."""
+        """How surprising the observation was: chi-squared with d(d-1)/2 degrees of freedom.
+
+        For a single law the normalised innovation squared, sum over planes. For the self-tuned
+        tracker the chi-squared value that is as improbable as the observation's distance from its
+        Student-t forecast.
+        """
         return self._field("nis")
 
     @property
@@ -126,18 +140,56 @@ class _Fields:
         return self._field("log_likelihood")
 
     @property
-    def log_mixture(self) -> Numbers:
-        """One-step-ahead log-density under the mixture of a self-tuning tracker, nats."""
-        return self._field("log_mixture")
+    def scale(self) -> Numbers:
+        """Scale matrix of the forecast's Student-t density, (..., d, d)."""
+        return self._field("scale")
+
+    @property
+    def tails(self) -> Numbers:
+        """Weight of each degree of freedom (3, 6, 12, 1e5) of that density, (..., 4)."""
+        return self._field("tails")
+
+    @property
+    def dof(self) -> Numbers:
+        """Degrees of freedom of the one Student-t with the same second moment."""
+        return self._field("dof")
+
+    @property
+    def starting(self) -> Numbers:
+        """Whether fewer than 2 d samples are behind the estimate."""
+        return self._field("starting")
+
+    @property
+    def density(self) -> Density:
+        """The density that the estimate stands for: Student-t where there are tails, or Gaussian.
+
+        Of ``forecast(h)`` it is the density of the next observation.
+        """
+        if "tails" in self.fields():
+            return Density(self.scale, self.tails, np.array(TAILS))
+        scale = self.covariance
+        return Density(scale, np.ones((*scale.shape[:-2], 1)), np.array([GAUSSIAN]))
+
+    def log_density(self, x: Any) -> Numbers:
+        """log p(x) of vectors ``(..., d)`` under `density`; NaN cells are integrated out."""
+        return self.density.log_density(x)
+
+    def mahalanobis(self, x: Any) -> Numbers:
+        """x^T scale^-1 x of vectors ``(..., d)``; compare with `region`."""
+        return self.density.mahalanobis(x)
+
+    def region(self, level: float) -> Numbers:
+        """The squared distance within which an observation falls with this probability."""
+        return self.density.region(level)
 
     @property
     def weights(self) -> Numbers:
-        """Probability of each member of a self-tuning tracker, (..., K)."""
+        """Weight of each member of a self-tuned tracker, (..., K)."""
         return self._field("weights")
 
     @property
     def half_life(self) -> Numbers:
-        """Time after which a self-tuning tracker has half forgotten an observation."""
+        """Time after which a self-tuned tracker has half forgotten an observation."""
         return self._field("half_life")
 
 
@@ -176,6 +228,13 @@ class Result(_Fields):
         """One frame as an `Estimate`, or a slice of frames as a `Result`."""
         kind = Result if isinstance(frame, slice) else Estimate
         return kind({name: self._field(name)[frame] for name in self.fields()})
+
+    def only(self, fields: Any) -> Result:
+        """The same with these fields alone (and time); None keeps all."""
+        if fields is None:
+            return self
+        names = (fields,) if isinstance(fields, str) else tuple(fields)
+        return Result({name: np.array(self._field(name)) for name in dict.fromkeys(("time", *names))})
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas table with one row per frame (and per item of a batch).

@@ -13,7 +13,7 @@ from typing import Any
 from kgmrf._check import LARGEST, SMALLEST
 from kgmrf.kernels.door import INVALID, MISSING, OBSERVED
 from kgmrf.kernels.lanes import above, div, fma, load, spread, store, strip
-from kgmrf.kernels.machine import jit
+from kgmrf.kernels.compile import jit
 
 # Matrices of the work space, then planes, then vectors.
 FRAME, SEEN, TURNING, SQUARE, B, C, E = range(7)

@@ -69,7 +69,7 @@ from kgmrf.kernels.layout import (
     WARMUP_FRAMES,
     WARMUP_SAMPLES,
 )
-from kgmrf.kernels.machine import jit
+from kgmrf.kernels.compile import jit
 from kgmrf.kernels.products import (
     copy,
     matrix,

@@ -15,7 +15,7 @@ from kgmrf.kernels.lanes import (
     total,
 )
 from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
-from kgmrf.kernels.machine import jit
+from kgmrf.kernels.compile import jit
 from kgmrf.kernels.products import (
     copy,
     matrix,

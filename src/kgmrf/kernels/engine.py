@@ -94,7 +94,8 @@ def warmup() -> None:
 
     >>> warmup()
     """
-    for name in ("online", "sequence", "adjoint", "mixture", "rotation_bank", "rotation_smoother"):
+    names = ("ensemble", "inspect", "online", "sequence", "adjoint")
+    for name in (*names, "rotation_bank", "rotation_smoother"):
         loops(name)
     for number in ("float64", "float32"):
         step_many(number)
@@ -283,6 +284,18 @@ def inspect(matrices: Numbers, *, rotation: bool, tolerance: float | None = None
         tolerance = ROTATION_TOLERANCE if rotation else SYMMETRY_TOLERANCE
     with np.errstate(invalid="ignore"):  # for when the compiler is switched off
         loops("sequence").inspect(flat, present, tolerance, rotation, status)
+    return status.reshape(batch)
+
+
+def inspect_covariances(matrices: Numbers) -> Numbers | None:
+    """OBSERVED, MISSING or INVALID for every matrix of ``(..., d, d)``; None if not compiled."""
+    batch, d = matrices.shape[:-2], matrices.shape[-1]
+    if not compiles(1, False):
+        return None
+    status = np.empty(int(np.prod(batch)), dtype=np.int8)
+    desk = layout.blank_desk(d)
+    flat = _own(matrices, (status.size, d, d), np.float64)
+    loops("inspect").inspect(flat, SYMMETRY_TOLERANCE, desk, status)
     return status.reshape(batch)
 
 

@@ -228,17 +228,24 @@ def desk_size(d: int) -> int:
     return HEAD + N_VECTORS * s + N_MATRICES * s * s
 
 
-def desk(model: Law, d: int) -> Numbers:
-    """A desk for one track under the first of the model's tables; starts on a cache line."""
+def blank_desk(d: int) -> Numbers:
+    """A desk without a law; starts on a cache line."""
     size = desk_size(d)
     room = np.zeros(size + LANES)
     shift = (-room.ctypes.data // 8) % LANES
     table = room[shift : shift + size]
+    at = HEAD + MASK * stride(d)
+    table[at : at + d] = 1.0
+    return table
+
+
+def desk(model: Law, d: int) -> Numbers:
+    """A desk for one track under the first of the model's tables."""
+    table = blank_desk(d)
     table[:HEAD] = model.head
     s = stride(d)
     vector = HEAD + np.arange(N_VECTORS) * s
     matrix = HEAD + N_VECTORS * s + np.arange(N_MATRICES) * s * s
-    table[vector[MASK] : vector[MASK] + d] = 1.0
     table[vector[LEVEL] : vector[LEVEL] + s] = 1.0
     planes = table[matrix[PLANES] : matrix[PLANES] + s * s].reshape(s, s)
     planes[:d, :d] = 1.0 - np.eye(d)

@@ -80,7 +80,7 @@ from kgmrf.kernels.layout import (
     WARMUP_FRAMES,
     WARMUP_SAMPLES,
 )
-from kgmrf.kernels.machine import compiled, jit
+from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.products import (
     EXP1,
     EXP2,

@@ -16,7 +16,7 @@ from kgmrf.kernels.door import (
     take_rotation,
 )
 from kgmrf.kernels.layout import ROTATION
-from kgmrf.kernels.machine import compiled
+from kgmrf.kernels.compile import compiled
 from kgmrf.kernels.rows import close_row, note_record, open_row
 
 

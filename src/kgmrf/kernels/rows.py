@@ -37,7 +37,7 @@ from kgmrf.kernels.layout import (
     TIME,
     VELOCITY,
 )
-from kgmrf.kernels.machine import jit
+from kgmrf.kernels.compile import jit
 from kgmrf.kernels.products import matrix, vector
 
 

@@ -2,7 +2,6 @@
 
 from kgmrf.trackers._contract import Tracker, load
 from kgmrf.trackers.alpha_beta import AlphaBeta
-from kgmrf.trackers.auto import AutoKGMRF
 from kgmrf.trackers.auto_rotation import AutoRotation
 from kgmrf.trackers.euclidean_ema import EuclideanEMA
 from kgmrf.trackers.gaussian import KineticGaussian
@@ -19,7 +18,6 @@ from kgmrf.trackers.vector import VectorTracker
 __all__ = [
     "KGMRF",
     "AlphaBeta",
-    "AutoKGMRF",
     "AutoRotation",
     "EuclideanEMA",
     "HoldLast",

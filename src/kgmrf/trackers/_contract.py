@@ -14,6 +14,8 @@ import copy
 import inspect
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -22,7 +24,7 @@ import numpy as np
 from kgmrf import _check, _npz
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
-from kgmrf.results import Estimate, Result, Values, stack
+from kgmrf.results import FIELDS, Estimate, Result, Values, stack
 
 FORMAT = 1
 """Version of the state files."""
@@ -42,6 +44,9 @@ class Tracker:
 
     _axes: ClassVar[int] = 2
     """Trailing axes of one observation: 2 for matrices ``(..., d, d)``, 1 for vectors."""
+
+    _wanted: tuple[str, ...] | None = None
+    """Fields that the sequence in hand is filtered for; None: all."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -130,6 +135,7 @@ class Tracker:
         times: Any = None,
         mask: Any = None,
         n_samples: float | Numbers | None = None,
+        fields: Any = None,
     ) -> Result:
         """Run `update` over a whole sequence and return all estimates, time first.
 
@@ -137,6 +143,7 @@ class Tracker:
         times: ``(T,)`` time stamps that do not decrease; default: one unit per frame.
         mask: ``(T, ...)``, True where there is an observation; others are ignored unseen.
         n_samples: a number, or one per frame ``(T, ...)``.
+        fields: the names of the fields to keep, to save memory; default all.
 
         Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
         before the first frame is taken in, so an error leaves the tracker as it was.
@@ -147,7 +154,20 @@ class Tracker:
         self._start(seen.shape[1:])
         if times is not None and self._now is None:
             self._set_clock(float(np.asarray(times, dtype=float)[0]))
-        return self._run(seen, observed, counts, dt)
+        with self._keeping(fields):
+            return self._run(seen, observed, counts, dt).only(fields)
+
+    @contextmanager
+    def _keeping(self, fields: Any) -> Iterator[None]:
+        """While a sequence is filtered: keep no more than these fields."""
+        names = None if fields is None else (fields,) if isinstance(fields, str) else tuple(fields)
+        for name in names or ():
+            _check.choice(name, tuple(FIELDS), "every one of fields")
+        self._wanted = names
+        try:
+            yield
+        finally:
+            self._wanted = None
 
     def fit(self, sequence: Any, **options: Any) -> Self:
         """Fit the settings to a recording (see :func:`kgmrf.learn.fit`); starts afresh."""

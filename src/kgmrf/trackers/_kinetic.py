@@ -177,10 +177,14 @@ class KineticTracker(Tracker):
             and sequence.shape[-1] == (d or sequence.shape[-1])
             and self.batch_shape in (None, sequence.shape[1:-2])
         ):
-            status = inspect(sequence, rotation=self.kind == "rotation")
+            status = self._inspected(sequence)
             if status is not None and not (status == INVALID).any():
                 return self._tidied(sequence), status == OBSERVED
         return super()._checked_sequence(sequence, mask)
+
+    def _inspected(self, matrices: Numbers) -> Numbers | None:
+        """OBSERVED, MISSING or INVALID for each matrix; None where no compiled check is at hand."""
+        return inspect(matrices, rotation=self.kind == "rotation")
 
     def _tidied(self, sequence: Numbers) -> Numbers:
         """Checked observations as the step wants them."""

@@ -41,6 +41,7 @@ class CovarianceTracker(Tracker):
         mask: Any = None,
         n_samples: float | Numbers | None = None,
         samples: bool | None = None,
+        fields: Any = None,
     ) -> Result:
         """Run over a whole sequence and return all estimates, time first.
 
@@ -49,13 +50,16 @@ class CovarianceTracker(Tracker):
         times: ``(T,)`` time stamps that do not decrease; default: one unit per frame.
         mask: ``(T, ...)``, True where there is an observation; others are ignored unseen.
         n_samples: samples behind each matrix: a number, or one per frame ``(T, ...)``.
+        fields: the names of the fields to keep, to save memory; default all.
 
         Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
         before the first frame is taken in, so an error leaves the tracker as it was.
         """
         samples = _check.are_samples(sequence, samples)
         if not samples:
-            return super().filter(sequence, times=times, mask=mask, n_samples=n_samples)
+            return super().filter(
+                sequence, times=times, mask=mask, n_samples=n_samples, fields=fields
+            )
         if n_samples is not None:
             raise ObservationError("raw samples count themselves; leave out n_samples")
         blocks = self._frames(sequence, None if mask is None else np.asarray(mask, dtype=bool))
@@ -63,7 +67,8 @@ class CovarianceTracker(Tracker):
         self._start((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
         if times is not None and self._now is None:
             self._set_clock(float(np.asarray(times, dtype=float)[0]))
-        return self._run_blocks(blocks, dt)
+        with self._keeping(fields):
+            return self._run_blocks(blocks, dt).only(fields)
 
     def _run_blocks(self, blocks: Numbers, dt: Numbers) -> Result:
         """Frames with complete samples in one go; others one by one, for they need a prediction."""

@@ -1,0 +1,148 @@
+"""What an ensemble knows beyond its forecast: how fast the eigenframe turns, how sure it is.
+
+Worked out from rows when somebody asks; vectorised over tracks and steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kgmrf._types import Numbers
+from kgmrf.engines.ensemble_step import FLOOR, SHRINKAGE, Turned, planes, turned, unpack
+from kgmrf.engines.layout import (
+    AVERAGE,
+    CHANNEL,
+    COUNT,
+    HALF_LIFE,
+    KIND,
+    POOLED,
+    SAMPLES,
+    SIZE_GAIN,
+    TURNING,
+    Layout,
+    Track,
+    track,
+)
+from kgmrf.gains import ANGLE_VARIANCE_LIMIT
+
+
+def half_life(plan: Layout, weights: Numbers) -> Numbers:
+    """exp(sum_k w_k log h_k / sum_k w_k) over the averages ``(...)``; NaN if they have no weight.
+
+    >>> from kgmrf.engines.layout import layout
+    >>> from kgmrf.engines.members import Average, Turning
+    >>> plan = layout(2, (Average(4.0), Average(16.0), Turning(1e-6)))
+    >>> half_life(plan, np.array([0.4, 0.4, 0.2])).round(9).item()
+    8.0
+    """
+    average = plan.table[:, KIND] == AVERAGE
+    mine = weights[..., average]
+    total = mine.sum(axis=-1)
+    there = total > 0
+    mean = mine @ np.log(plan.table[average, HALF_LIFE]) / np.where(there, total, 1.0)
+    return np.where(there, np.exp(mean), np.nan)
+
+
+def hold(parts: Track, plan: Layout) -> Numbers:
+    """S_k of every member, ``(..., K, d, d)``: `ensemble_step.hold` for many rows at once."""
+    d, table = plan.d, plan.table
+    lead = parts.head.shape[:-1]
+    out = np.zeros((*lead, len(table), d, d))
+    diagonal = np.arange(d)
+    lowest, present = FLOOR * parts.level, parts.level > 0.0
+    clock, channel, average, turning = 0, 0, 0, 0
+    for k, law in enumerate(table):
+        if law[KIND] == TURNING:
+            out[..., k, :, :] = _hold_turning(parts, plan, turning)
+            turning += 1
+            continue
+        whole = np.broadcast_to(np.eye(d), (*lead, d, d))
+        if law[KIND] == AVERAGE:
+            mass = parts.mass[..., average, None, None]
+            keep = 1.0 - SHRINKAGE / (mass + SHRINKAGE) * (1.0 - np.eye(d))
+            whole = keep * unpack(parts.body[..., average, :], d)
+            average += 1
+            if law[SIZE_GAIN] > 0:
+                whole = np.exp(parts.size[..., clock, None, None]) * whole
+                clock += 1
+        if law[CHANNEL] > 0:
+            own = parts.deviation[..., channel, :]
+            whole = own[..., :, None] * whole * own[..., None, :]
+            channel += 1
+        out[..., k, :, :] = whole
+        level = np.maximum(out[..., k, diagonal, diagonal], lowest) * (1.0 + 1e-9)
+        out[..., k, diagonal, diagonal] = np.where(present, level, 0.0)
+    return out
+
+
+def _hold_turning(parts: Track, plan: Layout, index: int) -> Numbers:
+    d = plan.d
+    numbers = parts.turning[..., index, :]
+    own = turned(numbers, d)
+    whole = (own.frame * own.spectrum[..., None, :]) @ np.swapaxes(own.frame, -1, -2)
+    whole = own.units[..., :, None] * whole * own.units[..., None, :]
+    n = np.maximum(parts.head[..., POOLED], 0.0)[..., None, None]
+    pooled = unpack(numbers[..., : d * (d + 1) // 2], d)
+    pooled = pooled * np.where(np.eye(d) > 0, 1.0, n / (n + 1.0))
+    return np.where(parts.head[..., POOLED, None, None] < 0.0, whole, pooled)
+
+
+def velocity_and_angle_var(
+    rows: Numbers, plan: Layout, frame: Numbers, spectrum: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Angular velocity of the eigenframe, body frame, skew, and variance of its angles.
+
+    Shapes: rows ``(..., size)``, frame ``(..., d, d)`` and spectrum ``(..., d)`` of the blend ->
+    both ``(..., d, d)``. Omega = sum_k w_k Q_k W_k Q_k^T. The variance is that of a mixture: what
+    each member is unsure of, and how far the members are apart.
+    """
+    d, parts = plan.d, track(rows, plan)
+    weights = parts.weights
+    m = np.maximum(parts.head[..., SAMPLES] / np.maximum(parts.head[..., COUNT], 1.0), 1e-9)
+    back = np.swapaxes(frame, -1, -2)
+    apart = back[..., None, :, :] @ hold(parts, plan) @ frame[..., None, :, :]
+    entries = np.einsum("...k,...kij->...ij", weights, apart**2)
+    spatial = np.zeros_like(frame)
+    live = (parts.head[..., POOLED] < 0.0)[..., None, None]
+    gap2 = (spectrum[..., :, None] - spectrum[..., None, :]) ** 2
+    product = spectrum[..., :, None] * spectrum[..., None, :]
+    own = np.zeros(m.shape)
+    average, turning = 0, 0
+    for k, law in enumerate(plan.table):
+        w = weights[..., k]
+        if law[KIND] == AVERAGE:
+            own = own + w / (m * effective(parts.mass[..., average], law[HALF_LIFE]))
+            average += 1
+        elif law[KIND] == TURNING:
+            member: Turned = turned(parts.turning[..., turning, :], d)
+            q = np.where(live, member.frame, np.eye(d))
+            turn = np.where(live, planes(member.velocity, d, -1.0), 0.0)
+            spatial = spatial + w[..., None, None] * (q @ turn @ np.swapaxes(q, -1, -2))
+            p11 = np.where(live, planes(member.p11, d, 1.0), ANGLE_VARIANCE_LIMIT)
+            entries = entries + w[..., None, None] * gap2 * _seen_from(p11, q, frame)
+            turning += 1
+    entries = entries + own[..., None, None] * product
+    off = 1.0 - np.eye(d)
+    known = gap2 > 0.0
+    variance = np.where(known, entries / np.where(known, gap2, 1.0), ANGLE_VARIANCE_LIMIT)
+    body = back @ spatial @ frame
+    return 0.5 * (body - np.swapaxes(body, -1, -2)), off * np.minimum(
+        variance, ANGLE_VARIANCE_LIMIT
+    )
+
+
+def effective(mass: Numbers, half: float) -> Numbers:
+    """Observations that an average of mass V is worth: V^2 over the sum of squared weights."""
+    a = -np.expm1(-np.log(2.0) / half)
+    rest = np.maximum(1.0 - mass * a, 0.0)
+    weighed = mass * mass * a * (2.0 - a) / np.maximum(1.0 - rest * rest, 1e-12)
+    return np.maximum(weighed, 1e-9)
+
+
+def _seen_from(p11: Numbers, q: Numbers, frame: Numbers) -> Numbers:
+    """Variances of a member's planes in the planes of another frame."""
+    d = p11.shape[-1]
+    share = (np.swapaxes(q, -1, -2) @ frame) ** 2
+    mean = p11.sum(axis=-1) / max(d - 1, 1)
+    known = p11 + mean[..., :, None] * np.eye(d)
+    return np.swapaxes(share, -1, -2) @ known @ share

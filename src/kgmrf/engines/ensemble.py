@@ -1,0 +1,277 @@
+"""The self-tuned ensemble as an engine: rows of tracks, lines of observations, records.
+
+A record is what an estimate needs of one step: head, tails and weights of the row, and the lower
+triangle of the blend S. `kgmrf.engines.ensemble_step` tells the formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kgmrf._types import Numbers
+from kgmrf.engines import ensemble_step
+from kgmrf.engines.ensemble_step import pack, unpack
+from kgmrf.engines.layout import (
+    COUNT,
+    DISTANCE,
+    KAPPA,
+    LIKELIHOOD,
+    N_HEAD,
+    N_TAILS,
+    POOLED,
+    SAMPLES,
+    SEEN,
+    TIME,
+    VALUES,
+    Layout,
+    layout,
+    track,
+)
+from kgmrf.engines.members import as_members
+from kgmrf.kernels import engine
+from kgmrf.kernels.ensemble_places import work
+
+MISSING, OBSERVED, INVALID = engine.MISSING, engine.OBSERVED, engine.INVALID
+TRUST = -1.0
+"""A tolerance that takes matrices as they are."""
+
+
+class Record(NamedTuple):
+    """The parts of records ``(..., size)``, as views."""
+
+    head: Numbers
+    tails: Numbers
+    before: Numbers  # tails before the observation
+    weights: Numbers
+    packed: Numbers  # lower triangle of S; empty in small records
+
+    @property
+    def time(self) -> Numbers:
+        """Time of the step."""
+        return self.head[..., TIME]
+
+    @property
+    def seen(self) -> Numbers:
+        """Time of the last observation; NaN before the first."""
+        return self.head[..., SEEN]
+
+    @property
+    def count(self) -> Numbers:
+        """Observations so far."""
+        return self.head[..., COUNT]
+
+    @property
+    def samples(self) -> Numbers:
+        """Samples so far."""
+        return self.head[..., SAMPLES]
+
+    @property
+    def kappa(self) -> Numbers:
+        """Log of the factor between S and the scale of the density."""
+        return self.head[..., KAPPA]
+
+    @property
+    def log_likelihood(self) -> Numbers:
+        """Log-density of the observation under its forecast."""
+        return self.head[..., LIKELIHOOD]
+
+    @property
+    def distance(self) -> Numbers:
+        """Squared distance m z of the observation from its forecast."""
+        return self.head[..., DISTANCE]
+
+    @property
+    def values(self) -> Numbers:
+        """Number of observed values m d."""
+        return self.head[..., VALUES]
+
+
+class Ensemble:
+    """Many laws for one track, blended by the gradient of their likelihood.
+
+    >>> import numpy as np
+    >>> engine = Ensemble(2)
+    >>> rows = engine.init(1)
+    >>> x = np.random.default_rng(0).normal(size=(50, 1, 2))
+    >>> line = np.zeros(50, dtype=int)
+    >>> records = engine.advance(rows, line, x, np.ones(50), np.ones(50))[1]
+    >>> engine.read(records).weights.shape
+    (50, 11)
+    """
+
+    def __init__(self, d: int, members: Iterable[Any] | None = None) -> None:
+        self.d = int(d)
+        self.members = as_members(members, self.d)
+        self.plan: Layout = layout(self.d, self.members)
+        self.size = self.plan.size
+        self._work: tuple[Numbers, Numbers] | None = None
+
+    @property
+    def small(self) -> int:
+        """Numbers of a record without the matrix."""
+        return N_HEAD + 2 * N_TAILS + len(self.members)
+
+    @property
+    def record_size(self) -> int:
+        """Numbers of a record with the matrix."""
+        return self.small + self.d * (self.d + 1) // 2
+
+    def __deepcopy__(self, memo: Any) -> Ensemble:
+        return Ensemble(self.d, self.members)  # nothing of a track is in an engine
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_work": None}
+
+    # ------------------------------------------------------------------ three verbs
+
+    def init(self, n_tracks: int) -> Numbers:
+        """Rows ``(n, size)`` of tracks that have seen nothing."""
+        rows = np.zeros((n_tracks, self.size))
+        parts = track(rows, self.plan)
+        parts.tails[:] = 1.0 / N_TAILS
+        parts.weights[:] = self.plan.prior
+        parts.head[:, [SEEN, LIKELIHOOD, DISTANCE, VALUES]] = np.nan
+        return rows
+
+    def advance(
+        self,
+        rows: Numbers,
+        which: Numbers,
+        seen: Numbers,
+        counts: Numbers,
+        dt: Numbers,
+        *,
+        matrix: bool = False,
+        tolerance: float = TRUST,
+        room: int | None = None,
+        own_work: bool = False,
+    ) -> tuple[Numbers, Numbers]:
+        """Take in lines ``(N, r, d)`` in order; line l belongs to row which[l]. Rows change.
+
+        seen: r samples of each line, NaN where a cell is missing; or with ``matrix`` the mean of
+        x x^T over counts[l] samples. counts[l] = 0: no observation. dt: time since the line before
+        of the same track. tolerance: how far matrices may be from symmetric and positive; a line
+        that cannot be used is INVALID and changes nothing. room: numbers of each record that are
+        kept, default all, 0 none. own_work: use a work space of its own, for threads.
+
+        Returns the status of every line and the records ``(N, room)``.
+        """
+        n = len(which)
+        size = self.record_size if room is None else room
+        records = np.empty((n if size else 0, size))
+        status = np.zeros(n, dtype=np.int8)
+        if not engine.compiles(1, rotation=False):
+            self._readable(rows, which, seen, counts, dt, matrix, records, status)
+            return status, records
+        if own_work:
+            places = work(self.plan)
+        else:
+            if self._work is None:
+                self._work = work(self.plan)
+            places = self._work
+        engine.loops("ensemble").run(
+            rows, which, seen, counts, dt, matrix, tolerance, self.plan.table, *places, records, status
+        )
+        return status, records
+
+    def ahead(self, rows: Numbers, dt: float | Numbers) -> Numbers:
+        """Records ``(n, record_size)`` as forecast dt from now; rows stay."""
+        return self.coasted(rows, dt)[1]
+
+    def coasted(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
+        """Rows and records after a time dt without observations; the given rows stay."""
+        n = len(rows)
+        later = rows.copy()
+        steps = np.broadcast_to(np.asarray(dt, dtype=float), (n,)).copy()
+        nothing = np.zeros((n, 1, self.d))
+        records = self.advance(later, np.arange(n), nothing, np.zeros(n), steps)[1]
+        return later, records
+
+    def _readable(
+        self,
+        rows: Numbers,
+        which: Numbers,
+        seen: Numbers,
+        counts: Numbers,
+        dt: Numbers,
+        matrix: bool,
+        records: Numbers,
+        status: Numbers,
+    ) -> None:
+        for k, row in enumerate(which):
+            m = float(counts[k])
+            if m > 0 and not matrix:
+                m = float((~np.isnan(seen[k]).all(axis=-1)).sum())
+            parts = track(rows[row], self.plan)
+            ensemble_step.step(parts, self.plan, seen[k], m, float(dt[k]), matrix=matrix)
+            status[k] = OBSERVED if m > 0 else MISSING
+            if len(records):
+                records[k, : self.small] = rows[row, : self.small][: records.shape[1]]
+                if records.shape[1] > self.small:
+                    blend = np.tensordot(parts.weights, ensemble_step.hold(parts, self.plan), 1)
+                    there = ensemble_step.present(parts)
+                    blend = np.where(there[:, None] & there, blend, np.nan)
+                    records[k, self.small :] = pack(blend)
+
+    # ------------------------------------------------------------------ what is in a record
+
+    def read(self, records: Numbers) -> Record:
+        """The parts of records ``(..., size)``."""
+        a, b, c = N_HEAD, N_HEAD + N_TAILS, N_HEAD + 2 * N_TAILS
+        return Record(
+            records[..., :a],
+            records[..., a:b],
+            records[..., b:c],
+            records[..., c : self.small],
+            records[..., self.small :],
+        )
+
+    def blend(self, records: Numbers) -> Numbers:
+        """S ``(..., d, d)`` of records with the matrix; NaN for channels that are absent."""
+        return unpack(records[..., self.small :], self.d)
+
+    # ------------------------------------------------------------------ files
+
+    def check(self, rows: Numbers) -> None:
+        """Raise ValueError unless these rows could have come from this engine."""
+        if rows.ndim != 2 or rows.shape[1] != self.size or rows.dtype != np.float64:
+            raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
+        parts = track(rows, self.plan)
+        loose = np.ones(self.size, dtype=bool)
+        loose[[SEEN, LIKELIHOOD, DISTANCE, VALUES]] = False
+        if not np.isfinite(rows[:, loose]).all() or np.isinf(rows).any():
+            raise ValueError("a row holds numbers that are not finite")
+        head = parts.head
+        positive = [parts.tails, parts.weights, parts.level, parts.mass, head[:, COUNT : KAPPA]]
+        if any((part < 0.0).any() for part in positive) or (parts.deviation < 0.0).any():
+            raise ValueError("a row holds a negative weight, count or variance")
+        for part in (parts.tails[:, :N_TAILS], parts.tails[:, N_TAILS:], parts.weights):
+            if (np.abs(part.sum(axis=-1) - 1.0) > 1e-9).any():
+                raise ValueError("weights of a row do not sum to 1")
+        started = head[:, COUNT] > 0.0
+        if (started & ~(parts.level > 0.0).any(axis=-1)).any() or (head[:, POOLED] < -1.0).any():
+            raise ValueError("a row has observations but no channel")
+        self._check_turning(parts.turning[started & (head[:, POOLED] < 0.0)])
+        self._check_averages(parts.body[started])
+
+    def _check_averages(self, packed: Numbers) -> None:
+        if packed.size and np.linalg.eigvalsh(unpack(packed, self.d)).min() < -1e-6 * np.abs(packed).max():
+            raise ValueError("an average of a row is not positive semidefinite")
+
+    def _check_turning(self, numbers: Numbers) -> None:
+        if not numbers.size:
+            return
+        own = ensemble_step.turned(numbers, self.d)
+        defect = np.swapaxes(own.frame, -1, -2) @ own.frame - np.eye(self.d)
+        if np.abs(defect).max() > 1e-6:
+            raise ValueError("an eigenframe of a row is not orthonormal")
+        variances = (own.p11, own.p22, own.spectrum, own.units, own.spectrum_var)
+        if any((part < 0.0).any() for part in variances) or (own.units <= 0.0).any():
+            raise ValueError("a row holds a negative variance")
+        if (own.p12**2 > own.p11 * own.p22 * (1.0 + 1e-6) + 1e-30).any():
+            raise ValueError("an angle and its velocity are correlated by more than 1")
+
+

@@ -1,0 +1,127 @@
+"""Where the numbers of an ensemble's track lie in its row; the only place that knows.
+
+==========  ===============  ==============================================================
+head        (9,)             time, time of the last observation, observations, samples, kappa,
+                             observations pooled by the turning members; of the last observation:
+                             log-likelihood, squared distance m z, number of values m d
+tails       (8,)             weight of each degree of freedom, now and before the last observation
+weights     (K,)             weight of each member
+size        (clocks,)        log size s of the averages with a size clock
+mass        (averages,)      V, the effective number of observations in B
+level       (d,)             L, long-run variance of each channel; 0: never seen
+deviation   (channels, d)    D of the averages with channel clocks, then of the diagonals
+body        (averages, p)    B, lower triangle row by row
+turning     (turning, t)     Q (d d), W and P11 P12 P22 (planes i > j), lam (d), units E (d), var
+==========  ===============  ==============================================================
+
+While turning members pool, the lower triangle of their pooled covariance lies in Q.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kgmrf._types import Numbers
+from kgmrf.density import TAILS
+from kgmrf.engines.members import Average, Diagonal, Member, Turning
+
+TIME, SEEN, COUNT, SAMPLES, KAPPA, POOLED, LIKELIHOOD, DISTANCE, VALUES = range(9)
+N_HEAD = 9
+N_TAILS = len(TAILS)
+
+# Columns of the table of members, and its kinds.
+KIND, HALF_LIFE, SIZE_GAIN, CHANNEL, LIMITED, ACCELERATION, SPECTRUM_RATE, RATE_PRIOR = range(8)
+AVERAGE, DIAGONAL, TURNING = 0.0, 1.0, 2.0
+
+
+class Layout(NamedTuple):
+    """Members as a table ``(K, 8)``, and where the parts of a row begin, ``(9,)``."""
+
+    d: int
+    table: Numbers
+    prior: Numbers
+    begin: Numbers
+
+    @property
+    def size(self) -> int:
+        """Numbers of a row."""
+        return int(self.begin[-1])
+
+    @property
+    def counts(self) -> tuple[int, int, int, int, int]:
+        """Averages, diagonals, turning members, size clocks, channel clocks."""
+        return counts(self.table)
+
+
+class Track(NamedTuple):
+    """The parts of one row, as views."""
+
+    head: Numbers
+    tails: Numbers
+    weights: Numbers
+    size: Numbers
+    mass: Numbers
+    level: Numbers
+    deviation: Numbers
+    body: Numbers
+    turning: Numbers
+
+
+def counts(table: Numbers) -> tuple[int, int, int, int, int]:
+    """Averages, diagonals, turning members, size clocks, channel clocks (with the diagonals)."""
+    kind = table[:, KIND]
+    average = kind == AVERAGE
+    clocks = int((average & (table[:, SIZE_GAIN] > 0)).sum())
+    channels = int((average & (table[:, CHANNEL] > 0)).sum())
+    n_average, n_diagonal = int(average.sum()), int((kind == DIAGONAL).sum())
+    return n_average, n_diagonal, len(table) - n_average - n_diagonal, clocks, channels + n_diagonal
+
+
+def layout(d: int, members: tuple[Member, ...]) -> Layout:
+    """The layout of a track of d channels under these members.
+
+    >>> from kgmrf.engines.members import default_members
+    >>> layout(7, default_members(7)).size
+    579
+    """
+    table = np.zeros((len(members), 8))
+    for row, member in zip(table, members, strict=True):
+        if isinstance(member, Average):
+            row[KIND] = AVERAGE
+            row[HALF_LIFE], row[SIZE_GAIN] = member.half_life, member.size_gain
+            row[CHANNEL], row[LIMITED] = member.channel_half_life or 0.0, member.limited
+        elif isinstance(member, Diagonal):
+            row[KIND], row[CHANNEL] = DIAGONAL, member.half_life
+        else:
+            assert isinstance(member, Turning)
+            row[KIND] = TURNING
+            row[ACCELERATION:] = member.acceleration, member.spectrum_rate, member.rate_prior
+    prior = np.array([member.prior for member in members])
+    n_average, _, n_turning, clocks, channels = counts(table)
+    pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
+    one = d * d + 4 * planes + 2 * d + 1
+    sizes = (N_HEAD, 2 * N_TAILS, len(members), clocks, n_average, d)
+    sizes += (channels * d, n_average * pairs, n_turning * one)
+    begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Layout(d, table, prior / prior.sum(), begin)
+
+
+def track(row: Numbers, plan: Layout) -> Track:
+    """The parts of a row ``(..., size)``, as views.
+
+    >>> from kgmrf.engines.members import default_members
+    >>> plan = layout(3, default_members(3))
+    >>> track(np.zeros(plan.size), plan).body.shape
+    (8, 6)
+    """
+    edges = plan.begin
+    parts = [row[..., a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    shape = row.shape[:-1]
+    pairs = plan.d * (plan.d + 1) // 2
+    parts[6] = parts[6].reshape(*shape, -1, plan.d)
+    parts[7] = parts[7].reshape(*shape, -1, pairs)
+    one = plan.d**2 + 2 * plan.d * (plan.d - 1) + 2 * plan.d + 1
+    parts[8] = parts[8].reshape(*shape, -1, one)
+    return Track(*parts)

@@ -1,0 +1,141 @@
+"""The members of the ensemble: named laws, and which of them are the default.
+
+Every member forecasts a covariance S_k from its own memory:
+
+    Average     S = e^s D B D        B a moving average, s a size clock, D channel clocks
+    Diagonal    S = D^2              variances only
+    Turning     S = Q diag(lam) Q^T  the information law: an eigenframe with a velocity
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True)
+class Average:
+    """S = e^s D B D, B <- B + (e^-s D^-1 C D^-1 - B)/V, V <- 1 + 2^(-dt/half_life) V.
+
+    half_life: time after which an observation weighs half in B.
+    size_gain: gain of the size clock, s <- s + log(1 + size_gain (z/d - 1)); 0 leaves it out.
+    channel_half_life: half-life of the channel clocks D; None leaves them out.
+    limited: weigh an outlier by min(1, 20 d/z) instead of by the forecast's Student-t weight.
+    prior: weight at the start, relative to the other members.
+
+    >>> Average(64.0, size_gain=0.6).prior
+    1.0
+    """
+
+    half_life: float
+    size_gain: float = 0.0
+    channel_half_life: float | None = None
+    limited: bool = False
+    prior: float = 1.0
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """S = D^2 with D_i^2 <- D_i^2 + gamma (C_ii - D_i^2), gamma = max(1 - 2^(-dt/half_life), 1/n).
+
+    >>> Diagonal(1024.0).half_life
+    1024.0
+    """
+
+    half_life: float
+    prior: float = 1.0
+
+
+@dataclass(frozen=True)
+class Turning:
+    """S = Q diag(lam) Q^T: the information law with these numbers (see :mod:`kgmrf.gains`).
+
+    >>> Turning(1e-6).rate_prior
+    0.0004
+    """
+
+    acceleration: float
+    spectrum_rate: float = 1e-4
+    rate_prior: float = 4e-4
+    prior: float = 1.0
+
+
+Member: TypeAlias = Average | Diagonal | Turning
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Average, Diagonal, Turning)}
+
+
+def default_members(d: int) -> tuple[Member, ...]:
+    """The eleven members of the default ensemble; nine for d = 1, where nothing can turn.
+
+    Half-lives of 64 and more grow with d, for a matrix has more to learn than a number.
+
+    >>> len(default_members(3)), len(default_members(1))
+    (11, 9)
+    """
+    long = max(1.0, d / 16.0)
+    members: list[Member] = [
+        Average(1.0, limited=True),
+        Average(4.0),
+        Average(16.0),
+        Average(64.0 * long),
+        Average(1024.0 * long, prior=4.0),
+        Average(64.0 * long, size_gain=0.6, limited=True),
+        Average(1024.0 * long, size_gain=0.1),
+        Average(256.0 * long, size_gain=0.3, channel_half_life=16.0),
+        Diagonal(1024.0),
+    ]
+    if d > 1:
+        members += [Turning(1e-8), Turning(1e-6)]
+    return tuple(members)
+
+
+def as_members(members: Iterable[Any] | None, d: int) -> tuple[Member, ...]:
+    """Members in the order of the engine: averages, diagonals, turning ones; checked.
+
+    Accepts the named objects, or the tables that `plain` makes of them.
+
+    >>> as_members([Turning(1e-6), Average(8.0)], 2)[0]
+    Average(half_life=8.0, size_gain=0.0, channel_half_life=None, limited=False, prior=1.0)
+    """
+    if members is None:
+        return default_members(d)
+    found = [_as_member(member) for member in members]
+    if not found:
+        raise ValueError("members must hold at least one member, such as Average(64.0)")
+    if d == 1 and any(isinstance(member, Turning) for member in found):
+        raise ValueError("one channel has no plane to turn in; leave out Turning members for d = 1")
+    order = (Average, Diagonal, Turning)
+    return tuple(sorted(found, key=lambda member: order.index(type(member))))
+
+
+def plain(members: Iterable[Member]) -> list[dict[str, Any]]:
+    """Members as tables of plain numbers and words, for state files.
+
+    >>> plain([Diagonal(8.0)])
+    [{'member': 'Diagonal', 'half_life': 8.0, 'prior': 1.0}]
+    """
+    return [{"member": type(member).__name__, **asdict(member)} for member in members]
+
+
+def _as_member(member: Any) -> Member:
+    if isinstance(member, dict):
+        table = dict(member)
+        kind = KINDS.get(table.pop("member", None))
+        if kind is None:
+            raise ValueError(f"member must be one of {', '.join(KINDS)}, got {member!r}")
+        member = kind(**table)
+    if not isinstance(member, (Average, Diagonal, Turning)):
+        raise TypeError(
+            f"members are kgmrf.engines.members objects such as Average(64.0), got {member!r}"
+        )
+    for name, value in asdict(member).items():
+        if name == "limited" or value is None:
+            continue
+        least = 0.0 if name in ("size_gain", "acceleration", "spectrum_rate") else math.ulp(0.0)
+        if not (isinstance(value, (int, float)) and least <= value < math.inf):
+            raise ValueError(f"{name} of {type(member).__name__} must be positive, got {value!r}")
+    if isinstance(member, Average) and member.size_gain >= 1.0:
+        raise ValueError(f"size_gain must be below 1, got {member.size_gain!r}")
+    return member

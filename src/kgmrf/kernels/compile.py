@@ -1,0 +1,78 @@
+"""How loops are compiled, and how a compiled one is found again.
+
+Machine code is kept on disk beside the sources, or in a folder of the user's if that cannot be
+written. Numba looks only at the file of the function itself when it decides whether the code is
+still good; so every name carries a fingerprint of all the sources that code can be made from.
+Where nothing can be written at all, code is made in memory, once per process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+
+# "contract" allows fused multiply-add; nothing may assume that NaN does not occur.
+MEANING: Any = dict(error_model="numpy", fastmath={"contract"})
+INNER: Any = dict(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+jit: Any = njit(**INNER, **MEANING)
+
+CONSTANTS = ("_check.py", "density.py", "gains.py", "step.py", "geometry/orbit.py", "engines/*.py")
+"""Files outside this folder whose numbers are compiled in."""
+
+
+def sources(package: Path) -> list[Path]:
+    """Every file that machine code can be made from."""
+    found = [*package.glob("kernels/*.py"), *package.glob("vision/*.py")]
+    for pattern in CONSTANTS:
+        found += package.glob(pattern)
+    return sorted(found)
+
+
+def fingerprint(package: Path) -> str:
+    """Changes with every file that machine code can be made from.
+
+    >>> len(fingerprint(Path(__file__).parent.parent))
+    12
+    """
+    text = hashlib.sha256()
+    for path in sources(package):
+        text.update(path.name.encode())
+        text.update(path.read_bytes())
+    return text.hexdigest()[:12]
+
+
+FINGERPRINT = fingerprint(Path(__file__).parent.parent)
+_told = False
+
+
+def compiled(signature: Any = None, **options: Any) -> Any:
+    """Compile a function for Python to call, or find it in the cache; at once with a signature."""
+
+    def wrap(function: Any) -> Any:
+        function.__qualname__ = f"{function.__name__}-{FINGERPRINT}"
+        given = () if signature is None else (signature,)
+        how = {**MEANING, **options}
+        try:
+            return njit(*given, cache=True, **how)(function)
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+            _tell_uncached()
+            return njit(*given, **how)(function)
+
+    return wrap
+
+
+def _tell_uncached() -> None:
+    """Say once that every process will compile anew, and what to do about it."""
+    global _told
+    if not _told:
+        _told = True
+        sys.stderr.write(
+            "kgmrf: no folder to keep compiled code in; compiling in memory. "
+            "Set NUMBA_CACHE_DIR to a folder that can be written to keep it.\n"
+        )

@@ -1,0 +1,602 @@
+"""The compiled loop of the ensemble: forecast, judge and learn, one line of observations at a time.
+
+The twin of :mod:`kgmrf.engines.ensemble_step`, where the formulas are told. A line says which track
+it belongs to, so one loop serves a tracker, a batch, a bank and a stream.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from kgmrf._check import LARGEST
+from kgmrf.density import TAILS as NU
+from kgmrf.engines.ensemble_step import (
+    BLEND_LIMIT,
+    BLEND_RATE,
+    BLEND_SHARE,
+    KAPPA_GAIN,
+    KAPPA_LIMIT,
+    LEVEL_MEMORY,
+    OUTLIER,
+    TAIL_SHARE,
+)
+from kgmrf.engines.layout import (
+    AVERAGE,
+    CHANNEL,
+    COUNT,
+    DISTANCE,
+    KAPPA,
+    KIND,
+    LIKELIHOOD,
+    N_HEAD,
+    N_TAILS,
+    POOLED,
+    SAMPLES,
+    SEEN,
+    SIZE_GAIN,
+    TIME,
+    TURNING,
+    VALUES,
+)
+from kgmrf.kernels.door import INVALID, MISSING, OBSERVED, take_covariance
+from kgmrf.kernels.ensemble_members import (
+    drift,
+    hold,
+    invert,
+    learn_averages,
+    learn_turning,
+    pack,
+    packed_room,
+    turning_size,
+    unpack,
+)
+from kgmrf.kernels.ensemble_places import (
+    BODY,
+    DEVIATION,
+    DIMENSION,
+    GRADIENT,
+    HEAD,
+    HIDDEN,
+    INTERVAL,
+    INVERSE,
+    LAST_VALUES,
+    LEVEL,
+    LOGS,
+    MASS,
+    MEAN,
+    MEAN_FULL,
+    N_AVERAGE,
+    N_MEMBERS,
+    N_PAIRS,
+    N_TURNING,
+    OTHER,
+    OUTER,
+    PARTS,
+    PRECISION,
+    REST,
+    ROW,
+    SHARES,
+    SIZE,
+    SLOPE,
+    STRIDE,
+    TAILS,
+    THERE,
+    TOTAL,
+    TOTAL_FULL,
+    TURNED,
+    WEIGHTS,
+    X,
+    Y,
+)
+from kgmrf.kernels.lanes import fma, load, spread, store, total
+from kgmrf.kernels.layout import SCRATCH_A, SCRATCH_B, SEEN_MATRIX
+from kgmrf.kernels.compile import compiled, jit
+from kgmrf.kernels.products import matrix, multiply
+
+
+# ----------------------------------------------------------------------- forecast
+
+
+@jit
+def blend(w: Any, o: Any) -> None:
+    """TOTAL = sum_k w_k S_k."""
+    n, room = o[N_PAIRS], packed_room(o[N_PAIRS])
+    for p in range(0, n, 8):
+        acc = spread(0.0)
+        part = o[PARTS] + p
+        for k in range(o[N_MEMBERS]):
+            acc = fma(spread(w[o[WEIGHTS] + k]), load(w, part), acc)
+            part += room
+        store(w, o[TOTAL] + p, acc)
+
+
+@jit
+def forecast_inverse(w: Any, o: Any) -> float:
+    """INVERSE = S^-1 on the channels of THERE, 0 elsewhere; returns log |S| of them."""
+    d, s, a = o[DIMENSION], o[STRIDE], o[INVERSE]
+    unpack(w, o[TOTAL], a, d, s)
+    for i in range(d):
+        if w[o[THERE] + i] == 0.0:
+            for j in range(d):
+                w[a + i * s + j] = 0.0
+                w[a + j * s + i] = 0.0
+            w[a + i * s + i] = 1.0
+    logs = invert(w, a, o[Y], d, s)
+    for i in range(d):
+        if w[o[THERE] + i] == 0.0:
+            w[a + i * s + i] = 0.0
+    return logs
+
+
+# ----------------------------------------------------------------------- compare
+
+
+@jit
+def apply(w: Any, a: int, x: int, y: int, d: int, s: int) -> None:
+    """y = A x for a symmetric A."""
+    for j in range(0, s, 8):
+        acc = spread(0.0)
+        for i in range(d):
+            acc = fma(spread(w[x + i]), load(w, a + i * s + j), acc)
+        store(w, y + j, acc)
+
+
+@jit
+def add_outer(w: Any, a: int, x: int, share: float, d: int, s: int) -> None:
+    """A += share x x^T."""
+    for i in range(d):
+        v = spread(share * w[x + i])
+        for j in range(0, s, 8):
+            store(w, a + i * s + j, fma(v, load(w, x + j), load(w, a + i * s + j)))
+
+
+@jit
+def add(w: Any, a: int, b: int, share: float, d: int, s: int) -> None:
+    """A += share B."""
+    v = spread(share)
+    for p in range(0, d * s, 8):
+        store(w, a + p, fma(v, load(w, b + p), load(w, a + p)))
+
+
+@jit
+def clear(w: Any, a: int, n: int) -> None:
+    """A = 0."""
+    for p in range(0, n, 8):
+        store(w, a + p, spread(0.0))
+
+
+@jit
+def mark_present(w: Any, o: Any) -> int:
+    """THERE = channels that have had a value other than zero; returns how many."""
+    n = 0
+    for i in range(o[DIMENSION]):
+        here = w[o[LEVEL] + i] > 0.0
+        w[o[THERE] + i] = 1.0 if here else 0.0
+        n += 1 if here else 0
+    return n
+
+
+@jit
+def compare(w: Any, o: Any, x: Any, line: int, m: float, n_there: int) -> Any:
+    """Samples of a line beside the forecast: N, Q e^kappa, log |S|, whether cells were missing."""
+    d, s = o[DIMENSION], o[STRIDE]
+    mean, outer, precision = o[MEAN_FULL], o[OUTER], o[PRECISION]
+    clear(w, mean, d * s)
+    clear(w, outer, d * s)
+    clear(w, precision, d * s)
+    values, distance, logs, holes = 0.0, 0.0, 0.0, False
+    complete, common, same = 0, 0.0, False
+    for r in range(x.shape[1]):
+        known, hidden = 0, 0
+        for i in range(d):
+            v = x[line, r, i]
+            inside = w[o[LEVEL] + i] > 0.0
+            here = inside and not math.isnan(v)
+            w[o[X] + i] = v if here else 0.0
+            w[o[HIDDEN] + i] = 1.0 if inside and not here else 0.0
+            known += 1 if here else 0
+            hidden += 1 if inside and not here else 0
+        if known == 0:
+            continue
+        if hidden > 0:
+            for i in range(d):
+                w[o[THERE] + i] = 1.0 if w[o[LEVEL] + i] > 0.0 and w[o[HIDDEN] + i] == 0.0 else 0.0
+            log_det, same = forecast_inverse(w, o), False
+            mark_present(w, o)
+        else:
+            if not same:
+                common, same = forecast_inverse(w, o), True
+            log_det = common
+            complete += 1
+        apply(w, o[INVERSE], o[X], o[Y], d, s)
+        q = 0.0
+        for i in range(d):
+            q += w[o[X] + i] * w[o[Y] + i]
+        values += known
+        distance += q
+        logs += log_det
+        add_outer(w, outer, o[Y], 1.0, d, s)
+        if hidden > 0:
+            fill(w, o, d, s)
+            add(w, precision, o[INVERSE], 1.0, d, s)
+            holes = True
+        add_outer(w, mean, o[X], 1.0 / m, d, s)
+    if complete > 0:
+        if not same:
+            forecast_inverse(w, o)
+        add(w, precision, o[INVERSE], float(complete), d, s)
+    return values, distance, logs, holes
+
+
+@jit
+def fill(w: Any, o: Any, d: int, s: int) -> None:
+    """Missing cells of X by their expectation; their conditional covariance is added to OTHER."""
+    whole, column = o[TOTAL_FULL], matrix(s, SCRATCH_A)
+    unpack(w, o[TOTAL], whole, d, s)
+    for i in range(d):
+        if w[o[HIDDEN] + i] == 0.0:
+            continue
+        apply(w, o[INVERSE], whole + i * s, column, d, s)
+        guess = 0.0
+        for j in range(d):
+            guess += w[whole + i * s + j] * w[o[Y] + j]
+        for j in range(d):
+            if w[o[HIDDEN] + j] != 0.0:
+                v = w[whole + i * s + j]
+                for k in range(d):
+                    v -= w[whole + j * s + k] * w[column + k]
+                w[o[OTHER] + i * s + j] += v
+        w[column + s + i] = guess
+    for i in range(d):
+        if w[o[HIDDEN] + i] != 0.0:
+            w[o[X] + i] = w[column + s + i]
+
+
+@jit
+def compare_matrix(w: Any, o: Any, m: float, n_there: int) -> Any:
+    """C of SEEN_MATRIX beside the forecast: N, Q e^kappa, log |S|."""
+    d, s = o[DIMENSION], o[STRIDE]
+    mean, a, half = o[MEAN_FULL], o[INVERSE], matrix(s, SCRATCH_A)
+    seen = matrix(s, SEEN_MATRIX)
+    for i in range(d):
+        for j in range(d):
+            both = w[o[THERE] + i] * w[o[THERE] + j]
+            w[mean + i * s + j] = w[seen + i * s + j] if both > 0.0 else 0.0
+    logs = forecast_inverse(w, o)
+    multiply(w, a, mean, half, a, 0.0, d, s)
+    multiply(w, half, a, o[OUTER], a, 0.0, d, s)
+    q = spread(0.0)
+    for p in range(0, d * s, 8):
+        store(w, o[PRECISION] + p, spread(m) * load(w, a + p))
+        store(w, o[OUTER] + p, spread(m) * load(w, o[OUTER] + p))
+        q = fma(load(w, a + p), load(w, mean + p), q)
+    return m * n_there, m * total(q), m * logs
+
+
+# ----------------------------------------------------------------------- judge
+
+
+@jit
+def judge(w: Any, o: Any, values: float, distance: float, log_det: float, m: float) -> float:
+    """log p(x); the tails, kappa and the weights learn from it. Returns the weight u of x."""
+    head, d, s, n = o[HEAD], o[DIMENSION], o[STRIDE], o[N_PAIRS]
+    shares, tails, logs = o[SHARES], o[TAILS], o[LOGS]
+    if w[o[INTERVAL] + LAST_VALUES] != values:
+        w[o[INTERVAL] + LAST_VALUES] = values
+        for j in range(N_TAILS):
+            rise = math.lgamma(0.5 * (NU[j] + values)) - math.lgamma(0.5 * NU[j])
+            w[logs + j] = rise - 0.5 * values * math.log(math.pi * NU[j])
+    kappa = w[head + KAPPA]
+    grow = math.exp(-kappa)
+    q = grow * distance
+    top = -math.inf
+    for j in range(N_TAILS):
+        fall = 0.5 * (NU[j] + values) * math.log1p(q / NU[j])
+        w[shares + j] = w[logs + j] - fall
+        top = max(top, w[shares + j])
+    whole = 0.0
+    for j in range(N_TAILS):
+        w[shares + j] = w[tails + j] * math.exp(w[shares + j] - top)
+        whole += w[shares + j]
+    w[head + LIKELIHOOD] = top + math.log(whole) - 0.5 * (log_det + values * kappa)
+    w[head + DISTANCE] = q
+    w[head + VALUES] = values
+    u = 0.0
+    for j in range(N_TAILS):
+        share = w[shares + j] / whole
+        u += share * (NU[j] + values) / (NU[j] + q)
+        w[tails + N_TAILS + j] = w[tails + j]
+        w[tails + j] = (1.0 - TAIL_SHARE) * share + TAIL_SHARE / N_TAILS
+    # Twice the slope, so that off-diagonal entries count double; the diagonal once.
+    slope, factor = o[OTHER], spread(u * grow)
+    zero = spread(0.0)
+    for p in range(0, d * s, 8):
+        precision = zero - load(w, o[PRECISION] + p)
+        store(w, slope + p, fma(factor, load(w, o[OUTER] + p), precision))
+    for i in range(d):
+        w[slope + i * s + i] *= 0.5
+    pack(w, slope, o[SLOPE], d, s, n)
+    clear(w, slope, d * s)
+    weigh(w, o, m / values)
+    kappa += math.log1p(KAPPA_GAIN * (u * q / values - 1.0))
+    w[head + KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
+    return u
+
+
+@jit
+def weigh(w: Any, o: Any, per_value: float) -> None:
+    """w_k prop to w_k exp(rate clip(g_k - sum w g)), g_k = <slope, S_k>; then a fixed share."""
+    n, members = o[N_PAIRS], o[N_MEMBERS]
+    part, mean = o[PARTS], 0.0
+    for k in range(members):
+        acc = spread(0.0)
+        for p in range(0, n, 8):
+            acc = fma(load(w, o[SLOPE] + p), load(w, part + p), acc)
+        g = total(acc)
+        w[o[GRADIENT] + k] = g
+        mean += w[o[WEIGHTS] + k] * g
+        part += packed_room(n)
+    whole = 0.0
+    for k in range(members):
+        step = per_value * (w[o[GRADIENT] + k] - mean)
+        step = min(max(step, -BLEND_LIMIT), BLEND_LIMIT)
+        w[o[WEIGHTS] + k] *= math.exp(BLEND_RATE * step)
+        whole += w[o[WEIGHTS] + k]
+    for k in range(members):
+        kept = (1.0 - BLEND_SHARE) * w[o[WEIGHTS] + k] / whole
+        w[o[WEIGHTS] + k] = kept + BLEND_SHARE / members
+
+
+# ----------------------------------------------------------------------- channels come
+
+
+@jit
+def enter(w: Any, o: Any, table: Any, power: int, m: float) -> None:
+    """Channels whose first value other than zero is in this observation; C_ii lies at power."""
+    head, d, n = o[HEAD], o[DIMENSION], o[N_PAIRS]
+    new = False
+    for i in range(d):
+        w[o[HIDDEN] + i] = 1.0 if w[o[LEVEL] + i] == 0.0 and w[power + i] > 0.0 else 0.0
+        new = new or w[o[HIDDEN] + i] != 0.0
+    if not new:
+        return
+    if w[head + POOLED] < 0.0:  # turning members pool anew from what they hold
+        hold(w, o, table)
+        part = o[PARTS] + (o[N_MEMBERS] - o[N_TURNING]) * packed_room(n)
+        for k in range(o[N_TURNING]):
+            q = o[TURNED] + k * turning_size(d)
+            p = 0
+            for i in range(d):
+                for j in range(i + 1):
+                    gone = w[o[HIDDEN] + i] != 0.0 or w[o[HIDDEN] + j] != 0.0
+                    w[q + p] = 0.0 if gone else w[part + p]
+                    p += 1
+            part += packed_room(n)
+    w[head + POOLED] = 1.0
+    if w[head + COUNT] == 0.0:
+        w[head + COUNT] = 1.0
+        w[head + SAMPLES] = m
+        for k in range(o[N_AVERAGE]):
+            w[o[MASS] + k] = 1.0
+    for i in range(d):
+        if w[o[HIDDEN] + i] == 0.0:
+            continue
+        level = (1.0 + 1.0 / m) * w[power + i]
+        w[o[LEVEL] + i] = level
+        p = i * (i + 3) // 2
+        clock, average, channel, turning = o[SIZE], 0, o[DEVIATION], o[TURNED]
+        for k in range(o[N_MEMBERS]):
+            if table[k, KIND] == TURNING:
+                w[turning + p] = level
+                turning += turning_size(d)
+                continue
+            variance = level
+            if table[k, SIZE_GAIN] > 0.0:
+                variance = math.exp(-w[clock]) * level
+                clock += 1
+            if table[k, CHANNEL] > 0.0:
+                w[channel + i] = math.sqrt(variance)
+                variance = 1.0
+                channel += d
+            if table[k, KIND] == AVERAGE:
+                w[o[BODY] + average * n + p] = variance
+                average += 1
+
+
+@jit
+def start(w: Any, o: Any, table: Any, m: float) -> None:
+    """The first observation, in OUTER: B = C with the diagonal (1 + 1/m) C_ii."""
+    d, s, n, seen = o[DIMENSION], o[STRIDE], o[N_PAIRS], o[OUTER]
+    for i in range(d):
+        w[o[Y] + i] = w[seen + i * s + i]
+    enter(w, o, table, o[Y], m)
+    if w[o[HEAD] + COUNT] == 0.0:
+        return
+    for i in range(d):
+        for j in range(i):
+            p, v = i * (i + 1) // 2 + j, w[seen + i * s + j]
+            average, channel, turning = 0, o[DEVIATION], o[TURNED]
+            for k in range(o[N_MEMBERS]):
+                if table[k, KIND] == TURNING:
+                    w[turning + p] = v
+                    turning += turning_size(d)
+                    continue
+                scale = 1.0
+                if table[k, CHANNEL] > 0.0:
+                    a, b = w[channel + i], w[channel + j]
+                    scale = 1.0 / (a * b) if a * b > 0.0 else 1.0
+                    channel += d
+                if table[k, KIND] == AVERAGE:
+                    w[o[BODY] + average * n + p] = scale * v
+                    average += 1
+
+
+# ----------------------------------------------------------------------- one step
+
+
+@jit
+def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, given: bool) -> None:
+    """One line of one track. given: a matrix in SEEN_MATRIX over m samples; else samples x."""
+    head, d, s, n = o[HEAD], o[DIMENSION], o[STRIDE], o[N_PAIRS]
+    w[head + LIKELIHOOD] = math.nan
+    w[head + DISTANCE] = math.nan
+    w[head + VALUES] = math.nan
+    w[head + TIME] += dt
+    fresh = w[head + COUNT] == 0.0
+    if not fresh:
+        drift(w, o, table, dt)
+    if m == 0.0:
+        return
+    w[head + SEEN] = w[head + TIME]
+    power = o[Y]
+    if fresh:
+        clear(w, o[OUTER], d * s)
+        if given:
+            add(w, o[OUTER], matrix(s, SEEN_MATRIX), 1.0, d, s)
+        else:
+            for r in range(x.shape[1]):
+                for i in range(d):
+                    v = x[line, r, i]
+                    w[o[X] + i] = 0.0 if math.isnan(v) else v
+                add_outer(w, o[OUTER], o[X], 1.0 / m, d, s)
+        start(w, o, table, m)
+        return
+    hold(w, o, table)
+    blend(w, o)
+    n_there, holes = mark_present(w, o), False
+    if given:
+        values, distance, logs = compare_matrix(w, o, m, n_there)
+    else:
+        clear(w, o[OTHER], d * s)
+        values, distance, logs, holes = compare(w, o, x, line, m, n_there)
+    if values > 0.0:
+        pack(w, o[MEAN_FULL], o[MEAN], d, s, n)
+        if holes:
+            grow = math.exp(w[head + KAPPA]) / m
+            for p in range(0, d * s, 8):
+                store(w, o[OTHER] + p, spread(grow) * load(w, o[OTHER] + p))
+            pack(w, o[OTHER], o[REST], d, s, n)
+        else:
+            clear(w, o[REST], n)
+        u = judge(w, o, values, distance, logs, m)
+        w[head + COUNT] += 1.0
+        w[head + SAMPLES] += m
+        gain = 1.0 / min(w[head + COUNT], LEVEL_MEMORY)
+        for i in range(d):
+            if w[o[THERE] + i] > 0.0:
+                p = i * (i + 3) // 2
+                seen = u * w[o[MEAN] + p] + w[o[REST] + p]
+                w[o[LEVEL] + i] += gain * (seen - w[o[LEVEL] + i])
+        single = not given and m == 1.0 and not holes
+        if single and x.shape[1] > 1:
+            single = False  # which of the rows it was is not remembered
+        limited = OUTLIER * values / max(w[head + DISTANCE], OUTLIER * values)
+        learn_averages(w, o, table, u, limited, float(n_there), single, holes)
+        learn_turning(w, o, table, u, m, single)
+    if n_there == d:
+        return
+    for i in range(d):
+        w[power + i] = 0.0
+        if given:
+            w[power + i] = w[matrix(s, SEEN_MATRIX) + i * s + i]
+        else:
+            for r in range(x.shape[1]):
+                v = x[line, r, i]
+                w[power + i] += 0.0 if math.isnan(v) else v * v / m
+    enter(w, o, table, power, m)
+
+
+@jit
+def take_samples(x: Any, line: int) -> Any:
+    """How many samples of a line have a value; a negative number if one is too large to square."""
+    count = 0.0
+    for r in range(x.shape[1]):
+        here = False
+        for i in range(x.shape[2]):
+            v = x[line, r, i]
+            if not math.isnan(v):
+                here = True
+                if not v * v <= LARGEST:
+                    return -1.0
+        count += 1.0 if here else 0.0
+    return count
+
+
+@jit
+def note(w: Any, o: Any, table: Any, records: Any, line: int) -> None:
+    """The head, tails and weights of a row and, where there is room, its filtered S."""
+    small = N_HEAD + 2 * N_TAILS + o[N_MEMBERS]
+    for i in range(min(small, records.shape[1])):
+        records[line, i] = w[o[HEAD] + i]
+    if records.shape[1] <= small:
+        return
+    n = o[N_PAIRS]
+    if w[o[HEAD] + COUNT] == 0.0:
+        for p in range(n):
+            records[line, small + p] = math.nan
+        return
+    hold(w, o, table)
+    blend(w, o)
+    p = 0
+    for i in range(o[DIMENSION]):
+        absent = w[o[LEVEL] + i] == 0.0
+        for j in range(i + 1):
+            gone = absent or w[o[LEVEL] + j] == 0.0
+            records[line, small + p] = math.nan if gone else w[o[TOTAL] + p]
+            p += 1
+
+
+@compiled(
+    "void(float64[:, ::1], int64[::1], float64[:, :, ::1], float64[::1], float64[::1], boolean,"
+    " float64, float64[:, ::1], int64[::1], float64[::1], float64[:, ::1], int8[::1])",
+    nogil=True,
+)
+def run(
+    rows: Any,
+    which: Any,
+    seen: Any,
+    counts: Any,
+    dt: Any,
+    given: bool,
+    tolerance: float,
+    table: Any,
+    o: Any,
+    w: Any,
+    records: Any,
+    status: Any,
+) -> None:
+    """Take in lines ``(N, r, d)`` in order; line l belongs to the row ``which[l]``.
+
+    given: the lines are matrices over counts[l] samples (0: none), checked unless tolerance is
+    negative; otherwise samples, which count themselves, and counts[l] = 0 leaves them out.
+    Nothing happens to a track whose line is INVALID. records ``(N or 0, size)`` are written.
+    """
+    d, s, size = o[DIMENSION], o[STRIDE], o[ROW]
+    state, held = o[HEAD], -1
+    for line in range(which.shape[0]):
+        k = which[line]
+        found, m = MISSING, 0.0
+        if counts[line] > 0.0:
+            if given:
+                flat = seen.reshape(seen.size)
+                found = take_covariance(w, flat, line * d * d, d, s, tolerance)
+                m = counts[line]
+            else:
+                m = take_samples(seen, line)
+                found = INVALID if m < 0.0 else OBSERVED if m > 0.0 else MISSING
+        status[line] = found
+        if found != INVALID:
+            if k != held:
+                if held >= 0:
+                    for i in range(size):
+                        rows[held, i] = w[state + i]
+                for i in range(size):
+                    w[state + i] = rows[k, i]
+                held = k
+            step(w, o, table, seen, line, m if found == OBSERVED else 0.0, dt[line], given)
+            if records.shape[0] > 0:
+                note(w, o, table, records, line)
+    if held >= 0:
+        for i in range(size):
+            rows[held, i] = w[state + i]

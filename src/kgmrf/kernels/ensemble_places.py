@@ -1,0 +1,86 @@
+"""Where the compiled ensemble keeps what it works on: one array per worker, offsets by name.
+
+The array begins with the desk of :mod:`kgmrf.kernels.layout` (for turning frames), then holds the
+row of the track in hand and the matrices below. Symmetric matrices are packed: the lower triangle,
+row by row, padded to a multiple of eight; planes i > j likewise. Nothing here needs the compiler.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kgmrf._types import Numbers
+from kgmrf.engines.layout import N_TAILS, Layout
+from kgmrf.kernels.layout import HEAD as DESK_HEAD
+from kgmrf.kernels.layout import MASK, desk_size, stride
+
+# Parts of the row in hand ...
+HEAD, TAILS, WEIGHTS, SIZE, MASS, LEVEL, DEVIATION, BODY, TURNED = range(9)
+# ... packed matrices (PARTS has one for each member) ...
+PARTS, TOTAL, SLOPE, MEAN, REST, SCALED, PAIR_MASK = range(9, 16)
+# ... planes ...
+RESIDUAL, GAP, NOISE, PLANE_MASK = range(16, 20)
+# ... vectors ...
+X, Y, LAMBDA, POWER, THERE, HIDDEN = range(20, 26)
+# ... full matrices ...
+INVERSE, OUTER, PRECISION, MEAN_FULL, TOTAL_FULL, OTHER = range(26, 32)
+# ... numbers of each member, of an interval and of a number of values.
+FADE, CHANNEL_GAIN, GRADIENT, LOGS, SHARES, INTERVAL = range(32, 38)
+CLOCK_PARTS, CLOCK_SIZES, EXP_SIZES, EIGENVECTORS = range(38, 42)
+# (members with a size clock lie side by side in CLOCK_PARTS.) Counts.
+DIMENSION, STRIDE, N_MEMBERS, N_AVERAGE, N_TURNING, N_PAIRS, N_PLANES, ROW = range(42, 50)
+N_PLACES = 50
+
+# Within INTERVAL: dt, size retention, turn noise; number of values of LOGS.
+LAST_DT, SIZE_KEEP, LAST_VALUES = range(3)
+
+
+def places(plan: Layout) -> tuple[Numbers, int]:
+    """The offsets ``(N_PLACES,)`` for a layout, and how long the array is."""
+    d, k = plan.d, len(plan.table)
+    s = stride(d)
+    pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
+    packed, plane = stride(pairs) + 8, stride(planes) + 8
+    out = np.zeros(N_PLACES, dtype=np.int64)
+    at = desk_size(d)
+    out[: len(plan.begin) - 1] = at + plan.begin[:-1]
+    at += stride(plan.size) + 8
+    members = stride(k) + 8
+    room = {
+        PARTS: k * packed,
+        **dict.fromkeys((TOTAL, SLOPE, MEAN, REST, SCALED, PAIR_MASK), packed),
+        **dict.fromkeys((RESIDUAL, GAP, NOISE, PLANE_MASK), plane),
+        **dict.fromkeys((X, Y, LAMBDA, POWER, THERE, HIDDEN), s),
+        **dict.fromkeys((INVERSE, OUTER, PRECISION, MEAN_FULL, TOTAL_FULL, OTHER), s * s),
+        **dict.fromkeys((FADE, CHANNEL_GAIN, GRADIENT), members),
+        LOGS: stride(N_TAILS),
+        SHARES: stride(N_TAILS),
+        INTERVAL: 8,
+        CLOCK_PARTS: 8 * (pairs + d),
+        CLOCK_SIZES: 8,
+        EXP_SIZES: members,
+        EIGENVECTORS: plan.counts[2] * s * s,
+    }
+    for name, size in room.items():
+        out[name] = at
+        at += size
+    n_average, _, n_turning, _, _ = plan.counts
+    out[DIMENSION:] = d, s, k, n_average, n_turning, pairs, planes, plan.size
+    return out, at
+
+
+def work(plan: Layout) -> tuple[Numbers, Numbers]:
+    """Offsets and a fresh array for one worker."""
+    where, size = places(plan)
+    array = np.zeros(size)
+    d = plan.d
+    columns = DESK_HEAD + MASK * stride(d)
+    array[columns : columns + d] = 1.0
+    array[where[PAIR_MASK] : where[PAIR_MASK] + d * (d + 1) // 2] = 1.0
+    array[where[PLANE_MASK] : where[PLANE_MASK] + d * (d - 1) // 2] = 1.0
+    # Lanes that no member uses are the identity.
+    diagonal = 8 * (np.arange(d) * (np.arange(d) + 3) // 2)[:, None] + np.arange(8)
+    array[where[CLOCK_PARTS] + diagonal] = 1.0
+    array[where[INTERVAL] + LAST_DT] = np.nan
+    array[where[INTERVAL] + LAST_VALUES] = np.nan
+    return where, array

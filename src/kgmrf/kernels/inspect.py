@@ -1,0 +1,18 @@
+"""The compiled check of covariance matrices before any of them is taken in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgmrf.kernels.compile import compiled
+from kgmrf.kernels.door import take_covariance
+
+
+@compiled("void(float64[:, :, ::1], float64, float64[::1], int8[::1])", nogil=True)
+def inspect(matrices: Any, tolerance: float, w: Any, status: Any) -> None:
+    """Which of the matrices ``(n, d, d)`` are OBSERVED, MISSING or INVALID; w is a desk."""
+    n, d = matrices.shape[0], matrices.shape[1]
+    s = -(-d // 8) * 8
+    flat = matrices.reshape(matrices.size)
+    for k in range(n):
+        status[k] = take_covariance(w, flat, k * d * d, d, s, tolerance)

@@ -1,0 +1,201 @@
+"""What the self-tuned tracker remembers, and how its records look from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from kgmrf._types import Numbers
+from kgmrf.engines.details import half_life, velocity_and_angle_var
+from kgmrf.engines.ensemble import Ensemble
+from kgmrf.density import TAILS
+from kgmrf.geometry import orbit
+from kgmrf.step import SMALLEST_SPECTRUM
+
+CHUNK = 256
+"""Steps whose rows are kept at a time while velocities are worked out."""
+
+NAMES = (
+    "time",
+    "age",
+    "covariance",
+    "frame",
+    "spectrum",
+    "velocity",
+    "angle_std",
+    "nis",
+    "log_likelihood",
+    "scale",
+    "tails",
+    "dof",
+    "weights",
+    "half_life",
+    "starting",
+)
+
+NU = np.array(TAILS)
+SMALL = ("time", "age", "nis", "log_likelihood", "tails", "dof", "weights", "half_life", "starting")
+"""Fields that a record without its matrix can show."""
+
+
+class View(Mapping[str, Numbers]):
+    """The fields of estimates from their records ``(..., size)``, each made when asked for.
+
+    rows: the rows ``(..., size)`` that the records belong to, or a function that hands them out,
+    for velocity and angle_std (and the matrix, where the records do not have it).
+    """
+
+    def __init__(
+        self,
+        engine: Ensemble,
+        records: Numbers,
+        noise_floor: float,
+        rows: Any,
+        names: tuple[str, ...] = NAMES,
+    ) -> None:
+        self._engine, self._floor = engine, noise_floor
+        self._records: Numbers = records
+        self._rows = rows
+        self._names = names
+        self._made: dict[str, Numbers] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, name: str) -> Numbers:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._made:
+            self._made |= self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> dict[str, Numbers]:
+        record = self._engine.read(self._records)
+        if name == "time":
+            return {name: record.time}
+        if name == "age":
+            return {name: record.time - record.seen}
+        if name == "log_likelihood":
+            return {name: record.log_likelihood}
+        if name in ("tails", "weights"):
+            return {name: getattr(record, name)}
+        if name == "half_life":
+            return {name: half_life(self._engine.plan, record.weights)}
+        if name == "starting":
+            return {name: record.samples < 2.0 * self._engine.d}
+        if name == "dof":
+            grow = heaviness(record.tails)
+            return {name: 2.0 * grow / (grow - 1.0)}
+        if name == "nis":
+            return {name: self._surprise()}
+        if name == "scale":
+            grow = np.exp(record.kappa)[..., None, None]
+            return {name: grow * self._blend()}
+        if name == "covariance":
+            return {name: self._covariance()}
+        if name in ("frame", "spectrum"):
+            return self._eigen()
+        return self._moving()
+
+    def _raw(self) -> Numbers:
+        """Second moment of the forecast, noise floor included."""
+        record = self._engine.read(self._records)
+        grow = np.exp(record.kappa) * heaviness(record.tails)
+        return grow[..., None, None] * self._blend()
+
+    def _blend(self) -> Numbers:
+        engine, records = self._engine, self._records
+        if records.shape[-1] == engine.small:
+            later = engine.ahead(self._rows.reshape(-1, engine.size), 0.0)
+            records = later.reshape(*records.shape[:-1], -1)
+        return engine.blend(records)
+
+    def _covariance(self) -> Numbers:
+        if self._floor:
+            return orbit.compose(self["frame"], self["spectrum"])
+        return self._raw()
+
+    def _eigen(self) -> dict[str, Numbers]:
+        whole = self._raw()
+        unseen = np.isnan(whole).any(axis=(-2, -1))
+        safe = np.where(unseen[..., None, None], np.eye(self._engine.d), whole)
+        frame, spectrum = orbit.decompose(safe)
+        spectrum = np.maximum(spectrum - self._floor, SMALLEST_SPECTRUM * spectrum[..., :1])
+        return {
+            "frame": np.where(unseen[..., None, None], np.nan, frame),
+            "spectrum": np.where(unseen[..., None], np.nan, spectrum),
+        }
+
+    def _surprise(self) -> Numbers:
+        """The chi-squared value that is as improbable as the observation under its forecast."""
+        record = self._engine.read(self._records)
+        d = self._engine.d
+        if d == 1:
+            return np.full(record.time.shape, np.nan)
+        n = record.values[..., None]
+        beyond = special.fdtrc(n, NU, record.distance[..., None] / n)
+        # fdtrc loses its grip below 1e-300, where nobody counts any more
+        tail = np.maximum((record.before * beyond).sum(axis=-1), 1e-300)
+        return special.chdtri(d * (d - 1) / 2.0, np.where(np.isnan(tail), np.nan, tail))
+
+    def _moving(self) -> dict[str, Numbers]:
+        frame, spectrum = self["frame"], self["spectrum"]
+        lead, d, plan = frame.shape[:-2], self._engine.d, self._engine.plan
+        velocity, variance = np.empty((2, *lead, d, d))
+        if callable(self._rows):
+
+            def take(at: Any, rows: Numbers) -> None:
+                velocity[at], variance[at] = _moving(rows, plan, frame[at], spectrum[at])
+
+            self._rows(take)
+        else:
+            velocity[...], variance[...] = _moving(self._rows, plan, frame, spectrum)
+        return {"velocity": velocity, "angle_std": np.sqrt(variance)}
+
+
+def _moving(
+    rows: Numbers, plan: Any, frame: Numbers, spectrum: Numbers
+) -> tuple[Numbers, Numbers]:
+    unknown = np.isnan(spectrum[..., :1])[..., None]
+    eye = np.eye(plan.d)
+    safe = np.where(unknown, eye, frame), np.where(unknown[..., 0], 1.0, spectrum)
+    velocity, variance = velocity_and_angle_var(rows, plan, *safe)
+    return np.where(unknown, np.nan, velocity), variance
+
+
+def heaviness(tails: Numbers) -> Numbers:
+    """sum_j pi_j nu_j/(nu_j - 2): the second moment over the scale."""
+    return tails @ (NU / (NU - 2.0))
+
+
+def replayed(
+    engine: Ensemble,
+    before: Numbers,
+    lines: tuple[Numbers, ...],
+    matrix: bool,
+    batch: tuple[int, ...],
+) -> Callable[[Callable[[Any, Numbers], None]], None]:
+    """Runs a sequence of a batch once more and hands out the rows after its steps, in chunks.
+
+    lines: which, seen, counts and dt of `Ensemble.advance`, the tracks of one step together.
+    """
+
+    def again(take: Callable[[Any, Numbers], None]) -> None:
+        rows, n = before.copy(), len(before)
+        steps = len(lines[0]) // n
+        for first in range(0, steps, CHUNK):
+            last = min(first + CHUNK, steps)
+            kept = np.empty((last - first, *rows.shape))
+            for t in range(first, last):
+                part = slice(t * n, (t + 1) * n)
+                engine.advance(rows, *(line[part] for line in lines), matrix=matrix, room=0)
+                kept[t - first] = rows
+            take(slice(first, last), kept.reshape(last - first, *batch, -1))
+
+    return again
