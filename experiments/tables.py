@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import otb, otb_choice, otb_unseen
+from experiments.streams import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -112,6 +113,10 @@ def lines_per_second(results: Path) -> str:
 
 TABLES: dict[str, Callable[[Path], str]] = {
     "live": lines_per_second,
+    "streams": markdown.streams,
+    "streams_more": markdown.more,
+    "starts": markdown.starts,
+    "rotating": markdown.rotating,
     "otb": otb_averages,
     "otb_rivals": otb_rivals,
     "otb_unseen": beyond_one_pass,

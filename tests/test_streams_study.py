@@ -17,6 +17,8 @@ pytest.importorskip("experiments.streams", reason="the experiments are not here"
 from experiments import faults, motions, rotating, starts, store
 from experiments.streams import data, dcc, rivals, scores, shown, study
 
+from kgmrf import KGMRF
+
 
 @pytest.fixture
 def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -174,6 +176,44 @@ def test_garch_finds_the_variance_that_made_the_rows() -> None:
         x[t] = np.sqrt(h[t]) * rng.normal()
     found = dcc.garch(x)
     assert np.abs(np.log(found[100:] / h[100:])).mean() < 0.1
+
+
+# ----------------------------------------------------------------------- ours
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
+    x = np.random.default_rng(5).standard_t(5, size=(700, 3)) @ np.diag([2.0, 1.0, 0.3])
+    monkeypatch.setitem(data.STREAMS, "tiny", lambda: data.Stream(x, 200))
+    return x
+
+
+def test_ours_is_scored_by_the_density_that_it_forecasts(tiny: Any) -> None:
+    found = study.run_ours("tiny")
+    tracker, scored = KGMRF(), []
+    tracker.filter(tiny[:200])
+    for row in tiny[200:]:
+        scored.append(tracker.forecast(1).log_density(row))
+        tracker.partial_fit(row)
+    assert found["t"] == pytest.approx(np.mean(scored), rel=1e-6)
+    assert 0.9 < found["coverage"]["0.95"] <= found["coverage"]["0.99"] <= 1
+    assert found["t"] > found["gaussian"]
+    assert sum(found["weights"]) == pytest.approx(1)
+    assert found["weight_with_velocity"] <= 1
+
+
+def test_a_rival_is_compared_row_by_row(tiny: Any) -> None:
+    mine, found = study.run_ours("tiny"), study.run_rival("tiny", "ewma")
+    for kind in ("t", "gaussian"):
+        part = found[kind]
+        assert part["ours_ahead"] == pytest.approx(mine["t"] - part["score"])
+        assert part["interval"][0] <= part["ours_ahead"] <= part["interval"][1]
+    assert found["t"]["score"] > found["gaussian"]["score"]
+
+
+def test_cells_missing_cost_less_than_rows() -> None:
+    found = faults.missing_cells("simulated")
+    assert found["between"], found
 
 
 # ----------------------------------------------------------------------- simulations

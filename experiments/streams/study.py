@@ -41,19 +41,23 @@ def ours(x: Numbers) -> Ours:
     return Ours(result.log_likelihood, result.weights, result.half_life, spent)
 
 
-def row_by_row(x: Numbers, first: int) -> dict[str, Numbers]:
-    """Forecast, then look, row by row from ``first``: squares, sizes and regions."""
+def row_by_row(x: Numbers, first: int) -> tuple[Numbers, Numbers]:
+    """Forecast, then look, row by row from ``first``, as a user would.
+
+    Forecast covariances ``(T, d, d)``, and for every row the level of the region on whose edge it
+    lies ``(T,)``: it is inside all regions of a higher level.
+    """
     tracker = KGMRF()
     tracker.filter(x[:first])
-    covariance = np.empty((len(x) - first, x.shape[1], x.shape[1]))
-    inside = np.zeros((len(x) - first, len(LEVELS)), dtype=bool)
-    for t, row in enumerate(x[first:]):
+    covariance, scale, tails = [], [], []
+    for row in x[first:]:
         ahead = tracker.forecast(1)
-        covariance[t] = ahead.covariance
-        distance = ahead.mahalanobis(row)
-        inside[t] = [distance <= ahead.region(level) for level in LEVELS]
+        covariance.append(ahead.covariance)
+        scale.append(ahead.density.scale)
+        tails.append(ahead.density.tails)
         tracker.partial_fit(row)
-    return {"covariance": covariance, "inside": inside}
+    density = ahead.density._replace(scale=np.stack(scale), tails=np.stack(tails))
+    return np.stack(covariance), density.cdf(density.mahalanobis(x[first:]))
 
 
 def run_ours(stream: str, rows: int | None = None) -> dict[str, Any]:
@@ -62,8 +66,8 @@ def run_ours(stream: str, rows: int | None = None) -> dict[str, Any]:
     x = x[:rows]
     mine = ours(x)
     late = slice(first, None)
-    seen = row_by_row(x, first)
-    found = scores.reach(x[first:], seen["covariance"])
+    covariance, level = row_by_row(x, first)
+    found = scores.reach(x[first:], covariance)
     weights = mine.weights[late]
     return {
         "rows": len(x),
@@ -74,7 +78,7 @@ def run_ours(stream: str, rows: int | None = None) -> dict[str, Any]:
         "t_from_second_row": float(np.nanmean(mine.log_density)),
         "gaussian": scores.gaussian(found).mean(),
         "qlike": scores.qlike(found),
-        "coverage": dict(zip(map(str, LEVELS), seen["inside"].mean(axis=0), strict=True)),
+        "coverage": {str(wanted): np.mean(level <= wanted) for wanted in LEVELS},
         "weights": weights.mean(axis=0),
         "weight_with_velocity": weights[:, -N_TURNING:].sum(axis=1).mean(),
         "half_life": float(np.median(mine.half_life[late])),
