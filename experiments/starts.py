@@ -5,7 +5,8 @@
 Rows of a factor model, x = B f + e, f of 5 normal factors. The score is the log-density of every
 row under the forecast made from the rows before it, in nats per dimension, averaged over ranges of
 rows. Beside ours: the Gaussian of Ledoit and Wolf's covariance of all rows so far, and the true
-covariance (oracle).
+covariance (oracle). Ledoit and Wolf shrink to equal variances: channels of like size suit them, and
+ours, which does not depend on units, must learn every variance by itself.
 """
 
 from __future__ import annotations
@@ -23,14 +24,19 @@ from kgmrf._types import Numbers
 FACTORS, ROWS_PER_DIMENSION = 5, 4
 
 
-def factor_model(d: int, seed: int) -> tuple[Numbers, Numbers]:
-    """Samples ``(4 d, d)`` and their covariance B B^T + diag(psi)."""
+def factor_model(d: int, seed: int, spread: float = 0.0) -> tuple[Numbers, Numbers]:
+    """Samples ``(4 d, d)`` and their covariance D (B B^T + diag(psi)) D.
+
+    log D has standard deviation ``spread``: sizes of channels alike (0) or not.
+    """
     rng = np.random.default_rng(seed)
     loadings = rng.normal(size=(d, FACTORS)) * np.sqrt([2.0, 0.5, 0.25, 0.15, 0.1])
     psi = rng.uniform(0.2, 1.2, size=d)
     covariance = loadings @ loadings.T + np.diag(psi)
     x = rng.normal(size=(ROWS_PER_DIMENSION * d, FACTORS)) @ loadings.T
-    return x + rng.normal(size=x.shape) * np.sqrt(psi), covariance
+    x += rng.normal(size=x.shape) * np.sqrt(psi)
+    size = np.exp(spread * rng.normal(size=d))
+    return x * size, covariance * np.outer(size, size)
 
 
 def ranges(d: int) -> dict[str, slice]:
@@ -51,12 +57,12 @@ def expanding_ledoit_wolf(x: Numbers) -> Numbers:
     return np.concatenate([[np.nan, np.nan], found])
 
 
-def run(d: int, n_seeds: int) -> dict[str, Any]:
+def run(d: int, spread: float, n_seeds: int) -> dict[str, Any]:
     """Nats per dimension in every range of rows, mean over seeds."""
     table: dict[str, list[Numbers]] = {"ours": [], "Ledoit-Wolf": [], "oracle": []}
     second: list[float] = []
     for seed in range(n_seeds):
-        x, covariance = factor_model(d, seed)
+        x, covariance = factor_model(d, seed, spread)
         mine = KGMRF().filter(x).log_likelihood
         second.append(float(mine[1]) / d)
         every = np.broadcast_to(covariance, (len(x), d, d))
@@ -74,9 +80,18 @@ def run(d: int, n_seeds: int) -> dict[str, Any]:
     }
 
 
+SPREADS = {"alike": 0.0, "unlike": 1.0}
+
+
 def units(quick: bool) -> list[Unit]:
-    """One unit per dimension."""
+    """One unit per dimension and spread of the channels' sizes."""
     return [
-        Unit("starts", f"factor_model_{d}", "starts:run", {"d": d, "n_seeds": 1 if quick else 3})
+        Unit(
+            "starts",
+            f"{word}_{d}",
+            "starts:run",
+            {"d": d, "spread": spread, "n_seeds": 1 if quick else 3},
+        )
         for d in ((12,) if quick else (60, 200))
+        for word, spread in SPREADS.items()
     ]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import rotating as scenes
+from experiments import starts as start_up
 from experiments import store
 from experiments.streams import data, rivals
 
@@ -58,12 +59,13 @@ def more(results: Path) -> str:
 def starts(results: Path) -> str:
     """Nats per dimension by range of rows."""
     head, rows = ["nats per dimension"], []
-    for d in (60, 200):
-        found = _read(results, "starts", f"factor_model_{d}")
+    for unit in start_up.units(quick=False):
+        found = _read(results, "starts", unit.name)
+        d, word = unit.settings["d"], unit.name.partition("_")[0]
         if found:
             head = ["nats per dimension", *[f"rows {r}" for r in found["ranges"]]]
             for name, values in found["rows"].items():
-                rows.append([f"d = {d}, {name}", *[_number(v) for v in values]])
+                rows.append([f"d = {d}, sizes {word}: {name}", *[_number(v) for v in values]])
     return _table(head, rows)
 
 

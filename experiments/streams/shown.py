@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from experiments import faults, rotating
+from experiments import starts as start_up
 from experiments.streams import data, rivals
 
 
@@ -80,13 +81,14 @@ def _rival(page: ModuleType, found: Any, kind: str) -> str:
 def starts(results: Results, page: ModuleType) -> str:
     """Start-up: nats per dimension in ranges of rows."""
     rows, head = [], []
-    for d in (60, 200):
-        found = results.data("starts", f"factor_model_{d}")
+    for unit in start_up.units(quick=False):
+        found = results.data("starts", unit.name)
         if found is None:
             continue
+        d, word = unit.settings["d"], unit.name.partition("_")[0]
         head = ["nats per dimension", *[page.n(page.e(f"rows {r}")) for r in found["ranges"]]]
         for name, values in found["rows"].items():
-            rows.append(_row(page, f"d = {d}, {page.e(name)}", values))
+            rows.append(_row(page, f"d = {d}, sizes {word}: {page.e(name)}", values))
     if not rows:
         return _not_run(page, "starts", "Start-up")
     return (
