@@ -129,7 +129,7 @@ def _advance_bank(
             there = ~np.isnan(seen).any(axis=-1, keepdims=True)
             seen, counts = _second_moments(np.where(there, seen, np.nan), None)
             some = np.maximum(counts, 1.0)
-            bank.update(seen, present=counts > 0, dt=dt, n_samples=some)
+            bank.update(seen, mask=counts > 0, dt=dt, n_samples=some)
         else:
             bank.update(seen, dt=dt, n_samples=plan.n_samples)
         estimate = None

@@ -19,8 +19,10 @@ from kgmrf.engines.layout import (
     SAMPLES,
     SIZE_GAIN,
     TURNING,
+    VALUES,
     Layout,
     Track,
+    blend_weights,
     track,
 )
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
@@ -97,7 +99,7 @@ def velocity_and_angle_var(
     each member is unsure of, and how far the members are apart.
     """
     d, parts = plan.d, track(rows, plan)
-    weights = parts.weights
+    weights = blend_weights(parts.roots, ~np.isnan(parts.head[..., VALUES]))
     m = np.maximum(parts.head[..., SAMPLES] / np.maximum(parts.head[..., COUNT], 1.0), 1e-9)
     back = np.swapaxes(frame, -1, -2)
     apart = back[..., None, :, :] @ hold(parts, plan) @ frame[..., None, :, :]

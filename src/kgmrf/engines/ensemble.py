@@ -22,11 +22,13 @@ from kgmrf.engines.layout import (
     N_HEAD,
     N_TAILS,
     POOLED,
+    ROOT,
     SAMPLES,
     SEEN,
     TIME,
     VALUES,
     Layout,
+    blend_weights,
     layout,
     track,
 )
@@ -45,7 +47,7 @@ class Record(NamedTuple):
     head: Numbers
     tails: Numbers
     before: Numbers  # tails before the observation
-    weights: Numbers
+    roots: Numbers
     packed: Numbers  # lower triangle of S; empty in small records
 
     @property
@@ -72,6 +74,11 @@ class Record(NamedTuple):
     def kappa(self) -> Numbers:
         """Log of the factor between S and the scale of the density."""
         return self.head[..., KAPPA]
+
+    @property
+    def weights(self) -> Numbers:
+        """Weight of each member in the forecast."""
+        return blend_weights(self.roots, False)
 
     @property
     def log_likelihood(self) -> Numbers:
@@ -107,17 +114,10 @@ class Ensemble:
         self.members = as_members(members, self.d)
         self.plan: Layout = layout(self.d, self.members)
         self.size = self.plan.size
+        self.small = N_HEAD + 2 * N_TAILS + len(self.members)  # numbers of a record, matrix or not
+        self.record_size = self.small + self.d * (self.d + 1) // 2
+        self._compiled = engine.compiles(1, rotation=False)
         self._work: tuple[Numbers, Numbers] | None = None
-
-    @property
-    def small(self) -> int:
-        """Numbers of a record without the matrix."""
-        return N_HEAD + 2 * N_TAILS + len(self.members)
-
-    @property
-    def record_size(self) -> int:
-        """Numbers of a record with the matrix."""
-        return self.small + self.d * (self.d + 1) // 2
 
     def __deepcopy__(self, memo: Any) -> Ensemble:
         return Ensemble(self.d, self.members)  # nothing of a track is in an engine
@@ -132,7 +132,7 @@ class Ensemble:
         rows = np.zeros((n_tracks, self.size))
         parts = track(rows, self.plan)
         parts.tails[:] = 1.0 / N_TAILS
-        parts.weights[:] = self.plan.prior
+        parts.roots[:] = self.plan.table[:, ROOT]
         parts.head[:, [SEEN, LIKELIHOOD, DISTANCE, VALUES]] = np.nan
         return rows
 
@@ -152,7 +152,8 @@ class Ensemble:
         """Take in lines ``(N, r, d)`` in order; line l belongs to row which[l]. Rows change.
 
         seen: r samples of each line, NaN where a cell is missing; or with ``matrix`` the mean of
-        x x^T over counts[l] samples. counts[l] = 0: no observation. dt: time since the line before
+        x x^T over counts[l] samples. counts[l] = 0: no observation;
+        below 0: no step at all, only a record. dt: time since the line before
         of the same track. tolerance: how far matrices may be from symmetric and positive; a line
         that cannot be used is INVALID and changes nothing. room: numbers of each record that are
         kept, default all, 0 none. own_work: use a work space of its own, for threads.
@@ -163,7 +164,7 @@ class Ensemble:
         size = self.record_size if room is None else room
         records = np.empty((n if size else 0, size))
         status = np.zeros(n, dtype=np.int8)
-        if not engine.compiles(1, rotation=False):
+        if not self._compiled:
             self._readable(rows, which, seen, counts, dt, matrix, records, status)
             return status, records
         if own_work:
@@ -181,14 +182,20 @@ class Ensemble:
         """Records ``(n, record_size)`` as forecast dt from now; rows stay."""
         return self.coasted(rows, dt)[1]
 
+    def look(self, rows: Numbers) -> Numbers:
+        """Records ``(n, record_size)`` of rows as they stand; rows stay."""
+        return self._still(rows.copy(), -1.0, 0.0)
+
     def coasted(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
         """Rows and records after a time dt without observations; the given rows stay."""
-        n = len(rows)
         later = rows.copy()
-        steps = np.broadcast_to(np.asarray(dt, dtype=float), (n,)).copy()
-        nothing = np.zeros((n, 1, self.d))
-        records = self.advance(later, np.arange(n), nothing, np.zeros(n), steps)[1]
-        return later, records
+        return later, self._still(later, 0.0, dt)
+
+    def _still(self, rows: Numbers, count: float, dt: float | Numbers) -> Numbers:
+        n = len(rows)
+        counts, steps = np.full(n, count), np.empty(n)
+        steps[:] = dt
+        return self.advance(rows, np.arange(n), np.zeros((n, 1, self.d)), counts, steps)[1]
 
     def _readable(
         self,
@@ -202,16 +209,17 @@ class Ensemble:
         status: Numbers,
     ) -> None:
         for k, row in enumerate(which):
-            m = float(counts[k])
+            m, parts = float(counts[k]), track(rows[row], self.plan)
             if m > 0 and not matrix:
                 m = float((~np.isnan(seen[k]).all(axis=-1)).sum())
-            parts = track(rows[row], self.plan)
-            ensemble_step.step(parts, self.plan, seen[k], m, float(dt[k]), matrix=matrix)
+            if m >= 0:
+                ensemble_step.step(parts, self.plan, seen[k], m, float(dt[k]), matrix=matrix)
             status[k] = OBSERVED if m > 0 else MISSING
             if len(records):
                 records[k, : self.small] = rows[row, : self.small][: records.shape[1]]
                 if records.shape[1] > self.small:
-                    blend = np.tensordot(parts.weights, ensemble_step.hold(parts, self.plan), 1)
+                    weights = blend_weights(parts.roots, ~np.isnan(parts.head[VALUES]))
+                    blend = np.tensordot(weights, ensemble_step.hold(parts, self.plan), 1)
                     there = ensemble_step.present(parts)
                     blend = np.where(there[:, None] & there, blend, np.nan)
                     records[k, self.small :] = pack(blend)
@@ -245,10 +253,10 @@ class Ensemble:
         if not np.isfinite(rows[:, loose]).all() or np.isinf(rows).any():
             raise ValueError("a row holds numbers that are not finite")
         head = parts.head
-        positive = [parts.tails, parts.weights, parts.level, parts.mass, head[:, COUNT : KAPPA]]
+        positive = [parts.tails, parts.roots, parts.level, parts.mass, head[:, COUNT : KAPPA]]
         if any((part < 0.0).any() for part in positive) or (parts.deviation < 0.0).any():
             raise ValueError("a row holds a negative weight, count or variance")
-        for part in (parts.tails[:, :N_TAILS], parts.tails[:, N_TAILS:], parts.weights):
+        for part in (parts.tails[:, :N_TAILS], parts.tails[:, N_TAILS:], parts.roots):
             if (np.abs(part.sum(axis=-1) - 1.0) > 1e-9).any():
                 raise ValueError("weights of a row do not sum to 1")
         started = head[:, COUNT] > 0.0

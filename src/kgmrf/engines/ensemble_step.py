@@ -43,17 +43,20 @@ from kgmrf.engines.layout import (
     TIME,
     TURNING,
     VALUES,
+    ROOT,
     Layout,
     Track,
+    blend_weights,
 )
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
 from kgmrf.geometry import so
 
-BLEND_RATE, BLEND_LIMIT, BLEND_SHARE = 0.5, 1.0, 3e-4
+BLEND_RATE, BLEND_LIMIT, BLEND_SHARE = 0.25, 1.0, 1e-3
 TAIL_SHARE = 1e-3
 KAPPA_GAIN, KAPPA_LIMIT = 0.005, 0.7
 FLOOR = 1e-6  # smallest variance of a channel in a forecast, relative to its long-run level
-OUTLIER = 20.0  # limited members learn from no more than this many times the forecast size
+OUTLIER = 20.0  # times the forecast size: limited members learn from no more than this
+RETURN = 0.5  # share of the prior weights that comes back after an observation beyond OUTLIER
 SHRINKAGE = 0.01  # observations that stand for a diagonal matrix in an average
 SIZE_RETENTION = 0.98
 LEVEL_MEMORY = 6000.0
@@ -282,14 +285,18 @@ def judge(track: Track, plan: Layout, parts: Numbers, frame: Frame) -> float:
     grow = math.exp(-track.head[KAPPA])
     slope = 0.5 * (u * grow * frame.outer - frame.precision)
     gradient = np.einsum("ij,kij->k", slope, parts)
-    w = track.weights
+    roots, w = track.roots, blend_weights(track.roots, False)
     step = np.clip((gradient - w @ gradient) * frame.m / n, -BLEND_LIMIT, BLEND_LIMIT)
-    w *= np.exp(BLEND_RATE * step)
-    w *= (1.0 - BLEND_SHARE) / w.sum()
-    w += BLEND_SHARE / len(w)
+    roots *= np.exp(BLEND_RATE * step)
+    roots *= (1.0 - BLEND_SHARE) / roots.sum()
+    roots += BLEND_SHARE / len(roots)
     tails[:] = (1.0 - TAIL_SHARE) * share + TAIL_SHARE / N_TAILS
     kappa = track.head[KAPPA] + math.log1p(KAPPA_GAIN * (u * q / n - 1.0))
     track.head[KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
+    if q > OUTLIER * n:
+        # So far from the forecast that the weights no longer mean much: half back to the start.
+        roots[:] = (1.0 - RETURN) * roots + RETURN * plan.table[:, ROOT]
+        track.head[KAPPA] = 0.0
     return u
 
 
@@ -496,7 +503,7 @@ def step(
         return
     track.head[SEEN] = track.head[TIME]
     parts = hold(track, plan)
-    total = np.tensordot(track.weights, parts, 1)
+    total = np.tensordot(blend_weights(track.roots, False), parts, 1)
     kappa, there = float(track.head[KAPPA]), present(track)
     if matrix:
         frame = compare_matrix(samples, m, total, kappa, there)

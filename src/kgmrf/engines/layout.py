@@ -5,7 +5,7 @@ head        (9,)             time, time of the last observation, observations, s
                              observations pooled by the turning members; of the last observation:
                              log-likelihood, squared distance m z, number of values m d
 tails       (8,)             weight of each degree of freedom, now and before the last observation
-weights     (K,)             weight of each member
+roots       (K,)             r_k, the weight of member k being r_k^2 / sum r^2
 size        (clocks,)        log size s of the averages with a size clock
 mass        (averages,)      V, the effective number of observations in B
 level       (d,)             L, long-run variance of each channel; 0: never seen
@@ -19,7 +19,7 @@ While turning members pool, the lower triangle of their pooled covariance lies i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,16 +32,18 @@ N_HEAD = 9
 N_TAILS = len(TAILS)
 
 # Columns of the table of members, and its kinds.
-KIND, HALF_LIFE, SIZE_GAIN, CHANNEL, LIMITED, ACCELERATION, SPECTRUM_RATE, RATE_PRIOR = range(8)
+KIND, HALF_LIFE, SIZE_GAIN, CHANNEL, LIMITED, ACCELERATION, SPECTRUM_RATE, RATE_PRIOR, ROOT = range(9)
 AVERAGE, DIAGONAL, TURNING = 0.0, 1.0, 2.0
+
+FORECAST, SHARP = 2.0, 6.0
+"""Powers of the roots that weigh the members in a forecast and in an estimate."""
 
 
 class Layout(NamedTuple):
-    """Members as a table ``(K, 8)``, and where the parts of a row begin, ``(9,)``."""
+    """Members as a table ``(K, 9)``, and where the parts of a row begin, ``(10,)``."""
 
     d: int
     table: Numbers
-    prior: Numbers
     begin: Numbers
 
     @property
@@ -60,7 +62,7 @@ class Track(NamedTuple):
 
     head: Numbers
     tails: Numbers
-    weights: Numbers
+    roots: Numbers
     size: Numbers
     mass: Numbers
     level: Numbers
@@ -86,7 +88,7 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
     >>> layout(7, default_members(7)).size
     579
     """
-    table = np.zeros((len(members), 8))
+    table = np.zeros((len(members), 9))
     for row, member in zip(table, members, strict=True):
         if isinstance(member, Average):
             row[KIND] = AVERAGE
@@ -97,15 +99,16 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
         else:
             assert isinstance(member, Turning)
             row[KIND] = TURNING
-            row[ACCELERATION:] = member.acceleration, member.spectrum_rate, member.rate_prior
-    prior = np.array([member.prior for member in members])
+            row[ACCELERATION:ROOT] = member.acceleration, member.spectrum_rate, member.rate_prior
+    prior = np.sqrt([member.prior for member in members])
+    table[:, ROOT] = prior / prior.sum()
     n_average, _, n_turning, clocks, channels = counts(table)
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
     one = d * d + 4 * planes + 2 * d + 1
     sizes = (N_HEAD, 2 * N_TAILS, len(members), clocks, n_average, d)
     sizes += (channels * d, n_average * pairs, n_turning * one)
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Layout(d, table, prior / prior.sum(), begin)
+    return Layout(d, table, begin)
 
 
 def track(row: Numbers, plan: Layout) -> Track:
@@ -118,10 +121,24 @@ def track(row: Numbers, plan: Layout) -> Track:
     """
     edges = plan.begin
     parts = [row[..., a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
-    shape = row.shape[:-1]
-    pairs = plan.d * (plan.d + 1) // 2
-    parts[6] = parts[6].reshape(*shape, -1, plan.d)
-    parts[7] = parts[7].reshape(*shape, -1, pairs)
-    one = plan.d**2 + 2 * plan.d * (plan.d - 1) + 2 * plan.d + 1
-    parts[8] = parts[8].reshape(*shape, -1, one)
+    n_average, _, n_turning, _, channels = plan.counts
+    pairs, one = plan.d * (plan.d + 1) // 2, plan.d**2 + 2 * plan.d * (plan.d - 1) + 2 * plan.d + 1
+    shapes = {6: (channels, plan.d), 7: (n_average, pairs), 8: (n_turning, one)}
+    for k, shape in shapes.items():
+        parts[k] = parts[k].reshape(*row.shape[:-1], *shape)
     return Track(*parts)
+
+
+def blend_weights(roots: Numbers, sharp: Any) -> Numbers:
+    """w_k = r_k^2 / sum r^2 for a forecast; where ``sharp``, r_k^6 / sum r^6 for an estimate.
+
+    A little weight on quick members makes a better density and a noisier matrix: what was just
+    seen they know already. So the estimate after an observation leans on the best members.
+
+    >>> blend_weights(np.array([0.8, 0.2]), False).round(3).tolist()
+    [0.941, 0.059]
+    """
+    power = np.where(np.asarray(sharp)[..., None], SHARP, FORECAST)
+    top = roots / roots.max(axis=-1, keepdims=True)
+    raised = top**power
+    return raised / raised.sum(axis=-1, keepdims=True)

@@ -19,6 +19,7 @@ from kgmrf.engines.ensemble_step import (
     KAPPA_LIMIT,
     LEVEL_MEMORY,
     OUTLIER,
+    RETURN,
     TAIL_SHARE,
 )
 from kgmrf.engines.layout import (
@@ -32,6 +33,7 @@ from kgmrf.engines.layout import (
     N_HEAD,
     N_TAILS,
     POOLED,
+    ROOT,
     SAMPLES,
     SEEN,
     SIZE_GAIN,
@@ -75,6 +77,7 @@ from kgmrf.kernels.ensemble_places import (
     PARTS,
     PRECISION,
     REST,
+    ROOTS,
     ROW,
     SHARES,
     SIZE,
@@ -99,9 +102,19 @@ from kgmrf.kernels.products import matrix, multiply
 
 
 @jit
-def blend(w: Any, o: Any) -> None:
-    """TOTAL = sum_k w_k S_k."""
+def blend(w: Any, o: Any, sharp: bool) -> None:
+    """TOTAL = sum_k w_k S_k, w_k = r_k^2 / sum r^2, or where sharp r_k^6 / sum r^6."""
     n, room = o[N_PAIRS], packed_room(o[N_PAIRS])
+    top, whole = 0.0, 0.0
+    for k in range(o[N_MEMBERS]):
+        top = max(top, w[o[ROOTS] + k])
+    for k in range(o[N_MEMBERS]):
+        v = (w[o[ROOTS] + k] / top) ** 2
+        v = v * v * v if sharp else v
+        w[o[WEIGHTS] + k] = v
+        whole += v
+    for k in range(o[N_MEMBERS]):
+        w[o[WEIGHTS] + k] /= whole
     for p in range(0, n, 8):
         acc = spread(0.0)
         part = o[PARTS] + p
@@ -278,7 +291,9 @@ def compare_matrix(w: Any, o: Any, m: float, n_there: int) -> Any:
 
 
 @jit
-def judge(w: Any, o: Any, values: float, distance: float, log_det: float, m: float) -> float:
+def judge(
+    w: Any, o: Any, table: Any, values: float, distance: float, log_det: float, m: float
+) -> float:
     """log p(x); the tails, kappa and the weights learn from it. Returns the weight u of x."""
     head, d, s, n = o[HEAD], o[DIMENSION], o[STRIDE], o[N_PAIRS]
     shares, tails, logs = o[SHARES], o[TAILS], o[LOGS]
@@ -321,12 +336,17 @@ def judge(w: Any, o: Any, values: float, distance: float, log_det: float, m: flo
     weigh(w, o, m / values)
     kappa += math.log1p(KAPPA_GAIN * (u * q / values - 1.0))
     w[head + KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
+    if q > OUTLIER * values:
+        w[head + KAPPA] = 0.0
+        for k in range(o[N_MEMBERS]):
+            kept = (1.0 - RETURN) * w[o[ROOTS] + k]
+            w[o[ROOTS] + k] = kept + RETURN * table[k, ROOT]
     return u
 
 
 @jit
 def weigh(w: Any, o: Any, per_value: float) -> None:
-    """w_k prop to w_k exp(rate clip(g_k - sum w g)), g_k = <slope, S_k>; then a fixed share."""
+    """r_k prop to r_k exp(rate clip(g_k - sum w g)), g_k = <slope, S_k>; then a fixed share."""
     n, members = o[N_PAIRS], o[N_MEMBERS]
     part, mean = o[PARTS], 0.0
     for k in range(members):
@@ -341,11 +361,11 @@ def weigh(w: Any, o: Any, per_value: float) -> None:
     for k in range(members):
         step = per_value * (w[o[GRADIENT] + k] - mean)
         step = min(max(step, -BLEND_LIMIT), BLEND_LIMIT)
-        w[o[WEIGHTS] + k] *= math.exp(BLEND_RATE * step)
-        whole += w[o[WEIGHTS] + k]
+        w[o[ROOTS] + k] *= math.exp(BLEND_RATE * step)
+        whole += w[o[ROOTS] + k]
     for k in range(members):
-        kept = (1.0 - BLEND_SHARE) * w[o[WEIGHTS] + k] / whole
-        w[o[WEIGHTS] + k] = kept + BLEND_SHARE / members
+        kept = (1.0 - BLEND_SHARE) * w[o[ROOTS] + k] / whole
+        w[o[ROOTS] + k] = kept + BLEND_SHARE / members
 
 
 # ----------------------------------------------------------------------- channels come
@@ -463,7 +483,7 @@ def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, giv
         start(w, o, table, m)
         return
     hold(w, o, table)
-    blend(w, o)
+    blend(w, o, False)
     n_there, holes = mark_present(w, o), False
     if given:
         values, distance, logs = compare_matrix(w, o, m, n_there)
@@ -479,7 +499,7 @@ def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, giv
             pack(w, o[OTHER], o[REST], d, s, n)
         else:
             clear(w, o[REST], n)
-        u = judge(w, o, values, distance, logs, m)
+        u = judge(w, o, table, values, distance, logs, m)
         w[head + COUNT] += 1.0
         w[head + SAMPLES] += m
         gain = 1.0 / min(w[head + COUNT], LEVEL_MEMORY)
@@ -537,7 +557,7 @@ def note(w: Any, o: Any, table: Any, records: Any, line: int) -> None:
             records[line, small + p] = math.nan
         return
     hold(w, o, table)
-    blend(w, o)
+    blend(w, o, not math.isnan(w[o[HEAD] + VALUES]))
     p = 0
     for i in range(o[DIMENSION]):
         absent = w[o[LEVEL] + i] == 0.0
@@ -568,7 +588,7 @@ def run(
 ) -> None:
     """Take in lines ``(N, r, d)`` in order; line l belongs to the row ``which[l]``.
 
-    given: the lines are matrices over counts[l] samples (0: none), checked unless tolerance is
+    given: the lines are matrices over counts[l] samples (0: none, below 0: no step, only a record), checked unless tolerance is
     negative; otherwise samples, which count themselves, and counts[l] = 0 leaves them out.
     Nothing happens to a track whose line is INVALID. records ``(N or 0, size)`` are written.
     """
@@ -594,7 +614,8 @@ def run(
                 for i in range(size):
                     w[state + i] = rows[k, i]
                 held = k
-            step(w, o, table, seen, line, m if found == OBSERVED else 0.0, dt[line], given)
+            if counts[line] >= 0.0:
+                step(w, o, table, seen, line, m if found == OBSERVED else 0.0, dt[line], given)
             if records.shape[0] > 0:
                 note(w, o, table, records, line)
     if held >= 0:

@@ -15,7 +15,7 @@ from kgmrf.kernels.layout import HEAD as DESK_HEAD
 from kgmrf.kernels.layout import MASK, desk_size, stride
 
 # Parts of the row in hand ...
-HEAD, TAILS, WEIGHTS, SIZE, MASS, LEVEL, DEVIATION, BODY, TURNED = range(9)
+HEAD, TAILS, ROOTS, SIZE, MASS, LEVEL, DEVIATION, BODY, TURNED = range(9)
 # ... packed matrices (PARTS has one for each member) ...
 PARTS, TOTAL, SLOPE, MEAN, REST, SCALED, PAIR_MASK = range(9, 16)
 # ... planes ...
@@ -26,10 +26,10 @@ X, Y, LAMBDA, POWER, THERE, HIDDEN = range(20, 26)
 INVERSE, OUTER, PRECISION, MEAN_FULL, TOTAL_FULL, OTHER = range(26, 32)
 # ... numbers of each member, of an interval and of a number of values.
 FADE, CHANNEL_GAIN, GRADIENT, LOGS, SHARES, INTERVAL = range(32, 38)
-CLOCK_PARTS, CLOCK_SIZES, EXP_SIZES, EIGENVECTORS = range(38, 42)
+CLOCK_PARTS, CLOCK_SIZES, EXP_SIZES, EIGENVECTORS, WEIGHTS = range(38, 43)
 # (members with a size clock lie side by side in CLOCK_PARTS.) Counts.
-DIMENSION, STRIDE, N_MEMBERS, N_AVERAGE, N_TURNING, N_PAIRS, N_PLANES, ROW = range(42, 50)
-N_PLACES = 50
+DIMENSION, STRIDE, N_MEMBERS, N_AVERAGE, N_TURNING, N_PAIRS, N_PLANES, ROW = range(43, 51)
+N_PLACES = 51
 
 # Within INTERVAL: dt, size retention, turn noise; number of values of LOGS.
 LAST_DT, SIZE_KEEP, LAST_VALUES = range(3)
@@ -52,7 +52,7 @@ def places(plan: Layout) -> tuple[Numbers, int]:
         **dict.fromkeys((RESIDUAL, GAP, NOISE, PLANE_MASK), plane),
         **dict.fromkeys((X, Y, LAMBDA, POWER, THERE, HIDDEN), s),
         **dict.fromkeys((INVERSE, OUTER, PRECISION, MEAN_FULL, TOTAL_FULL, OTHER), s * s),
-        **dict.fromkeys((FADE, CHANNEL_GAIN, GRADIENT), members),
+        **dict.fromkeys((FADE, CHANNEL_GAIN, GRADIENT, WEIGHTS), members),
         LOGS: stride(N_TAILS),
         SHARES: stride(N_TAILS),
         INTERVAL: 8,

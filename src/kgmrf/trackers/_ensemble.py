@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from kgmrf._types import Numbers
 from kgmrf.engines.details import half_life, velocity_and_angle_var
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.density import TAILS
+from kgmrf.engines.layout import KAPPA, N_HEAD, N_TAILS
 from kgmrf.geometry import orbit
 from kgmrf.step import SMALLEST_SPECTRUM
 
@@ -37,6 +39,7 @@ NAMES = (
 )
 
 NU = np.array(TAILS)
+HEAVY = tuple(nu / (nu - 2.0) for nu in TAILS)
 SMALL = ("time", "age", "nis", "log_likelihood", "tails", "dof", "weights", "half_life", "starting")
 """Fields that a record without its matrix can show."""
 
@@ -105,15 +108,21 @@ class View(Mapping[str, Numbers]):
 
     def _raw(self) -> Numbers:
         """Second moment of the forecast, noise floor included."""
-        record = self._engine.read(self._records)
+        records = self._records
+        if records.ndim == 1:  # one track: plain numbers are quicker than arrays
+            grow = math.exp(records[KAPPA]) * sum(
+                share * w for share, w in zip(HEAVY, records[N_HEAD : N_HEAD + N_TAILS].tolist())
+            )
+            return grow * self._blend()
+        record = self._engine.read(records)
         grow = np.exp(record.kappa) * heaviness(record.tails)
         return grow[..., None, None] * self._blend()
 
     def _blend(self) -> Numbers:
         engine, records = self._engine, self._records
         if records.shape[-1] == engine.small:
-            later = engine.ahead(self._rows.reshape(-1, engine.size), 0.0)
-            records = later.reshape(*records.shape[:-1], -1)
+            now = engine.look(self._rows.reshape(-1, engine.size))
+            records = now.reshape(*records.shape[:-1], -1)
         return engine.blend(records)
 
     def _covariance(self) -> Numbers:
@@ -171,7 +180,7 @@ def _moving(
 
 def heaviness(tails: Numbers) -> Numbers:
     """sum_j pi_j nu_j/(nu_j - 2): the second moment over the scale."""
-    return tails @ (NU / (NU - 2.0))
+    return tails @ np.array(HEAVY)
 
 
 def replayed(

@@ -1,19 +1,15 @@
-"""Many tracks at once: one state array, one compiled pass per frame, threads beside each other."""
+"""Tracks of one gain law in blocks of eight: the lanes of the compiled loop are tracks."""
 
 from __future__ import annotations
 
-import json
-import os
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 
-from kgmrf import _check, _npz
+from kgmrf import _check
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
+from kgmrf.bank.shared import Taken, in_parts
 from kgmrf.gains import InformationGains
 from kgmrf.geometry import orbit, so
 from kgmrf.kernels import engine, layout
@@ -28,144 +24,97 @@ from kgmrf.step import (
     select,
     warming,
 )
-from kgmrf.trackers.kgmrf import KGMRF
-from kgmrf.trackers.rotation import RotationTracker
-
-FORMAT = 1
-"""Version of the bank files."""
-
-ALONE = 512
-"""A thread is not worth its while for fewer tracks than this."""
-
-LIGHT = 2**24
-"""Bytes that a file may ask for without bringing them along."""
 
 
-class Taken(NamedTuple):
-    """What became of the observations of one frame, one truth value per track."""
+class Blocks:
+    """n tracks under the law of ``pattern``, a tracker with a batch of one."""
 
-    observed: Mask
-    invalid: Mask
+    arrays = ("_body", "_clocks", "_fresh", "_pools")
 
-
-class TrackerBank:
-    """n independent trackers of dimension d as arrays: the same law, each its own state and time.
-
-    n_tracks, d: how many tracks, of which dimension.
-    kind: "covariance" (settings as for `KGMRF`) or "rotation" (as for `RotationTracker`).
-    dtype: "float64", or "float32" for half the memory (the arithmetic is in double all the same).
-    n_threads: threads that share the tracks; None takes one per processor.
-    on_invalid: what to do with an observation that cannot be used: "skip" (its track coasts; the
-    default), "raise" (before anything changes) or "repair".
-    settings: the other arguments of the tracker, such as gains (one law, "information" unless told
-    otherwise), n_samples or noise_std.
-
-    A track never disturbs another: each has its own time, and what is wrong with its observation
-    concerns it alone.
-
-    >>> import numpy as np
-    >>> from kgmrf.bank import TrackerBank
-    >>> bank = TrackerBank(3, 2, n_samples=8)
-    >>> C = np.tile(np.diag([2.0, 0.5]), (3, 1, 1))
-    >>> C[1] = np.nan
-    >>> for _ in range(5):
-    ...     taken = bank.update(C)
-    >>> taken.observed
-    array([ True, False,  True])
-    >>> bank.estimate().covariance.shape
-    (3, 2, 2)
-    """
-
-    def __init__(
-        self,
-        n_tracks: int,
-        d: int,
-        *,
-        kind: str = "covariance",
-        dtype: str = "float64",
-        n_threads: int | None = None,
-        on_invalid: OnInvalid = "skip",
-        **settings: Any,
-    ) -> None:
-        _check.choice(kind, ("covariance", "rotation"), "kind")
-        _check.choice(on_invalid, ("raise", "skip", "repair"), "on_invalid")
-        self.dtype = np.dtype(_check.choice(str(np.dtype(dtype)), ("float64", "float32"), "dtype"))
-        if n_tracks < 0 or int(n_tracks) != n_tracks:
-            raise ValueError(f"n_tracks must be a whole number, 0 or more, got {n_tracks!r}")
-        self.kind, self.d, self.on_invalid = kind, int(d), on_invalid
-        self.n_threads = len(os.sched_getaffinity(0)) if n_threads is None else int(n_threads)
-        maker = KGMRF if kind == "covariance" else RotationTracker
-        self._pattern: Any = maker(d, **{"gains": "information", **settings})
-        if type(self._pattern) is not maker:
-            raise ValueError(
-                "a bank has one gain law for all tracks and does not tune itself; use "
-                f'gains="information" (the default) here, or {maker.__name__}(gains="auto"), '
-                "which takes a batch of tracks (n, d, d) and tunes each"
-            )
-        self._pattern._start((1, self.d, self.d))
-        self.model = self._pattern.model
-        law = layout.law(self.model, self.d, (1,), rotation=kind == "rotation")
+    def __init__(self, pattern: Any, dtype: Any, n_threads: int) -> None:
+        self.kind, self.d = pattern.kind, pattern.d
+        self.dtype, self.n_threads, self._pattern = dtype, n_threads, pattern
+        pattern._start((1, self.d, self.d))
+        self.model = pattern.model
+        law = layout.law(self.model, self.d, (1,), rotation=self.kind == "rotation")
         if law is None or law.tables.shape[0] > 1:
             raise ValueError("a bank has one gain law for all tracks, with numbers, not arrays")
         self._law = law
         self._information = isinstance(self.model.gains, InformationGains)
         self._steps: dict[float, tuple[Numbers, Numbers]] = {}
-        self._next_id = 0
-        self._allocate(0, np.zeros(0, dtype=np.int64))
-        self.add(int(n_tracks))
-
-    # ------------------------------------------------------------------ tracks come and go
+        self._allocate(0)
 
     def __len__(self) -> int:
-        return int(self.ids.size)
+        return self._n
 
-    def __repr__(self) -> str:
-        return f"TrackerBank({len(self)} tracks, d={self.d}, {self._pattern!r})"
-
-    def add(self, n_tracks: int = 1) -> Numbers:
-        """Append fresh tracks; returns their ids, which stay when others are removed."""
-        new = np.arange(self._next_id, self._next_id + n_tracks)
+    def add(self, n_tracks: int) -> None:
+        """Append fresh tracks."""
         held = self._unfolded()
-        self._allocate(len(self) + n_tracks, np.concatenate([self.ids, new]))
+        self._allocate(len(self) + n_tracks)
         self._write(self._pattern._state, self._pattern._blank((1,)))
         self._fold(held)
-        self._next_id += n_tracks
-        return new
 
-    def remove(self, tracks: Any) -> None:
-        """Forget tracks, by position or mask; the others keep their order and ids."""
-        keep = np.ones(len(self), dtype=bool)
-        keep[np.asarray(tracks)] = False
-        held = self._unfolded(keep)
-        self._allocate(int(keep.sum()), self.ids[keep])
-        self._fold(held)
+    def kept(self, tracks: Any) -> Blocks:
+        """Tracks of their own: some of these."""
+        twin = self._twin()
+        held = self._unfolded(tracks)
+        twin._allocate(held[0].shape[0])
+        twin._fold(held)
+        return twin
 
-    def copy(self) -> TrackerBank:
-        """An independent bank in the same state."""
-        twin = TrackerBank.__new__(TrackerBank)
-        twin.__dict__.update(self.__dict__)
-        for name in _ARRAYS:
+    def copy(self) -> Blocks:
+        """Independent tracks in the same state."""
+        twin = self._twin()
+        for name in self.arrays:
             setattr(twin, name, getattr(self, name).copy())
         return twin
 
-    def __copy__(self) -> TrackerBank:
-        return self.copy()  # a shallow one would move when the original does
-
-    def select(self, tracks: Any) -> TrackerBank:
-        """A bank of its own with some of the tracks, by position or mask."""
-        twin = TrackerBank.__new__(TrackerBank)
+    def _twin(self) -> Blocks:
+        twin = Blocks.__new__(Blocks)
         twin.__dict__.update(self.__dict__)
-        ids = self.ids[np.asarray(tracks)]
-        twin._allocate(ids.size, ids)
-        twin._fold(self._unfolded(tracks))
         return twin
 
-    def _allocate(self, n: int, ids: Numbers) -> None:
+    def restore(self, arrays: dict[str, Numbers], n: int) -> None:
+        """Take over arrays from a file, checked."""
+        self._allocate(n)
+        for name, array in arrays.items():
+            own = getattr(self, name)
+            none = name == "_pools" and array.shape == (0, *own.shape[1:])
+            if array.dtype != own.dtype or not (array.shape == own.shape or none):
+                raise ValueError(f"{name} has shape {array.shape} and type {array.dtype}")
+            if name == "_body" and not np.isfinite(array).all():
+                raise ValueError("a track holds numbers that are not finite")
+            setattr(self, name, np.ascontiguousarray(array))
+        if not self._pools.shape[0] and self._may_pool() and self._warming().any():
+            raise ValueError("tracks are starting up but their pools are missing")
+        if n:
+            self._check_state()
+
+    def _check_state(self) -> None:
+        state = self._read(None)[0]
+        begun = ~np.isnan(state.seen)
+        if self.kind == "covariance":
+            begun &= ~np.asarray(warming(state, self.model))
+        frame, spectrum = state.frame[begun], state.spectrum[begun]
+        defect = np.swapaxes(frame, -1, -2) @ frame - np.eye(self.d)
+        if frame.size and np.abs(defect).max() > (1e-3 if self.dtype == np.float32 else 1e-6):
+            raise ValueError("an eigenframe is not orthonormal")
+        if self.kind == "covariance" and not (spectrum > 0.0).all():
+            raise ValueError("an eigenvalue is not positive")
+        variances = state.uncertainty[begun]
+        p11, p12, p22 = variances[:, 0], variances[:, 1], variances[:, 2]
+        slack = 1e-3 if self.dtype == np.float32 else 1e-6
+        if (p11 < 0).any() or (p22 < 0).any() or (p12**2 > (1 + slack) * p11 * p22 + 1e-12).any():
+            raise ValueError("an uncertainty is not positive semidefinite")
+        if (state.spectrum_var[begun] < 0).any():
+            raise ValueError("a variance of a log eigenvalue is negative")
+
+    def _allocate(self, n: int) -> None:
         """Room for n tracks; blocks of eight, so that up to seven at the end are nobody's."""
         d, room = self.d, -(-n // LANES) * LANES
         planes = d * (d - 1) // 2
         size = d * d + planes * (4 if self._information else 1) + 2 * d
-        self.ids = ids
+        self._n = n
         self._body = np.zeros((room // LANES, size, LANES), dtype=self.dtype)
         self._clocks = np.zeros((room, 9))
         self._fresh = np.ones(room, dtype=bool)
@@ -196,23 +145,21 @@ class TrackerBank:
 
     def update(
         self,
-        observations: Any,
-        *,
-        present: Any = None,
-        dt: float | Numbers = 1.0,
-        n_samples: float | Numbers | None = None,
+        seen: Numbers,
+        there: Mask,
+        counts: Numbers,
+        intervals: Numbers,
+        on_invalid: OnInvalid,
     ) -> Taken:
-        """Take in one frame: observations ``(n, d, d)``; NaN, or False in ``present``: none.
-
-        dt, n_samples: a number for all tracks, or one per track ``(n,)``. The first frame of a
-        track is at its time 0, whatever dt says.
-        """
-        seen, there = self._checked(observations, present)
-        counts = self._counts(n_samples)
-        intervals = self._per_track(_check.interval(dt), "dt")
-        steps, which = self._intervals(intervals)
+        """Take in one step: matrices ``(n, d, d)``, counts and intervals for all or each."""
+        self.on_invalid = on_invalid
+        counts = np.ascontiguousarray(self._pattern._strength(counts))
+        seen = np.ascontiguousarray(seen, dtype=self.dtype)
+        if not seen.flags.writeable:
+            seen = seen.copy()
         if not engine.compiles(self.d, self.kind == "rotation"):
             return self._update_readable(seen, there, counts, intervals)
+        steps, which = self._intervals(intervals)
         tolerance = self._tolerance()
         if self.on_invalid != "skip":
             status = self._pass(seen, there, counts, steps, which, tolerance, only_check=True)
@@ -273,13 +220,8 @@ class TrackerBank:
                 status,
             )
 
-        threads = max(1, min(self.n_threads, n // ALONE))
-        if threads == 1:
-            with np.errstate(invalid="ignore"):  # for when the compiler is switched off
-                part(0, blocks)
-            return status
-        edges = np.linspace(0, blocks, threads + 1).astype(int)
-        list(_pool(threads).map(part, edges[:-1].tolist(), edges[1:].tolist()))
+        with np.errstate(invalid="ignore"):  # for when the compiler is switched off
+            in_parts(part, blocks, n, self.n_threads)
         return status
 
     def _update_readable(
@@ -336,47 +278,6 @@ class TrackerBank:
             return 1e-3 if self.dtype == np.float32 else engine.ROTATION_TOLERANCE
         return 1e-4 if self.dtype == np.float32 else _check.SYMMETRY_TOLERANCE
 
-    def _checked(self, observations: Any, present: Any) -> tuple[Numbers, Mask]:
-        n, d = len(self), self.d
-        seen = np.asarray(_check.unmasked(observations))
-        if seen.dtype.kind not in "fiub" or seen.shape != (n, d, d):
-            raise ObservationError(
-                f"observations must be real numbers of shape {(n, d, d)}, got {seen.dtype} of "
-                f"shape {seen.shape}; mark missing ones with NaN or present=False"
-            )
-        seen = np.ascontiguousarray(seen, dtype=self.dtype)
-        if not seen.flags.writeable:
-            seen = seen.copy()
-        if present is None:
-            return seen, np.ones(n, dtype=bool)
-        there = np.array(present, order="C")
-        if there.dtype != bool or there.shape != (n,):
-            raise ObservationError(
-                f"present must hold {n} truth values, got {there.dtype} of shape {there.shape}"
-            )
-        return seen, there
-
-    def _counts(self, n_samples: float | Numbers | None) -> Numbers:
-        value = self._pattern.n_samples if n_samples is None else n_samples
-        if value is None:
-            if self._pattern._needs_samples:
-                raise ObservationError(
-                    "how many samples are behind each matrix? Give n_samples to this call or at "
-                    "construction"
-                )
-            value = 1.0
-        counts = _check.positive(value, "n_samples", "it counts the samples behind each matrix")
-        return np.ascontiguousarray(self._pattern._strength(self._per_track(counts, "n_samples")))
-
-    def _per_track(self, array: Numbers, name: str) -> Numbers:
-        if array.ndim == 0:
-            return array.reshape(1)
-        if array.shape != (len(self),):
-            raise ObservationError(
-                f"{name} has shape {array.shape}; give a number or one per track ({len(self)},)"
-            )
-        return array
-
     # ------------------------------------------------------------------ what is known
 
     def estimate(self, tracks: Any = None) -> Estimate:
@@ -386,12 +287,11 @@ class TrackerBank:
 
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of time ahead; changes nothing."""
-        ahead = _check.ahead(steps)
         state, surprise = self._read(tracks)
         idle = np.isnan(state.seen)
         if self.kind == "covariance":
             idle = idle | np.asarray(warming(state, self.model))
-        dt = np.full_like(state.time, ahead)
+        dt = np.full_like(state.time, steps)
         later = drift(state, self.model, dt, np.zeros(dt.shape, dtype=bool))
         state = select(idle, state._replace(time=later.time), later)
         nothing = Surprise(*(np.full_like(part, np.nan) for part in surprise))
@@ -449,7 +349,7 @@ class TrackerBank:
     @property
     def nbytes(self) -> int:
         """Memory of the state of all tracks."""
-        return sum(int(getattr(self, name).nbytes) for name in _ARRAYS)
+        return sum(int(getattr(self, name).nbytes) for name in self.arrays)
 
     def _warming(self) -> Mask:
         model = self.model
@@ -516,72 +416,6 @@ class TrackerBank:
         if self._pools.shape[0]:
             low, high = np.tril_indices(d)
             self._pools[:end] = state.pool[:, low, high]
-
-    # ------------------------------------------------------------------ files
-
-    def settings(self) -> dict[str, Any]:
-        """The arguments that build a bank like this one, as plain numbers, words and lists."""
-        own = {"kind": self.kind, "d": self.d, "dtype": str(self.dtype)}
-        return {**self._pattern.settings(), **own, "on_invalid": self.on_invalid}
-
-    def save(self, path: str | Path) -> None:
-        """Write settings and tracks to one file (npz with a JSON header, nothing executable)."""
-        header = {
-            "format": FORMAT,
-            "kind": self.kind,
-            "d": self.d,
-            "dtype": str(self.dtype),
-            "on_invalid": self.on_invalid,
-            "next_id": self._next_id,
-            "settings": self._pattern.settings(),
-        }
-        text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-        with open(path, "wb") as file:
-            arrays: dict[str, Any] = {name.strip("_"): getattr(self, name) for name in _ARRAYS}
-            np.savez(file, bank=text, **arrays)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a bank that `save` wrote. A file from a stranger can never run code."""
-        try:
-            found = _npz.read_all(path)
-            header = json.loads(bytes(found["bank"]).decode())
-            if header["format"] != FORMAT:
-                raise ValueError(f"it has format {header['format']}, this version reads {FORMAT}")
-            arrays = {name: found[name.strip("_")] for name in _ARRAYS}
-            ids = arrays["ids"]
-            if ids.ndim != 1 or ids.dtype.kind not in "iu":
-                raise ValueError(f"ids are {ids.dtype} of shape {ids.shape}")
-            # Before room is made for it: one table of d x d at least, and one for each track.
-            frames = 8 * int(header["d"]) ** 2 * max(1, ids.size)
-            if frames > max(LIGHT, 2 * arrays["_body"].nbytes):
-                raise ValueError(f"it is too small for {ids.size} tracks of d = {header['d']}")
-            settings = {**header["settings"]}
-            for name in ("kind", "d", "dtype", "on_invalid"):
-                settings[name] = header[name]
-            bank = cls(0, **settings)
-            bank._allocate(ids.size, ids)
-            for name, array in arrays.items():
-                own = getattr(bank, name)
-                none = name == "_pools" and array.shape == (0, *own.shape[1:])
-                if array.dtype != own.dtype or not (array.shape == own.shape or none):
-                    raise ValueError(f"{name} has shape {array.shape} and type {array.dtype}")
-                setattr(bank, name, np.ascontiguousarray(array))
-            bank._next_id = int(header["next_id"])
-        except (FileNotFoundError, IsADirectoryError, PermissionError):
-            raise
-        except (*_npz.DAMAGE, AttributeError, AssertionError) as error:
-            raise ValueError(f"{path} is not a bank file: {error}") from error
-        return bank
-
-
-_ARRAYS = ("ids", "_body", "_clocks", "_fresh", "_pools")
-
-
-@lru_cache(maxsize=4)
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that stay, for starting them takes longer than many an update."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="kgmrf-bank")
 
 
 def _triangles(d: int) -> tuple[Numbers, Numbers]:

@@ -1,0 +1,337 @@
+"""The bank of trackers: settings, checks, ids and files around a store of tracks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from kgmrf import _check, _npz
+from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._types import Mask, Numbers
+from kgmrf.bank.blocks import Blocks
+from kgmrf.bank.rows import Rows
+from kgmrf.bank.shared import Taken, processors
+from kgmrf.results import Estimate
+from kgmrf.step import State
+from kgmrf.trackers.kgmrf import KGMRF
+from kgmrf.trackers.rotation import RotationTracker
+
+FORMAT = 2
+"""Version of the bank files."""
+
+LIGHT = 2**24
+"""Bytes that a file may ask for without bringing them along."""
+
+
+class TrackerBank:
+    """n independent trackers of dimension d as arrays, each with its own state and time.
+
+    n_tracks, d: how many tracks, of which dimension.
+    kind: "covariance" (settings as for `KGMRF`) or "rotation" (as for `RotationTracker`).
+    dtype: "float64", or "float32" for half the memory (single laws only; the arithmetic is in
+    double all the same).
+    n_threads: threads that share the tracks; None takes one per processor.
+    on_invalid: what to do with an observation that cannot be used: "skip" (its track coasts; the
+    default), "raise" (before anything changes) or "repair".
+    settings: the other arguments of the tracker, such as gains, n_samples or noise_std.
+
+    A track never disturbs another: each has its own time, and what is wrong with its observation
+    concerns it alone. A bank of n tracks gives what n trackers give.
+
+    >>> import numpy as np
+    >>> from kgmrf import TrackerBank
+    >>> bank = TrackerBank(3, 2)
+    >>> rng = np.random.default_rng(0)
+    >>> for _ in range(50):
+    ...     x = rng.normal(size=(3, 2))
+    ...     x[1] = np.nan
+    ...     taken = bank.update(x)
+    >>> taken.observed
+    array([ True, False,  True])
+    >>> bank.estimate().covariance.shape
+    (3, 2, 2)
+    """
+
+    def __init__(
+        self,
+        n_tracks: int,
+        d: int,
+        *,
+        kind: str = "covariance",
+        dtype: str = "float64",
+        n_threads: int | None = None,
+        on_invalid: OnInvalid = "skip",
+        **settings: Any,
+    ) -> None:
+        _check.choice(kind, ("covariance", "rotation"), "kind")
+        _check.choice(on_invalid, ("raise", "skip", "repair"), "on_invalid")
+        self.dtype = np.dtype(_check.choice(str(np.dtype(dtype)), ("float64", "float32"), "dtype"))
+        if n_tracks < 0 or int(n_tracks) != n_tracks:
+            raise ValueError(f"n_tracks must be a whole number, 0 or more, got {n_tracks!r}")
+        self.kind, self.d, self.on_invalid = kind, int(d), on_invalid
+        threads = processors() if n_threads is None else int(n_threads)
+        if kind == "rotation":
+            settings = {"gains": "information", **settings}
+        maker = KGMRF if kind == "covariance" else RotationTracker
+        self._pattern: Any = maker(self.d, **settings)
+        automatic = getattr(self._pattern, "automatic", False)
+        if automatic and self.dtype != np.float64:
+            raise ValueError(
+                'dtype="float32" needs a single law such as gains="information"; the self-tuned '
+                "default keeps its state in float64"
+            )
+        self._tracks: Any = (
+            Rows(self._pattern, threads)
+            if automatic
+            else Blocks(self._pattern, self.dtype, threads)
+        )
+        self.ids = np.zeros(0, dtype=np.int64)
+        self._next_id = 0
+        self.add(int(n_tracks))
+
+    @property
+    def n_threads(self) -> int:
+        """Threads that share the tracks."""
+        return self._tracks.n_threads
+
+    @n_threads.setter
+    def n_threads(self, value: int) -> None:
+        self._tracks.n_threads = int(value)
+
+    # ------------------------------------------------------------------ tracks come and go
+
+    def __len__(self) -> int:
+        return int(self.ids.size)
+
+    def __repr__(self) -> str:
+        return f"TrackerBank({len(self)} tracks, d={self.d}, {self._pattern!r})"
+
+    def add(self, n_tracks: int = 1) -> Numbers:
+        """Append fresh tracks; returns their ids, which stay when others are removed."""
+        new = np.arange(self._next_id, self._next_id + n_tracks)
+        self._tracks.add(n_tracks)
+        self.ids = np.concatenate([self.ids, new])
+        self._next_id += n_tracks
+        return new
+
+    def remove(self, tracks: Any) -> None:
+        """Forget tracks, by position or mask; the others keep their order and ids."""
+        keep = np.ones(len(self), dtype=bool)
+        keep[np.asarray(tracks)] = False
+        self._tracks, self.ids = self._tracks.kept(keep), self.ids[keep]
+
+    def copy(self) -> TrackerBank:
+        """An independent bank in the same state."""
+        twin = TrackerBank.__new__(TrackerBank)
+        twin.__dict__.update(self.__dict__)
+        twin._tracks, twin.ids = self._tracks.copy(), self.ids.copy()
+        return twin
+
+    def __copy__(self) -> TrackerBank:
+        return self.copy()  # a shallow one would move when the original does
+
+    def select(self, tracks: Any) -> TrackerBank:
+        """A bank of its own with some of the tracks, by position or mask."""
+        twin = TrackerBank.__new__(TrackerBank)
+        twin.__dict__.update(self.__dict__)
+        which = np.atleast_1d(np.arange(len(self))[np.asarray(tracks)])
+        twin._tracks, twin.ids = self._tracks.kept(which), self.ids[which]
+        return twin
+
+    # ------------------------------------------------------------------ steps
+
+    def update(
+        self,
+        observations: Any,
+        *,
+        mask: Any = None,
+        dt: float | Numbers = 1.0,
+        n_samples: float | Numbers | None = None,
+        samples: bool | None = None,
+    ) -> Taken:
+        """Take in one step of every track; NaN, or False in ``mask``: no observation.
+
+        observations: samples ``(n, d)``, or with ``samples=True`` blocks ``(n, m, d)``, which count
+        themselves; or matrices ``(n, d, d)``.
+        mask: ``(n,)``, True where there is an observation.
+        dt, n_samples: a number for all tracks, or one per track ``(n,)``. The first step of a track
+        is at its time 0, whatever dt says.
+        """
+        raw = np.ndim(observations) == 2 if samples is None else bool(samples)
+        seen, there = self._checked(observations, mask, raw)
+        intervals = self._per_track(_check.interval(dt), "dt")
+        if raw:
+            if n_samples is not None:
+                raise ObservationError("raw samples count themselves; leave out n_samples")
+            return self._update_samples(seen, there, intervals)
+        counts = self._counts(n_samples)
+        words = {"matrix": True} if isinstance(self._tracks, Rows) else {}
+        return self._tracks.update(seen, there, counts, intervals, self.on_invalid, **words)
+
+    def _update_samples(self, seen: Numbers, there: Mask, intervals: Numbers) -> Taken:
+        if isinstance(self._tracks, Rows):
+            one = np.ones(1)
+            return self._tracks.update(seen, there, one, intervals, self.on_invalid, matrix=False)
+        # A single law takes the second moment of whole samples.
+        whole = ~np.isnan(seen).any(axis=-1) & there[:, None]
+        rows = np.where(whole[..., None], seen, 0.0)
+        counts = np.maximum(whole.sum(axis=-1), 1).astype(float)
+        moments = np.swapaxes(rows, -1, -2) @ rows / counts[:, None, None]
+        return self._tracks.update(
+            moments, whole.any(axis=-1), counts, intervals, self.on_invalid
+        )
+
+    def _checked(self, observations: Any, mask: Any, raw: bool) -> tuple[Numbers, Mask]:
+        n, d = len(self), self.d
+        seen = np.asarray(_check.unmasked(observations))
+        if raw and self.kind == "rotation":
+            raise ObservationError("this bank follows rotations; samples make covariances")
+        if raw and seen.ndim == 2:
+            seen = seen[:, None, :]
+        fits = seen.ndim == 3 and seen.shape[0] == n and seen.shape[-1] == d
+        if not raw:
+            fits = fits and seen.shape[1] == d
+        if seen.dtype.kind not in "fiub" or not fits:
+            wanted = f"({n}, {d}, {d})" + ("" if self.kind == "rotation" else f" or ({n}, {d})")
+            raise ObservationError(
+                f"observations must be real numbers of shape {wanted}, got {seen.dtype} of "
+                f"shape {np.shape(observations)}; mark missing ones with NaN or mask=False"
+            )
+        if mask is None:
+            return seen, np.ones(n, dtype=bool)
+        there = np.array(mask, order="C")
+        if there.dtype != bool or there.shape != (n,):
+            raise ObservationError(
+                f"mask must hold {n} truth values, got {there.dtype} of shape {there.shape}"
+            )
+        return seen, there
+
+    def _counts(self, n_samples: float | Numbers | None) -> Numbers:
+        value = self._pattern.n_samples if n_samples is None else n_samples
+        if value is None:
+            if self._pattern._needs_samples:
+                raise ObservationError(
+                    "how many samples are behind each matrix? Give n_samples to this call or at "
+                    "construction; or pass raw samples (n, d), which count themselves"
+                )
+            value = 1.0
+        counts = _check.positive(value, "n_samples", "it counts the samples behind each matrix")
+        return self._per_track(counts, "n_samples")
+
+    def _per_track(self, array: Numbers, name: str) -> Numbers:
+        if array.ndim == 0:
+            return array.reshape(1)
+        if array.shape != (len(self),):
+            raise ObservationError(
+                f"{name} has shape {array.shape}; give a number or one per track ({len(self)},)"
+            )
+        return array
+
+    # ------------------------------------------------------------------ what is known
+
+    def estimate(self, tracks: Any = None) -> Estimate:
+        """All fields of an `Estimate`, for all tracks or some (by position or mask)."""
+        return self._tracks.estimate(tracks)
+
+    def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
+        """The estimates ``steps`` units of time ahead; changes nothing."""
+        return self._tracks.forecast(_check.ahead(steps), tracks)
+
+    def state(self, tracks: Any = None) -> State:
+        """The `kgmrf.step.State` of all tracks or some under a single law, in float64."""
+        if isinstance(self._tracks, Rows):
+            raise ValueError('only a single law such as gains="information" has a step.State')
+        return self._tracks.state(tracks)
+
+    @property
+    def time(self) -> Numbers:
+        """Time of every track, (n,)."""
+        return self._tracks.time
+
+    @property
+    def age(self) -> Numbers:
+        """Time since the last observation of every track, NaN before the first, (n,)."""
+        return self._tracks.age
+
+    @property
+    def nis(self) -> Numbers:
+        """How surprising the last observation of every track was, (n,): see `Estimate.nis`."""
+        return self._tracks.nis
+
+    @property
+    def log_likelihood(self) -> Numbers:
+        """One-step-ahead log-likelihood of every track at the last step, (n,)."""
+        return self._tracks.log_likelihood
+
+    @property
+    def covariance(self) -> Numbers:
+        """Covariance of every track, (n, d, d), without the rest of an estimate."""
+        return self._tracks.covariance
+
+    @property
+    def rotation(self) -> Numbers:
+        """Rotation of every track, (n, d, d), without the rest of an estimate."""
+        return self._tracks.rotation
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the state of all tracks."""
+        return int(self._tracks.nbytes + self.ids.nbytes)
+
+    # ------------------------------------------------------------------ files
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments that build a bank like this one, as plain numbers, words and lists."""
+        own = {"kind": self.kind, "d": self.d, "dtype": str(self.dtype)}
+        return {**self._pattern.settings(), **own, "on_invalid": self.on_invalid}
+
+    def save(self, path: str | Path) -> None:
+        """Write settings and tracks to one file (npz with a JSON header, nothing executable)."""
+        header = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "d": self.d,
+            "dtype": str(self.dtype),
+            "on_invalid": self.on_invalid,
+            "next_id": self._next_id,
+            "settings": self._pattern.settings(),
+        }
+        text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        arrays = {name.strip("_"): getattr(self._tracks, name) for name in self._tracks.arrays}
+        with open(path, "wb") as file:
+            np.savez(file, bank=text, ids=self.ids, **arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a bank that `save` wrote. A file from a stranger can never run code."""
+        try:
+            found = _npz.read_all(path)
+            header = json.loads(bytes(found.pop("bank")).decode())
+            if header["format"] != FORMAT:
+                raise ValueError(
+                    f"it has format {header['format']}, this version reads {FORMAT}; read it with "
+                    "the version that wrote it"
+                )
+            ids = found.pop("ids")
+            if ids.ndim != 1 or ids.dtype.kind not in "iu":
+                raise ValueError(f"ids are {ids.dtype} of shape {ids.shape}")
+            # Before room is made for it: one table of d x d at least, and one for each track.
+            total = sum(array.nbytes for array in found.values())
+            if 8 * int(header["d"]) ** 2 * max(1, ids.size) > max(LIGHT, 2 * total):
+                raise ValueError(f"it is too small for {ids.size} tracks of d = {header['d']}")
+            settings = {**header["settings"]}
+            for name in ("kind", "d", "dtype", "on_invalid"):
+                settings[name] = header[name]
+            bank = cls(0, **settings)
+            names = bank._tracks.arrays
+            bank._tracks.restore({name: found[name.strip("_")] for name in names}, ids.size)
+            bank.ids = ids.astype(np.int64)
+            bank._next_id = int(header["next_id"])
+        except (FileNotFoundError, IsADirectoryError, PermissionError):
+            raise
+        except (*_npz.DAMAGE, AttributeError, AssertionError) as error:
+            raise ValueError(f"{path} is not a bank file: {error}") from error
+        return bank
