@@ -116,6 +116,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "streams": markdown.streams,
     "streams_more": markdown.more,
     "starts": markdown.starts,
+    "faults": markdown.faults,
     "rotating": markdown.rotating,
     "otb": otb_averages,
     "otb_rivals": otb_rivals,

@@ -211,6 +211,12 @@ def test_a_rival_is_compared_row_by_row(tiny: Any) -> None:
     assert found["t"]["score"] > found["gaussian"]["score"]
 
 
+def test_units_do_not_change_the_score() -> None:
+    x = faults.normal_rows()[:600]
+    plain, changed = (KGMRF().filter(rows).log_likelihood[1:] for rows in (x, x * faults.UNITS))
+    assert np.abs(changed + np.log(faults.UNITS).sum() - plain).mean() < 0.01
+
+
 def test_cells_missing_cost_less_than_rows() -> None:
     found = faults.missing_cells("simulated")
     assert found["between"], found

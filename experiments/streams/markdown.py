@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,62 @@ def rotating(results: Path) -> str:
             cells = [_number(found[k]) for k in ("ours", "previous", "ema")]
             rows.append([f"{unit.settings['d']}, {unit.settings['rate']:g}", *cells])
     return _table(["d, rad per frame", "KGMRF()", "previous default", "best EMA"], rows)
+
+
+def faults(results: Path) -> str:
+    """What the default does during and after each fault."""
+    rows: list[list[str]] = []
+
+    def add(unit: str, words: str, line: Callable[[Any], str]) -> None:
+        found = _read(results, "faults", unit)
+        if found:
+            rows.append([words, line(found)])
+
+    def after(part: dict[str, float]) -> str:
+        return ", ".join(f"{rows} {_number(value, 1)}" for rows, value in part.items())
+
+    add(
+        "zeros_first",
+        "25 zero rows first: final trace, true value 5",
+        lambda f: _number(f["trace"]),
+    )
+    for n in (20, 200):
+        words = f"{n} zero rows in the middle: the rows after"
+        add(f"zeros_inside_{n}", words, lambda f: after(f["ours"]))
+    add(
+        "stuck_channel_200",
+        "one channel zero for 200 rows: the rows after",
+        lambda f: after(f["ours"]),
+    )
+    add("zeros_inside_20", "the same rows under the true density", lambda f: after(f["oracle"]))
+    add(
+        "outlier",
+        "one row of five funds times 10^8: trace over the trace without it",
+        lambda f: ", ".join(f"{words} {_number(value)}" for words, value in f.items()),
+    )
+    add(
+        "units",
+        "units of two funds times 10^9 and 10^-9: change of the score",
+        lambda f: _number(f["mean_difference"], 4),
+    )
+    add(
+        "rounded",
+        "rows rounded to one standard deviation: score, and that of an EWMA of half-life 64",
+        lambda f: f"{_number(f['ours'])}, {_number(f['ewma_half_life_64'])}",
+    )
+    for d in (3, 9):
+        words = "standard deviation 1/1,000 for 50-300 rows, again and again"
+        add(
+            f"bursts_{d}",
+            f"{words}, d = {d}: nats per dimension lost to the true density, by the best EWMA (t)",
+            lambda f: f"{_number(f['ours']['all'])}, {_number(f['ewma']['all'])}",
+        )
+    for stream in ("etf18", "factors8", "simulated"):
+        add(
+            f"missing_{stream}",
+            f"10 % of the cells missing, {stream}: all cells, some missing, those rows dropped",
+            lambda f: ", ".join(
+                _number(f[k]) for k in ("every cell", "cells missing", "rows dropped")
+            ),
+        )
+    return _table(["fault", "measured"], rows)

@@ -113,8 +113,8 @@ def faults_section(results: Results, page: ModuleType) -> str:
         return _not_run(page, "faults", "Faults")
     return (
         '<section id="faults"><h2>Faults</h2><p>What sensors do, and the default after it. Scores '
-        "in nats per row, bursts in nats per dimension lost against the true Gaussian; the EWMA "
-        "has half-life 16 and is scored as a Gaussian.</p>"
+        "in nats per row, bursts in nats per dimension lost against the true Gaussian. The EWMA "
+        "is scored as a Gaussian, in bursts as a t with everything best in hindsight.</p>"
         f"{page.table(['fault', 'measured'], rows)}</section>"
     )
 
