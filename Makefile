@@ -1,6 +1,7 @@
 # Every target sets itself up: a fresh clone needs only make and Python >= 3.11.
 #   make demo        the rotating ellipse with an occlusion: a table and a picture
 #   make test        lint, types, layers, tests, doctests, coverage
+#   make test-all    the slow tests: a million keys, and the soak that docs/reliability.md shows
 #   make test-spark  the operator on Spark Structured Streaming (needs Java 17 or newer)
 #   make lint        the first half of the above
 #   make bench       speed and memory
@@ -25,7 +26,7 @@ COMPILED_TESTS := $(wildcard tests/test_kernels*.py tests/test_bank.py)
 LINTED := src tests $(wildcard benchmarks docs/*.py experiments examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-spark lint bench reproduce docs clean
+.PHONY: help demo test test-all test-spark lint bench reproduce docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -87,12 +88,16 @@ test: lint
 	@echo "== tests and doctests"
 	@rm -f .coverage .coverage.*
 ifeq ($(COMPILED_TESTS),)
-	@$(BIN)/python -m pytest -q -n 2 --cov
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow" --cov
 else
-	@$(BIN)/python -m pytest -q -n 2 --cov --cov-report= --cov-fail-under=0
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow" --cov --cov-report= --cov-fail-under=0
 	@echo "== compiled loops once more, compiler off"
-	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q --cov --cov-append $(COMPILED_TESTS)
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not slow" --cov --cov-append $(COMPILED_TESTS)
 endif
+
+test-all: test
+	@echo "== slow tests: soak and fuzz (about an hour); the results go to benchmarks/results"
+	@KGMRF_SOAK=benchmarks/results/reliability.json $(BIN)/python -m pytest -q -m slow
 
 test-spark: $(VENV)/.spark
 	@echo "== Spark: operator, restarts, rules"

@@ -111,7 +111,30 @@ def lines_per_second(results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def what_was_survived(results: Path) -> str:
+    """By ``kgmrf stream`` and state files, from ``python -m benchmarks.soak``."""
+    path = ROOT / "benchmarks" / "results" / "reliability.json"
+    trials = json.loads(path.read_text())["trials"]
+    told = {
+        "kills": "{kills:,} kill -9 of the command in {streams:,} streams, {lines:,} lines in all",
+        "full_disks": "{full:,} full disks in {streams:,} streams, {lines:,} lines in all",
+        "checkpoints": "{files:,} damaged checkpoints: {refused:,} refused, {accepted:,} unharmed",
+        "lines": "{lines:,} lines, half of them nonsense: {bad:,} refused",
+        "files": "{files:,} damaged data files: {refused:,} refused, {read:,} read",
+        "states": "{files:,} changed state files: {refused:,} refused, {accepted:,} usable trackers",
+    }
+    lines = ["| trial | lost lines | torn lines | crashes | silent NaN | lines written twice |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for name, words in told.items():
+        row = trials[name]
+        keys = ("lost", "torn", "crashed", "silent", "repeated")
+        cells = [f"{row[key]:,}" if key in row else "" for key in keys]
+        lines.append(f"| {words.format(**row)} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
+    "reliability": what_was_survived,
     "live": lines_per_second,
     "streams": markdown.streams,
     "streams_more": markdown.more,

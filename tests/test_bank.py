@@ -35,12 +35,20 @@ def _observations(kind: str, rng: np.random.Generator, n: int, d: int) -> Any:
 
 
 CASES: list[tuple[str, int, dict[str, Any]]] = [
-    ("covariance", 1, {"n_samples": 6}),
+    ("covariance", 1, {"n_samples": 6, "gains": "information"}),
     ("covariance", 2, {"n_samples": 6, "gains": "printed"}),
-    ("covariance", 3, {"n_samples": 6, "scale_rate": 1e-2}),
+    ("covariance", 3, {"n_samples": 6, "gains": "information", "scale_rate": 1e-2}),
     ("covariance", 5, {"n_samples": 6, "gains": "zero_lag", "spectrum": "fixed"}),
-    ("covariance", 7, {"n_samples": 6, "noise_floor": 0.05}),
-    ("covariance", 9, {"n_samples": 6, "initial": np.diag(np.geomspace(9.0, 0.3, 9))}),
+    ("covariance", 7, {"n_samples": 6, "gains": "information", "noise_floor": 0.05}),
+    (
+        "covariance",
+        9,
+        {
+            "n_samples": 6,
+            "gains": "information",
+            "initial": np.diag(np.geomspace(9.0, 0.3, 9)),
+        },
+    ),
     ("rotation", 2, {"noise_std": 0.1}),
     ("rotation", 3, {"noise_std": 0.1}),
     ("rotation", 3, {"gains": "zero_lag"}),
@@ -63,9 +71,9 @@ def test_every_step_is_the_readable_step(kind: str, d: int, settings: dict[str, 
         step = covariance_step if kind == "covariance" else rotation_step
         clean = np.where(observed[:, None, None], C, np.eye(d))
         reference, surprise = step(
-            state, bank.model, clean, tracker._strength(counts), dt if k else 0 * dt, observed
+            state, tracker.model, clean, tracker._strength(counts), dt if k else 0 * dt, observed
         )
-        taken = bank.update(C, present=present, dt=dt, n_samples=counts)
+        taken = bank.update(C, mask=present, dt=dt, n_samples=counts)
         np.testing.assert_array_equal(taken.observed, observed)
         assert not taken.invalid.any()
         new = bank.state()
@@ -75,19 +83,21 @@ def test_every_step_is_the_readable_step(kind: str, d: int, settings: dict[str, 
             if name == "frame":  # while pooling, the signs of eigenvectors are free
                 mine, theirs = mine[~cold], theirs[~cold]
             if name == "pool":
-                mine = mine if bank._pools.shape[0] else theirs
+                mine = mine if bank._tracks._pools.shape[0] else theirs
             np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-12, err_msg=name)
         np.testing.assert_allclose(bank.nis, surprise.nis, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(bank.log_likelihood, surprise.log_likelihood, rtol=1e-11)
 
 
+@pytest.mark.parametrize("gains", ["auto", "information"])
 @pytest.mark.parametrize("kind", ["covariance", "rotation"])
-def test_a_bank_equals_single_trackers(kind: str) -> None:
+def test_a_bank_equals_single_trackers(kind: str, gains: str) -> None:
     rng, n, d = _rng(1), 9, 3
     settings: dict[str, Any] = {"n_samples": 6} if kind == "covariance" else {"noise_std": 0.1}
+    settings["gains"] = gains if kind == "covariance" else "information"
     bank = TrackerBank(n, d, kind=kind, **settings)
     single = KGMRF if kind == "covariance" else RotationTracker
-    trackers: list[Any] = [single(d, gains="information", **settings) for _ in range(n)]
+    trackers: list[Any] = [single(d, **settings) for _ in range(n)]
     frames = [_observations(kind, rng, n, d) for _ in range(10)]
     for C in frames:
         bank.update(C)
@@ -106,6 +116,7 @@ def test_a_bank_equals_single_trackers(kind: str) -> None:
 def test_a_wrong_track_never_disturbs_another(kind: str) -> None:
     rng, n, d = _rng(2), 16, 3
     settings: dict[str, Any] = {"n_samples": 6} if kind == "covariance" else {"noise_std": 0.1}
+    settings["gains"] = "information"
     clean, dirty = (TrackerBank(n, d, kind=kind, **settings) for _ in range(2))
     wrong = [np.full((d, d), np.inf), np.zeros((d, d)), -np.eye(d), np.diag([1.0, np.nan, 1.0])]
     for k in range(12):
@@ -131,7 +142,8 @@ def test_what_is_invalid_is_skipped_raised_or_repaired() -> None:
     bad = C.copy()
     bad[3] = np.diag([2.0, 1.0, -0.5])
     for how in ("skip", "raise", "repair"):
-        bank = TrackerBank(n, d, n_samples=6, on_invalid=how, initial=np.diag([3.0, 2.0, 1.0]))  # type: ignore[arg-type]
+        settings: Any = {"n_samples": 6, "on_invalid": how, "gains": "information"}
+        bank = TrackerBank(n, d, initial=np.diag([3.0, 2.0, 1.0]), **settings)
         bank.update(C)
         before = bank.state()
         if how == "raise":
@@ -159,7 +171,7 @@ def test_rotations_are_repaired() -> None:
 
 def test_tracks_come_and_go() -> None:
     rng, d = _rng(5), 3
-    bank = TrackerBank(20, d, n_samples=6)
+    bank = TrackerBank(20, d, n_samples=6, gains="information")
     for _ in range(9):
         bank.update(_covariances(rng, 20, d))
     before = bank.state()
@@ -228,7 +240,8 @@ def test_a_copy_goes_its_own_way() -> None:
 
 def test_threads_and_single_precision_change_nothing_that_matters() -> None:
     rng, n, d = _rng(7), 3000, 2
-    settings: dict[str, Any] = {"n_samples": 6, "initial": np.diag([3.0, 1.0])}
+    law = {"gains": "information", "initial": np.diag([3.0, 1.0])}
+    settings: dict[str, Any] = {"n_samples": 6, **law}
     one = TrackerBank(n, d, n_threads=1, **settings)
     two = TrackerBank(n, d, n_threads=2, **settings)
     half = TrackerBank(n, d, dtype="float32", **settings)
@@ -274,10 +287,8 @@ def test_wrong_arguments_say_so() -> None:
             TrackerBank(2, 2, **wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n_tracks"):
         TrackerBank(-1, 2)
-    with pytest.raises(ValueError, match=r'does not tune itself.*KGMRF\(gains="auto"\)'):
-        TrackerBank(2, 2, gains="auto")
-    with pytest.raises(ValueError, match=r'does not tune itself.*RotationTracker\(gains="auto"\)'):
-        TrackerBank(2, 3, kind="rotation", gains="auto", noise_std=0.1)
+    with pytest.raises(ValueError, match="needs a single law"):
+        TrackerBank(2, 2, dtype="float32")
     bank = TrackerBank(2, 2)
     C = np.tile(np.eye(2), (2, 1, 1))
     with pytest.raises(ObservationError, match="how many samples"):
@@ -285,7 +296,7 @@ def test_wrong_arguments_say_so() -> None:
     for matrices, arguments in (
         (C[0], {}),
         (C.astype(complex), {}),
-        (C, {"present": [1, 0]}),
+        (C, {"mask": [1, 0]}),
         (C, {"dt": [1.0, 2.0, 3.0]}),
         (C, {"dt": -1.0}),
         (C, {"n_samples": 0.0}),
@@ -293,3 +304,54 @@ def test_wrong_arguments_say_so() -> None:
         with pytest.raises(ObservationError):
             bank.update(matrices, **{"n_samples": 4.0, **arguments})
     assert "2 tracks" in repr(bank)
+
+
+def _same_rows(bank: TrackerBank, covariances: Any) -> None:
+    np.testing.assert_array_equal(bank.covariance, covariances)
+
+
+def test_one_law_of_numbers_everywhere() -> None:
+    """A bank, trackers, a batch, chunks and steps one by one give the same numbers."""
+    rng, n, d = _rng(10), 5, 3
+    x = rng.standard_normal((60, n, d)) @ np.diag([3.0, 1.0, 0.2])
+    x[rng.random((60, n)) < 0.1] = np.nan
+    x[rng.random(x.shape) < 0.05] = np.nan
+    bank = TrackerBank(n, d)
+    for row in x:
+        bank.update(row)
+    batch = KGMRF(d).filter(x[:, :, None, :], samples=True)
+    _same_rows(bank, batch.covariance[-1])
+    np.testing.assert_array_equal(bank.log_likelihood, batch.log_likelihood[-1])
+    pieces = KGMRF(d)
+    for low, high in ((0, 1), (1, 7), (7, 60)):
+        last = pieces.filter(x[low:high, :, None, :], samples=True)
+    _same_rows(bank, last.covariance[-1])
+    singles = [KGMRF(d) for _ in range(n)]
+    for row in x:
+        estimates = [t.partial_fit(one) for t, one in zip(singles, row, strict=True)]
+    _same_rows(bank, np.stack([e.covariance for e in estimates]))
+
+
+def test_a_self_tuned_bank_skips_raises_and_repairs() -> None:
+    rng, n, d = _rng(11), 4, 3
+    C = _covariances(rng, n, d)
+    bad = C.copy()
+    bad[2] = np.diag([2.0, 1.0, -0.5])
+    for how in ("skip", "raise", "repair"):
+        bank = TrackerBank(n, d, n_samples=6, on_invalid=how)  # type: ignore[arg-type]
+        bank.update(C)
+        before = bank.covariance
+        if how == "raise":
+            with pytest.raises(ObservationError, match=r"observations\[2\].*negative eigenvalue"):
+                bank.update(bad)
+            np.testing.assert_array_equal(bank.covariance, before)
+        else:
+            taken = bank.update(bad)
+            assert taken.observed[2] == (how == "repair")
+            assert taken.invalid[2] == (how == "skip")
+            assert bank.age[2] == (0.0 if how == "repair" else 1.0)
+    samples = TrackerBank(2, 2)
+    assert samples.update([[1.0, 2.0], [1e200, 1.0]]).invalid.tolist() == [False, True]
+    strict = TrackerBank(2, 2, on_invalid="raise")
+    with pytest.raises(ObservationError, match="too large to square"):
+        strict.update([[1.0, 2.0], [1e200, 1.0]])

@@ -139,7 +139,7 @@ def test_samples_count_themselves() -> None:
         kept = np.where(there[..., None], block, 0.0)
         counts = np.maximum(there.sum(axis=-1), 1)
         C = np.swapaxes(kept, -1, -2) @ kept / counts[:, None, None]
-        bank.update(C, present=there.any(axis=-1), n_samples=counts)
+        bank.update(C, mask=there.any(axis=-1), n_samples=counts)
         expected.append(bank.covariance)
     found = filter_array(TrackerBank(0, 2), lazy, samples=True)
     assert list(found) == ["covariance"]

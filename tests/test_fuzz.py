@@ -310,7 +310,7 @@ def test_a_bank_that_promises_too_much(changes: dict[str, Any], tmp_path: Path) 
 
 @given(
     st.sampled_from(
-        ["format", "settings", "counts", "told_header", "reader", "keys", "newest", "held"]
+        ["format", "kind", "settings", "counts", "told_header", "reader", "watermark", "more"]
     ),
     json_values,
 )

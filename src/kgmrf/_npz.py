@@ -1,4 +1,16 @@
-"""Reading .npy and .npz without trust: nothing executable, no more memory than the file is worth.
+"""State files, and .npy and .npz files read without trust.
+
+A state file is an .npz without compression: a JSON header and arrays of numbers. Nothing in it is
+executable, and reading it takes no more memory than a few times its size.
+
+Writing is all or nothing. `write` makes a new file of an unpredictable name beside the target,
+writes it, forces it to the disk and renames it. A full disk or a kill leaves the old file. A link
+at the target is replaced, not followed.
+
+Format policy. All state files (trackers, banks, streams) carry one number, `FORMAT`. It changes
+whenever an older release could not read a new file or would read it wrongly. A release reads the
+format that it writes and refuses every other one by its number; there is no conversion, because a
+state can be made again from its data. A change of `FORMAT` is told in the changelog.
 
 ``numpy.load`` allocates what a header claims before it has read a byte of data. Here a header that
 claims more than the file holds is refused first.
@@ -6,9 +18,17 @@ claims more than the file holds is refused first.
 
 from __future__ import annotations
 
+import errno
+import io
+import json
+import os
+import re
+import secrets
+import stat
+import struct
 import zipfile
 import zlib
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +39,15 @@ from kgmrf._types import Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+FORMAT = 2
+"""Version of all state files; see the policy above."""
+
+MOST_ARRAYS = 1024
+"""Arrays in one state file."""
+
+LONGEST_HEADER = 1 << 20
+"""Bytes of JSON in a state file: small, because objects take many times the room of their text."""
 
 DAMAGE = (
     ArithmeticError,
@@ -32,10 +61,248 @@ DAMAGE = (
     SyntaxError,
     TypeError,
     ValueError,
+    struct.error,
     zipfile.BadZipFile,
     zlib.error,
 )
 """What reading a damaged file may raise, from zipfile, zlib, numpy's headers and JSON alike."""
+
+ABSENT = (FileNotFoundError, IsADirectoryError, PermissionError)
+"""What is wrong with the path and not with the file."""
+
+
+# ---------------------------------------------------------------------- writing
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of ``path`` when the block is left without an error.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> with replacing(path) as file:
+    ...     _ = file.write(b"whole")
+    >>> path.read_bytes(), [p.name for p in path.parent.iterdir()]
+    (b'whole', ['a.txt'])
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "Is a folder, not a file", str(target))
+    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"):
+        flags |= getattr(os, name, 0)
+    handle = os.open(part, flags, 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            _keep_mode(target, file.fileno())
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _keep_mode(target: Path, handle: int) -> None:
+    """A file that was private stays private."""
+    if hasattr(os, "fchmod"):
+        with suppress(OSError):
+            found = os.lstat(target)
+            if stat.S_ISREG(found.st_mode):
+                os.fchmod(handle, stat.S_IMODE(found.st_mode))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the new name to the disk, on systems and file systems that can."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def clear_parts(path: str | Path) -> None:
+    """Remove what killed writers of ``path`` left; only for one who holds the lock of ``path``."""
+    target = Path(path)
+    pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.part")
+    for entry in target.parent.iterdir():
+        if pattern.fullmatch(entry.name):
+            with suppress(OSError):
+                entry.unlink()
+
+
+def write(path: str | Path, header: dict[str, Any], arrays: dict[str, Numbers]) -> None:
+    """Put a state file in the place of ``path``, whole or not at all.
+
+    header: what JSON can hold, `LONGEST_HEADER` bytes at most. arrays: numbers by name.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "state.npz"
+    >>> write(path, {"lines": 3}, {"last": np.zeros(2)})
+    >>> header, arrays = read(path)
+    >>> header["lines"], arrays["last"].shape
+    (3, (2,))
+    """
+    text = _header_text(header)
+    with replacing(path) as file:
+        _put(file, text, arrays)
+
+
+def pack(header: dict[str, Any], arrays: dict[str, Numbers]) -> bytes:
+    """The bytes of the file that `write` would write, for engines that keep states themselves.
+
+    >>> unpack(pack({"lines": 3}, {"last": np.zeros(2)}))[0]["lines"]
+    3
+    """
+    file = io.BytesIO()
+    _put(file, _header_text(header), arrays)
+    return file.getvalue()
+
+
+def _header_text(header: dict[str, Any]) -> bytes:
+    text = json.dumps({"format": FORMAT, **header}).encode()
+    if len(text) > LONGEST_HEADER:
+        raise ValueError(f"the header has {len(text)} bytes; {LONGEST_HEADER} are possible")
+    return text
+
+
+def _put(file: IO[bytes], text: bytes, arrays: dict[str, Numbers]) -> None:
+    content: dict[str, Any] = {f"array_{name}": array for name, array in arrays.items()}
+    np.savez(file, header=np.frombuffer(text, dtype=np.uint8), **content)
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Numbers]]:
+    """Header and arrays that `write` wrote; ValueError if the file is anything else."""
+    try:
+        with open(path, "rb") as file:
+            return _got(file)
+    except ABSENT:
+        raise
+    except DAMAGE as error:
+        raise ValueError(f"{path} is not a kgmrf state file: {told(error)}") from error
+
+
+def unpack(state: bytes) -> tuple[dict[str, Any], dict[str, Numbers]]:
+    """What `pack` packed, with the care of `read`."""
+    try:
+        return _got(io.BytesIO(state))
+    except DAMAGE as error:
+        raise ValueError(f"this is not a kgmrf state: {told(error)}") from error
+
+
+def told(error: BaseException) -> str:
+    """An error as one short line.
+
+    >>> told(ValueError("two\\nlines"))
+    'two lines'
+    """
+    return " ".join(str(error).split())[:160] or type(error).__name__
+
+
+def _got(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, Numbers]]:
+    found = _arrays(file)
+    if "header" not in found:
+        raise ValueError(f"it holds no header, only {', '.join(found)[:80] or 'nothing'}")
+    text = found.pop("header")
+    if text.dtype != np.uint8 or text.ndim != 1 or text.size > LONGEST_HEADER:
+        raise ValueError(f"its header is {text.dtype} of shape {text.shape}")
+    header = json.loads(text.tobytes().decode())
+    if not isinstance(header, dict) or "format" not in header:
+        raise ValueError("its header is no table with a format")
+    if header["format"] != FORMAT:
+        raise ValueError(f"it has format {str(header['format'])[:20]}, this version reads {FORMAT}")
+    return header, {name.removeprefix("array_"): array for name, array in found.items()}
+
+
+def read_all(path: str | Path | IO[bytes]) -> dict[str, Numbers]:
+    """Every array of an .npz that was written without compression, checksums verified.
+
+    Raises one of `DAMAGE` if anything is wrong with it.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "state.npz")
+    >>> np.savez(path, a=np.arange(3))
+    >>> read_all(path)["a"].tolist()
+    [0, 1, 2]
+    """
+    source = open(path, "rb") if isinstance(path, (str, Path)) else nullcontext(path)  # noqa: SIM115
+    with source as file:
+        return _arrays(file)
+
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+_LONG = 0xFFFFFFFF
+
+
+def _arrays(file: IO[bytes]) -> dict[str, Numbers]:
+    """The arrays of an .npz, one behind the other as numpy writes them.
+
+    The file is read from its first byte on and the directory at its end is not asked, so that no
+    byte can be counted twice.
+    """
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    found: dict[str, Numbers] = {}
+    while (lead := file.read(_LOCAL.size))[:4] == b"PK\3\4":
+        _, _, flags, method, _, _, checksum, packed, full, n_name, n_extra = _LOCAL.unpack(lead)
+        name = file.read(n_name).decode().removesuffix(".npy")
+        extra = file.read(n_extra)
+        if full == _LONG and len(extra) == 20:
+            tag, length, full, packed = struct.unpack("<HHQQ", extra)
+            if (tag, length) != (1, 16):
+                raise ValueError(f"{name[:40]} has an unknown size")
+        if method != zipfile.ZIP_STORED or packed != full:
+            raise ValueError(f"{name[:40]} is compressed")
+        if flags & ~0x800 or full > size - file.tell():
+            raise ValueError(f"{name[:40]} is cut off or in a form that numpy does not write")
+        if name in found or len(found) == MOST_ARRAYS:
+            raise ValueError(f"{name[:40]} is there twice, or there are too many arrays")
+        found[name] = _array(file, name, full, checksum)
+    directory = file.tell() - len(lead)
+    file.seek(max(directory, size - 22))
+    last = file.read()
+    if not found and lead[:4] != b"PK\5\6":
+        raise ValueError("it is no npz file")
+    if last[:4] != b"PK\5\6" or size - directory > 98 + 512 * len(found):
+        raise ValueError("its end is missing or damaged")
+    if struct.unpack("<I", last[16:20])[0] not in (directory, _LONG):
+        raise ValueError("its directory is not where it should be")
+    return found
+
+
+def _array(file: IO[bytes], name: str, size: int, checksum: int) -> Numbers:
+    start = file.tell()
+    header = read_header(file)
+    used = file.tell() - start
+    if size - used != header.n_bytes:
+        raise ValueError(f"{name[:40]} should be {header.n_bytes} bytes, but is {size - used}")
+    if header.dtype.kind not in "biuf" or not header.dtype.isnative:
+        raise ValueError(f"{name[:40]} holds {header.dtype}, not numbers of this machine")
+    shape = header.shape[::-1] if header.fortran else header.shape
+    array = np.empty(shape, dtype=header.dtype)
+    raw: Any = array.reshape(-1).view(np.uint8)
+    if file.readinto(raw) != raw.size:  # type: ignore[attr-defined]
+        raise ValueError(f"{name[:40]} is cut off")
+    end = file.tell()
+    file.seek(start)
+    if zlib.crc32(raw, zlib.crc32(file.read(used))) != checksum:
+        raise ValueError(f"Bad CRC-32 for {name[:40]}")
+    file.seek(end)
+    if header.dtype.kind == "b" and raw.size and raw.max() > 1:
+        raise ValueError(f"{name[:40]} holds truth values other than 0 and 1")
+    return np.ascontiguousarray(array.T) if header.fortran else array
+
+
+# ---------------------------------------------------------------------- npy and npz
 
 
 class Header(NamedTuple):
@@ -88,35 +355,3 @@ def opened(path: str | Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
 def names(archive: zipfile.ZipFile) -> list[str]:
     """The arrays in an .npz, by name."""
     return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-
-
-def read_all(path: str | Path | IO[bytes]) -> dict[str, Numbers]:
-    """Every array of an .npz that was written without compression, checksums verified.
-
-    Raises one of `DAMAGE` if anything is wrong with it.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "state.npz")
-    >>> np.savez(path, a=np.arange(3))
-    >>> read_all(path)["a"].tolist()
-    [0, 1, 2]
-    """
-    found: dict[str, Numbers] = {}
-    with opened(path) as archive:
-        for info in archive.infolist():
-            if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-                raise ValueError(f"{info.filename} is compressed")
-            # Stored as it is, so the size was checked against the file when this is read.
-            with archive.open(info) as stream:
-                header = read_header(stream)
-                data = stream.read()
-            if len(data) != header.n_bytes:
-                raise ValueError(
-                    f"{info.filename} should be {header.n_bytes} bytes, but is {len(data)}"
-                )
-            array = np.frombuffer(data, dtype=header.dtype)
-            if header.fortran:
-                array = array.reshape(header.shape[::-1]).T
-            name = info.filename.removesuffix(".npy")
-            found[name] = array.reshape(header.shape).copy()
-    return found

@@ -6,7 +6,7 @@ import numpy as np
 
 from kgmrf._types import Numbers
 
-__all__ = ["RunningMean"]
+__all__ = ["RunningMean", "off_the_mean"]
 
 
 class RunningMean:
@@ -38,13 +38,26 @@ class RunningMean:
         if self.total.size == 0:
             self.total = np.zeros(samples.shape[-1])
             self.count = np.zeros(samples.shape[-1])
-        there = ~np.isnan(samples)
-        # The carried sums go first, so that chunks add in the order in which the whole adds.
-        totals = np.cumsum(np.vstack([self.total, np.where(there, samples, 0.0)]), axis=0)
-        counts = np.cumsum(np.vstack([self.count, there]), axis=0)
-        self.total, self.count = totals[-1], counts[-1]
-        before = counts[:-1]
-        known = there & (before > 0)
-        past = np.where(before > 0, before, 1.0)
-        spread = np.sqrt(past / (past + 1.0))
-        return np.where(known, (samples - totals[:-1] / past) * spread, np.nan)
+        centred, self.total, self.count = off_the_mean(samples, self.total, self.count)
+        return centred
+
+
+def off_the_mean(
+    samples: Numbers, total: Numbers, count: Numbers
+) -> tuple[Numbers, Numbers, Numbers]:
+    """e_n = (x_n - mean before) sqrt((n-1)/n) along the first axis; the new sums and counts.
+
+    samples: ``(n, ..., d)``. total, count: ``(..., d)``, of everything before.
+
+    >>> off_the_mean(np.asarray([[3.0], [2.0]]), np.ones(1), np.ones(1))[0].round(3)[:, 0].tolist()
+    [1.414, 0.0]
+    """
+    there = ~np.isnan(samples)
+    # The carried sums go first, so that chunks add in the order in which the whole adds.
+    totals = np.cumsum(np.concatenate([total[None], np.where(there, samples, 0.0)]), axis=0)
+    counts = np.cumsum(np.concatenate([count[None], there]), axis=0)
+    before = counts[:-1]
+    known = there & (before > 0)
+    past = np.where(before > 0, before, 1.0)
+    spread = np.sqrt(past / (past + 1.0))
+    return np.where(known, (samples - totals[:-1] / past) * spread, np.nan), totals[-1], counts[-1]

@@ -33,7 +33,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
     window: rows per frame of the tracker; the last frame of a call may be shorter.
     assume_centered: X has mean zero already; otherwise each row is centred on the mean of the rows
     before it (and `location_` is the mean of all).
-    gains, forgetting, noise_floor, spectrum, spectrum_rate, scale_rate: as for
+    gains, noise_floor, spectrum, spectrum_rate, scale_rate: as for
     :class:`kgmrf.KGMRF`; the last three are for a single gain law only, such as
     ``gains="information"``.
 
@@ -53,7 +53,6 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         window: int = 1,
         assume_centered: bool = False,
         gains: str | Gains = "auto",
-        forgetting: float = 1.0,
         noise_floor: float = 0.0,
         spectrum: Any = "adaptive",
         spectrum_rate: float = 1e-4,
@@ -62,7 +61,6 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         self.window = window
         self.assume_centered = assume_centered
         self.gains = gains
-        self.forgetting = forgetting
         self.noise_floor = noise_floor
         self.spectrum = spectrum
         self.spectrum_rate = spectrum_rate
@@ -114,7 +112,6 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
                 rows.shape[1],
                 gains=self.gains,
                 noise_floor=self.noise_floor,
-                forgetting=self.forgetting,
                 spectrum=self.spectrum,
                 spectrum_rate=self.spectrum_rate,
                 scale_rate=self.scale_rate,
@@ -219,7 +216,7 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         output: Literal["estimate", "recentred", "body"] = "estimate",
         n_samples: float | None = None,
         go_on: bool = False,
-        gains: str | Gains = "information",
+        gains: str | Gains = "auto",
         spectrum_rate: float = 1e-4,
         scale_rate: float = 0.0,
         noise_floor: float = 0.0,
@@ -282,22 +279,25 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return array
 
     def _through(self, tracker: KGMRF, matrices: Numbers) -> Numbers:
-        began = None if tracker.batch_shape is None else tracker.forecast(1.0)
+        began = None if tracker.batch_shape is None else tracker.estimate()
         result = tracker.filter(matrices)
         if self.output == "estimate":
             return result.covariance
-        seam = result[:1] if began is None else began
-        return self._whitened(matrices, seam, result)
+        return self._whitened(matrices, began, result)
 
-    def _whitened(self, matrices: Numbers, seam: Any, result: Result) -> Numbers:
-        """A C A^T, with A from the prediction of the frame before; of the first, from the seam."""
+    def _whitened(self, matrices: Numbers, began: Any, result: Result) -> Numbers:
+        """A C A^T, with A from the estimate before, turned on; of the very first, from itself."""
         # The self-tuning tracker tells the angle that it will turn by in a unit of time.
         law = self.tracker_.gains
         turn = 1.0 if isinstance(law, str) else transition(law, np.asarray(1.0)).turn
-        ahead = result.frame[:-1] @ so.exp(turn * result.velocity[:-1])
         d = matrices.shape[-1]
-        frame = np.concatenate([seam.frame.reshape(1, d, d), ahead])
-        spectrum = np.concatenate([seam.spectrum.reshape(1, d), result.spectrum[:-1]])
+        first = result.frame[:1]
+        if began is not None:
+            first = (began.frame @ so.exp(turn * began.velocity)).reshape(1, d, d)
+        ahead = result.frame[:-1] @ so.exp(turn * result.velocity[:-1])
+        frame = np.concatenate([first, ahead])
+        before = result.spectrum[:1] if began is None else began.spectrum.reshape(1, d)
+        spectrum = np.concatenate([before, result.spectrum[:-1]])
         spectrum = spectrum + self.noise_floor
         # Before there are as many samples as channels some eigenvalues are zero.
         roots = np.sqrt(np.maximum(spectrum, 1e-12 * spectrum[:, :1]))[:, :, None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,10 +18,7 @@ from kgmrf.step import State
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.rotation import RotationTracker
 
-FORMAT = 2
-"""Version of the bank files."""
-
-LIGHT = 2**24
+LIGHT = 2**20
 """Bytes that a file may ask for without bringing them along."""
 
 
@@ -175,14 +171,10 @@ class TrackerBank:
         if isinstance(self._tracks, Rows):
             one = np.ones(1)
             return self._tracks.update(seen, there, one, intervals, self.on_invalid, matrix=False)
-        # A single law takes the second moment of whole samples.
-        whole = ~np.isnan(seen).any(axis=-1) & there[:, None]
-        rows = np.where(whole[..., None], seen, 0.0)
-        counts = np.maximum(whole.sum(axis=-1), 1).astype(float)
-        moments = np.swapaxes(rows, -1, -2) @ rows / counts[:, None, None]
-        return self._tracks.update(
-            moments, whole.any(axis=-1), counts, intervals, self.on_invalid
-        )
+        rows = np.where(there[:, None, None], seen, np.nan).astype(float)
+        moments, counts = self._tracks.moments(rows, np.broadcast_to(intervals, (len(self),)))
+        some = np.maximum(counts, 1.0)
+        return self._tracks.update(moments, counts > 0, some, intervals, self.on_invalid)
 
     def _checked(self, observations: Any, mask: Any, raw: bool) -> tuple[Numbers, Mask]:
         n, d = len(self), self.d
@@ -229,6 +221,35 @@ class TrackerBank:
                 f"{name} has shape {array.shape}; give a number or one per track ({len(self)},)"
             )
         return array
+
+    def take(
+        self,
+        tracks: Any,
+        observations: Any,
+        *,
+        dt: Numbers,
+        n_samples: Numbers | None = None,
+        fields: Any = ("covariance",),
+    ) -> dict[str, Numbers]:
+        """Take in lines, each of one track, in order; returns the fields after each of them.
+
+        tracks: ``(N,)`` positions; a track may come several times. observations: samples ``(N, d)``
+        or matrices ``(N, d, d)`` that were checked, NaN where there is none. dt: ``(N,)`` time since
+        the line before of the same track.
+
+        >>> import numpy as np
+        >>> bank = TrackerBank(2, 2)
+        >>> lines = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> bank.take([0, 1, 0], lines, dt=np.ones(3))["covariance"].shape
+        (3, 2, 2)
+        """
+        which = np.array(tracks, dtype=np.int64)
+        seen = np.asarray(observations, dtype=float)
+        counts = np.ones(len(which)) if n_samples is None else np.asarray(n_samples, dtype=float)
+        if which.size and not (0 <= which.min() and which.max() < len(self)):
+            raise IndexError(f"tracks must be positions 0 to {len(self) - 1}, got {which}")
+        matrix = seen.ndim == 3
+        return self._tracks.lines(which, seen, counts, dt, list(fields), matrix=matrix)
 
     # ------------------------------------------------------------------ what is known
 
@@ -283,6 +304,17 @@ class TrackerBank:
 
     # ------------------------------------------------------------------ files
 
+    def memory(self) -> dict[str, Numbers]:
+        """All that is remembered of the tracks, one array per name with the tracks first."""
+        return self._tracks.memory()
+
+    def restore(self, memory: dict[str, Numbers]) -> None:
+        """Replace all tracks by those that `memory` gave; ValueError if they cannot be states."""
+        n = len(next(iter(memory.values())))
+        self._tracks.restore(memory, n)
+        self.ids = np.arange(n)
+        self._next_id = n
+
     def settings(self) -> dict[str, Any]:
         """The arguments that build a bank like this one, as plain numbers, words and lists."""
         own = {"kind": self.kind, "d": self.d, "dtype": str(self.dtype)}
@@ -291,47 +323,37 @@ class TrackerBank:
     def save(self, path: str | Path) -> None:
         """Write settings and tracks to one file (npz with a JSON header, nothing executable)."""
         header = {
-            "format": FORMAT,
-            "kind": self.kind,
+            "kind": "bank",
+            "follows": self.kind,
             "d": self.d,
             "dtype": str(self.dtype),
             "on_invalid": self.on_invalid,
             "next_id": self._next_id,
             "settings": self._pattern.settings(),
         }
-        text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-        arrays = {name.strip("_"): getattr(self._tracks, name) for name in self._tracks.arrays}
-        with open(path, "wb") as file:
-            np.savez(file, bank=text, ids=self.ids, **arrays)
+        _npz.write(path, header, {"ids": self.ids, **self._tracks.memory()})
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a bank that `save` wrote. A file from a stranger can never run code."""
+        header, found = _npz.read(path)
         try:
-            found = _npz.read_all(path)
-            header = json.loads(bytes(found.pop("bank")).decode())
-            if header["format"] != FORMAT:
-                raise ValueError(
-                    f"it has format {header['format']}, this version reads {FORMAT}; read it with "
-                    "the version that wrote it"
-                )
+            if header.get("kind") != "bank":
+                raise ValueError("it holds something else")
             ids = found.pop("ids")
-            if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            if ids.ndim != 1 or ids.dtype != np.int64:
                 raise ValueError(f"ids are {ids.dtype} of shape {ids.shape}")
             # Before room is made for it: one table of d x d at least, and one for each track.
             total = sum(array.nbytes for array in found.values())
-            if 8 * int(header["d"]) ** 2 * max(1, ids.size) > max(LIGHT, 2 * total):
+            if 4 * int(header["d"]) ** 2 * max(1, ids.size) > max(LIGHT, 4 * total):
                 raise ValueError(f"it is too small for {ids.size} tracks of d = {header['d']}")
-            settings = {**header["settings"]}
-            for name in ("kind", "d", "dtype", "on_invalid"):
+            settings = {**header["settings"], "kind": header["follows"]}
+            for name in ("d", "dtype", "on_invalid"):
                 settings[name] = header[name]
             bank = cls(0, **settings)
-            names = bank._tracks.arrays
-            bank._tracks.restore({name: found[name.strip("_")] for name in names}, ids.size)
-            bank.ids = ids.astype(np.int64)
+            bank._tracks.restore(found, ids.size)
+            bank.ids = ids
             bank._next_id = int(header["next_id"])
-        except (FileNotFoundError, IsADirectoryError, PermissionError):
-            raise
         except (*_npz.DAMAGE, AttributeError, AssertionError) as error:
-            raise ValueError(f"{path} is not a bank file: {error}") from error
+            raise ValueError(f"{path} is not a bank file: {_npz.told(error)}") from error
         return bank

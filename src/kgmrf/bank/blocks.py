@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf import _check
+from kgmrf import _check, wishart
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
 from kgmrf.bank.shared import Taken, in_parts
@@ -22,6 +22,7 @@ from kgmrf.step import (
     drift,
     rotation_step,
     select,
+    support,
     warming,
 )
 
@@ -29,7 +30,7 @@ from kgmrf.step import (
 class Blocks:
     """n tracks under the law of ``pattern``, a tracker with a batch of one."""
 
-    arrays = ("_body", "_clocks", "_fresh", "_pools")
+    _arrays = ("_body", "_clocks", "_fresh", "_pools")
 
     def __init__(self, pattern: Any, dtype: Any, n_threads: int) -> None:
         self.kind, self.d = pattern.kind, pattern.d
@@ -65,7 +66,7 @@ class Blocks:
     def copy(self) -> Blocks:
         """Independent tracks in the same state."""
         twin = self._twin()
-        for name in self.arrays:
+        for name in self._arrays:
             setattr(twin, name, getattr(self, name).copy())
         return twin
 
@@ -74,17 +75,22 @@ class Blocks:
         twin.__dict__.update(self.__dict__)
         return twin
 
+    def memory(self) -> dict[str, Numbers]:
+        """All that is remembered, one array per name with the tracks first."""
+        return dict(zip(("body", "clocks", "fresh", "pools"), self._unfolded(), strict=True))
+
     def restore(self, arrays: dict[str, Numbers], n: int) -> None:
         """Take over arrays from a file, checked."""
         self._allocate(n)
-        for name, array in arrays.items():
-            own = getattr(self, name)
-            none = name == "_pools" and array.shape == (0, *own.shape[1:])
-            if array.dtype != own.dtype or not (array.shape == own.shape or none):
-                raise ValueError(f"{name} has shape {array.shape} and type {array.dtype}")
-            if name == "_body" and not np.isfinite(array).all():
-                raise ValueError("a track holds numbers that are not finite")
-            setattr(self, name, np.ascontiguousarray(array))
+        for (name, own), (key, array) in zip(self.memory().items(), arrays.items(), strict=True):
+            none = name == "pools" and array.shape == (0, *own.shape[1:])
+            if key != name or array.dtype != own.dtype or not (array.shape == own.shape or none):
+                raise ValueError(f"{key} has shape {array.shape} and type {array.dtype}")
+        held = tuple(arrays.values())
+        self._write(self._pattern._state, self._pattern._blank((1,)))
+        self._fold(held)
+        if not held[3].shape[0]:
+            self._pools = self._pools[:0]
         if not self._pools.shape[0] and self._may_pool() and self._warming().any():
             raise ValueError("tracks are starting up but their pools are missing")
         if n:
@@ -95,6 +101,9 @@ class Blocks:
         begun = ~np.isnan(state.seen)
         if self.kind == "covariance":
             begun &= ~np.asarray(warming(state, self.model))
+        numbers = (part[begun] for part in state[:5])  # frame to spectrum_var
+        if not all(np.isfinite(part).all() for part in numbers):
+            raise ValueError("a track holds numbers that are not finite")
         frame, spectrum = state.frame[begun], state.spectrum[begun]
         defect = np.swapaxes(frame, -1, -2) @ frame - np.eye(self.d)
         if frame.size and np.abs(defect).max() > (1e-3 if self.dtype == np.float32 else 1e-6):
@@ -170,6 +179,66 @@ class Blocks:
         if self._pools.shape[0] and not self._warming().any():
             self._pools = self._pools[:0]
         return Taken(status == engine.OBSERVED, status == engine.INVALID)
+
+    def lines(
+        self,
+        which: Numbers,
+        seen: Numbers,
+        counts: Numbers,
+        dt: Numbers,
+        fields: list[str],
+        *,
+        matrix: bool,
+    ) -> dict[str, Numbers]:
+        """Take in lines of any tracks in order; the fields after each of them.
+
+        The k-th lines of all tracks go together: which lines come in one call changes nothing.
+        """
+        found: dict[str, Numbers] = {}
+        for these in _rounds(which):
+            tracks = which[these]
+            part = self.kept(tracks)
+            values, m = seen[these], counts[these]
+            if not matrix:
+                values, m = part.moments(values[:, None, :], dt[these])
+            part.update(values, m > 0, np.maximum(m, 1e-300), dt[these], "skip")
+            self._put(tracks, part)
+            shown = part.estimate()
+            for name in fields:
+                value = np.asarray(getattr(shown, name))
+                if name == "covariance":
+                    # The same to the last bit however many lines came together.
+                    frame = np.ascontiguousarray(shown.frame)
+                    value = (frame * shown.spectrum[:, None, :]) @ np.swapaxes(frame, -1, -2)
+                if name not in found:
+                    found[name] = np.empty((len(which), *value.shape[1:]))
+                found[name][these] = value
+        return found
+
+    def moments(self, samples: Numbers, dt: Numbers) -> tuple[Numbers, Numbers]:
+        """Mean of x x^T over samples ``(n, m, d)`` and their number; cells that are NaN enter by
+        what the forecast expects of them."""
+        nan = np.isnan(samples)
+        there = ~nan.all(axis=-1)
+        counts = there.sum(axis=-1).astype(float)
+        rows = np.where(there[..., None], samples, 0.0)
+        if (nan.any(axis=-1) & there).any():
+            known = self.forecast(dt).covariance + self.model.noise_floor * np.eye(self.d)
+            prior = np.where(np.isnan(known), wishart.plain_guess(samples), known)
+            strength = np.where(np.isnan(known[:, 0, 0]), 1.0, support(self._read(None)[0]))
+            outer = wishart.expected_outer(samples, prior[:, None], strength[:, None])
+            total = np.where(there[..., None, None], outer, 0.0).sum(axis=-3)
+        else:
+            total = np.swapaxes(rows, -1, -2) @ rows
+        return total / np.maximum(counts, 1.0)[:, None, None], counts
+
+    def _put(self, tracks: Numbers, part: Blocks) -> None:
+        """Write some tracks back."""
+        body, clocks, fresh, pools = part._unfolded()
+        self._body[tracks // LANES, :, tracks % LANES] = body
+        self._clocks[tracks], self._fresh[tracks] = clocks, fresh
+        if self._pools.shape[0] and pools.shape[0]:
+            self._pools[tracks] = pools
 
     def _intervals(self, dt: Numbers) -> tuple[Numbers, Numbers]:
         """What each distinct interval does, after one of no length, and which each track takes."""
@@ -349,7 +418,7 @@ class Blocks:
     @property
     def nbytes(self) -> int:
         """Memory of the state of all tracks."""
-        return sum(int(getattr(self, name).nbytes) for name in self.arrays)
+        return sum(int(getattr(self, name).nbytes) for name in self._arrays)
 
     def _warming(self) -> Mask:
         model = self.model
@@ -416,6 +485,17 @@ class Blocks:
         if self._pools.shape[0]:
             low, high = np.tril_indices(d)
             self._pools[:end] = state.pool[:, low, high]
+
+
+def _rounds(which: Numbers) -> list[Numbers]:
+    """Lines that can be taken in together: the first of every track, then the second, ..."""
+    order = np.argsort(which, kind="stable")
+    ordered = which[order]
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    by_place = np.argsort(place, kind="stable")
+    edges = np.cumsum(np.bincount(place))[:-1]
+    return [np.sort(part) for part in np.split(order[by_place], edges)]
 
 
 def _triangles(d: int) -> tuple[Numbers, Numbers]:

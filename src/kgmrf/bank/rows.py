@@ -14,13 +14,12 @@ from kgmrf.engines.ensemble import INVALID, OBSERVED, TRUST, Ensemble
 from kgmrf.engines.layout import LIKELIHOOD, SEEN, TIME
 from kgmrf.kernels import engine as loops
 from kgmrf.results import Estimate
-from kgmrf.trackers._ensemble import View
+from kgmrf.trackers._ensemble import SMALL, View
 
 
 class Rows:
     """n tracks of an ensemble; ``rows`` holds all that is remembered of them."""
 
-    arrays = ("rows", "fresh")
     kind = "covariance"
 
     def __init__(self, pattern: Any, n_threads: int) -> None:
@@ -49,6 +48,10 @@ class Rows:
         twin.__dict__.update(self.__dict__)
         twin.rows, twin.fresh = self.rows.copy(), self.fresh.copy()
         return twin
+
+    def memory(self) -> dict[str, Numbers]:
+        """All that is remembered, one array per name with the tracks first."""
+        return {"rows": self.rows, "fresh": self.fresh}
 
     def restore(self, arrays: dict[str, Numbers], n: int) -> None:
         """Take over arrays from a file, checked."""
@@ -115,16 +118,50 @@ class Rows:
         seen: Numbers,
         counts: Numbers,
         dt: Numbers,
+        fields: list[str],
         *,
         matrix: bool,
-        whole: bool,
-    ) -> View:
-        """Take in lines of any tracks in order; the fields after each of them."""
-        room = None if whole else self.engine.small
+    ) -> dict[str, Numbers]:
+        """Take in lines of any tracks in order; the fields after each of them.
+
+        seen: ``(N, d)`` samples or ``(N, d, d)`` matrices, NaN where there are none.
+        """
+        block = np.array(seen if matrix else seen[:, None, :], dtype=float, order="C")
+        m = np.array(counts if matrix else np.ones(len(which)), dtype=float)
+        if matrix:
+            m[np.isnan(block[:, 0, 0])] = 0.0
+        if {"velocity", "angle_std"} & set(fields):
+            return self._lines_one_by_one(which, block, m, np.asarray(dt, dtype=float), fields, matrix)
+        room = None if any(name not in SMALL for name in fields) else self.engine.small
+        steps = np.array(dt, dtype=float)
         records = self.engine.advance(
-            self.rows, which, seen, counts, dt, matrix=matrix, room=room
+            self.rows, which, block, m, steps, matrix=matrix, room=room
         )[1]
-        return View(self.engine, records, self.noise_floor, None)
+        self.fresh[which] = False
+        shown = View(self.engine, records, self.noise_floor, None)
+        return {name: np.asarray(shown[name], dtype=float) for name in fields}
+
+    def _lines_one_by_one(
+        self,
+        which: Numbers,
+        seen: Numbers,
+        counts: Numbers,
+        dt: Numbers,
+        fields: list[str],
+        matrix: bool,
+    ) -> dict[str, Numbers]:
+        """As `lines`, for fields that are worked out from whole rows."""
+        records = np.empty((len(which), self.engine.record_size))
+        rows = np.empty((len(which), self.engine.size))
+        for k in range(len(which)):
+            one = slice(k, k + 1)
+            records[one] = self.engine.advance(
+                self.rows, which[one], seen[one], counts[one], dt[one], matrix=matrix
+            )[1]
+            rows[k] = self.rows[which[k]]
+        self.fresh[which] = False
+        shown = View(self.engine, records, self.noise_floor, rows)
+        return {name: np.asarray(shown[name], dtype=float) for name in fields}
 
     def _inspected(self, matrices: Numbers) -> Numbers:
         status = loops.inspect_covariances(matrices)
@@ -142,8 +179,8 @@ class Rows:
         finite = np.isfinite(seen).all(axis=(-2, -1))
         if not matrix or not finite[first]:
             raise ObservationError(
-                f"{name} holds a number that is infinite, partly NaN or too large to square; "
-                "a missing observation is all NaN"
+                f"{name} is not finite, partly NaN or too large to square; a missing observation "
+                "is all NaN"
             )
         if on_invalid == "raise":
             _check.covariances(seen[first], np.asarray(True), name, "raise")

@@ -13,7 +13,7 @@ import typer
 from kgmrf.commands._given import split_fields
 from kgmrf.commands._run import LAWS, note
 from kgmrf.io import FIELDS
-from kgmrf.stream import Settings, run
+from kgmrf.stream import Report, Settings, run
 
 
 class Format(StrEnum):
@@ -64,6 +64,40 @@ def stream(
         OnError,
         typer.Option(help="At a line that cannot be used: stop, or skip it.", rich_help_panel=_IN),
     ] = OnError.STOP,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Field or column that names the track. Default: key, or a usual name: sensor, id.",
+            rich_help_panel=_IN,
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Field or column that is the time. Default: time, or a usual name: ts, timestamp.",
+            rich_help_panel=_IN,
+        ),
+    ] = None,
+    bad_lines: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Append lines that cannot be used to a file, with their number and the reason.",
+            rich_help_panel=_IN,
+        ),
+    ] = None,
+    max_gap: Annotated[
+        float | None,
+        typer.Option(
+            metavar="T",
+            min=0.0,
+            help="A line more than T ahead of its track is refused, unless the next one of the "
+            "track agrees with it. Default: a million --time-unit.",
+            rich_help_panel=_IN,
+        ),
+    ] = None,
     fields: Annotated[
         str | None,
         typer.Option(
@@ -104,6 +138,32 @@ def stream(
             rich_help_panel=_SAFE,
         ),
     ] = False,
+    forget_after: Annotated[
+        float | None,
+        typer.Option(
+            metavar="T",
+            min=0.0,
+            help="Forget tracks that are more than T behind the newest line of the stream.",
+            rich_help_panel=_SAFE,
+        ),
+    ] = None,
+    stats: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.0,
+            help="Write a line of statistics to stderr this often; 0: never.",
+            rich_help_panel=_SAFE,
+        ),
+    ] = 0.0,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep statistics in a file in Prometheus' text format, as often (or every 15 s).",
+            rich_help_panel=_SAFE,
+        ),
+    ] = None,
     time_unit: Annotated[
         float,
         typer.Option(
@@ -140,6 +200,14 @@ def stream(
             rich_help_panel=_MODEL,
         ),
     ] = "information",
+    centre: Annotated[
+        bool,
+        typer.Option(
+            "--centre",
+            help="Subtract the running mean of every channel of every track.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No summary at the end.", rich_help_panel=_OUT)
     ] = False,
@@ -152,13 +220,16 @@ def stream(
     key and time moves its track on. A line without key belongs to the track ""; without time it
     comes one --time-unit after the one before.
 
-    Time: a line that is not later than the last one of its track is dropped and counted, unless
-    --wait gave it time to be sorted in.
+    Time: numbers, or ISO 8601 dates, which count in seconds and come out as dates. A line that is
+    not later than the last one of its track is dropped and counted, unless --wait gave it time to
+    be sorted in.
 
     Safety: with --state the stream can be killed at any moment. Nothing is lost: restarted, it goes
     on from the checkpoint, and the lines since then are written a second time, the same as before
     (at least once). Send those input lines again, or all of them with --replay; whatever the
-    checkpoint has already taken in is recognised by its time and not taken in twice.
+    checkpoint has already taken in is recognised by its time and not taken in twice. SIGTERM,
+    SIGINT, a reader that goes away and a full disk leave a checkpoint too. One process at a time
+    may use a state.
     """
     chosen = None if fields is None else split_fields(fields)
     if replay and state is None:
@@ -179,6 +250,11 @@ def stream(
         same_time=same_time.value,
         on_error=on_error.value,
         tracker=tracker,
+        centre=centre,
+        key=key,
+        time=time,
+        max_gap=max_gap,
+        forget_after=forget_after,
     )
     began = clock.monotonic()
     done = run(
@@ -188,12 +264,13 @@ def stream(
         state=state,
         replay=replay,
         every=every,
+        report=Report(stats, metrics, bad_lines, sys.stderr),
     )
     counts, seconds = done.counts, clock.monotonic() - began
     tracks = 0 if done.pool is None else len(done.pool)
     dropped = ", ".join(
         f"{getattr(counts, name)} {name}"
-        for name in ("late", "duplicate", "bad")
+        for name in ("late", "duplicate", "bad", "forgotten")
         if getattr(counts, name)
     )
     note(

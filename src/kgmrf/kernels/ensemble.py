@@ -60,6 +60,7 @@ from kgmrf.kernels.ensemble_places import (
     GRADIENT,
     HEAD,
     HIDDEN,
+    IDENTITY,
     INTERVAL,
     INVERSE,
     LAST_VALUES,
@@ -135,7 +136,7 @@ def forecast_inverse(w: Any, o: Any) -> float:
                 w[a + i * s + j] = 0.0
                 w[a + j * s + i] = 0.0
             w[a + i * s + i] = 1.0
-    logs = invert(w, a, o[Y], d, s)
+    logs = invert(w, a, o[Y], o[IDENTITY], d, s)
     for i in range(d):
         if w[o[THERE] + i] == 0.0:
             w[a + i * s + i] = 0.0

@@ -47,6 +47,7 @@ from kgmrf.kernels.ensemble_places import (
     FADE,
     GAP,
     HEAD,
+    IDENTITY,
     INTERVAL,
     INVERSE,
     LAMBDA,
@@ -129,13 +130,14 @@ def pack(w: Any, full: int, packed: int, d: int, s: int, n: int) -> None:
 
 
 @jit
-def invert(w: Any, a: int, factors: int, d: int, s: int) -> float:
+def invert(w: Any, a: int, factors: int, unit: int, d: int, s: int) -> float:
     """A <- A^-1 in place, by Gauss-Jordan without pivoting; returns log |A|.
 
-    factors: room for d numbers. A number is never stored just before the eight around it are
-    loaded: the processor would wait for it.
+    factors: room for d numbers; unit: the identity. The column of a pivot is set by choosing
+    lanes: a number stored alone, just before the eight around it are loaded, would be waited for.
     """
     logs, product = 0.0, 1.0
+    half, zero = spread(0.5), spread(0.0)
     for k in range(d):
         row = a + k * s
         pivot = w[row + k]
@@ -143,18 +145,18 @@ def invert(w: Any, a: int, factors: int, d: int, s: int) -> float:
         if not 1e-100 < product < 1e100:
             logs += math.log(product)
             product = 1.0
-        inverse = 1.0 / pivot
+        inverse = spread(1.0 / pivot)
         for i in range(d):
-            w[factors + i] = -w[a + i * s + k] * inverse
-        # The column of the pivot: f - f (1 + 1/p) = -f/p. In the pivot's own row f is p - 1.
-        w[factors + k] = inverse - 1.0
-        w[row + k] = pivot + 1.0
+            w[factors + i] = w[a + i * s + k]
         for j in range(0, s, 8):
-            lanes = load(w, row + j)
+            lanes = inverse * load(w, row + j)
+            here = load(w, unit + k * s + j)
             for i in range(d):
                 at = a + i * s + j
-                store(w, at, fma(spread(w[factors + i]), lanes, load(w, at)))
-        w[row + k] = inverse
+                factor = zero - spread(w[factors + i])
+                new = fma(factor, lanes, load(w, at))
+                store(w, at, above(here, half, factor * inverse, new))
+            store(w, row + j, above(here, half, inverse, lanes))
     return logs + math.log(product)
 
 
@@ -489,7 +491,7 @@ def size_of(w: Any, o: Any, part: int, rest: bool) -> Any:
     for i in range(d):
         if w[o[THERE] + i] == 0.0:
             w[a + i * s + i] = 1.0
-    invert(w, a, o[Y], d, s)
+    invert(w, a, o[Y], o[IDENTITY], d, s)
     z, spare, p = 0.0, 0.0, 0
     for i in range(d):
         for j in range(i + 1):

@@ -26,10 +26,10 @@ X, Y, LAMBDA, POWER, THERE, HIDDEN = range(20, 26)
 INVERSE, OUTER, PRECISION, MEAN_FULL, TOTAL_FULL, OTHER = range(26, 32)
 # ... numbers of each member, of an interval and of a number of values.
 FADE, CHANNEL_GAIN, GRADIENT, LOGS, SHARES, INTERVAL = range(32, 38)
-CLOCK_PARTS, CLOCK_SIZES, EXP_SIZES, EIGENVECTORS, WEIGHTS = range(38, 43)
+CLOCK_PARTS, CLOCK_SIZES, EXP_SIZES, EIGENVECTORS, WEIGHTS, IDENTITY = range(38, 44)
 # (members with a size clock lie side by side in CLOCK_PARTS.) Counts.
-DIMENSION, STRIDE, N_MEMBERS, N_AVERAGE, N_TURNING, N_PAIRS, N_PLANES, ROW = range(43, 51)
-N_PLACES = 51
+DIMENSION, STRIDE, N_MEMBERS, N_AVERAGE, N_TURNING, N_PAIRS, N_PLANES, ROW = range(44, 52)
+N_PLACES = 52
 
 # Within INTERVAL: dt, size retention, turn noise; number of values of LOGS.
 LAST_DT, SIZE_KEEP, LAST_VALUES = range(3)
@@ -59,6 +59,7 @@ def places(plan: Layout) -> tuple[Numbers, int]:
         CLOCK_PARTS: 8 * (pairs + d),
         CLOCK_SIZES: 8,
         EXP_SIZES: members,
+        IDENTITY: s * s,
         EIGENVECTORS: plan.counts[2] * s * s,
     }
     for name, size in room.items():
@@ -81,6 +82,7 @@ def work(plan: Layout) -> tuple[Numbers, Numbers]:
     # Lanes that no member uses are the identity.
     diagonal = 8 * (np.arange(d) * (np.arange(d) + 3) // 2)[:, None] + np.arange(8)
     array[where[CLOCK_PARTS] + diagonal] = 1.0
+    array[where[IDENTITY] + np.arange(d) * (stride(d) + 1)] = 1.0
     array[where[INTERVAL] + LAST_DT] = np.nan
     array[where[INTERVAL] + LAST_VALUES] = np.nan
     return where, array

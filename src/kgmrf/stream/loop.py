@@ -1,4 +1,4 @@
-"""The loop of ``kgmrf stream``: read, order, track, write, checkpoint.
+"""Lines in, lines out: read, order, track, write, a block at a time.
 
 What holds when the process dies at any moment: an output line is written before the checkpoint
 that covers it, so nothing is lost; after a restart the lines since the last checkpoint are written
@@ -7,72 +7,28 @@ once more, the same as before. That is at least once. The state itself takes in 
 
 from __future__ import annotations
 
-import errno
-import heapq
-import json
 import math
-import os
-import time as clock
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kgmrf import _npz
 from kgmrf._types import Numbers
-from kgmrf.stream import checkpoint
-from kgmrf.stream.lines import CsvReader, JsonReader, LineError, LineWriter, Parsed, reader_from
+from kgmrf.centring import off_the_mean
+from kgmrf.stream import state
+from kgmrf.stream.clocks import JUMP, LATE, Clocks, Columns
+from kgmrf.stream.csv_lines import CsvReader
+from kgmrf.stream.json_lines import JsonReader
 from kgmrf.stream.pool import Lines, Pool
+from kgmrf.stream.records import Parsed, too_large
+from kgmrf.stream.settings import Counts, Fault, LineError, Settings, StreamError
+from kgmrf.stream.waiting import Waiting
+from kgmrf.stream.writer import LineWriter
 
-READ = 1 << 20
-LONGEST_LINE = 16_000_000
 MATRIX = {"samples": "covariance", "covariance": "covariance", "rotation": "rotation"}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a stream is told; everything that changes an output line is kept in its state.
-
-    format: "json" or "csv". fields: what to write beside key and time; None: the matrix and its
-    log-likelihood. digits: significant digits of the output. time_unit: one unit of the trackers'
-    time on the lines' clock. wait: how long, on that clock, a line is held back for earlier ones.
-    same_time: "drop" a second line of a track with the same time, or "use" it as another
-    observation of that moment. on_error: "stop" at a line that cannot be used, or "skip" it.
-    tracker: settings of `kgmrf.KGMRF` or `kgmrf.RotationTracker`.
-    """
-
-    format: str = "json"
-    fields: tuple[str, ...] | None = None
-    digits: int = 9
-    time_unit: float = 1.0
-    wait: float = 0.0
-    same_time: str = "drop"
-    on_error: str = "stop"
-    tracker: dict[str, Any] = field(default_factory=lambda: {"gains": "information"})
-
-    def lasting(self) -> dict[str, Any]:
-        """The settings as JSON gives them back."""
-        return json.loads(json.dumps(asdict(self)))
-
-
-@dataclass
-class Counts:
-    """Lines read (also over restarts), written, and dropped, and why."""
-
-    lines: int = 0
-    used: int = 0
-    late: int = 0
-    duplicate: int = 0
-    bad: int = 0
-
-
-class Held(NamedTuple):
-    """A line that waits for earlier ones."""
-
-    time: float
-    number: int
-    values: Any
-    n_samples: float
+SWEEPS = 8
+"""Idle tracks are looked for this often in the time after which they are forgotten."""
 
 
 class Moved(NamedTuple):
@@ -86,6 +42,8 @@ class Moved(NamedTuple):
 class Stream:
     """Tracks fed by lines; `take` turns a block of input lines into output text.
 
+    ``faults`` are the lines that could not be used, in order, until somebody takes them away.
+
     >>> stream = Stream(Settings(fields=("covariance",), digits=3))
     >>> stream.take([b'{"key": "a", "time": 0, "x": [3.0, 4.0]}'])
     b'{"key":"a","time":0.0,"covariance":[[9,12],[12,16]]}\\n'
@@ -94,56 +52,48 @@ class Stream:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.counts = Counts()
-        self.reader: JsonReader | CsvReader = (
-            CsvReader() if settings.format == "csv" else JsonReader()
-        )
+        maker: Any = CsvReader if settings.format == "csv" else JsonReader
+        self.reader: JsonReader | CsvReader = maker(key=settings.key, time=settings.time)
         self.pool: Pool | None = None
         self.writer: LineWriter | None = None
-        self.held: dict[str, list[Held]] = {}
-        self.newest: dict[str, float] = {}
+        self.clocks = Clocks(settings)
+        self.means = Columns()
+        self.waiting = Waiting(settings.wait)
         self.told_header = False
-        self.arrivals = 0
+        self.faults: list[Fault] = []
+        self.swept = -math.inf
 
     # ------------------------------------------------------------------ lines
 
     def take(self, lines: list[bytes]) -> bytes:
-        """Take in complete lines; returns the output. A line that cannot be used: `LineError`,
-        raised after everything before it has been taken in; the error carries that output."""
+        """Take in complete lines; returns the output.
+
+        A line that cannot be used is left out, counted and added to ``faults``; or, if the stream
+        is to stop there, `StreamError` is raised after everything before it has been taken in.
+        """
+        stop, first = self.settings.on_error == "stop", self.counts.lines
         try:
-            parsed = self.reader.parse(lines)
+            parsed = self.reader.parse(lines, stop=stop)
         except LineError as error:
-            before = self.take(lines[: error.row]) if error.row else b""
-            if self.settings.on_error == "skip":
-                self.counts.lines += 1
-                self.counts.bad += 1
-                return before + self.take(lines[error.row + 1 :])
-            raise StreamError(f"line {self.counts.lines + 1}: {error.fault}", before) from None
-        first = self.counts.lines
-        if not len(parsed.rows):
-            self.counts.lines += len(lines)
-            return b""
-        pool = self._pool()
-        values, bad = pool.checked(parsed.values)
-        counts, faulty = self._counted(parsed)
-        wrong = sorted({*bad.tolist(), *faulty.tolist()})
-        if wrong and self.settings.on_error == "stop":
-            row = int(parsed.rows[wrong[0]])
-            before = self.take(lines[:row]) if row else b""
-            word = MATRIX[pool.kind]
-            fault = (
-                f"this is no {word}"
-                if wrong[0] in bad
-                else "how many samples are behind the covariance? Give n_samples or --samples"
-            )
-            raise StreamError(f"line {first + row + 1}: {fault}", before)
-        self.counts.bad += len(wrong)
-        keep = np.ones(len(parsed.keys), dtype=bool)
-        keep[wrong] = False
+            self.counts.lines += error.row
+            fault = Fault(first + error.row + 1, error.fault, lines[error.row])
+            raise StreamError(f"line {fault.line}: {fault.reason}", b"", fault) from None
+        faults = dict(parsed.faults)
+        if len(parsed.rows):
+            parsed = self._usable(parsed, faults)
+        if stop and faults:
+            parsed = parsed.select(np.flatnonzero(parsed.rows < min(faults)))
+        pieces = self._moved(parsed, faults) if len(parsed.rows) else []
+        text = b"".join(map(self._text, pieces))
+        if faults and stop:
+            row = min(faults)
+            fault = Fault(first + row + 1, faults[row], lines[row])
+            self.counts.lines += row
+            raise StreamError(f"line {fault.line}: {fault.reason}", text, fault)
         self.counts.lines += len(lines)
-        parsed = parsed._replace(values=values, counts=counts)
-        if wrong:
-            parsed = _select(parsed, np.flatnonzero(keep))
-        return self._process(parsed, pool)
+        self.counts.bad += len(faults)
+        self.faults += [Fault(first + row + 1, faults[row], lines[row]) for row in sorted(faults)]
+        return text + self._sweep()
 
     def take_rows(self, keys: list[str], times: Numbers, values: Numbers) -> Moved:
         """Take in samples that other software has parsed, by the same rules as lines.
@@ -159,353 +109,225 @@ class Stream:
         if self.pool is None:
             self.reader = JsonReader("x", values.shape[-1])
         pool = self._pool()
-        if values.shape != (len(keys), pool.d) or times.shape != (len(keys),):
+        n = len(keys)
+        if values.shape != (n, pool.d) or times.shape != (n,):
             raise ValueError(
-                f"{len(keys)} keys, times {times.shape} and values {values.shape} do not fit: "
+                f"{n} keys, times {times.shape} and values {values.shape} do not fit: "
                 f"every row has one time and d = {pool.d} values"
             )
-        bad = np.isinf(values).any(axis=-1) | np.isinf(times)
-        if bad.any() and self.settings.on_error == "stop":
-            row = int(np.argmax(bad))
-            raise StreamError(f"row {self.counts.lines + row + 1} of {keys[row]!r}: infinite", b"")
-        self.counts.lines += len(keys)
-        self.counts.bad += int(bad.sum())
-        parsed = Parsed(keys, times, values, np.ones(len(keys)), np.arange(len(keys)))
-        return self._moved(_select(parsed, np.flatnonzero(~bad)) if bad.any() else parsed, pool)
+        faults = too_large(values)
+        faults |= dict.fromkeys(np.flatnonzero(np.isinf(times)).tolist(), "infinite")
+        if faults and self.settings.on_error == "stop":
+            raise self._stopped(keys, faults)
+        good = np.ones(n, dtype=bool)
+        good[list(faults)] = False
+        parsed = Parsed(keys, times, values, np.ones(n), np.arange(n), {})
+        pieces = self._moved(parsed.select(np.flatnonzero(good)), faults) if good.any() else []
+        if faults and self.settings.on_error == "stop":
+            raise self._stopped(keys, faults)
+        self.counts.lines += n
+        self.counts.bad += len(faults)
+        self._sweep()
+        return _joined(pieces)
 
-    def _counted(self, parsed: Parsed) -> tuple[Numbers, Numbers]:
-        """Samples behind each line, and the lines where that is unknown."""
-        if self._pool().kind != "covariance":
-            return np.ones(len(parsed.keys)), np.zeros(0, dtype=int)
-        default = self.settings.tracker.get("n_samples") or math.nan
-        counts = np.where(np.isnan(parsed.counts), default, parsed.counts)
-        unknown = ~(counts > 0) & ~np.isnan(parsed.values[:, 0, 0])
-        return np.where(counts > 0, counts, 1.0), np.flatnonzero(unknown)
+    def _stopped(self, keys: list[str], faults: dict[int, str]) -> StreamError:
+        row = min(faults)
+        return StreamError(
+            f"row {self.counts.lines + row + 1} of {keys[row]!r}: {faults[row]}", b""
+        )
+
+    def _usable(self, parsed: Parsed, faults: dict[int, str]) -> Parsed:
+        """The lines whose matrices are such, with the samples behind each; others are faults."""
+        pool = self._pool()
+        values, bad = pool.checked(parsed.values)
+        wrong = dict.fromkeys(bad.tolist(), f"this is no {MATRIX[pool.kind]}")
+        counts = np.ones(len(parsed.keys))
+        if pool.kind == "covariance":
+            default = self.settings.tracker.get("n_samples") or math.nan
+            counts = np.where(np.isnan(parsed.counts), default, parsed.counts)
+            unknown = ~(counts > 0) & ~np.isnan(parsed.values[:, 0, 0])
+            told = "how many samples are behind the covariance? Give n_samples or --samples"
+            wrong = {**dict.fromkeys(np.flatnonzero(unknown).tolist(), told), **wrong}
+            counts = np.where(counts > 0, counts, 1.0)
+        if self.settings.wait > 0 or self.settings.forget_after is not None:
+            told = "it has no time, and --wait and --forget-after need one"
+            wrong |= dict.fromkeys(np.flatnonzero(np.isnan(parsed.times)).tolist(), told)
+        parsed = parsed._replace(values=values, counts=counts)
+        if wrong:
+            faults |= {int(parsed.rows[k]): reason for k, reason in wrong.items()}
+            good = np.ones(len(parsed.keys), dtype=bool)
+            good[list(wrong)] = False
+            parsed = parsed.select(np.flatnonzero(good))
+        return parsed
 
     def _pool(self) -> Pool:
         if self.pool is None:
             d = self.reader.d
-            self.pool = Pool(self.reader.kind, d, self.settings.tracker)
-            fields = self.settings.fields or (MATRIX[self.reader.kind], "log_likelihood")
-            shapes = {
-                "covariance": (d, d),
-                "rotation": (d, d),
-                "velocity": (d, d),
-                "angle_std": (d, d),
-                "frame": (d, d),
-                "spectrum": (d,),
-            }
-            known = {name: shapes.get(name, ()) for name in fields}
-            self.writer = LineWriter(self.settings.format, known, self.settings.digits)
+            kind = self.reader.kind
+            if self.settings.centre and kind != "samples":
+                raise ValueError(f"--centre is for samples; these lines hold a {kind}")
+            self.pool = Pool(kind, d, self.settings.tracker)
+            if self.settings.centre:
+                self.means = Columns(total=np.zeros(d), count=np.zeros(d))
+            shapes = dict.fromkeys(("covariance", "rotation", "velocity", "angle_std"), (d, d))
+            known: dict[str, tuple[int, ...]] = {**shapes, "frame": (d, d), "spectrum": (d,)}
+            fields = self.settings.fields or (MATRIX[kind], "log_likelihood")
+            found = {name: known.get(name, ()) for name in fields}
+            self.writer = LineWriter(self.settings.format, found, self.settings.digits)
         return self.pool
 
-    def _process(self, parsed: Parsed, pool: Pool) -> bytes:
-        moved = self._moved(parsed, pool)
-        if not moved.keys:
-            return b""
+    def _text(self, moved: Moved) -> bytes:
         assert self.writer is not None
-        text = self.writer.text(*moved)
-        if not self.told_header:
+        text = self.writer.text(*moved, self.reader.clock)
+        if not self.told_header and moved.keys:
             self.told_header = True
             return self.writer.header() + text
         return text
 
-    def _moved(self, parsed: Parsed, pool: Pool) -> Moved:
-        timed = ~np.isnan(parsed.times)
+    # ------------------------------------------------------------------ time
+
+    def _moved(self, parsed: Parsed, faults: dict[int, str]) -> list[Moved]:
+        """Take in lines that can be used, in pieces; those that jump too far become faults."""
+        pool, pieces = self._pool(), []
+        stop = self.settings.on_error == "stop"
+        while len(parsed.keys):
+            tracks = self._numbers(parsed.keys)
+            times = self.clocks.numbered(tracks, parsed.times)
+            newest = self.clocks.arrays["newest"][tracks]
+            seen = self.clocks.admit(tracks, times)
+            if seen.stale.size:
+                idle = self.clocks.idle(len(pool))
+                idle[tracks] = False  # these come again, and may be new by then
+                idle[seen.stale] = True
+                pieces += self._forget(idle)
+                continue
+            here = parsed._replace(times=times).select(np.arange(seen.n))
+            rest = np.arange(seen.n, len(parsed.keys))
+            faults |= {int(parsed.rows[k]): reason for k, reason in seen.reasons.items()}
+            self.counts.late += int((seen.verdict == LATE).sum())
+            if stop and (seen.verdict == JUMP).any():
+                first = int(np.argmax(seen.verdict == JUMP))
+                seen.verdict[first:], rest = JUMP, rest[:0]
+            good = np.flatnonzero(seen.verdict == 0)
+            pieces += self._ordered(tracks[good], here.select(good), newest[good])
+            parsed = parsed.select(rest)
+        return [piece for piece in pieces if piece.keys]
+
+    def _numbers(self, keys: list[str]) -> Numbers:
+        pool = self._pool()
+        tracks = pool.numbers(keys)
+        self.clocks.make_room(len(pool))
+        self.means.make_room(len(pool))
+        return tracks
+
+    def _ordered(self, tracks: Numbers, parsed: Parsed, newest: Numbers) -> list[Moved]:
         if self.settings.wait > 0:
-            parsed = self._held_back(parsed)
-            timed = np.ones(len(parsed.keys), dtype=bool)
-        tracks = pool.numbers(parsed.keys)
-        times = parsed.times
-        if not timed.all():
-            times = self._numbered(tracks, times, timed)
-        keep, before = self._in_order(tracks, times)
+            tracks, parsed = self.waiting.due(tracks, parsed, newest)
+        return self._advance(tracks, parsed)
+
+    def _advance(self, tracks: Numbers, parsed: Parsed) -> list[Moved]:
+        """Take in lines that wait no longer; those that are late are counted and left out."""
+        pool, times = self._pool(), parsed.times
+        keep, before = self.clocks.in_order(tracks, times, self.counts)
         if not keep.all():
             kept = np.flatnonzero(keep)
-            parsed, tracks, times = _select(parsed, kept), tracks[kept], times[kept]
+            parsed, tracks, times = parsed.select(kept), tracks[kept], times[kept]
             before = before[kept]
         if not len(tracks):
-            return Moved([], np.zeros(0), {})
-        # A track begins at its first line; nothing drifts before.
-        dt = np.where(np.isnan(before), 0.0, times - before) / self.settings.time_unit
+            return []
+        # A track begins at its first line; nothing drifts before. Nor longer than the longest gap.
+        step = np.minimum(np.where(np.isnan(before), 0.0, times - before), self.settings.gap)
+        values = self._centred(tracks, parsed.values) if self.settings.centre else parsed.values
         assert self.writer is not None
-        fields = list(self.writer.fields)
-        found = pool.advance(Lines(tracks, parsed.values, parsed.counts, dt), fields)
-        pool.last[tracks] = times  # the last line of a track wins, and it is the latest
+        lines = Lines(tracks, values, parsed.counts, step / self.settings.time_unit)
+        found = pool.advance(lines, list(self.writer.fields))
+        self.clocks.last[tracks] = times  # the last line of a track wins, and it is the latest
         self.counts.used += len(tracks)
-        return Moved(parsed.keys, times, found)
+        return [Moved(parsed.keys, times, found)]
 
-    def _numbered(self, tracks: Numbers, times: Numbers, timed: Numbers) -> Numbers:
-        """A line without a time comes one unit after the line before of its track."""
-        assert self.pool is not None
-        times = times.copy()
-        now = dict(zip(tracks.tolist(), self.pool.last[tracks].tolist(), strict=True))
-        unit = self.settings.time_unit
-        for k, (track, known) in enumerate(zip(tracks.tolist(), timed.tolist(), strict=True)):
-            if not known:
-                times[k] = 0.0 if math.isnan(now[track]) else now[track] + unit
-            now[track] = times[k] if math.isnan(now[track]) else max(now[track], times[k])
-        return times
-
-    def _in_order(self, tracks: Numbers, times: Numbers) -> tuple[Numbers, Numbers]:
-        """Which lines are later than all before of their track, and the time of the line before."""
-        assert self.pool is not None
-        last = self.pool.last
+    def _centred(self, tracks: Numbers, values: Numbers) -> Numbers:
+        """Samples off the running mean of their track; tracks with equally many go together."""
         order = np.argsort(tracks, kind="stable")
-        sorted_tracks, sorted_times = tracks[order], times[order]
-        first = np.ones(len(order), dtype=bool)
-        first[1:] = sorted_tracks[1:] != sorted_tracks[:-1]
-        previous = np.where(first, last[sorted_tracks], np.append(np.nan, sorted_times[:-1]))
-        strictly = self.settings.same_time == "drop"
-        good = np.isnan(previous) | (
-            sorted_times > previous if strictly else sorted_times >= previous
-        )
-        keep, before = np.empty(len(order), dtype=bool), np.empty(len(order))
-        if good.all():
-            keep[order], before[order] = True, previous
-            return keep, before
-        now: dict[int, float] = {}
-        for k, (track, time) in enumerate(zip(tracks.tolist(), times.tolist(), strict=True)):
-            latest = now.get(track, float(last[track]))
-            before[k] = latest
-            late = time < latest
-            keep[k] = not (late or (strictly and time == latest))
-            if keep[k]:
-                now[track] = time
-            elif late:
-                self.counts.late += 1
-            else:
-                self.counts.duplicate += 1
-        return keep, before
-
-    def _held_back(self, parsed: Parsed) -> Parsed:
-        """Keep new lines for a while and give back, in order of time, those that waited enough."""
-        out: list[tuple[str, Held]] = []
-        for k, key in enumerate(parsed.keys):
-            if math.isnan(parsed.times[k]):
-                raise StreamError("lines can only wait if they have a time", b"")
-            self.arrivals += 1
-            line = Held(
-                float(parsed.times[k]), self.arrivals, parsed.values[k], float(parsed.counts[k])
+        names, starts, lengths = np.unique(tracks[order], return_index=True, return_counts=True)
+        total, count = self.means.arrays["total"], self.means.arrays["count"]
+        centred = np.empty_like(values)
+        for length in np.unique(lengths):
+            these = np.flatnonzero(lengths == length)
+            rows = order[starts[these] + np.arange(length)[:, None]]
+            which = names[these]
+            centred[rows], total[which], count[which] = off_the_mean(
+                values[rows], total[which], count[which]
             )
-            waiting = self.held.setdefault(key, [])
-            heapq.heappush(waiting, line)
-            newest = max(self.newest.get(key, -math.inf), line.time)
-            self.newest[key] = newest
-            while waiting and waiting[0].time <= newest - self.settings.wait:
-                out.append((key, heapq.heappop(waiting)))
-        return self._as_parsed(out, parsed.values.shape[1:])
+        return centred
+
+    # ------------------------------------------------------------------ ends
+
+    def _sweep(self) -> bytes:
+        """Forget idle tracks, every now and then; the lines of theirs that still waited."""
+        if self.settings.forget_after is None or self.pool is None:
+            return b""
+        if not self.clocks.watermark >= self.swept + self.settings.forget_after / SWEEPS:
+            return b""
+        self.swept = self.clocks.watermark
+        return b"".join(map(self._text, self._forget(self.clocks.idle(len(self.pool)))))
+
+    def _forget(self, idle: Numbers) -> list[Moved]:
+        pool = self._pool()
+        tracks = np.flatnonzero(idle)
+        if not tracks.size:
+            return []
+        pieces = self._advance(*self.waiting.all_of(tracks.tolist(), pool.names, self._shape(pool)))
+        keep = ~idle
+        pool.forget(tracks)
+        for columns in (self.clocks, self.means, self.waiting):
+            columns.keep(keep)
+        self.counts.forgotten += tracks.size
+        return pieces
 
     def finish(self) -> bytes:
         """The lines that are still waiting, when no more will come."""
-        if self.pool is None or not any(self.held.values()):
+        if self.pool is None or not any(self.waiting.held.values()):
             return b""
-        out = [(key, line) for key, waiting in self.held.items() for line in sorted(waiting)]
-        self.held = {}
-        d = self.pool.d
-        shape = (d,) if self.pool.kind == "samples" else (d, d)
-        wait, self.settings = self.settings, _without_wait(self.settings)
-        try:
-            return self._process(self._as_parsed(out, shape), self.pool)
-        finally:
-            self.settings = wait
+        tracks = list(self.waiting.held)
+        lines = self.waiting.all_of(tracks, self.pool.names, self._shape(self.pool))
+        return b"".join(map(self._text, self._advance(*lines)))
 
-    def _as_parsed(self, lines: list[tuple[str, Held]], shape: tuple[int, ...]) -> Parsed:
-        return Parsed(
-            [key for key, _ in lines],
-            np.array([line.time for _, line in lines], dtype=float),
-            np.array([line.values for _, line in lines], dtype=float).reshape(len(lines), *shape),
-            np.array([line.n_samples for _, line in lines], dtype=float),
-            np.arange(len(lines)),
-        )
+    @staticmethod
+    def _shape(pool: Pool) -> tuple[int, ...]:
+        return (pool.d,) if pool.kind == "samples" else (pool.d, pool.d)
 
     # ------------------------------------------------------------------ state
 
-    def save(self, path: Path, **more: Any) -> None:
-        """Write everything to one file, whole or not at all."""
-        checkpoint.write(path, *self._content(more))
+    def save(self, path: Path, pending: bytes = b"", **more: Any) -> None:
+        """Write everything to one file, whole or not at all.
+
+        pending: output that was not delivered. more: what else belongs to this state, such as the
+        place in the input; JSON can hold it.
+        """
+        header, arrays = state.content(self)
+        arrays["pending"] = np.frombuffer(pending, dtype=np.uint8)
+        _npz.write(path, {**header, "more": more}, arrays)
+
+    def restore(self, path: Path) -> dict[str, Any]:
+        """Go on where `save` stood; returns what else it was given, and ``pending``."""
+        return state.restored(self, str(path), *_npz.read(path))
 
     def to_bytes(self) -> bytes:
         """The content of the file that `save` writes, for an engine that keeps it itself."""
-        return checkpoint.pack(*self._content({}))
+        return _npz.pack(*state.content(self))
 
-    def _content(self, more: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Numbers]]:
-        header: dict[str, Any] = {
-            "settings": self.settings.lasting(),
-            "counts": asdict(self.counts),
-            "told_header": self.told_header,
-            **more,
-        }
-        arrays: dict[str, Numbers] = {}
-        if self.pool is not None:
-            n = len(self.pool)
-            header |= {
-                "reader": self.reader.settings(),
-                "keys": self.pool.names,
-                "newest": self.newest,
-                "arrivals": self.arrivals,
-                "held": {
-                    key: [
-                        [h.time, h.number, np.asarray(h.values).tolist(), float(h.n_samples)]
-                        for h in w
-                    ]
-                    for key, w in self.held.items()
-                    if w
-                },
-            }
-            arrays = {name: array[:n] for name, array in self.pool.memory.items()}
-            arrays["last"] = self.pool.last[:n]
-        return header, arrays
-
-    def restore(self, path: Path) -> dict[str, Any]:
-        """Go on where `save` stood; returns its header."""
-        return self._restore(str(path), *checkpoint.read(path))
-
-    def from_bytes(self, state: bytes) -> dict[str, Any]:
-        """Go on where `to_bytes` stood; returns its header."""
-        return self._restore("this", *checkpoint.unpack(state))
-
-    def _restore(
-        self, path: str, header: dict[str, Any], arrays: dict[str, Numbers]
-    ) -> dict[str, Any]:
-        lasting = header.get("settings")
-        mine = self.settings.lasting()
-        if isinstance(lasting, dict) and lasting != mine:
-            differ = [name for name in mine if lasting.get(name) != mine[name]]
-            raise ValueError(
-                f"{path} was written with other settings ({', '.join(differ)}); use the same "
-                "again, or another state file"
-            )
-        try:
-            self.counts = Counts(**{k: int(v) for k, v in header["counts"].items()})
-            self.told_header = bool(header["told_header"])
-            if "keys" in header:
-                self._restore_tracks(header, arrays)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise ValueError(f"{path} is not the state of a stream: {error}") from error
-        return header
-
-    def _restore_tracks(self, header: dict[str, Any], arrays: dict[str, Numbers]) -> None:
-        keys = header["keys"]
-        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise ValueError("its keys are not words")
-        n = len(keys)
-        self.reader = reader_from(header["reader"])
-        # The size is checked before room is made for it: every state holds a d x d matrix.
-        total = sum(array.nbytes for array in arrays.values())
-        if self.reader.d < 1 or n * self.reader.d**2 * 8 > total or (n == 0 and total):
-            raise ValueError(
-                f"{n} tracks of dimension {self.reader.d} do not fit its {total} bytes"
-            )
-        pool = self._pool()
-        expected = {**pool.memory, "last": pool.last}
-        if len(set(keys)) != n or not checkpoint.fits(arrays, expected, n):
-            raise ValueError("its arrays do not fit its tracks")
-        pool.numbers(keys)
-        for name, array in arrays.items():
-            if name == "last":
-                pool.last[:n] = array
-            else:
-                pool.memory[name][:n] = array
-        shape = (pool.d,) if pool.kind == "samples" else (pool.d, pool.d)
-        self.arrivals = int(header["arrivals"])
-        self.newest = {str(key): float(t) for key, t in header["newest"].items()}
-        for key, waiting in header["held"].items():
-            self.held[str(key)] = [
-                Held(float(t), int(k), np.asarray(v, dtype=float).reshape(shape), float(c))
-                for t, k, v, c in waiting
-            ]
+    def from_bytes(self, stored: bytes) -> dict[str, Any]:
+        """Go on where `to_bytes` stood."""
+        return state.restored(self, "this", *_npz.unpack(stored))
 
 
-class StreamError(ValueError):
-    """A line that ended the stream; ``before`` is the output of the lines before it."""
-
-    def __init__(self, message: str, before: bytes) -> None:
-        super().__init__(message)
-        self.before = before
-
-
-def _select(parsed: Parsed, which: Numbers) -> Parsed:
-    return Parsed(
-        [parsed.keys[k] for k in which.tolist()],
-        parsed.times[which],
-        parsed.values[which],
-        parsed.counts[which],
-        parsed.rows[which],
+def _joined(pieces: list[Moved]) -> Moved:
+    if not pieces:
+        return Moved([], np.zeros(0), {})
+    if len(pieces) == 1:
+        return pieces[0]
+    return Moved(
+        [key for piece in pieces for key in piece.keys],
+        np.concatenate([piece.times for piece in pieces]),
+        {name: np.concatenate([p.fields[name] for p in pieces]) for name in pieces[0].fields},
     )
-
-
-def _without_wait(settings: Settings) -> Settings:
-    return Settings(**{**{k: getattr(settings, k) for k in asdict(settings)}, "wait": 0.0})
-
-
-def run(
-    settings: Settings,
-    source: int,
-    sink: int,
-    *,
-    state: Path | None = None,
-    replay: bool = False,
-    every: float = 5.0,
-) -> Stream:
-    """Feed a stream from one file descriptor to another until the input ends.
-
-    state: checkpoint file; read first if it exists, written every ``every`` seconds and at the
-    end. replay: the input starts again from its first line, so skip what the state has taken in.
-    """
-    stream = Stream(settings)
-    skip = 0
-    if state is not None:
-        _check_state(state)
-    if state is not None and state.exists():
-        stream.restore(state)
-        skip = stream.counts.lines if replay else 0
-    saved = clock.monotonic()
-    rest = b""
-
-    def checkpointed() -> None:
-        if state is not None:
-            stream.save(state)
-
-    try:
-        while block := os.read(source, READ):
-            text = rest + block
-            end = text.rfind(b"\n") + 1
-            rest = text[end:]
-            if len(rest) > LONGEST_LINE:
-                number = stream.counts.lines + skip + 1
-                raise StreamError(f"line {number}: longer than {LONGEST_LINE} bytes", b"")
-            lines = text[:end].split(b"\n")[:-1]
-            if skip:
-                passed = min(skip, len(lines))
-                lines, skip = lines[passed:], skip - passed
-            if lines:
-                _write(sink, stream.take(lines))
-                if clock.monotonic() - saved >= every:
-                    checkpointed()
-                    saved = clock.monotonic()
-        if rest and not skip:
-            _write(sink, stream.take([rest]))
-        _write(sink, stream.finish())
-    except StreamError as error:
-        _write(sink, error.before)
-        checkpointed()
-        raise
-    checkpointed()
-    return stream
-
-
-def _check_state(state: Path) -> None:
-    """Refuse a checkpoint that cannot be written, before any line is."""
-    if not state.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "No such folder", str(state.parent))
-    if state.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "The state is a folder, not a file", str(state))
-    if not os.access(state.parent, os.W_OK):
-        raise PermissionError(errno.EACCES, "The state cannot be written in", str(state.parent))
-
-
-def _write(sink: int, text: bytes) -> None:
-    view = memoryview(text)
-    while view:
-        view = view[os.write(sink, view) :]

@@ -1,6 +1,7 @@
 """Who remembers: one tracker, one file, one contract (see :mod:`kgmrf.trackers._contract`)."""
 
-from kgmrf.trackers._contract import Tracker, load
+from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._files import load
 from kgmrf.trackers.alpha_beta import AlphaBeta
 from kgmrf.trackers.auto_rotation import AutoRotation
 from kgmrf.trackers.euclidean_ema import EuclideanEMA

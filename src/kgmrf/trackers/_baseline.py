@@ -8,6 +8,7 @@ import numpy as np
 
 from kgmrf import _check, wishart
 from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._threads import one_at_a_time
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import orbit, so
 from kgmrf.results import Estimate, Values
@@ -16,6 +17,7 @@ from kgmrf.trackers._samples import CovarianceTracker
 Follows: TypeAlias = Literal["covariance", "rotation"]
 
 
+@one_at_a_time("update", "partial_fit", "filter", "forecast", "copy", "save")
 class BaselineTracker(CovarianceTracker):
     """Keeps named arrays; a subclass says how an observation changes them (`_correct`), how time
     alone changes them (`_predict`), and which matrix they stand for (`_matrix`)."""
@@ -113,6 +115,9 @@ class BaselineTracker(CovarianceTracker):
         self._fresh = True
 
     def _advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
+        if self._takes_logarithms and self.follows == "covariance":
+            # Samples with holes are filled in only now; nothing has changed yet.
+            seen, observed = self._definite(seen, observed, "samples")
         started = ~np.isnan(self._seen)
         safe = np.where(observed[..., None, None], seen, np.eye(seen.shape[-1]))
         wide = dt[..., None, None]
@@ -178,6 +183,10 @@ class BaselineTracker(CovarianceTracker):
                 f"and {type(self).__name__} takes logarithms, which need full rank; "
                 "use at least d samples per frame, or KGMRF"
             )
+        if self._takes_logarithms and self.on_invalid == "raise":
+            whole: Mask = np.asarray(~np.isnan(blocks).any(axis=(-2, -1)))
+            rows = np.where(whole[..., None, None], blocks, 0.0)
+            self._definite(np.swapaxes(rows, -1, -2) @ rows, whole, name)
         return blocks
 
     def _refuse_samples(self) -> None:
@@ -225,6 +234,24 @@ class BaselineTracker(CovarianceTracker):
         self._fresh = bool(memory["clock_fresh"])
         self._log_likelihood = memory["log_likelihood"]
 
+    def _check_memory(self) -> None:
+        started = ~np.isnan(self._seen)
+        for name, array in self._arrays.items():
+            known = np.isfinite(array) & (np.abs(array) < _check.LARGEST)
+            if not np.all(known | ~_wide(started, array)):
+                raise ValueError(f"{name} is not a number, or beyond all size")
+        if not (
+            np.isfinite(self._time).all() and (self._seen[started] <= self._time[started]).all()
+        ):
+            raise ValueError("its clock is none")
+        if self._takes_logarithms and self.follows == "covariance":
+            matrices = self._matrix(self._arrays)
+            if not np.isfinite(matrices[started]).all():
+                raise ValueError("its estimate is not finite")
+            values = np.linalg.eigvalsh(matrices[started])
+            if not (values[..., 0] > 1e-14 * values[..., -1]).all():
+                raise ValueError("its estimate has no logarithm")
+
     @property
     def _now(self) -> float | None:
         if self.batch_shape is None or self._fresh:
@@ -241,6 +268,9 @@ def gain_over(gain: float, dt: Numbers) -> Numbers:
 
 
 def _pick(condition: Mask, yes: Numbers, no: Numbers) -> Numbers:
-    return np.where(
-        condition.reshape(condition.shape + (1,) * (yes.ndim - condition.ndim)), yes, no
-    )
+    return np.where(_wide(condition, yes), yes, no)
+
+
+def _wide(condition: Mask, array: Numbers) -> Mask:
+    """One axis for each of the array's."""
+    return condition.reshape(condition.shape + (1,) * (array.ndim - condition.ndim))

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,9 +23,6 @@ from kgmrf import _check, _npz
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
 from kgmrf.results import FIELDS, Estimate, Result, Values, stack
-
-FORMAT = 1
-"""Version of the state files."""
 
 
 class Tracker:
@@ -44,6 +39,9 @@ class Tracker:
 
     _axes: ClassVar[int] = 2
     """Trailing axes of one observation: 2 for matrices ``(..., d, d)``, 1 for vectors."""
+
+    _stays_positive: ClassVar[bool] = True
+    """Whether every estimate of a covariance is positive semidefinite, by construction."""
 
     _wanted: tuple[str, ...] | None = None
     """Fields that the sequence in hand is filtered for; None: all."""
@@ -89,6 +87,9 @@ class Tracker:
     def _remember(self, memory: dict[str, Numbers]) -> None:
         raise NotImplementedError
 
+    def _check_memory(self) -> None:
+        """Raise ValueError if what is remembered, as from a file, cannot be; see `load`."""
+
     @property
     def _now(self) -> float | None:
         """Time of the last frame; None before the first."""
@@ -119,6 +120,12 @@ class Tracker:
         step = self._interval(dt, observed.shape)
         self._start(seen.shape)
         self._advance(seen, observed, counts, step)
+        return self._estimate()
+
+    def estimate(self) -> Estimate:
+        """The filtered estimate at the time of the last step, once more."""
+        if self.batch_shape is None:
+            raise ObservationError("nothing to estimate yet: call update(observation) first")
         return self._estimate()
 
     def forecast(self, steps: float = 1.0) -> Estimate:
@@ -183,24 +190,21 @@ class Tracker:
         return self.copy()  # a shallow one would move when the original does
 
     def save(self, path: str | Path) -> None:
-        """Write settings and state to one file (npz with a JSON header; nothing executable)."""
+        """Write settings and state to one file, all or nothing; nothing in it is executable."""
         header = {
-            "format": FORMAT,
             "tracker": type(self).__name__,
             "settings": self.settings(),
             "d": self.d,
             "batch_shape": self.batch_shape,
         }
-        memory = {} if self.batch_shape is None else self._memory()
-        text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-        with open(path, "wb") as file:
-            arrays: dict[str, Any] = {f"state_{k}": v for k, v in memory.items()}
-            np.savez(file, header=text, **arrays)
+        _npz.write(path, header, {} if self.batch_shape is None else self._memory())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a tracker that `save` wrote. A file from a stranger can never run code."""
-        tracker = load(path)
+        from kgmrf.trackers._files import load
+
+        tracker = load(path, cls)
         if not isinstance(tracker, cls):
             raise ValueError(f"{path} holds a {type(tracker).__name__}, not a {cls.__name__}")
         return tracker
@@ -340,49 +344,6 @@ class Tracker:
             self._advance(seen[k], observed[k], counts[k], np.broadcast_to(dt[k], batch))
             estimates.append(self._estimate())
         return stack(estimates)
-
-
-def load(path: str | Path) -> Any:
-    """Read any tracker that `save` wrote; refuses files that are damaged or are something else.
-
-    >>> import tempfile, os
-    >>> from kgmrf import KGMRF, load
-    >>> tracker = KGMRF(n_samples=8)
-    >>> _ = tracker.update([[2.0, 0.1], [0.1, 0.5]])
-    >>> path = os.path.join(tempfile.mkdtemp(), "state.npz")
-    >>> tracker.save(path)
-    >>> load(path).forecast(1).covariance.shape
-    (2, 2)
-    """
-    try:
-        found = _npz.read_all(path)
-        if "bank" in found:
-            raise ValueError("it holds a TrackerBank; read it with TrackerBank.load(path)")
-        if "header" not in found:
-            raise ValueError(f"it holds no header, only {', '.join(found) or 'nothing'}")
-        header = json.loads(bytes(found.pop("header")).decode())
-        memory = {name.removeprefix("state_"): array for name, array in found.items()}
-        if header["format"] != FORMAT:
-            raise ValueError(f"it has format {header['format']}, this version reads {FORMAT}")
-        tracker = Tracker.registry[header["tracker"]](**header["settings"])
-        tracker.d = header["d"]
-        if header["batch_shape"] is not None:
-            batch = tuple(int(n) for n in header["batch_shape"])
-            shape = (*batch, *(tracker.d,) * tracker._axes)
-            # Before room is made for it: every memory holds at least one array of this shape.
-            if 8 * math.prod(shape) > sum(array.nbytes for array in memory.values()):
-                raise ValueError(f"it is too small for a state of shape {shape}")
-            tracker._start(shape)
-            expected = tracker._memory()
-            for name, array in expected.items():
-                if memory[name].shape != array.shape or memory[name].dtype.kind != array.dtype.kind:
-                    raise ValueError(f"{name} has shape {memory[name].shape}, not {array.shape}")
-            tracker._remember({name: memory[name] for name in expected})
-    except (FileNotFoundError, IsADirectoryError, PermissionError):
-        raise
-    except (*_npz.DAMAGE, AttributeError, AssertionError) as error:
-        raise ValueError(f"{path} is not a kgmrf state file: {error}") from error
-    return tracker
 
 
 def _plain(value: Any) -> Any:

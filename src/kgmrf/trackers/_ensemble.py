@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,7 +12,6 @@ from kgmrf._types import Numbers
 from kgmrf.engines.details import half_life, velocity_and_angle_var
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.density import TAILS
-from kgmrf.engines.layout import KAPPA, N_HEAD, N_TAILS
 from kgmrf.geometry import orbit
 from kgmrf.step import SMALLEST_SPECTRUM
 
@@ -108,14 +106,10 @@ class View(Mapping[str, Numbers]):
 
     def _raw(self) -> Numbers:
         """Second moment of the forecast, noise floor included."""
-        records = self._records
-        if records.ndim == 1:  # one track: plain numbers are quicker than arrays
-            grow = math.exp(records[KAPPA]) * sum(
-                share * w for share, w in zip(HEAVY, records[N_HEAD : N_HEAD + N_TAILS].tolist())
-            )
-            return grow * self._blend()
-        record = self._engine.read(records)
+        record = self._engine.read(self._records)
         grow = np.exp(record.kappa) * heaviness(record.tails)
+        # Before the second observation nothing is known of the tails.
+        grow = np.where(record.count > 1.0, grow, 1.0)
         return grow[..., None, None] * self._blend()
 
     def _blend(self) -> Numbers:
@@ -180,7 +174,8 @@ def _moving(
 
 def heaviness(tails: Numbers) -> Numbers:
     """sum_j pi_j nu_j/(nu_j - 2): the second moment over the scale."""
-    return tails @ np.array(HEAVY)
+    parts = [tails[..., j] * heavy for j, heavy in enumerate(HEAVY)]
+    return parts[0] + parts[1] + parts[2] + parts[3]
 
 
 def replayed(

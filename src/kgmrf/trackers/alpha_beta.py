@@ -25,6 +25,8 @@ class AlphaBeta(BaselineTracker):
     2.4
     """
 
+    _stays_positive = False
+
     def __init__(
         self,
         d: int | None = None,

@@ -2,56 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from kgmrf import _check, wishart
 from kgmrf._check import ObservationError
+from kgmrf._threads import one_at_a_time
 from kgmrf._types import Mask, Numbers
-from kgmrf.geometry import spd
 from kgmrf.results import stack
 from kgmrf.trackers import vector
 from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._gaussian import (
+    GaussianEstimate,
+    GaussianResult,
+    moments,
+    regular,
+    shrunk,
+    transport,
+    within_log_likelihood,
+)
 from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers.kgmrf import KGMRF
-from kgmrf.trackers.product import ProductEstimate, ProductResult, ProductTracker
+from kgmrf.trackers.product import ProductTracker
 from kgmrf.trackers.vector import VectorEstimate, VectorResult, VectorTracker
 
 
-class _Gaussian:
-    """Short names for the two parts."""
-
-    @property
-    def mean(self) -> Numbers:
-        """Estimate of the mean, (..., d)."""
-        return self["mean"].position  # type: ignore[index]
-
-    @property
-    def covariance(self) -> Numbers:
-        """Estimate of the covariance about the mean, (..., d, d)."""
-        return self["covariance"].covariance  # type: ignore[index]
-
-
-class GaussianEstimate(_Gaussian, ProductEstimate):
-    """What is known of a Gaussian: ``mean``, ``covariance``; ``estimate["mean"]`` has the rest.
-
-    >>> KineticGaussian().update([[1.0, 2.0], [3.0, 2.0]]).mean
-    array([2., 2.])
-    """
-
-
-class GaussianResult(_Gaussian, ProductResult):
-    """What was known of a Gaussian at every time; `GaussianEstimate`, time first.
-
-    >>> KineticGaussian().filter([[1.0, 2.0], [3.0, 2.0], [2.0, 1.0]]).mean.shape
-    (3, 2)
-    """
-
-    _estimate = GaussianEstimate
-
-
+@one_at_a_time("update", "filter", "forecast", "copy", "save", "settings")
 class KineticGaussian(ProductTracker):
     """x ~ N(mu_t, S_t): follow a drifting mean and a turning covariance from the samples alone.
 
@@ -70,6 +47,8 @@ class KineticGaussian(ProductTracker):
     one counts with what is there (once S is known; before that it is left out). The log-likelihood
     is that of the m samples under N(mu, S) with mu ~ N(predicted, P); it is NaN while starting and
     for blocks with partly missing samples.
+
+    Several threads may share one tracker: their calls wait for one another, and none is lost.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -165,7 +144,7 @@ class KineticGaussian(ProductTracker):
         number = _check.ahead(steps)
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(samples) first")
-        state = self._drifted(self._mean._state, number, self._unit(self._scatter(0.0)))
+        state = self._drifted(self._mean._state, number, self._unit(regular(self._scatter(0.0))))
         nan = np.full(self.batch_shape, np.nan)
         mean = VectorEstimate(vector._view(state, nan, nan))
         return GaussianEstimate({"mean": mean, "covariance": self._cov.forecast(number)}, nan)
@@ -184,12 +163,27 @@ class KineticGaussian(ProductTracker):
     # ------------------------------------------------------------------ one frame
 
     def _take(self, block: Numbers, dt: float) -> GaussianEstimate:
+        """Take in one frame; an error, such as a covariance tracker may raise, changes nothing."""
+        own = ("_before", "_before_count", "_owed", "_since", "_samples", "_frames", "_joint")
+        # References are enough: arrays are replaced, never written to.
+        kept = {name: getattr(self, name) for name in own}
+        mean = self._mean
+        state = (mean._state, mean._nis, mean._log_likelihood, mean._fresh)
+        try:
+            return self._taken(block, dt)
+        except Exception:
+            for name, value in kept.items():
+                setattr(self, name, value)
+            mean._state, mean._nis, mean._log_likelihood, mean._fresh = state
+            raise
+
+    def _taken(self, block: Numbers, dt: float) -> GaussianEstimate:
         d, batch = block.shape[-1], block.shape[:-2]
         whole: Mask = ~np.any(np.isnan(block), axis=-1)
         step = np.full(batch, dt if self._now is not None else 0.0)
         early = (self._samples < 5 * d) & (self._frames < 2 * d)
 
-        centre, within, count = _within(block, whole)
+        centre, within, count = moments(block, whole)
         known = ~np.isnan(self._before[..., 0])
         jump = np.where((known & (count > 0))[..., None], centre - self._before, 0.0)
         share = np.where(known, 1.0 / np.maximum(count, 1.0) + 1.0 / self._before_count, 1.0)
@@ -200,7 +194,8 @@ class KineticGaussian(ProductTracker):
         scatter = self._scatter(dt if self._now is not None else 0.0)
         unseen = np.isnan(scatter).any(axis=(-2, -1)) & (freedom > 0)
         scatter = np.where(unseen[..., None, None], rough, scatter)
-        scatter = _shrunk(scatter, np.where(early, np.maximum(self._samples, freedom), np.inf))
+        scatter = shrunk(scatter, np.where(early, np.maximum(self._samples, freedom), np.inf))
+        scatter = regular(scatter)
         usable: Mask = ~np.any(np.isnan(scatter), axis=(-2, -1))
         unit = self._unit(scatter)
 
@@ -225,12 +220,14 @@ class KineticGaussian(ProductTracker):
             np.maximum(counts, 1.0),
             step,
         )
-        inside = _within_log_likelihood(within, count, unit)
+        inside = within_log_likelihood(within, count, unit)
         self._joint = np.where(late & complete, ahead + inside, np.nan)
         self._before = np.where((count > 0)[..., None], centre, self._before)
         self._before_count = np.where(count > 0, count, self._before_count)
-        self._samples = self._samples + np.where(late, counts, freedom)
-        self._frames = self._frames + (count > 0)
+        # A start counts from where something varies.
+        varies = usable | (np.trace(rough, axis1=-2, axis2=-1) > _check.SMALLEST)
+        self._samples = self._samples + np.where(varies, np.where(late, counts, freedom), 0.0)
+        self._frames = self._frames + ((count > 0) & varies)
         return GaussianEstimate(
             {"mean": VectorEstimate(self._mean._look()), "covariance": self._cov._estimate()},
             self._joint,
@@ -268,7 +265,7 @@ class KineticGaussian(ProductTracker):
         m = np.maximum(count, 1.0)
         error = np.where((count > 0)[..., None], centre - predicted.position, 0.0)
         fair = unit / m[..., None, None]
-        error = (_transport(fair + spread, fair) @ error[..., None])[..., 0]
+        error = (transport(fair + spread, fair) @ error[..., None])[..., 0]
         total = within / m[..., None, None] + error[..., :, None] * error[..., None, :]
         there = ~np.isnan(block)
         present: Mask = np.any(there, axis=-1)
@@ -279,7 +276,7 @@ class KineticGaussian(ProductTracker):
             wide = np.where(both, (unit + spread)[..., None, :, :], 0.0) + pad
             plain = np.where(both, unit[..., None, :, :], 0.0) + pad
             rest = np.where(there, block - predicted.position[..., None, :], 0.0)
-            rest = (_transport(wide, plain) @ rest[..., None])[..., 0]
+            rest = (transport(wide, plain) @ rest[..., None])[..., 0]
             partial = np.where(there, rest, np.nan)
             n = np.asarray(self._cov._support())[..., None]
             outer = wishart.expected_outer(partial, unit[..., None, :, :], n)
@@ -402,40 +399,18 @@ class KineticGaussian(ProductTracker):
         own = {f"start_{name}": getattr(self, f"_{name}") for name in self._NAMES}
         return {**super()._memory(), **own}
 
+    def _check_memory(self) -> None:
+        state = self._mean._state
+        known = (state.known > 0) & ~np.isnan(state.seen)[..., None]
+        if np.isnan(state.position[known]).any() or np.isnan(state.velocity[known]).any():
+            raise ValueError("its mean is not a number")
+        if np.isnan(state.uncertainty).any() or np.isnan(state.time).any():
+            raise ValueError("the uncertainty of its mean is not a number")
+        for name in ("before_count", "owed", "samples", "frames"):
+            if not (getattr(self, f"_{name}") >= 0).all():
+                raise ValueError(f"start_{name} is no count")
+
     def _remember(self, memory: dict[str, Numbers]) -> None:
         super()._remember(memory)
         for name in self._NAMES:
             setattr(self, f"_{name}", memory[f"start_{name}"])
-
-
-def _within(block: Numbers, whole: Mask) -> tuple[Numbers, Numbers, Numbers]:
-    """Mean of the complete samples, sum of outer products about it, and their number."""
-    count = whole.sum(axis=-1).astype(float)
-    rows = np.where(whole[..., None], block, 0.0)
-    centre = rows.sum(axis=-2) / np.maximum(count, 1.0)[..., None]
-    rest = np.where(whole[..., None], rows - centre[..., None, :], 0.0)
-    return centre, np.swapaxes(rest, -1, -2) @ rest, count
-
-
-def _shrunk(scatter: Numbers, n: Numbers) -> Numbers:
-    """Pulled to a ball while it stands on few samples: d of its own weigh in."""
-    d = scatter.shape[-1]
-    size = np.trace(scatter, axis1=-2, axis2=-1) / d
-    share = (d / (np.where(np.isinf(n), 0.0, n) + d))[..., None, None]
-    share = np.where(np.isinf(n)[..., None, None], 0.0, share)
-    return (1.0 - share) * scatter + share * size[..., None, None] * np.eye(d)
-
-
-def _transport(wide: Numbers, fair: Numbers) -> Numbers:
-    """The symmetric A with A wide A = fair (optimal transport between the two Gaussians)."""
-    root = spd.sqrt(fair)
-    return root @ spd.power(root @ wide @ root, -0.5) @ root
-
-
-def _within_log_likelihood(within: Numbers, count: Numbers, scatter: Numbers) -> Numbers:
-    """log p of m samples given their mean: the m - 1 directions about it."""
-    d = scatter.shape[-1]
-    m = np.maximum(count, 1.0)
-    log_det = np.linalg.slogdet(scatter)[1]
-    trace = np.trace(np.linalg.solve(scatter, within), axis1=-2, axis2=-1)
-    return -0.5 * ((m - 1) * (d * math.log(2 * math.pi) + log_det) + trace + d * np.log(m))

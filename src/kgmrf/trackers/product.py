@@ -11,6 +11,7 @@ from kgmrf._check import ObservationError
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
 from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._files import rebuilt
 
 if TYPE_CHECKING:
     import pandas
@@ -347,7 +348,7 @@ class ProductTracker(Tracker):
                 part._remember(memory)
 
     def _rebuilt(self, name: str, table: dict[str, Any]) -> Tracker:
-        tracker = Tracker.registry[table["tracker"]](**table["settings"])
+        tracker = rebuilt(table)
         tracker.d = table["d"]
         if table["batch_shape"] is not None:
             self._pending[name] = tuple(int(n) for n in table["batch_shape"])

@@ -14,6 +14,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import so
 from kgmrf.results import Values
 from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._files import rebuilt
 from kgmrf.trackers._samples import CovarianceTracker
 
 SIZE_ALLOWANCE = 2.0
@@ -21,6 +22,10 @@ SIZE_ALLOWANCE = 2.0
 
 SCORE_GAIN = 0.3
 """Weight of the newest frame in the score."""
+
+
+MOST_PATIENCE = 10_000
+"""Refused observations are kept, so that their number is limited."""
 
 
 class RobustTracker(CovarianceTracker):
@@ -58,7 +63,7 @@ class RobustTracker(CovarianceTracker):
         gate: float = 1e-6,
         patience: int = 3,
     ) -> None:
-        inner = _rebuilt(tracker) if isinstance(tracker, dict) else tracker
+        inner = rebuilt(tracker) if isinstance(tracker, dict) else tracker
         if not isinstance(inner, Tracker) or inner._axes != 2 or inner._now is not None:
             raise ValueError(f"tracker must be a fresh tracker of matrices, got {tracker!r}")
         super().__init__(inner.d, inner.n_samples, inner.on_invalid)
@@ -67,8 +72,10 @@ class RobustTracker(CovarianceTracker):
         self.tracker = inner
         self.dof = _check.in_range(dof, "dof", 0.0, np.inf, open_low=True)
         self.gate = _check.in_range(gate, "gate", 0.0, 0.1, open_low=True)
-        if not isinstance(patience, (int, np.integer)) or patience < 1:
-            raise ValueError(f"patience must be a whole number of at least 1, got {patience!r}")
+        if not isinstance(patience, (int, np.integer)) or not 1 <= patience <= MOST_PATIENCE:
+            raise ValueError(
+                f"patience must be a whole number from 1 to {MOST_PATIENCE}, got {patience!r}"
+            )
         self.patience = int(patience)
         self._tail = NormalDist().inv_cdf(1.0 - self.gate)
 
@@ -149,7 +156,7 @@ class RobustTracker(CovarianceTracker):
     def _start_anew(self) -> None:
         """A fresh tracker that knows the refused observations only."""
         shape = self._refused.shape[1:]
-        fresh = _rebuilt(self.settings()["tracker"])
+        fresh = rebuilt(self.settings()["tracker"])
         fresh._start(shape)
         times = self._refused_at[:, 0]
         fresh._set_clock(float(times[0]))
@@ -221,13 +228,25 @@ class RobustTracker(CovarianceTracker):
         strikes, score, predicts = memory["counters"]
         self._strikes, self._score, self._predicts = int(strikes), float(score), bool(predicts)
 
+    def _check_memory(self) -> None:
+        self.tracker._check_memory()
+        kept = self._refused_at[: self._strikes]
+        if not (0 <= self._strikes < self.patience and 0.0 <= self._score <= 1.0):
+            raise ValueError("its counters are none")
+        if self._predicts and np.isnan(self.tracker._ahead(0.0)[self.kind]).any():
+            raise ValueError("it cannot predict")
+        if not (
+            np.isfinite(kept).all() and (np.diff(kept[:, 0]) >= 0).all() and (kept[:, 1] > 0).all()
+        ):
+            raise ValueError("the times of what it refused are none")
+        there = np.ones(self._strikes, dtype=bool)
+        _, used = self.tracker._validated(self._refused[: self._strikes], there, True, "refused")
+        if not used.all():
+            raise ValueError("what it refused was no observation")
+
     @property
     def _now(self) -> float | None:
         return None if self.batch_shape is None else self.tracker._now
 
     def _set_clock(self, time: float) -> None:
         self.tracker._set_clock(time)
-
-
-def _rebuilt(table: dict[str, Any]) -> Tracker:
-    return Tracker.registry[table["tracker"]](**table["settings"])

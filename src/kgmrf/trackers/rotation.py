@@ -15,7 +15,7 @@ from kgmrf.gains import FixedGains, Gains
 from kgmrf.geometry import so
 from kgmrf.results import Values
 from kgmrf.step import Model, State, Surprise, cold_state, rotation_step
-from kgmrf.trackers._contract import load
+from kgmrf.trackers._files import load
 from kgmrf.trackers._kinetic import KineticTracker, as_gains
 from kgmrf.trackers._rotations import RotationInput
 from kgmrf.trackers._smooth import SmoothRotation

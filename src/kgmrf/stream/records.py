@@ -1,0 +1,212 @@
+"""What JSON and CSV lines have in common: names of fields, times, numbers, compiled reading."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from kgmrf import _check
+from kgmrf._types import Numbers
+from kgmrf.io import dates
+from kgmrf.io.columns import is_clock, quaternions
+from kgmrf.stream.settings import LineError
+
+LARGEST_D = 1024
+
+KEY_NAMES = (
+    *("id", "sensor", "device", "series", "symbol", "ticker", "station", "node", "host"),
+    *("asset", "instrument", "name", "sensor_id", "device_id", "series_id", "station_id"),
+    *("node_id", "track_id", "asset_id"),
+)
+"""What names a track where nothing is called ``key``."""
+
+CLOCK_NAMES = ("ts", "stamp", "epoch", "event_time", "unixtime", "created_at", "recorded_at")
+"""What is the time where nothing is called ``time``, beside the names that files may have."""
+
+
+class Parsed(NamedTuple):
+    """A block of lines: keys, times (NaN: none), values, samples behind each (NaN: not told), the
+    row of the block that each came from; and the rows that cannot be used, with the reason."""
+
+    keys: list[str]
+    times: Numbers
+    values: Numbers
+    counts: Numbers
+    rows: Numbers
+    faults: dict[int, str]
+
+    def select(self, which: Numbers) -> Parsed:
+        """Those lines alone."""
+        return self._replace(
+            keys=[self.keys[k] for k in which.tolist()],
+            times=self.times[which],
+            values=self.values[which],
+            counts=self.counts[which],
+            rows=self.rows[which],
+        )
+
+
+def nothing(faults: dict[int, str]) -> Parsed:
+    """No line that can be used."""
+    none = np.zeros(0)
+    return Parsed([], none, np.zeros((0, 1)), none, np.zeros(0, dtype=np.int64), faults)
+
+
+def find_key(names: Sequence[str], wish: str | None, row: int) -> str | None:
+    """The name that holds the key, or None.
+
+    >>> find_key(["sensor", "ts", "a"], None, 0), find_key(["a", "b"], None, 0)
+    ('sensor', None)
+    """
+    lower = {name.lower(): name for name in reversed(names)}
+    if "key" in lower and wish is None:
+        return lower["key"]
+    return _find(names, wish, [lower[n] for n in KEY_NAMES if n in lower], "key", row)
+
+
+def find_time(names: Sequence[str], wish: str | None, row: int) -> str | None:
+    """The name that holds the time, or None.
+
+    >>> find_time(["sensor", "ts", "a"], None, 0), find_time(["a", "Time [s]"], None, 0)
+    ('ts', 'Time [s]')
+    """
+    clocks = [name for name in names if is_clock(name)]
+    if clocks and wish is None:
+        return clocks[0]
+    others = [name for name in names if name.lower() in CLOCK_NAMES]
+    return _find(names, wish, others, "time", row)
+
+
+def _find(
+    names: Sequence[str], wish: str | None, usual: list[str], what: str, row: int
+) -> str | None:
+    if wish is not None:
+        if wish not in names:
+            shown = ", ".join(map(repr, names[:12]))
+            raise LineError(row, f"has no {wish!r} (--{what}); it has {shown}")
+        return wish
+    if len(usual) > 1:
+        raise LineError(
+            row, f"{usual[0]!r} or {usual[1]!r} may be the {what}; choose with --{what} NAME"
+        )
+    return usual[0] if usual else None
+
+
+class Clock:
+    """Times as numbers, or dates as seconds since 1970; the first one decides which.
+
+    >>> clock = Clock()
+    >>> clock.of("1970-01-02T00:00:00Z"), clock.style
+    (86400.0, 'sZ')
+    """
+
+    def __init__(self, style: str | None = None) -> None:
+        self.style = style
+        """None: not known yet; "": numbers; otherwise how dates are written."""
+
+    def of(self, value: object) -> float:
+        """The time; ValueError with the reason if it is none. None is NaN."""
+        if value is None:
+            return math.nan
+        if type(value) is str:
+            found = dates.seconds(value)
+            if found is None:
+                raise ValueError(f"is {value[:40]!r}, not a number and not an ISO 8601 date")
+            if self.style is None:
+                self.style = dates.style([value])
+            if not self.style:
+                raise ValueError(f"is {value[:40]!r}, where lines before had numbers")
+            return found
+        if self.style:
+            raise ValueError(f"is {str(value)[:40]}, where lines before had dates")
+        number = number_of(value)
+        self.style = ""
+        return number
+
+    def words(self, times: Numbers) -> list[str]:
+        """The times as they came: numbers, or dates in their style, finer where needed."""
+        if not self.style:
+            return [repr(time) for time in times.tolist()]
+        found = [""] * len(times)
+        # Line by line the same, however many come together: each by the unit that it needs.
+        whole = np.round(times * 1e6) % 1e6 == 0
+        day = whole & (np.round(times) % 86400 == 0)
+        for which in (np.flatnonzero(day), np.flatnonzero(whole & ~day), np.flatnonzero(~whole)):
+            if which.size:
+                for k, word in zip(which, dates.words(times[which], self.style), strict=True):
+                    found[k] = word
+        return found
+
+
+def number_of(value: object) -> float:
+    """A finite number; ValueError with the reason if it is none. Words and truth are none."""
+    if type(value) is not float and type(value) is not int:
+        raise ValueError(f"is {_shown(value)}, not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError("is infinite or not a number")
+    return number
+
+
+def _shown(value: object) -> str:
+    kinds = {bool: "true or false", list: "an array", dict: "an object", type(None): "null"}
+    return kinds.get(type(value), repr(value)[:40])
+
+
+def too_large(values: Numbers) -> dict[int, str]:
+    """Samples ``(n, d)`` that are infinite or cannot be squared, by row, with the reason."""
+    size = np.max(np.where(np.isnan(values), 0.0, np.abs(values)), axis=-1, initial=0.0)
+    found = {}
+    for k in np.flatnonzero(size > _check.LARGEST_SAMPLE).tolist():
+        found[k] = (
+            "infinite"
+            if math.isinf(size[k])
+            else f"{size[k]:.3g} is beyond the {_check.LARGEST_SAMPLE:g} that can be squared "
+            "safely; use larger units"
+        )
+    return found
+
+
+def turned(values: Numbers) -> tuple[Numbers, dict[int, str]]:
+    """Rotations of quaternions ``(n, 4)``, and the rows that are none."""
+    size = np.abs(values).max(axis=-1, initial=0.0)
+    bad = ~((size > 0.0) & (size < 1e150)) & ~np.isnan(size)
+    safe = np.where(bad[:, None], [0.0, 0.0, 0.0, 1.0], values)
+    with np.errstate(invalid="ignore"):
+        matrices = quaternions(safe)
+    reasons = {
+        k: "a quaternion of length zero" if size[k] == 0 else "a quaternion beyond all size"
+        for k in np.flatnonzero(bad).tolist()
+    }
+    return matrices, reasons
+
+
+# ---------------------------------------------------------------------- compiled reading
+
+Room: TypeAlias = tuple[Numbers, Numbers, Numbers]
+
+
+def room(n: int, d: int) -> Room:
+    """For what the compiled loops find: ends of keys, times, values."""
+    return np.empty((n, 2), dtype=np.int64), np.empty(n), np.empty((n, d))
+
+
+def as_parsed(text: bytes, found: Room, first: int) -> Parsed:
+    """What the compiled loops found in lines that all can be used."""
+    spans, times, values = found
+    # Latin-1 keeps every byte where it is; the loops found only plain ASCII in the keys.
+    letters = text.decode("latin-1")
+    keys = [letters[begin:end] for begin, end in spans.tolist()]
+    rows = np.arange(first, first + len(times))
+    return Parsed(keys, times, values, np.full(len(times), math.nan), rows, {})
+
+
+def as_bytes(text: bytes) -> Numbers:
+    """Text as an array of its own."""
+    return np.frombuffer(bytearray(text), dtype=np.uint8)

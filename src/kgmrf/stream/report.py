@@ -1,0 +1,150 @@
+"""What a running stream says about itself: a line now and then, and numbers for Prometheus."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time as clock
+from pathlib import Path
+from typing import IO
+
+from kgmrf import _npz
+from kgmrf.stream.loop import Stream
+from kgmrf.stream.settings import Counts, Fault
+
+NAMED = 5
+"""Lines that cannot be used and are named on stderr; more are counted only."""
+
+_HELP = {
+    "lines": "Input lines read, also before restarts.",
+    "used": "Input lines taken in.",
+    "late": "Lines dropped because their track was further.",
+    "duplicate": "Lines dropped because their track had one of that time.",
+    "bad": "Lines that could not be used.",
+    "forgotten": "Tracks forgotten.",
+}
+
+
+class Report:
+    """Statistics, dead letters and metrics of one run.
+
+    stats: seconds between two lines of statistics on ``err``; 0: none. metrics: file for
+    Prometheus, written anew each time. bad_lines: file that lines which could not be used are
+    appended to, as JSON with their number and the reason. err: where to say things.
+    """
+
+    def __init__(
+        self,
+        stats: float = 0.0,
+        metrics: Path | None = None,
+        bad_lines: Path | None = None,
+        err: IO[str] | None = None,
+    ) -> None:
+        self.stats, self.metrics = stats, metrics
+        self.err = err
+        self.letters = None if bad_lines is None else open(bad_lines, "ab")  # noqa: SIM115
+        self.named = 0
+        self.period = stats or (15.0 if metrics is not None else 0.0)
+        self.since = clock.monotonic()
+        self.lines = 0
+
+    def say(self, text: str) -> None:
+        """One line on stderr."""
+        if self.err is not None:
+            self.err.write(f"kgmrf: {text}\n")
+            self.err.flush()
+
+    def begin(self, stream: Stream) -> None:
+        """The stream is ready: count from here."""
+        self.lines = stream.counts.lines
+        self.since = clock.monotonic()
+
+    def faults(self, stream: Stream) -> None:
+        """Take the lines that could not be used off the stream, write them down and name them."""
+        found, stream.faults = stream.faults, []
+        for fault in found:
+            self.fault(fault)
+        if self.letters is not None and found:
+            self.letters.flush()
+
+    def fault(self, fault: Fault) -> None:
+        """One line that could not be used."""
+        if self.letters is not None:
+            text = fault.text.decode("utf-8", "backslashreplace")
+            letter = {"line": fault.line, "reason": fault.reason, "text": text}
+            self.letters.write(json.dumps(letter).encode() + b"\n")
+        self.named += 1
+        if self.named <= NAMED:
+            self.say(f"line {fault.line} skipped: {fault.reason}")
+        if self.named == NAMED:
+            where = "in the file of --bad-lines" if self.letters else "with --bad-lines FILE"
+            self.say(f"more such lines are counted only; all of them are {where}")
+
+    def tick(self, stream: Stream, *, last: bool = False) -> None:
+        """Say how things stand, if it is time."""
+        now = clock.monotonic()
+        if not self.period or (now - self.since < self.period and not last):
+            return
+        rate = (stream.counts.lines - self.lines) / max(now - self.since, 1e-9)
+        self.since, self.lines = now, stream.counts.lines
+        tracks = 0 if stream.pool is None else len(stream.pool)
+        memory = resident()
+        if self.metrics is not None:
+            text = prometheus(stream.counts, tracks, rate, memory)
+            try:
+                with _npz.replacing(self.metrics) as file:
+                    file.write(text.encode())
+            except OSError as error:  # no reason to end a stream
+                self.say(f"no metrics: {error.strerror}: {self.metrics}")
+        if self.stats:
+            counts = stream.counts
+            room = "unknown" if memory is None else f"{memory / 1e6:.0f} MB"
+            self.say(
+                f"stats lines={counts.lines} keys={tracks} bad={counts.bad} late={counts.late} "
+                f"duplicate={counts.duplicate} forgotten={counts.forgotten} "
+                f"lines/s={rate:.0f} memory={room.replace(' ', '')}"
+            )
+
+    def close(self) -> None:
+        """Finish the file of lines that could not be used."""
+        if self.letters is not None:
+            self.letters.close()
+
+
+def prometheus(counts: Counts, tracks: int, rate: float, memory: int | None) -> str:
+    """The numbers in Prometheus' text format.
+
+    >>> print(prometheus(Counts(lines=3), 2, 1.5, None).splitlines()[2])
+    kgmrf_stream_lines_total 3
+    """
+    rows = []
+    for name, value in counts.told().items():
+        full = f"kgmrf_stream_{name}_total"
+        rows += [f"# HELP {full} {_HELP[name]}", f"# TYPE {full} counter", f"{full} {value}"]
+    gauges = {
+        "kgmrf_stream_tracks": ("Tracks in memory.", tracks),
+        "kgmrf_stream_lines_per_second": ("Input lines per second of late.", round(rate, 3)),
+        "kgmrf_stream_last_report_seconds": ("Unix time of these numbers.", round(clock.time(), 3)),
+    }
+    if memory is not None:
+        gauges["kgmrf_stream_resident_bytes"] = ("Resident memory.", memory)
+    for full, (words, number) in gauges.items():
+        rows += [f"# HELP {full} {words}", f"# TYPE {full} gauge", f"{full} {number}"]
+    return "\n".join(rows) + "\n"
+
+
+def resident() -> int | None:
+    """Resident memory in bytes (its largest so far on macOS); None where nobody tells."""
+    try:
+        with open("/proc/self/statm") as file:
+            import resource
+
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, ImportError):
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    scale = 1 if sys.platform == "darwin" else 1024
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * scale

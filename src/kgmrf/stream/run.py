@@ -1,0 +1,133 @@
+"""A stream as a process: one lock, checkpoints, signals, and an orderly end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time as clock
+from contextlib import ExitStack
+from pathlib import Path
+
+from kgmrf import _npz
+from kgmrf.stream.ends import Sink, Source, Stop
+from kgmrf.stream.lock import Lock
+from kgmrf.stream.loop import Stream
+from kgmrf.stream.report import Report
+from kgmrf.stream.settings import Settings, StreamError
+
+
+def run(
+    settings: Settings,
+    source: int,
+    sink: int,
+    *,
+    state: Path | None = None,
+    replay: bool = False,
+    every: float = 5.0,
+    report: Report | None = None,
+) -> Stream:
+    """Feed a stream from one file descriptor to another until the input ends.
+
+    state: checkpoint file; read first if it exists, written every ``every`` seconds and at the
+    end, whatever ends it: the input, SIGTERM, SIGINT, a line that cannot be used, a reader that
+    went away, a full disk. replay: the input starts again from its first line, so skip what the
+    state has taken in. SIGINT is raised as KeyboardInterrupt after the checkpoint.
+    """
+    stop = Stop()
+    with ExitStack() as stack:
+        stack.enter_context(stop.on_signals())
+        if state is not None:
+            _check_state(state)
+            stack.enter_context(Lock(state))
+            _npz.clear_parts(state)
+        told = report or Report()
+        stack.callback(told.close)
+        stream = Stream(settings)
+        out = Sink(sink, stop)
+        skip, resumed = 0, False
+        if state is not None and state.exists():
+            more = stream.restore(state)
+            out.pending = more["pending"]
+            skip, resumed = stream.counts.lines if replay else 0, True
+        process = _Process(stream, out, state, every, told)
+        process.begin(resumed=resumed or replay)
+        process.follow(Source(source, stop), skip)
+    if stop.signal == signal.SIGINT:
+        raise KeyboardInterrupt
+    return stream
+
+
+class _Process:
+    """What happens to every block, and at the end."""
+
+    def __init__(
+        self, stream: Stream, sink: Sink, state: Path | None, every: float, report: Report
+    ) -> None:
+        self.stream, self.sink = stream, sink
+        self.state, self.every, self.report = state, every, report
+        self.saved = clock.monotonic()
+        self.changed = False
+
+    def begin(self, *, resumed: bool) -> None:
+        self.sink.mend(resumed=resumed)
+        self.changed = bool(self.sink.pending)
+        self.sink.write(b"")  # what the process before could not deliver
+        self.report.begin(self.stream)
+
+    def follow(self, source: Source, skip: int) -> None:
+        """Take in lines to the end, and leave a checkpoint behind, also in failure."""
+        stream = self.stream
+        try:
+            while (lines := source.lines()) is not None:
+                passed = min(skip, len(lines))
+                lines, skip = lines[passed:], skip - passed
+                if lines:
+                    self._deliver(stream.take(lines))
+                if self.changed and clock.monotonic() - self.saved >= self.every:
+                    self.checkpoint()
+                self.report.tick(stream)
+            if source.ended:
+                self._deliver(stream.finish())
+        except StreamError as error:
+            # First the lines before it, then the checkpoint that covers them.
+            try:
+                self._deliver(error.before)
+            finally:
+                if error.fault is not None:
+                    self.report.fault(error.fault)
+                self.checkpoint()
+            raise
+        except OSError:
+            # The output is full or gone; what it did not take is part of the state.
+            self._last_checkpoint()
+            raise
+        self.checkpoint()
+        self.report.tick(stream, last=True)
+
+    def _deliver(self, text: bytes) -> None:
+        self.changed = True
+        self.report.faults(self.stream)
+        self.sink.write(text)
+
+    def checkpoint(self) -> None:
+        if self.state is not None:
+            self.stream.save(self.state, self.sink.pending)
+        self.saved, self.changed = clock.monotonic(), False
+
+    def _last_checkpoint(self) -> None:
+        """If the disk takes it; otherwise the checkpoint before stays, which is as good."""
+        try:
+            self.checkpoint()
+        except OSError as error:
+            self.report.say(f"no checkpoint: {error.strerror}; the one before is kept")
+
+
+def _check_state(state: Path) -> None:
+    """Refuse a checkpoint that cannot be written, before any line is."""
+    if not state.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "No such folder", str(state.parent))
+    if state.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "The state is a folder, not a file", str(state))
+    if not os.access(state.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, "The state cannot be written in", str(state.parent))

@@ -1,0 +1,94 @@
+"""What a stream is told, what it counts, and how it says that a line cannot be used."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+LONGEST_GAP = 1e6
+"""Units of time that a track may jump ahead, if nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a stream is told.
+
+    format: "json" or "csv". fields: what to write beside key and time; None: the matrix and its
+    log-likelihood. digits: significant digits of the output. time_unit: one unit of the trackers'
+    time on the lines' clock. wait: how long, on that clock, a line is held back for earlier ones.
+    same_time: "drop" a second line of a track with the same time, or "use" it as another
+    observation of that moment. on_error: "stop" at a line that cannot be used, or "skip" it.
+    tracker: settings of `kgmrf.KGMRF` or `kgmrf.RotationTracker`. centre: subtract the running
+    mean of every channel of every track. key, time: names of the fields or columns that hold them;
+    None: ``key`` and ``time``, or a usual name such as ``sensor`` and ``ts``. max_gap: a line that
+    jumps further ahead, on the lines' clock, is refused until the next line of its track agrees;
+    None: `LONGEST_GAP` units of time. forget_after: tracks that are this far behind the newest line
+    of the stream are forgotten; None: never.
+    """
+
+    format: str = "json"
+    fields: tuple[str, ...] | None = None
+    digits: int = 9
+    time_unit: float = 1.0
+    wait: float = 0.0
+    same_time: str = "drop"
+    on_error: str = "stop"
+    tracker: dict[str, Any] = field(default_factory=lambda: {"gains": "information"})
+    centre: bool = False
+    key: str | None = None
+    time: str | None = None
+    max_gap: float | None = None
+    forget_after: float | None = None
+
+    @property
+    def gap(self) -> float:
+        """The longest gap on the lines' clock."""
+        return LONGEST_GAP * self.time_unit if self.max_gap is None else self.max_gap
+
+    def lasting(self) -> dict[str, Any]:
+        """The settings that a state depends on, as JSON gives them back; others may change."""
+        names = ("format", "time_unit", "tracker", "centre", "key", "time")
+        return {name: json.loads(json.dumps(getattr(self, name))) for name in names}
+
+
+@dataclass
+class Counts:
+    """Lines read (also over restarts), taken in, and dropped, and why; tracks forgotten."""
+
+    lines: int = 0
+    used: int = 0
+    late: int = 0
+    duplicate: int = 0
+    bad: int = 0
+    forgotten: int = 0
+
+    def told(self) -> dict[str, int]:
+        """By name."""
+        return asdict(self)
+
+
+class Fault(NamedTuple):
+    """A line that was not used: its number, counted from 1, what is wrong, and its text."""
+
+    line: int
+    reason: str
+    text: bytes
+
+
+class LineError(ValueError):
+    """A line that no stream can begin with: ``row`` of the block, counted from 0, and why."""
+
+    def __init__(self, row: int, fault: str) -> None:
+        super().__init__(fault)
+        self.row = row
+        self.fault = fault
+
+
+class StreamError(ValueError):
+    """A line that ended the stream; ``before`` is the output of the lines before it."""
+
+    def __init__(self, message: str, before: bytes, fault: Fault | None = None) -> None:
+        super().__init__(message)
+        self.before = before
+        self.fault = fault

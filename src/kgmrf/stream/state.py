@@ -1,0 +1,167 @@
+"""The state of a stream as a header and arrays, and back, checked."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kgmrf._npz import DAMAGE, told
+from kgmrf._types import Numbers
+from kgmrf.stream.csv_lines import CsvReader
+from kgmrf.stream.json_lines import NAMES, JsonReader
+from kgmrf.stream.records import LARGEST_D, Clock
+from kgmrf.stream.settings import Counts
+
+if TYPE_CHECKING:
+    from kgmrf.stream.loop import Stream
+
+
+def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
+    """Everything that a stream remembers."""
+    fields = stream.settings.fields
+    header: dict[str, Any] = {
+        "kind": "stream",
+        "settings": stream.settings.lasting(),
+        "counts": stream.counts.told(),
+        "told_header": stream.told_header,
+        "fields": None if fields is None else list(fields),
+    }
+    arrays: dict[str, Numbers] = {}
+    pool = stream.pool
+    if pool is not None:
+        n = len(pool)
+        header["reader"] = stream.reader.settings()
+        header["watermark"] = _plain(stream.clocks.watermark)
+        header["swept"] = _plain(stream.swept)
+        arrays |= {f"track_{name}": array for name, array in pool.memory().items()}
+        arrays |= {f"clock_{name}": array[:n] for name, array in stream.clocks.arrays.items()}
+        arrays |= {f"mean_{name}": array[:n] for name, array in stream.means.arrays.items()}
+        arrays |= stream.waiting.arrays(stream._shape(pool))
+        arrays["keys"], arrays["key_ends"] = _packed(pool.names)
+    return header, arrays
+
+
+def restored(
+    stream: Stream, path: str, header: dict[str, Any], arrays: dict[str, Numbers]
+) -> dict[str, Any]:
+    """Put what `content` gave into a fresh stream; returns what else was stored beside it."""
+    if header.get("kind") != "stream":
+        raise ValueError(f"{path} is not the state of a stream")
+    lasting, mine = header.get("settings"), stream.settings.lasting()
+    if isinstance(lasting, dict) and lasting != mine:
+        differ = [name for name in mine if lasting.get(name) != mine[name]]
+        raise ValueError(
+            f"{path} was written with other settings ({', '.join(differ)}); use the same "
+            "again, or another state file"
+        )
+    try:
+        stream.counts = Counts(**{str(k): _whole(v) for k, v in header["counts"].items()})
+        fields = stream.settings.fields
+        same = header["fields"] == (None if fields is None else list(fields))
+        # Other columns need another header.
+        stream.told_header = bool(header["told_header"]) and same
+        more = dict(header.get("more", {}))
+        pending = arrays.pop("pending", np.zeros(0, dtype=np.uint8))
+        if pending.ndim != 1 or pending.dtype != np.uint8:
+            raise ValueError("its output is not text")
+        more["pending"] = pending.tobytes()
+        if "reader" in header:
+            _tracks(stream, header, arrays)
+        elif arrays:
+            raise ValueError("it has arrays and no tracks")
+    except (*DAMAGE, AttributeError) as error:
+        raise ValueError(f"{path} is not the state of a stream: {told(error)}") from error
+    return more
+
+
+def _tracks(stream: Stream, header: dict[str, Any], arrays: dict[str, Numbers]) -> None:
+    stream.reader = _reader(header["reader"], stream)
+    keys = _unpacked(arrays.pop("keys"), arrays.pop("key_ends"))
+    n, d = len(keys), stream.reader.d
+    # The size is checked before room is made for it: every state holds a d x d matrix.
+    total = sum(array.nbytes for array in arrays.values())
+    if not 1 <= d <= LARGEST_D or n * d**2 * 8 > total:
+        raise ValueError(f"{n} tracks of dimension {d} do not fit its {total} bytes")
+    pool = stream._pool()
+    shape = stream._shape(pool)
+    held = {name: arrays.pop(name) for name in list(arrays) if name.startswith("held_")}
+    stream.waiting.restore(held, n, shape)
+    memory = {
+        name.removeprefix("track_"): arrays.pop(name)
+        for name in list(arrays)
+        if name.startswith("track_")
+    }
+    parts: list[tuple[str, dict[str, Numbers]]] = [("clock_", stream.clocks.arrays)]
+    parts += [("mean_", stream.means.arrays)]
+    expected = {head + name: array for head, part in parts for name, array in part.items()}
+    if len(set(keys)) != n or set(arrays) != set(expected):
+        raise ValueError("its arrays do not fit its tracks")
+    for name, array in expected.items():
+        found = arrays[name]
+        if found.shape != (n, *array.shape[1:]) or found.dtype != array.dtype:
+            raise ValueError(f"{name} has shape {found.shape} and type {found.dtype}")
+        if np.isinf(found).any():
+            raise ValueError(f"{name} is infinite")
+    stream._numbers(keys)
+    for head, part in parts:
+        for name, array in part.items():
+            array[:n] = arrays[head + name]
+    if any(len(array) not in (0, n) for array in memory.values()):
+        raise ValueError("its tracks are not as many as its keys")
+    if n:
+        pool.restore(memory)
+    stream.clocks.watermark = _number(header["watermark"], math.nan)
+    stream.swept = _number(header["swept"], -math.inf)
+
+
+def _reader(told: dict[str, Any], stream: Stream) -> JsonReader | CsvReader:
+    """The reader whose settings these are."""
+    style = told["dates"]
+    if style not in (None, "", "D", "s", "us", "DZ", "sZ", "usZ"):
+        raise ValueError(f"unknown dates {str(style)[:20]!r}")
+    if told["format"] != stream.settings.format:
+        raise ValueError(f"its lines are {str(told['format'])[:20]!r}")
+    wish: dict[str, Any] = dict(key=stream.settings.key, time=stream.settings.time)
+    if told["format"] == "csv":
+        return CsvReader([str(name) for name in told["header"]], clock=Clock(style), **wish)
+    what, d = told["what"], told["d"]
+    if what not in NAMES or type(d) is not int:
+        raise ValueError(f"unknown observation {str(what)[:20]!r}")
+    reader = JsonReader(what, d, clock=Clock(style), **wish)
+    reader.key, reader.time = str(told["key"]), str(told["time"])
+    return reader
+
+
+def _packed(words: list[str]) -> tuple[Numbers, Numbers]:
+    """Words as bytes, and where each ends."""
+    # Half of a pair of surrogates is possible in JSON, and in nothing else.
+    raw = [word.encode("utf-8", "surrogatepass") for word in words]
+    ends = np.cumsum(np.fromiter(map(len, raw), dtype=np.int64, count=len(raw)))
+    return np.frombuffer(b"".join(raw), dtype=np.uint8), ends
+
+
+def _unpacked(text: Numbers, ends: Numbers) -> list[str]:
+    if text.dtype != np.uint8 or ends.dtype != np.int64 or text.ndim != 1 or ends.ndim != 1:
+        raise ValueError("its keys are not words")
+    starts = np.append(0, ends[:-1])
+    if len(ends) and ((ends < starts).any() or starts[0] < 0 or ends[-1] != text.size):
+        raise ValueError("its keys are not words")
+    raw = text.tobytes()
+    pairs = zip(starts.tolist(), ends.tolist(), strict=True) if len(ends) else ()
+    return [raw[a:b].decode("utf-8", "surrogatepass") for a, b in pairs]
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{str(value)[:20]!r} is no count")
+    return value
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _number(value: Any, otherwise: float) -> float:
+    return otherwise if value is None else float(value)

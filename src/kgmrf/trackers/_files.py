@@ -1,0 +1,103 @@
+"""Trackers from files: what is built, and what is checked before it is used."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kgmrf import _check, _npz
+from kgmrf._types import Mask, Numbers
+from kgmrf.trackers._contract import Tracker
+
+
+def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
+    """Read any tracker that `save` wrote; refuses files that are damaged or are something else.
+
+    Only trackers that kgmrf itself defines are built from a file, and ``named``, if the caller
+    names a class: ``MyTracker.load(path)`` reads what a ``MyTracker`` saved.
+
+    >>> import tempfile, os
+    >>> from kgmrf import KGMRF, load
+    >>> tracker = KGMRF(n_samples=8)
+    >>> _ = tracker.update([[2.0, 0.1], [0.1, 0.5]])
+    >>> path = os.path.join(tempfile.mkdtemp(), "state.npz")
+    >>> tracker.save(path)
+    >>> load(path).forecast(1).covariance.shape
+    (2, 2)
+    """
+    header, memory = _npz.read(path)
+    try:
+        if "tracker" not in header:
+            raise ValueError(f"it holds a {str(header.get('kind', 'something else'))[:40]}")
+        tracker = rebuilt(header, named)
+        tracker.d = header["d"]
+        if header["batch_shape"] is not None:
+            batch = tuple(int(n) for n in header["batch_shape"])
+            shape = (*batch, *(tracker.d,) * tracker._axes)
+            # Before room is made for it: every memory holds at least one array of this shape, and
+            # one for each observation that is kept.
+            least = 8 * math.prod(shape) * max(1, getattr(tracker, "patience", 1))
+            if least > sum(array.nbytes for array in memory.values()):
+                raise ValueError(f"it is too small for a state of shape {shape}")
+            tracker._start(shape)
+            expected = tracker._memory()
+            if set(memory) != set(expected):
+                raise ValueError(f"it holds {', '.join(sorted(memory))[:80]}")
+            for name, array in expected.items():
+                if memory[name].shape != array.shape or memory[name].dtype != array.dtype:
+                    raise ValueError(f"{name} has shape {memory[name].shape}, not {array.shape}")
+                if array.dtype.kind == "f" and (np.isinf(memory[name]) & ~np.isinf(array)).any():
+                    raise ValueError(f"{name} is infinite")
+            tracker._remember(memory)
+            check_estimate(tracker)
+    except (*_npz.DAMAGE, AttributeError, AssertionError) as error:
+        raise ValueError(f"{path} is not a kgmrf state file: {_npz.told(error)}") from error
+    return tracker
+
+
+def rebuilt(table: dict[str, Any], named: type[Tracker] | None = None) -> Tracker:
+    """The tracker that ``{"tracker": its class, "settings": its arguments}`` describes.
+
+    The class is one that kgmrf defines, whatever else was imported, or ``named``.
+    """
+    word = table["tracker"]
+    if named is not None and named.__name__ == word:
+        return named(**table["settings"])
+    classes = [Tracker]
+    for kind in classes:  # grows as it goes
+        classes += kind.__subclasses__()
+        own = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+        if own and kind.__name__ == word and word in Tracker.registry:
+            return kind(**table["settings"])
+    raise ValueError(f"it holds a {str(word)[:40]!r}, which kgmrf does not define")
+
+
+def check_estimate(tracker: Tracker) -> None:
+    """Refuses a state whose estimate, now or one step ahead, is not what it should be."""
+    tracker._check_memory()
+    for part in getattr(tracker, "components", {}).values():
+        check_estimate(part)
+    if hasattr(tracker, "components"):
+        return
+    with np.errstate(all="ignore"):
+        for values in (tracker._look(), tracker._ahead(1.0)):
+            for name, value in values.items():
+                if np.isinf(value).any():
+                    raise ValueError(f"its {name} is infinite")
+            if "rotation" in values:
+                _estimate_of(values["rotation"], _check.rotations)
+            elif "covariance" in values and tracker._stays_positive:
+                _estimate_of(values["covariance"], _check.covariances)
+
+
+def _estimate_of(matrices: Numbers, check: Any) -> None:
+    nan = np.isnan(matrices)
+    there: Mask = ~np.all(nan, axis=(-2, -1))
+    if (nan.any(axis=(-2, -1)) & there).any():
+        raise ValueError("its estimate is partly NaN")
+    # Of nothing but zeros there is an estimate too: zero.
+    there &= np.abs(np.where(nan, 0.0, matrices)).max(axis=(-2, -1)) > _check.SMALLEST
+    check(matrices, there, "its estimate", "raise", True)

@@ -1,0 +1,257 @@
+"""State files: written whole or not at all, read strictly, and nothing built that is not ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import struct
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kgmrf
+from kgmrf import _npz, load
+from kgmrf.trackers import EuclideanEMA, KineticGaussian, ProductTracker, RobustTracker, Tracker
+
+posix = pytest.mark.skipif(os.name != "posix", reason="links and limits of POSIX")
+
+
+def started(tracker: Any) -> Any:
+    for k in range(4):
+        tracker.update(np.diag([2.0 + k, 1.0]))
+    return tracker
+
+
+# ---------------------------------------------------------------------- writing
+
+
+@posix
+def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
+    path = tmp_path / "state.npz"
+    started(EuclideanEMA()).save(path)
+    before = path.read_bytes()
+    code = (
+        "import resource, signal, sys, numpy as np\n"
+        "from kgmrf.trackers import EuclideanEMA\n"
+        "tracker = EuclideanEMA()\n"
+        "tracker.update(np.tile(np.eye(2), (2000, 1, 1)))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "try: tracker.save(sys.argv[1])\n"
+        "except OSError as error: print(error.strerror)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(kgmrf.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout == "File too large\n", done.stderr
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["state.npz"]
+
+
+@posix
+def test_links_are_replaced_and_modes_kept(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    path = tmp_path / "state.npz"
+    path.symlink_to(precious)
+    started(EuclideanEMA()).save(path)
+    assert precious.read_text() == "precious"
+    path.chmod(0o600)
+    started(EuclideanEMA()).save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(IsADirectoryError):
+        started(EuclideanEMA()).save(tmp_path)
+
+
+@given(
+    st.dictionaries(
+        st.text("abc_", min_size=1, max_size=5),
+        st.sampled_from(
+            [
+                np.zeros(0),
+                np.float64(3.0),
+                np.arange(12.0).reshape(3, 4),
+                np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+                np.array([True, False]),
+                np.arange(3, dtype=np.int32),
+            ]
+        ),
+        max_size=4,
+    ),
+    st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=4), max_size=3),
+)
+def test_what_is_written_is_read(
+    tmp_path: Path, arrays: dict[str, Any], header: dict[str, Any]
+) -> None:
+    header.pop("format", None)
+    _npz.write(tmp_path / "s", header, arrays)
+    for found, values in (_npz.read(tmp_path / "s"), _npz.unpack(_npz.pack(header, arrays))):
+        assert found == {**header, "format": _npz.FORMAT}
+        assert set(values) == set(arrays)
+        for name, array in arrays.items():
+            assert values[name].dtype == np.asarray(array).dtype
+            np.testing.assert_array_equal(values[name], array)
+    # numpy reads it too.
+    with np.load(tmp_path / "s") as other:
+        assert len(other.files) == len(arrays) + 1
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def test_another_format_is_refused_by_its_number(tmp_path: Path) -> None:
+    text = json.dumps({"format": 1, "tracker": "KGMRF"}).encode()
+    np.savez(tmp_path / "s.npz", header=np.frombuffer(text, dtype=np.uint8))
+    with pytest.raises(ValueError, match=r"s\.npz .*it has format 1, this version reads 2"):
+        load(tmp_path / "s.npz")
+
+
+def overlapping(n: int, size: int) -> bytes:
+    """A zip file whose n entries share one stretch of data."""
+    data = _npy(size)
+    name = b"a0.npy"
+    local = struct.pack(
+        "<4s5H3I2H", b"PK\3\4", 20, 0, 0, 0, 0, zlib.crc32(data), len(data), len(data), len(name), 0
+    )
+    text = local + name + data
+    directory = b"".join(
+        struct.pack(
+            "<4s6H3I5H2I",
+            *(b"PK\1\2", 20, 20, 0, 0, 0, 0, zlib.crc32(data), len(data), len(data), 8),
+            *(0, 0, 0, 0, 0, 0),
+        )
+        + b"a%03d.npy" % k
+        for k in range(n)
+    )
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, n, n, len(directory), len(text), 0)
+    return text + directory + end
+
+
+def _npy(size: int) -> bytes:
+    import io
+
+    stream = io.BytesIO()
+    np.save(stream, np.zeros(size, dtype=np.uint8))
+    return stream.getvalue()
+
+
+def test_entries_that_overlap_are_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "s.npz"
+    path.write_bytes(overlapping(400, 1_000_000))
+    with zipfile.ZipFile(path) as archive:
+        assert sum(info.file_size for info in archive.infolist()) > 3e8
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"s\.npz is not a kgmrf state file"):
+        load(path)
+    assert tracemalloc.get_traced_memory()[1] < 4 * path.stat().st_size
+    tracemalloc.stop()
+
+
+def test_a_large_state_takes_no_more_than_a_few_times_its_size(tmp_path: Path) -> None:
+    tracker = EuclideanEMA()
+    tracker.update(np.tile(np.eye(4), (20_000, 1, 1)))
+    path = tmp_path / "s.npz"
+    tracker.save(path)
+    tracemalloc.start()
+    load(path)
+    largest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert largest < 14 * path.stat().st_size  # the estimate is looked at: frames, spectra
+    tracemalloc.start()
+    _npz.read(path)
+    assert tracemalloc.get_traced_memory()[1] < 2 * path.stat().st_size
+    tracemalloc.stop()
+
+
+def test_settings_in_a_file_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "s.npz"
+    started(RobustTracker(EuclideanEMA(n_samples=5))).save(path)
+    header, arrays = _npz.read(path)
+    for patience in (30_000_000, 9_999):
+        header["settings"]["patience"] = patience
+        _npz.write(path, {k: v for k, v in header.items() if k != "format"}, arrays)
+        tracemalloc.start()
+        with pytest.raises(ValueError, match=r"patience must be|too small for a state"):
+            load(path)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+        tracemalloc.stop()
+
+
+def test_only_classes_of_kgmrf_are_built_from_files(tmp_path: Path) -> None:
+    built = []
+
+    class Foreign(EuclideanEMA):
+        def __init__(self, d: int | None = None, *, gain: float = 0.1) -> None:
+            built.append(gain)
+            super().__init__(d, gain=gain)
+
+    path = tmp_path / "s.npz"
+    started(Foreign()).save(path)
+    built.clear()
+    with pytest.raises(ValueError, match="'Foreign', which kgmrf does not define"):
+        load(path)
+    with pytest.raises(ValueError, match="'Foreign', which kgmrf does not define"):
+        EuclideanEMA.load(path)
+    assert not built
+    # Who names the class means it.
+    assert Foreign.load(path).forecast(1).covariance.shape == (2, 2)
+    # Nor inside others, nor under a name of ours.
+    inner = {"tracker": "Foreign", "settings": {}, "d": 2, "batch_shape": None}
+    built.clear()
+    for make in (RobustTracker, lambda table: ProductTracker({"a": table})):
+        with pytest.raises(ValueError, match="kgmrf does not define"):
+            make(inner)
+    type("EuclideanEMA", (Foreign,), {"__module__": "elsewhere"})
+    started(EuclideanEMA()).save(path)
+    assert type(load(path)) is EuclideanEMA
+    Tracker.registry["EuclideanEMA"] = EuclideanEMA
+    del Tracker.registry["Foreign"]
+    assert not built
+
+
+def test_states_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.npz"
+    started(EuclideanEMA()).save(path)
+    header, arrays = _npz.read(path)
+    header.pop("format")
+    for name, value in (
+        ("matrix", np.diag([1.0, -1.0])),
+        ("matrix", np.array([[1.0, 0.5], [0.0, 1.0]])),
+        ("matrix", np.full((2, 2), np.nan)),
+        ("matrix", np.full((2, 2), np.inf)),
+        ("matrix", np.eye(3)),
+        ("matrix", np.eye(2, dtype=np.float32)),
+        ("clock_time", np.asarray(np.nan)),
+    ):
+        _npz.write(path, header, {**arrays, name: value})
+        with pytest.raises(ValueError, match=r"s\.npz is not a kgmrf state file"):
+            load(path)
+    _npz.write(path, header, {**arrays, "more": np.zeros(3)})
+    with pytest.raises(ValueError, match=r"s\.npz is not a kgmrf state file"):
+        load(path)
+
+
+def test_gaussians_and_robust_trackers_come_back(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    for tracker in (
+        KineticGaussian(covariance=EuclideanEMA()),
+        RobustTracker(EuclideanEMA()),
+        EuclideanEMA(),
+    ):
+        for row in rows[:20]:
+            tracker.partial_fit(row)
+        tracker.save(tmp_path / "s")
+        other = load(tmp_path / "s")
+        for row in rows[20:]:
+            expected, found = tracker.partial_fit(row), other.partial_fit(row)
+        np.testing.assert_array_equal(found.covariance, expected.covariance)
