@@ -214,7 +214,10 @@ def test_a_rival_is_compared_row_by_row(tiny: Any) -> None:
 def test_units_do_not_change_the_score() -> None:
     x = faults.normal_rows()[:600]
     plain, changed = (KGMRF().filter(rows).log_likelihood[1:] for rows in (x, x * faults.UNITS))
-    assert np.abs(changed + np.log(faults.UNITS).sum() - plain).mean() < 0.01
+    # Members with a velocity take the channels' own units where they differ much: rows may differ.
+    difference = changed + np.log(faults.UNITS).sum() - plain
+    assert np.abs(difference).max() < 0.5
+    assert abs(difference.mean()) < 0.02
 
 
 def test_cells_missing_cost_less_than_rows() -> None:
