@@ -2,7 +2,7 @@
 
 Only reads result files. ``streams``, ``starts``, ``faults`` and ``rotating`` return one section
 each, or a line that says what was not run; ``sections`` joins them. The helpers of the report
-(`table`, `number`, `n`, `e`, `tag`) are given as an argument, so that the report may import this module.
+(`table`, `number`, `n`, `e`, `tag`) come as an argument: the report may import this module.
 """
 
 from __future__ import annotations
