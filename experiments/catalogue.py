@@ -9,21 +9,26 @@ from experiments import (
     camera,
     cost,
     ellipse,
+    faults,
     guide,
     lag,
     master,
+    motions,
     noise_floor,
     otb,
     otb_choice,
     otb_models,
     otb_unseen,
+    rotating,
     scenes_shown,
     spectral_gap,
     stability,
+    starts,
     structure,
     tensors,
 )
 from experiments.store import Unit
+from experiments.streams import study
 
 EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "ellipse": ellipse.units,
@@ -38,6 +43,11 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "guide": guide.units,
     "tensors": tensors.units,
     "scenes": scenes_shown.units,
+    "streams": study.units,
+    "starts": starts.units,
+    "faults": faults.units,
+    "rotating": rotating.units,
+    "motions": motions.units,
     "otb": otb.units,
     "otb_models": otb_models.units,
     "otb_choice": otb_choice.units,

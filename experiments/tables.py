@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import otb, otb_choice, otb_unseen
+from experiments.streams import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -135,6 +136,11 @@ def what_was_survived(results: Path) -> str:
 TABLES: dict[str, Callable[[Path], str]] = {
     "reliability": what_was_survived,
     "live": lines_per_second,
+    "streams": markdown.streams,
+    "streams_more": markdown.more,
+    "starts": markdown.starts,
+    "faults": markdown.faults,
+    "rotating": markdown.rotating,
     "otb": otb_averages,
     "otb_rivals": otb_rivals,
     "otb_unseen": beyond_one_pass,

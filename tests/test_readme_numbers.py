@@ -61,28 +61,6 @@ def test_ellipse() -> None:
         assert words.format(f"{error:.{digits}f}") in text
 
 
-STREAMS = {
-    "KGMRF(), nothing tuned": "KGMRF()",
-    "CM-IEWMA (cvxcovariance)": "CM-IEWMA",
-    "iterated EWMA, best in hindsight": "iterated EWMA",
-    "dynamic correlation (precise), best in hindsight": "precise DCC",
-    "EWMA, best half-life in hindsight": "EWMA",
-    "Ledoit-Wolf window, best in hindsight": "Ledoit-Wolf window",
-}
-
-
-def test_streams() -> None:
-    text = section("Real streams")
-    table, found = rows(text), load(EXPERIMENTS / "streams.json")["data"]["streams"]
-    assert set(table) == set(STREAMS)
-    for name, method in STREAMS.items():
-        scores = [found[s]["rows"][method]["score"] for s in ("ETF18", "factors8", "SSVEP8")]
-        assert table[name] == [f"{v:.2f}" for v in scores]
-    ours, theirs = (found["ETF18"]["rows"][m]["microseconds"] for m in ("KGMRF()", "CM-IEWMA"))
-    assert f"{ours:.0f} µs per day" in text
-    assert f"{theirs / 1000:.1f} ms" in text
-
-
 def test_speed() -> None:
     text, found = section("Speed"), load(ROOT / "benchmarks/results/speed.json")["results"]
     update = found["one update"]["7"]

@@ -1,0 +1,140 @@
+"""Tables of the study for the documentation (``python -m experiments tables``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from experiments import rotating as scenes
+from experiments import starts as start_up
+from experiments import store
+from experiments.streams import data, rivals
+
+
+def _read(results: Path, experiment: str, unit: str) -> Any:
+    record = store.load(results / experiment / f"{unit}.json")
+    return record["data"] if record and record.get("status") == "done" else None
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def _number(value: float | None, places: int = 2) -> str:
+    return "–" if value is None else f"{value:.{places}f}"
+
+
+def streams(results: Path) -> str:
+    """The default's t score, and every rival's, each as a t with nu and scale in hindsight."""
+    names = list(data.STREAMS)
+    own = [_read(results, "streams", f"{s}.ours") for s in names]
+    rows = [["**KGMRF()**, nothing tuned", *[_number(o and o["t"]) for o in own]]]
+    for rival in rivals.RIVALS:
+        found = [_read(results, "streams", f"{s}.{rival}") for s in names]
+        rows.append([rivals.NAMES[rival], *[_number(f and f["t"]["score"]) for f in found]])
+    return _table(["", *names], rows)
+
+
+def more(results: Path) -> str:
+    """How far ours is ahead of the best rival, coverage, and the weight with velocity."""
+    rows = []
+    for name in data.STREAMS:
+        own = _read(results, "streams", f"{name}.ours")
+        found = {r: _read(results, "streams", f"{name}.{r}") for r in rivals.RIVALS}
+        done = {r: f["t"] for r, f in found.items() if f and f["t"]["score"] is not None}
+        if not own or not done:
+            continue
+        best = max(done, key=lambda r: done[r]["score"])
+        low, high = done[best]["interval"] or (None, None)
+        ahead = f"{_number(done[best]['ours_ahead'])} ({_number(low)} to {_number(high)})"
+        cover = " / ".join(_number(own["coverage"][level], 3) for level in ("0.95", "0.99"))
+        share = f"{100 * own['weight_with_velocity']:.1f} %"
+        size = f"{own['rows']:,} x {own['d']}"
+        rows.append([name, size, rivals.NAMES[best], ahead, cover, share])
+    head = ["", "rows x channels", "best rival", "ours ahead, nats per row (95 %)"]
+    return _table([*head, "95 / 99 % regions cover", "weight with velocity"], rows)
+
+
+def starts(results: Path) -> str:
+    """Nats per dimension by range of rows."""
+    head, rows = ["nats per dimension"], []
+    for unit in start_up.units(quick=False):
+        found = _read(results, "starts", unit.name)
+        d, word = unit.settings["d"], unit.name.partition("_")[0]
+        if found:
+            head = ["nats per dimension", *[f"rows {r}" for r in found["ranges"]]]
+            for name, values in found["rows"].items():
+                rows.append([f"d = {d}, sizes {word}: {name}", *[_number(v) for v in values]])
+    return _table(head, rows)
+
+
+def rotating(results: Path) -> str:
+    """Degrees: ours, the previous default, the best EMA."""
+    rows = []
+    for unit in scenes.units(quick=False):
+        found = _read(results, "rotating", unit.name)
+        if found:
+            cells = [_number(found[k]) for k in ("ours", "previous", "ema")]
+            rows.append([f"{unit.settings['d']}, {unit.settings['rate']:g}", *cells])
+    return _table(["d, rad per frame", "KGMRF()", "previous default", "best EMA"], rows)
+
+
+def faults(results: Path) -> str:
+    """What the default does during and after each fault."""
+    rows: list[list[str]] = []
+
+    def add(unit: str, words: str, line: Callable[[Any], str]) -> None:
+        found = _read(results, "faults", unit)
+        if found:
+            rows.append([words, line(found)])
+
+    def after(part: dict[str, float]) -> str:
+        return ", ".join(f"{rows} {_number(value, 1)}" for rows, value in part.items())
+
+    add(
+        "zeros_first",
+        "25 zero rows first: final trace, true value 5",
+        lambda f: _number(f["trace"]),
+    )
+    for n in (20, 200):
+        words = f"{n} zero rows in the middle: the rows after"
+        add(f"zeros_inside_{n}", words, lambda f: after(f["ours"]))
+    add(
+        "stuck_channel_200",
+        "one channel zero for 200 rows: the rows after",
+        lambda f: after(f["ours"]),
+    )
+    add("zeros_inside_20", "the same rows under the true density", lambda f: after(f["oracle"]))
+    add(
+        "outlier",
+        "one row of five funds times 10^8: trace over the trace without it",
+        lambda f: ", ".join(f"{words} {_number(value)}" for words, value in f.items()),
+    )
+    add(
+        "units",
+        "units of two funds times 10^9 and 10^-9: change of the score",
+        lambda f: _number(f["mean_difference"], 4),
+    )
+    add(
+        "rounded",
+        "rows rounded to one standard deviation: score, and that of an EWMA of half-life 64",
+        lambda f: f"{_number(f['ours'])}, {_number(f['ewma_half_life_64'])}",
+    )
+    for d in (3, 9):
+        words = "standard deviation 1/1,000 for 50-300 rows, again and again"
+        add(
+            f"bursts_{d}",
+            f"{words}, d = {d}: nats per dimension lost to the true density, by the best EWMA (t)",
+            lambda f: f"{_number(f['ours']['all'])}, {_number(f['ewma']['all'])}",
+        )
+    for stream in ("etf18", "factors8", "simulated"):
+        add(
+            f"missing_{stream}",
+            f"10 % of the cells missing, {stream}: all cells, some missing, those rows dropped",
+            lambda f: ", ".join(
+                _number(f[k]) for k in ("every cell", "cells missing", "rows dropped")
+            ),
+        )
+    return _table(["fault", "measured"], rows)
