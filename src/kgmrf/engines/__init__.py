@@ -1,0 +1,1 @@
+"""Engines: the mathematics of one way to follow something, over rows of numbers."""
