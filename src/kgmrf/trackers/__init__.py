@@ -3,7 +3,6 @@
 from kgmrf.trackers._contract import Tracker, load
 from kgmrf.trackers.alpha_beta import AlphaBeta
 from kgmrf.trackers.auto import AutoKGMRF
-from kgmrf.trackers.auto_rotation import AutoRotation
 from kgmrf.trackers.euclidean_ema import EuclideanEMA
 from kgmrf.trackers.gaussian import KineticGaussian
 from kgmrf.trackers.hold_last import HoldLast
@@ -20,7 +19,6 @@ __all__ = [
     "KGMRF",
     "AlphaBeta",
     "AutoKGMRF",
-    "AutoRotation",
     "EuclideanEMA",
     "HoldLast",
     "KineticGaussian",
