@@ -111,9 +111,7 @@ def _future(
         which = np.minimum(at_step + steps, n - 1)
         there = observed[which] & (at_step + steps < n) & (steps > 0)
         gaps = np.diff(-time[which], axis=0, prepend=-time[which[:1]])
-        records = engine.advance(
-            engine.init(len(at_step)), seen[which], there, gaps, noise[which]
-        )
+        records = engine.advance(engine.init(len(at_step)), seen[which], there, gaps, noise[which])
         future[at_step] = records[-1]
     return future
 

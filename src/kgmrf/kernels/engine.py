@@ -94,7 +94,7 @@ def warmup() -> None:
 
     >>> warmup()
     """
-    for name in ("online", "sequence", "adjoint", "mixture", "rotation_bank", "rotation_smoother"):
+    for name in ("online", "sequence", "adjoint", "mixture", "rotations", "rotation_smoother"):
         loops(name)
     for number in ("float64", "float32"):
         step_many(number)

@@ -17,7 +17,14 @@ OPTIONS: Any = dict(nogil=True, error_model="numpy", fastmath={"contract"})
 # Words for other compiled functions only: no door to Python.
 jit = njit(**OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
-FILES = ("quaternions", "rotation_rows", "rotation_core", "rotation_dense", "rotations", "rotations_ahead")
+FILES = (
+    "quaternions",
+    "rotation_rows",
+    "rotation_core",
+    "rotation_dense",
+    "rotations",
+    "rotations_ahead",
+)
 FINGERPRINT = hashlib.sha256(
     b"".join(Path(__file__).with_name(f"{name}.py").read_bytes() for name in FILES)
 ).hexdigest()[:12]

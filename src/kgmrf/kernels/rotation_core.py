@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgmrf.kernels.quaternions import between, jit, turn, turning
+from kgmrf.kernels.quaternions import jit, turn, turning
 from kgmrf.kernels.rotation_rows import (
     AXES,
     DELTA,

@@ -187,7 +187,7 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
 @jit
 def drift_all(x: Any, h: float, table: Any, m: Any) -> None:
     """All members over h, in pieces of at most about one unit."""
-    pieces = int(math.ceil(h - 1e-6)) if h > 1e-6 else 1
+    pieces = math.ceil(h - 1e-6) if h > 1e-6 else 1
     for d in range(len(table)):
         if h > LONGEST:
             fresh(x, d, ANGLE_CAP, table)

@@ -92,7 +92,7 @@ def dense_laws() -> Numbers:
         w = 2 * np.pi / np.array([20.0 if n >> a & 1 else 80.0 for a in range(3)])
         rows.append((*w, 0.5, *(0.5 * w) ** 2, 0.0, 0.3 / 8))
     for period in (8.0, 20.0, 50.0):
-        w = 2 * np.pi / period
-        rate = (0.5 * w) ** 2
-        rows.append((w, w, w, 0.4, rate, rate, rate, 0.01 * rate, 0.2 / 3))
+        one = 2 * np.pi / period
+        rate = (0.5 * one) ** 2
+        rows.append((one, one, one, 0.4, rate, rate, rate, 0.01 * rate, 0.2 / 3))
     return np.array(rows)

@@ -101,9 +101,7 @@ def keep_unit(x: Any, dt: float, laws: Any, table: Any, settings: Any) -> None:
 @jit
 def drift(x: Any, dt: float, laws: Any, table: Any, settings: Any, w: Any) -> bool:
     """All members over dt, in units of the stamps; tells whether dense members are in use."""
-    with_dense = settings[S_DENSE] > 0.0 and (
-        settings[S_GIVEN] > 0.0 or x[STORED] >= YOUNGEST
-    )
+    with_dense = settings[S_DENSE] > 0.0 and (settings[S_GIVEN] > 0.0 or x[STORED] >= YOUNGEST)
     x[TIME] += dt
     if dt > 0.0 and not math.isnan(x[SEEN]):
         core.predict(x, dt / x[UNIT], laws, w)
@@ -168,7 +166,15 @@ def settle(x: Any, total: float) -> None:
 
 @jit
 def observe(
-    x: Any, z: Any, e: Any, rel: float, with_dense: bool, laws: Any, table: Any, settings: Any, w: Any
+    x: Any,
+    z: Any,
+    e: Any,
+    rel: float,
+    with_dense: bool,
+    laws: Any,
+    table: Any,
+    settings: Any,
+    w: Any,
 ) -> int:
     """One observation: score it, refuse it or take it in; what became of it.
 
@@ -348,9 +354,7 @@ def advance(
                         restart_dense(x, table)
                         keep_first(x, z, noise[t, i], table, w)
                 else:
-                    status = observe(
-                        x, z, e, noise[t, i], with_dense, laws, table, settings, w
-                    )
+                    status = observe(x, z, e, noise[t, i], with_dense, laws, table, settings, w)
                 if status != OUTLIER:
                     x[SEEN] = x[TIME]
             with_dense = settings[S_DENSE] > 0.0 and (

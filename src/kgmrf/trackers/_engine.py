@@ -60,9 +60,7 @@ class EngineTracker(Tracker):
                 if not seen.flags.carray:
                     seen = seen.copy()
                 step, noise = np.array([[dt]], dtype=float), np.array([[1.0 / count]])
-                status, record = engine.one(
-                    self._rows, seen, _THERE, step, noise, not assume_valid
-                )
+                status, record = engine.one(self._rows, seen, _THERE, step, noise, not assume_valid)
                 if status != at.INVALID:
                     self._records = record
                     return Estimate(partial(engine.view, record))

@@ -163,7 +163,8 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
 
         >>> from kgmrf import RotationTracker, metrics, simulate
         >>> scene = simulate.steady_camera(1, 0.1)
-        >>> runs = (getattr(RotationTracker(), how)(scene.observations) for how in ("filter", "smooth"))
+        >>> tracker = RotationTracker()
+        >>> runs = tracker.filter(scene.observations), tracker.smooth(scene.observations)
         >>> late, early = (metrics.geodesic_error(r.rotation, scene.rotation).mean() for r in runs)
         >>> bool(early < 0.7 * late)
         True
