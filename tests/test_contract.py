@@ -56,7 +56,9 @@ ROTATION = {
         noise_std=0.05, gains=gains.information(1e-3, retention=0.9)
     ),
     "rotation zero lag": lambda: RotationTracker(gains=gains.zero_lag(0.5, 0.05)),
-    "rotation auto": lambda: RotationTracker(noise_std=0.05, gains="auto", models="small"),
+    "rotation auto": lambda: RotationTracker(noise_std=0.05, gains="auto"),
+    "rotation learned": lambda: RotationTracker(),
+    "rotation core": lambda: RotationTracker(oscillations=False, time_unit=1.0),
     "rotation euclidean": lambda: EuclideanEMA(follows="rotation"),
     "rotation riemannian": lambda: RiemannianEMA(follows="rotation"),
     "rotation alpha-beta": lambda: AlphaBeta(follows="rotation"),
@@ -565,7 +567,9 @@ def test_more_samples_make_a_rotation_count_more() -> None:
         lambda: KGMRF(gains="information", forgetting=0.95),
         lambda: KGMRF(n_samples=-3),
         lambda: KGMRF(on_invalid="ignore"),  # type: ignore[arg-type]
-        lambda: RotationTracker(),
+        lambda: RotationTracker(gains="information"),
+        lambda: RotationTracker(noise_std=-1.0),
+        lambda: RotationTracker(time_unit=0.0),
         lambda: RotationTracker(noise_std=0.0, gains="information"),
         lambda: EuclideanEMA(gain=1.5),
         lambda: EuclideanEMA(follows="vector"),  # type: ignore[arg-type]

@@ -34,12 +34,16 @@ NAMES = (
 )
 """The fields of a record."""
 
+SHAPE = 0.15
+"""How much a guess of the noise counts: as a tenth of an observation."""
+
 
 class Rotations:
     """Follow rotations of space without settings; observations are R Exp(noise).
 
     noise_std: standard deviation of the noise in every plane, radians; None learns it.
-    noise_std_guess: where learning starts; a guess that is wrong by 100 does no harm.
+    noise_std_guess: where learning starts; it counts as a tenth of an observation, so that a wrong
+    one does little harm.
     oscillations: also hold dense members (constant velocity and oscillators), which cost most of
     the time and earn 1-3 % on smooth motion and a factor 2 on regular oscillation.
     time_unit: the usual time between observations in units of the stamps; None takes the median of
@@ -63,10 +67,9 @@ class Rotations:
     ) -> None:
         given = noise_std is not None
         start = noise_std if noise_std is not None else noise_std_guess
-        shape = 0.15 if noise_std_guess is None else 9.0
         noise = 1e-3 if start is None else float(start)
         unit = 0.0 if time_unit is None else float(time_unit)
-        head = [float(given), noise**2, shape, unit, float(oscillations)]
+        head = [float(given), noise**2, SHAPE, unit, float(oscillations)]
         self._trusting = np.array([*head, -1.0])
         self._checking = np.array([*head, ROTATION_TOLERANCE])
         self._laws, self._table = at.isotropic_laws(), at.dense_laws()
@@ -134,7 +137,7 @@ class Rotations:
         )
         return records[0]
 
-    def view(self, records: Numbers) -> RotationView:
+    def view(self, records: Numbers) -> Any:
         """The fields of records ``(..., record_size)`` by name, each made when it is asked for."""
         return RotationView(records)
 

@@ -15,7 +15,8 @@ from numba import njit
 
 OPTIONS: Any = dict(nogil=True, error_model="numpy", fastmath={"contract"})
 # Words for other compiled functions only: no door to Python.
-jit = njit(**OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+INNER: Any = dict(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+jit = njit(**OPTIONS, **INNER)
 
 FILES = (
     "quaternions",

@@ -40,6 +40,8 @@ PRIORS = (0.25, 0.25, 0.5)  # of the experts: joint weights, weights per axis, d
 LONGEST = 750.0  # memory of the noise, as its shape a_J
 WIDEST = math.pi**2  # no angle is less certain
 LEAST = 1e-12  # floor of the noise variance
+MOST = 36.0  # what one observation may tell of the noise, over its variance ...
+SETTLED = 9.0  # ... once its shape a_J is beyond this
 MIXED = 4 * K  # in the scratch: where the geometric mean of an axis' scales is
 
 
@@ -214,6 +216,7 @@ def take(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> float:
     n = len(laws)
     fade = 1.0
     given = settings[S_GIVEN] > 0.0
+    most = MOST / x[SHAPE] if x[SHAPE] > SETTLED else math.inf
     if not given:
         fade = min(1.0, LONGEST / (x[SHAPE] + 1.5))
         x[SHAPE] = fade * (x[SHAPE] + 1.5)
@@ -233,11 +236,13 @@ def take(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> float:
             square += y * y / s
             x[DELTA + j] += k0 * y
             x[RATE + j] += k1 * y
-            x[SCALES + j] = max(fade * (x[SCALES + j] + 0.5 * y * y / s), x[SHAPE] / 3.0 * LEAST)
+            told = min(y * y / s, 3.0 * most * x[SCALES + j])
+            x[SCALES + j] = max(fade * (x[SCALES + j] + 0.5 * told), x[SHAPE] / 3.0 * LEAST)
             x[AXES + j] = w[K + j]
             x[WEIGHT + j] = joint * w[k] + (1.0 - joint) * w[K + j]
             gain += x[WEIGHT + j] * k0 / 3.0
-        x[SCALE + k] = max(fade * (x[SCALE + k] + 0.5 * square), x[SHAPE] * LEAST)
+        told = min(square, 3.0 * most * x[SCALE + k])
+        x[SCALE + k] = max(fade * (x[SCALE + k] + 0.5 * told), x[SHAPE] * LEAST)
         x[P11 + k] = max(x[P11 + k] - k1 * x[P01 + k], 1e-300)
         x[P00 + k] = rel * k0
         x[P01 + k] = rel * k1

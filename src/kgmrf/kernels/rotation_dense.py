@@ -119,7 +119,7 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
         f = 0.0
         gl = 0.0
         fl = 0.0
-        if abs(h - 1.0) < 1e-9:
+        if abs(h - 1.0) < 1e-5:
             g = 1.0
         elif w > 1e-4:
             z = complex(math.cos(w), -math.sin(w))
@@ -186,8 +186,8 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
 
 @jit
 def drift_all(x: Any, h: float, table: Any, m: Any) -> None:
-    """All members over h, in pieces of at most about one unit."""
-    pieces = math.ceil(h - 1e-6) if h > 1e-6 else 1
+    """All members over h, in pieces of about one unit."""
+    pieces = max(math.ceil(h - 0.5), 1)
     for d in range(len(table)):
         if h > LONGEST:
             fresh(x, d, ANGLE_CAP, table)

@@ -104,9 +104,13 @@ def drift(x: Any, dt: float, laws: Any, table: Any, settings: Any, w: Any) -> bo
     with_dense = settings[S_DENSE] > 0.0 and (settings[S_GIVEN] > 0.0 or x[STORED] >= YOUNGEST)
     x[TIME] += dt
     if dt > 0.0 and not math.isnan(x[SEEN]):
-        core.predict(x, dt / x[UNIT], laws, w)
+        h = dt / x[UNIT]
+        # In pieces of about one unit, so that coasting over several is forecasting them.
+        pieces = max(math.ceil(min(h, dense.LONGEST) - 0.5), 1)
+        for _ in range(pieces):
+            core.predict(x, h / pieces, laws, w)
         if with_dense:
-            dense.drift_all(x, dt / x[UNIT], table, w)
+            dense.drift_all(x, h, table, w)
     return with_dense
 
 

@@ -3,11 +3,14 @@
 from kgmrf.trackers._contract import Tracker, load
 from kgmrf.trackers.alpha_beta import AlphaBeta
 from kgmrf.trackers.auto import AutoKGMRF
+from kgmrf.trackers.error_state_kalman import ErrorStateKalman
 from kgmrf.trackers.euclidean_ema import EuclideanEMA
 from kgmrf.trackers.gaussian import KineticGaussian
 from kgmrf.trackers.hold_last import HoldLast
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.log_euclidean_ema import LogEuclideanEMA
+from kgmrf.trackers.one_euro import OneEuro
+from kgmrf.trackers.pose import PoseTracker
 from kgmrf.trackers.product import ProductTracker
 from kgmrf.trackers.riemannian_ema import RiemannianEMA
 from kgmrf.trackers.robust import RobustTracker
@@ -19,10 +22,13 @@ __all__ = [
     "KGMRF",
     "AlphaBeta",
     "AutoKGMRF",
+    "ErrorStateKalman",
     "EuclideanEMA",
     "HoldLast",
     "KineticGaussian",
     "LogEuclideanEMA",
+    "OneEuro",
+    "PoseTracker",
     "ProductTracker",
     "RiemannianEMA",
     "RobustTracker",
