@@ -327,7 +327,7 @@ def test_settings_rebuild_the_tracker(name: str) -> None:
 
 def test_trackers_explain_what_they_lack(name: str) -> None:
     estimate = ALL[name]().update(_sequence(name)[0])
-    missing = "covariance" if name in ROTATION else "rotation"
+    missing = "spectrum" if name in ROTATION else "rotation"
     with pytest.raises(AttributeError, match=f"has no '{missing}'"):
         getattr(estimate, missing)
     if "kgmrf" not in name and "rotation" not in name:

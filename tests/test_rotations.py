@@ -138,7 +138,7 @@ def test_it_starts_without_a_noise_level_and_learns_it() -> None:
             _error(result.rotation, truth)[late].mean() / _error(known.rotation, truth)[late].mean()
         )
         assert ratio < 1.1
-        for wrong in (0.01, 100.0):
+        for wrong in (0.01, 10.0, 100.0):
             guessed = RotationTracker(noise_std_guess=wrong * noise).filter(z)
             error = _error(guessed.rotation, truth)[late].mean()
             assert error < 1.5 * _error(known.rotation, truth)[late].mean()

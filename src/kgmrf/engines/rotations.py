@@ -66,8 +66,8 @@ class Rotations:
         time_unit: float | None = None,
     ) -> None:
         given = noise_std is not None
-        start = noise_std if noise_std is not None else noise_std_guess
-        noise = 1e-3 if start is None else float(start)
+        guess = 1e-3 if noise_std_guess is None else min(float(noise_std_guess), 0.3)
+        noise = guess if noise_std is None else float(noise_std)
         unit = 0.0 if time_unit is None else float(time_unit)
         head = [float(given), noise**2, SHAPE, unit, float(oscillations)]
         self._trusting = np.array([*head, -1.0])
@@ -80,7 +80,7 @@ class Rotations:
         """Rows ``(n, size)`` of tracks that have seen nothing.
 
         >>> Rotations(oscillations=False).init(4).shape
-        (4, 517)
+        (4, 391)
         """
         rows = np.zeros((n_tracks, self.size))
         rows[:, at.SEEN] = np.nan
