@@ -14,6 +14,7 @@ from experiments import (
     otb,
     otb_choice,
     otb_unseen,
+    rotations,
     scenes_shown,
     spectral_gap,
     stability,
@@ -34,6 +35,7 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "otb": otb.units,
     "otb_choice": otb_choice.units,
     "otb_unseen": otb_unseen.units,
+    "rotations": rotations.units,
     # Run times last and alone: what runs beside them would be measured too.
     "cost": cost.units,
 }
