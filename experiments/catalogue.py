@@ -20,6 +20,7 @@ from experiments import (
     otb_models,
     otb_unseen,
     rotating,
+    rotations,
     scenes_shown,
     spectral_gap,
     stability,
@@ -52,6 +53,7 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "otb_models": otb_models.units,
     "otb_choice": otb_choice.units,
     "otb_unseen": otb_unseen.units,
+    "rotations": rotations.units,
     # Run times last and alone: what runs beside them would be measured too.
     "cost": cost.units,
 }
