@@ -8,6 +8,7 @@ others, so that the sheets are not part of the repository.
 
 from __future__ import annotations
 
+from itertools import pairwise
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,7 @@ def key_frames(data: dict[str, Any], count: int = 5) -> list[int]:
     spread = iou[:2].max(axis=0) - iou[:2].min(axis=0)
     n = iou.shape[1]
     edges = np.linspace(1, n, count + 1).astype(int)
-    return [
-        int(a + np.argmax(spread[a:b])) for a, b in zip(edges, edges[1:], strict=False) if b > a
-    ]
+    return [int(a + np.argmax(spread[a:b])) for a, b in pairwise(edges) if b > a]
 
 
 def sheet(sequence: str, data: dict[str, Any]) -> Any:

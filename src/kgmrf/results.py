@@ -7,7 +7,7 @@ its own uncertainty) is NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -33,7 +33,7 @@ FIELDS = {
     "spectrum": "eigenvalues, descending, (..., d)",
     "velocity": "angular velocity per unit time in the body frame, skew, (..., d, d)",
     "angle_std": "standard deviation of the angle in each plane, radians, (..., d, d)",
-    "nis": "how surprising the observation was: chi-squared with d(d-1)/2 degrees of freedom, (...)",
+    "nis": "surprise of the observation: chi-squared with d(d-1)/2 degrees of freedom, (...)",
     "score": "how lost a robust tracker is, from 0 to 1, (...)",
     "log_likelihood": "one-step-ahead log-likelihood of the observation, nats, (...)",
     "scale": "scale matrix of the forecast's Student-t density, (..., d, d)",
@@ -48,7 +48,7 @@ FIELDS = {
 class _Fields(RotationFields):
     """Named arrays, computed once on demand."""
 
-    def __init__(self, values: Values | Callable[[], Values]) -> None:
+    def __init__(self, values: Mapping[str, Numbers] | Callable[[], Mapping[str, Numbers]]) -> None:
         self._values = values
 
     def _field(self, name: str) -> Any:
@@ -72,8 +72,7 @@ class _Fields(RotationFields):
 
     def _view(self) -> Values:
         """All fields, as they are."""
-        self._field("time")
-        return self._values  # type: ignore[return-value]
+        return {name: self._field(name) for name in self.fields()}
 
     def fields(self) -> tuple[str, ...]:
         """The names of the fields that this tracker fills."""
@@ -235,7 +234,9 @@ class Result(_Fields):
         if fields is None:
             return self
         names = (fields,) if isinstance(fields, str) else tuple(fields)
-        return Result({name: np.array(self._field(name)) for name in dict.fromkeys(("time", *names))})
+        return Result(
+            {name: np.array(self._field(name)) for name in dict.fromkeys(("time", *names))}
+        )
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas table with one row per frame (and per item of a batch).

@@ -233,9 +233,10 @@ class TrackerBank:
     ) -> dict[str, Numbers]:
         """Take in lines, each of one track, in order; returns the fields after each of them.
 
-        tracks: ``(N,)`` positions; a track may come several times. observations: samples ``(N, d)``
-        or matrices ``(N, d, d)`` that were checked, NaN where there is none. dt: ``(N,)`` time since
-        the line before of the same track.
+        tracks: ``(N,)`` positions; a track may come several times.
+        observations: samples ``(N, d)`` or matrices ``(N, d, d)`` that were checked, NaN where
+        there is none.
+        dt: ``(N,)`` time since the line before of the same track.
 
         >>> import numpy as np
         >>> bank = TrackerBank(2, 2)
@@ -246,7 +247,7 @@ class TrackerBank:
         which = np.array(tracks, dtype=np.int64)
         seen = np.asarray(observations, dtype=float)
         counts = np.ones(len(which)) if n_samples is None else np.asarray(n_samples, dtype=float)
-        if which.size and not (0 <= which.min() and which.max() < len(self)):
+        if which.size and not (which.min() >= 0 and which.max() < len(self)):
             raise IndexError(f"tracks must be positions 0 to {len(self) - 1}, got {which}")
         matrix = seen.ndim == 3
         return self._tracks.lines(which, seen, counts, dt, list(fields), matrix=matrix)

@@ -43,6 +43,7 @@ class Blocks:
         self._law = law
         self._information = isinstance(self.model.gains, InformationGains)
         self._steps: dict[float, tuple[Numbers, Numbers]] = {}
+        self._pools: Numbers
         self._allocate(0)
 
     def __len__(self) -> int:
@@ -219,7 +220,7 @@ class Blocks:
         """Mean of x x^T over samples ``(n, m, d)`` and their number; cells that are NaN enter by
         what the forecast expects of them."""
         nan = np.isnan(samples)
-        there = ~nan.all(axis=-1)
+        there = np.asarray(~nan.all(axis=-1))
         counts = there.sum(axis=-1).astype(float)
         rows = np.where(there[..., None], samples, 0.0)
         if (nan.any(axis=-1) & there).any():
@@ -354,7 +355,7 @@ class Blocks:
         state, surprise = self._read(tracks)
         return Estimate(lambda: self._pattern._view(state, surprise))
 
-    def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
+    def forecast(self, steps: float | Numbers, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of time ahead; changes nothing."""
         state, surprise = self._read(tracks)
         idle = np.isnan(state.seen)

@@ -85,7 +85,9 @@ class Rows:
             invalid = (status == INVALID) & (m > 0)
         else:
             with np.errstate(over="ignore", invalid="ignore"):
-                invalid = (m > 0) & ~((seen * seen <= _check.LARGEST) | np.isnan(seen)).all((-2, -1))
+                invalid = (m > 0) & ~((seen * seen <= _check.LARGEST) | np.isnan(seen)).all(
+                    (-2, -1)
+                )
         if invalid.any():
             if on_invalid != "skip":
                 self._mend(seen, invalid, on_invalid, matrix)
@@ -131,12 +133,14 @@ class Rows:
         if matrix:
             m[np.isnan(block[:, 0, 0])] = 0.0
         if {"velocity", "angle_std"} & set(fields):
-            return self._lines_one_by_one(which, block, m, np.asarray(dt, dtype=float), fields, matrix)
+            return self._lines_one_by_one(
+                which, block, m, np.asarray(dt, dtype=float), fields, matrix
+            )
         room = None if any(name not in SMALL for name in fields) else self.engine.small
         steps = np.array(dt, dtype=float)
-        records = self.engine.advance(
-            self.rows, which, block, m, steps, matrix=matrix, room=room
-        )[1]
+        records = self.engine.advance(self.rows, which, block, m, steps, matrix=matrix, room=room)[
+            1
+        ]
         self.fresh[which] = False
         shown = View(self.engine, records, self.noise_floor, None)
         return {name: np.asarray(shown[name], dtype=float) for name in fields}
@@ -167,8 +171,8 @@ class Rows:
         status = loops.inspect_covariances(matrices)
         if status is not None:
             return status
-        there = ~np.isnan(matrices).all(axis=(-2, -1))
-        finite = np.isfinite(matrices).all(axis=(-2, -1))
+        there = np.asarray(~np.isnan(matrices).all(axis=(-2, -1)))
+        finite = np.asarray(np.isfinite(matrices).all(axis=(-2, -1)))
         used = _check.covariances(matrices, there & finite, "observations", "skip")[1]
         return np.where(used, OBSERVED, np.where(there, INVALID, loops.MISSING)).astype(np.int8)
 
@@ -176,7 +180,7 @@ class Rows:
         """Repair what can be, in place, or say what is wrong with the first."""
         first = int(np.argmax(invalid))
         name = f"observations[{first}] (and {int(invalid.sum()) - 1} others)"
-        finite = np.isfinite(seen).all(axis=(-2, -1))
+        finite = np.asarray(np.isfinite(seen).all(axis=(-2, -1)))
         if not matrix or not finite[first]:
             raise ObservationError(
                 f"{name} is not finite, partly NaN or too large to square; a missing observation "

@@ -61,7 +61,7 @@ class Record(NamedTuple):
         return self.head[..., SEEN]
 
     @property
-    def count(self) -> Numbers:
+    def observations(self) -> Numbers:
         """Observations so far."""
         return self.head[..., COUNT]
 
@@ -174,7 +174,17 @@ class Ensemble:
                 self._work = work(self.plan)
             places = self._work
         engine.loops("ensemble").run(
-            rows, which, seen, counts, dt, matrix, tolerance, self.plan.table, *places, records, status
+            rows,
+            which,
+            seen,
+            counts,
+            dt,
+            matrix,
+            tolerance,
+            self.plan.table,
+            *places,
+            records,
+            status,
         )
         return status, records
 
@@ -253,7 +263,7 @@ class Ensemble:
         if not np.isfinite(rows[:, loose]).all() or np.isinf(rows).any():
             raise ValueError("a row holds numbers that are not finite")
         head = parts.head
-        positive = [parts.tails, parts.roots, parts.level, parts.mass, head[:, COUNT : KAPPA]]
+        positive = [parts.tails, parts.roots, parts.level, parts.mass, head[:, COUNT:KAPPA]]
         if any((part < 0.0).any() for part in positive) or (parts.deviation < 0.0).any():
             raise ValueError("a row holds a negative weight, count or variance")
         for part in (parts.tails[:, :N_TAILS], parts.tails[:, N_TAILS:], parts.roots):
@@ -266,7 +276,10 @@ class Ensemble:
         self._check_averages(parts.body[started])
 
     def _check_averages(self, packed: Numbers) -> None:
-        if packed.size and np.linalg.eigvalsh(unpack(packed, self.d)).min() < -1e-6 * np.abs(packed).max():
+        if (
+            packed.size
+            and np.linalg.eigvalsh(unpack(packed, self.d)).min() < -1e-6 * np.abs(packed).max()
+        ):
             raise ValueError("an average of a row is not positive semidefinite")
 
     def _check_turning(self, numbers: Numbers) -> None:
@@ -281,5 +294,3 @@ class Ensemble:
             raise ValueError("a row holds a negative variance")
         if (own.p12**2 > own.p11 * own.p22 * (1.0 + 1e-6) + 1e-30).any():
             raise ValueError("an angle and its velocity are correlated by more than 1")
-
-

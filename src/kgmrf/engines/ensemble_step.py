@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ from kgmrf.engines.layout import (
     N_TAILS,
     POOLED,
     RATE_PRIOR,
+    ROOT,
     SAMPLES,
     SEEN,
     SIZE_GAIN,
@@ -43,7 +45,6 @@ from kgmrf.engines.layout import (
     TIME,
     TURNING,
     VALUES,
-    ROOT,
     Layout,
     Track,
     blend_weights,
@@ -133,7 +134,7 @@ def turned(numbers: Numbers, d: int) -> Turned:
     """The parts of a turning member ``(..., t)``, as views."""
     n = d * (d - 1) // 2
     edges = np.cumsum([0, d * d, n, n, n, n, d, d, 1])
-    parts = [numbers[..., a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [numbers[..., a:b] for a, b in pairwise(edges)]
     return Turned(parts[0].reshape(*numbers.shape[:-1], d, d), *parts[1:])
 
 
@@ -305,7 +306,7 @@ def judge(track: Track, plan: Layout, parts: Numbers, frame: Frame) -> float:
 
 def learn(track: Track, plan: Layout, parts: Numbers, frame: Frame, u: float, dt: float) -> None:
     """Every member takes in u C; those that are limited weigh it by min(1, 20 d/z) instead."""
-    d, table, there = plan.d, plan.table, present(track)
+    table, there = plan.table, present(track)
     n_there = float(there.sum())
     track.head[COUNT] += 1.0
     track.head[SAMPLES] += frame.m

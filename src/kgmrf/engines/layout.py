@@ -19,6 +19,7 @@ While turning members pool, the lower triangle of their pooled covariance lies i
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,9 @@ N_HEAD = 9
 N_TAILS = len(TAILS)
 
 # Columns of the table of members, and its kinds.
-KIND, HALF_LIFE, SIZE_GAIN, CHANNEL, LIMITED, ACCELERATION, SPECTRUM_RATE, RATE_PRIOR, ROOT = range(9)
+KIND, HALF_LIFE, SIZE_GAIN, CHANNEL, LIMITED, ACCELERATION, SPECTRUM_RATE, RATE_PRIOR, ROOT = range(
+    9
+)
 AVERAGE, DIAGONAL, TURNING = 0.0, 1.0, 2.0
 
 FORECAST, SHARP = 2.0, 6.0
@@ -105,8 +108,8 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
     n_average, _, n_turning, clocks, channels = counts(table)
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
     one = d * d + 4 * planes + 2 * d + 1
-    sizes = (N_HEAD, 2 * N_TAILS, len(members), clocks, n_average, d)
-    sizes += (channels * d, n_average * pairs, n_turning * one)
+    sizes = [N_HEAD, 2 * N_TAILS, len(members), clocks, n_average, d]
+    sizes += [channels * d, n_average * pairs, n_turning * one]
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return Layout(d, table, begin)
 
@@ -120,7 +123,7 @@ def track(row: Numbers, plan: Layout) -> Track:
     (8, 6)
     """
     edges = plan.begin
-    parts = [row[..., a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [row[..., a:b] for a, b in pairwise(edges)]
     n_average, _, n_turning, _, channels = plan.counts
     pairs, one = plan.d * (plan.d + 1) // 2, plan.d**2 + 2 * plan.d * (plan.d - 1) + 2 * plan.d + 1
     shapes = {6: (channels, plan.d), 7: (n_average, pairs), 8: (n_turning, one)}

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
+from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.core import MOST_CORRELATED, covariance_frame
 from kgmrf.kernels.door import take_covariance
 from kgmrf.kernels.layout import INFORMATION, NOISE_FLOOR, RIDGE, SPECTRUM_RATE, TURN
-from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.products import FAR, multiply, multiply_transposed
 from kgmrf.kernels.products import exponential as series
 from kgmrf.kernels.rows import close_row, new_desk, open_row, use_tables

@@ -11,9 +11,9 @@ import math
 from typing import Any
 
 from kgmrf._check import LARGEST, SMALLEST
+from kgmrf.kernels.compile import jit
 from kgmrf.kernels.door import INVALID, MISSING, OBSERVED
 from kgmrf.kernels.lanes import above, div, fma, load, spread, store, strip
-from kgmrf.kernels.compile import jit
 
 # Matrices of the work space, then planes, then vectors.
 FRAME, SEEN, TURNING, SQUARE, B, C, E = range(7)

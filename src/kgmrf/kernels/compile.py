@@ -54,8 +54,8 @@ def compiled(signature: Any = None, **options: Any) -> Any:
 
     def wrap(function: Any) -> Any:
         function.__qualname__ = f"{function.__name__}-{FINGERPRINT}"
-        given = () if signature is None else (signature,)
-        how = {**MEANING, **options}
+        given: Any = () if signature is None else (signature,)
+        how: Any = {**MEANING, **options}
         try:
             return njit(*given, cache=True, **how)(function)
         except RuntimeError as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.geometry.orbit import RELATIVE_RIDGE
+from kgmrf.kernels.compile import jit
 from kgmrf.kernels.lanes import (
     above,
     any_above,
@@ -69,7 +70,6 @@ from kgmrf.kernels.layout import (
     WARMUP_FRAMES,
     WARMUP_SAMPLES,
 )
-from kgmrf.kernels.compile import jit
 from kgmrf.kernels.products import (
     copy,
     matrix,

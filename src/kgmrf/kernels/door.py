@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from kgmrf._check import LARGEST, SMALLEST
+from kgmrf.kernels.compile import jit
 from kgmrf.kernels.lanes import (
     above,
     fma,
@@ -15,7 +16,6 @@ from kgmrf.kernels.lanes import (
     total,
 )
 from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
-from kgmrf.kernels.compile import jit
 from kgmrf.kernels.products import (
     copy,
     matrix,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgmrf.kernels.lanes import load, store
 from kgmrf.kernels.compile import jit
+from kgmrf.kernels.lanes import load, store
 
 
 @jit

@@ -41,6 +41,7 @@ from kgmrf.engines.layout import (
     TURNING,
     VALUES,
 )
+from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.door import INVALID, MISSING, OBSERVED, take_covariance
 from kgmrf.kernels.ensemble_members import (
     drift,
@@ -94,10 +95,8 @@ from kgmrf.kernels.ensemble_places import (
     Y,
 )
 from kgmrf.kernels.lanes import fma, load, spread, store, total
-from kgmrf.kernels.layout import SCRATCH_A, SCRATCH_B, SEEN_MATRIX
-from kgmrf.kernels.compile import compiled, jit
+from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
 from kgmrf.kernels.products import matrix, multiply
-
 
 # ----------------------------------------------------------------------- forecast
 
@@ -589,8 +588,9 @@ def run(
 ) -> None:
     """Take in lines ``(N, r, d)`` in order; line l belongs to the row ``which[l]``.
 
-    given: the lines are matrices over counts[l] samples (0: none, below 0: no step, only a record), checked unless tolerance is
-    negative; otherwise samples, which count themselves, and counts[l] = 0 leaves them out.
+    given: the lines are matrices over counts[l] samples, checked unless tolerance is negative;
+    otherwise samples, which count themselves. counts[l] = 0: no observation; below 0: no step, only
+    a record.
     Nothing happens to a track whose line is INVALID. records ``(N or 0, size)`` are written.
     """
     d, s, size = o[DIMENSION], o[STRIDE], o[ROW]

@@ -33,6 +33,7 @@ from kgmrf.engines.layout import (
     TURNING,
 )
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
+from kgmrf.kernels.compile import jit
 from kgmrf.kernels.core import jacobi
 from kgmrf.kernels.eigen import sort_rows
 from kgmrf.kernels.ensemble_places import (
@@ -83,7 +84,6 @@ from kgmrf.kernels.lanes import above, div, fma, load, spread, store
 from kgmrf.kernels.layout import BODY as BODY_FRAME
 from kgmrf.kernels.layout import FRAME, MASK, SCRATCH_A
 from kgmrf.kernels.layout import TURNING as TURN_MATRIX
-from kgmrf.kernels.compile import jit
 from kgmrf.kernels.plane import correct, widen, within_circle
 from kgmrf.kernels.products import (
     matrix,
@@ -93,7 +93,6 @@ from kgmrf.kernels.products import (
     turn_frame,
     vector,
 )
-
 
 # ----------------------------------------------------------------------- packed and full
 
@@ -400,7 +399,7 @@ def learn_averages(
     u: weight of the observation; limited: that of members without a size clock that limit it
     themselves. single: it is one complete sample, in X. rest: cells were missing.
     """
-    d, s, n = o[DIMENSION], o[STRIDE], o[N_PAIRS]
+    d, n = o[DIMENSION], o[N_PAIRS]
     clock, average, channel, part = 0, 0, o[DEVIATION], o[PARTS]
     half = spread(0.5)
     first = 1.0 / w[o[HEAD] + COUNT]

@@ -66,6 +66,7 @@ from kgmrf.kernels.blocks import (
     multiply,
     polish,
 )
+from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.core import LOG_TWO_PI, MOST_CORRELATED
 from kgmrf.kernels.lanes import above, any_above, div, fma, load, root, spread, store
 from kgmrf.kernels.layout import (
@@ -80,7 +81,6 @@ from kgmrf.kernels.layout import (
     WARMUP_FRAMES,
     WARMUP_SAMPLES,
 )
-from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.products import (
     EXP1,
     EXP2,

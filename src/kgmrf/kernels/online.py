@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kgmrf.kernels.compile import compiled
 from kgmrf.kernels.core import covariance_frame, rotation_frame
 from kgmrf.kernels.door import (
     INVALID,
@@ -16,7 +17,6 @@ from kgmrf.kernels.door import (
     take_rotation,
 )
 from kgmrf.kernels.layout import ROTATION
-from kgmrf.kernels.compile import compiled
 from kgmrf.kernels.rows import close_row, note_record, open_row
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
-from kgmrf.kernels.lanes import above, any_above, div, fma, root, spread
 from kgmrf.kernels.compile import jit
+from kgmrf.kernels.lanes import above, any_above, div, fma, root, spread
 
 
 @jit

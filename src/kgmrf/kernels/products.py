@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kgmrf.kernels.compile import jit
 from kgmrf.kernels.lanes import (
     combine,
     fma,
@@ -23,7 +24,6 @@ from kgmrf.kernels.layout import (
     SCRATCH_D,
     TURNING,
 )
-from kgmrf.kernels.compile import jit
 
 # exp(A) - I to degree 8 in three products: with y = A2 (c1 A2 + c2 A) it is
 # (y + c3 A2 + c4 A)(y + c5 A2) + c6 y + A2 / 2 + A. The six numbers solve for the coefficients

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kgmrf.kernels.compile import jit
 from kgmrf.kernels.lanes import (
     above,
     load,
@@ -37,7 +38,6 @@ from kgmrf.kernels.layout import (
     TIME,
     VELOCITY,
 )
-from kgmrf.kernels.compile import jit
 from kgmrf.kernels.products import matrix, vector
 
 

@@ -14,10 +14,10 @@ from kgmrf.kernels.blocks import (
     gather,
     judge,
 )
+from kgmrf.kernels.compile import compiled
 from kgmrf.kernels.core import covariance_frame, rotation_frame
 from kgmrf.kernels.door import take_covariance, take_rotation
 from kgmrf.kernels.layout import ROTATION, SCRATCH_A, SCRATCH_B, SCRATCH_C, TURN
-from kgmrf.kernels.compile import compiled
 from kgmrf.kernels.products import matrix, multiply_transposed
 from kgmrf.kernels.rows import (
     close_row,

@@ -98,4 +98,3 @@ class Pool:
             matrices = so.project(matrices)
         bad = np.flatnonzero(observed & ~used)
         return np.where(used[:, None, None], matrices, np.nan), bad
-

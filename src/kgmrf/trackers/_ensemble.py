@@ -9,9 +9,9 @@ import numpy as np
 from scipy import special
 
 from kgmrf._types import Numbers
+from kgmrf.density import TAILS
 from kgmrf.engines.details import half_life, velocity_and_angle_var
 from kgmrf.engines.ensemble import Ensemble
-from kgmrf.density import TAILS
 from kgmrf.geometry import orbit
 from kgmrf.step import SMALLEST_SPECTRUM
 
@@ -109,7 +109,7 @@ class View(Mapping[str, Numbers]):
         record = self._engine.read(self._records)
         grow = np.exp(record.kappa) * heaviness(record.tails)
         # Before the second observation nothing is known of the tails.
-        grow = np.where(record.count > 1.0, grow, 1.0)
+        grow = np.where(record.observations > 1.0, grow, 1.0)
         return grow[..., None, None] * self._blend()
 
     def _blend(self) -> Numbers:
@@ -126,7 +126,7 @@ class View(Mapping[str, Numbers]):
 
     def _eigen(self) -> dict[str, Numbers]:
         whole = self._raw()
-        unseen = np.isnan(whole).any(axis=(-2, -1))
+        unseen = np.asarray(np.isnan(whole).any(axis=(-2, -1)))
         safe = np.where(unseen[..., None, None], np.eye(self._engine.d), whole)
         frame, spectrum = orbit.decompose(safe)
         spectrum = np.maximum(spectrum - self._floor, SMALLEST_SPECTRUM * spectrum[..., :1])
@@ -162,9 +162,7 @@ class View(Mapping[str, Numbers]):
         return {"velocity": velocity, "angle_std": np.sqrt(variance)}
 
 
-def _moving(
-    rows: Numbers, plan: Any, frame: Numbers, spectrum: Numbers
-) -> tuple[Numbers, Numbers]:
+def _moving(rows: Numbers, plan: Any, frame: Numbers, spectrum: Numbers) -> tuple[Numbers, Numbers]:
     unknown = np.isnan(spectrum[..., :1])[..., None]
     eye = np.eye(plan.d)
     safe = np.where(unknown, eye, frame), np.where(unknown[..., 0], 1.0, spectrum)

@@ -124,6 +124,7 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
         times: Any = None,
         mask: Any = None,
         n_samples: float | Numbers | None = None,
+        fields: Any = None,
     ) -> Result:
         """Run `update` over a whole sequence and return all estimates, time first.
 
@@ -132,13 +133,14 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
         tracker takes any unit, and dates (then time counts in seconds).
         mask: ``(T, ...)``, True where there is an observation; others are ignored unseen.
         n_samples: a number, or one per frame ``(T, ...)``.
+        fields: the names of the fields to keep; default all.
 
         Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
         before the first frame is taken in, so an error leaves the tracker as it was.
         """
         if self._engine is not None:
             times = stamps(times)
-        return super().filter(sequence, times=times, mask=mask, n_samples=n_samples)
+        return super().filter(sequence, times=times, mask=mask, n_samples=n_samples, fields=fields)
 
     def forecast(self, steps: float = 1.0) -> Estimate:
         """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""

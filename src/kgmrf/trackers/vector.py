@@ -411,17 +411,20 @@ class VectorTracker(Tracker):
         times: Any = None,
         mask: Any = None,
         n_samples: float | Numbers | None = None,
+        fields: Any = None,
         noise_covariance: Any = None,
     ) -> VectorResult:
         """Run `update` over a whole sequence and return all estimates, time first.
 
         sequence: ``(T, ..., d)``; frames that are None or all NaN have no observation.
-        times, mask, n_samples: as for every tracker.
+        times, mask, n_samples, fields: as for every tracker.
         noise_covariance: ``(d, d)`` for all frames or ``(T, ..., d, d)`` one for each.
         """
         self._given = self._noise_of(noise_covariance)
         try:
-            plain = super().filter(sequence, times=times, mask=mask, n_samples=n_samples)
+            plain = super().filter(
+                sequence, times=times, mask=mask, n_samples=n_samples, fields=fields
+            )
         finally:
             self._given = None
         return VectorResult(plain._values)
