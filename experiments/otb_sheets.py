@@ -8,8 +8,8 @@ others, so that the sheets are not part of the repository.
 
 from __future__ import annotations
 
-from itertools import pairwise
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 

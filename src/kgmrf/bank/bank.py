@@ -11,6 +11,7 @@ from kgmrf import _check, _npz
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
 from kgmrf.bank.blocks import Blocks
+from kgmrf.bank.rotations import RotationRows
 from kgmrf.bank.rows import Rows
 from kgmrf.bank.shared import Taken, processors
 from kgmrf.results import Estimate
@@ -69,21 +70,21 @@ class TrackerBank:
             raise ValueError(f"n_tracks must be a whole number, 0 or more, got {n_tracks!r}")
         self.kind, self.d, self.on_invalid = kind, int(d), on_invalid
         threads = processors() if n_threads is None else int(n_threads)
-        if kind == "rotation":
-            settings = {"gains": "information", **settings}
         maker = KGMRF if kind == "covariance" else RotationTracker
         self._pattern: Any = maker(self.d, **settings)
-        automatic = getattr(self._pattern, "automatic", False)
+        automatic = isinstance(self._pattern.gains, str)  # "auto"
         if automatic and self.dtype != np.float64:
             raise ValueError(
                 'dtype="float32" needs a single law such as gains="information"; the self-tuned '
                 "default keeps its state in float64"
             )
-        self._tracks: Any = (
-            Rows(self._pattern, threads)
-            if automatic
-            else Blocks(self._pattern, self.dtype, threads)
-        )
+        self._tracks: Any
+        if not automatic:
+            self._tracks = Blocks(self._pattern, self.dtype, threads)
+        elif kind == "rotation":
+            self._tracks = RotationRows(self._pattern, threads)
+        else:
+            self._tracks = Rows(self._pattern, threads)
         self.ids = np.zeros(0, dtype=np.int64)
         self._next_id = 0
         self.add(int(n_tracks))
@@ -264,7 +265,7 @@ class TrackerBank:
 
     def state(self, tracks: Any = None) -> State:
         """The `kgmrf.step.State` of all tracks or some under a single law, in float64."""
-        if isinstance(self._tracks, Rows):
+        if not isinstance(self._tracks, Blocks):
             raise ValueError('only a single law such as gains="information" has a step.State')
         return self._tracks.state(tracks)
 

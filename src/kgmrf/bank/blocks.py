@@ -9,7 +9,7 @@ import numpy as np
 from kgmrf import _check, wishart
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
-from kgmrf.bank.shared import Taken, in_parts
+from kgmrf.bank.shared import Taken, in_parts, rounds
 from kgmrf.gains import InformationGains
 from kgmrf.geometry import orbit, so
 from kgmrf.kernels import engine, layout
@@ -196,7 +196,7 @@ class Blocks:
         The k-th lines of all tracks go together: which lines come in one call changes nothing.
         """
         found: dict[str, Numbers] = {}
-        for these in _rounds(which):
+        for these in rounds(which):
             tracks = which[these]
             part = self.kept(tracks)
             values, m = seen[these], counts[these]
@@ -486,17 +486,6 @@ class Blocks:
         if self._pools.shape[0]:
             low, high = np.tril_indices(d)
             self._pools[:end] = state.pool[:, low, high]
-
-
-def _rounds(which: Numbers) -> list[Numbers]:
-    """Lines that can be taken in together: the first of every track, then the second, ..."""
-    order = np.argsort(which, kind="stable")
-    ordered = which[order]
-    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
-    by_place = np.argsort(place, kind="stable")
-    edges = np.cumsum(np.bincount(place))[:-1]
-    return [np.sort(part) for part in np.split(order[by_place], edges)]
 
 
 def _triangles(d: int) -> tuple[Numbers, Numbers]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kgmrf._types import Mask
+from kgmrf._types import Mask, Numbers
 
 ALONE = 512
 """A thread is not worth its while for fewer tracks than this."""
@@ -47,3 +47,14 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     A process that was forked has none of its parent's threads, so it gets a pool of its own.
     """
     return ThreadPoolExecutor(threads, thread_name_prefix="kgmrf-bank")
+
+
+def rounds(which: Numbers) -> list[Numbers]:
+    """Lines that can be taken in together: the first of every track, then the second, ..."""
+    order = np.argsort(which, kind="stable")
+    ordered = which[order]
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    by_place = np.argsort(place, kind="stable")
+    edges = np.cumsum(np.bincount(place))[:-1]
+    return [np.sort(part) for part in np.split(order[by_place], edges)]

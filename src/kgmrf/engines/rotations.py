@@ -137,6 +137,16 @@ class Rotations:
         )
         return records[0]
 
+    def check(self, rows: Numbers) -> None:
+        """Raise ValueError unless a loop can use these rows without leaving them."""
+        if rows.shape[-1] != self.size:
+            raise ValueError(f"rows have {rows.shape[-1]} numbers, not {self.size}")
+        known, stored = rows[..., at.KNOWN], rows[..., at.CORE]
+        if not ((known >= 0) & (known <= 8) & (stored >= 0) & (stored <= at.LONGEST_START)).all():
+            raise ValueError("rows count more intervals or observations than they hold")
+        if not (rows[..., at.UNIT] > 0).all():
+            raise ValueError("rows have a unit of time that is not positive")
+
     def view(self, records: Numbers) -> Any:
         """The fields of records ``(..., record_size)`` by name, each made when it is asked for."""
         return RotationView(records)

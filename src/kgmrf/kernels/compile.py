@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from numba import njit
+import numba
+
+njit: Any = numba.njit  # its types do not know options that come as a table
 
 # "contract" allows fused multiply-add; nothing may assume that NaN does not occur.
 MEANING: Any = dict(error_model="numpy", fastmath={"contract"})

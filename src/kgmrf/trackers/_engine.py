@@ -132,11 +132,7 @@ class EngineTracker(Tracker):
         if self._engine is None:
             return super()._remember(memory)
         rows = np.array(memory["rows"], dtype=float, order="C")
-        known, stored = rows[..., at.KNOWN], rows[..., at.CORE]
-        if not ((known >= 0) & (known <= 8) & (stored >= 0) & (stored <= at.LONGEST_START)).all():
-            raise ValueError("rows count more intervals or observations than they hold")
-        if not (rows[..., at.UNIT] > 0).all():
-            raise ValueError("rows have a unit of time that is not positive")
+        self._engine.check(rows)
         self._rows = rows.reshape(-1, self._engine.size)
         self._fresh = bool(memory["fresh"])
         self._records = None if self._fresh else np.array(memory["records"])

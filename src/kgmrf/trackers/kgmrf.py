@@ -185,7 +185,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         count = self.n_samples if n_samples is None else n_samples
         if self._plain(observation, (self.d, self.d), dt) and _is_count(count):
             tolerance = -1.0 if assume_valid else SYMMETRY_TOLERANCE
-            found = self._quick(observation[None], float(count), float(dt), True, tolerance)
+            found = self._quick(observation[None], float(count), float(dt), True, tolerance)  # type: ignore[arg-type]
             if found is not None:
                 return found
         return super().update(observation, dt=dt, n_samples=n_samples, assume_valid=assume_valid)
@@ -197,7 +197,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         NaN is scored by the others, and its missing entries are expected from the forecast.
         """
         if self._plain(samples, (self.d,), dt):
-            found = self._quick(samples[None, None], 1.0, float(dt), False, 0.0)  # type: ignore[arg-type]
+            found = self._quick(samples[None, None], 1.0, float(dt), False, 0.0)
             if found is not None:
                 return found
         if not self.automatic:
