@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -271,7 +272,23 @@ def test_smoothing_beats_filtering_and_a_lag_is_between() -> None:
     assert (runs[-1].angle_std[10:] < runs[0].angle_std[10:] + 1e-12).mean() > 0.95
 
 
-def test_state_files_that_were_tampered_with_are_refused(tmp_path) -> None:
+def test_online_lag_is_the_smoother_late(tmp_path: Path) -> None:
+    scene = simulate.steady_camera(1, 0.1, n_frames=60)
+    z = scene.observations
+    offline = RotationTracker(noise_std=0.05, time_unit=1.0).smooth(z, lag=4)
+    tracker = RotationTracker(noise_std=0.05, time_unit=1.0, lag=4)
+    first = tracker.filter(z[:30])
+    tracker.save(tmp_path / "a.npz")
+    tracker = load(tmp_path / "a.npz")
+    late = [tracker.update(None if np.isnan(seen).any() else seen) for seen in z[30:]]
+    found = np.concatenate([first.rotation, [e.rotation for e in late]])
+    assert np.isnan(found[:4]).all()
+    np.testing.assert_allclose(found[4:], offline.rotation[:-4], atol=1e-9)
+    assert late[-1].time == 55.0
+    assert tracker.forecast(1).time == 60.0
+
+
+def test_state_files_that_were_tampered_with_are_refused(tmp_path: Path) -> None:
     tracker = RotationTracker()
     tracker.filter(_motion(20, 0.1, 0.01)[1])
     tracker.save(tmp_path / "a.npz")

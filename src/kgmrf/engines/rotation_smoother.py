@@ -51,50 +51,74 @@ def smooth(
 def joined(past: Numbers, future: Numbers) -> Numbers:
     """Records ``(..., record_size)`` of the past with those of a run from the end.
 
+    What comes before the first observation stays unknown.
+
     >>> both = np.full((2, at.RECORD), np.nan)
     >>> bool(np.isnan(joined(both[0], both[1])).all())
     True
     """
-    known = ~np.isnan(future[..., 0])
-    if not known.any():
-        return past.copy()
+    known = ~np.isnan(future[..., 0]) & ~np.isnan(past[..., 0])
     out = np.array(past)
     f, b = past[known], future[known]
-    none = np.isnan(f[:, 0])  # before the first observation there is no past
     pf, pb = _covariance(f, 1.0), _covariance(b, -1.0)
-    pf[none] = pb[none]
     gap = np.stack([_between(f[:, :4], b[:, :4]), -b[:, 4:7] - f[:, 4:7]], axis=-1)
-    gap[none] = 0.0
     gain = pf @ np.linalg.inv(pf + pb)
     step = (gain @ gap[..., None])[..., 0]
-    step[none] = 0.0
     left = pf - gain @ pf
-    left[none] = pb[none]
     new = f.copy()
-    new[:, :4] = np.where(none[:, None], b[:, :4], _turned(f[:, :4], step[..., 0]))
-    new[:, 4:7] = np.where(none[:, None], -b[:, 4:7], f[:, 4:7] + step[..., 1])
+    new[:, :4] = _turned(f[:, :4], step[..., 0])
+    new[:, 4:7] = f[:, 4:7] + step[..., 1]
     shrink = np.sqrt(left[..., 0, 0] / pf[..., 0, 0])
     for a in range(3):
         new[:, at.R_ANGLE + a] = left[:, a, 0, 0]
         new[:, at.R_CROSS + a] = left[:, a, 0, 1]
         new[:, at.R_RATE + a] = left[:, a, 1, 1]
-        off = np.where(none, b[:, at.R_OFF + a], f[:, at.R_OFF + a])
-        new[:, at.R_OFF + a] = off * shrink[:, (a + 1) % 3] * shrink[:, (a + 2) % 3]
+        new[:, at.R_OFF + a] *= shrink[:, (a + 1) % 3] * shrink[:, (a + 2) % 3]
     new[:, at.R_NOISE] = b[:, at.R_NOISE]
     out[known] = new
     return out
 
 
+def lagged(window: Numbers, lag: int) -> Numbers:
+    """Records ``(T, n, record_size)`` of steps, each with ``lag`` later ones, of `packed` steps.
+
+    window: ``(T + lag, n, ...)``.
+    """
+    out = np.empty((len(window) - lag, window.shape[1], at.RECORD))
+    for i in range(out.shape[1]):
+        one = window[:, i]
+        seen, observed = one[:, :9].reshape(-1, 3, 3), one[:, 9] > 0
+        future = _future(one[-1, 12:], seen, observed, one[:, 10], one[:, 11], lag, len(out))
+        out[:, i] = joined(one[: len(out), 12:], future[: len(out)])
+    return out
+
+
+def packed(seen: Numbers, observed: Mask, dt: Numbers, noise: Numbers, records: Numbers) -> Numbers:
+    """Steps and their records side by side, ``(T, n, 12 + record_size)``, for `lagged`."""
+    flat = (*observed.shape, -1)
+    numbers = (np.where(observed[..., None], seen.reshape(flat), 0.0), observed[..., None])
+    return np.concatenate([*numbers, dt[..., None], noise[..., None], records], axis=-1)
+
+
 def _future(
-    last: Numbers, seen: Numbers, observed: Mask, dt: Numbers, noise: Numbers, lag: int | None
+    last: Numbers,
+    seen: Numbers,
+    observed: Mask,
+    dt: Numbers,
+    noise: Numbers,
+    lag: int | None,
+    count: int | None = None,
 ) -> Numbers:
-    """What the observations after each step forecast for it, backwards in time ``(T, record)``."""
+    """What the observations after each step forecast for it, backwards in time ``(T, record)``.
+
+    count: how many of the steps are asked for, with a lag.
+    """
     n = len(seen)
     future = np.full((n, at.RECORD), np.nan)
     if n < 2 or np.isnan(last[0]) or lag == 0:
         return future
     engine = Rotations(noise_std=float(last[at.R_NOISE]), time_unit=float(last[at.R_UNIT]))
-    if lag is None or lag >= n - 1:
+    if lag is None or (count is None and lag >= n - 1):
         # Every step comes twice: unseen, which shows its forecast, and then seen.
         back = np.repeat(np.arange(n)[::-1], 2)
         there = observed[back] & (np.arange(2 * n) % 2 == 1)
@@ -106,8 +130,9 @@ def _future(
         return future
     time = np.cumsum(dt)
     steps = np.arange(lag, -1, -1)[:, None]  # from the newest of a window to its own step
-    for begin in range(0, n, CHUNK):
-        at_step = np.arange(begin, min(begin + CHUNK, n))
+    asked = n if count is None else count
+    for begin in range(0, asked, CHUNK):
+        at_step = np.arange(begin, min(begin + CHUNK, asked))
         which = np.minimum(at_step + steps, n - 1)
         there = observed[which] & (at_step + steps < n) & (steps > 0)
         gaps = np.diff(-time[which], axis=0, prepend=-time[which[:1]])

@@ -9,6 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from kgmrf._types import Mask, Numbers
+from kgmrf.engines.rotation_smoother import lagged, packed
 from kgmrf.engines.rotations import Rotations
 from kgmrf.kernels import rotation_rows as at
 from kgmrf.results import Estimate, Result, Values
@@ -24,6 +25,8 @@ class EngineTracker(Tracker):
     _rows: Numbers
     _records: Numbers | None = None
     _fresh = True
+    lag: int | None = None
+    _window: Numbers
 
     def update(
         self,
@@ -46,6 +49,7 @@ class EngineTracker(Tracker):
         if (
             engine is not None
             and not self._fresh
+            and not self.lag
             and self.batch_shape == ()
             and type(observation) is ndarray
             and observation.dtype is FLOAT64
@@ -70,6 +74,8 @@ class EngineTracker(Tracker):
         if self._engine is None:
             return super()._begin(shape)
         self._rows = self._engine.init(int(np.prod(shape[:-2])))
+        self._window = np.full((self.lag or 0, len(self._rows), 12 + at.RECORD), np.nan)
+        self._window[..., :12] = 0.0
         self._records, self._fresh = None, True
         return None
 
@@ -92,13 +98,17 @@ class EngineTracker(Tracker):
         assert self._engine is not None
         self._fresh = False
         flat = (len(seen), len(self._rows))
-        records = self._engine.advance(
-            self._rows,
+        steps = (
             np.reshape(seen, (*flat, 3, 3)),
             np.reshape(observed, flat),
             np.reshape(np.broadcast_to(dt, observed.shape), flat),
             1.0 / np.reshape(counts, flat),
         )
+        records = self._engine.advance(self._rows, *steps)
+        if self.lag:
+            window = np.concatenate([self._window, packed(*steps, records)])
+            self._window = window[len(seen) :].copy()
+            records = lagged(window, self.lag)
         return records.reshape(*observed.shape, -1)
 
     def _look(self) -> Values:
@@ -126,7 +136,8 @@ class EngineTracker(Tracker):
         batch = self.batch_shape or ()
         records = np.full((*batch, at.RECORD), np.nan) if self._records is None else self._records
         fresh = np.asarray(float(self._fresh))
-        return {"rows": self._rows.reshape(*batch, -1), "records": records, "fresh": fresh}
+        memory = {"rows": self._rows.reshape(*batch, -1), "records": records, "fresh": fresh}
+        return {**memory, "window": self._window} if self.lag else memory
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
         if self._engine is None:
@@ -134,6 +145,8 @@ class EngineTracker(Tracker):
         rows = np.array(memory["rows"], dtype=float, order="C")
         self._engine.check(rows)
         self._rows = rows.reshape(-1, self._engine.size)
+        if self.lag:
+            self._window = np.array(memory["window"])
         self._fresh = bool(memory["fresh"])
         self._records = None if self._fresh else np.array(memory["records"])
         return None

@@ -43,6 +43,8 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
     time_unit: of the default: the usual time between observations in units of ``times``. None takes
     the median of the first eight intervals. Velocities are per unit of ``times``, for dates per
     second.
+    lag: of the default: `update` and `filter` tell the frame ``lag`` frames ago, smoothed with all
+    that came since; NaN for the first ``lag`` frames.
     on_invalid: what to do with a matrix that is no rotation: "raise", "skip" (treat as missing) or
     "repair" (nearest rotation).
 
@@ -69,6 +71,7 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
         gains: str | Gains | dict[str, Any] = "auto",
         oscillations: bool = True,
         time_unit: float | None = None,
+        lag: int | None = None,
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
     ) -> None:
@@ -83,7 +86,8 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
             if value is not None:
                 _check.in_range(value, name, 0.0, np.inf, open_low=True)
         self.noise_std, self.noise_std_guess = noise_std, noise_std_guess
-        self.oscillations, self.time_unit = bool(oscillations), time_unit
+        check_lag(lag)
+        self.oscillations, self.time_unit, self.lag = bool(oscillations), time_unit, lag
         auto = isinstance(gains, str) and gains == "auto"
         if auto and d == 3:
             if noise_std is not None and noise_std_guess is not None:
@@ -96,9 +100,9 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
                 time_unit=time_unit,
             )
             return
-        if time_unit is not None or noise_std_guess is not None:
+        if time_unit is not None or noise_std_guess is not None or lag is not None:
             raise ValueError(
-                "time_unit and noise_std_guess belong to gains='auto' in three dimensions; a "
+                "time_unit, noise_std_guess and lag need gains='auto' in three dimensions; a "
                 "single law takes noise_std, and counts time in its own unit"
             )
         self.gains = self._single_law("information" if auto else gains)
@@ -174,7 +178,7 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
         if self._engine is None:
             return super().smooth(sequence, times=times, mask=mask, n_samples=n_samples, lag=lag)
         check_lag(lag)
-        fresh = type(self)(**self.settings())
+        fresh = type(self)(**{**self.settings(), "lag": None})
         record = recording(fresh, sequence, stamps(times), mask, n_samples)
         shape = record.observed.shape
         flat = (shape[0], int(np.prod(shape[1:])))
