@@ -77,7 +77,8 @@ def rebuilt(table: dict[str, Any], named: type[Tracker] | None = None) -> Tracke
 
 def check_estimate(tracker: Tracker) -> None:
     """Refuses a state whose estimate, now or one step ahead, is not what it should be."""
-    tracker._check_memory()
+    with np.errstate(all="ignore"):
+        tracker._check_memory()
     for part in getattr(tracker, "components", {}).values():
         check_estimate(part)
     if hasattr(tracker, "components"):
