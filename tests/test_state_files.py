@@ -187,6 +187,28 @@ def test_settings_in_a_file_are_bounded(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("place", ["d", "batch", "settings"])
+def test_a_product_that_promises_too_much(tmp_path: Path, place: str) -> None:
+    path = tmp_path / "s.npz"
+    tracker = KineticGaussian(covariance=EuclideanEMA())
+    tracker.filter(np.random.default_rng(0).normal(size=(20, 2)))
+    tracker.save(path)
+    header, arrays = _npz.read(path)
+    header.pop("format")
+    if place == "d":
+        header["d"] = 10**8
+    elif place == "batch":
+        header["batch_shape"] = [10**8]
+    else:
+        header["settings"]["d"] = header["settings"]["covariance"]["d"] = 10**8
+    _npz.write(path, header, arrays)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"s\.npz is not a kgmrf state file"):
+        load(path)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
 def test_only_classes_of_kgmrf_are_built_from_files(tmp_path: Path) -> None:
     built = []
 

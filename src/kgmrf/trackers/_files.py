@@ -37,10 +37,8 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
         if header["batch_shape"] is not None:
             batch = tuple(int(n) for n in header["batch_shape"])
             shape = (*batch, *(tracker.d,) * tracker._axes)
-            # Before room is made for it: every memory holds at least one array of this shape, and
-            # one for each observation that is kept.
-            least = 8 * math.prod(shape) * max(1, getattr(tracker, "patience", 1))
-            if least > sum(array.nbytes for array in memory.values()):
+            # Before room is made for it.
+            if _least(tracker, shape) > sum(array.nbytes for array in memory.values()):
                 raise ValueError(f"it is too small for a state of shape {shape}")
             tracker._start(shape)
             expected = tracker._memory()
@@ -75,9 +73,21 @@ def rebuilt(table: dict[str, Any], named: type[Tracker] | None = None) -> Tracke
     raise ValueError(f"it holds a {str(word)[:40]!r}, which kgmrf does not define")
 
 
+def _least(tracker: Tracker, shape: tuple[int, ...]) -> int:
+    """Bytes that a state has at least: one array of this shape, one for each observation that is
+    kept, and a d x d matrix for each component."""
+    sizes = [8 * math.prod(shape) * max(1, getattr(tracker, "patience", 1))]
+    for name, part in getattr(tracker, "components", {}).items():
+        batch = getattr(tracker, "_pending", {}).get(name, shape)
+        for d in (part.d, tracker.d):
+            sizes.append(8 * math.prod(batch) * (d or 1) ** 2)
+    return max(sizes)
+
+
 def check_estimate(tracker: Tracker) -> None:
     """Refuses a state whose estimate, now or one step ahead, is not what it should be."""
-    tracker._check_memory()
+    with np.errstate(all="ignore"):
+        tracker._check_memory()
     for part in getattr(tracker, "components", {}).values():
         check_estimate(part)
     if hasattr(tracker, "components"):
