@@ -9,6 +9,7 @@ others, so that the sheets are not part of the repository.
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,7 @@ def key_frames(data: dict[str, Any], count: int = 5) -> list[int]:
     spread = iou[:2].max(axis=0) - iou[:2].min(axis=0)
     n = iou.shape[1]
     edges = np.linspace(1, n, count + 1).astype(int)
-    return [
-        int(a + np.argmax(spread[a:b])) for a, b in zip(edges, edges[1:], strict=False) if b > a
-    ]
+    return [int(a + np.argmax(spread[a:b])) for a, b in pairwise(edges) if b > a]
 
 
 def sheet(sequence: str, data: dict[str, Any]) -> Any:
@@ -47,9 +46,10 @@ def sheet(sequence: str, data: dict[str, Any]) -> Any:
     for k, t in enumerate(wanted):
         axes = figure.add_subplot(grid[0, k])
         image = np.asarray(images[t])
-        axes.imshow(image, cmap="gray" if image.ndim == 2 else None)
-        boxes = {"truth": target.boxes[t]}
-        boxes |= {name: data["rows"][name]["boxes"][t] for name in COLOURS}
+        # OpenCV reads blue first.
+        axes.imshow(image if image.ndim == 2 else image[..., ::-1], cmap="gray")
+        boxes = {name: data["rows"][name]["boxes"][t] for name in reversed(COLOURS)}
+        boxes["truth"] = target.boxes[t]
         for name, (left, top, width, height) in boxes.items():
             colour = COLOURS.get(name, "white")
             corners = [left, left + width, left + width, left, left]
