@@ -46,9 +46,10 @@ def sheet(sequence: str, data: dict[str, Any]) -> Any:
     for k, t in enumerate(wanted):
         axes = figure.add_subplot(grid[0, k])
         image = np.asarray(images[t])
-        axes.imshow(image, cmap="gray" if image.ndim == 2 else None)
-        boxes = {"truth": target.boxes[t]}
-        boxes |= {name: data["rows"][name]["boxes"][t] for name in COLOURS}
+        # OpenCV reads blue first.
+        axes.imshow(image if image.ndim == 2 else image[..., ::-1], cmap="gray")
+        boxes = {name: data["rows"][name]["boxes"][t] for name in reversed(COLOURS)}
+        boxes["truth"] = target.boxes[t]
         for name, (left, top, width, height) in boxes.items():
             colour = COLOURS.get(name, "white")
             corners = [left, left + width, left + width, left, left]

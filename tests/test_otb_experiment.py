@@ -21,6 +21,7 @@ from experiments import (  # noqa: E402
     otb,
     otb_choice,
     otb_models,
+    otb_sheets,
     otb_unseen,
     report_video,
     store,
@@ -238,3 +239,5 @@ def test_the_papers_methods_run_inside_one_tracker(two_films):
     assert "paper 0.65" in page
     assert charts_video.models(Results(results))["panels"][0]["title"] == "CarScale"
     assert "not run" in report_video._otb_models(Results(two_films / "nothing"), [])
+    assert otb_sheets.main(two_films / "sheets", results) == 0
+    assert (two_films / "sheets" / "CarScale.png").stat().st_size > 5000
