@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -76,30 +77,41 @@ def kills(n: int, folder: Path, n_lines: int = 120_000) -> dict[str, Any]:
     (folder / "in").write_bytes(b"".join(row + b"\n" for row in rows))
     dice = random.Random(1)
     total = {"kills": 0, "streams": 0, "lost": 0, "repeated": 0, "torn": 0, "crashed": 0}
-    length = 4.0
     while total["kills"] < n:
         out, state = folder / f"out{total['streams']}", folder / f"state{total['streams']}"
         while True:
             call = [*BASE, "--state", str(state), "--checkpoint-every", "0.05"]
-            began = time.monotonic()
-            with open(folder / "in", "rb") as source, open(out, "ab") as sink:
-                process = subprocess.Popen(call, stdin=source, stdout=sink, env=ENVIRONMENT)
-            last = total["kills"] >= n
-            try:
-                code = process.wait(None if last else dice.uniform(0.2, length))
-            except subprocess.TimeoutExpired:
+            before = out.stat().st_size if out.exists() else 0
+            # A pipe gives the lines in small pieces: many moments to die in.
+            feed = subprocess.Popen(["cat", str(folder / "in")], stdout=subprocess.PIPE)
+            with open(out, "ab") as sink:
+                process = subprocess.Popen(call, stdin=feed.stdout, stdout=sink, env=ENVIRONMENT)
+            assert feed.stdout is not None
+            feed.stdout.close()
+            if total["kills"] < n:
+                _wait(process, out, before, dice)
                 process.kill()
-                process.wait()
-                total["kills"] += 1
-                continue
-            length = 0.5 * length + 0.5 * (time.monotonic() - began)
-            total["crashed"] += code != 0
-            break
+            code = process.wait()
+            feed.wait()
+            total["kills"] += code == -signal.SIGKILL
+            if code != -signal.SIGKILL:
+                total["crashed"] += code != 0
+                break
         for name, value in compared(wanted, out.read_bytes()).items():
             total[name] += value
         total["streams"] += 1
         out.unlink()
     return {**total, "lines": n_lines * total["streams"]}
+
+
+def _wait(process: Any, out: Path, before: int, dice: random.Random) -> None:
+    """Until some moment: one in four times any, else shortly after the output grows."""
+    if dice.random() < 0.25:
+        time.sleep(dice.uniform(0.0, 3.0))
+        return
+    while process.poll() is None and out.stat().st_size == before:
+        time.sleep(0.002)
+    time.sleep(dice.uniform(0.0, 0.15))
 
 
 def full_disks(n: int, folder: Path, n_lines: int = 2_000) -> dict[str, Any]:

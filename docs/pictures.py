@@ -14,6 +14,7 @@ import numpy as np
 from kgmrf import KGMRF, EuclideanEMA, HoldLast, RotationTracker, gains, metrics, simulate, theory
 from kgmrf import plots as look
 from kgmrf.geometry import so
+from kgmrf.smoothing import gmrf
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -264,7 +265,35 @@ def channels() -> Figure:
     return figure
 
 
-PICTURES = (verbs, state, lag, information, coast, rotations, volatility, channels)
+def field() -> Figure:
+    """The random field: its precision couples neighbours only, its inverse everything."""
+    n = 12
+    law = gains.information(1e-3, retention=0.9)
+    model = gmrf.chain(law, np.full(n, 0.05))
+    J = gmrf.precision(model).dense()
+    figure = look.new_figure(height=3.0)
+    panels = figure.subplots(1, 3)
+    chol = np.linalg.cholesky(J)
+    chol[np.abs(chol) < 1e-12 * np.abs(chol).max()] = 0.0
+    for axes, matrix, title in (
+        (panels[0], J, "precision $J$"),
+        (panels[1], chol, "its Cholesky factor $L$"),
+        (panels[2], np.linalg.inv(J), "its inverse: covariances"),
+    ):
+        axes.imshow(np.where(matrix != 0, 1.0, 0.0), cmap="Blues", vmin=0, vmax=1.6)
+        axes.set_xticks(np.arange(0, 2 * n, 2) + 0.5, [])
+        axes.set_yticks(np.arange(0, 2 * n, 2) + 0.5, [])
+        axes.set_xticks(np.arange(-0.5, 2 * n, 2), minor=True)
+        axes.set_yticks(np.arange(-0.5, 2 * n, 2), minor=True)
+        axes.grid(which="major", visible=False)
+        axes.grid(which="minor", color="white", linewidth=0.8)
+        axes.tick_params(which="both", length=0)
+        axes.set_title(title, loc="center")
+        axes.set_xlabel(f"{n} frames: angle, velocity")
+    return figure
+
+
+PICTURES = (verbs, state, lag, information, coast, rotations, volatility, channels, field)
 
 
 def draw(folder: Path = IMAGES) -> list[Path]:

@@ -266,7 +266,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--channels", type=int, help="length of x (found out if there are rows)")
     parser.add_argument("--buckets", type=int, default=0, help="0: a state per key; or so many")
     parser.add_argument("--cores", type=int, default=2, help="cores of this machine")
-    parser.add_argument("--gains", default="information", help="gain law of the trackers")
+    parser.add_argument("--gains", default="auto", help="gain law of the trackers")
     parser.add_argument("--time-unit", type=float, default=1.0, help="one step of the trackers")
     parser.add_argument("--wait", type=float, default=0.0, help="hold rows back for earlier ones")
     parser.add_argument("--same-time", choices=("drop", "use"), default="drop", help="repetitions")

@@ -18,12 +18,14 @@ from experiments.recursions import (
     alpha_beta_rotation,
     kinetic_rotation,
 )
-from experiments.store import NotAvailable, Unit
+from experiments.store import Unit
 from experiments.tuning import Method, Settings
 from kgmrf import (
     AlphaBeta,
+    ErrorStateKalman,
     EuclideanEMA,
     HoldLast,
+    OneEuro,
     RiemannianEMA,
     RotationTracker,
     TangentKalman,
@@ -70,6 +72,13 @@ def _tracker(kind: Any) -> Any:
     return run
 
 
+def _rotation_only(kind: Any) -> Any:
+    def run(seen: Numbers, **settings: Any) -> Numbers:
+        return kind(**settings).filter(seen).rotation
+
+    return run
+
+
 def _kinetic(law: Any) -> Any:
     def run(seen: Numbers, **settings: Any) -> Numbers:
         return RotationTracker(noise_std=NOISE_STD, gains=law(**settings)).filter(seen).rotation
@@ -82,13 +91,11 @@ def _decaying(position_gain: float, velocity_gain: float, retention: float) -> g
 
 
 def _auto(seen: Numbers) -> Numbers:
-    try:
-        tracker = RotationTracker(noise_std=NOISE_STD, gains="auto")
-    except (ValueError, TypeError) as reason:
-        raise NotAvailable(
-            f'RotationTracker(gains="auto") is not in this version ({reason})'
-        ) from None
-    return tracker.filter(seen).rotation
+    return RotationTracker(noise_std=NOISE_STD).filter(seen).rotation
+
+
+def _learned(seen: Numbers) -> Numbers:
+    return RotationTracker().filter(seen).rotation
 
 
 _GAINS = {"position_gain": (0.05, 1.2, "log"), "velocity_gain": (1e-3, 1.0, "log")}
@@ -160,6 +167,23 @@ METHODS: tuple[Method, ...] = (
         order=2,
     ),
     tuning.tuned_alpha_beta_gamma(alpha_beta_gamma_rotation),
+    tuning.tuned(
+        "one_euro",
+        "One Euro",
+        _rotation_only(OneEuro),
+        {
+            "min_cutoff": (1e-3, 3.0, "log"),
+            "slope": (1e-2, 1e2, "log"),
+            "speed_cutoff": (1e-2, 3.0, "log"),
+        },
+    ),
+    tuning.tuned(
+        "error_state_kalman",
+        "Error-state Kalman",
+        _rotation_only(ErrorStateKalman),
+        {"acceleration": (1e-10, 1e-1, "log"), "rate_prior": (1e-5, 1e-1, "log")},
+        order=2,
+    ),
     tuning.tuned("zero_lag", "K-GMRF zero-lag", _kinetic(gains.zero_lag), _GAINS, order=2),
     tuning.information_as_it_is(_kinetic(gains.information)),
     Method(
@@ -176,6 +200,7 @@ METHODS: tuple[Method, ...] = (
         order=2,
     ),
     Method("auto", "K-GMRF auto", _auto, family="ours", order=2),
+    Method("auto_learned", "K-GMRF auto, noise learned", _learned, family="ours", order=2),
 )
 
 

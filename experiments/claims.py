@@ -35,3 +35,13 @@ def std(table: str, row: str, column: str) -> float | None:
 def _entry(table: str, row: str, column: str, kind: str) -> Any:
     found = load()["tables"][table]
     return found["rows"][row][kind][found["columns"].index(column)]
+
+
+def text(name: str) -> dict[str, Any]:
+    """A number that the paper states in running text, with where and what it says.
+
+    >>> text("sweep_kgmrf")["below"]
+    0.4
+    """
+    found: dict[str, Any] = load()["text"][name]
+    return found

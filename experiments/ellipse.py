@@ -15,7 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import tuning
-from experiments.recursions import alpha_beta_gamma, alpha_beta_printed, kinetic_angle
+from experiments.recursions import (
+    alpha_beta_gamma,
+    alpha_beta_printed,
+    kinetic_angle,
+    tangent_kalman_local,
+)
 from experiments.store import NotAvailable, Unit
 from experiments.tuning import Method, Settings
 from kgmrf import (
@@ -140,6 +145,14 @@ METHODS: tuple[Method, ...] = (
         "paper_tangent_kalman",
         "Tangent KF, paper",
         _tracker(TangentKalman),
+        {"velocity_noise": 0.005, "noise_std": 0.1},
+        family="paper",
+        order=2,
+    ),
+    Method(
+        "second_tangent_kalman",
+        "Tangent KF, tangent space at the estimate",
+        _plain(tangent_kalman_local),
         {"velocity_noise": 0.005, "noise_std": 0.1},
         family="paper",
         order=2,

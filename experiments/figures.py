@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments import charts
-from experiments.verdicts import Results
+from experiments import charts, figures_scenes
+from experiments.chart_parts import LOOK, Figure
+from experiments.reading import Results
 from kgmrf import plots
 
 DASHES = {"solid": "-", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.4))}
@@ -21,7 +22,12 @@ def write(results: Results, folder: Path) -> list[Path]:
     with plots.style():
         for description in charts.figures(results):
             files += _save(_panels(description), folder, description["id"])
-        for name, draw in (("ellipse_frames", ellipse_frames), ("teaser", teaser)):
+        for name, draw in (
+            ("ellipse_frames", ellipse_frames),
+            ("teaser", teaser),
+            ("fibre", figures_scenes.fibre),
+            ("camera_frames", figures_scenes.camera_frames),
+        ):
             figure = draw(results)
             if figure is not None:
                 files += _save(figure, folder, name)
@@ -32,7 +38,7 @@ def _save(figure: Any, folder: Path, name: str) -> list[Path]:
     return [plots.write_figure(figure, folder / f"{name}.{kind}") for kind in ("png", "svg")]
 
 
-def _panels(description: charts.Figure) -> Any:
+def _panels(description: Figure) -> Any:
     panels = description["panels"]
     stacked = description["id"] in ("occlusion_coasting", "camera_trajectories", "camera_error")
     if stacked:
@@ -111,10 +117,16 @@ def _log_ticks(axes: Any, name: str) -> None:
     side = getattr(axes, f"{name}axis")
     low, high = side.get_view_interval()
     side.set_minor_formatter(NullFormatter())
-    if high / low < 3e3 and low > 1e-3:
-        steps = (1.0, 2.0, 5.0) if high / low < 50 else (1.0,)
-        side.set_major_locator(LogLocator(subs=steps))
-        side.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    if high / low >= 3e3 or low <= 1e-3:
+        return
+    # As few as tell three numbers: decades, then 1-2-5, then finer.
+    steps: tuple[float, ...] = (1.0,)
+    for steps in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
+        decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+        if sum(low <= m * 10.0**k <= high for k in decades for m in steps) >= 3:
+            break
+    side.set_major_locator(LogLocator(subs=steps))
+    side.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
 
 
 def names(panel: dict[str, Any]) -> list[tuple[float, str, str]]:
@@ -127,35 +139,51 @@ def names(panel: dict[str, Any]) -> list[tuple[float, str, str]]:
 
 
 def _map(figure: Any, axes: Any, panel: dict[str, Any], *, last: bool) -> None:
+    from matplotlib.colors import TwoSlopeNorm
+
     x, y = np.array(panel["x"]["values"]), np.array(panel["y"]["values"])
-    grid = np.clip(np.array(panel["grid"], dtype=float), -6, 6)
+    scale = panel["scale"]
+    low, middle, high = (scale[k] for k in ("low", "middle", "high"))
+    grid = np.clip(np.array(panel["grid"], dtype=float), low, high)
+    norm = TwoSlopeNorm(middle, low, high)
     mesh = axes.pcolormesh(
-        x, y, grid, cmap="RdYlBu_r", vmin=-6, vmax=6, shading="nearest", rasterized=True
+        x, y, grid, cmap="RdYlBu_r", norm=norm, shading="nearest", rasterized=True
     )
-    edge = np.array(panel["edge"])
-    inside = (edge[:, 1] <= y[-1]) & (edge[:, 0] <= x[-1])
-    axes.plot(edge[inside, 0], edge[inside, 1], color=plots.COLOURS["truth"], linewidth=1.2)
+    for name in ("x", "y"):
+        if panel[name].get("log"):
+            getattr(axes, f"set_{name}scale")("log")
+            _log_ticks(axes, name)
+    if panel["edge"]:
+        edge = np.array(panel["edge"])
+        inside = (edge[:, 1] <= y[-1]) & (edge[:, 0] <= x[-1])
+        axes.plot(edge[inside, 0], edge[inside, 1], color=plots.COLOURS["truth"], linewidth=1.2)
+    for a, b, word in panel.get("marks", []):
+        axes.plot(a, b, "o", color=plots.COLOURS["truth"], markersize=4, markerfacecolor="white")
+        right = a > np.sqrt(x[0] * x[-1])
+        axes.annotate(
+            word,
+            (a, b),
+            xytext=(-6 if right else 6, 0),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            va="center",
+        )
     axes.grid(False)
     axes.set_xlabel(panel["x"]["label"])
     axes.set_ylabel(panel["y"]["label"])
     axes.set_title(panel["title"])
     if last:
-        bar = figure.colorbar(mesh, ax=axes, ticks=[-6, -3, 0, 3, 6])
-        bar.set_label("log₁₀ of growth")
+        bar = figure.colorbar(mesh, ax=axes, ticks=[low, 0.5 * (low + middle), middle, high])
+        bar.set_label(scale["unit"])
 
 
 # --------------------------------------------------------------------------- ellipses
 
 
-def _matrices(entries: list[list[float | None]]) -> Any:
-    e = np.array([[np.nan if v is None else v for v in row] for row in entries], dtype=float)
-    return np.stack([np.stack([e[:, 0], e[:, 1]], -1), np.stack([e[:, 1], e[:, 2]], -1)], -2)
-
-
 TRACKS = {
-    "ours": ("ours", charts.LOOK["ours"][0]),
-    "paper": ("K-GMRF, paper", charts.LOOK["paper_kgmrf"][0]),
-    "ema": ("EMA .2", charts.LOOK["paper_euclidean_ema"][0]),
+    "ours": ("ours", LOOK["ours"][0]),
+    "paper": ("K-GMRF, paper", LOOK["paper_kgmrf"][0]),
+    "ema": ("EMA .2", LOOK["paper_euclidean_ema"][0]),
 }
 
 
@@ -164,7 +192,7 @@ def ellipse_frames(results: Results) -> Any:
     data = results.data("scenes", "ellipse.samples_8")
     if data is None:
         return None
-    figure = plots.new_figure(height=1.75)
+    figure = plots.new_figure(height=1.95)
     axes = figure.add_subplot()
     _strip(axes, data, (60, 99, 115, 129, 160))
     key = [("truth", "#8C8C8C"), *TRACKS.values(), ("seen", plots.COLOURS["quiet"])]
@@ -180,7 +208,7 @@ def _strip(axes: Any, data: dict[str, Any], frames: tuple[int, ...]) -> None:
     pitch = 3.8
 
     def outline(entries: list[list[float | None]], k: int) -> Any:
-        values, vectors = np.linalg.eigh(_matrices([entries[frames[k]]])[0])
+        values, vectors = np.linalg.eigh(figures_scenes.matrices([entries[frames[k]]])[0])
         shape = vectors @ (np.sqrt(np.maximum(values, 0))[:, None] * circle)
         return shape + np.array([[pitch * k], [0.0]])
 
@@ -200,10 +228,10 @@ def _strip(axes: Any, data: dict[str, Any], frames: tuple[int, ...]) -> None:
         for track, (_, colour) in reversed(TRACKS.items()):
             axes.plot(*outline(data["tracks"][track], k), color=colour, linewidth=1.3)
         word = ("frame " if len(frames) < 6 else "") + str(frame) + ("" if seen else ", hidden")
-        axes.text(pitch * k, 2.35, word, ha="center", va="center")
+        axes.text(pitch * k, 2.75, word, ha="center", va="center")
     axes.set_aspect("equal")
     axes.set_xlim(-0.5 * pitch, (len(frames) - 0.5) * pitch)
-    axes.set_ylim(-1.9, 2.8)
+    axes.set_ylim(-2.45, 3.15)
     axes.axis("off")
 
 

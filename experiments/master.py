@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from experiments.store import Unit
-from kgmrf import KGMRF, gains, metrics, simulate, theory
+from kgmrf import KGMRF, gains, metrics, simulate, theory, wishart
 from kgmrf._types import Numbers
 from kgmrf.geometry import orbit, so
 from kgmrf.simulate import observe
@@ -158,21 +158,120 @@ def run_transient(law: str) -> dict[str, Any]:
 
 
 def run_energy() -> dict[str, Any]:
-    """The paper's energy T(u) + |xi|^2 / 2 and the Lyapunov form, step by step, without noise."""
-    f = theory.error_map(POSITION_GAIN, VELOCITY_GAIN)
-    z = np.array([np.radians(10.0), 0.0])
-    paper, ours = [], []
+    """xi^2/2 + a u^2/2 along noiseless steps of the theorem's law, with unit and best inertia.
+
+    The theorem's order: kick, then drift, damping on the velocity error. Also the Lyapunov form of
+    the zero-lag law, which falls for every stable gain.
+    """
+    cases: dict[str, Any] = {}
+    for eta, gamma in ((0.05, 0.95), (0.05, 0.1), (0.5, 0.1)):
+        best = theory.energy_inertia(0.0, eta, 1 - gamma, first="kick").best
+        entry: dict[str, Any] = {"eta": eta, "gamma": gamma, "best_inertia": best}
+        for name, inertia in (("unit", 1.0), ("best", best)):
+            if np.isfinite(inertia):
+                energies = _energies(eta, gamma, inertia)
+                entry[name] = {
+                    "energies": energies / energies[0],
+                    "rises": int((np.diff(energies) > 0).sum()),
+                    "factor": theory.energy_contraction(
+                        0.0, eta, 1 - gamma, inertia=inertia, first="kick"
+                    ),
+                }
+        cases[f"eta {eta:g}, gamma {gamma:g}".replace("0.", ".")] = entry
+    f, z, form = theory.error_map(POSITION_GAIN, VELOCITY_GAIN), np.array([0.2, 0.0]), []
     for _ in range(120):
-        paper.append(0.5 * z[1] ** 2 + 0.5 * z[0] ** 2)
-        ours.append(theory.lyapunov_energy(z[0], z[1], POSITION_GAIN, VELOCITY_GAIN))
+        form.append(theory.lyapunov_energy(z[0], z[1], POSITION_GAIN, VELOCITY_GAIN))
         z = f @ z
-    paper_rises = int((np.diff(paper) > 0).sum())
-    ours_rises = int((np.diff(ours) > 0).sum())
-    return {"paper": paper, "lyapunov": ours, "paper_rises": paper_rises, "our_rises": ours_rises}
+    return {"cases": cases, "lyapunov_rises": int((np.diff(form) > 0).sum())}
+
+
+def _energies(eta: float, gamma: float, inertia: float) -> Numbers:
+    """120 energies of the theorem's law from an angle error of .2 rad."""
+    f = np.array([[1 - eta, 1 - gamma], [-eta, 1 - gamma]])
+    z, found = np.array([0.2, 0.0]), []
+    for _ in range(120):
+        found.append(0.5 * z[0] ** 2 + 0.5 * inertia * z[1] ** 2)
+        z = f @ z
+    return np.array(found)
+
+
+def run_minimax(n_seeds: int) -> dict[str, Any]:
+    """Counterexamples to the minimax theorem, the corrected rates, and the lemmas' constants."""
+    variance, variation, n_frames = 0.05, 0.5, 400
+    gain, many = 1e-4, 1e9
+    best = theory.fixed_gain_minimax(variance, variation, n_frames)
+    return {
+        # A moving average of small gain at rest, started at the truth: below any multiple of R.
+        "static": {"gain": gain, "over_R": theory.steady_noise_variance(gain, 0.0)},
+        # Reporting the observation: its risk is R, whatever the target does.
+        "many_samples": {"n_samples": many, "over_V_T": _plane_variance(many) * n_frames / 1.0},
+        "fixed": {
+            "noise_variance": variance,
+            "variation": variation,
+            "n_frames": n_frames,
+            "predicted": best.risk,
+            "position_gain": best.position_gain,
+            "velocity_gain": best.velocity_gain,
+            "simulated": _worst_risk(best, variance, variation, n_frames, n_seeds),
+        },
+        "lower_bound": theory.minimax_lower_bound(variance, variation, n_frames),
+        "lemmas": _lemmas(),
+    }
+
+
+def _plane_variance(n_samples: float) -> float:
+    d = SPECTRUM + FLOOR
+    return float(d.prod() / (n_samples * (SPECTRUM[0] - SPECTRUM[1]) ** 2))
+
+
+def _worst_risk(
+    best: theory.FixedGainMinimax, variance: float, variation: float, n_frames: int, n_seeds: int
+) -> float:
+    """Mean squared angle of the best gains on their worst path, one jump of the rate, simulated."""
+    rng = np.random.default_rng(10)
+    n_runs, settle = 100 * n_seeds, 200
+    x, w = np.zeros((2, n_runs))
+    target = rate = total = 0.0
+    for t in range(settle + n_frames):
+        target += rate
+        miss = target + np.sqrt(variance) * rng.standard_normal(n_runs) - (x + w)
+        x, w = x + w + best.position_gain * miss, w + best.velocity_gain * miss
+        if t >= settle:
+            total += float(((x - target) ** 2).mean())
+        if t == settle:
+            rate = variation
+    return total / n_frames
+
+
+def _lemmas() -> dict[str, float]:
+    """The torque's variance against the paper's bound; its slope against two constants."""
+    rng = np.random.default_rng(10)
+    loose, off = [], []
+    for d in (2, 3, 5, 7):
+        lam = np.geomspace(4.0, 0.25, d)
+        s = np.diag(lam + FLOOR)
+        exact = theory.torque_variance(lam, 8, noise_floor=FLOOR)
+        seen = wishart.sample(np.broadcast_to(s, (40_000, d, d)), 8, rng)
+        tau = orbit.torque(np.broadcast_to(np.diag(lam), seen.shape), seen, FLOOR)
+        off.append(abs((tau**2).sum((-1, -2)).mean() / exact - 1))
+        printed = 4 * lam[0] ** 2 / (lam[-1] + FLOOR) ** 4
+        printed *= ((s**2).sum() + np.trace(s) ** 2) / 8
+        loose.append(printed / exact)
+    scale, step = 100.0, 1e-6
+    c, lam = scale * np.diag([3.0, 1.0]), scale * SPECTRUM
+    pair = [orbit.torque(orbit.compose(so.exp(so.hat(np.array([x]))), lam), c) for x in (0.0, step)]
+    return {
+        "loose_low": min(loose),
+        "loose_high": max(loose),
+        "simulated_off": max(off),
+        "lipschitz": theory.torque_lipschitz(c, lam),
+        "printed_lipschitz": float(np.linalg.norm(c) / lam[-1] ** 3),
+        "measured_lipschitz": float(abs(pair[1] - pair[0])[0, 1] / step),
+    }
 
 
 def units(quick: bool) -> list[Unit]:
-    """Three terms for three laws, and the energy."""
+    """Three terms for three laws, the energy, and what became of the minimax theorem."""
     n_seeds, n_points = (4, 5) if quick else (60, 13)
     laws = ("zero_lag", "zero_lag_gentle", "information")
     listed = []
@@ -189,4 +288,8 @@ def units(quick: bool) -> list[Unit]:
             ),
             Unit("master", f"transient.{law}", "master:run_transient", {"law": law}),
         ]
-    return listed + [Unit("master", "energy", "master:run_energy")]
+    return [
+        *listed,
+        Unit("master", "energy", "master:run_energy"),
+        Unit("master", "minimax", "master:run_minimax", {"n_seeds": n_seeds}),
+    ]

@@ -10,7 +10,7 @@ import numpy as np
 
 from kgmrf import metrics
 from kgmrf._types import Mask, Numbers
-from kgmrf.geometry import orbit, so
+from kgmrf.geometry import orbit, so, spd
 
 SPECTRUM = np.array([2.0, 0.5])
 
@@ -49,6 +49,64 @@ def kinetic_angle(
         path.append(x)
     frame = so.exp(so.hat(np.stack(path)[..., None]))
     return np.asarray(orbit.compose(frame, SPECTRUM))
+
+
+def plane_law(
+    observations: Numbers,
+    gap: float,
+    position_gain: Numbers,
+    velocity_gain: Numbers,
+    retention: Numbers,
+    ridge: Numbers,
+) -> Numbers:
+    """The package's step with fixed gains for d = 2, as angles, for many laws at once.
+
+    Observations ``(T, n, 2, 2)`` without holes, gains ``(k, 1)`` -> angles ``(T, k, n)``, started
+    at angle 0. `KGMRF` does the same; here all laws share one pass.
+    """
+    factor = gap / (gap**2 + ridge)
+    x = np.zeros(np.broadcast_shapes(np.shape(position_gain), observations.shape[1:2]))
+    w = np.zeros_like(x)
+    path = []
+    for seen in observations:
+        x = x + w
+        across = 0.5 * (seen[:, 1, 1] - seen[:, 0, 0])
+        turn = factor * (across * np.sin(2 * x) + seen[:, 0, 1] * np.cos(2 * x))
+        x, w = x + position_gain * turn, retention * w + velocity_gain * turn
+        path.append(x)
+    return np.stack(path)
+
+
+def tangent_kalman_local(
+    observations: Numbers, velocity_noise: float = 0.005, noise_std: float = 0.1
+) -> Numbers:
+    """A constant-velocity Kalman filter in the tangent space at the current estimate.
+
+    The second reading of the paper's "linearized Kalman filter in tangent space T_{M_t} SPD(d)":
+    with M = L L^T, L <- L exp(v/2); e = log(L^-1 C L^-T); L <- L exp(k_1 e/2); v <- v + k_2 e. The
+    gains come from one 2 x 2 uncertainty shared by all entries; without data it predicts.
+    """
+    seen, filled = _seen(observations)
+    root = np.linalg.cholesky(filled[0])
+    v = np.zeros_like(root)
+    p = np.zeros((*seen.shape[1:], 2, 2))
+    p[..., 0, 0], p[..., 1, 1] = noise_std**2, velocity_noise
+    drift = np.array([[1.0, 1.0], [0.0, 1.0]])
+    noise = np.diag([0.0, velocity_noise])
+    path = [filled[0]]
+    for t in range(1, len(filled)):
+        root = root @ spd.exp(0.5 * v)
+        p = drift @ p @ drift.T + noise
+        back = np.linalg.inv(root)
+        white = back @ filled[t] @ np.swapaxes(back, -1, -2)
+        there = seen[t][..., None, None]
+        error = spd.log(np.where(there, 0.5 * (white + np.swapaxes(white, -1, -2)), np.eye(2)))
+        gain = p[..., :, 0] / (p[..., 0, 0] + noise_std**2)[..., None]
+        root = root @ spd.exp(0.5 * gain[..., 0, None, None] * error)
+        v = v + gain[..., 1, None, None] * error
+        p = np.where(there, p - gain[..., :, None] * p[..., None, 0, :], p)
+        path.append(root @ np.swapaxes(root, -1, -2))
+    return np.stack(path)
 
 
 def alpha_beta_printed(

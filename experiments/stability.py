@@ -1,4 +1,4 @@
-"""The stability domain, measured: does a small error die out, over a grid of gains?"""
+"""The stability domain, measured, and the error inside it: maps over a grid of gains."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments.recursions import half_turn, plane_law
 from experiments.store import Unit
 from kgmrf import KGMRF, gains, metrics, simulate, theory
+from kgmrf._types import Numbers
 from kgmrf.geometry import orbit, so
 
 SPECTRUM = np.array([2.0, 0.5])
@@ -63,10 +65,98 @@ def run(law: str, size: int) -> dict[str, Any]:
     }
 
 
+def run_error(law: str, rate: float, size: int, n_seeds: int) -> dict[str, Any]:
+    """Mean angle error in degrees over ``size`` x ``size`` gains, 8 samples per frame.
+
+    printed: velocity gain eta (x) against damping gamma (y). zero_lag: velocity gain (x) against
+    position gain (y). Gains are logarithmic, since the good ones are small.
+    """
+    x, y = np.geomspace(1e-3, 4.0, size), np.geomspace(0.01, 2.0, size)
+    b, other = (v.ravel()[:, None] for v in np.meshgrid(x, y))
+    zero = np.zeros_like(b)
+    a, rho = (zero, 1 - other) if law == "printed" else (other, zero + 1)
+    scenes = [simulate.ellipse(rate, rng=seed) for seed in range(10, 10 + n_seeds)]
+    seen = np.stack([s.observations for s in scenes], 1)
+    truth = metrics.axis_angle(np.stack([s.covariance for s in scenes], 1))
+    angle = plane_law(seen, SPECTRUM[0] - SPECTRUM[1], a, b, rho, zero)
+    off = np.degrees(np.abs(half_turn(angle - truth[:, None])))[50:].mean(axis=(0, 2))
+    error = off.reshape(size, size)
+    j, i = np.unravel_index(int(np.argmin(error)), error.shape)
+    return {
+        "x": x,
+        "y": y,
+        "rate": rate,
+        "error": np.round(error, 2),
+        "best": {"velocity_gain": x[i], "other": y[j], "error": error[j, i]},
+        "paper": _at_paper(law, seen, truth),
+    }
+
+
+def _at_paper(law: str, seen: Numbers, truth: Numbers) -> float:
+    """The error with the paper's gains."""
+    settings = (0.0, 0.05, 0.05) if law == "printed" else (0.1, 0.05, 1.0)
+    a, b, rho = (np.array([[v]]) for v in settings)
+    angle = plane_law(seen, SPECTRUM[0] - SPECTRUM[1], a, b, rho, np.zeros((1, 1)))
+    return float(np.degrees(np.abs(half_turn(angle - truth[:, None])))[50:].mean())
+
+
+TURNING_LAWS = {"A .1, B .005": (0.1, 0.005), "A .1, B .02": (0.1, 0.02), "A .5, B 2.5": (0.5, 2.5)}
+SPEEDS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5)
+
+
+def run_turning() -> dict[str, Any]:
+    """Radius of the error map about a rotation in space that turns at |Omega|, d = 3.
+
+    Predicted by `theory.stability_radius`; measured as the growth of a tiny error over 600 steps of
+    the step itself on rotations.
+    """
+    turns = so.hat(np.stack([np.zeros(len(SPEEDS)), np.zeros(len(SPEEDS)), SPEEDS], -1))
+    laws: dict[str, Any] = {}
+    largest = 0.0
+    for name, (a, b) in TURNING_LAWS.items():
+        radius = theory.stability_radius(a, b, velocity=turns)
+        measured = [_growth(a, b, turn) for turn in turns]
+        largest = max(largest, float(np.abs(radius - measured).max()))
+        laws[name] = {"radius": radius, "measured": measured}
+    law = np.array(laws["A .1, B .02"]["radius"])
+    few = slice(1, 5)
+    slope = np.polyfit(np.log(SPEEDS[few]), np.log(law[few] - law[0]), 1)[0]
+    return {"speeds": SPEEDS, "laws": laws, "exponent": float(slope), "largest_gap": largest}
+
+
+def _growth(a: float, b: float, turn: Numbers) -> float:
+    """Largest growth factor per step of small errors, by power iteration on the real step."""
+    rng = np.random.default_rng(10)
+    size, total, count = 1e-7, 0.0, 0
+    error, rate = size * rng.standard_normal((2, 3))
+    for t in range(900):
+        frame = so.exp(so.hat(-error)) @ so.exp(turn - so.hat(rate))
+        miss = so.log(frame.T @ so.exp(turn))
+        frame = frame @ so.exp(a * miss)
+        error = so.vee(so.log(frame.T @ so.exp(turn)))
+        rate = rate - b * so.vee(miss)
+        length = float(np.hypot(np.linalg.norm(error), np.linalg.norm(rate)))
+        if t >= 300:
+            total, count = total + np.log(length / size), count + 1
+        error, rate = error * size / length, rate * size / length
+    return float(np.exp(total / count))
+
+
 def units(quick: bool) -> list[Unit]:
-    """Two maps."""
-    size = 12 if quick else 45
-    return [
+    """Two maps of stability, four of the error, and targets that turn."""
+    size, n_seeds = (12, 2) if quick else (45, 10)
+    stable = [
         Unit("stability", law, "stability:run", {"law": law, "size": size})
         for law in ("printed", "zero_lag")
     ]
+    error = [
+        Unit(
+            "stability",
+            f"error.{law}.rate_{rate:g}",
+            "stability:run_error",
+            {"law": law, "rate": rate, "size": size, "n_seeds": n_seeds},
+        )
+        for law in ("printed", "zero_lag")
+        for rate in (0.02, 0.08)
+    ]
+    return [*stable, *error, Unit("stability", "turning", "stability:run_turning")]

@@ -214,7 +214,7 @@ def test_saved_banks_go_on_as_if_nothing_had_happened(tmp_path: Path, dtype: str
             np.testing.assert_array_equal(bank.estimate().covariance, twin.estimate().covariance)
             np.testing.assert_array_equal(bank.ids, twin.ids)
     (tmp_path / "wrong.npz").write_bytes(b"not a bank")
-    with pytest.raises(ValueError, match="is not a bank file"):
+    with pytest.raises(ValueError, match="is not a kgmrf state file"):
         TrackerBank.load(tmp_path / "wrong.npz")
     with pytest.raises(FileNotFoundError):
         TrackerBank.load(tmp_path / "nothing.npz")

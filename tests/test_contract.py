@@ -55,7 +55,9 @@ ROTATION = {
         noise_std=0.05, gains=gains.information(1e-3, retention=0.9)
     ),
     "rotation zero lag": lambda: RotationTracker(gains=gains.zero_lag(0.5, 0.05)),
-    "rotation auto": lambda: RotationTracker(noise_std=0.05, gains="auto", models="small"),
+    "rotation auto": lambda: RotationTracker(noise_std=0.05, gains="auto"),
+    "rotation learned": lambda: RotationTracker(),
+    "rotation core": lambda: RotationTracker(oscillations=False, time_unit=1.0),
     "rotation euclidean": lambda: EuclideanEMA(follows="rotation"),
     "rotation riemannian": lambda: RiemannianEMA(follows="rotation"),
     "rotation alpha-beta": lambda: AlphaBeta(follows="rotation"),
@@ -324,7 +326,7 @@ def test_settings_rebuild_the_tracker(name: str) -> None:
 
 def test_trackers_explain_what_they_lack(name: str) -> None:
     estimate = ALL[name]().update(_sequence(name)[0])
-    missing = "covariance" if name in ROTATION else "rotation"
+    missing = "spectrum" if name in ROTATION else "rotation"
     with pytest.raises(AttributeError, match=f"has no '{missing}'"):
         getattr(estimate, missing)
     if "kgmrf" not in name and "rotation" not in name:
@@ -572,7 +574,9 @@ def test_more_samples_make_a_rotation_count_more() -> None:
         lambda: KGMRF(gains="information", members=[]),
         lambda: KGMRF(n_samples=-3),
         lambda: KGMRF(on_invalid="ignore"),  # type: ignore[arg-type]
-        lambda: RotationTracker(),
+        lambda: RotationTracker(gains="information"),
+        lambda: RotationTracker(noise_std=-1.0),
+        lambda: RotationTracker(time_unit=0.0),
         lambda: RotationTracker(noise_std=0.0, gains="information"),
         lambda: EuclideanEMA(gain=1.5),
         lambda: EuclideanEMA(follows="vector"),  # type: ignore[arg-type]

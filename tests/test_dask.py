@@ -392,7 +392,7 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
         go(track_chunk=-1)
     state = next((tmp_path / "at").glob("*.npz"))
     state.rename(state.with_name("000000000000.000000000003.npz")).write_bytes(b"PK")
-    with pytest.raises(ValueError, match="is not a bank file"):
+    with pytest.raises(ValueError, match="is not a kgmrf state file"):
         go(times=np.arange(6.0))
     for text in ("{", "[]", '{"format": 2}'):
         (tmp_path / "at" / "run.json").write_text(text)

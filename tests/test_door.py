@@ -16,7 +16,6 @@ import kgmrf
 from kgmrf import (
     KGMRF,
     AlphaBeta,
-    AutoRotation,
     EuclideanEMA,
     HoldLast,
     KineticGaussian,
@@ -55,7 +54,7 @@ TRACKERS: dict[str, tuple[Any, Any]] = {
     "TangentKalman": (lambda: TangentKalman(n_samples=6), MATRICES),
     "Robust": (lambda: RobustTracker(KGMRF(n_samples=6, gains="information")), MATRICES),
     "Rotation": (lambda: RotationTracker(noise_std=0.1, gains="information"), TURNS),
-    "AutoRotation": (lambda: AutoRotation(noise_std=0.1, models="small"), TURNS),
+    "Rotation auto": (lambda: RotationTracker(noise_std=0.1), TURNS),
     "Vector": (lambda: VectorTracker(noise_std=1.0), SAMPLES),
     "Gaussian": (lambda: KineticGaussian(), SAMPLES),
 }

@@ -16,15 +16,16 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from experiments import (  # noqa: E402
-    charts,
+    charts_video,
     drawn_videos,
     otb,
     otb_choice,
+    otb_models,
     otb_unseen,
-    report,
+    report_video,
     store,
 )
-from experiments.verdicts import Results  # noqa: E402
+from experiments.reading import Results  # noqa: E402
 
 from kgmrf.vision.clip import render_clip  # noqa: E402
 
@@ -49,7 +50,7 @@ def test_without_data_a_unit_says_so(tmp_path, monkeypatch):
     assert why.keys() == {"BlurFace", "CarScale"}
     assert all("KGMRF_DATA" in reason for reason in why.values())
     assert "no public copy" in why["BlurFace"]
-    assert charts.otb_success(Results(tmp_path)) is None
+    assert charts_video.otb_success(Results(tmp_path)) is None
 
 
 def test_without_opencv_a_unit_says_so(monkeypatch):
@@ -80,7 +81,7 @@ def test_a_unit_follows_its_target_and_its_numbers_reach_the_table(tmp_path, mon
     assert ours["success_rate"] == np.mean(np.array(ours["iou"]) > 0.5)
     assert min(ours["iou"]) > 0.8
     assert otb.table(rows)["CarScale"][otb.OURS]["mean_iou"] == ours["mean_iou"]
-    figure = charts.otb_success(Results(tmp_path))
+    figure = charts_video.otb_success(Results(tmp_path))
     assert figure is not None
     assert "CarScale is its first 8 frames" in figure["caption"]
     curve = dict(figure["panels"][0]["series"][0]["points"])
@@ -156,8 +157,8 @@ def test_the_groups_reach_the_page(two_films):
         np.mean([c["mean_iou"] for c in ours["cases"]]), rel=1e-3
     )
     assert ours["mean_iou"] > 0.8
-    assert "MOSSE" in report._otb_unseen(Results(results))
-    assert report._otb_unseen(Results(two_films / "nothing")) == ""
+    assert "MOSSE" in report_video._otb_unseen(Results(results))
+    assert report_video._otb_unseen(Results(two_films / "nothing")) == ""
 
 
 @pytest.mark.parametrize("kind", ["fast", "hidden", "turning", "grey", "leaving"])
@@ -206,9 +207,9 @@ def test_every_value_tried_is_run_and_one_is_the_default(tmp_path, two_films, mo
     assert set(found["push"]) == set(few["push"])
     assert found["push"][own["push"]] == found["kinetics"][own["kinetics"]]
     assert min(found["push"][own["push"]].values()) > 0.8
-    page = report._otb_choice(Results(results))
+    page = report_video._otb_choice(Results(results))
     assert "left out" in page
-    assert report._otb_choice(Results(tmp_path / "nothing")) == ""
+    assert report_video._otb_choice(Results(tmp_path / "nothing")) == ""
 
 
 def test_a_video_is_never_judged_by_itself():
@@ -217,3 +218,23 @@ def test_a_video_is_never_judged_by_itself():
     score, chosen = otb_choice.left_out(values)
     assert score == 0.0
     assert chosen == ["b", "a"]
+
+
+def test_the_papers_methods_run_inside_one_tracker(two_films):
+    results = two_films / "results"
+    for kind, function in (("track", "follow"), ("truth", "from_truth")):
+        settings = {"sequence": "CarScale", "n_frames": 25}
+        unit = store.Unit("otb_models", f"{kind}.CarScale", f"otb_models:{function}", settings)
+        assert store.execute(unit, results)["status"] == "done"
+    rows = otb_models.load(results)["CarScale"]["rows"]
+    assert tuple(rows) == otb_models.NAMES
+    assert set(otb_models.PAPER) <= set(rows)
+    assert all(len(row["iou"]) == otb_models.load(results)["CarScale"]["n_frames"]
+               for row in rows.values())  # fmt: skip
+    assert rows["K-GMRF"]["mean_iou"] > 0.7
+    distance = otb_models.load_truth(results)["CarScale"]["distance"]
+    assert {"hold last", *otb_models.NAMES} <= set(distance)
+    page = report_video._otb_models(Results(results), [])
+    assert "paper 0.65" in page
+    assert charts_video.models(Results(results))["panels"][0]["title"] == "CarScale"
+    assert "not run" in report_video._otb_models(Results(two_films / "nothing"), [])

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kgmrf import KGMRF, AutoRotation, HoldLast, RotationTracker, gains, metrics, simulate
+from kgmrf import KGMRF, HoldLast, RotationTracker, gains, metrics, simulate
 from kgmrf.geometry import so
 from kgmrf.kernels.layout import views
-from kgmrf.motion import SMALL, MotionModels, decaying_velocity, default_models
-from kgmrf.rotation_bank import filter_bank
-from kgmrf.rotation_smoother import smooth_bank, smooth_rotations, smooth_weights
+from kgmrf.motion import MotionModels, decaying_velocity
+from kgmrf.rotation_smoother import smooth_rotations
 from kgmrf.smoother import smooth, smooth_planes
 
-FEW = default_models(periods=SMALL)
+TWO = MotionModels(*(np.concatenate([a, a]) for a in decaying_velocity(0.0)))
 
 
 def rot(v: Any) -> Any:
@@ -133,9 +132,7 @@ def test_the_tracker_is_the_same_map() -> None:
 def test_lag_interpolates_between_filter_and_smoother() -> None:
     scene = simulate.steady_camera(3, 0.2, n_frames=120)
     z, model = scene.observations, decaying_velocity(1e-6)
-    filtered = filter_bank(z, 0.05, models=model)[1]
     zero = smooth_rotations(z, 0.05, lag=0, model=model)
-    np.testing.assert_allclose(zero.rotation, filtered.rotation, atol=1e-12)
     whole = smooth_rotations(z, 0.05, model=model)
     late = smooth_rotations(z, 0.05, lag=120, model=model)
     assert metrics.geodesic_error(late.rotation, whole.rotation, degrees=True).max() < 0.5
@@ -147,39 +144,25 @@ def test_lag_interpolates_between_filter_and_smoother() -> None:
 def test_smoothing_never_widens_a_variance() -> None:
     z = simulate.steady_camera(5, 0.3).observations
     model = decaying_velocity(1e-6)
-    f = filter_bank(z, 0.05, models=model)[1].covariance
+    f = smooth_rotations(z, 0.05, model=model, lag=0).covariance
     s = smooth_rotations(z, 0.05, model=model).covariance
     a, b = np.diagonal(f, axis1=1, axis2=2), np.diagonal(s, axis1=1, axis2=2)
     assert (b < a * 1.02).all()
 
 
-@pytest.mark.parametrize("switching", [0.0, 0.01])
-def test_smoothed_weights_end_where_the_filter_ends(switching: float) -> None:
-    z = simulate.camera_shake(0, 0.2).observations
-    _, r, members = filter_bank(z, 0.05, switching=switching, models=FEW)
-    w = smooth_weights(members, FEW.log_weight, switching)
-    np.testing.assert_allclose(w[-1], r.weights[-1], atol=1e-10)
-    np.testing.assert_allclose(w.sum(axis=1), 1.0)
-    if switching == 0.0:
-        np.testing.assert_allclose(w, np.tile(w[-1], (len(w), 1)), atol=1e-10)
-
-
 @pytest.mark.parametrize("scene", [simulate.camera_shake(0, 0.3), simulate.steady_camera(0, 0.2)])
-def test_the_bank_looks_back_far_better_than_it_looks_ahead(scene: Any) -> None:
-    tracker = AutoRotation(noise_std=0.05, models="small")
+def test_the_default_looks_back_better_than_it_looks_ahead(scene: Any) -> None:
+    tracker = RotationTracker(noise_std=0.05)
     f, s = tracker.filter(scene.observations), tracker.smooth(scene.observations)
-    assert error(s.rotation, scene.rotation) < 0.6 * error(f.rotation, scene.rotation)
+    assert error(s.rotation, scene.rotation) < 0.75 * error(f.rotation, scene.rotation)
     assert f.fields() == s.fields()
-    direct = smooth_bank(scene.observations, 0.05, models=FEW)[0]
-    np.testing.assert_allclose(s.rotation, direct.rotation, atol=1e-9)
-    np.testing.assert_allclose(s.weights.sum(axis=-1), 1.0)
 
 
 def test_frames_before_the_first_stay_unknown() -> None:
     z = simulate.camera_shake(0, n_frames=30).observations.copy()
     z[:4] = np.nan
     for tracker in (
-        AutoRotation(noise_std=0.05, models="small"),
+        RotationTracker(noise_std=0.05, time_unit=1.0),
         RotationTracker(noise_std=0.05, gains="information"),
     ):
         result = tracker.smooth(z)
@@ -397,8 +380,8 @@ def test_what_cannot_be_smoothed_says_why() -> None:
             lambda: RotationTracker(noise_std=0.1, gains="information").smooth(seen, lag=1.5),
             "lag must",
         ),  # type: ignore[arg-type]
-        (lambda: AutoRotation(noise_std=0.1).smooth(seen, lag=3), "lag must be None"),
-        (lambda: smooth_rotations(seen, 0.1, model=FEW), "one model"),
+        (lambda: RotationTracker().smooth(seen, lag=-3), "lag must"),
+        (lambda: smooth_rotations(seen, 0.1, model=TWO), "one model"),
     ):
         with pytest.raises(ValueError, match=words):
             call()

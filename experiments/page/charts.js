@@ -29,6 +29,8 @@
     }
     return String(+value.toPrecision(3)).replace("-", "−");
   };
+  const pen = document.createElement("canvas").getContext("2d");
+  const wide = text => { pen.font = "600 11px system-ui, sans-serif"; return pen.measureText(text).width; };
   const DASH = { solid: "", dashed: "6 3", dotted: "1.5 2.5" };
 
   function ticks(low, high, log, count) {
@@ -37,14 +39,17 @@
       const first = Math.ceil(low - 1e-9), last = Math.floor(high + 1e-9);
       const step = Math.max(1, Math.ceil((last - first) / count));
       for (let k = first; k <= last; k += step) found.push(k);
-      if (found.length < 3 && high - low < 3) {
+      // Never fewer than three: finer steps inside the decades, then even steps of the value itself.
+      for (const fine of [[1, 2, 5], [1, 1.5, 2, 3, 5, 7]]) {
+        if (found.length >= 3) return found;
+        found.length = 0;
         for (let k = Math.floor(low); k <= Math.ceil(high); k++)
-          for (const m of [2, 5]) {
+          for (const m of fine) {
             const t = k + Math.log10(m);
-            if (t >= low && t <= high) found.push(t);
+            if (t >= low - 1e-9 && t <= high + 1e-9) found.push(t);
           }
       }
-      return found.sort((a, b) => a - b);
+      return found.length >= 3 ? found : ticks(10 ** low, 10 ** high, false, count).filter(v => v > 0).map(Math.log10);
     }
     const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 2.5, 5, 10].find(s => s * power >= raw) * power;
@@ -67,7 +72,11 @@
     const usable = p => (!panel.x.log || p[0] > 0) && (!panel.y.log || p[1] > 0);
     let view = null;
 
-    panel.series.forEach((s, k) => {
+    // Keys in the order in which the lines end, from the top.
+    const end = s => { const p = s.points.filter(usable); return p.length ? p[p.length - 1][1] : -Infinity; };
+    const order = panel.series.map((s, k) => k).sort((a, b) => end(panel.series[b]) - end(panel.series[a]));
+    order.forEach(k => {
+      const s = panel.series[k];
       const button = html("button", { type: "button", "aria-pressed": String(on[k]) }, keys);
       const mark = html("i", s.line ? {} : { class: "ring" }, button);
       mark.style.borderColor = ink(s.colour);
@@ -86,9 +95,8 @@
       const width = Math.max(host.clientWidth, 240), narrow = width < 470;
       const height = panel.tall ? Math.min(260, width * 0.5) : Math.min(330, Math.max(220, width * 0.62));
       const labels = !narrow;
-      const short = name => (name.length > 22 ? name.slice(0, 21) + "…" : name);
-      const longest = Math.max(0, ...panel.series.filter((s, k) => on[k] && s.line).map(s => short(s.name).length));
-      const right = labels ? 14 + 6.7 * longest : 10, top = 8, bottom = 38;
+      const longest = Math.max(0, ...panel.series.filter((s, k) => on[k] && s.line).map(s => wide(s.name)));
+      const right = labels ? 16 + longest : 14, top = 8, bottom = 38;
       svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
       svg.setAttribute("height", height);
       svg.replaceChildren();
@@ -106,10 +114,16 @@
       if (!seen.length) seen.push(0, 1);
       let x0 = range ? tx(range[0]) : Math.min(...all), x1 = range ? tx(range[1]) : Math.max(...all);
       if (x1 === x0) { x0 -= 1; x1 += 1; }
+      // Room for whole markers at both ends.
+      if (!range && panel.series.some((s, k) => on[k] && s.marker)) {
+        const room = 0.025 * (x1 - x0);
+        x0 -= room;
+        x1 += room;
+      }
       let y0 = Math.min(...seen), y1 = Math.max(...seen);
       if (panel.y.low !== null && panel.y.low !== undefined)
         y0 = panel.y.log ? Math.max(y0, Math.log10(panel.y.low)) : Math.min(panel.y.low, y0);
-      const pad = (y1 - y0 || 1) * 0.06;
+      const pad = (y1 - y0 || (panel.y.log ? 0.3 : Math.abs(y1) || 1)) * 0.06;
       if (panel.y.log || panel.y.low === null || y0 !== panel.y.low) y0 -= pad;
       y1 += pad;
       const rows = ticks(y0, y1, panel.y.log, 5);
@@ -121,7 +135,9 @@
 
       const clip = host.id + "-c";
       const defs = make("defs", {}, svg);
-      make("rect", { x: left, y: top, width: width - left - right, height: height - top - bottom },
+      // A zoomed chart cuts at its edges; a whole one lets rings on the axis be whole.
+      const spare = range ? 0 : 6;
+      make("rect", { x: left - spare, y: top - spare, width: width - left - right + 2 * spare, height: height - top - bottom + 2 * spare },
         make("clipPath", { id: clip }, defs));
       const inside = make("g", { "clip-path": `url(#${clip})` }, svg);
       for (const [a, b] of panel.shade || [])
@@ -175,7 +191,7 @@
         }
         for (const e of ends) {
           const word = make("text", { x: width - right + 7, y: e.at + 3.5 }, svg);
-          word.textContent = short(e.text);
+          word.textContent = e.text;
           word.style.fill = e.colour;
           word.style.fontWeight = 600;
         }
@@ -261,32 +277,48 @@
     title.id = host.id + "-t";
     const svg = make("svg", { role: "img", "aria-labelledby": title.id }, null);
     host.appendChild(svg);
+    const bar = html("div", { class: "scale" }, host);
     const tip = html("div", { class: "tip", hidden: "" }, host);
     const xs = panel.x.values, ys = panel.y.values;
+    const { low, middle, high, unit } = panel.scale;
     const shade = v => {
-      // Blue (died out) to orange (grown), light at no change: readable without colour vision too.
-      const t = Math.max(-1, Math.min(1, v / 6)), a = Math.abs(t) ** 0.6;
-      const to = t < 0 ? [0, 114, 178] : [213, 94, 0];
+      // Blue (low) to orange (high), light in the middle: readable without colour vision too.
+      const t = v < middle ? Math.max(-1, (v - middle) / (middle - low)) : Math.min(1, (v - middle) / (high - middle));
+      const a = Math.abs(t) ** 0.6, to = t < 0 ? [0, 114, 178] : [213, 94, 0];
       return `rgb(${to.map(c => Math.round(250 + (c - 250) * a)).join(",")})`;
     };
+    const of = axis => (axis.log ? Math.log10 : v => v), back = axis => (axis.log ? v => 10 ** v : v => v);
+    const fx = of(panel.x), fy = of(panel.y);
+    html("span", {}, bar, show(low));
+    html("i", {}, bar).style.background = `linear-gradient(90deg, ${Array.from({ length: 11 }, (_, k) => shade(low + (high - low) * k / 10)).join(",")})`;
+    html("span", {}, bar, show(high));
+    html("span", {}, bar, unit);
     let view = null;
     function draw() {
       const width = Math.max(host.clientWidth, 240), height = Math.min(330, width * 0.7);
-      const left = 52, right = 12, top = 8, bottom = 38;
+      const left = 52, right = 14, top = 8, bottom = 38;
       svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
       svg.setAttribute("height", height);
       svg.replaceChildren();
       const w = (width - left - right) / xs.length, h = (height - top - bottom) / ys.length;
-      const sx = v => left + ((v - xs[0]) / (xs[xs.length - 1] - xs[0]) * (xs.length - 1) + .5) * w;
-      const sy = v => height - bottom - ((v - ys[0]) / (ys[ys.length - 1] - ys[0]) * (ys.length - 1) + .5) * h;
+      const place = (f, list) => v => (f(v) - f(list[0])) / (f(list[list.length - 1]) - f(list[0])) * (list.length - 1) + .5;
+      const px = place(fx, xs), py = place(fy, ys);
+      const sx = v => left + px(v) * w, sy = v => height - bottom - py(v) * h;
       view = { left, top, bottom, width, height, w, h };
       panel.grid.forEach((row, j) => row.forEach((v, i) => make("rect", {
         x: left + i * w, y: height - bottom - (j + 1) * h, width: w + .3, height: h + .3, fill: shade(v) }, svg)));
       const path = panel.edge.filter(p => p[1] <= ys[ys.length - 1] && p[0] <= xs[xs.length - 1]).map((p, i) => `${i ? "L" : "M"}${sx(p[0])} ${sy(p[1])}`).join("");
       make("path", { d: path, fill: "none", stroke: "#111", "stroke-width": 2, "data-series": "boundary" }, svg);
-      for (const t of ticks(xs[0], xs[xs.length - 1], false, 5))
+      for (const [a, b, word] of panel.marks || []) {
+        const rightwards = sx(a) < (left + width) / 2;
+        make("circle", { cx: sx(a), cy: sy(b), r: 4, fill: "#fff", stroke: "#111", "stroke-width": 1.5 }, svg);
+        const text = make("text", { x: sx(a) + (rightwards ? 8 : -8), y: sy(b) + 3.5, "text-anchor": rightwards ? "start" : "end" }, svg);
+        text.textContent = word;
+        Object.assign(text.style, { fill: "#111", fontWeight: 600, paintOrder: "stroke", stroke: "#fff", strokeWidth: "3px" });
+      }
+      for (const t of ticks(fx(xs[0]), fx(xs[xs.length - 1]), panel.x.log, 5).map(back(panel.x)))
         make("text", { x: sx(t), y: height - bottom + 16, "text-anchor": "middle" }, svg).textContent = show(t);
-      for (const t of ticks(ys[0], ys[ys.length - 1], false, 5))
+      for (const t of ticks(fy(ys[0]), fy(ys[ys.length - 1]), panel.y.log, 5).map(back(panel.y)))
         make("text", { x: left - 6, y: sy(t) + 3.5, "text-anchor": "end" }, svg).textContent = show(t);
       make("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, svg).textContent = panel.x.label;
       make("text", { transform: `translate(11 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, svg).textContent = panel.y.label;
@@ -297,7 +329,7 @@
       const j = Math.floor((view.height - view.bottom - (event.clientY - box.top) * scale) / view.h);
       if (!(panel.grid[j] && panel.grid[j][i] !== undefined)) { tip.hidden = true; return; }
       const v = panel.grid[j][i];
-      tip.textContent = `${panel.x.label} ${show(xs[i])}, ${panel.y.label} ${show(ys[j])}: ${v < 0 ? "died out" : "grew"}, 10^${v.toFixed(1)}`;
+      tip.textContent = `${panel.x.label} ${show(xs[i])}, ${panel.y.label} ${show(ys[j])}: ${unit} ${show(v)}`;
       tip.hidden = false;
       tip.style.left = `${Math.min(event.clientX - box.left + 12, box.width - 230)}px`;
       tip.style.top = `${event.clientY - box.top + 34}px`;

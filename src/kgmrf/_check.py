@@ -275,6 +275,11 @@ def timeline(times: Any, n_frames: int, now: float | None) -> Numbers:
     steps = stamps - before
     if (steps < 0).any():
         k = int(np.argmax(steps < 0))
+        if k == 0 and now is not None:
+            raise ObservationError(
+                f"times begin at {float(stamps[0])!r}, but this tracker already stands at "
+                f"{now!r}: it has taken in earlier frames; go on from there, or use a new tracker"
+            )
         raise ObservationError(
             f"times run backwards at frame {k}: {float(stamps[k])!r} after {float(before[k])!r}; "
             "sort the sequence by time"

@@ -13,9 +13,6 @@ drift of 2 dt equals two drifts of dt. The acceleration drives the velocity as i
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,99 +64,20 @@ def decaying_velocity(
     )
 
 
-def oscillators(
-    periods: Sequence[float],
-    *,
-    swing: float = 0.5,
-    frequency_std: float | None = None,
-    frequency_noise: float = 0.0,
-    acceleration: float = 0.0,
-    retention: float = 1.0,
-    jitter: float = 0.0,
-) -> MotionModels:
-    """All combinations of ``periods`` over the three axes: len(periods)^3 oscillators.
+def compiled_models(models: MotionModels) -> Numbers:
+    """The models as one table ``(K, 12)`` for the compiled loops.
 
-    ``swing`` is the prior standard deviation of the *angle* of each axis (radians), so that the
-    prior velocity is swing x frequency: scale-free over the grid. ``frequency_std`` defaults to
-    0.4 of the log spacing of the periods (a cell of the grid, with overlap).
-
-    >>> oscillators((10, 40)).n_models
-    8
+    >>> compiled_models(decaying_velocity(0.0)).shape
+    (1, 12)
     """
-    p = np.asarray(periods, float)
-    if frequency_std is None:
-        spacing = math.log(p.max() / p.min()) / max(len(p) - 1, 1)
-        frequency_std = 0.4 * spacing if spacing > 0 else 0.5
-    grid = np.array(list(itertools.product(2 * np.pi / p, repeat=3)))
-    k = len(grid)
-    return MotionModels(
-        frequency=grid,
-        frequency_std=np.full(k, frequency_std),
-        frequency_noise=np.full(k, frequency_noise),
-        retention=np.full(k, retention),
-        acceleration=np.full(k, acceleration),
-        jitter=np.full(k, jitter),
-        rate_prior=(swing * grid) ** 2,
-        log_weight=np.full(k, -math.log(k)),
+    columns = (
+        models.frequency,
+        models.frequency_std[:, None],
+        models.rate_prior,
+        -np.log(models.retention)[:, None],
+        models.acceleration[:, None],
+        models.jitter[:, None],
+        models.frequency_noise[:, None],
+        (models.log_weight - np.logaddexp.reduce(models.log_weight))[:, None],
     )
-
-
-def join(*groups: MotionModels, shares: Sequence[float] | None = None) -> MotionModels:
-    """Concatenate groups of models; each group gets its share of the prior weight (equal if None).
-
-    >>> m = join(decaying_velocity(0.0), oscillators((10, 40)), shares=(0.5, 0.5))
-    >>> np.exp(m.log_weight[:2]).round(4)
-    array([0.5   , 0.0625])
-    """
-    if shares is None:
-        shares = [1.0 / len(groups)] * len(groups)
-    weighted = []
-    for group, share in zip(groups, shares, strict=True):
-        w = group.log_weight - np.logaddexp.reduce(group.log_weight)
-        weighted.append(group._replace(log_weight=w + math.log(share)))
-    return MotionModels(*(np.concatenate(field) for field in zip(*weighted, strict=True)))
-
-
-def alike(models: MotionModels) -> MotionModels:
-    """Keep the oscillators whose three axes share one frequency.
-
-    >>> alike(oscillators((10, 20, 40))).n_models
-    3
-    """
-    keep = (models.frequency == models.frequency[:, :1]).all(axis=1)
-    return MotionModels(*(field[keep] for field in models))
-
-
-SMALL = (14.0, 45.0, 145.0)
-LARGE = (12.0, 29.0, 70.0, 170.0)
-"""Periods in frames; with the log frequency as a state either grid reaches from about 7 to 300."""
-
-
-def default_models(
-    *, rate_prior: float = RATE_PRIOR, periods: Sequence[float] = LARGE
-) -> MotionModels:
-    """Models that nobody has to tune: constant, decaying, oscillating, and irregular swinging.
-
-    Half of the prior weight is on constant and decaying velocities. Every combination of
-    ``periods`` over the three axes oscillates: 74 models with `LARGE`, 36 with `SMALL`.
-
-    >>> default_models().n_models, default_models(periods=SMALL).n_models
-    (74, 36)
-    """
-    decaying = join(
-        decaying_velocity(1e-6, retention=0.99, rate_prior=rate_prior),
-        decaying_velocity(1e-5, retention=0.97, rate_prior=rate_prior),
-        decaying_velocity(1e-4, retention=0.93, rate_prior=rate_prior),
-        decaying_velocity(1e-3, retention=0.9, rate_prior=5 * rate_prior),
-        decaying_velocity(5e-3, retention=0.9, rate_prior=25 * rate_prior),
-    )
-    regular = oscillators(periods)
-    irregular = alike(regular)
-    irregular = irregular._replace(acceleration=1e-2 * irregular.rate_prior[:, 0])
-    return join(
-        decaying_velocity(0.0, rate_prior=rate_prior),
-        decaying,
-        regular,
-        irregular,
-        shares=(0.3, 0.2, 0.4, 0.1),
-    )
+    return np.ascontiguousarray(np.concatenate(columns, axis=1), dtype=float)

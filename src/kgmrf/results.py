@@ -16,6 +16,7 @@ import numpy as np
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
 from kgmrf.density import GAUSSIAN, TAILS, Density
+from kgmrf.rotation_fields import RotationFields
 
 if TYPE_CHECKING:
     import pandas
@@ -44,7 +45,7 @@ FIELDS = {
 }
 
 
-class _Fields:
+class _Fields(RotationFields):
     """Named arrays, computed once on demand."""
 
     def __init__(self, values: Values | Callable[[], Values]) -> None:

@@ -1,4 +1,4 @@
-"""Smoothing on SO(3): fixed interval and fixed lag, one motion model or the whole bank."""
+"""Smoothing on SO(3) under one motion model: fixed interval and fixed lag."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._types import Mask, Numbers
 from kgmrf.kernels.engine import loops
-from kgmrf.motion import MotionModels, decaying_velocity, default_models
-from kgmrf.rotation_bank import compiled_models, filter_bank
+from kgmrf.motion import MotionModels, compiled_models, decaying_velocity
 
 
 class SmoothResult(NamedTuple):
@@ -59,7 +58,7 @@ def smooth_rotations(
     """
     model = decaying_velocity(0.0) if model is None else model
     if model.n_models != 1:
-        raise ValueError(f"one model expected, got {model.n_models}; use smooth_bank for several")
+        raise ValueError(f"one model expected, got {model.n_models}")
     z = np.array(_check.unmasked(observations), dtype=float, order="C")
     size = len(z)
     seen = ~np.isnan(z).any(axis=(1, 2))
@@ -154,95 +153,6 @@ def _plausible(frames: Numbers, chain: _Chain, count: Numbers) -> bool:
     square = np.arccos(np.clip((trace - 1) / 2, -1, 1)) ** 2 / chain.noise_var[rows]
     w = count[rows] / count[rows].sum()
     return bool(w @ square < 3 + 4 * np.sqrt(6 * (w @ w)))
-
-
-def smooth_weights(member_ll: Numbers, log_prior: Numbers, switching: float) -> Numbers:
-    """p(model at t | all data), (T, K): forward-backward over the sharing of ``filter_bank``.
-
-    Rows of NaN are rows without an observation.
-
-    >>> smooth_weights(np.zeros((4, 2)), np.log([0.25, 0.75]), 0.0)[0]
-    array([0.25, 0.75])
-    """
-    n, k = member_ll.shape
-    ll = np.where(np.isnan(member_ll), 0.0, member_ll)
-    seen = np.asarray(np.isfinite(member_ll).any(axis=1))
-    prior = np.exp(log_prior - np.logaddexp.reduce(log_prior))
-    forward = np.empty((n, k))
-    w = prior
-    for t in range(n):
-        if seen[t]:
-            w = (1 - switching) * w + switching * prior
-            w = w * np.exp(ll[t] - ll[t].max())
-            w = w / w.sum()
-        forward[t] = w
-    out = np.empty((n, k))
-    b = np.ones(k)
-    for t in range(n - 1, -1, -1):
-        out[t] = forward[t] * b
-        out[t] /= out[t].sum()
-        if seen[t]:
-            e = b * np.exp(ll[t] - ll[t].max())
-            b = (1 - switching) * e + switching * (prior @ e)
-            b = b / b.max()
-    return out
-
-
-def smooth_bank(
-    observations: Any,
-    noise_std: Any,
-    *,
-    models: MotionModels | None = None,
-    dt: Any = 1.0,
-    present: Any = None,
-    switching: float = 1e-3,
-    keep: float = 1e-3,
-    n_iterations: int = 10,
-) -> tuple[SmoothResult, Numbers]:
-    """Mixture of the members' smoothed tracks, weighted by p(model at t | all data).
-
-    Members whose smoothed weight never exceeds ``keep`` are left out. Returns (result, weights).
-
-    >>> z = np.tile(np.eye(3), (5, 1, 1))
-    >>> bool(np.allclose(smooth_bank(z, 0.05)[0].rotation, z))
-    True
-    """
-    models = default_models() if models is None else models
-    _, run, members = filter_bank(
-        observations, noise_std, models=models, switching=switching, dt=dt, present=present
-    )
-    weights = smooth_weights(members, models.log_weight, switching)
-    kept = np.flatnonzero(weights.max(axis=0) > keep)
-    weights = weights[:, kept] / weights[:, kept].sum(axis=1, keepdims=True)
-    tracks = [
-        smooth_rotations(
-            observations,
-            noise_std,
-            model=MotionModels(*(field[k : k + 1] for field in models)),
-            n_iterations=n_iterations,
-            importance=weights[:, i],
-            dt=dt,
-            present=present,
-        )
-        for i, k in enumerate(kept)
-    ]
-    known = ~np.isnan(run.rotation[:, 0, 0])
-    out = run.rotation.copy(), run.velocity.copy(), run.covariance.copy()
-    with np.errstate(divide="ignore"):
-        log_w = np.log(weights[known])
-    mixed = tuple(np.ascontiguousarray(array[known]) for array in out)
-    loops("rotation_bank").mix_tracks(
-        np.stack([t.rotation[known] for t in tracks], axis=1),
-        np.stack([t.velocity[known] for t in tracks], axis=1),
-        np.stack([t.covariance[known] for t in tracks], axis=1),
-        log_w,
-        *mixed,
-    )
-    for whole, part in zip(out, mixed, strict=True):
-        whole[known] = part
-    full = np.zeros((len(weights), models.n_models))
-    full[:, kept] = weights
-    return SmoothResult(*out, max(t.passes for t in tracks)), full
 
 
 def _spread(numbers: Any, size: int) -> Numbers:

@@ -199,7 +199,7 @@ def stream(
             help="information, zero_lag, printed, or auto: self-tuned, slower.",
             rich_help_panel=_MODEL,
         ),
-    ] = "information",
+    ] = "auto",
     centre: Annotated[
         bool,
         typer.Option(

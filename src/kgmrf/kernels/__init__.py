@@ -4,7 +4,9 @@
 `layout` (where the numbers lie), `lanes` (eight at a time), `core` (the step), `online`,
 `sequence` and `many` (the loops), `adjoint` (a loop backwards, for gradients), `engine` (how
 trackers call them). The self-tuning trackers have loops of their own: `small_linalg`, `members` and
-`mixture` for covariances, `rotation3`, `rotation_bank` and `rotation_smoother` for orientations;
+`mixture` for covariances, `quaternions`, `rotation_rows`, `rotation_core`,
+`rotation_dense` and `rotations` for orientations (`rotation3`, `rotation_chain` and
+`rotation_smoother` look back with a single law);
 `text` turns numbers into lines and back.
 """
 

@@ -94,8 +94,8 @@ def warmup() -> None:
 
     >>> warmup()
     """
-    names = ("ensemble", "inspect", "online", "sequence", "adjoint")
-    for name in (*names, "rotation_bank", "rotation_smoother"):
+    names = ("ensemble", "inspect", "rotations", "online", "sequence", "adjoint")
+    for name in (*names, "rotation_smoother"):
         loops(name)
     for number in ("float64", "float32"):
         step_many(number)

@@ -22,7 +22,7 @@ from kgmrf.kernels.rotation3 import (
     right_jacobian3,
     turn3,
 )
-from kgmrf.kernels.rotation_bank import (
+from kgmrf.kernels.rotation_chain import (
     add_process_noise,
     advance,
     carry,

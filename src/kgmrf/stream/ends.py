@@ -150,7 +150,11 @@ class Sink:
         if not stat.S_ISREG(found.st_mode) or not found.st_size:
             return
         tail = self._tail(found.st_size)
-        if tail is None or tail.endswith(b"\n"):
+        if tail is not None and tail.endswith(b"\n"):
+            return
+        if tail is None:  # perhaps an empty line, but never two lines in one
+            if resumed:
+                os.write(self.handle, b"\n")
             return
         if resumed and b"\n" in tail:
             size = found.st_size - (len(tail) - tail.rfind(b"\n") - 1)

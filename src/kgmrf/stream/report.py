@@ -63,16 +63,19 @@ class Report:
         """Take the lines that could not be used off the stream, write them down and name them."""
         found, stream.faults = stream.faults, []
         for fault in found:
-            self.fault(fault)
+            self.letter(fault)
+            self._name(fault)
         if self.letters is not None and found:
             self.letters.flush()
 
-    def fault(self, fault: Fault) -> None:
-        """One line that could not be used."""
+    def letter(self, fault: Fault) -> None:
+        """Write down one line that could not be used."""
         if self.letters is not None:
             text = fault.text.decode("utf-8", "backslashreplace")
             letter = {"line": fault.line, "reason": fault.reason, "text": text}
             self.letters.write(json.dumps(letter).encode() + b"\n")
+
+    def _name(self, fault: Fault) -> None:
         self.named += 1
         if self.named <= NAMED:
             self.say(f"line {fault.line} skipped: {fault.reason}")

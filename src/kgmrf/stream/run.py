@@ -95,7 +95,7 @@ class _Process:
                 self._deliver(error.before)
             finally:
                 if error.fault is not None:
-                    self.report.fault(error.fault)
+                    self.report.letter(error.fault)
                 self.checkpoint()
             raise
         except OSError:

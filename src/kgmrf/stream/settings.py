@@ -34,7 +34,7 @@ class Settings:
     wait: float = 0.0
     same_time: str = "drop"
     on_error: str = "stop"
-    tracker: dict[str, Any] = field(default_factory=lambda: {"gains": "information"})
+    tracker: dict[str, Any] = field(default_factory=dict)
     centre: bool = False
     key: str | None = None
     time: str | None = None

@@ -30,6 +30,7 @@ class BaselineTracker(CovarianceTracker):
     ) -> None:
         super().__init__(d, n_samples, on_invalid)
         self.follows = _check.choice(follows, ("covariance", "rotation"), "follows")
+        self.kind = self.follows  # type: ignore[misc]
         self._arrays: dict[str, Numbers] = {}
 
     # ------------------------------------------------------------------ for subclasses

@@ -62,7 +62,7 @@ class SmoothCovariance(Tracker):
         >>> bool(early < 0.8 * late)
         True
         """
-        _check_lag(lag)
+        check_lag(lag)
         fresh: Any = _fresh(self)
         samples = _check.are_samples(sequence, samples)
         if samples:
@@ -98,7 +98,7 @@ class SmoothRotation(Tracker):
         >>> bool(early < 0.7 * late)
         True
         """
-        _check_lag(lag)
+        check_lag(lag)
         fresh: Any = _fresh(self)
         record = recording(fresh, sequence, times, mask, n_samples)
         law = fresh.gains
@@ -159,7 +159,8 @@ def _fresh(tracker: Any) -> Any:
     return type(tracker)(**tracker.settings())
 
 
-def _check_lag(lag: int | None) -> None:
+def check_lag(lag: int | None) -> None:
+    """Refuse what is no number of frames."""
     if lag is not None and (not isinstance(lag, (int, np.integer)) or lag < 0):
         raise ValueError(f"lag must be None or a whole number of frames, 0 or more, got {lag!r}")
 

@@ -1,10 +1,9 @@
-"""The compiled bank of motion models on SO(3): drift, correct, weigh, mix, and the loops.
+"""One motion model on SO(3), compiled: drift and correct, for the smoother of a single law.
 
 A member's state: ``frame`` (3, 3); ``motion`` (9,) = velocity, quadrature, log frequency; ``cov``
 (12, 12) of (angle error, velocity, quadrature, log frequency), all in the body frame. Members that
 do not oscillate use the leading 6 x 6 block only. ``law`` (12,) is its motion model, ``work``
-(6, 12, 12) is scratch. ``clock`` (3,) = time, time of the last observation (NaN before the first),
-gain of the last correction.
+(6, 12, 12) is scratch.
 """
 
 from __future__ import annotations
@@ -12,11 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-from numba import njit
-
 from kgmrf.kernels.rotation3 import (
-    OPTIONS,
     exp3,
     jit,
     polish3,
@@ -25,14 +20,9 @@ from kgmrf.kernels.rotation3 import (
     turn3,
 )
 
-MISSING, OBSERVED, INVALID = 0, 1, 2  # as in kgmrf.kernels.engine
-
 # A law, in order: frequency (3), prior of its logarithm, prior of the velocity (3), and rates.
 FREQUENCY, FREQUENCY_STD, RATE_PRIOR = 0, 3, 4
 DECAY, ACCELERATION, JITTER, FREQUENCY_NOISE, LOG_PRIOR = 7, 8, 9, 10, 11
-
-# A record, in order: rotation (9), velocity (3), covariance (36), and numbers; weights follow.
-VELOCITY, COVARIANCE, NIS, LIKELIHOOD, TIME, SEEN, GAIN, WEIGHTS = 9, 12, 48, 49, 50, 51, 52, 53
 
 LOG_2PI = math.log(2.0 * math.pi)
 ANGLE_CAP = math.pi**2 / 3.0  # variance of an angle about which nothing is known
@@ -350,7 +340,7 @@ def correct_member(
     return ll, nis
 
 
-# --------------------------------------------------------------------------- the bank
+# --------------------------------------------------------------------------- the start
 
 
 @jit
@@ -369,329 +359,3 @@ def start_members(
                 motions[k, 6 + a] = math.log(laws[k, a])
                 covs[k, 6 + a, 6 + a] = laws[k, RATE_PRIOR + a]
                 covs[k, 9 + a, 9 + a] = laws[k, FREQUENCY_STD] ** 2
-
-
-@jit
-def normalise(log_weight: Any) -> float:
-    """log_weight -= log sum exp(log_weight), in place; returns that logarithm."""
-    top = log_weight.max()
-    total = 0.0
-    for k in range(len(log_weight)):
-        total += math.exp(log_weight[k] - top)
-    total = top + math.log(total)
-    for k in range(len(log_weight)):
-        log_weight[k] -= total
-    return total
-
-
-@jit
-def share(log_weight: Any, laws: Any, switching: float, forgetting: float) -> None:
-    """Before an observation: w <- w^forgetting prior^(1-forgetting); w <- (1-s) w + s prior."""
-    if forgetting < 1.0:
-        for k in range(len(laws)):
-            prior = laws[k, LOG_PRIOR]
-            log_weight[k] = prior + forgetting * (log_weight[k] - prior)
-        normalise(log_weight)
-    if switching > 0.0:
-        for k in range(len(laws)):
-            prior = math.exp(laws[k, LOG_PRIOR])
-            log_weight[k] = math.log(
-                (1.0 - switching) * math.exp(log_weight[k]) + switching * prior
-            )
-
-
-@jit
-def drift_members(frames: Any, motions: Any, covs: Any, laws: Any, dt: float, work: Any) -> None:
-    """Drift every member by dt, in substeps of at most about one frame."""
-    if dt <= 0.0:
-        return
-    n_sub = substeps(dt)
-    h = dt / n_sub
-    for k in range(len(frames)):
-        n = size_of(laws[k])
-        for _ in range(n_sub):
-            drift_member(frames[k], motions[k], covs[k], n, laws[k], h, work)
-
-
-@jit
-def mix(
-    frames: Any,
-    motions: Any,
-    covs: Any,
-    log_weight: Any,
-    rotation: Any,
-    velocity: Any,
-    cov6: Any,
-    work: Any,
-) -> None:
-    """Moments of the mixture: tangent mean at the heaviest member, velocity, 6 x 6 covariance."""
-    best = np.argmax(log_weight)
-    mean = work[1, 0]
-    one = work[1, 1]
-    for i in range(3):
-        velocity[i] = 0.0
-        mean[i] = 0.0
-        for j in range(3):
-            rotation[i, j] = frames[best, i, j]
-    for k in range(len(frames)):
-        p = math.exp(log_weight[k])
-        if p > 1e-12:
-            relative_log3(rotation, frames[k], one)
-            for a in range(3):
-                mean[a] += p * one[a]
-                velocity[a] += p * motions[k, a]
-    exp3(mean[0], mean[1], mean[2], work[0])
-    turn3(rotation, work[0], work[2])
-    for a in range(6):
-        for b in range(6):
-            cov6[a, b] = 0.0
-    for k in range(len(frames)):
-        p = math.exp(log_weight[k])
-        if p > 1e-12:
-            relative_log3(rotation, frames[k], one)
-            for a in range(3):
-                one[3 + a] = motions[k, a] - velocity[a]
-            for a in range(6):
-                for b in range(6):
-                    cov6[a, b] += p * (covs[k, a, b] + one[a] * one[b])
-
-
-@jit
-def _note(
-    frames: Any, motions: Any, covs: Any, log_weight: Any, clock: Any, record: Any, work: Any
-) -> None:
-    """Write what an estimate shows into ``record``, apart from nis and likelihood."""
-    if math.isnan(clock[1]):
-        record[:NIS] = np.nan
-    else:
-        mix(
-            frames,
-            motions,
-            covs,
-            log_weight,
-            record[:VELOCITY].reshape((3, 3)),
-            record[VELOCITY:COVARIANCE],
-            record[COVARIANCE:NIS].reshape((6, 6)),
-            work,
-        )
-    record[TIME] = clock[0]
-    record[SEEN] = clock[1]
-    record[GAIN] = clock[2]
-    for k in range(len(log_weight)):
-        record[WEIGHTS + k] = math.exp(log_weight[k])
-
-
-@jit
-def _frame(
-    frames: Any,
-    motions: Any,
-    covs: Any,
-    log_weight: Any,
-    clock: Any,
-    laws: Any,
-    observation: Any,
-    present: bool,
-    noise_var: float,
-    dt: float,
-    frame_interval: float,
-    switching: float,
-    forgetting: float,
-    record: Any,
-    member_ll: Any,
-    work: Any,
-) -> None:
-    """One frame of one track: drift to its time, share, correct and weigh, mix."""
-    started = not math.isnan(clock[1])
-    clock[0] += dt
-    record[NIS] = np.nan
-    record[LIKELIHOOD] = np.nan
-    if started:
-        drift_members(frames, motions, covs, laws, dt / frame_interval, work)
-    if present:
-        clock[1] = clock[0]
-        if started:
-            share(log_weight, laws, switching, forgetting)
-            nis = 0.0
-            for k in range(len(frames)):
-                n = size_of(laws[k])
-                ll, one = correct_member(
-                    frames[k], motions[k], covs[k], n, laws[k], observation, noise_var, work
-                )
-                nis += math.exp(log_weight[k]) * one
-                member_ll[k] = ll
-                log_weight[k] += ll
-            record[LIKELIHOOD] = normalise(log_weight)
-            record[NIS] = nis
-        else:
-            start_members(observation, noise_var, laws, frames, motions, covs)
-    _note(frames, motions, covs, log_weight, clock, record, work)
-    if present:
-        here = record[COVARIANCE:NIS]
-        clock[2] = (here[0] + here[7] + here[14]) / (3.0 * noise_var)
-        record[GAIN] = clock[2]
-
-
-@njit(
-    "int64(float64[:, :, ::1], float64[:, ::1], float64[:, :, ::1], float64[::1], float64[::1],"
-    " float64[:, ::1], float64[:, ::1], float64, float64, float64, float64, float64, float64,"
-    " float64[::1], float64[:, :, ::1])",
-    **OPTIONS,
-)
-def advance_bank(
-    frames: Any,
-    motions: Any,
-    covs: Any,
-    log_weight: Any,
-    clock: Any,
-    laws: Any,
-    observation: Any,
-    tolerance: float,
-    noise_var: float,
-    dt: float,
-    frame_interval: float,
-    switching: float,
-    forgetting: float,
-    record: Any,
-    work: Any,
-) -> int:
-    """One online update in place; returns OBSERVED, MISSING, or INVALID with nothing changed.
-
-    tolerance: how far R^T R may be from I; -1 trusts the observation, -2 says that there is none.
-    """
-    status = MISSING
-    seen = np.empty((3, 3))
-    if tolerance >= -1.0:
-        n_nan = 0
-        for i in range(3):
-            for j in range(3):
-                seen[i, j] = observation[i, j]
-                if math.isnan(observation[i, j]):
-                    n_nan += 1
-        if n_nan == 0:
-            status = OBSERVED
-        elif n_nan < 9:
-            return INVALID
-    if status == OBSERVED and tolerance >= 0.0:
-        for i in range(3):
-            for j in range(3):
-                dot = seen[0, i] * seen[0, j] + seen[1, i] * seen[1, j] + seen[2, i] * seen[2, j]
-                if not abs(dot - (1.0 if i == j else 0.0)) <= tolerance:
-                    return INVALID
-        det = (
-            seen[0, 0] * (seen[1, 1] * seen[2, 2] - seen[1, 2] * seen[2, 1])
-            - seen[0, 1] * (seen[1, 0] * seen[2, 2] - seen[1, 2] * seen[2, 0])
-            + seen[0, 2] * (seen[1, 0] * seen[2, 1] - seen[1, 1] * seen[2, 0])
-        )
-        if det < 0.0:
-            return INVALID
-        # off the group by no more than the tolerance: two Newton steps are a projection
-        polish3(seen, work[0], work[2])
-        polish3(seen, work[0], work[2])
-    _frame(
-        frames,
-        motions,
-        covs,
-        log_weight,
-        clock,
-        laws,
-        seen,
-        status == OBSERVED,
-        noise_var,
-        dt,
-        frame_interval,
-        switching,
-        forgetting,
-        record,
-        np.empty(len(frames)),
-        work,
-    )
-    return status
-
-
-@njit(
-    "void(float64[:, :, ::1], float64[:, ::1], float64[:, :, ::1], float64[::1], float64[::1],"
-    " float64[:, ::1], float64[:, :, ::1], boolean[::1], float64[::1], float64[::1], float64,"
-    " float64, float64, float64[:, ::1], float64[:, ::1])",
-    **OPTIONS,
-)
-def filter_bank(
-    frames: Any,
-    motions: Any,
-    covs: Any,
-    log_weight: Any,
-    clock: Any,
-    laws: Any,
-    observations: Any,
-    present: Any,
-    noise_var: Any,
-    dt: Any,
-    frame_interval: float,
-    switching: float,
-    forgetting: float,
-    records: Any,
-    member_ll: Any,
-) -> None:
-    """A whole sequence ``(T, 3, 3)`` through one track's state, in place; observations trusted.
-
-    ``member_ll`` receives the members' log densities ``(T, K)`` where there is one.
-    """
-    work = np.zeros((6, 12, 12))
-    for t in range(len(observations)):
-        _frame(
-            frames,
-            motions,
-            covs,
-            log_weight,
-            clock,
-            laws,
-            observations[t],
-            present[t],
-            noise_var[t],
-            dt[t],
-            frame_interval,
-            switching,
-            forgetting,
-            records[t],
-            member_ll[t],
-            work,
-        )
-
-
-@njit(
-    "void(float64[:, :, ::1], float64[:, ::1], float64[:, :, ::1], float64[::1], float64[::1],"
-    " float64[:, ::1], float64, float64, float64[::1])",
-    **OPTIONS,
-)
-def coast_bank(
-    frames: Any,
-    motions: Any,
-    covs: Any,
-    log_weight: Any,
-    clock: Any,
-    laws: Any,
-    dt: float,
-    frame_interval: float,
-    record: Any,
-) -> None:
-    """Drift one track by dt, in place, and note what it then looks like."""
-    work = np.zeros((6, 12, 12))
-    clock[0] += dt
-    record[NIS] = np.nan
-    record[LIKELIHOOD] = np.nan
-    if not math.isnan(clock[1]):
-        drift_members(frames, motions, covs, laws, dt / frame_interval, work)
-    _note(frames, motions, covs, log_weight, clock, record, work)
-
-
-@njit(
-    "void(float64[:, :, :, ::1], float64[:, :, ::1], float64[:, :, :, ::1], float64[:, ::1],"
-    " float64[:, :, ::1], float64[:, ::1], float64[:, :, ::1])",
-    **OPTIONS,
-)
-def mix_tracks(
-    frames: Any, motions: Any, covs: Any, log_weight: Any, rotation: Any, velocity: Any, cov6: Any
-) -> None:
-    """`mix` at every time of members' tracks ``(T, K, ...)``; motions and covs lead with v."""
-    work = np.zeros((6, 12, 12))
-    for t in range(len(frames)):
-        mix(frames[t], motions[t], covs[t], log_weight[t], rotation[t], velocity[t], cov6[t], work)

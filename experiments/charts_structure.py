@@ -1,0 +1,268 @@
+"""Figures of structure: maps, energies, contraction, turning targets, error maps, tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from experiments.chart_parts import LOOK, Figure, axis, series
+from experiments.reading import Results
+from kgmrf.plots import COLOURS
+
+INTEGRATORS = {
+    "printed": ("printed step", LOOK["paper_kgmrf"]),
+    "printed_strang": ("printed, Strang", LOOK["printed_kgmrf"]),
+    "variational": ("A: variational", LOOK["paper_tangent_kalman"]),
+    "plane_split": ("B: plane by plane", LOOK["ours"]),
+}
+
+
+def structure(results: Results) -> Figure | None:
+    """Drift off the group."""
+    maps = results.data("structure", "maps")
+    if maps is None:
+        return None
+    looks = {
+        "exponential": ("exponential", LOOK["ours"]),
+        "exponential_polished": ("exponential, polished", LOOK["information"]),
+        "cayley": ("Cayley", LOOK["paper_tangent_kalman"]),
+        "cayley_neumann_2": ("Neumann, 2 terms", (COLOURS["orange"], "solid")),
+        "cayley_neumann_3": ("Neumann, 3 (paper)", LOOK["paper_kgmrf"]),
+        "cayley_neumann_4": ("Neumann, 4 terms", LOOK["printed_kgmrf"]),
+    }
+
+    def positive(values: list[float | None]) -> list[float]:
+        return [np.nan if v is None or v > 1e3 else max(v, 1e-17) for v in values]
+
+    panels = [
+        {
+            "title": title,
+            "x": axis("steps", log=True),
+            "y": axis(label, log=True),
+            "series": [
+                series(name, maps["times"], positive(maps["lines"][key][what]), look=look)
+                for key, (name, look) in looks.items()
+                if key in maps["lines"]
+            ],
+        }
+        for what, title, label in (
+            ("orthogonality", "distance from orthogonal, d = 7", "|QᵀQ − I|"),
+            ("spectrum", "change of the spectrum", "largest relative change"),
+        )
+    ]
+    return {
+        "id": "structure",
+        "title": "The maps over 10⁵ steps",
+        "caption": "Truncating the inverse after K terms leaves (I − Xᴷ) Cayley(W): not a "
+        "rotation. "
+        "For odd K the error is of order |X|²ᴷ, for even K of order |X|ᴷ, so four terms are worse "
+        "than three.",
+        "panels": panels,
+    }
+
+
+def energy(results: Results) -> Figure | None:
+    """How far the energy wanders, for four integrators in three dimensions."""
+    panels = []
+    for d in (2, 3, 5):
+        lines = []
+        for name, (label, look) in INTEGRATORS.items():
+            data = results.data("structure", f"energy_{d}.{name}")
+            if data:
+                lines.append(series(label, data["times"], data["wander"], look=look))
+        if lines:
+            panels.append(
+                {
+                    "title": f"d = {d}",
+                    "x": axis("steps of .05", log=True),
+                    "y": axis("relative wander of the energy", log=True),
+                    "series": lines,
+                }
+            )
+    if not panels:
+        return None
+    return {
+        "id": "energy",
+        "title": "Energy of the undamped motion over 10⁵ steps",
+        "caption": "Largest deviation of <W, w∘W>/2 + V so far, time step .05 in kick and "
+        "drift. An "
+        "energy exists in every dimension; the maxima rise in rare steps and stay at percents and "
+        "below. Most of the gain is Strang's order, half a kick before and half after; what "
+        "A and B "
+        "add is the symplectic form (defect at rounding, the printed step's is .3 at d = 3 "
+        "and 3 at "
+        "d = 5).",
+        "panels": panels,
+    }
+
+
+def energy_contraction(results: Results) -> Figure | None:
+    """The theorem's energy along noiseless steps, unit and best inertia."""
+    data = results.data("master", "energy")
+    if data is None or "cases" not in data:
+        return None
+    panels = []
+    for name, case in data["cases"].items():
+        lines = []
+        for key, look in (("unit", LOOK["paper_kgmrf"]), ("best", LOOK["ours"])):
+            if key in case:
+                word = "unit inertia" if key == "unit" else f"inertia {case['best_inertia']:.3g}"
+                values = [max(v, 1e-12) for v in case[key]["energies"]]
+                lines.append(series(word, range(len(values)), values, look=look))
+        title = name.replace("eta", "η").replace("gamma", "γ")
+        y = axis("energy over its start", log=True, low=1e-8)
+        panels.append({"title": title, "x": axis("step"), "y": y, "series": lines})
+    return {
+        "id": "energy_contraction",
+        "title": "The energy of the stability theorem",
+        "caption": "ξ²/2 + a u²/2 without noise. The paper's own gains (left) contract with unit "
+        "inertia. With γ = .1 unit inertia rises and falls, a = 18 only falls. For η = .5, γ = .1, "
+        "inside the printed domain but beyond η < 2 min(γ, 2 − γ), no inertia does.",
+        "panels": panels,
+    }
+
+
+def turning(results: Results) -> Figure | None:
+    """Stability against the speed of the target, d = 3."""
+    data = results.data("stability", "turning")
+    if data is None:
+        return None
+    looks = (LOOK["ours"], LOOK["tuned_zero_lag"], LOOK["paper_kgmrf"])
+    lines = []
+    for (name, law), look in zip(data["laws"].items(), looks, strict=True):
+        lines.append(series(name, data["speeds"], law["radius"], look=look))
+        lines.append(
+            series(f"measured: {name}", data["speeds"], law["measured"], look=look, marker=True,
+                   line=False)
+        )  # fmt: skip
+    edge = (COLOURS["quiet"], "dashed")
+    lines.append(series("stable below", [0.0, data["speeds"][-1]], [1.0, 1.0], look=edge))
+    return {
+        "id": "turning",
+        "title": "Stability about a target that turns, d = 3",
+        "caption": "Largest root of the error map against the speed of the target: lines by "
+        "theory, "
+        "rings measured on the step itself. Faster turns cost stability in proportion to the "
+        "speed.",
+        "panels": [
+            {
+                "title": "growth of a small error per frame",
+                "x": axis("|Ω| (rad per frame)"),
+                "y": axis("radius"),
+                "series": lines,
+            }
+        ],
+    }
+
+
+def error_map(results: Results) -> Figure | None:
+    """Mean error over the gains, both laws, two rates."""
+    panels = []
+    for law, title, label in (
+        ("printed", "Algorithm 1", "damping γ"),
+        ("zero_lag", "zero-lag law", "position gain A"),
+    ):
+        for rate in (0.02, 0.08):
+            data = results.data("stability", f"error.{law}.rate_{rate:g}")
+            if data is None:
+                continue
+            best = data["best"]
+            panels.append(
+                {
+                    "kind": "map",
+                    "title": f"{title}, ω = {rate:g}".replace("0.", "."),
+                    "x": {"label": "velocity gain", "values": data["x"], "log": True},
+                    "y": {"label": label, "values": data["y"], "log": True},
+                    "grid": data["error"],
+                    "scale": {"low": 0, "middle": 15, "high": 45, "unit": "angle error (°)"},
+                    "edge": [],
+                    "marks": [
+                        [best["velocity_gain"], best["other"], f"best {best['error']:.1f}°"],
+                        [0.05, 0.95 if law == "printed" else 0.1, f"paper {data['paper']:.0f}°"],
+                    ],
+                }
+            )
+    if not panels:
+        return None
+    return {
+        "id": "error_map",
+        "title": "The error inside the stability domain",
+        "caption": "Mean angle error with 8 samples per frame over a grid of gains: blue is good, "
+        "orange a blind guess (45°). Most of the stability domain is of no use; good gains of "
+        "Algorithm 1 have little damping, and the zero-lag law is good over a wide valley.",
+        "panels": panels,
+    }
+
+
+def noise_floor(results: Results) -> Figure | None:
+    """Error against the assumed noise floor."""
+    panels = []
+    looks = {
+        "information, spectrum known": LOOK["ours"],
+        "information, spectrum learned": LOOK["information"],
+        "zero-lag, spectrum known": LOOK["tuned_zero_lag"],
+    }
+    for true in (0.1, 1.0):
+        data = results.data("noise_floor", f"true_{true:g}")
+        if data is None:
+            continue
+        x = [max(v, 0.003) for v in data["assumed"]]
+        lines = [
+            series(name.replace(", spectrum", ","), x, y, half=half, look=looks[name], marker=True)
+            for name, (y, half) in data["lines"].items()
+        ]
+        panels.append(
+            {
+                "title": f"true σ² = {true:g}".replace("0.", "."),
+                "x": axis("assumed σ² (leftmost: 0)", log=True),
+                "y": axis("angle error (°)", log=True),
+                "series": lines,
+            }
+        )
+    if not panels:
+        return None
+    return {
+        "id": "noise_floor",
+        "title": "A wrong noise floor",
+        "caption": "Eigenvalues 2 and .5, 8 samples, ω = .08. Fixed gains do not see σ² at "
+        "all. The "
+        "information law does, and a value up to ten times too small or too large costs little; "
+        "beyond that it believes nothing.",
+        "panels": panels,
+    }
+
+
+def swelling(results: Results) -> Figure | None:
+    """Determinant and shape of the mean of two rotated ellipses."""
+    data = results.data("tensors", "swelling")
+    if data is None:
+        return None
+    looks = {
+        "Euclidean": LOOK["paper_euclidean_ema"],
+        "log-Euclidean": LOOK["paper_tangent_kalman"],
+        "affine-invariant": (COLOURS["orange"], "dashed"),
+        "on the orbit": LOOK["ours"],
+    }
+
+    def panel(key: str, title: str, label: str) -> dict[str, Any]:
+        return {
+            "title": title,
+            "x": axis("angle between the two (°)"),
+            "y": axis(label, low=0.0),
+            "series": [
+                series(name, data["degrees"], line[key], look=looks[name])
+                for name, line in data["lines"].items()
+            ],
+        }
+
+    return {
+        "id": "swelling",
+        "title": "The swelling effect",
+        "caption": "Mean of two ellipses with eigenvalues 2 and .5. The Euclidean mean swells; "
+        "logarithmic means keep the area and lose the shape; half-way along the orbit keeps both.",
+        "panels": [
+            panel("determinant", "determinant (1 is right)", "determinant"),
+            panel("ratio", "ratio of eigenvalues (4 is right)", "ratio"),
+        ],
+    }

@@ -1,0 +1,130 @@
+"""Figures of the OTB sequences."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from experiments import otb, otb_models
+from experiments.chart_parts import LOOK, Figure, axis, series
+from experiments.reading import Results
+from kgmrf.plots import COLOURS
+
+VIDEO_LOOK = {
+    "kgmrf": (COLOURS["ours"], "solid"),
+    "kgmrf, first frame only": (COLOURS["ours"], "dotted"),
+    "kgmrf, kinetic appearance": (COLOURS["sky"], "dashed"),
+    "kgmrf, self-tuned appearance": (COLOURS["sky"], "dotted"),
+    "CSRT": (COLOURS["vermillion"], "solid"),
+    "KCF": (COLOURS["green"], "solid"),
+    "KCF-0": (COLOURS["green"], "dashed"),
+    "MIL": (COLOURS["purple"], "solid"),
+    "MOSSE": (COLOURS["orange"], "solid"),
+}
+
+
+def otb_success(results: Results) -> Figure | None:
+    """Share of frames above each overlap, every target counting once."""
+    overlaps = _overlaps(results)
+    if not overlaps:
+        return None
+    thresholds = np.linspace(0, 1, 21)
+    common = set.intersection(*(set(rows) for rows in overlaps.values()))
+    lines = []
+    for method, rows in overlaps.items():
+        each = [(rows[name][:, None] > thresholds).mean(axis=0) for name in sorted(common)]
+        curve = np.mean(each, axis=0)
+        # the number first: all curves end at 0, where labels are put in alphabetical order
+        name = f"{curve.mean():.2f} {method.replace('kgmrf', 'ours')}"
+        lines.append(series(name, thresholds, curve, look=VIDEO_LOOK.get(method)))
+    return {
+        "id": "otb_success",
+        "title": "Success on the OTB sequences",
+        "caption": f"Share of frames whose overlap with the true box is above the threshold, mean "
+        f"of {len(common)} targets ({', '.join(sorted(common))}); the number is the area under the "
+        f"curve. First box given, one setting for all.{_absent(results)}",
+        "panels": [
+            {
+                "title": "success",
+                "x": axis("overlap threshold"),
+                "y": axis("share of frames", low=0.0),
+                "series": lines,
+            }
+        ],
+    }
+
+
+def _absent(results: Results) -> str:
+    partial = {r["sequence"]: r["n_frames"] for r in otb.load(results.folder) if r["partial"]}
+    words = [f"{name} is missing" for name in otb.missing(results.folder)]
+    words += [f"{name} is its first {count} frames" for name, count in partial.items()]
+    return f" {', '.join(words)}." if words else ""
+
+
+def otb_overlap(results: Results) -> Figure | None:
+    """Overlap frame by frame, ours beside OpenCV's best."""
+    overlaps = _overlaps(results)
+    shown = {"kgmrf": "ours", "CSRT": "CSRT", "KCF-0": "KCF-0"}
+    panels = []
+    for target in otb.TARGETS:
+        lines = [
+            series(word, range(len(rows[target])), rows[target], look=VIDEO_LOOK[method])
+            for method, word in shown.items()
+            if target in (rows := overlaps.get(method, {}))
+        ]
+        if lines:
+            panels.append(
+                {
+                    "title": target,
+                    "x": axis("frame"),
+                    "y": axis("overlap", low=0.0),
+                    "series": lines,
+                }
+            )
+    if not panels:
+        return None
+    return {
+        "id": "otb_overlap",
+        "title": "Overlap along the OTB sequences",
+        "caption": "Intersection over union with the true box, frame by frame. KCF-0 is OpenCV's "
+        "KCF with its failure threshold at 0.",
+        "panels": panels,
+    }
+
+
+def models(results: Results) -> Figure | None:
+    """Overlap frame by frame with three of the paper's methods as the memory of appearance."""
+    shown = {
+        "K-GMRF": LOOK["ours"],
+        "Riemannian EMA": LOOK["paper_euclidean_ema"],
+        "Alpha-Beta": LOOK["paper_alpha_beta"],
+    }
+    panels = [
+        {
+            "title": sequence,
+            "x": axis("frame"),
+            "y": axis("overlap", low=0.0),
+            "series": [
+                series(name, range(data["n_frames"]), data["rows"][name]["iou"], look=look)
+                for name, look in shown.items()
+            ],
+        }
+        for sequence, data in otb_models.load(results.folder).items()
+    ]
+    if not panels:
+        return None
+    return {
+        "id": "otb_models",
+        "title": "The paper's methods inside one tracker",
+        "caption": "Intersection over union with the true box along each sequence; only the memory "
+        "of the appearance differs. The paper's curves, drawn again.",
+        "panels": panels,
+    }
+
+
+def _overlaps(results: Results) -> dict[str, dict[str, np.ndarray]]:
+    """method -> target -> overlap of every frame."""
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for row in otb.load(results.folder):
+        if row["iou"]:
+            found.setdefault(row["method"], {})[row["sequence"]] = np.array(row["iou"])
+    return found

@@ -1,0 +1,117 @@
+"""Drawn scenes: tensors along a fibre, and what a stabilised camera would show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from experiments.chart_parts import LOOK
+from experiments.reading import Results
+from kgmrf import plots
+from kgmrf._types import Numbers
+from kgmrf.geometry import so
+
+
+def matrices(entries: list[list[float | None]]) -> Any:
+    """2 x 2 matrices from rows (xx, xy, yy); NaN where there is none."""
+    e = np.array([[np.nan if v is None else v for v in row] for row in entries], dtype=float)
+    return np.stack([np.stack([e[:, 0], e[:, 1]], -1), np.stack([e[:, 1], e[:, 2]], -1)], -2)
+
+
+FIBRE_ROWS = (
+    ("fitted tensor alone", "fitted tensor alone", plots.COLOURS["quiet"]),
+    ("Euclidean average, gain .2", "average, gain .2", LOOK["paper_euclidean_ema"][0]),
+    ("K-GMRF", "K-GMRF", LOOK["ours"][0]),
+)
+
+
+def fibre(results: Results) -> Any:
+    """Diffusion tensors along a bending fibre, seen from above: truth under each estimate."""
+    data = results.data("tensors", "fibre.snr_10")
+    if data is None:
+        return None
+    turn = np.linspace(0, 2 * np.pi, 60)
+    circle = np.stack([np.cos(turn), np.sin(turn)])
+    position = np.array(data["position"])[:, :2]
+    figure = plots.new_figure(height=2.7)
+    panels = figure.subplots(1, len(FIBRE_ROWS), sharex=True, sharey=True)
+    truth = matrices(data["tensors"]["truth"])
+    for axes, (key, name, colour) in zip(panels, FIBRE_ROWS, strict=True):
+        found = matrices(data["tensors"][key])
+        for k in range(8, len(position), 7):
+            for matrix, look in (
+                (truth[k], {"facecolor": "#C9C9C9", "edgecolor": "none"}),
+                (found[k], {"facecolor": "none", "edgecolor": colour, "linewidth": 1.3}),
+            ):
+                values, vectors = np.linalg.eigh(matrix)
+                outline = vectors @ (2.3 * np.maximum(values, 0)[:, None] * circle)
+                axes.fill(*(position[k][:, None] + outline), **look)
+        axes.set_title(name, color=colour, loc="center")
+        axes.set_aspect("equal")
+        axes.axis("off")
+    return figure
+
+
+CAMERA_ROWS = (
+    ("seen", "not stabilised", plots.COLOURS["quiet"]),
+    ("ema", "EMA .2", LOOK["paper_euclidean_ema"][0]),
+    ("paper", "K-GMRF, paper", LOOK["paper_kgmrf"][0]),
+    ("ours", "ours", LOOK["ours"][0]),
+)
+
+
+def camera_frames(results: Results) -> Any:
+    """A checkerboard through the camera at five frames: as filmed, and turned back by estimates.
+
+    The board stands still in front of the first frame. A perfect estimate shows it upright and in
+    the middle; what is left is the error of the estimate.
+    """
+    data = results.data("scenes", "camera.as_printed")
+    if data is None:
+        return None
+    hidden = [t for t, seen in enumerate(data["observed"]) if not seen and t > 60]
+    frames = [hidden[k] for k in np.linspace(0, len(hidden) - 1, 5).astype(int)]
+    figure = plots.new_figure(height=4.2)
+    grid = figure.subplots(len(CAMERA_ROWS), len(frames), squeeze=False)
+    truth = rotations(data["truth"])
+    for row, (key, name, colour) in enumerate(CAMERA_ROWS):
+        found = None if key == "seen" else rotations(data["tracks"][key])
+        for axes, t in zip(grid[row], frames, strict=True):
+            back = np.eye(3) if found is None else found[t]
+            _board(axes, truth[t].T @ back, colour)
+            if row == 0:
+                axes.set_title(f"frame {t}", loc="center")
+        grid[row][0].set_ylabel(name, color=colour)
+    return figure
+
+
+def rotations(angles: list[list[float]]) -> Numbers:
+    """Roll, pitch, yaw in degrees (T, 3) -> (T, 3, 3), turned in the order z y x."""
+    around_x, around_y, around_z = np.radians(np.array(angles, dtype=float)).T[..., None]
+    x, y, z = np.eye(3)
+    return (
+        so.exp(so.hat(around_z * z)) @ so.exp(so.hat(around_y * y)) @ so.exp(so.hat(around_x * x))
+    )
+
+
+def _board(axes: Any, view: Numbers, colour: str) -> None:
+    """Squares of a board at distance 1, seen after turning by ``view``; nothing behind the lens."""
+    side = 0.12
+    for i in range(-4, 4):
+        for j in range(-3, 3):
+            corners = np.array([(i, j), (i + 1, j), (i + 1, j + 1), (i, j + 1)]) * side
+            points = np.column_stack([corners, np.ones(4)]) @ view.T
+            if (points[:, 2] < 0.1).any():
+                continue
+            flat = points[:, :2] / points[:, 2:]
+            shade = colour if (i + j) % 2 else "#E8E8E8"
+            axes.fill(*flat.T, color=shade, linewidth=0)
+    axes.set_xlim(-0.75, 0.75)
+    axes.set_ylim(-0.56, 0.56)
+    axes.set_aspect("equal")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(True)

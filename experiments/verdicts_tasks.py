@@ -1,0 +1,282 @@
+"""Verdicts on the tasks: ellipse, camera, OTB, ablations, settings."""
+
+from __future__ import annotations
+
+from experiments import claims, otb, otb_models
+from experiments.comparison import camera_lines, ellipse_lines
+from experiments.reading import (
+    FALSE,
+    NARROWED,
+    NOT,
+    NOT_RUN,
+    PARTLY,
+    RECOVERED,
+    REPRODUCED,
+    Line,
+    Results,
+    Verdict,
+    numbers,
+)
+
+
+def verdicts(results: Results) -> list[Verdict]:
+    """In the order of the page."""
+    return [
+        *_ellipse(results),
+        *_camera(results),
+        _otb(results),
+        *_otb_models(results),
+        *_ablations(results),
+        _grid(results),
+        *_abstract(),
+    ]
+
+
+def _count(lines: list[Line], which: str) -> tuple[int, int]:
+    pairs = [(getattr(x, which), x.claim) for x in lines if getattr(x, which) is not None]
+    if which == "as_printed":
+        good = [abs(v[0] - c) <= max(0.25, 0.15 * c) for v, c in pairs]
+    else:
+        good = [bool(x.close) for x in lines if x.as_run is not None]
+    return sum(good), len(pairs)
+
+
+def _ellipse(results: Results) -> list[Verdict]:
+    lines = ellipse_lines(results)
+    found = []
+    for title, where, part in (
+        ("Angular-rate sweep on the ellipse", "tab:omega-sweep", lines[:30]),
+        ("Ellipse, main table", "tab:main-results (A)", lines[30:]),
+    ):
+        printed, n_printed = _count(part, "as_printed")
+        run, n_run = _count(part, "as_run")
+        if not n_run:
+            found.append(Verdict(title, where, NOT_RUN, "no results", "ellipse"))
+            continue
+        word = REPRODUCED if printed == n_printed else RECOVERED if run >= 0.9 * n_run else PARTLY
+        why = (
+            f"as printed {printed} of {n_printed} cells agree, as recovered {run} of {n_run} "
+            "(within .25° or 10 %). The observations were nearly noiseless, not 8 samples; the "
+            "dropout was three occlusions of 30 frames; the “Riemannian” EMA was log-Euclidean."
+        )
+        found.append(Verdict(title, where, word, why, "ellipse"))
+    run_all, printed_all = (
+        results.methods("ellipse", "as_run"),
+        results.methods("ellipse", "as_printed"),
+    )
+    if "paper_kgmrf" in run_all and "tuned_euclidean_ema" in run_all:
+        paper = numbers(run_all["paper_kgmrf"], "normal").mean()
+        ema = numbers(run_all["paper_euclidean_ema"], "normal").mean()
+        tuned = numbers(run_all["tuned_euclidean_ema"], "normal").mean()
+        why = (
+            f"{ema / paper:.0f}× against the EMA with gain .2, {tuned / paper:.1f}× against an EMA "
+            f"tuned on the same data ({tuned:.2f}°): with almost no noise the best average hardly "
+            "averages."
+        )
+        if "tuned_zero_lag" in printed_all:
+            best = numbers(printed_all["tuned_zero_lag"], "0.08").mean()
+            slow = numbers(printed_all["tuned_euclidean_ema"], "0.08").mean()
+            why += f" With 8 samples as printed, both tuned: {slow / best:.1f}×."
+        found.append(Verdict("30-fold error reduction", "abstract", NARROWED, why, "ellipse"))
+    second = results.data("ellipse", "as_run.second_tangent_kalman")
+    if second and "paper_tangent_kalman" in run_all:
+        fixed = numbers(run_all["paper_tangent_kalman"], "0.20").mean()
+        moving = numbers(second, "0.20").mean()
+        why = (
+            f"the paper says “tangent space T_M”, its numbers fit the one at the identity: at ω = "
+            f".20 {fixed:.2f}° (printed {claims.value('omega_sweep', '0.20', 'Tangent KF')}°), "
+            f"against {moving:.2f}° with the tangent space at the current estimate. Its error does "
+            "not accumulate over time in either reading; it grows with the rate."
+        )
+        found.append(
+            Verdict("Tangent-space filters accumulate error", "Sec. 5 (2)", FALSE, why, "ellipse")
+        )
+    return found
+
+
+def _camera(results: Results) -> list[Verdict]:
+    lines = camera_lines(results)
+    run, n_run = _count(lines, "as_run")
+    printed, n_printed = _count(lines, "as_printed")
+    where = "tab:dropout-sweep, tab:main-results (B)"
+    if not n_run:
+        return [Verdict("Camera stabilisation", where, NOT_RUN, "no results", "camera")]
+    word = REPRODUCED if printed == n_printed else RECOVERED if run >= 22 else PARTLY
+    found = [
+        Verdict(
+            "Camera stabilisation, dropout sweep",
+            where,
+            word,
+            f"as printed {printed} of {n_printed} cells within 15 %, as recovered {run} of "
+            f"{n_run}. "
+            "Recovered by search, so consistent but not proven: constant rate, nine-frame gaps "
+            "that start with the stated probability, errors √2 too large.",
+            "camera",
+        )
+    ]
+    shake = results.methods("camera", "as_printed")
+    wanted = {"hold_last", "printed_kgmrf", "tuned_zero_lag", "tuned_riemannian_ema"}
+    if wanted <= shake.keys():
+        cells = shake["hold_last"]["cells"]
+
+        def mean(method: str) -> list[float]:
+            return [float(numbers(shake[method], c).mean()) for c in cells]
+
+        first, second = mean("tuned_riemannian_ema"), mean("tuned_zero_lag")
+        hold, paper = mean("hold_last"), mean("printed_kgmrf")
+        wins = sum(b < a for a, b in zip(first, second, strict=True))
+        lost = sum(h < p for h, p in zip(hold, paper, strict=True))
+        word = NARROWED if wins == len(cells) else PARTLY if wins else FALSE
+        found.append(
+            Verdict(
+                "Second order is what makes stabilisation robust",
+                "Sec. 5, finding 3",
+                word,
+                f"with both sides tuned, on the protocol as printed, zero-lag beats the geodesic "
+                f"average at {wins} of {len(cells)} dropout rates ({second[0]:.2f}° against "
+                f"{first[0]:.2f}° at 0 %, {second[-1]:.2f}° against {first[-1]:.2f}° at 50 %): a "
+                f"modest lead. With the paper's gains it loses to holding the last observation at "
+                f"{lost} of {len(cells)}.",
+                "camera",
+            )
+        )
+    return found
+
+
+def _otb(results: Results) -> Verdict:
+    records = otb.load(results.folder)
+    if not records:
+        why = "no result files of the visual tracker under results/otb"
+        return Verdict(
+            "OTB sequences", "tab:main-results (C), tab:otb-complete", NOT_RUN, why, "otb"
+        )
+    found = otb.table(records)
+    close = total = 0
+    for sequence, methods in found.items():
+        ours = methods.get("kgmrf", next(iter(methods.values())))
+        if sequence in claims.load()["tables"]["main_otb"]["rows"]:
+            total += 1
+            close += ours["mean_iou"] >= claims.value("main_otb", sequence, "K-GMRF")
+    why = (
+        f"its two tables disagree with each other, observations came from ground-truth boxes and "
+        f"thresholds were set per sequence. Tracked honestly (first box only, one setting), our "
+        f"tracker reaches the printed IoU of the main table on {close} of {total} sequences."
+    )
+    return Verdict("OTB sequences", "tab:main-results (C), tab:otb-complete", NOT, why, "otb")
+
+
+def _otb_models(results: Results) -> list[Verdict]:
+    found, truth = otb_models.load(results.folder), otb_models.load_truth(results.folder)
+    if not found:
+        return []
+    mean = {
+        name: sum(d["rows"][name]["mean_iou"] for d in found.values()) / len(found)
+        for name in next(iter(found.values()))["rows"]
+    }
+    order = sorted(otb_models.PAPER, key=lambda name: -mean[name])
+    words = ", ".join(f"{name} {mean[name]:.3f}" for name in order)
+    averages = max(mean["Riemannian EMA"], mean["Euclidean EMA"])
+    lead = mean["K-GMRF"] - averages
+    why = (
+        f"inside one and the same tracker, one setting, mean IoU of {len(found)} targets: {words}; "
+        f"Algorithm 1 as printed {mean['K-GMRF, Algorithm 1']:.3f}. K-GMRF (information gains) is "
+        f"{abs(lead):.3f} {'above' if lead > 0 else 'below'} the better average"
+        f"{', which is nothing on so few videos' if abs(lead) < 0.02 else ''}."
+    )
+    if truth:
+        lag = sum(d["increment_autocorrelation"] for d in truth.values()) / len(truth)
+        first, ours = (
+            sum(d["distance"][name] for d in truth.values()) / len(truth)
+            for name in ("Riemannian EMA", "K-GMRF")
+        )
+        why += (
+            f" On covariances from true boxes the one-step error is {ours:.2f} against {first:.2f} "
+            f"for the Riemannian average; increments are negatively correlated ({lag:.2f})."
+        )
+    last = min(mean["K-GMRF"], averages) > max(mean["Tangent KF"], mean["Alpha-Beta"])
+    word = RECOVERED if lead > 0.02 and last else NARROWED if last else FALSE
+    return [
+        Verdict("K-GMRF leads the five methods on OTB", "tab:main-results (C)", word, why, "otb")
+    ]
+
+
+def _ablations(results: Results) -> list[Verdict]:
+    found = []
+    for version, table in (("main", "ablation"), ("extended", "ablation_extended")):
+        data = results.data("ablation", f"as_run.{version}")
+        where = claims.load()["tables"][table]["label"]
+        title = "Ablation" if version == "main" else "Ablation, appendix"
+        if data is None:
+            found.append(Verdict(title, where, NOT_RUN, "no results", "ablation"))
+            continue
+        names = ("full", "no_momentum", "no_manifold", "neither")
+        rows = list(claims.load()["tables"][table]["rows"])
+        good = {"normal": 0, "dropout": 0}
+        for name, row in zip(names, rows, strict=True):
+            for column, key in (("normal", "Normal"), ("dropout", "20% Dropout")):
+                claim = claims.value(table, row, key)
+                got = data["rows"][name][column][0]
+                good[column] += abs(got - claim) <= max(0.05, 0.03 * claim)
+        gains_used = "(.5, .1)" if version == "main" else "(.6, .15)"
+        recovered = (
+            " The R-EMA row is an affine-invariant average of gain .2 of an ellipse with "
+            "eigenvalue "
+            f"ratio 9 ({data['rows']['no_momentum']['normal'][0]:.2f}° and "
+            f"{data['rows']['no_momentum']['dropout'][0]:.2f}°)."
+            if version == "extended"
+            else " Its dropout columns were not recovered by any of some 19,000 layouts tried."
+        )
+        why = (
+            f"without noise {good['normal']} of 4 normal and {good['dropout']} of 4 dropout cells "
+            f"agree; its alpha-beta is {gains_used}, not the (.4, .1) of the other tables, and it "
+            f"contradicts the other ablation in every second-order row.{recovered}"
+        )
+        found.append(Verdict(title, where, PARTLY if good["normal"] >= 2 else NOT, why, "ablation"))
+    return found
+
+
+def _grid(results: Results) -> Verdict:
+    title, where = "Settings are optimal on the tuning seeds", "tab:best-params"
+    data = results.data("ellipse", "as_run.tuned_euclidean_ema")
+    camera = results.data("camera", "as_run.tuned_riemannian_ema")
+    if not data or not camera or not data["best_on_paper_grid"]:
+        return Verdict(title, where, NOT_RUN, "no results", "tuning")
+    best = data["best_on_paper_grid"][data["cells"].index("normal")]["gain"]
+    other = [s["gain"] for s in camera["best_on_paper_grid"]]
+    why = (
+        f"on the paper's own grid ({claims.value('search_grids', 'Euclidean EMA', 'first')}, "
+        f"printed "
+        f"best {claims.value('best_settings', 'Euclidean EMA', 'SPD(2)')}) the EMA's best "
+        f"gain is {best:g} on the ellipse and "
+        f"{', '.join(f'{g:g}' for g in sorted(set(other)))} on the camera, not the .2 it "
+        f"reports: the "
+        "first-order baselines were not tuned."
+    )
+    return Verdict(title, where, FALSE if best != 0.2 else REPRODUCED, why, "tuning")
+
+
+def _abstract() -> list[Verdict]:
+    text = claims.text("abstract_camera")
+    ours = claims.value("dropout_sweep", "20%", "K-GMRF")
+    ema = claims.value("dropout_sweep", "20%", "Riemannian EMA")
+    why = (
+        f"the abstract's {text['from']} → {text['to']} is in no table (they print {ema} and "
+        f"{ours}); the factor is {claims.text('contribution_camera')['factor']:g} in the "
+        f"introduction and {claims.text('conclusion_camera')['factor']:g} in the conclusion."
+    )
+    rows = claims.load()["tables"]["main_camera"]["rows"]
+    other = claims.load()["tables"]["dropout_sweep"]["rows"]
+    pairs = [(row, other[name.split()[0]]) for name, row in rows.items()]
+    cells = sum(len(a["values"]) for a, _ in pairs)
+    means = sum(x == y for a, b in pairs for x, y in zip(a["values"], b["values"], strict=True))
+    stds = sum(x != y for a, b in pairs for x, y in zip(a["stds"], b["stds"], strict=True))
+    twice = (
+        f"the same {means} of {cells} means, and other standard deviations in {stds} of them "
+        f"(K-GMRF "
+        f"at 40 %: {claims.std('main_camera', '40% Dropout', 'K-GMRF')} and "
+        f"{claims.std('dropout_sweep', '40%', 'K-GMRF')})."
+    )
+    return [
+        Verdict("SO(3) figures of the abstract", "abstract", NOT, why, "camera"),
+        Verdict("Deviations of the camera table", "tab:main-results (B)", NOT, twice, "camera"),
+    ]

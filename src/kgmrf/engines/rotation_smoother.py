@@ -1,0 +1,143 @@
+"""Looking back with the rotation engine: what the past and what the future say, joined.
+
+What the future says of a step is what the same engine, run from the end, forecasts for it. Both
+ways know the angle and the velocity of every axis and how sure they are, so that the two join as
+two Gaussians do: m = m_f + P_f (P_f + P_b)^-1 (m_b - m_f), P = P_f - P_f (P_f + P_b)^-1 P_f.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kgmrf._types import Mask, Numbers
+from kgmrf.engines.rotations import Rotations
+from kgmrf.kernels import rotation_rows as at
+
+CHUNK = 512
+"""Windows of a fixed lag that are run side by side."""
+
+
+def smooth(
+    engine: Rotations,
+    seen: Numbers,
+    observed: Mask,
+    dt: Numbers,
+    noise: Numbers,
+    start: float,
+    lag: int | None = None,
+) -> Numbers:
+    """Records ``(T, n, record_size)`` given the whole sequence, or ``lag`` steps ahead.
+
+    Arguments as for `Rotations.advance`; start: time of the first step. The future is run with the
+    noise and the unit of time that the past ended with.
+
+    >>> z = np.tile(np.eye(3), (5, 1, 1, 1))
+    >>> ones = np.ones((5, 1))
+    >>> smooth(Rotations(noise_std=0.1), z, ones > 0, ones, ones, 0.0).shape
+    (5, 1, 57)
+    """
+    rows = engine.init(observed.shape[1])
+    rows[:, at.TIME] = start
+    past = engine.advance(rows, seen, observed, dt, noise)
+    out = past.copy()
+    for i in range(observed.shape[1]):
+        one = (seen[:, i], observed[:, i], dt[:, i], noise[:, i])
+        out[:, i] = joined(past[:, i], _future(past[-1, i], *one, lag))
+    return out
+
+
+def joined(past: Numbers, future: Numbers) -> Numbers:
+    """Records ``(..., record_size)`` of the past with those of a run from the end.
+
+    >>> both = np.full((2, at.RECORD), np.nan)
+    >>> bool(np.isnan(joined(both[0], both[1])).all())
+    True
+    """
+    known = ~np.isnan(future[..., 0])
+    if not known.any():
+        return past.copy()
+    out = np.array(past)
+    f, b = past[known], future[known]
+    none = np.isnan(f[:, 0])  # before the first observation there is no past
+    pf, pb = _covariance(f, 1.0), _covariance(b, -1.0)
+    pf[none] = pb[none]
+    gap = np.stack([_between(f[:, :4], b[:, :4]), -b[:, 4:7] - f[:, 4:7]], axis=-1)
+    gap[none] = 0.0
+    gain = pf @ np.linalg.inv(pf + pb)
+    step = (gain @ gap[..., None])[..., 0]
+    step[none] = 0.0
+    left = pf - gain @ pf
+    left[none] = pb[none]
+    new = f.copy()
+    new[:, :4] = np.where(none[:, None], b[:, :4], _turned(f[:, :4], step[..., 0]))
+    new[:, 4:7] = np.where(none[:, None], -b[:, 4:7], f[:, 4:7] + step[..., 1])
+    shrink = np.sqrt(left[..., 0, 0] / pf[..., 0, 0])
+    for a in range(3):
+        new[:, at.R_ANGLE + a] = left[:, a, 0, 0]
+        new[:, at.R_CROSS + a] = left[:, a, 0, 1]
+        new[:, at.R_RATE + a] = left[:, a, 1, 1]
+        off = np.where(none, b[:, at.R_OFF + a], f[:, at.R_OFF + a])
+        new[:, at.R_OFF + a] = off * shrink[:, (a + 1) % 3] * shrink[:, (a + 2) % 3]
+    new[:, at.R_NOISE] = b[:, at.R_NOISE]
+    out[known] = new
+    return out
+
+
+def _future(
+    last: Numbers, seen: Numbers, observed: Mask, dt: Numbers, noise: Numbers, lag: int | None
+) -> Numbers:
+    """What the observations after each step forecast for it, backwards in time ``(T, record)``."""
+    n = len(seen)
+    future = np.full((n, at.RECORD), np.nan)
+    if n < 2 or np.isnan(last[0]) or lag == 0:
+        return future
+    engine = Rotations(noise_std=float(last[at.R_NOISE]), time_unit=float(last[at.R_UNIT]))
+    if lag is None or lag >= n - 1:
+        # Every step comes twice: unseen, which shows its forecast, and then seen.
+        back = np.repeat(np.arange(n)[::-1], 2)
+        there = observed[back] & (np.arange(2 * n) % 2 == 1)
+        gaps = np.append(dt[1:], 0.0)[back] * (np.arange(2 * n) % 2 == 0)
+        records = engine.advance(
+            engine.init(1), seen[back][:, None], there[:, None], gaps[:, None], noise[back][:, None]
+        )
+        future[:] = records[0::2, 0][::-1]
+        return future
+    time = np.cumsum(dt)
+    steps = np.arange(lag, -1, -1)[:, None]  # from the newest of a window to its own step
+    for begin in range(0, n, CHUNK):
+        at_step = np.arange(begin, min(begin + CHUNK, n))
+        which = np.minimum(at_step + steps, n - 1)
+        there = observed[which] & (at_step + steps < n) & (steps > 0)
+        gaps = np.diff(-time[which], axis=0, prepend=-time[which[:1]])
+        records = engine.advance(engine.init(len(at_step)), seen[which], there, gaps, noise[which])
+        future[at_step] = records[-1]
+    return future
+
+
+def _covariance(records: Numbers, sign: float) -> Numbers:
+    """Of (angle, velocity), per axis ``(n, 3, 2, 2)``; backwards in time velocities change sign."""
+    p00, p01, p11 = (records[:, k : k + 3] for k in (at.R_ANGLE, at.R_CROSS, at.R_RATE))
+    rows = [np.stack([p00, sign * p01], -1), np.stack([sign * p01, p11], -1)]
+    return np.stack(rows, axis=-2)
+
+
+def _between(p: Numbers, q: Numbers) -> Numbers:
+    """Log(P^T Q) of quaternions ``(n, 4)``."""
+    w = np.sum(p * q, axis=-1)
+    v = p[:, :1] * q[:, 1:] - q[:, :1] * p[:, 1:] - np.cross(p[:, 1:], q[:, 1:])
+    size = np.linalg.norm(v, axis=-1)
+    safe = np.where(size > 1e-150, size, 1.0)
+    factor = np.where(size > 1e-150, 2.0 * np.arctan2(size, np.abs(w)) / safe, 2.0)
+    return np.asarray((factor * np.where(w < 0, -1.0, 1.0))[:, None] * v)
+
+
+def _turned(p: Numbers, vectors: Numbers) -> Any:
+    """P Exp(vectors) of quaternions ``(n, 4)``."""
+    angle = np.linalg.norm(vectors, axis=-1)[:, None]
+    w, v = np.cos(0.5 * angle), 0.5 * np.sinc(0.5 * angle / np.pi) * vectors
+    top = p[:, :1] * w - np.sum(p[:, 1:] * v, axis=-1, keepdims=True)
+    rest = p[:, :1] * v + w * p[:, 1:] + np.cross(p[:, 1:], v)
+    q = np.concatenate([top, rest], axis=-1)
+    return q / np.linalg.norm(q, axis=-1, keepdims=True)

@@ -1,0 +1,98 @@
+"""Where the numbers of a rotation's state row and of its records are; no compiler needed.
+
+A row holds all that is remembered of one track: clock, frame, members, weights. The isotropic
+members of an axis lie side by side: number k of axis a is at ``FIELD + MEMBERS * a + k``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kgmrf._types import Numbers
+
+MEMBERS = 18
+DENSE_MEMBERS = 12
+
+# ---- a row: the clock and what all members share
+TIME, SEEN, REJECTED, ACCEPT, SHAPE, NOISE, GAIN = 0, 1, 2, 3, 4, 5, 6
+EXPERTS = 7  # probabilities of the joint, the per-axis and the dense weights
+EVIDENCE = 10  # log evidence of the joint and of the per-axis weights so far, while noise is young
+FRAME = 12  # quaternion (w, x, y, z) of the common frame Q
+LAST = 16  # quaternion of the observation that was rejected last
+UNIT, KNOWN, GAPS = 20, 21, 22  # unit of time, how many intervals are known, the first eight
+
+# ---- a row: isotropic members
+DELTA = 30  # (3, K) angle of the member, seen from the common frame
+RATE = DELTA + 3 * MEMBERS  # (3, K) velocity per unit
+P00 = RATE + 3 * MEMBERS  # (K,) variances in units of the noise variance
+P01 = P00 + MEMBERS
+P11 = P01 + MEMBERS
+SCALE = P11 + MEMBERS  # (K,) b_k: half of the squared innovations, all axes
+SCALES = SCALE + MEMBERS  # (3, K) b_ki, per axis
+JOINT = SCALES + 3 * MEMBERS  # (K,) weights w_k
+AXES = JOINT + MEMBERS  # (3, K) weights omega_ki
+WEIGHT = AXES + 3 * MEMBERS  # (3, K) both together
+CORE = WEIGHT + 3 * MEMBERS
+
+# ---- a row: the first observations, while the noise is learned; (interval, relative noise, Z)
+LONGEST_START = 64
+STORED = CORE
+FIRST = CORE + 1
+DENSE = FIRST + 6 * LONGEST_START
+
+# ---- a row: dense members, one after the other
+MOTION, SHARE, AGE, COV, BLOCK = 4, 13, 14, 15, 159  # after the quaternion
+WHOLE = DENSE + DENSE_MEMBERS * BLOCK
+
+# ---- a record
+R_QUATERNION, R_VELOCITY = 0, 4
+R_ANGLE, R_CROSS, R_RATE, R_OFF = 7, 10, 13, 16  # per axis; off-diagonal of the angle (12, 02, 01)
+R_NIS, R_LIKELIHOOD, R_TIME, R_SEEN, R_NOISE, R_GAIN, R_UNIT, R_STATUS = range(19, 27)
+R_WEIGHTS = 27
+RECORD = R_WEIGHTS + MEMBERS + DENSE_MEMBERS
+
+MISSING, OBSERVED, INVALID, OUTLIER, RESTART = 0, 1, 2, 3, 4
+"""What became of an observation."""
+
+# ---- settings of the compiled loop
+S_GIVEN, S_NOISE, S_SHAPE, S_UNIT, S_DENSE, S_TOLERANCE = range(6)
+
+
+def isotropic_laws() -> Numbers:
+    """The isotropic members ``(K, 4)``: lambda, decay g, velocity prior c, prior weight.
+
+    lambda: variance of the acceleration, and c: of the velocity at the start, both over the
+    variance of the noise.
+
+    >>> isotropic_laws().shape
+    (18, 4)
+    """
+    listed = [(0.0, 0.0, 0.051), (1e-5, 0.0, 0.099), (1e-4, 0.0, 0.099)]
+    usual = [(1e-3, 0.099), (0.01, 0.099), (0.1, 0.099), (1.0, 0.05), (10.0, 0.025)]
+    listed += [(ratio, 0.03, prior) for ratio, prior in usual]
+    listed += [(1e2, 0.03, 0.03), (1e4, 0.03, 0.03), (1e6, 0.03, 0.03)]
+    listed += [(ratio, 0.3, prior) for ratio, prior in usual]
+    listed += [(1e3, 0.3, 0.05), (1e6, 0.3, 0.05)]
+    table = np.array([(ratio, g, max(0.1, ratio), prior) for ratio, g, prior in listed])
+    table[:, 3] /= table[:, 3].sum()
+    return table
+
+
+def dense_laws() -> Numbers:
+    """The dense members ``(12, 9)``: frequency (3), std of its log, rate prior (3), q, weight.
+
+    One of constant velocity, eight oscillators with a slow or a fast period on every axis, three
+    that swing irregularly. Frequencies in rad, rate priors and accelerations q in rad^2 per unit.
+
+    >>> dense_laws().shape
+    (12, 9)
+    """
+    rows = [(0.0, 0.0, 0.0, 0.0, 4e-4, 4e-4, 4e-4, 0.0, 0.5)]
+    for n in range(8):
+        w = 2 * np.pi / np.array([20.0 if n >> a & 1 else 80.0 for a in range(3)])
+        rows.append((*w, 0.5, *(0.5 * w) ** 2, 0.0, 0.3 / 8))
+    for period in (8.0, 20.0, 50.0):
+        one = 2 * np.pi / period
+        rate = (0.5 * one) ** 2
+        rows.append((one, one, one, 0.4, rate, rate, rate, 0.01 * rate, 0.2 / 3))
+    return np.array(rows)

@@ -1,0 +1,371 @@
+"""The compiled rotation engine: one loop over tracks and steps, one that looks ahead."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kgmrf.kernels import rotation_core as core
+from kgmrf.kernels import rotation_dense as dense
+from kgmrf.kernels.quaternions import between, compiled, jit, read, turn
+from kgmrf.kernels.rotation_rows import (
+    ACCEPT,
+    BLOCK,
+    COV,
+    DELTA,
+    DENSE,
+    EVIDENCE,
+    EXPERTS,
+    FIRST,
+    FRAME,
+    GAIN,
+    GAPS,
+    JOINT,
+    KNOWN,
+    LAST,
+    LONGEST_START,
+    MEMBERS,
+    MISSING,
+    MOTION,
+    NOISE,
+    OBSERVED,
+    OUTLIER,
+    P00,
+    P01,
+    P11,
+    R_ANGLE,
+    R_CROSS,
+    R_GAIN,
+    R_LIKELIHOOD,
+    R_NIS,
+    R_NOISE,
+    R_OFF,
+    R_RATE,
+    R_SEEN,
+    R_STATUS,
+    R_TIME,
+    R_UNIT,
+    R_VELOCITY,
+    R_WEIGHTS,
+    RATE,
+    RECORD,
+    REJECTED,
+    RESTART,
+    S_DENSE,
+    S_GIVEN,
+    S_TOLERANCE,
+    S_UNIT,
+    SEEN,
+    SHARE,
+    STORED,
+    TIME,
+    UNIT,
+    WEIGHT,
+)
+
+K = MEMBERS
+LOG_UNIFORM = -math.log(8.0 * math.pi**2)  # log density when nothing is known
+REFUSED_GIVEN, REFUSED_LEARNED = math.log(1e-3), math.log(3e-3)  # eps: refuse below eps x uniform
+EXPERT_SWITCHING = 0.01
+YOUNGEST = 8  # observations before dense members join, where the noise is learned
+SCRATCH = 840
+
+
+@jit
+def keep_unit(x: Any, dt: float, laws: Any, table: Any, settings: Any) -> None:
+    """The unit of time is the median of the first eight positive intervals, unless it is given."""
+    if x[KNOWN] >= 8.0 or not dt > 0.0 or settings[S_UNIT] > 0.0:
+        return
+    n = int(x[KNOWN])
+    while n > 0 and x[GAPS + n - 1] > dt:  # they are kept in order
+        x[GAPS + n] = x[GAPS + n - 1]
+        n -= 1
+    x[GAPS + n] = dt
+    x[KNOWN] += 1.0
+    n = int(x[KNOWN])
+    f = 0.5 * (x[GAPS + (n - 1) // 2] + x[GAPS + n // 2]) / x[UNIT]
+    x[UNIT] *= f
+    if math.isnan(x[SEEN]) or n == 1:
+        return
+    for k in range(len(laws)):
+        x[P01 + k] *= f
+        x[P11 + k] *= f * f
+        for a in range(3):
+            x[RATE + K * a + k] *= f
+    if settings[S_DENSE] > 0.0:
+        dense.rescale(x, f, table)
+
+
+@jit
+def drift(x: Any, dt: float, laws: Any, table: Any, settings: Any, w: Any) -> bool:
+    """All members over dt, in units of the stamps; tells whether dense members are in use."""
+    with_dense = settings[S_DENSE] > 0.0 and (settings[S_GIVEN] > 0.0 or x[STORED] >= YOUNGEST)
+    x[TIME] += dt
+    if dt > 0.0 and not math.isnan(x[SEEN]):
+        h = dt / x[UNIT]
+        # In pieces of about one unit, so that coasting over several is forecasting them.
+        pieces = max(math.ceil(min(h, dense.LONGEST) - 0.5), 1)
+        for _ in range(pieces):
+            core.predict(x, h / pieces, laws, w)
+        if with_dense:
+            dense.drift_all(x, h, table, w)
+    return with_dense
+
+
+@jit
+def restart_dense(x: Any, table: Any) -> None:
+    """All dense members where the others are, with their prior weights."""
+    for d in range(len(table)):
+        dense.fresh(x, d, x[NOISE], table)
+        x[DENSE + BLOCK * d + SHARE] = table[d, 8]
+
+
+@jit
+def keep_first(x: Any, z: Any, rel: float, table: Any, w: Any) -> None:
+    """While the noise is young: store Z; after 8, 16, 32, 64 run the dense members anew."""
+    n = int(x[STORED])
+    if n >= LONGEST_START:
+        return
+    at = FIRST + 6 * n
+    x[at] = x[TIME]
+    x[at + 1] = rel
+    for a in range(4):
+        x[at + 2 + a] = z[a]
+    x[STORED] = n + 1.0
+    n += 1
+    if n != 8 and n != 16 and n != 32 and n != 64:
+        return
+    restart_dense(x, table)
+    total = 0.0
+    for d in range(len(table)):
+        for a in range(9):
+            if a < 4:
+                x[DENSE + BLOCK * d + a] = x[FIRST + 2 + a]
+            if a < 6:
+                x[DENSE + BLOCK * d + MOTION + a] = 0.0
+    for j in range(1, n):
+        at = FIRST + 6 * j
+        if x[at] > x[at - 6]:
+            dense.drift_all(x, (x[at] - x[at - 6]) / x[UNIT], table, w)
+        for a in range(4):
+            w[a + 820] = x[at + 2 + a]
+        r = x[NOISE] * x[at + 1]
+        total += dense.score(x, w[820:824], r, table, w)
+        dense.take(x, r, table, w)
+    top = max(max(x[EVIDENCE], x[EVIDENCE + 1]), total)
+    for a in range(3):
+        value = total if a == 2 else x[EVIDENCE + a]
+        x[EXPERTS + a] = core.PRIORS[a] * math.exp(value - top)
+    settle(x, x[EXPERTS] + x[EXPERTS + 1] + x[EXPERTS + 2])
+
+
+@jit
+def settle(x: Any, total: float) -> None:
+    """The experts' probabilities, divided by their sum and never zero."""
+    for a in range(3):
+        x[EXPERTS + a] = max(x[EXPERTS + a] / total, 1e-300)
+
+
+@jit
+def observe(
+    x: Any,
+    z: Any,
+    e: Any,
+    rel: float,
+    with_dense: bool,
+    laws: Any,
+    table: Any,
+    settings: Any,
+    w: Any,
+) -> int:
+    """One observation: score it, refuse it or take it in; what became of it.
+
+    e[3], e[4], e[5]: log evidence of the experts, in the end e[6]: of all, e[7]: nis.
+    """
+    half = 0.5 * between(x, FRAME, z, 0, e, 0)
+    e[5] = -1e300
+    e[7] = math.nan
+    r = x[NOISE] * rel
+    if with_dense:
+        e[5] = dense.score(x, z, r, table, w[:830])
+    scratch = w[830:]
+    core.score(x, e, rel, laws, settings, scratch)
+    if half > 1e-6:  # densities with respect to volume on the group
+        e[3] -= 2.0 * math.log(math.sin(half) / half)
+        e[4] -= 2.0 * math.log(math.sin(half) / half)
+    top = max(max(e[3], e[4]), e[5])
+    total = 0.0
+    known = 0.0
+    for a in range(3):
+        prior = (1.0 - EXPERT_SWITCHING) * x[EXPERTS + a] + EXPERT_SWITCHING * core.PRIORS[a]
+        if a < 2 or with_dense:
+            known += prior
+            e[8 + a] = prior * math.exp(e[3 + a] - top)
+            total += e[8 + a]
+    e[6] = top + math.log(total / known)
+    bar = LOG_UNIFORM + (REFUSED_GIVEN if settings[S_GIVEN] > 0.0 else REFUSED_LEARNED)
+    again = core.lost(x, len(laws))
+    if e[6] < bar and x[ACCEPT] == 0.0 and not again:
+        if x[REJECTED] > 0.0:
+            again = between(x, LAST, z, 0, e, 8) < min(1.0, half)
+        if not again:
+            x[REJECTED] = 1.0
+            for a in range(4):
+                x[LAST + a] = z[a]
+            return OUTLIER
+    if again:
+        core.begin(x, z, laws, settings, True)
+        x[REJECTED] = 0.0
+        x[ACCEPT] = 1.0
+        if with_dense:
+            restart_dense(x, table)
+        if settings[S_DENSE] > 0.0 and x[STORED] < LONGEST_START:
+            x[STORED] = 0.0
+            x[EVIDENCE] = 0.0
+            x[EVIDENCE + 1] = 0.0
+            keep_first(x, z, rel, table, w)
+        return RESTART
+    x[REJECTED] = 0.0
+    x[ACCEPT] = 0.0
+    for a in range(3):
+        if a < 2 or with_dense:
+            x[EXPERTS + a] = e[8 + a]
+    if not with_dense:
+        x[EXPERTS + 2] = total
+    settle(x, x[EXPERTS] + x[EXPERTS + 1] + x[EXPERTS + 2])
+    e[7] = core.take(x, e, rel, laws, settings, scratch)
+    if with_dense:
+        dense.take(x, r, table, w)
+    if settings[S_DENSE] > 0.0 and settings[S_GIVEN] == 0.0:
+        x[EVIDENCE] += e[3]
+        x[EVIDENCE + 1] += e[4]
+        keep_first(x, z, rel, table, w)
+    return OBSERVED
+
+
+@jit
+def note(x: Any, with_dense: bool, n: int, table: Any, out: Any, w: Any) -> None:
+    """What an estimate shows: the moments of the mixture of all members, into a record."""
+    share = x[EXPERTS + 2] if with_dense else 0.0
+    for j in range(RECORD):
+        out[j] = 0.0
+    for a in range(3):
+        w[10 + a] = 0.0
+    joint = x[EXPERTS] / (x[EXPERTS] + x[EXPERTS + 1])
+    for twice in range(2):  # means, then second moments about them
+        for d in range(len(table)):
+            p = DENSE + BLOCK * d
+            if with_dense and share * x[p + SHARE] > 1e-12:
+                f = share * x[p + SHARE]
+                out[R_WEIGHTS + MEMBERS + d] = f
+                between(x, FRAME, x, p, w, 0)
+                for a in range(3):
+                    if twice == 0:
+                        w[10 + a] += f * w[a]
+                        out[R_VELOCITY + a] += f * x[p + MOTION + a]
+                    else:
+                        y = w[a] - w[10 + a]
+                        v = x[p + MOTION + a] - out[R_VELOCITY + a]
+                        b = (a + 1) % 3
+                        c = (a + 2) % 3
+                        cross = (w[b] - w[10 + b]) * (w[c] - w[10 + c])
+                        out[R_ANGLE + a] += f * (x[p + COV + 13 * a] + y * y)
+                        out[R_CROSS + a] += f * (x[p + COV + 12 * a + 3 + a] + y * v)
+                        out[R_RATE + a] += f * (x[p + COV + 13 * (3 + a)] + v * v)
+                        out[R_OFF + a] += f * (x[p + COV + 12 * b + c] + cross)
+        for k in range(n):
+            p00 = min(x[NOISE] * x[P00 + k], core.WIDEST)
+            p01 = x[P01 + k] * math.sqrt(x[NOISE] * p00 / x[P00 + k])
+            for a in range(3):
+                f = (1.0 - share) * x[WEIGHT + K * a + k]
+                if twice == 0:
+                    out[R_WEIGHTS + k] += f / 3.0
+                    out[R_VELOCITY + a] += f * x[RATE + K * a + k]
+                else:
+                    y = x[DELTA + K * a + k] - w[10 + a]
+                    v = x[RATE + K * a + k] - out[R_VELOCITY + a]
+                    b = (a + 1) % 3
+                    c = (a + 2) % 3
+                    cross = (x[DELTA + K * b + k] - w[10 + b]) * (x[DELTA + K * c + k] - w[10 + c])
+                    out[R_ANGLE + a] += f * (p00 + y * y)
+                    out[R_CROSS + a] += f * (p01 + y * v)
+                    out[R_RATE + a] += f * (x[NOISE] * x[P11 + k] + v * v)
+                    out[R_OFF + a] += (1.0 - share) * joint * x[JOINT + k] * cross
+    for a in range(4):
+        out[a] = x[FRAME + a]
+    turn(out, 0, w[10], w[11], w[12])
+    for a in range(3):
+        out[R_VELOCITY + a] /= x[UNIT]
+        out[R_CROSS + a] /= x[UNIT]
+        out[R_RATE + a] /= x[UNIT] * x[UNIT]
+    out[R_NOISE] = math.sqrt(x[NOISE])
+    out[R_GAIN] = x[GAIN]
+
+
+@jit
+def show(x: Any, with_dense: bool, n: int, table: Any, out: Any, w: Any) -> None:
+    """The record of a track; NaN before its first observation."""
+    if math.isnan(x[SEEN]):
+        for j in range(RECORD):
+            out[j] = math.nan
+    else:
+        note(x, with_dense, n, table, out, w)
+    out[R_TIME] = x[TIME]
+    out[R_SEEN] = x[SEEN]
+    out[R_UNIT] = x[UNIT]
+
+
+@compiled(
+    "int64(float64[:, ::1], float64[:, :, :, ::1], boolean[:, ::1], float64[:, ::1],"
+    " float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[::1], float64[:, :, ::1])",
+)
+def advance(
+    rows: Any,
+    seen: Any,
+    observed: Any,
+    dt: Any,
+    noise: Any,
+    laws: Any,
+    table: Any,
+    settings: Any,
+    records: Any,
+) -> int:
+    """All steps ``(T, n)`` through the rows, in place; what became of the last observation.
+
+    noise: the variance of each observation, relative to that of one sample. A matrix that is no
+    rotation stops the loop before its step changes anything.
+    """
+    w = np.empty(SCRATCH + 120)
+    z = np.empty(4)
+    e = np.empty(12)
+    status = MISSING
+    for i in range(rows.shape[0]):
+        x = rows[i]
+        for t in range(seen.shape[0]):
+            status = read(seen[t, i], settings[S_TOLERANCE], z) if observed[t, i] else MISSING
+            if status > OBSERVED:
+                return status
+            keep_unit(x, dt[t, i], laws, table, settings)
+            with_dense = drift(x, dt[t, i], laws, table, settings, w)
+            e[6] = math.nan
+            e[7] = math.nan
+            if status == OBSERVED:
+                if math.isnan(x[SEEN]):
+                    core.begin(x, z, laws, settings, False)
+                    if settings[S_DENSE] > 0.0:
+                        restart_dense(x, table)
+                        keep_first(x, z, noise[t, i], table, w)
+                else:
+                    status = observe(x, z, e, noise[t, i], with_dense, laws, table, settings, w)
+                if status != OUTLIER:
+                    x[SEEN] = x[TIME]
+            with_dense = settings[S_DENSE] > 0.0 and (
+                settings[S_GIVEN] > 0.0 or x[STORED] >= YOUNGEST
+            )
+            show(x, with_dense, len(laws), table, records[t, i], w)
+            records[t, i, R_NIS] = e[7]
+            records[t, i, R_LIKELIHOOD] = e[6]
+            records[t, i, R_STATUS] = status
+    return status

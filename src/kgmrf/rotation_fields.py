@@ -1,0 +1,95 @@
+"""What robotics expects of an estimated orientation: quaternions, velocities as vectors, scipy.
+
+All of it is made from the fields ``rotation`` and ``velocity``, so every tracker of rotations has
+it. Quaternions are (x, y, z, w), as in ROS and scipy; their sign is the one with w >= 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kgmrf._types import Numbers
+
+if TYPE_CHECKING:
+    from scipy.spatial.transform import Rotation
+
+
+class RotationFields:
+    """Views of the fields ``rotation`` (..., 3, 3) and ``velocity`` of an estimate or result.
+
+    >>> from kgmrf import RotationTracker
+    >>> estimate = RotationTracker().update(np.eye(3))
+    >>> estimate.quaternion
+    array([0., 0., 0., 1.])
+    >>> estimate.as_quat(scalar_first=True).shape, estimate.angular_velocity.shape
+    ((4,), (3,))
+    """
+
+    def _field(self, name: str) -> Numbers:
+        raise NotImplementedError
+
+    @property
+    def quaternion(self) -> Numbers:
+        """The rotation as unit quaternions (x, y, z, w), (..., 4)."""
+        return self.as_quat()
+
+    def as_quat(self, *, scalar_first: bool = False) -> Numbers:
+        """The rotation as unit quaternions (x, y, z, w), or (w, x, y, z); NaN where unknown."""
+        matrices = self._field("rotation")
+        known = ~np.isnan(matrices).any(axis=(-2, -1))
+        found = np.full((*matrices.shape[:-2], 4), np.nan)
+        found[known] = _quaternions(matrices[known])
+        return np.roll(found, 1, axis=-1) if scalar_first else found
+
+    def as_rotation(self) -> Rotation:
+        """The rotation as scipy's ``Rotation``; frames before the first observation raise."""
+        from scipy.spatial.transform import Rotation
+
+        matrices = self._field("rotation")
+        if np.isnan(matrices).any():
+            raise ValueError(
+                "some frames come before the first observation and have no rotation; drop them"
+            )
+        return Rotation.from_matrix(matrices)
+
+    @property
+    def angular_velocity(self) -> Numbers:
+        """Angular velocity in the body frame, rad per unit of time, (..., 3)."""
+        w = self._field("velocity")
+        return np.stack([w[..., 2, 1], w[..., 0, 2], w[..., 1, 0]], axis=-1)
+
+    @property
+    def angular_velocity_world(self) -> Numbers:
+        """Angular velocity in the world frame, R times that of the body, (..., 3)."""
+        turned = self._field("rotation") @ self.angular_velocity[..., None]
+        return np.asarray(turned[..., 0])
+
+    @property
+    def noise_std(self) -> Numbers:
+        """Standard deviation of the observed rotations, as given or learned, radians."""
+        return self._field("noise_std")
+
+    @property
+    def status(self) -> Numbers:
+        """What became of the observation: 0 none, 1 taken in, 3 rejected, 4 started again there."""
+        return self._field("status")
+
+
+def _quaternions(matrices: Numbers) -> Numbers:
+    """(x, y, z, w) of rotation matrices ``(n, 3, 3)``, w >= 0; from the largest component.
+
+    Each row of 4 q q^T is 4 times a component of q times q: the row with the largest diagonal.
+    """
+    m = matrices
+    outer = np.empty((len(m), 4, 4))
+    for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        outer[:, a, a] = 1.0 + m[:, a, a] - m[:, b, b] - m[:, c, c]
+        outer[:, b, c] = outer[:, c, b] = m[:, b, c] + m[:, c, b]
+        outer[:, a, 3] = outer[:, 3, a] = m[:, c, b] - m[:, b, c]
+    outer[:, 3, 3] = 1.0 + np.trace(m, axis1=-2, axis2=-1)
+    best = np.argmax(np.diagonal(outer, axis1=-2, axis2=-1), axis=-1)
+    found = outer[np.arange(len(m)), best]
+    found = found / np.linalg.norm(found, axis=-1, keepdims=True)
+    return np.asarray(np.where(found[:, 3:] < 0, -found, found))

@@ -1,0 +1,180 @@
+"""Which gains are stable, at rest and while the target turns, and how fast errors fade."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kgmrf.theory._arrays import Array, floats, number
+
+__all__ = [
+    "convergence_rate",
+    "error_map",
+    "printed_domain",
+    "stability_radius",
+    "stable",
+    "time_constant",
+    "turning_map",
+]
+
+
+def error_map(
+    position_gain: ArrayLike, velocity_gain: ArrayLike, retention: ArrayLike = 1.0
+) -> Array:
+    """F = [[1 - A, 1 - A], [-B, rho - B]]: how (angle error, velocity error) propagate.
+
+    Gains of shape (...) give maps of shape (..., 2, 2).
+
+    >>> error_map(0.25, 0.5)
+    array([[ 0.75,  0.75],
+           [-0.5 ,  0.5 ]])
+    """
+    a, b, rho = floats(position_gain, velocity_gain, retention)
+    return np.stack([np.stack([1 - a, 1 - a], -1), np.stack([-b, rho - b], -1)], -2)
+
+
+def turning_map(
+    position_gain: ArrayLike,
+    velocity_gain: ArrayLike,
+    retention: ArrayLike = 1.0,
+    *,
+    velocity: ArrayLike,
+) -> NDArray[np.complex128]:
+    """F(theta) = [[(1-A) e, (1-A) phi], [-B e, rho - B phi]], e = exp(-i theta), one per mode.
+
+    The error map about a target that turns at ``velocity``, a skew matrix (..., d, d) in the body
+    frame. With one gain for all planes the errors split into d (d-1) / 2 modes, theta = theta_a +
+    theta_b for a < b with i theta_a the eigenvalues of the velocity, and phi = (1 - e)/(i theta).
+    Gains of shape (...) give (..., d (d-1) / 2, 2, 2). At rest, and always for d = 2, all modes are
+    `error_map`. The retention acts on the velocity error.
+
+    >>> import numpy as np
+    >>> turning_map(0.25, 0.5, velocity=np.zeros((2, 2))).real
+    array([[[ 0.75,  0.75],
+            [-0.5 ,  0.5 ]]])
+    """
+    w = np.asarray(velocity, dtype=np.float64)
+    if w.ndim < 2 or w.shape[-1] != w.shape[-2] or not np.allclose(w, -np.swapaxes(w, -1, -2)):
+        raise ValueError(f"velocity must be skew matrices (..., d, d), got shape {w.shape}")
+    angles = np.linalg.eigvalsh(1j * w)
+    i, j = np.triu_indices(w.shape[-1], 1)
+    theta = angles[..., i] + angles[..., j]
+    a, b, rho = (v[..., None] for v in floats(position_gain, velocity_gain, retention))
+    e = np.exp(-1j * theta)
+    small = np.abs(theta) < 1e-4
+    safe = np.where(small, 1.0, theta)
+    # (1 - exp(-i t)) / (i t) by series where t is small
+    phi = np.where(small, 1 - 0.5j * theta - theta**2 / 6, (1 - e) / (1j * safe))
+    entries = np.broadcast_arrays((1 - a) * e, (1 - a) * phi, -b * e, rho - b * phi)
+    return np.stack(entries, -1).reshape((*entries[0].shape, 2, 2))
+
+
+def stability_radius(
+    position_gain: ArrayLike,
+    velocity_gain: ArrayLike,
+    retention: ArrayLike = 1.0,
+    *,
+    velocity: ArrayLike | None = None,
+) -> Any:
+    """max |eig F|: a small error grows where this exceeds 1 and decays where it is below.
+
+    Gains of shape (...) give radii of shape (...). ``velocity``, skew (..., d, d), asks about a
+    target that turns (see `turning_map`): for d >= 3 that costs stability, in proportion to the
+    speed when the gains are underdamped. The group is compact, so an unstable tracker does not blow
+    up; it wanders.
+
+    >>> from kgmrf.geometry import so
+    >>> round(stability_radius(0.1, 0.005), 4)
+    0.9487
+    >>> round(stability_radius(0.1, 0.005, velocity=so.hat(np.array([0.0, 0.0, 0.1]))), 4)
+    0.9812
+    """
+    if velocity is None:
+        maps: NDArray[Any] = error_map(position_gain, velocity_gain, retention)
+        return number(np.abs(np.linalg.eigvals(maps)).max(-1))
+    maps = turning_map(position_gain, velocity_gain, retention, velocity=velocity)
+    return number(np.abs(np.linalg.eigvals(maps)).max((-1, -2)))
+
+
+def stable(
+    position_gain: ArrayLike,
+    velocity_gain: ArrayLike,
+    retention: ArrayLike = 1.0,
+    *,
+    velocity: ArrayLike | None = None,
+) -> Any:
+    """|rho (1-A)| < 1,  B + A (1-rho) > 0,  B < (2-A)(1+rho): Jury's conditions for radius < 1.
+
+    Gains of shape (...) give booleans of shape (...). With A = 0 and rho = 1 - damping this is the
+    printed domain. For a target that turns at ``velocity`` the conditions are, in every mode,
+    |delta| < 1 and |tau - delta conj(tau)| < 1 - |delta|^2 with tau = tr F, delta = det F.
+
+    >>> from kgmrf.geometry import so
+    >>> stable(0.1, 0.05), stable(0.0, 0.05), stable(0.1, 4.0)
+    (True, False, False)
+    >>> turning = so.hat(np.array([0.0, 0.0, 1.5]))
+    >>> stable(0.5, 2.5), stable(0.5, 2.5, velocity=turning)
+    (True, False)
+    """
+    if velocity is None:
+        a, b, rho = floats(position_gain, velocity_gain, retention)
+        inside = (np.abs(rho * (1 - a)) < 1) & (b + a * (1 - rho) > 0) & (b < (2 - a) * (1 + rho))
+        return number(inside)
+    f = turning_map(position_gain, velocity_gain, retention, velocity=velocity)
+    tau = f[..., 0, 0] + f[..., 1, 1]
+    delta = f[..., 0, 0] * f[..., 1, 1] - f[..., 0, 1] * f[..., 1, 0]
+    room = 1 - np.abs(delta) ** 2
+    return number(((room > 0) & (np.abs(tau - delta * tau.conj()) < room)).all(-1))
+
+
+def printed_domain(velocity_gain: ArrayLike, damping: ArrayLike) -> Any:
+    """0 < gamma < 2 and 0 < eta < 2 (2 - gamma): where Algorithm 1 as printed is stable.
+
+    The paper divides the second bound by kappa_max, the largest eigenvalue of (inertia inverse) o
+    (stiffness); that operator is the identity, so kappa_max = 1. ``damping`` is gamma as in W <- (1
+    - gamma) W + eta w (erratum: the paper also uses the letter for the retention 1 - gamma).
+
+    >>> printed_domain(0.05, 0.95), printed_domain(2.2, 0.95)
+    (True, False)
+    """
+    eta, gamma = floats(velocity_gain, damping)
+    return number((gamma > 0) & (gamma < 2) & (eta > 0) & (eta < 2 * (2 - gamma)))
+
+
+def convergence_rate(
+    position_gain: ArrayLike,
+    velocity_gain: ArrayLike,
+    retention: ArrayLike = 1.0,
+    *,
+    velocity: ArrayLike | None = None,
+) -> Any:
+    """-log(max |eig F|): errors fade like exp(-rate t), per frame; negative where they grow.
+
+    ``velocity``: as in `stability_radius`.
+
+    >>> round(convergence_rate(0.1, 0.005), 4)
+    0.0527
+    """
+    with np.errstate(divide="ignore"):
+        rate = -np.log(stability_radius(position_gain, velocity_gain, retention, velocity=velocity))
+    return number(np.asarray(rate))
+
+
+def time_constant(
+    position_gain: ArrayLike,
+    velocity_gain: ArrayLike,
+    retention: ArrayLike = 1.0,
+    *,
+    velocity: ArrayLike | None = None,
+) -> Any:
+    """1 / convergence_rate: frames in which an error shrinks by a factor e; inf where it does not.
+
+    >>> round(time_constant(0.1, 0.005), 1)
+    19.0
+    """
+    rate = np.asarray(convergence_rate(position_gain, velocity_gain, retention, velocity=velocity))
+    # A rate within rounding of zero is a radius of one: the error stays.
+    decays = rate > 1e-12
+    return number(np.where(decays, 1.0 / np.where(decays, rate, 1.0), np.inf))

@@ -1,0 +1,87 @@
+"""The error-state Kalman filter on SO(3)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kgmrf import _check
+from kgmrf._check import OnInvalid
+from kgmrf._types import Numbers
+from kgmrf.geometry import so
+from kgmrf.trackers._baseline import BaselineTracker
+
+
+class ErrorStateKalman(BaselineTracker):
+    """Constant velocity with white acceleration on the group: e = Log(R^T Z), R <- R Exp(K1 e).
+
+    The Lie-group extended Kalman filter of robotics: the error (angle, velocity) lives in the body
+    frame with a dense 6 x 6 covariance, F = [[Exp(-dt v), dt Exp(-dt v/2)], [0, I]], and a Joseph
+    update. All settings are fixed.
+
+    noise_std: of the observed rotations, radians. acceleration: density of the white acceleration,
+    rad^2 per unit time^3. rate_prior: variance of a velocity component at the start.
+
+    >>> tracker = ErrorStateKalman(noise_std=0.01)
+    >>> turns = so.exp(so.hat(np.linspace(0, 1, 50)[:, None] * np.asarray([0.0, 0.0, 1.0])))
+    >>> tracker.filter(turns).velocity[-1, 1, 0].round(3).item()
+    0.02
+    """
+
+    def __init__(
+        self,
+        d: int = 3,
+        *,
+        noise_std: float = 0.05,
+        acceleration: float = 1e-4,
+        rate_prior: float = 1e-2,
+        n_samples: float | None = None,
+        on_invalid: OnInvalid = "raise",
+    ) -> None:
+        super().__init__(d, "rotation", n_samples, on_invalid)
+        if d != 3:
+            raise ValueError(f"the error-state filter is that of space: d must be 3, got {d!r}")
+        self.noise_std = _check.in_range(noise_std, "noise_std", 0.0, np.inf, open_low=True)
+        self.acceleration = _check.in_range(acceleration, "acceleration", 0.0, np.inf)
+        self.rate_prior = _check.in_range(rate_prior, "rate_prior", 0.0, np.inf, open_low=True)
+
+    def _fresh_arrays(self, shape: tuple[int, ...]) -> dict[str, Numbers]:
+        prior = np.diag(np.repeat([self.noise_std**2, self.rate_prior], 3))
+        cov = np.broadcast_to(prior, (*shape[:-2], 6, 6)).copy()
+        return {"matrix": np.full(shape, np.nan), "rate": np.zeros(shape), "cov": cov}
+
+    def _filler(self, array: Numbers) -> Numbers:
+        return np.eye(array.shape[-1]) + np.zeros_like(array)
+
+    def _predict(self, arrays: dict[str, Numbers], dt: Numbers) -> dict[str, Numbers]:
+        rate = 0.5 * (arrays["rate"] - arrays["rate"].swapaxes(-1, -2))
+        f = np.zeros_like(arrays["cov"])
+        f[..., :3, :3] = so.exp(-dt * rate)
+        f[..., :3, 3:] = dt * so.exp(-0.5 * dt * rate)
+        f[..., 3:, 3:] = np.eye(3)
+        cov = f @ arrays["cov"] @ f.swapaxes(-1, -2)
+        q, eye = self.acceleration, np.eye(3)
+        cov[..., :3, :3] += q * dt**3 / 3.0 * eye
+        cov[..., :3, 3:] += q * dt**2 / 2.0 * eye
+        cov[..., 3:, :3] += q * dt**2 / 2.0 * eye
+        cov[..., 3:, 3:] += q * dt * eye
+        return {"matrix": arrays["matrix"] @ so.exp(dt * rate), "rate": rate, "cov": cov}
+
+    def _correct(
+        self, arrays: dict[str, Numbers], seen: Numbers, dt: Numbers
+    ) -> dict[str, Numbers]:
+        here, cov = arrays["matrix"], arrays["cov"]
+        noise = self.noise_std**2 * np.eye(3)
+        gain = cov[..., :, :3] @ np.linalg.inv(cov[..., :3, :3] + noise)
+        error = so.vee(so.log(here.swapaxes(-1, -2) @ seen))
+        step = (gain @ error[..., None])[..., 0]
+        keep = np.eye(6) + np.zeros_like(cov)
+        keep[..., :, :3] -= gain
+        left = keep @ cov @ keep.swapaxes(-1, -2) + gain @ noise @ gain.swapaxes(-1, -2)
+        return {
+            "matrix": here @ so.exp(so.hat(step[..., :3])),
+            "rate": arrays["rate"] + so.hat(step[..., 3:]),
+            "cov": left,
+        }
+
+    def _velocity(self, arrays: dict[str, Numbers]) -> Numbers:
+        return arrays["rate"]

@@ -1,0 +1,286 @@
+"""The rotation engine and tracker: compiled equals readable, never lost, any unit of time."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
+
+from kgmrf import ObservationError, RotationTracker, load, metrics, simulate
+from kgmrf._time import duration, stamps, unit_of
+from kgmrf.engines.rotations import Rotations
+from kgmrf.geometry import so
+from kgmrf.kernels import rotation_rows as at
+from readable_rotations import Readable
+
+pytest.importorskip("numba", reason="numba is not installed")
+
+
+def _motion(n: int, rate: float, noise: float, rng: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A turn whose axis wanders, and what is seen of it."""
+    g = np.random.default_rng(rng)
+    axis = np.cumsum(0.1 * g.standard_normal((n, 3)), axis=0) + [1.0, 0.5, -0.3]
+    steps = rate * axis / np.linalg.norm(axis, axis=1, keepdims=True)
+    truth = [np.eye(3)]
+    for step in Rotation.from_rotvec(steps).as_matrix()[1:]:
+        truth.append(truth[-1] @ step)
+    whole = np.array(truth)
+    return whole, whole @ Rotation.from_rotvec(noise * g.standard_normal((n, 3))).as_matrix()
+
+
+def _error(estimates: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    return metrics.geodesic_error(estimates, truth)
+
+
+# --------------------------------------------------------------------------- the engine
+
+
+@pytest.mark.parametrize("noise_std", [None, 0.02])
+def test_compiled_is_readable(noise_std: float | None) -> None:
+    """Formula by formula, with gaps, an outlier and a jump that is followed."""
+    _truth, z = _motion(120, 0.05, 0.02)
+    z[60:] = z[60:] @ so.exp(so.hat(np.array([0.0, 1.5, 0.0])))
+    z[30] = so.exp(so.hat(np.array([2.0, 0.5, 0.0])))
+    z[80:86] = np.nan
+    tracker = RotationTracker(noise_std=noise_std, oscillations=False, time_unit=1.0)
+    result = tracker.filter(z)
+    twin = Readable(noise_std)
+    for k, seen in enumerate(z):
+        frame = twin.step(None if np.isnan(seen).any() else seen)
+        np.testing.assert_allclose(result.rotation[k], frame, atol=1e-7, err_msg=f"frame {k}")
+    np.testing.assert_allclose(result.noise_std[-1] ** 2, twin.r, rtol=1e-5)
+    assert result.status[30] == at.OUTLIER
+    assert _error(result.rotation, z)[[62, 63]].max() < 0.1
+
+
+def test_rows_are_all_that_is_remembered() -> None:
+    """One track of many is a track alone; cut anywhere it goes on as if nothing had happened."""
+    engine = Rotations()
+    z = np.stack([_motion(40, 0.03 * k, 0.01, k)[1] for k in range(3)], axis=1)
+    observed = np.ones((40, 3), dtype=bool)
+    observed[5:9, 1] = False
+    dt = np.full((40, 3), 0.1)
+    rows = engine.init(3)
+    records = engine.advance(rows, z, observed, dt)
+    pieces = []
+    alone = engine.init(1)
+    for low, high in ((0, 1), (1, 6), (6, 20), (20, 40)):
+        cut = slice(low, high)
+        pieces.append(engine.advance(alone, z[cut, 1:2], observed[cut, 1:2], dt[cut, 1:2]))
+        alone = alone.copy()
+    np.testing.assert_array_equal(np.concatenate(pieces)[:, 0], records[:, 1])
+    np.testing.assert_array_equal(alone[0], rows[1])
+    before = rows.copy()
+    ahead = engine.view(engine.ahead(rows, 0.25))
+    np.testing.assert_array_equal(rows, before)
+    assert ahead["rotation"].shape == (3, 3, 3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    noise=st.floats(-6, -0.5),
+    rate=st.floats(-4, 0.5),
+    given_noise=st.booleans(),
+    unit=st.sampled_from([1.0, 1e-9, 1e9]),
+    seed=st.integers(0, 99),
+)
+def test_never_lost(noise: float, rate: float, given_noise: bool, unit: float, seed: int) -> None:
+    """Whatever comes: finite rotations, and in the end as near as what was observed last."""
+    truth, z = _motion(60, 10.0**rate, 10.0**noise, seed)
+    g = np.random.default_rng(seed)
+    wild = g.random(60) < 0.05
+    wild[[0, *range(50, 60)]] = False
+    z[wild] = Rotation.random(int(wild.sum()), random_state=seed).as_matrix()
+    z[g.random(60) < 0.2] = np.nan
+    z[0], z[-1] = truth[0], truth[-1]
+    tracker = RotationTracker(noise_std=10.0**noise if given_noise else None)
+    result = tracker.filter(z, times=1.7e9 + unit * np.cumsum(g.uniform(0.5, 1.5, 60)))
+    for field in ("rotation", "velocity", "angle_std", "covariance", "noise_std", "weights"):
+        assert np.isfinite(getattr(result, field)).all(), field
+    turned = np.swapaxes(result.rotation, 1, 2) @ result.rotation
+    np.testing.assert_allclose(turned, np.broadcast_to(np.eye(3), turned.shape), atol=1e-9)
+
+
+# --------------------------------------------------------------------------- what was found
+
+
+@pytest.mark.parametrize("noise", [1e-4, 3e-4, 1e-3])
+def test_a_small_correct_noise_does_not_freeze_it(noise: float) -> None:
+    """A steady turn whose first observation is off by 1.5 rad: NaN from step 31 once."""
+    spin = np.array([0.0, 0.08, 0.0])
+    truth = Rotation.from_rotvec(np.arange(200)[:, None] * spin).as_matrix()
+    z = (
+        truth
+        @ Rotation.from_rotvec(
+            noise * np.random.default_rng(0).standard_normal((200, 3))
+        ).as_matrix()
+    )
+    z[0] = truth[0] @ so.exp(so.hat(np.array([1.5, 0.0, 0.0])))
+    result = RotationTracker(noise_std=noise).filter(z)
+    assert np.isfinite(result.weights).all()
+    assert (result.angle_std[-1][[0, 0, 1], [1, 2, 2]] > 0).all()
+    assert _error(result.rotation, truth)[10:].max() < 5 * noise
+
+
+def test_it_starts_without_a_noise_level_and_learns_it() -> None:
+    for noise in (0.005, 0.05):
+        truth, z = _motion(400, 0.01, noise)
+        tracker = RotationTracker()
+        result = tracker.filter(z)
+        assert noise / 1.3 < result.noise_std[-1] < 1.3 * noise
+        known = RotationTracker(noise_std=noise).filter(z)
+        late = slice(50, None)
+        ratio = (
+            _error(result.rotation, truth)[late].mean() / _error(known.rotation, truth)[late].mean()
+        )
+        assert ratio < 1.1
+        for wrong in (0.01, 10.0, 100.0):
+            guessed = RotationTracker(noise_std_guess=wrong * noise).filter(z)
+            error = _error(guessed.rotation, truth)[late].mean()
+            assert error < 1.5 * _error(known.rotation, truth)[late].mean()
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0 / 30.0, 1.0, 3.3e7, 1e9])
+def test_stamps_in_any_unit(unit: float) -> None:
+    _truth, z = _motion(100, 0.05, 0.02)
+    plain = RotationTracker().filter(z)
+    result = RotationTracker().filter(z, times=unit * np.arange(100))
+    np.testing.assert_allclose(result.rotation, plain.rotation, atol=1e-6)
+    np.testing.assert_allclose(
+        result.angular_velocity * unit, plain.angular_velocity, atol=1e-6, rtol=1e-6
+    )
+    fixed = RotationTracker(time_unit=unit).filter(z, times=unit * np.arange(100))
+    np.testing.assert_allclose(fixed.rotation, plain.rotation, atol=1e-6)
+
+
+def test_dates_count_in_seconds() -> None:
+    _, z = _motion(30, 0.05, 0.02)
+    dates = np.datetime64("2024-03-01T00:00:00") + np.arange(30) * np.timedelta64(40, "ms")
+    seconds = RotationTracker().filter(z, times=0.04 * np.arange(30))
+    for times in (dates, [d.astype(datetime.datetime) for d in dates]):
+        tracker = RotationTracker()
+        result = tracker.filter(z, times=times)
+        np.testing.assert_allclose(result.velocity, seconds.velocity, rtol=1e-4, atol=1e-5)
+        ahead = tracker.forecast(np.timedelta64(40, "ms")).time - result.time[-1]
+        np.testing.assert_allclose(ahead, 0.04, atol=1e-6)
+
+
+def test_words_of_time() -> None:
+    assert unit_of(np.array([0.0, 0.0])) == 1.0
+    assert unit_of(np.arange(1.0, 100.0)) == 4.5  # the first eight
+    assert duration(datetime.timedelta(seconds=2)) == 2.0
+    assert stamps(None) is None
+    pandas = pytest.importorskip("pandas")
+    index = pandas.date_range("2024-01-01", periods=3, freq="h", tz="Europe/Paris")
+    np.testing.assert_allclose(np.diff(stamps(index)), 3600.0)
+
+
+def test_earlier_stamps_say_where_the_tracker_stands() -> None:
+    tracker = RotationTracker()
+    tracker.filter(np.tile(np.eye(3), (5, 1, 1)), times=np.arange(5) + 495.0)
+    with pytest.raises(ObservationError, match=r"stands at 499\.0"):
+        tracker.filter(np.tile(np.eye(3), (5, 1, 1)), times=np.arange(5.0))
+
+
+@pytest.mark.parametrize("dt", [1e9, 1e12, 1e100])
+def test_a_long_gap_leaves_a_rotation(dt: float) -> None:
+    _, z = _motion(21, 0.1, 0.01)
+    tracker = RotationTracker()
+    for seen in z[:20]:
+        tracker.update(seen)
+    for estimate in (tracker.forecast(dt), tracker.update(None, dt=dt), tracker.update(z[20])):
+        r = estimate.rotation
+        np.testing.assert_allclose(r.T @ r, np.eye(3), atol=1e-9)
+        assert np.isfinite(estimate.velocity).all()
+    assert _error(tracker.update(z[20]).rotation, z[20]) < 0.1
+
+
+def test_one_class() -> None:
+    for tracker in (RotationTracker(), RotationTracker(noise_std=0.1, gains="information")):
+        assert type(tracker) is RotationTracker
+        assert tracker.kind == "rotation"
+
+
+def test_a_jump_is_followed_within_three_observations_and_outliers_are_not() -> None:
+    truth, z = _motion(100, 0.02, 0.01)
+    turn = so.exp(so.hat(np.array([0.0, 0.0, 2.0])))
+    truth[50:], z[50:] = truth[50:] @ turn, z[50:] @ turn
+    z[20], z[75] = so.exp(so.hat(np.array([0.0, 3.0, 0.0]))), np.eye(3)
+    for noise_std in (None, 0.01):
+        result = RotationTracker(noise_std=noise_std).filter(z)
+        error = _error(result.rotation, truth)
+        assert error[[20, 75]].max() < 0.05
+        assert error[52:].max() < 0.1
+        assert list(result.status[[20, 75]]) == [at.OUTLIER, at.OUTLIER]
+
+
+# --------------------------------------------------------------------------- what is shown
+
+
+def test_quaternions_velocities_and_scipy() -> None:
+    turns = Rotation.from_rotvec(np.arange(60)[:, None] * np.array([0.0, 0.0, 0.1]))
+    tilted = Rotation.from_rotvec([1.2, 0.0, 0.0]) * turns
+    result = RotationTracker(noise_std=1e-3).filter(tilted, times=np.arange(60) / 30)
+    np.testing.assert_allclose(
+        np.abs((result.quaternion * tilted.as_quat()).sum(axis=1)), 1.0, atol=1e-5
+    )
+    np.testing.assert_array_equal(
+        result.as_quat(scalar_first=True)[:, 1:], result.quaternion[:, :3]
+    )
+    np.testing.assert_allclose(result.as_rotation().as_matrix(), result.rotation, atol=1e-12)
+    np.testing.assert_allclose(result.angular_velocity[-1], [0.0, 0.0, 3.0], atol=0.02)
+    world = tilted[-1].apply([0.0, 0.0, 3.0])
+    np.testing.assert_allclose(result.angular_velocity_world[-1], world, atol=0.02)
+    ahead = RotationTracker(noise_std=1e-3)
+    ahead.filter(tilted, times=np.arange(60) / 30)
+    expected = tilted[-1] * Rotation.from_rotvec([0.0, 0.0, 3.0 * 0.05])
+    assert _error(ahead.forecast(0.05).rotation, expected.as_matrix()) < 0.01
+
+
+def test_the_covariance_covers() -> None:
+    inside = []
+    for seed in range(4):
+        truth, z = _motion(300, 0.03, 0.03, seed)
+        result = RotationTracker().filter(z)
+        wrong = Rotation.from_matrix(np.swapaxes(result.rotation, 1, 2) @ truth).as_rotvec()
+        square = np.einsum(
+            "ti,ti->t", wrong, np.linalg.solve(result.covariance, wrong[..., None])[..., 0]
+        )
+        inside.append(square[20:] < 7.815)
+    assert 0.9 < np.mean(inside) < 0.985
+
+
+def test_smoothing_beats_filtering_and_a_lag_is_between() -> None:
+    scene = simulate.steady_camera(1, 0.1)
+    tracker = RotationTracker()
+    runs = [
+        tracker.filter(scene.observations),
+        tracker.smooth(scene.observations, lag=0),
+        tracker.smooth(scene.observations, lag=5),
+        tracker.smooth(scene.observations, lag=199),
+        tracker.smooth(scene.observations),
+    ]
+    late, same, lagged, whole, early = (_error(r.rotation, scene.rotation).mean() for r in runs)
+    assert late == same
+    assert early == whole
+    assert early < lagged < late
+    assert (runs[-1].angle_std[10:] < runs[0].angle_std[10:] + 1e-12).mean() > 0.95
+
+
+def test_state_files_that_were_tampered_with_are_refused(tmp_path) -> None:
+    tracker = RotationTracker()
+    tracker.filter(_motion(20, 0.1, 0.01)[1])
+    tracker.save(tmp_path / "a.npz")
+    assert load(tmp_path / "a.npz").forecast(1).rotation.shape == (3, 3)
+    with np.load(tmp_path / "a.npz") as file:
+        arrays = dict(file)
+    for index, value in ((at.KNOWN, 40.0), (at.CORE, 1e6), (at.UNIT, -1.0), (at.KNOWN, np.nan)):
+        broken = {**arrays, "state_rows": arrays["state_rows"].copy()}
+        broken["state_rows"][index] = value
+        np.savez(tmp_path / "b.npz", **broken)
+        with pytest.raises(ValueError, match="rows"):
+            load(tmp_path / "b.npz")
