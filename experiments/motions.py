@@ -1,17 +1,15 @@
-"""Real motion: covariances that it carries, and the motion itself seen with noise and gaps.
+"""Covariances that a real motion carries.
 
     python -m experiments run motions
 
-*Carried*: M_t = R_t diag(lam) R_t^T with R_t from motion capture, seen through Wishart noise of 8
-samples; the score is the angle between eigenframes. *Rotations*: the same R_t with noise of .05 rad
-and gaps of 9 frames; the score is the angle. Rivals with settings get those that turn out best on
-the very frames they are scored on; ours has none. Riemannian averages need matrices of full rank:
-they enter here, where there are 8 samples.
+M_t = R_t diag(lam) R_t^T with R_t from motion capture, seen through Wishart noise of 8 samples; the
+score is the angle between eigenframes. Rivals with settings get those that turn out best on the
+very frames they are scored on; ours has none. Riemannian averages need matrices of full rank: they
+enter here, where there are 8 samples.
 """
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from experiments.store import NotAvailable, Unit
 from experiments.streams.data import find
 from experiments.streams.scores import interval
 from experiments.streams.study import N_TURNING
-from kgmrf import KGMRF, AlphaBeta, EuclideanEMA, HoldLast, RotationTracker, metrics
+from kgmrf import KGMRF, AlphaBeta, EuclideanEMA, metrics
 from kgmrf import gains as laws
 from kgmrf._types import Numbers
 from kgmrf.geometry import so
@@ -149,56 +147,9 @@ def _against(name: str, mine: Numbers, tried: dict[str, dict[str, Numbers]]) -> 
     return rows
 
 
-def run_rotations(recording: str) -> dict[str, Any]:
-    """The motion itself, seen with noise and gaps."""
-    R = motion(recording)
-    rng = np.random.default_rng(1)
-    seen = R @ so.exp(so.hat(0.05 * rng.normal(size=(len(R), 3))))
-    t = 1
-    while t < len(R):
-        if rng.random() < 0.1:
-            seen[t : t + 9] = np.nan
-            t += 9
-        t += 1
-
-    def error(tracker: Any) -> Numbers:
-        found = tracker.filter(seen).rotation[MOTION_FROM:]
-        return metrics.geodesic_error(found, R[MOTION_FROM:], degrees=True)
-
-    tracker: Any = RotationTracker(noise_std=0.05, gains="auto")
-    began = time.process_time()
-    mine = error(tracker)
-    seconds = time.process_time() - began
-    tried = {
-        "hold last": {"": error(HoldLast(follows="rotation"))},
-        "EMA": {
-            f"gain {g}": error(EuclideanEMA(gain=g, follows="rotation")) for g in (0.4, 0.6, 0.8)
-        },
-        "alpha-beta": {
-            f"gains {a}, {b}, retention {r}": error(
-                AlphaBeta(position_gain=a, velocity_gain=b, retention=r, follows="rotation")
-            )
-            for a in (0.4, 0.6, 0.8)
-            for b in (0.05, 0.2, 0.4)
-            for r in (0.9, 1.0)
-        },
-        "RotationTracker information": {
-            f"acceleration {q}": error(RotationTracker(noise_std=0.05, gains=laws.information(q)))
-            for q in (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
-        },
-    }
-    return {
-        "frames": len(R),
-        "missing": float(np.isnan(seen[:, 0, 0]).mean()),
-        "microseconds": 1e6 * seconds / len(R),
-        "rows": _against('RotationTracker(gains="auto")', mine, tried),
-    }
-
-
 def units(quick: bool) -> list[Unit]:
-    """Both parts of every recording."""
+    """One unit per recording."""
     return [
-        Unit("motions", f"{part}.{name}", f"motions:run_{part}", {"recording": name})
+        Unit("motions", f"carried.{name}", "motions:run_carried", {"recording": name})
         for name in (RECORDINGS[:1] if quick else RECORDINGS)
-        for part in ("carried", "rotations")
     ]

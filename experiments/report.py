@@ -11,7 +11,6 @@ from typing import Any
 from experiments import catalogue, charts, claims, figures, reading, spoken, store, verdicts
 from experiments.markup import e, n, picture, sentence, table, tag
 from experiments.reading import Results
-from experiments.report_streams import streams_section
 from experiments.report_tasks import (
     ablation_section,
     camera_section,
@@ -20,6 +19,7 @@ from experiments.report_tasks import (
 )
 from experiments.report_theory import cost_section, guide_section, tensor_section, theory_section
 from experiments.report_video import otb_section
+from experiments.streams import shown
 from experiments.verdicts import Everything
 
 PAGE = Path(__file__).with_name("page")
@@ -60,7 +60,7 @@ def page(everything: Everything, *, quick: bool, drawn_in: Path | None = None) -
             ellipse_section(results, drawn, drawn_in),
             camera_section(results, drawn, drawn_in),
             otb_section(results, drawn),
-            streams_section(results),
+            shown.sections(results),
             ablation_section(results),
             theory_section(results, drawn),
             tensor_section(results, drawn, drawn_in),

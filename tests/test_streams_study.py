@@ -264,10 +264,9 @@ def test_scenes_start_anywhere_and_every_cell_has_its_record() -> None:
 
 def test_sections_say_what_was_not_run() -> None:
     empty: Any = SimpleNamespace(data=lambda *_: None)
-    page: Any = SimpleNamespace(tag=lambda word, kind: word)
-    text = shown.sections(empty, page)
-    assert text.count("not run") == 4
-    for name in ("streams", "starts", "faults", "rotating"):
+    text = shown.sections(empty)
+    assert text.count("not run") == 5
+    for name in ("streams", "starts", "faults", "rotating", "motions"):
         assert f"python -m experiments run {name}" in text
 
 

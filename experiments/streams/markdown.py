@@ -115,7 +115,7 @@ def faults(results: Path) -> str:
     add(
         "units",
         "units of two funds times 10^9 and 10^-9: change of the score",
-        lambda f: _number(f["mean_difference"], 4),
+        lambda f: f"{f['mean_difference'] or 0.0:.0e}",
     )
     add(
         "rounded",

@@ -1,16 +1,15 @@
 """The study's tables for the report, as HTML, and for a terminal.
 
 Only reads result files. ``streams``, ``starts``, ``faults`` and ``rotating`` return one section
-each, or a line that says what was not run; ``sections`` joins them. The helpers of the report
-(`table`, `number`, `n`, `e`, `tag`) come as an argument: the report may import this module.
+each, or a line that says what was not run; ``sections`` joins them.
 """
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any, Protocol
 
-from experiments import faults, rotating
+from experiments import faults, motions, rotating
+from experiments import markup as page
 from experiments import starts as start_up
 from experiments.streams import data, rivals
 
@@ -22,33 +21,32 @@ class Results(Protocol):
         """What a unit computed, or None."""
 
 
-def sections(results: Results, page: ModuleType) -> str:
-    """All four sections."""
-    return "\n".join(
-        part(results, page) for part in (streams, starts, faults_section, rotating_section)
-    )
+def sections(results: Results) -> str:
+    """All sections."""
+    parts = (streams, starts, faults_section, rotating_section, motions_section)
+    return "\n".join(part(results) for part in parts)
 
 
-def streams(results: Results, page: ModuleType) -> str:
+def streams(results: Results) -> str:
     """Scores on real streams, ours beside every rival."""
     names = [s for s in data.STREAMS if results.data("streams", f"{s}.ours")]
     if not names:
-        return _not_run(page, "streams", "Real streams")
+        return _not_run("streams", "Real streams")
     own = {s: results.data("streams", f"{s}.ours") for s in names}
     head = ["nats per row", *[page.n(page.e(s)) for s in names]]
-    rows = [_row(page, "<b>KGMRF(), its own density</b>", [own[s]["t"] for s in names])]
+    rows = [_row("<b>KGMRF(), its own density</b>", [own[s]["t"] for s in names])]
     for kind, words in (("t", "as a t"), ("gaussian", "as a Gaussian")):
         for rival in rivals.RIVALS:
-            cells = [_rival(page, results.data("streams", f"{s}.{rival}"), kind) for s in names]
+            cells = [_rival(results.data("streams", f"{s}.{rival}"), kind) for s in names]
             rows.append(f"<tr><td>{page.e(rivals.NAMES[rival])}, {words}</td>{''.join(cells)}</tr>")
     more = [
-        _row(page, "rows, channels", [f"{o['rows']}, {o['d']}" for o in own.values()]),
-        _row(page, "95 % regions cover", [o["coverage"]["0.95"] for o in own.values()]),
-        _row(page, "99 % regions cover", [o["coverage"]["0.99"] for o in own.values()]),
-        _row(page, "weight with velocity", [o["weight_with_velocity"] for o in own.values()]),
-        _row(page, "Gaussian score of ours", [o["gaussian"] for o in own.values()]),
-        _row(page, "QLIKE of ours", [o["qlike"] for o in own.values()]),
-        _row(page, "µs per row", [o["microseconds"] for o in own.values()]),
+        _row("rows, channels", [f"{o['rows']}, {o['d']}" for o in own.values()]),
+        _row("95 % regions cover", [o["coverage"]["0.95"] for o in own.values()]),
+        _row("99 % regions cover", [o["coverage"]["0.99"] for o in own.values()]),
+        _row("weight with velocity", [o["weight_with_velocity"] for o in own.values()]),
+        _row("Gaussian score of ours", [o["gaussian"] for o in own.values()]),
+        _row("QLIKE of ours", [o["qlike"] for o in own.values()]),
+        _row("µs per row", [o["microseconds"] for o in own.values()]),
     ]
     return (
         '<section id="streams"><h2>Real streams</h2><p>Mean log-density of the next row, in nats; '
@@ -64,7 +62,7 @@ def streams(results: Results, page: ModuleType) -> str:
     )
 
 
-def _rival(page: ModuleType, found: Any, kind: str) -> str:
+def _rival(found: Any, kind: str) -> str:
     if found is None:
         return '<td class="n">–</td>'
     part = found[kind]
@@ -78,7 +76,7 @@ def _rival(page: ModuleType, found: Any, kind: str) -> str:
     return f'<td class="n">{text}</td>'
 
 
-def starts(results: Results, page: ModuleType) -> str:
+def starts(results: Results) -> str:
     """Start-up: nats per dimension in ranges of rows."""
     rows, head = [], []
     for unit in start_up.units(quick=False):
@@ -88,9 +86,9 @@ def starts(results: Results, page: ModuleType) -> str:
         d, word = unit.settings["d"], unit.name.partition("_")[0]
         head = ["nats per dimension", *[page.n(page.e(f"rows {r}")) for r in found["ranges"]]]
         for name, values in found["rows"].items():
-            rows.append(_row(page, f"d = {d}, sizes {word}: {page.e(name)}", values))
+            rows.append(_row(f"d = {d}, sizes {word}: {page.e(name)}", values))
     if not rows:
-        return _not_run(page, "starts", "Start-up")
+        return _not_run("starts", "Start-up")
     return (
         '<section id="starts"><h2>Start-up</h2><p>Log-density of every row of a factor model under '
         "the forecast from the rows before it. Ledoit and Wolf's covariance of all rows so far and "
@@ -99,7 +97,7 @@ def starts(results: Results, page: ModuleType) -> str:
     )
 
 
-def faults_section(results: Results, page: ModuleType) -> str:
+def faults_section(results: Results) -> str:
     """One line per fault and figure."""
     rows = []
     for unit in faults.units(quick=False):
@@ -107,10 +105,10 @@ def faults_section(results: Results, page: ModuleType) -> str:
         if found is None:
             continue
         words = (getattr(faults, unit.function.split(":")[1]).__doc__ or "").split("\n")[0]
-        cells = "; ".join(f"{page.e(k)} {v}" for k, v in _flat(page, found))
+        cells = "; ".join(f"{page.e(k)} {v}" for k, v in _flat(found))
         rows.append(f"<tr><td>{page.e(words)} ({page.e(unit.name)})</td><td>{cells}</td></tr>")
     if not rows:
-        return _not_run(page, "faults", "Faults")
+        return _not_run("faults", "Faults")
     return (
         '<section id="faults"><h2>Faults</h2><p>What sensors do, and the default after it. Scores '
         "in nats per row, bursts in nats per dimension lost against the true Gaussian. The EWMA "
@@ -119,11 +117,11 @@ def faults_section(results: Results, page: ModuleType) -> str:
     )
 
 
-def _flat(page: ModuleType, found: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
+def _flat(found: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
     out: list[tuple[str, str]] = []
     for key, value in found.items():
         if isinstance(value, dict):
-            out += _flat(page, value, f"{before}{key}: ")
+            out += _flat(value, f"{before}{key}: ")
         elif isinstance(value, bool):
             out.append((f"{before}{key}", "yes" if value else "no"))
         else:
@@ -131,7 +129,7 @@ def _flat(page: ModuleType, found: dict[str, Any], before: str = "") -> list[tup
     return out
 
 
-def rotating_section(results: Results, page: ModuleType) -> str:
+def rotating_section(results: Results) -> str:
     """Angles in degrees, ours, the previous default and the best EMA."""
     rows = []
     for unit in rotating.units(quick=False):
@@ -140,9 +138,9 @@ def rotating_section(results: Results, page: ModuleType) -> str:
             continue
         values = [found[k] for k in ("ours", "previous", "ratio", "ema", "ema_gain")]
         words = f"d = {unit.settings['d']}, {unit.settings['rate']:g} rad per frame"
-        rows.append(_row(page, words, values))
+        rows.append(_row(words, values))
     if not rows:
-        return _not_run(page, "rotating", "Simulated rotations")
+        return _not_run("rotating", "Simulated rotations")
     head = ["degrees", *map(page.n, ("KGMRF()", "previous", "ratio", "best EMA", "its gain"))]
     return (
         '<section id="rotating"><h2>Simulated rotations</h2><p>Angle between the filtered and the '
@@ -153,11 +151,31 @@ def rotating_section(results: Results, page: ModuleType) -> str:
     )
 
 
-def _row(page: ModuleType, words: str, values: Any) -> str:
+def motions_section(results: Results) -> str:
+    """Covariances carried by recorded motion: degrees of every method."""
+    found = {r: results.data("motions", f"carried.{r}") for r in motions.RECORDINGS}
+    there = {r: f for r, f in found.items() if f}
+    if not there:
+        return _not_run("motions", "Covariances carried by recorded motion")
+    methods = list(next(iter(there.values()))["rows"])
+    rows = [
+        _row(page.e(m), [f["rows"].get(m, {}).get("score") for f in there.values()])
+        for m in methods
+    ]
+    rows.append(_row("weight with velocity", [f["weight_with_velocity"] for f in there.values()]))
+    return (
+        '<section id="motions"><h2>Covariances carried by recorded motion</h2><p>Orientation from '
+        "motion capture, 8 samples per frame; angle between eigenframes, degrees. Rivals have the "
+        "settings that are best in hindsight.</p>"
+        f"{page.table(['degrees', *[page.n(page.e(r)) for r in there]], rows)}</section>"
+    )
+
+
+def _row(words: str, values: Any) -> str:
     cells = (v if isinstance(v, str) else page.number(v, 4) for v in values)
     return f"<tr><td>{words}</td>{''.join(f'<td class=n>{c}</td>' for c in cells)}</tr>"
 
 
-def _not_run(page: ModuleType, name: str, title: str) -> str:
+def _not_run(name: str, title: str) -> str:
     words = f"{page.tag('not run', 'idle')} python -m experiments run {name}"
     return f'<section id="{name}"><h2>{title}</h2><p>{words}</p></section>'
