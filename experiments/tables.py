@@ -120,7 +120,7 @@ def what_was_survived(results: Path) -> str:
         "checkpoints": "{files:,} damaged checkpoints: {refused:,} refused, {accepted:,} unharmed",
         "lines": "{lines:,} lines, half of them nonsense: {bad:,} refused",
         "files": "{files:,} damaged data files: {refused:,} refused, {read:,} read",
-        "states": "{files:,} changed state files: {refused:,} refused, {accepted:,} usable trackers",
+        "states": "{files:,} changed state files: {refused:,} refused, {accepted:,} trackers",
     }
     lines = ["| trial | lost lines | torn lines | crashes | silent NaN | lines written twice |"]
     lines += ["|---|---|---|---|---|---|"]
