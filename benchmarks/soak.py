@@ -70,7 +70,7 @@ def compared(wanted: list[bytes], raw: bytes) -> dict[str, int]:
     return {"lost": len(wanted) - at, "repeated": repeated, "torn": torn}
 
 
-def kills(n: int, folder: Path, n_lines: int = 120_000) -> dict[str, Any]:
+def kills(n: int, folder: Path, n_lines: int = 30_000) -> dict[str, Any]:
     """kill -9 of the real command at random moments, restarted until it is through."""
     rows = lines(n_lines)
     wanted = expected(rows)

@@ -32,7 +32,7 @@ def test_a_short_soak_of_streams(soak: Any, name: str, n: int, tmp_path: Path) -
 
 
 def test_a_few_kills_of_the_command(soak: Any, tmp_path: Path) -> None:
-    found = soak.kills(3, tmp_path, 60_000)
+    found = soak.kills(3, tmp_path, 20_000)
     assert found["kills"] == 3
     assert not soak.faults(found), found
 
