@@ -17,10 +17,12 @@ from kgmrf import (
     KGMRF,
     AlphaBeta,
     AutoKGMRF,
+    ErrorStateKalman,
     EuclideanEMA,
     HoldLast,
     LogEuclideanEMA,
     ObservationError,
+    OneEuro,
     RiemannianEMA,
     RotationTracker,
     TangentKalman,
@@ -64,6 +66,8 @@ ROTATION = {
     "rotation alpha-beta": lambda: AlphaBeta(follows="rotation"),
     "rotation tangent": lambda: TangentKalman(follows="rotation", coast=False),
     "rotation hold": lambda: HoldLast(follows="rotation"),
+    "rotation one euro": lambda: OneEuro(),
+    "rotation error state": lambda: ErrorStateKalman(),
 }
 ALL = COVARIANCE | ROTATION
 
