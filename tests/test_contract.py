@@ -16,10 +16,12 @@ import kgmrf
 from kgmrf import (
     KGMRF,
     AlphaBeta,
+    ErrorStateKalman,
     EuclideanEMA,
     HoldLast,
     LogEuclideanEMA,
     ObservationError,
+    OneEuro,
     RiemannianEMA,
     RotationTracker,
     TangentKalman,
@@ -63,6 +65,8 @@ ROTATION = {
     "rotation alpha-beta": lambda: AlphaBeta(follows="rotation"),
     "rotation tangent": lambda: TangentKalman(follows="rotation", coast=False),
     "rotation hold": lambda: HoldLast(follows="rotation"),
+    "rotation one euro": lambda: OneEuro(),
+    "rotation error state": lambda: ErrorStateKalman(),
 }
 ALL = COVARIANCE | ROTATION
 

@@ -33,7 +33,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 CAMERA = {
-    "RotationTracker()": "auto",
+    "RotationTracker()": "auto_learned",
     "alpha-beta with decay, tuned": "tuned_alpha_beta_decay",
     "geodesic moving average, tuned": "tuned_riemannian_ema",
     "last observation": "hold_last",

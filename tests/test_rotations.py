@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from kgmrf import ObservationError, RotationTracker, load, metrics, simulate
+from kgmrf import (
+    ErrorStateKalman,
+    EuclideanEMA,
+    ObservationError,
+    OneEuro,
+    PoseTracker,
+    RotationTracker,
+    load,
+    metrics,
+    simulate,
+)
 from kgmrf._time import duration, stamps, unit_of
 from kgmrf.engines.rotations import Rotations
 from kgmrf.geometry import so
@@ -200,7 +210,22 @@ def test_a_long_gap_leaves_a_rotation(dt: float) -> None:
     assert _error(tracker.update(z[20]).rotation, z[20]) < 0.1
 
 
+def test_irregular_stamps_cost_little() -> None:
+    g, errors = np.random.default_rng(5), []
+    for wobble in (0.0, 0.3):
+        for seed in range(6):
+            g = np.random.default_rng(seed)
+            t = np.arange(300) + wobble * g.uniform(-1, 1, 300)
+            path = np.stack([np.sin(0.05 * t), 0.7 * np.sin(0.07 * t + 1), 0.02 * t], axis=1)
+            truth = Rotation.from_rotvec(path).as_matrix()
+            z = truth @ Rotation.from_rotvec(0.03 * g.standard_normal((300, 3))).as_matrix()
+            result = RotationTracker().filter(z, times=t / 30)
+            errors.append(_error(result.rotation, truth).mean())
+    assert np.mean(errors[6:]) < 1.1 * np.mean(errors[:6])
+
+
 def test_one_class() -> None:
+    assert EuclideanEMA(follows="rotation").kind == "rotation"
     for tracker in (RotationTracker(), RotationTracker(noise_std=0.1, gains="information")):
         assert type(tracker) is RotationTracker
         assert tracker.kind == "rotation"
@@ -286,6 +311,33 @@ def test_online_lag_is_the_smoother_late(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[4:], offline.rotation[:-4], atol=1e-9)
     assert late[-1].time == 55.0
     assert tracker.forecast(1).time == 60.0
+
+
+def test_rivals_follow_a_turn() -> None:
+    truth, z = _motion(200, 0.05, 0.03)
+    held = _error(z, truth)[20:].mean()
+    kalman = ErrorStateKalman(noise_std=0.03, acceleration=1e-5).filter(z)
+    assert _error(kalman.rotation, truth)[20:].mean() < 0.75 * held
+    euro = OneEuro(min_cutoff=0.3, slope=1.0).filter(z)
+    assert _error(euro.rotation, truth)[20:].mean() < 1.1 * held
+    ours = RotationTracker().filter(z)
+    assert _error(ours.rotation, truth)[20:].mean() < 0.75 * held
+
+
+def test_poses_under_one_clock(tmp_path: Path) -> None:
+    truth, z = _motion(120, 0.03, 0.02)
+    times = 1.7e9 + np.arange(120) / 30
+    places = np.outer(np.arange(120) / 30, [1.0, 0.0, -0.5])
+    noisy = places + 0.01 * np.random.default_rng(0).standard_normal((120, 3))
+    tracker = PoseTracker(position_noise_std=0.01)
+    result = tracker.filter({"rotation": z, "position": noisy}, times=times)
+    assert np.abs(result["position"].position - places)[30:].mean() < 0.006
+    np.testing.assert_allclose(result["position"].velocity[-1], [1.0, 0.0, -0.5], atol=0.1)
+    assert _error(result["rotation"].rotation, truth)[30:].mean() < 0.02
+    tracker.save(tmp_path / "pose.npz")
+    ahead = load(tmp_path / "pose.npz").forecast(0.1)
+    np.testing.assert_allclose(ahead.position.position, places[-1] + [0.1, 0.0, -0.05], atol=0.03)
+    assert len(tracker.smooth({"rotation": z, "position": noisy}, times=times)) == 120
 
 
 def test_state_files_that_were_tampered_with_are_refused(tmp_path: Path) -> None:
