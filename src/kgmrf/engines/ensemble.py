@@ -116,7 +116,8 @@ class Ensemble:
         self.size = self.plan.size
         self.small = N_HEAD + 2 * N_TAILS + len(self.members)  # numbers of a record, matrix or not
         self.record_size = self.small + self.d * (self.d + 1) // 2
-        self._compiled = engine.compiles(1, rotation=False)
+        # With the compiler switched off the readable step is the quicker one.
+        self._compiled = engine.compiles(1, rotation=False) and not engine.switched_off()
         self._work: tuple[Numbers, Numbers] | None = None
 
     def __deepcopy__(self, memo: Any) -> Ensemble:

@@ -35,6 +35,21 @@ LARGEST_ROTATION = 3
 ROTATION_TOLERANCE = 1e-6
 """How far R^T R may be from I, as in `kgmrf._check.rotations`."""
 
+EVERY = (
+    "ensemble",
+    "inspect",
+    "rotations",
+    "rotations_ahead",
+    "rotation_chain",
+    "rotation_smoother",
+    "online",
+    "sequence",
+    "adjoint",
+    "text",
+    "vector",
+)
+"""Modules whose loops are compiled when they are imported."""
+
 _told = False
 _loaded: dict[str, Any] = {}
 
@@ -56,6 +71,11 @@ def compiles(d: int, rotation: bool) -> bool:
     if os.environ.get("KGMRF_ENGINE") == "readable":
         return False
     return d <= (LARGEST_ROTATION if rotation else LARGEST)
+
+
+def switched_off() -> bool:
+    """Whether Numba compiles nothing (NUMBA_DISABLE_JIT=1)."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
 def loops(name: str) -> Any:
@@ -94,8 +114,7 @@ def warmup() -> None:
 
     >>> warmup()
     """
-    names = ("ensemble", "inspect", "rotations", "online", "sequence", "adjoint")
-    for name in (*names, "rotation_smoother"):
+    for name in EVERY:
         loops(name)
     for number in ("float64", "float32"):
         step_many(number)
