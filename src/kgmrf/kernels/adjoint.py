@@ -38,7 +38,6 @@ TURNED, AFTER, FRAME_BAR, ACROSS, SPARE, N_MATRICES = 11, 12, 13, 14, 15, 18
 @compiled(
     "void(float64[:, :, ::1], float64[:, :, :, ::1], boolean[:, ::1], float64[:, ::1],"
     " float64[:, :, ::1], float64[::1], float64[:, :, :, ::1], float64[:, ::1])",
-    nogil=True,
 )
 def unroll(
     rows: Any,
@@ -444,7 +443,6 @@ def unlikely(
     " float64[:, :, ::1], float64[::1], float64[:, :, :, ::1],"
     " float64[:, :, ::1], float64[:, :, :, ::1], float64[:, ::1],"
     " float64[:, :, ::1], float64[:, :, ::1], float64[::1])",
-    nogil=True,
 )
 def pull_back(
     rows: Any,

@@ -28,7 +28,7 @@ CONSTANTS = ("_check.py", "density.py", "gains.py", "step.py", "geometry/orbit.p
 
 def sources(package: Path) -> list[Path]:
     """Every file that machine code can be made from."""
-    found = [*package.glob("kernels/*.py"), *package.glob("vision/*.py")]
+    found = [*package.glob("kernels/*.py")]
     for pattern in CONSTANTS:
         found += package.glob(pattern)
     return sorted(found)
@@ -52,12 +52,15 @@ _told = False
 
 
 def compiled(signature: Any = None, **options: Any) -> Any:
-    """Compile a function for Python to call, or find it in the cache; at once with a signature."""
+    """Compile a function for Python to call, or find it in the cache; at once with a signature.
+
+    Loops let go of the interpreter's lock, so that threads run beside each other.
+    """
 
     def wrap(function: Any) -> Any:
         function.__qualname__ = f"{function.__name__}-{FINGERPRINT}"
         given: Any = () if signature is None else (signature,)
-        how: Any = {**MEANING, **options}
+        how: Any = {"nogil": True, **MEANING, **options}
         try:
             return njit(*given, cache=True, **how)(function)
         except RuntimeError as error:

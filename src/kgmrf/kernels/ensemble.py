@@ -570,7 +570,6 @@ def note(w: Any, o: Any, table: Any, records: Any, line: int) -> None:
 @compiled(
     "void(float64[:, ::1], int64[::1], float64[:, :, ::1], float64[::1], float64[::1], boolean,"
     " float64, float64[:, ::1], int64[::1], float64[::1], float64[:, ::1], int8[::1])",
-    nogil=True,
 )
 def run(
     rows: Any,

@@ -8,7 +8,7 @@ from kgmrf.kernels.compile import compiled
 from kgmrf.kernels.door import take_covariance
 
 
-@compiled("void(float64[:, :, ::1], float64, float64[::1], int8[::1])", nogil=True)
+@compiled("void(float64[:, :, ::1], float64, float64[::1], int8[::1])")
 def inspect(matrices: Any, tolerance: float, w: Any, status: Any) -> None:
     """Which of the matrices ``(n, d, d)`` are OBSERVED, MISSING or INVALID; w is a desk."""
     n, d = matrices.shape[0], matrices.shape[1]

@@ -601,4 +601,4 @@ def step(number: str) -> Any:
         " boolean[::1], boolean[::1], float64[::1], float64[:, ::1], int64[::1], float64[::1],"
         " float64[:, :, :, ::1], float64[:, ::1], float64, boolean, int64, int64, int8[::1])"
     )
-    return compiled(signature, nogil=True)(_step)
+    return compiled(signature)(_step)

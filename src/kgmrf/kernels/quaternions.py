@@ -6,43 +6,10 @@ the group. Everything is written to arrays of the caller: a hot loop allocates n
 
 from __future__ import annotations
 
-import hashlib
 import math
-from pathlib import Path
 from typing import Any
 
-from numba import njit
-
-OPTIONS: Any = dict(nogil=True, error_model="numpy", fastmath={"contract"})
-# Words for other compiled functions only: no door to Python.
-INNER: Any = dict(no_cpython_wrapper=True, no_cfunc_wrapper=True)
-jit = njit(**OPTIONS, **INNER)
-
-FILES = (
-    "quaternions",
-    "rotation_rows",
-    "rotation_core",
-    "rotation_dense",
-    "rotations",
-    "rotations_ahead",
-)
-FINGERPRINT = hashlib.sha256(
-    b"".join(Path(__file__).with_name(f"{name}.py").read_bytes() for name in FILES)
-).hexdigest()[:12]
-
-
-def compiled(signature: str) -> Any:
-    """Compile a function for Python to call, at once, or find it in the cache on disk.
-
-    The cache looks at the file of the function only. With the fingerprint of all files in its
-    name it cannot mistake an older version of the files beside it.
-    """
-
-    def wrap(function: Any) -> Any:
-        function.__qualname__ = f"{function.__name__}-{FINGERPRINT}"
-        return njit(signature, cache=True, **OPTIONS)(function)
-
-    return wrap
+from kgmrf.kernels.compile import jit
 
 
 @jit

@@ -8,10 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba import njit
-
-OPTIONS: Any = dict(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-jit = njit(**OPTIONS)
+from kgmrf.kernels.compile import jit
 
 
 @jit

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kgmrf.kernels.compile import jit
 from kgmrf.kernels.rotation3 import (
     exp3,
-    jit,
     polish3,
     relative_log3,
     right_jacobian3,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgmrf.kernels.quaternions import jit, turn, turning
+from kgmrf.kernels.compile import jit
+from kgmrf.kernels.quaternions import turn, turning
 from kgmrf.kernels.rotation_rows import (
     AXES,
     DELTA,

@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgmrf.kernels.quaternions import between, jit, turn, turning
+from kgmrf.kernels.compile import jit
+from kgmrf.kernels.quaternions import between, turn, turning
 from kgmrf.kernels.rotation_rows import (
     AGE,
     BLOCK,

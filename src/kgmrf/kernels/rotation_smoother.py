@@ -11,12 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.rotation3 import (
-    OPTIONS,
     exp3,
-    jit,
     polish3,
     relative_log3,
     right_jacobian3,
@@ -117,11 +115,10 @@ def _on_angles(n: int, t: Any, p: Any, half: Any) -> None:
             p[k, a] = t[a, 0] * p0 + t[a, 1] * p1 + t[a, 2] * p2
 
 
-@njit(
+@compiled(
     "int64(int64, float64[:, :, ::1], float64[:, ::1], float64[:, ::1], float64[::1],"
     " float64[:, ::1], float64[:, :, ::1], boolean[::1], float64[::1], float64[::1], float64[::1],"
     " float64[:, ::1], int64, float64, float64[:, :, ::1])",
-    **OPTIONS,
 )
 def smooth_window(
     n: int,
@@ -313,10 +310,9 @@ def smooth_window(
     return passes
 
 
-@njit(
+@compiled(
     "void(int64, float64[:, :, ::1], float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1],"
     " boolean[::1], float64[::1], float64[::1], float64[::1], float64[:, ::1])",
-    **OPTIONS,
 )
 def track_member(
     n: int,
@@ -356,11 +352,10 @@ def track_member(
             )
 
 
-@njit(
+@compiled(
     "void(int64, float64[:, :, ::1], float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1],"
     " boolean[::1], float64[::1], float64[::1], float64[::1], float64[:, ::1], int64, int64,"
     " float64, float64[:, :, ::1], float64[:, ::1], float64[:, :, ::1])",
-    **OPTIONS,
 )
 def smooth_lagged(
     n: int,

@@ -9,7 +9,8 @@ import numpy as np
 
 from kgmrf.kernels import rotation_core as core
 from kgmrf.kernels import rotation_dense as dense
-from kgmrf.kernels.quaternions import between, compiled, jit, read, turn
+from kgmrf.kernels.compile import compiled, jit
+from kgmrf.kernels.quaternions import between, read, turn
 from kgmrf.kernels.rotation_rows import (
     ACCEPT,
     BLOCK,

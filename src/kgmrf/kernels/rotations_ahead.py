@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf.kernels.quaternions import compiled
+from kgmrf.kernels.compile import compiled
 from kgmrf.kernels.rotation_rows import MISSING, R_LIKELIHOOD, R_NIS, R_STATUS
 from kgmrf.kernels.rotations import SCRATCH, drift, show
 

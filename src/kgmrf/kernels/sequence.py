@@ -33,7 +33,6 @@ from kgmrf.kernels.rows import (
     "void(float64[:, ::1], float64[:, :, :, ::1], boolean[:, ::1], float64[:, ::1],"
     " float64[:, :, ::1], int64[:, ::1], float64[::1], float64[:, :, :, ::1], float64[:, ::1],"
     " float64[::1])",
-    nogil=True,
 )
 def run(
     rows: Any,
@@ -79,7 +78,7 @@ def run(
         close_row(w, packed, i * size, d, s)
 
 
-@compiled("void(float64[:, :, ::1], boolean[::1], float64, boolean, int8[::1])", nogil=True)
+@compiled("void(float64[:, :, ::1], boolean[::1], float64, boolean, int8[::1])")
 def inspect(matrices: Any, present: Any, tolerance: float, rotation: bool, status: Any) -> None:
     """Which of the matrices ``(n, d, d)`` are OBSERVED, MISSING or INVALID, eight at a time."""
     d = matrices.shape[1]
@@ -93,7 +92,7 @@ def inspect(matrices: Any, present: Any, tolerance: float, rotation: bool, statu
         judge(matrices, first, w, lane, d, False, status)
 
 
-@compiled("void(float64[:, ::1], int64, float64[:, :, ::1])", nogil=True)
+@compiled("void(float64[:, ::1], int64, float64[:, :, ::1])")
 def compose(records: Any, d: int, out: Any) -> None:
     """M = Q diag(lam) Q^T from the frames and spectra at the head of records."""
     s = -(-d // 8) * 8

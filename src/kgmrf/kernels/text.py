@@ -6,13 +6,14 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from kgmrf.kernels.compile import compiled
 
 POWERS = 10.0 ** np.arange(23)
 """Powers of ten that are exact in double precision."""
 
 
-@njit("int64(uint8[::1], int64, uint8[::1], int64, int64)", cache=True)
+@compiled("int64(uint8[::1], int64, uint8[::1], int64, int64)", fastmath=False)
 def put(out: Any, at: int, words: Any, first: int, last: int) -> int:
     """Copy ``words[first:last]`` to ``out`` and return the place behind it."""
     for k in range(first, last):
@@ -21,7 +22,7 @@ def put(out: Any, at: int, words: Any, first: int, last: int) -> int:
     return at
 
 
-@njit("float64(float64, int64, float64[::1])", cache=True)
+@compiled("float64(float64, int64, float64[::1])", fastmath=False)
 def scaled(x: float, power: int, powers: Any) -> float:
     """x 10^power, rounded once for moderate powers."""
     while power > 22:
@@ -33,7 +34,7 @@ def scaled(x: float, power: int, powers: Any) -> float:
     return x * powers[power] if power >= 0 else x / powers[-power]
 
 
-@njit("int64(uint8[::1], int64, float64, int64, float64[::1], uint8[::1])", cache=True)
+@compiled("int64(uint8[::1], int64, float64, int64, float64[::1], uint8[::1])", fastmath=False)
 def put_number(out: Any, at: int, x: float, digits: int, powers: Any, nothing: Any) -> int:
     """Write x to ``digits`` significant digits (at most 15), or ``nothing`` if it is not finite."""
     if not np.isfinite(x):
@@ -108,10 +109,10 @@ def put_number(out: Any, at: int, x: float, digits: int, powers: Any, nothing: A
     return at
 
 
-@njit(
+@compiled(
     "int64(uint8[::1], uint8[::1], int64[::1], float64[:, ::1], int64[::1], uint8[::1],"
     " int64[::1], int64, float64[::1], uint8[::1])",
-    cache=True,
+    fastmath=False,
 )
 def put_lines(
     out: Any,
@@ -156,7 +157,7 @@ KEY, TIME, CHANNELS, IGNORED = -2, -1, 0, -3
 QUOTE, COMMA, NEWLINE = 34, 44, 10
 
 
-@njit("Tuple((float64, float64))(float64, float64)", cache=True)
+@compiled("Tuple((float64, float64))(float64, float64)", fastmath=False)
 def product(a: float, b: float) -> Any:
     """a b exactly, as the sum of two numbers (Dekker)."""
     p = a * b
@@ -168,7 +169,7 @@ def product(a: float, b: float) -> Any:
     return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
-@njit("Tuple((float64, int64))(uint8[::1], int64, int64, float64[::1])", cache=True)
+@compiled("Tuple((float64, int64))(uint8[::1], int64, int64, float64[::1])", fastmath=False)
 def take_number(text: Any, at: int, end: int, powers: Any) -> Any:
     """The JSON number at ``at`` and the place behind it; -1 if it is none, or not for here.
 
@@ -233,7 +234,7 @@ def take_number(text: Any, at: int, end: int, powers: Any) -> Any:
     return value, at
 
 
-@njit("int64(uint8[::1], int64, int64)", cache=True)
+@compiled("int64(uint8[::1], int64, int64)", fastmath=False)
 def skip_space(text: Any, at: int, end: int) -> int:
     """The next place that is neither a blank nor a tab nor a carriage return."""
     while at < end and (text[at] == 32 or text[at] == 9 or text[at] == 13):
@@ -241,7 +242,7 @@ def skip_space(text: Any, at: int, end: int) -> int:
     return at
 
 
-@njit("int64(uint8[::1], int64, int64, uint8)", cache=True)
+@compiled("int64(uint8[::1], int64, int64, uint8)", fastmath=False)
 def skip_mark(text: Any, at: int, end: int, mark: int) -> int:
     """The place behind a mark and the space about it; -1 if it is not there."""
     at = skip_space(text, at, end)
@@ -250,7 +251,7 @@ def skip_mark(text: Any, at: int, end: int, mark: int) -> int:
     return skip_space(text, at + 1, end)
 
 
-@njit("int64(uint8[::1], int64, int64)", cache=True)
+@compiled("int64(uint8[::1], int64, int64)", fastmath=False)
 def skip_word(text: Any, at: int, end: int) -> int:
     """The place of the quote that ends a plain word: no escapes, no control characters, ASCII."""
     while at < end and text[at] != QUOTE:
@@ -260,10 +261,10 @@ def skip_word(text: Any, at: int, end: int) -> int:
     return at if at < end else -1
 
 
-@njit(
+@compiled(
     "int64(uint8[::1], int64[::1], uint8[::1], int64[::1], float64[::1], int64[:, ::1],"
     " float64[::1], float64[:, ::1])",
-    cache=True,
+    fastmath=False,
 )
 def take_json(
     text: Any,
@@ -336,9 +337,9 @@ def take_json(
     return len(times)
 
 
-@njit(
+@compiled(
     "int64(uint8[::1], int64[::1], float64[::1], int64[:, ::1], float64[::1], float64[:, ::1])",
-    cache=True,
+    fastmath=False,
 )
 def take_csv(text: Any, columns: Any, powers: Any, keys: Any, times: Any, values: Any) -> int:
     """Rows of plain numbers and one plain key; columns: KEY, TIME, IGNORED or number of a channel.

@@ -6,16 +6,16 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from kgmrf.kernels.compile import compiled
 
 COASTED, SEEN, PARTLY = 0, 1, 2
 
 
-@njit(
+@compiled(
     "int64(float64[::1], float64[::1], float64[:,:,::1], float64[::1], float64[:,:,::1], "
     "float64[::1], float64[::1], float64[::1], float64[:,:,::1], float64[::1])",
-    cache=True,
-    error_model="numpy",
+    fastmath=False,
 )
 def vector_frame(
     position: Any,
