@@ -1,4 +1,7 @@
-"""`python -m benchmarks [run|report] [--quick]`: one BLAS thread, whatever the environment says."""
+"""`python -m benchmarks [run|report] [--only default|speed] [--quick]`.
+
+One BLAS thread, whatever the environment says.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("what", nargs="?", choices=("run", "report", "all"), default="all")
     parser.add_argument("--quick", action="store_true", help="small and rough: does it work?")
+    parser.add_argument("--only", choices=("default", "speed"), help="one of the result files")
     wish = parser.parse_args()
-    if wish.what in ("run", "all"):
-        from benchmarks.run import run
+    for what in (wish.only,) if wish.only else ("default", "speed"):
+        if wish.what in ("run", "all"):
+            from benchmarks.run import run
 
-        print(run(quick=wish.quick))
-    if wish.what in ("report", "all"):
-        from benchmarks.report import report
+            print(run(quick=wish.quick, what=what))
+        if wish.what in ("report", "all"):
+            from benchmarks.report import report
 
-        path = report("quick" if wish.quick else "speed")
-        print(path.read_text())
+            print(report("quick_" * wish.quick + what).read_text())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`python -m benchmarks.live`: lines per second of ``kgmrf stream``, rows per second of files.
 
 Everything runs as a user runs it, one process, from a file; start-up is taken off by a second run
-on the first line alone. Memory is the largest resident size of the process. Written to
+on the first line alone. The single information law is measured. Memory is the largest resident size of the process. Written to
 ``results/live.json``.
 """
 
@@ -64,11 +64,11 @@ def stream(folder: Path, n: int) -> list[dict[str, Any]]:
             for fields in ("covariance,log_likelihood", "log_likelihood"):
                 for state in (False, True) if keys == 100 else (False,):
                     call = [sys.executable, "-m", "kgmrf", "stream", "-q", "--format", form]
-                    call += ["--fields", fields]
+                    call += ["--gains", "information", "--fields", fields]
                     if state:
                         saved = folder / f"{form}{fields}.state"
                         call += ["--state", str(saved)]
-                    start = min(seconds(call[:7], first)[:2] for _ in range(2))
+                    start = min(seconds(call[:9], first)[:2] for _ in range(2))
                     runs = []
                     for _ in range(3):
                         if state:

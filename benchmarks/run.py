@@ -14,25 +14,31 @@ from typing import Any
 import numpy as np
 
 import kgmrf
-from benchmarks import limits, ours, rivals, scenes
+from benchmarks import defaults, limits, ours, rivals, scenes
 from benchmarks.measure import Contender, race
+from kgmrf.bank.shared import processors
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "numba", "pyriemann", "filterpy", "simdkalman", "skfolio", "precise")
 PACKAGES += ("cvxcovariance", "scipy", "gtsam", "jaxlie", "jax", "torch")
 
 
-def run(*, quick: bool = False) -> Path:
-    """All groups; ``quick`` does fewer rounds on smaller banks, to see that it works."""
+def run(*, quick: bool = False, what: str = "speed") -> Path:
+    """All groups of ``what``; ``quick``: fewer rounds, smaller banks, to see that it works.
+
+    what: "speed" (single laws beside every rival) or "default" (the default beside pyRiemann).
+    """
     absent: dict[str, str] = {}
     results: dict[str, Any] = {}
-    for name, group in GROUPS.items():
+    before = _load()
+    for name, group in (GROUPS if what == "speed" else defaults.GROUPS).items():
         print(f"benchmarks: {name}", flush=True)
         results[name] = group(quick, absent)
     report = {
         "settings": {
             "quick": quick,
             **machine(),
+            "load of the machine, before and after": [before, _load()],
             "packages": {name: rivals.version(name) for name in PACKAGES},
             "threads of BLAS": os.environ.get("OPENBLAS_NUM_THREADS", "not set"),
             "seed": 0,
@@ -41,7 +47,7 @@ def run(*, quick: bool = False) -> Path:
         "results": results,
     }
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / ("quick.json" if quick else "speed.json")
+    path = RESULTS / f"{'quick_' * quick}{what}.json"
     path.write_text(json.dumps(report, indent=1) + "\n")
     return path
 
@@ -191,9 +197,14 @@ def machine() -> dict[str, Any]:
         "kgmrf": kgmrf.__version__,
         "commit": _commit(),
         "processor": _processor(),
-        "processors": len(os.sched_getaffinity(0)),
+        "processors": processors(),
         "python": platform.python_version(),
     }
+
+
+def _load() -> float:
+    """Processes that ran or waited for a processor, mean of the last minute."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else float("nan")
 
 
 def _commit() -> str:

@@ -42,10 +42,10 @@ def scene(n_frames: int, n: int, d: int) -> Any:
 
 
 def pattern(d: int) -> Any:
-    """A bank without tracks."""
+    """A bank without tracks, of the single information law."""
     from kgmrf import TrackerBank
 
-    return TrackerBank(0, d, n_samples=2 * d, n_threads=1)
+    return TrackerBank(0, d, n_samples=2 * d, n_threads=1, gains="information")
 
 
 def one_process(frames: Any, *, told: bool) -> float:
