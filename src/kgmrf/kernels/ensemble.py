@@ -41,8 +41,8 @@ from kgmrf.engines.layout import (
     TURNING,
     VALUES,
 )
+from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_covariance
 from kgmrf.kernels.compile import compiled, jit
-from kgmrf.kernels.door import INVALID, MISSING, OBSERVED, take_covariance
 from kgmrf.kernels.ensemble_members import (
     drift,
     hold,
