@@ -14,7 +14,6 @@ from kgmrf import wishart
 from kgmrf._types import Numbers
 from kgmrf.engines import INVALID, OBSERVED, TRUST, View, inspected, rounds
 from kgmrf.gains import FixedGains, Gains, InformationGains
-from kgmrf.geometry import orbit
 from kgmrf.kernels import layout
 from kgmrf.kernels.engine import compiled_law, law_loop
 from kgmrf.kernels.layout import LIKELIHOOD, LOG_SCALE, NIS, SEEN, TIME
@@ -308,7 +307,8 @@ class LawView(View):
         frame = part["frame"].reshape(*clocks.shape[:-1], d, d)
         spectrum = part["spectrum"] * np.exp(clocks[..., LOG_SCALE])[..., None]
         if name == "covariance":
-            return orbit.compose(frame, spectrum)
+            whole = (frame * spectrum[..., None, :]) @ np.swapaxes(frame, -1, -2)
+            return 0.5 * (whole + np.swapaxes(whole, -1, -2))
         if name == "angle_std":
             if not self._engine.information:
                 return np.full(frame.shape, np.nan)

@@ -24,7 +24,7 @@ SPECTRUM, SPECTRUM_VAR = range(2)
 VELOCITY, P11, P12, P22 = range(4)
 # Matrices and vectors to work with.
 SEEN, TURNING, SQUARE, B, C, E = range(6)
-LEVEL, POWER = range(2)
+LEVEL, POWER, INVERSE = range(3)
 
 # Numbers of the lanes.
 THERE, MOVES, STARTS, TURN, DECAY, ANGLE, CROSS, RATE, DT = (8 * k for k in range(9))
@@ -78,6 +78,9 @@ def multiply(
             elif d - j >= 4:
                 strip(w, left, along, right, 8 * d, out, old, share, d, 4)
                 j += 4
+            elif d - j == 3:
+                strip(w, left, along, right, 8 * d, out, old, share, d, 3)
+                j += 3
             elif d - j >= 2:
                 strip(w, left, along, right, 8 * d, out, old, share, d, 2)
                 j += 2

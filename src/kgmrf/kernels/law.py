@@ -43,13 +43,12 @@ from kgmrf.kernels.check import INVALID, MISSING, OBSERVED
 from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.eigen import jacobi, sort_rows
 from kgmrf.kernels.lanes import turned
+from kgmrf.kernels.law_rotations import measure_rotations, start_rotations
 from kgmrf.kernels.law_step import (
     adapt_spectra,
     correct,
     drift,
     measure_covariances,
-    measure_rotations,
-    start_rotations,
     turn_frames,
 )
 from kgmrf.kernels.layout import (
@@ -78,33 +77,44 @@ LOG_TWO_PI = math.log(2.0 * math.pi)
 
 
 @jit
-def move(
-    rows: Any, tracks: Any, count: int, w: Any, opening: bool, information: bool, d: int
+def shift(
+    flat: Any, starts: Any, n: int, count: int, w: Any, to: int, opening: bool, own: Any, here: Any
 ) -> None:
-    """The rows (or records) of tracks into the lanes of w, or back, as far as they reach."""
-    size = rows.shape[1]
-    flat, own, here = rows.reshape(rows.size), np.empty(8, np.int64), np.empty(8, np.int64)
-    n = at_planes(4 if information else 1, d) // 8
+    """n numbers from each of ``count`` places into the lanes of w, or back."""
     at = 0
-    while at < size:
-        to = 8 * at if at < n else at_planes(4, d) + 8 * (at - n)
-        end = n if at < n else size
-        if count == 8 and at + 8 <= min(end, size):
+    if count == 8:
+        while at + 8 <= n:
             for k in range(8):
-                own[k], here[k] = tracks[k] * size + at, to + 8 * k
+                own[k], here[k] = starts[k] + at, to + 8 * (at + k)
             if opening:
                 turned(flat, own, w, here)
             else:
                 turned(w, here, flat, own)
             at += 8
-            continue
-        for k in range(count):
-            place = tracks[k] * size + at
+    for k in range(count):
+        for j in range(at, n):
             if opening:
-                w[to + k] = flat[place]
+                w[to + 8 * j + k] = flat[starts[k] + j]
             else:
-                flat[place] = w[to + k]
-        at += 1
+                flat[starts[k] + j] = w[to + 8 * j + k]
+
+
+@jit
+def move(
+    rows: Any, tracks: Any, count: int, w: Any, opening: bool, information: bool, d: int
+) -> None:
+    """The rows (or records) of tracks into the lanes of w, or back, as far as they reach."""
+    size, flat = rows.shape[1], rows.reshape(rows.size)
+    places = np.empty((3, 8), np.int64)
+    n = at_planes(4 if information else 1, d) // 8
+    for k in range(count):
+        places[0, k] = tracks[k] * size
+    shift(flat, places[0], min(n, size), count, w, 0, opening, places[1], places[2])
+    if size > n:
+        for k in range(count):
+            places[0, k] += n
+        pool = at_planes(4, d)
+        shift(flat, places[0], size - n, count, w, pool, opening, places[1], places[2])
 
 
 @jit
@@ -232,8 +242,9 @@ def loop(rotation: bool) -> Any:
         """
         d, lines = seen.shape[1], which.size
         information = head[INFORMATION] != 0.0
-        w, lane = np.zeros(at_work(2, d)), np.zeros(N_LANES)
+        w, lane = np.zeros(at_work(3, d)), np.zeros(N_LANES)
         tracks, held = np.full(8, -1), 0
+        frames, places = seen.reshape(seen.size), np.empty((3, 8), np.int64)
         line = 0
         while line < lines:
             count = 1
@@ -253,11 +264,20 @@ def loop(rotation: bool) -> Any:
                     tracks[k] = which[line + k]
                 move(rows, tracks, count, w, True, information, d)
                 held = count
+            every = count == 8
+            for k in range(count):
+                every = every and present[line + k] > 0
+            if every:
+                for k in range(8):
+                    places[0, k] = (line + k) * d * d
+                to = at_matrix(SEEN, d)
+                shift(frames, places[0], d * d, 8, w, to, True, places[1], places[2])
             for k in range(8):
                 there = k < count and present[line + k] > 0
                 lane[THERE + k] = 1.0 if there else 0.0
                 lane[FINE + k] = 1.0
-                take(seen, line + k if there else -1, w, k, d)
+                if not every:
+                    take(seen, line + k if there else -1, w, k, d)
             if rotation:
                 check_rotations(w, lane, d, tolerance)
             else:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.geometry.orbit import RELATIVE_RIDGE
 from kgmrf.kernels.blocks import (
     ANGLE,
@@ -22,6 +21,7 @@ from kgmrf.kernels.blocks import (
     FRAME,
     GAIN,
     HALVINGS,
+    INVERSE,
     LEVEL,
     LOGS,
     MOVES,
@@ -39,7 +39,6 @@ from kgmrf.kernels.blocks import (
     SPECTRUM_VAR,
     SQUARE,
     SQUARES,
-    STARTS,
     STRENGTH,
     THERE,
     TURN,
@@ -70,7 +69,7 @@ from kgmrf.kernels.layout import (
 )
 from kgmrf.kernels.plane import correct as correct_plane
 from kgmrf.kernels.plane import widen, within_circle
-from kgmrf.kernels.products import EXP1, EXP2, EXP3, EXP4, EXP5, EXP6, REACH
+from kgmrf.kernels.products import EXP1, EXP2, EXP3, EXP4, EXP5, EXP6, FEW_HALVINGS, REACH
 from kgmrf.step import SMALLEST_SPECTRUM
 
 # ----------------------------------------------------------------------- drift
@@ -126,10 +125,10 @@ def turn_frames(w: Any, lane: Any, d: int) -> None:
         move, other = other, move
     multiply(w, FRAME, False, move, c, FRAME, 1.0, False, d)
     copy(w, c, FRAME, d)
-    if most > 0:  # squaring doubles what the series leaves
+    if most > FEW_HALVINGS:
         polish(w, FRAME, d)
         for at in range(0, n, 8):
-            new = above(own, spread(0.5), load(w, c + at), load(w, FRAME + at))
+            new = above(own, spread(FEW_HALVINGS + 0.5), load(w, c + at), load(w, FRAME + at))
             store(w, FRAME + at, new)
 
 
@@ -190,7 +189,7 @@ def gain_of(tables: Any, tracks: Any, lane: Any, which: int, i: int, j: int) -> 
 def correct(w: Any, lane: Any, head: Any, tables: Any, tracks: Any, d: int) -> None:
     """Turns and kicks where THERE; the residuals are the planes i < j of SQUARE."""
     x, residual = at_matrix(TURNING, d), at_matrix(SQUARE, d)
-    velocity, lam, level = at_planes(VELOCITY, d), at_vector(SPECTRUM, d), at_work(LEVEL, d)
+    velocity, lam, inverse = at_planes(VELOCITY, d), at_vector(SPECTRUM, d), at_work(INVERSE, d)
     m11, m12, m22 = at_planes(P11, d), at_planes(P12, d), at_planes(P22, d)
     zero, one, half, there = spread(0.0), spread(1.0), spread(0.5), load(lane, THERE)
     gap, information = head[ROTATION] == 0.0, head[INFORMATION] != 0.0
@@ -209,18 +208,17 @@ def correct(w: Any, lane: Any, head: Any, tables: Any, tracks: Any, d: int) -> N
     p = 0
     for i in range(d):
         store(w, x + 8 * (i * d + i), zero)
-        inverse = div(one, load(w, level + 8 * i)) if gap else one
+        near = load(w, inverse + 8 * i) if gap else one
         for j in range(i + 1, d):
             r, old = load(w, residual + 8 * (i * d + j)), load(w, velocity + p)
             sensitivity = load(w, lam + 8 * j) - load(w, lam + 8 * i) if gap else one
             if information:
                 # In units of the noise, d_i d_j / m: products of eigenvalues may underflow.
-                other = div(strength, load(w, level + 8 * j)) if gap else strength
-                near = sensitivity * inverse
-                share, weight = r * inverse, sensitivity * other
+                other = strength * load(w, inverse + 8 * j) if gap else strength
+                share, weight = r * near, sensitivity * other
                 o11, o12, o22 = load(w, m11 + p), load(w, m12 + p), load(w, m22 + p)
                 turn, kick, p11, p12, p22, rest = correct_plane(
-                    o11, o12, o22, share * weight, near * weight, one
+                    o11, o12, o22, share * weight, sensitivity * near * weight, one
                 )
                 store(w, m11 + p, above(there, half, p11, o11))
                 store(w, m12 + p, above(there, half, p12, o12))
@@ -265,8 +263,10 @@ def measure_covariances(w: Any, lane: Any, head: Any, d: int) -> None:
         v = load(w, lam + 8 * i) + spread(head[NOISE_FLOOR])
         own = shrink * load(w, body + 8 * (i * d + i))
         store(w, power + 8 * i, own)
+        inverse = div(one, v)
         store(w, level + 8 * i, v)
-        ratios = ratios + div(own, v)
+        store(w, at_work(INVERSE, d) + 8 * i, inverse)
+        ratios = fma(own, inverse, ratios)
         product = product * v
         if i == d - 1 or any_above(product, high) or any_above(low, product):
             store(lane, PRODUCT, product)
@@ -290,7 +290,7 @@ def measure_covariances(w: Any, lane: Any, head: Any, d: int) -> None:
 @jit
 def adapt_spectra(w: Any, lane: Any, d: int, floor: float) -> None:
     """log d_i += log1p(k (C~_ii / d_i - 1)) where THERE."""
-    power, level = at_work(POWER, d), at_work(LEVEL, d)
+    power, level, inverse = at_work(POWER, d), at_work(LEVEL, d), at_work(INVERSE, d)
     lam, var = at_vector(SPECTRUM, d), at_vector(SPECTRUM_VAR, d)
     one, half, there = spread(1.0), spread(0.5), load(lane, THERE)
     noise = div(spread(2.0), load(lane, STRENGTH))
@@ -298,7 +298,7 @@ def adapt_spectra(w: Any, lane: Any, d: int, floor: float) -> None:
     for j in range(0, 8 * d, 8):
         v, old = load(w, var + j), load(w, level + j)
         gain = div(v, v + noise)
-        new = old * fma(gain, div(load(w, power + j), old) - one, one)
+        new = old * fma(gain, load(w, power + j) * load(w, inverse + j) - one, one)
         store(w, level + j, new)
         store(w, var + j, above(there, half, (one - gain) * v, v))
         high = above(new, high, new, high)
@@ -307,115 +307,3 @@ def adapt_spectra(w: Any, lane: Any, d: int, floor: float) -> None:
         new = load(w, level + j) - spread(floor)
         new = above(least, new, least, new)
         store(w, lam + j, above(there, half, new, load(w, lam + j)))
-
-
-@jit
-def measure_rotations(w: Any, lane: Any, head: Any, d: int) -> None:
-    """Log(Q^T R) into the planes of SQUARE; log-likelihood terms; d = 2 or 3."""
-    seen, body = at_matrix(SEEN, d), at_matrix(SQUARE, d)
-    multiply(w, FRAME, True, seen, body, seen, 0.0, False, d)
-    zero, half, there = spread(0.0), spread(0.5), load(lane, THERE)
-    for i in range(d):  # lanes without an observation: the identity, whose logarithm is quick
-        for j in range(d):
-            at = body + 8 * (i * d + j)
-            store(w, at, above(there, half, load(w, at), spread(1.0 if i == j else 0.0)))
-    if d == 2:
-        for k in range(8):
-            r = body + k
-            w[r + 8] = -math.atan2(w[r + 16] - w[r + 8], w[r] + w[r + 24])
-    else:
-        rotation_vectors(w, lane, body)
-    m11, p = at_planes(P11, d), 0
-    product, ratios, noise = spread(1.0), zero, load(lane, STRENGTH)
-    for i in range(d):
-        for j in range(i + 1, d):
-            r = load(w, body + 8 * (i * d + j))
-            variance = noise + load(w, m11 + p) if head[INFORMATION] != 0.0 else noise
-            product = product * variance
-            ratios = ratios + div(r * r, variance)
-            p += 8
-    store(lane, PRODUCT, product)
-    store(lane, RATIOS, ratios)
-    for k in range(8):
-        good = lane[THERE + k] > 0.5 and lane[PRODUCT + k] > 0.0
-        lane[LOGS + k] = math.log(lane[PRODUCT + k]) if good else math.nan
-
-
-@jit
-def rotation_vectors(w: Any, lane: Any, r: int) -> None:
-    """The planes of log R, in place, for d = 3."""
-    zero, one = spread(0.0), spread(1.0)
-    x = load(w, r + 56) - load(w, r + 40)
-    y = load(w, r + 16) - load(w, r + 48)
-    z = load(w, r + 24) - load(w, r + 8)
-    q = one + load(w, r) + load(w, r + 32) + load(w, r + 64)
-    square = x * x + y * y + z * z
-    u = div(square, q * q)
-    u = zero - u
-    series = fma(u, spread(1 / 17), spread(1 / 15))  # atan(t) / t
-    series = fma(u, fma(u, series, spread(1 / 13)), spread(1 / 11))
-    series = fma(u, fma(u, series, spread(1 / 9)), spread(1 / 7))
-    series = fma(u, fma(u, series, spread(1 / 5)), spread(1 / 3))
-    series = fma(u, series, one)
-    factor = div(spread(2.0) * series, q)
-    near = above(q, spread(0.5), above(spread(0.01) * q * q, square, one, zero), zero)
-    if any_above(spread(0.5), near):  # as carefully as the readable step
-        store(lane, SIZE, near)
-        for k in range(8):
-            if lane[SIZE + k] < 0.5:
-                _rotation_vector(w, r + k)
-    half = spread(0.5)
-    store(w, r + 8, above(near, half, zero - factor * z, load(w, r + 8)))
-    store(w, r + 16, above(near, half, factor * y, load(w, r + 16)))
-    store(w, r + 40, above(near, half, zero - factor * x, load(w, r + 40)))
-
-
-@jit
-def _rotation_vector(w: Any, r: int) -> None:
-    """The same for one lane, at any angle (see `kgmrf.geometry.so`)."""
-    r00, r01, r02 = w[r], w[r + 8], w[r + 16]
-    r10, r11, r12 = w[r + 24], w[r + 32], w[r + 40]
-    r20, r21, r22 = w[r + 48], w[r + 56], w[r + 64]
-    trace = r00 + r11 + r22
-    # The largest of w, x, y, z picks the row of 4 q q^T that is divided by its length.
-    ww, xx, yy, zz = 1 + trace, 1 + 2 * r00 - trace, 1 + 2 * r11 - trace, 1 + 2 * r22 - trace
-    wx, wy, wz = r21 - r12, r02 - r20, r10 - r01
-    if ww >= xx and ww >= yy and ww >= zz:
-        q, x, y, z = ww, wx, wy, wz
-    elif xx >= yy and xx >= zz:
-        q, x, y, z = wx, xx, r01 + r10, r02 + r20
-    elif yy >= zz:
-        q, x, y, z = wy, r01 + r10, yy, r12 + r21
-    else:
-        q, x, y, z = wz, r02 + r20, r12 + r21, zz
-    if q < 0.0:
-        q, x, y, z = -q, -x, -y, -z
-    square = x * x + y * y + z * z
-    if square < 0.01 * q * q:
-        u = square / (q * q)  # atan(t) / t
-        series = 1 / 15 - u * (1 / 17)
-        series = 1 / 11 - u * (1 / 13 - u * series)
-        series = 1 / 7 - u * (1 / 9 - u * series)
-        series = 1.0 - u * (1 / 3 - u * (1 / 5 - u * series))
-        factor = 2.0 * series / q
-    else:
-        length = math.sqrt(square)
-        factor = 2.0 * math.atan2(length, q) / length
-    w[r + 8], w[r + 16], w[r + 40] = -factor * z, factor * y, -factor * x
-
-
-@jit
-def start_rotations(w: Any, lane: Any, information: bool, d: int) -> None:
-    """Tracks whose first rotation this is begin at it, as uncertain as it is."""
-    half, starts = spread(0.5), load(lane, STARTS)
-    if not any_above(starts, half):
-        return
-    seen, m11 = at_matrix(SEEN, d), at_planes(P11, d)
-    for at in range(0, 8 * d * d, 8):
-        new = above(starts, half, load(w, seen + at), load(w, FRAME + at))
-        store(w, FRAME + at, new)
-    if information:
-        limit, noise = spread(ANGLE_VARIANCE_LIMIT), load(lane, STRENGTH)
-        noise = above(noise, limit, limit, noise)
-        for p in range(0, 4 * d * (d - 1), 8):
-            store(w, m11 + p, above(starts, half, noise, load(w, m11 + p)))

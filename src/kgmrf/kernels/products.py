@@ -28,6 +28,8 @@ from kgmrf.kernels.layout import FRAME, SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH
 EXP1, EXP2, EXP3 = 0.0049801192055599735, 0.019920476822239894, 0.076652653211191467
 EXP4, EXP5, EXP6 = 0.87650098017855534, 0.12255211501120747, 2.9743072048476267
 REACH = 0.12
+# Each squaring doubles what the series leaves; after more than these the frame is polished at once.
+FEW_HALVINGS = 2
 
 
 @jit
@@ -228,7 +230,7 @@ def turn_frame(w: Any, d: int, s: int) -> None:
     else:
         multiply(w, frame, move, c, frame, 1.0, d, s)
         copy(w, c, frame, d, s)
-    if halvings > 0:  # squaring doubles what the series leaves
+    if halvings > FEW_HALVINGS:
         polish_frame(w, d, s, frame)
 
 
