@@ -45,7 +45,6 @@ EVERY = (
     "online",
     "sequence",
     "adjoint",
-    "text",
     "vector",
 )
 """Modules whose loops are compiled when they are imported."""
