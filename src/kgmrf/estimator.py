@@ -323,6 +323,9 @@ class OnlineRecenter(KineticTransformer):
     n_samples: samples behind each matrix; None takes 2 d, a cautious guess: fewer samples let S
     follow more slowly. on_invalid: as for :class:`kgmrf.KGMRF`.
 
+    A sudden change is followed within some tens of epochs; at one that is known, such as the start
+    of a new session, call `new_session`, and it takes a few.
+
     What it cannot do: tell a change of the recording from a change of the classes. Where one class
     comes far more often in the new session, or classes come in long blocks, S moves towards that
     class and the difference that is wanted shrinks.
@@ -347,6 +350,12 @@ class OnlineRecenter(KineticTransformer):
     ) -> None:
         self.n_samples = n_samples
         self.on_invalid = on_invalid
+
+    def new_session(self) -> Self:
+        """Forget the reference: the next matrix starts one. Say it where the recording changes."""
+        check_is_fitted(self)
+        self.tracker_ = self._blank.copy()
+        return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Go on with the matrices X; the first call fits."""
