@@ -36,6 +36,13 @@ POLISH_EVERY = 16
 CORRELATION_LIMIT = 1.0 - 1e-6
 """Largest correlation of angle and velocity that the uncertainty may hold."""
 
+INTEGRATORS = ("exponential", "cayley", "cayley_neumann")
+"""Maps from a turn W to the rotation that drifts the frame; the last with three terms.
+
+The Cayley maps turn each plane by 2 arctan(w/2) instead of w, and Cayley-Neumann is a rotation only
+up to the next polish: they are the paper's, for comparison.
+"""
+
 SMALLEST_SPECTRUM = 1e-12
 """Eigenvalues are kept above this share of the largest, so that logarithms exist.
 
@@ -88,7 +95,7 @@ class Model(NamedTuple):
     ``warmup_frames`` frames are in, and takes the eigenvalues from ``known_spectrum`` if given.
     ``turn_bound`` (radians per frame) promises about how far a frame turns at most, so that no
     branch looks at the data and the step can be traced into a graph; faster turns stay rotations
-    but lose digits.
+    but lose digits. ``integrator``: one of `INTEGRATORS`, the map of the drift.
     """
 
     gains: Gains
@@ -100,6 +107,7 @@ class Model(NamedTuple):
     warmup_frames: float = 0.0
     known_spectrum: Array | None = None
     turn_bound: float | None = None
+    integrator: str = "exponential"
 
 
 class Measurement(NamedTuple):
@@ -242,7 +250,7 @@ def drift(
     step = passage(model.gains, dt, state.frame) if over is None else over
     turn, decay = step.turn, xp.where(observed[..., None, None], step.keep, step.coast)
     steps = state.steps + xp.astype(dt > 0, dt.dtype)
-    frame = state.frame @ so.exp(turn * state.velocity, norm_bound=model.turn_bound)
+    frame = state.frame @ _rotation(turn * state.velocity, model)
     due = (steps % POLISH_EVERY == 0) & (dt > 0)
     if _branch(xp, due, model):
         frame = xp.where(due[..., None, None], so.polish(frame), frame)
@@ -269,6 +277,12 @@ def drift(
             scale_var=keep_scale**2 * state.scale_var + model.scale_rate * dt,
         )
     return state
+
+
+def _rotation(W: Array, model: Model) -> Array:
+    if model.integrator == "exponential":
+        return so.exp(W, norm_bound=model.turn_bound)
+    return so.cayley(W) if model.integrator == "cayley" else so.cayley_neumann(W)
 
 
 def _planes(uncertainty: Array) -> tuple[Array, Array, Array]:

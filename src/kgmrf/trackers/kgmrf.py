@@ -22,6 +22,7 @@ from kgmrf.geometry import orbit
 from kgmrf.kernels import engine as loops
 from kgmrf.results import Estimate, Result, Values
 from kgmrf.step import (
+    INTEGRATORS,
     Model,
     State,
     Surprise,
@@ -61,6 +62,8 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
     spectrum_rate: variance that the log eigenvalues gain per unit time ("adaptive").
     scale_rate: the same for an overall scale with a clock of its own; 0 switches it off.
     scale_retention: how much of the log scale is kept per unit time.
+    integrator: how the frame drifts: "exponential" (exact), "cayley" or "cayley_neumann" (the
+    paper's three-term series). The last two run in plain numpy, for comparison.
     initial: covariance ``(..., d, d)`` to start from; None pools the first observations.
     warmup_samples, warmup_frames: when the pooling ends; default 5 d samples or 2 d steps.
 
@@ -87,6 +90,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         spectrum_rate: float = 1e-4,
         scale_rate: float = 0.0,
         scale_retention: float = 0.98,
+        integrator: str = "exponential",
         noise_floor: float = 0.0,
         n_samples: float | None = None,
         initial: Any = None,
@@ -106,6 +110,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
                 spectrum_rate=spectrum_rate,
                 scale_rate=scale_rate,
                 scale_retention=scale_retention,
+                integrator=integrator,
                 initial=initial,
                 warmup_samples=warmup_samples,
                 warmup_frames=warmup_frames,
@@ -122,6 +127,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         self.spectrum_rate = _check.in_range(spectrum_rate, "spectrum_rate", 0.0, np.inf)
         self.scale_rate = _check.in_range(scale_rate, "scale_rate", 0.0, np.inf)
         self.scale_retention = _check.in_range(scale_retention, "scale_retention", 0.0, 1.0)
+        self.integrator = _check.choice(integrator, INTEGRATORS, "integrator")
         self.noise_floor = _check.in_range(noise_floor, "noise_floor", 0.0, np.inf)
         if self.scale_rate and self.noise_floor:
             raise ValueError(
@@ -166,6 +172,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
             warmup_samples=5.0 * d if self.warmup_samples is None else self.warmup_samples,
             warmup_frames=2.0 * d if self.warmup_frames is None else self.warmup_frames,
             known_spectrum=known,
+            integrator=self.integrator,
         )
         if self.initial is None:
             self._hold(cold_state(np.zeros(shape), self.gains))
