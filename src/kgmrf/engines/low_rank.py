@@ -28,6 +28,7 @@ from kgmrf.engines.layout import (
 )
 from kgmrf.engines.low_rank_layout import (
     BUFFERED,
+    SIZE,
     Factors,
     Layout,
     default_members,
@@ -38,6 +39,8 @@ from kgmrf.kernels import engine
 from kgmrf.kernels.low_rank_places import work
 
 MISSING, OBSERVED, INVALID = engine.MISSING, engine.OBSERVED, engine.INVALID
+LARGEST_LOG = 350.0
+"""Of a ratio of sizes: values beyond 1e75 are no observations."""
 
 
 class LowRank:
@@ -227,6 +230,9 @@ class LowRank:
                 raise ValueError("weights of a row do not sum to 1")
         if (buffered != np.floor(buffered)).any() or (buffered > self.plan.rows).any():
             raise ValueError("a row counts more first rows than it holds")
+        sizes = [head[:, KAPPA], *(part.numbers[:, SIZE] for part in parts.parts)]
+        if any((np.abs(size) > LARGEST_LOG).any() for size in sizes):
+            raise ValueError("a row holds a size that is not possible")
         started = head[:, COUNT] > 0.0
         there = parts.level > 0.0
         if (started & ~there.any(axis=-1)).any():
