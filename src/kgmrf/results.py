@@ -16,6 +16,7 @@ import numpy as np
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
 from kgmrf.density import GAUSSIAN, TAILS, Density
+from kgmrf.factors import DENSE, FactorDensity, derived, heaviness, solve
 from kgmrf.rotation_fields import RotationFields
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ FIELDS = {
     "time": "time of the frame, (...)",
     "age": "time since the last observation, NaN before the first, (...)",
     "covariance": "estimate of M, (..., d, d)",
+    "loadings": "factors of a covariance of many channels (see `noise`), (..., d, k)",
+    "noise": "its diagonal: covariance = loadings loadings^T + diag(noise), (..., d)",
     "rotation": "estimate of the rotation, (..., d, d)",
     "frame": "eigenframe of the covariance, columns by descending eigenvalue, det +1, (..., d, d)",
     "spectrum": "eigenvalues, descending, (..., d)",
@@ -57,6 +60,8 @@ class _Fields(RotationFields):
         try:
             return self._values[name]
         except KeyError:
+            if name in DENSE and "loadings" in self._values:
+                return derived(name, self.loadings, self.noise, self.tails)
             kind = "rotation" if "rotation" in self._values else "covariance"
             raise AttributeError(
                 f"this tracker follows a {kind} and has no {name!r}; "
@@ -93,6 +98,23 @@ class _Fields(RotationFields):
     def covariance(self) -> Numbers:
         """Estimate of M, (..., d, d)."""
         return self._field("covariance")
+
+    @property
+    def loadings(self) -> Numbers:
+        """Factors of a covariance of many channels, (..., d, k): see `noise`."""
+        return self._field("loadings")
+
+    @property
+    def noise(self) -> Numbers:
+        """Diagonal beside the factors, (..., d): covariance = loadings loadings^T + diag(noise)."""
+        return self._field("noise")
+
+    def solve(self, x: Any) -> Numbers:
+        """covariance^-1 x of vectors ``(..., d)``; of factors without a d x d array."""
+        if "loadings" in self.fields():
+            return solve(self.loadings, self.noise, x)
+        vectors = np.asarray(x, dtype=float)
+        return np.asarray(np.linalg.solve(self.covariance, vectors[..., None])[..., 0])
 
     @property
     def rotation(self) -> Numbers:
@@ -160,11 +182,15 @@ class _Fields(RotationFields):
         return self._field("starting")
 
     @property
-    def density(self) -> Density:
+    def density(self) -> Density | FactorDensity:
         """The density that the estimate stands for: Student-t where there are tails, or Gaussian.
 
         Of ``forecast(h)`` it is the density of the next observation.
         """
+        if "loadings" in self.fields():
+            grow = heaviness(self.tails)[..., None]
+            loadings = self.loadings / np.sqrt(grow[..., None])
+            return FactorDensity(loadings, self.noise / grow, self.tails, np.array(TAILS))
         if "tails" in self.fields():
             return Density(self.scale, self.tails, np.array(TAILS))
         scale = self.covariance
@@ -203,7 +229,8 @@ class Estimate(_Fields):
     """
 
     def __repr__(self) -> str:
-        matrix = "rotation" if "rotation" in self.fields() else "covariance"
+        names = self.fields()
+        matrix = next((n for n in ("rotation", "loadings") if n in names), "covariance")
         shape = self._field(matrix).shape
         return f"Estimate({matrix} {shape}, time={_brief(self.time)}, age={_brief(self.age)})"
 
@@ -227,6 +254,8 @@ class Result(_Fields):
     def __getitem__(self, frame: int | slice) -> Estimate | Result:
         """One frame as an `Estimate`, or a slice of frames as a `Result`."""
         kind = Result if isinstance(frame, slice) else Estimate
+        if hasattr(self._values, "at"):  # fields that are made later, for these frames alone
+            return kind(self._values.at(frame))
         return kind({name: self._field(name)[frame] for name in self.fields()})
 
     def only(self, fields: Any) -> Result:
