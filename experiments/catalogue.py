@@ -12,6 +12,7 @@ from experiments import (
     faults,
     guide,
     lag,
+    low_rank,
     master,
     motions,
     noise_floor,
@@ -56,6 +57,7 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "otb_choice": otb_choice.units,
     "otb_unseen": otb_unseen.units,
     "rotations": rotations.units,
+    "low_rank": low_rank.units,
     # Run times last and alone: what runs beside them would be measured too.
     "cost": cost.units,
 }

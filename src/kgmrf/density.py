@@ -34,6 +34,11 @@ class Density(NamedTuple):
     tails: Numbers
     dofs: Numbers
 
+    @property
+    def d(self) -> int:
+        """Number of channels."""
+        return int(self.scale.shape[-1])
+
     def mahalanobis(self, x: Numbers) -> Numbers:
         """x^T scale^-1 x over the channels that are not NaN, ``(...)``."""
         return self._compare(x)[0]
@@ -54,7 +59,7 @@ class Density(NamedTuple):
         """P(x^T scale^-1 x <= distance) for N values, default all d of them."""
         from scipy import special
 
-        n = np.asarray(self.scale.shape[-1] if values is None else values, dtype=float)[..., None]
+        n = np.asarray(self.d if values is None else values, dtype=float)[..., None]
         ratio = np.asarray(distance, dtype=float)[..., None] / n
         return (self.tails * special.fdtr(n, self.dofs, ratio)).sum(axis=-1)
 
@@ -67,7 +72,7 @@ class Density(NamedTuple):
 
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must be between 0 and 1, got {level!r}")
-        d = self.scale.shape[-1]
+        d = self.d
         bounds = d * special.fdtri(d, self.dofs, level)
         shape = self.tails.shape[:-1]
         low, high = np.full(shape, bounds.min()), np.full(shape, bounds.max())
@@ -78,8 +83,7 @@ class Density(NamedTuple):
         return (0.5 * (low + high))[()]
 
     def _compare(self, x: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        vectors = np.asarray(x, dtype=float)
-        d = self.scale.shape[-1]
+        vectors, d = np.asarray(x, dtype=float), self.d
         if vectors.ndim < 1 or vectors.shape[-1] != d:
             raise ObservationError(f"x must have shape (..., {d}), got {vectors.shape}")
         here = ~np.isnan(vectors)

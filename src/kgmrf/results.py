@@ -17,6 +17,7 @@ from kgmrf._extras import optional
 from kgmrf._names import BY_CHANNEL, as_columns
 from kgmrf._types import Numbers
 from kgmrf.density import GAUSSIAN, TAILS, Density
+from kgmrf.factors import DENSE, FactorDensity, derived, heaviness, solve
 from kgmrf.rotation_fields import RotationFields
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ FIELDS = {
     "time": "time of the frame, (...)",
     "age": "time since the last observation, NaN before the first, (...)",
     "covariance": "estimate of M, (..., d, d)",
+    "loadings": "factors of a covariance of many channels (see `noise`), (..., d, k)",
+    "noise": "its diagonal: covariance = loadings loadings^T + diag(noise), (..., d)",
     "rotation": "estimate of the rotation, (..., d, d)",
     "frame": "eigenframe of the covariance, columns by descending eigenvalue, det +1, (..., d, d)",
     "spectrum": "eigenvalues, descending, (..., d)",
@@ -70,6 +73,8 @@ class _Fields(RotationFields):
         try:
             return self._values[name]
         except KeyError:
+            if name in DENSE and "loadings" in self._values:
+                return derived(name, self.loadings, self.noise, self.tails)
             kind = "rotation" if "rotation" in self._values else "covariance"
             raise AttributeError(
                 f"this tracker follows a {kind} and has no {name!r}; "
@@ -122,6 +127,23 @@ class _Fields(RotationFields):
         shares = self.covariance / (safe[..., :, None] * safe[..., None, :])
         d = size.shape[-1]
         return np.where(np.eye(d, dtype=bool) & ~np.isnan(shares), 1.0, shares)
+
+    @property
+    def loadings(self) -> Numbers:
+        """Factors of a covariance of many channels, (..., d, k): see `noise`."""
+        return self._field("loadings")
+
+    @property
+    def noise(self) -> Numbers:
+        """Diagonal beside the factors, (..., d): covariance = loadings loadings^T + diag(noise)."""
+        return self._field("noise")
+
+    def solve(self, x: Any) -> Numbers:
+        """covariance^-1 x of vectors ``(..., d)``; of factors without a d x d array."""
+        if "loadings" in self.fields():
+            return solve(self.loadings, self.noise, x)
+        vectors = np.asarray(x, dtype=float)
+        return np.asarray(np.linalg.solve(self.covariance, vectors[..., None])[..., 0])
 
     @property
     def rotation(self) -> Numbers:
@@ -189,11 +211,15 @@ class _Fields(RotationFields):
         return self._field("starting")
 
     @property
-    def density(self) -> Density:
+    def density(self) -> Density | FactorDensity:
         """The density that the estimate stands for: Student-t where there are tails, or Gaussian.
 
         Of ``forecast(h)`` it is the density of the next observation.
         """
+        if "loadings" in self.fields():
+            grow = heaviness(self.tails)[..., None]
+            loadings = self.loadings / np.sqrt(grow[..., None])
+            return FactorDensity(loadings, self.noise / grow, self.tails, np.array(TAILS))
         if "tails" in self.fields():
             return Density(self.scale, self.tails, np.array(TAILS))
         scale = self.covariance
@@ -255,7 +281,8 @@ class Estimate(_Fields):
         return pd.DataFrame(array, index=names, columns=names)
 
     def __repr__(self) -> str:
-        matrix = "rotation" if "rotation" in self.fields() else "covariance"
+        names = self.fields()
+        matrix = next((n for n in ("rotation", "loadings") if n in names), "covariance")
         shape = self._field(matrix).shape
         return f"Estimate({matrix} {shape}, time={_brief(self.time)}, age={_brief(self.age)})"
 
@@ -280,6 +307,8 @@ class Result(_Fields):
         """One frame as an `Estimate`, or a slice of frames as a `Result`."""
         kind = Result if isinstance(frame, slice) else Estimate
         index = self.index[frame] if isinstance(frame, slice) and self.index is not None else None
+        if hasattr(self._values, "at"):  # fields that are made later, for these frames alone
+            return kind(self._values.at(frame)).named(self.channels, index)
         values = {name: self._field(name)[frame] for name in self.fields()}
         return kind(values).named(self.channels, index)
 

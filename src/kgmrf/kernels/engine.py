@@ -37,6 +37,7 @@ ROTATION_TOLERANCE = 1e-6
 
 EVERY = (
     "ensemble",
+    "low_rank",
     "inspect",
     "rotations",
     "rotations_ahead",
