@@ -17,13 +17,13 @@ complex step. The eigenvalues must differ.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kgmrf.geometry import so
+from kgmrf.geometry.split import free_turn
 from kgmrf.theory._arrays import number
 
 __all__ = [
@@ -134,24 +134,9 @@ def plane_split_step(state: Phase, body: Body, dt: float = 1.0) -> Phase:
     >>> bool(abs(energy(after, body) - energy(turning, body)) < 1e-4)
     True
     """
-    w = body.inertia
     momentum = state.momentum + 0.5 * dt * body.torque(state.frame)
-    frame = np.array(state.frame, dtype=np.result_type(state.frame, momentum))
-    planes = list(combinations(range(w.shape[0]), 2))
-    for i, j in [*planes, *reversed(planes)]:
-        angle = 0.5 * dt * momentum[..., j, i] / w[i, j]
-        cosine, sine = np.cos(angle)[..., None], np.sin(angle)[..., None]
-        _turn_columns(frame, i, j, cosine, sine)
-        _turn_columns(momentum, i, j, cosine, sine)
-        _turn_columns(np.swapaxes(momentum, -1, -2), i, j, cosine, sine)
+    frame, momentum = free_turn(state.frame, momentum, dt / body.inertia)
     return Phase(frame, momentum + 0.5 * dt * body.torque(frame))
-
-
-def _turn_columns(matrix: Matrices, i: int, j: int, cosine: Any, sine: Any) -> None:
-    """matrix <- matrix R in place, R the rotation from axis i towards axis j."""
-    first, second = matrix[..., i].copy(), matrix[..., j].copy()
-    matrix[..., i] = cosine * first + sine * second
-    matrix[..., j] = cosine * second - sine * first
 
 
 def variational_step(state: Phase, body: Body, dt: float = 1.0) -> Phase:
