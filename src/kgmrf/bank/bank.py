@@ -66,6 +66,11 @@ class TrackerBank:
         threads = processors() if n_threads is None else int(n_threads)
         maker = KGMRF if kind == "covariance" else RotationTracker
         self._pattern: Any = maker(self.d, **settings)
+        if settings.get("mean", "zero") != "zero":
+            raise ValueError(
+                f"mean={settings['mean']!r}: a bank takes samples of mean zero; centre them first, "
+                "for example with kgmrf.centring.RunningMean"
+            )
         law = self._pattern.gains
         for name, value in () if isinstance(law, str) else vars(law).items():
             if np.ndim(value) and np.shape(value) != (self.d, self.d):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import special
 
 from kgmrf._types import Numbers
 from kgmrf.density import TAILS
@@ -112,6 +111,8 @@ class EnsembleView(View):
 
     def _surprise(self) -> Numbers:
         """The chi-squared value that is as improbable as the observation under its forecast."""
+        from scipy import special  # slow to import, and only this needs it
+
         record = self._engine.read(self._records)
         d = self._engine.d
         if d == 1:

@@ -89,3 +89,19 @@ def take_covariance(w: Any, c: Any, at: int, d: int, s: int, tolerance: float) -
                 v = load(w, work + i * s + j)
                 store(w, work + i * s + j, fma(factor, load(w, work + k * s + j), v))
     return OBSERVED
+
+
+@jit
+def take_samples(x: Any, line: int) -> Any:
+    """How many samples of a line have a value; a negative number if one is too large to square."""
+    count = 0.0
+    for r in range(x.shape[1]):
+        here = False
+        for i in range(x.shape[2]):
+            v = x[line, r, i]
+            if not math.isnan(v):
+                here = True
+                if not v * v <= LARGEST:
+                    return -1.0
+        count += 1.0 if here else 0.0
+    return count

@@ -28,8 +28,8 @@ CONSTANTS = (
     "gains.py",
     "step.py",
     "geometry/orbit.py",
-    "engines/layout.py",
-    "engines/ensemble_step.py",
+    "engines/*layout.py",
+    "engines/*_step.py",
 )
 """Files outside this folder whose numbers are compiled in."""
 

@@ -82,7 +82,8 @@ class EngineTracker(Tracker):
             return None
         self._records = records
         rows = self._rows[0].copy() if engine.from_rows else None
-        return Estimate(engine.view(records[0], rows))
+        found = Estimate(engine.view(records[0], rows))
+        return found if self.channels is None else found.named(self.channels)
 
     def _update_at_once(
         self, observation: Any, dt: Any, n_samples: Any, assume_valid: bool
@@ -161,7 +162,8 @@ class EngineTracker(Tracker):
     def _estimate(self) -> Estimate:
         engine, rows = self._engine, self._rows.copy()
         records = engine.look(rows) if self._records is None else self._records
-        return Estimate(engine.view(self._shape(records), self._shape(rows)))
+        found = Estimate(engine.view(self._shape(records), self._shape(rows)))
+        return found.named(self.channels)
 
     def _look(self) -> Values:
         return dict(self._estimate()._view())

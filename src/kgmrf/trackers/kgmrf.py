@@ -9,7 +9,9 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._check import SYMMETRY_TOLERANCE, OnInvalid
-from kgmrf._types import Numbers
+from kgmrf._names import from_names
+from kgmrf._types import Mask, Numbers
+from kgmrf.centring import MEANS, RunningMean
 from kgmrf.engines import TRUST
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.law import SingleLaw, guarded
@@ -17,7 +19,7 @@ from kgmrf.engines.members import as_members, plain
 from kgmrf.gains import Gains
 from kgmrf.geometry import orbit
 from kgmrf.results import Estimate, Result
-from kgmrf.step import Model, cold_state, initial_state
+from kgmrf.step import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._both_ways import smooth_both_ways
 from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._gains import as_batch, as_gains
@@ -37,6 +39,8 @@ class KGMRF(EngineTracker, CovarianceTracker):
     default eleven.
     on_invalid: what to do with an invalid matrix: "raise", "skip" (treat as missing) or "repair"
     (nearest positive semidefinite matrix).
+    mean: of raw samples: "zero" (default), "running" subtracts the mean of all samples before each,
+    "drift" one that forgets with a half-life of 200 samples; see `location`.
 
     For a single law only:
 
@@ -45,6 +49,8 @@ class KGMRF(EngineTracker, CovarianceTracker):
     spectrum_rate: variance that the log eigenvalues gain per unit time ("adaptive").
     scale_rate: the same for an overall scale with a clock of its own; 0 switches it off.
     scale_retention: how much of the log scale is kept per unit time.
+    integrator: how the frame drifts: "exponential" (exact), "cayley" or "cayley_neumann" (the
+    paper's three-term series). The last two run in plain numpy, for comparison.
     initial: covariance ``(..., d, d)`` to start from; None pools the first observations.
     warmup_samples, warmup_frames: when the pooling ends; default 5 d samples or 2 d steps.
 
@@ -72,14 +78,18 @@ class KGMRF(EngineTracker, CovarianceTracker):
         spectrum_rate: float = 1e-4,
         scale_rate: float = 0.0,
         scale_retention: float = 0.98,
+        integrator: str = "exponential",
         noise_floor: float = 0.0,
         n_samples: float | None = None,
         initial: Any = None,
         warmup_samples: float | None = None,
         warmup_frames: float | None = None,
         on_invalid: OnInvalid = "raise",
+        mean: str = "zero",
     ) -> None:
         super().__init__(d, n_samples, on_invalid)
+        self.mean = _check.choice(mean, MEANS, "mean")
+        self._mean = None if self.mean == "zero" else RunningMean(self.mean)
         self.automatic = isinstance(gains, str) and gains == "auto"
         self.gains: Any = gains if self.automatic else as_gains(gains)
         if self.automatic:
@@ -88,6 +98,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
                 spectrum_rate=spectrum_rate,
                 scale_rate=scale_rate,
                 scale_retention=scale_retention,
+                integrator=integrator,
                 initial=initial,
                 warmup_samples=warmup_samples,
                 warmup_frames=warmup_frames,
@@ -104,6 +115,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         self.spectrum_rate = _check.in_range(spectrum_rate, "spectrum_rate", 0.0, np.inf)
         self.scale_rate = _check.in_range(scale_rate, "scale_rate", 0.0, np.inf)
         self.scale_retention = _check.in_range(scale_retention, "scale_retention", 0.0, 1.0)
+        self.integrator = _check.choice(integrator, INTEGRATORS, "integrator")
         self.noise_floor = _check.in_range(noise_floor, "noise_floor", 0.0, np.inf)
         if self.scale_rate and self.noise_floor:
             raise ValueError(
@@ -126,6 +138,11 @@ class KGMRF(EngineTracker, CovarianceTracker):
             )
         return matrix
 
+    def _begin(self, shape: tuple[int, ...]) -> None:
+        if self._mean is not None and self._mean.sums.shape[-1] == 0:
+            self._mean.sums = np.zeros((3, *shape[:-1]))
+        super()._begin(shape)
+
     def engine(self, batch: tuple[int, ...] = ()) -> Any:
         """The engine that the settings describe, for tracks with these batch axes."""
         d = self.d
@@ -142,6 +159,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
             warmup_samples=5.0 * d if self.warmup_samples is None else self.warmup_samples,
             warmup_frames=2.0 * d if self.warmup_frames is None else self.warmup_frames,
             known_spectrum=known,
+            integrator=self.integrator,
         )
         if self.initial is None:
             start = cold_state(np.zeros((*batch, d, d)), self.gains)
@@ -151,6 +169,28 @@ class KGMRF(EngineTracker, CovarianceTracker):
             start = initial_state(frame, spectrum, self.gains)
         return SingleLaw(guarded(model), start)
 
+    @property
+    def location(self) -> Numbers:
+        """The mean of the samples now, ``(..., d)``: zero unless ``mean`` says otherwise."""
+        if self._mean is None:
+            return np.zeros((*(self.batch_shape or ()), self.d or 0))
+        return self._mean.location
+
+    def _centred(self, blocks: Numbers) -> Numbers:
+        if self._mean is None:
+            return blocks
+        rows = np.moveaxis(blocks, -2, 1)  # (T, m, ..., d): the samples one after the other
+        centred = self._mean.centre(rows.reshape(-1, *rows.shape[2:])).reshape(rows.shape)
+        return np.ascontiguousarray(np.moveaxis(centred, 1, -2))
+
+    def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
+        if self._mean is not None and name != "initial":
+            raise _check.ObservationError(
+                f"mean={self.mean!r} is for raw samples, and {name} of shape {np.shape(value)} is "
+                "taken as matrices; give samples to partial_fit or filter, or leave out mean"
+            )
+        return super()._matrices(value, name, mask)
+
     # ------------------------------------------------------------------ one step
 
     def partial_fit(self, samples: Any, *, dt: float | Numbers = 1.0) -> Estimate:
@@ -159,12 +199,14 @@ class KGMRF(EngineTracker, CovarianceTracker):
         The m samples count themselves. One that is all NaN does not count; one with some entries
         NaN is scored by the others, and its missing entries are expected from the forecast.
         """
-        found = self._at_once(samples, (self.d,), dt, 1.0, TRUST)
-        if found is not None:
-            return found
+        if self._mean is None:
+            found = self._at_once(samples, (self.d,), dt, 1.0, TRUST)
+            if found is not None:
+                return found
         block = self._blocks(samples, "samples", time_first=False)
         step = self._interval(dt, block.shape[:-2])
         self._start((*block.shape[:-2], block.shape[-1], block.shape[-1]))
+        block = self._centred(block[None])[0]
         there = np.ones((1, *block.shape[:-2]))
         self._moved(block[None], there, step[None], False, self._engine.small)
         return self._estimate()
@@ -180,6 +222,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         mask: Any = None,
         n_samples: float | Numbers | None = None,
         samples: bool | None = None,
+        layout: str | None = None,
         lag: int | None = None,
     ) -> Result:
         """E[M_t | C_1..C_T]: a recording, looked back at.
@@ -197,6 +240,25 @@ class KGMRF(EngineTracker, CovarianceTracker):
         >>> bool(early < 0.8 * late)
         True
         """
+        sequence, names, index, blockwise = from_names(sequence)
+        samples = _check.are_samples(sequence, blockwise or samples)
+        if samples:
+            sequence = _check.oriented(sequence, layout)
+            if layout is None and self.d is None:
+                _check.upright(np.shape(sequence), "sequence")
+        if self._mean is not None:
+            fresh = self._fresh_copy()
+            blocks = fresh._frames(sequence, mask)
+            plain = type(self)(**{**self.settings(), "mean": "zero"})
+            result = plain.smooth(fresh._centred(blocks), times=times, samples=True, lag=lag)
+            return result.named(names, index)
+        return self._smoothed(
+            sequence, times=times, mask=mask, n_samples=n_samples, samples=samples, lag=lag
+        ).named(names, index)
+
+    def _smoothed(
+        self, sequence: Any, *, times: Any, mask: Any, n_samples: Any, samples: bool, lag: Any
+    ) -> Result:
         if not self.automatic:
             return smooth_covariances(self, sequence, times, mask, n_samples, samples, lag)
         if lag is not None:
@@ -205,7 +267,6 @@ class KGMRF(EngineTracker, CovarianceTracker):
                 'gains="information"'
             )
         fresh = self._fresh_copy()
-        samples = _check.are_samples(sequence, samples)
         counts: Numbers | None = None
         if samples:
             values = fresh._frames(sequence, mask)
@@ -228,6 +289,17 @@ class KGMRF(EngineTracker, CovarianceTracker):
 
     def _support(self) -> Numbers:
         return self._engine.support(self._rows).reshape(self.batch_shape or ())
+
+    # ------------------------------------------------------------------ files
+
+    def _memory(self) -> dict[str, Numbers]:
+        mean = {} if self._mean is None else {"mean": self._mean.sums}
+        return {**super()._memory(), **mean}
+
+    def _remember(self, memory: dict[str, Numbers]) -> None:
+        if self._mean is not None:
+            self._mean.sums = np.array(memory["mean"], dtype=float)
+        super()._remember(memory)
 
 
 def _is(value: Any, word: str) -> bool:
