@@ -76,19 +76,30 @@ def test_rows_are_all_that_is_remembered() -> None:
     observed[5:9, 1] = False
     dt = np.full((40, 3), 0.1)
     rows = engine.init(3)
-    records = engine.advance(rows, z, observed, dt)
+    records = engine.steps(rows, z, observed, dt)
     pieces = []
     alone = engine.init(1)
     for low, high in ((0, 1), (1, 6), (6, 20), (20, 40)):
         cut = slice(low, high)
-        pieces.append(engine.advance(alone, z[cut, 1:2], observed[cut, 1:2], dt[cut, 1:2]))
+        pieces.append(engine.steps(alone, z[cut, 1:2], observed[cut, 1:2], dt[cut, 1:2]))
         alone = alone.copy()
     np.testing.assert_array_equal(np.concatenate(pieces)[:, 0], records[:, 1])
     np.testing.assert_array_equal(alone[0], rows[1])
     before = rows.copy()
-    ahead = engine.view(engine.ahead(rows, 0.25))
+    ahead = engine.view(engine.ahead(rows, 0.25)[1])
     np.testing.assert_array_equal(rows, before)
     assert ahead["rotation"].shape == (3, 3, 3)
+    # Lines of any tracks in any order are the same.
+    order = np.random.default_rng(0).permutation(np.tile(np.arange(3), 40))
+    step = np.zeros(3, dtype=int)
+    place = []
+    for track in order:
+        place.append(step[track])
+        step[track] += 1
+    lined, seen = engine.init(3), observed[place, order]
+    found = engine.advance(lined, order, z[place, order], seen.astype(float), dt[place, order])[1]
+    np.testing.assert_array_equal(lined, rows)
+    np.testing.assert_array_equal(found, records[place, order])
 
 
 @settings(max_examples=25, deadline=None)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines import low_rank_step
-from kgmrf.engines.ensemble import Record
+from kgmrf.engines import MISSING, OBSERVED, TRUST, low_rank_step
+from kgmrf.engines.ensemble import FEW, Record
 from kgmrf.engines.layout import (
     COUNT,
     DISTANCE,
@@ -35,10 +35,10 @@ from kgmrf.engines.low_rank_layout import (
     layout,
     track,
 )
+from kgmrf.engines.low_rank_view import FROM_ROWS, NAMES, LowRankView
 from kgmrf.kernels import engine
 from kgmrf.kernels.low_rank_places import work
 
-MISSING, OBSERVED, INVALID = engine.MISSING, engine.OBSERVED, engine.INVALID
 LARGEST_LOG = 350.0
 """Of a ratio of sizes: values beyond 1e75 are no observations."""
 
@@ -57,6 +57,10 @@ class LowRank:
     >>> loadings.shape, noise.shape
     ((50, 100, 25), (50, 100))
     """
+
+    kept = 0
+    names = NAMES
+    from_rows = FROM_ROWS
 
     def __init__(
         self, d: int, rank: int | None = None, members: Iterable[Factors] | None = None
@@ -99,18 +103,12 @@ class LowRank:
         dt: Numbers,
         *,
         matrix: bool = False,
-        tolerance: float = -1.0,
+        tolerance: float = TRUST,
         room: int | None = None,
-        own_work: bool = False,
     ) -> tuple[Numbers, Numbers]:
-        """Take in lines ``(N, m, d)`` in order; line l belongs to row which[l]. Rows change.
+        """Take in lines; see :mod:`kgmrf.engines`.
 
-        seen: m samples of each line, NaN where a cell is missing. counts[l] = 0: no observation;
-        below 0: no step at all, only a record. dt: time since the line before of the same track.
-        room: numbers of each record that are kept, default all, 0 none. own_work: use a work space
-        of its own, for threads. A matrix has no samples to take one by one and is refused.
-
-        Returns the status of every line and the records ``(N, room)``.
+        A matrix has no samples to take one by one and is refused.
         """
         if matrix:
             raise ValueError(
@@ -125,27 +123,23 @@ class LowRank:
             self._readable(rows, which, seen, counts, dt, records, status)
             return status, records
         places = self._work
-        if own_work or places is None:
+        if n > FEW or places is None:  # many lines: perhaps in a thread of its own
             places = work(self.plan)
-        if not own_work:
+        if n <= FEW:
             self._work = places
         flat = rows.reshape(-1)
         loop = engine.loops("low_rank")
         loop.run(flat, which, seen, counts, dt, self.plan.table, *places, records, status)
         return status, records
 
-    def ahead(self, rows: Numbers, dt: float | Numbers) -> Numbers:
-        """Records ``(n, record_size)`` as forecast dt from now; rows stay."""
-        return self.coasted(rows, dt)[1]
+    def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
+        """Rows and records after a time dt without observations; the given rows stay."""
+        later = rows.copy()
+        return later, self._still(later, 0.0, dt)
 
     def look(self, rows: Numbers) -> Numbers:
         """Records ``(n, record_size)`` of rows as they stand; rows stay."""
         return self._still(rows.copy(), -1.0, 0.0)
-
-    def coasted(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
-        """Rows and records after a time dt without observations; the given rows stay."""
-        later = rows.copy()
-        return later, self._still(later, 0.0, dt)
 
     def _still(self, rows: Numbers, count: float, dt: float | Numbers) -> Numbers:
         n = len(rows)
@@ -202,6 +196,16 @@ class LowRank:
         index = np.arange(self.d)
         whole[..., index, index] += noise
         return whole
+
+    def room(self, names: tuple[str, ...]) -> int:
+        """Numbers of a record that these fields need; the large ones come from the rows."""
+        return self.small
+
+    def view(
+        self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
+    ) -> LowRankView:
+        """The fields of records by name; rows as for the ensemble."""
+        return LowRankView(self, records, rows, self.names if names is None else names)
 
     # ------------------------------------------------------------------ files
 
