@@ -37,6 +37,13 @@ POLISH_EVERY = 16
 CORRELATION_LIMIT = 1.0 - 1e-6
 """Largest correlation of angle and velocity that the uncertainty may hold."""
 
+INTEGRATORS = ("exponential", "cayley", "cayley_neumann")
+"""Maps from a turn W to the rotation that drifts the frame; the last with three terms.
+
+The Cayley maps turn each plane by 2 arctan(w/2) instead of w, and Cayley-Neumann is a rotation only
+up to the next polish: they are the paper's, for comparison.
+"""
+
 SMALLEST_SPECTRUM = 1e-12
 """Eigenvalues are kept above this share of the largest, so that logarithms exist.
 
@@ -89,8 +96,9 @@ class Model(NamedTuple):
     ``warmup_frames`` frames are in, and takes the eigenvalues from ``known_spectrum`` if given.
     ``turn_bound`` (radians per frame) promises about how far a frame turns at most, so that no
     branch looks at the data and the step can be traced into a graph; faster turns stay rotations
-    but lose digits. ``split`` drifts as a rigid body does, of the inertia (G^2 + ridge) / (d_i d_j
-    B) with which a kick is a torque; fixed gains only.
+    but lose digits. ``integrator``: one of `INTEGRATORS`, the map of the drift. "split"
+    drifts as a rigid body does, of the inertia (G^2 + ridge) / (d_i d_j B) with which a kick is a
+    torque; fixed gains only.
     """
 
     gains: Gains
@@ -102,7 +110,7 @@ class Model(NamedTuple):
     warmup_frames: float = 0.0
     known_spectrum: Array | None = None
     turn_bound: float | None = None
-    split: bool = False
+    integrator: str = "exponential"
 
 
 class Measurement(NamedTuple):
@@ -274,18 +282,24 @@ def drift(
     return state
 
 
+def _rotation(W: Array, model: Model) -> Array:
+    if model.integrator == "exponential":
+        return so.exp(W, norm_bound=model.turn_bound)
+    return so.cayley(W) if model.integrator == "cayley" else so.cayley_neumann(W)
+
+
 def turned(
     frame: Array, velocity: Array, spectrum: Array, model: Model, turn: Array
 ) -> tuple[Array, Array]:
-    """Q Exp(turn W), and W as it is; with ``split`` both move as those of a rigid body.
+    """Q Exp(turn W), and W as it is; "split" moves both as those of a rigid body.
 
     >>> import numpy as np
     >>> W, lam, model = so.hat(np.asarray([0.1])), np.asarray([2.0, 0.5]), Model(InformationGains())
     >>> turned(np.eye(2), W, lam, model, np.asarray(2.0))[0][1, 0].round(4).item()
     0.1987
     """
-    if not model.split:
-        return frame @ so.exp(turn * velocity, norm_bound=model.turn_bound), velocity
+    if model.integrator != "split":
+        return frame @ _rotation(turn * velocity, model), velocity
     assert isinstance(model.gains, FixedGains)
     xp = array_namespace(frame)
     known = xp.where(xp.isnan(spectrum), xp.ones_like(spectrum), spectrum)

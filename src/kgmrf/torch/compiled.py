@@ -68,7 +68,7 @@ def _plain_gains(model: Model) -> Gains:
 
 
 def _law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool) -> layout.Law | None:
-    if model.split:
+    if model.integrator != "exponential":
         return None
     rate = float(plain(model.spectrum_rate))
     model = model._replace(gains=_plain_gains(model), spectrum_rate=rate)

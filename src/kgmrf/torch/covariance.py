@@ -207,7 +207,7 @@ class KGMRFLayer(Kinetic):
             warmup_samples=self.warmup_samples if pools else 0.0,
             warmup_frames=self.warmup_frames if pools else 0.0,
             turn_bound=self._bound(device),
-            split=self.integrator == "split",
+            integrator=self.integrator,
         )
 
     def _fresh(self, like: Tensor, law: Gains) -> State:
