@@ -53,7 +53,7 @@ def streams(n: int, pushes: tuple[float, ...], rng: np.random.Generator) -> tupl
 
 def degrees(estimate: torch.Tensor, truth: torch.Tensor) -> float:
     found, _ = orbit.decompose(estimate[:, BURN_IN:].double())
-    return float(np.degrees(orbit.distance(found, truth[:, BURN_IN:]).mean()))
+    return float(np.degrees(orbit.distance(found, truth[:, BURN_IN:]).mean().item()))
 
 
 def layer_degrees(layer: KGMRFLayer, seen: torch.Tensor, truth: torch.Tensor) -> float:

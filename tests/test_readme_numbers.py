@@ -54,3 +54,10 @@ def test_measured_tables_of_the_layer() -> None:
         "speed",
     }
     assert text == tables["rewritten"](text), "out of date: python examples/torch_tables.py"
+    speed = load(ROOT / "examples" / "results" / "torch_speed.json")["results"]
+    turns, same = speed["rotations, batch 32"], speed["batch 32, d 3"]
+    for value in (
+        *(turns[key] for key in ("forward_us", "forward_backward_us")),
+        *(same[f"{key}_forward_backward_us"] for key in ("layer", "readable")),
+    ):
+        assert f"{value:,.0f} µs" in text
