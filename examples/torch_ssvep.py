@@ -80,12 +80,7 @@ def filtered(layer: KGMRFLayer, samples: Tensor, use: str = "last") -> Tensor:
 
 def new_layer(warmup: float = WARMUP) -> KGMRFLayer:
     return KGMRFLayer(
-        8,
-        gains=InformationLaw(8),
-        n_samples=WORTH,
-        warmup_frames=warmup,
-        output="tangent",
-        velocity="spatial",
+        8, gains=InformationLaw(8), n_samples=WORTH, warmup_frames=warmup, output="tangent"
     )
 
 

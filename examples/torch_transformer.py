@@ -125,7 +125,7 @@ def study(name: str, data: Callable[[int, int], Any], new: Callable[[], Any], n:
 
 def main() -> None:
     torch.set_num_threads(1)
-    like: dict[str, Any] = {"output": "tangent", "velocity": "spatial"}
+    like: dict[str, Any] = {"output": "tangent"}
     results = {
         "direction": study(
             "direction", simulated, lambda: KGMRFLayer(D, n_samples=N_SAMPLES, **like), 2
