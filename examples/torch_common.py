@@ -35,6 +35,15 @@ def save(name: str, parameters: dict[str, Any], results: dict[str, Any]) -> None
     print(f"written to {path.relative_to(HERE.parent)}")
 
 
+def interval(values: list[float]) -> dict[str, Any]:
+    """Mean of the seeds' values, half of its 95 % interval (Student's t), and the values."""
+    from scipy.stats import t
+
+    x = np.asarray(values, dtype=float)
+    half = t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
+    return {"mean": float(x.mean()), "interval": float(half), "of_each_seed": x.tolist()}
+
+
 def data_file(*parts: str) -> Path | None:
     """A file of real data, under $KGMRF_DATA or ../shared/data; None if it is not there."""
     root = os.environ.get("KGMRF_DATA")

@@ -1,8 +1,10 @@
-"""How fast, how big: the layer against a geodesic moving average in pyRiemann on torch tensors.
+"""How fast, how big: the layer against a geodesic moving average in pyRiemann and against a GRU.
 
 Processor time on one core, float32, best of several runs that take turns. The moving average is the
-plain loop M <- geodesic(M, C_t, 0.2); it has no velocity, no gains to learn and no answer to
-missing frames.
+plain loop M <- geodesic(M, C_t, 0.2) on torch tensors; it has no velocity, no gains to learn and no
+answer to missing steps. The GRU reads the d (d+1)/2 entries of each matrix and tells d^2 numbers,
+as many as an estimate with its velocity. Rotations have no compiled backward pass: what that costs
+is in the last row.
 """
 
 from __future__ import annotations
@@ -17,15 +19,16 @@ from typing import Any
 import torch
 from torch_common import save
 
-from kgmrf.torch import KGMRFLayer
+from kgmrf.geometry import so
+from kgmrf.torch import KGMRFLayer, RotationLayer
 
 try:
     from pyriemann.geometry.geodesic import geodesic_riemann
 except ImportError:
     geodesic_riemann = None
 
-SIZES = ((1, 3), (32, 2), (32, 3), (32, 8), (128, 4), (128, 8), (64, 16))
-N_FRAMES, RUNS = 50, 7
+SIZES = ((1, 3), (32, 3), (32, 8), (128, 8), (64, 16))
+N_FRAMES, RUNS = 50, 5
 
 
 def best(runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
@@ -84,8 +87,25 @@ def measure(batch: int, d: int, compiled: bool) -> dict[str, float]:
         with torch.no_grad():
             average(seen)
 
-    forwards: dict[str, Callable[[], Any]] = {"layer_forward_us": forward}
-    trains: dict[str, Callable[[], Any]] = {"layer_forward_backward_us": both}
+    row_, column = torch.triu_indices(d, d)
+    tokens, gru = seen[..., row_, column], torch.nn.GRU(d * (d + 1) // 2, d * d, batch_first=True)
+
+    def network() -> None:
+        with torch.no_grad():
+            gru(tokens)
+
+    def network_both() -> None:
+        gru.zero_grad()
+        gru(tokens)[0].sum().backward()
+
+    forwards: dict[str, Callable[[], Any]] = {
+        "layer_forward_us": forward,
+        "gru_forward_us": network,
+    }
+    trains: dict[str, Callable[[], Any]] = {
+        "layer_forward_backward_us": both,
+        "gru_forward_backward_us": network_both,
+    }
     if geodesic_riemann is not None:
         forwards["geodesic_forward_us"] = rival
         trains["geodesic_forward_backward_us"] = lambda: average(needs).backward()
@@ -101,7 +121,27 @@ def measure(batch: int, d: int, compiled: bool) -> dict[str, float]:
     if geodesic_riemann is not None:
         for kind in ("forward", "forward_backward"):
             row[f"{kind}_ratio"] = row[f"geodesic_{kind}_us"] / row[f"layer_{kind}_us"]
+    row["gru_parameters"] = sum(p.numel() for p in gru.parameters())
     return {name: round(value, 1) for name, value in row.items()}
+
+
+def rotations(batch: int) -> dict[str, float]:
+    """d = 3: forward compiled; with gradients readable, and what of it is the backward pass."""
+    seen = so.exp(so.hat(0.3 * torch.randn(batch, N_FRAMES, 3)))
+    layer = RotationLayer(3, project=False)
+
+    def forward() -> None:
+        with torch.no_grad():
+            layer(seen)
+
+    found = best(
+        {
+            "forward_us": forward,
+            "forward_with_graph_us": lambda: layer(seen),
+            "forward_backward_us": lambda: layer(seen).estimate.sum().backward(),
+        }
+    )
+    return {name: round(value, 1) for name, value in found.items()}
 
 
 def main() -> None:
@@ -112,6 +152,7 @@ def main() -> None:
         print("pyriemann is not installed: the layer is timed alone")
     compiled = "--compile" in sys.argv
     results = {f"batch {b}, d {d}": measure(b, d, compiled and (b, d) == (32, 3)) for b, d in SIZES}
+    results["rotations, batch 32"] = rotations(32)
     save("torch_speed", {"n_frames": N_FRAMES, "runs": RUNS, "dtype": "float32"}, results)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def test_examples_of_the_layer() -> None:
     text = (ROOT / "docs" / "torch.md").read_text()
     examples = ROOT / "examples" / "results"
     gains = load(examples / "torch_learn_gains.json")["results"]
-    table = rows(text[text.index("### Learn gains") : text.index("### Which way")])
+    table = rows(text[text.index("### Learn gains") : text.index("### A Transformer")])
     for words, key in (
         ("best of the same grid in hindsight, on the test streams", "best fixed gain in hindsight"),
         ("fixed gains, learned", "fixed gains, learned"),
@@ -36,16 +37,27 @@ def test_examples_of_the_layer() -> None:
         each = found.get("of_each_training_set")
         worst = f"{max(each):.2f}" if each else ""
         assert table[words] == [f"{found['test_degrees']:.2f}", worst]
-    direction = load(examples / "torch_direction.json")["results"].values()
     detector = load(examples / "torch_detector.json")["results"]
-    for value in [100 * one["test_accuracy"] for one in direction]:
-        assert f"{value:.1f} %" in text
     for key in ("detector alone, filtered afterwards", "trained through the filter"):
         each = detector[key]["of_each_seed"]
         assert f"{min(each):.1f} to {max(each):.1f} |" in text
         assert f"{detector[key]['mean']:.1f}" in text
-    measured = rows(text[text.index("## Speed and memory") : text.index("On the CPU both")])
-    for name, row in load(examples / "torch_speed.json")["results"].items():
-        cells = measured[name.replace("batch ", "").replace(" d ", " ")]
-        assert cells[2] == str(row["forward_ratio"])
-        assert cells[5] == str(row["forward_backward_ratio"])
+
+
+def test_measured_tables_of_the_layer() -> None:
+    tables = runpy.run_path(str(ROOT / "examples" / "torch_tables.py"))
+    text = (ROOT / "docs" / "torch.md").read_text()
+    assert {name for _, name, _ in tables["BLOCK"].findall(text)} == {
+        "direction",
+        "flicker",
+        "inertia",
+        "speed",
+    }
+    assert text == tables["rewritten"](text), "out of date: python examples/torch_tables.py"
+    speed = load(ROOT / "examples" / "results" / "torch_speed.json")["results"]
+    turns, same = speed["rotations, batch 32"], speed["batch 32, d 3"]
+    for value in (
+        *(turns[key] for key in ("forward_us", "forward_backward_us")),
+        *(same[f"{key}_forward_backward_us"] for key in ("layer", "readable")),
+    ):
+        assert f"{value:,.0f} µs" in text

@@ -36,9 +36,10 @@ class KGMRFLayer(Kinetic):
     ``warmup_frames``); "learned" starts every sequence from a learned frame, spectrum and velocity.
     output: "covariance" hands out matrices; "tangent" vectors: log M, d (d+1)/2 numbers with the
     off-diagonal ones times sqrt 2, and the d (d-1)/2 coordinates of the velocity.
-    velocity: "body" hands out W as trackers do, in the eigenframe with eigenvalues descending;
-    "spatial" Q W Q^T, which unlike W does not depend on the arbitrary signs of eigenvectors: take
-    it as a feature.
+    velocity: "body" hands out W as trackers do, in the eigenframe with eigenvalues descending, the
+    default for matrices; "spatial" Q W Q^T, the default for tangent vectors. The signs of
+    eigenvectors, and with them those of W, are arbitrary and may differ between a run with
+    gradients and one without; Q W Q^T does not depend on them: take it as a feature.
     integrator: "exponential" turns the frame by Exp(dt W); "split" turns it plane by plane and the
     velocity with it, as a rigid body of the Fisher inertia does: symplectic up to the retention.
     checkpoint_every: steps per piece whose inside is recomputed in the backward pass.
@@ -71,12 +72,13 @@ class KGMRFLayer(Kinetic):
         warmup_samples: float | None = None,
         warmup_frames: float | None = None,
         output: Literal["covariance", "tangent"] = "covariance",
-        velocity: Literal["body", "spatial"] = "body",
+        velocity: Literal["body", "spatial"] | None = None,
         integrator: Literal["exponential", "split"] = "exponential",
         checkpoint_every: int | None = None,
         turn_bound: float | None = None,
     ) -> None:
-        super().__init__(d, gains, velocity, checkpoint_every, turn_bound)
+        usual = "spatial" if output == "tangent" else "body"
+        super().__init__(d, gains, velocity or usual, checkpoint_every, turn_bound)
         one_of("spectrum", spectrum, ("adaptive", "fixed"))
         one_of("start", start, ("data", "learned"))
         one_of("output", output, ("covariance", "tangent"))
