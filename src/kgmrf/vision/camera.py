@@ -205,7 +205,8 @@ class FeatureMotion:
             return self.model.start
         fitted = None
         if len(self._points) >= FEWEST:
-            found, status, _ = cv2.calcOpticalFlowPyrLK(self._grey, grey, self._points, None)
+            flow: Any = cv2.calcOpticalFlowPyrLK  # its type stubs do not know that None will do
+            found, status, _ = flow(self._grey, grey, self._points, None)
             good = status.ravel() > 0
             pairs = [(p[good].reshape(-1, 2) + 0.5) * scale - 0.5 for p in (self._points, found)]
             if good.sum() >= FEWEST:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -77,6 +78,7 @@ class Stabilizer:
         self._model: Similarity | Turning | None = None
         self._poses: list[Array] = []
         self._waiting: list[Image] = []
+        self._lived: list[tuple[Array, Array]] = []
 
     # ------------------------------------------------------------------ a recording
 
@@ -135,7 +137,7 @@ class Stabilizer:
         filled = _without_gaps(model, path, steady)[at]
         clamped = _clamped(model, filled[None], steady[at][None], self.keep, self._size)
         warp = model.warp(filled, clamped[0])
-        self.last = (path[at], clamped[0])
+        self._lived.append((path[at], clamped[0]))
         width, height = self._size
         keep = self.keep if self.border == "crop" else 1.0
         left, top = 0.5 * (1 - keep) * width, 0.5 * (1 - keep) * height
@@ -144,14 +146,11 @@ class Stabilizer:
 
     # ------------------------------------------------------------------ parts
 
-    @property
-    def gaps(self) -> int:
-        """How many of the remembered images had no motion."""
-        return sum(bool(np.isnan(pose).any()) for pose in self._poses)
-
     def numbers(self) -> tuple[tuple[str, ...], Array, Array]:
         """Names of the columns, and the camera's and the steady path (n, k), for tables."""
         model = self._started()
+        if self._lived:
+            self.path, self.steady_path = (np.stack(p) for p in zip(*self._lived, strict=True))
         return model.columns, model.numbers(self.path), model.numbers(self.steady_path)
 
     def _started(self) -> Similarity | Turning:
@@ -181,8 +180,7 @@ class Stabilizer:
         self._poses.append(self._pose if known else nothing)
 
     def _warped(self, image: Image, warp: Array, kept: Rectangle) -> Image:
-        import cv2
-
+        cv2: Any = import_module("cv2")
         modes = {"replicate": cv2.BORDER_REPLICATE, "reflect": cv2.BORDER_REFLECT}
         # whole and even, as most codecs want them; never beyond the rectangle
         size = int(kept.width + 1e-6) // 2 * 2, int(kept.height + 1e-6) // 2 * 2
@@ -211,7 +209,8 @@ def _excess(warps: Array, size: tuple[int, int], keep: float) -> Array:
     inner = _corners(size, keep)
     outward = np.sign(inner - inner.mean(0))
     room = 0.5 * (1 - keep) * (np.array(size) - 1)
-    return (outward * (_apply(np.linalg.inv(warps), inner) - inner) / room).max(axis=(1, 2))
+    inverse = np.asarray(np.linalg.inv(warps), dtype=np.float64)
+    return (outward * (_apply(inverse, inner) - inner) / room).max(axis=(1, 2))
 
 
 def _within(
