@@ -25,6 +25,7 @@ from experiments import (
     spectral_gap,
     stability,
     starts,
+    steady,
     structure,
     tensors,
 )
@@ -54,6 +55,7 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "otb_choice": otb_choice.units,
     "otb_unseen": otb_unseen.units,
     "rotations": rotations.units,
+    "steady": steady.units,
     # Run times last and alone: what runs beside them would be measured too.
     "cost": cost.units,
 }

@@ -79,9 +79,16 @@ class Similarity:
         """Poses as rows of a table."""
         return poses
 
-    def smooth(self, poses: Array, weights: Array, smoothness: float) -> Array:
-        """The steady poses behind the seen ones (n, 4); rows of NaN are gaps."""
-        tracker = VectorTracker(4, noise_std=1.0, acceleration=smoothness**-4.0, rate_prior=1.0)
+    def smooth(
+        self, poses: Array, weights: Array, smoothness: float, rate_prior: float = 1.0
+    ) -> Array:
+        """The steady poses behind the seen ones (n, 4); rows of NaN are gaps.
+
+        ``rate_prior`` is the variance of the first velocity in units of that of the shake.
+        """
+        tracker = VectorTracker(
+            4, noise_std=1.0, acceleration=smoothness**-4.0, rate_prior=rate_prior
+        )
         return tracker.smooth(poses, n_samples=weights, fields=("position",)).position
 
     def warp(self, pose: Array, steady: Array) -> Array:
@@ -154,10 +161,15 @@ class Turning:
         rows[seen] = np.cumsum(np.vstack([so.vee(so.log(known[:1])), steps]), axis=0)
         return rows
 
-    def smooth(self, poses: Array, weights: Array, smoothness: float) -> Array:
-        """The steady poses behind the seen ones (n, 3, 3); matrices of NaN are gaps."""
+    def smooth(
+        self, poses: Array, weights: Array, smoothness: float, rate_prior: float = 1.0
+    ) -> Array:
+        """The steady poses behind the seen ones (n, 3, 3); matrices of NaN are gaps.
+
+        ``rate_prior`` is the variance of the first velocity in units of that of the shake.
+        """
         variance = self.noise_std**2
-        law = gains.information(variance * smoothness**-4.0, rate_prior=variance)
+        law = gains.information(variance * smoothness**-4.0, rate_prior=variance * rate_prior)
         tracker = RotationTracker(noise_std=self.noise_std, gains=law)
         return tracker.smooth(poses, n_samples=weights).rotation
 

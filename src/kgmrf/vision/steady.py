@@ -16,6 +16,8 @@ __all__ = ["Border", "Rectangle", "Stabilizer", "steady_rectangle"]
 Array = NDArray[np.float64]
 Image: TypeAlias = NDArray[np.uint8]
 Border: TypeAlias = Literal["crop", "black", "replicate", "reflect"]
+SOFT = 0.8
+"""Share of the room up to which a live path is free."""
 MEMORY = 6
 """How many times the smoothness a live path is remembered; older images have no weight left."""
 
@@ -77,6 +79,7 @@ class Stabilizer:
         self.focal, self.motion = focal, motion
         self._model: Similarity | Turning | None = None
         self._poses: list[Array] = []
+        self._weights: list[float] = []
         self._waiting: list[Image] = []
         self._lived: list[tuple[Array, Array]] = []
 
@@ -122,7 +125,7 @@ class Stabilizer:
         self._look(image)
         self._waiting.append(image)
         longest = self.lag + 1 + int(MEMORY * self.smoothness)
-        del self._poses[:-longest]
+        del self._poses[:-longest], self._weights[:-longest]
         return self._oldest() if len(self._waiting) > self.lag else None
 
     def finish(self) -> Iterator[Image]:
@@ -132,9 +135,18 @@ class Stabilizer:
 
     def _oldest(self) -> Image:
         model, path = self._started(), np.stack(self._poses)
-        steady = model.smooth(path, np.ones(len(path)), self.smoothness)
         at = len(path) - len(self._waiting)
-        filled = _without_gaps(model, path, steady)[at]
+        for _ in range(6):
+            # a steady camera at rest, not one that follows the first shake
+            steady = model.smooth(
+                path, np.array(self._weights), self.smoothness, 2.0 * self.smoothness**-3
+            )
+            filled = _without_gaps(model, path, steady)[at]
+            excess = _excess(model.warp(filled, steady[at])[None], self._size, self.keep)[0]
+            if excess < SOFT or np.isnan(path[at]).any():
+                break
+            # well before the border is reached the path follows closer, and remembers why
+            self._weights[at] *= (excess / SOFT) ** 2
         clamped = _clamped(model, filled[None], steady[at][None], self.keep, self._size)
         warp = model.warp(filled, clamped[0])
         self._lived.append((path[at], clamped[0]))
@@ -178,6 +190,9 @@ class Stabilizer:
             self._pose = self._model.smooth(path, np.ones(len(path)), self.smoothness)[-1]
         known = step is not None or self.motion.restarted
         self._poses.append(self._pose if known else nothing)
+        # live, the first image is where the camera stands: as sure as the filter will ever be
+        first = self.lag is not None and len(self._poses) == 1
+        self._weights.append(max(1.0, self.smoothness / 2**0.5) if first else 1.0)
 
     def _warped(self, image: Image, warp: Array, kept: Rectangle) -> Image:
         cv2: Any = import_module("cv2")
