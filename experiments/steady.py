@@ -154,8 +154,6 @@ def _ours(
     spent = 1000 * (time.process_time() - began) / len(images)
     if lag is not None:
         stabilizer.numbers()
-        model = stabilizer._started()
-        return dict(enumerate(model.warp(stabilizer.path, stabilizer.steady_path))), spent
     return dict(enumerate(stabilizer.warps)), spent
 
 

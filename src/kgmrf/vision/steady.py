@@ -81,7 +81,7 @@ class Stabilizer:
         self._poses: list[Array] = []
         self._weights: list[float] = []
         self._waiting: list[Image] = []
-        self._lived: list[tuple[Array, Array]] = []
+        self._lived: list[tuple[Array, Array, Array]] = []
 
     # ------------------------------------------------------------------ a recording
 
@@ -149,7 +149,7 @@ class Stabilizer:
             self._weights[at] *= (excess / SOFT) ** 2
         clamped = _clamped(model, filled[None], steady[at][None], self.keep, self._size)
         warp = model.warp(filled, clamped[0])
-        self._lived.append((path[at], clamped[0]))
+        self._lived.append((path[at], clamped[0], warp))
         width, height = self._size
         keep = self.keep if self.border == "crop" else 1.0
         left, top = 0.5 * (1 - keep) * width, 0.5 * (1 - keep) * height
@@ -162,7 +162,8 @@ class Stabilizer:
         """Names of the columns, and the camera's and the steady path (n, k), for tables."""
         model = self._started()
         if self._lived:
-            self.path, self.steady_path = (np.stack(p) for p in zip(*self._lived, strict=True))
+            told = (np.stack(part) for part in zip(*self._lived, strict=True))
+            self.path, self.steady_path, self.warps = told
         return model.columns, model.numbers(self.path), model.numbers(self.steady_path)
 
     def _started(self) -> Similarity | Turning:
