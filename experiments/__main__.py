@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments import store
 
-ALONE = {"cost", "otb"}
+ALONE = {"cost", "otb", "steady"}
 """Experiments whose units must not share the machine with others."""
 
 

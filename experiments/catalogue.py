@@ -27,6 +27,7 @@ from experiments import (
     spectral_gap,
     stability,
     starts,
+    steady,
     structure,
     tensors,
 )
@@ -58,6 +59,7 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "otb_unseen": otb_unseen.units,
     "rotations": rotations.units,
     "low_rank": low_rank.units,
+    "steady": steady.units,
     # Run times last and alone: what runs beside them would be measured too.
     "cost": cost.units,
 }

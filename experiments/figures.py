@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import charts, figures_scenes
+from experiments import charts, figures_scenes, report_steady
 from experiments.chart_parts import LOOK, Figure
 from experiments.reading import Results
 from kgmrf import plots
@@ -31,6 +31,8 @@ def write(results: Results, folder: Path) -> list[Path]:
             figure = draw(results)
             if figure is not None:
                 files += _save(figure, folder, name)
+        if (figure := report_steady.strip(results)) is not None:  # images: nothing to draw as lines
+            files.append(plots.write_figure(figure, folder / "steady_strip.png"))
     return files
 
 

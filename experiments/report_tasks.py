@@ -9,6 +9,7 @@ from experiments.chart_parts import Figure
 from experiments.comparison import best_cells, camera_lines, ellipse_lines
 from experiments.markup import e, figure, n, number, pair, picture, table, tag
 from experiments.reading import COLUMNS, Line, Results, mean_half, numbers, our_method
+from experiments.report_steady import steady_part
 
 ROWS = {
     "full": "K-GMRF, full",
@@ -238,6 +239,7 @@ nine frames at a time, and is scored √2 too high.</p>
 <h3>Claim, as printed, as run, ours</h3>
 {comparison(lines, _our_cells(results, "camera", spots), 1)}
 {_spread(results)}
+{steady_part(results, drawn_in)}
 <h3>Ours against everybody, cell by cell</h3>
 {best_table(results, "camera")}{_why_not(results, "camera")}
 <details><summary>All methods, recovered

@@ -23,7 +23,7 @@ class ShakyClip(NamedTuple):
 
 
 def _shake(rng: np.random.Generator, n: int, period: float, size: float) -> NDArray[np.float64]:
-    """Random motion with most of its power near ``period`` images, of standard deviation ``size``."""
+    """Random motion with most of its power near ``period`` images, of deviation ``size``."""
     frequency = np.fft.rfftfreq(4 * n)
     band = np.exp(-0.5 * (np.log(np.maximum(frequency, 1e-6) * period) / 0.5) ** 2)
     noise = np.fft.irfft(np.fft.rfft(rng.standard_normal(4 * n)) * band)[:n]

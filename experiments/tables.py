@@ -12,7 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments import headline, otb, otb_choice, otb_unseen, recentring
+import numpy as np
+
+from experiments import headline, otb, otb_choice, otb_unseen, recentring, steady
+from experiments.reading import Results
 from experiments.streams import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -150,6 +153,54 @@ def recentring_table(results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def steadier(results: Path) -> str:
+    """Shake of every video beside vidstab, at the crop of vidstab, and live."""
+    lines = [
+        "| shake, pixels per image² | as filmed | vidstab | ours at its crop | crop | vidgear |"
+    ]
+    lines[0] += " ours, 15 behind | ours, live |"
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for name, data in steady.table(Results(results)).items():
+        kind, _, word = name.partition(".")
+        rows, equal = data["rows"], data["equal"]
+        shakes = [
+            data["raw"],
+            rows["vidstab"]["shake"],
+            equal["vidstab"]["shake"],
+            rows["vidstab"]["crop"],
+            rows["vidgear"]["shake"],
+            rows["kgmrf, lag 15"]["shake"],
+            rows["kgmrf, lag 0"]["shake"],
+        ]
+        cells = [f"{v:.2f}" for v in shakes]
+        cells[2] = f"**{shakes[2]:.2f}**" if shakes[2] < shakes[1] else cells[2]
+        lines.append(f"| {word if kind == 'clip' else f'OTB {word}'} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def stabiliser_speed(results: Path) -> str:
+    """Milliseconds per image at 640 x 480, mean of the drawn clips."""
+    found = [d for k, d in steady.table(Results(results)).items() if k.startswith("clip.")]
+    names = {"kgmrf": "`Stabilizer()`", "kgmrf, lag 15": "`lag=15`", "kgmrf, lag 0": "`lag=0`"}
+    methods = ["kgmrf", "kgmrf, lag 15", "kgmrf, lag 0", *steady.RIVALS]
+    lines = ["| | " + " | ".join(names.get(m, m) for m in methods) + " |"]
+    lines += ["|---" * (len(methods) + 1) + "|"]
+    times = [float(np.mean([d["rows"][m]["milliseconds"] for d in found])) for m in methods]
+    lines.append("| ms per image | " + " | ".join(f"{t:.1f}" for t in times) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def several_boxes(results: Path) -> str:
+    """What ten boxes cost beside one."""
+    row = Results(results).data("steady", "crowd") or {}
+    return (
+        "| | one box | ten boxes | ratio |\n|---|---|---|---|\n"
+        f"| ms per image | {row['one_milliseconds']:.1f} | {row['ten_milliseconds']:.1f} | "
+        f"{row['ratio']:.1f} |\n"
+        f"| mean IoU | {row['one_iou']:.3f} | {row['ten_iou']:.3f} | |\n"
+    )
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "headline": headline.headline,
     "camera": headline.camera,
@@ -166,6 +217,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "otb_unseen": beyond_one_pass,
     "otb_kinetics": velocity_of_the_box,
     "otb_sequences": otb_sequences,
+    "steady": steadier,
+    "steady_speed": stabiliser_speed,
+    "crowd": several_boxes,
 }
 
 

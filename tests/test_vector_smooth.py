@@ -21,7 +21,7 @@ def _seen(seed: int, n: int = 40, d: int = 2) -> np.ndarray:
     return y
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(SEEDS, st.sampled_from([1.0, 0.9]))
 def test_lag_0_is_the_filter(seed: int, retention: float) -> None:
     tracker = VectorTracker(2, noise_std=[1.0, 2.0], acceleration=[0.01, 0.1], retention=retention)
@@ -34,7 +34,7 @@ def test_lag_0_is_the_filter(seed: int, retention: float) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(SEEDS, st.integers(0, 12))
 def test_a_lag_is_what_a_shorter_recording_tells(seed: int, lag: int) -> None:
     y = _seen(seed)
@@ -47,6 +47,7 @@ def test_a_lag_is_what_a_shorter_recording_tells(seed: int, lag: int) -> None:
         np.testing.assert_allclose(lagged.std[t], whole.std[t], rtol=1e-9)
 
 
+@settings(max_examples=20, deadline=None)
 @given(SEEDS)
 def test_what_came_later_helps(seed: int) -> None:
     y = _seen(seed)

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from kgmrf.vision import integral_covariances, integral_planes, jbld, region_covariance
 from kgmrf.vision.cells import (
-    cell_matrices,
     cell_moments,
     colour_and_gradient,
     cost_map,
@@ -13,9 +12,9 @@ from kgmrf.vision.cells import (
     place_costs,
     shifted_moments,
     standardise,
-    stein_costs,
 )
 from kgmrf.vision.features import FEATURES, as_image, feature_planes, register_feature
+from kgmrf.vision.matrices import cell_matrices, stein_costs
 from kgmrf.vision.resample import cut_window, sample_window
 
 

@@ -18,6 +18,7 @@ from kgmrf.commands.info import info
 from kgmrf.commands.simulate import simulate
 from kgmrf.commands.smooth import smooth
 from kgmrf.commands.speed import bench, warmup
+from kgmrf.commands.stabilize import stabilize
 from kgmrf.commands.stream import stream
 from kgmrf.commands.track import forecast, track
 from kgmrf.commands.video import video
@@ -42,6 +43,7 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     stream,
     video,
     video_eval,
+    stabilize,
     demo,
     simulate,
     bench,

@@ -1,47 +1,37 @@
-"""``kgmrf video``: a box through a video, frame after frame."""
+"""``kgmrf video``: one box or several through a video, image after image."""
 
 from __future__ import annotations
 
 import csv
-import errno
 import json
 import os
 import sys
 import time as clock
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import typer
 
-from kgmrf._types import Numbers
 from kgmrf.commands import _options as opt
-from kgmrf.commands._run import note, spare
+from kgmrf.commands._run import note
+from kgmrf.commands._video import (
+    CODECS,
+    Footage,
+    Image,
+    ReaderName,
+    VideoOut,
+    appearing,
+    bar,
+    check_files,
+    opened,
+)
 
-if TYPE_CHECKING:
-    from kgmrf.vision.videos import Reader
-
-CODECS = {".mp4": "mp4v", ".m4v": "mp4v", ".mov": "mp4v", ".mkv": "XVID", ".avi": "MJPG"}
-"""Endings of annotated videos, and the codec that every OpenCV can write them with."""
-
-TABLES = (".csv", ".json")
-GREEN, ORANGE, WHITE = (80, 200, 60), (0, 140, 255), (255, 255, 255)
-"""Found, lost, true: blue, green, red, as OpenCV orders them."""
-
-Image: TypeAlias = Any
+TABLES = (".csv", ".json", ".txt")
 Box: TypeAlias = tuple[float, float, float, float]
-
-
-class ReaderName(StrEnum):
-    """Who decodes the video."""
-
-    AUTO = "auto"
-    OPENCV = "opencv"
-    AV = "av"
+WORDS = ("x", "y", "width", "height")
 
 
 class ModelName(StrEnum):
@@ -49,18 +39,6 @@ class ModelName(StrEnum):
 
     ANCHOR_EMA = "anchor+ema"
     STATIC = "static"
-
-
-@dataclass(frozen=True)
-class Footage:
-    """Frames one after another, how many there should be, and how fast they were taken."""
-
-    name: str
-    frames: Iterable[Image]
-    total: int | None = None
-    rate: float = 25.0
-    truth: Numbers | None = None
-    live: bool = False
 
 
 def video(
@@ -72,13 +50,19 @@ def video(
             show_default=False,
         ),
     ] = None,
-    init: Annotated[
-        str | None,
+    box: Annotated[
+        list[str] | None,
         typer.Option(
+            "--box",
             metavar="X,Y,W,H",
-            help="Left, top, width, height of the box in the first frame, in pixels. "
-            "Default: select it in a window.",
+            help="Left, top, width, height of a box in the first image, in pixels; repeat it for "
+            "several targets. Default: select it in a window.",
+            show_default=False,
         ),
+    ] = None,
+    boxes: Annotated[
+        Path | None,
+        typer.Option(help="File of boxes in the first image, one X,Y,W,H per line."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -86,21 +70,22 @@ def video(
             "--output", "-o", help=f"Annotated video: {' '.join(CODECS)}.", show_default=False
         ),
     ] = None,
-    boxes: Annotated[
+    table: Annotated[
         Path | None,
         typer.Option(
-            "--boxes",
-            "-b",
-            help="Boxes, scores and lost flags, frame by frame: .csv or .json.",
+            "--table",
+            "-t",
+            help="Boxes, scores and lost flags of every image: .csv, .json, or .txt for the format "
+            "of the MOT challenge.",
             show_default=False,
         ),
     ] = None,
     model: Annotated[
         ModelName,
-        typer.Option(help="Compare with the first frame and a slow average, or the first only."),
+        typer.Option(help="Compare with the first image and a slow average, or the first only."),
     ] = ModelName.ANCHOR_EMA,
     frames: Annotated[
-        int | None, typer.Option("--frames", "-n", help="Stop after so many frames.", min=1)
+        int | None, typer.Option("--frames", "-n", help="Stop after so many images.", min=1)
     ] = None,
     reader: Annotated[
         ReaderName,
@@ -115,32 +100,38 @@ def video(
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Follow one box through a video by the covariances of its regions.
+    """Follow one box or several through a video by the covariances of regions.
 
-    A score of 0 is like the target, 1 like its surroundings. While the target
-    is lost the box coasts and the search widens. A camera is followed until
-    Ctrl-C. How well it does beside OpenCV's trackers: kgmrf video-eval.
+    A score of 0 is like the target, 1 like its surroundings. While a target
+    is lost its box coasts and the search widens; it keeps its number. A camera
+    is followed until Ctrl-C. Beside OpenCV's trackers: kgmrf video-eval.
     """
-    _check_calls(source, init, output, boxes, demo)
-    footage = _drawn(frames) if demo else _opened(str(source), reader.value)
-    start = _parse(init) if init is not None else None
+    start = _check_call(source, box or [], boxes, demo)
+    check_files(source, output=(output, CODECS), table=(table, TABLES))
+    footage = _drawn(frames) if demo else opened(str(source), reader.value)
     talk = not (quiet or as_json)
     began = clock.perf_counter()
-    with _files(output, boxes, footage) as (draw, keep), _bar(footage, frames, talk) as advance:
-        rows, size = _follow(footage, start, model, frames, draw, advance, not quiet)
+    with appearing(output, table) as (movie, part), bar(footage, frames, talk) as advance:
+        out = None if movie is None else VideoOut(movie, footage.rate)
+        try:
+            rows, size = _follow(footage, start, model, frames, out, advance)
+        finally:
+            if out is not None:
+                out.close()
         seconds = clock.perf_counter() - began
         about = _summary(footage, model, rows, size, seconds)
-        keep(about, rows)
-    if footage.total is not None and frames is None and len(rows) < footage.total:
-        note(f"{footage.name} announces {footage.total} frames, {len(rows)} could be read",
-             shown=not quiet)  # fmt: skip
+        if part is not None:
+            _write(part, about, rows)
+    n = about["frames"]
+    if footage.total is not None and frames is None and n < footage.total:
+        note(f"{footage.name} announces {footage.total} frames, {n} could be read", shown=not quiet)
     if as_json:
-        written = {"output": output, "boxes": boxes}
+        written = {"output": output, "table": table}
         about |= {word: str(path) for word, path in written.items() if path is not None}
         typer.echo(json.dumps(about))
     elif not quiet:
         _tell(about)
-        for word, path in (("video", output), ("boxes", boxes)):
+        for word, path in (("video", output), ("boxes", table)):
             if path is not None:
                 typer.echo(f"{word}: {path}")
 
@@ -148,24 +139,20 @@ def video(
 # ------------------------------------------------------------------------- at the door
 
 
-def _check_calls(
-    source: str | None, init: str | None, output: Path | None, boxes: Path | None, demo: bool
-) -> None:
-    if demo and (source is not None or init is not None):
-        raise ValueError("--demo draws its own video and box: leave INPUT and --init out")
+def _check_call(
+    source: str | None, words: list[str], boxes: Path | None, demo: bool
+) -> list[Box] | None:
+    """The first boxes; None where they are to be selected, or drawn with the demo."""
+    if demo and (source is not None or words or boxes is not None):
+        raise ValueError("--demo draws its own video and box: leave INPUT, --box and --boxes out")
     if not demo and not source:
         raise ValueError("a video is missing: give INPUT, or --demo for a drawn one")
-    for option, path, endings in (("--output", output, tuple(CODECS)), ("--boxes", boxes, TABLES)):
-        if path is None:
-            continue
-        if path.suffix.lower() not in endings:
-            raise ValueError(f"{option} ends in {' '.join(endings)}, got {str(path)!r}")
-        if not path.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "A folder has this name", str(path))
-        if source is not None:
-            spare(Path(source), path)
+    found = [_parse(word) for word in words]
+    if boxes is not None:
+        from kgmrf.vision.sequences import read_boxes
+
+        found += [(float(x), float(y), float(w), float(h)) for x, y, w, h in read_boxes(boxes)]
+    return found or None
 
 
 def _parse(words: str) -> Box:
@@ -173,13 +160,26 @@ def _parse(words: str) -> Box:
     try:
         x, y, width, height = (float(word) for word in words.replace(" ", ",").split(",") if word)
     except ValueError:
-        raise ValueError(f"--init takes four numbers x,y,w,h, got {words!r}") from None
+        raise ValueError(f"--box takes four numbers x,y,w,h, got {words!r}") from None
     return x, y, width, height
+
+
+def _check_inside(box: Box, size: tuple[int, int]) -> None:
+    """Refuse a box that is mostly outside: most likely two corners, not a corner and a size."""
+    x, y, width, height = box
+    across = max(min(x + width, size[0]) - max(x, 0.0), 0.0)
+    down = max(min(y + height, size[1]) - max(y, 0.0), 0.0)
+    if width > 0 and height > 0 and across * down < 0.5 * width * height:
+        share = 100 * (1 - across * down / (width * height))
+        raise ValueError(
+            f"box {x:g},{y:g},{width:g},{height:g} lies {share:.0f} % outside the {size[0]} x "
+            f"{size[1]} image; --box takes left, top, width, height in pixels"
+        )
 
 
 def _select(frame: Image) -> Box:
     """The box that the user draws on the first frame."""
-    remedy = "give the box in the first frame with --init x,y,w,h"
+    remedy = "give the box in the first frame with --box x,y,w,h"
     shown = sys.platform in ("win32", "darwin")
     if not (shown or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         raise ValueError(f"there is no display to select the box on: {remedy}")
@@ -198,7 +198,7 @@ def _select(frame: Image) -> Box:
     return float(x), float(y), float(width), float(height)
 
 
-# ----------------------------------------------------------------------------- footage
+# ---------------------------------------------------------------------------- the loop
 
 
 def _drawn(frames: int | None) -> Footage:
@@ -209,75 +209,58 @@ def _drawn(frames: int | None) -> Footage:
     return Footage("demo", clip.frames, len(clip.frames), truth=truth)
 
 
-def _opened(source: str, reader: Reader) -> Footage:
-    # Said by us in one line, where OpenCV and FFmpeg would say it in many.
-    os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
-    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
-    from kgmrf.vision.videos import open_video
-
-    path = Path(source)
-    camera = source.isdecimal() and not path.exists()
-    if path.is_dir() and (path / "img").is_dir():
-        path = path / "img"  # OTB keeps its images one level down
-    opened = open_video(
-        int(source) if camera else source if "://" in source else path, reader=reader
-    )
-    live = camera or "://" in source
-    return Footage(
-        f"camera {source}" if camera else source,
-        opened.frames,
-        None if live else opened.n_frames,
-        opened.rate or (30.0 if camera else 25.0),
-        live=live,
-    )
-
-
-# ---------------------------------------------------------------------------- the loop
-
-
 def _follow(
     footage: Footage,
-    box: Box | None,
+    boxes: list[Box] | None,
     model: ModelName,
     most: int | None,
-    draw: Callable[[Image, dict[str, Any]], None],
-    advance: Callable[[int, bool], None],
-    shown: bool,
+    out: VideoOut | None,
+    advance: Callable[[int, str], None],
 ) -> tuple[list[dict[str, Any]], tuple[int, int]]:
-    """One row per frame, and the size of the image."""
-    from kgmrf.vision import RegionCovarianceTracker
+    """One row per target and image, and the size of the image."""
+    from kgmrf.vision.crowd import BoxesTracker
     from kgmrf.vision.evaluation import box_iou
 
-    tracker = RegionCovarianceTracker(model.value)
+    tracker = BoxesTracker(model.value)
     rows: list[dict[str, Any]] = []
     size = (0, 0)
     try:
         for k, frame in enumerate(footage.frames):
             if k == 0:
                 size = (frame.shape[1], frame.shape[0])
-                if box is None:
-                    box = _select(frame) if footage.truth is None else tuple(footage.truth[0])
-                start = clock.perf_counter()
-                tracker.init(frame, box)
-                _warn_of_corners(box, size, shown)
+                if boxes is None:
+                    first = _select(frame) if footage.truth is None else footage.truth[0]
+                    boxes = [tuple(first)]
+                for box in boxes:
+                    _check_inside(box, size)
+            start = clock.perf_counter()
+            if boxes is not None and k == 0:
+                tracker.init(frame, boxes)
+                found = tracker.present()
             else:
-                start = clock.perf_counter()
-                tracker.update(frame)
-            row: dict[str, Any] = {
-                "frame": k,
-                **dict(zip(("x", "y", "width", "height"), tracker.box, strict=True)),
-                "score": tracker.score,
-                "lost": tracker.lost,
-                "reacquired": tracker.reacquired,
-                "seconds": clock.perf_counter() - start,
-            }
-            if footage.truth is not None:
-                true = footage.truth[k]
-                row["iou"] = float(box_iou(tracker.box, true)) if np.isfinite(true).all() else None
-                row["truth"] = true
-            rows.append(row)
-            draw(frame, row)
-            advance(k + 1, tracker.lost)
+                found = tracker.update(frame)
+            seconds = clock.perf_counter() - start
+            true = None if footage.truth is None else footage.truth[k]
+            for one in found:
+                row: dict[str, Any] = {
+                    "frame": k,
+                    "id": one.identity,
+                    **dict(zip(WORDS, one.box, strict=True)),
+                    "score": one.score,
+                    "lost": one.lost,
+                    "reacquired": one.reacquired,
+                    "seconds": seconds,
+                }
+                if true is not None:
+                    seen = np.isfinite(true).all()
+                    row["iou"] = float(box_iou(one.box, true)) if seen else None
+                rows.append(row)
+            if out is not None:
+                from kgmrf.vision.annotate import annotated
+
+                out.write(annotated(frame, found, number=k, truth=true))
+            lost = sum(one.lost for one in found)
+            advance(k + 1, f"[dark_orange]lost {lost or ''}" if lost else "[green]found")
             if most is not None and k + 1 >= most:
                 break
     except KeyboardInterrupt:
@@ -289,19 +272,6 @@ def _follow(
     return rows, size
 
 
-def _warn_of_corners(box: Box, size: tuple[int, int], shown: bool) -> None:
-    """Two corners given for a corner and a size make a box that leaves the image."""
-    x, y, width, height = box
-    across = min(x + width, size[0]) - max(x, 0.0)
-    down = min(y + height, size[1]) - max(y, 0.0)
-    if across * down < 0.5 * width * height:
-        note(
-            f"most of the box lies outside the {size[0]} x {size[1]} image; "
-            "--init takes left, top, width, height",
-            shown=shown,
-        )
-
-
 def _summary(
     footage: Footage,
     model: ModelName,
@@ -309,16 +279,19 @@ def _summary(
     size: tuple[int, int],
     seconds: float,
 ) -> dict[str, Any]:
+    last = [row for row in rows if row["frame"] == rows[-1]["frame"]]
     # the first update may have to wait for the compiler: the median does not see it
-    typical = float(np.median([row["seconds"] for row in rows[1:] or rows]))
+    one = [row for row in rows if row["id"] == last[0]["id"]]
+    typical = float(np.median([row["seconds"] for row in one[1:] or one]))
     about: dict[str, Any] = {
         "input": footage.name,
         "model": model.value,
-        "frames": len(rows),
+        "frames": len(one),
+        "targets": len(last),
         "size": list(size),
         "lost": sum(row["lost"] for row in rows),
         "reacquired": sum(row["reacquired"] for row in rows),
-        "box": [rows[-1][word] for word in ("x", "y", "width", "height")],
+        "boxes": {str(row["id"]): [row[word] for word in WORDS] for row in last},
         "tracker_milliseconds": round(1000 * typical, 3),
         "tracker_fps": round(1 / max(typical, 1e-9), 1),
         "seconds": round(seconds, 3),
@@ -334,8 +307,9 @@ def _tell(about: dict[str, Any]) -> None:
     width, height = about["size"]
     n = about["reacquired"]
     again = f", found again {'once' if n == 1 else f'{n} times'}" if n else ""
+    many = f", {about['targets']} targets" if about["targets"] > 1 else ""
     typer.echo(
-        f"{about['input']}: {about['frames']} frames of {width} x {height}, "
+        f"{about['input']}: {about['frames']} frames of {width} x {height}{many}, "
         f"lost in {about['lost']}{again}; {about['tracker_milliseconds']:.1f} ms per frame "
         f"({about['tracker_fps']:.0f} fps)"
     )
@@ -349,143 +323,31 @@ def _tell(about: dict[str, Any]) -> None:
 # --------------------------------------------------------------------------- files out
 
 
-@contextmanager
-def _files(
-    output: Path | None, boxes: Path | None, footage: Footage
-) -> Iterator[tuple[Callable[..., None], Callable[..., None]]]:
-    """Functions that draw a frame and keep the table; files appear when all went well."""
-    writer: Any = None
-    shape: tuple[int, ...] = ()
-    # the ending stays, because OpenCV chooses the container by it
-    scratch = None if output is None else output.with_name(f".part-{output.name}")
-    part = None if boxes is None else boxes.with_name(f".part-{boxes.name}")
-
-    def draw(frame: Image, row: dict[str, Any]) -> None:
-        nonlocal writer, shape
-        if output is None:
-            return
-        import cv2
-
-        if writer is None:
-            shape = frame.shape
-            code: Any = cv2.VideoWriter.fourcc(*CODECS[output.suffix.lower()])
-            size = (shape[1], shape[0])
-            writer = cv2.VideoWriter(str(scratch), code, footage.rate, size)
-            if not writer.isOpened():
-                raise OSError(f"this OpenCV cannot write {output}; another ending may help")
-        if frame.shape != shape:
-            raise ValueError(
-                f"frame {row['frame']} has the shape {frame.shape}, the first one had {shape}: "
-                "no video can hold both, leave --output out"
-            )
-        writer.write(annotated(frame, row))
-
-    def keep(about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-        if boxes is not None and part is not None:
-            (_write_csv if boxes.suffix.lower() == ".csv" else _write_json)(part, about, rows)
-
-    try:
-        yield draw, keep
-        if writer is not None:
-            writer.release()
-        for made, final in ((scratch, output), (part, boxes)):
-            if made is not None and final is not None:
-                os.replace(made, final)
-    finally:
-        if writer is not None:
-            writer.release()
-        for made in (scratch, part):
-            if made is not None:
-                made.unlink(missing_ok=True)
-
-
-def annotated(frame: Image, row: dict[str, Any]) -> Image:
-    """A copy of the frame with the box (green found, orange lost, white true) and the score."""
-    import cv2
-
-    picture = np.array(frame)
-    if (true := row.get("truth")) is not None and np.isfinite(true).all():
-        _rectangle(picture, true, WHITE, 1)
-    box = [row[word] for word in ("x", "y", "width", "height")]
-    colour = ORANGE if row["lost"] else GREEN
-    _rectangle(picture, box, colour, 2)
-    state = "lost" if row["lost"] else f"score {row['score']:.2f}"
-    words = f"{row['frame']}  {state}"
-    size = max(0.45, frame.shape[0] / 900)
-    place = (6, int(8 + 26 * size))
-    for ink, thick in (((0, 0, 0), 3), (colour, 1)):  # dark edge: readable on any ground
-        cv2.putText(picture, words, place, cv2.FONT_HERSHEY_SIMPLEX, size, ink, thick, cv2.LINE_AA)
-    return picture
-
-
-def _rectangle(picture: Image, box: Any, colour: tuple[int, int, int], thickness: int) -> None:
-    import cv2
-
-    x, y, width, height = (float(v) for v in box)
-    first, last = (round(x), round(y)), (round(x + width) - 1, round(y + height) - 1)
-    cv2.rectangle(picture, first, last, colour, thickness)
-
-
-def _write_csv(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """frame, x, y, width, height, score, lost, reacquired (and iou where there is a truth)."""
+def _write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """The table in the format of its ending."""
+    entries = [_plain(row) for row in rows]
+    if path.suffix.lower() == ".json":  # the summary, and one object per target and image
+        record = {**about, "rows": entries}
+        path.write_text(json.dumps(record, allow_nan=False) + "\n", encoding="utf-8")
+        return
     with open(path, "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        entries = [_plain(row) for row in rows]
-        table.writerow(entries[0])
-        for entry in entries:
-            cells = (int(v) if isinstance(v, bool) else v for v in entry.values())
-            table.writerow(["" if v is None else v for v in cells])
-
-
-def _write_json(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """The summary, and one object per frame under "boxes"."""
-    record = {**about, "boxes": [_plain(row) for row in rows]}
-    path.write_text(json.dumps(record, allow_nan=False) + "\n", encoding="utf-8")
+        lines = csv.writer(file, lineterminator="\n")
+        if path.suffix.lower() == ".txt":
+            # MOT: frame, id, left, top, width, height, confidence, -1, -1, -1; it counts from 1
+            for row in entries:
+                sure = 0.0 if row["lost"] else round(max(0.0, 1.0 - row["score"]), 4)
+                place = round(row["x"] + 1, 4), round(row["y"] + 1, 4), row["width"], row["height"]
+                lines.writerow([row["frame"] + 1, row["id"], *place, sure, -1, -1, -1])
+            return
+        lines.writerow(entries[0])
+        for row in entries:
+            cells = (int(v) if isinstance(v, bool) else v for v in row.values())
+            lines.writerow(["" if v is None else v for v in cells])
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return {
         name: round(value, 4) if isinstance(value, float) else value
         for name, value in row.items()
-        if name not in ("seconds", "truth")
+        if name != "seconds"
     }
-
-
-@contextmanager
-def _bar(footage: Footage, most: int | None, shown: bool) -> Iterator[Callable[[int, bool], None]]:
-    """A bar on stderr with the frames per second of the last moments."""
-    if not shown or not sys.stderr.isatty():
-        yield lambda done, lost: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    known = [n for n in (footage.total, most) if n is not None]
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]:4.0f} fps"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[state]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        total = min(known) if known else None
-        task = progress.add_task(footage.name, total=total, rate=0.0, state="")
-        last, rate = clock.perf_counter(), 0.0
-
-        def advance(done: int, lost: bool) -> None:
-            nonlocal last, rate
-            now = clock.perf_counter()
-            fresh = 1 / max(now - last, 1e-6)
-            last, rate = now, fresh if done < 3 else 0.9 * rate + 0.1 * fresh
-            state = "[dark_orange]lost" if lost else "[green]found"
-            progress.update(task, completed=done, rate=rate, state=state)
-
-        yield advance

@@ -467,7 +467,7 @@ class VectorTracker(Tracker):
             diagonal(fresh._matrix_of(self.rate_prior, 1.0, record.seen.shape[-1]), "rate_prior"),
             self.retention,
             lag,
-            spreads=fields is None or bool({"std", "position_covariance"} & set(fields)),
+            spreads=fields is None or "std" in fields or "position_covariance" in fields,
         )
         values = {
             **timeline(record),

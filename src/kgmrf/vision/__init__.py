@@ -1,26 +1,32 @@
-"""Frames in, boxes out: visual tracking by region covariance.
+"""Images in, boxes or a steady video out.
 
-Read in this order: `features` (what a pixel says), `regions` (covariances of rectangles),
-`resample` and `cells` (a window as a map of SPD matrices), `appearance` and `motion` (what is
-remembered), `tracker` (the search); then `videos`, `sequences`, `clip`, `evaluation`, `rivals` and
-`figures`.
+Boxes, in this order: `features` (what a pixel says), `regions` (covariances of rectangles),
+`resample`, `cells` and `matrices` (a window as a map of SPD matrices), `appearance` and `motion`
+(what is remembered), `search` and `tracker` (one box), `crowd` (several). Steady video: `camera`
+(how the camera moved), `steady` (the warp). Then `videos`, `sequences`, `scenery`, `clip`,
+`annotate`, `evaluation`, `rivals` and `figures`.
 """
 
 from kgmrf.vision.appearance import AppearanceModel, ExponentialAverage
-from kgmrf.vision.cells import jbld
+from kgmrf.vision.crowd import BoxesTracker
 from kgmrf.vision.features import FEATURES, feature_planes, register_feature
+from kgmrf.vision.matrices import jbld
 from kgmrf.vision.motion import BoxMotion, MotionSettings
 from kgmrf.vision.regions import integral_covariances, integral_planes, region_covariance
-from kgmrf.vision.tracker import RegionCovarianceTracker, SearchSettings
+from kgmrf.vision.search import SearchSettings
+from kgmrf.vision.steady import Stabilizer
+from kgmrf.vision.tracker import RegionCovarianceTracker
 
 __all__ = [
     "FEATURES",
     "AppearanceModel",
     "BoxMotion",
+    "BoxesTracker",
     "ExponentialAverage",
     "MotionSettings",
     "RegionCovarianceTracker",
     "SearchSettings",
+    "Stabilizer",
     "feature_planes",
     "integral_covariances",
     "integral_planes",

@@ -79,9 +79,16 @@ class Similarity:
         """Poses as rows of a table."""
         return poses
 
-    def smooth(self, poses: Array, weights: Array, smoothness: float) -> Array:
-        """The steady poses behind the seen ones (n, 4); rows of NaN are gaps."""
-        tracker = VectorTracker(4, noise_std=1.0, acceleration=smoothness**-4.0, rate_prior=1.0)
+    def smooth(
+        self, poses: Array, weights: Array, smoothness: float, rate_prior: float = 1.0
+    ) -> Array:
+        """The steady poses behind the seen ones (n, 4); rows of NaN are gaps.
+
+        ``rate_prior`` is the variance of the first velocity in units of that of the shake.
+        """
+        tracker = VectorTracker(
+            4, noise_std=1.0, acceleration=smoothness**-4.0, rate_prior=rate_prior
+        )
         return tracker.smooth(poses, n_samples=weights, fields=("position",)).position
 
     def warp(self, pose: Array, steady: Array) -> Array:
@@ -154,10 +161,15 @@ class Turning:
         rows[seen] = np.cumsum(np.vstack([so.vee(so.log(known[:1])), steps]), axis=0)
         return rows
 
-    def smooth(self, poses: Array, weights: Array, smoothness: float) -> Array:
-        """The steady poses behind the seen ones (n, 3, 3); matrices of NaN are gaps."""
+    def smooth(
+        self, poses: Array, weights: Array, smoothness: float, rate_prior: float = 1.0
+    ) -> Array:
+        """The steady poses behind the seen ones (n, 3, 3); matrices of NaN are gaps.
+
+        ``rate_prior`` is the variance of the first velocity in units of that of the shake.
+        """
         variance = self.noise_std**2
-        law = gains.information(variance * smoothness**-4.0, rate_prior=variance)
+        law = gains.information(variance * smoothness**-4.0, rate_prior=variance * rate_prior)
         tracker = RotationTracker(noise_std=self.noise_std, gains=law)
         return tracker.smooth(poses, n_samples=weights).rotation
 
@@ -174,9 +186,10 @@ def _turn(angle: Any) -> Array:
 class FeatureMotion:
     """Corners followed by optical flow, and the motion that most of them agree on (RANSAC).
 
-    ``n_points`` corners are kept under way, images are looked at with at most ``working_size``
-    pixels on the longer side. An image without enough of them is a gap: the next is compared with
-    the last good one, and after ``patience`` gaps the search starts again from the present image.
+    ``n_points`` corners are kept under way, and those that went along so far decide. Images are
+    looked at with at most ``working_size`` pixels on the longer side. One without enough corners is
+    a gap: the next is compared with the last good one, and after ``patience`` gaps the search
+    starts again from the present image.
     """
 
     def __init__(
@@ -192,6 +205,7 @@ class FeatureMotion:
         self.restarted = False
         self._grey: Any = None
         self._points: Any = None
+        self._trusted: Any = None
         self._missed = 0
 
     def update(self, image: Any) -> Array | None:
@@ -205,11 +219,11 @@ class FeatureMotion:
             return self.model.start
         fitted = None
         if len(self._points) >= FEWEST:
-            found, status, _ = cv2.calcOpticalFlowPyrLK(self._grey, grey, self._points, None)
+            flow: Any = cv2.calcOpticalFlowPyrLK  # its type stubs do not know that None will do
+            found, status, _ = flow(self._grey, grey, self._points, None)
             good = status.ravel() > 0
             pairs = [(p[good].reshape(-1, 2) + 0.5) * scale - 0.5 for p in (self._points, found)]
-            if good.sum() >= FEWEST:
-                fitted = self.model.fit(pairs[0], pairs[1], 1.5 * scale)
+            fitted = self._agreed(*pairs, self._trusted[good], 1.5 * scale)
         if fitted is None:
             self._missed += 1
             if self._missed > self.patience:
@@ -219,6 +233,24 @@ class FeatureMotion:
         step, chosen = fitted
         self._keep(grey, found[good][chosen])
         return step
+
+    def _agreed(
+        self, before: Array, after: Array, trusted: Any, threshold: float
+    ) -> tuple[Array, Any] | None:
+        """The step of the points that went along before; of all where these are too few.
+
+        What enters the view, however large, does not outvote the background.
+        """
+        if trusted.sum() >= 2 * FEWEST:
+            fitted = self.model.fit(before[trusted], after[trusted], threshold)
+            if fitted is not None:
+                warp = self.model.warp(
+                    self.model.compose(self.model.start, fitted[0]), self.model.start
+                )
+                moved = np.hstack([after, np.ones((len(after), 1))]) @ warp.T
+                off = np.hypot(*(moved[:, :2] / moved[:, 2:] - before).T)
+                return fitted[0], off < threshold
+        return self.model.fit(before, after, threshold) if len(before) >= FEWEST else None
 
     def _small(self, image: Any) -> tuple[Any, float]:
         import cv2
@@ -233,11 +265,18 @@ class FeatureMotion:
     def _keep(self, grey: Any, points: Any) -> None:
         import cv2
 
-        if points is None or len(points) < 0.6 * self.n_points:
+        old = np.zeros((0, 1, 2), np.float32) if points is None else points
+        new = old[:0]
+        if len(old) < 0.6 * self.n_points:
             apart = max(grey.shape) / 40
-            points = cv2.goodFeaturesToTrack(grey, self.n_points, 0.01, apart)
+            free = np.full(grey.shape, 255, np.uint8)
+            for x, y in old.reshape(-1, 2):
+                cv2.circle(free, (round(float(x)), round(float(y))), round(apart), 0, -1)
+            found = cv2.goodFeaturesToTrack(grey, self.n_points - len(old), 0.01, apart, mask=free)
+            new = new if found is None else found
         self._grey, self._missed = grey, 0
-        self._points = np.zeros((0, 1, 2), np.float32) if points is None else points
+        self._points = np.concatenate([old, new])
+        self._trusted = np.arange(len(self._points)) < len(old)
 
 
 class RecordedMotion:

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["Window", "cut_window", "sample_window"]
+__all__ = ["Pyramid", "Window", "cut_window", "sample_window"]
 
 _FAST: dict[str, Any] = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
 
@@ -155,3 +155,29 @@ def sample_window(
         width,
         height,
     )
+
+
+class Pyramid:
+    """An image (H, W, C) and its means over blocks of 2, 4, 8 ... pixels, made when asked for.
+
+    Many boxes of one image share them: a window is then a whole level, and nothing is cut out.
+
+    >>> Pyramid(np.ones((8, 12, 3), np.uint8)).level(2.5).pixels.shape
+    (4, 6, 3)
+    """
+
+    def __init__(self, image: NDArray[np.generic]) -> None:
+        self.image, self.shape = image, image.shape
+        self._levels: list[NDArray[np.float32]] = []
+
+    def level(self, step: float) -> Window:
+        """The coarsest level whose blocks are not above ``step`` pixels."""
+        wanted = max(0, int(np.log2(max(step, 1.0))))
+        if not self._levels:
+            self._levels.append(np.ascontiguousarray(self.image, dtype=np.float32))
+        while len(self._levels) <= wanted and min(self._levels[-1].shape[:2]) > 1:
+            last = self._levels[-1]
+            size = last.shape[1] // 2, last.shape[0] // 2
+            self._levels.append(_decimate(last, 0, 0, 2, 2, *size))
+        k = min(wanted, len(self._levels) - 1)
+        return Window(self._levels[k], 0, 0, 2**k, 2**k)

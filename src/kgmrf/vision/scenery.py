@@ -31,7 +31,8 @@ class _Canvas:
     def fade(self, y0: float, y1: float, top: Colour, bottom: Colour) -> None:
         rows, cols = self._part(0, y0, 1e9, y1)
         share = np.linspace(0, 1, rows.stop - rows.start, dtype=np.float32)[:, None, None]
-        self.pixels[rows, cols] = (1 - share) * np.float32(top) + share * np.float32(bottom)
+        first, last = np.array(top, np.float32), np.array(bottom, np.float32)
+        self.pixels[rows, cols] = (1 - share) * first + share * last
 
     def disc(self, x: float, y: float, a: float, b: float, colour: Colour) -> None:
         part = self._part(x - a, y - b, x + a, y + b)

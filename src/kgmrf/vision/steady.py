@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -15,6 +16,8 @@ __all__ = ["Border", "Rectangle", "Stabilizer", "steady_rectangle"]
 Array = NDArray[np.float64]
 Image: TypeAlias = NDArray[np.uint8]
 Border: TypeAlias = Literal["crop", "black", "replicate", "reflect"]
+SOFT = 0.8
+"""Share of the room up to which a live path is free."""
 MEMORY = 6
 """How many times the smoothness a live path is remembered; older images have no weight left."""
 
@@ -76,7 +79,9 @@ class Stabilizer:
         self.focal, self.motion = focal, motion
         self._model: Similarity | Turning | None = None
         self._poses: list[Array] = []
+        self._weights: list[float] = []
         self._waiting: list[Image] = []
+        self._lived: list[tuple[Array, Array, Array]] = []
 
     # ------------------------------------------------------------------ a recording
 
@@ -120,7 +125,7 @@ class Stabilizer:
         self._look(image)
         self._waiting.append(image)
         longest = self.lag + 1 + int(MEMORY * self.smoothness)
-        del self._poses[:-longest]
+        del self._poses[:-longest], self._weights[:-longest]
         return self._oldest() if len(self._waiting) > self.lag else None
 
     def finish(self) -> Iterator[Image]:
@@ -130,12 +135,21 @@ class Stabilizer:
 
     def _oldest(self) -> Image:
         model, path = self._started(), np.stack(self._poses)
-        steady = model.smooth(path, np.ones(len(path)), self.smoothness)
         at = len(path) - len(self._waiting)
-        filled = _without_gaps(model, path, steady)[at]
+        for _ in range(6):
+            # a steady camera at rest, not one that follows the first shake
+            steady = model.smooth(
+                path, np.array(self._weights), self.smoothness, 2.0 * self.smoothness**-3
+            )
+            filled = _without_gaps(model, path, steady)[at]
+            excess = _excess(model.warp(filled, steady[at])[None], self._size, self.keep)[0]
+            if excess < SOFT or np.isnan(path[at]).any():
+                break
+            # well before the border is reached the path follows closer, and remembers why
+            self._weights[at] *= (excess / SOFT) ** 2
         clamped = _clamped(model, filled[None], steady[at][None], self.keep, self._size)
         warp = model.warp(filled, clamped[0])
-        self.last = (path[at], clamped[0])
+        self._lived.append((path[at], clamped[0], warp))
         width, height = self._size
         keep = self.keep if self.border == "crop" else 1.0
         left, top = 0.5 * (1 - keep) * width, 0.5 * (1 - keep) * height
@@ -144,14 +158,12 @@ class Stabilizer:
 
     # ------------------------------------------------------------------ parts
 
-    @property
-    def gaps(self) -> int:
-        """How many of the remembered images had no motion."""
-        return sum(bool(np.isnan(pose).any()) for pose in self._poses)
-
     def numbers(self) -> tuple[tuple[str, ...], Array, Array]:
         """Names of the columns, and the camera's and the steady path (n, k), for tables."""
         model = self._started()
+        if self._lived:
+            told = (np.stack(part) for part in zip(*self._lived, strict=True))
+            self.path, self.steady_path, self.warps = told
         return model.columns, model.numbers(self.path), model.numbers(self.steady_path)
 
     def _started(self) -> Similarity | Turning:
@@ -179,10 +191,12 @@ class Stabilizer:
             self._pose = self._model.smooth(path, np.ones(len(path)), self.smoothness)[-1]
         known = step is not None or self.motion.restarted
         self._poses.append(self._pose if known else nothing)
+        # live, the first image is where the camera stands: as sure as the filter will ever be
+        first = self.lag is not None and len(self._poses) == 1
+        self._weights.append(max(1.0, self.smoothness / 2**0.5) if first else 1.0)
 
     def _warped(self, image: Image, warp: Array, kept: Rectangle) -> Image:
-        import cv2
-
+        cv2: Any = import_module("cv2")
         modes = {"replicate": cv2.BORDER_REPLICATE, "reflect": cv2.BORDER_REFLECT}
         # whole and even, as most codecs want them; never beyond the rectangle
         size = int(kept.width + 1e-6) // 2 * 2, int(kept.height + 1e-6) // 2 * 2
@@ -211,7 +225,8 @@ def _excess(warps: Array, size: tuple[int, int], keep: float) -> Array:
     inner = _corners(size, keep)
     outward = np.sign(inner - inner.mean(0))
     room = 0.5 * (1 - keep) * (np.array(size) - 1)
-    return (outward * (_apply(np.linalg.inv(warps), inner) - inner) / room).max(axis=(1, 2))
+    inverse = np.asarray(np.linalg.inv(warps), dtype=np.float64)
+    return (outward * (_apply(inverse, inner) - inner) / room).max(axis=(1, 2))
 
 
 def _within(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -19,85 +18,23 @@ from kgmrf.vision.appearance import (
     anchored,
 )
 from kgmrf.vision.cells import (
-    cell_matrices,
     cell_moments,
     colour_and_gradient,
     place_costs,
     standardise,
-    stein_costs,
 )
 from kgmrf.vision.features import as_image, feature_planes
+from kgmrf.vision.matrices import cell_matrices, stein_costs
 from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
-from kgmrf.vision.resample import Window, cut_window, sample_window
+from kgmrf.vision.resample import Pyramid, Window, cut_window, sample_window
+from kgmrf.vision.search import SearchSettings, minima, vertex
+from kgmrf.vision.search import step as best_step
 
-__all__ = ["RegionCovarianceTracker", "SearchSettings"]
+__all__ = ["RegionCovarianceTracker"]
 
 Maps = NDArray[np.float32]
 USUAL = ("colour", "absolute gradient")
 """Features with a compiled way of their own."""
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """Every number of the search; one setting serves all videos.
-
-    Lengths are in samples of the normalised box (about ``sqrt(n_cells) * cell`` on a side) or in
-    units of sqrt(width height) where the name says ``reach``. Scores are costs relative to the
-    median cost of the search window: near 0 is the target, near 1 is anything. Sizes are tried up
-    to ``scale_reach`` steps away, the second only where the first was better than none.
-    ``alternate_cells`` lets the coarse search look at every other cell only.
-    """
-
-    n_cells: int = 36
-    cell: int = 6
-    stride: int = 3
-    ridge: float = 0.01
-    feature_floor: float = 4.0
-    reach: float = 0.8
-    reach_growth: float = 1.1
-    reach_limit: float = 2.4
-    alternate_cells: bool = True
-    n_refined: int = 1
-    softness: float = 0.4
-    prior_weight: float = 0.04
-    prior_freedom: float = 3.0
-    prior_floor: float = 0.05
-    scale_step: float = 0.04
-    scale_reach: int = 2
-    aspect_pull: float = 0.05
-    cell_memory: float = 0.95
-    learn_below: float = 0.65
-    lost_above: float = 0.9
-    found_below: float = 0.8
-
-
-def _vertex(left: float, middle: float, right: float) -> float:
-    """Where the parabola through three equidistant values is least, in (-1/2, 1/2)."""
-    curvature = left - 2 * middle + right
-    if curvature <= 1e-9:
-        return 0.0
-    return max(-0.5, min(0.5, 0.5 * (left - right) / curvature))
-
-
-def _step(below: float, middle: float, above: float) -> float:
-    """The better of three steps -1, 0, 1, refined by a parabola when it is the middle one."""
-    if middle <= below and middle <= above:
-        return _vertex(below, middle, above)
-    return -1.0 if below < above else 1.0
-
-
-def _minima(cost: NDArray[np.float64], n: int, radius: int) -> list[tuple[int, int]]:
-    """The ``n`` least places of a map, no two within ``radius``."""
-    cost, found = cost.copy(), []
-    for _ in range(n):
-        row, col = divmod(int(cost.argmin()), cost.shape[1])
-        if not np.isfinite(cost[row, col]):
-            break
-        found.append((row, col))
-        cost[max(row - radius, 0) : row + radius + 1, max(col - radius, 0) : col + radius + 1] = (
-            np.inf
-        )
-    return found
 
 
 class RegionCovarianceTracker:
@@ -177,15 +114,19 @@ class RegionCovarianceTracker:
         """Whether the last frame found a target that had been lost."""
         return self._reacquired
 
+    def stagger(self, k: int) -> None:
+        """Renew ``k`` images out of turn, so that many trackers do not all do so at once."""
+        self._since_renewed = k % self.settings.renew_every
+
     def _started(self) -> BoxMotion:
         if self._motion is None:
             raise RuntimeError("call init(image, box) before asking for boxes")
         return self._motion
 
     # ------------------------------------------------------------------ verbs
-    def init(self, image: ArrayLike, box: ArrayLike) -> None:
+    def init(self, image: ArrayLike | Pyramid, box: ArrayLike) -> None:
         """Learn the target from ``box`` (left, top, width, height) of the first frame."""
-        pixels = as_image(image)
+        pixels = image if isinstance(image, Pyramid) else as_image(image)
         x, y, width, height = (float(v) for v in np.asarray(box, dtype=np.float64).reshape(4))
         rows, cols = pixels.shape[:2]
         if not (np.isfinite([x, y, width, height]).all() and width >= 1 and height >= 1):
@@ -200,6 +141,7 @@ class RegionCovarianceTracker:
         self._channels = pixels.shape[2]
         self._aspect = float(np.log(width / height))
         self._score, self._frames_lost, self._reacquired = 0.0, 0, False
+        self._since_renewed = 0
         self._limits = np.array([cols, rows], dtype=np.float64)
         centre, size = np.array([x + width / 2, y + height / 2]), np.array([width, height])
         window = self._window(pixels, centre, size, (1, 1))
@@ -230,10 +172,10 @@ class RegionCovarianceTracker:
         )
         self._learn(self._anchor)
 
-    def update(self, image: ArrayLike) -> tuple[bool, tuple[float, float, float, float]]:
+    def update(self, image: ArrayLike | Pyramid) -> tuple[bool, tuple[float, float, float, float]]:
         """Find the target in the next frame: (found, box)."""
         motion, s = self._started(), self.settings
-        pixels = as_image(image)
+        pixels = image if isinstance(image, Pyramid) else as_image(image)
         if pixels.shape[2] != self._channels:
             raise ValueError(
                 f"frame has {pixels.shape[2]} channels, the first one had {self._channels}"
@@ -253,7 +195,7 @@ class RegionCovarianceTracker:
 
         best, value, centre = np.inf, 1.0, predicted
         r = s.stride // 2 + 1
-        for row, col in _minima(total, s.n_refined, max(1, s.cell // s.stride)):
+        for row, col in minima(total, s.n_refined, max(1, s.cell // s.stride)):
             dx, dy = col * s.stride - margin[0], row * s.stride - margin[1]
             start = predicted + step * (dx, dy)
             fine = self._cost(self._patch(window, start, size, (r, r)), 1) / median
@@ -262,9 +204,9 @@ class RegionCovarianceTracker:
             if total[i, j] < best:
                 sub = [0.0, 0.0]
                 if 0 < j < 2 * r:
-                    sub[0] = _vertex(*total[i, j - 1 : j + 2].tolist())
+                    sub[0] = vertex(*total[i, j - 1 : j + 2].tolist())
                 if 0 < i < 2 * r:
-                    sub[1] = _vertex(*total[i - 1 : i + 2, j].tolist())
+                    sub[1] = vertex(*total[i - 1 : i + 2, j].tolist())
                 best, value = float(total[i, j]), float(fine[i, j])
                 centre = start + step * (j - r + sub[0], i - r + sub[1])
         self._score = value
@@ -277,8 +219,12 @@ class RegionCovarianceTracker:
         self._reacquired = self.lost
         self._frames_lost = 0
 
-        centre, size = self._resize(window, centre, size, median)
-        cells = self._cells(window, centre, size) if value < s.learn_below else None
+        cells = None
+        self._since_renewed += 1
+        if self._since_renewed >= s.renew_every:
+            self._since_renewed = 0
+            centre, size = self._resize(window, centre, size, median)
+            cells = self._cells(window, centre, size) if value < s.learn_below else None
         motion.correct(centre, np.log(np.clip(size, 4.0, 1.5 * self._limits)), cells)
         self._learn(cells)
         return True, self.box
@@ -290,13 +236,15 @@ class RegionCovarianceTracker:
 
     def _window(
         self,
-        pixels: NDArray[np.generic],
+        pixels: NDArray[np.generic] | Pyramid,
         centre: NDArray[np.float64],
         size: NDArray[np.float64],
         margin: tuple[int, int],
     ) -> Window:
         # slack of 4 samples and 8 % of the box: refinement and larger scales reach a little further
         step = size / self._samples
+        if isinstance(pixels, Pyramid):
+            return pixels.level(0.97 * float(step.min()))
         half = 0.54 * size + (np.array(margin) + 6) * step
         left, top = centre - half
         return cut_window(
@@ -379,8 +327,8 @@ class RegionCovarianceTracker:
         i = next(k for k in range(3) if least in near[k])
         j = near[i].index(least)
         shift = (
-            j - 1.0 if j != 1 else _vertex(*near[i]),
-            i - 1.0 if i != 1 else _vertex(near[0][j], near[1][j], near[2][j]),
+            j - 1.0 if j != 1 else vertex(*near[i]),
+            i - 1.0 if i != 1 else vertex(near[0][j], near[1][j], near[2][j]),
         )
         centre = centre + size / self._samples * shift
 
@@ -391,12 +339,12 @@ class RegionCovarianceTracker:
         g = 1 + s.scale_step
         h = math.sqrt(g)
         smaller, larger = cost(1 / g, 1 / g), cost(g, g)
-        grow = _step(smaller, least, larger)
+        grow = best_step(smaller, least, larger)
         if s.scale_reach > 1 and abs(grow) == 1.0:
             # the best was the last one tried: one more, for targets that approach quickly
             beyond = cost(g ** (2 * grow), g ** (2 * grow))
-            grow *= 1 + _step(least, min(smaller, larger), beyond)
-        widen = 0.5 * _step(cost(1 / h, h), least, cost(h, 1 / h))
+            grow *= 1 + best_step(least, min(smaller, larger), beyond)
+        widen = 0.5 * best_step(cost(1 / h, h), least, cost(h, 1 / h))
         drift = math.log(width / height) - self._aspect
         widen -= s.aspect_pull * drift / math.log(g)
         return centre, size * (g ** (grow + widen), g ** (grow - widen))

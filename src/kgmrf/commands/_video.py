@@ -1,0 +1,174 @@
+"""What the commands on videos share: images in, a video out, a bar, checks of the call."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time as clock
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kgmrf._types import Numbers
+from kgmrf.commands._run import spare
+
+if TYPE_CHECKING:
+    from kgmrf.vision.videos import Reader
+
+CODECS = {".mp4": "mp4v", ".m4v": "mp4v", ".mov": "mp4v", ".mkv": "XVID", ".avi": "MJPG"}
+"""Endings of videos to write, and the codec that every OpenCV can write them with."""
+
+Image: TypeAlias = Any
+
+
+class ReaderName(StrEnum):
+    """Who decodes the video."""
+
+    AUTO = "auto"
+    OPENCV = "opencv"
+    AV = "av"
+
+
+@dataclass(frozen=True)
+class Footage:
+    """Images one after another, how many there should be, and how fast they were taken."""
+
+    name: str
+    frames: Iterable[Image]
+    total: int | None = None
+    rate: float = 25.0
+    truth: Numbers | None = None
+    live: bool = False
+
+
+def opened(source: str, reader: Reader) -> Footage:
+    """A video file, a folder of images, a camera or a stream."""
+    # Said by us in one line, where OpenCV and FFmpeg would say it in many.
+    os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+    from kgmrf.vision.videos import open_video
+
+    path = Path(source)
+    camera = source.isdecimal() and not path.exists()
+    if path.is_dir() and (path / "img").is_dir():
+        path = path / "img"  # OTB keeps its images one level down
+    video = open_video(
+        int(source) if camera else source if "://" in source else path, reader=reader
+    )
+    live = camera or "://" in source
+    return Footage(
+        f"camera {source}" if camera else source,
+        video.frames,
+        None if live else video.n_frames,
+        video.rate or (30.0 if camera else 25.0),
+        live=live,
+    )
+
+
+def check_files(source: str | None, **files: tuple[Path | None, Iterable[str]]) -> None:
+    """Refuse names that cannot be written: a wrong ending, no folder, the input itself."""
+    for option, (path, endings) in files.items():
+        if path is None:
+            continue
+        if path.suffix.lower() not in endings:
+            raise ValueError(f"--{option} ends in {' '.join(endings)}, got {str(path)!r}")
+        if not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "A folder has this name", str(path))
+        if source is not None:
+            spare(Path(source), path)
+
+
+@contextmanager
+def appearing(*paths: Path | None) -> Iterator[list[Path | None]]:
+    """Scratch names to write to; the files appear under their own when all went well."""
+    # the ending stays, because OpenCV chooses the container by it
+    scratch = [None if path is None else path.with_name(f".part-{path.name}") for path in paths]
+    try:
+        yield scratch
+        for made, final in zip(scratch, paths, strict=True):
+            if made is not None and final is not None and made.exists():
+                os.replace(made, final)
+    finally:
+        for made in scratch:
+            if made is not None:
+                made.unlink(missing_ok=True)
+
+
+class VideoOut:
+    """A video under way; the first image says its size."""
+
+    def __init__(self, path: Path, rate: float) -> None:
+        self.path, self.rate = path, rate
+        self._writer: Any = None
+        self._shape: tuple[int, ...] = ()
+        self._count = 0
+
+    def write(self, image: Image) -> None:
+        """Add an image, (H, W, 3)."""
+        import cv2
+
+        if self._writer is None:
+            self._shape = image.shape
+            code: Any = cv2.VideoWriter.fourcc(*CODECS[self.path.suffix.lower()])
+            size = (image.shape[1], image.shape[0])
+            self._writer = cv2.VideoWriter(str(self.path), code, self.rate, size)
+            if not self._writer.isOpened():
+                name = self.path.name.removeprefix(".part-")
+                raise OSError(f"this OpenCV cannot write {name}; another ending may help")
+        if image.shape != self._shape:
+            raise ValueError(
+                f"frame {self._count} has the shape {image.shape}, the first one had "
+                f"{self._shape}: no video can hold both, leave --output out"
+            )
+        self._count += 1
+        self._writer.write(image)
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._writer is not None:
+            self._writer.release()
+
+
+@contextmanager
+def bar(footage: Footage, most: int | None, shown: bool) -> Iterator[Callable[[int, str], None]]:
+    """A bar on stderr with the images per second of the last moments, and a word on each."""
+    if not shown or not sys.stderr.isatty():
+        yield lambda done, state: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    known = [n for n in (footage.total, most) if n is not None]
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]:4.0f} fps"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[state]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        total = min(known) if known else None
+        task = progress.add_task(footage.name, total=total, rate=0.0, state="")
+        last, rate = clock.perf_counter(), 0.0
+
+        def advance(done: int, state: str) -> None:
+            nonlocal last, rate
+            now = clock.perf_counter()
+            fresh = 1 / max(now - last, 1e-6)
+            last, rate = now, fresh if done < 3 else 0.9 * rate + 0.1 * fresh
+            progress.update(task, completed=done, rate=rate, state=state)
+
+        yield advance

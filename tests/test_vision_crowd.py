@@ -1,0 +1,101 @@
+"""Laws of several boxes at once: each is found, keeps its number, and one alone changes nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kgmrf.vision import BoxesTracker, RegionCovarianceTracker
+from kgmrf.vision.clip import _paste, render_clip
+from kgmrf.vision.evaluation import box_iou
+from kgmrf.vision.resample import Pyramid, cut_window, sample_window
+from kgmrf.vision.scenery import street, van
+
+N, COUNT = 25, 4
+
+
+@pytest.fixture(scope="module")
+def traffic() -> tuple[np.ndarray, np.ndarray]:
+    """Vans of several colours on a street: images (n, H, W, 3) and boxes (n, count, 4)."""
+    rng = np.random.default_rng(3)
+    scene, (body, cover) = street(240, 360, 3), van(48, 72)
+    colours = [body[..., list(order)] for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1))]
+    images, boxes = [], []
+    for t in range(N):
+        image = scene.copy()
+        now = []
+        for k in range(COUNT):
+            speed = (2.0, -1.5, 1.0, -2.5)[k]
+            x = (20, 150, 90, 290)[k] + speed * t
+            now.append([x, (40, 95, 150, 195)[k], 48.0, 32.0])
+            _paste(image, colours[k], cover, np.array(now[-1]))
+        image += rng.normal(0, 2, image.shape)
+        images.append(np.clip(np.rint(image), 0, 255).astype(np.uint8))
+        boxes.append(now)
+    return np.stack(images), np.array(boxes)
+
+
+def test_one_box_is_followed_exactly_as_alone() -> None:
+    clip = render_clip(15)
+    crowd, alone = BoxesTracker(), RegionCovarianceTracker()
+    assert crowd.init(clip.frames[0], clip.boxes[0]) == [1]
+    alone.init(clip.frames[0], clip.boxes[0])
+    for image in clip.frames[1:]:
+        (one,) = crowd.update(image)
+        alone.update(image)
+        assert (one.box, one.score, one.lost) == (alone.box, alone.score, alone.lost)
+
+
+def test_every_target_is_found_and_keeps_its_number(
+    traffic: tuple[np.ndarray, np.ndarray],
+) -> None:
+    images, boxes = traffic
+    tracker = BoxesTracker()
+    assert tracker.init(images[0], boxes[0]) == [1, 2, 3, 4]
+    for image, true in zip(images[1:], boxes[1:], strict=True):
+        found = tracker.update(image)
+        assert [one.identity for one in found] == [1, 2, 3, 4]
+        assert not any(one.lost for one in found)
+        assert box_iou(np.array([one.box for one in found]), true).min() > 0.7
+
+
+def test_the_others_do_not_matter(traffic: tuple[np.ndarray, np.ndarray]) -> None:
+    images, boxes = traffic
+    all_of_them, two = BoxesTracker(), BoxesTracker()
+    all_of_them.init(images[0], boxes[0])
+    two.init(images[0], boxes[0][:2])
+    for image in images[1:10]:
+        many, few = all_of_them.update(image), two.update(image)
+        assert [one.box for one in many[:2]] == [one.box for one in few]
+
+
+def test_targets_come_and_go(traffic: tuple[np.ndarray, np.ndarray]) -> None:
+    images, boxes = traffic
+    tracker = BoxesTracker()
+    tracker.init(images[0], boxes[0][:2])
+    tracker.update(images[1])
+    tracker.drop(1)
+    assert tracker.add(images[1], boxes[1][2]) == 3
+    found = tracker.update(images[2])
+    assert [one.identity for one in found] == [2, 3]
+    assert box_iou(np.array([one.box for one in found]), boxes[2][[1, 2]]).min() > 0.7
+    tracker.drop(2)
+    tracker.update(images[3])  # the last of several still looks at the shared levels
+    with pytest.raises(KeyError, match=r"no target 2; there are \[3\]"):
+        tracker.drop(2)
+    with pytest.raises(ValueError, match="shape"):
+        tracker.init(images[0], [[1, 2, 3]])
+    with pytest.raises(ValueError, match="outside the 360 x 240 image"):
+        tracker.init(images[0], [*boxes[0], [400, 10, 20, 20]])
+
+
+def test_a_level_shows_what_a_window_shows() -> None:
+    picture = street(120, 160, 1).astype(np.uint8)
+    shared = Pyramid(picture)
+    for step in (1.0, 1.9, 2.0, 4.5):
+        window = cut_window(picture, 0, 0, 160, 120, *(2 ** int(np.log2(step)),) * 2)
+        place = (30.2, 20.7, step, step, 20, 15)
+        one, other = sample_window(shared.level(step), *place), sample_window(window, *place)
+        np.testing.assert_allclose(one, other, atol=1e-3)
+    assert shared.level(0.3).block_x == 1
+    assert shared.level(1e9).pixels.shape[0] == 1

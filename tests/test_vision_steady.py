@@ -1,0 +1,268 @@
+"""Laws of the stabiliser: what the camera did is taken out, and what it meant stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cv2", reason="OpenCV is not installed: no video")
+
+import cv2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgmrf.geometry import so
+from kgmrf.vision import Stabilizer
+from kgmrf.vision.camera import FeatureMotion, RecordedMotion, Similarity, Turning
+from kgmrf.vision.scenery import street
+from kgmrf.vision.steady import steady_rectangle
+
+SIZE = (200, 150)
+N = 40
+NUMBERS = st.floats(-1, 1)
+
+
+def _poses(seed: int, n: int = N, drift: float = 0.0) -> np.ndarray:
+    """Shake in x, y, angle and log scale, and a drift to the right."""
+    rng = np.random.default_rng(seed)
+    shake = np.cumsum(rng.normal(0, 1, (n, 4)), axis=0)
+    shake -= shake.mean(0)
+    poses = shake / shake.std(0) * [3.0, 3.0, 0.01, 0.004]
+    poses[:, 0] += drift * np.arange(n)
+    return poses
+
+
+def _views(poses: np.ndarray, size: tuple[int, int] = SIZE) -> list[np.ndarray]:
+    """What a camera at these poses sees of a street."""
+    scene = street(300, 520, 4)
+    model = Similarity(size)
+    place = np.array([[1, 0, 160.0], [0, 1, 75.0], [0, 0, 1]])
+    return [
+        cv2.warpAffine(
+            scene,
+            (place @ model._matrix(pose))[:2],
+            size,
+            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+        )
+        .round()
+        .astype(np.uint8)
+        for pose in poses
+    ]
+
+
+def _shake(warps: np.ndarray, poses: np.ndarray) -> float:
+    """Mean acceleration of the background, pixels per image squared."""
+    model = Similarity(SIZE)
+    scene = np.array([[60.0, 40, 1], [140, 40, 1], [140, 110, 1], [60, 110, 1]]).T
+    where = warps @ np.linalg.inv(model._matrix(poses)) @ scene
+    return float(np.hypot(*np.diff(where[:, :2], 2, axis=0).transpose(1, 0, 2)).mean())
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.tuples(*[NUMBERS] * 4), st.tuples(*[NUMBERS] * 4))
+def test_steps_compose_as_matrices_do(first: tuple[float, ...], second: tuple[float, ...]) -> None:
+    model = Similarity(SIZE)
+    a, b = np.array(first) * [50, 50, 3, 1], np.array(second) * [50, 50, 3, 1]
+    both = model._matrix(a) @ model._matrix(b)
+    np.testing.assert_allclose(model._matrix(model.compose(a, b)), both, atol=1e-9)
+    np.testing.assert_allclose(
+        model.warp(a, b), np.linalg.solve(model._matrix(b), model._matrix(a))
+    )
+    np.testing.assert_allclose(
+        model.add(a[None], model.difference(a[None], b[None]))[0], b, atol=1e-12
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.tuples(*[NUMBERS] * 3), st.tuples(*[NUMBERS] * 3))
+def test_rotations_differ_by_what_is_added(
+    first: tuple[float, ...], second: tuple[float, ...]
+) -> None:
+    model = Turning(SIZE, 150.0)
+    a, b = so.exp(so.hat(np.array([first, second])))
+    np.testing.assert_allclose(
+        model.add(a[None], model.difference(a[None], b[None]))[0], b, atol=1e-9
+    )
+    np.testing.assert_allclose(model.warp(a, a), np.eye(3), atol=1e-9)
+
+
+def test_features_tell_the_true_motion() -> None:
+    poses = _poses(1)
+    poses -= poses[0]
+    model = Similarity(SIZE)
+    motion, pose = FeatureMotion(model), model.start
+    for image, true in zip(_views(poses), poses, strict=True):
+        step = motion.update(image)
+        assert step is not None
+        pose = model.compose(pose, step)
+        assert (
+            np.abs(model._matrix(pose) @ [100, 75, 1] - model._matrix(true) @ [100, 75, 1]).max()
+            < 1
+        )
+        assert abs(pose[2] - true[2]) < 0.01
+
+
+def test_a_recording_becomes_steady_and_is_cropped() -> None:
+    poses = _poses(2, drift=1.5)
+    images = _views(poses)
+    stabilizer = Stabilizer(15.0, keep=0.7)
+    made = list(stabilizer.stabilize(images))
+    assert len(made) == N
+    still = np.tile(np.eye(3), (N, 1, 1))
+    assert _shake(stabilizer.warps, poses) < 0.1 * _shake(still, poses)
+    # the drift was meant: it stays
+    assert stabilizer.steady_path[-1, 0] - stabilizer.steady_path[0, 0] > 1.2 * N
+    kept = stabilizer.rectangle
+    assert 0.7 * (SIZE[0] - 1) <= kept.width < SIZE[0]
+    assert made[0].shape == (int(kept.height) // 2 * 2, int(kept.width) // 2 * 2, 3)
+    # no border is seen: filled with white or with black, the images are the same
+    size = (made[0].shape[1], made[0].shape[0])
+    left = kept.left + 0.5 * (kept.width - size[0])
+    top = kept.top + 0.5 * (kept.height - size[1])
+    for image, warp, own in zip(images, stabilizer.warps, made, strict=True):
+        matrix = (np.array([[1, 0, -left], [0, 1, -top], [0, 0, 1]]) @ warp)[:2]
+        white = cv2.warpAffine(image, matrix, size, borderValue=(255, 255, 255))
+        np.testing.assert_array_equal(own, white)
+
+
+@pytest.mark.parametrize("keep", [0.75, 0.9, 0.97])
+def test_as_much_is_kept_as_asked(keep: float) -> None:
+    poses = _poses(3, drift=-3.0)
+    stabilizer = Stabilizer(20.0, keep=keep)
+    stabilizer.watch(_views(poses))
+    stabilizer.plan()
+    assert stabilizer.rectangle.width >= keep * (SIZE[0] - 1) * (1 - 1e-6)
+    still = np.tile(np.eye(3), (N, 1, 1))
+    assert _shake(stabilizer.warps, poses) < _shake(still, poses)
+
+
+@pytest.mark.parametrize("lag", [0, 8])
+def test_live_is_the_recording_seen_so_far(lag: int) -> None:
+    poses = _poses(4, drift=1.0)
+    images = _views(poses)
+    live = Stabilizer(6.0, lag=lag, keep=0.6)
+    told = [live.update(image) for image in images]
+    assert [made is None for made in told] == [True] * lag + [False] * (N - lag)
+    told = [made for made in told if made is not None] + list(live.finish())
+    assert len(told) == N
+    assert {made.shape for made in told} == {(90, 120, 3)}
+    _, path, steady = live.numbers()
+    weights = np.ones(N)
+    weights[0] = 6.0 / 2**0.5  # where the camera stands at first is as sure as anything later
+    for t in (0, lag, 20):  # later images are not known yet
+        end = t + lag + 1
+        seen_so_far = Similarity(SIZE).smooth(path[:end], weights[:end], 6.0, 2 * 6.0**-3)
+        np.testing.assert_allclose(steady[t], seen_so_far[t], atol=1e-3)
+    assert _shake(Similarity(SIZE).warp(path, steady), poses) < 0.6 * _shake(
+        np.tile(np.eye(3), (N, 1, 1)), poses
+    )
+
+
+def test_dark_images_are_coasted_through_and_the_path_goes_on() -> None:
+    poses = _poses(5, drift=2.0)
+    poses -= poses[0]
+    images = _views(poses)
+    for k in range(15, 20):
+        images[k] = np.zeros_like(images[k])
+    stabilizer = Stabilizer(10.0, keep=0.6)
+    assert len(list(stabilizer.stabilize(images))) == N
+    gap = np.isnan(stabilizer.path[:, 0])
+    assert np.flatnonzero(gap).tolist() == [15, 16, 17, 18, 19]
+    assert np.isfinite(stabilizer.warps).all()
+    # the image after the gap is compared with the one before it
+    assert np.abs(stabilizer.path[25, :2] - poses[25, :2]).max() < 3
+    # images of one grey throughout: nothing to see, nothing moves
+    blank = Stabilizer(5.0)
+    made = list(blank.stabilize([np.full((60, 80, 3), 99, np.uint8)] * 25))
+    assert all((image == 99).all() for image in made)
+
+
+def test_a_turning_camera_is_steadied_by_its_gyroscope() -> None:
+    rng = np.random.default_rng(6)
+    n, rate, focal = 60, 30.0, 160.0
+    stamps = np.arange(0, n / rate + 0.1, 0.005)
+    rates = np.stack([np.sin(stamps * f) for f in (21.0, 26.0, 17.0)], axis=1) * [0.3, 0.3, 0.2]
+    truth = RecordedMotion.integrated(rates, stamps)
+    seen = rates + rng.normal(0, 0.002, rates.shape)
+    times = np.arange(n) / rate
+    cameras = RecordedMotion.sampled(truth, stamps, times).rotations
+    model = Turning(SIZE, focal)
+    scene = street(300, 520, 4)
+    place = np.array([[1, 0, 160.0], [0, 1, 75.0], [0, 0, 1]])
+    inverse = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    images = [
+        cv2.warpPerspective(scene, place @ model.warp(R, np.eye(3)), SIZE, flags=inverse).astype(
+            np.uint8
+        )
+        for R in cameras
+    ]
+
+    def shake(paths: np.ndarray) -> float:
+        rays = (paths @ np.array([0.0, 0.0, 1.0]))[:, :2]
+        return float(np.hypot(*np.diff(focal * rays, 2, axis=0).T).mean())
+
+    for motion in (
+        RecordedMotion.sampled(RecordedMotion.integrated(seen, stamps), stamps, times),
+        None,
+    ):
+        stabilizer = Stabilizer(12.0, keep=0.7, focal=focal, motion=motion)
+        made = list(stabilizer.stabilize(images))
+        assert len(made) == n
+        assert so.distance(stabilizer.path[-1], cameras[0].T @ cameras[-1]) < 0.01
+        # where the true camera points after the correction
+        left = np.swapaxes(stabilizer.path, -1, -2) @ stabilizer.steady_path
+        assert shake(cameras @ left) < 0.1 * shake(cameras)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_the_rectangle_is_inside_every_image_and_touches_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    poses = rng.normal(0, 1, (12, 4)) * [6, 6, 0.03, 0.02]
+    warps = Similarity(SIZE).warp(poses, np.zeros(4))
+    x, y, width, height = steady_rectangle(warps, SIZE)
+    assert width / height == pytest.approx((SIZE[0] - 1) / (SIZE[1] - 1), rel=1e-5)
+    corners = np.array(
+        [[x, y, 1], [x + width, y, 1], [x + width, y + height, 1], [x, y + height, 1]]
+    )
+    sources = (np.linalg.inv(warps) @ corners.T)[:, :2]
+    room = np.minimum(sources, (np.array(SIZE) - 1)[:, None] - sources).min()
+    assert -1e-3 < room < 0.1
+
+
+def test_settings_are_checked() -> None:
+    for wrong, words in (
+        ({"smoothness": 0}, "smoothness must be at least 1"),
+        ({"lag": -1}, "lag must be None"),
+        ({"keep": 1.0}, "keep must be a share"),
+        ({"border": "blue"}, "border is one of"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Stabilizer(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="lag is None"):
+        Stabilizer().update(np.zeros((20, 20, 3), np.uint8))
+    with pytest.raises(RuntimeError, match="no image yet"):
+        Stabilizer().plan()
+    with pytest.raises(ValueError, match="focal length"):
+        Turning(SIZE, 0.0)
+    two = Stabilizer(lag=0)
+    two.update(np.zeros((20, 20, 3), np.uint8))
+    with pytest.raises(ValueError, match="image of 30 x 20"):
+        two.update(np.zeros((20, 30, 3), np.uint8))
+
+
+def test_pictures_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from kgmrf.vision.figures_steady import before_after, path_plot
+
+    stabilizer = Stabilizer(5.0)
+    images = _views(_poses(7, 12))
+    made = list(stabilizer.stabilize(images))
+    path_plot(*stabilizer.numbers(), tmp_path / "path.png")
+    before_after(images, made, tmp_path / "strip.png")
+    for name in ("path.png", "strip.png"):
+        assert cv2.imread(str(tmp_path / name)).std() > 5
+    with pytest.raises(ValueError, match="as many images"):
+        before_after(images, made[1:])
