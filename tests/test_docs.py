@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
-PYTHON = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+PYTHON = re.compile(r"^```python\n(.*?)^```(?:\n+```text\n(.*?)^```)?", re.M | re.S)
+"""Code, and what it prints, if the page shows that."""
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
 PICTURE = re.compile(r"!\[[^]]+\]\(images/(\w+)\.png\)")
 
@@ -22,11 +23,19 @@ def with_snippets(language: re.Pattern[str]) -> list[Path]:
 
 
 @pytest.mark.parametrize("page", with_snippets(PYTHON), ids=lambda page: page.name)
-def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_runs(
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {}
-    for snippet in PYTHON.findall(page.read_text()):
+    for snippet, shown in PYTHON.findall(page.read_text()):
+        capsys.readouterr()
         exec(compile(snippet, page.name, "exec"), space)
+        printed = capsys.readouterr().out
+        assert not shown or printed.split() == shown.split(), f"{page.name}: {snippet}"
     assert os.getcwd() == str(tmp_path)
 
 

@@ -184,6 +184,9 @@ class Run:
         for chunk in self.chunks():
             with located(self.source, chunk):
                 result = self.in_file_units(self.apply(self.tracker, chunk))
+            result = result.named(
+                self.source.names, dates.instants(result.time) if self.source.dates else None
+            )
             self.n_frames += len(result)
             self.n_observed += int((result.age == 0).sum())
             self.last_time = float(result.time[-1])
@@ -281,7 +284,8 @@ class Thinned:
         taken = len(range(self.next, len(result), self.every))
         self.next += taken * self.every - len(result)
         if taken:
-            self.kept.append(Result({name: getattr(picked, name) for name in picked.fields()}))
+            values = {name: getattr(picked, name) for name in picked.fields()}
+            self.kept.append(Result(values).named(picked.channels, picked.index))
         while sum(len(r) for r in self.kept) > MOST_DRAWN:
             whole = join(self.kept)
             # The next frame to keep is the first that continues the wider spacing.
