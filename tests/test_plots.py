@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Any, set[str]]] = {
         KINETIC | {"angle from start"},
     ),
     "rotation baseline": (
-        lambda: HoldLast(follows="rotation").filter(rotations(3)),
+        lambda: HoldLast(kind="rotation").filter(rotations(3)),
         {"rotation vector"},
     ),
 }
@@ -174,7 +174,7 @@ def test_a_turning_ellipse_is_followed_through_half_turns() -> None:
 
 def test_a_rotation_vector_has_no_line_across_half_a_turn() -> None:
     scene = simulate.rotating_frame(3, rate=0.1, n_frames=100, noise_std=0.0)
-    figure = HoldLast(follows="rotation").filter(scene.observations).plot()
+    figure = HoldLast(kind="rotation").filter(scene.observations).plot()
     for line in figure.axes[0].get_lines()[:3]:
         steps = np.abs(np.diff(np.asarray(line.get_ydata(), float)))
         assert np.nanmax(steps) < 20.0

@@ -151,8 +151,8 @@ class Run:
     def baseline(self, maker: Any, **settings: Any) -> Any:
         """A baseline for this file, with settings of its own."""
         kind = self.source.kind
-        if "follows" in inspect.signature(maker).parameters:
-            settings["follows"] = "rotation" if kind == "rotation" else "covariance"
+        if "kind" in inspect.signature(maker).parameters:
+            settings["kind"] = "rotation" if kind == "rotation" else "covariance"
         elif kind == "rotation":
             raise DataError(f"{maker.__name__} does not follow rotations")
         if kind == "covariance":
