@@ -83,6 +83,10 @@ lint: $(VENV)/.test
 	@$(BIN)/mypy
 	@echo "== import layers"
 	@$(BIN)/lint-imports
+	@echo "== workflows, templates, citation"
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
+	@$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
 test: lint
 	@echo "== tests and doctests"

@@ -209,7 +209,7 @@ def rotations() -> Figure:
     look.shade_gaps(axes, times, ~camera.observed)
     labels = []
     for name, tracker, colour in (
-        ("last seen", HoldLast(follows="rotation"), RED),
+        ("last seen", HoldLast(kind="rotation"), RED),
         ("RotationTracker", RotationTracker(noise_std=0.05), OURS),
     ):
         result = tracker.filter(camera.observations)

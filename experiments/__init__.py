@@ -8,8 +8,14 @@ printed numbers live in ``paper_claims.toml``; no code reads them while it compu
 """
 
 import os
+from pathlib import Path
 
 # Small matrices: more threads only make them slower, and the numbers less repeatable. Must be said
 # before numpy is loaded.
 for _name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR"):
     os.environ.setdefault(f"{_name}_NUM_THREADS", "1")
+
+# Recorded data: where KGMRF_DATA says, or beside the project.
+_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+if "KGMRF_DATA" not in os.environ and _BESIDE.is_dir():
+    os.environ["KGMRF_DATA"] = str(_BESIDE)

@@ -67,7 +67,7 @@ def scenes(reading: str, seeds: tuple[int, ...]) -> tuple[Numbers, Numbers]:
 
 def _tracker(kind: Any) -> Any:
     def run(seen: Numbers, **settings: Any) -> Numbers:
-        return kind(follows="rotation", **settings).filter(seen).rotation
+        return kind(kind="rotation", **settings).filter(seen).rotation
 
     return run
 

@@ -35,8 +35,7 @@ OLD_BANK = Path(__file__).with_name("rotations_old_bank.json")
 
 
 def _folder() -> Path:
-    given = os.environ.get("KGMRF_DATA")
-    folder = Path(given) if given else Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("KGMRF_DATA", ""))
     if not (folder / "rotation" / "tum").is_dir():
         raise NotAvailable("no recorded rotations: set KGMRF_DATA to the folder of the data")
     return folder / "rotation"

@@ -74,7 +74,7 @@ def run_camera(reading: str, probability: float, n_frames: int) -> dict[str, Any
     found = {
         "ours": ours.filter(seen).rotation,
         "paper": kinetic_rotation(seen),
-        "ema": EuclideanEMA(gain=0.2, follows="rotation").filter(seen).rotation,
+        "ema": EuclideanEMA(gain=0.2, kind="rotation").filter(seen).rotation,
     }
     return {
         "reading": reading,

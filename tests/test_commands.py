@@ -122,7 +122,7 @@ def test_centring_takes_the_mean_off(tmp_path: Path, capsys: Capture) -> None:
     assert plain["spectrum"][0] > 1000
     assert centred["spectrum"][0] < 5
     assert main(["track", str(tmp_path / "a.npy")]) == 0
-    assert "--centre takes the mean off" in capsys.readouterr().err
+    assert "--mean running subtracts it" in capsys.readouterr().err
 
 
 def test_the_noise_of_rotations_is_estimated_and_told(scenes: Path, capsys: Capture) -> None:
@@ -167,7 +167,7 @@ def test_thinning_keeps_every_kth_frame(monkeypatch: pytest.MonkeyPatch) -> None
     [
         (["track", "none.csv"], "No such file or directory: none.csv"),
         (["track", "bad.csv"], "bad.csv, line 3, column 'b': 'x' is not a number"),
-        (["track", "cov.csv"], "how many samples are behind each? Say it with --samples"),
+        (["track", "cov.csv"], "how many samples are behind each? Say it with --n-samples"),
         (["track", "cov.csv", "-m", "8"], "cov.csv, line 4: has a negative eigenvalue -2"),
         (["track", "good.csv", "-o", "out.xls"], "results end in .csv, .parquet, .npz"),
         (["track", "good.csv", "--plot", "out.gif"], "a figure ends in .png, .svg or .pdf"),
@@ -272,7 +272,7 @@ def test_what_was_assumed_is_told(tmp_path: Path, capsys: Capture) -> None:
     assert "column 'n' only ever grows: is it a counter? --columns" in told("track", timed)
     assert "no name and its values grow: taken as the time" in told("track", index)
     assert told("track", index, "-q") == ""
-    assert "--samples is for files of covariances" in told("track", index, "-m", 5)
+    assert "--n-samples is for files of covariances" in told("track", index, "-m", 5)
     np.save(tmp_path / "a.npy", np.column_stack([np.arange(20), rows]))
     assert "Keep it in an array of its own" in told("track", tmp_path / "a.npy")
 

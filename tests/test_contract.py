@@ -60,11 +60,11 @@ ROTATION = {
     "rotation auto": lambda: RotationTracker(noise_std=0.05, gains="auto"),
     "rotation learned": lambda: RotationTracker(),
     "rotation core": lambda: RotationTracker(oscillations=False, time_unit=1.0),
-    "rotation euclidean": lambda: EuclideanEMA(follows="rotation"),
-    "rotation riemannian": lambda: RiemannianEMA(follows="rotation"),
-    "rotation alpha-beta": lambda: AlphaBeta(follows="rotation"),
-    "rotation tangent": lambda: TangentKalman(follows="rotation", coast=False),
-    "rotation hold": lambda: HoldLast(follows="rotation"),
+    "rotation euclidean": lambda: EuclideanEMA(kind="rotation"),
+    "rotation riemannian": lambda: RiemannianEMA(kind="rotation"),
+    "rotation alpha-beta": lambda: AlphaBeta(kind="rotation"),
+    "rotation tangent": lambda: TangentKalman(kind="rotation", coast=False),
+    "rotation hold": lambda: HoldLast(kind="rotation"),
     "rotation one euro": lambda: OneEuro(),
     "rotation error state": lambda: ErrorStateKalman(),
 }
@@ -422,7 +422,7 @@ def test_samples_that_make_no_sense() -> None:
         (lambda: KGMRF().partial_fit([[1.0, np.inf]]), "infinity"),
         (lambda: KGMRF(d=3).partial_fit([1.0, 2.0]), "2 channels"),
         (lambda: KGMRF().filter(np.ones((5, 2)), n_samples=3), "count themselves"),
-        (lambda: HoldLast(follows="rotation").partial_fit([1.0, 2.0, 3.0]), "rotations"),
+        (lambda: HoldLast(kind="rotation").partial_fit([1.0, 2.0, 3.0]), "rotations"),
         (lambda: RiemannianEMA().filter(np.ones((5, 2))), "full rank"),
         (lambda: RiemannianEMA().update(np.ones((2, 2))), "no full rank"),
     ):
@@ -495,7 +495,7 @@ def test_a_forecast_that_has_collapsed_has_no_likelihood() -> None:
 def test_a_frozen_tangent_filter_freezes() -> None:
     sequence = _sequence("rotation")[:17]
     for coast in (True, False):
-        tracker = TangentKalman(follows="rotation", coast=coast)
+        tracker = TangentKalman(kind="rotation", coast=coast)
         last = tracker.filter(sequence).rotation[-1]
         moved = np.abs(tracker.forecast(5).rotation - last).max()
         assert (moved > 1e-3) == coast

@@ -93,7 +93,7 @@ def test_a_moving_average_lags_and_is_sent_to_a_tracker_with_velocity() -> None:
     report = diagnose(EuclideanEMA(gain=0.1).filter(observations), observations, n_samples=8)
     assert "persistent lag" in report.faults
     assert "KGMRF" in report["persistent lag"].remedy
-    report = _examine(RiemannianEMA(follows="rotation", gain=0.2), _rotations())
+    report = _examine(RiemannianEMA(kind="rotation", gain=0.2), _rotations())
     assert "RotationTracker" in report["persistent lag"].remedy
 
 
@@ -138,7 +138,7 @@ def test_chasing_noise_overshoots() -> None:
     # A moving average of gain g has innovations with autocorrelation -g/2.
     assert report["overshoot"].measured["autocorrelation"] == pytest.approx(-0.4, abs=0.05)
     still_turns = simulate.rotating_frame(rate=0.0, rng=0).observations
-    report = _examine(HoldLast(follows="rotation"), still_turns)
+    report = _examine(HoldLast(kind="rotation"), still_turns)
     assert "overshoot" in report.faults
     assert report["overshoot"].measured["autocorrelation"] == pytest.approx(-0.5, abs=0.1)
 

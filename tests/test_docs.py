@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
 import subprocess
@@ -14,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted((ROOT / "docs").glob("**/*.md")), ROOT / "README.md"]
-# A snippet, and what it prints if a block of text follows at once.
-PYTHON = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
+PYTHON = re.compile(r"^```python\n(.*?)^```(?:\n+```text\n(.*?)^```)?", re.M | re.S)
+"""Code, and what it prints, if the page shows that."""
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
 PICTURE = re.compile(r"!\[[^]]+\]\(images/(\w+)\.png\)")
 
@@ -25,13 +23,19 @@ def with_snippets(language: re.Pattern[str]) -> list[Path]:
 
 
 @pytest.mark.parametrize("page", with_snippets(PYTHON), ids=lambda page: page.name)
-def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_runs(
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {}
-    for snippet, printed in PYTHON.findall(page.read_text()):
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            exec(compile(snippet, page.name, "exec"), space)
-        assert not printed or out.getvalue() == printed, snippet
+    for snippet, shown in PYTHON.findall(page.read_text()):
+        capsys.readouterr()
+        exec(compile(snippet, page.name, "exec"), space)
+        printed = capsys.readouterr().out
+        assert not shown or printed.split() == shown.split(), f"{page.name}: {snippet}"
     assert os.getcwd() == str(tmp_path)
 
 

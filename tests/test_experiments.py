@@ -164,7 +164,7 @@ def test_third_order_without_a_third_gain_is_the_alpha_beta_filter():
     )
     turns = simulate.camera_shake(1, 0.3).observations
     ours = recursions.alpha_beta_gamma_rotation(turns, 0.5, 0.2, 0.0)
-    theirs = AlphaBeta(position_gain=0.5, velocity_gain=0.2, follows="rotation").filter(turns)
+    theirs = AlphaBeta(position_gain=0.5, velocity_gain=0.2, kind="rotation").filter(turns)
     np.testing.assert_allclose(ours, theirs.rotation, atol=1e-9)
 
 

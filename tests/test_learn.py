@@ -202,7 +202,7 @@ def test_impossible_wishes_are_explained() -> None:
             "can be fitted for KGMRF",
         ),
         (
-            AlphaBeta(follows="rotation"),
+            AlphaBeta(kind="rotation"),
             np.tile(np.eye(3), (20, 1, 1)),
             {},
             "no likelihood",

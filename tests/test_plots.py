@@ -17,6 +17,7 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed: no pictur
 
 from kgmrf import KGMRF, AlphaBeta, EuclideanEMA, HoldLast, Result, RotationTracker, simulate
 from kgmrf import plots as drawing
+from kgmrf.plots.style import apart
 
 PNG = b"\x89PNG\r\n\x1a\n"
 GAP = simulate.occlusions(60, starts=(30,), length=10)
@@ -96,7 +97,7 @@ CASES: dict[str, tuple[Any, set[str]]] = {
         KINETIC | {"angle from start"},
     ),
     "rotation baseline": (
-        lambda: HoldLast(follows="rotation").filter(rotations(3)),
+        lambda: HoldLast(kind="rotation").filter(rotations(3)),
         {"rotation vector"},
     ),
 }
@@ -173,7 +174,7 @@ def test_a_turning_ellipse_is_followed_through_half_turns() -> None:
 
 def test_a_rotation_vector_has_no_line_across_half_a_turn() -> None:
     scene = simulate.rotating_frame(3, rate=0.1, n_frames=100, noise_std=0.0)
-    figure = HoldLast(follows="rotation").filter(scene.observations).plot()
+    figure = HoldLast(kind="rotation").filter(scene.observations).plot()
     for line in figure.axes[0].get_lines()[:3]:
         steps = np.abs(np.diff(np.asarray(line.get_ydata(), float)))
         assert np.nanmax(steps) < 20.0
@@ -213,7 +214,7 @@ def test_drawing_opens_no_window_and_importing_loads_no_matplotlib() -> None:
         "kgmrf.KGMRF(n_samples=8).filter(scene.observations).plot()\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
-    path = {**os.environ, "PYTHONPATH": str(Path(drawing.__file__).parents[1])}
+    path = {**os.environ, "PYTHONPATH": str(Path(drawing.__file__).parents[2])}
     call = [sys.executable, "-c", program]
     done = subprocess.run(call, capture_output=True, text=True, env=path)
     assert done.returncode == 0, done.stderr
@@ -269,7 +270,7 @@ def test_ellipses_refuse_what_they_cannot_draw(arguments: dict[str, Any], messag
     spacing=st.floats(0.5, 11.0),
 )
 def test_labels_stand_apart_in_order_and_inside(wanted: list[float], spacing: float) -> None:
-    places = drawing._apart(wanted, spacing, 0.0, 100.0)
+    places = apart(wanted, spacing, 0.0, 100.0)
     assert (np.diff(places) >= spacing - 1e-9).all()
     assert min(places) >= -1e-9
     assert max(places) <= 100.0 + 1e-9
@@ -278,4 +279,32 @@ def test_labels_stand_apart_in_order_and_inside(wanted: list[float], spacing: fl
 
 
 def test_labels_that_collide_keep_their_centre() -> None:
-    assert drawing._apart([50.0, 50.0, 50.0], 10.0, 0.0, 100.0) == [40.0, 50.0, 60.0]
+    assert apart([50.0, 50.0, 50.0], 10.0, 0.0, 100.0) == [40.0, 50.0, 60.0]
+
+
+# ---------------------------------------------------------------------- dates, starts, limits
+
+
+def test_dates_are_drawn_as_dates() -> None:
+    pd = pytest.importorskip("pandas")
+    days = pd.date_range("2024-01-01", periods=60, freq="B")
+    table = pd.DataFrame(np.random.default_rng(0).standard_normal((60, 3)), index=days)
+    axes = KGMRF().filter(table).plot().axes[-1]
+    axes.figure.draw_without_rendering()
+    words = [tick.get_text() for tick in axes.get_xticklabels()]
+    assert "Feb" in words
+    assert axes.get_xlabel() == ""
+
+
+def test_the_start_does_not_stretch_the_eigenvalues() -> None:
+    rows = np.random.default_rng(1).standard_normal((80, 6))
+    axes = KGMRF().filter(rows).plot().axes[0]
+    assert axes.get_ylim()[0] > 1e-3
+
+
+def test_an_uncertainty_at_its_limit_says_so() -> None:
+    rows = np.random.default_rng(2).standard_normal((60, 3))
+    figure = KGMRF().filter(rows).plot()
+    texts = {text.get_text() for axes in figure.axes for text in axes.texts}
+    assert "limit: direction unknown" in texts
+    assert "least certain pair" in texts

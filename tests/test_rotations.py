@@ -236,7 +236,7 @@ def test_irregular_stamps_cost_little() -> None:
 
 
 def test_one_class() -> None:
-    assert EuclideanEMA(follows="rotation").kind == "rotation"
+    assert EuclideanEMA(kind="rotation").kind == "rotation"
     for tracker in (RotationTracker(), RotationTracker(noise_std=0.1, gains="information")):
         assert type(tracker) is RotationTracker
         assert tracker.kind == "rotation"

@@ -386,7 +386,7 @@ def test_what_cannot_be_smoothed_says_why() -> None:
         with pytest.raises(ValueError, match=words):
             call()
     with pytest.raises(TypeError, match="HoldLast"):
-        smooth(HoldLast(follows="rotation"), seen)
+        smooth(HoldLast(kind="rotation"), seen)
     tracker = RotationTracker(noise_std=0.1, gains="information")
     assert len(smooth(tracker, seen, lag=2)) == 10
     assert np.isnan(smooth_rotations(np.full((4, 3, 3), np.nan), 0.1).rotation).all()

@@ -27,10 +27,9 @@ class Stream(NamedTuple):
 
 def find(*parts: str) -> Path | None:
     """A file of the real data, or None."""
-    for root in (os.environ.get("KGMRF_DATA"), store.HERE.parent.parent / "shared" / "data"):
-        if root and Path(root, *parts).exists():
-            return Path(root, *parts)
-    return None
+    root = os.environ.get("KGMRF_DATA")
+    path = Path(root, *parts) if root else None
+    return path if path is not None and path.exists() else None
 
 
 def _csv(name: str, header: int = 1) -> Numbers | None:

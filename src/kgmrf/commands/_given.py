@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from kgmrf.commands import _options as opt
-from kgmrf.commands._run import LAWS, Run, Setup, TrackerName, note, spare
+from kgmrf.commands._run import LAWS, MeanName, Run, Setup, TrackerName, note, spare
 from kgmrf.io import ARRAYS, FIELDS, Chunk, Source, Writer, open_source
 from kgmrf.io.write import DEFAULT
 
@@ -28,6 +28,7 @@ class Given:
     columns: opt.Columns = None
     key: opt.Key = None
     window: opt.Window = 1
+    mean: opt.MeanOption = MeanName.ZERO
     centre: opt.Centre = False
     samples: opt.Samples = None
     noise_std: opt.NoiseStd = None
@@ -61,7 +62,7 @@ class Given:
         """A tracker at the start of the file; says what the user did not say and might have."""
         setup = Setup(
             self.window,
-            self.centre,
+            "running" if self.centre and self.mean == "zero" else str(self.mean),
             self.samples,
             self.noise_std,
             self.noise_floor,
@@ -126,8 +127,8 @@ def _remark(run: Run, *, shown: bool) -> None:
         note(f"{run.source.path}: {words}", shown=shown)
     if run.setup.n_samples is not None and run.source.kind != "covariance":
         note(
-            f"--samples is for files of covariances; {run.source.path} holds {run.source.kind}, so "
-            "it is ignored",
+            f"--n-samples is for files of covariances; {run.source.path} holds {run.source.kind}, "
+            "so it is ignored",
             shown=shown,
         )
     if run.estimated_noise:
@@ -140,7 +141,7 @@ def _remark(run: Run, *, shown: bool) -> None:
         return
     chunk = next(iter(run.source))
     _remark_clock(run.source, chunk, shown=shown)
-    if not run.setup.centre:
+    if run.setup.mean == "zero":
         first = chunk.values
         rows = first.reshape(-1, first.shape[-1])[:10_000]
         there = ~np.isnan(rows)
@@ -152,7 +153,7 @@ def _remark(run: Run, *, shown: bool) -> None:
             name = run.source.names[int(np.argmax(far))]
             note(
                 f"the mean of {name!r} is larger than its spread, and covariances here are about "
-                "zero; --centre takes the mean off",
+                "zero; --mean running subtracts it",
                 shown=shown,
             )
 

@@ -7,7 +7,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from kgmrf.commands._run import KindName, TrackerName
+from kgmrf.centring import HALF_LIFE
+from kgmrf.commands._run import KindName, MeanName, TrackerName
 from kgmrf.io import FIELDS
 
 _FILE, _MODEL, _OUT = "The file", "The tracker", "What comes out"
@@ -69,7 +70,18 @@ Centre: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--centre",
-        help="Take the mean of all samples so far off each sample.",
+        "--center",
+        metavar="",
+        help="Subtract the mean of all samples so far: the same as --mean running.",
+        rich_help_panel=_FILE,
+    ),
+]
+MeanOption: TypeAlias = Annotated[
+    MeanName,
+    typer.Option(
+        "--mean",
+        help="Mean of the samples: zero, running (subtract the mean of those before) or drift "
+        f"(one that forgets, half-life {HALF_LIFE:g} samples).",
         rich_help_panel=_FILE,
     ),
 ]
@@ -86,6 +98,7 @@ TimeUnit: TypeAlias = Annotated[
 Samples: TypeAlias = Annotated[
     float | None,
     typer.Option(
+        "--n-samples",
         "--samples",
         "-m",
         help="Samples behind each covariance of the file (not for files of samples).",
@@ -111,7 +124,7 @@ NoiseFloor: TypeAlias = Annotated[
         min=0.0,
         metavar="VAR",
         rich_help_panel=_MODEL,
-        help="Variance of white noise on top of the covariance that is wanted.",
+        help="Measurement-noise variance to subtract.",
     ),
 ]
 GainsOption: TypeAlias = Annotated[
@@ -131,15 +144,17 @@ OnInvalidOption: TypeAlias = Annotated[
     typer.Option(
         "--on-invalid",
         rich_help_panel=_MODEL,
-        help="Matrices that are none: raise, skip, or repair.",
+        help="What to do with an invalid matrix: raise, skip or repair.",
     ),
 ]
 AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print numbers as JSON.", rich_help_panel=_OUT)
+    bool, typer.Option("--json", metavar="", help="Print numbers as JSON.", rich_help_panel=_OUT)
 ]
 Quiet: TypeAlias = Annotated[
     bool,
-    typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel=_OUT),
+    typer.Option(
+        "--quiet", "-q", metavar="", help="Print nothing but errors.", rich_help_panel=_OUT
+    ),
 ]
 Plot: TypeAlias = Annotated[
     Path | None,
@@ -160,6 +175,7 @@ FieldsOption: TypeAlias = Annotated[
         "--fields",
         metavar="A,B,...",
         rich_help_panel=_OUT,
-        help=f"What to write: {', '.join(FIELDS)}. Default: all but spectrum.",
+        help=f"What to write: {', '.join(FIELDS)}. Default: all but correlation, volatility and "
+        "spectrum.",
     ),
 ]

@@ -20,7 +20,7 @@ from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
 from kgmrf.centring import RunningMean
 from kgmrf.geometry import so
-from kgmrf.io import Chunk, DataError, Source
+from kgmrf.io import Chunk, DataError, Source, dates
 from kgmrf.results import Result, join
 
 PATIENCE = 2.0
@@ -39,6 +39,14 @@ class KindName(StrEnum):
     SAMPLES = "samples"
     COVARIANCE = "covariance"
     ROTATION = "rotation"
+
+
+class MeanName(StrEnum):
+    """What is assumed of the mean of samples."""
+
+    ZERO = "zero"
+    RUNNING = "running"
+    DRIFT = "drift"
 
 
 class TrackerName(StrEnum):
@@ -68,7 +76,7 @@ class Setup:
     """How a file is to be followed; None asks the file."""
 
     window: int = 1
-    centre: bool = False
+    mean: str = "zero"
     n_samples: float | None = None
     noise_std: float | None = None
     noise_floor: float = 0.0
@@ -89,7 +97,7 @@ class Run:
     def __init__(self, source: Source, setup: Setup) -> None:
         self.source, self.setup = source, setup
         self.frames = source.windows(setup.window) if source.kind == "samples" else source
-        if source.kind != "samples" and (setup.window > 1 or setup.centre):
+        if source.kind != "samples" and (setup.window > 1 or setup.mean != "zero"):
             raise DataError(
                 f"{source.path} holds matrices: only samples can be windowed or centred"
             )
@@ -104,6 +112,7 @@ class Run:
         self.n_frames = 0
         self.n_observed = 0
         self.last_time = 0.0
+        self.weekends = False  # whether any frame is dated on one
 
     def _unit(self, times: Numbers) -> float:
         if self.setup.time_unit is not None:
@@ -129,7 +138,7 @@ class Run:
         if kind == "covariance" and n_samples is None:
             raise DataError(
                 f"{self.source.path} holds covariances: how many samples are behind each? "
-                "Say it with --samples"
+                "Say it with --n-samples"
             )
         return trackers.KGMRF(
             self.source.d,
@@ -142,8 +151,8 @@ class Run:
     def baseline(self, maker: Any, **settings: Any) -> Any:
         """A baseline for this file, with settings of its own."""
         kind = self.source.kind
-        if "follows" in inspect.signature(maker).parameters:
-            settings["follows"] = "rotation" if kind == "rotation" else "covariance"
+        if "kind" in inspect.signature(maker).parameters:
+            settings["kind"] = "rotation" if kind == "rotation" else "covariance"
         elif kind == "rotation":
             raise DataError(f"{maker.__name__} does not follow rotations")
         if kind == "covariance":
@@ -159,10 +168,10 @@ class Run:
 
     def chunks(self) -> Iterator[Chunk]:
         """The frames of the file, centred if that was asked for."""
-        if not self.setup.centre:
+        if self.setup.mean == "zero":
             yield from self.frames
             return
-        mean = RunningMean()
+        mean = RunningMean(self.setup.mean)
         centred = replace(self.source, read=lambda: _centred(self.source, mean))
         yield from centred.windows(self.setup.window)
 
@@ -175,10 +184,24 @@ class Run:
         for chunk in self.chunks():
             with located(self.source, chunk):
                 result = self.in_file_units(self.apply(self.tracker, chunk))
+            result = result.named(
+                self.source.names, dates.instants(result.time) if self.source.dates else None
+            )
             self.n_frames += len(result)
             self.n_observed += int((result.age == 0).sum())
             self.last_time = float(result.time[-1])
+            if self.source.dates and chunk.times is not None:
+                days = dates.instants(chunk.times).astype("datetime64[D]")
+                self.weekends |= not np.is_busday(days).all()
             yield chunk, result
+
+    def steps_ahead(self, n: int) -> list[float]:
+        """How far ahead the next n frames are: of daily data without weekends, business days."""
+        if self.source.dates.removesuffix("Z") != "D" or self.weekends or self.unit != 86400.0:
+            return [float(k + 1) for k in range(n)]
+        last = dates.instants(np.array([self.last_time])).astype("datetime64[D]")[0]
+        days = np.busday_offset(last, np.arange(1, n + 1), roll="forward")
+        return (days - last).astype(float).tolist()
 
     def in_file_units(self, result: Result) -> Result:
         """Time, age and velocity as the file counts time."""
@@ -188,7 +211,7 @@ class Run:
         values["time"] = self.start + self.unit * values["time"]
         values["age"] = self.unit * values["age"]
         values["velocity"] = values["velocity"] / self.unit
-        return Result(values)
+        return Result(values).named(result.channels)
 
 
 def _centred(source: Source, mean: RunningMean) -> Iterator[Chunk]:
@@ -232,6 +255,20 @@ def located(source: Source, chunk: Chunk) -> Iterator[None]:
         raise DataError(f"{source.path}, {source.word} {place}: {fault}") from error
 
 
+def as_matrices(values: Any, kind: str) -> tuple[Any, Any]:
+    """Samples as covariances with their counts; a frame with a hole in it counts as a gap."""
+    if kind != "samples":
+        return values, np.zeros(len(values))
+    blocks = values[:, None, :] if values.ndim == 2 else values
+    empty = np.isnan(blocks).all(axis=-1)
+    holes = (np.isnan(blocks).any(axis=-1) & ~empty).any(axis=-1)
+    number = (~empty).sum(axis=-1).astype(float)
+    rows = np.where(np.isnan(blocks), 0.0, blocks)
+    total = np.swapaxes(rows, -1, -2) @ rows / np.maximum(number, 1.0)[:, None, None]
+    there = (number > 0) & ~holes
+    return np.where(there[:, None, None], total, np.nan), np.maximum(number, 1.0)
+
+
 class Thinned:
     """Every k-th frame of a long run, k growing so that a picture stays drawable."""
 
@@ -247,7 +284,8 @@ class Thinned:
         taken = len(range(self.next, len(result), self.every))
         self.next += taken * self.every - len(result)
         if taken:
-            self.kept.append(Result({name: getattr(picked, name) for name in picked.fields()}))
+            values = {name: getattr(picked, name) for name in picked.fields()}
+            self.kept.append(Result(values).named(picked.channels, picked.index))
         while sum(len(r) for r in self.kept) > MOST_DRAWN:
             whole = join(self.kept)
             # The next frame to keep is the first that continues the wider spacing.

@@ -19,7 +19,9 @@ def demo(
         Path, typer.Option("--output", "-o", help="Where the figure goes: .png, .svg or .pdf.")
     ] = Path("kgmrf-demo.png"),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer frames and seeds.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print numbers as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="Print numbers as JSON.")
+    ] = False,
 ) -> None:
     """A rotating ellipse with an occlusion: our tracker beside the baselines."""
     check_path(output)

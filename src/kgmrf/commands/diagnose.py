@@ -10,7 +10,7 @@ import typer
 
 from kgmrf.commands import _options as opt
 from kgmrf.commands._given import Given, on_a_file
-from kgmrf.commands._run import progress
+from kgmrf.commands._run import as_matrices, progress
 from kgmrf.diagnosis import diagnose as examine
 from kgmrf.plots import check_path
 from kgmrf.results import Result, join
@@ -26,7 +26,7 @@ def diagnose(
 ) -> None:
     """Follow a file and say what is wrong with the run: evidence, verdict, remedy.
 
-    The exit code is 1 if a fault was found.
+    The exit code is 1 if a fault was found; a note, which is about the data, is none.
     """
     if plot is not None:
         check_path(plot)
@@ -39,7 +39,7 @@ def diagnose(
             n = min(frames - done, len(result))
             part = result[:n]
             assert isinstance(part, Result)
-            matrices, number = _observed(chunk.values[:n], source.kind)
+            matrices, number = as_matrices(chunk.values[:n], source.kind)
             results.append(part)
             seen.append(matrices)
             counts.append(number)
@@ -65,17 +65,3 @@ def diagnose(
             typer.echo(f"figure: {plot}")
     if not report.healthy:
         raise typer.Exit(1)
-
-
-def _observed(values: Any, kind: str) -> tuple[Any, Any]:
-    """Samples as covariances with their counts; a frame with a hole in it counts as a gap."""
-    if kind != "samples":
-        return values, np.zeros(len(values))
-    blocks = values[:, None, :] if values.ndim == 2 else values
-    empty = np.isnan(blocks).all(axis=-1)
-    holes = (np.isnan(blocks).any(axis=-1) & ~empty).any(axis=-1)
-    number = (~empty).sum(axis=-1).astype(float)
-    rows = np.where(np.isnan(blocks), 0.0, blocks)
-    total = np.swapaxes(rows, -1, -2) @ rows / np.maximum(number, 1.0)[:, None, None]
-    there = (number > 0) & ~holes
-    return np.where(there[:, None, None], total, np.nan), np.maximum(number, 1.0)

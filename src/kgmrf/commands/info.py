@@ -31,7 +31,7 @@ OPTIONAL = {
 
 
 def info(
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print as JSON.")] = False,
 ) -> None:
     """Versions of kgmrf, of what it stands on, and which engine runs the loops."""
     engine = "numba" if find_spec("kgmrf.kernels") else "numpy"

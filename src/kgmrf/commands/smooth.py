@@ -11,7 +11,7 @@ import typer
 from kgmrf.commands import _options as opt
 from kgmrf.commands._given import Given, on_a_file, split_fields
 from kgmrf.commands._run import located, progress
-from kgmrf.io import Chunk, DataError, check_output
+from kgmrf.io import Chunk, DataError, check_output, dates
 from kgmrf.plots import check_path
 
 
@@ -57,6 +57,8 @@ def smooth(
         with located(source, whole):
             found = run.tracker.smooth(whole.values, times=run.times(whole), lag=lag, **extra)
         result = run.in_file_units(found)
+        if source.dates:
+            result = result.named(source.names, dates.instants(result.time))
     if output is not None:
         with given.writer(output, chosen, source) as writer:
             writer.write(result)

@@ -30,7 +30,9 @@ def bench(
     dimensions: Annotated[
         str, typer.Option("--dimensions", "-d", metavar="D,D,...", help="Which d.")
     ] = "2,3,7,16,32",
-    as_json: Annotated[bool, typer.Option("--json", help="Print numbers as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="Print numbers as JSON.")
+    ] = False,
 ) -> None:
     """How fast the trackers are on this machine: microseconds per frame."""
     rows = []

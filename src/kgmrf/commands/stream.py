@@ -204,6 +204,8 @@ def stream(
         bool,
         typer.Option(
             "--centre",
+            "--center",
+            metavar="",
             help="Subtract the running mean of every channel of every track.",
             rich_help_panel=_MODEL,
         ),

@@ -93,7 +93,7 @@ def forecast(
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk, _ in run:
             advance(chunk.done)
-    ahead = run.in_file_units(stack([run.tracker.forecast(k + 1) for k in range(steps)]))
+    ahead = run.in_file_units(stack([run.tracker.forecast(k) for k in run.steps_ahead(steps)]))
     if output is not None:
         with given.writer(output, chosen, source) as writer:
             writer.write(ahead)

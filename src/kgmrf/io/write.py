@@ -149,7 +149,7 @@ class _Csv:
 
     def __init__(self, path: Path, about: _About) -> None:
         self.about = about
-        self.file = path.open("w", newline="")
+        self.file = path.open("w", newline="", encoding="utf-8")
         self.empty = True
 
     def write(self, result: Result) -> None:

@@ -26,11 +26,11 @@ class BaselineTracker(CovarianceTracker):
     """Whether rank-deficient covariances must be refused."""
 
     def __init__(
-        self, d: int | None, follows: Follows, n_samples: float | None, on_invalid: OnInvalid
+        self, d: int | None, kind: Follows, n_samples: float | None, on_invalid: OnInvalid
     ) -> None:
         super().__init__(d, n_samples, on_invalid)
-        self.follows = _check.choice(follows, ("covariance", "rotation"), "follows")
-        self.kind = self.follows  # type: ignore[misc]
+        self.kind = _check.choice(kind, ("covariance", "rotation"), "kind")  # type: ignore[misc]
+        self.follows = None  # the older word for kind
         self._arrays: dict[str, Numbers] = {}
 
     # ------------------------------------------------------------------ for subclasses
@@ -77,7 +77,7 @@ class BaselineTracker(CovarianceTracker):
     def _validated(
         self, array: Numbers, observed: Mask, rough: bool, name: str
     ) -> tuple[Numbers, Mask]:
-        if self.follows == "rotation":
+        if self.kind == "rotation":
             matrices, observed = _check.rotations(array, observed, name, self.on_invalid, rough)
             return so.project(matrices), observed
         matrices, observed = _check.covariances(array, observed, name, self.on_invalid, rough)
@@ -116,7 +116,7 @@ class BaselineTracker(CovarianceTracker):
         self._fresh = True
 
     def _advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
-        if self._takes_logarithms and self.follows == "covariance":
+        if self._takes_logarithms and self.kind == "covariance":
             # Samples with holes are filled in only now; nothing has changed yet.
             seen, observed = self._definite(seen, observed, "samples")
         started = ~np.isnan(self._seen)
@@ -153,7 +153,7 @@ class BaselineTracker(CovarianceTracker):
     ) -> Numbers:
         """Log-likelihood of the samples under the predicted covariance; NaN if that is none."""
         unknown = np.full(valid.shape, np.nan)
-        if self.follows == "rotation" or not self._counted:
+        if self.kind == "rotation" or not self._counted:
             return unknown
         forecast = self._matrix(predicted)
         values = np.linalg.eigvalsh(np.where(np.isnan(forecast), 0.0, forecast))
@@ -191,7 +191,7 @@ class BaselineTracker(CovarianceTracker):
         return blocks
 
     def _refuse_samples(self) -> None:
-        if self.follows == "rotation":
+        if self.kind == "rotation":
             raise ObservationError("this tracker follows rotations; samples make covariances")
 
     def _look(self) -> Values:
@@ -207,13 +207,13 @@ class BaselineTracker(CovarianceTracker):
         values = {
             "time": time,
             "age": time - self._seen,
-            self.follows: matrix,
+            self.kind: matrix,
             "velocity": np.where(np.isnan(matrix), np.nan, self._velocity(arrays)),
             "angle_std": np.full_like(matrix, np.nan),
             "nis": np.full_like(time, np.nan),
             "log_likelihood": likelihood,
         }
-        if self.follows == "covariance":
+        if self.kind == "covariance":
             there = ~np.isnan(matrix[..., 0, 0])[..., None, None]
             frame, spectrum = orbit.decompose(np.where(there, matrix, np.eye(matrix.shape[-1])))
             values["frame"] = np.where(there, frame, np.nan)
@@ -245,7 +245,7 @@ class BaselineTracker(CovarianceTracker):
             np.isfinite(self._time).all() and (self._seen[started] <= self._time[started]).all()
         ):
             raise ValueError("its clock is none")
-        if self._takes_logarithms and self.follows == "covariance":
+        if self._takes_logarithms and self.kind == "covariance":
             matrices = self._matrix(self._arrays)
             if not np.isfinite(matrices[started]).all():
                 raise ValueError("its estimate is not finite")

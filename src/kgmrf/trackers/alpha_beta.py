@@ -17,7 +17,7 @@ class AlphaBeta(BaselineTracker):
     On covariances it works on the entries, and its estimate may leave the cone of positive
     definite matrices (its likelihood is NaN then). On rotations x is on the group, r = Log(x^T z)
     and the velocity is an angular one.
-    follows: "covariance" or "rotation".
+    kind: "covariance" or "rotation" (``follows``, the older word, is accepted too).
 
     >>> tracker = AlphaBeta(position_gain=0.4, velocity_gain=0.1)
     >>> _ = tracker.update([[2.0, 0.0], [0.0, 1.0]])
@@ -34,11 +34,12 @@ class AlphaBeta(BaselineTracker):
         position_gain: float = 0.4,
         velocity_gain: float = 0.1,
         retention: float = 1.0,
-        follows: Follows = "covariance",
+        kind: Follows = "covariance",
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
+        follows: Follows | None = None,
     ) -> None:
-        super().__init__(d, follows, n_samples, on_invalid)
+        super().__init__(d, follows or kind, n_samples, on_invalid)
         self.position_gain = _check.in_range(position_gain, "position_gain", 0.0, 2.0)
         self.velocity_gain = _check.in_range(velocity_gain, "velocity_gain", 0.0, 4.0)
         self.retention = _check.in_range(retention, "retention", 0.0, 1.0)
@@ -51,7 +52,7 @@ class AlphaBeta(BaselineTracker):
 
     def _predict(self, arrays: dict[str, Numbers], dt: Numbers) -> dict[str, Numbers]:
         here, rate = arrays["matrix"], arrays["rate"]
-        if self.follows == "rotation":
+        if self.kind == "rotation":
             skew = 0.5 * (rate - rate.swapaxes(-1, -2))
             return {"matrix": here @ so.exp(dt * skew), "rate": skew}
         return {"matrix": here + dt * rate, "rate": rate}
@@ -61,7 +62,7 @@ class AlphaBeta(BaselineTracker):
     ) -> dict[str, Numbers]:
         here, rate = arrays["matrix"], self.retention * arrays["rate"]
         kick = self.velocity_gain / np.where(dt > 0, dt, np.inf)
-        if self.follows == "rotation":
+        if self.kind == "rotation":
             error = so.log(here.swapaxes(-1, -2) @ seen)
             return {
                 "matrix": here @ so.exp(self.position_gain * error),
@@ -71,4 +72,4 @@ class AlphaBeta(BaselineTracker):
         return {"matrix": here + self.position_gain * error, "rate": rate + kick * error}
 
     def _velocity(self, arrays: dict[str, Numbers]) -> Numbers:
-        return arrays["rate"] if self.follows == "rotation" else super()._velocity(arrays)
+        return arrays["rate"] if self.kind == "rotation" else super()._velocity(arrays)

@@ -13,7 +13,7 @@ class EuclideanEMA(BaselineTracker):
     """M <- (1 - gain) M + gain C; rotations are projected back to the group.
 
     gain: weight of a new observation after one unit of time; a half-life h is 1 - 2**(-1/h).
-    follows: "covariance" or "rotation".
+    kind: "covariance" or "rotation" (``follows``, the older word, is accepted too).
 
     >>> tracker = EuclideanEMA(gain=0.2)
     >>> _ = tracker.update([[2.0, 0.0], [0.0, 1.0]])
@@ -26,11 +26,12 @@ class EuclideanEMA(BaselineTracker):
         d: int | None = None,
         *,
         gain: float = 0.1,
-        follows: Follows = "covariance",
+        kind: Follows = "covariance",
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
+        follows: Follows | None = None,
     ) -> None:
-        super().__init__(d, follows, n_samples, on_invalid)
+        super().__init__(d, follows or kind, n_samples, on_invalid)
         self.gain = _check.in_range(gain, "gain", 0.0, 1.0)
 
     def _correct(
@@ -38,4 +39,4 @@ class EuclideanEMA(BaselineTracker):
     ) -> dict[str, Numbers]:
         gain = gain_over(self.gain, dt)
         blend = (1.0 - gain) * arrays["matrix"] + gain * seen
-        return {"matrix": so.project(blend) if self.follows == "rotation" else blend}
+        return {"matrix": so.project(blend) if self.kind == "rotation" else blend}

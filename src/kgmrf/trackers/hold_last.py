@@ -10,7 +10,7 @@ from kgmrf.trackers._baseline import BaselineTracker, Follows
 class HoldLast(BaselineTracker):
     """M <- C: no memory, no noise reduction, no lag; freezes when data stop.
 
-    follows: "covariance" or "rotation".
+    kind: "covariance" or "rotation" (``follows``, the older word, is accepted too).
 
     >>> HoldLast().update([[2.0, 0.1], [0.1, 0.5]]).covariance[0, 0].item()
     2.0
@@ -20,11 +20,12 @@ class HoldLast(BaselineTracker):
         self,
         d: int | None = None,
         *,
-        follows: Follows = "covariance",
+        kind: Follows = "covariance",
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
+        follows: Follows | None = None,
     ) -> None:
-        super().__init__(d, follows, n_samples, on_invalid)
+        super().__init__(d, follows or kind, n_samples, on_invalid)
 
     def _correct(
         self, arrays: dict[str, Numbers], seen: Numbers, dt: Numbers

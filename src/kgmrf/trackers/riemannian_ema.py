@@ -13,7 +13,7 @@ class RiemannianEMA(BaselineTracker):
     """M <- the point at ``gain`` of the geodesic from M to C (affine-invariant, or on SO(d)).
 
     gain: weight of a new observation after one unit of time; needs covariances of full rank.
-    follows: "covariance" or "rotation".
+    kind: "covariance" or "rotation" (``follows``, the older word, is accepted too).
 
     >>> tracker = RiemannianEMA(gain=0.5)
     >>> _ = tracker.update([[1.0, 0.0], [0.0, 1.0]])
@@ -28,17 +28,18 @@ class RiemannianEMA(BaselineTracker):
         d: int | None = None,
         *,
         gain: float = 0.1,
-        follows: Follows = "covariance",
+        kind: Follows = "covariance",
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
+        follows: Follows | None = None,
     ) -> None:
-        super().__init__(d, follows, n_samples, on_invalid)
+        super().__init__(d, follows or kind, n_samples, on_invalid)
         self.gain = _check.in_range(gain, "gain", 0.0, 1.0)
 
     def _correct(
         self, arrays: dict[str, Numbers], seen: Numbers, dt: Numbers
     ) -> dict[str, Numbers]:
         here, gain = arrays["matrix"], gain_over(self.gain, dt)
-        if self.follows == "rotation":
+        if self.kind == "rotation":
             return {"matrix": here @ so.exp(gain * so.log(here.swapaxes(-1, -2) @ seen))}
         return {"matrix": spd.geodesic(here, seen, gain[..., 0, 0], metric="affine_invariant")}

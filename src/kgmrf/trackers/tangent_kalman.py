@@ -18,7 +18,7 @@ class TangentKalman(BaselineTracker):
     noise_std: standard deviation of an observed entry of the logarithm.
     prior_var: variance of position and velocity at the first observation.
     coast: keep predicting while there are no data (True) or freeze (False).
-    follows: "covariance" or "rotation".
+    kind: "covariance" or "rotation" (``follows``, the older word, is accepted too).
 
     All entries share one 2 x 2 uncertainty, because they share their noise.
 
@@ -39,11 +39,12 @@ class TangentKalman(BaselineTracker):
         noise_std: float = 0.1,
         prior_var: float = 0.01,
         coast: bool = True,
-        follows: Follows = "covariance",
+        kind: Follows = "covariance",
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
+        follows: Follows | None = None,
     ) -> None:
-        super().__init__(d, follows, n_samples, on_invalid)
+        super().__init__(d, follows or kind, n_samples, on_invalid)
         self.position_noise = _check.in_range(position_noise, "position_noise", 0.0, np.inf)
         self.velocity_noise = _check.in_range(velocity_noise, "velocity_noise", 0.0, np.inf)
         self.noise_std = _check.in_range(noise_std, "noise_std", 0.0, np.inf, open_low=True)
@@ -92,8 +93,8 @@ class TangentKalman(BaselineTracker):
         }
 
     def _log(self, matrices: Numbers) -> Numbers:
-        return so.log(matrices) if self.follows == "rotation" else spd.log(matrices)
+        return so.log(matrices) if self.kind == "rotation" else spd.log(matrices)
 
     def _matrix(self, arrays: dict[str, Numbers]) -> Numbers:
         position = np.where(np.isnan(arrays["position"]), 0.0, arrays["position"])
-        return so.exp(position) if self.follows == "rotation" else spd.exp(position)
+        return so.exp(position) if self.kind == "rotation" else spd.exp(position)

@@ -124,16 +124,14 @@ def read_vot(folder: str | Path) -> FrameSequence:
 
 
 def find_data(*parts: str) -> Path | None:
-    """A folder below ``$KGMRF_DATA`` (or ``../shared/data``), or None where it does not exist.
+    """A folder below ``$KGMRF_DATA``, or None where that is not set or has no such folder.
 
     >>> find_data("no", "such", "folder") is None
     True
     """
-    candidates = [os.environ.get("KGMRF_DATA"), "../shared/data"]
-    for root in candidates:
-        if root and (path := Path(root, *parts)).exists():
-            return path
-    return None
+    root = os.environ.get("KGMRF_DATA")
+    path = Path(root, *parts) if root else None
+    return path if path is not None and path.exists() else None
 
 
 def otb_sequences(folder: str | Path | None = None) -> list[FrameSequence]:

@@ -1,0 +1,35 @@
+"""Pictures, last in the flow of data: one style, the panels of a `Result`, ellipses along time.
+
+Everything is drawn on plain matplotlib figures: no window opens, no global setting changes, and it
+works on machines without a screen. matplotlib is loaded when something is drawn.
+"""
+
+from kgmrf.plots.ellipses import draw_ellipses, draw_rows, plot_ellipses
+from kgmrf.plots.result import plot_result
+from kgmrf.plots.style import (
+    COLOURS,
+    CYCLE,
+    WIDTH,
+    check_path,
+    label_lines,
+    new_figure,
+    shade_gaps,
+    style,
+    write_figure,
+)
+
+__all__ = [
+    "COLOURS",
+    "CYCLE",
+    "WIDTH",
+    "check_path",
+    "draw_ellipses",
+    "draw_rows",
+    "label_lines",
+    "new_figure",
+    "plot_ellipses",
+    "plot_result",
+    "shade_gaps",
+    "style",
+    "write_figure",
+]

@@ -1,0 +1,298 @@
+"""The panels of a `Result` along time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from kgmrf import metrics
+from kgmrf._types import Mask, Numbers
+from kgmrf.gains import ANGLE_VARIANCE_LIMIT
+from kgmrf.geometry import so
+from kgmrf.plots.style import (
+    COLOURS,
+    MOST_LABELS,
+    colours_of,
+    label_lines,
+    new_figure,
+    shade_gaps,
+    style,
+    write_figure,
+)
+from kgmrf.results import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class _Panel(NamedTuple):
+    """One quantity along time: ``values`` (T, items, lines) with a name for every line."""
+
+    label: str
+    values: Numbers
+    names: tuple[str, ...] = ("",)
+    log: bool = False
+    from_zero: bool = False
+    dots: bool = False
+    expected: float | None = None
+    limit: tuple[float, str] | None = None
+    spread: Numbers | None = None
+
+
+def plot_result(result: Result, path: str | Path | None = None) -> Figure:
+    """Draw what a tracker knew along time: matrix, speed, uncertainty, surprise; gaps in grey.
+
+    Panels without any finite number are left out. A batch is shown by the median of its items and
+    the range of the middle 80 %. With ``path`` the figure is also written (PNG, SVG or PDF).
+
+    >>> from kgmrf import KGMRF, simulate
+    >>> scene = simulate.ellipse(0.08, n_frames=60)
+    >>> figure = plot_result(KGMRF(n_samples=8).filter(scene.observations))
+    >>> [axes.get_ylabel().split()[0] for axes in figure.axes]
+    ['eigenvalues', 'major', 'speed', 'angle', 'NIS', 'log-likelihood']
+    """
+    panels = _panels(result)
+    times, unit = _clock(result)
+    age = _flat(result.age)[:, :, 0]
+    missing = (~(age == 0)).mean(axis=-1)
+    with style():
+        figure = new_figure(height=0.75 + 1.05 * len(panels))
+        grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, panel in zip(grid, panels, strict=True):
+            shade_gaps(axes, times, missing)
+            _draw(axes, times, panel)
+        if unit == "date":
+            _dated(grid[-1])
+        grid[-1].set_xlabel("" if unit == "date" else unit)
+        pad = 0.5 if len(times) == 1 else 0.0
+        grid[-1].set_xlim(times[0] - pad, times[-1] + pad)
+        figure.align_ylabels(grid)
+        figure.suptitle(_title(result, missing), x=0.01, ha="left", fontsize=8.5)
+        label_lines({axes: _line_labels(p) for axes, p in zip(grid, panels, strict=True)})
+    if path is not None:
+        write_figure(figure, path)
+    return figure
+
+
+def _title(result: Result, missing: Numbers) -> str:
+    kind = "rotation" if "rotation" in result.fields() else "covariance"
+    matrix = result.rotation if kind == "rotation" else result.covariance
+    items = int(np.prod(result.time.shape[1:], dtype=int))
+    words = [f"{kind}, d = {matrix.shape[-1]}, {len(result)} frames"]
+    if items > 1:
+        words.append(f"{items} tracks: median and middle 80 %")
+    if missing.any():
+        words.append("grey: tracks without observation" if items > 1 else "grey: no observation")
+    return "; ".join(words)
+
+
+def _clock(result: Result) -> tuple[Numbers, str]:
+    """Dates or times of the rows, time where all items share it, the number of the frame else."""
+    time = result.time
+    index = None if result.index is None else np.asarray(result.index)
+    if index is not None and index.dtype.kind == "M":
+        from matplotlib.dates import date2num
+
+        return np.asarray(date2num(index)), "date"
+    if index is not None and index.dtype.kind == "f" and np.isfinite(index).all():
+        return index, "time"
+    items = time.reshape(time.shape[0], -1)
+    if np.isfinite(items).all() and (items == items[:, :1]).all():
+        return items[:, 0], "time"
+    return np.arange(len(items), dtype=float), "frame"
+
+
+def _dated(axes: Axes) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator()
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def _flat(values: Numbers, lines: int = 1) -> Numbers:
+    """(T, ..., lines) as (T, items, lines), infinities as NaN."""
+    flat = np.asarray(values, dtype=float).reshape(values.shape[0], -1, lines)
+    return np.where(np.isfinite(flat), flat, np.nan)
+
+
+def _panels(result: Result) -> list[_Panel]:
+    if "rotation" in result.fields():
+        d = result.rotation.shape[-1]
+        first = [_rotation_panel(result)]
+    else:
+        d = result.covariance.shape[-1]
+        first = [_spectrum_panel(result), *_axis_panel(result)]
+    planes = np.triu_indices(d, 1)
+    n_planes = len(planes[0])
+    rest = [_Panel("log-likelihood\n(nats per frame)", _flat(result.log_likelihood), dots=True)]
+    if n_planes:
+        nis = _Panel("NIS", _flat(result.nis), dots=True, from_zero=True, expected=n_planes)
+        rest = [_speed_panel(result), _uncertainty_panel(result, planes), nis, *rest]
+    # The matrix itself always has its panel, even when nothing was ever seen.
+    return [first[0], *(p for p in [*first[1:], *rest] if np.isfinite(p.values).any())]
+
+
+def _spectrum_panel(result: Result) -> _Panel:
+    d = result.spectrum.shape[-1]
+    values = _flat(result.spectrum, d)
+    # Before there are as many samples as channels some eigenvalues are rounding errors.
+    values = np.where(values > 1e-12 * values[..., :1], values, np.nan)
+    if "starting" in result.fields():
+        early = np.asarray(result.starting, dtype=bool).reshape(len(values), -1)
+        if not early.all():
+            values = np.where(early[..., None], np.nan, values)
+    names = tuple(f"$\\lambda_{{{i + 1}}}$" for i in range(d))
+    return _Panel("eigenvalues", values, names, log=True)
+
+
+def _axis_panel(result: Result) -> list[_Panel]:
+    """Direction of the major axis of a single ellipse, followed through half turns."""
+    if result.covariance.shape[1:] != (2, 2):
+        return []
+    angle = _unwrapped(np.asarray(metrics.axis_angle(result.covariance)), np.pi)
+    spread = 2.0 * np.degrees(_flat(result.angle_std[:, 0, 1]))
+    return [_Panel("major axis\n(degrees)", _flat(np.degrees(angle)), spread=spread)]
+
+
+def _rotation_panel(result: Result) -> _Panel:
+    rotation, d = result.rotation, result.rotation.shape[-1]
+    items = rotation.reshape(len(result), -1, d, d)
+    there = np.asarray(np.isfinite(items).all(axis=(-2, -1)))
+    safe = np.where(there[..., None, None], items, np.eye(d))
+    if items.shape[1] == 1 and d <= 3:
+        vector = np.where(there[:, 0, None], so.vee(so.log(safe[:, 0])), np.nan)
+        if d == 2:
+            turned = _unwrapped(vector[:, 0], 2 * np.pi)
+            return _Panel("angle\n(degrees)", _flat(np.degrees(turned)))
+        # Past half a turn the vector jumps to the other side: no line across the jump.
+        jump: Mask = np.linalg.norm(np.diff(vector, axis=0), axis=-1) > np.pi
+        vector[1:][jump] = np.nan
+        values = _flat(np.degrees(vector), 3)
+        return _Panel("rotation vector\n(degrees)", values, ("x", "y", "z"))
+    first = np.argmax(there, axis=0)
+    start = safe[first, np.arange(items.shape[1])]
+    angle = np.where(there, so.distance(start, safe), np.nan)
+    return _Panel("angle from start\n(degrees)", np.degrees(angle)[..., None])
+
+
+def _speed_panel(result: Result) -> _Panel:
+    speed = np.linalg.norm(result.velocity, axis=(-2, -1)) / np.sqrt(2.0)
+    return _Panel("speed (degrees\nper unit time)", _flat(np.degrees(speed)), from_zero=True)
+
+
+def _uncertainty_panel(result: Result, planes: tuple[Numbers, Numbers]) -> _Panel:
+    std = np.degrees(result.angle_std[..., planes[0], planes[1]])
+    worst, best = std.max(axis=-1), std.min(axis=-1)
+    label = "angle std\n(degrees)"
+    cap = float(np.degrees(np.sqrt(ANGLE_VARIANCE_LIMIT)))
+    reached = np.nanmax(std, initial=0.0) > 0.999 * cap
+    limit = (cap, "limit: direction unknown") if reached else None
+    if np.allclose(worst, best, equal_nan=True):
+        return _Panel(label, _flat(worst), from_zero=True, limit=limit)
+    ends = _flat(np.stack([worst, best], axis=-1), 2)
+    names = ("least certain pair", "most certain pair")
+    return _Panel(label, ends, names, from_zero=True, limit=limit)
+
+
+def _unwrapped(angle: Numbers, period: float) -> Numbers:
+    out = np.full_like(angle, np.nan)
+    there = np.isfinite(angle)
+    out[there] = np.unwrap(angle[there], period=period)
+    return out
+
+
+def _draw(axes: Axes, times: Numbers, panel: _Panel) -> None:
+    axes.set_ylabel(panel.label)
+    if panel.expected is not None:
+        axes.axhline(panel.expected, color=COLOURS["quiet"], linewidth=0.8, linestyle=(0, (4, 2)))
+    if panel.limit is not None:
+        axes.axhline(panel.limit[0], color=COLOURS["quiet"], linewidth=0.8, linestyle=(0, (4, 2)))
+    for k, colour in enumerate(colours_of(len(panel.names))):
+        values = panel.values[:, :, k]
+        low, middle, high = _quantiles(values)
+        if panel.spread is not None:
+            low, high = middle - panel.spread[:, 0, k], middle + panel.spread[:, 0, k]
+        if np.nanmax(high - low, initial=0.0) > 0:
+            axes.fill_between(times, low, high, color=colour, alpha=0.2, linewidth=0)
+        if panel.dots and values.shape[1] == 1:
+            axes.plot(times, middle, ".", color=colour, markersize=2.0, alpha=0.45, zorder=2)
+        line = _line(panel, k)
+        axes.plot(times, line, color=colour, zorder=2.5)
+        # A frame between two gaps has no line to its neighbours.
+        if (lone := _lone(line)).any():
+            axes.plot(times[lone], line[lone], ".", color=colour, markersize=3.0, zorder=2.5)
+    if panel.from_zero:
+        axes.set_ylim(bottom=0.0)
+    if panel.log:
+        _log_axis(axes)
+
+
+def _log_axis(axes: Axes) -> None:
+    """A logarithmic axis with round numbers that say themselves: 0.5, 1, 2, 5."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    decades = np.log10(high / low)
+    if decades < 2.5:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.7 else (1.0,)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _line(panel: _Panel, k: int) -> Numbers:
+    """What is drawn as a line: the median of the items, or the running mean of scattered dots."""
+    if not panel.dots:
+        return _quantiles(panel.values[:, :, k])[1]
+    values = panel.values[:, :, k]
+    count = np.isfinite(values).sum(axis=1)
+    mean = np.nansum(values, axis=1) / np.maximum(count, 1)
+    return _running_mean(np.where(count > 0, mean, np.nan))
+
+
+def _lone(line: Numbers) -> Mask:
+    gap = np.isnan(np.concatenate([[np.nan], line, [np.nan]]))
+    return ~gap[1:-1] & gap[:-2] & gap[2:]
+
+
+def _line_labels(panel: _Panel) -> list[tuple[float, str, str]]:
+    labels: list[tuple[float, str, str]] = []
+    names = ("running mean",) if panel.dots else panel.names
+    for k, name in enumerate(names if len(names) <= MOST_LABELS else ()):
+        line = _line(panel, k)
+        there = line[np.isfinite(line)]
+        if name and there.size:
+            labels.append((float(there[-1]), name, colours_of(len(names))[k]))
+    if panel.expected is not None:
+        labels.append((panel.expected, f"expected mean: {panel.expected:g}", COLOURS["quiet"]))
+    if panel.limit is not None:
+        labels.append((*panel.limit, COLOURS["quiet"]))
+    return labels
+
+
+def _quantiles(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """10 %, 50 % and 90 % over the items (T, items) that are known at each time."""
+    if values.shape[1] == 1:
+        return values[:, 0], values[:, 0], values[:, 0]
+    out = np.full((3, len(values)), np.nan)
+    there = np.isfinite(values).any(axis=1)
+    if there.any():
+        out[:, there] = np.nanquantile(values[there], [0.1, 0.5, 0.9], axis=1)
+    return out[0], out[1], out[2]
+
+
+def _running_mean(values: Numbers) -> Numbers:
+    """Mean of the finite values in a window of about a twentieth of the sequence."""
+    width = max(5, len(values) // 20) | 1
+    if len(values) < 3 * width:
+        return np.full_like(values, np.nan)
+    there = np.isfinite(values)
+    window = np.ones(width)
+    total = np.convolve(np.where(there, values, 0.0), window, mode="same")
+    count = np.convolve(there.astype(float), window, mode="same")
+    # Short gaps are bridged, long ones stay open.
+    return np.where(count > width / 3, total / np.maximum(count, 1.0), np.nan)

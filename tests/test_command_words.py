@@ -1,0 +1,116 @@
+"""What commands on files say and write: names, dates, means, measures, exit codes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kgmrf import KGMRF, EuclideanEMA
+from kgmrf.centring import RunningMean
+
+pytest.importorskip("typer")
+from kgmrf.cli import main
+
+DAYS = np.busday_offset("2024-01-01", np.arange(320)).astype(str)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Daily returns of three assets until a Friday."""
+    rng = np.random.default_rng(0)
+    returns = rng.standard_t(5, (320, 3)) @ np.linalg.cholesky(0.6 * np.eye(3) + 0.4).T
+    path = tmp_path_factory.mktemp("files") / "returns.csv"
+    lines = [
+        f"{day},{','.join(map(repr, row))}" for day, row in zip(DAYS, returns.tolist(), strict=True)
+    ]
+    path.write_text("\n".join(["date,SPY,TLT,GLD", *lines]) + "\n")
+    return path
+
+
+TIMES = np.array(DAYS, dtype="datetime64[D]").astype(float)
+
+
+def rows(file: Path) -> np.ndarray:
+    return np.array([row[1:] for row in csv.reader(file.open())][1:], dtype=float)
+
+
+def test_written_columns_carry_the_names(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    fields = ["--fields", "covariance,volatility,correlation"]
+    assert main(["track", str(file), "-q", "-o", str(out), *fields]) == 0
+    table = list(csv.DictReader(out.open()))
+    assert {"covariance_SPY_TLT", "correlation_SPY_GLD", "volatility_GLD"} <= set(table[0])
+    assert table[-1]["time"] == DAYS[-1]
+    expected = KGMRF().filter(rows(file), times=TIMES)
+    assert float(table[-1]["volatility_GLD"]) == pytest.approx(expected.volatility[-1, 2])
+    assert float(table[-1]["correlation_SPY_TLT"]) == pytest.approx(expected.correlation[-1, 0, 1])
+
+
+def test_daily_data_without_weekends_are_forecast_on_business_days(
+    file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "ahead.csv"
+    assert main(["forecast", str(file), "-n", "6", "-q", "-o", str(out)]) == 0
+    found = [row["time"] for row in csv.DictReader(out.open())]
+    assert found == np.busday_offset(DAYS[-1], np.arange(1, 7)).astype(str).tolist()
+    text = file.read_text().replace(DAYS[3], "2024-01-06")  # a Saturday in the file
+    every = tmp_path / "every.csv"
+    every.write_text(text.replace(DAYS[4], "2024-01-07"))
+    assert main(["forecast", str(every), "-n", "2", "-q", "-o", str(out)]) == 0
+    found = [row["time"] for row in csv.DictReader(out.open())]
+    assert found == (np.datetime64(DAYS[-1]) + np.arange(1, 3)).astype(str).tolist()
+
+
+@pytest.mark.parametrize(
+    ("words", "mean"),
+    [(["--centre"], "running"), (["--center"], "running"), (["--mean", "drift"], "drift")],
+)
+def test_the_mean_is_said_in_words(file: Path, tmp_path: Path, words: list[str], mean: str) -> None:
+    out = tmp_path / "out.npz"
+    assert main(["track", str(file), "-q", "-o", str(out), *words]) == 0
+    expected = KGMRF().filter(RunningMean(mean).centre(rows(file)), times=TIMES)
+    np.testing.assert_allclose(np.load(out)["covariance"][-1], expected.covariance[-1])
+
+
+def test_compare_measures_what_it_says(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(file), "--json", "--skip", "100"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    life = next(row for row in found["rows"] if row["settings"] == "half_life=64")
+    x = rows(file)
+    average = EuclideanEMA(gain=1.0 - 2.0 ** (-1.0 / 64)).filter(x, times=TIMES)
+    ours = KGMRF().filter(x, times=TIMES)
+    before, now = average.covariance[99:-1], x[100:]
+    distance = np.einsum("ni,nij,nj->n", now, np.linalg.inv(before), now)
+    log_det = np.linalg.slogdet(before)[1]
+    assert found["scored"] == 220
+    assert life["qlike"] == pytest.approx((log_det + distance).mean() / 3)
+    assert life["gaussian"] == pytest.approx(average.log_likelihood[100:].mean())
+    assert life["covered"] == pytest.approx((distance <= 7.8147).mean(), abs=0.006)
+    gap = (ours.log_likelihood - average.log_likelihood)[100:]
+    assert life["lead"] == pytest.approx(gap.mean())
+    assert life["lead_within"] > 0
+    best = next(row for row in found["rows"] if row["settings"] == "gains=auto")
+    assert best["score"] > best["gaussian"]  # the tails of these returns are heavy
+    assert 0.9 < best["covered"] < 0.99
+    assert best["lead"] == 0.0
+    assert main(["compare", str(file), "--skip", "100"]) == 0
+    text = capsys.readouterr().out
+    assert "QLIKE" in text
+    assert "in 95 %" in text
+
+
+def test_diagnose_ends_with_1_for_faults_only(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["healthy"]
+
+
+def test_flags_do_not_look_as_if_they_took_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["track", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert not [line for line in lines if "<bool>" in line and "-h " not in line]
