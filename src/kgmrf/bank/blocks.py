@@ -25,6 +25,7 @@ from kgmrf.step import (
     support,
     warming,
 )
+from kgmrf.trackers._files import check_state
 
 
 class Blocks:
@@ -95,29 +96,9 @@ class Blocks:
         if not self._pools.shape[0] and self._may_pool() and self._warming().any():
             raise ValueError("tracks are starting up but their pools are missing")
         if n:
-            self._check_state()
-
-    def _check_state(self) -> None:
-        state = self._read(None)[0]
-        begun = ~np.isnan(state.seen)
-        if self.kind == "covariance":
-            begun &= ~np.asarray(warming(state, self.model))
-        numbers = (part[begun] for part in state[:5])  # frame to spectrum_var
-        if not all(np.isfinite(part).all() for part in numbers):
-            raise ValueError("a track holds numbers that are not finite")
-        frame, spectrum = state.frame[begun], state.spectrum[begun]
-        defect = np.swapaxes(frame, -1, -2) @ frame - np.eye(self.d)
-        if frame.size and np.abs(defect).max() > (1e-3 if self.dtype == np.float32 else 1e-6):
-            raise ValueError("an eigenframe is not orthonormal")
-        if self.kind == "covariance" and not (spectrum > 0.0).all():
-            raise ValueError("an eigenvalue is not positive")
-        variances = state.uncertainty[begun]
-        p11, p12, p22 = variances[:, 0], variances[:, 1], variances[:, 2]
-        slack = 1e-3 if self.dtype == np.float32 else 1e-6
-        if (p11 < 0).any() or (p22 < 0).any() or (p12**2 > (1 + slack) * p11 * p22 + 1e-12).any():
-            raise ValueError("an uncertainty is not positive semidefinite")
-        if (state.spectrum_var[begun] < 0).any():
-            raise ValueError("a variance of a log eigenvalue is negative")
+            slack = 1e-3 if self.dtype == np.float32 else 1e-6
+            state = self._read(None)[0]
+            check_state(state, self.model, rotation=self.kind == "rotation", slack=slack)
 
     def _allocate(self, n: int) -> None:
         """Room for n tracks; blocks of eight, so that up to seven at the end are nobody's."""

@@ -16,6 +16,7 @@ from kgmrf.kernels.layout import Law, Record, rows, views
 from kgmrf.results import Estimate, Result, Values
 from kgmrf.step import Model, State, Surprise, drift, select
 from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._files import check_state
 from kgmrf.trackers._view import RecordView
 
 FLOAT64 = np.dtype(np.float64)
@@ -223,6 +224,7 @@ class KineticTracker(Tracker):
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
         state = State(**{name: memory[name] for name in State._fields})
+        check_state(state, self.model, rotation=self.kind == "rotation")
         self._put(state, Surprise(**{name: memory[name] for name in Surprise._fields}))
         self._fresh = bool(memory["fresh"])
 
