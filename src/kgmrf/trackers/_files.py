@@ -110,7 +110,7 @@ def _estimate_of(matrices: Numbers, check: Any) -> None:
     absent = np.diagonal(nan, axis1=-2, axis2=-1)
     if (nan != (absent[..., None, :] | absent[..., :, None])).any():
         raise ValueError("its estimate is partly NaN")
-    there: Mask = ~absent.all(axis=-1)
+    there: Mask = np.asarray(~absent.all(axis=-1))
     filled = np.where(nan, 0.0, matrices)
     size = np.abs(filled).max(axis=(-2, -1), initial=0.0)
     filled += np.eye(matrices.shape[-1]) * np.where(absent, size[..., None], 0.0)[..., None]
