@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kgmrf import _npz, load
+from kgmrf import KGMRF, RotationTracker, TrackerBank, _npz, load
+from kgmrf.geometry import so
+from kgmrf.stream import Settings, Stream
 from kgmrf.trackers import (
     AlphaBeta,
     EuclideanEMA,
@@ -127,10 +130,31 @@ def data_files(n: int, folder: Path) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------- state files
 
+SAMPLES = np.random.default_rng(0).normal(size=(12, 6, 3))
+TURNS = so.exp(so.hat(np.random.default_rng(0).normal(size=(12, 3)) * 0.1))
+LINES = [
+    b'{"key":"k%d","x":%s}' % (k % 3, json.dumps(r).encode())
+    for k, r in enumerate(SAMPLES[:, 0].tolist())
+]
 
-def trackers() -> list[Any]:
-    """One of each kind that keeps its state as arrays of numpy, after some updates."""
-    found: list[Any] = [
+
+class Subject(NamedTuple):
+    """Something that keeps a state: how to save it, load it, and use what was loaded.
+
+    use: goes on with it and returns everything that must be finite.
+    """
+
+    name: str
+    save: Callable[[Path], None]
+    load: Callable[[Path], Any]
+    use: Callable[[Any], list[Any]]
+
+
+def subjects() -> list[Subject]:
+    """One of each kind, after some updates."""
+    covariances: list[Any] = [
+        KGMRF(),
+        KGMRF(gains="information"),
         AlphaBeta(),
         EuclideanEMA(),
         HoldLast(),
@@ -140,11 +164,54 @@ def trackers() -> list[Any]:
         RobustTracker(EuclideanEMA(n_samples=6)),
         KineticGaussian(covariance=EuclideanEMA()),
     ]
-    blocks = np.random.default_rng(0).normal(size=(12, 6, 3))
-    for tracker in found:
-        for block in blocks:
-            tracker.partial_fit(block)
-    return found
+    rotations = [RotationTracker(), RotationTracker(noise_std=0.1, gains="information")]
+    found = [_tracker(tracker, tracker.partial_fit, SAMPLES) for tracker in covariances]
+    found += [_tracker(tracker, tracker.update, TURNS) for tracker in rotations]
+    for settings in ({}, {"gains": "information"}, {"kind": "rotation"}):
+        found.append(_bank(TrackerBank(5, 3, **settings)))
+    stream = Stream(Settings())
+    stream.take(LINES)
+    return [*found, Subject("Stream", stream.save, _stream, _use_stream)]
+
+
+def _tracker(tracker: Any, update: Callable[[Any], Any], seen: Any) -> Subject:
+    for one in seen:
+        update(one)
+    word = "rotation" if seen is TURNS else "covariance"
+
+    def use(other: Any) -> list[Any]:
+        more = getattr(other, update.__name__)
+        fields = [getattr(more(one), word) for one in seen[:3]]
+        return [*fields, getattr(other.forecast(1.0), word)]
+
+    law = getattr(tracker, "gains", "")
+    return Subject(f"{type(tracker).__name__} {law}".strip(), tracker.save, load, use)
+
+
+def _bank(bank: TrackerBank) -> Subject:
+    turns = bank.kind == "rotation"
+    word = "rotation" if turns else "covariance"
+
+    def use(other: Any) -> list[Any]:
+        # Long enough to leave the start-up behind.
+        for one in (*TURNS, *TURNS) if turns else SAMPLES.reshape(-1, 3)[:40]:
+            other.update(np.broadcast_to(one, (len(other), *one.shape)))
+        return [getattr(other.estimate(), word), getattr(other.forecast(1.0), word)]
+
+    for one in TURNS if turns else SAMPLES[:, 0]:
+        bank.update(np.broadcast_to(one, (len(bank), *one.shape)))
+    return Subject(f"TrackerBank {bank.settings()['gains']}", bank.save, TrackerBank.load, use)
+
+
+def _stream(path: Path) -> Stream:
+    stream = Stream(Settings())
+    stream.restore(path)
+    return stream
+
+
+def _use_stream(stream: Stream) -> list[Any]:
+    rows = [json.loads(row)["covariance"] for row in stream.take(LINES).splitlines()]
+    return [np.array(rows, dtype=float)]
 
 
 def mutated(header: dict[str, Any], arrays: dict[str, Any], dice: Any) -> bytes:
@@ -155,7 +222,11 @@ def mutated(header: dict[str, Any], arrays: dict[str, Any], dice: Any) -> bytes:
     array, how = arrays[name], dice.integers(7)
     flat = array.reshape(-1)
     at = int(dice.integers(max(1, flat.size)))
-    if how == 0:
+    if array.dtype.kind != "f" and how in (0, 1, 4):
+        # The size decides: flags are flipped, bytes and whole numbers become any others.
+        raw = flat[at : at + 1].view(np.uint8)
+        raw[:] = 1 - raw if array.dtype == bool else dice.integers(0, 256, size=raw.size)
+    elif how == 0:
         flat[at : at + 1] = [np.nan, np.inf, -1e300, 1e300, -1.0, 0.0][int(dice.integers(6))]
     elif how == 1:
         flat[:] = -flat
@@ -175,50 +246,42 @@ def mutated(header: dict[str, Any], arrays: dict[str, Any], dice: Any) -> bytes:
     return _npz.pack(header, arrays)
 
 
-def works(tracker: Any) -> bool:
-    """Whether a tracker that was read goes on as a tracker should."""
-    dice = np.random.default_rng(1)
-    for _ in range(3):
-        estimate = tracker.partial_fit(dice.normal(size=(6, tracker.d or 3)))
-        if not np.isfinite(estimate.covariance).all():
-            return False
-    return bool(np.isfinite(tracker.forecast(1.0).covariance).all())
-
-
 def state_files(n: int, folder: Path) -> dict[str, Any]:
-    """State files with other numbers in them: refused, or a tracker that works."""
+    """State files with other numbers in them: refused, or something that works."""
     path = folder / "state.npz"
     dice = np.random.default_rng(8)
     good = []
-    for tracker in trackers():
-        tracker.save(path)
-        good.append((path.read_bytes(), _npz.read(path)))
+    for subject in subjects():
+        subject.save(path)
+        assert all(np.isfinite(part).all() for part in subject.use(subject.load(path)))
+        good.append((subject, path.read_bytes(), _npz.read(path)))
     total = {"files": n, "refused": 0, "accepted": 0, "crashed": 0, "silent": 0}
     for k in range(n):
-        raw, (header, arrays) = good[k % len(good)]
+        subject, raw, (header, arrays) = good[k % len(good)]
         # One in four with damage, the others with the right checksums.
-        text = damaged(raw, dice) if dice.random() < 0.25 else mutated(header, arrays, dice)
-        path.write_bytes(text)
+        how = "damaged" if dice.random() < 0.25 else "changed"
+        path.write_bytes(damaged(raw, dice) if how == "damaged" else mutated(header, arrays, dice))
         try:
-            found = load(path)
+            with np.errstate(all="ignore"):
+                found = subject.load(path)
         except ValueError:
             total["refused"] += 1
             continue
         except Exception as error:
             total["crashed"] += 1
-            sys.stderr.write(f"{header['tracker']}: load: {error!r}\n")
+            sys.stderr.write(f"{k}: {subject.name}: load: {error!r}\n")
             continue
         total["accepted"] += 1
         try:
             with np.errstate(all="ignore"):
-                fine = works(found)
+                fine = all(np.isfinite(part).all() for part in subject.use(found))
         except ValueError:
             continue  # it says so: not in silence
         except Exception as error:
             total["crashed"] += 1
-            sys.stderr.write(f"{header['tracker']}: {error!r}\n")
+            sys.stderr.write(f"{k}: {subject.name}: {error!r}\n")
             continue
-        total["silent"] += not fine
         if not fine:
-            sys.stderr.write(f"{header['tracker']}: accepted, and not finite\n")
+            total["silent"] += 1
+            sys.stderr.write(f"{k}: {subject.name}: accepted, and not finite\n")
     return total

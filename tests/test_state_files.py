@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kgmrf
-from kgmrf import _npz, load
+from kgmrf import KGMRF, RotationTracker, TrackerBank, _npz, load
 from kgmrf.trackers import EuclideanEMA, KineticGaussian, ProductTracker, RobustTracker, Tracker
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and limits of POSIX")
@@ -277,3 +277,74 @@ def test_gaussians_and_robust_trackers_come_back(tmp_path: Path) -> None:
         for row in rows[20:]:
             expected, found = tracker.partial_fit(row), other.partial_fit(row)
         np.testing.assert_array_equal(found.covariance, expected.covariance)
+
+
+def _changed(path: Path, name: str, change: Any) -> None:
+    header, arrays = _npz.read(path)
+    header.pop("format")
+    arrays[name] = arrays[name].copy()
+    change(arrays[name])
+    _npz.write(path, header, arrays)
+
+
+def test_a_bank_without_the_pools_that_its_clocks_ask_for_is_refused(tmp_path: Path) -> None:
+    """The file that wrote beyond its arrays: no pools, and clocks that say that tracks start."""
+    bank = TrackerBank(8, 3, n_samples=5, gains="information")
+    for seed in range(9):
+        rows = np.random.default_rng(seed).normal(size=(8, 5, 3))
+        bank.update(np.swapaxes(rows, -1, -2) @ rows / 5)
+    path = tmp_path / "bank.npz"
+    bank.save(path)
+
+    def start_up(clocks: Any) -> None:
+        clocks[:, 2:4] = 0.0
+
+    _changed(path, "clocks", start_up)
+    with pytest.raises(ValueError, match="pools are missing"):
+        TrackerBank.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("velocity", 1e300), ("velocity", np.nan), ("uncertainty", -1.0), ("pool_samples", -18.0)],
+)
+@pytest.mark.parametrize("kind", [KGMRF, RotationTracker])
+def test_a_single_law_with_an_impossible_state_is_refused(
+    tmp_path: Path, kind: Any, name: str, value: float
+) -> None:
+    tracker = kind(gains="information", **({"n_samples": 9} if kind is KGMRF else {"noise_std": 1}))
+    for _ in range(4):
+        tracker.update(np.eye(3))
+    path = tmp_path / "state.npz"
+    tracker.save(path)
+    kind.load(path)
+
+    def spoil(array: Any) -> None:
+        array.reshape(-1)[: 1 if array.ndim == 0 else 2] = value
+
+    _changed(path, name, spoil)
+    with pytest.raises(ValueError, match="state file"):
+        kind.load(path)
+
+
+def test_a_rotation_row_with_its_numbers_in_disorder_is_refused(tmp_path: Path) -> None:
+    tracker = RotationTracker()
+    for _ in range(12):
+        tracker.update(np.eye(3))
+    path = tmp_path / "state.npz"
+    for seed in range(8):
+        tracker.save(path)
+        _changed(path, "rows", np.random.default_rng(seed).shuffle)
+        with pytest.raises(ValueError, match="rows"):
+            RotationTracker.load(path)
+
+
+def test_a_tracker_with_a_channel_that_was_always_zero_comes_back(tmp_path: Path) -> None:
+    tracker = KGMRF(2)
+    for value in (1.0, -2.0, 0.5):
+        tracker.partial_fit([value, 0.0])
+    tracker.save(tmp_path / "state.npz")
+    again = KGMRF.load(tmp_path / "state.npz")
+    found = again.partial_fit([1.0, 0.3]).covariance
+    assert np.array_equal(found, tracker.partial_fit([1.0, 0.3]).covariance)
+    assert np.isfinite(found).all()

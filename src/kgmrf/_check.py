@@ -22,6 +22,8 @@ LARGEST = 1e150
 SMALLEST = 1e-150
 """Likewise the smallest size of a covariance that is not zero."""
 
+FASTEST = 1e15
+"""Radians per unit of time that a state may turn: beyond, an angle has no digits left."""
 LARGEST_SAMPLE = 1e75
 """Samples up to here have second moments up to `LARGEST`."""
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Numbers
 from kgmrf.engines import INVALID, MISSING, OBSERVED, TRUST, ensemble_step, inspected
 from kgmrf.engines.details import half_life
@@ -282,7 +283,7 @@ class Ensemble:
         parts = track(rows, self.plan)
         loose = np.ones(self.size, dtype=bool)
         loose[[SEEN, LIKELIHOOD, DISTANCE, VALUES]] = False
-        if not np.isfinite(rows[:, loose]).all() or np.isinf(rows).any():
+        if np.isnan(rows[:, loose]).any() or (np.abs(rows) > LARGEST).any():
             raise ValueError("a row holds numbers that are not finite")
         head = parts.head
         positive = [parts.tails, parts.roots, parts.level, parts.mass, head[:, COUNT:KAPPA]]
@@ -294,8 +295,11 @@ class Ensemble:
         started = head[:, COUNT] > 0.0
         if (started & ~(parts.level > 0.0).any(axis=-1)).any() or (head[:, POOLED] < -1.0).any():
             raise ValueError("a row has observations but no channel")
-        self._check_turning(parts.turning[started & (head[:, POOLED] < 0.0)])
+        pooling = head[:, POOLED] >= 0.0
+        self._check_turning(parts.turning[started & ~pooling])
         self._check_averages(parts.body[started])
+        pairs = self.d * (self.d + 1) // 2
+        self._check_averages(parts.turning[started & pooling][..., :pairs])
 
     def _check_averages(self, packed: Numbers) -> None:
         if (
@@ -314,5 +318,7 @@ class Ensemble:
         variances = (own.p11, own.p22, own.spectrum, own.units, own.spectrum_var)
         if any((part < 0.0).any() for part in variances) or (own.units <= 0.0).any():
             raise ValueError("a row holds a negative variance")
+        if (np.abs(own.velocity) > FASTEST).any():
+            raise ValueError("a row turns too fast")
         if (own.p12**2 > own.p11 * own.p22 * (1.0 + 1e-6) + 1e-30).any():
             raise ValueError("an angle and its velocity are correlated by more than 1")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from kgmrf import _check
+from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Mask, Numbers
 from kgmrf.engines import INVALID, TRUST, View, rounds
 from kgmrf.geometry import so
@@ -210,12 +211,57 @@ class Rotations:
             raise ValueError("rows count more intervals or observations than they hold")
         if not (rows[..., at.UNIT] > 0).all():
             raise ValueError("rows have a unit of time that is not positive")
+        loose = np.arange(rows.shape[-1]) == at.SEEN
+        if np.isnan(rows[..., ~loose]).any() or (np.abs(rows) > LARGEST).any():
+            raise ValueError("rows hold numbers that are not finite")
+        _check_members(rows[~np.isnan(rows[..., at.SEEN])])
 
     def view(
         self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
     ) -> RotationView:
         """The fields of records ``(..., record_size)`` by name, each made when it is asked for."""
         return RotationView(records, NAMES if names is None else names)
+
+
+def _check_members(rows: Numbers) -> None:
+    """Weights, variances and quaternions of rows ``(n, size)`` that have seen something."""
+    size = at.MEMBERS
+
+    def part(first: int, *shape: int) -> Numbers:
+        return rows[:, first : first + math.prod(shape)].reshape(len(rows), *shape)
+
+    weights = [part(at.EXPERTS, 3), part(at.JOINT, size)]
+    weights += [part(at.AXES, 3, size), part(at.WEIGHT, 3, size)]
+    units = [part(at.FRAME, 4)]
+    p00, p01, p11 = (part(first, size) for first in (at.P00, at.P01, at.P11))
+    positive = [p00, p11, part(at.SCALE, 4, size), part(at.SHAPE, 3)]
+    speeds = [part(at.DELTA, 3, size), part(at.RATE, 3, size)]
+    if rows.shape[1] == at.WHOLE:
+        dense = part(at.DENSE, at.DENSE_MEMBERS, at.BLOCK)
+        weights.append(dense[..., at.SHARE])
+        units.append(dense[..., :4])
+        speeds.append(dense[..., at.MOTION : at.SHARE])
+        positive.append(dense[..., at.AGE])
+        spread = dense[..., at.COV :].reshape(*dense.shape[:2], 12, 12)
+        most = np.abs(spread).max(axis=(-2, -1), initial=0.0)[..., None]
+        if (np.abs(spread - np.swapaxes(spread, -1, -2)) > 1e-6 * most[..., None]).any() or (
+            np.linalg.eigvalsh(spread) < -1e-6 * most
+        ).any():
+            raise ValueError("rows hold a covariance that is none")
+        first = part(at.FIRST, at.LONGEST_START, 6)
+        stored = np.arange(at.LONGEST_START) < rows[:, at.STORED, None]
+        positive.append(first[stored][:, :2])
+        units.append(first[stored][:, 2:])
+    if any((np.abs(w.sum(axis=-1) - 1.0) > 1e-6).any() or (w < 0.0).any() for w in weights):
+        raise ValueError("rows hold weights that do not sum to 1")
+    if any((np.abs((q**2).sum(axis=-1) - 1.0) > 1e-6).any() for q in units):
+        raise ValueError("rows hold a quaternion whose length is not 1")
+    if any((values < 0.0).any() for values in positive):
+        raise ValueError("rows hold a negative variance, count or interval")
+    if any((np.abs(values) > FASTEST).any() for values in speeds):
+        raise ValueError("rows turn too fast")
+    if (p01**2 > p00 * p11 * (1.0 + 1e-6) + 1e-30).any():
+        raise ValueError("an angle and its velocity are correlated by more than 1")
 
 
 class RotationView(View):

@@ -109,9 +109,13 @@ def check_estimate(tracker: Tracker) -> None:
 
 def _estimate_of(matrices: Numbers, check: Any) -> None:
     nan = np.isnan(matrices)
-    there: Mask = ~np.all(nan, axis=(-2, -1))
-    if (nan.any(axis=(-2, -1)) & there).any():
+    # Channels that were never seen are absent, rows and columns alike.
+    absent = np.diagonal(nan, axis1=-2, axis2=-1)
+    if (nan != (absent[..., None, :] | absent[..., :, None])).any():
         raise ValueError("its estimate is partly NaN")
+    there: Mask = np.asarray(~absent.all(axis=-1))
+    filled = np.where(nan, 0.0, matrices)
+    size = np.abs(filled).max(axis=(-2, -1), initial=0.0)
+    filled += np.eye(matrices.shape[-1]) * np.where(absent, size[..., None], 0.0)[..., None]
     # Of nothing but zeros there is an estimate too: zero.
-    there &= np.abs(np.where(nan, 0.0, matrices)).max(axis=(-2, -1)) > _check.SMALLEST
-    check(matrices, there, "its estimate", "raise", True)
+    check(filled, there & (size > _check.SMALLEST), "its estimate", "raise", True)
