@@ -189,6 +189,7 @@ def dropout_sweep(results: Results) -> Figure | None:
             "information_one",
             "printed_kgmrf",
             "tuned_alpha_beta_decay",
+            "tuned_error_state_kalman",
             "tuned_riemannian_ema",
             "hold_last",
         ],
@@ -215,7 +216,7 @@ def dropout_sweep(results: Results) -> Figure | None:
         "open rings "
         "are printed values. Right: the protocol as printed (oscillating camera, independent "
         "dropouts, angle). Means of 100 seeds, bars 95 % intervals; tuned rivals have their own "
-        "setting for every rate, ours one for all.",
+        "setting for every rate, ours is told the noise and no more.",
         "panels": [
             {
                 "title": "as run: chance to start a gap",

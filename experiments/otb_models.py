@@ -30,14 +30,8 @@ from kgmrf import (
 from kgmrf._types import Numbers
 from kgmrf.geometry import spd
 
-PAPER = {
-    "K-GMRF": "K-GMRF",
-    "Riemannian EMA": "Riemannian EMA",
-    "Euclidean EMA": "Euclidean EMA",
-    "Tangent KF": "Tangent KF",
-    "Alpha-Beta": "Alpha-Beta",
-}
-"""Our model -> the paper's column."""
+PAPER = ("K-GMRF", "Riemannian EMA", "Euclidean EMA", "Tangent KF", "Alpha-Beta")
+"""The paper's columns."""
 
 
 def models(n_samples: float) -> dict[str, Callable[[], Any]]:
@@ -110,7 +104,13 @@ def follow(sequence: str, n_frames: int | None = None) -> dict[str, Any]:
         }
         if name in SHOWN:
             rows[name]["boxes"] = np.round(found).astype(int)
-    return {"sequence": sequence, "n_frames": len(truth), "rows": rows}
+    return {
+        "sequence": sequence,
+        "n_frames": len(truth),
+        "image": [first.shape[1], first.shape[0]],
+        "truth": np.round(truth).astype(int),
+        "rows": rows,
+    }
 
 
 def _box(answer: Any) -> Any:
@@ -177,21 +177,11 @@ def region_covariances(sequence: str, n_frames: int | None = None) -> Numbers:
     return np.stack(found)
 
 
-def load(results: Path) -> dict[str, dict[str, Any]]:
-    """sequence -> what `follow` found."""
+def load(results: Path, kind: str = "track") -> dict[str, dict[str, Any]]:
+    """sequence -> what `follow` ("track") or `from_truth` ("truth") found."""
     found = {}
     for sequence in otb.TARGETS:
-        record = store.load(results / "otb_models" / f"track.{sequence}.json") or {}
-        if record.get("status") == "done":
-            found[sequence] = record["data"]
-    return found
-
-
-def load_truth(results: Path) -> dict[str, dict[str, Any]]:
-    """sequence -> what `from_truth` found."""
-    found = {}
-    for sequence in otb.TARGETS:
-        record = store.load(results / "otb_models" / f"truth.{sequence}.json") or {}
+        record = store.load(results / "otb_models" / f"{kind}.{sequence}.json") or {}
         if record.get("status") == "done":
             found[sequence] = record["data"]
     return found

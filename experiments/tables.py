@@ -69,6 +69,46 @@ def otb_sequences(results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+CAMERA = {
+    "auto_learned": "**RotationTracker()**, nothing tuned",
+    "tuned_error_state_kalman": "error-state Kalman filter, tuned",
+    "tuned_alpha_beta_decay": "alpha-beta with decay, tuned",
+    "tuned_riemannian_ema": "geodesic moving average, tuned",
+    "tuned_one_euro": "One Euro filter, tuned",
+    "hold_last": "last observation",
+    "printed_kgmrf": "K-GMRF with the paper's gains",
+}
+
+
+def camera(results: Path) -> str:
+    """Mean error of the shaken camera in degrees at every dropout probability."""
+    rows = {name: _data(results, f"camera/as_printed.{method}") for method, name in CAMERA.items()}
+    head = " | ".join(f"{100 * float(p):.0f} %" for p in next(iter(rows.values()))["cells"])
+    lines = [f"| shaken camera, dropout | {head} |", "|---" * (head.count("|") + 2) + "|"]
+    for name, data in rows.items():
+        means = " | ".join(f"{sum(errors) / len(errors):.2f}" for errors in data["further"])
+        lines.append(f"| {name} | {means} |")
+    return "\n".join(lines) + "\n"
+
+
+def recorded_rotations(results: Path) -> str:
+    """Error over the rivals' on recorded motion, geometric mean of the runs, by noise."""
+    summary = _data(results, "rotations/real")["summary"]["learned"]
+    rivals = {"error_state": "error-state Kalman filter, tuned", "hold": "last observation"}
+    levels = ("0.01", "0.05")
+    head = " | ".join(f"noise {float(v):g} rad" for v in levels)
+    lines = [f"| recorded motion: error of RotationTracker() over that of | {head} |"]
+    lines += ["|---" * (len(levels) + 1) + "|"]
+    for rival, name in rivals.items():
+        cells = " | ".join(f"{summary[f'over {rival}, noise {v}']:.2f}" for v in levels)
+        lines.append(f"| {name} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def _data(results: Path, key: str) -> Any:
+    return json.loads((results / f"{key}.json").read_text())["data"]
+
+
 def beyond_one_pass(results: Path) -> str:
     """Mean IoU on other starts, first boxes, changed videos and drawn ones."""
     found = otb_unseen.table(results)
@@ -134,6 +174,8 @@ def what_was_survived(results: Path) -> str:
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
+    "camera": camera,
+    "recorded_rotations": recorded_rotations,
     "reliability": what_was_survived,
     "live": lines_per_second,
     "streams": markdown.streams,

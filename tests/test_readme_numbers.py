@@ -32,23 +32,6 @@ def rows(text: str) -> dict[str, list[str]]:
     return {re.sub(r"[*`]", "", first): rest for first, *rest in cells}
 
 
-CAMERA = {
-    "RotationTracker()": "auto_learned",
-    "alpha-beta with decay, tuned": "tuned_alpha_beta_decay",
-    "geodesic moving average, tuned": "tuned_riemannian_ema",
-    "last observation": "hold_last",
-    "K-GMRF with the paper's gains": "printed_kgmrf",
-}
-
-
-def test_camera() -> None:
-    table = rows(section("Rotations that drop out"))
-    assert set(table) == set(CAMERA)
-    for name, method in CAMERA.items():
-        data = load(EXPERIMENTS / "camera" / f"as_printed.{method}.json")["data"]
-        assert table[name] == [f"{v:.2f}" for v in np.mean(data["further"], axis=1)]
-
-
 def test_ellipse() -> None:
     text = section("A turning ellipse")
     for words, method, digits in (
