@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from experiments import otb, store
-from experiments.store import NotAvailable, Unit
+from experiments.store import Unit
 from kgmrf import (
     KGMRF,
     AlphaBeta,
@@ -52,30 +52,12 @@ SHOWN = ("K-GMRF", "Riemannian EMA", "Alpha-Beta")
 """Whose boxes are kept for the sheets of key images."""
 
 
-def _target(sequence: str) -> Any:
-    """Frames and boxes of a target, or the reason why not."""
-    try:
-        import cv2
-    except ImportError:
-        raise NotAvailable('no OpenCV: pip install "kgmrf[vision]"') from None
-    from kgmrf.vision.sequences import find_data, read_otb
-
-    cv2.setNumThreads(1)
-    folder = find_data("otb", sequence.partition("-")[0])
-    if folder is None:
-        raise NotAvailable(f"no frames of {sequence}: set KGMRF_DATA to the folder with otb/")
-    target = next((t for t in read_otb(folder) if t.name == sequence), None)
-    if target is None:
-        raise NotAvailable(f"{folder} has no target {sequence}")
-    return target
-
-
 def follow(sequence: str, n_frames: int | None = None) -> dict[str, Any]:
     """All models over one target; a model that fails is lost from that frame on."""
     from kgmrf.vision import RegionCovarianceTracker
     from kgmrf.vision.evaluation import box_iou, summary
 
-    target = _target(sequence)
+    target = otb.target(sequence)
     truth = target.boxes[:n_frames]
     cell = RegionCovarianceTracker()
     frames = target.frames()
@@ -155,7 +137,7 @@ def _positive(matrix: Numbers) -> Numbers:
 def region_covariances(sequence: str, n_frames: int | None = None) -> Numbers:
     """(T, 7, 7): covariance of (x, y, R, G, B, |Ix|, |Iy|) over the true box, positions in "
     "boxes."""
-    target = _target(sequence)
+    target = otb.target(sequence)
     found = []
     for image, box in zip(target.frames(), target.boxes[:n_frames], strict=False):
         left, top, width, height = (round(float(v)) for v in box)

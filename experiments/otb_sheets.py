@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import otb_models, store
+from experiments import otb, otb_models, store
 from experiments.figures_scenes import VIDEO_ROWS, key_frames, outline
 from kgmrf import plots
 
@@ -23,7 +23,7 @@ OUT = store.HERE.parent / "build" / "otb_sheets"
 
 def sheet(sequence: str, data: dict[str, Any]) -> Any:
     """One figure: key images above, overlap along the sequence below."""
-    target = otb_models._target(sequence)
+    target = otb.target(sequence)
     wanted = key_frames(data, 5)
     images = {t: image for t, image in enumerate(target.frames()) if t in wanted}
     figure = plots.new_figure(height=3.4)

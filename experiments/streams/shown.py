@@ -53,7 +53,7 @@ def streams(results: Results) -> str:
         '<section id="streams"><h2>Real streams</h2><p>Mean log-density of the next row, in nats; '
         "more is better. Ours is the density that the default forecasts, nothing chosen. Rivals "
         "forecast a covariance; each gets the settings, the degrees of freedom and the scale that "
-        "are best on the scored rows in hindsight. In brackets: how far ours is ahead, with the "
+        "are best on the scored rows in hindsight. Below each score: how far ours is ahead, with the "
         "95 % interval of a paired bootstrap of blocks of 50 rows.</p>"
         f"{page.table(head, rows)}"
         f"<h3>What the default does there</h3>{page.table(['', *head[1:]], more)}"
@@ -78,7 +78,7 @@ def _rival(found: Any, kind: str) -> str:
     if part["interval"]:
         low, high = (page.number(v, 2) for v in part["interval"])
         text += (
-            f'<br><span class="pm">+{page.number(part["ours_ahead"], 2)} ({low} to {high})</span>'
+            f'<br><span class="pm">+{page.number(part["ours_ahead"], 2)}<br>{low} to {high}</span>'
         )
         text = text.replace("+−", "−")
     return f'<td class="n">{text}</td>'
