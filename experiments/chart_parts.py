@@ -90,6 +90,18 @@ def series(
     }
 
 
+def panel(
+    title: str, x: dict[str, Any], y: dict[str, Any], lines: list[Any], **more: Any
+) -> dict[str, Any]:
+    """Axes with their lines; ``shade``: spans without an observation."""
+    return {"title": title, "x": x, "y": y, "series": lines, **more}
+
+
+def sheet(name: str, title: str, caption: str, panels: list[Any]) -> Figure | None:
+    """A figure of panels; None where there are none."""
+    return {"id": name, "title": title, "caption": caption, "panels": panels} if panels else None
+
+
 def spans(observed: list[int]) -> list[list[int]]:
     """Runs of frames without an observation, as [first, last]."""
     found: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""The figures as files: PNG and SVG, one style, colours that colour-blind readers tell apart."""
+"""The figures as files: PNG, one style, colours that colour-blind readers tell apart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write(results: Results, folder: Path) -> list[Path]:
     files: list[Path] = []
     with plots.style():
         for description in charts.figures(results):
-            files += _save(_panels(description), folder, description["id"])
+            files.append(_save(_panels(description), folder, description["id"]))
         for name, draw in (
             ("ellipse_frames", ellipse_frames),
             ("teaser", teaser),
@@ -30,12 +30,12 @@ def write(results: Results, folder: Path) -> list[Path]:
         ):
             figure = draw(results)
             if figure is not None:
-                files += _save(figure, folder, name)
+                files.append(_save(figure, folder, name))
     return files
 
 
-def _save(figure: Any, folder: Path, name: str) -> list[Path]:
-    return [plots.write_figure(figure, folder / f"{name}.{kind}") for kind in ("png", "svg")]
+def _save(figure: Any, folder: Path, name: str) -> Path:
+    return plots.write_figure(figure, folder / f"{name}.png")
 
 
 def _panels(description: Figure) -> Any:

@@ -121,15 +121,13 @@ def _why_not(results: Results, experiment: str) -> str:
         return f"<p>{text}It is first in all {len(cells)} cells.</p>"
     names = ", ".join(f"{c.reading.replace('_', ' ')} {c.cell} ({e(c.rival)})" for c in lost)
     reason = (
-        "There the winner's gains were chosen for that one cell, on data of that cell; ours "
-        "has one "
-        "setting for all of them."
+        "There the winner's gains were chosen for that one cell, on data of that cell; ours has "
+        "one setting for all of them."
     )
     if experiment == "camera" and mine != "auto":
         reason += (
-            " On the shaken camera both are the same kind of filter, and neither knows that "
-            "the rate "
-            "oscillates; a bank that carries oscillators is made for this case."
+            " On the shaken camera both are the same kind of filter, and neither knows that the "
+            "rate oscillates; a bank that carries oscillators is made for this case."
         )
     return f"<p>{text}Not first in {len(lost)} of {len(cells)} cells: {names}. {reason}</p>"
 
@@ -275,10 +273,8 @@ def _boards(drawn_in: Path | None) -> str:
         "camera_frames",
         "A checkerboard at five frames, four rows of pictures",
         "<b>The shaken camera films a board at five frames in which its orientation was not "
-        "seen.</b> "
-        "Top: as filmed. Below: turned back by each estimate; a board that stands still and "
-        "upright "
-        "is a right estimate.",
+        "seen.</b> Top: as filmed. Below: turned back by each estimate; a board that stands still "
+        "and upright is a right estimate.",
     )
 
 
@@ -304,10 +300,9 @@ def _spread(results: Results) -> str:
         return ""
     head = ["method", *[n(r) for r in claims.load()["tables"]["dropout_sweep"]["rows"]]]
     return (
-        "<details><summary>Does the printed mean lie in the scatter of five-seed means?</summary>"
-        "<p>Printed value, ✓ where it lies between the lowest and highest of 120 means of five "
-        "seeds each; "
-        f"below, their central 95 %.</p>{table(head, rows)}</details>"
+        "<details><summary>Does the printed mean lie in the scatter of five-seed "
+        "means?</summary><p>Printed value, ✓ where it lies between the lowest and highest of 120 "
+        f"means of five seeds each; below, their central 95 %.</p>{table(head, rows)}</details>"
     )
 
 

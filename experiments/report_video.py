@@ -28,11 +28,10 @@ def otb_section(results: Results, drawn: list[Figure]) -> str:
         success = tables["otb_success"]["rows"][sequence]["values"][0]
         seconds = tables["runtime"]["rows"][sequence]["values"][0]
         rows.append(
-            f"<tr><td>{sequence}{_otb_note(sequence, records)}</td>"
-            f"<td class='n'>{claim[0][0]:.2f}</td><td "
-            f"class='n'>{claim[1][0]:.2f}</td>"
-            f"<td class='n'>{claim[0][1]:.2f}</td><td class='n'>{claim[1][1]:.2f}</td>"
-            f"<td class='n'>{success:.2f}</td><td class='n'>{seconds:.1f}</td>{cells}{missing}</tr>"
+            f"<tr><td>{sequence}{_otb_note(sequence, records)}</td><td "
+            f"class='n'>{claim[0][0]:.2f}</td><td class='n'>{claim[1][0]:.2f}</td><td "
+            f"class='n'>{claim[0][1]:.2f}</td><td class='n'>{claim[1][1]:.2f}</td><td "
+            f"class='n'>{success:.2f}</td><td class='n'>{seconds:.1f}</td>{cells}{missing}</tr>"
         )
     head = [
         "sequence",
@@ -114,8 +113,7 @@ def _from_truth(truth: dict[str, Any]) -> str:
         "<h3>Its own protocol: covariances from the true boxes</h3><p>Here nothing is tracked: the "
         "region covariance of the true box is given in every frame, and each method predicts the "
         "next (mean affine-invariant distance, lower is better). Successive changes are negatively "
-        "correlated: the appearance has no velocity to follow, it jitters.</p>"
-        f"{table(head, rows)}"
+        f"correlated: the appearance has no velocity to follow, it jitters.</p>{table(head, rows)}"
     )
 
 

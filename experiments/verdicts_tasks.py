@@ -109,9 +109,8 @@ def _camera(results: Results) -> list[Verdict]:
             where,
             word,
             f"as printed {printed} of {n_printed} cells within 15 %, as recovered {run} of "
-            f"{n_run}. "
-            "Recovered by search, so consistent but not proven: constant rate, nine-frame gaps "
-            "that start with the stated probability, errors √2 too large.",
+            f"{n_run}. Recovered by search, so consistent but not proven: constant rate, "
+            "nine-frame gaps that start with the stated probability, errors √2 too large.",
             "camera",
         )
     ]
@@ -221,8 +220,7 @@ def _ablations(results: Results) -> list[Verdict]:
         gains_used = "(.5, .1)" if version == "main" else "(.6, .15)"
         recovered = (
             " The R-EMA row is an affine-invariant average of gain .2 of an ellipse with "
-            "eigenvalue "
-            f"ratio 9 ({data['rows']['no_momentum']['normal'][0]:.2f}° and "
+            f"eigenvalue ratio 9 ({data['rows']['no_momentum']['normal'][0]:.2f}° and "
             f"{data['rows']['no_momentum']['dropout'][0]:.2f}°)."
             if version == "extended"
             else " Its dropout columns were not recovered by any of some 19,000 layouts tried."
@@ -340,8 +338,7 @@ def _abstract() -> list[Verdict]:
     stds = sum(x != y for a, b in pairs for x, y in zip(a["stds"], b["stds"], strict=True))
     twice = (
         f"the same {means} of {cells} means, and other standard deviations in {stds} of them "
-        f"(K-GMRF "
-        f"at 40 %: {claims.std('main_camera', '40% Dropout', 'K-GMRF')} and "
+        f"(K-GMRF at 40 %: {claims.std('main_camera', '40% Dropout', 'K-GMRF')} and "
         f"{claims.std('dropout_sweep', '40%', 'K-GMRF')})."
     )
     return [

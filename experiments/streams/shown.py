@@ -53,8 +53,8 @@ def streams(results: Results) -> str:
         '<section id="streams"><h2>Real streams</h2><p>Mean log-density of the next row, in nats; '
         "more is better. Ours is the density that the default forecasts, nothing chosen. Rivals "
         "forecast a covariance; each gets the settings, the degrees of freedom and the scale that "
-        "are best on the scored rows in hindsight. Below each score: how far ours is ahead, with the "
-        "95 % interval of a paired bootstrap of blocks of 50 rows.</p>"
+        "are best on the scored rows in hindsight. Below each score: how far ours is ahead, and "
+        "the 95 % interval of a paired bootstrap of blocks of 50 rows.</p>"
         f"{page.table(head, rows)}"
         f"<h3>What the default does there</h3>{page.table(['', *head[1:]], more)}"
         "<p>“Nats that velocity earns” is the score less that of the same tracker without the "
