@@ -118,6 +118,20 @@ def test_a_damaged_file_counts_as_missing(tmp_path):
     assert not store.finished(unit, tmp_path)
 
 
+def test_results_of_other_sources_are_there_but_not_current(tmp_path):
+    unit = store.Unit("lag", "lines", "lag:run", {"n": 1})
+    for source, same in ((store.fingerprint(), True), ("another", False)):
+        record = {"status": "done", "settings": {"n": 1}, "made_with": {"source": source}}
+        store.write(unit.path(tmp_path), record)
+        assert store.finished(unit, tmp_path)
+        assert store.current(unit, tmp_path) == same
+
+
+def test_no_stored_result_is_left_over():
+    written = {unit.path(store.RESULTS) for unit in catalogue.select(["all"], quick=False)}
+    assert set(store.RESULTS.rglob("*.json")) <= written
+
+
 def test_results_are_plain_json():
     value = {
         "a": np.array([1.23456789, np.nan, np.inf]),
