@@ -116,9 +116,9 @@ def _head(everything: Everything, quick: bool, drawn_in: Path | None) -> str:
         drawn_in,
         "teaser",
         "An ellipse through an occlusion; errors against time, rate and dropout",
-        "<b>In one picture.</b> An ellipse before, during (grey) and after an occlusion; "
-        "errors along "
-        "that run, against the rate of turning, and for a camera with gaps. Redrawn from our runs.",
+        "<b>In one picture.</b> An ellipse before, during (grey) and after an occlusion; errors "
+        "along that run, against the rate of turning, and for a camera with gaps; boxes at five "
+        "frames of a video. Redrawn from our runs.",
     )
     nav = "".join(f'<a href="#{a}">{t}</a>' for a, t in links)
     return (
