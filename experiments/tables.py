@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments import otb, otb_choice, otb_unseen
+from experiments import headline, otb, otb_choice, otb_unseen, recentring
 from experiments.streams import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -66,28 +66,6 @@ def otb_sequences(results: Path) -> str:
             for method in shown
         ]
         lines.append(f"| {sequence} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-CAMERA = {
-    "auto_learned": "**RotationTracker()**, nothing tuned",
-    "tuned_error_state_kalman": "error-state Kalman filter, tuned",
-    "tuned_alpha_beta_decay": "alpha-beta with decay, tuned",
-    "tuned_riemannian_ema": "geodesic moving average, tuned",
-    "tuned_one_euro": "One Euro filter, tuned",
-    "hold_last": "last observation",
-    "printed_kgmrf": "K-GMRF with the paper's gains",
-}
-
-
-def camera(results: Path) -> str:
-    """Mean error of the shaken camera in degrees at every dropout probability."""
-    rows = {name: _data(results, f"camera/as_printed.{method}") for method, name in CAMERA.items()}
-    head = " | ".join(f"{100 * float(p):.0f} %" for p in next(iter(rows.values()))["cells"])
-    lines = [f"| shaken camera, dropout | {head} |", "|---" * (head.count("|") + 2) + "|"]
-    for name, data in rows.items():
-        means = " | ".join(f"{sum(errors) / len(errors):.2f}" for errors in data["further"])
-        lines.append(f"| {name} | {means} |")
     return "\n".join(lines) + "\n"
 
 
@@ -176,13 +154,32 @@ def what_was_survived(results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def recentring_table(results: Path) -> str:
+    """Balanced accuracy on the second session, percent, by change and order of the classes."""
+    folder = results / "recentring"
+    cases = [(change, order) for change in recentring.CHANGES for order in recentring.ORDERS]
+    found = {
+        case: json.loads((folder / f"{'_'.join(case)}.json").read_text())["data"]["rows"]
+        for case in cases
+    }
+    head = " | ".join(f"{change}, {order}" for change, order in cases)
+    lines = [f"| | {head} |", "|---|" + "---|" * len(cases)]
+    for name in next(iter(found.values())):
+        cells = [f"{100 * found[case][name]['mean']:.0f}" for case in cases]
+        shown = f"**{name}**" if name.startswith("Online") else name
+        lines.append(f"| {shown} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
-    "camera": camera,
+    "headline": headline.headline,
+    "camera": headline.camera,
     "recorded_rotations": recorded_rotations,
     "reliability": what_was_survived,
     "live": lines_per_second,
     "streams": markdown.streams,
     "streams_more": markdown.more,
+    "recentring": recentring_table,
     "starts": markdown.starts,
     "faults": markdown.faults,
     "rotating": markdown.rotating,

@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kgmrf.geometry import so
+from kgmrf.geometry.split import free_turn
 from kgmrf.theory._arrays import number
 
 __all__ = [
@@ -143,28 +143,9 @@ def plane_split_step(state: Phase, body: Body, dt: float = 1.0) -> Phase:
     >>> bool(abs(energy(after, body) - energy(turning, body)) < 1e-4)
     True
     """
-    w, d = body.inertia, body.inertia.shape[0]
-    # Frame above momentum: R acts on the columns of both, its transpose on the momentum's rows.
-    both = np.concatenate(
-        [state.frame, state.momentum + 0.5 * dt * body.torque(state.frame)], axis=-2
-    )
-    momentum = both[..., d:, :]
-    across = np.swapaxes(momentum, -1, -2)
-    planes = list(combinations(range(d), 2))
-    for i, j in [*planes, *reversed(planes)]:
-        angle = 0.5 * dt * momentum[..., j, i] / w[i, j]
-        cosine, sine = np.cos(angle)[..., None], np.sin(angle)[..., None]
-        _turn_columns(both, i, j, cosine, sine)
-        _turn_columns(across, i, j, cosine, sine)
-    frame = both[..., :d, :]
+    momentum = state.momentum + 0.5 * dt * body.torque(state.frame)
+    frame, momentum = free_turn(state.frame, momentum, dt / body.inertia)
     return Phase(frame, momentum + 0.5 * dt * body.torque(frame))
-
-
-def _turn_columns(matrix: Matrices, i: int, j: int, cosine: Any, sine: Any) -> None:
-    """matrix <- matrix R in place, R the rotation from axis i towards axis j."""
-    first, second = matrix[..., i].copy(), matrix[..., j].copy()
-    matrix[..., i] = cosine * first + sine * second
-    matrix[..., j] = cosine * second - sine * first
 
 
 def variational_step(state: Phase, body: Body, dt: float = 1.0) -> Phase:
