@@ -113,7 +113,7 @@ bench: $(VENV)/.bench
 
 reproduce: $(VENV)/.test
 	@echo "== experiments"
-	@$(BIN)/python -m experiments run all
+	@$(BIN)/python -m experiments run all --stale
 	@$(BIN)/python -m experiments report
 
 # The key-frame sheet of the drawn clip; other videos belong to other people.

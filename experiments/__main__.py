@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("names", nargs="*", help="all, experiments, or experiment/unit")
     run.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     run.add_argument("--fresh", action="store_true", help="compute again what is there")
+    run.add_argument("--stale", action="store_true", help="compute again what other sources made")
     report = verbs.add_parser("report", help="figures and report.html from the results")
     report.add_argument("--out", type=Path, help="folder for report.html and figures")
     tables = verbs.add_parser("tables", help="measured tables of the documentation")
@@ -37,7 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     results: Path = options.results or (store.QUICK_RESULTS if options.quick else store.RESULTS)
     if options.verb == "run":
-        return run_all(options.names, results, options.quick, options.jobs, options.fresh)
+        keep = store.current if options.stale else store.finished
+        return run_all(
+            options.names, results, options.quick, options.jobs, None if options.fresh else keep
+        )
     if options.verb == "report":
         from experiments import report as page
 
@@ -58,14 +63,20 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def run_all(names: list[str], results: Path, quick: bool, jobs: int, fresh: bool) -> int:
-    """Run the chosen units in parallel with a progress bar; returns the exit code."""
+def run_all(
+    names: list[str],
+    results: Path,
+    quick: bool,
+    jobs: int,
+    keep: Callable[[store.Unit, Path], bool] | None,
+) -> int:
+    """Run the chosen units in parallel, but those to keep; returns the exit code."""
     from experiments.catalogue import select
 
     started = time.perf_counter()
     units = select(names, quick)
     store.clear_scratch(results)
-    todo = units if fresh else [u for u in units if not store.finished(u, results)]
+    todo = [u for u in units if keep is None or not keep(u, results)]
     kept = len(units) - len(todo)
     if kept:
         print(f"{kept} of {len(units)} results are there already")
@@ -100,12 +111,9 @@ def _tell_times(spent: dict[str, float]) -> None:
 
 
 def _tell_age(units: list[store.Unit], results: Path) -> None:
-    old = 0
-    for unit in units:
-        record = store.load(unit.path(results)) or {}
-        old += record.get("made_with", {}).get("source") != store.fingerprint()
+    old = sum(not store.current(unit, results) for unit in units)
     if old:
-        print(f"{old} of them were made by other sources than these; --fresh computes them again")
+        print(f"{old} of them were made by other sources than these; --stale computes them again")
 
 
 def _pool(

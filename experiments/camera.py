@@ -101,53 +101,39 @@ def _learned(seen: Numbers) -> Numbers:
 _GAINS = {"position_gain": (0.05, 1.2, "log"), "velocity_gain": (1e-3, 1.0, "log")}
 
 METHODS: tuple[Method, ...] = (
-    Method("paper_kgmrf", "K-GMRF, paper", kinetic_rotation, family="paper", order=2),
-    Method(
-        "paper_riemannian_ema",
-        "Riemannian EMA, paper",
-        _tracker(RiemannianEMA),
-        {"gain": 0.2},
-        family="paper",
-    ),
-    Method(
-        "paper_euclidean_ema",
-        "Euclidean EMA, paper",
-        _tracker(EuclideanEMA),
-        {"gain": 0.2},
-        family="paper",
-    ),
-    Method(
-        "paper_tangent_kalman",
+    tuning.paper("kgmrf", "K-GMRF, paper", kinetic_rotation, 2),
+    tuning.paper("riemannian_ema", "Riemannian EMA, paper", _tracker(RiemannianEMA), gain=0.2),
+    tuning.paper("euclidean_ema", "Euclidean EMA, paper", _tracker(EuclideanEMA), gain=0.2),
+    tuning.paper(
+        "tangent_kalman",
         "Tangent KF, paper",
         _tracker(TangentKalman),
-        {
-            "position_noise": 0.005,
-            "velocity_noise": 0.005,
-            "noise_std": 0.1**0.5,
-            "prior_var": 0.01,
-            "coast": False,
-        },
-        family="paper",
-        order=2,
+        2,
+        position_noise=0.005,
+        velocity_noise=0.005,
+        noise_std=0.1**0.5,
+        prior_var=0.01,
+        coast=False,
     ),
-    Method("paper_alpha_beta", "Alpha-beta, paper", alpha_beta_rotation, family="paper", order=2),
-    Method(
-        "printed_kgmrf",
+    tuning.paper("alpha_beta", "Alpha-beta, paper", alpha_beta_rotation, 2),
+    tuning.printed(
+        "kgmrf",
         "K-GMRF, paper's gains, predict-correct",
         _kinetic(_decaying),
-        {"position_gain": 0.5, "velocity_gain": 0.05, "retention": 0.98},
-        family="printed",
-        order=2,
+        2,
+        position_gain=0.5,
+        velocity_gain=0.05,
+        retention=0.98,
     ),
     *tuning.printed_averages(_tracker),
     tuning.printed_tangent_kalman(_tracker),
-    Method(
-        "printed_alpha_beta",
+    tuning.printed(
+        "alpha_beta",
         "Alpha-beta, paper's gains, predict-correct",
         _tracker(AlphaBeta),
-        {"position_gain": 0.5, "velocity_gain": 0.05},
-        family="printed",
-        order=2,
+        2,
+        position_gain=0.5,
+        velocity_gain=0.05,
     ),
     Method("hold_last", "Hold last", _tracker(HoldLast)),
     *tuning.tuned_averages(
@@ -185,22 +171,19 @@ METHODS: tuple[Method, ...] = (
         order=2,
     ),
     tuning.tuned("zero_lag", "K-GMRF zero-lag", _kinetic(gains.zero_lag), _GAINS, order=2),
-    tuning.information_as_it_is(_kinetic(gains.information)),
-    Method(
+    tuning.ours("information", "K-GMRF information, default", _kinetic(gains.information)),
+    tuning.ours(
         "information_one",
         "K-GMRF information, one setting",
         _kinetic(gains.information),
-        space={
+        {
             "acceleration": (1e-10, 1e-2, "log"),
             "retention": (1e-5, 0.3, "below_one"),
             "rate_prior": (1e-5, 1e-1, "log"),
         },
-        tune="all",
-        family="ours",
-        order=2,
     ),
-    Method("auto", "K-GMRF auto", _auto, family="ours", order=2),
-    Method("auto_learned", "K-GMRF auto, noise learned", _learned, family="ours", order=2),
+    tuning.ours("auto", "RotationTracker, noise given", _auto),
+    tuning.ours("auto_learned", "RotationTracker()", _learned),
 )
 
 
@@ -249,22 +232,6 @@ def run_spread(method: str, n_seeds: int) -> dict[str, Any]:
 
 def units(quick: bool) -> list[Unit]:
     """One unit per reading and method, and the spread of the paper's columns."""
-    n_trials, n_further = (4, 2) if quick else (tuning.TRIALS, len(tuning.FURTHER_SEEDS))
-    listed = [
-        Unit(
-            "camera",
-            f"{reading}.{method.name}",
-            "camera:run_method",
-            {
-                "reading": reading,
-                "method": method.name,
-                "n_trials": n_trials if method.tune != "none" else 0,
-                "n_further": n_further,
-            },
-        )
-        for reading in ("as_run", "as_printed")
-        for method in METHODS
-    ]
     spread = [
         Unit(
             "camera",
@@ -275,4 +242,4 @@ def units(quick: bool) -> list[Unit]:
         for method in METHODS
         if method.family == "paper"
     ]
-    return spread + listed
+    return spread + tuning.units("camera", ("as_run", "as_printed"), METHODS, quick)

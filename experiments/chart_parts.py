@@ -30,12 +30,13 @@ LOOK = {
     "tuned_zero_lag": (COLOURS["orange"], "solid"),
     "tuned_riemannian_ema": (COLOURS["sky"], "dotted"),
     "tuned_euclidean_ema": (COLOURS["sky"], "dotted"),
+    "tuned_error_state_kalman": (COLOURS["green"], "dotted"),
     "hold_last": (COLOURS["quiet"], "solid"),
 }
 SHORT = {
-    "auto": "ours, auto",
-    "information_one": "ours, one setting",
-    "information": "ours, default",
+    "auto": "ours",
+    "information_one": "information law, set once",
+    "information": "information law",
     "paper_kgmrf": "K-GMRF, paper",
     "printed_kgmrf": "Algorithm 1",
     "paper_euclidean_ema": "EMA .2",
@@ -47,6 +48,7 @@ SHORT = {
     "tuned_zero_lag": "zero-lag, tuned",
     "tuned_riemannian_ema": "EMA, tuned",
     "tuned_euclidean_ema": "EMA, tuned",
+    "tuned_error_state_kalman": "error-state KF, tuned",
     "hold_last": "hold last",
 }
 
@@ -86,6 +88,18 @@ def series(
         "line": line,
         "off": off,
     }
+
+
+def panel(
+    title: str, x: dict[str, Any], y: dict[str, Any], lines: list[Any], **more: Any
+) -> dict[str, Any]:
+    """Axes with their lines; ``shade``: spans without an observation."""
+    return {"title": title, "x": x, "y": y, "series": lines, **more}
+
+
+def sheet(name: str, title: str, caption: str, panels: list[Any]) -> Figure | None:
+    """A figure of panels; None where there are none."""
+    return {"id": name, "title": title, "caption": caption, "panels": panels} if panels else None
 
 
 def spans(observed: list[int]) -> list[list[int]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.chart_parts import LOOK, Figure, axis, series
+from experiments.chart_parts import LOOK, Figure, axis, panel, series, sheet
 from experiments.reading import Results
 from kgmrf.plots import COLOURS
 
@@ -36,30 +36,29 @@ def structure(results: Results) -> Figure | None:
         return [np.nan if v is None or v > 1e3 else max(v, 1e-17) for v in values]
 
     panels = [
-        {
-            "title": title,
-            "x": axis("steps", log=True),
-            "y": axis(label, log=True),
-            "series": [
+        panel(
+            title,
+            axis("steps", log=True),
+            axis(label, log=True),
+            [
                 series(name, maps["times"], positive(maps["lines"][key][what]), look=look)
                 for key, (name, look) in looks.items()
                 if key in maps["lines"]
             ],
-        }
+        )
         for what, title, label in (
             ("orthogonality", "distance from orthogonal, d = 7", "|QᵀQ − I|"),
             ("spectrum", "change of the spectrum", "largest relative change"),
         )
     ]
-    return {
-        "id": "structure",
-        "title": "The maps over 10⁵ steps",
-        "caption": "Truncating the inverse after K terms leaves (I − Xᴷ) Cayley(W): not a "
-        "rotation. "
-        "For odd K the error is of order |X|²ᴷ, for even K of order |X|ᴷ, so four terms are worse "
-        "than three.",
-        "panels": panels,
-    }
+    return sheet(
+        "structure",
+        "The maps over 10⁵ steps",
+        "Truncating the inverse after K terms leaves (I − Xᴷ) Cayley(W): not a "
+        "rotation. For odd K the error is of order |X|²ᴷ, for even K of order |X|ᴷ, so four terms "
+        "are worse than three.",
+        panels,
+    )
 
 
 def energy(results: Results) -> Figure | None:
@@ -73,28 +72,23 @@ def energy(results: Results) -> Figure | None:
                 lines.append(series(label, data["times"], data["wander"], look=look))
         if lines:
             panels.append(
-                {
-                    "title": f"d = {d}",
-                    "x": axis("steps of .05", log=True),
-                    "y": axis("relative wander of the energy", log=True),
-                    "series": lines,
-                }
+                panel(
+                    f"d = {d}",
+                    axis("steps of .05", log=True),
+                    axis("relative wander of the energy", log=True),
+                    lines,
+                )
             )
-    if not panels:
-        return None
-    return {
-        "id": "energy",
-        "title": "Energy of the undamped motion over 10⁵ steps",
-        "caption": "Largest deviation of <W, w∘W>/2 + V so far, time step .05 in kick and "
-        "drift. An "
-        "energy exists in every dimension; the maxima rise in rare steps and stay at percents and "
-        "below. Most of the gain is Strang's order, half a kick before and half after; what "
-        "A and B "
-        "add is the symplectic form (defect at rounding, the printed step's is .3 at d = 3 "
-        "and 3 at "
-        "d = 5).",
-        "panels": panels,
-    }
+    return sheet(
+        "energy",
+        "Energy of the undamped motion over 10⁵ steps",
+        "Largest deviation of <W, w∘W>/2 + V so far, time step .05 in kick and drift. "
+        "An energy exists in every dimension; the maxima rise in rare steps and stay at percents "
+        "and below. Most of the gain is Strang's order, half a kick before and half after; what A "
+        "and B add is the symplectic form (defect at rounding, the printed step's is .3 at d = 3 "
+        "and 3 at d = 5).",
+        panels,
+    )
 
 
 def energy_contraction(results: Results) -> Figure | None:
@@ -112,15 +106,15 @@ def energy_contraction(results: Results) -> Figure | None:
                 lines.append(series(word, range(len(values)), values, look=look))
         title = name.replace("eta", "η").replace("gamma", "γ")
         y = axis("energy over its start", log=True, low=1e-8)
-        panels.append({"title": title, "x": axis("step"), "y": y, "series": lines})
-    return {
-        "id": "energy_contraction",
-        "title": "The energy of the stability theorem",
-        "caption": "ξ²/2 + a u²/2 without noise. The paper's own gains (left) contract with unit "
+        panels.append(panel(title, axis("step"), y, lines))
+    return sheet(
+        "energy_contraction",
+        "The energy of the stability theorem",
+        "ξ²/2 + a u²/2 without noise. The paper's own gains (left) contract with unit "
         "inertia. With γ = .1 unit inertia rises and falls, a = 18 only falls. For η = .5, γ = .1, "
         "inside the printed domain but beyond η < 2 min(γ, 2 − γ), no inertia does.",
-        "panels": panels,
-    }
+        panels,
+    )
 
 
 def turning(results: Results) -> Figure | None:
@@ -138,22 +132,20 @@ def turning(results: Results) -> Figure | None:
         )  # fmt: skip
     edge = (COLOURS["quiet"], "dashed")
     lines.append(series("stable below", [0.0, data["speeds"][-1]], [1.0, 1.0], look=edge))
-    return {
-        "id": "turning",
-        "title": "Stability about a target that turns, d = 3",
-        "caption": "Largest root of the error map against the speed of the target: lines by "
-        "theory, "
-        "rings measured on the step itself. Faster turns cost stability in proportion to the "
-        "speed.",
-        "panels": [
-            {
-                "title": "growth of a small error per frame",
-                "x": axis("|Ω| (rad per frame)"),
-                "y": axis("radius"),
-                "series": lines,
-            }
+    return sheet(
+        "turning",
+        "Stability about a target that turns, d = 3",
+        "Largest root of the error map against the speed of the target: lines by theory, rings "
+        "measured on the step itself. Faster turns cost stability in proportion to the speed.",
+        [
+            panel(
+                "growth of a small error per frame",
+                axis("|Ω| (rad per frame)"),
+                axis("radius"),
+                lines,
+            )
         ],
-    }
+    )
 
 
 def error_map(results: Results) -> Figure | None:
@@ -183,16 +175,14 @@ def error_map(results: Results) -> Figure | None:
                     ],
                 }
             )
-    if not panels:
-        return None
-    return {
-        "id": "error_map",
-        "title": "The error inside the stability domain",
-        "caption": "Mean angle error with 8 samples per frame over a grid of gains: blue is good, "
+    return sheet(
+        "error_map",
+        "The error inside the stability domain",
+        "Mean angle error with 8 samples per frame over a grid of gains: blue is good, "
         "orange a blind guess (45°). Most of the stability domain is of no use; good gains of "
         "Algorithm 1 have little damping, and the zero-lag law is good over a wide valley.",
-        "panels": panels,
-    }
+        panels,
+    )
 
 
 def noise_floor(results: Results) -> Figure | None:
@@ -213,24 +203,21 @@ def noise_floor(results: Results) -> Figure | None:
             for name, (y, half) in data["lines"].items()
         ]
         panels.append(
-            {
-                "title": f"true σ² = {true:g}".replace("0.", "."),
-                "x": axis("assumed σ² (leftmost: 0)", log=True),
-                "y": axis("angle error (°)", log=True),
-                "series": lines,
-            }
+            panel(
+                f"true σ² = {true:g}".replace("0.", "."),
+                axis("assumed σ² (leftmost: 0)", log=True),
+                axis("angle error (°)", log=True),
+                lines,
+            )
         )
-    if not panels:
-        return None
-    return {
-        "id": "noise_floor",
-        "title": "A wrong noise floor",
-        "caption": "Eigenvalues 2 and .5, 8 samples, ω = .08. Fixed gains do not see σ² at "
-        "all. The "
-        "information law does, and a value up to ten times too small or too large costs little; "
-        "beyond that it believes nothing.",
-        "panels": panels,
-    }
+    return sheet(
+        "noise_floor",
+        "A wrong noise floor",
+        "Eigenvalues 2 and .5, 8 samples, ω = .08. Fixed gains do not see σ² at all. "
+        "The information law does, and a value up to ten times too small or too large costs "
+        "little; beyond that it believes nothing.",
+        panels,
+    )
 
 
 def swelling(results: Results) -> Figure | None:
@@ -245,24 +232,24 @@ def swelling(results: Results) -> Figure | None:
         "on the orbit": LOOK["ours"],
     }
 
-    def panel(key: str, title: str, label: str) -> dict[str, Any]:
-        return {
-            "title": title,
-            "x": axis("angle between the two (°)"),
-            "y": axis(label, low=0.0),
-            "series": [
+    def mean(key: str, title: str, label: str) -> dict[str, Any]:
+        return panel(
+            title,
+            axis("angle between the two (°)"),
+            axis(label, low=0.0),
+            [
                 series(name, data["degrees"], line[key], look=looks[name])
                 for name, line in data["lines"].items()
             ],
-        }
+        )
 
-    return {
-        "id": "swelling",
-        "title": "The swelling effect",
-        "caption": "Mean of two ellipses with eigenvalues 2 and .5. The Euclidean mean swells; "
+    return sheet(
+        "swelling",
+        "The swelling effect",
+        "Mean of two ellipses with eigenvalues 2 and .5. The Euclidean mean swells; "
         "logarithmic means keep the area and lose the shape; half-way along the orbit keeps both.",
-        "panels": [
-            panel("determinant", "determinant (1 is right)", "determinant"),
-            panel("ratio", "ratio of eigenvalues (4 is right)", "ratio"),
+        [
+            mean("determinant", "determinant (1 is right)", "determinant"),
+            mean("ratio", "ratio of eigenvalues (4 is right)", "ratio"),
         ],
-    }
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments import claims
-from experiments.chart_parts import LOOK, SHORT, Figure, axis, series, spans
+from experiments.chart_parts import LOOK, SHORT, Figure, axis, panel, series, sheet, spans
 from experiments.ellipse import RATES
 from experiments.reading import Results, mean_half, numbers, our_method
 from kgmrf.plots import COLOURS
@@ -86,28 +86,17 @@ def omega_sweep(results: Results) -> Figure | None:
             series(f"printed: {column}", RATES, values, look=LOOK[name], marker=True, line=False)
         )
     y = axis("angle error (°)", log=True)
-    return {
-        "id": "omega_sweep",
-        "title": "Angular-rate sweep on the ellipse",
-        "caption": "Left: the recovered protocol, lines are ours to run, open rings what the paper "
-        "prints. Right: the protocol as printed (8 samples per frame), rivals tuned rate by "
-        "rate on "
-        "seeds 0–4; ours has one setting. Means of 100 further seeds, bars 95 % intervals.",
-        "panels": [
-            {
-                "title": "as run: nearly noiseless",
-                "x": axis("ω (rad per frame)"),
-                "y": y,
-                "series": run,
-            },
-            {
-                "title": "as printed: m = 8",
-                "x": axis("ω (rad per frame)"),
-                "y": y,
-                "series": printed,
-            },
+    return sheet(
+        "omega_sweep",
+        "Angular-rate sweep on the ellipse",
+        "Left: the recovered protocol, lines are ours to run, open rings what the paper "
+        "prints. Right: the protocol as printed (8 samples per frame), rivals tuned rate by rate "
+        "on seeds 0–4; ours has one setting. Means of 100 further seeds, bars 95 % intervals.",
+        [
+            panel("as run: nearly noiseless", axis("ω (rad per frame)"), y, run),
+            panel("as printed: m = 8", axis("ω (rad per frame)"), y, printed),
         ],
-    }
+    )
 
 
 def _errors_along_time(
@@ -123,13 +112,9 @@ def _errors_along_time(
     if with_alpha_beta:
         look = LOOK["paper_alpha_beta"]
         lines.append(series("alpha-beta", frames, errors["alpha_beta"], look=look, off=True))
-    return {
-        "title": title,
-        "x": axis("frame"),
-        "y": axis("angle error (°)", low=0.0),
-        "shade": spans(data["observed"]),
-        "series": lines,
-    }
+    return panel(
+        title, axis("frame"), axis("angle error (°)", low=0.0), lines, shade=spans(data["observed"])
+    )
 
 
 def occlusion_coasting(results: Results) -> Figure | None:
@@ -140,16 +125,13 @@ def occlusion_coasting(results: Results) -> Figure | None:
         if data is None:
             continue
         panels.append(_errors_along_time(title, data, with_alpha_beta=True))
-    if not panels:
-        return None
-    return {
-        "id": "occlusion_coasting",
-        "title": "Coasting through occlusions",
-        "caption": "Grey: no observation for 30 frames. The paper's tracker lets its velocity "
-        "decay "
-        "while it sees nothing and must start over; ours keeps turning.",
-        "panels": panels,
-    }
+    return sheet(
+        "occlusion_coasting",
+        "Coasting through occlusions",
+        "Grey: no observation for 30 frames. The paper's tracker lets its velocity "
+        "decay while it sees nothing and must start over; ours keeps turning.",
+        panels,
+    )
 
 
 def dropout_sweep(results: Results) -> Figure | None:
@@ -189,6 +171,7 @@ def dropout_sweep(results: Results) -> Figure | None:
             "information_one",
             "printed_kgmrf",
             "tuned_alpha_beta_decay",
+            "tuned_error_state_kalman",
             "tuned_riemannian_ema",
             "hold_last",
         ],
@@ -208,29 +191,28 @@ def dropout_sweep(results: Results) -> Figure | None:
         run.append(
             series(f"printed: {column}", x, values, look=LOOK[name], marker=True, line=False)
         )
-    return {
-        "id": "dropout_sweep",
-        "title": "Camera stabilisation: dropout sweep",
-        "caption": "Left: the recovered protocol (constant rate, nine-frame gaps, |Log|_F); "
-        "open rings "
-        "are printed values. Right: the protocol as printed (oscillating camera, independent "
+    return sheet(
+        "dropout_sweep",
+        "Camera stabilisation: dropout sweep",
+        "Left: the recovered protocol (constant rate, nine-frame gaps, |Log|_F); open "
+        "rings are printed values. Right: the protocol as printed (oscillating camera, independent "
         "dropouts, angle). Means of 100 seeds, bars 95 % intervals; tuned rivals have their own "
-        "setting for every rate, ours one for all.",
-        "panels": [
-            {
-                "title": "as run: chance to start a gap",
-                "x": axis("dropout (%)"),
-                "y": axis("error |Log|_F (°)", log=True),
-                "series": run,
-            },
-            {
-                "title": "as printed: independent frames",
-                "x": axis("dropout (%)"),
-                "y": axis("error, angle (°)", log=True),
-                "series": printed,
-            },
+        "setting for every rate, ours is told the noise and no more.",
+        [
+            panel(
+                "as run: chance to start a gap",
+                axis("dropout (%)"),
+                axis("error |Log|_F (°)", log=True),
+                run,
+            ),
+            panel(
+                "as printed: independent frames",
+                axis("dropout (%)"),
+                axis("error, angle (°)", log=True),
+                printed,
+            ),
         ],
-    }
+    )
 
 
 def camera_trajectories(results: Results) -> Figure | None:
@@ -242,12 +224,11 @@ def camera_trajectories(results: Results) -> Figure | None:
     panels = []
     for k, name in enumerate(("roll", "pitch", "yaw")):
         panels.append(
-            {
-                "title": name,
-                "x": axis("frame"),
-                "y": axis(f"{name} (°)"),
-                "shade": spans(data["observed"]),
-                "series": [
+            panel(
+                name,
+                axis("frame"),
+                axis(f"{name} (°)"),
+                [
                     series(
                         "EMA .2",
                         frames,
@@ -270,15 +251,16 @@ def camera_trajectories(results: Results) -> Figure | None:
                         look=(COLOURS["truth"], "dotted"),
                     ),
                 ],
-            }
+                shade=spans(data["observed"]),
+            )
         )
-    return {
-        "id": "camera_trajectories",
-        "title": "A camera that turns steadily, seen through gaps",
-        "caption": f"400 frames of the recovered protocol with a {100 * data['probability']:.0f} % "
+    return sheet(
+        "camera_trajectories",
+        "A camera that turns steadily, seen through gaps",
+        f"400 frames of the recovered protocol with a {100 * data['probability']:.0f} % "
         "chance to start a nine-frame gap (grey).",
-        "panels": panels,
-    }
+        panels,
+    )
 
 
 def camera_error(results: Results) -> Figure | None:
@@ -292,11 +274,9 @@ def camera_error(results: Results) -> Figure | None:
         if data is None:
             continue
         panels.append(_errors_along_time(title, data))
-    if not panels:
-        return None
-    return {
-        "id": "camera_error",
-        "title": "Stabilisation error along time",
-        "caption": "Grey: frames without an observation. One run each.",
-        "panels": panels,
-    }
+    return sheet(
+        "camera_error",
+        "Stabilisation error along time",
+        "Grey: frames without an observation. One run each.",
+        panels,
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments import claims
-from experiments.chart_parts import LOOK, Figure, axis, series
+from experiments.chart_parts import LOOK, Figure, axis, panel, series, sheet
 from experiments.reading import Results
 from kgmrf.plots import COLOURS
 
@@ -55,30 +55,23 @@ def first_order_lag(results: Results) -> Figure | None:
     laws.append(
         series("zero-lag", rates, lines["zero_lag"]["measured"], look=LOOK["tuned_zero_lag"])
     )
-    return {
-        "id": "first_order_lag",
-        "title": "Lag under constant rotation, without noise",
-        "caption": "Left: moving averages follow the exact law ½ arg(1 − (1−g) e^(−2iω)), linear "
-        "for small ω only. The paper's bounds are about predictions, whose lag is larger by "
-        "ω: those "
-        "all lie above |Ω|/2, the filtered estimates drawn here need not. Right: Algorithm 1 as "
-        "printed lags too, and loses lock above η/2γ; without damping on the velocity the lag is "
-        "zero.",
-        "panels": [
-            {
-                "title": "first-order averages",
-                "x": axis("ω (rad per frame)"),
-                "y": axis("lag (°)", low=0.0),
-                "series": averages,
-            },
-            {
-                "title": "second-order laws",
-                "x": axis("ω (rad per frame)"),
-                "y": axis("lag (°)", low=0.0),
-                "series": laws,
-            },
+    return sheet(
+        "first_order_lag",
+        "Lag under constant rotation, without noise",
+        "Left: moving averages follow the exact law ½ arg(1 − (1−g) e^(−2iω)), linear for small ω "
+        "only. The paper's bounds are about predictions, whose lag is larger by ω: those all lie "
+        "above |Ω|/2, the filtered estimates drawn here need not. Right: Algorithm 1 as printed "
+        "lags too, and loses lock above η/2γ; without damping on the velocity the lag is zero.",
+        [
+            panel(
+                "first-order averages",
+                axis("ω (rad per frame)"),
+                axis("lag (°)", low=0.0),
+                averages,
+            ),
+            panel("second-order laws", axis("ω (rad per frame)"), axis("lag (°)", low=0.0), laws),
         ],
-    }
+    )
 
 
 def stability_map(results: Results) -> Figure | None:
@@ -106,17 +99,13 @@ def stability_map(results: Results) -> Figure | None:
                 "agree": data["agree_off_boundary"],
             }
         )
-    if not panels:
-        return None
-    return {
-        "id": "stability_map",
-        "title": "Stability domain, measured",
-        "caption": "An error of 10⁻⁶ rad after 300 noiseless frames, in powers of ten of its "
-        "start: blue "
-        "has died out, orange has grown. Line: the predicted boundary, η = 2(2 − γ) and B = "
-        "2(2 − A).",
-        "panels": panels,
-    }
+    return sheet(
+        "stability_map",
+        "Stability domain, measured",
+        "An error of 10⁻⁶ rad after 300 noiseless frames, in powers of ten of its start: blue has "
+        "died out, orange has grown. Line: the predicted boundary, η = 2(2 − γ) and B = 2(2 − A).",
+        panels,
+    )
 
 
 def master_validation(results: Results) -> Figure | None:
@@ -194,44 +183,37 @@ def master_validation(results: Results) -> Figure | None:
         ]
     if not samples:
         return None
-    return {
-        "id": "master_validation",
-        "title": "The three terms of the master theorem",
-        "caption": "Zero-lag with the paper's gains (.1, .05) and gentler ones (.1, .005), and "
-        "the information law. "
-        "(a) The error falls as m^(−1/2), because its square falls as 1/m; the information "
-        "law adapts its gains and falls more slowly from a much lower start. (b) The risk adds "
-        "up the "
-        "squares of the changes of rate: quadratic in the size of one change, linear in their "
-        "number. "
-        "(c) Errors decay exponentially, (d) but the time average of their squares only as 1/T.",
-        "panels": [
-            {
-                "title": "(a) statistical",
-                "x": axis("samples m", log=True),
-                "y": axis("angle error (°)", log=True),
-                "series": samples,
-            },
-            {
-                "title": "(b) nonstationarity",
-                "x": axis("variation V of the rate (rad per frame)"),
-                "y": axis("risk (rad²)", low=0.0),
-                "series": changes,
-            },
-            {
-                "title": "(c) transient",
-                "x": axis("frame"),
-                "y": axis("angle error (°)", log=True),
-                "series": decays,
-            },
-            {
-                "title": "(d) what the theorem bounds",
-                "x": axis("T", log=True),
-                "y": axis("mean square (rad²)", log=True, low=1e-12),
-                "series": averages,
-            },
+    return sheet(
+        "master_validation",
+        "The three terms of the master theorem",
+        "Zero-lag with the paper's gains (.1, .05) and gentler ones (.1, .005), and the "
+        "information law. (a) The error falls as m^(−1/2), because its square falls as 1/m; the "
+        "information law adapts its gains and falls more slowly from a much lower start. (b) The "
+        "risk adds up the squares of the changes of rate: quadratic in the size of one change, "
+        "linear in their number. (c) Errors decay exponentially, (d) but the time average of their "
+        "squares only as 1/T.",
+        [
+            panel(
+                "(a) statistical",
+                axis("samples m", log=True),
+                axis("angle error (°)", log=True),
+                samples,
+            ),
+            panel(
+                "(b) nonstationarity",
+                axis("variation V of the rate (rad per frame)"),
+                axis("risk (rad²)", low=0.0),
+                changes,
+            ),
+            panel("(c) transient", axis("frame"), axis("angle error (°)", log=True), decays),
+            panel(
+                "(d) what the theorem bounds",
+                axis("T", log=True),
+                axis("mean square (rad²)", log=True, low=1e-12),
+                averages,
+            ),
         ],
-    }
+    )
 
 
 def spectral_gap(results: Results) -> Figure | None:
@@ -259,18 +241,15 @@ def spectral_gap(results: Results) -> Figure | None:
             *_printed_gap(rows, [float(r) for r in rows]),
         ]
         panels.append(_gap_panel("as printed: σ² = 4, ω = .08", "eigenvalue gap δ", lines))
-    if not panels:
-        return None
-    return {
-        "id": "spectral_gap",
-        "title": "Spectral-gap phase transition",
-        "caption": "Open rings: printed. Left: with Λ = diag(1, 1 − .99 δ) and σ² = .16 the "
-        "printed "
-        "gaps and both columns come out; ours, at its defaults, waits longer before it believes. "
-        "Right: with the printed σ² = 4 one observation at δ = 1 has a standard deviation of 111°, "
-        "and no filter that must find the rate reaches the printed errors.",
-        "panels": panels,
-    }
+    return sheet(
+        "spectral_gap",
+        "Spectral-gap phase transition",
+        "Open rings: printed. Left: with Λ = diag(1, 1 − .99 δ) and σ² = .16 the "
+        "printed gaps and both columns come out; ours, at its defaults, waits longer before it "
+        "believes. Right: with the printed σ² = 4 one observation at δ = 1 has a standard "
+        "deviation of 111°, and no filter that must find the rate reaches the printed errors.",
+        panels,
+    )
 
 
 def _with_bars(name: str, x: Any, pair: Any, look: tuple[str, str]) -> dict[str, Any]:
@@ -287,7 +266,7 @@ def _printed_gap(rows: dict[str, Any], x: list[float]) -> list[dict[str, Any]]:
 
 def _gap_panel(title: str, label: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
     y = axis("angle error (°)", low=0.0)
-    return {"title": title, "x": axis(label, log=True), "y": y, "series": lines}
+    return panel(title, axis(label, log=True), y, lines)
 
 
 def cost(results: Results) -> Figure | None:
@@ -335,19 +314,13 @@ def cost(results: Results) -> Figure | None:
         for (name, line), look in zip(maps["lines"].items(), looks, strict=True)
     ]
     x = axis("dimension d", log=True)
-    return {
-        "id": "cost",
-        "title": "Run time against the dimension",
-        "caption": "One thread. Left: one matrix at a time. Middle: a whole sequence. Right: "
-        "the maps alone.",
-        "panels": [
-            {"title": "online", "x": x, "y": axis("µs per update", log=True), "series": online},
-            {
-                "title": "whole sequence",
-                "x": x,
-                "y": axis("µs per frame", log=True),
-                "series": whole,
-            },
-            {"title": "maps", "x": x, "y": axis("µs", log=True), "series": lines},
+    return sheet(
+        "cost",
+        "Run time against the dimension",
+        "One thread. Left: one matrix at a time. Middle: a whole sequence. Right: the maps alone.",
+        [
+            panel("online", x, axis("µs per update", log=True), online),
+            panel("whole sequence", x, axis("µs per frame", log=True), whole),
+            panel("maps", x, axis("µs", log=True), lines),
         ],
-    }
+    )

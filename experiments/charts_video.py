@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from experiments import otb, otb_models
-from experiments.chart_parts import LOOK, Figure, axis, series
+from experiments.chart_parts import LOOK, Figure, axis, panel, series, sheet
 from experiments.reading import Results
 from kgmrf.plots import COLOURS
 
@@ -33,24 +33,18 @@ def otb_success(results: Results) -> Figure | None:
     for method, rows in overlaps.items():
         each = [(rows[name][:, None] > thresholds).mean(axis=0) for name in sorted(common)]
         curve = np.mean(each, axis=0)
-        # the number first: all curves end at 0, where labels are put in alphabetical order
         name = f"{curve.mean():.2f} {method.replace('kgmrf', 'ours')}"
         lines.append(series(name, thresholds, curve, look=VIDEO_LOOK.get(method)))
-    return {
-        "id": "otb_success",
-        "title": "Success on the OTB sequences",
-        "caption": f"Share of frames whose overlap with the true box is above the threshold, mean "
+    # All curves end at 0: their names stand there in the order of the areas.
+    lines.sort(key=lambda line: line["name"], reverse=True)
+    return sheet(
+        "otb_success",
+        "Success on the OTB sequences",
+        f"Share of frames whose overlap with the true box is above the threshold, mean "
         f"of {len(common)} targets ({', '.join(sorted(common))}); the number is the area under the "
         f"curve. First box given, one setting for all.{_absent(results)}",
-        "panels": [
-            {
-                "title": "success",
-                "x": axis("overlap threshold"),
-                "y": axis("share of frames", low=0.0),
-                "series": lines,
-            }
-        ],
-    }
+        [panel("success", axis("overlap threshold"), axis("share of frames", low=0.0), lines)],
+    )
 
 
 def _absent(results: Results) -> str:
@@ -72,23 +66,14 @@ def otb_overlap(results: Results) -> Figure | None:
             if target in (rows := overlaps.get(method, {}))
         ]
         if lines:
-            panels.append(
-                {
-                    "title": target,
-                    "x": axis("frame"),
-                    "y": axis("overlap", low=0.0),
-                    "series": lines,
-                }
-            )
-    if not panels:
-        return None
-    return {
-        "id": "otb_overlap",
-        "title": "Overlap along the OTB sequences",
-        "caption": "Intersection over union with the true box, frame by frame. KCF-0 is OpenCV's "
+            panels.append(panel(target, axis("frame"), axis("overlap", low=0.0), lines))
+    return sheet(
+        "otb_overlap",
+        "Overlap along the OTB sequences",
+        "Intersection over union with the true box, frame by frame. KCF-0 is OpenCV's "
         "KCF with its failure threshold at 0.",
-        "panels": panels,
-    }
+        panels,
+    )
 
 
 def models(results: Results) -> Figure | None:
@@ -99,26 +84,24 @@ def models(results: Results) -> Figure | None:
         "Alpha-Beta": LOOK["paper_alpha_beta"],
     }
     panels = [
-        {
-            "title": sequence,
-            "x": axis("frame"),
-            "y": axis("overlap", low=0.0),
-            "series": [
+        panel(
+            sequence,
+            axis("frame"),
+            axis("overlap", low=0.0),
+            [
                 series(name, range(data["n_frames"]), data["rows"][name]["iou"], look=look)
                 for name, look in shown.items()
             ],
-        }
+        )
         for sequence, data in otb_models.load(results.folder).items()
     ]
-    if not panels:
-        return None
-    return {
-        "id": "otb_models",
-        "title": "The paper's methods inside one tracker",
-        "caption": "Intersection over union with the true box along each sequence; only the memory "
+    return sheet(
+        "otb_models",
+        "The paper's methods inside one tracker",
+        "Intersection over union with the true box along each sequence; only the memory "
         "of the appearance differs. The paper's curves, drawn again.",
-        "panels": panels,
-    }
+        panels,
+    )
 
 
 def _overlaps(results: Results) -> dict[str, dict[str, np.ndarray]]:

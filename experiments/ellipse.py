@@ -21,7 +21,7 @@ from experiments.recursions import (
     kinetic_angle,
     tangent_kalman_local,
 )
-from experiments.store import NotAvailable, Unit
+from experiments.store import Unit
 from experiments.tuning import Method, Settings
 from kgmrf import (
     KGMRF,
@@ -110,11 +110,7 @@ def _kinetic(law: Any) -> Any:
 
 
 def _auto(seen: Numbers, counts: Numbers) -> Numbers:
-    try:
-        tracker = KGMRF(gains="auto")
-    except (ValueError, TypeError) as reason:
-        raise NotAvailable(f'KGMRF(gains="auto") is not in this version ({reason})') from None
-    return tracker.filter(seen, n_samples=np.broadcast_to(counts, seen.shape[:-2])).covariance
+    return KGMRF().filter(seen, n_samples=np.broadcast_to(counts, seen.shape[:-2])).covariance
 
 
 def _plain(recursion: Any) -> Any:
@@ -124,65 +120,53 @@ def _plain(recursion: Any) -> Any:
     return run
 
 
+_NOISES = {"velocity_noise": 0.005, "noise_std": 0.1}
+
 METHODS: tuple[Method, ...] = (
-    # The paper's five columns, as its numbers say they were run.
-    Method("paper_kgmrf", "K-GMRF, paper", _plain(kinetic_angle), family="paper", order=2),
-    Method(
-        "paper_riemannian_ema",
+    # The paper's five columns, as its numbers say they were run, and a second reading of one.
+    tuning.paper("kgmrf", "K-GMRF, paper", _plain(kinetic_angle), 2),
+    tuning.paper(
+        "riemannian_ema",
         "“Riemannian” EMA, paper (log-Euclidean)",
         _tracker(LogEuclideanEMA),
-        {"gain": 0.2},
-        family="paper",
+        gain=0.2,
     ),
-    Method(
-        "paper_euclidean_ema",
-        "Euclidean EMA, paper",
-        _tracker(EuclideanEMA),
-        {"gain": 0.2},
-        family="paper",
-    ),
-    Method(
-        "paper_tangent_kalman",
-        "Tangent KF, paper",
-        _tracker(TangentKalman),
-        {"velocity_noise": 0.005, "noise_std": 0.1},
-        family="paper",
-        order=2,
-    ),
+    tuning.paper("euclidean_ema", "Euclidean EMA, paper", _tracker(EuclideanEMA), gain=0.2),
+    tuning.paper("tangent_kalman", "Tangent KF, paper", _tracker(TangentKalman), 2, **_NOISES),
     Method(
         "second_tangent_kalman",
         "Tangent KF, tangent space at the estimate",
         _plain(tangent_kalman_local),
-        {"velocity_noise": 0.005, "noise_std": 0.1},
+        _NOISES,
         family="paper",
         order=2,
     ),
-    Method(
-        "paper_alpha_beta",
+    tuning.paper(
+        "alpha_beta",
         "Alpha-beta, paper",
         _tracker(AlphaBeta),
-        {"position_gain": 0.4, "velocity_gain": 0.1},
-        family="paper",
-        order=2,
+        2,
+        position_gain=0.4,
+        velocity_gain=0.1,
     ),
     # The same columns, literally as the text and the tables of settings print them.
-    Method(
-        "printed_kgmrf",
+    tuning.printed(
+        "kgmrf",
         "Algorithm 1 as printed",
         _kinetic(gains.printed),
-        {"velocity_gain": 0.05, "damping": 0.95},
-        family="printed",
-        order=2,
+        2,
+        velocity_gain=0.05,
+        damping=0.95,
     ),
     *tuning.printed_averages(_tracker),
     tuning.printed_tangent_kalman(_tracker),
-    Method(
-        "printed_alpha_beta",
+    tuning.printed(
+        "alpha_beta",
         "Alpha-beta as printed",
         _plain(alpha_beta_printed),
-        {"position_gain": 0.4, "velocity_gain": 0.1},
-        family="printed",
-        order=2,
+        2,
+        position_gain=0.4,
+        velocity_gain=0.1,
     ),
     # Rivals, each tuned cell by cell with the same number of trials.
     Method("hold_last", "Hold last", _tracker(HoldLast)),
@@ -215,17 +199,14 @@ METHODS: tuple[Method, ...] = (
         order=2,
     ),
     # Ours: no setting per cell.
-    tuning.information_as_it_is(_kinetic(gains.information)),
-    Method(
+    tuning.ours("information", "K-GMRF information, default", _kinetic(gains.information)),
+    tuning.ours(
         "information_one",
         "K-GMRF information, one setting",
         _kinetic(gains.information),
-        space={"acceleration": (1e-12, 1e-4, "log"), "rate_prior": (1e-5, 1e-1, "log")},
-        tune="all",
-        family="ours",
-        order=2,
+        {"acceleration": (1e-12, 1e-4, "log"), "rate_prior": (1e-5, 1e-1, "log")},
     ),
-    Method("auto", "K-GMRF auto", _auto, family="ours", order=2),
+    tuning.ours("auto", "KGMRF()", _auto),
 )
 
 
@@ -252,19 +233,4 @@ def run_method(reading: str, method: str, n_trials: int, n_further: int) -> dict
 
 def units(quick: bool) -> list[Unit]:
     """One unit per reading and method."""
-    n_trials, n_further = (4, 2) if quick else (tuning.TRIALS, len(tuning.FURTHER_SEEDS))
-    return [
-        Unit(
-            "ellipse",
-            f"{reading}.{method.name}",
-            "ellipse:run_method",
-            {
-                "reading": reading,
-                "method": method.name,
-                "n_trials": n_trials if method.tune != "none" else 0,
-                "n_further": n_further,
-            },
-        )
-        for reading in CELLS
-        for method in METHODS
-    ]
+    return tuning.units("ellipse", CELLS, METHODS, quick)

@@ -1,4 +1,4 @@
-"""The figures as files: PNG and SVG, one style, colours that colour-blind readers tell apart."""
+"""The figures as files: PNG, one style, colours that colour-blind readers tell apart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import charts, figures_scenes, report_steady
+from experiments import charts, figures_scenes, otb_models, report_steady
 from experiments.chart_parts import LOOK, Figure
 from experiments.reading import Results
 from kgmrf import plots
@@ -21,7 +21,7 @@ def write(results: Results, folder: Path) -> list[Path]:
     files: list[Path] = []
     with plots.style():
         for description in charts.figures(results):
-            files += _save(_panels(description), folder, description["id"])
+            files.append(_save(_panels(description), folder, description["id"]))
         for name, draw in (
             ("ellipse_frames", ellipse_frames),
             ("teaser", teaser),
@@ -30,14 +30,14 @@ def write(results: Results, folder: Path) -> list[Path]:
         ):
             figure = draw(results)
             if figure is not None:
-                files += _save(figure, folder, name)
+                files.append(_save(figure, folder, name))
         if (figure := report_steady.strip(results)) is not None:  # images: nothing to draw as lines
             files.append(plots.write_figure(figure, folder / "steady_strip.png"))
     return files
 
 
-def _save(figure: Any, folder: Path, name: str) -> list[Path]:
-    return [plots.write_figure(figure, folder / f"{name}.{kind}") for kind in ("png", "svg")]
+def _save(figure: Any, folder: Path, name: str) -> Path:
+    return plots.write_figure(figure, folder / f"{name}.png")
 
 
 def _panels(description: Figure) -> Any:
@@ -189,6 +189,10 @@ TRACKS = {
 }
 
 
+PITCH = 3.8
+"""Distance of the frames of a strip, in units of the ellipse."""
+
+
 def ellipse_frames(results: Results) -> Any:
     """Truth and estimates at five frames: before, inside and after an occlusion."""
     data = results.data("scenes", "ellipse.samples_8")
@@ -196,10 +200,13 @@ def ellipse_frames(results: Results) -> Any:
         return None
     figure = plots.new_figure(height=1.95)
     axes = figure.add_subplot()
-    _strip(axes, data, (60, 99, 115, 129, 160))
+    frames = (60, 99, 115, 129, 160)
+    _strip(axes, data, frames)
     key = [("truth", "#8C8C8C"), *TRACKS.values(), ("seen", plots.COLOURS["quiet"])]
+    right = (len(frames) - 0.5) * PITCH
     for k, (name, colour) in enumerate(key):
-        axes.text(1.0, 0.8 - 0.14 * k, name, color=colour, transform=axes.transAxes, va="center")
+        axes.text(right + 0.4, 1.6 - 0.9 * k, name, color=colour, va="center")
+    axes.set_xlim(right=right + 1.5 * PITCH)
     return figure
 
 
@@ -207,17 +214,16 @@ def _strip(axes: Any, data: dict[str, Any], frames: tuple[int, ...]) -> None:
     """Frames side by side in one panel; grey behind those without an observation."""
     turn = np.linspace(0, 2 * np.pi, 100)
     circle = np.stack([np.cos(turn), np.sin(turn)])
-    pitch = 3.8
 
     def outline(entries: list[list[float | None]], k: int) -> Any:
         values, vectors = np.linalg.eigh(figures_scenes.matrices([entries[frames[k]]])[0])
         shape = vectors @ (np.sqrt(np.maximum(values, 0))[:, None] * circle)
-        return shape + np.array([[pitch * k], [0.0]])
+        return shape + np.array([[PITCH * k], [0.0]])
 
     for k, frame in enumerate(frames):
         seen = data["observed"][frame]
         if not seen:
-            edges = (pitch * (k - 0.5), pitch * (k + 0.5))
+            edges = (PITCH * (k - 0.5), PITCH * (k + 0.5))
             axes.axvspan(*edges, color=plots.COLOURS["gap"], linewidth=0, zorder=0)
         axes.fill(*outline(data["truth"], k), color="#BDBDBD", linewidth=0)
         if seen:
@@ -230,22 +236,26 @@ def _strip(axes: Any, data: dict[str, Any], frames: tuple[int, ...]) -> None:
         for track, (_, colour) in reversed(TRACKS.items()):
             axes.plot(*outline(data["tracks"][track], k), color=colour, linewidth=1.3)
         word = ("frame " if len(frames) < 6 else "") + str(frame) + ("" if seen else ", hidden")
-        axes.text(pitch * k, 2.75, word, ha="center", va="center")
+        axes.text(PITCH * k, 2.75, word, ha="center", va="center")
     axes.set_aspect("equal")
-    axes.set_xlim(-0.5 * pitch, (len(frames) - 0.5) * pitch)
+    axes.set_xlim(-0.5 * PITCH, (len(frames) - 0.5) * PITCH)
     axes.set_ylim(-2.45, 3.15)
     axes.axis("off")
 
 
 def teaser(results: Results) -> Any:
-    """The paper's first figure, redrawn from our runs: coasting, the sweep, and dropouts."""
+    """The paper's first figure, redrawn from our runs: coasting, the sweep, dropouts, a video."""
     named = {f["id"]: f for f in charts.figures(results)}
     wanted = ("occlusion_coasting", "omega_sweep", "dropout_sweep")
     data = results.data("scenes", "ellipse.samples_8")
     if data is None or any(name not in named for name in wanted):
         return None
-    figure = plots.new_figure(height=4.4)
-    grid = figure.add_gridspec(2, 3, height_ratios=(0.75, 1.5))
+    video = otb_models.load(results.folder).get("BlurCar2", {})
+    boxes = "truth" in video
+    figure = plots.new_figure(height=5.6 if boxes else 4.4)
+    grid = figure.add_gridspec(2 + boxes, 3, height_ratios=(0.75, 1.5, 0.75)[: 2 + boxes])
+    if boxes:
+        figures_scenes.video_row(figure, grid[2, :], video)
     _strip(figure.add_subplot(grid[0, :]), data, (90, 100, 108, 116, 124, 132))
     left, middle, right = (figure.add_subplot(grid[1, k]) for k in range(3))
     drawn = {}
@@ -259,8 +269,7 @@ def teaser(results: Results) -> Any:
         panel["series"] = [
             {**line, "off": False}
             for line in panel["series"]
-            if (line["name"] in keep or line["name"].startswith("ours"))
-            and not (line["off"] and line["name"] != "log-EMA .2")
+            if line["name"] in keep and not (line["off"] and line["name"] != "log-EMA .2")
         ]
         if panel.get("shade"):
             # One occlusion is enough here.

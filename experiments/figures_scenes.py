@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,50 @@ def camera_frames(results: Results) -> Any:
     return figure
 
 
+VIDEO_ROWS = {
+    "K-GMRF": LOOK["ours"][0],
+    "Riemannian EMA": LOOK["paper_euclidean_ema"][0],
+    "Alpha-Beta": LOOK["paper_alpha_beta"][0],
+}
+
+
+def video_row(figure: Any, place: Any, data: dict[str, Any], count: int = 5) -> None:
+    """Boxes of truth (grey) and three methods at key frames; the images belong to others.
+
+    Key frames are spread evenly, each moved to where the two better methods differ most nearby.
+    """
+    wanted = key_frames(data, count)
+    grid = place.subgridspec(1, len(wanted) + 1)
+    width, height = data["image"]
+    for k, t in enumerate(wanted):
+        axes = figure.add_subplot(grid[0, k])
+        left, top, w, h = data["truth"][t]
+        axes.fill([left, left + w, left + w, left], [top, top, top + h, top + h], color="#BDBDBD")
+        for name, colour in reversed(VIDEO_ROWS.items()):
+            axes.plot(*outline(data["rows"][name]["boxes"][t]), color=colour, linewidth=1.2)
+        _bare(axes, (0, width), (height, 0))
+        axes.set_title(f"{data['sequence']}, {t}" if k == 0 else str(t), loc="center")
+    axes = figure.add_subplot(grid[0, -1])
+    for k, (name, colour) in enumerate({"truth": "#8C8C8C", **VIDEO_ROWS}.items()):
+        axes.text(0.0, 0.8 - 0.2 * k, name, color=colour, va="center")
+    axes.axis("off")
+
+
+def key_frames(data: dict[str, Any], count: int) -> list[int]:
+    """Frames to show of a video."""
+    iou = np.array([data["rows"][name]["iou"] for name in list(VIDEO_ROWS)[:2]], dtype=float)
+    spread = iou.max(axis=0) - iou.min(axis=0)
+    edges = np.linspace(1, iou.shape[1], count + 1).astype(int)
+    return [int(a + np.argmax(spread[a:b])) for a, b in pairwise(edges) if b > a]
+
+
+def outline(box: Any) -> tuple[list[float], list[float]]:
+    """x and y of the corners of a box (left, top, width, height), closed."""
+    left, top, width, height = box
+    right, bottom = left + width, top + height
+    return [left, right, right, left, left], [top, top, bottom, bottom, top]
+
+
 def rotations(angles: list[list[float]]) -> Numbers:
     """Roll, pitch, yaw in degrees (T, 3) -> (T, 3, 3), turned in the order z y x."""
     around_x, around_y, around_z = np.radians(np.array(angles, dtype=float)).T[..., None]
@@ -107,8 +152,13 @@ def _board(axes: Any, view: Numbers, colour: str) -> None:
             flat = points[:, :2] / points[:, 2:]
             shade = colour if (i + j) % 2 else "#E8E8E8"
             axes.fill(*flat.T, color=shade, linewidth=0)
-    axes.set_xlim(-0.75, 0.75)
-    axes.set_ylim(-0.56, 0.56)
+    _bare(axes, (-0.75, 0.75), (-0.56, 0.56))
+
+
+def _bare(axes: Any, x: tuple[float, float], y: tuple[float, float]) -> None:
+    """A picture's frame: no ticks, all four sides."""
+    axes.set_xlim(*x)
+    axes.set_ylim(*y)
     axes.set_aspect("equal")
     axes.set_xticks([])
     axes.set_yticks([])

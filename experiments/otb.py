@@ -82,13 +82,12 @@ def units(quick: bool) -> list[Unit]:
     ]
 
 
-def follow(method: str, sequence: str, n_frames: int | None = None) -> dict[str, Any]:
-    """One tracker over one target, from its first box; overlap frame by frame and the summary."""
+def target(sequence: str) -> Any:
+    """Frames and boxes of a target; NotAvailable says what is missing."""
     try:
         import cv2
     except ImportError:
         raise NotAvailable('no OpenCV: pip install "kgmrf[vision]"') from None
-    from kgmrf.vision.evaluation import box_iou, run_tracker, summary
     from kgmrf.vision.sequences import find_data, read_otb
 
     cv2.setNumThreads(1)
@@ -98,11 +97,21 @@ def follow(method: str, sequence: str, n_frames: int | None = None) -> dict[str,
         raise NotAvailable(
             f"no frames of {sequence}: {why}set KGMRF_DATA to the folder that contains otb/"
         )
-    target = next((t for t in read_otb(folder) if t.name == sequence), None)
-    if target is None:
+    found = next((t for t in read_otb(folder) if t.name == sequence), None)
+    if found is None:
         raise NotAvailable(f"{folder} has no target {sequence}")
-    truth = target.boxes[:n_frames]
-    run = run_tracker(tracker(method), islice(target.frames(), len(truth)), truth[0])
+    return found
+
+
+def follow(method: str, sequence: str, n_frames: int | None = None) -> dict[str, Any]:
+    """One tracker over one target, from its first box; overlap frame by frame and the summary."""
+    found = target(sequence)
+    import cv2
+
+    from kgmrf.vision.evaluation import box_iou, run_tracker, summary
+
+    truth = found.boxes[:n_frames]
+    run = run_tracker(tracker(method), islice(found.frames(), len(truth)), truth[0])
     return {
         "sequence": sequence,
         "method": method,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from experiments import otb, store
-from experiments.store import NotAvailable, Unit
+from experiments.store import Unit
 from kgmrf import (
     KGMRF,
     AlphaBeta,
@@ -30,14 +30,8 @@ from kgmrf import (
 from kgmrf._types import Numbers
 from kgmrf.geometry import spd
 
-PAPER = {
-    "K-GMRF": "K-GMRF",
-    "Riemannian EMA": "Riemannian EMA",
-    "Euclidean EMA": "Euclidean EMA",
-    "Tangent KF": "Tangent KF",
-    "Alpha-Beta": "Alpha-Beta",
-}
-"""Our model -> the paper's column."""
+PAPER = ("K-GMRF", "Riemannian EMA", "Euclidean EMA", "Tangent KF", "Alpha-Beta")
+"""The paper's columns."""
 
 
 def models(n_samples: float) -> dict[str, Callable[[], Any]]:
@@ -58,30 +52,12 @@ SHOWN = ("K-GMRF", "Riemannian EMA", "Alpha-Beta")
 """Whose boxes are kept for the sheets of key images."""
 
 
-def _target(sequence: str) -> Any:
-    """Frames and boxes of a target, or the reason why not."""
-    try:
-        import cv2
-    except ImportError:
-        raise NotAvailable('no OpenCV: pip install "kgmrf[vision]"') from None
-    from kgmrf.vision.sequences import find_data, read_otb
-
-    cv2.setNumThreads(1)
-    folder = find_data("otb", sequence.partition("-")[0])
-    if folder is None:
-        raise NotAvailable(f"no frames of {sequence}: set KGMRF_DATA to the folder with otb/")
-    target = next((t for t in read_otb(folder) if t.name == sequence), None)
-    if target is None:
-        raise NotAvailable(f"{folder} has no target {sequence}")
-    return target
-
-
 def follow(sequence: str, n_frames: int | None = None) -> dict[str, Any]:
     """All models over one target; a model that fails is lost from that frame on."""
     from kgmrf.vision import RegionCovarianceTracker
     from kgmrf.vision.evaluation import box_iou, summary
 
-    target = _target(sequence)
+    target = otb.target(sequence)
     truth = target.boxes[:n_frames]
     cell = RegionCovarianceTracker()
     frames = target.frames()
@@ -110,7 +86,13 @@ def follow(sequence: str, n_frames: int | None = None) -> dict[str, Any]:
         }
         if name in SHOWN:
             rows[name]["boxes"] = np.round(found).astype(int)
-    return {"sequence": sequence, "n_frames": len(truth), "rows": rows}
+    return {
+        "sequence": sequence,
+        "n_frames": len(truth),
+        "image": [first.shape[1], first.shape[0]],
+        "truth": np.round(truth).astype(int),
+        "rows": rows,
+    }
 
 
 def _box(answer: Any) -> Any:
@@ -155,7 +137,7 @@ def _positive(matrix: Numbers) -> Numbers:
 def region_covariances(sequence: str, n_frames: int | None = None) -> Numbers:
     """(T, 7, 7): covariance of (x, y, R, G, B, |Ix|, |Iy|) over the true box, positions in "
     "boxes."""
-    target = _target(sequence)
+    target = otb.target(sequence)
     found = []
     for image, box in zip(target.frames(), target.boxes[:n_frames], strict=False):
         left, top, width, height = (round(float(v)) for v in box)
@@ -177,21 +159,11 @@ def region_covariances(sequence: str, n_frames: int | None = None) -> Numbers:
     return np.stack(found)
 
 
-def load(results: Path) -> dict[str, dict[str, Any]]:
-    """sequence -> what `follow` found."""
+def load(results: Path, kind: str = "track") -> dict[str, dict[str, Any]]:
+    """sequence -> what `follow` ("track") or `from_truth` ("truth") found."""
     found = {}
     for sequence in otb.TARGETS:
-        record = store.load(results / "otb_models" / f"track.{sequence}.json") or {}
-        if record.get("status") == "done":
-            found[sequence] = record["data"]
-    return found
-
-
-def load_truth(results: Path) -> dict[str, dict[str, Any]]:
-    """sequence -> what `from_truth` found."""
-    found = {}
-    for sequence in otb.TARGETS:
-        record = store.load(results / "otb_models" / f"truth.{sequence}.json") or {}
+        record = store.load(results / "otb_models" / f"{kind}.{sequence}.json") or {}
         if record.get("status") == "done":
             found[sequence] = record["data"]
     return found

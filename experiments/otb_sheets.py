@@ -9,37 +9,22 @@ others, so that the sheets are not part of the repository.
 from __future__ import annotations
 
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments import otb_models, store
-from experiments.chart_parts import LOOK
+from experiments import otb, otb_models, store
+from experiments.figures_scenes import VIDEO_ROWS, key_frames, outline
 from kgmrf import plots
 
 OUT = store.HERE.parent / "build" / "otb_sheets"
-COLOURS = {
-    "K-GMRF": LOOK["ours"][0],
-    "Riemannian EMA": LOOK["paper_euclidean_ema"][0],
-    "Alpha-Beta": LOOK["paper_alpha_beta"][0],
-}
-
-
-def key_frames(data: dict[str, Any], count: int = 5) -> list[int]:
-    """Frames to show: evenly spread, each moved to where the methods differ most nearby."""
-    iou = np.array([data["rows"][name]["iou"] for name in COLOURS], dtype=float)
-    spread = iou[:2].max(axis=0) - iou[:2].min(axis=0)
-    n = iou.shape[1]
-    edges = np.linspace(1, n, count + 1).astype(int)
-    return [int(a + np.argmax(spread[a:b])) for a, b in pairwise(edges) if b > a]
 
 
 def sheet(sequence: str, data: dict[str, Any]) -> Any:
     """One figure: key images above, overlap along the sequence below."""
-    target = otb_models._target(sequence)
-    wanted = key_frames(data)
+    target = otb.target(sequence)
+    wanted = key_frames(data, 5)
     images = {t: image for t, image in enumerate(target.frames()) if t in wanted}
     figure = plots.new_figure(height=3.4)
     grid = figure.add_gridspec(2, len(wanted), height_ratios=(1.2, 1.0))
@@ -48,20 +33,17 @@ def sheet(sequence: str, data: dict[str, Any]) -> Any:
         image = np.asarray(images[t])
         # OpenCV reads blue first.
         axes.imshow(image if image.ndim == 2 else image[..., ::-1], cmap="gray")
-        boxes = {name: data["rows"][name]["boxes"][t] for name in reversed(COLOURS)}
+        boxes = {name: data["rows"][name]["boxes"][t] for name in reversed(VIDEO_ROWS)}
         boxes["truth"] = target.boxes[t]
-        for name, (left, top, width, height) in boxes.items():
-            colour = COLOURS.get(name, "white")
-            corners = [left, left + width, left + width, left, left]
-            sides = [top, top, top + height, top + height, top]
-            axes.plot(corners, sides, color=colour, linewidth=1.2)
+        for name, box in boxes.items():
+            axes.plot(*outline(box), color=VIDEO_ROWS.get(name, "white"), linewidth=1.2)
         axes.set_xlim(0, image.shape[1])
         axes.set_ylim(image.shape[0], 0)
         axes.axis("off")
         axes.set_title(f"frame {t}", loc="center")
     axes = figure.add_subplot(grid[1, :])
     labels = []
-    for name, colour in COLOURS.items():
+    for name, colour in VIDEO_ROWS.items():
         iou = data["rows"][name]["iou"]
         axes.plot(iou, color=colour, linewidth=0.9)
         labels.append((iou[-1], name, colour))

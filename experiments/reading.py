@@ -29,7 +29,7 @@ COLUMNS = {
     "Alpha-Beta": "alpha_beta",
 }
 OURS = ("auto", "information_one", "information")
-"""Ours in order of preference: the self-tuned bank; one setting for a whole protocol; default."""
+"""Ours in order of preference: self-tuned; the law with one setting for all cells; as it is."""
 
 
 @dataclass

@@ -6,6 +6,9 @@ same shape, the first frame being observed. The package's own step is not repeat
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from kgmrf import metrics
@@ -123,40 +126,43 @@ def alpha_beta_printed(
     return np.stack(path)
 
 
-def alpha_beta_gamma(
-    observations: Numbers, position_gain: float, velocity_gain: float, acceleration_gain: float
+def _innovation(here: Numbers, there: Numbers, seen: Mask) -> Numbers:
+    turn = so.log(np.swapaxes(here, -1, -2) @ there)
+    return np.where(seen[..., None, None], turn, 0.0)
+
+
+def _third_order(
+    move: Callable[[Numbers, Numbers], Numbers],
+    error: Callable[[Numbers, Numbers, Mask], Numbers],
+    observations: Numbers,
+    position_gain: float,
+    velocity_gain: float,
+    acceleration_gain: float,
 ) -> Numbers:
-    """Third order on the entries: x, v, a predicted, then each corrected by its own gain."""
+    """x, v, a predicted, then each corrected by its own gain."""
     seen, filled = _seen(observations)
     x = filled[0]
     v, a = np.zeros_like(x), np.zeros_like(x)
     path = [x]
     for t in range(1, len(filled)):
-        x, v = x + v + 0.5 * a, v + a
-        error = np.where(seen[t][..., None, None], filled[t] - x, 0.0)
-        x = x + position_gain * error
-        v = v + velocity_gain * error
-        a = a + acceleration_gain * error
+        x, v = move(x, v + 0.5 * a), v + a
+        e = error(x, filled[t], seen[t])
+        x = move(x, position_gain * e)
+        v = v + velocity_gain * e
+        a = a + acceleration_gain * e
         path.append(x)
     return np.stack(path)
 
 
-def alpha_beta_gamma_rotation(
-    observations: Numbers, position_gain: float, velocity_gain: float, acceleration_gain: float
-) -> Numbers:
-    """The same on the group: S <- S Exp(v + a/2), e = Log(S^T Z), S <- S Exp(alpha e)."""
-    seen, filled = _seen(observations)
-    x = filled[0]
-    v, a = np.zeros_like(x), np.zeros_like(x)
-    path = [x]
-    for t in range(1, len(filled)):
-        x, v = x @ so.exp(v + 0.5 * a), v + a
-        error = _innovation(x, filled[t], seen[t])
-        x = x @ so.exp(position_gain * error)
-        v = v + velocity_gain * error
-        a = a + acceleration_gain * error
-        path.append(x)
-    return np.stack(path)
+def _difference(x: Numbers, z: Numbers, seen: Mask) -> Numbers:
+    return np.where(seen[..., None, None], z - x, 0.0)
+
+
+alpha_beta_gamma = partial(_third_order, np.add, _difference)
+"""Third order on the entries."""
+
+alpha_beta_gamma_rotation = partial(_third_order, lambda x, step: x @ so.exp(step), _innovation)
+"""The same on the group: S <- S Exp(v + a/2), e = Log(S^T Z), S <- S Exp(alpha e)."""
 
 
 def kinetic_rotation(
@@ -193,8 +199,3 @@ def alpha_beta_rotation(
         x, v = x @ so.exp(v + position_gain * error), v + velocity_gain * error
         path.append(x)
     return np.stack(path)
-
-
-def _innovation(here: Numbers, there: Numbers, seen: Mask) -> Numbers:
-    turn = so.log(np.swapaxes(here, -1, -2) @ there)
-    return np.where(seen[..., None, None], turn, 0.0)

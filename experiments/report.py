@@ -116,9 +116,9 @@ def _head(everything: Everything, quick: bool, drawn_in: Path | None) -> str:
         drawn_in,
         "teaser",
         "An ellipse through an occlusion; errors against time, rate and dropout",
-        "<b>In one picture.</b> An ellipse before, during (grey) and after an occlusion; "
-        "errors along "
-        "that run, against the rate of turning, and for a camera with gaps. Redrawn from our runs.",
+        "<b>In one picture.</b> An ellipse before, during (grey) and after an occlusion; errors "
+        "along that run, against the rate of turning, and for a camera with gaps; boxes at five "
+        "frames of a video. Redrawn from our runs.",
     )
     nav = "".join(f'<a href="#{a}">{t}</a>' for a, t in links)
     return (
@@ -216,8 +216,7 @@ def _rerun(results: Results, quick: bool) -> str:
         w = record["made_with"]
         made[
             f"kgmrf {w['kgmrf']}, commit {w['commit'] or 'none'}, sources {w['source']}, Python "
-            f"{w['python']}, "
-            f"numpy {w['numpy']}, numba {w['numba']}"
+            f"{w['python']}, numpy {w['numpy']}, numba {w['numba']}"
         ] += 1
         total += record["wall_seconds"]
         command = record["rerun"] + (" --quick" if quick else "")

@@ -115,7 +115,7 @@ def run_turning() -> dict[str, Any]:
     largest = 0.0
     for name, (a, b) in TURNING_LAWS.items():
         radius = theory.stability_radius(a, b, velocity=turns)
-        measured = [_growth(a, b, turn) for turn in turns]
+        measured = _growth(a, b, turns)
         largest = max(largest, float(np.abs(radius - measured).max()))
         laws[name] = {"radius": radius, "measured": measured}
     law = np.array(laws["A .1, B .02"]["radius"])
@@ -124,22 +124,25 @@ def run_turning() -> dict[str, Any]:
     return {"speeds": SPEEDS, "laws": laws, "exponent": float(slope), "largest_gap": largest}
 
 
-def _growth(a: float, b: float, turn: Numbers) -> float:
-    """Largest growth factor per step of small errors, by power iteration on the real step."""
-    rng = np.random.default_rng(10)
-    size, total, count = 1e-7, 0.0, 0
-    error, rate = size * rng.standard_normal((2, 3))
-    for t in range(900):
-        frame = so.exp(so.hat(-error)) @ so.exp(turn - so.hat(rate))
-        miss = so.log(frame.T @ so.exp(turn))
+def _growth(a: float, b: float, turns: Numbers) -> Numbers:
+    """Largest growth factor per step of small errors, by power iteration on the real step.
+
+    Shapes: turns (n, 3, 3) -> (n,), all from the same start.
+    """
+    size, n, logs = 1e-7, len(turns), []
+    start = size * np.random.default_rng(10).standard_normal((2, 3))
+    error, rate = (np.tile(v, (n, 1)) for v in start)
+    truth = so.exp(turns)
+    for _ in range(900):
+        frame = so.exp(so.hat(-error)) @ so.exp(turns - so.hat(rate))
+        miss = so.log(np.swapaxes(frame, -1, -2) @ truth)
         frame = frame @ so.exp(a * miss)
-        error = so.vee(so.log(frame.T @ so.exp(turn)))
+        error = so.vee(so.log(np.swapaxes(frame, -1, -2) @ truth))
         rate = rate - b * so.vee(miss)
-        length = float(np.hypot(np.linalg.norm(error), np.linalg.norm(rate)))
-        if t >= 300:
-            total, count = total + np.log(length / size), count + 1
-        error, rate = error * size / length, rate * size / length
-    return float(np.exp(total / count))
+        length = np.sqrt((error**2 + rate**2).sum(-1))
+        logs.append(np.log(length / size))
+        error, rate = (v * size / length[:, None] for v in (error, rate))
+    return np.exp(np.mean(logs[300:], axis=0))
 
 
 def units(quick: bool) -> list[Unit]:

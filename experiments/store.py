@@ -79,6 +79,13 @@ def finished(unit: Unit, results: Path) -> bool:
     )
 
 
+def current(unit: Unit, results: Path) -> bool:
+    """Whether the unit's result is there and was made by these very sources."""
+    record = load(unit.path(results)) or {}
+    same = record.get("made_with", {}).get("source") == fingerprint()
+    return same and finished(unit, results)
+
+
 def execute(unit: Unit, results: Path) -> dict[str, Any]:
     """Run a unit and write its record; returns the record without the data."""
     started, busy = time.perf_counter(), time.process_time()

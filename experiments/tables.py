@@ -72,6 +72,27 @@ def otb_sequences(results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def recorded_rotations(results: Path) -> str:
+    """Error over the rivals' on recorded motion, geometric mean of the runs, by noise."""
+    summary = _data(results, "rotations/real")["summary"]
+    levels = ("0.0001", "0.001", "0.01", "0.05")
+    head = " | ".join(f"{float(v):g} rad" for v in levels)
+    lines = [f"| recorded motion, error over another's; noise | {head} |"]
+    lines += ["|---" * (len(levels) + 1) + "|"]
+    for name, rival, words in (
+        ("learned", "error_state", "RotationTracker() over an error-state Kalman filter, tuned"),
+        ("given", "error_state", "RotationTracker(noise_std=) over the same"),
+        ("learned", "hold", "RotationTracker() over the last observation"),
+    ):
+        cells = " | ".join(f"{summary[name][f'over {rival}, noise {v}']:.2f}" for v in levels)
+        lines.append(f"| {words} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def _data(results: Path, key: str) -> Any:
+    return json.loads((results / f"{key}.json").read_text())["data"]
+
+
 def beyond_one_pass(results: Path) -> str:
     """Mean IoU on other starts, first boxes, changed videos and drawn ones."""
     found = otb_unseen.table(results)
@@ -205,6 +226,7 @@ def several_boxes(results: Path) -> str:
 TABLES: dict[str, Callable[[Path], str]] = {
     "headline": headline.headline,
     "camera": headline.camera,
+    "recorded_rotations": recorded_rotations,
     "reliability": what_was_survived,
     "live": lines_per_second,
     "streams": markdown.streams,

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from experiments.store import Unit
 from kgmrf import AlphaBeta, EuclideanEMA, RiemannianEMA, TangentKalman
 from kgmrf._types import Numbers
 
@@ -46,6 +47,26 @@ class Method:
     tune: str = "none"
     family: str = "rival"
     order: int = 1
+
+
+def paper(
+    name: str, label: str, run: Callable[..., Numbers], order: int = 1, **settings: Any
+) -> Method:
+    """A column of the paper, as its numbers say it was run."""
+    return Method(f"paper_{name}", label, run, settings, family="paper", order=order)
+
+
+def printed(
+    name: str, label: str, run: Callable[..., Numbers], order: int = 1, **settings: Any
+) -> Method:
+    """A column of the paper, literally as the text and the tables of settings print it."""
+    return Method(f"printed_{name}", label, run, settings, family="printed", order=order)
+
+
+def ours(name: str, label: str, run: Callable[..., Numbers], space: Space | None = None) -> Method:
+    """One of ours: nothing to set, or one setting for all cells."""
+    tune = "none" if space is None else "all"
+    return Method(name, label, run, space=space or {}, tune=tune, family="ours", order=2)
 
 
 Space = Mapping[str, tuple[float, float, str]]
@@ -98,18 +119,11 @@ def tuned_alpha_beta_gamma(run: Callable[..., Numbers]) -> Method:
 
 def printed_averages(made: Maker) -> tuple[Method, ...]:
     """The moving averages with the gain that the paper's table of settings prints."""
+    kinds = {"riemannian_ema": RiemannianEMA, "euclidean_ema": EuclideanEMA}
+    labels = {"riemannian_ema": "Riemannian EMA", "euclidean_ema": "Euclidean EMA"}
     return tuple(
-        Method(
-            f"printed_{name}",
-            f"{label} as printed (gain .8)",
-            made(kind),
-            {"gain": 0.8},
-            family="printed",
-        )
-        for name, label, kind in (
-            ("riemannian_ema", "Riemannian EMA", RiemannianEMA),
-            ("euclidean_ema", "Euclidean EMA", EuclideanEMA),
-        )
+        printed(name, f"{labels[name]} as printed (gain .8)", made(kind), gain=0.8)
+        for name, kind in kinds.items()
     )
 
 
@@ -117,13 +131,7 @@ def printed_tangent_kalman(made: Maker) -> Method:
     """The Kalman filter with the noises that the paper prints."""
     noises = {"position_noise": 0.005, "velocity_noise": 0.005, "noise_std": 0.1**0.5}
     label = "Tangent KF as printed"
-    run = made(TangentKalman)
-    return Method("printed_tangent_kalman", label, run, noises, family="printed", order=2)
-
-
-def information_as_it_is(run: Callable[..., Numbers]) -> Method:
-    """Our single law with its defaults."""
-    return Method("information", "K-GMRF information, default", run, family="ours", order=2)
+    return printed("tangent_kalman", label, made(TangentKalman), 2, **noises)
 
 
 def first_trials(method: Method, count: int) -> tuple[list[Settings], int]:
@@ -180,6 +188,28 @@ def _draw(rng: np.random.Generator, low: float, high: float, kind: str) -> float
     else:
         raise ValueError(f"kind is log, linear or below_one, not {kind!r}")
     return float(f"{value:.6g}")
+
+
+def units(
+    experiment: str, readings: Iterable[str], methods: tuple[Method, ...], quick: bool
+) -> list[Unit]:
+    """One unit per reading and method, computed by the experiment's ``run_method``."""
+    n_trials, n_further = (4, 2) if quick else (TRIALS, len(FURTHER_SEEDS))
+    return [
+        Unit(
+            experiment,
+            f"{reading}.{method.name}",
+            f"{experiment}:run_method",
+            {
+                "reading": reading,
+                "method": method.name,
+                "n_trials": n_trials if method.tune != "none" else 0,
+                "n_further": n_further,
+            },
+        )
+        for reading in readings
+        for method in methods
+    ]
 
 
 def evaluate(

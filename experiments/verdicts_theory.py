@@ -83,9 +83,8 @@ def _master(results: Results) -> list[Verdict]:
             f"the mean error is linear in V (R² {one['mean_against_v']['r2']:.3f}, printed "
             f"{claims.text('master_nonstationarity')['r2']}). The risk that the theorem bounds is "
             f"quadratic in the size of a change (R² {one['against_v_squared']['r2']:.4f} against "
-            f"V²) and linear in the number of changes (R² {many['against_v']['r2']:.4f} "
-            f"against V): "
-            "a bound in V/T holds where V, or every single change, is bounded "
+            f"V²) and linear in the number of changes (R² {many['against_v']['r2']:.4f} against "
+            "V): a bound in V/T holds where V, or every single change, is bounded "
             "(theory.risk_bound with max_variation or max_jump), and not otherwise."
         )
         found.append(Verdict("Error against V", "thm:master, fig. (b)", NARROWED, why, "master"))
@@ -95,9 +94,8 @@ def _master(results: Results) -> list[Verdict]:
             f"errors decay exponentially, κ = {decay['kappa_measured']:.3f} for the paper's gains "
             f"(theory {decay['kappa_predicted']:.3f}); the printed "
             f"{claims.text('master_transient')['kappa']:.2f} belongs to other gains. But the "
-            f"theorem "
-            f"bounds a time average, and the measured one falls like T^"
-            f"{decay['average_exponent']:.2f}, never like (1−κ)^T/T."
+            "theorem bounds a time average, and the measured one falls like "
+            f"T^{decay['average_exponent']:.2f}, never like (1−κ)^T/T."
         )
         found.append(Verdict("Transient term", "thm:master, fig. (c)", FALSE, why, "master"))
     return found
@@ -110,14 +108,12 @@ def _energy(results: Results) -> list[Verdict]:
     small = data["cases"]["eta .05, gamma .1"]
     own = data["cases"]["eta .05, gamma .95"]
     why = (
-        f"true with the right inertia: E = ξ²/2 + a u²/2 contracts at every step for some a "
-        f"exactly "
-        f"when η < 2 min(γ, 2 − γ), which is all of the domain for γ ≥ 1. The paper's (.05, .95) "
+        "true with the right inertia: E = ξ²/2 + a u²/2 contracts at every step for some a exactly "
+        "when η < 2 min(γ, 2 − γ), which is all of the domain for γ ≥ 1. The paper's (.05, .95) "
         f"contracts with unit inertia (factor {own['unit']['factor']:.3f}). (.05, .1) does not "
         f"({small['unit']['rises']} of 119 steps rise) and needs a = {small['best_inertia']:.0f} "
-        f"({small['best']['rises']} rises). Outside, the Lyapunov form of the same proof "
-        f"still falls "
-        f"({data['lyapunov_rises']} rises)."
+        f"({small['best']['rises']} rises). Outside, the Lyapunov form of the same proof still "
+        f"falls ({data['lyapunov_rises']} rises)."
     )
     return [Verdict("Energy contracts in every step", "thm:stability", NARROWED, why, "master")]
 
@@ -184,9 +180,8 @@ def _lags(results: Results) -> list[Verdict]:
             "First-order methods always lag",
             "thm:ema-lag",
             NARROWED,
-            f"true of predictions: a first-order estimate used for the next frame lags by "
-            f"more than "
-            f"ω/2 for every stable gain and by at least ω for gains up to 1 (smallest measured: "
+            "true of predictions: a first-order estimate used for the next frame lags by more than "
+            "ω/2 for every stable gain and by at least ω for gains up to 1 (smallest measured: "
             f"{ahead:.2f} ω). The appendix's {bound['in_appendix']} |Ω| follows, the text's "
             f"{bound['in_text']} |Ω| is weaker. The filtered estimate has no such bound: hold-last "
             "has lag 0.",
@@ -265,14 +260,13 @@ def _structure(results: Results) -> list[Verdict]:
         )
         why = (
             f"the step is symplectic for d = 2 (defect {defect[2, 'printed']:.0e}), or when all "
-            f"inertias are equal. For d ≥ 3 it leaves out the Euler term [Π, W] and is not: defect "
+            "inertias are equal. For d ≥ 3 it leaves out the Euler term [Π, W] and is not: defect "
             f"{defect[3, 'printed']:.2f} at d = 3, {defect[5, 'printed']:.1f} at d = 5, against "
             f"{max(genuine, 1e-16):.0e} for the two genuine integrators of theory.mechanics. The "
-            f"energy exists for every d and is nearly conserved all the same: over "
+            "energy exists for every d and is nearly conserved all the same: over "
             f"{runs[5, 'printed']['times'][-1]:,} steps of .05 it wanders by "
-            f"{100 * wander[3, 'printed']:.1f} % (d = 3) and {100 * wander[5, 'printed']:.1f} "
-            f"% (d = "
-            f"5), in Strang's order by {100 * wander[3, 'printed_strang']:.2f} and "
+            f"{100 * wander[3, 'printed']:.1f} % (d = 3) and {100 * wander[5, 'printed']:.1f} % (d "
+            f"= 5), in Strang's order by {100 * wander[3, 'printed_strang']:.2f} and "
             f"{100 * wander[5, 'printed_strang']:.2f} %."
         )
         found.append(Verdict("Symplecticity", "prop:structure", NARROWED, why, "energy"))
@@ -306,6 +300,16 @@ def _cost(results: Results) -> list[Verdict]:
             f"{lu['microseconds'][-1]:.0f} µs. Applied to a whole frame it grows like d^"
             f"{neumann['exponent']:.1f}; the complexity table says O(Kd³), the text O(Kd²)."
         )
+        inside = results.data("cost", "integrators")
+        if inside:
+            last = {name: line["microseconds"][-1] for name, line in inside["lines"].items()}
+            error = [line["error"][-1] for line in inside["lines"].values()]
+            why += (
+                f" In a tracker (integrator=, all in plain numpy, d = {inside['dimensions'][-1]}) "
+                f"a frame takes {last['cayley_neumann']:.0f} µs with it, {last['cayley']:.0f} with "
+                f"Cayley's map and {last['exponential']:.0f} with the exponential; the errors "
+                f"differ by {max(error) - min(error):.0e}°, because the frame is polished."
+            )
         found.append(Verdict("Cayley-Neumann is O(Kd²)", "Sec. 3.2", FALSE, why, "cost"))
     return found
 

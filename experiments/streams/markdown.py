@@ -51,10 +51,13 @@ def more(results: Path) -> str:
         ahead = f"{_number(done[best]['ours_ahead'])} ({_number(low)} to {_number(high)})"
         cover = " / ".join(_number(own["coverage"][level], 3) for level in ("0.95", "0.99"))
         share = f"{100 * own['weight_with_velocity']:.1f} %"
+        still = _read(results, "streams", f"{name}.still")
+        earned = _number(still and still["ours_ahead"], 3)
         size = f"{own['rows']:,} x {own['d']}"
-        rows.append([name, size, rivals.NAMES[best], ahead, cover, share])
+        rows.append([name, size, rivals.NAMES[best], ahead, cover, share, earned])
     head = ["", "rows x channels", "best rival", "ours ahead, nats per row (95 %)"]
-    return _table([*head, "95 / 99 % regions cover", "weight with velocity"], rows)
+    head += ["95 / 99 % regions cover", "weight with velocity", "nats that velocity earns"]
+    return _table(head, rows)
 
 
 def starts(results: Path) -> str:

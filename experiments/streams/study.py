@@ -17,6 +17,7 @@ from experiments.store import Unit
 from experiments.streams import data, rivals, scores
 from kgmrf import KGMRF
 from kgmrf._types import Numbers
+from kgmrf.engines.members import Turning, default_members
 
 LEVELS = (0.95, 0.99)
 N_TURNING = 2
@@ -86,6 +87,15 @@ def run_ours(stream: str, rows: int | None = None) -> dict[str, Any]:
     }
 
 
+def run_still(stream: str, rows: int | None = None) -> dict[str, Any]:
+    """The default without the members that carry a velocity: what the averages earn alone."""
+    x, first = data.load(stream)
+    x = x[:rows]
+    still = [m for m in default_members(x.shape[1]) if not isinstance(m, Turning)]
+    theirs = KGMRF(members=still).filter(x).log_likelihood[first:]
+    return _against(ours(x).log_density[first:], theirs)
+
+
 def run_rival(stream: str, rival: str, rows: int | None = None) -> dict[str, Any]:
     """A rival at its best in hindsight, as a t and as a Gaussian, and how far ours is ahead."""
     x, first = data.load(stream)
@@ -128,6 +138,7 @@ def units(quick: bool) -> list[Unit]:
     for stream in ("factors8", "ff_monthly") if quick else data.STREAMS:
         where = {"stream": stream, **rows}
         found.append(Unit("streams", f"{stream}.ours", "streams.study:run_ours", where))
+        found.append(Unit("streams", f"{stream}.still", "streams.study:run_still", where))
         for rival in rivals.RIVALS:
             settings = {**where, "rival": rival}
             name = f"{stream}.{rival}"

@@ -206,9 +206,9 @@ class KGMRF(EngineTracker, CovarianceTracker):
         block = self._blocks(samples, "samples", time_first=False)
         step = self._interval(dt, block.shape[:-2])
         self._start((*block.shape[:-2], block.shape[-1], block.shape[-1]))
-        block = self._centred(block[None])[0]
-        there = np.ones((1, *block.shape[:-2]))
-        self._moved(block[None], there, step[None], False, self._engine.small)
+        block = self._centred(block[None])
+        there = np.ones(block.shape[:-2])
+        self._moved(block, there, step[None], False, self._engine.small)
         return self._estimate()
 
     def _run_blocks(self, blocks: Numbers, dt: Numbers) -> Result:
