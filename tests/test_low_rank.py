@@ -111,7 +111,7 @@ def test_coasting_is_the_forecast_and_time_adds_up():
     gap = np.full((1, 20), np.nan)
     later = rows.copy()
     advance(engine, later, gap, 7.0)
-    ahead, coasted = engine.ahead(rows, 7.0), engine.look(later)
+    ahead, coasted = engine.ahead(rows, 7.0)[1], engine.look(later)
     np.testing.assert_array_equal(engine.blend(ahead), engine.blend(coasted))
     twice = rows.copy()
     advance(engine, twice, np.repeat(gap, 2, axis=0), [3.0, 4.0])
@@ -123,7 +123,7 @@ def test_log_likelihood_is_the_density_of_the_forecast():
     engine = LowRank(20)
     rows = engine.init(1)
     for row, step in zip(x, dt, strict=True):
-        record = engine.ahead(rows, step)
+        record = engine.ahead(rows, step)[1]
         seen = rows[0, COUNT] > 0.0
         found = engine.read(advance(engine, rows, row[None], step)[1]).log_likelihood[0]
         if seen and not math.isnan(found):

@@ -179,7 +179,8 @@ class SingleLaw:
                 model = self._model(tracks)
                 state = layout.state_of(rows[tracks], self.d, self.information)[0]
                 observed = status[moving] == OBSERVED
-                new = step(state, model, seen[moving], strength[moving], dt[moving], observed)
+                known = np.where(observed, strength[moving], 1.0)
+                new = step(state, model, seen[moving], known, dt[moving], observed)
                 rows[tracks] = layout.rows_of(*new, self.information)
             if len(records):
                 records[these] = rows[which[these], : records.shape[1]]

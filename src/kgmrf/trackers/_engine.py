@@ -175,8 +175,11 @@ class EngineTracker(Tracker):
     # ------------------------------------------------------------------ files and clocks
 
     def _memory(self) -> dict[str, Numbers]:
-        n, small = len(self._rows), self._engine.small
-        records = np.full((n, small), np.nan) if self._records is None else self._records
+        n, engine, records = len(self._rows), self._engine, self._records
+        if records is None:
+            records = np.full((n, engine.small), np.nan)
+            if not engine.kept:  # records are the beginnings of rows
+                records = self._rows[:, : engine.small].copy()
         return {"rows": self._rows, "records": records, "fresh": np.asarray(float(self._fresh))}
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
