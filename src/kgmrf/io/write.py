@@ -1,4 +1,4 @@
-"""Results to files, piece by piece: CSV, Parquet, NPZ. A file appears when it is complete."""
+"""Results to files, piece by piece; a file appears when it is complete."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ FIELDS = (
     "half_life",
     "covariance",
     "rotation",
+    "position",
     "spectrum",
     "velocity",
     "angle_std",
@@ -47,8 +48,12 @@ def columns_of(result: Result, fields: Sequence[str] = DEFAULT) -> dict[str, Num
     for name in FIELDS:
         if name not in fields or name not in result.fields():
             continue
-        array = getattr(result, name)
-        if array.ndim == 1:
+        array = result._field(name)
+        if name == "covariance" and "rotation" in result.fields():
+            name = "error_covariance"  # what the file is about is the rotation
+        if name == "position":
+            columns |= {f"t{axis}": array[:, i] for i, axis in enumerate("xyz")}
+        elif array.ndim == 1:
             columns[name] = array
         elif array.ndim == 2:
             columns |= {f"{name}_{i}": array[:, i] for i in range(array.shape[1])}
@@ -66,7 +71,7 @@ def entries(name: str, d: int) -> list[tuple[int, int]]:
     """
     if name == "rotation":
         return [(i, j) for i in range(d) for j in range(d)]
-    first = 0 if name == "covariance" else 1
+    first = 0 if name.endswith("covariance") else 1
     return [(i, j) for i in range(d) for j in range(i + first, d)]
 
 
@@ -76,6 +81,7 @@ class _About(NamedTuple):
     fields: tuple[str, ...]
     channels: tuple[str, ...]
     dates: str
+    per_second: float
 
 
 class _Sink(Protocol):
@@ -86,8 +92,7 @@ class _Sink(Protocol):
 
 def check_output(path: Path) -> None:
     """Refuse what cannot be written, before any work is done."""
-    if path.suffix.lower() not in _SINKS:
-        raise DataError(f"results end in {', '.join(_SINKS)}, got {str(path)!r}")
+    _sink(path)
     if not path.parent.is_dir():
         raise DataError(f"the folder {str(path.parent)!r} for the results does not exist")
     if path.suffix.lower() == ".parquet":
@@ -99,7 +104,8 @@ class Writer:
 
     fields: which of `FIELDS`. channels: their names, which NPZ files keep as an array ``channels``
     and Parquet files in the metadata of the schema. dates: how times are written in tables, if as
-    dates (`Source.dates`).
+    dates (`Source.dates`). per_second: units of time in a second, for trajectories (.tum counts in
+    seconds, .euroc.csv in nanoseconds).
 
     >>> import tempfile
     >>> from kgmrf import KGMRF
@@ -118,10 +124,11 @@ class Writer:
         *,
         channels: Sequence[str] = (),
         dates: str = "",
+        per_second: float | None = None,
     ) -> None:
         check_output(path)
         self.path = path
-        self.about = _About(tuple(fields), tuple(channels), dates)
+        self.about = _About(tuple(fields), tuple(channels), dates, per_second or 1.0)
 
     def __enter__(self) -> Self:
         # Beside its destination, so that the last step is a rename within one file system.
@@ -130,7 +137,7 @@ class Writer:
         )
         os.close(handle)
         self._part = Path(name)
-        self._sink = _SINKS[self.path.suffix.lower()](self._part, self.about)
+        self._sink = _sink(self.path)(self._part, self.about)
         return self
 
     def write(self, result: Result) -> None:
@@ -224,7 +231,7 @@ class _Npz:
     def write(self, result: Result) -> None:
         for name in ("time", *FIELDS):
             if name == "time" or (name in self.about.fields and name in result.fields()):
-                array = np.ascontiguousarray(getattr(result, name), dtype="<f8")
+                array = np.ascontiguousarray(result._field(name), dtype="<f8")
                 if name not in self.files:
                     self.files[name] = (self.folder / name).open("wb")
                     self.shapes[name] = (0, *array.shape[1:])
@@ -254,4 +261,60 @@ class _Npz:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-_SINKS: dict[str, Any] = {".csv": _Csv, ".parquet": _Parquet, ".npz": _Npz}
+class _Trajectory:
+    """Time, position and quaternion, one line per frame that has a rotation."""
+
+    def __init__(self, path: Path, about: _About) -> None:
+        self.about = about
+        self.file = path.open("w", newline="")
+        self.file.write(self.head)
+
+    head = "# time tx ty tz qx qy qz qw\n"
+
+    def write(self, result: Result) -> None:
+        if "rotation" not in result.fields():
+            raise DataError("a trajectory holds rotations; write covariances to .csv")
+        turns = result.quaternion
+        known = ~np.isnan(turns).any(axis=-1)
+        place = np.zeros((len(result), 3))
+        if "position" in result.fields():
+            place = np.nan_to_num(result._field("position"))
+        seconds = result.time / self.about.per_second
+        for k in np.flatnonzero(known):
+            self.file.write(self.line(float(seconds[k]), place[k], turns[k]))
+
+    def line(self, seconds: float, place: Numbers, q: Numbers) -> str:
+        return " ".join([f"{seconds:.9f}", *(f"{v:.9g}" for v in (*place, *q))]) + "\n"
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class _Euroc(_Trajectory):
+    head = (
+        "#timestamp [ns],p_RS_R_x [m],p_RS_R_y [m],p_RS_R_z [m],"
+        "q_RS_w [],q_RS_x [],q_RS_y [],q_RS_z []\n"
+    )
+
+    def line(self, seconds: float, place: Numbers, q: Numbers) -> str:
+        whole = int(seconds)
+        stamp = str(whole * 10**9 + round((seconds - whole) * 1e9))
+        return ",".join([stamp, *(f"{v:.9g}" for v in (*place, q[3], *q[:3]))]) + "\n"
+
+
+_SINKS: dict[str, Any] = {
+    ".csv": _Csv,
+    ".parquet": _Parquet,
+    ".npz": _Npz,
+    ".tum": _Trajectory,
+    ".euroc.csv": _Euroc,
+}
+
+
+def _sink(path: Path) -> Any:
+    """What writes a file of this name."""
+    name = path.name.lower()
+    for ending in sorted(_SINKS, key=len, reverse=True):
+        if name.endswith(ending):
+            return _SINKS[ending]
+    raise DataError(f"results end in {', '.join(_SINKS)}, got {str(path)!r}")

@@ -5,8 +5,7 @@
 `sequence` and `many` (the loops), `adjoint` (a loop backwards, for gradients), `engine` (how
 trackers call them). The self-tuning trackers have loops of their own: `small_linalg`, `members` and
 `mixture` for covariances, `quaternions`, `rotation_rows`, `rotation_core`,
-`rotation_dense` and `rotations` for orientations (`rotation3`, `rotation_chain` and
-`rotation_smoother` look back with a single law);
+`rotation_dense` and `rotations` for orientations;
 `text` turns numbers into lines and back.
 """
 

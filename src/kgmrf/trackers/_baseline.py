@@ -26,9 +26,14 @@ class BaselineTracker(CovarianceTracker):
     """Whether rank-deficient covariances must be refused."""
 
     def __init__(
-        self, d: int | None, follows: Follows, n_samples: float | None, on_invalid: OnInvalid
+        self,
+        d: int | None,
+        follows: Follows,
+        n_samples: float | None,
+        on_invalid: OnInvalid,
+        time_unit: float | None,
     ) -> None:
-        super().__init__(d, n_samples, on_invalid)
+        super().__init__(d, n_samples, on_invalid, time_unit)
         self.follows = _check.choice(follows, ("covariance", "rotation"), "follows")
         self.kind = self.follows  # type: ignore[misc]
         self._arrays: dict[str, Numbers] = {}

@@ -25,6 +25,7 @@ class EngineTracker(Tracker):
     _rows: Numbers
     _records: Numbers | None = None
     _fresh = True
+    _began = 0.0
     lag: int | None = None
     _window: Numbers
 
@@ -74,6 +75,7 @@ class EngineTracker(Tracker):
         if self._engine is None:
             return super()._begin(shape)
         self._rows = self._engine.init(int(np.prod(shape[:-2])))
+        self._rows[:, at.TIME] = self._began
         self._window = np.full((self.lag or 0, len(self._rows), 12 + at.RECORD), np.nan)
         self._window[..., :12] = 0.0
         self._records, self._fresh = None, True
@@ -158,6 +160,15 @@ class EngineTracker(Tracker):
         if self.batch_shape is None or self._fresh or not len(self._rows):
             return None
         return float(np.max(self._rows[:, at.TIME]))
+
+    def _begin_at(self, stamp: float) -> None:
+        # The engine counts in stamps: each of its tracks has its own unit of time.
+        if self._engine is None:
+            return super()._begin_at(stamp)
+        self._began = stamp
+        if self.batch_shape is not None:
+            self._rows[:, at.TIME] = stamp
+        return None
 
     def _set_clock(self, time: float) -> None:
         if self._engine is None:

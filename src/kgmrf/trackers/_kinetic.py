@@ -101,15 +101,21 @@ class KineticTracker(Tracker):
         """
         # One track under way and a plain float64 matrix: one compiled call, checks included.
         # Whatever else it is, and whatever is wrong with it, the contract's way says so.
-        online = self._online
-        if online is not None and type(observation) is ndarray and observation.dtype is FLOAT64:
+        online, clock = self._online, self._clock
+        if (
+            online is not None
+            and clock.frozen
+            and type(observation) is ndarray
+            and observation.dtype is FLOAT64
+        ):
             advance, desk, shape, size, strength, tolerance = online.kit
             if n_samples is not None:
                 strength = self._own_strength(n_samples)
             if (
                 observation.shape == shape
                 and strength is not None
-                and (dt == online.dt or online.take_interval(dt))
+                and type(dt) in (int, float)
+                and (dt / clock.unit == online.dt or online.take_interval(dt / clock.unit))
             ):
                 if not observation.flags.carray:
                     observation = observation.copy()
@@ -118,7 +124,7 @@ class KineticTracker(Tracker):
                 record = empty(size)
                 if advance(desk, observation, record, strength, tolerance) != INVALID:
                     self._record = record
-                    return Estimate(partial(_shown, self, record))
+                    return self._told(Estimate(partial(_shown, self, record)))
         return super().update(observation, dt=dt, n_samples=n_samples, assume_valid=assume_valid)
 
     def _own_strength(self, n_samples: Any) -> float | None:

@@ -31,7 +31,7 @@ class CovarianceTracker(Tracker):
         seen, counts = _second_moments(block, guess)
         self._start(seen.shape)
         self._advance(seen, counts > 0, np.maximum(counts, 1.0), step)
-        return self._estimate()
+        return self._told(self._estimate())
 
     def filter(
         self,
@@ -47,7 +47,8 @@ class CovarianceTracker(Tracker):
 
         sequence: covariances ``(T, ..., d, d)``, or samples: ``(T, d)``, one per frame, or with
         ``samples=True`` blocks ``(T, ..., m, d)``. NaN or None: no observation.
-        times: ``(T,)`` time stamps that do not decrease; default: one unit per frame.
+        times: ``(T,)`` time stamps that do not decrease, in any unit, or dates (then time counts in
+        seconds); default: one unit per frame.
         mask: ``(T, ...)``, True where there is an observation; others are ignored unseen.
         n_samples: samples behind each matrix: a number, or one per frame ``(T, ...)``.
         fields: the names of the fields to keep, to save memory; default all.
@@ -63,12 +64,10 @@ class CovarianceTracker(Tracker):
         if n_samples is not None:
             raise ObservationError("raw samples count themselves; leave out n_samples")
         blocks = self._frames(sequence, None if mask is None else np.asarray(mask, dtype=bool))
-        dt = self._intervals(times, blocks.shape[0])
-        self._start((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
-        if times is not None and self._now is None:
-            self._set_clock(float(np.asarray(times, dtype=float)[0]))
         with self._keeping(fields):
-            return self._run_blocks(blocks, dt).only(fields)
+            dt = self._intervals(times, blocks.shape[0])
+            self._start((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
+            return self._told(self._run_blocks(blocks, dt), times).only(fields)
 
     def _run_blocks(self, blocks: Numbers, dt: Numbers) -> Result:
         """Frames with complete samples in one go; others one by one, for they need a prediction."""

@@ -23,8 +23,9 @@ class HoldLast(BaselineTracker):
         follows: Follows = "covariance",
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
+        time_unit: float | None = None,
     ) -> None:
-        super().__init__(d, follows, n_samples, on_invalid)
+        super().__init__(d, follows, n_samples, on_invalid, time_unit)
 
     def _correct(
         self, arrays: dict[str, Numbers], seen: Numbers, dt: Numbers

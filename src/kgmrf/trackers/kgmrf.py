@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
 from kgmrf import _check
 from kgmrf._check import SYMMETRY_TOLERANCE, OnInvalid
+from kgmrf._time import stamps, unit_of
 from kgmrf._types import Mask, Numbers
 from kgmrf.engines.details import half_life
 from kgmrf.engines.ensemble import INVALID, Ensemble
@@ -49,6 +50,9 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
     default eleven.
     on_invalid: what to do with an invalid matrix: "raise", "skip" (treat as missing) or "repair"
     (nearest positive semidefinite matrix).
+    time_unit: the usual time between observations in units of ``times``; None takes the median of
+    the first eight intervals. All rates of the laws are per this unit; what is told (velocity, age,
+    half-life) is per unit of ``times``, for dates in seconds.
 
     For a single law only:
 
@@ -89,8 +93,9 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         warmup_samples: float | None = None,
         warmup_frames: float | None = None,
         on_invalid: OnInvalid = "raise",
+        time_unit: float | None = None,
     ) -> None:
-        super().__init__(d, n_samples, on_invalid)
+        super().__init__(d, n_samples, on_invalid, time_unit)
         self.automatic = isinstance(gains, str) and gains == "auto"
         self.gains: Any = gains if self.automatic else as_gains(gains)
         if self.automatic:
@@ -206,7 +211,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         step = self._interval(dt, block.shape[:-2])
         self._start((*block.shape[:-2], block.shape[-1], block.shape[-1]))
         self._take(block.reshape(-1, *block.shape[-2:]), np.ones(self._n), step, matrix=False)
-        return self._estimate()
+        return self._told(self._estimate())
 
     def _plain(self, array: Any, shape: tuple[Any, ...], dt: Any) -> bool:
         """One self-tuned track under way, a plain float64 array of this shape, a plain dt."""
@@ -214,6 +219,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
             self._engine is not None
             and self.batch_shape == ()
             and not self._fresh
+            and self._clock.frozen
             and type(array) is ndarray
             and array.dtype is FLOAT64
             and array.shape == shape
@@ -229,7 +235,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         engine = self._engine
         assert engine is not None
         which, counts, step = self._one
-        counts[0], step[0] = count, dt
+        counts[0], step[0] = count, dt / self._clock.unit
         status, records = engine.advance(
             self._rows,
             which,
@@ -243,7 +249,8 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         if status[0] == INVALID:
             return None
         self._records = records
-        return Estimate(View(engine, records[0], self.noise_floor, self._rows[0].copy()))
+        view = View(engine, records[0], self.noise_floor, self._rows[0].copy())
+        return self._told(Estimate(view))
 
     @property
     def _n(self) -> int:
@@ -347,7 +354,15 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
                 f"lag={lag!r}: the self-tuned tracker looks back all the way; a fixed lag needs "
                 'gains="information"'
             )
-        fresh = self._fresh_copy()
+        clock = None if times is None else _check.real_array(stamps(times), "times")
+        unit = self.time_unit
+        if clock is not None and unit is None:
+            unit = unit_of(np.diff(clock))
+
+        def anew() -> KGMRF:
+            return type(self)(**{**self.settings(), "time_unit": unit})
+
+        fresh = anew()
         samples = _check.are_samples(sequence, samples)
         counts: Numbers | None = None
         if samples:
@@ -356,14 +371,10 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
             seen, observed = fresh._checked_sequence(sequence, mask)
             values = np.where(observed[..., None, None], seen, np.nan)
             counts = np.asarray(fresh._counts(n_samples, observed))
-        clock = np.arange(len(values), dtype=float)
-        if times is not None:
-            fresh._intervals(times, len(values))
-            clock = np.asarray(times, dtype=float)
-        return smooth_both_ways(self._fresh_copy, values, clock, counts)
-
-    def _fresh_copy(self) -> Self:
-        return type(self)(**self.settings())
+        if clock is None:
+            clock = np.arange(len(values), dtype=float)
+        fresh._intervals(clock, len(values))
+        return smooth_both_ways(anew, values, clock, counts)
 
     # ------------------------------------------------------------------ what is seen of it
 

@@ -9,23 +9,24 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._check import OnInvalid
-from kgmrf._time import duration, stamps
+from kgmrf._time import Clock
 from kgmrf._types import Mask, Numbers
 from kgmrf.engines.rotation_smoother import smooth
-from kgmrf.engines.rotations import Rotations
+from kgmrf.engines.rotations import Rotations, skew
 from kgmrf.gains import FixedGains, Gains
 from kgmrf.geometry import so
-from kgmrf.results import Estimate, Result, Values
+from kgmrf.results import Result, Values
+from kgmrf.smoothing import rotations as turning
 from kgmrf.step import Model, State, Surprise, cold_state, rotation_step
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._kinetic import KineticTracker, as_gains
 from kgmrf.trackers._rotations import RotationInput
-from kgmrf.trackers._smooth import SmoothRotation, check_lag, recording
+from kgmrf.trackers._smooth import check_lag, recording, smooth_law
 from kgmrf.trackers._view import rotation_view
 
 
-class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTracker):
+class RotationTracker(EngineTracker, RotationInput, KineticTracker):
     """Follow a rotation R whose observations are R Exp(noise), through gaps and without lag.
 
     Nothing has to be set: the default learns the noise and how the rotation moves, rejects gross
@@ -40,9 +41,8 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
     gains: "auto" (default; in dimensions other than 3 the same as "information"), or a single law:
     "information", "zero_lag", "printed", or one from :mod:`kgmrf.gains`.
     oscillations: of the default: be ready for regular swinging (camera shake, gait, vibration).
-    time_unit: of the default: the usual time between observations in units of ``times``. None takes
-    the median of the first eight intervals. Velocities are per unit of ``times``, for dates per
-    second.
+    time_unit: the usual time between observations in units of ``times``; None takes the median of
+    the first eight intervals. Velocities are per unit of ``times``, for dates per second.
     lag: of the default: `update` and `filter` tell the frame ``lag`` frames ago, smoothed with all
     that came since; NaN for the first ``lag`` frames.
     on_invalid: what to do with a matrix that is no rotation: "raise", "skip" (treat as missing) or
@@ -75,19 +75,15 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
     ) -> None:
-        super().__init__(d, n_samples, on_invalid)
+        super().__init__(d, n_samples, on_invalid, time_unit)
         if d == 1:
             raise ValueError("d = 1 has no rotations; d must be 2 or more")
-        for name, value in (
-            ("noise_std", noise_std),
-            ("noise_std_guess", noise_std_guess),
-            ("time_unit", time_unit),
-        ):
+        for name, value in (("noise_std", noise_std), ("noise_std_guess", noise_std_guess)):
             if value is not None:
                 _check.in_range(value, name, 0.0, np.inf, open_low=True)
         self.noise_std, self.noise_std_guess = noise_std, noise_std_guess
         check_lag(lag)
-        self.oscillations, self.time_unit, self.lag = bool(oscillations), time_unit, lag
+        self.oscillations, self.lag = bool(oscillations), lag
         auto = isinstance(gains, str) and gains == "auto"
         if auto and d == 3:
             if noise_std is not None and noise_std_guess is not None:
@@ -99,11 +95,12 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
                 oscillations=self.oscillations,
                 time_unit=time_unit,
             )
+            self._clock = Clock(1.0)  # the engine counts time itself, for each track of a batch
             return
-        if time_unit is not None or noise_std_guess is not None or lag is not None:
+        if noise_std_guess is not None or lag is not None:
             raise ValueError(
-                "time_unit, noise_std_guess and lag need gains='auto' in three dimensions; a "
-                "single law takes noise_std, and counts time in its own unit"
+                "noise_std_guess and lag need gains='auto' in three dimensions; a single law takes "
+                "noise_std"
             )
         self.gains = self._single_law("information" if auto else gains)
 
@@ -119,37 +116,6 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
             )
         return law
 
-    # ------------------------------------------------------------------ time
-
-    def filter(
-        self,
-        sequence: Any,
-        *,
-        times: Any = None,
-        mask: Any = None,
-        n_samples: float | Numbers | None = None,
-        fields: Any = None,
-    ) -> Result:
-        """Run `update` over a whole sequence and return all estimates, time first.
-
-        sequence: ``(T, ..., d, d)``; frames that are None or all NaN have no observation.
-        times: ``(T,)`` time stamps that do not decrease; default: one unit per frame. The default
-        tracker takes any unit, and dates (then time counts in seconds).
-        mask: ``(T, ...)``, True where there is an observation; others are ignored unseen.
-        n_samples: a number, or one per frame ``(T, ...)``.
-        fields: the names of the fields to keep; default all.
-
-        Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
-        before the first frame is taken in, so an error leaves the tracker as it was.
-        """
-        if self._engine is not None:
-            times = stamps(times)
-        return super().filter(sequence, times=times, mask=mask, n_samples=n_samples, fields=fields)
-
-    def forecast(self, steps: float = 1.0) -> Estimate:
-        """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
-        return super().forecast(duration(steps))
-
     # ------------------------------------------------------------------ looking back
 
     def smooth(
@@ -164,7 +130,9 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
         """p(R_t | Z_1..Z_T), or with ``lag`` p(R_t | Z_1..Z_{t+lag}): a recording, looked back at.
 
         Arguments as for `filter`. The default joins what the past and what the future say of each
-        frame; a single law (information gains only) solves its chain. ``nis`` and
+        frame. A single law (information gains only) goes back from its last frame: for d = 3 with
+        the joint covariance of all angles and velocities, so that lag 0 is close to `filter` and a
+        little sharper; otherwise plane by plane, where lag 0 is `filter`. ``nis`` and
         ``log_likelihood`` are NaN. The tracker itself is not changed.
 
         >>> from kgmrf import RotationTracker, metrics, simulate
@@ -176,10 +144,10 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
         True
         """
         if self._engine is None:
-            return super().smooth(sequence, times=times, mask=mask, n_samples=n_samples, lag=lag)
+            return self._smooth_law(sequence, times, mask, n_samples, lag)
         check_lag(lag)
         fresh = type(self)(**{**self.settings(), "lag": None})
-        record = recording(fresh, sequence, stamps(times), mask, n_samples)
+        record = recording(fresh, sequence, times, mask, n_samples)
         shape = record.observed.shape
         flat = (shape[0], int(np.prod(shape[1:])))
         records = smooth(
@@ -188,7 +156,7 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
             record.observed.reshape(flat),
             np.repeat(record.dt[:, None], flat[1], axis=1),
             1.0 / np.reshape(record.counts, flat),
-            record.start,
+            fresh._began,
             lag,
         ).reshape(*shape, -1)
         nan = np.full(shape, np.nan)
@@ -196,6 +164,34 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
         return Result({**view, "nis": nan, "log_likelihood": nan.copy()})
 
     # ------------------------------------------------------------------ single laws
+
+    def _smooth_law(self, sequence: Any, times: Any, mask: Any, counts: Any, lag: Any) -> Result:
+        law = self.gains
+        numbers = ("acceleration", "retention", "rate_prior", "angle_noise")
+        if self.d != 3 or any(np.ndim(getattr(law, name, [])) for name in numbers):
+            return smooth_law(self, sequence, times, mask, counts, lag)
+        check_lag(lag)
+        fresh = type(self)(**self.settings())
+        record = recording(fresh, sequence, times, mask, counts)
+        shape = record.observed.shape
+        dt = np.broadcast_to(record.dt.reshape(-1, *(1,) * (len(shape) - 1)), shape)
+        noise = np.asarray(self._strength(record.counts))
+        found = turning.smooth(law, record.seen, record.observed, dt, noise, lag)
+        time = np.cumsum(dt, axis=0)
+        seen = np.maximum.accumulate(np.where(record.observed, time, -np.inf), axis=0)
+        std = np.sqrt(np.diagonal(found.covariance, axis1=-2, axis2=-1)[..., :3])
+        nan = np.full(shape, np.nan)
+        values = {
+            "time": time,
+            "age": np.where(np.isinf(seen), np.nan, time - seen),
+            "nis": nan,
+            "log_likelihood": nan.copy(),
+            "rotation": found.rotation,
+            "velocity": skew(found.velocity),
+            "angle_std": np.abs(skew(std)),
+            "covariance": found.covariance[..., :3, :3],
+        }
+        return fresh._told(Result(values), times)
 
     def _begin(self, shape: tuple[int, ...]) -> None:
         if self._engine is not None:
