@@ -74,6 +74,8 @@ def same(a: Any, b: Any, unit: float, start: float, rtol: float = 1e-5) -> None:
     assert set(first) == set(second)
     for name, value in first.items():
         kind = name.rpartition(".")[2]
+        if kind == "half_life" and value.ndim:
+            value, second[name] = value[1:], second[name][1:]  # of the first stamp no unit is known
         if kind == "time":
             value, room = start + unit * value, 1e-9 * unit + 1e-14 * abs(start)
         elif kind in ("age", "half_life"):

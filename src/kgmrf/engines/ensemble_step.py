@@ -274,20 +274,37 @@ def log_student(values: float, distance: float, log_det: float) -> Numbers:
 def judge(track: Track, plan: Layout, parts: Numbers, frame: Frame) -> float:
     """log p(x); the tails, kappa and the weights learn from it. Returns the weight u of x."""
     n, q = frame.values, frame.distance
+    outer, trace = (np.einsum("ij,kij->k", a, parts) for a in (frame.outer, frame.precision))
+    each = log_student(n, q, frame.log_det)
+    return weigh(track, plan.table[:, ROOT], outer, trace, each, n, q, frame.m / n)
+
+
+def weigh(
+    track: Any,
+    prior: Numbers,
+    outer: Numbers,
+    trace: Numbers,
+    each: Numbers,
+    n: float,
+    q: float,
+    rate: float,
+) -> float:
+    """The tails, kappa and the weights learn from n values at squared distance q; returns u.
+
+    outer: <S^-1 x x^T S^-1, S_k>. trace: <S^-1, S_k>. each: log t of each tail. rate: of the step.
+    """
     tails, before = track.tails[:N_TAILS], track.tails[N_TAILS:]
     before[:] = tails
-    joint = np.log(tails) + log_student(n, q, frame.log_det)
+    joint = np.log(tails) + each
     top = joint.max()
     share = np.exp(joint - top)
     track.head[LIKELIHOOD] = top + math.log(share.sum())
     track.head[DISTANCE], track.head[VALUES] = q, n
     share /= share.sum()
     u = float(share @ ((NU + n) / (NU + q)))
-    grow = math.exp(-track.head[KAPPA])
-    slope = 0.5 * (u * grow * frame.outer - frame.precision)
-    gradient = np.einsum("ij,kij->k", slope, parts)
+    gradient = 0.5 * (u * math.exp(-track.head[KAPPA]) * outer - trace)
     roots, w = track.roots, blend_weights(track.roots, False)
-    step = np.clip((gradient - w @ gradient) * frame.m / n, -BLEND_LIMIT, BLEND_LIMIT)
+    step = np.clip(rate * (gradient - w @ gradient), -BLEND_LIMIT, BLEND_LIMIT)
     roots *= np.exp(BLEND_RATE * step)
     roots *= (1.0 - BLEND_SHARE) / roots.sum()
     roots += BLEND_SHARE / len(roots)
@@ -296,7 +313,7 @@ def judge(track: Track, plan: Layout, parts: Numbers, frame: Frame) -> float:
     track.head[KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
     if q > OUTLIER * n:
         # So far from the forecast that the weights no longer mean much: half back to the start.
-        roots[:] = (1.0 - RETURN) * roots + RETURN * plan.table[:, ROOT]
+        roots[:] = (1.0 - RETURN) * roots + RETURN * prior
         track.head[KAPPA] = 0.0
     return u
 

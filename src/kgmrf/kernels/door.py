@@ -125,3 +125,19 @@ def take_rotation(w: Any, r: Any, at: int, d: int, s: int, tolerance: float) -> 
     if defect > 1e-8:
         polish_frame(w, d, s, seen)  # ... to rounding
     return OBSERVED
+
+
+@jit
+def take_samples(x: Any, line: int) -> Any:
+    """How many samples of a line have a value; a negative number if one is too large to square."""
+    count = 0.0
+    for r in range(x.shape[1]):
+        here = False
+        for i in range(x.shape[2]):
+            v = x[line, r, i]
+            if not math.isnan(v):
+                here = True
+                if not v * v <= LARGEST:
+                    return -1.0
+        count += 1.0 if here else 0.0
+    return count

@@ -37,13 +37,13 @@ ROTATION_TOLERANCE = 1e-6
 
 EVERY = (
     "ensemble",
+    "low_rank",
     "inspect",
     "rotations",
     "rotations_ahead",
     "online",
     "sequence",
     "adjoint",
-    "text",
     "vector",
 )
 """Modules whose loops are compiled when they are imported."""
@@ -59,7 +59,7 @@ def compiled_law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool
     >>> compiled_law(Model(InformationGains()), 200, (), rotation=False) is None
     True
     """
-    if not compiles(d, rotation):
+    if model.integrator != "exponential" or not compiles(d, rotation):
         return None
     return layout.law(model, d, batch, rotation=rotation)
 

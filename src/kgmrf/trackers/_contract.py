@@ -50,6 +50,9 @@ class Tracker:
     _stays_positive: ClassVar[bool] = True
     """Whether every estimate of a covariance is positive semidefinite, by construction."""
 
+    channels: tuple[str, ...] | None = None
+    """Names of the channels, if a table or a recording with names was followed."""
+
     _wanted: tuple[str, ...] | None = None
     """Fields that the sequence in hand is filtered for; None: all."""
 
@@ -150,7 +153,8 @@ class Tracker:
         number = _check.ahead(duration(steps))
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(observation) first")
-        return self._told(self._shows(self._ahead(number / self._clock.unit)))
+        ahead = self._shows(self._ahead(number / self._clock.unit))
+        return self._told(ahead.named(self.channels))
 
     def filter(
         self,
@@ -212,6 +216,7 @@ class Tracker:
             "settings": self.settings(),
             "d": self.d,
             "batch_shape": self.batch_shape,
+            **({} if self.channels is None else {"channels": list(self.channels)}),
         }
         _npz.write(path, header, {} if self.batch_shape is None else self._kept())
 
@@ -367,7 +372,8 @@ class Tracker:
             time = np.asarray(stamps(times), dtype=float)
             shape = (len(time), *(self.batch_shape or ()))
             time = np.broadcast_to(time.reshape(-1, *(1,) * (len(shape) - 1)), shape).copy()
-        return type(what)(self._clock.told(what._values, time))
+        told = type(what)(self._clock.told(what._values, time))
+        return told.named(what.channels, what.index)
 
     def _kept(self) -> dict[str, Numbers]:
         """What is remembered, with the clock; the inverse of `_keep`."""
@@ -389,7 +395,7 @@ class Tracker:
         raise NotImplementedError
 
     def _estimate(self) -> Estimate:
-        return Estimate(self._look())
+        return Estimate(self._look()).named(self.channels)
 
     def _run(self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers) -> Result:
         batch = observed.shape[1:]

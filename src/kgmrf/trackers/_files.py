@@ -31,9 +31,13 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
     header, memory = _npz.read(path)
     try:
         if "tracker" not in header:
+            if header.get("kind") == "bank":
+                raise ValueError("it holds a bank; read it with TrackerBank.load")
             raise ValueError(f"it holds a {str(header.get('kind', 'something else'))[:40]}")
         tracker = rebuilt(header, named)
         tracker.d = header["d"]
+        if "channels" in header:
+            tracker.channels = tuple(str(name) for name in header["channels"])
         if header["batch_shape"] is not None:
             batch = tuple(int(n) for n in header["batch_shape"])
             shape = (*batch, *(tracker.d,) * tracker._axes)

@@ -190,12 +190,13 @@ class VectorTracker(Tracker):
         mask: Any = None,
         n_samples: float | Numbers | None = None,
         lag: int | None = None,
+        fields: Any = None,
         noise_covariance: Any = None,
     ) -> VectorResult:
         """p(x_t | y_1..y_T), or with ``lag`` p(x_t | y_1..y_{t+lag}): a recording, looked back at.
 
-        Arguments as for `filter`. ``nis`` and ``log_likelihood`` are NaN: they belong to forecasts.
-        The tracker itself is not changed.
+        Arguments as for `filter`; lag 0 is `filter`. ``nis`` and ``log_likelihood`` are NaN: they
+        belong to forecasts. The tracker itself is not changed.
 
         >>> seen = np.arange(50.0)[:, None] + np.random.default_rng(0).normal(size=(50, 1))
         >>> tracker = VectorTracker(noise_std=1.0, acceleration=1e-4)
@@ -215,7 +216,8 @@ class VectorTracker(Tracker):
         model = (fresh._walk, fresh._wander, fresh.retention)
         nan = np.full(observed.shape, np.nan)
         found = view(smooth_vectors(states, wide, *model, lag), nan, nan.copy())
-        return fresh._told(VectorResult(found), times)
+        told: VectorResult = fresh._told(VectorResult(found), times)
+        return told.only(fields)
 
     # ------------------------------------------------------------------ checks
 
