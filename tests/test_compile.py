@@ -15,7 +15,13 @@ import kgmrf
 from kgmrf.kernels.compile import FINGERPRINT, fingerprint, sources
 
 PACKAGE = Path(kgmrf.__file__).parent
-HELPERS = ("kernels/rotation3.py", "kernels/plane.py", "density.py", "gains.py", "vision/cells.py")
+HELPERS = (
+    "kernels/quaternions.py",
+    "kernels/plane.py",
+    "density.py",
+    "gains.py",
+    "vision/cells.py",
+)
 
 
 @pytest.fixture

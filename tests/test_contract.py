@@ -459,7 +459,7 @@ def test_moving_averages_do_what_their_formula_says() -> None:
     got = EuclideanEMA(gain=0.2).filter(C)
     np.testing.assert_allclose(got.covariance[-1], M, atol=1e-13)
     # A gap of three frames weighs the next observation as three frames would.
-    skip = EuclideanEMA(gain=0.2).filter(C[:2], times=[0.0, 3.0]).covariance[-1]
+    skip = EuclideanEMA(gain=0.2, time_unit=1.0).filter(C[:2], times=[0.0, 3.0]).covariance[-1]
     np.testing.assert_allclose(skip, 0.8**3 * C[0] + (1 - 0.8**3) * C[1], atol=1e-13)
     np.testing.assert_allclose(HoldLast().filter(C).covariance, C, atol=0)
 

@@ -345,40 +345,38 @@ def test_nothing_is_called_nothing(nothing: Any) -> None:
 # --------------------------------------------------------------------------- times
 
 
-def test_dates_are_refused_with_their_own_interval() -> None:
+def test_dates_of_every_kind_are_time_stamps() -> None:
     pd = pytest.importorskip("pandas")
     import datetime
 
-    for freq, words in (("D", '1, "D"'), ("5min", '5, "m"'), ("250ms", '250, "ms"')):
-        for times in (
-            pd.date_range("2026-01-01", periods=40, freq=freq),
-            pd.date_range("2026-01-01", periods=40, freq=freq).to_numpy(),
-            pd.date_range("2026-01-01", periods=40, freq=freq, tz="UTC"),
-            pd.Series(pd.date_range("2026-01-01", periods=40, freq=freq)),
-        ):
-            with pytest.raises(ObservationError) as error:
-                KGMRF().filter(SAMPLES, times=times)
-            assert f"np.timedelta64({words})" in str(error.value)
-            assert "astype" not in str(error.value)
-            # The remedy, word for word, gives one unit per frame.
-            remedy = str(error.value).rpartition("times = ")[2]
-            found = eval(remedy, {"np": np, "times": times})
-            assert_allclose(np.asarray(found, dtype=float), np.arange(40.0), atol=1e-9)
-            KGMRF().filter(SAMPLES, times=found)
+    plain = KGMRF().filter(SAMPLES)
     days = [datetime.datetime(2026, 1, 1) + datetime.timedelta(hours=k) for k in range(40)]
-    with pytest.raises(ObservationError, match=r'timedelta64\(1, "h"\)'):
-        KGMRF().filter(SAMPLES, times=days)
-    with pytest.raises(ObservationError, match=r"np\.timedelta64"):
-        KGMRF().filter(SAMPLES, times=np.zeros(40, dtype="datetime64[s]"))
-    years = np.arange("2001", "2041", dtype="datetime64[Y]")
-    with pytest.raises(ObservationError, match=r'timedelta64\(365, "D"\)'):
-        KGMRF().filter(SAMPLES, times=years)
+    for times, step in (
+        (pd.date_range("2026-01-01", periods=40, freq="D"), 86400.0),
+        (pd.date_range("2026-01-01", periods=40, freq="5min").to_numpy(), 300.0),
+        (pd.date_range("2026-01-01", periods=40, freq="250ms", tz="UTC"), 0.25),
+        (pd.Series(pd.date_range("2026-01-01", periods=40, freq="D")), 86400.0),
+        (pd.timedelta_range("0s", periods=40, freq="2s"), 2.0),
+        (days, 3600.0),
+        ([day.date() for day in days[:1]] + [d.date() for d in days[24:25]], None),
+    ):
+        samples = SAMPLES if step is not None else SAMPLES[:2]
+        found = KGMRF().filter(samples, times=times)
+        if step is None:
+            assert_allclose(np.diff(found.time), 86400.0)
+            continue
+        assert_allclose(found.covariance, plain.covariance, rtol=1e-9)
+        assert_allclose(np.diff(found.time), step)
+        assert_allclose(found.half_life, plain.half_life * step, rtol=1e-6)
+    with pytest.raises(ObservationError, match="NaT"):
+        KGMRF().filter(SAMPLES, times=np.array(["NaT"] * 40, dtype="datetime64[s]"))
     with pytest.raises(ObservationError, match="times is not a rectangular array"):
         KGMRF().filter(SAMPLES, times=[[0.0], [1.0, 2.0]])
     with pytest.raises(ObservationError, match="it is text"):
         KGMRF().filter(SAMPLES, times=["2001-01-01"] * 40)
-    with pytest.raises(ObservationError, match="divide it by"):
-        KGMRF(n_samples=6).update(MATRICES[0], dt=np.timedelta64(1, "D"))  # type: ignore[arg-type]
+    tracker = KGMRF(n_samples=6)
+    tracker.update(MATRICES[0])
+    assert tracker.update(MATRICES[1], dt=np.timedelta64(1, "D")).time == 86400.0  # type: ignore[arg-type]
     with pytest.raises(ObservationError, match="no observations"):
         KGMRF().filter(np.zeros((5, 3), dtype="datetime64[s]"))
 

@@ -9,10 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the layers are unchecked")
 
+from kgmrf.trackers._view import covariance_view  # noqa: E402
+
 from kgmrf import KGMRF, gains, simulate  # noqa: E402
 from kgmrf.step import State, Surprise  # noqa: E402
 from kgmrf.torch import FixedLaw, InformationLaw, KGMRFLayer, RotationLayer  # noqa: E402
-from kgmrf.trackers._view import covariance_view  # noqa: E402
 
 torch.set_num_threads(1)
 DOUBLE = torch.float64

@@ -95,6 +95,7 @@ def test_it_is_the_exact_conditional_gaussian(seed: int, rho: float) -> None:
         position_noise=0.05,
         retention=rho,
         rate_prior=0.3,
+        time_unit=1.0,
     )
     result = tracker.filter(y, times=times)
     likelihood, last, spread = _joint(y, times, R, q, 0.05, rho, 0.3)

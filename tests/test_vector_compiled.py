@@ -21,6 +21,7 @@ def _pair(rng: np.random.Generator, d: int) -> tuple[VectorTracker, VectorTracke
             position_noise=0.3,
             retention=0.8,
             n_samples=3,
+            time_unit=1.0,
         )
         for _ in range(2)
     ]
@@ -48,7 +49,7 @@ def test_it_is_the_readable_step(seed: int, d: int) -> None:
 
 
 def test_estimates_stay_as_they_were_and_times_may_all_differ() -> None:
-    tracker = VectorTracker(2, noise_std=1.0)
+    tracker = VectorTracker(2, noise_std=1.0, time_unit=1.0)
     first = tracker.update(np.zeros(2))
     second = tracker.update(np.ones(2), assume_valid=True)
     for k in range(30):

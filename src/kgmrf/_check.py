@@ -283,11 +283,11 @@ def ahead(steps: Any) -> float:
     return float(array)
 
 
-def timeline(times: Any, n_frames: int, now: float | None) -> Numbers:
-    """Time stamps as intervals ``(n_frames,)`` since the frame before (0 for the very first)."""
-    calendar = _calendar(times)
-    if calendar is not None:
-        raise ObservationError(_count_in_intervals(times, calendar))
+def timeline(times: Any, n_frames: int, now: float | None, unit: float = 1.0) -> Numbers:
+    """Time stamps as intervals ``(n_frames,)`` since the frame before (0 for the very first).
+
+    now: where the tracker stands, as exactly as its unit of time lets it know.
+    """
     stamps = real_array(times, "times")
     if stamps.shape != (n_frames,):
         raise ObservationError(
@@ -297,6 +297,8 @@ def timeline(times: Any, n_frames: int, now: float | None) -> Numbers:
     if not np.isfinite(stamps).all():
         k = int(np.argmin(np.isfinite(stamps)))
         raise ObservationError(f"times is {stamps[k]} at frame {k}; every frame needs a time stamp")
+    if now is not None and abs(stamps[0] - now) <= max(1e-9 * unit, 1e-15 * abs(now)):
+        now = float(stamps[0])
     before = np.concatenate([[stamps[0] if now is None else now], stamps[:-1]])
     steps = stamps - before
     if (steps < 0).any():
@@ -378,52 +380,6 @@ def _remedy(array: Any) -> str:
     if array.dtype.kind == "c":
         return "take its .real part, or stack real and imaginary parts as channels"
     return "convert it with .astype(float)"
-
-
-UNITS = {"D": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-
-
-def _calendar(times: Any) -> Numbers | None:
-    """Seconds since the first, if the times are dates or durations; None if they are not."""
-    try:
-        array = np.asarray(times)
-    except (ValueError, TypeError, RuntimeError):
-        return None  # `real_array` says what is wrong with it
-    if array.dtype.kind == "O" and array.size:
-        if type(array.flat[0]).__module__.partition(".")[0] not in ("datetime", "pandas"):
-            return None
-        try:
-            since = [(stamp - array.flat[0]).total_seconds() for stamp in array.flat]
-        except (TypeError, AttributeError):
-            return None
-        return np.asarray(since)
-    if array.dtype.kind not in "mM":
-        return None
-    if not array.size:
-        return np.zeros(0)
-    if np.datetime_data(array.dtype)[0] in "YM":  # of no fixed length
-        array = array.astype("datetime64[D]" if array.dtype.kind == "M" else "timedelta64[D]")
-    since = array.reshape(-1) - array.reshape(-1)[0]
-    return np.asarray(since / np.timedelta64(1, "s"), dtype=float)
-
-
-def _count_in_intervals(times: Any, seconds: Numbers) -> str:
-    """What to do with dates: count them in their usual interval, which the message names."""
-    usual = float(np.nanmedian(np.diff(seconds))) if seconds.size > 1 else 0.0
-    unit = next((u for u, size in UNITS.items() if usual > 0.999999 * size), "ns")
-    count = max(1, round(usual / UNITS[unit])) if usual > 0 else 1
-    step = f'np.timedelta64({count}, "{unit}")'
-    kind = getattr(times, "dtype", type(times).__name__)
-    told = f"; their median interval is {usual / UNITS[unit]:g} {unit}" if usual > 0 else ""
-    first = ""
-    if isinstance(times, (list, tuple)):
-        first = "times = np.asarray(times, dtype='datetime64[ns]'), then "
-    elif str(kind).endswith(("[Y]", "[M]")):
-        first = "times = times.astype('datetime64[D]'), then "
-    return (
-        f"times are dates ({kind}), not numbers{told}. Count in it, so that the usual step is 1: "
-        f"{first}times = (times - times[0]) / {step}"
-    )
 
 
 def _at(which: tuple[int, ...]) -> str:

@@ -14,7 +14,9 @@ import numpy as np
 
 from kgmrf._types import Numbers
 
-TIME_NAMES = ("time", "times", "timestamp", "t", "date", "datetime")
+TIME_NAMES = ("time", "times", "timestamp", "t", "date", "datetime", "stamp")
+_STAMP = re.compile(r".*[._]stamp(?:[._](?:secs?|seconds))?|stamp[._](?:secs?|seconds)")
+"""How ROS calls it: header.stamp, or its seconds in a column of their own."""
 
 BRAIN = ("eeg", "mag", "grad", "seeg", "ecog", "dbs", "csd", "hbo", "hbr")
 """Types of MNE's channels that are followed; stimuli, eye movements and heart beats are not."""
@@ -38,9 +40,11 @@ def is_clock(name: str) -> bool:
 
     >>> is_clock("Timestamp"), is_clock("Time (s)"), is_clock("a")
     (True, True, False)
+    >>> is_clock("header.stamp.secs")
+    True
     """
-    word = re.sub(r"\s*(\([^)]*\)|\[[^\]]*\])$", "", name.strip().lstrip("#% "))
-    return word.lower() in TIME_NAMES
+    word = re.sub(r"\s*(\([^)]*\)|\[[^\]]*\])$", "", name.strip().lstrip("#% ")).lower()
+    return word in TIME_NAMES or bool(_STAMP.fullmatch(word))
 
 
 def from_names(value: Any) -> Named:
@@ -103,7 +107,7 @@ def entries(name: str, d: int) -> list[tuple[int, int]]:
     """
     if name == "rotation":
         return [(i, j) for i in range(d) for j in range(d)]
-    first = 0 if name in ("covariance", "scale") else 1
+    first = 0 if name in ("covariance", "error_covariance", "scale") else 1
     return [(i, j) for i in range(d) for j in range(i + first, d)]
 
 

@@ -1,15 +1,21 @@
-"""Time stamps in any unit, and dates: as numbers, and the unit that they are counted in.
+"""Time stamps in any unit, and dates: as numbers, and the unit that a tracker counts in.
 
-The unit of time of a track is the median of its first eight positive intervals, then frozen. While
-fewer are known it is the median of those, so that a stream and a whole sequence give the same.
+One convention for all trackers: a tracker counts time in its unit, the usual interval between
+observations, so that its settings mean the same at 30 frames a second and once a day. The unit is
+``time_unit``, or, where that is None, the median of the first eight positive intervals, then
+frozen. While fewer are known it is the median of those, so that a stream, a sequence and its chunks
+give the same. Whatever is told of time (time, age, velocity, half-life) is in units of the stamps;
+dates count in seconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
 
 FIRST = 8
@@ -24,19 +30,29 @@ def stamps(times: Any) -> Any:
     >>> stamps([3, 4])
     [3, 4]
     """
-    found = np.asarray(times)
-    if found.dtype == object and found.size and hasattr(found.flat[0], "timestamp"):
-        if found.flat[0].tzinfo is not None:
+    try:
+        found = np.asarray(times)
+    except (ValueError, TypeError, RuntimeError):
+        return times  # the check says what is wrong with it
+    if found.dtype == object and found.size:
+        first = found.flat[0]
+        if type(first).__module__.partition(".")[0] not in ("datetime", "pandas"):
+            return times
+        if getattr(first, "tzinfo", None) is not None:
             return np.array([moment.timestamp() for moment in found.flat]).reshape(found.shape)
-        found = found.astype("datetime64[ns]")
-    if found.dtype.kind == "M":
-        ticks = found.astype("datetime64[ns]")
-        if np.isnat(ticks).any():
-            raise ValueError("times has missing dates (NaT); every frame needs a time stamp")
-        whole = ticks.astype("datetime64[s]")
-        rest = (ticks - whole).astype(np.int64)
-        return np.asarray(whole.astype(np.int64) + 1e-9 * rest)
-    return times
+        found = found.astype(
+            "timedelta64[ns]" if hasattr(first, "total_seconds") else "datetime64[ns]"
+        )
+    if found.dtype.kind not in "mM":
+        return times
+    if np.isnat(found).any():
+        raise ObservationError("times has missing dates (NaT); every frame needs a time stamp")
+    if found.dtype.kind == "m":
+        return np.asarray(found / np.timedelta64(1, "ns")) * 1e-9
+    ticks = found.astype("datetime64[ns]")
+    whole = ticks.astype("datetime64[s]")
+    rest = (ticks - whole).astype(np.int64)
+    return np.asarray(whole.astype(np.int64) + 1e-9 * rest)
 
 
 def duration(steps: Any) -> Any:
@@ -61,3 +77,161 @@ def unit_of(intervals: Numbers) -> float:
     first = np.asarray(intervals, dtype=float)
     first = first[first > 0][:FIRST]
     return float(np.median(first)) if first.size else 1.0
+
+
+class Clock:
+    """Between stamps and the time that a tracker counts: from 0, in units of the usual interval.
+
+    ``marks`` are where the unit changed: (counted time, stamp, unit from there on), in columns.
+
+    >>> clock = Clock()
+    >>> clock.begin(1.7e9)
+    >>> clock.counted(np.array([0.0, 0.5, 0.5, 1.0])).tolist()
+    [0.0, 1.0, 1.0, 2.0]
+    >>> clock.stamp(np.array(4.0)).item() - 1.7e9, clock.unit
+    (2.0, 0.5)
+    """
+
+    def __init__(self, unit: float | None = None) -> None:
+        self.unit = 1.0 if unit is None else float(unit)
+        self.frozen = unit is not None
+        self.first: list[float] = []
+        self.at = (0.0, 0.0)
+        self.marks = np.array([[0.0], [0.0], [self.unit]])
+
+    def begin(self, stamp: float) -> None:
+        """The counted time 0 is this stamp."""
+        self.at = (0.0, stamp)
+        self.marks = np.array([[0.0], [stamp], [self.unit]])
+
+    @property
+    def plain(self) -> bool:
+        """Whether stamps and counted time are the same."""
+        return self.marks.shape[1] == 1 and self.marks[1, 0] == 0.0 and self.marks[2, 0] == 1.0
+
+    def counted(self, steps: Numbers) -> Numbers:
+        """Intervals ``(T,)`` between stamps, as counted; learns the unit from the first of them."""
+        out = np.array(steps, dtype=float)
+        for k, dt in enumerate(steps):
+            if self.frozen:
+                out[k:] /= self.unit
+                break
+            out[k] = self.count(dt)
+        return out
+
+    def count(self, dt: Numbers, *, at_once: bool = False) -> Numbers:
+        """The next interval as counted: a number, or one for each item of a batch.
+
+        at_once: the first interval alone decides, for tracks that do not start together.
+        """
+        if not self.frozen:
+            self._learn(np.asarray(dt, dtype=float), at_once)
+        return dt / self.unit
+
+    def _learn(self, dt: Numbers, at_once: bool) -> None:
+        positive = dt[dt > 0]
+        if not positive.size:
+            return
+        usual = float(np.median(positive))
+        self.first.append(usual)
+        unit = float(np.median(self.first))
+        if unit != self.unit:
+            self.unit = unit
+            mark = np.array([[self.at[0]], [self.at[1]], [unit]])
+            self.marks = np.concatenate([self.marks, mark], axis=1)
+        self.at = (self.at[0] + usual / unit, self.at[1] + usual)
+        # Items with clocks of their own cannot change their unit together: the first decides.
+        uneven = dt.size > 1 and float(np.ptp(dt)) > 0.0
+        self.frozen = uneven or at_once or len(self.first) >= FIRST
+
+    def _segment(self, counted: Numbers) -> Numbers:
+        return np.maximum(np.searchsorted(self.marks[0], counted, side="left") - 1, 0)
+
+    def stamp(self, counted: Numbers) -> Numbers:
+        """Counted times as stamps."""
+        start, stamp, unit = self.marks[:, self._segment(counted)]
+        return np.asarray(stamp + (counted - start) * unit)
+
+    def told(self, values: Any, time: Numbers | None = None) -> Any:
+        """Fields by name with time, age, velocity and half-life in units of the stamps."""
+        return values if self.plain else Told(values, self.copy(), time)
+
+    def copy(self) -> Clock:
+        """An independent clock that shows the same."""
+        twin = Clock.__new__(Clock)
+        twin.__dict__.update(self.__dict__)  # marks are replaced, never written to
+        twin.first = self.first.copy()
+        return twin
+
+    # ------------------------------------------------------------------ files
+
+    def numbers(self) -> Numbers:
+        """All that is remembered, as an array of fixed size."""
+        out = np.zeros(5 + FIRST + 3 * (FIRST + 1))
+        out[:5] = self.unit, self.frozen, *self.at, len(self.first)
+        out[5 : 5 + len(self.first)] = self.first
+        table = np.full((3, FIRST + 1), -1.0)
+        table[:, : self.marks.shape[1]] = self.marks
+        out[5 + FIRST :] = table.reshape(-1)
+        return out
+
+    def restore(self, numbers: Numbers) -> None:
+        """Take over what `numbers` gave; ValueError if it cannot be a clock."""
+        if numbers.shape != self.numbers().shape:
+            raise ValueError("its clock is none")
+        table = numbers[5 + FIRST :].reshape(3, FIRST + 1)
+        n, marks = int(numbers[4]), table[:, table[2] > 0]
+        if not (0 <= n <= FIRST and numbers[0] > 0 and marks.shape[1] and np.isfinite(marks).all()):
+            raise ValueError("its clock is none")
+        if (np.diff(marks[0]) < 0).any() or not (numbers[5 : 5 + n] > 0).all():
+            raise ValueError("its clock is none")
+        self.unit, self.frozen = float(numbers[0]), bool(numbers[1])
+        self.at = float(numbers[2]), float(numbers[3])
+        self.first, self.marks = numbers[5 : 5 + n].tolist(), marks.copy()
+
+
+class Told(Mapping[str, Numbers]):
+    """Fields of an estimate that count time, told in units of the stamps when they are asked for.
+
+    values: the fields, or a function that makes them; time: the stamps themselves, if known.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Numbers] | Callable[[], Mapping[str, Numbers]],
+        clock: Clock,
+        time: Numbers | None = None,
+    ) -> None:
+        self._values, self._clock, self._time = values, clock, time
+        self._made: dict[str, Numbers] = {}
+
+    @property
+    def _all(self) -> Mapping[str, Numbers]:
+        if callable(self._values):
+            self._values = self._values()
+        return self._values
+
+    def __getitem__(self, name: str) -> Numbers:
+        if name not in ("time", "age", "velocity", "half_life"):
+            return self._all[name]
+        if name not in self._made:
+            self._made[name] = self._make(name, self._all[name])
+        return self._made[name]
+
+    def _make(self, name: str, value: Numbers) -> Numbers:
+        clock, time = self._clock, self._all["time"]
+        if name == "time":
+            return clock.stamp(time) if self._time is None else self._time
+        if name == "age":
+            seen = np.where(np.isnan(value), time, time - value)
+            return np.where(np.isnan(value), np.nan, clock.stamp(time) - clock.stamp(seen))
+        unit = clock.marks[2, clock._segment(time)]
+        if name == "half_life":
+            return np.asarray(value * unit)
+        return np.asarray(value / unit.reshape(unit.shape + (1,) * (value.ndim - unit.ndim)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)

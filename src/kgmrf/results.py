@@ -312,12 +312,12 @@ class Result(_Fields):
         values = {name: self._field(name)[frame] for name in self.fields()}
         return kind(values).named(self.channels, index)
 
-    def only(self, fields: Any) -> Result:
+    def only(self, fields: Any) -> Self:
         """The same with these fields alone (and time); None keeps all."""
         if fields is None:
             return self
         names = (fields,) if isinstance(fields, str) else tuple(fields)
-        return Result(
+        return type(self)(
             {name: np.array(self._field(name)) for name in dict.fromkeys(("time", *names))}
         ).named(self.channels, self.index)
 

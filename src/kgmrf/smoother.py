@@ -2,11 +2,12 @@
 
 The online filter carries a 2 x 2 covariance of (angle, velocity) per plane and one number per log
 eigenvalue; so does its smoother (Rauch, Tung and Striebel): nothing is larger than a state.
-Rotations in space have a sharper one, see :mod:`kgmrf.rotation_smoother`.
+Rotations in space have a sharper one, see :mod:`kgmrf.smoothing.rotations`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,21 +81,43 @@ def smooth_planes(
     >>> smooth_planes(run, *args).frame.shape
     (4, 2, 2)
     """
-    n = filtered.time.shape[0]
-    if n == 1 or lag == 0:
+    if filtered.time.shape[0] == 1 or lag == 0:
         return filtered
     links = _links(filtered, model, dt, observed)
+
+    def backward(frames: slice, later: State) -> State:
+        return _backward(_pick(links, frames), model, later)
+
+    return walk_back(filtered, backward, lag)
+
+
+def walk_back(filtered: Any, backward: Callable[[slice, Any], Any], lag: int | None) -> Any:
+    """The states of a run, a named tuple of arrays ``(T, ...)``, each with the later ones known.
+
+    backward: ``(frames, states one frame later)`` to smoothed states of these frames. With ``lag``,
+    state t knows of those up to t + lag.
+
+    >>> class Sum(NamedTuple):
+    ...     total: Numbers
+    >>> def add(frames, later):
+    ...     return Sum(np.arange(5)[frames] + later.total)
+    >>> walk_back(Sum(np.arange(5)), add, None).total, walk_back(Sum(np.arange(5)), add, 1).total
+    (array([10, 10,  9,  7,  4]), array([1, 3, 5, 7, 4]))
+    """
+    kind, n = type(filtered), len(filtered[0])
+    if n == 1 or lag == 0:
+        return filtered
     if lag is None or lag >= n - 1:
         states = [_at(filtered, slice(n - 1, n))]
         for t in range(n - 2, -1, -1):
-            states.append(_backward(_pick(links, slice(t, t + 1)), model, states[-1]))
-        return State(*(np.concatenate(field[::-1]) for field in zip(*states, strict=True)))
+            states.append(backward(slice(t, t + 1), states[-1]))
+        return kind(*(np.concatenate(field[::-1]) for field in zip(*states, strict=True)))
     # All windows at once: window t begins at the end of its lag and walks back to t.
     windows = _at(filtered, np.minimum(np.arange(n) + lag, n - 1))
     for j in range(lag, 0, -1):
         live = slice(0, n - j)  # windows that walk from t + j to t + j - 1
-        stepped = _backward(_pick(links, slice(j - 1, n - 1)), model, _at(windows, live))
-        windows = State(
+        stepped = backward(slice(j - 1, n - 1), _at(windows, live))
+        windows = kind(
             *(np.concatenate([a, b[n - j :]]) for a, b in zip(stepped, windows, strict=True))
         )
     return windows
@@ -225,8 +248,8 @@ def _time_first(array: Any, ndim: int) -> Numbers:
     return array.reshape(array.shape + (1,) * (ndim - array.ndim))
 
 
-def _at(state: State, frames: Any) -> State:
-    return State(*(field[frames] for field in state))
+def _at(state: Any, frames: Any) -> Any:
+    return type(state)(*(field[frames] for field in state))
 
 
 def _pick(links: _Links, frames: slice) -> _Links:

@@ -9,6 +9,7 @@ import numpy as np
 
 from kgmrf import _check, _npz
 from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._time import Clock, duration
 from kgmrf._types import Mask, Numbers
 from kgmrf.bank.rows import Rows, Taken, processors
 from kgmrf.engines.law import SingleLaw
@@ -32,7 +33,9 @@ class TrackerBank:
     settings: the other arguments of the tracker, such as gains, n_samples or noise_std.
 
     A track never disturbs another: each has its own time, and what is wrong with its observation
-    concerns it alone. A bank of n tracks gives what n trackers give.
+    concerns it alone. A bank of n tracks gives what n trackers give. Their unit of time is
+    ``time_unit``, or the median interval of the first step that has one (rotations: each track's
+    own, as in `RotationTracker`); times, velocities and half-lives are told in units of ``dt``.
 
     >>> import numpy as np
     >>> from kgmrf import TrackerBank
@@ -79,6 +82,7 @@ class TrackerBank:
                     f"{name} has shape {np.shape(value)}"
                 )
         self._tracks = Rows(self._pattern.engine(), kind, threads)
+        self._clock: Clock = self._pattern._clock
         self.ids = np.zeros(0, dtype=np.int64)
         self._next_id = 0
         self.add(int(n_tracks))
@@ -118,6 +122,7 @@ class TrackerBank:
         """An independent bank in the same state."""
         twin = TrackerBank.__new__(TrackerBank)
         twin.__dict__.update(self.__dict__)
+        twin._clock = self._clock.copy()
         twin._tracks, twin.ids = self._tracks.kept(slice(None)), self.ids.copy()
         return twin
 
@@ -129,6 +134,7 @@ class TrackerBank:
         twin = TrackerBank.__new__(TrackerBank)
         twin.__dict__.update(self.__dict__)
         which = np.atleast_1d(np.arange(len(self))[np.asarray(tracks)])
+        twin._clock = self._clock.copy()
         twin._tracks, twin.ids = self._tracks.kept(which), self.ids[which]
         return twin
 
@@ -148,12 +154,13 @@ class TrackerBank:
         observations: samples ``(n, d)``, or with ``samples=True`` blocks ``(n, m, d)``, which count
         themselves; or matrices ``(n, d, d)``.
         mask: ``(n,)``, True where there is an observation.
-        dt, n_samples: a number for all tracks, or one per track ``(n,)``. The first step of a track
-        is at its time 0, whatever dt says.
+        dt, n_samples: a number for all tracks, or one per track ``(n,)``. dt is the time since the
+        step before, in any unit; the first step of a track is at its time 0, whatever dt says.
         """
         raw = np.ndim(observations) == 2 if samples is None else bool(samples)
         seen, there = self._checked(observations, mask, raw)
-        intervals = self._per_track(_check.interval(dt), "dt")
+        intervals = self._per_track(_check.interval(duration(dt)), "dt")
+        intervals = self._clock.count(intervals, at_once=True)
         if raw:
             if n_samples is not None:
                 raise ObservationError("raw samples count themselves; leave out n_samples")
@@ -236,17 +243,23 @@ class TrackerBank:
         if which.size and not (which.min() >= 0 and which.max() < len(self)):
             raise IndexError(f"tracks must be positions 0 to {len(self) - 1}, got {which}")
         matrix = seen.ndim == 3
-        return self._tracks.lines(which, seen, counts, dt, list(fields), matrix=matrix)
+        steps = np.asarray(dt, dtype=float) / self._clock.unit
+        names = list(dict.fromkeys(["time", *fields]))
+        found = self._clock.told(
+            self._tracks.lines(which, seen, counts, steps, names, matrix=matrix)
+        )
+        return {name: found[name] for name in fields}
 
     # ------------------------------------------------------------------ what is known
 
     def estimate(self, tracks: Any = None) -> Estimate:
         """All fields of an `Estimate`, for all tracks or some (by position or mask)."""
-        return Estimate(self._tracks.shown(tracks))
+        return Estimate(self._clock.told(self._tracks.shown(tracks)))
 
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of time ahead; changes nothing."""
-        return Estimate(self._tracks.forecast(_check.ahead(steps), tracks))
+        counted = _check.ahead(duration(steps)) / self._clock.unit
+        return Estimate(self._clock.told(self._tracks.forecast(counted, tracks)))
 
     def state(self, tracks: Any = None) -> State:
         """The `kgmrf.step.State` of all tracks or some under a single law, in float64."""
@@ -259,12 +272,12 @@ class TrackerBank:
     @property
     def time(self) -> Numbers:
         """Time of every track, (n,)."""
-        return self._tracks.time
+        return self._tracks.time * self._clock.unit
 
     @property
     def age(self) -> Numbers:
         """Time since the last observation of every track, NaN before the first, (n,)."""
-        return self._tracks.age
+        return self._tracks.age * self._clock.unit
 
     @property
     def nis(self) -> Numbers:
@@ -317,6 +330,7 @@ class TrackerBank:
             "d": self.d,
             "on_invalid": self.on_invalid,
             "next_id": self._next_id,
+            "clock": self._clock.numbers().tolist(),
             "settings": self._pattern.settings(),
         }
         _npz.write(path, header, {"ids": self.ids, **self._tracks.memory()})
@@ -340,6 +354,7 @@ class TrackerBank:
                 settings[name] = header[name]
             bank = cls(0, **settings)
             bank._tracks.restore(found, ids.size)
+            bank._clock.restore(np.array(header["clock"], dtype=float))
             bank.ids = ids
             bank._next_id = int(header["next_id"])
         except (*_npz.DAMAGE, AttributeError, AssertionError) as error:

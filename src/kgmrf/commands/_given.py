@@ -56,9 +56,10 @@ class Given:
     @staticmethod
     def writer(output: Path, fields: Sequence[str], source: Source) -> Writer:
         """A file for results that knows the names and dates of the file they come from."""
-        return Writer(output, fields, channels=source.names, dates=source.dates)
+        about = {"dates": source.dates, "per_second": source.per_second}
+        return Writer(output, fields, channels=source.names, **about)  # type: ignore[arg-type]
 
-    def follow(self, source: Source, gains: str | None = None) -> Run:
+    def follow(self, source: Source, gains: str | None = None, *, poses: bool = True) -> Run:
         """A tracker at the start of the file; says what the user did not say and might have."""
         setup = Setup(
             self.window,
@@ -70,6 +71,7 @@ class Given:
             self.tracker,
             self.on_invalid,
             self.time_unit,
+            poses,
         )
         if setup.gains not in LAWS:
             raise ValueError(f"--gains has no {setup.gains!r}; there are {', '.join(LAWS)}")

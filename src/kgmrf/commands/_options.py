@@ -91,7 +91,7 @@ TimeUnit: TypeAlias = Annotated[
         "--time-unit",
         min=1e-300,
         metavar="T",
-        help="One unit of the tracker's time on the time column. Default: the median interval.",
+        help="Usual interval, in units of the time column. Default: median of the first eight.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -165,7 +165,7 @@ Output: TypeAlias = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="Where the estimates go: .csv, .parquet or .npz.",
+        help="Where the estimates go: .csv, .parquet, .npz; trajectories also .tum, .euroc.csv.",
         rich_help_panel=_OUT,
     ),
 ]

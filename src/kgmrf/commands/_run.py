@@ -17,11 +17,12 @@ import numpy as np
 
 from kgmrf import trackers
 from kgmrf._check import ObservationError
+from kgmrf._time import unit_of
 from kgmrf._types import Numbers
 from kgmrf.centring import RunningMean
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError, Source, dates
-from kgmrf.results import Result, join
+from kgmrf.results import Result, join, stack
 
 PATIENCE = 2.0
 """Seconds after which a progress bar appears."""
@@ -84,14 +85,15 @@ class Setup:
     tracker: TrackerName = TrackerName.KGMRF
     on_invalid: str = "raise"
     time_unit: float | None = None
+    poses: bool = True
 
 
 class Run:
     """One tracker over one file, chunk by chunk; iterating gives ``(chunk, result)`` pairs.
 
-    The tracker's unit of time is the typical interval between frames (their median in the first
-    chunk) or ``time_unit``. Results come in the file's own units: time, age, and velocity in
-    radians per unit of the time column.
+    The tracker's unit of time is ``time_unit``, or the median of the first eight intervals. Times
+    are those of the file; velocities are per second where it is known how long that is, otherwise
+    per unit of the time column. Positions beside rotations are followed too.
     """
 
     def __init__(self, source: Source, setup: Setup) -> None:
@@ -106,33 +108,45 @@ class Run:
         first = next(iter(self.frames), None)
         if first is None:
             raise DataError(f"{source.path} holds no frames")
-        self.unit = 1.0 if first.times is None else self._unit(first.times)
-        self.start = 0.0 if first.times is None else float(first.times[0])
+        self.unit = 1.0
+        if first.times is not None:
+            self.unit = setup.time_unit or unit_of(np.diff(first.times))
+        self.per_second = None if first.times is None else source.per_second
+        self.poses = setup.poses and first.positions is not None and self._learns
         self.tracker: Any = self._tracker(first)
         self.n_frames = 0
         self.n_observed = 0
         self.last_time = 0.0
         self.weekends = False  # whether any frame is dated on one
 
-    def _unit(self, times: Numbers) -> float:
-        if self.setup.time_unit is not None:
-            return self.setup.time_unit
-        steps = np.diff(times)
-        steps = steps[steps > 0]
-        return float(np.median(steps)) if steps.size else 1.0
+    @property
+    def _learns(self) -> bool:
+        """Whether this is the self-tuned tracker of rotations."""
+        setup = self.setup
+        ours = setup.tracker is TrackerName.KGMRF and setup.gains == "auto"
+        return ours and self.source.kind == "rotation" and self.source.d == 3
 
     def _tracker(self, first: Chunk) -> Any:
         setup, kind = self.setup, self.source.kind
         if setup.tracker is not TrackerName.KGMRF:
             return self.baseline(BASELINES[setup.tracker])
+        if self.poses:
+            assert first.positions is not None
+            return trackers.PoseTracker(
+                position_noise_std=noise_of_places(first.positions),
+                noise_std=self.noise_std,
+                time_unit=self.unit,
+                on_invalid=setup.on_invalid,  # type: ignore[arg-type]
+            )
         if kind == "rotation":
-            if self.noise_std is None:
+            if self.noise_std is None and not self._learns:
                 self.noise_std, self.estimated_noise = noise_of(first.values), True
             return trackers.RotationTracker(
                 self.source.d,
                 noise_std=self.noise_std,
                 gains=setup.gains,
                 on_invalid=setup.on_invalid,  # type: ignore[arg-type]
+                time_unit=self.unit,
             )
         n_samples = self._count() if kind == "covariance" else None
         if kind == "covariance" and n_samples is None:
@@ -146,6 +160,7 @@ class Run:
             noise_floor=setup.noise_floor,
             n_samples=n_samples,
             on_invalid=setup.on_invalid,  # type: ignore[arg-type]
+            time_unit=self.unit,
         )
 
     def baseline(self, maker: Any, **settings: Any) -> Any:
@@ -157,14 +172,11 @@ class Run:
             raise DataError(f"{maker.__name__} does not follow rotations")
         if kind == "covariance":
             settings["n_samples"] = self._count()
-        return maker(self.source.d, on_invalid=self.setup.on_invalid, **settings)
+        on_invalid = self.setup.on_invalid
+        return maker(self.source.d, on_invalid=on_invalid, time_unit=self.unit, **settings)
 
     def _count(self) -> float | None:
         return self.source.n_samples if self.setup.n_samples is None else self.setup.n_samples
-
-    def times(self, chunk: Chunk) -> Numbers | None:
-        """The time stamps of a chunk on the tracker's clock."""
-        return None if chunk.times is None else (chunk.times - self.start) / self.unit
 
     def chunks(self) -> Iterator[Chunk]:
         """The frames of the file, centred if that was asked for."""
@@ -176,20 +188,30 @@ class Run:
         yield from centred.windows(self.setup.window)
 
     def apply(self, tracker: Any, chunk: Chunk) -> Result:
-        """The next frames through a tracker, in its own units of time."""
-        extra = {"samples": True} if self.source.kind == "samples" else {}
-        return tracker.filter(chunk.values, times=self.times(chunk), **extra)
+        """The next frames through a tracker."""
+        return self.through(tracker.filter, chunk)
+
+    def through(self, method: Any, chunk: Chunk, **options: Any) -> Result:
+        """Frames through `filter` or `smooth` of a tracker; of poses one result."""
+        if self.source.kind == "samples":
+            options["samples"] = True
+        if not self.poses:
+            return method(chunk.values, times=chunk.times, **options)
+        both = {"rotation": chunk.values, "position": chunk.positions}
+        return merged(method(both, times=chunk.times, **options))
 
     def __iter__(self) -> Iterator[tuple[Chunk, Result]]:
         for chunk in self.chunks():
             with located(self.source, chunk):
-                result = self.in_file_units(self.apply(self.tracker, chunk))
+                result = self.per_time(self.apply(self.tracker, chunk))
             result = result.named(
                 self.source.names, dates.instants(result.time) if self.source.dates else None
             )
             self.n_frames += len(result)
             self.n_observed += int((result.age == 0).sum())
             self.last_time = float(result.time[-1])
+            if self.setup.noise_std is None and "noise_std" in result.fields():
+                self.noise_std = float(result.noise_std[-1])
             if self.source.dates and chunk.times is not None:
                 days = dates.instants(chunk.times).astype("datetime64[D]")
                 self.weekends |= not np.is_busday(days).all()
@@ -198,20 +220,35 @@ class Run:
     def steps_ahead(self, n: int) -> list[float]:
         """How far ahead the next n frames are: of daily data without weekends, business days."""
         if self.source.dates.removesuffix("Z") != "D" or self.weekends or self.unit != 86400.0:
-            return [float(k + 1) for k in range(n)]
+            return [(k + 1) * self.unit for k in range(n)]
         last = dates.instants(np.array([self.last_time])).astype("datetime64[D]")[0]
         days = np.busday_offset(last, np.arange(1, n + 1), roll="forward")
-        return (days - last).astype(float).tolist()
+        return ((days - last).astype(float) * self.unit).tolist()
 
-    def in_file_units(self, result: Result) -> Result:
-        """Time, age and velocity as the file counts time."""
-        if self.unit == 1.0 and self.start == 0.0:
+    def per_time(self, result: Result) -> Result:
+        """Velocities per second, where it is known how long that is."""
+        if self.per_second in (None, 1.0):
             return result
-        values = {name: getattr(result, name) for name in result.fields()}
-        values["time"] = self.start + self.unit * values["time"]
-        values["age"] = self.unit * values["age"]
-        values["velocity"] = values["velocity"] / self.unit
-        return Result(values).named(result.channels)
+        values = {name: result._field(name) for name in result.fields()}
+        scaled = {**values, "velocity": values["velocity"] * self.per_second}
+        return Result(scaled).named(result.channels, result.index)
+
+    def ahead(self, steps: int) -> Result:
+        """Forecasts from where the tracker stands, one interval apart."""
+        found = [self.tracker.forecast(far) for far in self.steps_ahead(steps)]
+        return self.per_time(stack([merged(one) if self.poses else one for one in found]))
+
+    @property
+    def rate(self) -> str:
+        """What velocities are given in."""
+        return "rad per second" if self.per_second else "rad per unit of time"
+
+
+def merged(pose: Any) -> Any:
+    """One estimate or result of a pose: the rotation's fields, and the position's beside them."""
+    turn, place = pose["rotation"], pose["position"]
+    values = {name: turn._field(name) for name in turn.fields()}
+    return type(turn)({**values, "position": place.position, "std": place.std})
 
 
 def _centred(source: Source, mean: RunningMean) -> Iterator[Chunk]:
@@ -238,6 +275,21 @@ def noise_of(rotations: Numbers) -> float:
     steps = so.vee(so.log(so.project(np.swapaxes(seen[:-1], -1, -2) @ seen[1:])))
     jerks = np.abs(np.diff(steps, axis=0))
     return max(float(np.median(jerks)) / 0.6745 / 6.0**0.5, 1e-6)
+
+
+def noise_of_places(positions: Numbers) -> float:
+    """Noise of observed positions ``(n, 3)`` in their unit, from the jerkiness of the motion.
+
+    >>> line = np.arange(300.0)[:, None] * np.ones(3)
+    >>> round(noise_of_places(line + 0.1 * np.random.default_rng(0).normal(size=(300, 3))), 2)
+    0.1
+    """
+    seen = positions[~np.isnan(positions).any(axis=-1)][:4000]
+    if len(seen) < 5:
+        return 0.01
+    jerks = np.abs(np.diff(seen, n=2, axis=0))
+    size = float(np.abs(seen - seen[0]).max())
+    return max(float(np.median(jerks)) / 0.6745 / 6.0**0.5, 1e-6 * size, 1e-12)
 
 
 @contextmanager
@@ -284,7 +336,7 @@ class Thinned:
         taken = len(range(self.next, len(result), self.every))
         self.next += taken * self.every - len(result)
         if taken:
-            values = {name: getattr(picked, name) for name in picked.fields()}
+            values = {name: picked._field(name) for name in picked.fields()}
             self.kept.append(Result(values).named(picked.channels, picked.index))
         while sum(len(r) for r in self.kept) > MOST_DRAWN:
             whole = join(self.kept)

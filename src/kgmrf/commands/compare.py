@@ -75,7 +75,7 @@ def compare(
     if plot is not None:
         check_path(plot)
     source = given.open()
-    run = given.follow(source)
+    run = given.follow(source, poses=False)
     field_ = _entrants(run)
     done = 0
     with progress(given.file.name, shown=given.talk) as advance:
@@ -188,12 +188,12 @@ def _against(forecast: Numbers, seen: Numbers) -> tuple[Numbers, Numbers]:
 
 def _angles(run: Run, tracker: Any, chunk: Chunk) -> Numbers:
     """Degrees between forecast and observation, frame by frame."""
-    times, angles = run.times(chunk), []
+    times, angles = chunk.times, []
     for k, seen in enumerate(chunk.values):
-        dt = 1.0
+        dt, now = 1.0, tracker.now
         if times is not None:
-            dt = 0.0 if tracker._now is None else float(times[k]) - tracker._now
-        known = tracker._now is not None and not np.isnan(seen).any()
+            dt = 0.0 if now is None else max(float(times[k]) - now, 0.0)
+        known = now is not None and not np.isnan(seen).any()
         ahead = tracker.forecast(dt).rotation if known else seen
         bad = not known or np.isnan(ahead).any()
         angles.append(np.nan if bad else float(np.degrees(so.distance(ahead, so.project(seen)))))

@@ -31,7 +31,7 @@ def diagnose(
     if plot is not None:
         check_path(plot)
     source = given.open()
-    run = given.follow(source)
+    run = given.follow(source, poses=False)
     results: list[Result] = []
     seen, counts, done = [], [], 0
     with progress(given.file.name, shown=given.talk) as advance:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -41,7 +41,8 @@ def smooth(
     if plot is not None:
         check_path(plot)
     source = given.open()
-    run = given.follow(source, gains="auto" if lag is None else "information")
+    lagged = lag is not None and source.kind != "rotation"
+    run = given.follow(source, gains="information" if lagged else "auto")
     chunks: list[Chunk] = []
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk in run.chunks():
@@ -53,10 +54,8 @@ def smooth(
                 )
             advance(0.1 * chunk.done)
         whole = _joined(chunks)
-        extra: dict[str, Any] = {"samples": True} if source.kind == "samples" else {}
         with located(source, whole):
-            found = run.tracker.smooth(whole.values, times=run.times(whole), lag=lag, **extra)
-        result = run.in_file_units(found)
+            result = run.per_time(run.through(run.tracker.smooth, whole, lag=lag))
         if source.dates:
             result = result.named(source.names, dates.instants(result.time))
     if output is not None:
@@ -82,9 +81,11 @@ def smooth(
 
 def _joined(chunks: list[Chunk]) -> Chunk:
     stamps = [chunk.times for chunk in chunks if chunk.times is not None]
+    places = [chunk.positions for chunk in chunks if chunk.positions is not None]
     return Chunk(
         np.concatenate([chunk.values for chunk in chunks]),
         np.concatenate(stamps) if stamps else None,
         np.concatenate([chunk.places for chunk in chunks]),
         1.0,
+        np.concatenate(places) if places else None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time as clock
 from contextlib import nullcontext
 from typing import Annotated, Any
@@ -10,13 +11,14 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from kgmrf._types import Numbers
 from kgmrf.commands import _options as opt
 from kgmrf.commands._given import Given, on_a_file, split_fields
 from kgmrf.commands._run import Run, Thinned, progress
 from kgmrf.geometry import so
 from kgmrf.io import DataError, check_output, dates
 from kgmrf.plots import check_path
-from kgmrf.results import Result, stack
+from kgmrf.results import Result
 
 MOST_STEPS = 100_000
 """Frames of a forecast: some hundred times more than any forecast is good for."""
@@ -34,7 +36,8 @@ def track(
 ) -> None:
     """Follow the covariance or rotation in a file, however long it is.
 
-    Empty cells and NaN are gaps. Velocities are in radians per unit of the time column.
+    Empty cells and NaN are gaps. Velocities are in radians per second, or per unit of the time
+    column if it does not say what that is. Positions beside rotations are followed too.
     """
     chosen = split_fields(fields)
     if output is not None:
@@ -93,19 +96,23 @@ def forecast(
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk, _ in run:
             advance(chunk.done)
-    ahead = run.in_file_units(stack([run.tracker.forecast(k) for k in run.steps_ahead(steps)]))
+    ahead = run.ahead(steps)
+    stamps = _stamps(run, ahead.time, source.dates)
     if output is not None:
         with given.writer(output, chosen, source) as writer:
             writer.write(ahead)
     matrix = source.kind if source.kind == "rotation" else "covariance"
     if given.as_json:
         rows = [
-            {"step": k + 1, "time": float(t), matrix: getattr(ahead, matrix)[k].tolist()}
-            for k, t in enumerate(ahead.time)
+            {"step": k + 1, "time": stamp, matrix: getattr(ahead, matrix)[k].tolist()}
+            for k, stamp in enumerate(stamps)
         ]
-        typer.echo(json.dumps({"file": str(given.file), "from": run.last_time, "forecast": rows}))
+        if run.poses:
+            rows = [{**row, "position": p} for row, p in zip(rows, _places(ahead), strict=True)]
+        began = _stamps(run, np.array([run.last_time]), source.dates)[0]
+        typer.echo(json.dumps({"file": str(given.file), "from": began, "forecast": rows}))
     elif not given.quiet:
-        typer.echo("\n".join(_table(ahead, matrix, source.dates)))
+        typer.echo("\n".join(_table(ahead, matrix, [str(stamp) for stamp in stamps])))
         if output is not None:
             typer.echo(f"written to {output}")
 
@@ -135,6 +142,7 @@ def summary(run: Run, last: Result, scores: Scores) -> dict[str, Any]:
         "frames": run.n_frames,
         "observed": run.n_observed,
         "time_unit": run.unit,
+        "rate": run.rate,
         "mean_log_likelihood": scores.mean,
         "last_time": run.last_time,
         "speed": float(speed) if np.isfinite(speed) else None,
@@ -156,7 +164,7 @@ def _words(about: dict[str, Any]) -> str:
         values = ", ".join("-" if v is None else f"{v:.4g}" for v in shown)
         lines.append(f"  eigenvalues now   {values}{', ...' if len(about['spectrum']) > 6 else ''}")
     if about["speed"] is not None:
-        lines.append(f"  turning now at    {about['speed']:.4g} rad per unit of time")
+        lines.append(f"  turning now at    {about['speed']:.4g} {about['rate']}")
     if about["mean_log_likelihood"] is not None:
         lines.append(f"  log-likelihood    {about['mean_log_likelihood']:.4f} nats per frame")
     for name in ("output", "figure"):
@@ -165,8 +173,19 @@ def _words(about: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _table(ahead: Result, matrix: str, style: str) -> list[str]:
-    stamps = dates.words(ahead.time, style) if style else [f"{t:.6g}" for t in ahead.time.tolist()]
+def _stamps(run: Run, times: Numbers, style: str) -> list[Any]:
+    """Times as the file has them: dates as dates, numbers to a thousandth of an interval."""
+    if style:
+        return list(dates.words(times, style))
+    digits = max(0, 3 - math.floor(math.log10(run.unit)))
+    return [round(float(t), digits) for t in times]
+
+
+def _places(ahead: Result) -> list[Any]:
+    return ahead._field("position").tolist()
+
+
+def _table(ahead: Result, matrix: str, stamps: list[str]) -> list[str]:
     width = max(12, *(len(stamp) for stamp in stamps))
     lines = [f"{'time':>{width}s}  {'speed':>10s}  {matrix}, row by row"]
     for k in range(len(ahead)):

@@ -285,11 +285,11 @@ class RotationView(View):
         if name == "rotation":
             return matrices(r[..., :4])
         if name == "velocity":
-            return _skew(r[..., at.R_VELOCITY : at.R_VELOCITY + 3])
+            return skew(r[..., at.R_VELOCITY : at.R_VELOCITY + 3])
         if name == "covariance":
             return _symmetric(r[..., at.R_ANGLE : at.R_ANGLE + 3], r[..., at.R_OFF : at.R_OFF + 3])
         if name == "angle_std":
-            return np.abs(_skew(np.sqrt(r[..., at.R_ANGLE : at.R_ANGLE + 3])))
+            return np.abs(skew(np.sqrt(r[..., at.R_ANGLE : at.R_ANGLE + 3])))
         kept = np.minimum(r[..., at.R_GAIN], 1.0)
         with np.errstate(divide="ignore"):
             return np.asarray(-math.log(2.0) / np.log1p(-kept) * r[..., at.R_UNIT])
@@ -312,11 +312,15 @@ def matrices(quaternions: Numbers) -> Numbers:
     """
     w, v = quaternions[..., :1, None], quaternions[..., 1:]
     eye = np.eye(3) * (2.0 * w * w - 1.0)
-    return np.asarray(eye + 2.0 * v[..., :, None] * v[..., None, :] + 2.0 * w * _skew(v))
+    return np.asarray(eye + 2.0 * v[..., :, None] * v[..., None, :] + 2.0 * w * skew(v))
 
 
-def _skew(vectors: Numbers) -> Numbers:
-    """The cross product as a matrix; NaN throughout where the vector is."""
+def skew(vectors: Numbers) -> Numbers:
+    """The cross product as a matrix; NaN throughout where the vector is.
+
+    >>> skew(np.array([0.0, 0.0, 2.0]))[1, 0].item()
+    2.0
+    """
     out = np.zeros((*vectors.shape, 3))
     for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
         out[..., b, c] = -vectors[..., a]

@@ -13,10 +13,16 @@ from kgmrf._names import is_clock
 from kgmrf._types import Numbers
 from kgmrf.io.source import MOST_CHANNELS, DataError, Kind
 
+_SECONDS = re.compile(r"(?:.*[._])?stamp[._](?:secs?|seconds)")
+_NANOSECONDS = re.compile(r"(?:.*[._])?stamp[._](?:nsecs?|nanosecs?|nanoseconds)")
+"""A time in two columns, as ROS writes it."""
 ENTRY = re.compile(r"(covariance|rotation)_(\d+)_(\d+)")
 QUATERNION = ("qx", "qy", "qz", "qw")
 _QUATERNION_NAME = re.compile(
     r"(?:.*[._])?(?:q|quat|quaternion|orientation)(?:[._]\w+)*?[._]?[xyzw]"
+)
+_POSITION_NAME = re.compile(
+    r"(?:.*[._])?(?:t|p|pos|position|translation)(?:[._]\w+)*?[._]?[xyz]|[xyz]"
 )
 _UNIT = re.compile(r"\s*\[[^\]]*\]$")
 _INDEX_NAMES = ("", "unnamed: 0")
@@ -27,8 +33,9 @@ TUM = ("time", "tx", "ty", "tz", *QUATERNION)
 
 
 class Meaning(NamedTuple):
-    """time: number of the time column, or None. used: numbers of the value columns. assemble: from
-    their values ``(n, len(used))`` to samples or matrices."""
+    """time: number of the time column, or None; rest: that of its nanoseconds. used: numbers of the
+    value columns. assemble: from their values ``(n, len(used))`` to samples or matrices. positions:
+    whether the last three of them are a position."""
 
     kind: Kind
     names: tuple[str, ...]
@@ -36,6 +43,8 @@ class Meaning(NamedTuple):
     used: tuple[int, ...]
     assemble: Callable[[Numbers], Numbers]
     remarks: tuple[str, ...] = ()
+    rest: int | None = None
+    positions: bool = False
 
 
 def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
@@ -73,6 +82,21 @@ def quaternion_of(names: Sequence[str]) -> list[tuple[int, int, int, int]]:
     return found
 
 
+def position_of(names: Sequence[str]) -> tuple[int, int, int] | None:
+    """The places of x, y, z of the position among columns, if there is exactly one.
+
+    >>> position_of(["time", "tx", "ty", "tz", "qx"]), position_of(["p_RS_R_x", "q_RS_x"])
+    ((1, 2, 3), None)
+    """
+    lower = [_UNIT.sub("", name.strip()).lower() for name in names]
+    stems = dict.fromkeys(name[:-1] for name in lower if _POSITION_NAME.fullmatch(name))
+    found = [stem for stem in stems if all(stem + axis in lower for axis in "xyz")]
+    if len(found) != 1:
+        return None
+    x, y, z = (lower.index(found[0] + axis) for axis in "xyz")
+    return x, y, z
+
+
 def meaning(
     header: Sequence[str],
     *,
@@ -99,6 +123,9 @@ def meaning(
     if twice:
         raise DataError(f"{where}: the column {sorted(twice)[0]!r} is there twice")
     clock = _find(header, time, where) if time is not None else _clock(header, named)
+    rest = None
+    if named and clock is not None and _SECONDS.fullmatch(header[clock].lower()):
+        rest = next((k for k, n in enumerate(header) if _NANOSECONDS.fullmatch(n.lower())), None)
     chosen = None if columns is None else [_find(header, name, where) for name in columns]
     remarks: list[str] = []
     what = "the first column" if index == 0 else "the index"
@@ -116,8 +143,8 @@ def meaning(
         remarks.append(f"the column {header[dated]!r} holds dates: taken as the time")
     if index is not None and chosen is None and index != clock:
         remarks.append(f"{what} has no name: left out, as there is another time")
-    said = _values(header, named, kind, clock, index, chosen, where)
-    return said._replace(remarks=tuple(remarks))
+    said = _values(header, named, kind, clock, (index, rest), chosen, where)
+    return said._replace(remarks=tuple(remarks), rest=rest)
 
 
 def _values(
@@ -125,7 +152,7 @@ def _values(
     named: bool,
     kind: Kind | None,
     clock: int | None,
-    index: int | None,
+    others: tuple[int | None, ...],
     chosen: list[int] | None,
     where: str,
 ) -> Meaning:
@@ -133,7 +160,7 @@ def _values(
     if chosen is not None:
         wanted = chosen
     else:
-        wanted = [k for k in range(len(header)) if k not in (clock, index)]
+        wanted = [k for k in range(len(header)) if k not in (clock, *others)]
         wanted = [k for k in wanted if not (named and header[k].startswith("truth_"))]
     entries = {k: ENTRY.fullmatch(header[k]) for k in wanted}
     matrix_kinds: tuple[Kind, ...] = ("covariance", "rotation")
@@ -160,7 +187,11 @@ def _values(
         )
     if turns:
         used = tuple(wanted[k] for k in turns[0])
-        return Meaning("rotation", ("x", "y", "z"), clock, used, quaternions)
+        place = position_of([header[k] for k in wanted])
+        if place is None:
+            return Meaning("rotation", ("x", "y", "z"), clock, used, quaternions)
+        used += tuple(wanted[k] for k in place)
+        return Meaning("rotation", ("x", "y", "z"), clock, used, _turns, positions=True)
     if not wanted:
         raise DataError(f"{where} has no column of values beside the time")
     if kind in (None, "samples"):
@@ -244,6 +275,10 @@ def _unnamed(kind: Kind, wanted: list[int], clock: int | None, where: str) -> Me
         return Meaning(kind, names, clock, used, lambda rows: rows[:, pick].reshape(-1, half, half))
     also = " or 4 (a quaternion x y z w)" if kind == "rotation" else " or d (d + 1) / 2"
     raise DataError(f"{where} has {n} columns of values; a {kind} takes d d{also}")
+
+
+def _turns(rows: Numbers) -> Numbers:
+    return quaternions(rows[:, :4])
 
 
 def quaternions(rows: Numbers) -> Numbers:

@@ -77,6 +77,28 @@ def are_days(name: str, cells: Iterable[str]) -> bool:
     return bool(np.isfinite(days(np.array(found, dtype=float))).all())
 
 
+_PER_SECOND = {"s": 1.0, "sec": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_TOLD = re.compile(r"(?i)\b(?:time\w*|stamp|t)\s*[\[(]\s*(s|sec|ms|us|ns)(?:onds?)?\s*[\])]")
+
+
+def per_second(header: str, stamp: float) -> float | None:
+    """How many units of the time column make a second: as its header says, or by its size.
+
+    Stamps since 1970 tell by their size: seconds have ten digits, nanoseconds nineteen. None if
+    neither does.
+
+    >>> per_second("#timestamp [ns],p_x [m]", 5.0), per_second("", 1.7e9), per_second("", 12.5)
+    (1000000000.0, 1.0, None)
+    """
+    told = _TOLD.search(header)
+    if told is not None:
+        return _PER_SECOND[told[1].lower()]
+    for units in _PER_SECOND.values():
+        if 5e8 <= stamp / units < 5e9:
+            return units
+    return None
+
+
 def instants(times: Numbers) -> Numbers:
     """Seconds as datetime64, to the microsecond."""
     return np.round(times * 1e6).astype(np.int64).astype("datetime64[us]")

@@ -101,9 +101,22 @@ def open_parquet(
                     check_times(stamps, places, last, f"{path}, row")
                     last = float(stamps[-1])
                 first += len(values)
-                yield Chunk(what.assemble(values), stamps, places, min(1.0, first / total))
+                place = values[:, -3:] if what.positions else None
+                done = min(1.0, first / total)
+                yield Chunk(what.assemble(values), stamps, places, done, place)
 
-    return Source(path, what.kind, what.names, chunks, remarks=what.remarks, dates=style)
+    second = 1.0 if style else None
+    if second is None and what.time is not None:
+        second = dates.per_second(stored[what.time], 0.0)
+    return Source(
+        path,
+        what.kind,
+        what.names,
+        chunks,
+        remarks=what.remarks,
+        dates=style,
+        per_second=second,
+    )
 
 
 def _is_number(type_: Any) -> bool:

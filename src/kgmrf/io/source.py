@@ -29,13 +29,14 @@ class Chunk(NamedTuple):
 
     values: samples ``(n, d)`` or ``(n, m, d)``, or matrices ``(n, d, d)``; NaN where nothing was
     seen. times: ``(n,)`` or None. places: number of the line (or row) of every frame. done: share
-    of the file that has been read, 0 to 1.
+    of the file that has been read, 0 to 1. positions: ``(n, 3)`` beside rotations, or None.
     """
 
     values: Numbers
     times: Numbers | None
     places: Numbers
     done: float
+    positions: Numbers | None = None
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Source:
     kind: "samples", "covariance" or "rotation". names: the channels. n_samples: samples behind
     each covariance, if the file says. word: what a place in the file is called, "line" or "row".
     remarks: what was assumed and might be wrong. dates: how its times are written, if as dates (see
-    `kgmrf.io.dates.style`); they are read as seconds since 1970.
+    `kgmrf.io.dates.style`); they are read as seconds since 1970. per_second: how many units of its
+    time make a second, if that is known.
     """
 
     path: Path
@@ -56,6 +58,7 @@ class Source:
     word: str = "row"
     remarks: tuple[str, ...] = ()
     dates: str = ""
+    per_second: float | None = None
 
     def __iter__(self) -> Iterator[Chunk]:
         return self.read()

@@ -70,7 +70,6 @@ def open_text(
                 f"x y z w), this has {len(cells)}"
             )
         header, named = list(TUM), True
-        columns = TUM[4:] if columns is None else columns
     else:
         header = [str(k) for k in range(len(cells))]
     rows = [row for row in rows if len(row) == len(header)]
@@ -96,8 +95,23 @@ def open_text(
     if not _is_utf8(top.first):
         remarks = (*remarks, "the header is not UTF-8: read as Latin-1; save it as UTF-8")
     table = _Table(path, header, delimiter, what, start, line, comma=comma, by_day=by_day)
+    second = 1.0 if style or tum or what.rest is not None else None
+    if second is None and clock:
+        head = b" ".join([*top.comments, top.first]).decode("latin-1")
+        try:
+            stamp = float(clock[0].replace(",", ".") if comma else clock[0])
+        except ValueError:
+            stamp = 0.0
+        second = dates.per_second(head, stamp)
     return Source(
-        path, what.kind, what.names, table.chunks, word="line", remarks=remarks, dates=style
+        path,
+        what.kind,
+        what.names,
+        table.chunks,
+        word="line",
+        remarks=remarks,
+        dates=style,
+        per_second=second,
     )
 
 
@@ -323,7 +337,9 @@ class _Table:
                             f"{self.path}, line {places[k]}: a quaternion of length zero; "
                             "leave its cells empty where nothing was seen"
                         )
-                    yield Chunk(matrices, times, places, min(1.0, packed.tell() / size))
+                    done = min(1.0, packed.tell() / size)
+                    place = values[:, -3:] if self.what.positions else None
+                    yield Chunk(matrices, times, places, done, place)
 
     def _quick(self, block: bytes, line: int) -> tuple[Numbers | None, Numbers, Numbers] | None:
         """The block through numpy's reader; None if it is not plain numbers and single newlines."""
@@ -360,6 +376,8 @@ class _Table:
             return None
         places = line + np.arange(len(table))
         times = None if what.time is None else table[:, what.time]
+        if times is not None and what.rest is not None:
+            times = times + 1e-9 * table[:, what.rest]
         if times is not None and self.by_day:
             times = dates.days(times)
             if np.isnan(times).any():
@@ -379,7 +397,10 @@ class _Table:
                     f"{len(self.header)} columns"
                 )
             if what.time is not None:
-                stamps.append(self._time(cells[what.time], number))
+                stamp = self._time(cells[what.time], number)
+                if what.rest is not None:
+                    stamp += 1e-9 * self._number(cells[what.rest], number, what.rest)
+                stamps.append(stamp)
             rows.append([self._number(cells[k], number, k) for k in what.used])
             places.append(number)
         values = np.asarray(rows, dtype=float).reshape(len(rows), len(what.used))

@@ -1,4 +1,4 @@
-"""Results to files, piece by piece: CSV, Parquet, NPZ. A file appears when it is complete."""
+"""Results to files, piece by piece; a file appears when it is complete."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ FIELDS = (
     "correlation",
     "volatility",
     "rotation",
+    "position",
     "spectrum",
     "velocity",
     "angle_std",
@@ -41,10 +42,11 @@ DEFAULT = tuple(f for f in FIELDS if f not in ("spectrum", "correlation", "volat
 def arrays_of(result: Result, fields: Sequence[str] = DEFAULT) -> dict[str, Numbers]:
     """The time and these fields of a result, in the order of the columns."""
     known = {*result.fields()}
-    if "covariance" in known:
+    if "covariance" in known and "rotation" not in known:
         known |= {"correlation", "volatility"}
     chosen = [name for name in FIELDS if name in fields and name in known]
-    return {name: getattr(result, name) for name in ("time", *chosen)}
+    made = {name: getattr(result, name) for name in ("time", *chosen) if name != "position"}
+    return made | ({"position": result._field("position")} if "position" in chosen else {})
 
 
 def columns_of(
@@ -57,7 +59,15 @@ def columns_of(
     >>> list(columns_of(result, ["covariance"], ["x", "y"]))
     ['time', 'covariance_x_x', 'covariance_x_y', 'covariance_y_y']
     """
-    return as_columns(arrays_of(result, fields), 1, channels or result.channels)
+    arrays = arrays_of(result, fields)
+    place = arrays.pop("position", None)
+    if "rotation" in result.fields() and "covariance" in arrays:
+        # The file is about the rotation, not about a covariance.
+        arrays = {"error_covariance" if k == "covariance" else k: v for k, v in arrays.items()}
+    columns = as_columns(arrays, 1, channels or result.channels)
+    if place is not None:
+        columns |= {f"t{axis}": place[:, i] for i, axis in enumerate("xyz")}
+    return columns
 
 
 class _About(NamedTuple):
@@ -66,6 +76,7 @@ class _About(NamedTuple):
     fields: tuple[str, ...]
     channels: tuple[str, ...]
     dates: str
+    per_second: float
 
 
 class _Sink(Protocol):
@@ -76,8 +87,7 @@ class _Sink(Protocol):
 
 def check_output(path: Path) -> None:
     """Refuse what cannot be written, before any work is done."""
-    if path.suffix.lower() not in _SINKS:
-        raise DataError(f"results end in {', '.join(_SINKS)}, got {str(path)!r}")
+    _sink(path)
     if not path.parent.is_dir():
         raise DataError(f"the folder {str(path.parent)!r} for the results does not exist")
     if path.suffix.lower() == ".parquet":
@@ -89,7 +99,8 @@ class Writer:
 
     fields: which of `FIELDS`. channels: their names, which NPZ files keep as an array ``channels``
     and Parquet files in the metadata of the schema. dates: how times are written in tables, if as
-    dates (`Source.dates`).
+    dates (`Source.dates`). per_second: units of time in a second, for trajectories (.tum counts in
+    seconds, .euroc.csv in nanoseconds).
 
     >>> import tempfile
     >>> from kgmrf import KGMRF
@@ -108,10 +119,11 @@ class Writer:
         *,
         channels: Sequence[str] = (),
         dates: str = "",
+        per_second: float | None = None,
     ) -> None:
         check_output(path)
         self.path = path
-        self.about = _About(tuple(fields), tuple(channels), dates)
+        self.about = _About(tuple(fields), tuple(channels), dates, per_second or 1.0)
 
     def __enter__(self) -> Self:
         # Beside its destination, so that the last step is a rename within one file system.
@@ -120,7 +132,7 @@ class Writer:
         )
         os.close(handle)
         self._part = Path(name)
-        self._sink = _SINKS[self.path.suffix.lower()](self._part, self.about)
+        self._sink = _sink(self.path)(self._part, self.about)
         return self
 
     def write(self, result: Result) -> None:
@@ -249,4 +261,60 @@ class _Npz:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-_SINKS: dict[str, Any] = {".csv": _Csv, ".parquet": _Parquet, ".npz": _Npz}
+class _Trajectory:
+    """Time, position and quaternion, one line per frame that has a rotation."""
+
+    def __init__(self, path: Path, about: _About) -> None:
+        self.about = about
+        self.file = path.open("w", newline="")
+        self.file.write(self.head)
+
+    head = "# time tx ty tz qx qy qz qw\n"
+
+    def write(self, result: Result) -> None:
+        if "rotation" not in result.fields():
+            raise DataError("a trajectory holds rotations; write covariances to .csv")
+        turns = result.quaternion
+        known = ~np.isnan(turns).any(axis=-1)
+        place = np.zeros((len(result), 3))
+        if "position" in result.fields():
+            place = np.nan_to_num(result._field("position"))
+        seconds = result.time / self.about.per_second
+        for k in np.flatnonzero(known):
+            self.file.write(self.line(float(seconds[k]), place[k], turns[k]))
+
+    def line(self, seconds: float, place: Numbers, q: Numbers) -> str:
+        return " ".join([f"{seconds:.9f}", *(f"{v:.9g}" for v in (*place, *q))]) + "\n"
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class _Euroc(_Trajectory):
+    head = (
+        "#timestamp [ns],p_RS_R_x [m],p_RS_R_y [m],p_RS_R_z [m],"
+        "q_RS_w [],q_RS_x [],q_RS_y [],q_RS_z []\n"
+    )
+
+    def line(self, seconds: float, place: Numbers, q: Numbers) -> str:
+        whole = int(seconds)
+        stamp = str(whole * 10**9 + round((seconds - whole) * 1e9))
+        return ",".join([stamp, *(f"{v:.9g}" for v in (*place, q[3], *q[:3]))]) + "\n"
+
+
+_SINKS: dict[str, Any] = {
+    ".csv": _Csv,
+    ".parquet": _Parquet,
+    ".npz": _Npz,
+    ".tum": _Trajectory,
+    ".euroc.csv": _Euroc,
+}
+
+
+def _sink(path: Path) -> Any:
+    """What writes a file of this name."""
+    name = path.name.lower()
+    for ending in sorted(_SINKS, key=len, reverse=True):
+        if name.endswith(ending):
+            return _SINKS[ending]
+    raise DataError(f"results end in {', '.join(_SINKS)}, got {str(path)!r}")

@@ -5,8 +5,7 @@ Read in this order: `compile` (how), `lanes` (eight numbers at a time), `layout`
 `law` (single laws, eight tracks at a time; :mod:`kgmrf.step` is the readable step), `adjoint` (a
 loop backwards, for gradients), `ensemble_places`, `ensemble_members` and `ensemble` (the self-tuned
 covariances), `quaternions`, `rotation_rows`, `rotation_core`, `rotation_dense` and `rotations` (the
-self-tuned orientations), `engine` (how the loops are called). `text` turns numbers into lines and
-back.
+self-tuned orientations), `engine` (how the loops are called).
 """
 
 from kgmrf.kernels.engine import warmup

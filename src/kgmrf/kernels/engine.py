@@ -40,8 +40,6 @@ EVERY = (
     "inspect",
     "rotations",
     "rotations_ahead",
-    "rotation_chain",
-    "rotation_smoother",
     "adjoint",
     "vector",
 )

@@ -137,7 +137,7 @@ def _matrices(values: Tensor, mask: Tensor | None, *, rotation: bool) -> None:
     if values.dtype in (torch.float16, torch.bfloat16):
         tolerance = 2e-2
     seen: Numbers = values.detach().double().numpy()
-    status = engine.inspect(seen, rotation=rotation, tolerance=tolerance)
+    status = None if rotation else engine.inspect_covariances(seen, tolerance)
     invalid: Mask = np.ones(seen.shape[:-2], bool) if status is None else status == engine.INVALID
     if not invalid.any():
         return

@@ -26,9 +26,14 @@ class BaselineTracker(CovarianceTracker):
     """Whether rank-deficient covariances must be refused."""
 
     def __init__(
-        self, d: int | None, kind: Follows, n_samples: float | None, on_invalid: OnInvalid
+        self,
+        d: int | None,
+        kind: Follows,
+        n_samples: float | None,
+        on_invalid: OnInvalid,
+        time_unit: float | None,
     ) -> None:
-        super().__init__(d, n_samples, on_invalid)
+        super().__init__(d, n_samples, on_invalid, time_unit)
         self.kind = _check.choice(kind, ("covariance", "rotation"), "kind")  # type: ignore[misc]
         self.follows = None  # the older word for kind
         self._arrays: dict[str, Numbers] = {}

@@ -5,7 +5,10 @@ A tracker remembers; the mathematics is in free functions. A subclass says what 
 far ahead it sees (`_ahead`). Checking, time keeping, missing data and files are done here, once.
 
 Time: the first frame of a track is at time 0 (or at the first of ``times``); every later frame
-comes ``dt`` after the one before. Nothing drifts before the first observation.
+comes ``dt`` after the one before. Nothing drifts before the first observation. Stamps may be in any
+unit, or dates: :mod:`kgmrf._time` counts them in the usual interval. `_advance`, `_ahead` and what
+is remembered are in counted time; `update`, `filter`, `forecast` and estimates in that of the
+stamps.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import numpy as np
 
 from kgmrf import _check, _npz
 from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._time import Clock, duration, stamps
 from kgmrf._types import Mask, Numbers
 from kgmrf.results import FIELDS, Estimate, Result, Values, stack
 
@@ -40,6 +44,9 @@ class Tracker:
     _axes: ClassVar[int] = 2
     """Trailing axes of one observation: 2 for matrices ``(..., d, d)``, 1 for vectors."""
 
+    _shows: ClassVar[type[Estimate]] = Estimate
+    """The kind of its estimates."""
+
     _stays_positive: ClassVar[bool] = True
     """Whether every estimate of a covariance is positive semidefinite, by construction."""
 
@@ -54,7 +61,13 @@ class Tracker:
         if not cls.__name__.startswith("_"):
             Tracker.registry[cls.__name__] = cls
 
-    def __init__(self, d: int | None, n_samples: float | None, on_invalid: OnInvalid) -> None:
+    def __init__(
+        self,
+        d: int | None,
+        n_samples: float | None,
+        on_invalid: OnInvalid,
+        time_unit: float | None = None,
+    ) -> None:
         if d is not None and (not isinstance(d, (int, np.integer)) or d < 1):
             raise ValueError(f"d must be a whole number of at least 1, got {d!r}")
         _check.choice(on_invalid, ("raise", "skip", "repair"), "on_invalid")
@@ -64,6 +77,10 @@ class Tracker:
         self.on_invalid = on_invalid
         self.d = None if d is None else int(d)
         self.batch_shape: tuple[int, ...] | None = None
+        if time_unit is not None:
+            _check.in_range(time_unit, "time_unit", 0.0, np.inf, open_low=True)
+        self.time_unit = time_unit
+        self._clock = Clock(time_unit)
 
     # ------------------------------------------------------------------ for subclasses
 
@@ -101,7 +118,7 @@ class Tracker:
 
     @property
     def _now(self) -> float | None:
-        """Time of the last frame; None before the first."""
+        """Counted time of the last frame; None before the first."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------ the public contract
@@ -117,7 +134,7 @@ class Tracker:
         """Take in the observation of one frame and return the filtered estimate at its time.
 
         observation: ``(..., d, d)``, or None for none; items of a batch that are NaN have none.
-        dt: time since the frame before (ignored at the very first frame).
+        dt: time since the frame before, in units of the stamps (ignored at the very first frame).
         n_samples: how many samples are behind the matrix (or set at construction).
         assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
         """
@@ -132,20 +149,21 @@ class Tracker:
         step = self._interval(dt, observed.shape)
         self._start(seen.shape)
         self._advance(seen, observed, counts, step)
-        return self._estimate()
+        return self._told(self._estimate())
 
     def estimate(self) -> Estimate:
         """The filtered estimate at the time of the last step, once more."""
         if self.batch_shape is None:
             raise ObservationError("nothing to estimate yet: call update(observation) first")
-        return self._estimate()
+        return self._told(self._estimate())
 
     def forecast(self, steps: float = 1.0) -> Estimate:
         """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
-        number = _check.ahead(steps)
+        number = _check.ahead(duration(steps))
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(observation) first")
-        return Estimate(self._ahead(number)).named(self.channels)
+        ahead = self._shows(self._ahead(number / self._clock.unit))
+        return self._told(ahead.named(self.channels))
 
     def filter(
         self,
@@ -159,7 +177,8 @@ class Tracker:
         """Run `update` over a whole sequence and return all estimates, time first.
 
         sequence: ``(T, ..., d, d)``; frames that are None or all NaN have no observation.
-        times: ``(T,)`` time stamps that do not decrease; default: one unit per frame.
+        times: ``(T,)`` time stamps that do not decrease, in any unit, or dates (then time counts in
+        seconds); default: one unit per frame.
         mask: ``(T, ...)``, True where there is an observation; others are ignored unseen.
         n_samples: a number, or one per frame ``(T, ...)``.
         fields: the names of the fields to keep, to save memory; default all.
@@ -167,14 +186,12 @@ class Tracker:
         Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
         before the first frame is taken in, so an error leaves the tracker as it was.
         """
-        seen, observed = self._checked_sequence(sequence, mask)
-        counts = self._counts(n_samples, observed)
-        dt = self._intervals(times, seen.shape[0])
-        self._start(seen.shape[1:])
-        if times is not None and self._now is None:
-            self._set_clock(float(np.asarray(times, dtype=float)[0]))
         with self._keeping(fields):
-            return self._run(seen, observed, counts, dt).only(fields)
+            seen, observed = self._checked_sequence(sequence, mask)
+            counts = self._counts(n_samples, observed)
+            dt = self._intervals(times, seen.shape[0])
+            self._start(seen.shape[1:])
+            return self._told(self._run(seen, observed, counts, dt), times).only(fields)
 
     @contextmanager
     def _keeping(self, fields: Any) -> Iterator[None]:
@@ -210,7 +227,7 @@ class Tracker:
             "batch_shape": self.batch_shape,
             **({} if self.channels is None else {"channels": list(self.channels)}),
         }
-        _npz.write(path, header, {} if self.batch_shape is None else self._memory())
+        _npz.write(path, header, {} if self.batch_shape is None else self._kept())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -317,24 +334,63 @@ class Tracker:
                 f"{observed.shape}"
             ) from None
 
+    # ------------------------------------------------------------------ time
+
     def _interval(self, dt: float | Numbers, batch: tuple[int, ...]) -> Numbers:
-        step = _check.interval(dt)
+        """The time since the frame before, checked and counted."""
+        step = _check.interval(duration(dt))
         if self._now is None:
             step = np.zeros(())
         try:
-            return np.broadcast_to(step, batch)
+            np.broadcast_to(step, batch)
         except ValueError:
             raise ObservationError(
                 f"dt has shape {step.shape}, but the tracker follows a batch of {batch}"
             ) from None
+        return np.broadcast_to(self._clock.count(step), batch)
 
     def _intervals(self, times: Any, n_frames: int) -> Numbers:
+        """The times between frames, checked and counted; the first frame of all sets the clock."""
+        now = self.now
+        if times is None:
+            steps = np.ones(n_frames)
+            steps[0] = now is not None
+        else:
+            times = stamps(times)
+            steps = _check.timeline(times, n_frames, now, self._clock.unit)
+            if now is None:
+                self._begin_at(float(np.asarray(times, dtype=float)[0]))
+        return self._clock.counted(steps)
+
+    @property
+    def now(self) -> float | None:
+        """Time of the last frame, in units of the stamps; None before the first."""
+        counted = self._now
+        return None if counted is None else float(self._clock.stamp(np.asarray(counted)))
+
+    def _begin_at(self, stamp: float) -> None:
+        """The first frame comes at this stamp."""
+        self._clock.begin(stamp)
+
+    def _told(self, what: Any, times: Any = None) -> Any:
+        """An estimate or result with its times in units of the stamps."""
+        if self._clock.plain:
+            return what
+        time = None
         if times is not None:
-            return _check.timeline(times, n_frames, self._now)
-        steps = np.ones(n_frames)
-        if self._now is None:
-            steps[0] = 0.0
-        return steps
+            time = np.asarray(stamps(times), dtype=float)
+            shape = (len(time), *(self.batch_shape or ()))
+            time = np.broadcast_to(time.reshape(-1, *(1,) * (len(shape) - 1)), shape).copy()
+        told = type(what)(self._clock.told(what._values, time))
+        return told.named(what.channels, what.index)
+
+    def _kept(self) -> dict[str, Numbers]:
+        """What is remembered, with the clock; the inverse of `_keep`."""
+        return {**self._memory(), "clock": self._clock.numbers()}
+
+    def _keep(self, memory: dict[str, Numbers]) -> None:
+        self._clock.restore(memory["clock"])
+        self._remember({name: value for name, value in memory.items() if name != "clock"})
 
     # ------------------------------------------------------------------ machinery
 

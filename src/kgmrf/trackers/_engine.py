@@ -53,6 +53,7 @@ class EngineTracker(Tracker):
         """
         if not (
             not self._fresh
+            and self._clock.frozen
             and self.batch_shape == ()
             and type(array) is ndarray
             and array.dtype is FLOAT64
@@ -66,7 +67,7 @@ class EngineTracker(Tracker):
             return None
         engine, matrix = self._engine, len(shape) == 2
         which, counts, step = self._line
-        counts[0], step[0] = count, dt
+        counts[0], step[0] = count, dt / self._clock.unit
         seen = array[None] if matrix else array[None, None]
         status, records = engine.advance(
             self._rows,
@@ -83,7 +84,7 @@ class EngineTracker(Tracker):
         self._records = records
         rows = self._rows[0].copy() if engine.from_rows else None
         found = Estimate(engine.view(records[0], rows))
-        return found if self.channels is None else found.named(self.channels)
+        return self._told(found if self.channels is None else found.named(self.channels))
 
     def _update_at_once(
         self, observation: Any, dt: Any, n_samples: Any, assume_valid: bool

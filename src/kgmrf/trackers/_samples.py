@@ -33,7 +33,7 @@ class CovarianceTracker(Tracker):
         seen, counts = _second_moments(block, guess)
         self._start(seen.shape)
         self._advance(seen, counts > 0, np.maximum(counts, 1.0), step)
-        return self._estimate()
+        return self._told(self._estimate())
 
     def filter(
         self,
@@ -52,7 +52,8 @@ class CovarianceTracker(Tracker):
         ``samples=True`` blocks ``(T, ..., m, d)``. NaN or None: no observation. A table (pandas,
         polars) or a recording of MNE (Raw, Epochs) names the channels of the result; a column of
         times is not followed.
-        times: ``(T,)`` time stamps that do not decrease; default: one unit per frame.
+        times: ``(T,)`` time stamps that do not decrease, in any unit, or dates (then time counts in
+        seconds); default: one unit per frame.
         mask: ``(T, ...)``, True where there is an observation; others are ignored unseen.
         n_samples: samples behind each matrix: a number, or one per frame ``(T, ...)``.
         layout: "channels_first" for samples ``(d, T)`` or blocks ``(T, ..., d, m)``; default
@@ -74,15 +75,13 @@ class CovarianceTracker(Tracker):
         if layout is None and self.d is None:
             _check.upright(np.shape(sequence), "sequence")
         blocks = self._frames(sequence, None if mask is None else np.asarray(mask, dtype=bool))
-        dt = self._intervals(times, blocks.shape[0])
-        self._start((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
-        if times is not None and self._now is None:
-            self._set_clock(float(np.asarray(times, dtype=float)[0]))
-        if names:
-            self.channels = names
         with self._keeping(fields):
-            result = self._run_blocks(self._centred(blocks), dt).only(fields)
-        return result.named(self.channels, index)
+            dt = self._intervals(times, blocks.shape[0])
+            self._start((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
+            if names:
+                self.channels = names
+            found = self._told(self._run_blocks(self._centred(blocks), dt), times)
+            return found.only(fields).named(self.channels, index)
 
     def _centred(self, blocks: Numbers) -> Numbers:
         """Checked samples ``(T, ..., m, d)`` without their mean, where the tracker follows one."""
@@ -103,7 +102,7 @@ class CovarianceTracker(Tracker):
         """
         if not isinstance(steps, (int, np.integer)) or steps < 1:
             raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
-        ahead = [self.forecast(k + 1) for k in range(steps)]
+        ahead = [self.forecast((k + 1) * self._clock.unit) for k in range(steps)]
         total = np.sum([estimate.covariance for estimate in ahead], axis=0)
         return Estimate({"time": ahead[-1].time, "covariance": total}).named(self.channels)
 

@@ -13,23 +13,19 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._types import Mask, Numbers
 from kgmrf.gains import InformationGains
-from kgmrf.geometry import so
-from kgmrf.motion import decaying_velocity
-from kgmrf.results import Result, Values
-from kgmrf.rotation_smoother import smooth_rotations
+from kgmrf.results import Result
 from kgmrf.smoother import smooth_planes, smooth_warmup
 from kgmrf.step import State
 from kgmrf.trackers._samples import _second_moments
 
 
 class Recording(NamedTuple):
-    """A checked sequence: time first, then batch axes."""
+    """A checked sequence: time first, then batch axes; dt as counted by the tracker."""
 
     seen: Numbers
     observed: Mask
     counts: Numbers
     dt: Numbers
-    start: float
 
 
 def smooth_covariances(
@@ -46,37 +42,10 @@ def smooth_covariances(
     Each plane has its own backward pass (Rauch, Tung and Striebel), and so have the log eigenvalues
     and the scale. The frames of the cold start are smoothed too, except with a lag.
     """
+    if not _check.are_samples(sequence, samples):
+        return smooth_law(tracker, sequence, times, mask, n_samples, lag)
     check_lag(lag)
-    fresh: Any = _fresh(tracker)
-    if _check.are_samples(sequence, samples):
-        return _smooth_samples(fresh, sequence, times, mask, lag)
-    record = recording(fresh, sequence, times, mask, n_samples)
-    return _show(fresh, _filtered(fresh, record), record, lag)
-
-
-def smooth_law_of_rotations(
-    tracker: Any,
-    sequence: Any,
-    times: Any,
-    mask: Any,
-    n_samples: float | Numbers | None,
-    lag: int | None,
-) -> Result:
-    """p(R_t | Z_1..Z_T), or with ``lag`` p(R_t | Z_1..Z_{t+lag}), for a single law.
-
-    For d = 3 the joint covariance of all angles and velocities is used and the chain is solved by
-    Gauss-Newton, so that lag 0 is close to `filter` and a little sharper; other dimensions go plane
-    by plane, where lag 0 is `filter`.
-    """
-    fresh: Any = _fresh(tracker)
-    record = recording(fresh, sequence, times, mask, n_samples)
-    law = fresh.gains
-    numbers = (law.acceleration, law.retention, law.rate_prior, law.angle_noise)
-    if fresh.d == 3 and all(np.ndim(number) == 0 for number in numbers):
-        q, retention, rate, wander = (float(number) for number in numbers)
-        model = decaying_velocity(q, retention=retention, rate_prior=rate, jitter=wander)
-        return _smooth_space(fresh, record, model, lag)
-    return _show(fresh, _filtered(fresh, record), record, lag)
+    return _smooth_samples(_fresh(tracker), sequence, times, mask, lag)
 
 
 def recording(
@@ -87,36 +56,7 @@ def recording(
     counts = fresh._counts(n_samples, observed)
     dt = fresh._intervals(times, seen.shape[0])
     fresh._start(seen.shape[1:])
-    start = 0.0 if times is None else float(np.asarray(times, dtype=float)[0])
-    fresh._set_clock(start)
-    return Recording(seen, observed, counts, dt, start)
-
-
-def timeline(record: Recording) -> Values:
-    """The fields time and age of a recording, and the surprises that a smoother does not have."""
-    shape = record.observed.shape
-    time = np.cumsum(np.concatenate([[record.start + record.dt[0]], record.dt[1:]]))
-    time = np.broadcast_to(time.reshape((-1,) + (1,) * (len(shape) - 1)), shape).copy()
-    seen = np.maximum.accumulate(np.where(record.observed, time, -np.inf), axis=0)
-    nan = np.full(shape, np.nan)
-    return {
-        "time": time,
-        "age": np.where(np.isinf(seen), np.nan, time - seen),
-        "nis": nan,
-        "log_likelihood": nan.copy(),
-    }
-
-
-def in_planes(vectors: Numbers) -> Numbers:
-    """One number per axis of space ``(..., 3)`` as one per plane ``(..., 3, 3)``."""
-    planes: Numbers = np.abs(so.hat(vectors))
-    return np.where(np.isnan(vectors[..., :1, None]), np.nan, planes)
-
-
-def turning(vectors: Numbers) -> Numbers:
-    """Velocities ``(..., 3)`` as skew matrices; NaN throughout where unknown."""
-    skew: Numbers = so.hat(vectors)
-    return np.where(np.isnan(vectors[..., :1, None]), np.nan, skew)
+    return Recording(seen, observed, counts, dt)
 
 
 def _fresh(tracker: Any) -> Any:
@@ -134,6 +74,14 @@ def check_lag(lag: int | None) -> None:
         raise ValueError(f"lag must be None or a whole number of frames, 0 or more, got {lag!r}")
 
 
+def smooth_law(tracker: Any, sequence: Any, times: Any, mask: Any, counts: Any, lag: Any) -> Result:
+    """A recording through a single law and back, plane by plane; lag 0 is `filter`."""
+    check_lag(lag)
+    fresh = _fresh(tracker)
+    record = recording(fresh, sequence, times, mask, counts)
+    return _show(fresh, _filtered(fresh, record), record, lag, times)
+
+
 def _filtered(fresh: Any, record: Recording) -> Numbers:
     """The rows of a tracker after every frame of a recording, ``(T, ..., size)``."""
     safe = np.where(record.observed[..., None, None], record.seen, 0.0)
@@ -146,18 +94,17 @@ def _smooth_samples(fresh: Any, sequence: Any, times: Any, mask: Any, lag: int |
     blocks = fresh._frames(sequence, mask)
     dt = fresh._intervals(times, blocks.shape[0])
     fresh._start((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
-    start = 0.0 if times is None else float(np.asarray(times, dtype=float)[0])
-    fresh._set_clock(start)
     rows = fresh._moved(blocks, np.ones(blocks.shape[:-2]), dt, False, fresh._engine.size)
     partial = np.isnan(blocks).any(axis=-1) & ~np.isnan(blocks).all(axis=-1)
     whole = np.where(partial[..., None], np.nan, blocks)
     seen, counts = _second_moments(whole, None)
     observed = ~np.isnan(blocks).all(axis=(-2, -1))
     seen = np.where((counts > 0)[..., None, None], seen, np.nan)
-    return _show(fresh, rows, Recording(seen, observed, np.maximum(counts, 1.0), dt, start), lag)
+    record = Recording(seen, observed, np.maximum(counts, 1.0), dt)
+    return _show(fresh, rows, record, lag, times)
 
 
-def _show(fresh: Any, rows: Numbers, record: Recording, lag: int | None) -> Result:
+def _show(fresh: Any, rows: Numbers, record: Recording, lag: int | None, times: Any) -> Result:
     engine = fresh._engine
     filtered: State = engine.state(rows)[0]
     smoothed = smooth_planes(filtered, engine.model, record.dt, record.observed, lag)
@@ -165,31 +112,4 @@ def _show(fresh: Any, rows: Numbers, record: Recording, lag: int | None) -> Resu
     if whole and fresh.kind == "covariance":
         seen = np.where(record.observed[..., None, None], record.seen, np.nan)
         smoothed = smooth_warmup(smoothed, engine.model, seen, record.counts, record.dt)
-    return Result(engine.view_state(smoothed))
-
-
-def _smooth_space(fresh: Any, record: Recording, model: Any, lag: int | None) -> Result:
-    shape = record.observed.shape
-    noise_std = np.sqrt(fresh.noise_std**2 / record.counts)
-    rotation = np.empty((*shape, 3, 3))
-    velocity, angle_std = np.empty((*shape, 3)), np.empty((*shape, 3))
-    for item in np.ndindex(shape[1:]):
-        at = (slice(None), *item)
-        track = smooth_rotations(
-            record.seen[at],
-            noise_std[at],
-            model=model,
-            dt=record.dt,
-            present=record.observed[at],
-            lag=lag,
-        )
-        rotation[at], velocity[at] = track.rotation, track.velocity
-        angle_std[at] = np.sqrt(np.diagonal(track.covariance, axis1=-2, axis2=-1)[:, :3])
-    return Result(
-        {
-            **timeline(record),
-            "rotation": rotation,
-            "velocity": turning(velocity),
-            "angle_std": in_planes(angle_std),
-        }
-    )
+    return fresh._told(Result(engine.view_state(smoothed)), times)

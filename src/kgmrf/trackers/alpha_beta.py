@@ -38,8 +38,9 @@ class AlphaBeta(BaselineTracker):
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
         follows: Follows | None = None,
+        time_unit: float | None = None,
     ) -> None:
-        super().__init__(d, follows or kind, n_samples, on_invalid)
+        super().__init__(d, follows or kind, n_samples, on_invalid, time_unit)
         self.position_gain = _check.in_range(position_gain, "position_gain", 0.0, 2.0)
         self.velocity_gain = _check.in_range(velocity_gain, "velocity_gain", 0.0, 4.0)
         self.retention = _check.in_range(retention, "retention", 0.0, 1.0)

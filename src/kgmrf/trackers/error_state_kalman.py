@@ -7,7 +7,9 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._check import OnInvalid
 from kgmrf._types import Numbers
+from kgmrf.gains import InformationGains, transition
 from kgmrf.geometry import so
+from kgmrf.smoothing.rotations import Turning, correct, predict
 from kgmrf.trackers._baseline import BaselineTracker
 
 
@@ -15,8 +17,7 @@ class ErrorStateKalman(BaselineTracker):
     """Constant velocity with white acceleration on the group: e = Log(R^T Z), R <- R Exp(K1 e).
 
     The Lie-group extended Kalman filter of robotics: the error (angle, velocity) lives in the body
-    frame with a dense 6 x 6 covariance, F = [[Exp(-dt v), dt Exp(-dt v/2)], [0, I]], and a Joseph
-    update. All settings are fixed.
+    frame with a dense 6 x 6 covariance (:mod:`kgmrf.smoothing.rotations`). All settings are fixed.
 
     noise_std: of the observed rotations, radians. acceleration: density of the white acceleration,
     rad^2 per unit time^3. rate_prior: variance of a velocity component at the start.
@@ -36,8 +37,9 @@ class ErrorStateKalman(BaselineTracker):
         rate_prior: float = 1e-2,
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
+        time_unit: float | None = None,
     ) -> None:
-        super().__init__(d, "rotation", n_samples, on_invalid)
+        super().__init__(d, "rotation", n_samples, on_invalid, time_unit)
         if d != 3:
             raise ValueError(f"the error-state filter is that of space: d must be 3, got {d!r}")
         self.noise_std = _check.in_range(noise_std, "noise_std", 0.0, np.inf, open_low=True)
@@ -53,35 +55,21 @@ class ErrorStateKalman(BaselineTracker):
         return np.eye(array.shape[-1]) + np.zeros_like(array)
 
     def _predict(self, arrays: dict[str, Numbers], dt: Numbers) -> dict[str, Numbers]:
-        rate = 0.5 * (arrays["rate"] - arrays["rate"].swapaxes(-1, -2))
-        f = np.zeros_like(arrays["cov"])
-        f[..., :3, :3] = so.exp(-dt * rate)
-        f[..., :3, 3:] = dt * so.exp(-0.5 * dt * rate)
-        f[..., 3:, 3:] = np.eye(3)
-        cov = f @ arrays["cov"] @ f.swapaxes(-1, -2)
-        q, eye = self.acceleration, np.eye(3)
-        cov[..., :3, :3] += q * dt**3 / 3.0 * eye
-        cov[..., :3, 3:] += q * dt**2 / 2.0 * eye
-        cov[..., 3:, :3] += q * dt**2 / 2.0 * eye
-        cov[..., 3:, 3:] += q * dt * eye
-        return {"matrix": arrays["matrix"] @ so.exp(dt * rate), "rate": rate, "cov": cov}
+        law = InformationGains(acceleration=self.acceleration)
+        return _arrays(predict(_state(arrays), transition(law, dt[..., 0, 0]))[0])
 
     def _correct(
         self, arrays: dict[str, Numbers], seen: Numbers, dt: Numbers
     ) -> dict[str, Numbers]:
-        here, cov = arrays["matrix"], arrays["cov"]
-        noise = self.noise_std**2 * np.eye(3)
-        gain = cov[..., :, :3] @ np.linalg.inv(cov[..., :3, :3] + noise)
-        error = so.vee(so.log(here.swapaxes(-1, -2) @ seen))
-        step = (gain @ error[..., None])[..., 0]
-        keep = np.eye(6) + np.zeros_like(cov)
-        keep[..., :, :3] -= gain
-        left = keep @ cov @ keep.swapaxes(-1, -2) + gain @ noise @ gain.swapaxes(-1, -2)
-        return {
-            "matrix": here @ so.exp(so.hat(step[..., :3])),
-            "rate": arrays["rate"] + so.hat(step[..., 3:]),
-            "cov": left,
-        }
+        return _arrays(correct(_state(arrays), seen, self.noise_std**2))
 
     def _velocity(self, arrays: dict[str, Numbers]) -> Numbers:
         return arrays["rate"]
+
+
+def _state(arrays: dict[str, Numbers]) -> Turning:
+    return Turning(arrays["matrix"], so.vee(arrays["rate"]), arrays["cov"])
+
+
+def _arrays(state: Turning) -> dict[str, Numbers]:
+    return {"matrix": state.rotation, "rate": so.hat(state.velocity), "cov": state.covariance}

@@ -30,8 +30,9 @@ class EuclideanEMA(BaselineTracker):
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
         follows: Follows | None = None,
+        time_unit: float | None = None,
     ) -> None:
-        super().__init__(d, follows or kind, n_samples, on_invalid)
+        super().__init__(d, follows or kind, n_samples, on_invalid, time_unit)
         self.gain = _check.in_range(gain, "gain", 0.0, 1.0)
 
     def _correct(

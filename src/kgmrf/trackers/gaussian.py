@@ -9,9 +9,10 @@ import numpy as np
 from kgmrf import _check, wishart
 from kgmrf._check import ObservationError
 from kgmrf._threads import one_at_a_time
+from kgmrf._time import Clock, duration
 from kgmrf._types import Mask, Numbers
-from kgmrf.results import stack
-from kgmrf.trackers import vector
+from kgmrf.results import Estimate, stack
+from kgmrf.trackers import _vector_step as vector
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._gaussian import (
     GaussianEstimate,
@@ -36,6 +37,8 @@ class KineticGaussian(ProductTracker):
     mean_acceleration, mean_noise, mean_rate_prior: of the mean as in `VectorTracker`, but in units
     of the covariance itself, so that nothing depends on the units of the samples.
     mean_retention: share of the mean's velocity that survives a unit of time.
+    time_unit: the usual time between frames in units of ``times``, as for every tracker; None takes
+    that of ``covariance``, or the median of the first eight intervals.
 
     Of a frame of m samples the block mean corrects mu (its noise is S/m), and the scatter corrects
     S: that within the block, plus the surprise e of the block mean. Since e has covariance S/m + P,
@@ -69,6 +72,7 @@ class KineticGaussian(ProductTracker):
         mean_noise: float = 0.0,
         mean_retention: float = 1.0,
         mean_rate_prior: float = 1e-2,
+        time_unit: float | None = None,
     ) -> None:
         mean = VectorTracker(
             d,
@@ -89,6 +93,8 @@ class KineticGaussian(ProductTracker):
         if d is not None and part.d not in (None, d):
             raise ValueError(f"covariance has d = {part.d}, but d = {d}")
         self._cov: CovarianceTracker = part
+        self.time_unit = part.time_unit if time_unit is None else time_unit
+        self._clock = Clock(self.time_unit)
         self.d = mean.d = part.d = part.d if d is None else int(d)
         self.mean_acceleration, self.mean_noise = mean.acceleration, mean.position_noise
         self.mean_retention, self.mean_rate_prior = mean.retention, mean.rate_prior
@@ -106,7 +112,8 @@ class KineticGaussian(ProductTracker):
         block = self._blocks(observation, time_first=False)
         step = self._step_of(dt)
         self._start_parts(block)
-        return self._take(block, step)
+        counted = 0.0 if self._now is None else float(self._clock.count(step))
+        return self._told(self._take(block, counted))
 
     def partial_fit(self, samples: Any, *, dt: float = 1.0) -> GaussianEstimate:
         """The same as `update`, by the name that covariance trackers use for raw samples."""
@@ -126,9 +133,6 @@ class KineticGaussian(ProductTracker):
             blocks = np.where(keep, blocks, np.nan)
         dt = self._intervals(times, blocks.shape[0])
         self._start_parts(blocks[0])
-        if times is not None and self._now is None:
-            for part in self.components.values():
-                part._set_clock(float(np.asarray(times, dtype=float)[0]))
         means, covariances, joint = [], [], []
         for block, step in zip(blocks, dt, strict=True):
             estimate = self._take(block, float(step))
@@ -137,17 +141,25 @@ class KineticGaussian(ProductTracker):
             joint.append(estimate.log_likelihood)
         fields = means[0].fields()
         mean = VectorResult({n: np.stack([e._field(n) for e in means]) for n in fields})
-        return GaussianResult({"mean": mean, "covariance": stack(covariances)}, np.stack(joint))
+        parts = {"mean": mean, "covariance": stack(covariances)}
+        return self._told(GaussianResult(parts, np.stack(joint)), times)
+
+    def _told(self, what: Any, times: Any = None) -> Any:
+        told = {
+            name: super(KineticGaussian, self)._told(part, times) for name, part in what.items()
+        }
+        return type(what)(told, what._log_likelihood)
 
     def forecast(self, steps: float = 1.0) -> GaussianEstimate:  # type: ignore[override]
         """The estimate ``steps`` units of time ahead if no samples came; changes nothing."""
-        number = _check.ahead(steps)
+        number = _check.ahead(duration(steps)) / self._clock.unit
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(samples) first")
         state = self._drifted(self._mean._state, number, self._unit(regular(self._scatter(0.0))))
         nan = np.full(self.batch_shape, np.nan)
-        mean = VectorEstimate(vector._view(state, nan, nan))
-        return GaussianEstimate({"mean": mean, "covariance": self._cov.forecast(number)}, nan)
+        mean = VectorEstimate(vector.view(state, nan, nan))
+        ahead = Estimate(self._cov._ahead(number))
+        return self._told(GaussianEstimate({"mean": mean, "covariance": ahead}, nan))
 
     def settings(self) -> dict[str, Any]:
         """The arguments that build this tracker anew, as plain numbers, words and lists."""
@@ -158,6 +170,7 @@ class KineticGaussian(ProductTracker):
             "mean_noise": self.mean_noise,
             "mean_retention": self.mean_retention,
             "mean_rate_prior": self.mean_rate_prior,
+            "time_unit": self.time_unit,
         }
 
     # ------------------------------------------------------------------ one frame
@@ -361,11 +374,11 @@ class KineticGaussian(ProductTracker):
         _check.sample_sizes(blocks, name, whole=time_first)
         return blocks
 
-    def _step_of(self, dt: Any) -> float:
-        step = _check.interval(dt)
+    def _step_of(self, dt: Any) -> Numbers:
+        step = _check.interval(duration(dt))
         if step.ndim:
             raise ObservationError(f"dt must be one number for all items, got shape {step.shape}")
-        return float(step)
+        return step
 
     def _start_parts(self, block: Numbers) -> None:
         if self.batch_shape is None:

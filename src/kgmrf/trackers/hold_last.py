@@ -24,8 +24,9 @@ class HoldLast(BaselineTracker):
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
         follows: Follows | None = None,
+        time_unit: float | None = None,
     ) -> None:
-        super().__init__(d, follows or kind, n_samples, on_invalid)
+        super().__init__(d, follows or kind, n_samples, on_invalid, time_unit)
 
     def _correct(
         self, arrays: dict[str, Numbers], seen: Numbers, dt: Numbers

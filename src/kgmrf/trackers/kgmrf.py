@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from kgmrf import _check
 from kgmrf._check import SYMMETRY_TOLERANCE, OnInvalid
 from kgmrf._names import from_names
+from kgmrf._time import stamps, unit_of
 from kgmrf._types import Mask, Numbers
 from kgmrf.centring import MEANS, RunningMean
 from kgmrf.engines import TRUST
@@ -39,6 +40,9 @@ class KGMRF(EngineTracker, CovarianceTracker):
     default eleven.
     on_invalid: what to do with an invalid matrix: "raise", "skip" (treat as missing) or "repair"
     (nearest positive semidefinite matrix).
+    time_unit: the usual time between observations in units of ``times``; None takes the median of
+    the first eight intervals. All rates of the laws are per this unit; what is told (velocity, age,
+    half-life) is per unit of ``times``, for dates in seconds.
     mean: of raw samples: "zero" (default), "running" subtracts the mean of all samples before each,
     "drift" one that forgets with a half-life of 200 samples; see `location`.
 
@@ -85,9 +89,10 @@ class KGMRF(EngineTracker, CovarianceTracker):
         warmup_samples: float | None = None,
         warmup_frames: float | None = None,
         on_invalid: OnInvalid = "raise",
+        time_unit: float | None = None,
         mean: str = "zero",
     ) -> None:
-        super().__init__(d, n_samples, on_invalid)
+        super().__init__(d, n_samples, on_invalid, time_unit)
         self.mean = _check.choice(mean, MEANS, "mean")
         self._mean = None if self.mean == "zero" else RunningMean(self.mean)
         self.automatic = isinstance(gains, str) and gains == "auto"
@@ -209,7 +214,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         block = self._centred(block[None])
         there = np.ones(block.shape[:-2])
         self._moved(block, there, step[None], False, self._engine.small)
-        return self._estimate()
+        return self._told(self._estimate())
 
     def _run_blocks(self, blocks: Numbers, dt: Numbers) -> Result:
         return self._filtered(blocks, np.ones(blocks.shape[:-2]), dt, matrix=False)
@@ -247,7 +252,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
             if layout is None and self.d is None:
                 _check.upright(np.shape(sequence), "sequence")
         if self._mean is not None:
-            fresh = self._fresh_copy()
+            fresh = type(self)(**self.settings())
             blocks = fresh._frames(sequence, mask)
             plain = type(self)(**{**self.settings(), "mean": "zero"})
             result = plain.smooth(fresh._centred(blocks), times=times, samples=True, lag=lag)
@@ -266,7 +271,15 @@ class KGMRF(EngineTracker, CovarianceTracker):
                 f"lag={lag!r}: the self-tuned tracker looks back all the way; a fixed lag needs "
                 'gains="information"'
             )
-        fresh = self._fresh_copy()
+        clock = None if times is None else _check.real_array(stamps(times), "times")
+        unit = self.time_unit
+        if clock is not None and unit is None:
+            unit = unit_of(np.diff(clock))
+
+        def anew() -> KGMRF:
+            return type(self)(**{**self.settings(), "time_unit": unit})
+
+        fresh = anew()
         counts: Numbers | None = None
         if samples:
             values = fresh._frames(sequence, mask)
@@ -274,14 +287,10 @@ class KGMRF(EngineTracker, CovarianceTracker):
             seen, observed = fresh._checked_sequence(sequence, mask)
             values = np.where(observed[..., None, None], seen, np.nan)
             counts = np.asarray(fresh._counts(n_samples, observed))
-        clock = np.arange(len(values), dtype=float)
-        if times is not None:
-            fresh._intervals(times, len(values))
-            clock = np.asarray(times, dtype=float)
-        return smooth_both_ways(self._fresh_copy, values, clock, counts)
-
-    def _fresh_copy(self) -> Self:
-        return type(self)(**self.settings())
+        if clock is None:
+            clock = np.arange(len(values), dtype=float)
+        fresh._intervals(clock, len(values))
+        return smooth_both_ways(anew, values, clock, counts)
 
     def _predicted_scatter(self, dt: float) -> Numbers:
         scatter = super()._predicted_scatter(dt)

@@ -29,8 +29,9 @@ class LogEuclideanEMA(BaselineTracker):
         gain: float = 0.1,
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
+        time_unit: float | None = None,
     ) -> None:
-        super().__init__(d, "covariance", n_samples, on_invalid)
+        super().__init__(d, "covariance", n_samples, on_invalid, time_unit)
         self.gain = _check.in_range(gain, "gain", 0.0, 1.0)
 
     def _correct(

@@ -35,8 +35,9 @@ class OneEuro(BaselineTracker):
         speed_cutoff: float = 0.1,
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
+        time_unit: float | None = None,
     ) -> None:
-        super().__init__(d, "rotation", n_samples, on_invalid)
+        super().__init__(d, "rotation", n_samples, on_invalid, time_unit)
         self.min_cutoff = _check.in_range(min_cutoff, "min_cutoff", 0.0, np.inf, open_low=True)
         self.slope = _check.in_range(slope, "slope", 0.0, np.inf)
         self.speed_cutoff = _check.in_range(

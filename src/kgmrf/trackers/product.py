@@ -335,7 +335,7 @@ class ProductTracker(Tracker):
                 part.batch_shape,
                 None
                 if part.batch_shape is None
-                else {key: np.array(value) for key, value in part._memory().items()},
+                else {key: np.array(value) for key, value in part._kept().items()},
             )
             for name, part in self.components.items()
         }
@@ -345,7 +345,7 @@ class ProductTracker(Tracker):
             part = self.components[name]
             part.d, part.batch_shape = d, batch
             if memory is not None:
-                part._remember(memory)
+                part._keep(memory)
 
     def _rebuilt(self, name: str, table: dict[str, Any]) -> Tracker:
         tracker = rebuilt(table)
@@ -365,15 +365,13 @@ class ProductTracker(Tracker):
         return {
             f"{name}.{key}": value
             for name, part in self.components.items()
-            for key, value in part._memory().items()
+            for key, value in part._kept().items()
         }
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
         for name, part in self.components.items():
             head = f"{name}."
-            part._remember(
-                {k.removeprefix(head): v for k, v in memory.items() if k.startswith(head)}
-            )
+            part._keep({k.removeprefix(head): v for k, v in memory.items() if k.startswith(head)})
 
     @property
     def _now(self) -> float | None:

@@ -66,7 +66,8 @@ class RobustTracker(CovarianceTracker):
         inner = rebuilt(tracker) if isinstance(tracker, dict) else tracker
         if not isinstance(inner, Tracker) or inner._axes != 2 or inner._now is not None:
             raise ValueError(f"tracker must be a fresh tracker of matrices, got {tracker!r}")
-        super().__init__(inner.d, inner.n_samples, inner.on_invalid)
+        super().__init__(inner.d, inner.n_samples, inner.on_invalid, inner.time_unit)
+        self._clock = inner._clock  # the tracker within gets its time counted already
         self.kind = inner.kind  # type: ignore[misc]
         self._needs_samples = inner._needs_samples  # type: ignore[misc]
         self.tracker = inner
@@ -247,6 +248,9 @@ class RobustTracker(CovarianceTracker):
     @property
     def _now(self) -> float | None:
         return None if self.batch_shape is None else self.tracker._now
+
+    def _begin_at(self, stamp: float) -> None:
+        self.tracker._begin_at(stamp)
 
     def _set_clock(self, time: float) -> None:
         self.tracker._set_clock(time)

@@ -43,8 +43,9 @@ class TangentKalman(BaselineTracker):
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
         follows: Follows | None = None,
+        time_unit: float | None = None,
     ) -> None:
-        super().__init__(d, follows or kind, n_samples, on_invalid)
+        super().__init__(d, follows or kind, n_samples, on_invalid, time_unit)
         self.position_noise = _check.in_range(position_noise, "position_noise", 0.0, np.inf)
         self.velocity_noise = _check.in_range(velocity_noise, "velocity_noise", 0.0, np.inf)
         self.noise_std = _check.in_range(noise_std, "noise_std", 0.0, np.inf, open_low=True)

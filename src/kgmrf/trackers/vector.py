@@ -4,288 +4,32 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from kgmrf import _check
 from kgmrf._check import ObservationError, OnInvalid
-from kgmrf._extras import optional
 from kgmrf._types import Mask, Numbers
-from kgmrf.gains import InformationGains, Transition, transition
-from kgmrf.results import Estimate, Result, Values
+from kgmrf.gains import Transition
+from kgmrf.results import Values
 from kgmrf.trackers._contract import Tracker, _as_mask
+from kgmrf.trackers._smooth import check_lag
+from kgmrf.trackers._vector_fields import VectorEstimate, VectorResult
+from kgmrf.trackers._vector_step import (
+    VectorState,
+    correct,
+    drift,
+    initial_state,
+    passage,
+    smooth_vectors,
+    view,
+)
 
-if TYPE_CHECKING:
-    import pandas
-    from matplotlib.figure import Figure
+__all__ = ["VectorEstimate", "VectorResult", "VectorTracker"]
 
 RELATIVE_ACCELERATION = 1e-2
 """Default acceleration as a share of the noise variance: an observation moves half the way."""
-
-
-class VectorState(NamedTuple):
-    """What is remembered of a vector. Shapes: ``...`` are batch axes, ``d`` the dimension.
-
-    ============  ===============  ===============================================================
-    position      (..., d)         the estimate
-    velocity      (..., d)         per unit time
-    uncertainty   (..., 3, d, d)   cov(position), cov(position, velocity), cov(velocity)
-    known         (..., d)         1 for the components that have been seen
-    time          (...)            time of the last drift
-    seen          (...)            time of the last observation, NaN before the first
-    ============  ===============  ===============================================================
-
-    >>> initial_state((4, 2), np.eye(2)).position.shape
-    (4, 2)
-    """
-
-    position: Numbers
-    velocity: Numbers
-    uncertainty: Numbers
-    known: Numbers
-    time: Numbers
-    seen: Numbers
-
-
-def initial_state(shape: tuple[int, ...], rate_prior: Numbers) -> VectorState:
-    """A state at rest in which nothing is known but the spread of velocities, ``(..., d, d)``.
-
-    >>> initial_state((2,), np.eye(2)).uncertainty[2, 0, 0].item()
-    1.0
-    """
-    d, batch = shape[-1], shape[:-1]
-    uncertainty = np.zeros((*batch, 3, d, d))
-    uncertainty[..., 2, :, :] = rate_prior
-    return VectorState(
-        np.zeros(shape),
-        np.zeros(shape),
-        uncertainty,
-        np.zeros(shape),
-        np.zeros(batch),
-        np.full(batch, np.nan),
-    )
-
-
-def passage(retention: float, dt: Numbers) -> Transition:
-    """What a time ``dt`` (...) does to a velocity that accelerates with unit density.
-
-    >>> passage(1.0, np.asarray(3.0)).angle
-    array([9.])
-    """
-    return transition(InformationGains(acceleration=1.0, retention=retention), dt[..., None])
-
-
-def drift(
-    state: VectorState,
-    dt: Numbers,
-    acceleration: Numbers,
-    position_noise: Numbers,
-    retention: float,
-    over: Transition | None = None,
-) -> VectorState:
-    """x <- x + turn v, v <- keep v, P <- F P F^T + noise: what a time ``dt`` (...) does.
-
-    ``acceleration`` and ``position_noise`` are densities of covariance, ``(..., d, d)``. The noise
-    of the velocity is integrated as for the angles of a frame (:func:`kgmrf.gains.transition`);
-    ``over`` is the `passage` of ``dt``, if it is known already. Components that were never seen
-    stay as they are.
-
-    >>> still = initial_state((1,), np.eye(1))._replace(known=np.ones(1))
-    >>> drift(still, np.asarray(3.0), np.zeros((1, 1)), np.zeros((1, 1)), 1.0).uncertainty[0].item()
-    9.0
-    """
-    over = passage(retention, dt) if over is None else over
-    turn = over.turn * state.known
-    keep = 1.0 - (1.0 - over.keep) * state.known
-    both = state.known[..., :, None] * state.known[..., None, :]
-    walk = both * acceleration
-    p11, p12, p22 = (state.uncertainty[..., k, :, :] for k in range(3))
-    p12_turned = p12 * turn[..., None, :]
-    turned = p12 + turn[..., :, None] * p22
-    new = np.empty_like(state.uncertainty)
-    new[..., 0, :, :] = (
-        p11
-        + p12_turned
-        + np.swapaxes(p12_turned, -1, -2)
-        + turn[..., :, None] * p22 * turn[..., None, :]
-        + over.angle[..., None] * walk
-        + dt[..., None, None] * both * position_noise
-    )
-    new[..., 1, :, :] = turned * keep[..., None, :] + over.cross[..., None] * walk
-    new[..., 2, :, :] = keep[..., :, None] * p22 * keep[..., None, :] + over.rate[..., None] * walk
-    return state._replace(
-        position=state.position + turn * state.velocity,
-        velocity=keep * state.velocity,
-        uncertainty=new,
-        time=state.time + dt,
-    )
-
-
-def correct(
-    state: VectorState, seen: Numbers, noise: Numbers
-) -> tuple[VectorState, Numbers, Numbers]:
-    """x <- x + P H^T (H P H^T + R)^{-1} (y - H x), H the components of y that are not NaN.
-
-    Shapes: seen ``(..., d)``, noise R ``(..., d, d)``. A component that is seen for the first time
-    takes the value seen, less what its noise shares with the others' surprise (the limit of an
-    endlessly wide prior). Returns the state, the normalised innovation squared (chi-squared with
-    as many degrees of freedom as known components were seen) and the log-likelihood; both are NaN
-    where no known component was seen.
-
-    >>> state, nis, _ = correct(initial_state((2,), np.eye(2)), np.asarray([1.0, 2.0]), np.eye(2))
-    >>> state.position, nis.item()
-    (array([1., 2.]), nan)
-    """
-    d = seen.shape[-1]
-    there = ~np.isnan(seen)
-    known = state.known > 0
-    old, new = there & known, there & ~known
-    o, n = old.astype(float), new.astype(float)
-    p11, p12, p22 = (state.uncertainty[..., k, :, :] for k in range(3))
-    error = np.where(old, seen - state.position, 0.0)
-    # Rows and columns of what is not seen become those of the identity: one solve for all patterns.
-    spread = (p11 + noise) * o[..., :, None] * o[..., None, :] + np.eye(d) * (1 - o)[..., None, :]
-    a, b = o[..., :, None] * p11, o[..., :, None] * p12
-    c = o[..., :, None] * noise * n[..., None, :]
-    at, bt, ct = (np.swapaxes(m, -1, -2) for m in (a, b, c))
-    solved = np.linalg.solve(spread, np.concatenate([a, b, c, error[..., None]], axis=-1))
-    sa, sb, sc, weight = (
-        solved[..., :d],
-        solved[..., d : 2 * d],
-        solved[..., 2 * d : 3 * d],
-        solved[..., 3 * d :],
-    )
-    position = state.position + (at @ weight)[..., 0]
-    position = np.where(new, np.where(there, seen, 0.0) - (ct @ weight)[..., 0], position)
-    block = n[..., :, None] * noise * n[..., None, :]
-    cross = ct @ sa
-    uncertainty = np.stack(
-        [
-            _symmetric(p11 - at @ sa + block - ct @ sc) + cross + np.swapaxes(cross, -1, -2),
-            p12 - at @ sb + ct @ sb,
-            _symmetric(p22 - bt @ sb),
-        ],
-        axis=-3,
-    )
-    count = o.sum(axis=-1)
-    nis = (error[..., None, :] @ weight)[..., 0, 0]
-    log_det = np.linalg.slogdet(spread)[1]
-    log_likelihood = -0.5 * (count * math.log(2.0 * math.pi) + log_det + nis)
-    none = count == 0
-    state = state._replace(
-        position=position,
-        velocity=state.velocity + (bt @ weight)[..., 0],
-        uncertainty=uncertainty,
-        known=np.maximum(state.known, n),
-        seen=np.where(there.any(axis=-1), state.time, state.seen),
-    )
-    return state, np.where(none, np.nan, nis), np.where(none, np.nan, log_likelihood)
-
-
-def _symmetric(matrix: Numbers) -> Numbers:
-    return 0.5 * (matrix + np.swapaxes(matrix, -1, -2))
-
-
-class _VectorFields:
-    """The fields that a vector has and a matrix has not."""
-
-    if TYPE_CHECKING:
-
-        def _field(self, name: str) -> Any: ...
-
-    @property
-    def position(self) -> Numbers:
-        """The estimate, (..., d); NaN for components that were never seen."""
-        return self._field("position")
-
-    @property
-    def std(self) -> Numbers:
-        """Standard deviation of every component, (..., d)."""
-        return self._field("std")
-
-    @property
-    def position_covariance(self) -> Numbers:
-        """Covariance of the estimate's error, (..., d, d)."""
-        return self._field("position_covariance")
-
-
-class VectorEstimate(_VectorFields, Estimate):
-    """What a tracker knows of a vector: position, velocity (..., d), std, nis, log_likelihood.
-
-    >>> VectorTracker(noise_std=1.0).update([3.0, 4.0])
-    VectorEstimate(position (2,), time=0, age=0)
-    """
-
-    def __repr__(self) -> str:
-        plain = Estimate({**self._all(), "covariance": self.position})
-        return repr(plain).replace("Estimate(covariance", "VectorEstimate(position", 1)
-
-    def _all(self) -> Values:
-        return {name: self._field(name) for name in self.fields()}
-
-
-class VectorResult(_VectorFields, Result):
-    """What a tracker knew of a vector at every time of a sequence: `VectorEstimate`, time first.
-
-    >>> len(VectorTracker(noise_std=1.0).filter([[0.0, 1.0]] * 5))
-    5
-    """
-
-    def __getitem__(self, frame: int | slice) -> VectorEstimate | VectorResult:
-        kind = VectorResult if isinstance(frame, slice) else VectorEstimate
-        return kind({name: self._field(name)[frame] for name in self.fields()})
-
-    def __repr__(self) -> str:
-        return f"Vector{super().__repr__()}"
-
-    def to_frame(self) -> pandas.DataFrame:
-        """A pandas table: one row per frame (and item), columns such as ``position_0``.
-
-        >>> list(VectorTracker(noise_std=1.0).filter([[0.0]] * 3).to_frame())[:2]
-        ['time', 'age']
-        """
-        with optional():
-            import pandas as pd
-
-        columns: dict[str, Numbers] = {}
-        if self.time.ndim > 1:
-            index = np.indices(self.time.shape).reshape(self.time.ndim, -1)
-            columns["frame_number"] = index[0]
-            columns |= {f"item_{k}": axis for k, axis in enumerate(index[1:])}
-        for name in ("time", "age", "nis", "log_likelihood"):
-            columns[name] = np.reshape(self._field(name), -1)
-        for name in ("position", "velocity", "std"):
-            rows = np.reshape(self._field(name), (-1, self._field(name).shape[-1]))
-            columns |= {f"{name}_{k}": rows[:, k] for k in range(rows.shape[-1])}
-        return pd.DataFrame(columns)
-
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw every component with a band of two standard deviations along time.
-
-        Returns the matplotlib figure; with ``path`` also writes it (PNG, SVG or PDF by its ending).
-        """
-        from kgmrf.plots import COLOURS, CYCLE, new_figure, style, write_figure
-
-        if self.time.ndim > 1:
-            raise ValueError(f"only one track can be drawn, this result has {self.time.shape[1:]}")
-        with style():
-            figure = new_figure(2.4)
-            axes = figure.add_subplot()
-            for k in range(self.position.shape[-1]):
-                centre, half = self.position[:, k], 2.0 * self.std[:, k]
-                colour = CYCLE[k % len(CYCLE)]
-                axes.plot(self.time, centre, color=colour, label=f"component {k}")
-                axes.fill_between(
-                    self.time, centre - half, centre + half, color=colour, alpha=0.2, lw=0
-                )
-            axes.set_xlabel("time")
-            axes.set_title("position, ± 2 standard deviations", color=COLOURS["truth"])
-            axes.legend(frameon=False)
-            if path is not None:
-                write_figure(figure, path)
-        return figure
 
 
 class VectorTracker(Tracker):
@@ -302,6 +46,9 @@ class VectorTracker(Tracker):
     rate_prior: variance of the velocity at the start; default: the noise variance.
     on_invalid: what to do with an infinite component: "raise", or treat it as missing ("skip",
     "repair").
+    time_unit: the usual time between observations in units of ``times``; None takes the median of
+    the first eight intervals. The settings above are per this unit; with ``time_unit=1`` they are
+    per unit of ``times``. Velocities are told per unit of ``times`` always.
 
     Observations are ``(..., d)``. A component that is NaN was not seen: the others still count.
 
@@ -316,6 +63,7 @@ class VectorTracker(Tracker):
 
     kind = "vector"
     _axes = 1
+    _shows = VectorEstimate
 
     def __init__(
         self,
@@ -329,8 +77,9 @@ class VectorTracker(Tracker):
         rate_prior: Any = None,
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
+        time_unit: float | None = None,
     ) -> None:
-        super().__init__(d, n_samples, on_invalid)
+        super().__init__(d, n_samples, on_invalid, time_unit)
         if noise_std is not None and noise_covariance is not None:
             raise ValueError("give noise_std or noise_covariance, not both")
         self.noise_std = _spreads(noise_std, "noise_std", positive=True)
@@ -384,25 +133,28 @@ class VectorTracker(Tracker):
             and n_samples is None
             and noise_covariance is None
             and type(dt) in (int, float)
-            and self._hurried(observation, float(dt))
+            and self._hurried(observation, float(dt) / self._clock.unit)
         ):
-            return self._estimate()
+            return self._told(self._estimate())
         self._given = self._noise_of(noise_covariance)
         try:
-            plain = super().update(
+            found = super().update(
                 observation, dt=dt, n_samples=n_samples, assume_valid=assume_valid
             )
         finally:
             self._given = None
-        return VectorEstimate(plain._values)
+        assert isinstance(found, VectorEstimate)
+        return found
 
     def forecast(self, steps: float = 1.0) -> VectorEstimate:
         """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
         if self._whole and type(steps) in (int, float) and 0 <= steps < math.inf:
-            frame = self._compiled(None, float(steps))
+            frame = self._compiled(None, steps / self._clock.unit)
             if frame is not None:
-                return VectorEstimate(partial(_view, *frame))
-        return VectorEstimate(super().forecast(steps)._values)
+                return self._told(VectorEstimate(partial(view, *frame)))
+        found = super().forecast(steps)
+        assert isinstance(found, VectorEstimate)
+        return found
 
     def filter(
         self,
@@ -422,12 +174,13 @@ class VectorTracker(Tracker):
         """
         self._given = self._noise_of(noise_covariance)
         try:
-            plain = super().filter(
+            found = super().filter(
                 sequence, times=times, mask=mask, n_samples=n_samples, fields=fields
             )
         finally:
             self._given = None
-        return VectorResult(plain._values)
+        assert isinstance(found, VectorResult)
+        return found
 
     def smooth(
         self,
@@ -438,45 +191,33 @@ class VectorTracker(Tracker):
         n_samples: float | Numbers | None = None,
         lag: int | None = None,
         fields: Any = None,
+        noise_covariance: Any = None,
     ) -> VectorResult:
         """p(x_t | y_1..y_T), or with ``lag`` p(x_t | y_1..y_{t+lag}): a recording, looked back at.
 
-        Arguments as for `filter`; lag 0 is `filter`. Every component is a Gauss-Markov random field
-        of its own (:mod:`kgmrf.smoothing.gmrf`), so noise, acceleration, position noise and rate
-        prior must be numbers or one number per component, and the acceleration above 0. ``nis``
-        and ``log_likelihood`` are NaN. The tracker itself is not changed.
+        Arguments as for `filter`; lag 0 is `filter`. ``nis`` and ``log_likelihood`` are NaN: they
+        belong to forecasts. The tracker itself is not changed.
 
-        >>> import numpy as np
-        >>> t = np.arange(60.0)[:, None]
-        >>> seen = np.sin(t / 10) + 0.1 * np.cos(2 * t)
-        >>> result = VectorTracker(noise_std=0.1, acceleration=1e-5).smooth(seen)
-        >>> bool(np.abs(np.diff(result.position[:, 0], 2)).max() < 0.02)
+        >>> seen = np.arange(50.0)[:, None] + np.random.default_rng(0).normal(size=(50, 1))
+        >>> tracker = VectorTracker(noise_std=1.0, acceleration=1e-4)
+        >>> late, early = tracker.copy().filter(seen), tracker.smooth(seen)
+        >>> bool((early.std <= late.std + 1e-9).all())
         True
         """
-        from kgmrf.trackers._smooth import check_lag, recording, timeline
-        from kgmrf.trackers._smooth_vector import diagonal, smooth_components
-
         check_lag(lag)
         fresh = type(self)(**self.settings())
-        record = recording(fresh, sequence, times, mask, n_samples)
-        position, velocity, variance = smooth_components(
-            record,
-            diagonal(fresh._noise, "noise_covariance"),
-            diagonal(fresh._walk, "acceleration"),
-            diagonal(fresh._wander, "position_noise"),
-            diagonal(fresh._matrix_of(self.rate_prior, 1.0, record.seen.shape[-1]), "rate_prior"),
-            self.retention,
-            lag,
-            spreads=fields is None or "std" in fields or "position_covariance" in fields,
-        )
-        values = {
-            **timeline(record),
-            "position": position,
-            "velocity": velocity,
-            "std": np.sqrt(variance),
-            "position_covariance": variance[..., None] * np.eye(position.shape[-1]),
-        }
-        return VectorResult(VectorResult(values).only(fields)._values)
+        fresh._given = fresh._noise_of(noise_covariance)
+        seen, observed = fresh._checked_sequence(sequence, mask)
+        counts = fresh._counts(n_samples, observed)
+        steps = fresh._intervals(times, len(seen))
+        fresh._start(seen.shape[1:])
+        states, _, _ = fresh._states(seen, observed, counts, steps)
+        wide = np.broadcast_to(_time_first(steps, observed.ndim), observed.shape)
+        model = (fresh._walk, fresh._wander, fresh.retention)
+        nan = np.full(observed.shape, np.nan)
+        found = view(smooth_vectors(states, wide, *model, lag), nan, nan.copy())
+        told: VectorResult = fresh._told(VectorResult(found), times)
+        return told.only(fields)
 
     # ------------------------------------------------------------------ checks
 
@@ -557,7 +298,7 @@ class VectorTracker(Tracker):
         """One vector under way, every component of which is known: the compiled frame can go on."""
         if self._all_known is None and self.batch_shape is not None:
             self._all_known = self.batch_shape == () and bool((self._state.known > 0).all())
-        return bool(self._all_known) and not self._fresh
+        return bool(self._all_known) and not self._fresh and self._clock.frozen
 
     def _compiled(
         self, seen: Numbers | None, dt: float
@@ -646,6 +387,12 @@ class VectorTracker(Tracker):
     _passage: tuple[Any, Transition] | None = None
 
     def _run(self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers) -> VectorResult:
+        return VectorResult(view(*self._states(seen, observed, counts, dt)))
+
+    def _states(
+        self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers
+    ) -> tuple[VectorState, Numbers, Numbers]:
+        """The states of a sequence, time first, and their surprises."""
         given, looks = self._given, []
         for k in range(seen.shape[0]):
             if given is not None:
@@ -656,19 +403,19 @@ class VectorTracker(Tracker):
             looks.append((self._state, self._nis, self._log_likelihood))
         states, nis, likelihood = zip(*looks, strict=True)
         state = VectorState(*(np.stack(parts) for parts in zip(*states, strict=True)))
-        return VectorResult(_view(state, np.stack(nis), np.stack(likelihood)))
+        return state, np.stack(nis), np.stack(likelihood)
 
     def _look(self) -> Values:
-        return _view(self._state, self._nis, self._log_likelihood)
+        return view(self._state, self._nis, self._log_likelihood)
 
     def _estimate(self) -> VectorEstimate:
-        return VectorEstimate(partial(_view, self._state, self._nis, self._log_likelihood))
+        return VectorEstimate(partial(view, self._state, self._nis, self._log_likelihood))
 
     def _ahead(self, steps: float) -> Values:
         dt = np.full_like(self._state.time, steps)
         state = self._drifted(dt)
         nan = np.full_like(state.time, np.nan)
-        return _view(state, nan, nan)
+        return view(state, nan, nan)
 
     def _memory(self) -> dict[str, Numbers]:
         return {
@@ -691,25 +438,6 @@ class VectorTracker(Tracker):
 
     def _set_clock(self, time: float) -> None:
         self._state = self._state._replace(time=np.full_like(self._state.time, time))
-
-
-def _view(state: VectorState, nis: Numbers, log_likelihood: Numbers) -> Values:
-    position, velocity, spread = state.position, state.velocity, state.uncertainty[..., 0, :, :]
-    if not state.known.all():
-        unknown = state.known == 0
-        position, velocity = (np.where(unknown, np.nan, v) for v in (position, velocity))
-        spread = np.where(unknown[..., :, None] | unknown[..., None, :], np.nan, spread)
-    variance = np.diagonal(spread, axis1=-2, axis2=-1)
-    return {
-        "time": state.time,
-        "age": state.time - state.seen,
-        "position": position,
-        "velocity": velocity,
-        "std": np.sqrt(np.maximum(variance, 0.0)),
-        "position_covariance": spread,
-        "nis": nis,
-        "log_likelihood": log_likelihood,
-    }
 
 
 def _spreads(value: Any, name: str, positive: bool = False) -> Any:
@@ -736,3 +464,7 @@ def _spreads(value: Any, name: str, positive: bool = False) -> Any:
 def _as_matrix(value: Any, d: int) -> Numbers:
     array = np.asarray(value, dtype=float)
     return array if array.ndim == 2 else np.eye(d) * array
+
+
+def _time_first(array: Numbers, ndim: int) -> Numbers:
+    return array.reshape(array.shape + (1,) * (ndim - array.ndim))
