@@ -68,7 +68,7 @@ def test_steps_compose_as_matrices_do(first: tuple[float, ...], second: tuple[fl
     both = model._matrix(a) @ model._matrix(b)
     np.testing.assert_allclose(model._matrix(model.compose(a, b)), both, atol=1e-9)
     np.testing.assert_allclose(
-        model.warp(a, b), np.linalg.solve(model._matrix(b), model._matrix(a))
+        model.warp(a, b), np.linalg.solve(model._matrix(b), model._matrix(a)), atol=1e-9
     )
     np.testing.assert_allclose(
         model.add(a[None], model.difference(a[None], b[None]))[0], b, atol=1e-12

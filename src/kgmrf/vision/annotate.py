@@ -57,14 +57,16 @@ def caption(picture: Image, words: str, place: tuple[float, float], ink: Ink) ->
     rows, cols = picture.shape[:2]
     size = max(0.4, min(rows, cols) / 550)
     thick = max(1, round(1.6 * size))
-    edge = thick + 2 * max(1, round(1.3 * size))
-    (width, height), below = cv2.getTextSize(words, cv2.FONT_HERSHEY_SIMPLEX, size, edge)
-    x = int(np.clip(place[0], 1, max(1, cols - width - 1)))
-    y = int(np.clip(place[1], height + 1, max(height + 1, rows - below // 2 - 1)))
-    for colour, wide in (((0, 0, 0), edge), (ink, thick)):
-        cv2.putText(
-            picture, words, (x, y), cv2.FONT_HERSHEY_SIMPLEX, size, colour, wide, cv2.LINE_AA
-        )
+    edge = max(1, round(1.3 * size))
+    font = cv2.FONT_HERSHEY_SIMPLEX
+    (width, height), below = cv2.getTextSize(words, font, size, thick)
+    x = int(np.clip(place[0], 1 + edge, max(1 + edge, cols - width - edge)))
+    y = int(np.clip(place[1], height + edge, max(height + edge, rows - below // 2 - edge)))
+    # the outline is the same words moved about: thicker ones would run wider
+    around = [(i, j) for i in (-edge, 0, edge) for j in (-edge, 0, edge) if i or j]
+    for i, j in around:
+        cv2.putText(picture, words, (x + i, y + j), font, size, (0, 0, 0), thick, cv2.LINE_AA)
+    cv2.putText(picture, words, (x, y), font, size, ink, thick, cv2.LINE_AA)
 
 
 def _box(picture: Image, box: Any, ink: Ink, thick: int) -> None:

@@ -222,8 +222,10 @@ class FeatureMotion:
             flow: Any = cv2.calcOpticalFlowPyrLK  # its type stubs do not know that None will do
             found, status, _ = flow(self._grey, grey, self._points, None)
             good = status.ravel() > 0
-            pairs = [(p[good].reshape(-1, 2) + 0.5) * scale - 0.5 for p in (self._points, found)]
-            fitted = self._agreed(*pairs, self._trusted[good], 1.5 * scale)
+            before, after = (
+                (p[good].reshape(-1, 2) + 0.5) * scale - 0.5 for p in (self._points, found)
+            )
+            fitted = self._agreed(before, after, self._trusted[good], 1.5 * scale)
         if fitted is None:
             self._missed += 1
             if self._missed > self.patience:
