@@ -77,3 +77,14 @@ def test_measured_tables_are_those_of_the_result_files(monkeypatch: pytest.Monke
         assert text == again, f"{page.name} is out of date: python -m experiments tables"
         filled += len(tables.BLOCK.findall(text))
     assert filled >= 2
+
+
+def test_every_public_name_has_one_tier() -> None:
+    import kgmrf
+
+    text = (ROOT / "docs" / "stability.md").read_text()
+    tiers = [
+        part for part in re.split(r"^## ", text, flags=re.M) if part[:6] in ("Stable", "Provis")
+    ]
+    named = [re.findall(r"`(\w+)`", part.split("\n\n")[2]) for part in tiers]
+    assert sorted(named[0] + named[1]) == sorted(kgmrf.__all__)

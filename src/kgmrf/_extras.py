@@ -14,7 +14,6 @@ EXTRAS = {
     "pyarrow": "files",
     "h5py": "files",
     "xarray": "xarray",
-    "scipy": "scipy",
     "sklearn": "sklearn",
     "skfolio": "skfolio",
     "torch": "torch",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.signal import lfilter
 
 from kgmrf import _check
 from kgmrf._types import Numbers
@@ -61,6 +60,8 @@ def off_the_mean(samples: Numbers, sums: Numbers, keep: float = 1.0) -> tuple[Nu
     >>> off_the_mean(np.asarray([[3.0], [2.0]]), np.ones((3, 1)))[0].round(3)[:, 0].tolist()
     [1.414, 0.0]
     """
+    from scipy.signal import lfilter  # half a second, which `import kgmrf` should not wait for
+
     there = ~np.isnan(samples)
     each = np.stack([np.where(there, samples, 0.0), there, there])
     after = np.empty((3, len(samples) + 1, *samples.shape[1:]))

@@ -5,8 +5,7 @@ works on machines without a screen. matplotlib is loaded when something is drawn
 """
 
 from kgmrf.plots.ellipses import draw_ellipses, draw_rows, plot_ellipses
-from kgmrf.plots.result import plot_result
-from kgmrf.plots.style import (
+from kgmrf.plots.look import (
     COLOURS,
     CYCLE,
     WIDTH,
@@ -17,6 +16,7 @@ from kgmrf.plots.style import (
     style,
     write_figure,
 )
+from kgmrf.plots.result import plot_result
 
 __all__ = [
     "COLOURS",

@@ -11,7 +11,7 @@ from kgmrf import metrics
 from kgmrf._types import Mask, Numbers
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.geometry import so
-from kgmrf.plots.style import (
+from kgmrf.plots.look import (
     COLOURS,
     MOST_LABELS,
     colours_of,
@@ -209,8 +209,6 @@ def _draw(axes: Axes, times: Numbers, panel: _Panel) -> None:
     axes.set_ylabel(panel.label)
     if panel.expected is not None:
         axes.axhline(panel.expected, color=COLOURS["quiet"], linewidth=0.8, linestyle=(0, (4, 2)))
-    if panel.limit is not None:
-        axes.axhline(panel.limit[0], color=COLOURS["quiet"], linewidth=0.8, linestyle=(0, (4, 2)))
     for k, colour in enumerate(colours_of(len(panel.names))):
         values = panel.values[:, :, k]
         low, middle, high = _quantiles(values)
@@ -225,6 +223,8 @@ def _draw(axes: Axes, times: Numbers, panel: _Panel) -> None:
         # A frame between two gaps has no line to its neighbours.
         if (lone := _lone(line)).any():
             axes.plot(times[lone], line[lone], ".", color=colour, markersize=3.0, zorder=2.5)
+    if panel.limit is not None:
+        axes.axhline(panel.limit[0], color=COLOURS["quiet"], linewidth=0.8, linestyle=(0, (4, 2)))
     if panel.from_zero:
         axes.set_ylim(bottom=0.0)
     if panel.log:
