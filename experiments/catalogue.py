@@ -12,6 +12,7 @@ from experiments import (
     faults,
     guide,
     lag,
+    low_rank,
     master,
     motions,
     noise_floor,
@@ -19,6 +20,7 @@ from experiments import (
     otb_choice,
     otb_models,
     otb_unseen,
+    recentring,
     rotating,
     rotations,
     scenes_shown,
@@ -45,6 +47,7 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "tensors": tensors.units,
     "scenes": scenes_shown.units,
     "streams": study.units,
+    "recentring": recentring.units,
     "starts": starts.units,
     "faults": faults.units,
     "rotating": rotating.units,
@@ -54,6 +57,7 @@ EXPERIMENTS: dict[str, Callable[[bool], list[Unit]]] = {
     "otb_choice": otb_choice.units,
     "otb_unseen": otb_unseen.units,
     "rotations": rotations.units,
+    "low_rank": low_rank.units,
     # Run times last and alone: what runs beside them would be measured too.
     "cost": cost.units,
 }

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
@@ -35,12 +34,19 @@ class Density(NamedTuple):
     tails: Numbers
     dofs: Numbers
 
+    @property
+    def d(self) -> int:
+        """Number of channels."""
+        return int(self.scale.shape[-1])
+
     def mahalanobis(self, x: Numbers) -> Numbers:
         """x^T scale^-1 x over the channels that are not NaN, ``(...)``."""
         return self._compare(x)[0]
 
     def log_density(self, x: Numbers) -> Numbers:
         """log p(x) of vectors ``(..., d)``; NaN cells are integrated out, all NaN gives NaN."""
+        from scipy import special  # slow to import, and only densities need it
+
         distance, log_det, n = self._compare(x)
         n, q = n[..., None], distance[..., None]
         rise = special.gammaln(0.5 * (self.dofs + n)) - special.gammaln(0.5 * self.dofs)
@@ -51,7 +57,9 @@ class Density(NamedTuple):
 
     def cdf(self, distance: Numbers, values: Numbers | float | None = None) -> Numbers:
         """P(x^T scale^-1 x <= distance) for N values, default all d of them."""
-        n = np.asarray(self.scale.shape[-1] if values is None else values, dtype=float)[..., None]
+        from scipy import special
+
+        n = np.asarray(self.d if values is None else values, dtype=float)[..., None]
         ratio = np.asarray(distance, dtype=float)[..., None] / n
         return (self.tails * special.fdtr(n, self.dofs, ratio)).sum(axis=-1)
 
@@ -60,9 +68,11 @@ class Density(NamedTuple):
 
         The region {x: mahalanobis(x) <= region(level)} is an ellipsoid.
         """
+        from scipy import special
+
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must be between 0 and 1, got {level!r}")
-        d = self.scale.shape[-1]
+        d = self.d
         bounds = d * special.fdtri(d, self.dofs, level)
         shape = self.tails.shape[:-1]
         low, high = np.full(shape, bounds.min()), np.full(shape, bounds.max())
@@ -73,8 +83,7 @@ class Density(NamedTuple):
         return (0.5 * (low + high))[()]
 
     def _compare(self, x: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        vectors = np.asarray(x, dtype=float)
-        d = self.scale.shape[-1]
+        vectors, d = np.asarray(x, dtype=float), self.d
         if vectors.ndim < 1 or vectors.shape[-1] != d:
             raise ObservationError(f"x must have shape (..., {d}), got {vectors.shape}")
         here = ~np.isnan(vectors)

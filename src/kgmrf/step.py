@@ -29,12 +29,20 @@ from kgmrf.gains import (
 )
 from kgmrf.geometry import orbit, so
 from kgmrf.geometry.orbit import RELATIVE_RIDGE
+from kgmrf.geometry.split import free_turn
 
 POLISH_EVERY = 16
 """Steps between two Newton-Schulz polishes of the frame: keeps |Q^T Q - I| at rounding level."""
 
 CORRELATION_LIMIT = 1.0 - 1e-6
 """Largest correlation of angle and velocity that the uncertainty may hold."""
+
+INTEGRATORS = ("exponential", "cayley", "cayley_neumann")
+"""Maps from a turn W to the rotation that drifts the frame; the last with three terms.
+
+The Cayley maps turn each plane by 2 arctan(w/2) instead of w, and Cayley-Neumann is a rotation only
+up to the next polish: they are the paper's, for comparison.
+"""
 
 SMALLEST_SPECTRUM = 1e-12
 """Eigenvalues are kept above this share of the largest, so that logarithms exist.
@@ -88,7 +96,11 @@ class Model(NamedTuple):
     ``warmup_frames`` frames are in, and takes the eigenvalues from ``known_spectrum`` if given.
     ``turn_bound`` (radians per frame) promises about how far a frame turns at most, so that no
     branch looks at the data and the step can be traced into a graph; faster turns stay rotations
-    but lose digits.
+    but lose digits. ``integrator``: one of `INTEGRATORS`, the map of the drift. "split"
+    drifts as a rigid body does, of the inertia (G^2 + ridge) / (d_i d_j B) with which a kick is a
+    torque; fixed gains only. ``limit`` shrinks an observation whose sum of C~_ii / d_i is more than
+    that many times d (an outlier, a change of units); ``rate_limit`` bounds var(velocity) in a
+    drift.
     """
 
     gains: Gains
@@ -100,6 +112,9 @@ class Model(NamedTuple):
     warmup_frames: float = 0.0
     known_spectrum: Array | None = None
     turn_bound: float | None = None
+    integrator: str = "exponential"
+    limit: float = math.inf
+    rate_limit: float = math.inf
 
 
 class Measurement(NamedTuple):
@@ -242,13 +257,13 @@ def drift(
     step = passage(model.gains, dt, state.frame) if over is None else over
     turn, decay = step.turn, xp.where(observed[..., None, None], step.keep, step.coast)
     steps = state.steps + xp.astype(dt > 0, dt.dtype)
-    frame = state.frame @ so.exp(turn * state.velocity, norm_bound=model.turn_bound)
+    frame, velocity = turned(state.frame, state.velocity, state.spectrum, model, turn)
     due = (steps % POLISH_EVERY == 0) & (dt > 0)
     if _branch(xp, due, model):
         frame = xp.where(due[..., None, None], so.polish(frame), frame)
     state = state._replace(
         frame=frame,
-        velocity=decay * state.velocity,
+        velocity=decay * velocity,
         steps=steps,
         time=state.time + dt,
     )
@@ -258,7 +273,7 @@ def drift(
         p11 = p11 + 2.0 * turn * p12 + turn**2 * p22 + step.angle * off
         p12 = decay * (p12 + turn * p22) + step.cross * off
         p22 = decay**2 * p22 + step.rate * off
-        state = state._replace(uncertainty=_within_circle(xp, p11, p12, p22))
+        state = state._replace(uncertainty=_within_circle(xp, p11, p12, p22, model))
     if _ticks(model.spectrum_rate):
         wider = state.spectrum_var + model.spectrum_rate * dt[..., None]
         state = state._replace(spectrum_var=wider)
@@ -271,25 +286,69 @@ def drift(
     return state
 
 
+def _rotation(W: Array, model: Model) -> Array:
+    if model.integrator == "exponential":
+        return so.exp(W, norm_bound=model.turn_bound)
+    return so.cayley(W) if model.integrator == "cayley" else so.cayley_neumann(W)
+
+
+def turned(
+    frame: Array, velocity: Array, spectrum: Array, model: Model, turn: Array
+) -> tuple[Array, Array]:
+    """Q Exp(turn W), and W as it is; "split" moves both as those of a rigid body.
+
+    >>> import numpy as np
+    >>> W, lam, model = so.hat(np.asarray([0.1])), np.asarray([2.0, 0.5]), Model(InformationGains())
+    >>> turned(np.eye(2), W, lam, model, np.asarray(2.0))[0][1, 0].round(4).item()
+    0.1987
+    """
+    if model.integrator != "split":
+        return frame @ _rotation(turn * velocity, model), velocity
+    assert isinstance(model.gains, FixedGains)
+    xp = array_namespace(frame)
+    known = xp.where(xp.isnan(spectrum), xp.ones_like(spectrum), spectrum)
+    level = known + model.noise_floor
+    stiffness = _stiffness(xp, orbit.gaps(known) ** 2, model.gains)
+    gain = _spread(xp, model.gains.velocity_gain, velocity)
+    inertia = stiffness / (level[..., :, None] * level[..., None, :] * gain)
+    frame, momentum = free_turn(frame, inertia * velocity, turn / inertia)
+    return frame, momentum / inertia
+
+
+def _stiffness(xp: Array, information: Array, gains: FixedGains) -> Array:
+    """G^2 + ridge, with 1 in place of 0."""
+    ridge = gains.ridge
+    if ridge is None:
+        ridge = RELATIVE_RIDGE * xp.max(information, axis=(-2, -1), keepdims=True)
+    stiffness = information + ridge
+    return xp.where(stiffness > 0, stiffness, xp.ones_like(stiffness))
+
+
 def _planes(uncertainty: Array) -> tuple[Array, Array, Array]:
     return uncertainty[..., 0, :, :], uncertainty[..., 1, :, :], uncertainty[..., 2, :, :]
 
 
-def _within_circle(xp: Array, p11: Array, p12: Array, p22: Array) -> Array:
-    """An angle prior is never wider than the circle; shrinking p12 alike keeps P definite.
+def _within_circle(xp: Array, p11: Array, p12: Array, p22: Array, model: Model) -> Array:
+    """An angle prior is never wider than the circle, nor a velocity prior than its limit.
 
-    Without acceleration noise an endless coast drives the correlation of angle and velocity to
-    exactly 1, where rounding decides about definiteness; so it stops just short of it.
+    Shrinking p12 alike keeps P definite. Without acceleration noise an endless coast drives the
+    correlation of angle and velocity to exactly 1, where rounding decides about definiteness; so it
+    stops just short of it.
     """
-    wide = p11 > ANGLE_VARIANCE_LIMIT
-    share = xp.sqrt(ANGLE_VARIANCE_LIMIT / xp.where(wide, p11, xp.ones_like(p11)))
-    p12 = xp.where(wide, p12 * share, p12)
-    p11 = xp.where(wide, xp.full_like(p11, ANGLE_VARIANCE_LIMIT), p11)
+    p11, p12 = _limited(xp, p11, p12, ANGLE_VARIANCE_LIMIT)
+    if model.rate_limit < math.inf:
+        p22, p12 = _limited(xp, p22, p12, model.rate_limit)
     most = CORRELATION_LIMIT**2 * p11 * p22
     tight = p12**2 > most
     one = xp.ones_like(p12)
     back = xp.sqrt(xp.where(tight, most, one) / xp.where(tight, p12**2, one))
     return xp.stack([p11, xp.where(tight, p12 * back, p12), p22], axis=-3)
+
+
+def _limited(xp: Array, p: Array, p12: Array, most: float) -> tuple[Array, Array]:
+    wide = p > most
+    share = xp.sqrt(most / xp.where(wide, p, xp.ones_like(p)))
+    return xp.where(wide, xp.full_like(p, most), p), xp.where(wide, p12 * share, p12)
 
 
 # --------------------------------------------------------------------------- measure
@@ -347,13 +406,7 @@ def correct_and_kick(
     xp = array_namespace(state.frame)
     if isinstance(gains, FixedGains):
         pull = seen.residual * seen.sensitivity
-        information = seen.sensitivity**2
-        stiffness = information + (
-            RELATIVE_RIDGE * xp.max(information, axis=(-2, -1), keepdims=True)
-            if gains.ridge is None
-            else gains.ridge
-        )
-        innovation = pull / xp.where(stiffness > 0, stiffness, xp.ones_like(stiffness))
+        innovation = pull / _stiffness(xp, seen.sensitivity**2, gains)
         angle = _spread(xp, gains.position_gain, pull) * innovation
         turned = state.frame @ so.exp(angle, norm_bound=turn_bound)
         kicked = state.velocity + _spread(xp, gains.velocity_gain, pull) * innovation
@@ -367,9 +420,9 @@ def correct_and_kick(
     turned = state.frame @ so.exp(p11 / predicted * pull, norm_bound=turn_bound)
     kicked = state.velocity + p12 / predicted * pull
     remaining = 1.0 / predicted  # 1 - k, without cancellation
-    uncertainty = xp.stack(
-        [p11 * remaining, p12 * remaining, p22 - p12**2 * information / predicted], axis=-3
-    )
+    left = p22 - p12**2 * information / predicted
+    left = xp.where(left > 0, left, xp.zeros_like(left))  # below by rounding only
+    uncertainty = xp.stack([p11 * remaining, p12 * remaining, left], axis=-3)
     squares = seen.residual / seen.noise * seen.residual / predicted * _off_diagonal(xp, pull)
     nis = 0.5 * xp.sum(xp.sum(squares, axis=-1), axis=-1)
     return state._replace(frame=turned, velocity=kicked, uncertainty=uncertainty), nis
@@ -523,6 +576,11 @@ def covariance_step(
             math.log(2.0 * math.pi) + xp.log(level) + power / (known + model.noise_floor), axis=-1
         )
     )
+    if model.limit < math.inf:
+        z = xp.sum(power / (known + model.noise_floor), axis=-1)
+        most = model.limit * power.shape[-1]
+        u = xp.where(z > most, most / xp.where(z > most, z, xp.ones_like(z)), xp.ones_like(z))
+        seen, power = u[..., None, None] * seen, u[..., None] * power
     measured = measure_covariance(live, seen, n_samples, model.noise_floor)
     live, nis = correct_and_kick(live, model.gains, measured, model.turn_bound)
     if _ticks(model.scale_rate):

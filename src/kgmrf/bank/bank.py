@@ -10,10 +10,8 @@ import numpy as np
 from kgmrf import _check, _npz
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
-from kgmrf.bank.blocks import Blocks
-from kgmrf.bank.rotations import RotationRows
-from kgmrf.bank.rows import Rows
-from kgmrf.bank.shared import Taken, processors
+from kgmrf.bank.rows import Rows, Taken, processors
+from kgmrf.engines.law import SingleLaw
 from kgmrf.results import Estimate
 from kgmrf.step import State
 from kgmrf.trackers.kgmrf import KGMRF
@@ -28,8 +26,6 @@ class TrackerBank:
 
     n_tracks, d: how many tracks, of which dimension.
     kind: "covariance" (settings as for `KGMRF`) or "rotation" (as for `RotationTracker`).
-    dtype: "float64", or "float32" for half the memory (single laws only; the arithmetic is in
-    double all the same).
     n_threads: threads that share the tracks; None takes one per processor.
     on_invalid: what to do with an observation that cannot be used: "skip" (its track coasts; the
     default), "raise" (before anything changes) or "repair".
@@ -58,33 +54,31 @@ class TrackerBank:
         d: int,
         *,
         kind: str = "covariance",
-        dtype: str = "float64",
         n_threads: int | None = None,
         on_invalid: OnInvalid = "skip",
         **settings: Any,
     ) -> None:
         _check.choice(kind, ("covariance", "rotation"), "kind")
         _check.choice(on_invalid, ("raise", "skip", "repair"), "on_invalid")
-        self.dtype = np.dtype(_check.choice(str(np.dtype(dtype)), ("float64", "float32"), "dtype"))
         if n_tracks < 0 or int(n_tracks) != n_tracks:
             raise ValueError(f"n_tracks must be a whole number, 0 or more, got {n_tracks!r}")
         self.kind, self.d, self.on_invalid = kind, int(d), on_invalid
         threads = processors() if n_threads is None else int(n_threads)
         maker = KGMRF if kind == "covariance" else RotationTracker
         self._pattern: Any = maker(self.d, **settings)
-        automatic = isinstance(self._pattern.gains, str)  # "auto"
-        if automatic and self.dtype != np.float64:
+        if settings.get("mean", "zero") != "zero":
             raise ValueError(
-                'dtype="float32" needs a single law such as gains="information"; the self-tuned '
-                "default keeps its state in float64"
+                f"mean={settings['mean']!r}: a bank takes samples of mean zero; centre them first, "
+                "for example with kgmrf.centring.RunningMean"
             )
-        self._tracks: Any
-        if not automatic:
-            self._tracks = Blocks(self._pattern, self.dtype, threads)
-        elif kind == "rotation":
-            self._tracks = RotationRows(self._pattern, threads)
-        else:
-            self._tracks = Rows(self._pattern, threads)
+        law = self._pattern.gains
+        for name, value in () if isinstance(law, str) else vars(law).items():
+            if np.ndim(value) and np.shape(value) != (self.d, self.d):
+                raise ValueError(
+                    "a bank has one gain law for all tracks, with numbers, not arrays; "
+                    f"{name} has shape {np.shape(value)}"
+                )
+        self._tracks = Rows(self._pattern.engine(), kind, threads)
         self.ids = np.zeros(0, dtype=np.int64)
         self._next_id = 0
         self.add(int(n_tracks))
@@ -124,7 +118,7 @@ class TrackerBank:
         """An independent bank in the same state."""
         twin = TrackerBank.__new__(TrackerBank)
         twin.__dict__.update(self.__dict__)
-        twin._tracks, twin.ids = self._tracks.copy(), self.ids.copy()
+        twin._tracks, twin.ids = self._tracks.kept(slice(None)), self.ids.copy()
         return twin
 
     def __copy__(self) -> TrackerBank:
@@ -163,19 +157,10 @@ class TrackerBank:
         if raw:
             if n_samples is not None:
                 raise ObservationError("raw samples count themselves; leave out n_samples")
-            return self._update_samples(seen, there, intervals)
-        counts = self._counts(n_samples)
-        words = {"matrix": True} if isinstance(self._tracks, Rows) else {}
-        return self._tracks.update(seen, there, counts, intervals, self.on_invalid, **words)
-
-    def _update_samples(self, seen: Numbers, there: Mask, intervals: Numbers) -> Taken:
-        if isinstance(self._tracks, Rows):
             one = np.ones(1)
             return self._tracks.update(seen, there, one, intervals, self.on_invalid, matrix=False)
-        rows = np.where(there[:, None, None], seen, np.nan).astype(float)
-        moments, counts = self._tracks.moments(rows, np.broadcast_to(intervals, (len(self),)))
-        some = np.maximum(counts, 1.0)
-        return self._tracks.update(moments, counts > 0, some, intervals, self.on_invalid)
+        counts = self._counts(n_samples)
+        return self._tracks.update(seen, there, counts, intervals, self.on_invalid, matrix=True)
 
     def _checked(self, observations: Any, mask: Any, raw: bool) -> tuple[Numbers, Mask]:
         n, d = len(self), self.d
@@ -257,17 +242,19 @@ class TrackerBank:
 
     def estimate(self, tracks: Any = None) -> Estimate:
         """All fields of an `Estimate`, for all tracks or some (by position or mask)."""
-        return self._tracks.estimate(tracks)
+        return Estimate(self._tracks.shown(tracks))
 
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of time ahead; changes nothing."""
-        return self._tracks.forecast(_check.ahead(steps), tracks)
+        return Estimate(self._tracks.forecast(_check.ahead(steps), tracks))
 
     def state(self, tracks: Any = None) -> State:
         """The `kgmrf.step.State` of all tracks or some under a single law, in float64."""
-        if not isinstance(self._tracks, Blocks):
+        engine = self._tracks.engine
+        if not isinstance(engine, SingleLaw):
             raise ValueError('only a single law such as gains="information" has a step.State')
-        return self._tracks.state(tracks)
+        rows = self._tracks.rows if tracks is None else self._tracks.kept(tracks).rows
+        return engine.state(rows.copy())[0]
 
     @property
     def time(self) -> Numbers:
@@ -282,22 +269,22 @@ class TrackerBank:
     @property
     def nis(self) -> Numbers:
         """How surprising the last observation of every track was, (n,): see `Estimate.nis`."""
-        return self._tracks.nis
+        return np.asarray(self._tracks.shown()["nis"])
 
     @property
     def log_likelihood(self) -> Numbers:
         """One-step-ahead log-likelihood of every track at the last step, (n,)."""
-        return self._tracks.log_likelihood
+        return np.asarray(self._tracks.shown()["log_likelihood"])
 
     @property
     def covariance(self) -> Numbers:
         """Covariance of every track, (n, d, d), without the rest of an estimate."""
-        return self._tracks.covariance
+        return self.estimate().covariance
 
     @property
     def rotation(self) -> Numbers:
         """Rotation of every track, (n, d, d), without the rest of an estimate."""
-        return self._tracks.rotation
+        return self.estimate().rotation
 
     @property
     def nbytes(self) -> int:
@@ -319,7 +306,7 @@ class TrackerBank:
 
     def settings(self) -> dict[str, Any]:
         """The arguments that build a bank like this one, as plain numbers, words and lists."""
-        own = {"kind": self.kind, "d": self.d, "dtype": str(self.dtype)}
+        own = {"kind": self.kind, "d": self.d}
         return {**self._pattern.settings(), **own, "on_invalid": self.on_invalid}
 
     def save(self, path: str | Path) -> None:
@@ -328,7 +315,6 @@ class TrackerBank:
             "kind": "bank",
             "follows": self.kind,
             "d": self.d,
-            "dtype": str(self.dtype),
             "on_invalid": self.on_invalid,
             "next_id": self._next_id,
             "settings": self._pattern.settings(),
@@ -350,7 +336,7 @@ class TrackerBank:
             if 4 * int(header["d"]) ** 2 * max(1, ids.size) > max(LIGHT, 4 * total):
                 raise ValueError(f"it is too small for {ids.size} tracks of d = {header['d']}")
             settings = {**header["settings"], "kind": header["follows"]}
-            for name in ("d", "dtype", "on_invalid"):
+            for name in ("d", "on_invalid"):
                 settings[name] = header[name]
             bank = cls(0, **settings)
             bank._tracks.restore(found, ids.size)

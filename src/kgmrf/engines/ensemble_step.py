@@ -51,6 +51,7 @@ from kgmrf.engines.layout import (
 )
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
 from kgmrf.geometry import so
+from kgmrf.step import CORRELATION_LIMIT
 
 BLEND_RATE, BLEND_LIMIT, BLEND_SHARE = 0.25, 1.0, 1e-3
 TAIL_SHARE = 1e-3
@@ -166,6 +167,8 @@ def drift(track: Track, plan: Layout, dt: float) -> None:
             # Shrink the pair together: clipping a variance alone would make P indefinite.
             own.p12[:] *= np.sqrt(np.minimum(1.0, limit / p))
             p[:] = np.minimum(p, limit)
+        most = CORRELATION_LIMIT * np.sqrt(own.p11 * own.p22)
+        own.p12[:] = np.clip(own.p12, -most, most)
         own.spectrum_var[:] += law[SPECTRUM_RATE] * dt
 
 
@@ -274,20 +277,37 @@ def log_student(values: float, distance: float, log_det: float) -> Numbers:
 def judge(track: Track, plan: Layout, parts: Numbers, frame: Frame) -> float:
     """log p(x); the tails, kappa and the weights learn from it. Returns the weight u of x."""
     n, q = frame.values, frame.distance
+    outer, trace = (np.einsum("ij,kij->k", a, parts) for a in (frame.outer, frame.precision))
+    each = log_student(n, q, frame.log_det)
+    return weigh(track, plan.table[:, ROOT], outer, trace, each, n, q, frame.m / n)
+
+
+def weigh(
+    track: Any,
+    prior: Numbers,
+    outer: Numbers,
+    trace: Numbers,
+    each: Numbers,
+    n: float,
+    q: float,
+    rate: float,
+) -> float:
+    """The tails, kappa and the weights learn from n values at squared distance q; returns u.
+
+    outer: <S^-1 x x^T S^-1, S_k>. trace: <S^-1, S_k>. each: log t of each tail. rate: of the step.
+    """
     tails, before = track.tails[:N_TAILS], track.tails[N_TAILS:]
     before[:] = tails
-    joint = np.log(tails) + log_student(n, q, frame.log_det)
+    joint = np.log(tails) + each
     top = joint.max()
     share = np.exp(joint - top)
     track.head[LIKELIHOOD] = top + math.log(share.sum())
     track.head[DISTANCE], track.head[VALUES] = q, n
     share /= share.sum()
     u = float(share @ ((NU + n) / (NU + q)))
-    grow = math.exp(-track.head[KAPPA])
-    slope = 0.5 * (u * grow * frame.outer - frame.precision)
-    gradient = np.einsum("ij,kij->k", slope, parts)
+    gradient = 0.5 * (u * math.exp(-track.head[KAPPA]) * outer - trace)
     roots, w = track.roots, blend_weights(track.roots, False)
-    step = np.clip((gradient - w @ gradient) * frame.m / n, -BLEND_LIMIT, BLEND_LIMIT)
+    step = np.clip(rate * (gradient - w @ gradient), -BLEND_LIMIT, BLEND_LIMIT)
     roots *= np.exp(BLEND_RATE * step)
     roots *= (1.0 - BLEND_SHARE) / roots.sum()
     roots += BLEND_SHARE / len(roots)
@@ -296,7 +316,7 @@ def judge(track: Track, plan: Layout, parts: Numbers, frame: Frame) -> float:
     track.head[KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
     if q > OUTLIER * n:
         # So far from the forecast that the weights no longer mean much: half back to the start.
-        roots[:] = (1.0 - RETURN) * roots + RETURN * plan.table[:, ROOT]
+        roots[:] = (1.0 - RETURN) * roots + RETURN * prior
         track.head[KAPPA] = 0.0
     return u
 
@@ -370,7 +390,7 @@ def learn_turning(track: Track, plan: Layout, seen: Numbers, m: float) -> None:
         inverse = 1.0 / (own.p11 * gap**2 + noise)
         angle = own.p11 * inverse * pull
         own.velocity[:] += own.p12 * inverse * pull
-        own.p22[:] -= own.p12**2 * gap**2 * inverse
+        own.p22[:] = np.maximum(own.p22 - own.p12**2 * gap**2 * inverse, 0.0)
         own.p12[:] *= noise * inverse
         own.p11[:] *= noise * inverse
         gain = own.spectrum_var / (own.spectrum_var + 2.0 / m)

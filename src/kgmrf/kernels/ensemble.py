@@ -9,19 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgmrf._check import LARGEST
-from kgmrf.density import TAILS as NU
-from kgmrf.engines.ensemble_step import (
-    BLEND_LIMIT,
-    BLEND_RATE,
-    BLEND_SHARE,
-    KAPPA_GAIN,
-    KAPPA_LIMIT,
-    LEVEL_MEMORY,
-    OUTLIER,
-    RETURN,
-    TAIL_SHARE,
-)
+from kgmrf.engines.ensemble_step import LEVEL_MEMORY, OUTLIER
 from kgmrf.engines.layout import (
     AVERAGE,
     CHANNEL,
@@ -33,7 +21,6 @@ from kgmrf.engines.layout import (
     N_HEAD,
     N_TAILS,
     POOLED,
-    ROOT,
     SAMPLES,
     SEEN,
     SIZE_GAIN,
@@ -41,8 +28,8 @@ from kgmrf.engines.layout import (
     TURNING,
     VALUES,
 )
+from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_covariance, take_samples
 from kgmrf.kernels.compile import compiled, jit
-from kgmrf.kernels.door import INVALID, MISSING, OBSERVED, take_covariance
 from kgmrf.kernels.ensemble_members import (
     drift,
     hold,
@@ -94,6 +81,7 @@ from kgmrf.kernels.ensemble_places import (
     X,
     Y,
 )
+from kgmrf.kernels.judge import blend_weights, judge_tails, settle, tail_logs, weigh
 from kgmrf.kernels.lanes import fma, load, spread, store, total
 from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
 from kgmrf.kernels.products import matrix, multiply
@@ -105,16 +93,7 @@ from kgmrf.kernels.products import matrix, multiply
 def blend(w: Any, o: Any, sharp: bool) -> None:
     """TOTAL = sum_k w_k S_k, w_k = r_k^2 / sum r^2, or where sharp r_k^6 / sum r^6."""
     n, room = o[N_PAIRS], packed_room(o[N_PAIRS])
-    top, whole = 0.0, 0.0
-    for k in range(o[N_MEMBERS]):
-        top = max(top, w[o[ROOTS] + k])
-    for k in range(o[N_MEMBERS]):
-        v = (w[o[ROOTS] + k] / top) ** 2
-        v = v * v * v if sharp else v
-        w[o[WEIGHTS] + k] = v
-        whole += v
-    for k in range(o[N_MEMBERS]):
-        w[o[WEIGHTS] + k] /= whole
+    blend_weights(w, o[ROOTS], w, o[WEIGHTS], o[N_MEMBERS], sharp)
     for p in range(0, n, 8):
         acc = spread(0.0)
         part = o[PARTS] + p
@@ -296,33 +275,11 @@ def judge(
 ) -> float:
     """log p(x); the tails, kappa and the weights learn from it. Returns the weight u of x."""
     head, d, s, n = o[HEAD], o[DIMENSION], o[STRIDE], o[N_PAIRS]
-    shares, tails, logs = o[SHARES], o[TAILS], o[LOGS]
     if w[o[INTERVAL] + LAST_VALUES] != values:
         w[o[INTERVAL] + LAST_VALUES] = values
-        for j in range(N_TAILS):
-            rise = math.lgamma(0.5 * (NU[j] + values)) - math.lgamma(0.5 * NU[j])
-            w[logs + j] = rise - 0.5 * values * math.log(math.pi * NU[j])
-    kappa = w[head + KAPPA]
-    grow = math.exp(-kappa)
-    q = grow * distance
-    top = -math.inf
-    for j in range(N_TAILS):
-        fall = 0.5 * (NU[j] + values) * math.log1p(q / NU[j])
-        w[shares + j] = w[logs + j] - fall
-        top = max(top, w[shares + j])
-    whole = 0.0
-    for j in range(N_TAILS):
-        w[shares + j] = w[tails + j] * math.exp(w[shares + j] - top)
-        whole += w[shares + j]
-    w[head + LIKELIHOOD] = top + math.log(whole) - 0.5 * (log_det + values * kappa)
-    w[head + DISTANCE] = q
-    w[head + VALUES] = values
-    u = 0.0
-    for j in range(N_TAILS):
-        share = w[shares + j] / whole
-        u += share * (NU[j] + values) / (NU[j] + q)
-        w[tails + N_TAILS + j] = w[tails + j]
-        w[tails + j] = (1.0 - TAIL_SHARE) * share + TAIL_SHARE / N_TAILS
+        tail_logs(w, o[LOGS], values)
+    grow = math.exp(-w[head + KAPPA])
+    u = judge_tails(w, head, o[TAILS], w, o[LOGS], o[SHARES], values, distance, log_det)
     # Twice the slope, so that off-diagonal entries count double; the diagonal once.
     slope, factor = o[OTHER], spread(u * grow)
     zero = spread(0.0)
@@ -333,39 +290,16 @@ def judge(
         w[slope + i * s + i] *= 0.5
     pack(w, slope, o[SLOPE], d, s, n)
     clear(w, slope, d * s)
-    weigh(w, o, m / values)
-    kappa += math.log1p(KAPPA_GAIN * (u * q / values - 1.0))
-    w[head + KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
-    if q > OUTLIER * values:
-        w[head + KAPPA] = 0.0
-        for k in range(o[N_MEMBERS]):
-            kept = (1.0 - RETURN) * w[o[ROOTS] + k]
-            w[o[ROOTS] + k] = kept + RETURN * table[k, ROOT]
-    return u
-
-
-@jit
-def weigh(w: Any, o: Any, per_value: float) -> None:
-    """r_k prop to r_k exp(rate clip(g_k - sum w g)), g_k = <slope, S_k>; then a fixed share."""
-    n, members = o[N_PAIRS], o[N_MEMBERS]
-    part, mean = o[PARTS], 0.0
-    for k in range(members):
+    part = o[PARTS]
+    for k in range(o[N_MEMBERS]):
         acc = spread(0.0)
         for p in range(0, n, 8):
             acc = fma(load(w, o[SLOPE] + p), load(w, part + p), acc)
-        g = total(acc)
-        w[o[GRADIENT] + k] = g
-        mean += w[o[WEIGHTS] + k] * g
+        w[o[GRADIENT] + k] = total(acc)
         part += packed_room(n)
-    whole = 0.0
-    for k in range(members):
-        step = per_value * (w[o[GRADIENT] + k] - mean)
-        step = min(max(step, -BLEND_LIMIT), BLEND_LIMIT)
-        w[o[ROOTS] + k] *= math.exp(BLEND_RATE * step)
-        whole += w[o[ROOTS] + k]
-    for k in range(members):
-        kept = (1.0 - BLEND_SHARE) * w[o[ROOTS] + k] / whole
-        w[o[ROOTS] + k] = kept + BLEND_SHARE / members
+    weigh(w, o[ROOTS], w, o[WEIGHTS], o[GRADIENT], o[N_MEMBERS], m / values)
+    settle(w, head, o[ROOTS], table, u)
+    return u
 
 
 # ----------------------------------------------------------------------- channels come
@@ -525,22 +459,6 @@ def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, giv
                 v = x[line, r, i]
                 w[power + i] += 0.0 if math.isnan(v) else v * v / m
     enter(w, o, table, power, m)
-
-
-@jit
-def take_samples(x: Any, line: int) -> Any:
-    """How many samples of a line have a value; a negative number if one is too large to square."""
-    count = 0.0
-    for r in range(x.shape[1]):
-        here = False
-        for i in range(x.shape[2]):
-            v = x[line, r, i]
-            if not math.isnan(v):
-                here = True
-                if not v * v <= LARGEST:
-                    return -1.0
-        count += 1.0 if here else 0.0
-    return count
 
 
 @jit

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf.io.columns import is_clock, quaternion_of, tidy
+from kgmrf._names import is_clock
+from kgmrf.io.columns import quaternion_of, tidy
 from kgmrf.stream.pool import Kind
 from kgmrf.stream.records import (
     LARGEST_D,

@@ -254,9 +254,9 @@ class Stream:
             these = np.flatnonzero(lengths == length)
             rows = order[starts[these] + np.arange(length)[:, None]]
             which = names[these]
-            centred[rows], total[which], count[which] = off_the_mean(
-                values[rows], total[which], count[which]
-            )
+            sums = np.stack([total[which], count[which], count[which]])
+            centred[rows], sums = off_the_mean(values[rows], sums)
+            total[which], count[which] = sums[:2]
         return centred
 
     # ------------------------------------------------------------------ ends

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kgmrf import _check
+from kgmrf._names import is_clock
 from kgmrf._types import Numbers
 from kgmrf.io import dates
-from kgmrf.io.columns import is_clock, quaternions
+from kgmrf.io.columns import quaternions
 from kgmrf.stream.settings import LineError
 
 LARGEST_D = 1024

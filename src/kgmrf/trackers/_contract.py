@@ -43,6 +43,9 @@ class Tracker:
     _stays_positive: ClassVar[bool] = True
     """Whether every estimate of a covariance is positive semidefinite, by construction."""
 
+    channels: tuple[str, ...] | None = None
+    """Names of the channels, if a table or a recording with names was followed."""
+
     _wanted: tuple[str, ...] | None = None
     """Fields that the sequence in hand is filtered for; None: all."""
 
@@ -71,6 +74,12 @@ class Tracker:
     def _advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one frame: checked matrices, where they are present, their counts, the time."""
         raise NotImplementedError
+
+    def _update_at_once(
+        self, observation: Any, dt: Any, n_samples: Any, assume_valid: bool
+    ) -> Estimate | None:
+        """`update` in one compiled call, where that can be done; None where it cannot."""
+        return None
 
     def _look(self) -> Values:
         """All fields of an `Estimate` as they stand now."""
@@ -112,6 +121,9 @@ class Tracker:
         n_samples: how many samples are behind the matrix (or set at construction).
         assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
         """
+        found = self._update_at_once(observation, dt, n_samples, assume_valid)
+        if found is not None:
+            return found
         if assume_valid and observation is not None and self.batch_shape is not None:
             seen, observed = self._trusted(observation)
         else:
@@ -133,7 +145,7 @@ class Tracker:
         number = _check.ahead(steps)
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(observation) first")
-        return Estimate(self._ahead(number))
+        return Estimate(self._ahead(number)).named(self.channels)
 
     def filter(
         self,
@@ -196,6 +208,7 @@ class Tracker:
             "settings": self.settings(),
             "d": self.d,
             "batch_shape": self.batch_shape,
+            **({} if self.channels is None else {"channels": list(self.channels)}),
         }
         _npz.write(path, header, {} if self.batch_shape is None else self._memory())
 
@@ -335,7 +348,7 @@ class Tracker:
         raise NotImplementedError
 
     def _estimate(self) -> Estimate:
-        return Estimate(self._look())
+        return Estimate(self._look()).named(self.channels)
 
     def _run(self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers) -> Result:
         batch = observed.shape[1:]

@@ -10,7 +10,6 @@ import numpy as np
 
 from kgmrf import _check, _npz
 from kgmrf._types import Mask, Numbers
-from kgmrf.step import Model, State, warming
 from kgmrf.trackers._contract import Tracker
 
 
@@ -32,9 +31,13 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
     header, memory = _npz.read(path)
     try:
         if "tracker" not in header:
+            if header.get("kind") == "bank":
+                raise ValueError("it holds a bank; read it with TrackerBank.load")
             raise ValueError(f"it holds a {str(header.get('kind', 'something else'))[:40]}")
         tracker = rebuilt(header, named)
         tracker.d = header["d"]
+        if "channels" in header:
+            tracker.channels = tuple(str(name) for name in header["channels"])
         if header["batch_shape"] is not None:
             batch = tuple(int(n) for n in header["batch_shape"])
             shape = (*batch, *(tracker.d,) * tracker._axes)
@@ -116,44 +119,3 @@ def _estimate_of(matrices: Numbers, check: Any) -> None:
     filled += np.eye(matrices.shape[-1]) * np.where(absent, size[..., None], 0.0)[..., None]
     # Of nothing but zeros there is an estimate too: zero.
     check(filled, there & (size > _check.SMALLEST), "its estimate", "raise", True)
-
-
-def check_state(state: State, model: Model, *, rotation: bool, slack: float = 1e-6) -> None:
-    """Raise ValueError unless a tracker could have come to this state.
-
-    Finite, frames orthonormal, velocities skew, variances and counts not negative.
-    """
-    begun = ~np.isnan(state.seen)
-    counts = (state.pool_samples, state.pool_frames, state.steps, state.scale_var)
-    if not all((part >= 0.0).all() and np.isfinite(part).all() for part in counts):
-        raise ValueError("a count or a variance is negative or not finite")
-    clocks = (state.time, state.log_scale, state.seen[begun])
-    if not all(np.isfinite(part).all() for part in clocks) or (np.abs(state.log_scale) > 345).any():
-        raise ValueError("a clock or a scale is not finite")
-    if not rotation:
-        pools = state.pool[begun]
-        if (np.isnan(pools) | (np.abs(pools) > _check.LARGEST)).any():
-            raise ValueError("a mean of first observations is not finite")
-        begun &= ~np.asarray(warming(state, model))
-    parts = [np.asarray(part)[begun] for part in state[:5]]
-    if any((np.isnan(part) | (np.abs(part) > _check.LARGEST)).any() for part in parts):
-        raise ValueError("a track holds numbers that are not finite")
-    frame, spectrum, velocity, uncertainty, spectrum_var = parts
-    if not frame.size:
-        return
-    back = np.swapaxes(frame, -1, -2)
-    if np.abs(back @ frame - np.eye(frame.shape[-1])).max() > slack:
-        raise ValueError("an eigenframe is not orthonormal")
-    if not rotation and not (spectrum > 0.0).all():
-        raise ValueError("an eigenvalue is not positive")
-    fastest = np.abs(velocity).max()
-    if (
-        fastest > _check.FASTEST
-        or np.abs(velocity + np.swapaxes(velocity, -1, -2)).max() > 1e-3 * fastest
-    ):
-        raise ValueError("an angular velocity is not skew, or too fast")
-    p11, p12, p22 = uncertainty[:, 0], uncertainty[:, 1], uncertainty[:, 2]
-    if (p11 < 0).any() or (p22 < 0).any() or (p12**2 > (1 + slack) * p11 * p22 + 1e-12).any():
-        raise ValueError("an uncertainty is not positive semidefinite")
-    if (spectrum_var < 0).any():
-        raise ValueError("a variance of a log eigenvalue is negative")

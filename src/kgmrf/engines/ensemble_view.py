@@ -1,0 +1,152 @@
+"""How the records of an ensemble look from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kgmrf._types import Numbers
+from kgmrf.density import TAILS
+from kgmrf.engines import View
+from kgmrf.engines.details import half_life, velocity_and_angle_var
+from kgmrf.geometry import orbit
+from kgmrf.step import SMALLEST_SPECTRUM
+
+if TYPE_CHECKING:
+    from kgmrf.engines.ensemble import Ensemble
+
+NAMES = (
+    "time",
+    "age",
+    "covariance",
+    "frame",
+    "spectrum",
+    "velocity",
+    "angle_std",
+    "nis",
+    "log_likelihood",
+    "scale",
+    "tails",
+    "dof",
+    "weights",
+    "half_life",
+    "starting",
+)
+
+NU = np.array(TAILS)
+HEAVY = tuple(nu / (nu - 2.0) for nu in TAILS)
+SMALL = ("time", "age", "nis", "log_likelihood", "tails", "dof", "weights", "half_life", "starting")
+"""Fields that a record without its matrix can show."""
+
+
+class EnsembleView(View):
+    """The fields of estimates from their records ``(..., size)``, each made when asked for."""
+
+    def __init__(
+        self, engine: Ensemble, records: Numbers, rows: Any, names: tuple[str, ...]
+    ) -> None:
+        super().__init__(names)
+        self._engine, self._floor = engine, engine.noise_floor
+        self._records, self._rows = records, rows
+
+    def _make(self, name: str) -> dict[str, Numbers]:
+        record = self._engine.read(self._records)
+        if name == "time":
+            return {name: record.time}
+        if name == "age":
+            return {name: record.time - record.seen}
+        if name == "log_likelihood":
+            return {name: record.log_likelihood}
+        if name in ("tails", "weights"):
+            return {name: getattr(record, name)}
+        if name == "half_life":
+            return {name: half_life(self._engine.plan, record.weights)}
+        if name == "starting":
+            return {name: record.samples < 2.0 * self._engine.d}
+        if name == "dof":
+            grow = heaviness(record.tails)
+            return {name: 2.0 * grow / (grow - 1.0)}
+        if name == "nis":
+            return {name: self._surprise()}
+        if name == "scale":
+            grow = np.exp(record.kappa)[..., None, None]
+            return {name: grow * self._blend()}
+        if name == "covariance":
+            return {name: self._covariance()}
+        if name in ("frame", "spectrum"):
+            return self._eigen()
+        return self._moving()
+
+    def _raw(self) -> Numbers:
+        """Second moment of the forecast, noise floor included."""
+        record = self._engine.read(self._records)
+        grow = np.exp(record.kappa) * heaviness(record.tails)
+        # Before the second observation nothing is known of the tails.
+        grow = np.where(record.observations > 1.0, grow, 1.0)
+        return grow[..., None, None] * self._blend()
+
+    def _blend(self) -> Numbers:
+        engine, records = self._engine, self._records
+        if records.shape[-1] == engine.small:
+            now = engine.look(self._rows.reshape(-1, engine.size))
+            records = now.reshape(*records.shape[:-1], -1)
+        return engine.blend(records)
+
+    def _covariance(self) -> Numbers:
+        if self._floor:
+            return orbit.compose(self["frame"], self["spectrum"])
+        return self._raw()
+
+    def _eigen(self) -> dict[str, Numbers]:
+        whole = self._raw()
+        unseen = np.asarray(np.isnan(whole).any(axis=(-2, -1)))
+        safe = np.where(unseen[..., None, None], np.eye(self._engine.d), whole)
+        frame, spectrum = orbit.decompose(safe)
+        spectrum = np.maximum(spectrum - self._floor, SMALLEST_SPECTRUM * spectrum[..., :1])
+        return {
+            "frame": np.where(unseen[..., None, None], np.nan, frame),
+            "spectrum": np.where(unseen[..., None], np.nan, spectrum),
+        }
+
+    def _surprise(self) -> Numbers:
+        """The chi-squared value that is as improbable as the observation under its forecast."""
+        from scipy import special  # slow to import, and only this needs it
+
+        record = self._engine.read(self._records)
+        d = self._engine.d
+        if d == 1:
+            return np.full(record.time.shape, np.nan)
+        n = record.values[..., None]
+        beyond = special.fdtrc(n, NU, record.distance[..., None] / n)
+        # fdtrc loses its grip below 1e-300, where nobody counts any more
+        tail = np.maximum((record.before * beyond).sum(axis=-1), 1e-300)
+        return special.chdtri(d * (d - 1) / 2.0, np.where(np.isnan(tail), np.nan, tail))
+
+    def _moving(self) -> dict[str, Numbers]:
+        frame, spectrum = self["frame"], self["spectrum"]
+        lead, d, plan = frame.shape[:-2], self._engine.d, self._engine.plan
+        velocity, variance = np.empty((2, *lead, d, d))
+        if callable(self._rows):
+
+            def take(at: Any, rows: Numbers) -> None:
+                velocity[at], variance[at] = _moving(rows, plan, frame[at], spectrum[at])
+
+            self._rows(take)
+        else:
+            velocity[...], variance[...] = _moving(self._rows, plan, frame, spectrum)
+        return {"velocity": velocity, "angle_std": np.sqrt(variance)}
+
+
+def _moving(rows: Numbers, plan: Any, frame: Numbers, spectrum: Numbers) -> tuple[Numbers, Numbers]:
+    unknown = np.isnan(spectrum[..., :1])[..., None]
+    eye = np.eye(plan.d)
+    safe = np.where(unknown, eye, frame), np.where(unknown[..., 0], 1.0, spectrum)
+    velocity, variance = velocity_and_angle_var(rows, plan, *safe)
+    return np.where(unknown, np.nan, velocity), variance
+
+
+def heaviness(tails: Numbers) -> Numbers:
+    """sum_j pi_j nu_j/(nu_j - 2): the second moment over the scale."""
+    parts = [tails[..., j] * heavy for j, heavy in enumerate(HEAVY)]
+    return parts[0] + parts[1] + parts[2] + parts[3]

@@ -1,0 +1,118 @@
+"""Covariances of few factors plus a diagonal, S = F F^T + diag N, without a d x d array.
+
+Shapes: F ``(..., d, k)``, N ``(..., d)``; NaN for channels that were never seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kgmrf._check import ObservationError
+from kgmrf._types import Mask, Numbers
+from kgmrf.density import TAILS, Density
+from kgmrf.geometry import orbit
+
+DENSE = ("covariance", "scale", "frame", "spectrum")
+"""Fields that are worked out from loadings and noise when somebody asks for them."""
+
+
+def compose(loadings: Numbers, noise: Numbers) -> Numbers:
+    """F F^T + diag N, ``(..., d, d)``.
+
+    >>> compose(np.array([[1.0], [2.0]]), np.array([0.5, 1.0]))
+    array([[1.5, 2. ],
+           [2. , 5. ]])
+    """
+    whole = loadings @ np.swapaxes(loadings, -1, -2)
+    index = np.arange(noise.shape[-1])
+    whole[..., index, index] += noise
+    return whole
+
+
+def solve(loadings: Numbers, noise: Numbers, x: Any) -> Numbers:
+    """(F F^T + diag N)^-1 x of vectors ``(..., d)``, by Woodbury's identity.
+
+    >>> f, n = np.array([[1.0], [2.0]]), np.array([0.5, 1.0])
+    >>> (compose(f, n) @ solve(f, n, [3.0, 4.0])).round(9).tolist()
+    [3.0, 4.0]
+    """
+    vectors = _vectors(x, noise.shape[-1])
+    scaled = loadings / noise[..., None]
+    inner = np.eye(loadings.shape[-1]) + np.swapaxes(loadings, -1, -2) @ scaled
+    b = np.einsum("...ik,...i->...k", scaled, vectors)
+    along = np.linalg.solve(inner, b[..., None])[..., 0]
+    return np.asarray(vectors / noise - np.einsum("...ik,...k->...i", scaled, along))
+
+
+def heaviness(tails: Numbers) -> Numbers:
+    """sum_j pi_j nu_j/(nu_j - 2): the second moment of the density over its scale."""
+    return np.asarray(tails @ np.array([nu / (nu - 2.0) for nu in TAILS]))
+
+
+def derived(name: str, loadings: Numbers, noise: Numbers, tails: Numbers) -> Numbers:
+    """One of the fields `DENSE`."""
+    if name == "covariance":
+        return compose(loadings, noise)
+    if name == "scale":
+        return compose(loadings, noise) / heaviness(tails)[..., None, None]
+    out = np.empty((*noise.shape, noise.shape[-1])) if name == "frame" else np.empty(noise.shape)
+    for at in np.ndindex(noise.shape[:-1]):  # one at a time: eigenvectors are larger than factors
+        if np.isnan(noise[at]).any():
+            out[at] = np.nan
+        else:
+            out[at] = orbit.decompose(compose(loadings[at], noise[at]))[name == "spectrum"]
+    return out
+
+
+class FactorDensity(NamedTuple):
+    """As `Density`, of the scale F F^T + diag N.
+
+    >>> one = FactorDensity(np.zeros((2, 1)), np.ones(2), np.ones(1), np.array([1e8]))
+    >>> one.log_density([0.0, 0.0]).round(3), one.region(0.95).round(2)
+    (np.float64(-1.838), np.float64(5.99))
+    """
+
+    loadings: Numbers
+    noise: Numbers
+    tails: Numbers
+    dofs: Numbers
+
+    @property
+    def scale(self) -> Numbers:
+        """F F^T + diag N, ``(..., d, d)``."""
+        return compose(self.loadings, self.noise)
+
+    @property
+    def d(self) -> int:
+        """Number of channels."""
+        return int(self.noise.shape[-1])
+
+    mahalanobis = Density.mahalanobis
+    log_density = Density.log_density
+    cdf = Density.cdf
+    region = Density.region
+
+    def _compare(self, x: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        vectors = _vectors(x, self.d)
+        here: Mask = ~np.isnan(vectors) & ~np.isnan(self.noise)
+        noise = np.where(here, self.noise, 1.0)
+        loadings = np.where(here[..., None], self.loadings, 0.0)
+        safe = np.where(here, vectors, 0.0)
+        scaled = loadings / noise[..., None]
+        inner = np.eye(loadings.shape[-1]) + np.swapaxes(loadings, -1, -2) @ scaled
+        factor = np.linalg.cholesky(inner)
+        b = np.einsum("...ik,...i->...k", scaled, safe)
+        half = np.linalg.solve(factor, b[..., None])[..., 0]
+        distance = (safe**2 / noise).sum(axis=-1) - (half**2).sum(axis=-1)
+        log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=-1)
+        log_det = log_det + np.log(noise).sum(axis=-1)
+        return np.maximum(distance, 0.0), log_det, here.sum(axis=-1).astype(float)
+
+
+def _vectors(x: Any, d: int) -> Numbers:
+    vectors = np.asarray(x, dtype=float)
+    if vectors.ndim < 1 or vectors.shape[-1] != d:
+        raise ObservationError(f"x must have shape (..., {d}), got {vectors.shape}")
+    return vectors

@@ -1,0 +1,107 @@
+"""The check of one covariance matrix: observed, missing, or invalid."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from kgmrf._check import LARGEST, SMALLEST
+from kgmrf.kernels.compile import jit
+from kgmrf.kernels.lanes import (
+    above,
+    fma,
+    load,
+    spread,
+    store,
+    total,
+)
+from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
+from kgmrf.kernels.products import copy, matrix
+
+MISSING, OBSERVED, INVALID = 0, 1, 2
+
+
+@jit
+def spread_out(row: Any, at: int, w: Any, to: int, d: int, s: int) -> None:
+    """A packed matrix into a padded one of w (see `products`)."""
+    half, zero = spread(0.5), spread(0.0)
+    for i in range(d):
+        start = at + i * d
+        if start + s <= row.size:
+            for j in range(0, s, 8):
+                v = load(row, start + j)
+                store(w, to + i * s + j, above(load(w, j), half, v, zero))
+        else:
+            for j in range(d):
+                w[to + i * s + j] = row[start + j]
+
+
+@jit
+def take_covariance(w: Any, c: Any, at: int, d: int, s: int, tolerance: float) -> int:
+    """C into SEEN_MATRIX, symmetrised: OBSERVED, MISSING (all NaN) or INVALID.
+
+    A negative tolerance trusts the matrix. Otherwise asymmetry and negative eigenvalues up to
+    ``tolerance`` times the largest entry pass; C + tolerance I must have positive pivots.
+    """
+    seen, work = matrix(s, SEEN_MATRIX), matrix(s, SCRATCH_A)
+    spread_out(c, at, w, seen, d, s)
+    skewness = 0.0
+    for i in range(d):
+        for j in range(i):
+            skewness = max(skewness, abs(w[seen + i * s + j] - w[seen + j * s + i]))
+    if skewness > 0.0:
+        for i in range(d):
+            for j in range(i):
+                mean = 0.5 * (w[seen + i * s + j] + w[seen + j * s + i])
+                w[seen + i * s + j] = mean
+                w[seen + j * s + i] = mean
+    if tolerance < 0.0:
+        return MISSING if math.isnan(c[at]) else OBSERVED
+    zero = spread(0.0)
+    largest, fault = zero, zero
+    for k in range(0, d * s, 8):
+        v = load(w, seen + k)
+        fault = fma(v, zero, fault)  # NaN where v is not finite
+        largest = above(v, largest, v, largest)
+        largest = above(zero - v, largest, zero - v, largest)
+    if total(fault) != 0.0:
+        for k in range(d * d):
+            if not math.isnan(c[at + k]):
+                return INVALID
+        return MISSING
+    store(w, work, largest)
+    size = 0.0
+    for k in range(8):
+        size = max(size, w[work + k])
+    if not SMALLEST <= size <= LARGEST or skewness > tolerance * size:
+        return INVALID
+    copy(w, seen, work, d, s)
+    for i in range(d):
+        w[work + i * s + i] += tolerance * size
+    for k in range(d):
+        pivot = w[work + k * s + k]
+        if not pivot > 0.0:
+            return INVALID
+        inverse = -1.0 / pivot
+        for i in range(k + 1, d):
+            factor = spread(w[work + i * s + k] * inverse)
+            for j in range((k + 1) // 8 * 8, s, 8):
+                v = load(w, work + i * s + j)
+                store(w, work + i * s + j, fma(factor, load(w, work + k * s + j), v))
+    return OBSERVED
+
+
+@jit
+def take_samples(x: Any, line: int) -> Any:
+    """How many samples of a line have a value; a negative number if one is too large to square."""
+    count = 0.0
+    for r in range(x.shape[1]):
+        here = False
+        for i in range(x.shape[2]):
+            v = x[line, r, i]
+            if not math.isnan(v):
+                here = True
+                if not v * v <= LARGEST:
+                    return -1.0
+        count += 1.0 if here else 0.0
+    return count
