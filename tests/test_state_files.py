@@ -287,44 +287,46 @@ def _changed(path: Path, name: str, change: Any) -> None:
     _npz.write(path, header, arrays)
 
 
-def test_a_bank_without_the_pools_that_its_clocks_ask_for_is_refused(tmp_path: Path) -> None:
-    """The file that wrote beyond its arrays: no pools, and clocks that say that tracks start."""
-    bank = TrackerBank(8, 3, n_samples=5, gains="information")
-    for seed in range(9):
-        rows = np.random.default_rng(seed).normal(size=(8, 5, 3))
-        bank.update(np.swapaxes(rows, -1, -2) @ rows / 5)
+BANKS = [
+    {"d": 2, "gains": "information"},
+    {"d": 2},
+    {"d": 3, "kind": "rotation", "noise_std": 0.1, "gains": "information"},
+]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numbers that cannot be are meant here
+@pytest.mark.parametrize("length", [3, 20])  # during the start-up, and behind it
+@pytest.mark.parametrize("settings", BANKS)
+def test_any_one_number_of_a_bank_may_be_any(
+    tmp_path: Path, settings: dict[str, Any], length: int
+) -> None:
+    """Whatever stands in one place of a row, the file is refused or the bank works."""
+    turns = settings.get("kind") == "rotation"
+    bank, dice = TrackerBank(1, **settings), np.random.default_rng(0)
+    rows = np.broadcast_to(np.eye(3), (length, 3, 3)) if turns else dice.normal(size=(length, 2))
+    for row in rows:
+        bank.update(row[None])
     path = tmp_path / "bank.npz"
     bank.save(path)
-
-    def start_up(clocks: Any) -> None:
-        clocks[:, 2:4] = 0.0
-
-    _changed(path, "clocks", start_up)
-    with pytest.raises(ValueError, match="pools are missing"):
-        TrackerBank.load(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("velocity", 1e300), ("velocity", np.nan), ("uncertainty", -1.0), ("pool_samples", -18.0)],
-)
-@pytest.mark.parametrize("kind", [KGMRF, RotationTracker])
-def test_a_single_law_with_an_impossible_state_is_refused(
-    tmp_path: Path, kind: Any, name: str, value: float
-) -> None:
-    tracker = kind(gains="information", **({"n_samples": 9} if kind is KGMRF else {"noise_std": 1}))
-    for _ in range(4):
-        tracker.update(np.eye(3))
-    path = tmp_path / "state.npz"
-    tracker.save(path)
-    kind.load(path)
-
-    def spoil(array: Any) -> None:
-        array.reshape(-1)[: 1 if array.ndim == 0 else 2] = value
-
-    _changed(path, name, spoil)
-    with pytest.raises(ValueError, match="state file"):
-        kind.load(path)
+    header, arrays = _npz.read(path)
+    header.pop("format")
+    refused = 0
+    for place in range(arrays["rows"].shape[1]):
+        for value in (np.nan, 1e300, -1.0):
+            changed = arrays["rows"].copy()
+            changed[0, place] = value
+            path.write_bytes(_npz.pack(header, {**arrays, "rows": changed}))
+            try:
+                found = TrackerBank.load(path)
+            except ValueError:
+                refused += 1
+                continue
+            for row in rows:
+                found.update(row[None])
+            estimate = found.estimate()
+            matrix = estimate.rotation if turns else estimate.covariance
+            assert np.isfinite(matrix).all(), (place, value)
+    assert refused > arrays["rows"].shape[1]
 
 
 def test_a_rotation_row_with_its_numbers_in_disorder_is_refused(tmp_path: Path) -> None:

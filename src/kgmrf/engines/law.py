@@ -18,7 +18,7 @@ from kgmrf.gains import FixedGains, Gains, InformationGains
 from kgmrf.kernels import layout
 from kgmrf.kernels.engine import compiled_law, law_loop
 from kgmrf.kernels.layout import LIKELIHOOD, LOG_SCALE, NIS, SEEN, TIME
-from kgmrf.step import Model, State, Surprise, covariance_step, rotation_step, support, warming
+from kgmrf.step import Model, State, Surprise, covariance_step, rotation_step, support
 
 COVARIANCE = ("covariance", "frame", "spectrum")
 ALWAYS = ("time", "age", "nis", "log_likelihood")
@@ -267,45 +267,26 @@ class SingleLaw:
         """Raise ValueError unless these rows could have come from this law."""
         if rows.ndim != 2 or rows.shape[1] != self.size or rows.dtype != np.float64:
             raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
-        _check_state(self.state(rows)[0], self.model, rotation=self.rotation)
-
-
-def _check_state(state: State, model: Model, *, rotation: bool, slack: float = 1e-6) -> None:
-    """Raise ValueError unless a tracker could have come to this state.
-
-    Finite, frames orthonormal, velocities skew, variances and counts not negative.
-    """
-    begun = ~np.isnan(state.seen)
-    counts = (state.pool_samples, state.pool_frames, state.steps, state.scale_var)
-    if not all((part >= 0.0).all() and np.isfinite(part).all() for part in counts):
-        raise ValueError("a count or a variance is negative or not finite")
-    clocks = (state.time, state.log_scale, state.seen[begun])
-    if not all(np.isfinite(part).all() for part in clocks) or (np.abs(state.log_scale) > 345).any():
-        raise ValueError("a clock or a scale is not finite")
-    if not rotation:
-        pools = state.pool[begun]
-        if (np.isnan(pools) | (np.abs(pools) > LARGEST)).any():
-            raise ValueError("a mean of first observations is not finite")
-        begun &= ~np.asarray(warming(state, model))
-    parts = [np.asarray(part)[begun] for part in state[:5]]
-    if any((np.isnan(part) | (np.abs(part) > LARGEST)).any() for part in parts):
-        raise ValueError("a track holds numbers that are not finite")
-    frame, spectrum, velocity, uncertainty, spectrum_var = parts
-    if not frame.size:
-        return
-    back = np.swapaxes(frame, -1, -2)
-    if np.abs(back @ frame - np.eye(frame.shape[-1])).max() > slack:
-        raise ValueError("an eigenframe is not orthonormal")
-    if not rotation and not (spectrum > 0.0).all():
-        raise ValueError("an eigenvalue is not positive")
-    fastest = np.abs(velocity).max()
-    if fastest > FASTEST or np.abs(velocity + np.swapaxes(velocity, -1, -2)).max() > 1e-3 * fastest:
-        raise ValueError("an angular velocity is not skew, or too fast")
-    p11, p12, p22 = uncertainty[:, 0], uncertainty[:, 1], uncertainty[:, 2]
-    if (p11 < 0).any() or (p22 < 0).any() or (p12**2 > (1 + slack) * p11 * p22 + 1e-12).any():
-        raise ValueError("an uncertainty is not positive semidefinite")
-    if (spectrum_var < 0).any():
-        raise ValueError("a variance of a log eigenvalue is negative")
+        begun = rows[~np.isnan(rows[:, SEEN])]
+        state = self.state(begun)[0]
+        numbers = [np.asarray(part) for part in state if part is not state.seen]
+        if any((np.isnan(part) | (np.abs(part) > LARGEST)).any() for part in numbers):
+            raise ValueError("a track holds numbers that are not finite")
+        counts = (state.pool_samples, state.pool_frames, state.steps, state.scale_var)
+        if any((part < 0.0).any() for part in counts) or (np.abs(state.log_scale) > 345.0).any():
+            raise ValueError("a count or a variance is negative, or a scale is not possible")
+        if (np.abs(state.velocity) > FASTEST).any():
+            raise ValueError("a track turns too fast")
+        defect = np.swapaxes(state.frame, -1, -2) @ state.frame - np.eye(self.d)
+        if defect.size and np.abs(defect).max() > 1e-6:
+            raise ValueError("an eigenframe is not orthonormal")
+        if not (state.spectrum > 0.0).all():
+            raise ValueError("an eigenvalue is not positive")
+        p11, p12, p22 = (state.uncertainty[:, k] for k in range(3))
+        if (p11 < 0).any() or (p22 < 0).any() or (p12**2 > (1 + 1e-6) * p11 * p22 + 1e-12).any():
+            raise ValueError("an uncertainty is not positive semidefinite")
+        if (state.spectrum_var < 0).any():
+            raise ValueError("a variance of a log eigenvalue is negative")
 
 
 class LawView(View):

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from kgmrf import _check
-from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Mask, Numbers
 from kgmrf.engines import INVALID, TRUST, View, rounds
 from kgmrf.geometry import so
@@ -212,7 +211,7 @@ class Rotations:
         if not (rows[..., at.UNIT] > 0).all():
             raise ValueError("rows have a unit of time that is not positive")
         loose = np.arange(rows.shape[-1]) == at.SEEN
-        if np.isnan(rows[..., ~loose]).any() or (np.abs(rows) > LARGEST).any():
+        if np.isnan(rows[..., ~loose]).any() or (np.abs(rows) > _check.LARGEST).any():
             raise ValueError("rows hold numbers that are not finite")
         _check_members(rows[~np.isnan(rows[..., at.SEEN])])
 
@@ -258,7 +257,7 @@ def _check_members(rows: Numbers) -> None:
         raise ValueError("rows hold a quaternion whose length is not 1")
     if any((values < 0.0).any() for values in positive):
         raise ValueError("rows hold a negative variance, count or interval")
-    if any((np.abs(values) > FASTEST).any() for values in speeds):
+    if any((np.abs(values) > _check.FASTEST).any() for values in speeds):
         raise ValueError("rows turn too fast")
     if (p01**2 > p00 * p11 * (1.0 + 1e-6) + 1e-30).any():
         raise ValueError("an angle and its velocity are correlated by more than 1")
