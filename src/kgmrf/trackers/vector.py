@@ -212,6 +212,7 @@ class VectorTracker(Tracker):
         fresh._given = fresh._noise_of(noise_covariance)
         seen, observed = fresh._checked_sequence(sequence, mask)
         counts = fresh._counts(n_samples, observed)
+        fresh._know_unit(times)
         steps = fresh._intervals(times, len(seen))
         fresh._start(seen.shape[1:])
         states, _, _ = fresh._states(seen, observed, counts, steps)
