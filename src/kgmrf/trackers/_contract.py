@@ -24,7 +24,7 @@ import numpy as np
 
 from kgmrf import _check, _npz
 from kgmrf._check import ObservationError, OnInvalid
-from kgmrf._time import Clock, duration, stamps
+from kgmrf._time import Clock, duration, stamps, unit_of
 from kgmrf._types import Mask, Numbers
 from kgmrf.results import FIELDS, Estimate, Result, Values, stack
 
@@ -361,6 +361,12 @@ class Tracker:
             if now is None:
                 self._begin_at(float(np.asarray(times, dtype=float)[0]))
         return self._clock.counted(steps)
+
+    def _know_unit(self, times: Any) -> None:
+        """The unit of time of a whole recording, before its first frame is taken in."""
+        if times is not None and not self._clock.frozen:
+            found = _check.real_array(stamps(times), "times")
+            self._clock = Clock(unit_of(np.diff(found.reshape(-1))))
 
     @property
     def now(self) -> float | None:

@@ -54,6 +54,7 @@ def recording(
     """The sequence, checked as `filter` checks it, for a tracker that has seen nothing."""
     seen, observed = fresh._checked_sequence(sequence, mask)
     counts = fresh._counts(n_samples, observed)
+    fresh._know_unit(times)
     dt = fresh._intervals(times, seen.shape[0])
     fresh._start(seen.shape[1:])
     return Recording(seen, observed, counts, dt)
@@ -92,6 +93,7 @@ def _filtered(fresh: Any, record: Recording) -> Numbers:
 def _smooth_samples(fresh: Any, sequence: Any, times: Any, mask: Any, lag: int | None) -> Result:
     """Raw samples: the filter completes partial ones, the cold start looks at whole ones only."""
     blocks = fresh._frames(sequence, mask)
+    fresh._know_unit(times)
     dt = fresh._intervals(times, blocks.shape[0])
     fresh._start((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
     rows = fresh._moved(blocks, np.ones(blocks.shape[:-2]), dt, False, fresh._engine.size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -258,3 +258,74 @@ def view(state: VectorState, nis: Numbers, log_likelihood: Numbers) -> Values:
         "nis": nis,
         "log_likelihood": log_likelihood,
     }
+
+
+def compiled_frame(
+    old: VectorState,
+    seen: Numbers | None,
+    dt: float,
+    retention: float,
+    model: Numbers,
+    nothing: Numbers,
+    intervals: dict[tuple[float, float], Numbers],
+) -> tuple[VectorState, Numbers, Numbers] | None:
+    """`drift` and `correct` of one vector, compiled; None where only a part was seen.
+
+    model: noise, acceleration and position noise ``(3, d, d)``; intervals: those met before.
+    """
+    from kgmrf.kernels.vector import COASTED, PARTLY, vector_frame
+
+    key = (dt, retention)
+    if key not in intervals:
+        over = passage(retention, np.asarray(dt))
+        numbers = (over.turn, over.keep, over.angle, over.cross, over.rate)
+        if len(intervals) > 8:  # times that never repeat must not pile up
+            intervals.clear()
+        intervals[key] = np.array([dt, *(float(v[0]) for v in numbers)])
+    position, velocity = np.empty_like(old.position), np.empty_like(old.velocity)
+    uncertainty, surprise = np.empty_like(old.uncertainty), np.empty(2)
+    status = vector_frame(
+        old.position,
+        old.velocity,
+        old.uncertainty,
+        nothing if seen is None else seen,
+        model,
+        intervals[key],
+        position,
+        velocity,
+        uncertainty,
+        surprise,
+    )
+    if status == PARTLY:
+        return None
+    time = old.time + dt
+    last = old.seen if status == COASTED else time
+    state = VectorState(position, velocity, uncertainty, old.known, time, last)
+    return state, surprise[0], surprise[1]
+
+
+def spreads(value: Any, name: str, positive: bool = False) -> Any:
+    """A setting that is a number, d numbers or a (d, d) matrix; None stays None."""
+    if value is None:
+        return None
+    array = np.asarray(value, dtype=float)
+    word = "positive" if positive else "0 or more"
+    if array.ndim == 2 and array.shape[0] == array.shape[1]:
+        lowest = np.linalg.eigvalsh(array).min() if np.isfinite(array).all() else np.nan
+        good = lowest > 0 if positive else lowest >= -1e-12 * np.abs(array).max()
+        good = bool(good) and bool(np.allclose(array, array.T))
+    else:
+        good = array.ndim < 2 and bool(np.isfinite(array).all())
+        good = good and bool((array > 0).all() if positive else (array >= 0).all())
+    if not good:
+        raise ValueError(
+            f"{name} must be a number, one per component, or a symmetric (d, d) matrix, "
+            f"and {word}; got {value!r}"
+        )
+    return float(array) if array.ndim == 0 else array
+
+
+def as_matrix(value: Any, d: int) -> Numbers:
+    """A setting as a (d, d) matrix."""
+    array = np.asarray(value, dtype=float)
+    return array if array.ndim == 2 else np.eye(d) * array

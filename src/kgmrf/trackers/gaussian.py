@@ -94,6 +94,8 @@ class KineticGaussian(ProductTracker):
             raise ValueError(f"covariance has d = {part.d}, but d = {d}")
         self._cov: CovarianceTracker = part
         self.time_unit = part.time_unit if time_unit is None else time_unit
+        if time_unit is not None:
+            _check.in_range(time_unit, "time_unit", 0.0, np.inf, open_low=True)
         self._clock = Clock(self.time_unit)
         self.d = mean.d = part.d = part.d if d is None else int(d)
         self.mean_acceleration, self.mean_noise = mean.acceleration, mean.position_noise

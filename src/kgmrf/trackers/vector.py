@@ -18,11 +18,14 @@ from kgmrf.trackers._smooth import check_lag
 from kgmrf.trackers._vector_fields import VectorEstimate, VectorResult
 from kgmrf.trackers._vector_step import (
     VectorState,
+    as_matrix,
+    compiled_frame,
     correct,
     drift,
     initial_state,
     passage,
     smooth_vectors,
+    spreads,
     view,
 )
 
@@ -82,17 +85,17 @@ class VectorTracker(Tracker):
         super().__init__(d, n_samples, on_invalid, time_unit)
         if noise_std is not None and noise_covariance is not None:
             raise ValueError("give noise_std or noise_covariance, not both")
-        self.noise_std = _spreads(noise_std, "noise_std", positive=True)
-        self.noise_covariance = _spreads(noise_covariance, "noise_covariance", positive=True)
+        self.noise_std = spreads(noise_std, "noise_std", positive=True)
+        self.noise_covariance = spreads(noise_covariance, "noise_covariance", positive=True)
         if self.noise_covariance is not None and np.ndim(self.noise_covariance) != 2:
             raise ValueError(
                 f"noise_covariance must be a (d, d) matrix, got {noise_covariance!r}; "
                 "for one number per component use noise_std"
             )
-        self.acceleration = _spreads(acceleration, "acceleration")
-        self.position_noise = _spreads(position_noise, "position_noise")
+        self.acceleration = spreads(acceleration, "acceleration")
+        self.position_noise = spreads(position_noise, "position_noise")
         self.retention = _check.in_range(retention, "retention", 1e-6, 1.0)
-        self.rate_prior = _spreads(rate_prior, "rate_prior", positive=True)
+        self.rate_prior = spreads(rate_prior, "rate_prior", positive=True)
         noisy = self.noise_std is not None or self.noise_covariance is not None
         for name, value in (("acceleration", acceleration), ("rate_prior", rate_prior)):
             if value is None and not noisy:
@@ -209,10 +212,11 @@ class VectorTracker(Tracker):
         fresh._given = fresh._noise_of(noise_covariance)
         seen, observed = fresh._checked_sequence(sequence, mask)
         counts = fresh._counts(n_samples, observed)
+        fresh._know_unit(times)
         steps = fresh._intervals(times, len(seen))
         fresh._start(seen.shape[1:])
         states, _, _ = fresh._states(seen, observed, counts, steps)
-        wide = np.broadcast_to(_time_first(steps, observed.ndim), observed.shape)
+        wide = np.broadcast_to(steps.reshape(-1, *(1,) * (observed.ndim - 1)), observed.shape)
         model = (fresh._walk, fresh._wander, fresh.retention)
         nan = np.full(observed.shape, np.nan)
         found = view(smooth_vectors(states, wide, *model, lag), nan, nan.copy())
@@ -280,7 +284,7 @@ class VectorTracker(Tracker):
     def _matrix_of(self, value: Any, otherwise: float, d: int) -> Numbers:
         """A setting as a (d, d) matrix; None means a share of the noise variance."""
         noise = self._own_noise() if value is None else None
-        return _as_matrix(value if noise is None else otherwise * noise, d)
+        return as_matrix(value if noise is None else otherwise * noise, d)
 
     def _begin(self, shape: tuple[int, ...]) -> None:
         d = shape[-1]
@@ -288,7 +292,7 @@ class VectorTracker(Tracker):
         self._walk = self._matrix_of(self.acceleration, RELATIVE_ACCELERATION, d)
         self._wander = self._matrix_of(self.position_noise, 0.0, d)
         noise = self._own_noise()
-        self._noise = np.eye(d) if noise is None else _as_matrix(noise, d)
+        self._noise = np.eye(d) if noise is None else as_matrix(noise, d)
         self._nis = np.full(shape[:-1], np.nan)
         self._log_likelihood = np.full(shape[:-1], np.nan)
         self._fresh, self._all_known, self._desk = True, None, None
@@ -304,51 +308,11 @@ class VectorTracker(Tracker):
         self, seen: Numbers | None, dt: float
     ) -> tuple[VectorState, Numbers, Numbers] | None:
         """The state and its surprise after one frame; None where only a part was seen."""
-        from kgmrf.kernels.vector import COASTED, PARTLY, vector_frame
-
         if self._desk is None:
             own = self.n_samples or 1.0
             model = np.stack([self._noise / own, self._walk, self._wander])
             self._desk = (model, np.full(self._state.position.shape, np.nan), {})
-        model, nothing, intervals = self._desk
-        key = (dt, self.retention)
-        if key not in intervals:
-            over = passage(self.retention, np.asarray(dt))
-            numbers = (over.turn, over.keep, over.angle, over.cross, over.rate)
-            if len(intervals) > 8:  # times that never repeat must not pile up
-                intervals.clear()
-            intervals[key] = np.array([dt, *(float(v[0]) for v in numbers)])
-        old = self._state
-        position, velocity, surprise = (
-            np.empty_like(old.position),
-            np.empty_like(old.velocity),
-            np.empty(2),
-        )
-        uncertainty = np.empty_like(old.uncertainty)
-        status = vector_frame(
-            old.position,
-            old.velocity,
-            old.uncertainty,
-            nothing if seen is None else seen,
-            model,
-            intervals[key],
-            position,
-            velocity,
-            uncertainty,
-            surprise,
-        )
-        if status == PARTLY:
-            return None
-        time = old.time + dt
-        state = VectorState(
-            position,
-            velocity,
-            uncertainty,
-            old.known,
-            time,
-            old.seen if status == COASTED else time,
-        )
-        return state, surprise[0], surprise[1]
+        return compiled_frame(self._state, seen, dt, self.retention, *self._desk)
 
     def _hurried(self, observation: Any, dt: float) -> bool:
         """Take in a whole vector, or none, by the compiled frame; False where it cannot."""
@@ -438,33 +402,3 @@ class VectorTracker(Tracker):
 
     def _set_clock(self, time: float) -> None:
         self._state = self._state._replace(time=np.full_like(self._state.time, time))
-
-
-def _spreads(value: Any, name: str, positive: bool = False) -> Any:
-    """A setting that is a number, d numbers or a (d, d) matrix; None stays None."""
-    if value is None:
-        return None
-    array = np.asarray(value, dtype=float)
-    word = "positive" if positive else "0 or more"
-    if array.ndim == 2 and array.shape[0] == array.shape[1]:
-        lowest = np.linalg.eigvalsh(array).min() if np.isfinite(array).all() else np.nan
-        good = lowest > 0 if positive else lowest >= -1e-12 * np.abs(array).max()
-        good = bool(good) and bool(np.allclose(array, array.T))
-    else:
-        good = array.ndim < 2 and bool(np.isfinite(array).all())
-        good = good and bool((array > 0).all() if positive else (array >= 0).all())
-    if not good:
-        raise ValueError(
-            f"{name} must be a number, one per component, or a symmetric (d, d) matrix, "
-            f"and {word}; got {value!r}"
-        )
-    return float(array) if array.ndim == 0 else array
-
-
-def _as_matrix(value: Any, d: int) -> Numbers:
-    array = np.asarray(value, dtype=float)
-    return array if array.ndim == 2 else np.eye(d) * array
-
-
-def _time_first(array: Numbers, ndim: int) -> Numbers:
-    return array.reshape(array.shape + (1,) * (ndim - array.ndim))
