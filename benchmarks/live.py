@@ -1,8 +1,8 @@
 """`python -m benchmarks.live`: lines per second of ``kgmrf stream``, rows per second of files.
 
 Everything runs as a user runs it, one process, from a file; start-up is taken off by a second run
-on the first line alone. The single information law is measured. Memory is the largest resident size of the process. Written to
-``results/live.json``.
+on the first line alone. The single information law is measured. Memory is the largest resident size
+of the process. Written to ``results/live.json``.
 """
 
 from __future__ import annotations

@@ -1,17 +1,28 @@
 """The pictures of the documentation, drawn anew by every build (a hook of mkdocs).
 
 ``python docs/pictures.py`` draws them without building the pages. Each function draws one picture,
-``docs/images/<name>.png``; nothing here is stored in the repository.
+``docs/images/<name>.png``. Only the README's picture is stored: ``docs/ellipse.png``.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgmrf import KGMRF, EuclideanEMA, HoldLast, RotationTracker, gains, metrics, simulate, theory
+from kgmrf import (
+    KGMRF,
+    EuclideanEMA,
+    HoldLast,
+    RotationTracker,
+    TrackerBank,
+    gains,
+    metrics,
+    simulate,
+    theory,
+)
 from kgmrf import plots as look
 from kgmrf.geometry import so
 from kgmrf.smoothing import gmrf
@@ -293,7 +304,56 @@ def field() -> Figure:
     return figure
 
 
-PICTURES = (verbs, state, lag, information, coast, rotations, volatility, channels, field)
+def ellipse() -> Figure:
+    """A rotating covariance with a gap: the default and the best moving average."""
+    n, first, last = 211, 150, 180
+    hidden = simulate.occlusions(n, starts=(first,), length=last - first)
+    scene = simulate.ellipse(0.08, n_frames=n, n_samples=8, observed=hidden, rng=1)
+    runs = {"kgmrf": KGMRF(n_samples=8), "moving average": EuclideanEMA(gain=0.5)}
+    shown = np.arange(123, n, 6)
+    rows = {name: run.filter(scene.observations).covariance[shown] for name, run in runs.items()}
+    figure = look.new_figure(height=2.0)
+    axes = figure.subplots()
+    axes.axvspan(first, last, color=QUIET, alpha=0.3, linewidth=0)
+    look.draw_rows(axes, rows, scene.covariance[shown], shown.astype(float), len(shown))
+    axes.text((first + last) / 2, 0.47, "no data", ha="center", va="center", color=INK)
+    axes.set_xlabel("step (truth filled, estimates outlined)")
+    return figure
+
+
+def keys() -> Figure:
+    """Sixty sensors, one of which becomes ten times louder: the tracked size of each."""
+    rng = np.random.default_rng(3)
+    bank = TrackerBank(60, 3)
+    size = np.empty((300, 60))
+    for t in range(300):
+        rows = rng.standard_normal((60, 3))
+        rows[40] *= 10.0 if t >= 180 else 1.0
+        bank.update(rows)
+        size[t] = np.sqrt(np.trace(bank.covariance, axis1=1, axis2=2) / 3)
+    figure = look.new_figure(height=2.2)
+    axes = figure.subplots()
+    picture = axes.imshow(size[10:].T, aspect="auto", vmin=0, vmax=10, extent=(10, 300, 60, 0))
+    axes.set_xlabel("step")
+    axes.set_ylabel("sensor")
+    axes.grid(False)
+    figure.colorbar(picture, ax=axes, label="tracked standard deviation")
+    return figure
+
+
+PICTURES = (
+    ellipse,
+    keys,
+    verbs,
+    state,
+    lag,
+    information,
+    coast,
+    rotations,
+    volatility,
+    channels,
+    field,
+)
 
 
 def draw(folder: Path = IMAGES) -> list[Path]:
@@ -312,4 +372,5 @@ def on_pre_build(config: Any) -> None:
 
 
 if __name__ == "__main__":
-    draw()
+    drawn = draw()
+    shutil.copy(drawn[0], IMAGES.parent / "ellipse.png")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments import otb, otb_choice, otb_unseen
+from experiments import headline, otb, otb_choice, otb_unseen
 from experiments.streams import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -134,6 +134,8 @@ def what_was_survived(results: Path) -> str:
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
+    "headline": headline.headline,
+    "camera": headline.camera,
     "reliability": what_was_survived,
     "live": lines_per_second,
     "streams": markdown.streams,

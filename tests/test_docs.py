@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import subprocess
@@ -11,8 +13,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
-PYTHON = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+PAGES = [*sorted((ROOT / "docs").glob("**/*.md")), ROOT / "README.md"]
+# A snippet, and what it prints if a block of text follows at once.
+PYTHON = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
 PICTURE = re.compile(r"!\[[^]]+\]\(images/(\w+)\.png\)")
 
@@ -25,8 +28,10 @@ def with_snippets(language: re.Pattern[str]) -> list[Path]:
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {}
-    for snippet in PYTHON.findall(page.read_text()):
-        exec(compile(snippet, page.name, "exec"), space)
+    for snippet, printed in PYTHON.findall(page.read_text()):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile(snippet, page.name, "exec"), space)
+        assert not printed or out.getvalue() == printed, snippet
     assert os.getcwd() == str(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Numbers of the README stand in result files; the table of videos is written from them anyway."""
+"""Numbers in the text of the pages stand in result files; tables are written from them anyway."""
 
 from __future__ import annotations
 
@@ -7,22 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
-EXPERIMENTS = ROOT / "experiments" / "results"
 
 
 def load(path: Path) -> Any:
     return json.loads(path.read_text())
-
-
-def section(start: str) -> str:
-    """The README from the words ``start`` to the next bold heading."""
-    text = README[README.index(f"**{start}") + 2 :]
-    end = re.search(r"\n\*\*|\n## ", text)
-    return text[: end.start()] if end else text
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -30,55 +19,6 @@ def rows(text: str) -> dict[str, list[str]]:
     lines = [line for line in text.splitlines() if line.startswith("|")][2:]
     cells = [[c.strip(" *`") for c in line.strip("|").split("|")] for line in lines]
     return {re.sub(r"[*`]", "", first): rest for first, *rest in cells}
-
-
-CAMERA = {
-    "RotationTracker()": "auto_learned",
-    "alpha-beta with decay, tuned": "tuned_alpha_beta_decay",
-    "geodesic moving average, tuned": "tuned_riemannian_ema",
-    "last observation": "hold_last",
-    "K-GMRF with the paper's gains": "printed_kgmrf",
-}
-
-
-def test_camera() -> None:
-    table = rows(section("Rotations that drop out"))
-    assert set(table) == set(CAMERA)
-    for name, method in CAMERA.items():
-        data = load(EXPERIMENTS / "camera" / f"as_printed.{method}.json")["data"]
-        assert table[name] == [f"{v:.2f}" for v in np.mean(data["further"], axis=1)]
-
-
-def test_ellipse() -> None:
-    text = section("A turning ellipse")
-    for words, method, digits in (
-        ("`KGMRF()` {}", "auto", 2),
-        ("the paper's own tracker {}", "paper_kgmrf", 1),
-        ("a tuned moving average {}", "tuned_euclidean_ema", 1),
-    ):
-        data = load(EXPERIMENTS / "ellipse" / f"as_run.{method}.json")["data"]
-        error = np.mean(data["further"][data["cells"].index("occluded")])
-        assert words.format(f"{error:.{digits}f}") in text
-
-
-def test_speed() -> None:
-    text, found = section("Speed"), load(ROOT / "benchmarks/results/speed.json")["results"]
-    update = found["one update"]["7"]
-    mine, rival = (
-        update[name]["median"] for name in ("kgmrf update, information", "pyRiemann geodesic")
-    )
-    assert f"takes {1e6 * mine:.2f} µs, {rival / mine:.0f} times less" in text
-    sequence = found["whole sequence"]["table"]
-    mine, rival = (
-        sequence[name]["median"] for name in ("kgmrf filter, information", "pyRiemann geodesic")
-    )
-    assert f"sequence {rival / mine:.0f} times less" in text.replace("\n", " ")
-    bank = found["many tracks"]["table"]
-    mine, rival = (
-        bank[name]["median"]
-        for name in ("kgmrf bank, information, float64, 1 thread", "pyRiemann batched")
-    )
-    assert f"takes {1e9 * mine:.0f} ns, {rival / mine:.0f} times less than pyRiemann" in text
 
 
 def test_examples_of_the_layer() -> None:

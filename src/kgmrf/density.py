@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
@@ -46,6 +45,8 @@ class Density(NamedTuple):
 
     def log_density(self, x: Numbers) -> Numbers:
         """log p(x) of vectors ``(..., d)``; NaN cells are integrated out, all NaN gives NaN."""
+        from scipy import special  # slow to import, and only densities need it
+
         distance, log_det, n = self._compare(x)
         n, q = n[..., None], distance[..., None]
         rise = special.gammaln(0.5 * (self.dofs + n)) - special.gammaln(0.5 * self.dofs)
@@ -56,6 +57,8 @@ class Density(NamedTuple):
 
     def cdf(self, distance: Numbers, values: Numbers | float | None = None) -> Numbers:
         """P(x^T scale^-1 x <= distance) for N values, default all d of them."""
+        from scipy import special
+
         n = np.asarray(self.d if values is None else values, dtype=float)[..., None]
         ratio = np.asarray(distance, dtype=float)[..., None] / n
         return (self.tails * special.fdtr(n, self.dofs, ratio)).sum(axis=-1)
@@ -65,6 +68,8 @@ class Density(NamedTuple):
 
         The region {x: mahalanobis(x) <= region(level)} is an ellipsoid.
         """
+        from scipy import special
+
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must be between 0 and 1, got {level!r}")
         d = self.d

@@ -10,3 +10,34 @@ rows by key. All of them give the same numbers.
 
 Above an engine, trackers and banks only check, remember and show.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kgmrf._types import Numbers
+
+
+class View(Mapping[str, Numbers]):
+    """Named fields of records, each made by ``_make`` when it is asked for."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._made: dict[str, Numbers] = {}
+
+    def _make(self, name: str) -> dict[str, Numbers]:
+        """The field, and others that come with it."""
+        raise NotImplementedError
+
+    def __getitem__(self, name: str) -> Numbers:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._made:
+            self._made |= self._make(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

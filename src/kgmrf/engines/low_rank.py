@@ -8,7 +8,6 @@ array. `kgmrf.engines.low_rank_step` tells the formulas.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from kgmrf.engines.layout import (
     LIKELIHOOD,
     N_HEAD,
     N_TAILS,
+    SAMPLES,
     SEEN,
     VALUES,
 )
@@ -35,10 +35,14 @@ from kgmrf.engines.low_rank_layout import (
     layout,
     track,
 )
+from kgmrf.engines.low_rank_view import FROM_ROWS, NAMES, LowRankView
 from kgmrf.kernels import engine
 from kgmrf.kernels.low_rank_places import work
 
 MISSING, OBSERVED, INVALID = engine.MISSING, engine.OBSERVED, engine.INVALID
+FEW = 4
+"""Lines for which a work space is kept at hand."""
+
 LARGEST_LOG = 350.0
 """Of a ratio of sizes: values beyond 1e75 are no observations."""
 
@@ -57,6 +61,10 @@ class LowRank:
     >>> loadings.shape, noise.shape
     ((50, 100, 25), (50, 100))
     """
+
+    kept = 0
+    names = NAMES
+    from_rows = FROM_ROWS
 
     def __init__(
         self, d: int, rank: int | None = None, members: Iterable[Factors] | None = None
@@ -101,14 +109,13 @@ class LowRank:
         matrix: bool = False,
         tolerance: float = -1.0,
         room: int | None = None,
-        own_work: bool = False,
     ) -> tuple[Numbers, Numbers]:
         """Take in lines ``(N, m, d)`` in order; line l belongs to row which[l]. Rows change.
 
         seen: m samples of each line, NaN where a cell is missing. counts[l] = 0: no observation;
         below 0: no step at all, only a record. dt: time since the line before of the same track.
-        room: numbers of each record that are kept, default all, 0 none. own_work: use a work space
-        of its own, for threads. A matrix has no samples to take one by one and is refused.
+        room: numbers of each record that are kept, default all, 0 none. A matrix has no samples to
+        take one by one and is refused.
 
         Returns the status of every line and the records ``(N, room)``.
         """
@@ -124,25 +131,22 @@ class LowRank:
         if not self._compiled:
             self._readable(rows, which, seen, counts, dt, records, status)
             return status, records
-        places = self._work
-        if own_work or places is None:
+        if n > FEW:  # perhaps in a thread of its own
             places = work(self.plan)
-        if not own_work:
-            self._work = places
+        else:
+            if self._work is None:
+                self._work = work(self.plan)
+            places = self._work
         flat = rows.reshape(-1)
         loop = engine.loops("low_rank")
         loop.run(flat, which, seen, counts, dt, self.plan.table, *places, records, status)
         return status, records
 
-    def ahead(self, rows: Numbers, dt: float | Numbers) -> Numbers:
-        """Records ``(n, record_size)`` as forecast dt from now; rows stay."""
-        return self.coasted(rows, dt)[1]
-
     def look(self, rows: Numbers) -> Numbers:
         """Records ``(n, record_size)`` of rows as they stand; rows stay."""
         return self._still(rows.copy(), -1.0, 0.0)
 
-    def coasted(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
+    def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
         """Rows and records after a time dt without observations; the given rows stay."""
         later = rows.copy()
         return later, self._still(later, 0.0, dt)
@@ -195,19 +199,23 @@ class LowRank:
         loadings = records[..., self.small : self.small + d * k]
         return loadings.reshape(*records.shape[:-1], d, k), records[..., self.small + d * k :]
 
-    def blend(self, records: Numbers) -> Numbers:
-        """S ``(..., d, d)``, for whoever needs it whole."""
-        loadings, noise = self.factors(records)
-        whole = loadings @ np.swapaxes(loadings, -1, -2)
-        index = np.arange(self.d)
-        whole[..., index, index] += noise
-        return whole
+    def room(self, names: tuple[str, ...]) -> int:
+        """Numbers of a record that these fields need; factors are worked out from the rows."""
+        return self.small
+
+    def view(
+        self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
+    ) -> LowRankView:
+        """The fields of records by name; see :mod:`kgmrf.engines.low_rank_view`."""
+        return LowRankView(self, records, rows, self.names if names is None else names)
+
+    def support(self, rows: Numbers) -> Numbers:
+        """How many samples the present estimates are worth."""
+        lives = np.array([law.noise_half_life for law in self.members])
+        memory = 2.0 * np.exp(self.read(rows).weights @ np.log(lives)) / np.log(2.0)
+        return np.clip(np.minimum(rows[..., SAMPLES], memory), 0.01, 1e9)
 
     # ------------------------------------------------------------------ files
-
-    def settings(self) -> list[dict[str, Any]]:
-        """The members as plain numbers."""
-        return [asdict(member) for member in self.members]
 
     def check(self, rows: Numbers) -> None:
         """Raise ValueError unless these rows could have come from this engine."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import special
 
 from kgmrf._types import Numbers
 from kgmrf.density import TAILS
@@ -101,6 +100,8 @@ class LowRankView(View):
 
     def _surprise(self) -> Numbers:
         """The chi-squared value that is as improbable as the observation under its forecast."""
+        from scipy import special
+
         record, d = self._engine.read(self._records), self._engine.d
         if d == 1:
             return np.full(record.time.shape, np.nan)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from kgmrf._types import Numbers
 from kgmrf.density import TAILS
@@ -137,6 +136,8 @@ class View(Mapping[str, Numbers]):
 
     def _surprise(self) -> Numbers:
         """The chi-squared value that is as improbable as the observation under its forecast."""
+        from scipy import special  # slow to import, and only this needs it
+
         record = self._engine.read(self._records)
         d = self._engine.d
         if d == 1:

@@ -31,6 +31,8 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
     header, memory = _npz.read(path)
     try:
         if "tracker" not in header:
+            if header.get("kind") == "bank":
+                raise ValueError("it holds a bank; read it with TrackerBank.load")
             raise ValueError(f"it holds a {str(header.get('kind', 'something else'))[:40]}")
         tracker = rebuilt(header, named)
         tracker.d = header["d"]
