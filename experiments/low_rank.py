@@ -31,7 +31,7 @@ from kgmrf.engines.low_rank_layout import Factors
 
 FIRST = 20
 STRENGTHS = np.array([4.0, 2.0, 1.0, 0.5, 0.5])
-HALF_LIVES = (0.25, 0.5, 1.0)  # of the moving averages, in multiples of d
+HALF_LIVES = (0.5, 1.0, 2.0)  # of the moving averages, in multiples of d
 WINDOWS = (0.25, 0.5, 1.0, 2.0)
 CLOCKS = (0.1, 0.3)
 Truth = list[tuple[Numbers, Numbers]]
@@ -295,7 +295,7 @@ def _best(call: Callable[[], Any], n_rounds: int) -> float:
 def units(quick: bool) -> list[Unit]:
     """Simulated markets of two sizes, the subspace, the funds, the crossover and the cost."""
     made = []
-    for d, seeds, every in ((40, (0,), 5),) if quick else ((200, (0, 1, 2), 1), (500, (0, 1), 5)):
+    for d, seeds, every in ((40, (0,), 5),) if quick else ((200, (0, 1, 2), 1), (500, (0,), 10)):
         for clustered in (False, True):
             name = f"simulated_{d}" + ("_clustered" if clustered else "")
             given = {"d": d, "seeds": seeds, "clustered": clustered, "every": every}
