@@ -27,7 +27,7 @@ from typing import Any
 
 from kgmrf.stream import Settings, Stream
 from kgmrf.stream.ends import Stop
-from kgmrf.stream.lock import Lock
+from kgmrf.stream.run import Lock
 
 
 def follow(

@@ -73,15 +73,30 @@ def run_all(names: list[str], results: Path, quick: bool, jobs: int, fresh: bool
     together = [u for u in todo if u.experiment not in ALONE]
     alone = [u for u in todo if u.experiment in ALONE]
     failures: list[tuple[str, BaseException]] = []
+    spent: dict[str, float] = {}
     with _progress(len(todo)) as bar:
         for batch, workers in ((together, jobs), (alone, 1)):
             if batch:
-                failures += _pool(batch, results, workers, bar)
+                failures += _pool(batch, results, workers, bar, spent)
+    _tell_times(spent)
     for key, error in failures:
         print(f"failed: {key}: {type(error).__name__}: {error}", file=sys.stderr)
     minutes = (time.perf_counter() - started) / 60
     print(f"{len(todo) - len(failures)} units in {minutes:.1f} minutes")
     return 1 if failures else 0
+
+
+def _tell_times(spent: dict[str, float]) -> None:
+    """CPU seconds of each experiment, the longest first, and of its longest unit."""
+    whole: dict[str, float] = {}
+    for key, seconds in spent.items():
+        name = key.partition("/")[0]
+        whole[name] = whole.get(name, 0.0) + seconds
+    for name, seconds in sorted(whole.items(), key=lambda item: -item[1]):
+        longest = max((k for k in spent if k.startswith(f"{name}/")), key=spent.__getitem__)
+        print(f"{seconds:8.1f} s CPU  {name} ({longest}: {spent[longest]:.1f})")
+    if spent:
+        print(f"{sum(spent.values()):8.1f} s CPU  altogether")
 
 
 def _tell_age(units: list[store.Unit], results: Path) -> None:
@@ -94,7 +109,7 @@ def _tell_age(units: list[store.Unit], results: Path) -> None:
 
 
 def _pool(
-    units: list[store.Unit], results: Path, workers: int, bar: Any
+    units: list[store.Unit], results: Path, workers: int, bar: Any, spent: dict[str, float]
 ) -> list[tuple[str, BaseException]]:
     failures: list[tuple[str, BaseException]] = []
     context = multiprocessing.get_context("spawn")
@@ -113,7 +128,8 @@ def _pool(
                     bar(unit.key, "failed")
                 else:
                     record = future.result()
-                    bar(unit.key, record.get("reason", record["status"]))
+                    spent[unit.key] = record["cpu_seconds"]
+                    bar(unit.key, record.get("reason", f"{record['cpu_seconds']:.1f} s CPU"))
         except KeyboardInterrupt:
             # What is finished is on disk; the rest starts again next time.
             pool.shutdown(wait=False, cancel_futures=True)
@@ -154,7 +170,7 @@ class _progress:
 
     def __call__(self, key: str, status: str) -> None:
         self.done += 1
-        note = key if status == "done" else f"{key}: {status}"
+        note = f"{key}: {status}"
         if self.bar is not None:
             self.bar.update(self.task, advance=1, description=note)
         else:

@@ -81,7 +81,7 @@ def finished(unit: Unit, results: Path) -> bool:
 
 def execute(unit: Unit, results: Path) -> dict[str, Any]:
     """Run a unit and write its record; returns the record without the data."""
-    started = time.perf_counter()
+    started, busy = time.perf_counter(), time.process_time()
     record: dict[str, Any] = {
         "experiment": unit.experiment,
         "unit": unit.name,
@@ -95,6 +95,7 @@ def execute(unit: Unit, results: Path) -> dict[str, Any]:
         record["status"] = "not available"
         record["reason"] = str(reason)
     record["wall_seconds"] = round(time.perf_counter() - started, 3)
+    record["cpu_seconds"] = round(time.process_time() - busy, 3)
     record["made_with"] = provenance()
     write(unit.path(results), record)
     return {k: v for k, v in record.items() if k != "data"}

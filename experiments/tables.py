@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments import headline, otb, otb_choice, otb_unseen
+from experiments import headline, otb, otb_choice, otb_unseen, recentring
 from experiments.streams import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -133,6 +133,23 @@ def what_was_survived(results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def recentring_table(results: Path) -> str:
+    """Balanced accuracy on the second session, percent, by change and order of the classes."""
+    folder = results / "recentring"
+    cases = [(change, order) for change in recentring.CHANGES for order in recentring.ORDERS]
+    found = {
+        case: json.loads((folder / f"{'_'.join(case)}.json").read_text())["data"]["rows"]
+        for case in cases
+    }
+    head = " | ".join(f"{change}, {order}" for change, order in cases)
+    lines = [f"| | {head} |", "|---|" + "---|" * len(cases)]
+    for name in next(iter(found.values())):
+        cells = [f"{100 * found[case][name]['mean']:.0f}" for case in cases]
+        shown = f"**{name}**" if name.startswith("Online") else name
+        lines.append(f"| {shown} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "headline": headline.headline,
     "camera": headline.camera,
@@ -140,6 +157,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "live": lines_per_second,
     "streams": markdown.streams,
     "streams_more": markdown.more,
+    "recentring": recentring_table,
     "starts": markdown.starts,
     "faults": markdown.faults,
     "rotating": markdown.rotating,

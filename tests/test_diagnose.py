@@ -20,7 +20,7 @@ from kgmrf import (
     simulate,
     theory,
 )
-from kgmrf.diagnose import Report, diagnose
+from kgmrf.diagnosis import Report, diagnose
 from kgmrf.geometry import so
 from kgmrf.results import Result
 from kgmrf.trackers.vector import VectorTracker
@@ -236,11 +236,37 @@ def test_near_degenerate_gaps_are_found() -> None:
     finding = _examine(KGMRF(gains="information", n_samples=8), observations)[
         "near-degenerate gaps"
     ]
-    assert finding.verdict == "fault"
+    assert finding.verdict == "note"  # a property of the data, not an error
     assert "axes 1 and 2" in finding.evidence
     ball = _covariances(spectrum=[1.0, 1.0, 1.0])
     report = diagnose(EuclideanEMA(gain=0.01).filter(ball), ball, n_samples=8)
-    assert "near-degenerate gaps" in report.faults
+    assert report["near-degenerate gaps"].verdict == "note"
+    assert "near-degenerate gaps" not in report.faults
+    assert "note   near-degenerate gaps" in str(report)
+
+
+@pytest.mark.parametrize("unit", [1.0 / 200.0, 3600.0])
+def test_the_unit_of_time_does_not_change_the_report(unit: float) -> None:
+    turns = _rotations()
+    tracker = RotationTracker(noise_std=0.05, gains="information")
+    result = tracker.filter(turns)
+    fields = {name: getattr(result, name) for name in result.fields()}
+    fields["time"], fields["velocity"] = fields["time"] * unit, fields["velocity"] / unit
+    plain = diagnose(result, turns, noise_std=0.05)
+    scaled = diagnose(Result(fields), turns, noise_std=0.05)
+    assert plain.faults == scaled.faults == ()
+    assert scaled["overshoot"].measured == pytest.approx(plain["overshoot"].measured, rel=1e-6)
+
+
+def test_ordinary_returns_are_healthy() -> None:
+    # Twenty assets: one market, heavy tails, volatility that comes in clusters.
+    rng = np.random.default_rng(5)
+    level = np.exp(np.cumsum(0.05 * rng.standard_normal(1500)) * 0.5)[:, None]
+    tails = np.sqrt(4.0 / rng.chisquare(4.0, (1500, 1)))
+    market = rng.standard_normal((1500, 1)) * rng.uniform(0.5, 1.5, 20)
+    returns = level * tails * (market + rng.standard_normal((1500, 20)))
+    report = diagnose(KGMRF().filter(returns), returns)
+    assert report.faults == (), str(report)
 
 
 # ------------------------------------------------------------------ the report

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import kgmrf
 from kgmrf import KGMRF, RotationTracker, simulate
-from kgmrf.kernels.engine import loops
 from kgmrf.stream import Settings, Stream, StreamError, run
+from kgmrf.stream.csv_lines import CsvReader
 from kgmrf.stream.json_lines import JsonReader
 from kgmrf.stream.writer import LineWriter
 
@@ -62,7 +62,7 @@ def test_every_line_is_the_estimate_of_its_own_tracker() -> None:
     trackers: dict[str, KGMRF] = {}
     assert len(found) == len(lines)
     for line, estimate in zip(map(json.loads, lines), found, strict=True):
-        tracker = trackers.setdefault(line["key"], KGMRF(3, gains="information"))
+        tracker = trackers.setdefault(line["key"], KGMRF(3))
         expected = tracker.partial_fit(np.asarray(line["x"]))
         assert (estimate["key"], estimate["time"]) == (line["key"], line["time"])
         assert np.allclose(estimate["covariance"], expected.covariance, rtol=1e-9, atol=1e-12)
@@ -84,7 +84,13 @@ def test_how_the_input_is_cut_makes_no_difference(cuts: list[int], keys: int, la
     edges = [0, *sorted(cuts), len(lines)]
     for first, last in pairwise(edges):
         pieces += stream.take(lines[first:last])
-    assert pieces == whole
+    if law == "auto":
+        assert pieces == whole
+        return
+    # Single laws fill their lanes by blocks, and round accordingly.
+    for a, b in zip(estimates(pieces), estimates(whole), strict=True):
+        assert (a["key"], a["time"]) == (b["key"], b["time"])
+        assert np.allclose(a["covariance"], b["covariance"], rtol=1e-9, atol=1e-11)
 
 
 def test_csv_says_what_json_says() -> None:
@@ -109,7 +115,7 @@ def test_covariances_rotations_and_quaternions() -> None:
         json.dumps({"covariance": C.tolist(), "n_samples": 8}).encode() for C in scene.observations
     ]
     found = estimates(Stream(Settings()).take(lines))
-    expected = KGMRF(n_samples=8, gains="information").filter(scene.observations)
+    expected = KGMRF(n_samples=8).filter(scene.observations)
     assert np.allclose(found[-1]["covariance"], expected.covariance[-1], rtol=1e-8)
     assert [f["time"] for f in found[:3]] == [0.0, 1.0, 2.0]
 
@@ -151,10 +157,8 @@ def test_self_tuned_tracks(tmp_path: Path) -> None:
     rows = np.array([json.loads(line)["x"] for line in lines[1::3]])
     expected = KGMRF(3).filter(rows).covariance
     assert np.allclose([f["covariance"] for f in found[1::3]], expected, rtol=1e-7, atol=1e-9)
-    with pytest.raises(ValueError, match="a single gain law"):
-        Stream(Settings(tracker={"noise_std": 0.1, "gains": "auto"})).take(
-            [b'{"quaternion": [0, 0, 0, 1]}']
-        )
+    turned = Stream(Settings(fields=("rotation",))).take([b'{"quaternion": [0, 0, 0, 1]}'] * 3)
+    assert np.allclose(estimates(turned)[-1]["rotation"], np.eye(3))
 
 
 def test_gaps_and_holes_and_lines_without_observation() -> None:
@@ -169,7 +173,7 @@ def test_gaps_and_holes_and_lines_without_observation() -> None:
     rows = np.array(
         [[math.nan if v is None else v for v in h.get("x") or [None] * 3] for h in holes]
     )
-    expected = KGMRF(3, gains="information").filter(rows)
+    expected = KGMRF(3).filter(rows)
     assert np.allclose(found[-1]["covariance"], expected.covariance[-1], rtol=1e-8)
     assert found[21]["log_likelihood"] is None
     assert len(found) == 30
@@ -235,7 +239,9 @@ def test_waiting_ends_when_the_track_is_further(tmp_path: Path) -> None:
             b'{"x": [1, 2], "time": "noon"}',
             "'time' is 'noon', not a number and not an ISO 8601 date",
         ),
-        (b'{"x": [1, 1e999]}', "infinite"),
+        (b'{"x": [1, 1e999]}', "number is infinity"),
+        (b'{"x": [1, NaN]}', "not JSON"),
+        (b'{"x": [1, 2], "key": "\\ud800"}', "not JSON"),
         (b'{"covariance": [[1, 0], [0, 1]]}', "has 'covariance' where lines before had 'x'"),
         (b"[" * 100_000, "not JSON"),
         (b'{"key": "a", "X": [1, 2]}', "has a field 'X' and no observation, which is called x"),
@@ -309,6 +315,10 @@ def test_matrices_that_are_none_are_bad_lines() -> None:
     [
         ([b"a,b", b"1"], "line 2: 1 cells where the header has 2"),
         ([b"a,b", b"1,x"], "line 2: column 'b': 'x' is not a number"),
+        ([b"a,b", b"1,1_0"], "line 2: column 'b': '1_0' is not a number"),
+        ([b"a,b", "1,١".encode()], "line 2: column 'b': '١' is not a number"),
+        ([b"a,b", b'1,"2'], "line 2: not CSV: unexpected end of data"),
+        ([b'a,"b', b"1,2"], "line 1: not CSV: unexpected end of data"),
         ([b"time,a", b",1"], "line 2: column 'time': is '', not a number"),
         ([b"a,b", b"1,inf"], "line 2: infinite"),
         ([b"a,a", b"1,2"], "line 1: the header has a column twice"),
@@ -336,47 +346,24 @@ def test_bad_rows_of_csv(rows: list[bytes], fault: str) -> None:
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@given(st.lists(numbers, min_size=1, max_size=20), st.integers(1, 15))
-def test_compiled_numbers_are_those_of_printf(values: list[float], digits: int) -> None:
-    writer = LineWriter("json", {"v": (len(values),)}, digits)
-    text = writer.text(["k"], np.zeros(1), {"v": np.array([values])})
-    # As decimals: as floats their difference would be rounded.
-    found = json.loads(text, parse_float=Decimal, parse_int=Decimal)["v"]
-    for value, number in zip(values, found, strict=True):
-        # Equal, or one unit of the last digit apart where the value lies between two.
-        expected = Decimal(f"{value:.{digits}g}")
-        unit = Decimal(10) ** (expected.adjusted() + 1 - digits) if value else Decimal(0)
-        assert abs(number - expected) <= unit or abs(value) < 1e-300
-
-
-decimals = st.from_regex(
-    r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,2})?", fullmatch=True
-)
-
-
-@example("0.3001E2")  # few digits, whose upper bits alone would be rounded twice
-@example("30.01")
-@given(st.one_of(decimals, numbers.map(repr), st.integers(-(10**20), 10**20).map(str)))
-def test_numbers_are_read_as_python_reads_them(text: str) -> None:
-    loop = loops("text")
-    raw = np.frombuffer(bytearray(text.encode()), dtype=np.uint8)
-    value, end = loop.take_number(raw, 0, raw.size, loop.POWERS)
-    if end >= 0:
-        assert end == raw.size
-        assert value == float(text)
-        assert math.copysign(1.0, value) == math.copysign(1.0, float(text))
-    else:  # left to the slow way
-        mantissa = text.lower().partition("e")[0]
-        power = len(mantissa.partition(".")[2]) - int(text.lower().partition("e")[2] or 0)
-        assert len(mantissa.strip("-").replace(".", "").lstrip("0")) > 19 or abs(power) > 22
-
-
-@pytest.mark.parametrize("text", ["", "-", "01", "1.", ".5", "1e", "+1", "nan", "--1", "0x1"])
-def test_what_is_no_number_is_not_read(text: str) -> None:
-    loop = loops("text")
-    raw = np.frombuffer(bytearray(text.encode() + b","), dtype=np.uint8)
-    _, end = loop.take_number(raw, 0, raw.size - 1, loop.POWERS)
-    assert end < len(text) or end == -1
+@example([9.9999999995, 0.1 + 0.2, 1e22, 1e23, 5e-324, 1.7976931348623157e308], 9)
+@given(st.lists(numbers, min_size=1, max_size=20), st.integers(1, 17))
+def test_numbers_have_the_digits_of_printf(values: list[float], digits: int) -> None:
+    for form in ("json", "csv"):
+        writer = LineWriter(form, {"v": (len(values),)}, digits)
+        text = writer.text(["k"], np.zeros(1), {"v": np.array([values])}).decode()
+        cells = text.partition("[")[2][:-3] if form == "json" else text.split(",", 2)[2][:-1]
+        for value, cell in zip(values, cells.split(","), strict=True):
+            number = Decimal(cell)  # as floats their difference would be rounded
+            if digits > 15:
+                assert float(cell) == value
+                continue
+            # Equal, or one unit of the last digit apart where the value lies between two.
+            expected = Decimal(f"{value:.{digits}g}")
+            unit = Decimal(10) ** (expected.adjusted() + 1 - digits) if value else Decimal(0)
+            assert abs(number - expected) <= unit or float(cell) == float(expected)
+            if math.isfinite(float(expected)):  # the largest number rounds up to none
+                assert len(number.normalize().as_tuple().digits) <= digits
 
 
 values = st.floats(-1e75, 1e75)
@@ -391,64 +378,59 @@ values = st.floats(-1e75, 1e75)
     st.permutations(["key", "time", "x"]),
     st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", " : ")]),
 )
-def test_the_quick_way_reads_what_json_reads(
+def test_lines_hold_what_was_written_to_the_bit(
     rows: list[Any], order: list[str], marks: tuple[str, str]
 ) -> None:
     records = [dict(zip(("key", "time", "x"), row, strict=True)) for row in rows]
     lines = [
         json.dumps({name: r[name] for name in order}, separators=marks).encode() for r in records
     ]
-    reader = JsonReader("x", 2)
-    quick = reader._quickly(lines)
-    parsed = reader.parse(lines)
-    for found in (quick, parsed):
-        if found is not None:
-            assert found.keys == [r["key"] for r in records]
-            assert found.times.tolist() == [r["time"] for r in records]
-            assert found.values.tolist() == [list(r["x"]) for r in records]
-    plain = all(r["key"].isascii() and r["key"].isprintable() for r in records)
-    if plain and not any(mark in r["key"] for r in records for mark in '\\"'):
-        short = all(1e-5 < abs(v) < 1e15 or v == 0 for r in records for v in (r["time"], *r["x"]))
-        assert quick is not None or not short
+    plain = [r for r in records if not any(mark in r["key"] for mark in '",\r\n')]
+    cells = [f"{r['key']},{r['time']!r},{r['x'][0]!r},{r['x'][1]!r}".encode() for r in plain]
+    for reader, given_, wanted in (
+        (JsonReader("x", 2), lines, records),
+        (CsvReader(["key", "time", "a", "b"]), cells, plain),
+    ):
+        found = reader.parse(given_)
+        assert not found.faults
+        assert found.keys == [r["key"] for r in wanted]
+        assert found.times.tolist() == [r["time"] for r in wanted]
+        assert found.values.tolist() == [list(r["x"]) for r in wanted]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"key":"a","time":1,"x":[1,2],"more":3}',
-        b'{"key":"a","time":1,"x":[1,2,3]}',
-        b'{"key":"a","time":1,"x":[1]}',
-        b'{"key":"a","time":1,"x":[1,2]} 5',
-        b'{"key":"a","time":1,"x":[1,2]',
-        b'{"key":"a","time":null,"x":[1,2]}',
-        b'{"key":"a","time":1,"x":[1,null]}',
-        b'{"key":7,"time":1,"x":[1,2]}',
-        b'{"kex":"a","time":1,"x":[1,2]}',
-        b'{"key":"a" "time":1,"x":[1,2]}',
-        b'["key"]',
-        b"",
-    ],
-)
-def test_the_quick_way_leaves_other_lines_alone(line: bytes) -> None:
-    reader = JsonReader("x", 2)
-    good = b'{"key":"a","time":1,"x":[1,2]}'
-    assert reader._quickly([good, good]) is not None
-    assert reader._quickly([good, line]) is None
-    assert reader._quickly([line, good]) is None
+def test_keys_that_differ_stay_apart() -> None:
+    """Two keys are one track only if they are written alike."""
+    wide = [b'{"key": %d, "x": [1]}' % k for k in (2**64, 2**64 + 1)]
+    stream = Stream(Settings(on_error="skip"))
+    stream.take([b'{"key": "a", "x": [1]}', *wide, b'{"key": 18446744073709551615, "x": [1]}'])
+    assert stream.pool is not None
+    assert stream.pool.names == ["a", "18446744073709551615"]
+    assert [f.reason for f in stream.faults] == [
+        "'key' is not a word or a number of at most 64 bits"
+    ] * 2
+    stream = Stream(Settings(on_error="skip", format="csv"))
+    stream.take([b"key,a", b"\xff,1", b"\xfe,1", "é,1".encode()])
+    assert stream.pool is not None
+    assert stream.pool.names == ["é"]
+    assert {f.reason for f in stream.faults} == {"not UTF-8"}
+
+
+def test_a_mark_before_all_text_is_passed_over() -> None:
+    for form, lines in (("json", [b'{"key": "a", "x": [1]}']), ("csv", [b"key,a", b"a,1"])):
+        marked = [b"\xef\xbb\xbf" + lines[0], *lines[1:]]
+        settings = Settings(format=form)
+        assert Stream(settings).take(marked) == Stream(settings).take(lines)
 
 
 def test_numbers_that_are_none() -> None:
     found = {"v": np.array([[math.nan, math.inf, 0.0, -1.5]])}
-    assert b'"v":[null,null,0,-1.5]' in LineWriter("json", {"v": (4,)}, 9).text(
+    assert b'"v":[null,null,0.0,-1.5]' in LineWriter("json", {"v": (4,)}, 9).text(
         ["k"], np.zeros(1), found
     )
     assert (
         LineWriter("csv", {"v": (4,)}, 9).text(['a,"b'], np.zeros(1), found)
-        == b'"a,""b",0.0,,,0,-1.5\n'
+        == b'"a,""b",0.0,,,0.0,-1.5\n'
     )
-    powers = 10.0 ** np.arange(-300, 300)
-    text = LineWriter("json", {"v": (600,)}, 9).text(["k"], np.zeros(1), {"v": powers[None]})
-    assert np.allclose(json.loads(text)["v"], powers, rtol=1e-8, atol=0)
 
 
 # ---------------------------------------------------------------------- inside another engine
@@ -564,7 +546,6 @@ def test_a_last_line_without_an_end_counts(tmp_path: Path) -> None:
 KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
-from kgmrf.kernels.engine import loops
 from kgmrf.stream import Settings, Stream, run
 
 folder, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])

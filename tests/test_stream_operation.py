@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 import kgmrf
 from kgmrf.stream import Settings, Stream, run
 from kgmrf.stream.ends import Sink, Stop
-from kgmrf.stream.lock import Lock, Locked
+from kgmrf.stream.run import Lock, Locked
 
 BASE = [sys.executable, "-m", "kgmrf", "stream", "-q", "--fields", "covariance"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(kgmrf.__file__).parents[1])}
@@ -84,10 +85,11 @@ def test_a_signal_while_nobody_reads(tmp_path: Path) -> None:
         process = start("--state", str(state), stdin=source)
     assert process.stdout is not None
     first = process.stdout
-    time.sleep(4.0)
+    assert select.select([first], [], [], 120)[0]  # it writes
+    time.sleep(1.0)
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=60) == 0
     read = first.read()
     done = subprocess.run(
         [*BASE, "--state", str(state)], input=b"", capture_output=True, env=ENVIRONMENT, check=True
@@ -335,7 +337,7 @@ def test_names_and_dates_through_the_shell() -> None:
         [*BASE, "--format", "csv", "--centre"], input=text, capture_output=True, env=ENVIRONMENT
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[2].startswith(b"k1,2024-03-01T10:00:01Z,0.5,")
+    assert done.stdout.splitlines()[2].startswith(b"k1,2024-03-01T10:00:01Z,1.0,")
 
 
 def test_a_sink_keeps_what_it_could_not_write() -> None:

@@ -6,10 +6,13 @@
 (400, 2, 2)
 """
 
+from importlib import import_module
+from typing import Any
+
 from kgmrf import gains, geometry, learn, metrics, simulate, theory, wishart
 from kgmrf._check import ObservationError
 from kgmrf.bank import TrackerBank
-from kgmrf.diagnose import diagnose
+from kgmrf.diagnosis import diagnose
 from kgmrf.kernels.engine import warmup
 from kgmrf.results import Estimate, Result
 from kgmrf.trackers import (
@@ -34,6 +37,22 @@ from kgmrf.trackers import (
 
 __version__ = "0.1.0"
 
+_OPTIONAL = {
+    "KineticCovariance": "kgmrf.estimator",
+    "KineticTransformer": "kgmrf.estimator",
+    "OnlineRecenter": "kgmrf.estimator",
+    "track_array": "kgmrf.labelled",
+    "track_table": "kgmrf.labelled",
+}
+"""Names whose packages (scikit-learn, pandas) are loaded when they are first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OPTIONAL:
+        raise AttributeError(f"module 'kgmrf' has no attribute {name!r}")
+    return getattr(import_module(_OPTIONAL[name]), name)
+
+
 __all__ = [
     "KGMRF",
     "AlphaBeta",
@@ -41,10 +60,13 @@ __all__ = [
     "Estimate",
     "EuclideanEMA",
     "HoldLast",
+    "KineticCovariance",
     "KineticGaussian",
+    "KineticTransformer",
     "LogEuclideanEMA",
     "ObservationError",
     "OneEuro",
+    "OnlineRecenter",
     "PoseTracker",
     "ProductTracker",
     "Result",
@@ -64,6 +86,8 @@ __all__ = [
     "metrics",
     "simulate",
     "theory",
+    "track_array",
+    "track_table",
     "warmup",
     "wishart",
 ]

@@ -76,6 +76,28 @@ def are_samples(sequence: Any, samples: bool | None) -> bool:
     return np.ndim(sequence) == 2
 
 
+LAYOUTS = ("channels_last", "channels_first")
+"""How samples lie in an array: ``(time, channel)``, or ``(channel, time)`` as in MNE."""
+
+
+def oriented(value: Any, layout: str | None) -> Any:
+    """Samples with the channels last; ``layout`` says how they come, None: as they should."""
+    if layout is None or choice(layout, LAYOUTS, "layout") == "channels_last":
+        return value
+    return np.swapaxes(real_array(value, "sequence"), -1, -2)
+
+
+def upright(shape: tuple[int, ...], name: str) -> None:
+    """Refuses samples with far more channels than times: their axes are likely swapped."""
+    rows, channels = shape[-2:]
+    if channels > 64 and channels > 4 * rows:
+        raise ObservationError(
+            f"{name} of shape {shape} would be {rows} samples of {channels} channels; if its rows "
+            f'are the channels, as in MNE and pyRiemann, say layout="channels_first" (or transpose '
+            f'it); if it really has {channels} channels, say layout="channels_last"'
+        )
+
+
 def finite(array: Numbers, name: str, limit: float = LARGEST) -> None:
     """Refuses infinities and what is larger than ``limit``; NaN may stay."""
     if (np.abs(array) > limit).any():
@@ -113,7 +135,9 @@ def square(array: Numbers, name: str, d: int | None) -> int:
     if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
         raise ObservationError(
             f"{name} must be square matrices of shape (..., d, d), got shape {array.shape}; "
-            "for raw samples use partial_fit(samples), or filter(..., samples=True) for blocks"
+            "for raw samples use partial_fit(samples), or filter(..., samples=True) for blocks "
+            "(T, samples, channels); epochs (T, channels, samples) as in MNE and pyRiemann also "
+            'need layout="channels_first"'
         )
     if array.shape[-1] == 0:
         raise ObservationError(f"{name} has shape {array.shape}: d must be at least 1")
@@ -288,10 +312,17 @@ def timeline(times: Any, n_frames: int, now: float | None) -> Numbers:
 
 
 def choice(value: str, allowed: tuple[str, ...], name: str) -> str:
-    """``value`` if it is one of the allowed words."""
-    if value not in allowed:
+    """``value`` if it is one of the allowed words, in British or in American spelling.
+
+    >>> choice("recentered", ("estimate", "recentred"), "output")
+    'recentred'
+    """
+    word = str(value)
+    for american, british in (("centered", "centred"), ("center", "centre"), ("color", "colour")):
+        word = word.replace(american, british)
+    if word not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
-    return value
+    return word
 
 
 def in_range(value: float, name: str, low: float, high: float, open_low: bool = False) -> float:

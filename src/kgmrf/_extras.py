@@ -16,6 +16,7 @@ EXTRAS = {
     "xarray": "xarray",
     "scipy": "scipy",
     "sklearn": "sklearn",
+    "skfolio": "skfolio",
     "torch": "torch",
     "cv2": "vision",
     "av": "av",

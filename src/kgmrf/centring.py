@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.signal import lfilter
 
+from kgmrf import _check
 from kgmrf._types import Numbers
 
-__all__ = ["RunningMean", "off_the_mean"]
+__all__ = ["HALF_LIFE", "MEANS", "RunningMean", "off_the_mean"]
+
+MEANS = ("zero", "running", "drift")
+"""What ``mean=`` takes: samples of mean zero, with a constant mean, with a mean that drifts."""
+
+HALF_LIFE = 200.0
+"""Samples after which half of a drifting mean is forgotten."""
 
 
 class RunningMean:
-    """e_n = (x_n - mean of x_1 .. x_{n-1}) sqrt((n-1)/n), for every channel by itself.
+    """e_n = (x_n - mean of the past) / sqrt(1 + sum w^2 / (sum w)^2), for every channel by itself.
 
-    Only the past is used, so that a stream can be centred as it comes, and in chunks as well as
-    whole. The factor undoes the error of the mean: e_n has the covariance of x_n exactly, if that
-    is constant. The first value of a channel tells nothing about its spread and becomes NaN.
+    mean: "running" gives all of the past the same weight w; "drift" forgets it with a half-life of
+    200 samples. Only the past is used, so that a stream can be centred as it comes, and in chunks
+    as well as whole. The factor undoes the error of the mean: e_n has the covariance of x_n
+    exactly, if that and the mean are constant. The first value of a channel tells nothing about its
+    spread and becomes NaN.
 
     >>> mean = RunningMean()
     >>> mean.centre(np.asarray([[1.0], [3.0], [2.0], [6.0]])).round(3)[:, 0].tolist()
@@ -23,41 +33,42 @@ class RunningMean:
     [3.0]
     """
 
-    def __init__(self) -> None:
-        self.total: Numbers = np.zeros(0)
-        self.count: Numbers = np.zeros(0)
+    def __init__(self, mean: str = "running") -> None:
+        self.keep = 0.5 ** (1.0 / HALF_LIFE) if _check.choice(mean, MEANS, "mean") == "drift" else 1
+        self.sums: Numbers = np.zeros((3, 0))
 
     @property
     def location(self) -> Numbers:
-        """The mean ``(d,)`` of everything seen; NaN for a channel that was never seen."""
-        known = self.count > 0
-        return np.where(known, self.total / np.where(known, self.count, 1.0), np.nan)
+        """The mean ``(..., d)`` now; NaN for a channel that was never seen."""
+        total, weight, _ = self.sums
+        known = weight > 0
+        return np.where(known, total / np.where(known, weight, 1.0), np.nan)
 
     def centre(self, samples: Numbers) -> Numbers:
-        """Take in samples ``(n, d)`` and return them centred; NaN stays NaN and does not count."""
-        if self.total.size == 0:
-            self.total = np.zeros(samples.shape[-1])
-            self.count = np.zeros(samples.shape[-1])
-        centred, self.total, self.count = off_the_mean(samples, self.total, self.count)
+        """Take in samples ``(n, ..., d)`` and return them centred; NaN stays and does not count."""
+        if self.sums.shape[-1] == 0:
+            self.sums = np.zeros((3, *samples.shape[1:]))
+        centred, self.sums = off_the_mean(samples, self.sums, self.keep)
         return centred
 
 
-def off_the_mean(
-    samples: Numbers, total: Numbers, count: Numbers
-) -> tuple[Numbers, Numbers, Numbers]:
-    """e_n = (x_n - mean before) sqrt((n-1)/n) along the first axis; the new sums and counts.
+def off_the_mean(samples: Numbers, sums: Numbers, keep: float = 1.0) -> tuple[Numbers, Numbers]:
+    """e_n = (x_n - mean before) / sqrt(1 + sum w^2 / (sum w)^2) along the first axis; new sums.
 
-    samples: ``(n, ..., d)``. total, count: ``(..., d)``, of everything before.
+    samples: ``(n, ..., d)``. sums: ``(3, ..., d)``, of w x, w and w^2 over everything before. keep:
+    the share of each weight w that is left one sample later.
 
-    >>> off_the_mean(np.asarray([[3.0], [2.0]]), np.ones(1), np.ones(1))[0].round(3)[:, 0].tolist()
+    >>> off_the_mean(np.asarray([[3.0], [2.0]]), np.ones((3, 1)))[0].round(3)[:, 0].tolist()
     [1.414, 0.0]
     """
     there = ~np.isnan(samples)
-    # The carried sums go first, so that chunks add in the order in which the whole adds.
-    totals = np.cumsum(np.concatenate([total[None], np.where(there, samples, 0.0)]), axis=0)
-    counts = np.cumsum(np.concatenate([count[None], there]), axis=0)
-    before = counts[:-1]
-    known = there & (before > 0)
-    past = np.where(before > 0, before, 1.0)
-    spread = np.sqrt(past / (past + 1.0))
-    return np.where(known, (samples - totals[:-1] / past) * spread, np.nan), totals[-1], counts[-1]
+    each = np.stack([np.where(there, samples, 0.0), there, there])
+    after = np.empty((3, len(samples) + 1, *samples.shape[1:]))
+    after[:, 0] = sums
+    for k, share in enumerate((keep, keep, keep**2)):
+        # One sample after the other, so that chunks add in the order in which the whole adds.
+        after[k, 1:] = lfilter([1.0], [1.0, -share], each[k], axis=0, zi=share * sums[k][None])[0]
+    total, weight, square = after[:, :-1]
+    past = np.where(weight > 0, weight, 1.0)
+    error = np.sqrt(1.0 + square / past**2)
+    return np.where(there & (weight > 0), (samples - total / past) / error, np.nan), after[:, -1]

@@ -9,7 +9,6 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
-from kgmrf.centring import RunningMean
 from kgmrf.gains import Gains, transition
 from kgmrf.geometry import so
 from kgmrf.results import Result
@@ -19,7 +18,7 @@ with optional():
     from sklearn.base import BaseEstimator, TransformerMixin
     from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-__all__ = ["KineticCovariance", "KineticTransformer"]
+__all__ = ["KineticCovariance", "KineticTransformer", "OnlineRecenter"]
 
 
 class KineticCovariance(BaseEstimator):  # type: ignore[misc]
@@ -32,7 +31,8 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
 
     window: rows per frame of the tracker; the last frame of a call may be shorter.
     assume_centered: X has mean zero already; otherwise each row is centred on the mean of the rows
-    before it (and `location_` is the mean of all).
+    before it, as ``mean`` says: "running", or "drift" for a mean that moves (`location_` is its
+    last value).
     gains, noise_floor, spectrum, spectrum_rate, scale_rate: as for
     :class:`kgmrf.KGMRF`; the last three are for a single gain law only, such as
     ``gains="information"``.
@@ -52,6 +52,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         *,
         window: int = 1,
         assume_centered: bool = False,
+        mean: str = "running",
         gains: str | Gains = "auto",
         noise_floor: float = 0.0,
         spectrum: Any = "adaptive",
@@ -60,6 +61,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.window = window
         self.assume_centered = assume_centered
+        self.mean = mean
         self.gains = gains
         self.noise_floor = noise_floor
         self.spectrum = spectrum
@@ -107,7 +109,6 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
             reset=fresh,
         )
         if fresh:
-            self._mean = RunningMean()
             self.tracker_ = KGMRF(
                 rows.shape[1],
                 gains=self.gains,
@@ -115,10 +116,11 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
                 spectrum=self.spectrum,
                 spectrum_rate=self.spectrum_rate,
                 scale_rate=self.scale_rate,
+                mean="zero" if self.assume_centered else self.mean,
             )
+            if hasattr(self, "feature_names_in_"):
+                self.tracker_.channels = tuple(map(str, self.feature_names_in_))
             self.n_samples_seen_ = 0
-        if not self.assume_centered:
-            rows = self._mean.centre(rows)
         self.n_samples_seen_ += len(rows)
         short = -len(rows) % window
         padded = np.vstack([rows, np.full((short, rows.shape[1]), np.nan)])
@@ -129,8 +131,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
     def _settle(self, result: Result, rows: Numbers) -> None:
         scatter = self.noise_floor * np.eye(rows.shape[1])
         self.covariance_ = result.covariance[-1] + scatter
-        d = rows.shape[1]
-        self.location_ = np.zeros(d) if self.assume_centered else self._mean.location
+        self.location_ = self.tracker_.location
         self.frame_ = result.frame[-1]
         self.spectrum_ = result.spectrum[-1]
         self.velocity_ = result.velocity[-1]
@@ -246,7 +247,7 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit_transform(self, X: Any, y: Any = None) -> Numbers:
         """Follow the matrices X and return them transformed, ``(n_matrices, d, d)``."""
         matrices = self._matrices(X)
-        _check.choice(self.output, ("estimate", "recentred", "body"), "output")
+        self._word = _check.choice(self.output, ("estimate", "recentred", "body"), "output")
         d = matrices.shape[-1]
         self.n_features_in_ = d
         self.tracker_ = KGMRF(
@@ -281,7 +282,7 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _through(self, tracker: KGMRF, matrices: Numbers) -> Numbers:
         began = None if tracker.batch_shape is None else tracker.estimate()
         result = tracker.filter(matrices)
-        if self.output == "estimate":
+        if self._word == "estimate":
             return result.covariance
         return self._whitened(matrices, began, result)
 
@@ -302,9 +303,66 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         # Before there are as many samples as channels some eigenvalues are zero.
         roots = np.sqrt(np.maximum(spectrum, 1e-12 * spectrum[:, :1]))[:, :, None]
         whitener = np.swapaxes(frame, -1, -2) / roots
-        if self.output == "recentred":
+        if self._word == "recentred":
             whitener = frame @ whitener
         return whitener @ matrices @ np.swapaxes(whitener, -1, -2)
+
+
+class OnlineRecenter(KineticTransformer):
+    """C_t -> S^{-1/2} C_t S^{-1/2}, where S is forecast for C_t from the matrices before it.
+
+    Takes the slow change of a recording off (another session, electrodes that drift) and leaves
+    what is special about each matrix, for a classifier that was trained before the change. Needs no
+    labels and no data of the new session beforehand. X: ``(n_matrices, d, d)`` in time order, such
+    as those of pyRiemann's ``Covariances``.
+
+    `fit` follows the training session. `transform` goes on from there with the matrices of X, one
+    after the other, and remembers nothing; `partial_fit` remembers. One epoch at a time:
+    ``model.transform(C[None])``, then ``model.partial_fit(C[None])``.
+
+    n_samples: samples behind each matrix; None takes 2 d, a cautious guess: fewer samples let S
+    follow more slowly. on_invalid: as for :class:`kgmrf.KGMRF`.
+
+    A sudden change is followed within some tens of epochs; at one that is known, such as the start
+    of a new session, call `new_session`, and it takes a few.
+
+    What it cannot do: tell a change of the recording from a change of the classes. Where one class
+    comes far more often in the new session, or classes come in long blocks, S moves towards that
+    class and the difference that is wanted shrinks.
+
+    >>> import numpy as np
+    >>> X = np.tile(np.diag([2.0, 0.5]), (20, 1, 1))
+    >>> OnlineRecenter(n_samples=50).fit(X).transform(X)[0].round(3)
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    output = "recentred"
+    go_on = True
+    gains = "auto"
+    spectrum_rate, scale_rate, noise_floor = 1e-4, 0.0, 0.0
+
+    def __init__(
+        self,
+        *,
+        n_samples: float | None = None,
+        on_invalid: Literal["raise", "skip", "repair"] = "raise",
+    ) -> None:
+        self.n_samples = n_samples
+        self.on_invalid = on_invalid
+
+    def new_session(self) -> Self:
+        """Forget the reference: the next matrix starts one. Say it where the recording changes."""
+        check_is_fitted(self)
+        self.tracker_ = self._blank.copy()
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Go on with the matrices X; the first call fits."""
+        if not hasattr(self, "tracker_"):
+            return self.fit(X)
+        self.tracker_.filter(self._matrices(X), fields=["log_likelihood"])
+        return self
 
 
 def _whole(value: Any, name: str) -> int:

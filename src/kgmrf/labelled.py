@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kgmrf._extras import optional
+from kgmrf._names import clocks_of
 from kgmrf._types import Numbers
 from kgmrf.results import Result
 from kgmrf.trackers import KGMRF
@@ -21,12 +22,13 @@ __all__ = ["as_blocks", "track_array", "track_table"]
 def track_table(table: Any, tracker: Any = None, *, window: int = 1) -> Any:
     """S_t for a table whose columns are channels and whose rows are samples in time order.
 
-    table: pandas, polars, or another kind that narwhals knows. All columns are numbers; missing
-    values are gaps. tracker: default ``KGMRF()``. window: rows per frame, the last may be shorter.
+    table: pandas, polars, or another kind that narwhals knows; missing values are gaps. A column of
+    dates, or one that is called time, date or the like, is not followed: it names the rows.
+    tracker: default ``KGMRF()``. window: rows per step, the last may be shorter.
 
     pandas gives what ``table.ewm(...).cov()`` gives: channels in rows and columns, one block per
-    frame under the index of its last row. Other kinds, which have no index, give the same rows
-    with columns ``row`` (number of the last row of the frame) and ``channel`` before the channels.
+    step under the index of its last row. Other kinds, which have no index, give the same rows
+    with columns ``row`` (number of the last row of the step, or its time) and ``channel`` first.
 
     >>> import pandas as pd
     >>> returns = pd.DataFrame({"a": [1.0, -2.0, 1.5], "b": [0.5, -1.0, 0.25]})
@@ -39,6 +41,9 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1) -> Any:
     if hasattr(table, "iloc"):
         if table.ndim == 1:
             table = table.to_frame()  # one channel
+        clocks = clocks_of(table)
+        if clocks:
+            table = table.set_index(clocks[0]).drop(columns=clocks[1:])
         rows = table.to_numpy(dtype=float, na_value=np.nan)
         return as_blocks(_covariances(rows, tracker, window), table, window)
     with optional():
@@ -51,13 +56,17 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1) -> Any:
             f"track_table takes a table of pandas, polars or the like, got {_kind(table)}; for "
             "arrays use KGMRF().filter(samples)"
         ) from None
-    names = list(frame.columns)
+    clocks = clocks_of(frame)
+    names = [name for name in frame.columns if name not in clocks]
     rows = np.column_stack(
         [np.asarray(frame[name].cast(nw.Float64).to_numpy(), dtype=float) for name in names]
     )
     covariances = _covariances(rows, tracker, window)
-    d = len(names)
-    columns: dict[str, Any] = {"row": np.repeat(_last_rows(len(rows), window), d)}
+    d, last = len(names), _last_rows(len(rows), window)
+    first, labels = "row", last
+    if clocks:
+        first, labels = clocks[0], frame[clocks[0]].to_numpy()[last]
+    columns: dict[str, Any] = {first: np.repeat(labels, d)}
     columns["channel"] = names * len(covariances)
     columns |= {name: covariances[:, :, j].reshape(-1) for j, name in enumerate(names)}
     return nw.from_dict(columns, backend=frame.implementation).to_native()

@@ -134,6 +134,12 @@ def fit(
         return _fit_parts(tracker, sequence, parameters, max_evaluations, filter_options)
     settings = tracker.settings()
     names = tuple(_default_parameters(settings) if parameters is None else parameters)
+    if not names and parameters is None:
+        raise ValueError(
+            f"this {type(tracker).__name__} tunes itself and has nothing to fit: run "
+            "tracker.filter(X), or tracker.partial_fit(x) row by row; only a single law, such as "
+            'gains="information", has settings that are fitted'
+        )
     if not names or len(set(names)) != len(names):
         raise ValueError(f"parameters must name different settings, got {names}")
     axes = [_Axis(settings, name) for name in names]
@@ -363,7 +369,7 @@ def _default_parameters(settings: dict[str, Any]) -> list[str]:
     if isinstance(law, dict):
         fixed = law["law"] == "FixedGains"
         names += ["position_gain", "velocity_gain"] if fixed else ["acceleration"]
-    if settings.get("spectrum") == "adaptive":
+    if settings.get("spectrum") == "adaptive" and law != "auto":
         names.append("spectrum_rate")
     if settings.get("scale_rate"):
         names.append("scale_rate")

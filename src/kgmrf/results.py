@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kgmrf._extras import optional
+from kgmrf._names import BY_CHANNEL, as_columns
 from kgmrf._types import Numbers
 from kgmrf.density import GAUSSIAN, TAILS, Density
 from kgmrf.factors import DENSE, FactorDensity, derived, heaviness, solve
@@ -49,10 +50,22 @@ FIELDS = {
 
 
 class _Fields(RotationFields):
-    """Named arrays, computed once on demand."""
+    """Named arrays, computed once on demand.
+
+    channels: the names of the channels, if what was followed had names, or None.
+    index: labels of the rows (dates, seconds), if it had those, or None.
+    """
+
+    channels: tuple[str, ...] | None = None
+    index: Any = None
 
     def __init__(self, values: Mapping[str, Numbers] | Callable[[], Mapping[str, Numbers]]) -> None:
         self._values = values
+
+    def named(self, channels: tuple[str, ...] | None, index: Any = None) -> Self:
+        """The same with names for its channels, and for its rows."""
+        self.channels, self.index = channels, index
+        return self
 
     def _field(self, name: str) -> Any:
         if callable(self._values):
@@ -68,12 +81,13 @@ class _Fields(RotationFields):
                 f"it has {', '.join(self._values)}"
             ) from None
 
-    def __getstate__(self) -> dict[str, Values]:
+    def __getstate__(self) -> dict[str, Any]:
         # What makes the fields may be a closure over a whole tracker: what travels is the numbers.
-        return {"_values": {name: np.array(self._field(name)) for name in self.fields()}}
+        values = {name: np.array(self._field(name)) for name in self.fields()}
+        return {"_values": values, "channels": self.channels, "index": self.index}
 
     def __copy__(self) -> Self:
-        return type(self)(self._values)
+        return type(self)(self._values).named(self.channels, self.index)
 
     def _view(self) -> Values:
         """All fields, as they are."""
@@ -98,6 +112,21 @@ class _Fields(RotationFields):
     def covariance(self) -> Numbers:
         """Estimate of M, (..., d, d)."""
         return self._field("covariance")
+
+    @property
+    def volatility(self) -> Numbers:
+        """Standard deviation of every channel: sqrt(M_ii), (..., d)."""
+        variances = np.diagonal(self.covariance, axis1=-2, axis2=-1)
+        return np.sqrt(np.maximum(variances, 0.0))
+
+    @property
+    def correlation(self) -> Numbers:
+        """M_ij / sqrt(M_ii M_jj), (..., d, d); 0 beside a channel without any variance."""
+        size = self.volatility
+        safe = np.where(size == 0, 1.0, size)
+        shares = self.covariance / (safe[..., :, None] * safe[..., None, :])
+        d = size.shape[-1]
+        return np.where(np.eye(d, dtype=bool) & ~np.isnan(shares), 1.0, shares)
 
     @property
     def loadings(self) -> Numbers:
@@ -228,6 +257,29 @@ class Estimate(_Fields):
     (2, 2)
     """
 
+    def table(self, field: str = "covariance") -> pandas.DataFrame | pandas.Series:
+        """One field with the names of the channels: a matrix as a table, a vector as a series.
+
+        >>> import pandas as pd
+        >>> from kgmrf import KGMRF
+        >>> tracker = KGMRF()
+        >>> _ = tracker.filter(pd.DataFrame({"a": [1.0, -2.0, 1.5], "b": [0.5, -1.0, 0.25]}))
+        >>> tracker.forecast(1).table("correlation").round(2)
+              a     b
+        a  1.00  0.92
+        b  0.92  1.00
+        """
+        with optional():
+            import pandas as pd
+
+        array = np.asarray(getattr(self, field))
+        if array.ndim not in (1, 2):
+            raise ValueError(f"{field} has shape {array.shape}: a table holds one track")
+        names = _names_of(self, field, array.shape[-1])
+        if array.ndim == 1:
+            return pd.Series(array, index=names, name=field)
+        return pd.DataFrame(array, index=names, columns=names)
+
     def __repr__(self) -> str:
         names = self.fields()
         matrix = next((n for n in ("rotation", "loadings") if n in names), "covariance")
@@ -254,9 +306,11 @@ class Result(_Fields):
     def __getitem__(self, frame: int | slice) -> Estimate | Result:
         """One frame as an `Estimate`, or a slice of frames as a `Result`."""
         kind = Result if isinstance(frame, slice) else Estimate
+        index = self.index[frame] if isinstance(frame, slice) and self.index is not None else None
         if hasattr(self._values, "at"):  # fields that are made later, for these frames alone
-            return kind(self._values.at(frame))
-        return kind({name: self._field(name)[frame] for name in self.fields()})
+            return kind(self._values.at(frame)).named(self.channels, index)
+        values = {name: self._field(name)[frame] for name in self.fields()}
+        return kind(values).named(self.channels, index)
 
     def only(self, fields: Any) -> Result:
         """The same with these fields alone (and time); None keeps all."""
@@ -265,13 +319,14 @@ class Result(_Fields):
         names = (fields,) if isinstance(fields, str) else tuple(fields)
         return Result(
             {name: np.array(self._field(name)) for name in dict.fromkeys(("time", *names))}
-        )
+        ).named(self.channels, self.index)
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas table with one row per frame (and per item of a batch).
 
-        Matrices become columns such as ``covariance_0_1``; the upper triangle of symmetric and
-        skew ones is enough.
+        Matrices become columns such as ``covariance_0_1``, or ``covariance_Oz_O1`` where the
+        channels have names; the upper triangle of symmetric and skew ones is enough. Rows keep the
+        index of the table that was followed.
 
         >>> import numpy as np
         >>> from kgmrf import KGMRF
@@ -282,25 +337,45 @@ class Result(_Fields):
         with optional():
             import pandas as pd
 
-        batch = self.time.shape[1:]
         columns: dict[str, Numbers] = {}
-        if batch:
+        if self.time.ndim > 1:
             index = np.indices(self.time.shape).reshape(self.time.ndim, -1)
             columns["frame_number"] = index[0]
             columns |= {f"item_{k}": axis for k, axis in enumerate(index[1:])}
-        for name in ("time", "age", "nis", "log_likelihood", "half_life"):
-            if name in self.fields():
-                columns[name] = np.reshape(self._field(name), -1)
-        for name in ("covariance", "rotation", "velocity", "angle_std"):
-            if name not in self.fields():
-                continue
-            matrices = np.reshape(self._field(name), (-1, *self._field(name).shape[-2:]))
-            d = matrices.shape[-1]
-            for i in range(d):
-                for j in range(d) if name == "rotation" else range(i, d):
-                    if i != j or name in ("covariance", "rotation"):
-                        columns[f"{name}_{i}_{j}"] = matrices[:, i, j]
-        return pd.DataFrame(columns)
+        arrays = {name: self._field(name) for name in _IN_TABLES if name in self.fields()}
+        columns |= as_columns(arrays, self.time.ndim, self.channels)
+        return pd.DataFrame(columns, index=None if self.time.ndim > 1 else self.index)
+
+    def table(self, field: str = "covariance") -> pandas.DataFrame:
+        """One field along time, with the names of rows and channels.
+
+        Of a matrix, one block of rows for every step, as ``table.ewm(...).cov()`` gives; of a
+        vector such as "volatility", one row for every step.
+
+        >>> import pandas as pd
+        >>> from kgmrf import KGMRF
+        >>> days = pd.date_range("2024-01-01", periods=3, freq="B")
+        >>> returns = pd.DataFrame({"a": [1.0, -2.0, 1.5], "b": [0.5, -1.0, 0.25]}, index=days)
+        >>> KGMRF().filter(returns).table("volatility").round(2)
+                       a     b
+        2024-01-01  1.00  0.50
+        2024-01-02  1.58  0.79
+        2024-01-03  1.55  0.66
+        """
+        with optional():
+            import pandas as pd
+
+        array = np.asarray(getattr(self, field))
+        if self.time.ndim > 1 or array.ndim not in (1, 2, 3):
+            raise ValueError(f"{field} has shape {array.shape}; a table holds one track at a time")
+        rows = pd.RangeIndex(len(array)) if self.index is None else pd.Index(self.index)
+        if array.ndim == 1:
+            return pd.DataFrame({field: array}, index=rows)
+        names = pd.Index(_names_of(self, field, array.shape[-1]))
+        if array.ndim == 2:
+            return pd.DataFrame(array, index=rows, columns=names)
+        index = pd.MultiIndex.from_product([rows, names])
+        return pd.DataFrame(array.reshape(-1, array.shape[-1]), index=index, columns=names)
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw the spectrum or angles, speed, uncertainty and surprise along time.
@@ -312,6 +387,26 @@ class Result(_Fields):
         return plot_result(self, path)
 
 
+_IN_TABLES = (
+    "time",
+    "age",
+    "nis",
+    "log_likelihood",
+    "half_life",
+    "covariance",
+    "rotation",
+    "velocity",
+    "angle_std",
+)
+"""What `Result.to_frame` shows, in this order."""
+
+
+def _names_of(fields: _Fields, field: str, size: int) -> list[Any]:
+    if fields.channels is not None and field in BY_CHANNEL and len(fields.channels) == size:
+        return list(fields.channels)
+    return list(range(size))
+
+
 def _brief(value: Numbers) -> str:
     return f"{float(value):g}" if np.ndim(value) == 0 else f"array{np.shape(value)}"
 
@@ -319,7 +414,8 @@ def _brief(value: Numbers) -> str:
 def stack(estimates: list[Estimate]) -> Result:
     """A `Result` from the estimates of successive frames."""
     names = estimates[0].fields()
-    return Result({name: np.stack([e._field(name) for e in estimates]) for name in names})
+    stacked = {name: np.stack([e._field(name) for e in estimates]) for name in names}
+    return Result(stacked).named(estimates[0].channels)
 
 
 def join(results: list[Result]) -> Result:
@@ -328,4 +424,7 @@ def join(results: list[Result]) -> Result:
         return results[0]
     names = results[0].fields()
     pieces = {name: np.concatenate([r._field(name) for r in results]) for name in names}
-    return type(results[0])(pieces)
+    index = None
+    if all(r.index is not None for r in results):
+        index = np.concatenate([np.asarray(r.index) for r in results])
+    return type(results[0])(pieces).named(results[0].channels, index)

@@ -29,12 +29,20 @@ from kgmrf.gains import (
 )
 from kgmrf.geometry import orbit, so
 from kgmrf.geometry.orbit import RELATIVE_RIDGE
+from kgmrf.geometry.split import free_turn
 
 POLISH_EVERY = 16
 """Steps between two Newton-Schulz polishes of the frame: keeps |Q^T Q - I| at rounding level."""
 
 CORRELATION_LIMIT = 1.0 - 1e-6
 """Largest correlation of angle and velocity that the uncertainty may hold."""
+
+INTEGRATORS = ("exponential", "cayley", "cayley_neumann")
+"""Maps from a turn W to the rotation that drifts the frame; the last with three terms.
+
+The Cayley maps turn each plane by 2 arctan(w/2) instead of w, and Cayley-Neumann is a rotation only
+up to the next polish: they are the paper's, for comparison.
+"""
 
 SMALLEST_SPECTRUM = 1e-12
 """Eigenvalues are kept above this share of the largest, so that logarithms exist.
@@ -88,7 +96,9 @@ class Model(NamedTuple):
     ``warmup_frames`` frames are in, and takes the eigenvalues from ``known_spectrum`` if given.
     ``turn_bound`` (radians per frame) promises about how far a frame turns at most, so that no
     branch looks at the data and the step can be traced into a graph; faster turns stay rotations
-    but lose digits.
+    but lose digits. ``integrator``: one of `INTEGRATORS`, the map of the drift. "split"
+    drifts as a rigid body does, of the inertia (G^2 + ridge) / (d_i d_j B) with which a kick is a
+    torque; fixed gains only.
     """
 
     gains: Gains
@@ -100,6 +110,7 @@ class Model(NamedTuple):
     warmup_frames: float = 0.0
     known_spectrum: Array | None = None
     turn_bound: float | None = None
+    integrator: str = "exponential"
 
 
 class Measurement(NamedTuple):
@@ -242,13 +253,13 @@ def drift(
     step = passage(model.gains, dt, state.frame) if over is None else over
     turn, decay = step.turn, xp.where(observed[..., None, None], step.keep, step.coast)
     steps = state.steps + xp.astype(dt > 0, dt.dtype)
-    frame = state.frame @ so.exp(turn * state.velocity, norm_bound=model.turn_bound)
+    frame, velocity = turned(state.frame, state.velocity, state.spectrum, model, turn)
     due = (steps % POLISH_EVERY == 0) & (dt > 0)
     if _branch(xp, due, model):
         frame = xp.where(due[..., None, None], so.polish(frame), frame)
     state = state._replace(
         frame=frame,
-        velocity=decay * state.velocity,
+        velocity=decay * velocity,
         steps=steps,
         time=state.time + dt,
     )
@@ -269,6 +280,44 @@ def drift(
             scale_var=keep_scale**2 * state.scale_var + model.scale_rate * dt,
         )
     return state
+
+
+def _rotation(W: Array, model: Model) -> Array:
+    if model.integrator == "exponential":
+        return so.exp(W, norm_bound=model.turn_bound)
+    return so.cayley(W) if model.integrator == "cayley" else so.cayley_neumann(W)
+
+
+def turned(
+    frame: Array, velocity: Array, spectrum: Array, model: Model, turn: Array
+) -> tuple[Array, Array]:
+    """Q Exp(turn W), and W as it is; "split" moves both as those of a rigid body.
+
+    >>> import numpy as np
+    >>> W, lam, model = so.hat(np.asarray([0.1])), np.asarray([2.0, 0.5]), Model(InformationGains())
+    >>> turned(np.eye(2), W, lam, model, np.asarray(2.0))[0][1, 0].round(4).item()
+    0.1987
+    """
+    if model.integrator != "split":
+        return frame @ _rotation(turn * velocity, model), velocity
+    assert isinstance(model.gains, FixedGains)
+    xp = array_namespace(frame)
+    known = xp.where(xp.isnan(spectrum), xp.ones_like(spectrum), spectrum)
+    level = known + model.noise_floor
+    stiffness = _stiffness(xp, orbit.gaps(known) ** 2, model.gains)
+    gain = _spread(xp, model.gains.velocity_gain, velocity)
+    inertia = stiffness / (level[..., :, None] * level[..., None, :] * gain)
+    frame, momentum = free_turn(frame, inertia * velocity, turn / inertia)
+    return frame, momentum / inertia
+
+
+def _stiffness(xp: Array, information: Array, gains: FixedGains) -> Array:
+    """G^2 + ridge, with 1 in place of 0."""
+    ridge = gains.ridge
+    if ridge is None:
+        ridge = RELATIVE_RIDGE * xp.max(information, axis=(-2, -1), keepdims=True)
+    stiffness = information + ridge
+    return xp.where(stiffness > 0, stiffness, xp.ones_like(stiffness))
 
 
 def _planes(uncertainty: Array) -> tuple[Array, Array, Array]:
@@ -347,13 +396,7 @@ def correct_and_kick(
     xp = array_namespace(state.frame)
     if isinstance(gains, FixedGains):
         pull = seen.residual * seen.sensitivity
-        information = seen.sensitivity**2
-        stiffness = information + (
-            RELATIVE_RIDGE * xp.max(information, axis=(-2, -1), keepdims=True)
-            if gains.ridge is None
-            else gains.ridge
-        )
-        innovation = pull / xp.where(stiffness > 0, stiffness, xp.ones_like(stiffness))
+        innovation = pull / _stiffness(xp, seen.sensitivity**2, gains)
         angle = _spread(xp, gains.position_gain, pull) * innovation
         turned = state.frame @ so.exp(angle, norm_bound=turn_bound)
         kicked = state.velocity + _spread(xp, gains.velocity_gain, pull) * innovation

@@ -72,6 +72,11 @@ class TrackerBank:
         threads = processors() if n_threads is None else int(n_threads)
         maker = KGMRF if kind == "covariance" else RotationTracker
         self._pattern: Any = maker(self.d, **settings)
+        if settings.get("mean", "zero") != "zero":
+            raise ValueError(
+                f"mean={settings['mean']!r}: a bank takes samples of mean zero; centre them first, "
+                "for example with kgmrf.centring.RunningMean"
+            )
         automatic = isinstance(self._pattern.gains, str)  # "auto"
         if automatic and self.dtype != np.float64:
             raise ValueError(

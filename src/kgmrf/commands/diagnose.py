@@ -11,7 +11,7 @@ import typer
 from kgmrf.commands import _options as opt
 from kgmrf.commands._given import Given, on_a_file
 from kgmrf.commands._run import progress
-from kgmrf.diagnose import diagnose as examine
+from kgmrf.diagnosis import diagnose as examine
 from kgmrf.plots import check_path
 from kgmrf.results import Result, join
 

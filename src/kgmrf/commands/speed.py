@@ -11,7 +11,6 @@ import typer
 
 from kgmrf import KGMRF, RotationTracker
 from kgmrf._types import Numbers
-from kgmrf.kernels.engine import loops
 from kgmrf.kernels.engine import warmup as compile_all
 
 LAWS = ("information", "auto")
@@ -23,7 +22,6 @@ def warmup(
     """Compile the loops now, so that no later run waits for it."""
     began = clock.perf_counter()
     compile_all()
-    loops("text")
     if not quiet:
         typer.echo(f"ready after {clock.perf_counter() - began:.1f} s")
 

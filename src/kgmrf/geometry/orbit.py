@@ -52,7 +52,7 @@ def decompose(M: Array) -> tuple[Array, Array]:
     """(Q, lam) with M = Q diag(lam) Q^T, lam descending, det Q = +1.
 
     Shapes: M `(..., d, d)` -> `(..., d, d)`, `(..., d)`. The derivative of the frame exists only
-    where eigenvalues differ; planes without a gap get 0. Second derivatives are not carried.
+    where eigenvalues differ; planes without a gap get 0. Derivatives are carried up to the second.
 
     >>> import numpy as np
     >>> frame, spectrum = decompose(np.diag([0.5, 2.0]))
@@ -69,14 +69,15 @@ def decompose(M: Array) -> tuple[Array, Array]:
     negative = (xp.linalg.det(frame) < 0)[..., None, None]
     last = xp.arange(M.shape[-1], device=device(M)) == M.shape[-1] - 1
     frame = xp.where(negative & last, -frame, frame)
-    if not getattr(M, "requires_grad", False):
+    if not hasattr(M, "detach"):
         return frame, spectrum
-    # M - fixed is zero, but carries the derivative, which eigh itself loses at equal eigenvalues.
-    change = xp.matrix_transpose(frame) @ (M - fixed) @ frame
-    return (
-        frame @ so.exp(innovation(frame, spectrum, M - fixed), norm_bound=0.0),
-        spectrum + xp.linalg.diagonal(change),
-    )
+    # Two steps of Newton, of which every term is zero, carry the first two derivatives, which eigh
+    # itself loses at equal eigenvalues.
+    for _ in range(2):
+        w = innovation(frame, spectrum, M)
+        frame = frame @ so.exp(w - w.detach(), norm_bound=0.0)
+    seen = xp.linalg.diagonal(xp.matrix_transpose(frame) @ M @ frame)
+    return frame, spectrum + (seen - seen.detach())
 
 
 def gaps(spectrum: Array) -> Array:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kgmrf._names import is_clock
 from kgmrf._types import Numbers
 from kgmrf.io.source import MOST_CHANNELS, DataError, Kind
 
-TIME_NAMES = ("time", "times", "timestamp", "t", "date", "datetime")
 ENTRY = re.compile(r"(covariance|rotation)_(\d+)_(\d+)")
 QUATERNION = ("qx", "qy", "qz", "qw")
 _QUATERNION_NAME = re.compile(
@@ -55,16 +55,6 @@ def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
         free = (word for word in ("index", "the index") if word not in names)
         names[index] = next(free, "")
     return [name or f"column {k + 1}" for k, name in enumerate(names)], index
-
-
-def is_clock(name: str) -> bool:
-    """Whether a column of this name is the time.
-
-    >>> is_clock("Timestamp"), is_clock("Time (s)"), is_clock("a")
-    (True, True, False)
-    """
-    word = re.sub(r"\s*(\([^)]*\)|\[[^\]]*\])$", "", name.strip().lstrip("#% "))
-    return word.lower() in TIME_NAMES
 
 
 def quaternion_of(names: Sequence[str]) -> list[tuple[int, int, int, int]]:
@@ -153,6 +143,15 @@ def _values(
         }
         if cells and kind in (None, word):
             return _matrix(word, cells, clock, where)
+        if names := _labels(word, [header[k] for k in wanted]):
+            places = {header[k]: k for k in wanted}
+            cells = {
+                (i, j): places[f"{word}_{a}_{b}"]
+                for i, a in enumerate(names)
+                for j, b in enumerate(names)
+                if f"{word}_{a}_{b}" in places
+            }
+            return _matrix(word, cells, clock, where)._replace(names=names)
     turns = quaternion_of([header[k] for k in wanted]) if kind in (None, "rotation") else []
     if len(turns) > 1:
         first, second = (header[wanted[turn[0]]] for turn in turns[:2])
@@ -170,6 +169,17 @@ def _values(
             "samples", tuple(header[k] for k in wanted), clock, tuple(wanted), lambda rows: rows
         )
     return _unnamed(kind, wanted, clock, where)
+
+
+def _labels(word: str, header: Sequence[str]) -> tuple[str, ...]:
+    """Names of channels in the columns of a matrix, from those of its diagonal.
+
+    >>> _labels("covariance", ["covariance_O_1_O_1", "covariance_O_1_Oz", "covariance_Oz_Oz"])
+    ('O_1', 'Oz')
+    """
+    rest = [name.removeprefix(f"{word}_") for name in header if name.startswith(f"{word}_")]
+    halves = [(name[: len(name) // 2], name[len(name) // 2 + 1 :], name) for name in rest]
+    return tuple(a for a, b, name in halves if a == b and name == f"{a}_{b}" and a)
 
 
 def _clock(header: Sequence[str], named: bool) -> int | None:

@@ -14,6 +14,7 @@ from typing import IO, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from kgmrf._names import as_columns
 from kgmrf._types import Numbers
 from kgmrf.io import dates as calendar
 from kgmrf.io.source import DataError
@@ -25,6 +26,8 @@ FIELDS = (
     "log_likelihood",
     "half_life",
     "covariance",
+    "correlation",
+    "volatility",
     "rotation",
     "spectrum",
     "velocity",
@@ -32,42 +35,29 @@ FIELDS = (
 )
 """What can be written beside the time, in the order of the columns."""
 
-DEFAULT = tuple(name for name in FIELDS if name != "spectrum")
+DEFAULT = tuple(f for f in FIELDS if f not in ("spectrum", "correlation", "volatility"))
 
 
-def columns_of(result: Result, fields: Sequence[str] = DEFAULT) -> dict[str, Numbers]:
-    """A result as columns of numbers, one row per frame; `Result.to_frame` without pandas.
+def arrays_of(result: Result, fields: Sequence[str] = DEFAULT) -> dict[str, Numbers]:
+    """The time and these fields of a result, in the order of the columns."""
+    known = {*result.fields()}
+    if "covariance" in known:
+        known |= {"correlation", "volatility"}
+    chosen = [name for name in FIELDS if name in fields and name in known]
+    return {name: getattr(result, name) for name in ("time", *chosen)}
+
+
+def columns_of(
+    result: Result, fields: Sequence[str] = DEFAULT, channels: Sequence[str] | None = None
+) -> dict[str, Numbers]:
+    """A result as columns of numbers, one row per step; `Result.to_frame` without pandas.
 
     >>> from kgmrf import KGMRF
     >>> result = KGMRF(n_samples=8).filter(np.tile(np.diag([2.0, 0.5]), (5, 1, 1)))
-    >>> list(columns_of(result, ["covariance"]))
-    ['time', 'covariance_0_0', 'covariance_0_1', 'covariance_1_1']
+    >>> list(columns_of(result, ["covariance"], ["x", "y"]))
+    ['time', 'covariance_x_x', 'covariance_x_y', 'covariance_y_y']
     """
-    columns: dict[str, Numbers] = {"time": result.time}
-    for name in FIELDS:
-        if name not in fields or name not in result.fields():
-            continue
-        array = getattr(result, name)
-        if array.ndim == 1:
-            columns[name] = array
-        elif array.ndim == 2:
-            columns |= {f"{name}_{i}": array[:, i] for i in range(array.shape[1])}
-        else:
-            for i, j in entries(name, array.shape[-1]):
-                columns[f"{name}_{i}_{j}"] = array[:, i, j]
-    return columns
-
-
-def entries(name: str, d: int) -> list[tuple[int, int]]:
-    """The entries of a matrix that say it all: a triangle of symmetric and skew ones.
-
-    >>> entries("velocity", 3)
-    [(0, 1), (0, 2), (1, 2)]
-    """
-    if name == "rotation":
-        return [(i, j) for i in range(d) for j in range(d)]
-    first = 0 if name == "covariance" else 1
-    return [(i, j) for i in range(d) for j in range(i + first, d)]
+    return as_columns(arrays_of(result, fields), 1, channels or result.channels)
 
 
 class _About(NamedTuple):
@@ -163,9 +153,9 @@ class _Csv:
         self.empty = True
 
     def write(self, result: Result) -> None:
-        columns = columns_of(result, self.about.fields)
+        columns = columns_of(result, self.about.fields, self.about.channels)
         if self.empty:
-            self.file.write(",".join(columns) + "\n")
+            self.file.write(",".join(map(_cell, columns)) + "\n")
             self.empty = False
         rows = np.column_stack(list(columns.values()))
         lines = []
@@ -186,6 +176,11 @@ class _Csv:
         self.file.close()
 
 
+def _cell(word: str) -> str:
+    """A name as a cell of a table."""
+    return '"' + word.replace('"', '""') + '"' if set(word) & set(',"\r\n') else word
+
+
 class _Parquet:
     def __init__(self, path: Path, about: _About) -> None:
         self.path, self.about = path, about
@@ -195,7 +190,8 @@ class _Parquet:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns: dict[str, Any] = {**columns_of(result, self.about.fields)}
+        columns: dict[str, Any]
+        columns = {**columns_of(result, self.about.fields, self.about.channels)}
         if self.about.dates:
             zone = "UTC" if self.about.dates.endswith("Z") else None
             stamps = calendar.instants(columns["time"]).astype(np.int64)
@@ -222,14 +218,13 @@ class _Npz:
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def write(self, result: Result) -> None:
-        for name in ("time", *FIELDS):
-            if name == "time" or (name in self.about.fields and name in result.fields()):
-                array = np.ascontiguousarray(getattr(result, name), dtype="<f8")
-                if name not in self.files:
-                    self.files[name] = (self.folder / name).open("wb")
-                    self.shapes[name] = (0, *array.shape[1:])
-                self.files[name].write(array.tobytes())
-                self.shapes[name] = (self.shapes[name][0] + len(array), *array.shape[1:])
+        for name, values in arrays_of(result, self.about.fields).items():
+            array = np.ascontiguousarray(values, dtype="<f8")
+            if name not in self.files:
+                self.files[name] = (self.folder / name).open("wb")
+                self.shapes[name] = (0, *array.shape[1:])
+            self.files[name].write(array.tobytes())
+            self.shapes[name] = (self.shapes[name][0] + len(array), *array.shape[1:])
 
     def close(self) -> None:
         try:

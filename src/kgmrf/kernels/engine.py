@@ -46,7 +46,6 @@ EVERY = (
     "online",
     "sequence",
     "adjoint",
-    "text",
     "vector",
 )
 """Modules whose loops are compiled when they are imported."""
@@ -62,7 +61,7 @@ def compiled_law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool
     >>> compiled_law(Model(InformationGains()), 200, (), rotation=False) is None
     True
     """
-    if not compiles(d, rotation):
+    if model.integrator != "exponential" or not compiles(d, rotation):
         return None
     return layout.law(model, d, batch, rotation=rotation)
 

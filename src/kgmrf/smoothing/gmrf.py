@@ -22,12 +22,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solveh_banded
 
 from kgmrf.gains import InformationGains, transition
 
 __all__ = ["Chain", "Precision", "chain", "log_evidence", "marginals", "precision", "solve"]
 
 Array = NDArray[np.float64]
+IMPROPER = "the field is improper: give it a prior, or observe at least two frames"
 
 
 class Chain(NamedTuple):
@@ -149,25 +151,28 @@ def _factor(J: Precision) -> Precision:
             triangles.append(np.linalg.cholesky(rest))
             below.append(part)
     except np.linalg.LinAlgError:
-        raise ValueError(
-            "the field is improper: give it a prior, or observe at least two frames"
-        ) from None
+        raise ValueError(IMPROPER) from None
     return Precision(np.stack(triangles), np.stack(below) if below else J.below)
 
 
-def _solve(L: Precision, b: Array) -> Array:
-    """J^-1 b for b (n, ..., 2): forward, then backward."""
-    y: list[Array] = []
-    for t, right in enumerate(b):
-        rest = right if t == 0 else right - (L.below[t - 1] @ y[-1][..., None])[..., 0]
-        y.append(np.linalg.solve(L.diagonal[t], rest[..., None])[..., 0])
-    x: list[Array] = []
-    for t in range(len(b) - 1, -1, -1):
-        rest = y[t]
-        if x:
-            rest = rest - (np.swapaxes(L.below[t], -1, -2) @ x[-1][..., None])[..., 0]
-        x.append(np.linalg.solve(np.swapaxes(L.diagonal[t], -1, -2), rest[..., None])[..., 0])
-    return np.stack(x[::-1])
+def _solve(J: Precision, b: Array) -> Array:
+    """J^-1 b for b (n, ..., 2), as one banded Cholesky solve for each plane."""
+    n, planes = len(b), math.prod(b.shape[1:-1])
+    diagonal, below = J.diagonal.reshape(n, planes, 2, 2), J.below.reshape(n - 1, planes, 2, 2)
+    right = b.reshape(n, planes, 2)
+    band = np.zeros((planes, 4, n, 2))  # band[k, j] = J[j + k, j]
+    band[:, 0, :, 0], band[:, 0, :, 1] = diagonal[..., 0, 0].T, diagonal[..., 1, 1].T
+    band[:, 1, :, 0], band[:, 1, :-1, 1] = diagonal[..., 1, 0].T, below[..., 0, 1].T
+    band[:, 2, :-1, 0], band[:, 2, :-1, 1] = below[..., 0, 0].T, below[..., 1, 1].T
+    band[:, 3, :-1, 0] = below[..., 1, 0].T
+    try:
+        found = [
+            solveh_banded(band[k].reshape(4, -1), right[:, k].ravel(), lower=True)
+            for k in range(planes)
+        ]
+    except np.linalg.LinAlgError:
+        raise ValueError(IMPROPER) from None
+    return np.stack([x.reshape(n, 2) for x in found], axis=1).reshape(b.shape)
 
 
 def _seen(model: Chain, observations: ArrayLike) -> tuple[Array, Array]:
@@ -199,7 +204,7 @@ def solve(model: Chain, observations: ArrayLike, start: ArrayLike | None = None)
             raise ValueError("a chain without a prior has no start")
         mean = np.broadcast_to(np.asarray(start, dtype=np.float64), b.shape[1:])
         b[0] += (np.linalg.inv(model.prior) @ mean[..., None])[..., 0]
-    return _solve(_factor(precision(model)), b)
+    return _solve(precision(model), b)
 
 
 def marginals(model: Chain) -> Array:

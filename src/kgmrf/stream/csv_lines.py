@@ -5,24 +5,22 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from kgmrf.io.columns import is_clock, quaternion_of, tidy
-from kgmrf.kernels.engine import loops
+from kgmrf._names import is_clock
+from kgmrf.io.columns import quaternion_of, tidy
 from kgmrf.stream.pool import Kind
 from kgmrf.stream.records import (
     LARGEST_D,
     Clock,
     Parsed,
-    as_parsed,
     find_key,
     find_time,
+    gathered,
     nothing,
-    room,
-    too_large,
-    turned,
 )
 from kgmrf.stream.settings import LineError
 
@@ -82,7 +80,7 @@ class CsvReader:
 
     def _learn(self, header: list[str], row: int) -> None:
         names = [str(name).strip() for name in header]
-        numbers = sum(_is_cell(name) for name in names)
+        numbers = sum(_number(name) is not None for name in names)
         plain = any(name.lower() == "key" or is_clock(name) for name in names)
         if numbers == len(names) or (not plain and not any(self.wish) and 2 * numbers > len(names)):
             raise LineError(
@@ -114,73 +112,57 @@ class CsvReader:
                 first += 1
             if first == len(lines):
                 return nothing({})
-            self._learn(_cells(lines[first]), first)
+            try:
+                self._learn(_cells(lines[first]), first)
+            except LineError:
+                raise
+            except ValueError as error:
+                raise LineError(first, str(error)) from None
             first += 1
-        elif lines and [cell.strip() for cell in _cells(lines[0])] == self.header:
+        elif lines and self._is_header(lines[0]):
             first = 1  # the same header again, after a restart
-        quick = self._quickly(lines, first)
-        if quick is not None:
-            return quick
         keys, times, values, rows = [], [], [], []
         faults: dict[int, str] = {}
         width, key, time, used = len(self.header), self.key, self.time, self.used
-        dated = bool(self.clock.style)
+        wanted = used if time is None else [*used, time]
+        # One place alone would give the cell and not a tuple of it.
+        pick = itemgetter(*wanted) if len(wanted) > 1 else lambda cells: (cells[wanted[0]],)
         for row in range(first, len(lines)):
             line = lines[row].rstrip(b"\r")
             if not line or line.isspace():
                 continue
-            cells = line.split(b",") if b'"' not in line and not dated else None
             try:
-                if cells is None or len(cells) != width:
+                # The usual row is let through first: cells without quotes, all of them numbers.
+                cells = line.split(b",")
+                chosen = pick(cells)
+                if len(cells) != width or b'"' in line:
                     raise ValueError
-                numbers = [float(cells[k]) for k in used]
-                stamp = math.nan if time is None else self.clock.of(float(cells[time]))
+                if b"_" in line and any(b"_" in cell for cell in chosen):
+                    raise ValueError
+                numbers = list(map(float, chosen))
+                stamp = math.nan if time is None else self.clock.of(numbers.pop())
                 name = "" if key is None else cells[key].decode()
-            except ValueError:
+            except (ValueError, IndexError):
                 try:
                     name, stamp, numbers = self._slowly(line)
                 except ValueError as error:
                     faults[row] = str(error)
-                    dated = bool(self.clock.style)
                     continue
-                dated = bool(self.clock.style)
             keys.append(name)
             times.append(stamp)
             values.append(numbers)
             rows.append(row)
         table = np.array(values, dtype=float).reshape(len(rows), len(used))
-        wrong = too_large(table)
-        if self.quaternion:
-            table, zero = turned(np.where(np.isinf(table), 0.0, table))
-            wrong = {**zero, **wrong}
         counts = np.full(len(rows), math.nan)
         stamps, where = np.array(times, dtype=float), np.array(rows, dtype=np.int64)
         parsed = Parsed(keys, stamps, table, counts, where, faults)
-        if wrong:
-            faults.update({rows[k]: reason for k, reason in wrong.items()})
-            keep = np.ones(len(rows), dtype=bool)
-            keep[list(wrong)] = False
-            parsed = parsed.select(np.flatnonzero(keep))
-        return parsed
+        return gathered(parsed, quaternion=self.quaternion)
 
-    def _quickly(self, lines: list[bytes], first: int) -> Parsed | None:
-        """Rows of plain numbers with a key and a time; None if there is anything else."""
-        if self.key is None or self.time is None or self.quaternion or first == len(lines):
-            return None
-        if self.clock.style:
-            return None
-        loop = loops("text")
-        columns = np.full(len(self.header), loop.IGNORED, dtype=np.int64)
-        columns[self.used] = np.arange(len(self.used))
-        columns[[self.key, self.time]] = loop.KEY, loop.TIME
-        text = b"\n".join(lines[first:])
-        found = room(len(lines) - first, len(self.used))
-        buffer = np.frombuffer(bytearray(text), dtype=np.uint8)
-        n = loop.take_csv(buffer, columns, loop.POWERS, *found)
-        if n != len(lines) - first:
-            return None
-        self.clock.style = ""
-        return as_parsed(text, found, first)
+    def _is_header(self, line: bytes) -> bool:
+        try:
+            return [cell.strip() for cell in _cells(line)] == self.header
+        except ValueError:
+            return False
 
     def _slowly(self, line: bytes) -> tuple[str, float, list[float]]:
         cells = _cells(line)
@@ -192,32 +174,39 @@ class CsvReader:
 
     def _stamp(self, cell: str) -> float:
         name = self.header[self.time or 0] or "time"
+        number = _number(cell)
         try:
-            return self.clock.of(float(cell) if _is_cell(cell) else cell)
+            return self.clock.of(cell if number is None else number)
         except ValueError as error:
             raise ValueError(f"column {name!r}: {error}") from None
 
     def _cell(self, cell: str, name: str) -> float:
-        try:
-            return float(cell)
-        except ValueError:
-            if cell.strip().lower() in GAPS:
-                return math.nan
-            hint = f"; if it names the track, give --key {name}" if self.key is None else ""
-            raise ValueError(f"column {name!r}: {cell[:40]!r} is not a number{hint}") from None
+        number = _number(cell)
+        if number is not None:
+            return number
+        if cell.strip().lower() in GAPS:
+            return math.nan
+        hint = f"; if it names the track, give --key {name}" if self.key is None else ""
+        raise ValueError(f"column {name!r}: {cell[:40]!r} is not a number{hint}")
 
 
 def _cells(line: bytes) -> list[str]:
-    text = line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
+    """The cells of one row; ValueError if it is none."""
     try:
-        return next(csv.reader([text]), [])
-    except csv.Error:
-        return text.split(",")
+        return next(csv.reader([line.decode().rstrip("\r\n")], strict=True), [])
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    except csv.Error as error:
+        raise ValueError(f"not CSV: {error}") from None
 
 
-def _is_cell(word: str) -> bool:
+def _number(cell: str) -> float | None:
+    """A number as other programs write it: Python's own also takes 1_000 and digits of any script.
+
+    >>> _number("1e3"), _number("1_000")
+    (1000.0, None)
+    """
     try:
-        float(word)
+        return float(cell) if cell.isascii() and "_" not in cell else None
     except ValueError:
-        return False
-    return True
+        return None

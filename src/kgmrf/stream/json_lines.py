@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import numpy as np
+import orjson
 
-from kgmrf import _check
-from kgmrf.kernels.engine import loops
 from kgmrf.stream.pool import Kind
 from kgmrf.stream.records import (
     LARGEST_D,
     Clock,
     Parsed,
-    as_bytes,
-    as_parsed,
     find_key,
     find_time,
+    gathered,
     nothing,
     number_of,
-    room,
-    too_large,
-    turned,
 )
 
 NAMES: dict[str, Kind] = {
@@ -34,7 +28,9 @@ NAMES: dict[str, Kind] = {
 }
 """The field of a line that is the observation, and what it is."""
 
-_NUMBERS = {int, float, type(None)}
+_NUMBERS = frozenset({int, float, type(None)})
+_WHOLE = 2.0**63
+"""Whole numbers beyond 64 bits are read as rounded ones."""
 
 
 class JsonReader:
@@ -86,76 +82,13 @@ class JsonReader:
 
         stop: what comes behind a line that cannot be used does not matter.
         """
-        quick = self._quickly(lines)
-        if quick is not None:
-            return quick
         faults: dict[int, str] = {}
-        records, rows = self._records(lines, faults)
-        if stop and faults:
-            first = min(faults)
-            rows = [row for row in rows if row < first]
-            records = records[: len(rows)]
+        records, rows = _records(lines, faults, stop)
         if self.what is None:
             # Before the first observation of all nothing is known, not even d.
             begin = self._learn(records, rows, faults, stop)
             records, rows = records[begin:], rows[begin:]
-        if not rows:
-            return nothing(faults)
-        return self._taken(records, rows, faults)
-
-    def _records(
-        self, lines: list[bytes], faults: dict[int, str]
-    ) -> tuple[list[dict[str, Any]], list[int]]:
-        records, rows = [], []
-        for row, line in enumerate(lines):
-            if not line or line.isspace():
-                continue
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                told = isinstance(error, json.JSONDecodeError)
-                detail = str(error) if told else type(error).__name__
-                faults[row] = f"not JSON: {detail}"
-                continue
-            if type(record) is not dict:
-                faults[row] = "not a JSON object"
-                continue
-            records.append(record)
-            rows.append(row)
-        return records, rows
-
-    def _quickly(self, lines: list[bytes]) -> Parsed | None:
-        """Lines that all have key, time and x in the order of the first; None if one has not."""
-        if self.what != "x" or not lines or self.clock.style:
-            return None
-        try:
-            names = list(json.loads(lines[0]))
-        except (ValueError, RecursionError, TypeError):
-            return None
-        loop = loops("text")
-        roles = {self.key: loop.KEY, self.time: loop.TIME, "x": loop.CHANNELS}
-        if sorted(map(str, names)) != sorted(roles):
-            return None
-        words = [name.encode() for name in names]
-        text = b"\n".join(lines)
-        found = room(len(lines), self.d)
-        n = loop.take_json(
-            np.frombuffer(bytearray(text), dtype=np.uint8),
-            np.array([roles[name] for name in names], dtype=np.int64),
-            as_bytes(b"".join(words)),
-            np.cumsum(np.array([len(word) for word in words], dtype=np.int64)),
-            loop.POWERS,
-            *found,
-        )
-        if n != len(lines):
-            return None
-        self.clock.style = ""
-        return as_parsed(text, found, 0)
-
-    def _shape(self) -> tuple[int, ...]:
-        if self.what == "quaternion":
-            return (4,)
-        return (self.d,) if self.what == "x" else (self.d, self.d)
+        return self._taken(records, rows, faults) if rows else nothing(faults)
 
     def _learn(
         self, records: list[dict[str, Any]], rows: list[int], faults: dict[int, str], stop: bool
@@ -174,7 +107,7 @@ class JsonReader:
                 elif d > LARGEST_D:
                     fault = f"d = {d} is more than {LARGEST_D}"
                 else:
-                    names = [str(name) for name in record]
+                    names = list(record)
                     self.key = find_key(names, self.wish[0], row) or "key"
                     self.time = find_time(names, self.wish[1], row) or "time"
                     self.what, self.d = found, d
@@ -188,25 +121,33 @@ class JsonReader:
     def _taken(
         self, records: list[dict[str, Any]], rows: list[int], faults: dict[int, str]
     ) -> Parsed:
-        shape = self._shape()
+        what, clock = self.what or "x", self.clock
+        shape = {"x": (self.d,), "quaternion": (4,)}.get(what, (self.d, self.d))
+        samples, d, name = what == "x", self.d, ""
         keys, times, values, counts, used = [], [], [], [], []
-        name = self.time
         for record, row in zip(records, rows, strict=True):
             try:
                 name = self.time
-                time = self.clock.of(record.get(name))
+                time = clock.of(record.get(name))
                 name = "n_samples"
                 count = record.get(name)
                 number = math.nan if count is None else number_of(count)
                 name = self.key
-                key = _key(record.get(name))
+                key = record.get(name)
+                if type(key) is not str:
+                    key = _key(key)
+                name = ""
+                value = record.get(what)
+                # The usual line is let through first: a list of d numbers.
+                if not (
+                    samples
+                    and type(value) is list
+                    and len(value) == d
+                    and _NUMBERS.issuperset(map(type, value))
+                ):
+                    value = self._value(record, shape)
             except ValueError as error:
-                faults[row] = f"{name!r} {error}"
-                continue
-            try:
-                value = self._value(record, shape)
-            except (ValueError, OverflowError) as error:
-                faults[row] = str(error)
+                faults[row] = f"{name!r} {error}" if name else str(error)
                 continue
             keys.append(key)
             times.append(time)
@@ -214,55 +155,37 @@ class JsonReader:
             values.append(value)
             used.append(row)
         stacked = np.array(values, dtype=float).reshape(len(used), *shape)
-        parsed = Parsed(
-            keys, np.array(times), stacked, np.array(counts), np.array(used, dtype=np.int64), faults
-        )
-        wrong: dict[int, str] = {}
-        if self.what == "quaternion":
-            stacked, wrong = turned(stacked)
-            parsed = parsed._replace(values=stacked)
-        elif self.what == "x":
-            wrong = too_large(stacked)
-        if wrong:
-            faults.update({used[k]: f"{self.what!r}: {reason}" for k, reason in wrong.items()})
-            keep = np.ones(len(used), dtype=bool)
-            keep[list(wrong)] = False
-            parsed = parsed.select(np.flatnonzero(keep))
-        return parsed
+        if not samples:  # a matrix with a hole was not seen
+            holes = np.isnan(stacked).reshape(len(used), -1).any(axis=1)
+            stacked[holes] = math.nan
+        stamps, where = np.array(times), np.array(used, dtype=np.int64)
+        parsed = Parsed(keys, stamps, stacked, np.array(counts), where, faults)
+        return gathered(parsed, quaternion=what == "quaternion", what=f"{what!r}: ")
 
     def _value(self, record: dict[str, Any], shape: tuple[int, ...]) -> Any:
         value = record.get(self.what or "x")
         if value is None:
-            others = [name for name in NAMES if record.get(name) is not None]
-            if others:
-                raise ValueError(f"has {others[0]!r} where lines before had {self.what!r}")
+            other = next((name for name in NAMES if record.get(name) is not None), None)
             fault = self._unknown(record)
+            if other is not None:
+                fault = f"has {other!r} where lines before had {self.what!r}"
             if fault is not None:
                 raise ValueError(fault)
             return np.full(shape, math.nan)
-        if self.what == "x" and self.d == 1 and type(value) in (int, float):
-            value = [value]
+        if shape == (1,) and type(value) in (int, float):
+            return [value]
         rows = value if len(shape) == 2 else [value]
+        if type(value) in (int, float):
+            raise ValueError(f"{self.what!r} has shape (), expected {shape}")
         if type(value) is not list or not all(
-            type(row) is list and set(map(type, row)) <= _NUMBERS for row in rows
+            type(row) is list and _NUMBERS.issuperset(map(type, row)) for row in rows
         ):
-            if type(value) in (int, float):
-                raise ValueError(f"{self.what!r} has shape (), expected {shape}")
             raise ValueError(f"{self.what!r} is not an array of numbers")
-        if len(rows) != (shape[0] if len(shape) == 2 else 1) or {len(r) for r in rows} != {
-            shape[-1]
-        }:
-            found = (len(value),) if len(shape) == 1 else (len(rows), *{len(r) for r in rows})
+        lengths = {len(row) for row in rows}
+        if (*(len(value),) * (len(shape) - 1), *lengths) != shape:
+            found = (*(len(value),) * (len(shape) - 1), *sorted(lengths))
             raise ValueError(f"{self.what!r} has shape {found}, expected {shape}")
-        try:
-            array = np.array(value, dtype=float)
-        except OverflowError:
-            raise ValueError(f"{self.what!r} is infinite") from None
-        if np.isinf(array).any() or (len(shape) == 2 and (np.abs(array) > _check.LARGEST).any()):
-            raise ValueError(f"{self.what!r} is infinite or beyond {_check.LARGEST:g}")
-        if (len(shape) == 2 or self.what == "quaternion") and np.isnan(array).any():
-            return np.full(shape, math.nan)
-        return array
+        return value
 
     def _unknown(self, record: dict[str, Any]) -> str | None:
         """A line without observation moves its track on; one with a field of another name does
@@ -271,7 +194,7 @@ class JsonReader:
             return None
         beside = {"key", "time", "n_samples", self.key, self.time}
         if self.what is None:
-            names = [str(name) for name in record]
+            names = list(record)
             beside |= {find_key(names, None, 0) or "key", find_time(names, None, 0) or "time"}
         for name in record:
             if name not in beside:
@@ -280,11 +203,35 @@ class JsonReader:
         return None
 
 
+def _records(
+    lines: list[bytes], faults: dict[int, str], stop: bool
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """The lines that are JSON objects; the others are faults."""
+    records, rows = [], []
+    loads = orjson.loads
+    for row, line in enumerate(lines):
+        try:
+            record = loads(line)
+        except orjson.JSONDecodeError as error:
+            if line.isspace() or not line:
+                continue
+            faults[row] = f"not JSON: {error}"
+        else:
+            if type(record) is dict:
+                records.append(record)
+                rows.append(row)
+                continue
+            faults[row] = "not a JSON object"
+        if stop:
+            break
+    return records, rows
+
+
 def _key(value: Any) -> str:
-    if type(value) is str:
-        return value
     if value is None:
         return ""
-    if type(value) in (int, float):
-        return json.dumps(value)
-    raise ValueError("is not a word or a number")
+    if type(value) is int:
+        return str(value)
+    if type(value) is float and abs(value) < _WHOLE:
+        return repr(value)
+    raise ValueError("is not a word or a number of at most 64 bits")

@@ -8,6 +8,7 @@ once more, the same as before. That is at least once. The state itself takes in 
 from __future__ import annotations
 
 import math
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ class Stream:
 
     >>> stream = Stream(Settings(fields=("covariance",), digits=3))
     >>> stream.take([b'{"key": "a", "time": 0, "x": [3.0, 4.0]}'])
-    b'{"key":"a","time":0.0,"covariance":[[9,12],[12,16]]}\\n'
+    b'{"key":"a","time":0.0,"covariance":[[18.0,10.2],[10.2,32.0]]}\\n'
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -72,6 +73,8 @@ class Stream:
         is to stop there, `StreamError` is raised after everything before it has been taken in.
         """
         stop, first = self.settings.on_error == "stop", self.counts.lines
+        if not first and lines:  # a mark that some editors put before all text
+            lines = [lines[0].removeprefix(BOM_UTF8), *lines[1:]]
         try:
             parsed = self.reader.parse(lines, stop=stop)
         except LineError as error:
@@ -119,10 +122,8 @@ class Stream:
         faults |= dict.fromkeys(np.flatnonzero(np.isinf(times)).tolist(), "infinite")
         if faults and self.settings.on_error == "stop":
             raise self._stopped(keys, faults)
-        good = np.ones(n, dtype=bool)
-        good[list(faults)] = False
-        parsed = Parsed(keys, times, values, np.ones(n), np.arange(n), {})
-        pieces = self._moved(parsed.select(np.flatnonzero(good)), faults) if good.any() else []
+        parsed = Parsed(keys, times, values, np.ones(n), np.arange(n), {}).without(faults)
+        pieces = self._moved(parsed, faults)
         if faults and self.settings.on_error == "stop":
             raise self._stopped(keys, faults)
         self.counts.lines += n
@@ -155,9 +156,7 @@ class Stream:
         parsed = parsed._replace(values=values, counts=counts)
         if wrong:
             faults |= {int(parsed.rows[k]): reason for k, reason in wrong.items()}
-            good = np.ones(len(parsed.keys), dtype=bool)
-            good[list(wrong)] = False
-            parsed = parsed.select(np.flatnonzero(good))
+            parsed = parsed.without(wrong)
         return parsed
 
     def _pool(self) -> Pool:
@@ -255,9 +254,9 @@ class Stream:
             these = np.flatnonzero(lengths == length)
             rows = order[starts[these] + np.arange(length)[:, None]]
             which = names[these]
-            centred[rows], total[which], count[which] = off_the_mean(
-                values[rows], total[which], count[which]
-            )
+            sums = np.stack([total[which], count[which], count[which]])
+            centred[rows], sums = off_the_mean(values[rows], sums)
+            total[which], count[which] = sums[:2]
         return centred
 
     # ------------------------------------------------------------------ ends

@@ -1,17 +1,18 @@
-"""What JSON and CSV lines have in common: names of fields, times, numbers, compiled reading."""
+"""What JSON and CSV lines have in common: names of fields, times, numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from kgmrf import _check
+from kgmrf._names import is_clock
 from kgmrf._types import Numbers
 from kgmrf.io import dates
-from kgmrf.io.columns import is_clock, quaternions
+from kgmrf.io.columns import quaternions
 from kgmrf.stream.settings import LineError
 
 LARGEST_D = 1024
@@ -47,6 +48,12 @@ class Parsed(NamedTuple):
             counts=self.counts[which],
             rows=self.rows[which],
         )
+
+    def without(self, which: Iterable[int]) -> Parsed:
+        """All but those lines."""
+        keep = np.ones(len(self.keys), dtype=bool)
+        keep[list(which)] = False
+        return self.select(np.flatnonzero(keep))
 
 
 def nothing(faults: dict[int, str]) -> Parsed:
@@ -127,9 +134,8 @@ class Clock:
         return number
 
     def words(self, times: Numbers) -> list[str]:
-        """The times as they came: numbers, or dates in their style, finer where needed."""
-        if not self.style:
-            return [repr(time) for time in times.tolist()]
+        """Times as dates in their style, finer where needed."""
+        assert self.style
         found = [""] * len(times)
         # Line by line the same, however many come together: each by the unit that it needs.
         whole = np.round(times * 1e6) % 1e6 == 0
@@ -145,10 +151,7 @@ def number_of(value: object) -> float:
     """A finite number; ValueError with the reason if it is none. Words and truth are none."""
     if type(value) is not float and type(value) is not int:
         raise ValueError(f"is {_shown(value)}, not a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
+    number = float(value)
     if not math.isfinite(number):
         raise ValueError("is infinite or not a number")
     return number
@@ -159,18 +162,32 @@ def _shown(value: object) -> str:
     return kinds.get(type(value), repr(value)[:40])
 
 
+def gathered(parsed: Parsed, *, quaternion: bool, what: str = "") -> Parsed:
+    """Without the lines whose numbers are too large or no quaternion, which become faults.
+
+    what: the name of the field, for the reason.
+    """
+    wrong = too_large(parsed.values)
+    if quaternion:
+        matrices, none = turned(np.where(np.isinf(parsed.values), 0.0, parsed.values))
+        parsed, wrong = parsed._replace(values=matrices), {**none, **wrong}
+    if not wrong:
+        return parsed
+    parsed.faults.update({int(parsed.rows[k]): what + reason for k, reason in wrong.items()})
+    return parsed.without(wrong)
+
+
 def too_large(values: Numbers) -> dict[int, str]:
-    """Samples ``(n, d)`` that are infinite or cannot be squared, by row, with the reason."""
-    size = np.max(np.where(np.isnan(values), 0.0, np.abs(values)), axis=-1, initial=0.0)
-    found = {}
-    for k in np.flatnonzero(size > _check.LARGEST_SAMPLE).tolist():
-        found[k] = (
-            "infinite"
-            if math.isinf(size[k])
-            else f"{size[k]:.3g} is beyond the {_check.LARGEST_SAMPLE:g} that can be squared "
-            "safely; use larger units"
-        )
-    return found
+    """Samples ``(n, d)`` or matrices ``(n, d, d)`` with a number that is infinite or beyond what
+    can be squared (or used), by row, with the reason."""
+    limit = _check.LARGEST_SAMPLE if values.ndim == 2 else _check.LARGEST
+    size = np.where(np.isnan(values), 0.0, np.abs(values))
+    size = size.max(axis=tuple(range(1, values.ndim)), initial=0.0)
+    reason = f"is beyond the {limit:g} that can be squared safely; use larger units"
+    return {
+        k: "infinite" if math.isinf(size[k]) else f"{size[k]:.3g} {reason}"
+        for k in np.flatnonzero(size > limit).tolist()
+    }
 
 
 def turned(values: Numbers) -> tuple[Numbers, dict[int, str]]:
@@ -185,28 +202,3 @@ def turned(values: Numbers) -> tuple[Numbers, dict[int, str]]:
         for k in np.flatnonzero(bad).tolist()
     }
     return matrices, reasons
-
-
-# ---------------------------------------------------------------------- compiled reading
-
-Room: TypeAlias = tuple[Numbers, Numbers, Numbers]
-
-
-def room(n: int, d: int) -> Room:
-    """For what the compiled loops find: ends of keys, times, values."""
-    return np.empty((n, 2), dtype=np.int64), np.empty(n), np.empty((n, d))
-
-
-def as_parsed(text: bytes, found: Room, first: int) -> Parsed:
-    """What the compiled loops found in lines that all can be used."""
-    spans, times, values = found
-    # Latin-1 keeps every byte where it is; the loops found only plain ASCII in the keys.
-    letters = text.decode("latin-1")
-    keys = [letters[begin:end] for begin, end in spans.tolist()]
-    rows = np.arange(first, first + len(times))
-    return Parsed(keys, times, values, np.full(len(times), math.nan), rows, {})
-
-
-def as_bytes(text: bytes) -> Numbers:
-    """Text as an array of its own."""
-    return np.frombuffer(bytearray(text), dtype=np.uint8)

@@ -48,8 +48,10 @@ class Settings:
 
     def lasting(self) -> dict[str, Any]:
         """The settings that a state depends on, as JSON gives them back; others may change."""
-        names = ("format", "time_unit", "tracker", "centre", "key", "time")
-        return {name: json.loads(json.dumps(getattr(self, name))) for name in names}
+        names = ("format", "time_unit", "centre", "key", "time")
+        tracker = {"gains": "auto", **self.tracker}  # the default, said or not
+        lasting = {"tracker": tracker, **{name: getattr(self, name) for name in names}}
+        return dict(json.loads(json.dumps(lasting)))
 
 
 @dataclass

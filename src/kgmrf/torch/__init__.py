@@ -3,7 +3,7 @@
 The layers hold parameters and loop; all mathematics is that of :mod:`kgmrf.step`. Whatever the
 parameters become in training, the law stays inside its stability domain and every estimate on its
 manifold, because both are parametrised, not projected. Read in this order: `laws` (learned gains),
-`loop` (what both layers share), `covariance`, `rotation`.
+`loop` (what both layers share), `covariance`, `rotation`; then `losses`.
 
 Batch axes come first and time before the matrix: ``(..., time, d, d)``, usually
 ``(batch, time, d, d)``. Half precision is computed in float32, also under autocast.
@@ -13,8 +13,9 @@ from kgmrf._extras import optional
 
 with optional():
     from kgmrf.torch.covariance import KGMRFLayer
+    from kgmrf.torch.filtered import Filtered, Stream, detach
     from kgmrf.torch.laws import FixedLaw, InformationLaw
-    from kgmrf.torch.loop import Filtered, Stream, detach
+    from kgmrf.torch.losses import StudentTLoss
     from kgmrf.torch.rotation import RotationLayer
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "KGMRFLayer",
     "RotationLayer",
     "Stream",
+    "StudentTLoss",
     "detach",
 ]

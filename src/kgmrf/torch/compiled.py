@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from kgmrf.gains import FixedGains, Gains, InformationGains, Transition
 from kgmrf.kernels import engine, layout
-from kgmrf.step import Model, State, Surprise
+from kgmrf.step import Model, State, Surprise, covariance_step
 
 
 class Frames(NamedTuple):
@@ -42,9 +44,18 @@ class Track(NamedTuple):
     log_scale: Tensor
 
 
+def traced() -> bool:
+    """Whether nobody may look at values: in a traced graph, a transform of torch.func or a jvp."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+    )
+
+
 def reachable(device: torch.device) -> bool:
-    """Whether the numbers lie where compiled loops reach, and nobody traces."""
-    return device.type == "cpu" and not torch.compiler.is_compiling()
+    """Whether the numbers lie where compiled loops reach, and may be looked at."""
+    return device.type == "cpu" and not traced()
 
 
 def plain(value: Any) -> Any:
@@ -57,6 +68,8 @@ def _plain_gains(model: Model) -> Gains:
 
 
 def _law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool) -> layout.Law | None:
+    if model.integrator != "exponential":
+        return None
     rate = float(plain(model.spectrum_rate))
     model = model._replace(gains=_plain_gains(model), spectrum_rate=rate)
     return engine.compiled_law(model, d, batch, rotation=rotation)
@@ -99,7 +112,8 @@ class Plan(NamedTuple):
     """What an `unrolled` run needs beside tensors with gradients."""
 
     law: layout.Law
-    rows: np.ndarray[Any, Any]
+    model: Model
+    start: State  # in double precision, without gradients
     observed: np.ndarray[Any, Any]
     dtype: torch.dtype
 
@@ -127,7 +141,8 @@ def unrolled(
     assert law is not None
     n_frames = frames.seen.shape[0]
     observed = np.ascontiguousarray(plain(frames.observed)).reshape(n_frames, -1)
-    plan = Plan(law, _rows(state), observed, frames.seen.dtype)
+    start = State(*(part.detach().double() for part in state))
+    plan = Plan(law, model, start, observed, frames.seen.dtype)
     columns = (*over, frames.clock.double()[..., None, None])
     common = np.broadcast_shapes(*(v.shape for v in columns))
     shape = (1, 1) if frames.shared else (n_frames, -1)
@@ -158,35 +173,22 @@ def unrolled(
 
 
 class _Unrolled(torch.autograd.Function):
-    """States of a sequence, and the way back through them."""
+    """States of a sequence, and the way back through them.
+
+    The inputs, in this order: frame, velocity, uncertainty, spectrum and spectrum_var of the start;
+    observations and counts; intervals, gain tables, spectrum rate and ridge.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        plan: Plan,
-        frame: Tensor,
-        velocity: Tensor,
-        uncertainty: Tensor,
-        spectrum: Tensor,
-        spectrum_var: Tensor,
-        seen: Tensor,
-        weight: Tensor,
-        steps: Tensor,
-        tables: Tensor,
-        rate: Tensor,
-        ridge: Tensor,
-    ) -> tuple[Tensor, ...]:
-        n_frames, d = seen.shape[0], seen.shape[-1]
-        batch = tuple(seen.shape[1:-2])
-        rows = plan.rows.reshape(-1, plan.rows.shape[-1])
-        sequence = np.array(plain(seen), dtype=float, order="C").reshape(n_frames, -1, d, d)
-        counts = np.array(plain(weight), dtype=float, order="C").reshape(n_frames, -1)
-        numbers = np.array(plain(steps), dtype=float, order="C")
-        states = engine.unroll(plan.law, rows, sequence, plan.observed, counts, numbers)
-        ctx.plan, ctx.batch = plan, batch
-        ctx.kinds = [t.dtype for t in (seen, weight, rate, ridge)]
-        ctx.save_for_backward(*map(torch.from_numpy, (states, sequence, counts, numbers)))
-        after, surprise = layout.views(states[1:].reshape(n_frames, *batch, -1), d)
+    def forward(ctx: Any, plan: Plan, *inputs: Tensor) -> tuple[Tensor, ...]:
+        sequence, counts, steps = _sequence(inputs)
+        n_frames, d = sequence.shape[0], sequence.shape[-1]
+        rows = _rows(plan.start)
+        flat = rows.reshape(-1, rows.shape[-1])
+        states = engine.unroll(plan.law, flat, sequence, plan.observed, counts, steps)
+        ctx.plan = plan
+        ctx.save_for_backward(torch.from_numpy(states), *inputs)
+        after, surprise = layout.views(states[1:].reshape(n_frames, *rows.shape), d)
 
         def tensor(values: Any) -> Tensor:
             return torch.tensor(values, dtype=plan.dtype)
@@ -200,24 +202,28 @@ class _Unrolled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor | None) -> Any:
-        grads = _pull_back(ctx, slopes)
-        if torch.is_grad_enabled():
-            real = [k for k, g in enumerate(grads) if g is not None]
-            reasons = [s for s in slopes if s is not None and s.requires_grad]
-            once: Any = _Once.apply
-            marked = once(len(real), *(grads[k] for k in real), *reasons)
-            for k, g in zip(real, marked, strict=True):
-                grads[k] = g
-        return tuple(grads)
+        states, *inputs = ctx.saved_tensors
+        # With create_graph the gradients are to be differentiated again: the readable step can.
+        pull_back = _pull_back_again if torch.is_grad_enabled() else _pull_back
+        return None, *pull_back(ctx.plan, states, inputs, slopes)
 
 
-def _pull_back(ctx: Any, slopes: tuple[Tensor | None, ...]) -> list[Tensor | None]:
-    plan, batch = ctx.plan, ctx.batch
-    states, sequence, counts, numbers = (t.numpy() for t in ctx.saved_tensors)
+def _sequence(inputs: Sequence[Tensor]) -> tuple[np.ndarray[Any, Any], ...]:
+    """Observations ``(T, n, d, d)``, counts ``(T, n)`` and intervals, in double precision."""
+    seen, weight, steps = (np.array(plain(v), dtype=float, order="C") for v in inputs[5:8])
+    n_frames, d = seen.shape[0], seen.shape[-1]
+    return seen.reshape(n_frames, -1, d, d), weight.reshape(n_frames, -1), steps
+
+
+def _pull_back(
+    plan: Plan, states: Tensor, inputs: Sequence[Tensor], slopes: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Gradients by the inputs, compiled."""
+    batch, rows = plan.start.time.shape, states.numpy()
+    sequence, counts, steps = _sequence(inputs)
     n_frames, d = sequence.shape[0], sequence.shape[-1]
-    bars = np.zeros_like(states)
-    views = bars.reshape(n_frames + 1, *batch, -1)
-    after, surprise = layout.views(views, d)
+    bars = np.zeros_like(rows)
+    after, surprise = layout.views(bars.reshape(n_frames + 1, *batch, -1), d)
     targets = (
         *(part[1:] for part in (after.frame, after.velocity, after.spectrum)),
         *(part[1:] for part in surprise[::-1]),
@@ -227,36 +233,55 @@ def _pull_back(ctx: Any, slopes: tuple[Tensor | None, ...]) -> list[Tensor | Non
     for target, slope in zip(targets, slopes[: len(targets)], strict=True):
         if slope is not None:
             target += slope.detach().numpy()
-    found = engine.pull_back(plan.law, states, sequence, plan.observed, counts, numbers, bars)
+    found = engine.pull_back(plan.law, rows, sequence, plan.observed, counts, steps, bars)
     first, _ = layout.views(found.rows.reshape(*batch, -1), d)
-    seen, weight, rate, ridge = ctx.kinds
+    parts = (
+        *(first.frame, first.velocity, first.uncertainty, first.spectrum, first.spectrum_var),
+        *(found.sequence, found.counts, found.steps, found.tables),
+        *(found.head[layout.SPECTRUM_RATE], found.head[layout.RIDGE]),
+    )
+    pairs = zip(parts, inputs, strict=True)
+    return [torch.tensor(v, dtype=like.dtype).reshape(like.shape) for v, like in pairs]
 
-    def tensor(values: Any, kind: torch.dtype) -> Tensor:
-        return torch.tensor(values, dtype=kind)
 
-    parts = (first.frame, first.velocity, first.uncertainty, first.spectrum, first.spectrum_var)
-    return [
-        None,
-        *(tensor(part, plan.dtype) for part in parts),
-        tensor(found.sequence.reshape(n_frames, *batch, d, d), seen),
-        tensor(found.counts.reshape(n_frames, *batch), weight),
-        tensor(found.steps, torch.float64),
-        tensor(found.tables, torch.float64),
-        tensor(found.head[layout.SPECTRUM_RATE], rate),
-        tensor(found.head[layout.RIDGE], ridge),
+def _pull_back_again(
+    plan: Plan, states: Tensor, inputs: Sequence[Tensor], slopes: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """The same gradients with a graph of their own: the sequence is run again, readably."""
+    # Views: an input that depends on another must not pass its share on to it here.
+    own = [v.view_as(v) for v in inputs]
+    ends = _readably(plan, own)
+    pairs = [
+        (end, slope)
+        for end, slope in zip(ends, slopes[: len(ends)], strict=True)
+        if slope is not None and end.requires_grad
     ]
+    wanted = [v for v in own if v.requires_grad]
+    after, before = zip(*pairs, strict=True)
+    found = iter(torch.autograd.grad(after, wanted, before, create_graph=True, allow_unused=True))
+    return [next(found) if v.requires_grad else None for v in own]
 
 
-class _Once(torch.autograd.Function):
-    """The first tensors, as they are; a derivative of them is refused."""
-
-    @staticmethod
-    def forward(ctx: Any, n: int, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return tuple(t.clone() for t in tensors[:n])
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> Any:
-        raise RuntimeError(
-            "the compiled backward pass has no derivative of its own; set KGMRF_ENGINE=readable in "
-            "the environment for second derivatives"
+def _readably(plan: Plan, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The differentiable outputs of `_Unrolled`, by the readable step in double precision."""
+    *first, seen, weight, steps, tables, rate, ridge = (v.double() for v in inputs)
+    names = ("frame", "velocity", "uncertainty", "spectrum", "spectrum_var")
+    state = plan.start._replace(**dict(zip(names, first, strict=True)))
+    batch = state.time.shape
+    model = plan.model
+    if isinstance(model.gains, FixedGains):
+        model = model._replace(gains=FixedGains(tables[0], tables[1], ridge=ridge))
+    if isinstance(model.spectrum_rate, Tensor):
+        model = model._replace(spectrum_rate=rate)
+    observed = torch.from_numpy(plan.observed).reshape(-1, *batch)
+    looks = []
+    for k in range(seen.shape[0]):
+        numbers = steps[min(k, steps.shape[0] - 1)]
+        numbers = numbers.expand(batch.numel(), 7).reshape(*batch, 7)
+        over = Transition(*(v[..., None, None] for v in numbers[..., :6].unbind(-1)))
+        state, surprise = covariance_step(
+            state, model, seen[k], weight[k], numbers[..., 6], observed[k], over
         )
+        looks.append((state.frame, state.velocity, state.spectrum, *surprise[::-1]))
+    ends = [torch.stack(part) for part in zip(*looks, strict=True)]
+    return [v.to(plan.dtype) for v in (*ends, state.uncertainty, state.spectrum_var)]

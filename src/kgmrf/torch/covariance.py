@@ -13,16 +13,10 @@ from kgmrf.gains import Gains
 from kgmrf.geometry import orbit, so
 from kgmrf.step import Model, State, cold_state, covariance_step, initial_state, select, support
 from kgmrf.torch import door, moments
-from kgmrf.torch.compiled import Frames, Track
-from kgmrf.torch.laws import Law, bounded, cast, free_positive, positive
-from kgmrf.torch.loop import (
-    TRACED_TURN,
-    Filtered,
-    Kinetic,
-    at_least_single,
-    full_precision,
-    join,
-)
+from kgmrf.torch.compiled import Frames, Track, traced
+from kgmrf.torch.filtered import Filtered, join
+from kgmrf.torch.laws import FixedLaw, Law, bounded, cast, free_positive, positive
+from kgmrf.torch.loop import TRACED_TURN, Kinetic, at_least_single, full_precision, one_of
 
 START = (1e-6, 1e6)
 """Between these lie learned eigenvalues of the start: bring the data to the order of one."""
@@ -33,21 +27,25 @@ class KGMRFLayer(Kinetic):
     """Covariances in, filtered covariances and angular velocities out; differentiable throughout.
 
     d: dimension.
-    gains: "information" (default), "fixed", or an `InformationLaw` or `FixedLaw` with its settings.
+    gains: "information" (default), "fixed", "printed" (the paper's Kick-Drift-Measure), or an
+    `InformationLaw` or `FixedLaw` with its settings.
     spectrum: "adaptive" follows the eigenvalues, with a learned ``spectrum_rate``; "fixed" keeps
     those of the start.
     noise_floor, n_samples, scale_rate, scale_retention: as in :class:`kgmrf.KGMRF`.
-    start: "data" pools the first frames like :class:`kgmrf.KGMRF` (``warmup_samples``,
+    start: "data" pools the first steps like :class:`kgmrf.KGMRF` (``warmup_samples``,
     ``warmup_frames``); "learned" starts every sequence from a learned frame, spectrum and velocity.
     output: "covariance" hands out matrices; "tangent" vectors: log M, d (d+1)/2 numbers with the
     off-diagonal ones times sqrt 2, and the d (d-1)/2 coordinates of the velocity.
-    checkpoint_every: frames per piece whose inside is recomputed in the backward pass.
-    turn_bound: largest turn per frame (radians) that is computed to full precision; None looks at
+    velocity: "body" hands out W as trackers do, in the eigenframe with eigenvalues descending;
+    "spatial" Q W Q^T, which unlike W does not depend on the arbitrary signs of eigenvectors: take
+    it as a feature.
+    integrator: "exponential" turns the frame by Exp(dt W); "split" turns it plane by plane and the
+    velocity with it, as a rigid body of the Fisher inertia does: symplectic up to the retention.
+    checkpoint_every: steps per piece whose inside is recomputed in the backward pass.
+    turn_bound: largest turn per step (radians) that is computed to full precision; None looks at
     the data instead.
 
-    The velocity handed out is spatial, Q W Q^T: unlike W in the state it does not depend on the
-    signs and the order of eigenvectors, which are arbitrary. Where nothing was seen yet the
-    estimate is the identity and the velocity zero.
+    Where nothing was seen yet the estimate is the identity and the velocity zero.
 
     >>> layer = KGMRFLayer(3, n_samples=12)
     >>> out = layer(torch.eye(3).expand(5, 20, 3, 3))
@@ -73,17 +71,22 @@ class KGMRFLayer(Kinetic):
         warmup_samples: float | None = None,
         warmup_frames: float | None = None,
         output: Literal["covariance", "tangent"] = "covariance",
+        velocity: Literal["body", "spatial"] = "body",
+        integrator: Literal["exponential", "split"] = "exponential",
         checkpoint_every: int | None = None,
         turn_bound: float | None = None,
     ) -> None:
-        super().__init__(d, gains, checkpoint_every, turn_bound)
-        for name, value, words in (
-            ("spectrum", spectrum, ("adaptive", "fixed")),
-            ("start", start, ("data", "learned")),
-            ("output", output, ("covariance", "tangent")),
-        ):
-            if value not in words:
-                raise ValueError(f"{name} must be one of {words}, got {value!r}")
+        super().__init__(d, gains, velocity, checkpoint_every, turn_bound)
+        one_of("spectrum", spectrum, ("adaptive", "fixed"))
+        one_of("start", start, ("data", "learned"))
+        one_of("output", output, ("covariance", "tangent"))
+        one_of("integrator", integrator, ("exponential", "split"))
+        if integrator == "split" and not (isinstance(self.gains, FixedLaw) and self.gains.kicks):
+            raise ValueError(
+                'integrator="split" keeps the structure of a rigid body that is only kicked and '
+                "damped alike in all planes; give it gains=FixedLaw(d, position_gain=0, retention="
+                '0.9) or gains="printed"'
+            )
         if scale_rate and noise_floor:
             raise ValueError("the scale clock needs noise_floor=0: it multiplies the whole matrix")
         self.free_spectrum_rate = None
@@ -93,7 +96,7 @@ class KGMRFLayer(Kinetic):
             )
         self.noise_floor, self.n_samples = noise_floor, n_samples
         self.scale_rate, self.scale_retention = scale_rate, scale_retention
-        self.start, self.output = start, output
+        self.start, self.output, self.integrator = start, output, integrator
         self.warmup_samples = 5.0 * d if warmup_samples is None else warmup_samples
         self.warmup_frames = 2.0 * d if warmup_frames is None else warmup_frames
         if start == "learned":
@@ -113,6 +116,7 @@ class KGMRFLayer(Kinetic):
         n_samples: float | Tensor | None = None,
         samples: bool = False,
         state: State | None = None,
+        forecast: bool = False,
     ) -> Filtered:
         """Filter a sequence.
 
@@ -120,24 +124,23 @@ class KGMRFLayer(Kinetic):
         ``(..., time, m, d)``, which count themselves. A sample that is all NaN does not count; one
         with some entries NaN enters as :class:`kgmrf.KGMRF` takes it, by what is expected of the
         missing entries (a traced graph, which cannot look at the data, leaves it out).
-        mask: ``(..., time)``, True where there is an observation; frames with a NaN have none.
-        dt: time since the frame before, a number or ``(..., time)``; default 1.
+        mask: ``(..., time)``, True where there is an observation; steps with a NaN have none.
+        dt: time since the step before, a number or ``(..., time)``; default 1.
         n_samples: samples behind each matrix, a number or ``(..., time)``.
         state: where to go on from; None starts anew.
+        forecast: whether to hand out what each step expected before it saw its observation.
         """
-        name = "samples" if samples else "observations"
-        with full_precision(door.tensor(observations, name)):
-            values = at_least_single(observations)
-            count = self.n_samples if n_samples is None else n_samples
-            if samples:
-                return self._filter_samples(values, mask, dt, state)
-            if count is None:
-                raise ValueError("say how many samples are behind each matrix: n_samples=...")
-            self._shaped(values)
-            door.gaps(mask, values.shape[:-2])
-            door.counts(count)
-            door.covariances(observations, mask)
-            return self._filter(values, count, mask, dt, state)
+        if samples:
+            with full_precision(door.tensor(observations, "samples")):
+                values = at_least_single(observations)
+                return self._filter_samples(values, mask, dt, state, forecast)
+        count = self.n_samples if n_samples is None else n_samples
+        if count is None:
+            raise ValueError("say how many samples are behind each matrix: n_samples=...")
+        return self._filter_matrices(observations, count, mask, dt, state, forecast)
+
+    def _check(self, observations: Tensor, mask: Tensor | None) -> None:
+        door.covariances(observations, mask)
 
     def _take(self, frames: Frames) -> Frames:
         # Skewness of the innovation, and so the manifold, rests on symmetric observations.
@@ -149,6 +152,7 @@ class KGMRFLayer(Kinetic):
         mask: Tensor | None,
         dt: float | Tensor | None,
         state: State | None,
+        forecast: bool,
     ) -> Filtered:
         """Frames of complete samples in one go; others one by one, for they need a prediction."""
         door.frames(samples, "samples", -3)
@@ -156,9 +160,9 @@ class KGMRFLayer(Kinetic):
         door.fits(dt, "dt", samples.shape[:-2])
         door.finite(samples, "samples", mask)
         rows = moments.checked(samples, self.d, mask)
-        if torch.compiler.is_compiling():
+        if traced():
             seen, count = moments.of_complete(rows)
-            return self._filter(seen, count, mask, dt, state)
+            return self._filter(seen, count, mask, dt, state, forecast)
         interval = torch.as_tensor(1.0 if dt is None else dt, dtype=rows.dtype, device=rows.device)
         interval = interval.expand(rows.shape[:-2]) if interval.ndim else interval
         results = []
@@ -170,7 +174,7 @@ class KGMRFLayer(Kinetic):
                 seen, count = moments.of_expected(piece, *expected)
             else:
                 seen, count = moments.of_complete(piece)
-            results.append(self._filter(seen, count, None, times, state))
+            results.append(self._filter(seen, count, None, times, state, forecast))
             state = results[-1].state
         return join(results)
 
@@ -203,6 +207,7 @@ class KGMRFLayer(Kinetic):
             warmup_samples=self.warmup_samples if pools else 0.0,
             warmup_frames=self.warmup_frames if pools else 0.0,
             turn_bound=self._bound(device),
+            integrator=self.integrator,
         )
 
     def _fresh(self, like: Tensor, law: Gains) -> State:
@@ -218,18 +223,39 @@ class KGMRFLayer(Kinetic):
         first = 2.0 / self.warmup_samples + torch.zeros_like(state.spectrum)
         return state._replace(velocity=velocity + zero, spectrum_var=first)
 
-    def _look(self, track: Track) -> tuple[Tensor, Tensor]:
+    def _level(self, track: Track) -> Tensor:
         unknown = torch.isnan(track.spectrum)
         spectrum = torch.where(unknown, torch.ones_like(track.spectrum), track.spectrum)
-        frame, level = track.frame, torch.exp(track.log_scale)[..., None] * spectrum
-        velocity = frame @ track.velocity @ frame.mT
-        velocity = (velocity - velocity.mT) / 2
+        return torch.exp(track.log_scale)[..., None] * spectrum
+
+    def _matrix(self, track: Track) -> Tensor:
+        return orbit.compose(track.frame, self._level(track))
+
+    def _look(self, track: Track) -> tuple[Tensor, Tensor]:
+        level = self._level(track)
+        if self.velocity == "body":
+            track = track._replace(velocity=_by_eigenvalue(track.velocity, level))
+        estimate, velocity = super()._look(track)
         if self.output == "covariance":
-            return orbit.compose(frame, level), velocity
+            return estimate, velocity
         # Eigenvalues at rounding level (a pool still short of samples) have no logarithm to learn.
         floor = 16.0 * torch.finfo(level.dtype).eps * level.amax(-1, keepdim=True)
-        logarithm = orbit.compose(frame, torch.log(torch.maximum(level, floor)))
+        logarithm = orbit.compose(track.frame, torch.log(torch.maximum(level, floor)))
         return _upper(logarithm), so.vee(velocity)
+
+
+def _by_eigenvalue(velocity: Tensor, level: Tensor) -> Tensor:
+    """The velocity with its planes in the order of falling eigenvalues, as trackers give it.
+
+    A track keeps the order of its start; one axis changes sign where sorting mirrors the frame.
+    """
+    order = torch.argsort(level, dim=-1, descending=True, stable=True)
+    swapped = (order[..., :, None] > order[..., None, :]).triu().sum((-2, -1)) % 2
+    first = torch.arange(level.shape[-1], device=level.device) < level.shape[-1] - 1
+    hand = torch.where(first | (swapped == 0)[..., None], 1.0, -1.0).to(velocity.dtype)
+    velocity = velocity.take_along_dim(order[..., :, None], -2)
+    velocity = velocity.take_along_dim(order[..., None, :], -1)
+    return velocity * hand[..., :, None] * hand[..., None, :]
 
 
 def _upper(X: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from kgmrf import _check
 from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
 from kgmrf.kernels import engine
-from kgmrf.torch.compiled import reachable
+from kgmrf.torch.compiled import reachable, traced
 
 LARGEST_SINGLE = 1e18
 """Samples in float32 up to here have second moments in float32."""
@@ -159,7 +159,7 @@ def _looks(value: Any) -> bool:
     """Whether values may be looked at."""
     if isinstance(value, Tensor):
         return reachable(value.device)
-    return not torch.compiler.is_compiling()
+    return not traced()
 
 
 def _extremes(value: Any, name: str) -> tuple[float, float]:

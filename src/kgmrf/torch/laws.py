@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from kgmrf import gains
 from kgmrf.gains import FixedGains, InformationGains
 
 Share: TypeAlias = Literal["layer", "plane"]
@@ -109,7 +110,9 @@ class FixedLaw(Law):
     """Fixed gains, learned: |rho (1-A)| < 1, B + A (1-rho) > 0, B < (2-A)(1+rho) by construction.
 
     A = position gain in (0, 2), B = velocity gain, rho = retention. A retention of exactly 1 stays
-    1 (the zero-lag law); one below 1 is learned. ``per="plane"`` learns gains for every pair of
+    1 (the zero-lag law); one below 1 is learned. A position gain of exactly 0 stays 0 and needs a
+    retention below 1: the paper's Kick-Drift-Measure, which never turns the frame towards an
+    observation but kicks the velocity. ``per="plane"`` learns gains for every pair of
     eigenvectors, in their order at the start. ``inertia`` lets the planes differ in how hard their
     velocity is to change: B is divided by the inertia, as far as stability allows. ``ridge``, in
     units of the squared gap, softens the response where eigenvalues are nearly equal; gradients
@@ -136,14 +139,25 @@ class FixedLaw(Law):
         super().__init__(d, per, inertia)
         if not longest_step >= 1.0:
             raise ValueError(f"longest_step must be at least 1, got {longest_step!r}")
+        if position_gain == 0.0 and retention == 1.0:
+            raise ValueError(
+                "position_gain=0 with retention=1 swings for ever, |rho (1-A)| = 1; give a "
+                "retention below 1, or a position gain above 0"
+            )
         self.longest_step = longest_step
-        self.free_position = self._new(_outside(position_gain, 0.0, 2.0))
+        self.free_position = self._new(_outside(position_gain, 0.0, 2.0)) if position_gain else None
         self.free_retention = None if retention == 1.0 else self._new(_outside(retention))
         self.free_coast = None if coast_retention == 1.0 else self._new(_outside(coast_retention))
         kept = retention * coast_retention ** (longest_step - 1.0)
         most = (2.0 - position_gain) * (1.0 + kept) / longest_step
         self.free_velocity = self._new(_outside(velocity_gain / most))
         self.free_ridge = nn.Parameter(torch.tensor(free_positive(ridge, *RIDGE)))
+
+    @property
+    def kicks(self) -> bool:
+        """Whether observations only kick, and all planes are damped alike."""
+        dampings = (self.free_retention, self.free_coast)
+        return self.free_position is None and all(v is None or v.ndim == 0 for v in dampings)
 
     def forward(self) -> FixedGains:
         """The law these parameters stand for, ``(d, d)`` or a number each."""
@@ -152,7 +166,9 @@ class FixedLaw(Law):
             return self._planes(free.double())
 
         one = torch.ones((), dtype=torch.float64, device=self.table.device)
-        position = _inside(numbers(self.free_position), 0.0, 2.0)
+        position = 0.0 * one
+        if self.free_position is not None:
+            position = _inside(numbers(self.free_position), 0.0, 2.0)
         keep = one if self.free_retention is None else _inside(numbers(self.free_retention))
         coast = one if self.free_coast is None else _inside(numbers(self.free_coast))
         kept = keep * coast ** (self.longest_step - 1.0)
@@ -212,21 +228,39 @@ class InformationLaw(Law):
         return InformationGains(noise, quiet, keep, prior, InformationGains.angle_prior * one)
 
 
-def as_law(gains: str | Law, d: int) -> Law:
+def printed(d: int) -> FixedLaw:
+    """The law of the paper's Algorithm 1 as printed, learned: :func:`kgmrf.gains.printed`.
+
+    Its M_{t+1} is the layer's forecast after C_t.
+
+    >>> round(printed(3)().retention.item(), 6)
+    0.05
+    """
+    law = gains.printed()
+    return FixedLaw(
+        d,
+        position_gain=law.position_gain,
+        velocity_gain=law.velocity_gain,
+        retention=law.retention,
+        coast_retention=law.coast_retention,
+    )
+
+
+def as_law(law: str | Law, d: int) -> Law:
     """A law from its name, or a law, checked.
 
     >>> as_law("fixed", 3).d
     3
     """
-    if isinstance(gains, Law):
-        if gains.d != d:
-            raise ValueError(f"the gain law is made for d = {gains.d}, the layer for d = {d}")
-        return gains
-    laws: dict[str, Any] = {"information": InformationLaw, "fixed": FixedLaw}
-    if gains not in laws:
-        raise ValueError(f"gains must be {', '.join(map(repr, laws))} or a law, got {gains!r}")
-    law: Law = laws[gains](d)
-    return law
+    if isinstance(law, Law):
+        if law.d != d:
+            raise ValueError(f"the gain law is made for d = {law.d}, the layer for d = {d}")
+        return law
+    laws: dict[str, Any] = {"information": InformationLaw, "fixed": FixedLaw, "printed": printed}
+    if law not in laws:
+        raise ValueError(f"gains must be {', '.join(map(repr, laws))} or a law, got {law!r}")
+    made: Law = laws[law](d)
+    return made
 
 
 def cast(law: Any, dtype: torch.dtype) -> Any:

@@ -1,55 +1,25 @@
-"""What the two layers share: a prepared sequence, the loop over it, and what comes out."""
+"""What the two layers share: a prepared sequence and the loop over it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from kgmrf.gains import Gains, Transition
-from kgmrf.step import Model, State, Surprise, drift, passage, warming
+from kgmrf.step import Model, State, Surprise, drift, passage, turned, warming
 from kgmrf.torch import compiled, door
-from kgmrf.torch.compiled import Frames, Track
+from kgmrf.torch.compiled import Frames, Track, traced
+from kgmrf.torch.filtered import Filtered, Stream, time_last
 from kgmrf.torch.laws import Law, as_law, cast
 
 TRACED_TURN = math.pi
 """Turn bound (radians per frame) where looking at the data is impossible or costs a round trip."""
-
-
-class Filtered(NamedTuple):
-    """What a layer returns; the time axis is absent from ``state``, and from all after a `step`.
-
-    ==============  =====================  ======================================================
-    estimate        (..., time, d, d)      covariances or rotations, or tangent vectors
-    velocity        (..., time, d, d)      angular velocity per unit time, or its coordinates
-    log_likelihood  (..., time)            of each observation before it was used; 0 where none
-    nis             (..., time)            squared surprise, information gains only; 0 where none
-    state           `kgmrf.step.State`     to go on from; pass it to the next call
-    ==============  =====================  ======================================================
-    """
-
-    estimate: Tensor
-    velocity: Tensor
-    log_likelihood: Tensor
-    nis: Tensor
-    state: State
-
-
-def detach(state: State) -> State:
-    """The same state without its history: cut here for truncated backpropagation through time.
-
-    >>> from kgmrf.torch import KGMRFLayer
-    >>> layer = KGMRFLayer(2, n_samples=8)
-    >>> state = layer(torch.eye(2).expand(1, 4, 2, 2)).state
-    >>> detach(state).frame.requires_grad
-    False
-    """
-    return State(*(part.detach() for part in state))
 
 
 def _track(state: State) -> Track:
@@ -60,6 +30,7 @@ class Kinetic(nn.Module):
     """What the two layers share: the loop."""
 
     rotations: bool
+    scale_rate = 0.0
 
     gains: Law
 
@@ -67,6 +38,7 @@ class Kinetic(nn.Module):
         self,
         d: int,
         gains: str | Law,
+        velocity: str,
         checkpoint_every: int | None,
         turn_bound: float | None,
     ) -> None:
@@ -75,12 +47,20 @@ class Kinetic(nn.Module):
             raise ValueError(f"d must be at least 1, got {d!r}")
         if checkpoint_every is not None and checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every!r}")
+        one_of("velocity", velocity, ("body", "spatial"))
         self.d = d
         self.gains = as_law(gains, d)
+        self.velocity = velocity
         self.checkpoint_every = checkpoint_every
         self.turn_bound = turn_bound
         self._advance: Callable[..., tuple[State, Surprise]] = self._one
         self._stepped = False  # whether `compile_step` was asked for
+
+    def __prepare_scriptable__(self) -> Any:
+        raise NotImplementedError(
+            f"torch.jit.script cannot compile {type(self).__name__}; use torch.export.export, "
+            "torch.compile or compile_step()"
+        )
 
     # What differs between covariances and rotations.
 
@@ -93,13 +73,24 @@ class Kinetic(nn.Module):
     def _fresh(self, like: Tensor, law: Gains) -> State:
         raise NotImplementedError
 
-    def _look(self, track: Track) -> tuple[Tensor, Tensor]:
-        """Estimate and velocity, as they are handed out."""
+    def _check(self, observations: Tensor, mask: Tensor | None) -> None:
+        """Refuses observations that are no covariances, or no rotations."""
         raise NotImplementedError
 
     def _take(self, frames: Frames) -> Frames:
         """The observations as the step wants them."""
         raise NotImplementedError
+
+    def _matrix(self, track: Track) -> Tensor:
+        """The covariance or rotation."""
+        raise NotImplementedError
+
+    def _look(self, track: Track) -> tuple[Tensor, Tensor]:
+        """Estimate and velocity, as they are handed out."""
+        if self.velocity == "body":
+            return self._matrix(track), track.velocity
+        spatial = track.frame @ track.velocity @ track.frame.mT
+        return self._matrix(track), (spatial - spatial.mT) / 2
 
     # What does not.
 
@@ -115,9 +106,27 @@ class Kinetic(nn.Module):
         self._stepped = True
 
     def _bound(self, device: torch.device) -> float | None:
-        if self.turn_bound is None and (device.type != "cpu" or torch.compiler.is_compiling()):
+        if self.turn_bound is None and (device.type != "cpu" or traced()):
             return TRACED_TURN
         return self.turn_bound
+
+    def _filter_matrices(
+        self,
+        observations: Tensor,
+        weight: Any,
+        mask: Tensor | None,
+        dt: float | Tensor | None,
+        state: State | None,
+        forecast: bool,
+    ) -> Filtered:
+        """Matrices ``(..., time, d, d)``, checked and filtered."""
+        with full_precision(door.tensor(observations, "observations")):
+            values = at_least_single(observations)
+            self._shaped(values)
+            door.gaps(mask, values.shape[:-2])
+            door.counts(weight)
+            self._check(observations, mask)
+            return self._filter(values, weight, mask, dt, state, forecast)
 
     def _filter(
         self,
@@ -126,13 +135,15 @@ class Kinetic(nn.Module):
         mask: Tensor | None,
         dt: float | Tensor | None,
         state: State | None,
+        forecast: bool,
     ) -> Filtered:
-        """Matrices ``(..., time, d, d)``, checked, prepared and run."""
+        """Checked matrices, prepared and run."""
         door.fits(weight, "n_samples", values.shape[:-2])
         door.fits(dt, "dt", values.shape[:-2])
         door.times(dt)
         law = self.gains()
-        return self._run(self._take(self._frames(values, weight, mask, dt)), law, state)
+        frames = self._take(self._frames(values, weight, mask, dt))
+        return self._run(frames, law, state, forecast)
 
     def _shaped(self, values: Tensor) -> None:
         if values.ndim < 3 or values.shape[-2:] != (self.d, self.d):
@@ -166,65 +177,78 @@ class Kinetic(nn.Module):
             _first(intervals.double(), shape),
         )
 
-    def _run(self, frames: Frames, law: Gains, state: State | None) -> Filtered:
+    def _run(self, frames: Frames, law: Gains, state: State | None, forecast: bool) -> Filtered:
         """All frames, one step each, in pieces that are computed twice to save memory if wanted."""
         exact, law = law, cast(law, frames.seen.dtype)
         now = self._fresh(frames.seen[0], law) if state is None else state
-        if self._for_looking(frames, law, now):
+        if self._for_looking(frames, law, now, forecast):
             with torch.no_grad():
                 model = self._model(exact, frames.seen.device)
                 seen = compiled.run(model, frames, now, self.rotations)
-            if seen is not None:
-                track, surprise, last = seen
-                return _time_last([*self._look(track), *map(_zero_for_nan, surprise)], last)
+                if seen is not None:
+                    track, surprise, last = seen
+                    ahead = None
+                    if forecast:
+                        over = cast(self._passage(exact, frames), frames.seen.dtype)
+                        ahead = self._ahead(now, track, frames, over, model)
+                    return time_last([*self._look(track), *surprise, ahead], last)
         model = self._model(law, frames.seen.device)
+        over = self._passage(exact, frames)
         pools = model.warmup_frames > 0
-        # Learned retentions near 1 cancel: the transitions are worked out in double precision.
-        like = torch.empty((self.d, self.d), dtype=torch.float64, device=frames.seen.device)
-        over = passage(exact, frames.clock, like)
         n = frames.seen.shape[0]
         size = self.checkpoint_every or n
-        saves = self.checkpoint_every is not None and torch.is_grad_enabled()
+        # Transforms of torch.func do not know checkpoints: they keep everything.
+        saves = self.checkpoint_every is not None and torch.is_grad_enabled() and not traced()
         pieces = []
         for first in range(0, n, size):
             part = slice(first, min(first + size, n))
-            piece = frames.part(part)
             turns = over if frames.shared else Transition(*(v[part] for v in over))
+            arguments = (now, frames.part(part), turns, model, pools, forecast)
             if saves:
-                now, looks = checkpoint(
-                    self._piece, now, piece, turns, model, pools, use_reentrant=False
-                )
+                now, looks = checkpoint(self._piece, *arguments, use_reentrant=False)
             else:
-                now, looks = self._piece(now, piece, turns, model, pools)
+                now, looks = self._piece(*arguments)
             pieces.append(looks)
-        parts = [torch.cat(part, dim=0) for part in zip(*pieces, strict=True)]
-        return _time_last(parts, now)
+        columns = zip(*pieces, strict=True)
+        parts = [None if part[0] is None else torch.cat(part, dim=0) for part in columns]
+        return time_last(parts, now)
 
-    def _for_looking(self, frames: Frames, law: Gains, state: State) -> bool:
+    def _passage(self, law: Gains, frames: Frames) -> Transition:
+        """What the intervals do, in double precision: learned retentions near 1 cancel."""
+        like = torch.empty((self.d, self.d), dtype=torch.float64, device=frames.seen.device)
+        return passage(law, frames.clock, like)
+
+    def _for_looking(self, frames: Frames, law: Gains, state: State, forecast: bool) -> bool:
         """Whether nobody will ask for gradients and the numbers lie where compiled loops reach."""
-        if not compiled.reachable(frames.seen.device):
+        # A record of the compiled loop has the scale in its spectrum, where it cannot decay.
+        if (forecast and self.scale_rate) or not compiled.reachable(frames.seen.device):
             return False
         parts = (*frames[:-1], *vars(law).values(), *self.parameters(), *state)
         return not (torch.is_grad_enabled() and any(_needs_gradient(v) for v in parts))
 
     def _piece(
-        self, state: State, frames: Frames, turns: Transition, model: Model, pools: bool
-    ) -> tuple[State, tuple[Tensor, ...]]:
+        self,
+        start: State,
+        frames: Frames,
+        turns: Transition,
+        model: Model,
+        pools: bool,
+        forecast: bool,
+    ) -> tuple[State, tuple[Tensor | None, ...]]:
         warm = model._replace(warmup_samples=0.0, warmup_frames=0.0)
         near = cast(turns, frames.seen.dtype)
-        unrolls = self._unrolls(frames, warm, turns, state)
-        parts = []
+        unrolls = self._unrolls(frames, warm, turns, start)
+        state, parts = start, []
         for k in range(frames.seen.shape[0]):
-            if pools and not torch.compiler.is_compiling():
+            if pools and not traced():
                 pools = bool(warming(state, model).any())
             if unrolls and not pools:
                 rest = turns if frames.shared else Transition(*(v[k:] for v in turns))
-                track, surprise, state = compiled.unrolled(
-                    warm, frames.part(slice(k, None)), rest, state
-                )
+                seen = compiled.unrolled(warm, frames.part(slice(k, None)), rest, state)
+                track, surprise, state = seen
                 parts.append((*track, *surprise))
                 break
-            state, seen = self._advance(
+            state, one = self._advance(
                 state,
                 model if pools else warm,
                 frames.seen[k],
@@ -233,11 +257,27 @@ class Kinetic(nn.Module):
                 frames.observed[k],
                 near if frames.shared else Transition(*(v[k] for v in near)),
             )
-            one = (*_track(state), seen.log_likelihood, seen.nis)
-            parts.append(tuple(part[None] for part in one))
+            now = (*_track(state), one.log_likelihood, one.nis)
+            parts.append(tuple(part[None] for part in now))
         *looks, likelihood, nis = (torch.cat(part) for part in zip(*parts, strict=True))
-        estimate, velocity = self._look(Track(*looks))
-        return state, (estimate, velocity, _zero_for_nan(likelihood), _zero_for_nan(nis))
+        track = Track(*looks)
+        ahead = self._ahead(start, track, frames, near, model) if forecast else None
+        return state, (*self._look(track), likelihood, nis, ahead)
+
+    def _ahead(
+        self, start: State, track: Track, frames: Frames, over: Transition, model: Model
+    ) -> Tensor:
+        """What every step expected: the track after the step before it, one drift later."""
+        pairs = zip(_track(start), track, strict=True)
+        before = Track(*(torch.cat([first[None], after[:-1]]) for first, after in pairs))
+        earlier = frames.observed.cumsum(0) - frames.observed.to(torch.int64)
+        started = ~torch.isnan(start.seen) | (earlier > 0)
+        turn = torch.where(started[..., None, None], over.turn, torch.zeros_like(over.turn))
+        frame, _ = turned(before.frame, before.velocity, before.spectrum, model, turn)
+        scale = before.log_scale
+        if model.scale_rate:
+            scale = scale * torch.where(started, model.scale_retention**frames.dt, 1.0)
+        return self._matrix(before._replace(frame=frame, log_scale=scale))
 
     def _unrolls(self, frames: Frames, model: Model, over: Transition, state: State) -> bool:
         """Whether the frames left have a compiled loop with a backward pass."""
@@ -263,8 +303,8 @@ class Kinetic(nn.Module):
         options = {k: v[..., None] if isinstance(v, Tensor) else v for k, v in options.items()}
         out: Filtered = self(observation.unsqueeze(-3), state=state, **options)
         axis = out.log_likelihood.ndim - 1
-        estimate, velocity, likelihood, nis = (part.select(axis, 0) for part in out[:-1])
-        return Filtered(estimate, velocity, likelihood, nis, out.state)
+        parts: Any = (v.select(axis, 0) if isinstance(v, Tensor) else v for v in out)
+        return Filtered(*parts)
 
     def forecast(self, state: State, dt: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
         """Estimate and velocity a time ``dt`` later, if nothing more is seen.
@@ -291,44 +331,15 @@ class Kinetic(nn.Module):
         return Stream(self)
 
 
-def join(results: list[Filtered]) -> Filtered:
-    """Pieces of a sequence, one after the other.
+def one_of(name: str, value: str, words: tuple[str, ...]) -> None:
+    """Refuses a setting that is none of the words.
 
-    >>> from kgmrf.torch import KGMRFLayer
-    >>> layer, C = KGMRFLayer(2, n_samples=8), torch.eye(2).expand(1, 4, 2, 2)
-    >>> first = layer(C)
-    >>> join([first, layer(C, state=first.state)]).estimate.shape
-    torch.Size([1, 8, 2, 2])
+    >>> one_of("start", "now", ("data", "learned"))
+    Traceback (most recent call last):
+    ValueError: start must be one of ('data', 'learned'), got 'now'
     """
-    axis = results[0].nis.ndim - 1
-    pairs = zip(*(r[:-1] for r in results), strict=True)
-    estimate, velocity, likelihood, nis = (torch.cat(part, dim=axis) for part in pairs)
-    return Filtered(estimate, velocity, likelihood, nis, results[-1].state)
-
-
-class Stream:
-    """Stateful inference: call it with one frame after another; `reset` forgets.
-
-    >>> from kgmrf.torch import KGMRFLayer
-    >>> stream = KGMRFLayer(2, n_samples=8).stream()
-    >>> [tuple(stream(torch.eye(2)).estimate.shape) for _ in range(2)]
-    [(2, 2), (2, 2)]
-    """
-
-    def __init__(self, layer: Kinetic) -> None:
-        self.layer = layer
-        self.state: State | None = None
-
-    @torch.no_grad()
-    def __call__(self, observation: Tensor, **options: Any) -> Filtered:
-        """`step` from where the last call ended; no gradients."""
-        out = self.layer.step(observation, state=self.state, **options)
-        self.state = out.state
-        return out
-
-    def reset(self) -> None:
-        """Forget: the next frame is the first."""
-        self.state = None
+    if value not in words:
+        raise ValueError(f"{name} must be one of {words}, got {value!r}")
 
 
 def at_least_single(values: Tensor) -> Tensor:
@@ -348,10 +359,6 @@ def full_precision(like: Tensor) -> Any:
     return torch.autocast(device_type=kind, enabled=False)
 
 
-def _zero_for_nan(values: Tensor) -> Tensor:
-    return torch.where(torch.isnan(values), torch.zeros_like(values), values)
-
-
 def _first(values: Tensor, shape: torch.Size) -> Tensor:
     """Time first, unless it is one number for all frames."""
     return values if values.ndim == 0 else values.expand(shape).movedim(-1, 0)
@@ -359,10 +366,3 @@ def _first(values: Tensor, shape: torch.Size) -> Tensor:
 
 def _needs_gradient(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
-
-
-def _time_last(parts: list[Tensor], state: State) -> Filtered:
-    """Time behind the batch axes, where the input had it."""
-    n = parts[-1].ndim - 1
-    estimate, velocity, likelihood, nis = (part.movedim(0, n) for part in parts)
-    return Filtered(estimate, velocity, likelihood, nis, state)

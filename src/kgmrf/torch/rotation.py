@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -9,21 +11,23 @@ from kgmrf.gains import FixedGains, Gains
 from kgmrf.geometry import so
 from kgmrf.step import Model, State, cold_state, rotation_step
 from kgmrf.torch import door
-from kgmrf.torch.compiled import Frames, Track
+from kgmrf.torch.compiled import Frames, Track, traced
+from kgmrf.torch.filtered import Filtered
 from kgmrf.torch.laws import Law, free_positive, positive
-from kgmrf.torch.loop import Filtered, Kinetic, at_least_single, full_precision
+from kgmrf.torch.loop import Kinetic, at_least_single
 
 NOISE_STD = (1e-6, 1e1)
 """Between these (radians) lies the learned noise of an observed rotation."""
 
 
 class RotationLayer(Kinetic):
-    """Rotations in, filtered rotations and body-frame angular velocities out.
+    """Rotations in, filtered rotations and angular velocities out; differentiable throughout.
 
     d: dimension. noise_std: noise of the observed rotations per plane (radians), learned.
-    gains: "information" (default), "fixed", or an `InformationLaw` or `FixedLaw`.
+    gains: "information" (default), "fixed", "printed", or an `InformationLaw` or `FixedLaw`.
     project: take the nearest rotation of every observation first; matrices that come out of a
     network need it.
+    velocity: "body" hands out W, "spatial" R W R^T.
     checkpoint_every, turn_bound: as in `KGMRFLayer`. The first observation starts the track.
 
     >>> out = RotationLayer(3)(torch.eye(3).expand(5, 20, 3, 3))
@@ -41,10 +45,11 @@ class RotationLayer(Kinetic):
         noise_std: float = 0.05,
         gains: str | Law = "information",
         project: bool = True,
+        velocity: Literal["body", "spatial"] = "body",
         checkpoint_every: int | None = None,
         turn_bound: float | None = None,
     ) -> None:
-        super().__init__(d, gains, checkpoint_every, turn_bound)
+        super().__init__(d, gains, velocity, checkpoint_every, turn_bound)
         if d < 2:
             raise ValueError("d = 1 has no rotations; d must be 2 or more")
         self.free_noise_std = nn.Parameter(torch.tensor(free_positive(noise_std, *NOISE_STD)))
@@ -58,22 +63,25 @@ class RotationLayer(Kinetic):
         dt: float | Tensor | None = None,
         n_samples: float | Tensor | None = None,
         state: State | None = None,
+        forecast: bool = False,
     ) -> Filtered:
         """Filter a sequence of rotations ``(..., time, d, d)``; arguments as in `KGMRFLayer`.
 
         ``n_samples`` divides the noise variance of an observation.
         """
-        with full_precision(door.tensor(observations, "observations")):
-            weight = 1.0 if n_samples is None else n_samples
-            values = at_least_single(observations)
-            self._shaped(values)
-            door.gaps(mask, values.shape[:-2])
-            door.counts(weight)
-            if self.project:
-                door.finite(values, "observations", mask)
-            else:
-                door.rotations(observations, mask)
-            return self._filter(values, weight, mask, dt, state)
+        weight = 1.0 if n_samples is None else n_samples
+        return self._filter_matrices(observations, weight, mask, dt, state, forecast)
+
+    def _check(self, observations: Tensor, mask: Tensor | None) -> None:
+        if self.d > 3 and traced():
+            raise NotImplementedError(
+                f"rotations of d = {self.d} cannot be traced, exported or transformed by "
+                "torch.func: their logarithm looks at the data; use torch.autograd, or d <= 3"
+            )
+        if self.project:
+            door.finite(at_least_single(observations), "observations", mask)
+        else:
+            door.rotations(observations, mask)
 
     def _take(self, frames: Frames) -> Frames:
         variance = positive(self.free_noise_std, *NOISE_STD).to(frames.seen.dtype) ** 2
@@ -90,5 +98,5 @@ class RotationLayer(Kinetic):
     def _fresh(self, like: Tensor, law: Gains) -> State:
         return cold_state(like, law)._replace(spectrum=torch.ones_like(like[..., 0]))
 
-    def _look(self, track: Track) -> tuple[Tensor, Tensor]:
-        return track.frame, track.velocity
+    def _matrix(self, track: Track) -> Tensor:
+        return track.frame

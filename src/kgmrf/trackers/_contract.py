@@ -43,6 +43,9 @@ class Tracker:
     _stays_positive: ClassVar[bool] = True
     """Whether every estimate of a covariance is positive semidefinite, by construction."""
 
+    channels: tuple[str, ...] | None = None
+    """Names of the channels, if a table or a recording with names was followed."""
+
     _wanted: tuple[str, ...] | None = None
     """Fields that the sequence in hand is filtered for; None: all."""
 
@@ -133,7 +136,7 @@ class Tracker:
         number = _check.ahead(steps)
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(observation) first")
-        return Estimate(self._ahead(number))
+        return Estimate(self._ahead(number)).named(self.channels)
 
     def filter(
         self,
@@ -196,6 +199,7 @@ class Tracker:
             "settings": self.settings(),
             "d": self.d,
             "batch_shape": self.batch_shape,
+            **({} if self.channels is None else {"channels": list(self.channels)}),
         }
         _npz.write(path, header, {} if self.batch_shape is None else self._memory())
 
@@ -335,7 +339,7 @@ class Tracker:
         raise NotImplementedError
 
     def _estimate(self) -> Estimate:
-        return Estimate(self._look())
+        return Estimate(self._look()).named(self.channels)
 
     def _run(self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers) -> Result:
         batch = observed.shape[1:]

@@ -36,6 +36,8 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
             raise ValueError(f"it holds a {str(header.get('kind', 'something else'))[:40]}")
         tracker = rebuilt(header, named)
         tracker.d = header["d"]
+        if "channels" in header:
+            tracker.channels = tuple(str(name) for name in header["channels"])
         if header["batch_shape"] is not None:
             batch = tuple(int(n) for n in header["batch_shape"])
             shape = (*batch, *(tracker.d,) * tracker._axes)

@@ -8,6 +8,7 @@ import numpy as np
 
 from kgmrf import _check, wishart
 from kgmrf._check import ObservationError
+from kgmrf._names import from_names
 from kgmrf._types import Mask, Numbers
 from kgmrf.results import Estimate, Result, join
 from kgmrf.trackers._contract import Tracker, _as_mask
@@ -26,6 +27,7 @@ class CovarianceTracker(Tracker):
         """
         block = self._blocks(samples, "samples", time_first=False)
         step = self._interval(dt, block.shape[:-2])
+        block = self._centred(block[None])[0]
         partly = np.isnan(block).any(axis=-1) & ~np.isnan(block).all(axis=-1)
         guess = self._expected(block, float(np.max(step))) if partly.any() else None
         seen, counts = _second_moments(block, guess)
@@ -41,34 +43,69 @@ class CovarianceTracker(Tracker):
         mask: Any = None,
         n_samples: float | Numbers | None = None,
         samples: bool | None = None,
+        layout: str | None = None,
         fields: Any = None,
     ) -> Result:
         """Run over a whole sequence and return all estimates, time first.
 
         sequence: covariances ``(T, ..., d, d)``, or samples: ``(T, d)``, one per frame, or with
-        ``samples=True`` blocks ``(T, ..., m, d)``. NaN or None: no observation.
+        ``samples=True`` blocks ``(T, ..., m, d)``. NaN or None: no observation. A table (pandas,
+        polars) or a recording of MNE (Raw, Epochs) names the channels of the result; a column of
+        times is not followed.
         times: ``(T,)`` time stamps that do not decrease; default: one unit per frame.
         mask: ``(T, ...)``, True where there is an observation; others are ignored unseen.
         n_samples: samples behind each matrix: a number, or one per frame ``(T, ...)``.
+        layout: "channels_first" for samples ``(d, T)`` or blocks ``(T, ..., d, m)``; default
+        "channels_last".
         fields: the names of the fields to keep, to save memory; default all.
 
         Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
         before the first frame is taken in, so an error leaves the tracker as it was.
         """
-        samples = _check.are_samples(sequence, samples)
+        sequence, names, index, blockwise = from_names(sequence)
+        samples = _check.are_samples(sequence, blockwise or samples)
         if not samples:
             return super().filter(
                 sequence, times=times, mask=mask, n_samples=n_samples, fields=fields
             )
         if n_samples is not None:
             raise ObservationError("raw samples count themselves; leave out n_samples")
+        sequence = _check.oriented(sequence, layout)
+        if layout is None and self.d is None:
+            _check.upright(np.shape(sequence), "sequence")
         blocks = self._frames(sequence, None if mask is None else np.asarray(mask, dtype=bool))
         dt = self._intervals(times, blocks.shape[0])
         self._start((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
         if times is not None and self._now is None:
             self._set_clock(float(np.asarray(times, dtype=float)[0]))
+        if names:
+            self.channels = names
         with self._keeping(fields):
-            return self._run_blocks(blocks, dt).only(fields)
+            result = self._run_blocks(self._centred(blocks), dt).only(fields)
+        return result.named(self.channels, index)
+
+    def _centred(self, blocks: Numbers) -> Numbers:
+        """Checked samples ``(T, ..., m, d)`` without their mean, where the tracker follows one."""
+        return blocks
+
+    def forecast_total(self, steps: int) -> Estimate:
+        """Cov(x_{t+1} + ... + x_{t+h}) = sum over k of the covariance forecast k steps ahead.
+
+        steps: h, such as the 10 days of a holding period. Samples of different steps count as
+        uncorrelated, as returns nearly are. Only `time` and `covariance` (with `correlation` and
+        `volatility`) are told.
+
+        >>> from kgmrf import EuclideanEMA
+        >>> tracker = EuclideanEMA(gain=0.1)
+        >>> _ = tracker.filter([[1.0, 0.0], [0.0, 1.0]])
+        >>> (tracker.forecast_total(10).covariance / tracker.forecast(1).covariance.max())[0, 0]
+        10.0
+        """
+        if not isinstance(steps, (int, np.integer)) or steps < 1:
+            raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
+        ahead = [self.forecast(k + 1) for k in range(steps)]
+        total = np.sum([estimate.covariance for estimate in ahead], axis=0)
+        return Estimate({"time": ahead[-1].time, "covariance": total}).named(self.channels)
 
     def _run_blocks(self, blocks: Numbers, dt: Numbers) -> Result:
         """Frames with complete samples in one go; others one by one, for they need a prediction."""

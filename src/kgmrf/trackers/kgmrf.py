@@ -10,7 +10,9 @@ from numpy import ndarray
 
 from kgmrf import _check
 from kgmrf._check import SYMMETRY_TOLERANCE, OnInvalid
+from kgmrf._names import from_names
 from kgmrf._types import Mask, Numbers
+from kgmrf.centring import MEANS, RunningMean
 from kgmrf.engines.details import half_life
 from kgmrf.engines.ensemble import INVALID, Ensemble
 from kgmrf.engines.layout import SAMPLES, TIME
@@ -20,6 +22,7 @@ from kgmrf.geometry import orbit
 from kgmrf.kernels import engine as loops
 from kgmrf.results import Estimate, Result, Values
 from kgmrf.step import (
+    INTEGRATORS,
     Model,
     State,
     Surprise,
@@ -49,6 +52,8 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
     default eleven.
     on_invalid: what to do with an invalid matrix: "raise", "skip" (treat as missing) or "repair"
     (nearest positive semidefinite matrix).
+    mean: of raw samples: "zero" (default), "running" subtracts the mean of all samples before each,
+    "drift" one that forgets with a half-life of 200 samples; see `location`.
 
     For a single law only:
 
@@ -57,6 +62,8 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
     spectrum_rate: variance that the log eigenvalues gain per unit time ("adaptive").
     scale_rate: the same for an overall scale with a clock of its own; 0 switches it off.
     scale_retention: how much of the log scale is kept per unit time.
+    integrator: how the frame drifts: "exponential" (exact), "cayley" or "cayley_neumann" (the
+    paper's three-term series). The last two run in plain numpy, for comparison.
     initial: covariance ``(..., d, d)`` to start from; None pools the first observations.
     warmup_samples, warmup_frames: when the pooling ends; default 5 d samples or 2 d steps.
 
@@ -83,14 +90,18 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         spectrum_rate: float = 1e-4,
         scale_rate: float = 0.0,
         scale_retention: float = 0.98,
+        integrator: str = "exponential",
         noise_floor: float = 0.0,
         n_samples: float | None = None,
         initial: Any = None,
         warmup_samples: float | None = None,
         warmup_frames: float | None = None,
         on_invalid: OnInvalid = "raise",
+        mean: str = "zero",
     ) -> None:
         super().__init__(d, n_samples, on_invalid)
+        self.mean = _check.choice(mean, MEANS, "mean")
+        self._mean = None if self.mean == "zero" else RunningMean(self.mean)
         self.automatic = isinstance(gains, str) and gains == "auto"
         self.gains: Any = gains if self.automatic else as_gains(gains)
         if self.automatic:
@@ -99,6 +110,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
                 spectrum_rate=spectrum_rate,
                 scale_rate=scale_rate,
                 scale_retention=scale_retention,
+                integrator=integrator,
                 initial=initial,
                 warmup_samples=warmup_samples,
                 warmup_frames=warmup_frames,
@@ -115,6 +127,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         self.spectrum_rate = _check.in_range(spectrum_rate, "spectrum_rate", 0.0, np.inf)
         self.scale_rate = _check.in_range(scale_rate, "scale_rate", 0.0, np.inf)
         self.scale_retention = _check.in_range(scale_retention, "scale_retention", 0.0, 1.0)
+        self.integrator = _check.choice(integrator, INTEGRATORS, "integrator")
         self.noise_floor = _check.in_range(noise_floor, "noise_floor", 0.0, np.inf)
         if self.scale_rate and self.noise_floor:
             raise ValueError(
@@ -139,6 +152,8 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
 
     def _begin(self, shape: tuple[int, ...]) -> None:
         d = shape[-1]
+        if self._mean is not None and self._mean.sums.shape[-1] == 0:
+            self._mean.sums = np.zeros((3, *shape[:-1]))
         if self.automatic:
             self._engine = Ensemble(d, self.members)
             n = int(np.prod(shape[:-2]))
@@ -157,6 +172,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
             warmup_samples=5.0 * d if self.warmup_samples is None else self.warmup_samples,
             warmup_frames=2.0 * d if self.warmup_frames is None else self.warmup_frames,
             known_spectrum=known,
+            integrator=self.integrator,
         )
         if self.initial is None:
             self._hold(cold_state(np.zeros(shape), self.gains))
@@ -164,6 +180,28 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
             frame, spectrum = orbit.decompose(as_batch(self.initial, shape))
             spectrum = spectrum if known is None else as_batch(known, shape[:-1])
             self._hold(initial_state(frame, spectrum, self.gains))
+
+    @property
+    def location(self) -> Numbers:
+        """The mean of the samples now, ``(..., d)``: zero unless ``mean`` says otherwise."""
+        if self._mean is None:
+            return np.zeros((*(self.batch_shape or ()), self.d or 0))
+        return self._mean.location
+
+    def _centred(self, blocks: Numbers) -> Numbers:
+        if self._mean is None:
+            return blocks
+        rows = np.moveaxis(blocks, -2, 1)  # (T, m, ..., d): the samples one after the other
+        centred = self._mean.centre(rows.reshape(-1, *rows.shape[2:])).reshape(rows.shape)
+        return np.ascontiguousarray(np.moveaxis(centred, 1, -2))
+
+    def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
+        if self._mean is not None and name != "initial":
+            raise _check.ObservationError(
+                f"mean={self.mean!r} is for raw samples, and {name} of shape {np.shape(value)} is "
+                "taken as matrices; give samples to partial_fit or filter, or leave out mean"
+            )
+        return super()._matrices(value, name, mask)
 
     # ------------------------------------------------------------------ one step
 
@@ -205,6 +243,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         block = self._blocks(samples, "samples", time_first=False)
         step = self._interval(dt, block.shape[:-2])
         self._start((*block.shape[:-2], block.shape[-1], block.shape[-1]))
+        block = self._centred(block[None])[0]
         self._take(block.reshape(-1, *block.shape[-2:]), np.ones(self._n), step, matrix=False)
         return self._estimate()
 
@@ -212,6 +251,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         """One self-tuned track under way, a plain float64 array of this shape, a plain dt."""
         return (
             self._engine is not None
+            and self._mean is None
             and self.batch_shape == ()
             and not self._fresh
             and type(array) is ndarray
@@ -243,7 +283,8 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         if status[0] == INVALID:
             return None
         self._records = records
-        return Estimate(View(engine, records[0], self.noise_floor, self._rows[0].copy()))
+        found = Estimate(View(engine, records[0], self.noise_floor, self._rows[0].copy()))
+        return found if self.channels is None else found.named(self.channels)
 
     @property
     def _n(self) -> int:
@@ -321,6 +362,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         mask: Any = None,
         n_samples: float | Numbers | None = None,
         samples: bool | None = None,
+        layout: str | None = None,
         lag: int | None = None,
     ) -> Result:
         """E[M_t | C_1..C_T]: a recording, looked back at.
@@ -338,6 +380,25 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         >>> bool(early < 0.8 * late)
         True
         """
+        sequence, names, index, blockwise = from_names(sequence)
+        samples = _check.are_samples(sequence, blockwise or samples)
+        if samples:
+            sequence = _check.oriented(sequence, layout)
+            if layout is None and self.d is None:
+                _check.upright(np.shape(sequence), "sequence")
+        if self._mean is not None:
+            fresh = self._fresh_copy()
+            blocks = fresh._frames(sequence, mask)
+            plain = type(self)(**{**self.settings(), "mean": "zero"})
+            result = plain.smooth(fresh._centred(blocks), times=times, samples=True, lag=lag)
+            return result.named(names, index)
+        return self._smoothed(
+            sequence, times=times, mask=mask, n_samples=n_samples, samples=samples, lag=lag
+        ).named(names, index)
+
+    def _smoothed(
+        self, sequence: Any, *, times: Any, mask: Any, n_samples: Any, samples: bool, lag: Any
+    ) -> Result:
         if not self.automatic:
             return super().smooth(
                 sequence, times=times, mask=mask, n_samples=n_samples, samples=samples, lag=lag
@@ -348,7 +409,6 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
                 'gains="information"'
             )
         fresh = self._fresh_copy()
-        samples = _check.are_samples(sequence, samples)
         counts: Numbers | None = None
         if samples:
             values = fresh._frames(sequence, mask)
@@ -376,7 +436,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         assert self.batch_shape is not None
         records = self._records.reshape(*self.batch_shape, -1)
         rows = self._rows.copy().reshape(*self.batch_shape, -1)
-        return Estimate(View(self._engine, records, self.noise_floor, rows))
+        return Estimate(View(self._engine, records, self.noise_floor, rows)).named(self.channels)
 
     def _ahead(self, steps: float) -> Values:
         if self._engine is None:
@@ -416,15 +476,19 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
     # ------------------------------------------------------------------ files and clocks
 
     def _memory(self) -> dict[str, Numbers]:
+        mean = {} if self._mean is None else {"mean": self._mean.sums}
         if self._engine is None:
-            return super()._memory()
+            return {**super()._memory(), **mean}
         return {
+            **mean,
             "rows": self._rows,
             "records": self._records,
             "fresh": np.asarray(float(self._fresh)),
         }
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
+        if self._mean is not None:
+            self._mean.sums = np.array(memory["mean"], dtype=float)
         if self._engine is None:
             super()._remember(memory)
             return

@@ -429,6 +429,55 @@ class VectorTracker(Tracker):
             self._given = None
         return VectorResult(plain._values)
 
+    def smooth(
+        self,
+        sequence: Any,
+        *,
+        times: Any = None,
+        mask: Any = None,
+        n_samples: float | Numbers | None = None,
+        lag: int | None = None,
+        fields: Any = None,
+    ) -> VectorResult:
+        """p(x_t | y_1..y_T), or with ``lag`` p(x_t | y_1..y_{t+lag}): a recording, looked back at.
+
+        Arguments as for `filter`; lag 0 is `filter`. Every component is a Gauss-Markov random field
+        of its own (:mod:`kgmrf.smoothing.gmrf`), so noise, acceleration, position noise and rate
+        prior must be numbers or one number per component, and the acceleration above 0. ``nis``
+        and ``log_likelihood`` are NaN. The tracker itself is not changed.
+
+        >>> import numpy as np
+        >>> t = np.arange(60.0)[:, None]
+        >>> seen = np.sin(t / 10) + 0.1 * np.cos(2 * t)
+        >>> result = VectorTracker(noise_std=0.1, acceleration=1e-5).smooth(seen)
+        >>> bool(np.abs(np.diff(result.position[:, 0], 2)).max() < 0.02)
+        True
+        """
+        from kgmrf.trackers._smooth import check_lag, recording, timeline
+        from kgmrf.trackers._smooth_vector import diagonal, smooth_components
+
+        check_lag(lag)
+        fresh = type(self)(**self.settings())
+        record = recording(fresh, sequence, times, mask, n_samples)
+        position, velocity, variance = smooth_components(
+            record,
+            diagonal(fresh._noise, "noise_covariance"),
+            diagonal(fresh._walk, "acceleration"),
+            diagonal(fresh._wander, "position_noise"),
+            diagonal(fresh._matrix_of(self.rate_prior, 1.0, record.seen.shape[-1]), "rate_prior"),
+            self.retention,
+            lag,
+            spreads=fields is None or bool({"std", "position_covariance"} & set(fields)),
+        )
+        values = {
+            **timeline(record),
+            "position": position,
+            "velocity": velocity,
+            "std": np.sqrt(variance),
+            "position_covariance": variance[..., None] * np.eye(position.shape[-1]),
+        }
+        return VectorResult(VectorResult(values).only(fields)._values)
+
     # ------------------------------------------------------------------ checks
 
     def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:

@@ -1,0 +1,138 @@
+"""Names of channels and rows: read from what the user gave, put on what comes out.
+
+A leaf module. Tables (pandas, polars) and recordings of MNE are known by what they can do, so that
+none of these packages is imported here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kgmrf._types import Numbers
+
+TIME_NAMES = ("time", "times", "timestamp", "t", "date", "datetime")
+
+BRAIN = ("eeg", "mag", "grad", "seeg", "ecog", "dbs", "csd", "hbo", "hbr")
+"""Types of MNE's channels that are followed; stimuli, eye movements and heart beats are not."""
+
+
+class Named(NamedTuple):
+    """Samples with the names that came with them.
+
+    values: what is to be followed. channels: names, or None. index: labels of the rows, or None.
+    blocks: whether each row is a block of samples (epochs).
+    """
+
+    values: Any
+    channels: tuple[str, ...] | None = None
+    index: Any = None
+    blocks: bool | None = None
+
+
+def is_clock(name: str) -> bool:
+    """Whether a column of this name is the time.
+
+    >>> is_clock("Timestamp"), is_clock("Time (s)"), is_clock("a")
+    (True, True, False)
+    """
+    word = re.sub(r"\s*(\([^)]*\)|\[[^\]]*\])$", "", name.strip().lstrip("#% "))
+    return word.lower() in TIME_NAMES
+
+
+def from_names(value: Any) -> Named:
+    """The samples of a table or a recording, and their names; anything else as it is.
+
+    >>> import pandas as pd
+    >>> found = from_names(pd.DataFrame({"time": [0.0, 0.1], "Oz": [1.0, 2.0]}))
+    >>> found.channels, found.values.tolist(), list(found.index)
+    (('Oz',), [[1.0], [2.0]], [0.0, 0.1])
+    """
+    if hasattr(value, "ch_names") and hasattr(value, "get_channel_types"):
+        return _recording(value)
+    columns = getattr(value, "columns", None)
+    if columns is None or not hasattr(value, "to_numpy") or getattr(value, "ndim", 2) != 2:
+        return Named(value)
+    clocks = clocks_of(value)
+    kept = [name for name in columns if name not in clocks]
+    index = getattr(value, "index", None)  # pandas has one
+    if clocks and (index is None or str(getattr(index, "dtype", "")) == "int64"):
+        index = value[clocks[0]].to_numpy()
+    table = value[kept]
+    how = {"dtype": float, "na_value": np.nan} if hasattr(value, "iloc") else {}
+    return Named(table.to_numpy(**how), tuple(str(name) for name in kept), index)
+
+
+def clocks_of(table: Any) -> list[Any]:
+    """The columns of a table that hold times: by their names, or because they hold dates."""
+    names = list(table.columns)
+    clocks = [name for name in names if is_clock(str(name)) or _dated(table[name].dtype)]
+    if len(clocks) == len(names):
+        raise ValueError(
+            f"the table has no column of values beside the time ({', '.join(map(str, names))})"
+        )
+    return clocks
+
+
+def _dated(dtype: Any) -> bool:
+    return str(dtype).lower().startswith(("date", "period", "timedelta"))
+
+
+def _recording(recording: Any) -> Named:
+    """Raw ``(d, T)`` or Epochs ``(n, d, T)`` of MNE: the good channels of the brain, or all."""
+    types, names = recording.get_channel_types(), recording.ch_names
+    bad = set(recording.info["bads"])
+    used = [k for k, kind in enumerate(types) if kind in BRAIN and names[k] not in bad]
+    used = used or list(range(len(names)))
+    values = np.swapaxes(recording.get_data(picks=used), -1, -2)
+    channels = tuple(names[k] for k in used)
+    if values.ndim == 3:
+        onset = np.asarray(recording.events)[:, 0] / recording.info["sfreq"]
+        return Named(values, channels, onset, True)
+    return Named(values, channels, np.asarray(recording.times))
+
+
+def entries(name: str, d: int) -> list[tuple[int, int]]:
+    """The entries of a matrix that say it all: a triangle of symmetric and skew ones.
+
+    >>> entries("velocity", 3)
+    [(0, 1), (0, 2), (1, 2)]
+    """
+    if name == "rotation":
+        return [(i, j) for i in range(d) for j in range(d)]
+    first = 0 if name in ("covariance", "scale") else 1
+    return [(i, j) for i in range(d) for j in range(i + first, d)]
+
+
+def as_columns(
+    arrays: dict[str, Numbers], lead: int, channels: Sequence[str] | None = None
+) -> dict[str, Numbers]:
+    """Fields as columns of numbers, one row per item of their first ``lead`` axes.
+
+    Matrices of channels are named by them, ``covariance_Oz_O1``; those of axes by their rank.
+
+    >>> list(as_columns({"age": np.zeros(3), "covariance": np.zeros((3, 2, 2))}, 1, ["x", "y"]))
+    ['age', 'covariance_x_x', 'covariance_x_y', 'covariance_y_y']
+    """
+    columns: dict[str, Numbers] = {}
+    for name, array in arrays.items():
+        inner = array.shape[lead:]
+        flat = array.reshape(-1, *inner)
+        ranks = [str(i) for i in range(inner[-1])] if inner else []
+        ours = channels is not None and len(channels) == len(ranks) and name in BY_CHANNEL
+        words = list(channels or ()) if ours else ranks
+        if not inner:
+            columns[name] = flat
+        elif len(inner) == 1:
+            columns |= {f"{name}_{word}": flat[:, i] for i, word in enumerate(words)}
+        else:
+            for i, j in entries(name, inner[-1]):
+                columns[f"{name}_{words[i]}_{words[j]}"] = flat[:, i, j]
+    return columns
+
+
+BY_CHANNEL = ("covariance", "correlation", "volatility", "scale")
+"""Fields whose axes are channels; those of the others are the axes of the eigenframe."""

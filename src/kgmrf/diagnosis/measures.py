@@ -1,0 +1,101 @@
+"""What is measured on innovations: their mean, their memory, and the gains of the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kgmrf import theory
+from kgmrf._types import Numbers
+from kgmrf.diagnosis.innovations import Run, late
+
+
+def settled(values: Numbers) -> Numbers:
+    """Without the start, which no tracker can predict: the first tenth, 20 frames at least."""
+    return values[min(max(20, values.shape[0] // 10), values.shape[0] // 2) :]
+
+
+def memory_of(run: Run | None) -> dict[str, Any]:
+    """Autocorrelation of the innovations, all planes pooled, and its standard error."""
+    if run is None:
+        return {}
+    u = settled(run.innovation)
+    u = u[:, mean_of(u**2) > 0]
+    there = ~np.isnan(u)
+    filled = np.where(there, u, 0.0)
+    # One gross frame must not decide: the innovations are limited at four deviations.
+    limit = 4.0 * np.sqrt(np.nanmedian(u**2) / 0.455) if there.any() else 1.0
+    filled = np.clip(filled, -limit, limit)
+    power = max(float(np.sum(filled**2)) / max(int(there.sum()), 1), 1e-300)
+    lags = min(100, u.shape[0] // 3)
+    acf, error = np.ones(lags + 1), np.zeros(lags + 1)
+    for k in range(1, lags + 1):
+        pairs = int(np.sum(there[k:] & there[:-k]))
+        acf[k] = np.sum(filled[k:] * filled[:-k]) / max(pairs, 1) / power
+        error[k] = 1.0 / np.sqrt(max(pairs, 1))
+    first = first_lag(settled(run.shape), acf[1])
+    return {"acf": acf, "error": error, "first": first, "frames": run.times.size}
+
+
+def first_lag(shape: Numbers, otherwise: float) -> float:
+    """Autocorrelation at lag 1 of whole matrices in the space frame, where axes may jump."""
+    there = ~np.isnan(shape[:, 0, 0])
+    if not there.any():
+        return float(otherwise)
+    X = np.where(there[:, None, None], shape, 0.0)
+    limit = 4.0 * np.sqrt(np.mean(X[there] ** 2))
+    X = np.clip(X, -limit, limit)
+    pairs = there[1:] & there[:-1]
+    return float(np.sum(X[1:] * X[:-1]) / max(pairs.sum(), 1) / (np.sum(X**2) / there.sum()))
+
+
+def loop_of(run: Run | None) -> dict[str, float]:
+    """Position gain, velocity gain and retention, by least squares from the run itself.
+
+    correction = A w;  velocity = rho velocity_before + B w.
+    """
+    if run is None:
+        return {}
+    w, turn = settled(run.angle), settled(run.correction)
+    after, before = settled(run.velocity), settled(late(run.velocity[:-1]))
+    dt = settled(late(np.diff(run.times)))[:, None]
+    good = ~(np.isnan(w) | np.isnan(turn) | np.isnan(before)) & (dt > 0)
+    total = float(np.sum(w[good] ** 2))
+    if total == 0:
+        return {}
+    A = float(np.sum(turn[good] * w[good])) / total
+    x, y, z = before[good], w[good], after[good]
+    if not np.any(z):
+        return {"position_gain": A, "velocity_gain": 0.0, "retention": 0.0, "moves": 0.0}
+    table = np.asarray([[np.sum(x * x), np.sum(x * y)], [np.sum(x * y), np.sum(y * y)]])
+    table += 1e-12 * np.trace(table) * np.eye(2)
+    rho, B = np.linalg.solve(table, np.asarray([np.sum(x * z), np.sum(y * z)]))
+    loop = {"position_gain": A, "velocity_gain": float(B), "retention": float(rho), "moves": 1.0}
+    root = np.linalg.eigvals(theory.error_map(A, float(B), min(float(rho), 1.0)))
+    k = int(np.argmax(np.abs(root.imag) * 1e3 + np.abs(root)))
+    radius, turned = float(np.abs(root[k])), float(np.abs(np.angle(root[k])))
+    loop["radius"] = float(np.abs(root).max())
+    if abs(root[k].imag) > 1e-9:
+        decay = -np.log(max(radius, 1e-12))
+        loop["damping"] = float(decay / np.hypot(decay, turned))
+        loop["period"] = float(2.0 * np.pi / turned)
+    return loop
+
+
+def blocks(values: Numbers, count: int = 12) -> tuple[Numbers, Numbers]:
+    """Mean over time and its standard error from blocks, so that memory does not fool it."""
+    means = [mean_of(part) for part in np.array_split(values, count)]
+    stacked = np.stack(means)
+    centre = mean_of(stacked)
+    there = (~np.isnan(stacked)).sum(axis=0)
+    spread = np.sqrt(mean_of((stacked - centre) ** 2) / np.maximum(there - 1, 1))
+    return centre, spread
+
+
+def mean_of(values: Numbers) -> Numbers:
+    """Mean over the first axis of what is there."""
+    there = ~np.isnan(values)
+    number = there.sum(axis=0)
+    total = np.where(there, values, 0.0).sum(axis=0) / np.maximum(number, 1)
+    return np.where(number > 0, total, np.nan)

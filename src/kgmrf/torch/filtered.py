@@ -1,0 +1,118 @@
+"""What the layers return, and a stream that remembers it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kgmrf.step import State
+
+if TYPE_CHECKING:
+    from kgmrf.torch.loop import Kinetic
+
+
+class Filtered(NamedTuple):
+    """What a layer returns; the time axis is absent from ``state``, and from all after a `step`.
+
+    ==============  =====================  ======================================================
+    estimate        (..., time, d, d)      covariances or rotations, or tangent vectors
+    velocity        (..., time, d, d)      angular velocity per unit time, or its coordinates
+    log_likelihood  (..., time)            of each observation before it was used; NaN where none
+    nis             (..., time)            squared surprise, information gains only; NaN where none
+    state           `kgmrf.step.State`     to go on from; pass it to the next call
+    forecast        (..., time, d, d)      what each step expected; None unless asked for
+    ==============  =====================  ======================================================
+
+    >>> from kgmrf.torch import KGMRFLayer
+    >>> KGMRFLayer(2, n_samples=8)(torch.eye(2).expand(1, 4, 2, 2))
+    Filtered of float32: estimate (1, 4, 2, 2), velocity (1, 4, 2, 2), log_likelihood (1, 4), nis \
+(1, 4), state of 1 track
+    """
+
+    estimate: Tensor
+    velocity: Tensor
+    log_likelihood: Tensor
+    nis: Tensor
+    state: State
+    forecast: Tensor | None = None
+
+    @property
+    def scored(self) -> Tensor:
+        """Where there is a log-likelihood: observed, and after the start-up, ``(..., time)``."""
+        return ~torch.isnan(self.log_likelihood)
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{name} {tuple(value.shape)}"
+            for name, value in zip(self._fields, self, strict=True)
+            if isinstance(value, Tensor)
+        ]
+        n = self.state.time.numel()
+        parts.insert(4, f"state of {n} track{'' if n == 1 else 's'}")
+        kind = str(self.estimate.dtype).removeprefix("torch.")
+        return f"Filtered of {kind}: {', '.join(parts)}"
+
+
+def detach(state: State) -> State:
+    """The same state without its history: cut here for truncated backpropagation through time.
+
+    >>> from kgmrf.torch import KGMRFLayer
+    >>> layer = KGMRFLayer(2, n_samples=8)
+    >>> state = layer(torch.eye(2).expand(1, 4, 2, 2)).state
+    >>> detach(state).frame.requires_grad
+    False
+    """
+    return State(*(part.detach() for part in state))
+
+
+def join(results: list[Filtered]) -> Filtered:
+    """Pieces of a sequence, one after the other.
+
+    >>> from kgmrf.torch import KGMRFLayer
+    >>> layer, C = KGMRFLayer(2, n_samples=8), torch.eye(2).expand(1, 4, 2, 2)
+    >>> first = layer(C)
+    >>> join([first, layer(C, state=first.state)]).estimate.shape
+    torch.Size([1, 8, 2, 2])
+    """
+    axis = results[0].nis.ndim - 1
+
+    def one(parts: tuple[Any, ...]) -> Any:
+        return torch.cat(parts, dim=axis) if isinstance(parts[0], Tensor) else parts[-1]
+
+    return Filtered(*map(one, zip(*results, strict=True)))
+
+
+def time_last(parts: Sequence[Tensor | None], state: State) -> Filtered:
+    """Time behind the batch axes, where the input had it; ``parts`` have it first."""
+    n = parts[2].ndim - 1 if parts[2] is not None else 0
+    *first, forecast = (None if part is None else part.movedim(0, n) for part in parts)
+    everything: Any = (*first, state, forecast)
+    return Filtered(*everything)
+
+
+class Stream:
+    """Stateful inference: call it with one step after another; `reset` forgets.
+
+    >>> from kgmrf.torch import KGMRFLayer
+    >>> stream = KGMRFLayer(2, n_samples=8).stream()
+    >>> [tuple(stream(torch.eye(2)).estimate.shape) for _ in range(2)]
+    [(2, 2), (2, 2)]
+    """
+
+    def __init__(self, layer: Kinetic) -> None:
+        self.layer = layer
+        self.state: State | None = None
+
+    @torch.no_grad()
+    def __call__(self, observation: Tensor, **options: Any) -> Filtered:
+        """`step` from where the last call ended; no gradients."""
+        out = self.layer.step(observation, state=self.state, **options)
+        self.state = out.state
+        return out
+
+    def reset(self) -> None:
+        """Forget: the next observation is the first."""
+        self.state = None

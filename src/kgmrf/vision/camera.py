@@ -1,0 +1,295 @@
+"""How the camera moved from image to image: from features, or as a file says.
+
+A *pose* says where the camera looks, a *step* how it moved since the last pose. `Similarity`
+follows shift, turn and zoom in the image plane, `Turning` the orientation of a camera of known
+focal length. Both compose steps on their group and give the path to one of our trackers to smooth.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kgmrf import gains
+from kgmrf.geometry import so
+from kgmrf.trackers.rotation import RotationTracker
+from kgmrf.trackers.vector import VectorTracker
+
+__all__ = ["FeatureMotion", "Motion", "RecordedMotion", "Similarity", "Turning"]
+
+Array = NDArray[np.float64]
+FEWEST = 12
+"""Points that must agree on a motion; with fewer the image is a gap."""
+
+
+class Motion(Protocol):
+    """Whoever says how the camera moved: `FeatureMotion`, `RecordedMotion` or your own."""
+
+    restarted: bool
+
+    def update(self, image: Any) -> Array | None:
+        """The step from the last image that had one, or None; see ``restarted``."""
+        ...
+
+
+class Similarity:
+    """x -> e^l R(a) (x - c) + c + p about the centre c of the image; pose (p_x, p_y, a, l).
+
+    >>> model = Similarity((640, 480))
+    >>> model.compose(model.start, np.array([3.0, 0.0, 0.0, 0.0])).tolist()
+    [3.0, 0.0, 0.0, 0.0]
+    """
+
+    columns = ("x", "y", "angle", "log_scale")
+    start: Array = np.zeros(4)
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self.centre = (np.array(size, dtype=float) - 1) / 2
+
+    def fit(self, before: Array, after: Array, threshold: float) -> tuple[Array, Any] | None:
+        """The step that most pairs of points (n, 2) agree on, and which pairs do."""
+        import cv2
+
+        matrix, inliers = cv2.estimateAffinePartial2D(
+            after - self.centre, before - self.centre, ransacReprojThreshold=threshold
+        )
+        if matrix is None or inliers.sum() < FEWEST:
+            return None
+        (a, _, x), (b, _, y) = matrix
+        step = np.array([x, y, np.arctan2(b, a), np.log(np.hypot(a, b))])
+        # a camera does not zoom by half from one image to the next: a wrong fit does
+        return (step, inliers.ravel() > 0) if abs(step[3]) < 0.4 else None
+
+    def compose(self, pose: Array, step: Array) -> Array:
+        """The pose after a step."""
+        shift = np.exp(pose[3]) * _turn(pose[2]) @ step[:2]
+        return np.concatenate([pose[:2] + shift, pose[2:] + step[2:]])
+
+    def difference(self, poses: Array, others: Array) -> Array:
+        """What leads from poses to others, (n, 4)."""
+        return others - poses
+
+    def add(self, poses: Array, differences: Array) -> Array:
+        """The others."""
+        return poses + differences
+
+    def numbers(self, poses: Array) -> Array:
+        """Poses as rows of a table."""
+        return poses
+
+    def smooth(self, poses: Array, weights: Array, smoothness: float) -> Array:
+        """The steady poses behind the seen ones (n, 4); rows of NaN are gaps."""
+        tracker = VectorTracker(4, noise_std=1.0, acceleration=smoothness**-4.0, rate_prior=1.0)
+        return tracker.smooth(poses, n_samples=weights, fields=("position",)).position
+
+    def warp(self, pose: Array, steady: Array) -> Array:
+        """Pixels of images at ``pose`` (..., 4) -> pixels of steady images, (..., 3, 3)."""
+        return np.linalg.inv(self._matrix(steady)) @ self._matrix(pose)
+
+    def _matrix(self, pose: Array) -> Array:
+        matrix = np.zeros((*pose.shape[:-1], 3, 3))
+        matrix[..., :2, :2] = np.exp(pose[..., 3, None, None]) * _turn(pose[..., 2])
+        matrix[..., :2, 2] = pose[..., :2] + self.centre - matrix[..., :2, :2] @ self.centre
+        matrix[..., 2, 2] = 1.0
+        return matrix
+
+
+class Turning:
+    """x -> K R K^-1 x: a camera that turns in space; pose R (3, 3), from the camera to the world.
+
+    ``focal`` is the focal length in pixels; the axes are right, down, forward.
+
+    >>> Turning((640, 480), 600.0).warp(np.eye(3), np.eye(3)).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+
+    columns = ("turn_x", "turn_y", "turn_z")
+    start: Array = np.eye(3)
+    noise_std = 0.01
+
+    def __init__(self, size: tuple[int, int], focal: float) -> None:
+        if not (np.isfinite(focal) and focal > 0):
+            raise ValueError(f"the focal length must be a positive number of pixels, got {focal}")
+        x, y = (np.array(size, dtype=float) - 1) / 2
+        self.camera = np.array([[focal, 0, x], [0, focal, y], [0, 0, 1.0]])
+
+    def fit(self, before: Array, after: Array, threshold: float) -> tuple[Array, Any] | None:
+        """The step that most pairs of points (n, 2) agree on, and which pairs do."""
+        import cv2
+
+        if len(before) < FEWEST:
+            return None
+        matrix, inliers = cv2.findHomography(after, before, cv2.RANSAC, threshold)
+        if matrix is None or inliers.sum() < FEWEST:
+            return None
+        chosen = inliers.ravel() > 0
+        u, _, vt = np.linalg.svd(self._rays(before[chosen]).T @ self._rays(after[chosen]))
+        step = u @ np.diag([1, 1, np.linalg.det(u @ vt)]) @ vt
+        return step, chosen
+
+    def _rays(self, points: Array) -> Array:
+        rays = np.linalg.solve(self.camera, np.vstack([points.T, np.ones(len(points))])).T
+        return rays / np.linalg.norm(rays, axis=1, keepdims=True)
+
+    def compose(self, pose: Array, step: Array) -> Array:
+        """The pose after a step."""
+        return so.polish(pose @ step)
+
+    def difference(self, poses: Array, others: Array) -> Array:
+        """What leads from poses to others, (n, 3), in the camera's axes."""
+        return so.vee(so.log(np.swapaxes(poses, -1, -2) @ others))
+
+    def add(self, poses: Array, differences: Array) -> Array:
+        """The others."""
+        return poses @ so.exp(so.hat(differences))
+
+    def numbers(self, poses: Array) -> Array:
+        """Poses as rows of a table: rotation vectors in radians, without jumps of a whole turn."""
+        seen = ~np.isnan(poses[:, 0, 0])
+        rows = np.full((len(poses), 3), np.nan)
+        known = poses[seen]
+        steps = so.vee(so.log(np.swapaxes(known[:-1], -1, -2) @ known[1:]))
+        rows[seen] = np.cumsum(np.vstack([so.vee(so.log(known[:1])), steps]), axis=0)
+        return rows
+
+    def smooth(self, poses: Array, weights: Array, smoothness: float) -> Array:
+        """The steady poses behind the seen ones (n, 3, 3); matrices of NaN are gaps."""
+        variance = self.noise_std**2
+        law = gains.information(variance * smoothness**-4.0, rate_prior=variance)
+        tracker = RotationTracker(noise_std=self.noise_std, gains=law)
+        return tracker.smooth(poses, n_samples=weights).rotation
+
+    def warp(self, pose: Array, steady: Array) -> Array:
+        """Pixels of images at ``pose`` (..., 3, 3) -> pixels of steady images, (..., 3, 3)."""
+        return self.camera @ np.swapaxes(steady, -1, -2) @ pose @ np.linalg.inv(self.camera)
+
+
+def _turn(angle: Any) -> Array:
+    c, s = np.cos(angle), np.sin(angle)
+    return np.stack([np.stack([c, -s], -1), np.stack([s, c], -1)], -2)
+
+
+class FeatureMotion:
+    """Corners followed by optical flow, and the motion that most of them agree on (RANSAC).
+
+    ``n_points`` corners are kept under way, images are looked at with at most ``working_size``
+    pixels on the longer side. An image without enough of them is a gap: the next is compared with
+    the last good one, and after ``patience`` gaps the search starts again from the present image.
+    """
+
+    def __init__(
+        self,
+        model: Similarity | Turning,
+        *,
+        n_points: int = 200,
+        working_size: int = 640,
+        patience: int = 10,
+    ) -> None:
+        self.model = model
+        self.n_points, self.working_size, self.patience = n_points, working_size, patience
+        self.restarted = False
+        self._grey: Any = None
+        self._points: Any = None
+        self._missed = 0
+
+    def update(self, image: Any) -> Array | None:
+        """The step from the last image that had one, or None."""
+        import cv2
+
+        grey, scale = self._small(image)
+        self.restarted = False
+        if self._grey is None:
+            self._keep(grey, None)
+            return self.model.start
+        fitted = None
+        if len(self._points) >= FEWEST:
+            found, status, _ = cv2.calcOpticalFlowPyrLK(self._grey, grey, self._points, None)
+            good = status.ravel() > 0
+            pairs = [(p[good].reshape(-1, 2) + 0.5) * scale - 0.5 for p in (self._points, found)]
+            if good.sum() >= FEWEST:
+                fitted = self.model.fit(pairs[0], pairs[1], 1.5 * scale)
+        if fitted is None:
+            self._missed += 1
+            if self._missed > self.patience:
+                self._keep(grey, None)
+                self.restarted = True
+            return None
+        step, chosen = fitted
+        self._keep(grey, found[good][chosen])
+        return step
+
+    def _small(self, image: Any) -> tuple[Any, float]:
+        import cv2
+
+        grey = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if image.ndim == 3 else image
+        scale = max(1.0, max(grey.shape) / self.working_size)
+        if scale > 1:
+            size = (round(grey.shape[1] / scale), round(grey.shape[0] / scale))
+            grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)
+        return grey, scale
+
+    def _keep(self, grey: Any, points: Any) -> None:
+        import cv2
+
+        if points is None or len(points) < 0.6 * self.n_points:
+            apart = max(grey.shape) / 40
+            points = cv2.goodFeaturesToTrack(grey, self.n_points, 0.01, apart)
+        self._grey, self._missed = grey, 0
+        self._points = np.zeros((0, 1, 2), np.float32) if points is None else points
+
+
+class RecordedMotion:
+    """The orientation of the camera (n, 3, 3) at every image, from a gyroscope or a trajectory.
+
+    Matrices of NaN are gaps, as are images beyond the last.
+    """
+
+    restarted = False
+
+    def __init__(self, rotations: Array) -> None:
+        self.rotations = np.asarray(rotations, dtype=float)
+        self._next, self._last = 0, None
+
+    def update(self, image: Any) -> Array | None:
+        """The step from the last image that had one, or None."""
+        k, self._next = self._next, self._next + 1
+        if k >= len(self.rotations) or np.isnan(self.rotations[k, 0, 0]):
+            return None
+        last, self._last = self._last, self.rotations[k]
+        return np.eye(3) if last is None else last.T @ self.rotations[k]
+
+    @classmethod
+    def sampled(cls, rotations: Array, stamps: Array, times: Array) -> RecordedMotion:
+        """Orientations (m, 3, 3) at ``stamps`` as seen by images at ``times`` of the same clock.
+
+        Between stamps they turn at a constant rate; images outside the stamps are gaps.
+
+        >>> turns = so.exp(so.hat(np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.2]])))
+        >>> motion = RecordedMotion.sampled(turns, np.array([0.0, 1.0]), np.array([0.5, 2.0]))
+        >>> so.vee(so.log(motion.rotations[0])).round(3).tolist(), motion.rotations[1, 0, 0]
+        ([0.0, 0.0, 0.1], np.float64(nan))
+        """
+        if len(stamps) < 2:
+            raise ValueError(f"a motion needs two time stamps at least, got {len(stamps)}")
+        k = np.clip(np.searchsorted(stamps, times, side="right") - 1, 0, len(stamps) - 2)
+        share = (times - stamps[k]) / np.maximum(stamps[k + 1] - stamps[k], 1e-12)
+        turns = so.log(np.swapaxes(rotations[k], -1, -2) @ rotations[k + 1])
+        found = rotations[k] @ so.exp(turns * share[:, None, None])
+        inside = (times >= stamps[0] - 1e-9) & (times <= stamps[-1] + 1e-9)
+        return cls(np.where(inside[:, None, None], found, np.nan))
+
+    @staticmethod
+    def integrated(rates: Array, stamps: Array) -> Array:
+        """Orientations (m, 3, 3) from a gyroscope's rates (m, 3), rad/s in the camera's axes.
+
+        >>> rates = np.tile([0.0, 0.0, 0.1], (11, 1))
+        >>> so.vee(so.log(RecordedMotion.integrated(rates, np.arange(11.0))[-1])).round(6).tolist()
+        [0.0, 0.0, 1.0]
+        """
+        turns = 0.5 * (rates[1:] + rates[:-1]) * np.diff(stamps)[:, None]
+        out = [np.eye(3)]
+        for step in so.exp(so.hat(np.nan_to_num(turns))):
+            out.append(so.polish(out[-1] @ step))
+        return np.stack(out)

@@ -1,0 +1,288 @@
+"""A shaky video in, a steady one out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kgmrf.vision.camera import FeatureMotion, Motion, Similarity, Turning
+
+__all__ = ["Border", "Rectangle", "Stabilizer", "steady_rectangle"]
+
+Array = NDArray[np.float64]
+Image: TypeAlias = NDArray[np.uint8]
+Border: TypeAlias = Literal["crop", "black", "replicate", "reflect"]
+MEMORY = 6
+"""How many times the smoothness a live path is remembered; older images have no weight left."""
+
+
+class Rectangle(NamedTuple):
+    """Left, top, width, height of the part of the steady image that is kept."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+class Stabilizer:
+    """image_t -> image_t warped by S_t^-1 T_t: T the path of the camera, S the path smoothed.
+
+    smoothness: time constant of the steady camera, in images: what changes faster is shake, what
+    changes slower is meant. In the usual words, a low-pass of the fourth order without lag.
+    lag: None looks at the whole recording (`stabilize`, or `watch`, `plan` and `steady`); a number
+    is live: `update` returns the steady image of ``lag`` images ago, 0 the present one.
+    keep: least share of width and height to keep. The path follows the camera closer where more
+    would be cut off.
+    border: "crop" cuts the borders off: the largest rectangle that every image fills, or live the
+    central one of size ``keep``. "black", "replicate" and "reflect" fill them instead.
+    focal: the focal length in pixels. With it the camera turns in space (a homography), without it
+    shifts, turns and zooms in the image plane.
+    motion: who says how the camera moved; default: features of the images.
+
+    Images without enough features are gaps: the path coasts through them. After `plan`, ``path`` is
+    the camera's path, ``steady_path`` the smoothed one, ``warps`` (n, 3, 3) take pixels of an image
+    to steady ones and ``rectangle`` is what is kept of these.
+
+    >>> from kgmrf.vision.clip import render_clip
+    >>> import importlib.util
+    >>> if importlib.util.find_spec("cv2"):
+    ...     images = Stabilizer(5.0).stabilize(render_clip(10).frames)
+    ...     assert len(list(images)) == 10
+    """
+
+    def __init__(
+        self,
+        smoothness: float = 30.0,
+        *,
+        lag: int | None = None,
+        keep: float = 0.8,
+        border: Border = "crop",
+        focal: float | None = None,
+        motion: Motion | None = None,
+    ) -> None:
+        if not (np.isfinite(smoothness) and smoothness >= 1):
+            raise ValueError(f"smoothness must be at least 1 image, got {smoothness}")
+        if lag is not None and (not isinstance(lag, (int, np.integer)) or lag < 0):
+            raise ValueError(f"lag must be None or a number of images, 0 or more, got {lag!r}")
+        if not 0 < keep < 1:
+            raise ValueError(f"keep must be a share of the image between 0 and 1, got {keep}")
+        if border not in get_args(Border):
+            raise ValueError(f"border is one of {', '.join(get_args(Border))}, got {border!r}")
+        self.smoothness, self.lag, self.keep, self.border = smoothness, lag, keep, border
+        self.focal, self.motion = focal, motion
+        self._model: Similarity | Turning | None = None
+        self._poses: list[Array] = []
+        self._waiting: list[Image] = []
+
+    # ------------------------------------------------------------------ a recording
+
+    def stabilize(self, images: Sequence[Image]) -> Iterator[Image]:
+        """All images of a recording, steady; they are gone through twice."""
+        self.watch(images)
+        self.plan()
+        return (self.steady(image, k) for k, image in enumerate(images))
+
+    def watch(self, images: Iterable[Image]) -> None:
+        """Follow the camera through images; more may come later."""
+        for image in images:
+            self._look(image)
+
+    def plan(self) -> None:
+        """Smooth the path that was watched and find the rectangle that every image fills."""
+        model, path = self._started(), np.stack(self._poses)
+        self.path = path
+        self.steady_path = _within(model, path, self.smoothness, self.keep, self._size)
+        filled = _without_gaps(model, path, self.steady_path)
+        self.warps = model.warp(filled, self.steady_path)
+        self.rectangle = (
+            steady_rectangle(self.warps, self._size)
+            if self.border == "crop"
+            else Rectangle(0.0, 0.0, *self._size)
+        )
+
+    def steady(self, image: Image, k: int) -> Image:
+        """Image number ``k`` of the planned recording, steady."""
+        return self._warped(image, self.warps[k], self.rectangle)
+
+    # ------------------------------------------------------------------ live
+
+    def update(self, image: Image) -> Image | None:
+        """Take in the next image; the steady image of ``lag`` images ago, None before there is one.
+
+        At the end `finish` gives the last ``lag`` images.
+        """
+        if self.lag is None:
+            raise ValueError("lag is None: a recording goes through stabilize; give lag=0 or more")
+        self._look(image)
+        self._waiting.append(image)
+        longest = self.lag + 1 + int(MEMORY * self.smoothness)
+        del self._poses[:-longest]
+        return self._oldest() if len(self._waiting) > self.lag else None
+
+    def finish(self) -> Iterator[Image]:
+        """The images that are still waiting."""
+        while self._waiting:
+            yield self._oldest()
+
+    def _oldest(self) -> Image:
+        model, path = self._started(), np.stack(self._poses)
+        steady = model.smooth(path, np.ones(len(path)), self.smoothness)
+        at = len(path) - len(self._waiting)
+        filled = _without_gaps(model, path, steady)[at]
+        clamped = _clamped(model, filled[None], steady[at][None], self.keep, self._size)
+        warp = model.warp(filled, clamped[0])
+        self.last = (path[at], clamped[0])
+        width, height = self._size
+        keep = self.keep if self.border == "crop" else 1.0
+        left, top = 0.5 * (1 - keep) * width, 0.5 * (1 - keep) * height
+        kept = Rectangle(left, top, keep * width, keep * height)
+        return self._warped(self._waiting.pop(0), warp, kept)
+
+    # ------------------------------------------------------------------ parts
+
+    @property
+    def gaps(self) -> int:
+        """How many of the remembered images had no motion."""
+        return sum(bool(np.isnan(pose).any()) for pose in self._poses)
+
+    def numbers(self) -> tuple[tuple[str, ...], Array, Array]:
+        """Names of the columns, and the camera's and the steady path (n, k), for tables."""
+        model = self._started()
+        return model.columns, model.numbers(self.path), model.numbers(self.steady_path)
+
+    def _started(self) -> Similarity | Turning:
+        if self._model is None:
+            raise RuntimeError("there is no image yet: call watch or update first")
+        return self._model
+
+    def _look(self, image: Image) -> None:
+        size = (image.shape[1], image.shape[0])
+        if self._model is None:
+            self._size = size
+            self._model = Similarity(size) if self.focal is None else Turning(size, self.focal)
+            self.motion = self.motion or FeatureMotion(self._model)
+            self._pose = self._model.start
+        if size != self._size:
+            raise ValueError(f"image of {size[0]} x {size[1]}, the first one had {self._size}")
+        assert self.motion is not None
+        step = self.motion.update(image)
+        nothing = np.full_like(self._pose, np.nan)
+        if step is not None:
+            self._pose = self._model.compose(self._pose, step)
+        elif self.motion.restarted:
+            # nothing ties this image to those before: the camera is where the tracker coasts to
+            path = np.stack([*self._poses[-int(MEMORY * self.smoothness) :], nothing])
+            self._pose = self._model.smooth(path, np.ones(len(path)), self.smoothness)[-1]
+        known = step is not None or self.motion.restarted
+        self._poses.append(self._pose if known else nothing)
+
+    def _warped(self, image: Image, warp: Array, kept: Rectangle) -> Image:
+        import cv2
+
+        modes = {"replicate": cv2.BORDER_REPLICATE, "reflect": cv2.BORDER_REFLECT}
+        # whole and even, as most codecs want them; never beyond the rectangle
+        size = int(kept.width + 1e-6) // 2 * 2, int(kept.height + 1e-6) // 2 * 2
+        left = kept.left + 0.5 * (kept.width - size[0])
+        top = kept.top + 0.5 * (kept.height - size[1])
+        matrix = np.array([[1, 0, -left], [0, 1, -top], [0, 0, 1.0]]) @ warp
+        mode = modes.get(self.border, cv2.BORDER_CONSTANT)
+        if self.focal is None:
+            return cv2.warpAffine(image, matrix[:2], size, borderMode=mode)
+        return cv2.warpPerspective(image, matrix, size, borderMode=mode)
+
+
+def _corners(size: tuple[int, int], share: float = 1.0) -> Array:
+    half = 0.5 * (np.array(size, dtype=float) - 1)
+    return half + share * half * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
+
+
+def _apply(matrices: Array, points: Array) -> Array:
+    """Points (k, 2) moved by every one of the matrices (n, 3, 3): (n, k, 2)."""
+    moved = np.swapaxes(matrices @ np.vstack([points.T, np.ones(len(points))]), -1, -2)
+    return moved[..., :2] / moved[..., 2:]
+
+
+def _excess(warps: Array, size: tuple[int, int], keep: float) -> Array:
+    """How far the central rectangle leaves each image, in units of the room that it has, (n,)."""
+    inner = _corners(size, keep)
+    outward = np.sign(inner - inner.mean(0))
+    room = 0.5 * (1 - keep) * (np.array(size) - 1)
+    return (outward * (_apply(np.linalg.inv(warps), inner) - inner) / room).max(axis=(1, 2))
+
+
+def _within(
+    model: Similarity | Turning, path: Array, smoothness: float, keep: float, size: tuple[int, int]
+) -> Array:
+    """The smoothest path that keeps the central rectangle filled: weights where it is too far.
+
+    An image whose correction is too large counts more, one with room to spare less, down to 1.
+    """
+    weights = np.ones(len(path))
+    seen = ~np.isnan(path.reshape(len(path), -1)[:, 0])
+    steady = model.smooth(path, weights, smoothness)
+    for _ in range(30):
+        excess = np.zeros(len(path))
+        excess[seen] = _excess(model.warp(path[seen], steady[seen]), size, keep)
+        changed = np.clip(weights * np.maximum(excess, 0.1) ** 2, 1.0, 1e9)
+        if excess.max() <= 1.005 or np.allclose(changed, weights, rtol=1e-3):
+            break
+        weights = changed
+        steady = model.smooth(path, weights, smoothness)
+    return _clamped(model, _without_gaps(model, path, steady), steady, keep, size)
+
+
+def _clamped(
+    model: Similarity | Turning, path: Array, steady: Array, keep: float, size: tuple[int, int]
+) -> Array:
+    """The steady path, drawn to the camera's as far as the central rectangle needs."""
+    for _ in range(8):
+        excess = _excess(model.warp(path, steady), size, keep)
+        if excess.max() <= 1:
+            break
+        share = np.maximum(excess, 1.0)[:, None] * (1 + 1e-6 * (excess > 1)[:, None])
+        steady = model.add(path, model.difference(path, steady) / share)
+    return steady
+
+
+def _without_gaps(model: Similarity | Turning, path: Array, steady: Array) -> Array:
+    """The path with gaps filled: corrections are interpolated, at the ends held."""
+    seen = ~np.isnan(path.reshape(len(path), -1)[:, 0])
+    if seen.all():
+        return path
+    at = np.arange(len(path))
+    known = model.difference(path[seen], steady[seen])
+    filled = np.stack([np.interp(at, at[seen], column) for column in known.T], axis=1)
+    return np.where(seen.reshape((-1,) + (1,) * (path.ndim - 1)), path, model.add(steady, -filled))
+
+
+def steady_rectangle(warps: Array, size: tuple[int, int]) -> Rectangle:
+    """The largest upright rectangle of the image's proportions inside every warped image.
+
+    max s over (c, s): n.c + s (|n_x| w + |n_y| h) / 2 <= b for every edge n.x <= b of every image,
+    a linear programme. ``warps`` (n, 3, 3), ``size`` width and height.
+
+    >>> steady_rectangle(np.eye(3)[None], (640, 480))
+    Rectangle(left=0.0, top=0.0, width=639.0, height=479.0)
+    """
+    from scipy.optimize import linprog
+
+    corners = _apply(np.asarray(warps), _corners(size))
+    edges = np.roll(corners, -1, axis=1) - corners
+    normals = np.stack([edges[..., 1], -edges[..., 0]], axis=-1)
+    normals /= np.linalg.norm(normals, axis=-1, keepdims=True)
+    width, height = size[0] - 1.0, size[1] - 1.0
+    reach = 0.5 * (np.abs(normals) @ [width, height])
+    bounds = (normals * corners).sum(-1)
+    table = np.concatenate([normals, reach[..., None]], axis=-1).reshape(-1, 3)
+    free = [(None, None), (None, None), (0, 1)]
+    found: Any = linprog([0, 0, -1], A_ub=table, b_ub=bounds.ravel(), bounds=free)
+    if found.status != 0:
+        raise ValueError("no part of the image is seen throughout; give a smaller smoothness")
+    x, y, share = found.x
+    width, height = share * width, share * height
+    sides = (x - width / 2, y - height / 2, width, height)
+    return Rectangle(*(round(float(v), 6) for v in sides))
