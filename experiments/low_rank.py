@@ -226,7 +226,7 @@ def run_crossover(d: int, seeds: tuple[int, ...]) -> dict[str, Any]:
     return found
 
 
-SMALL: dict[str, Any] = {}
+SMALL: dict[str, Any] = {"rank": None}
 """How the small ensemble is asked for."""
 
 

@@ -10,11 +10,11 @@ from kgmrf import _check
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
 from kgmrf.bank.shared import Taken, in_parts
-from kgmrf.engines.ensemble import INVALID, OBSERVED, TRUST, Ensemble
+from kgmrf.engines.ensemble import INVALID, OBSERVED, TRUST
 from kgmrf.engines.layout import LIKELIHOOD, SEEN, TIME
 from kgmrf.kernels import engine as loops
 from kgmrf.results import Estimate
-from kgmrf.trackers._ensemble import SMALL, View
+from kgmrf.trackers._ensemble import SMALL, shown
 
 
 class Rows:
@@ -23,7 +23,8 @@ class Rows:
     kind = "covariance"
 
     def __init__(self, pattern: Any, n_threads: int) -> None:
-        self.engine = Ensemble(pattern.d, pattern.members)
+        self._pattern = pattern
+        self.engine = pattern.engine(pattern.d, raw=pattern.n_samples is None)
         self.noise_floor, self.n_threads = pattern.noise_floor, n_threads
         self.rows, self.fresh = self.engine.init(0), np.ones(0, dtype=bool)
 
@@ -58,8 +59,20 @@ class Rows:
         rows, fresh = np.ascontiguousarray(arrays["rows"]), arrays["fresh"]
         if fresh.shape != (n,) or fresh.dtype != bool or len(rows) != n:
             raise ValueError(f"{len(rows)} rows and {fresh.shape} flags for {n} tracks")
+        for raw in (True, False):  # the tracks decide, as when they began
+            engine = self._pattern.engine(self.engine.d, raw=raw)
+            if rows.ndim == 2 and rows.shape[1] == engine.size:
+                self.engine = engine
+                break
         self.engine.check(rows)
         self.rows, self.fresh = rows, fresh.copy()
+
+    def _take_kind(self, matrix: bool) -> None:
+        """The first observations of all tracks decide whether they are samples or matrices."""
+        if self.fresh.all():
+            engine = self._pattern.engine(self.engine.d, raw=not matrix)
+            if engine.size != self.engine.size:
+                self.engine, self.rows = engine, engine.init(len(self))
 
     # ------------------------------------------------------------------ steps
 
@@ -74,6 +87,7 @@ class Rows:
         matrix: bool,
     ) -> Taken:
         """Take in one step of every track: ``(n, r, d)`` samples or ``(n, d, d)`` matrices."""
+        self._take_kind(matrix)
         n = len(self)
         seen = np.array(seen, dtype=float, order="C")
         m = np.where(there, np.broadcast_to(counts, (n,)), 0.0)
@@ -128,6 +142,7 @@ class Rows:
 
         seen: ``(N, d)`` samples or ``(N, d, d)`` matrices, NaN where there are none.
         """
+        self._take_kind(matrix)
         block = np.array(seen if matrix else seen[:, None, :], dtype=float, order="C")
         m = np.array(counts if matrix else np.ones(len(which)), dtype=float)
         if matrix:
@@ -142,8 +157,8 @@ class Rows:
             1
         ]
         self.fresh[which] = False
-        shown = View(self.engine, records, self.noise_floor, None)
-        return {name: np.asarray(shown[name], dtype=float) for name in fields}
+        found = shown(self.engine, records, self.noise_floor, None)
+        return {name: np.asarray(found[name], dtype=float) for name in fields}
 
     def _lines_one_by_one(
         self,
@@ -164,8 +179,8 @@ class Rows:
             )[1]
             rows[k] = self.rows[which[k]]
         self.fresh[which] = False
-        shown = View(self.engine, records, self.noise_floor, rows)
-        return {name: np.asarray(shown[name], dtype=float) for name in fields}
+        found = shown(self.engine, records, self.noise_floor, rows)
+        return {name: np.asarray(found[name], dtype=float) for name in fields}
 
     def _inspected(self, matrices: Numbers) -> Numbers:
         status = loops.inspect_covariances(matrices)
@@ -196,12 +211,12 @@ class Rows:
     def estimate(self, tracks: Any = None) -> Estimate:
         """All fields of an `Estimate`, for all tracks or some."""
         rows = self._some(tracks)
-        return Estimate(View(self.engine, self.engine.look(rows), self.noise_floor, rows))
+        return Estimate(shown(self.engine, self.engine.look(rows), self.noise_floor, rows))
 
     def forecast(self, steps: float, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of time ahead; changes nothing."""
         rows, records = self.engine.coasted(self._some(tracks), steps)
-        return Estimate(View(self.engine, records, self.noise_floor, rows))
+        return Estimate(shown(self.engine, records, self.noise_floor, rows))
 
     def _some(self, tracks: Any) -> Numbers:
         if tracks is None:
@@ -226,7 +241,7 @@ class Rows:
     @property
     def nis(self) -> Numbers:
         """How surprising the last observation of every track was, (n,)."""
-        return View(self.engine, self.rows[:, : self.engine.small], 0.0, None)["nis"]
+        return np.asarray(shown(self.engine, self.rows[:, : self.engine.small], 0.0, None)["nis"])
 
     @property
     def covariance(self) -> Numbers:

@@ -33,6 +33,7 @@ from kgmrf.engines.low_rank_layout import (
     Layout,
     default_members,
     layout,
+    stages,
     track,
 )
 from kgmrf.engines.low_rank_view import FROM_ROWS, NAMES, LowRankView
@@ -40,6 +41,9 @@ from kgmrf.kernels import engine
 from kgmrf.kernels.low_rank_places import work
 
 MISSING, OBSERVED, INVALID = engine.MISSING, engine.OBSERVED, engine.INVALID
+CROSSOVER = 64
+"""Channels from which factors beat the small ensemble in accuracy and in speed."""
+
 FEW = 4
 """Lines for which a work space is kept at hand."""
 
@@ -109,6 +113,7 @@ class LowRank:
         matrix: bool = False,
         tolerance: float = -1.0,
         room: int | None = None,
+        own_work: bool = False,
     ) -> tuple[Numbers, Numbers]:
         """Take in lines ``(N, m, d)`` in order; line l belongs to row which[l]. Rows change.
 
@@ -131,7 +136,7 @@ class LowRank:
         if not self._compiled:
             self._readable(rows, which, seen, counts, dt, records, status)
             return status, records
-        if n > FEW:  # perhaps in a thread of its own
+        if own_work or n > FEW:  # perhaps in a thread of its own
             places = work(self.plan)
         else:
             if self._work is None:
@@ -150,6 +155,8 @@ class LowRank:
         """Rows and records after a time dt without observations; the given rows stay."""
         later = rows.copy()
         return later, self._still(later, 0.0, dt)
+
+    coasted = ahead
 
     def _still(self, rows: Numbers, count: float, dt: float | Numbers) -> Numbers:
         n = len(rows)
@@ -227,14 +234,14 @@ class LowRank:
             raise ValueError("a row holds numbers that are not finite")
         parts = track(rows, self.plan)
         head, buffered = parts.head, parts.head[:, BUFFERED]
-        positive = [parts.tails, parts.roots, parts.level, parts.count, parts.first]
+        positive = [parts.tails, parts.roots, parts.level, parts.counts, parts.first]
         positive += [head[:, COUNT:KAPPA], buffered]
         positive += [array for part in parts.parts for array in (part.noise, part.metric)]
         positive += [part.numbers[:, 1:] for part in parts.parts]
         if any((array < 0.0).any() for array in positive):
             raise ValueError("a row holds a negative weight, count or variance")
-        for part in (parts.tails[:, :N_TAILS], parts.tails[:, N_TAILS:], parts.roots):
-            if (np.abs(part.sum(axis=-1) - 1.0) > 1e-9).any():
+        for shares in (parts.tails[:, :N_TAILS], parts.tails[:, N_TAILS:], parts.roots):
+            if (np.abs(shares.sum(axis=-1) - 1.0) > 1e-9).any():
                 raise ValueError("weights of a row do not sum to 1")
         if (buffered != np.floor(buffered)).any() or (buffered > self.plan.rows).any():
             raise ValueError("a row counts more first rows than it holds")
@@ -248,7 +255,7 @@ class LowRank:
         for law, part in zip(self.members, parts.parts, strict=True):
             if (there & ~((part.noise > 0.0) & (part.metric > 0.0))).any():
                 raise ValueError("a channel of a row has no variance")
-            live = buffered >= low_rank_step.stages(law.rank)[0]
+            live = buffered >= stages(law.rank)[0]
             for matrix, name in ((part.angle_var, "angles"), (part.spectrum, "factors")):
                 own = matrix[live]
                 skew = np.abs(own - np.swapaxes(own, -1, -2))

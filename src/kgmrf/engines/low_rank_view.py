@@ -46,12 +46,13 @@ class LowRankView(View):
         self._engine, self._records, self._rows = engine, records, rows
 
     def __getitem__(self, name: str) -> Numbers:
-        if name in self._made or name in self._names:
-            return super().__getitem__(name)
         if name in DENSE:
-            factors = (self[part] for part in ("loadings", "noise", "tails"))
-            return derived(name, *factors)
-        raise KeyError(name)
+            return derived(name, self["loadings"], self["noise"], self["tails"])
+        if name not in NAMES:
+            raise KeyError(name)
+        if name not in self._made:
+            self._made |= self._make(name)
+        return self._made[name]
 
     def at(self, frame: int | slice) -> LowRankView:
         """The view of some steps alone."""

@@ -17,6 +17,9 @@ from kgmrf.step import SMALLEST_SPECTRUM
 CHUNK = 256
 """Steps whose rows are kept at a time while velocities are worked out."""
 
+ROOM = 2**22
+"""Numbers of rows that are kept at a time."""
+
 NAMES = (
     "time",
     "age",
@@ -177,8 +180,15 @@ def heaviness(tails: Numbers) -> Numbers:
     return parts[0] + parts[1] + parts[2] + parts[3]
 
 
+def shown(engine: Any, records: Numbers, noise_floor: float, rows: Any, names: Any = None) -> Any:
+    """The fields of records by name, as their engine tells them."""
+    if isinstance(engine, Ensemble):
+        return View(engine, records, noise_floor, rows, NAMES if names is None else names)
+    return engine.view(records, rows, names)
+
+
 def replayed(
-    engine: Ensemble,
+    engine: Any,
     before: Numbers,
     lines: tuple[Numbers, ...],
     matrix: bool,
@@ -192,8 +202,9 @@ def replayed(
     def again(take: Callable[[Any, Numbers], None]) -> None:
         rows, n = before.copy(), len(before)
         steps = len(lines[0]) // n
-        for first in range(0, steps, CHUNK):
-            last = min(first + CHUNK, steps)
+        chunk = max(1, min(CHUNK, ROOM // rows.size))
+        for first in range(0, steps, chunk):
+            last = min(first + chunk, steps)
             kept = np.empty((last - first, *rows.shape))
             for t in range(first, last):
                 part = slice(t * n, (t + 1) * n)

@@ -16,6 +16,7 @@ from kgmrf.centring import MEANS, RunningMean
 from kgmrf.engines.details import half_life
 from kgmrf.engines.ensemble import INVALID, Ensemble
 from kgmrf.engines.layout import SAMPLES, TIME
+from kgmrf.engines.low_rank import CROSSOVER, LowRank
 from kgmrf.engines.members import as_members, plain
 from kgmrf.gains import Gains
 from kgmrf.geometry import orbit
@@ -33,7 +34,7 @@ from kgmrf.step import (
     warming,
 )
 from kgmrf.trackers._both_ways import smooth_both_ways
-from kgmrf.trackers._ensemble import NAMES, SMALL, View, replayed
+from kgmrf.trackers._ensemble import NAMES, SMALL, replayed, shown
 from kgmrf.trackers._kinetic import FLOAT64, KineticTracker, as_batch, as_gains
 from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers._smooth import SmoothCovariance
@@ -50,6 +51,8 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
     n_samples: samples behind each matrix, if it is always the same number.
     members: of the ensemble ("auto" only), from :mod:`kgmrf.engines.members`; None takes the
     default eleven.
+    rank: factors of a covariance of many channels, whose state and cost grow with d rather than
+    d^2; raw samples only. "auto" (default) takes 10 from d = 64 on, None never. See `loadings`.
     on_invalid: what to do with an invalid matrix: "raise", "skip" (treat as missing) or "repair"
     (nearest positive semidefinite matrix).
     mean: of raw samples: "zero" (default), "running" subtracts the mean of all samples before each,
@@ -78,7 +81,8 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
     """
 
     _needs_samples = True
-    _engine: Ensemble | None = None
+    _engine: Any = None
+    _raw = False
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         *,
         gains: str | Gains = "auto",
         members: Any = None,
+        rank: int | str | None = "auto",
         spectrum: Any = "adaptive",
         spectrum_rate: float = 1e-4,
         scale_rate: float = 0.0,
@@ -119,6 +124,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         elif members is not None:
             raise ValueError(f'members need gains="auto", not {gains!r}')
         self.members = None if members is None else plain(as_members(members, self.d or 2))
+        self.rank = _rank(rank, self.automatic and members is None and noise_floor == 0.0, self.d)
         if isinstance(spectrum, str):
             self.spectrum: Any = _check.choice(spectrum, ("adaptive", "fixed"), "spectrum")
         else:
@@ -155,7 +161,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         if self._mean is not None and self._mean.sums.shape[-1] == 0:
             self._mean.sums = np.zeros((3, *shape[:-1]))
         if self.automatic:
-            self._engine = Ensemble(d, self.members)
+            self._engine = self.engine(d, raw=self._raw)
             n = int(np.prod(shape[:-2]))
             self._rows = self._engine.init(n)
             self._records = np.full((n, self._engine.small), np.nan)
@@ -180,6 +186,19 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
             frame, spectrum = orbit.decompose(as_batch(self.initial, shape))
             spectrum = spectrum if known is None else as_batch(known, shape[:-1])
             self._hold(initial_state(frame, spectrum, self.gains))
+
+    def engine(self, d: int, *, raw: bool) -> Any:
+        """The engine of the self-tuned tracker for d channels, of raw samples or of matrices."""
+        if isinstance(self.rank, int):
+            return LowRank(d, self.rank)
+        plain = self.members is None and self.noise_floor == 0.0
+        if self.rank == "auto" and plain and raw and d >= CROSSOVER:
+            return LowRank(d)
+        return Ensemble(d, self.members)
+
+    def _blocks(self, value: Any, name: str, *, time_first: bool) -> Numbers:
+        self._raw = True
+        return super()._blocks(value, name, time_first=time_first)
 
     @property
     def location(self) -> Numbers:
@@ -283,7 +302,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         if status[0] == INVALID:
             return None
         self._records = records
-        found = Estimate(View(engine, records[0], self.noise_floor, self._rows[0].copy()))
+        found = Estimate(shown(engine, records[0], self.noise_floor, self._rows[0].copy()))
         return found if self.channels is None else found.named(self.channels)
 
     @property
@@ -335,19 +354,21 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
             np.array(counts, dtype=float).reshape(-1),
             np.array(np.broadcast_to(spread, counts.shape), dtype=float).reshape(-1),
         )
-        names = NAMES if self._wanted is None else ("time", *self._wanted)
+        every = getattr(engine, "names", NAMES)
+        names = every if self._wanted is None else ("time", *self._wanted)
+        again: Any = None
         whole = any(name not in SMALL for name in names)
+        later = whole and isinstance(engine, LowRank)  # worked out when somebody asks
         before = self._rows.copy()
         records = engine.advance(
-            self._rows, *lines, matrix=matrix, room=None if whole else engine.small
+            self._rows, *lines, matrix=matrix, room=None if whole and not later else engine.small
         )[1]
         self._fresh = False
         self._records = records[-n:, : engine.small].copy()
         shaped = records.reshape(steps, *self.batch_shape, -1)
-        again: Any = None
-        if {"velocity", "angle_std"} & set(names):
+        if later or {"velocity", "angle_std"} & set(names):
             again = replayed(engine, before, lines, matrix, self.batch_shape)
-        return Result(View(engine, shaped, self.noise_floor, again, names))
+        return Result(shown(engine, shaped, self.noise_floor, again, names))
 
     def _inspected(self, matrices: Numbers) -> Numbers | None:
         if self.automatic:
@@ -408,6 +429,11 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
                 f"lag={lag!r}: the self-tuned tracker looks back all the way; a fixed lag needs "
                 'gains="information"'
             )
+        if isinstance(self.rank, int):
+            raise ValueError(
+                f"rank={self.rank!r}: a covariance of factors has no smoother; leave out rank to "
+                "smooth with the engine for few channels"
+            )
         fresh = self._fresh_copy()
         counts: Numbers | None = None
         if samples:
@@ -423,7 +449,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         return smooth_both_ways(self._fresh_copy, values, clock, counts)
 
     def _fresh_copy(self) -> Self:
-        return type(self)(**self.settings())
+        return type(self)(**{**self.settings(), "rank": None})
 
     # ------------------------------------------------------------------ what is seen of it
 
@@ -436,7 +462,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         assert self.batch_shape is not None
         records = self._records.reshape(*self.batch_shape, -1)
         rows = self._rows.copy().reshape(*self.batch_shape, -1)
-        return Estimate(View(self._engine, records, self.noise_floor, rows)).named(self.channels)
+        return Estimate(shown(self._engine, records, self.noise_floor, rows)).named(self.channels)
 
     def _ahead(self, steps: float) -> Values:
         if self._engine is None:
@@ -444,7 +470,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         assert self.batch_shape is not None
         rows, records = self._engine.coasted(self._rows, steps)
         shape = self.batch_shape
-        return View(  # type: ignore[return-value]
+        return shown(
             self._engine, records.reshape(*shape, -1), self.noise_floor, rows.reshape(*shape, -1)
         )
 
@@ -467,6 +493,8 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         if self._engine is None:
             return np.asarray(support(self._state))
         assert self.batch_shape is not None
+        if isinstance(self._engine, LowRank):
+            return self._engine.support(self._rows).reshape(self.batch_shape)
         record = self._engine.read(self._records)
         memory = 2.0 * half_life(self._engine.plan, record.weights) / np.log(2.0)
         samples = self._rows[:, SAMPLES]
@@ -484,6 +512,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
             "rows": self._rows,
             "records": self._records,
             "fresh": np.asarray(float(self._fresh)),
+            "raw": np.asarray(float(self._raw)),
         }
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
@@ -492,6 +521,9 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         if self._engine is None:
             super()._remember(memory)
             return
+        self._raw = bool(memory["raw"])
+        assert self.d is not None
+        self._engine = self.engine(self.d, raw=self._raw)
         rows = np.array(memory["rows"], dtype=float, order="C")
         self._engine.check(rows)
         self._rows = rows
@@ -509,6 +541,22 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
             super()._set_clock(time)
         else:
             self._rows[:, TIME] = time
+
+
+def _rank(rank: Any, plain: bool, d: int | None) -> int | str | None:
+    """A checked rank: "auto", None or a number of factors."""
+    if rank is None or _is(rank, "auto"):
+        return rank
+    if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
+        raise ValueError(f'rank must be "auto", None or a number of factors, got {rank!r}')
+    if d is not None and rank > d:
+        raise ValueError(f"rank must be at most d = {d}, got {rank!r}")
+    if not plain:
+        raise ValueError(
+            f'rank={rank!r} needs gains="auto", the default members and noise_floor=0; leave out '
+            "rank or the others"
+        )
+    return int(rank)
 
 
 def _is(value: Any, word: str) -> bool:
