@@ -61,7 +61,6 @@ def bank(
     law: str,
     *,
     kind: str = "covariance",
-    dtype: str = "float64",
     threads: int = 1,
 ) -> tuple[Contender, TrackerBank]:
     """`TrackerBank.update`, checks included; the frames take turns."""
@@ -69,8 +68,7 @@ def bank(
     settings: dict[str, Any] = {"noise_std": 0.05}
     if kind == "covariance":
         settings = {"n_samples": N_SAMPLES, "initial": np.diag(np.geomspace(16.0, 0.25, d))}
-    tracks = TrackerBank(n, d, kind=kind, dtype=dtype, n_threads=threads, gains=law, **settings)
-    frames = [frame.astype(dtype) for frame in frames]
+    tracks = TrackerBank(n, d, kind=kind, n_threads=threads, gains=law, **settings)
     turn = [0]
 
     def run() -> None:
@@ -78,6 +76,6 @@ def bank(
         tracks.update(frames[turn[0] % len(frames)])
 
     run()
-    name = f"kgmrf bank, {law}, {dtype}, {threads} thread" + "s" * (threads > 1)
+    name = f"kgmrf bank, {law}, float64, {threads} thread" + "s" * (threads > 1)
     clock = time.process_time if threads == 1 else time.perf_counter
     return Contender(name, run, n, clock), tracks

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kgmrf.bank.shared import processors
 
 import kgmrf
 from benchmarks import defaults, limits, ours, rivals, scenes
 from benchmarks.measure import Contender, race
-from kgmrf.bank.shared import processors
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("numpy", "numba", "pyriemann", "filterpy", "simdkalman", "skfolio", "precise")
@@ -113,15 +113,14 @@ def many_tracks(quick: bool, absent: dict[str, str]) -> Any:
     few = frames[0][:2000].copy()
     contenders = [limits.multiply_adds(), limits.stream_copy()]
     memory = {}
-    for dtype in ("float64", "float32"):
-        for law in ours.LAWS:
-            contender, bank = ours.bank(frames, law, dtype=dtype)
-            contenders.append(contender)
-            memory[contender.name] = {
-                "bytes per track": bank.nbytes / n,
-                "peak share": _peak_share(contender, bank.nbytes),
-                "traffic": (2 * bank.nbytes + frames[0].nbytes // (2 if "32" in dtype else 1)) / n,
-            }
+    for law in ours.LAWS:
+        contender, bank = ours.bank(frames, law)
+        contenders.append(contender)
+        memory[contender.name] = {
+            "bytes per track": bank.nbytes / n,
+            "peak share": _peak_share(contender, bank.nbytes),
+            "traffic": (2 * bank.nbytes + frames[0].nbytes) / n,
+        }
     contenders.append(ours.bank(frames, "information", threads=2)[0])
     contenders += _rivals(
         absent,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments import headline, otb, otb_choice, otb_unseen, recentring
+from experiments import headline, low_rank_tables, otb, otb_choice, otb_unseen, recentring
 from experiments.streams import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -161,6 +161,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "starts": markdown.starts,
     "faults": markdown.faults,
     "rotating": markdown.rotating,
+    "low_rank": low_rank_tables.simulated,
+    "low_rank_subspace": low_rank_tables.subspace,
     "otb": otb_averages,
     "otb_rivals": otb_rivals,
     "otb_unseen": beyond_one_pass,

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from kgmrf import KGMRF, ObservationError, RotationTracker, gains
+from kgmrf.engines.law import SingleLaw, guarded
 from kgmrf.geometry import orbit, so
-from kgmrf.kernels import engine, layout
+from kgmrf.kernels import engine
 from kgmrf.step import Model, State, Surprise, cold_state, covariance_step, initial_state
 from kgmrf.step import rotation_step as readable_rotation_step
-from kgmrf.trackers._kinetic import _shown
-from kgmrf.trackers._view import covariance_view
 
 single_law = partial(KGMRF, gains="information")
 TOLERANCE = 1e-12
@@ -86,14 +85,17 @@ def _blank(batch: tuple[int, ...] = ()) -> Surprise:
 def _compiled_step(
     state: State, model: Model, C: Any, m: Any, dt: Any, observed: Any, rotation: bool
 ) -> tuple[State, Surprise, Any]:
+    """One step of the loop; m: samples, or the noise variance of a rotation."""
     d, batch = C.shape[-1], C.shape[:-2]
-    law = layout.law(model, d, batch, rotation=rotation)
-    assert law is not None
-    rows = layout.rows(state, _blank(batch))
-    after, records = engine.run(
-        law, model.gains, rows, C[None], observed[None], np.asarray(m)[None], np.asarray(dt)[None]
-    )
-    return *layout.views(after, d), records[0]
+    engine = SingleLaw(model, state, noise_var=1.0 if rotation else None)
+    assert engine._compiled is not None
+    rows = engine.init(int(np.prod(batch)))
+    n = len(rows)
+    counts = np.where(observed, 1.0 / m if rotation else m, 0.0).reshape(n)
+    step = np.array(np.broadcast_to(dt, batch), dtype=float).reshape(n)
+    records = engine.advance(rows, np.arange(n), C.reshape(n, d, d), counts, step)[1]
+    shown = engine.view(records.reshape(*batch, -1))
+    return *engine.state(rows.reshape(*batch, -1)), shown
 
 
 def _agree(new: Any, reference: Any) -> None:
@@ -108,9 +110,10 @@ def test_one_covariance_step(d: int, law: str, dt: float, observed: bool) -> Non
     rng = np.random.default_rng([d, int(10 * dt)])
     for adaptive, scale, speed in ((0.0, 0.0, 0.05), (1e-3, 0.0, 2.0), (1e-3, 1e-2, 0.3)):
         floor = 0.0 if scale else 0.1
-        model = Model(LAWS[law](d), floor, adaptive, scale, 0.97)
+        model = guarded(Model(LAWS[law](d), floor, adaptive, scale, 0.97))
         state = _moving_state(rng, d, model, speed)
-        C, m = _covariance(rng, (d, d), 3), np.asarray(3.0)
+        size = 1e3 if speed > 1 else 1.0  # beyond the limit
+        C, m = size * _covariance(rng, (d, d), 3), np.asarray(3.0)
         step, there = np.asarray(dt), np.asarray(observed)
         reference, surprise = covariance_step(state, model, C, m, step, there)
         new, own, _ = _compiled_step(state, model, C, m, step, there, rotation=False)
@@ -186,24 +189,59 @@ def test_a_batch_with_laws_of_its_own_equals_its_items() -> None:
 
 
 @pytest.mark.parametrize("law", ["information", "zero_lag"])
-def test_records_are_the_readable_view(law: str) -> None:
+def test_fields_are_sorted_together(law: str) -> None:
     rng = np.random.default_rng(3)
     d = 5
     model = Model(LAWS[law](d), 0.0, 1e-3, 1e-3)
-    informed = law == "information"
-    for spectrum in ([4, 3, 2, 1, 0.5], [1, 3, 0.5, 2, 4], [1, 1, 2, 2, 1], [np.nan] * 5):
+    for spectrum in ([4, 3, 2, 1, 0.5], [1, 3, 0.5, 2, 4], [1, 1, 2, 2, 1]):
         state = _moving_state(rng, d, model, 0.1)._replace(spectrum=np.asarray(spectrum, float))
-        nothing = np.asarray(False)
-        new, own, record = _compiled_step(
-            state, model, np.zeros((d, d)), np.asarray(1.0), np.asarray(1.0), nothing, False
-        )
-        tracker = KGMRF(d, n_samples=1, gains=model.gains)
-        tracker._start((d, d))
-        reference, shown = covariance_view(new, own, model.gains), _shown(tracker, record)
-        assert set(reference) == set(shown)
-        assert informed == bool(np.isfinite(shown["angle_std"]).all())
-        for name, value in reference.items():
-            _agree(shown[name], value)
+        one, nothing = np.asarray(1.0), np.asarray(False)
+        new, _, shown = _compiled_step(state, model, np.zeros((d, d)), one, one, nothing, False)
+        frame, size = shown["frame"], np.exp(new.log_scale)
+        assert (np.diff(shown["spectrum"]) <= 0).all()
+        assert np.linalg.det(frame) > 0
+        whole = new.frame * (size * new.spectrum) @ new.frame.T
+        _agree(frame * shown["spectrum"] @ frame.T, whole)
+        _agree(shown["covariance"], whole)
+        # The velocity in space is the same, and angle_std goes with its plane.
+        _agree(frame @ shown["velocity"] @ frame.T, new.frame @ new.velocity @ new.frame.T)
+        if law == "information":
+            order = np.argsort(-new.spectrum, kind="stable")
+            _agree(shown["angle_std"] ** 2, new.uncertainty[0][np.ix_(order, order)])
+        else:
+            assert np.isnan(shown["angle_std"]).all()
+    unseen = state._replace(spectrum=np.full(d, np.nan), seen=np.asarray(np.nan))
+    shown = _compiled_step(unseen, model, np.zeros((d, d)), one, one, nothing, False)[2]
+    assert np.isnan(shown["frame"]).all()
+    assert np.isnan(shown["covariance"]).all()
+
+
+def test_lines_in_any_order_are_their_tracks_one_by_one() -> None:
+    rng = np.random.default_rng(4)
+    d, n, lines = 3, 11, 200
+    model = Model(gains.information(), spectrum_rate=1e-3, warmup_samples=9.0, warmup_frames=6.0)
+    engine = SingleLaw(model, cold_state(np.zeros((d, d)), model.gains))
+    which = rng.integers(0, n, lines)
+    C, dt = _covariance(rng, (lines, d, d), 4), rng.uniform(0.0, 2.0, lines)
+    counts = rng.choice([-1.0, 0.0, 4.0], lines, p=[0.1, 0.2, 0.7])
+    C[5] = np.nan
+    C[6] = -np.eye(d)
+    rows = engine.init(n)
+    status, records = engine.advance(rows, which, C, counts, dt, tolerance=1e-8)
+    assert set(status) == {0, 1, 2} or counts[6] <= 0
+    for track in range(n):
+        these = np.flatnonzero(which == track)
+        own = engine.init(1)
+        alone = [
+            engine.advance(
+                own, np.zeros(1, dtype=int), C[[k]], counts[[k]], dt[[k]], tolerance=1e-8
+            )
+            for k in these
+        ]
+        np.testing.assert_array_equal(own[0], rows[track])
+        for k, (found, record) in zip(these, alone, strict=True):
+            assert found[0] == status[k]
+            np.testing.assert_array_equal(record[0], records[k])
 
 
 def test_updates_equal_the_filter_and_a_chunked_filter(rng: np.random.Generator) -> None:
@@ -260,14 +298,14 @@ def test_the_compiled_door_is_as_strict_as_the_readable_one(fault: str) -> None:
     tracker = single_law(3, n_samples=5)
     tracker.update(GOOD)
     tracker.update(GOOD)
-    before = tracker._row().copy()
+    before = tracker._rows.copy()
     with pytest.raises(ObservationError):
         tracker.update(BAD[fault])
-    np.testing.assert_array_equal(tracker._row(), before)
+    np.testing.assert_array_equal(tracker._rows, before)
     for wrong in ({"dt": -1.0}, {"dt": np.nan}, {"n_samples": 0}, {"n_samples": np.inf}):
         with pytest.raises(ObservationError):
             tracker.update(GOOD, **wrong)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(tracker._row(), before)
+    np.testing.assert_array_equal(tracker._rows, before)
     if BAD[fault].shape == (3, 3):
         with pytest.raises(ObservationError):
             single_law(3, n_samples=5).filter(np.stack([GOOD, BAD[fault]]))
@@ -330,7 +368,7 @@ def test_the_engine_is_chosen_by_dimension_law_and_wish(monkeypatch: pytest.Monk
     tracker = single_law(n_samples=5)
     tracker.update(GOOD)
     tracker.update(GOOD)
-    assert tracker._online is None
+    assert tracker._engine._compiled is None
     assert len(single_law(n_samples=5).filter(np.stack([GOOD] * 3))) == 3
 
 

@@ -24,6 +24,6 @@ def test_a_million_frames_stay_on_the_orbit(law: gains.Gains) -> None:
     defect = result.frame.swapaxes(-1, -2) @ result.frame - np.eye(5)
     assert np.abs(defect).max() < 1e-13
     if isinstance(law, gains.InformationGains):
-        p11, p12, p22 = tracker._state.uncertainty
+        p11, p12, p22 = tracker.engine().state(tracker._rows)[0].uncertainty[0]
         off = ~np.eye(5, dtype=bool)
         assert (p11 * p22 > p12**2)[off].all()

@@ -10,7 +10,6 @@ import pytest
 
 from kgmrf import KGMRF, HoldLast, RotationTracker, gains, metrics, simulate
 from kgmrf.geometry import so
-from kgmrf.kernels.layout import views
 from kgmrf.motion import MotionModels, decaying_velocity
 from kgmrf.rotation_smoother import smooth_rotations
 from kgmrf.smoother import smooth, smooth_planes
@@ -356,14 +355,15 @@ def test_lag_windows_equal_shorter_recordings() -> None:
     rows = []
     for k in range(40):
         tracker.update(None if np.isnan(seen[k]).any() else seen[k])
-        rows.append(tracker._row())
-    states = views(np.stack(rows), 3)[0]
+        rows.append(tracker._rows[0].copy())
+    model = tracker.engine().model
+    states = tracker.engine().state(np.stack(rows))[0]
     dt, observed = np.ones(40), ~np.isnan(seen[:40, 0, 0])
-    lagged = smooth_planes(states, tracker.model, dt, observed, lag=6)
+    lagged = smooth_planes(states, model, dt, observed, lag=6)
     for t in (0, 11, 30, 36):
         end = min(t + 7, 40)
         cut = type(states)(*(field[:end] for field in states))
-        whole = smooth_planes(cut, tracker.model, dt[:end], observed[:end])
+        whole = smooth_planes(cut, model, dt[:end], observed[:end])
         np.testing.assert_allclose(lagged.frame[t], whole.frame[t], atol=1e-12)
         np.testing.assert_allclose(lagged.spectrum[t], whole.spectrum[t], atol=1e-12)
 

@@ -219,7 +219,10 @@ def _got(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, Numbers]]:
     if not isinstance(header, dict) or "format" not in header:
         raise ValueError("its header is no table with a format")
     if header["format"] != FORMAT:
-        raise ValueError(f"it has format {str(header['format'])[:20]}, this version reads {FORMAT}")
+        raise ValueError(
+            f"it has format {str(header['format'])[:20]}, this version reads {FORMAT}; make the "
+            "state again from its data"
+        )
     return header, {name.removeprefix("array_"): array for name, array in found.items()}
 
 

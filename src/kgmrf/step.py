@@ -98,7 +98,9 @@ class Model(NamedTuple):
     branch looks at the data and the step can be traced into a graph; faster turns stay rotations
     but lose digits. ``integrator``: one of `INTEGRATORS`, the map of the drift. "split"
     drifts as a rigid body does, of the inertia (G^2 + ridge) / (d_i d_j B) with which a kick is a
-    torque; fixed gains only.
+    torque; fixed gains only. ``limit`` shrinks an observation whose sum of C~_ii / d_i is more than
+    that many times d (an outlier, a change of units); ``rate_limit`` bounds var(velocity) in a
+    drift.
     """
 
     gains: Gains
@@ -111,6 +113,8 @@ class Model(NamedTuple):
     known_spectrum: Array | None = None
     turn_bound: float | None = None
     integrator: str = "exponential"
+    limit: float = math.inf
+    rate_limit: float = math.inf
 
 
 class Measurement(NamedTuple):
@@ -269,7 +273,7 @@ def drift(
         p11 = p11 + 2.0 * turn * p12 + turn**2 * p22 + step.angle * off
         p12 = decay * (p12 + turn * p22) + step.cross * off
         p22 = decay**2 * p22 + step.rate * off
-        state = state._replace(uncertainty=_within_circle(xp, p11, p12, p22))
+        state = state._replace(uncertainty=_within_circle(xp, p11, p12, p22, model))
     if _ticks(model.spectrum_rate):
         wider = state.spectrum_var + model.spectrum_rate * dt[..., None]
         state = state._replace(spectrum_var=wider)
@@ -324,21 +328,27 @@ def _planes(uncertainty: Array) -> tuple[Array, Array, Array]:
     return uncertainty[..., 0, :, :], uncertainty[..., 1, :, :], uncertainty[..., 2, :, :]
 
 
-def _within_circle(xp: Array, p11: Array, p12: Array, p22: Array) -> Array:
-    """An angle prior is never wider than the circle; shrinking p12 alike keeps P definite.
+def _within_circle(xp: Array, p11: Array, p12: Array, p22: Array, model: Model) -> Array:
+    """An angle prior is never wider than the circle, nor a velocity prior than its limit.
 
-    Without acceleration noise an endless coast drives the correlation of angle and velocity to
-    exactly 1, where rounding decides about definiteness; so it stops just short of it.
+    Shrinking p12 alike keeps P definite. Without acceleration noise an endless coast drives the
+    correlation of angle and velocity to exactly 1, where rounding decides about definiteness; so it
+    stops just short of it.
     """
-    wide = p11 > ANGLE_VARIANCE_LIMIT
-    share = xp.sqrt(ANGLE_VARIANCE_LIMIT / xp.where(wide, p11, xp.ones_like(p11)))
-    p12 = xp.where(wide, p12 * share, p12)
-    p11 = xp.where(wide, xp.full_like(p11, ANGLE_VARIANCE_LIMIT), p11)
+    p11, p12 = _limited(xp, p11, p12, ANGLE_VARIANCE_LIMIT)
+    if model.rate_limit < math.inf:
+        p22, p12 = _limited(xp, p22, p12, model.rate_limit)
     most = CORRELATION_LIMIT**2 * p11 * p22
     tight = p12**2 > most
     one = xp.ones_like(p12)
     back = xp.sqrt(xp.where(tight, most, one) / xp.where(tight, p12**2, one))
     return xp.stack([p11, xp.where(tight, p12 * back, p12), p22], axis=-3)
+
+
+def _limited(xp: Array, p: Array, p12: Array, most: float) -> tuple[Array, Array]:
+    wide = p > most
+    share = xp.sqrt(most / xp.where(wide, p, xp.ones_like(p)))
+    return xp.where(wide, xp.full_like(p, most), p), xp.where(wide, p12 * share, p12)
 
 
 # --------------------------------------------------------------------------- measure
@@ -410,9 +420,9 @@ def correct_and_kick(
     turned = state.frame @ so.exp(p11 / predicted * pull, norm_bound=turn_bound)
     kicked = state.velocity + p12 / predicted * pull
     remaining = 1.0 / predicted  # 1 - k, without cancellation
-    uncertainty = xp.stack(
-        [p11 * remaining, p12 * remaining, p22 - p12**2 * information / predicted], axis=-3
-    )
+    left = p22 - p12**2 * information / predicted
+    left = xp.where(left > 0, left, xp.zeros_like(left))  # below by rounding only
+    uncertainty = xp.stack([p11 * remaining, p12 * remaining, left], axis=-3)
     squares = seen.residual / seen.noise * seen.residual / predicted * _off_diagonal(xp, pull)
     nis = 0.5 * xp.sum(xp.sum(squares, axis=-1), axis=-1)
     return state._replace(frame=turned, velocity=kicked, uncertainty=uncertainty), nis
@@ -566,6 +576,11 @@ def covariance_step(
             math.log(2.0 * math.pi) + xp.log(level) + power / (known + model.noise_floor), axis=-1
         )
     )
+    if model.limit < math.inf:
+        z = xp.sum(power / (known + model.noise_floor), axis=-1)
+        most = model.limit * power.shape[-1]
+        u = xp.where(z > most, most / xp.where(z > most, z, xp.ones_like(z)), xp.ones_like(z))
+        seen, power = u[..., None, None] * seen, u[..., None] * power
     measured = measure_covariance(live, seen, n_samples, model.noise_floor)
     live, nis = correct_and_kick(live, model.gains, measured, model.turn_bound)
     if _ticks(model.scale_rate):

@@ -10,10 +10,8 @@ import numpy as np
 from kgmrf import _check, _npz
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
-from kgmrf.bank.blocks import Blocks
-from kgmrf.bank.rotations import RotationRows
-from kgmrf.bank.rows import Rows
-from kgmrf.bank.shared import Taken, processors
+from kgmrf.bank.rows import Rows, Taken, processors
+from kgmrf.engines.law import SingleLaw
 from kgmrf.results import Estimate
 from kgmrf.step import State
 from kgmrf.trackers.kgmrf import KGMRF
@@ -28,8 +26,6 @@ class TrackerBank:
 
     n_tracks, d: how many tracks, of which dimension.
     kind: "covariance" (settings as for `KGMRF`) or "rotation" (as for `RotationTracker`).
-    dtype: "float64", or "float32" for half the memory (single laws only; the arithmetic is in
-    double all the same).
     n_threads: threads that share the tracks; None takes one per processor.
     on_invalid: what to do with an observation that cannot be used: "skip" (its track coasts; the
     default), "raise" (before anything changes) or "repair".
@@ -58,14 +54,12 @@ class TrackerBank:
         d: int,
         *,
         kind: str = "covariance",
-        dtype: str = "float64",
         n_threads: int | None = None,
         on_invalid: OnInvalid = "skip",
         **settings: Any,
     ) -> None:
         _check.choice(kind, ("covariance", "rotation"), "kind")
         _check.choice(on_invalid, ("raise", "skip", "repair"), "on_invalid")
-        self.dtype = np.dtype(_check.choice(str(np.dtype(dtype)), ("float64", "float32"), "dtype"))
         if n_tracks < 0 or int(n_tracks) != n_tracks:
             raise ValueError(f"n_tracks must be a whole number, 0 or more, got {n_tracks!r}")
         self.kind, self.d, self.on_invalid = kind, int(d), on_invalid
@@ -77,19 +71,15 @@ class TrackerBank:
                 f"mean={settings['mean']!r}: a bank takes samples of mean zero; centre them first, "
                 "for example with kgmrf.centring.RunningMean"
             )
-        automatic = isinstance(self._pattern.gains, str)  # "auto"
-        if automatic and self.dtype != np.float64:
-            raise ValueError(
-                'dtype="float32" needs a single law such as gains="information"; the self-tuned '
-                "default keeps its state in float64"
-            )
-        self._tracks: Any
-        if not automatic:
-            self._tracks = Blocks(self._pattern, self.dtype, threads)
-        elif kind == "rotation":
-            self._tracks = RotationRows(self._pattern, threads)
-        else:
-            self._tracks = Rows(self._pattern, threads)
+        law = self._pattern.gains
+        for name, value in () if isinstance(law, str) else vars(law).items():
+            if np.ndim(value) and np.shape(value) != (self.d, self.d):
+                raise ValueError(
+                    "a bank has one gain law for all tracks, with numbers, not arrays; "
+                    f"{name} has shape {np.shape(value)}"
+                )
+        self._pattern._raw = self._pattern.n_samples is None
+        self._tracks = Rows(self._pattern.engine(), kind, threads)
         self.ids = np.zeros(0, dtype=np.int64)
         self._next_id = 0
         self.add(int(n_tracks))
@@ -129,7 +119,7 @@ class TrackerBank:
         """An independent bank in the same state."""
         twin = TrackerBank.__new__(TrackerBank)
         twin.__dict__.update(self.__dict__)
-        twin._tracks, twin.ids = self._tracks.copy(), self.ids.copy()
+        twin._tracks, twin.ids = self._tracks.kept(slice(None)), self.ids.copy()
         return twin
 
     def __copy__(self) -> TrackerBank:
@@ -168,19 +158,20 @@ class TrackerBank:
         if raw:
             if n_samples is not None:
                 raise ObservationError("raw samples count themselves; leave out n_samples")
-            return self._update_samples(seen, there, intervals)
-        counts = self._counts(n_samples)
-        words = {"matrix": True} if isinstance(self._tracks, Rows) else {}
-        return self._tracks.update(seen, there, counts, intervals, self.on_invalid, **words)
-
-    def _update_samples(self, seen: Numbers, there: Mask, intervals: Numbers) -> Taken:
-        if isinstance(self._tracks, Rows):
             one = np.ones(1)
+            self._take_kind(raw=True)
             return self._tracks.update(seen, there, one, intervals, self.on_invalid, matrix=False)
-        rows = np.where(there[:, None, None], seen, np.nan).astype(float)
-        moments, counts = self._tracks.moments(rows, np.broadcast_to(intervals, (len(self),)))
-        some = np.maximum(counts, 1.0)
-        return self._tracks.update(moments, counts > 0, some, intervals, self.on_invalid)
+        counts = self._counts(n_samples)
+        self._take_kind(raw=False)
+        return self._tracks.update(seen, there, counts, intervals, self.on_invalid, matrix=True)
+
+    def _take_kind(self, *, raw: bool) -> None:
+        """The first observations decide: samples of many channels have an engine of their own."""
+        if self.kind == "covariance" and self._pattern._raw != raw and self._tracks.fresh.all():
+            self._pattern._raw = raw
+            n, tracks = len(self), self._tracks
+            self._tracks = Rows(self._pattern.engine(), self.kind, tracks.n_threads)
+            self._tracks.add(n)
 
     def _checked(self, observations: Any, mask: Any, raw: bool) -> tuple[Numbers, Mask]:
         n, d = len(self), self.d
@@ -256,23 +247,26 @@ class TrackerBank:
         if which.size and not (which.min() >= 0 and which.max() < len(self)):
             raise IndexError(f"tracks must be positions 0 to {len(self) - 1}, got {which}")
         matrix = seen.ndim == 3
+        self._take_kind(raw=not matrix)
         return self._tracks.lines(which, seen, counts, dt, list(fields), matrix=matrix)
 
     # ------------------------------------------------------------------ what is known
 
     def estimate(self, tracks: Any = None) -> Estimate:
         """All fields of an `Estimate`, for all tracks or some (by position or mask)."""
-        return self._tracks.estimate(tracks)
+        return Estimate(self._tracks.shown(tracks))
 
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of time ahead; changes nothing."""
-        return self._tracks.forecast(_check.ahead(steps), tracks)
+        return Estimate(self._tracks.forecast(_check.ahead(steps), tracks))
 
     def state(self, tracks: Any = None) -> State:
         """The `kgmrf.step.State` of all tracks or some under a single law, in float64."""
-        if not isinstance(self._tracks, Blocks):
+        engine = self._tracks.engine
+        if not isinstance(engine, SingleLaw):
             raise ValueError('only a single law such as gains="information" has a step.State')
-        return self._tracks.state(tracks)
+        rows = self._tracks.rows if tracks is None else self._tracks.kept(tracks).rows
+        return engine.state(rows.copy())[0]
 
     @property
     def time(self) -> Numbers:
@@ -287,22 +281,22 @@ class TrackerBank:
     @property
     def nis(self) -> Numbers:
         """How surprising the last observation of every track was, (n,): see `Estimate.nis`."""
-        return self._tracks.nis
+        return np.asarray(self._tracks.shown()["nis"])
 
     @property
     def log_likelihood(self) -> Numbers:
         """One-step-ahead log-likelihood of every track at the last step, (n,)."""
-        return self._tracks.log_likelihood
+        return np.asarray(self._tracks.shown()["log_likelihood"])
 
     @property
     def covariance(self) -> Numbers:
         """Covariance of every track, (n, d, d), without the rest of an estimate."""
-        return self._tracks.covariance
+        return self.estimate().covariance
 
     @property
     def rotation(self) -> Numbers:
         """Rotation of every track, (n, d, d), without the rest of an estimate."""
-        return self._tracks.rotation
+        return self.estimate().rotation
 
     @property
     def nbytes(self) -> int:
@@ -318,13 +312,20 @@ class TrackerBank:
     def restore(self, memory: dict[str, Numbers]) -> None:
         """Replace all tracks by those that `memory` gave; ValueError if they cannot be states."""
         n = len(next(iter(memory.values())))
-        self._tracks.restore(memory, n)
+        self._restore(memory, n)
         self.ids = np.arange(n)
         self._next_id = n
 
+    def _restore(self, arrays: dict[str, Numbers], n: int) -> None:
+        """Tracks from a file; the length of their rows says which engine they had."""
+        width = np.shape(arrays["rows"])[-1] if np.ndim(arrays.get("rows")) else 0
+        if self.kind == "covariance" and width != self._tracks.engine.size:
+            self._take_kind(raw=not self._pattern._raw)
+        self._tracks.restore(arrays, n)
+
     def settings(self) -> dict[str, Any]:
         """The arguments that build a bank like this one, as plain numbers, words and lists."""
-        own = {"kind": self.kind, "d": self.d, "dtype": str(self.dtype)}
+        own = {"kind": self.kind, "d": self.d}
         return {**self._pattern.settings(), **own, "on_invalid": self.on_invalid}
 
     def save(self, path: str | Path) -> None:
@@ -333,7 +334,6 @@ class TrackerBank:
             "kind": "bank",
             "follows": self.kind,
             "d": self.d,
-            "dtype": str(self.dtype),
             "on_invalid": self.on_invalid,
             "next_id": self._next_id,
             "settings": self._pattern.settings(),
@@ -351,14 +351,15 @@ class TrackerBank:
             if ids.ndim != 1 or ids.dtype != np.int64:
                 raise ValueError(f"ids are {ids.dtype} of shape {ids.shape}")
             # Before room is made for it: one table of d x d at least, and one for each track.
-            total = sum(array.nbytes for array in found.values())
-            if 4 * int(header["d"]) ** 2 * max(1, ids.size) > max(LIGHT, 4 * total):
+            # Of many channels a few rows of a table.
+            total, d = sum(array.nbytes for array in found.values()), int(header["d"])
+            if 4 * d * min(d, 64) * max(1, ids.size) > max(LIGHT, 4 * total):
                 raise ValueError(f"it is too small for {ids.size} tracks of d = {header['d']}")
             settings = {**header["settings"], "kind": header["follows"]}
-            for name in ("d", "dtype", "on_invalid"):
+            for name in ("d", "on_invalid"):
                 settings[name] = header[name]
             bank = cls(0, **settings)
-            bank._tracks.restore(found, ids.size)
+            bank._restore(found, ids.size)
             bank.ids = ids
             bank._next_id = int(header["next_id"])
         except (*_npz.DAMAGE, AttributeError, AssertionError) as error:

@@ -1,78 +1,93 @@
-"""Tracks of an engine as rows: the store of the self-tuned bank, and of a stream."""
+"""Tracks of an engine as rows: the store of a bank, and of a stream."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from kgmrf import _check
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
-from kgmrf.bank.shared import Taken, in_parts
-from kgmrf.engines.ensemble import INVALID, OBSERVED, TRUST
-from kgmrf.engines.layout import LIKELIHOOD, SEEN, TIME
-from kgmrf.kernels import engine as loops
-from kgmrf.results import Estimate
-from kgmrf.trackers._ensemble import SMALL, shown
+from kgmrf.engines import INVALID, OBSERVED, SEEN, TIME, TRUST, Engine, View, rounds
+from kgmrf.geometry import so
+from kgmrf.kernels.engine import ROTATION_TOLERANCE, inspect_covariances
+
+_TOLERANCES = {
+    "covariance": (_check.SYMMETRY_TOLERANCE, 1e-4),
+    "rotation": (ROTATION_TOLERANCE, 1e-3),
+}
+"""How far matrices may be off, in double and in single precision."""
+
+ALONE = 512
+"""A thread is not worth its while for fewer tracks than this."""
+
+
+class Taken(NamedTuple):
+    """What became of the observations of one step, one truth value per track."""
+
+    observed: Mask
+    invalid: Mask
 
 
 class Rows:
-    """n tracks of an ensemble; ``rows`` holds all that is remembered of them."""
+    """n tracks of an engine; ``rows`` holds all that is remembered of them.
 
-    kind = "covariance"
+    ``records`` has what the last observation said, where the engine's rows do not.
+    """
 
-    def __init__(self, pattern: Any, n_threads: int) -> None:
-        self._pattern = pattern
-        self.engine = pattern.engine(pattern.d, raw=pattern.n_samples is None)
-        self.noise_floor, self.n_threads = pattern.noise_floor, n_threads
-        self.rows, self.fresh = self.engine.init(0), np.ones(0, dtype=bool)
+    def __init__(self, engine: Engine, kind: str, n_threads: int) -> None:
+        self.engine, self.kind, self.n_threads = engine, kind, n_threads
+        self.rows, self.fresh = engine.init(0), np.ones(0, dtype=bool)
+        self.records = np.zeros((0, engine.kept))
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def add(self, n_tracks: int) -> None:
         """Append fresh tracks."""
-        self.rows = np.concatenate([self.rows, self.engine.init(n_tracks)])
+        engine, new = self.engine, self.engine.init(n_tracks)
+        shown = engine.look(new) if engine.kept and n_tracks else np.zeros((n_tracks, engine.kept))
+        self.rows = np.concatenate([self.rows, new])
+        self.records = np.concatenate([self.records, shown])
         self.fresh = np.concatenate([self.fresh, np.ones(n_tracks, dtype=bool)])
 
-    def kept(self, tracks: Any) -> Rows:
-        """Tracks of their own: some of these."""
-        twin = self.copy()
-        which = np.arange(len(self))[np.asarray(tracks)]
-        twin.rows, twin.fresh = self.rows[which], self.fresh[which]
-        return twin
-
-    def copy(self) -> Rows:
-        """Independent tracks in the same state."""
-        twin = Rows.__new__(Rows)
+    def kept(self, tracks: Any) -> Self:
+        """Tracks of their own: some of these, by position or mask."""
+        twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin.rows, twin.fresh = self.rows.copy(), self.fresh.copy()
+        which = np.arange(len(self))[tracks if isinstance(tracks, slice) else np.asarray(tracks)]
+        for name in ("rows", "records", "fresh"):
+            setattr(twin, name, getattr(self, name)[which].copy())
         return twin
 
     def memory(self) -> dict[str, Numbers]:
         """All that is remembered, one array per name with the tracks first."""
-        return {"rows": self.rows, "fresh": self.fresh}
+        return {"rows": self.rows, "records": self.records, "fresh": self.fresh}
 
     def restore(self, arrays: dict[str, Numbers], n: int) -> None:
         """Take over arrays from a file, checked."""
+        if set(arrays) != {"rows", "records", "fresh"}:
+            raise ValueError(f"it holds {', '.join(sorted(arrays))[:80]}")
         rows, fresh = np.ascontiguousarray(arrays["rows"]), arrays["fresh"]
+        records = np.ascontiguousarray(arrays["records"])
         if fresh.shape != (n,) or fresh.dtype != bool or len(rows) != n:
             raise ValueError(f"{len(rows)} rows and {fresh.shape} flags for {n} tracks")
-        for raw in (True, False):  # the tracks decide, as when they began
-            engine = self._pattern.engine(self.engine.d, raw=raw)
-            if rows.ndim == 2 and rows.shape[1] == engine.size:
-                self.engine = engine
-                break
+        if records.shape != (n, self.engine.kept) or records.dtype != np.float64:
+            raise ValueError(f"records are {records.dtype} of shape {records.shape}")
         self.engine.check(rows)
-        self.rows, self.fresh = rows, fresh.copy()
-
-    def _take_kind(self, matrix: bool) -> None:
-        """The first observations of all tracks decide whether they are samples or matrices."""
-        if self.fresh.all():
-            engine = self._pattern.engine(self.engine.d, raw=not matrix)
-            if engine.size != self.engine.size:
-                self.engine, self.rows = engine, engine.init(len(self))
+        if self.kind == "rotation" and n:
+            with np.errstate(all="ignore"):
+                for shown in (records, self.engine.ahead(rows.copy(), 1.0)[1]):
+                    if shown.size:
+                        matrices = self.engine.view(shown)["rotation"]
+                        there = np.asarray(~np.isnan(matrices).any(axis=(-2, -1)))
+                        _check.rotations(matrices, there, "its estimate", "raise", True)
+        self.rows, self.records, self.fresh = rows, records, fresh.copy()
 
     # ------------------------------------------------------------------ steps
 
@@ -87,46 +102,87 @@ class Rows:
         matrix: bool,
     ) -> Taken:
         """Take in one step of every track: ``(n, r, d)`` samples or ``(n, d, d)`` matrices."""
-        self._take_kind(matrix)
         n = len(self)
+        rough = seen.dtype == np.float32
         seen = np.array(seen, dtype=float, order="C")
         m = np.where(there, np.broadcast_to(counts, (n,)), 0.0)
         dt = np.where(self.fresh, 0.0, np.broadcast_to(intervals, (n,)))
-        invalid = np.zeros(n, dtype=bool)
-        if matrix:
-            status = self._inspected(seen)
-            m = np.where(status == loops.MISSING, 0.0, m)
-            invalid = (status == INVALID) & (m > 0)
-        else:
+        tolerance, invalid = TRUST, np.zeros(n, dtype=bool)
+        if not matrix:
             with np.errstate(over="ignore", invalid="ignore"):
-                invalid = (m > 0) & ~((seen * seen <= _check.LARGEST) | np.isnan(seen)).all(
-                    (-2, -1)
-                )
-        if invalid.any():
-            if on_invalid != "skip":
-                self._mend(seen, invalid, on_invalid, matrix)
-            else:
-                m[invalid] = 0.0
+                fits = (seen * seen <= _check.LARGEST) | np.isnan(seen)
+            invalid = (m > 0) & ~fits.all(axis=(-2, -1))
+            if invalid.any() and on_invalid != "skip":
+                _refuse(seen, invalid, "not finite or too large to square")
+            m[invalid] = 0.0
+        elif on_invalid == "skip":
+            tolerance = _TOLERANCES[self.kind][rough]
+        else:
+            seen, m = self._mended(seen, m, on_invalid, rough)
         which, status = np.arange(n), np.zeros(n, dtype=np.int8)
-        several = self.n_threads > 1
 
         def part(begin: int, end: int) -> None:
             these = slice(begin, end)
-            status[these] = self.engine.advance(
+            found, records = self.engine.advance(
                 self.rows,
                 which[these],
                 seen[these],
                 m[these],
                 dt[these],
                 matrix=matrix,
-                tolerance=TRUST,
-                room=0,
-                own_work=several,
-            )[0]
+                tolerance=tolerance,
+                room=self.engine.kept,
+            )
+            status[these] = found
+            if self.engine.kept:
+                self.records[these] = records
+            bad = which[these][found == INVALID]
+            if bad.size:  # what cannot be used counts as missing
+                none = np.zeros(bad.size)
+                self._take(bad, seen[bad], none, dt[bad], True, self.engine.kept)
 
-        in_parts(part, n, n, self.n_threads)
+        in_parts(part, n, self.n_threads)
         self.fresh[:] = False
-        return Taken(status == OBSERVED, invalid & (m == 0))
+        return Taken(status == OBSERVED, invalid | (status == INVALID))
+
+    def _mended(
+        self, seen: Numbers, m: Numbers, on_invalid: OnInvalid, rough: bool
+    ) -> tuple[Numbers, Numbers]:
+        """Observations that can be used, or an error that says what is wrong with the first."""
+        there = (m > 0) & ~np.isnan(seen).all(axis=(-2, -1))
+        finite = np.asarray(np.isfinite(seen).all(axis=(-2, -1)))
+        if (there & ~finite).any():
+            _refuse(seen, there & ~finite, "not finite or partly NaN")
+        rotation = self.kind == "rotation"
+        check = _check.rotations if rotation else _check.covariances
+        status = None if rotation else inspect_covariances(seen, _TOLERANCES[self.kind][rough])
+        seen = np.where(there[:, None, None], seen, np.eye(seen.shape[-1]))
+        used = check(seen, there, "", "skip", rough)[1] if status is None else status == OBSERVED
+        wrong = np.flatnonzero(there & ~used)
+        if wrong.size:
+            name = f"observations[{wrong[0]}] (and {wrong.size - 1} others)"
+            if on_invalid == "raise":
+                check(seen[wrong[0]], np.asarray(True), name, "raise", rough)
+            one = np.ones(wrong.size, dtype=bool)
+            seen[wrong], used[wrong] = check(seen[wrong], one, name, on_invalid, rough)
+        if rotation:
+            seen = np.ascontiguousarray(so.project(seen))
+        return seen, np.where(there & used, m, 0.0)
+
+    def _take(
+        self,
+        which: Numbers,
+        seen: Numbers,
+        counts: Numbers,
+        dt: Numbers,
+        matrix: bool,
+        room: int | None,
+    ) -> Numbers:
+        """Lines of any tracks, trusted; their records."""
+        found = self.engine.advance(self.rows, which, seen, counts, dt, matrix=matrix, room=room)[1]
+        if self.engine.kept:
+            self.records[which] = found  # of lines of one track the last counts
+        return found
 
     def lines(
         self,
@@ -140,88 +196,49 @@ class Rows:
     ) -> dict[str, Numbers]:
         """Take in lines of any tracks in order; the fields after each of them.
 
-        seen: ``(N, d)`` samples or ``(N, d, d)`` matrices, NaN where there are none.
+        seen: ``(N, d)`` samples or ``(N, d, d)`` matrices, NaN where there are none. Which lines
+        come in one call changes nothing.
         """
-        self._take_kind(matrix)
+        engine = self.engine
         block = np.array(seen if matrix else seen[:, None, :], dtype=float, order="C")
         m = np.array(counts if matrix else np.ones(len(which)), dtype=float)
         if matrix:
             m[np.isnan(block[:, 0, 0])] = 0.0
-        if {"velocity", "angle_std"} & set(fields):
-            return self._lines_one_by_one(
-                which, block, m, np.asarray(dt, dtype=float), fields, matrix
-            )
-        room = None if any(name not in SMALL for name in fields) else self.engine.small
-        steps = np.array(dt, dtype=float)
-        records = self.engine.advance(self.rows, which, block, m, steps, matrix=matrix, room=room)[
-            1
-        ]
+        step, rows = np.array(dt, dtype=float), None
+        told = set(getattr(engine, "told", ())) & set(fields)
+        if not told and set(engine.from_rows) & set(fields):
+            records = np.empty((len(which), engine.record_size))
+            rows = np.empty((len(which), engine.size))
+            for these in rounds(which):
+                part = (which[these], block[these], m[these], step[these])
+                records[these] = self._take(*part, matrix, None)
+                rows[these] = self.rows[which[these]]
+        else:
+            room = engine.record_size if told else engine.room(tuple(fields))
+            records = self._take(which, block, m, step, matrix, room)
         self.fresh[which] = False
-        found = shown(self.engine, records, self.noise_floor, None)
-        return {name: np.asarray(found[name], dtype=float) for name in fields}
-
-    def _lines_one_by_one(
-        self,
-        which: Numbers,
-        seen: Numbers,
-        counts: Numbers,
-        dt: Numbers,
-        fields: list[str],
-        matrix: bool,
-    ) -> dict[str, Numbers]:
-        """As `lines`, for fields that are worked out from whole rows."""
-        records = np.empty((len(which), self.engine.record_size))
-        rows = np.empty((len(which), self.engine.size))
-        for k in range(len(which)):
-            one = slice(k, k + 1)
-            records[one] = self.engine.advance(
-                self.rows, which[one], seen[one], counts[one], dt[one], matrix=matrix
-            )[1]
-            rows[k] = self.rows[which[k]]
-        self.fresh[which] = False
-        found = shown(self.engine, records, self.noise_floor, rows)
-        return {name: np.asarray(found[name], dtype=float) for name in fields}
-
-    def _inspected(self, matrices: Numbers) -> Numbers:
-        status = loops.inspect_covariances(matrices)
-        if status is not None:
-            return status
-        there = np.asarray(~np.isnan(matrices).all(axis=(-2, -1)))
-        finite = np.asarray(np.isfinite(matrices).all(axis=(-2, -1)))
-        used = _check.covariances(matrices, there & finite, "observations", "skip")[1]
-        return np.where(used, OBSERVED, np.where(there, INVALID, loops.MISSING)).astype(np.int8)
-
-    def _mend(self, seen: Numbers, invalid: Mask, on_invalid: OnInvalid, matrix: bool) -> None:
-        """Repair what can be, in place, or say what is wrong with the first."""
-        first = int(np.argmax(invalid))
-        name = f"observations[{first}] (and {int(invalid.sum()) - 1} others)"
-        finite = np.asarray(np.isfinite(seen).all(axis=(-2, -1)))
-        if not matrix or not finite[first]:
-            raise ObservationError(
-                f"{name} is not finite, partly NaN or too large to square; a missing observation "
-                "is all NaN"
-            )
-        if on_invalid == "raise":
-            _check.covariances(seen[first], np.asarray(True), name, "raise")
-            raise ObservationError(f"{name} cannot be used")  # at the edge of a tolerance
-        seen[invalid] = _check.covariances(seen[invalid], finite[invalid], name, "repair")[0]
+        shown = engine.view(records, rows)
+        return {name: np.asarray(shown[name], dtype=float) for name in fields}
 
     # ------------------------------------------------------------------ what is known
 
-    def estimate(self, tracks: Any = None) -> Estimate:
-        """All fields of an `Estimate`, for all tracks or some."""
-        rows = self._some(tracks)
-        return Estimate(shown(self.engine, self.engine.look(rows), self.noise_floor, rows))
+    def _some(self, tracks: Any) -> Self:
+        return self.kept(np.atleast_1d(np.arange(len(self))[np.asarray(tracks)]))
 
-    def forecast(self, steps: float, tracks: Any = None) -> Estimate:
-        """The estimates ``steps`` units of time ahead; changes nothing."""
-        rows, records = self.engine.coasted(self._some(tracks), steps)
-        return Estimate(shown(self.engine, records, self.noise_floor, rows))
+    def shown(self, tracks: Any = None) -> View:
+        """All fields of all tracks or some."""
+        some = self if tracks is None else self._some(tracks)
+        rows = some.rows.copy() if tracks is None else some.rows
+        records = some.records.copy() if self.engine.kept else rows[:, : self.engine.small]
+        return self.engine.view(records, rows)
 
-    def _some(self, tracks: Any) -> Numbers:
-        if tracks is None:
-            return self.rows.copy()
-        return np.atleast_2d(self.rows[np.arange(len(self))[np.asarray(tracks)]])
+    def forecast(self, steps: float, tracks: Any = None) -> View:
+        """All fields ``steps`` units of time ahead; changes nothing."""
+        rows = (
+            self.rows if tracks is None else self.rows[np.atleast_1d(np.arange(len(self))[tracks])]
+        )
+        later, records = self.engine.ahead(rows, steps)
+        return self.engine.view(records, later)
 
     @property
     def time(self) -> Numbers:
@@ -234,26 +251,40 @@ class Rows:
         return self.rows[:, TIME] - self.rows[:, SEEN]
 
     @property
-    def log_likelihood(self) -> Numbers:
-        """One-step-ahead log-likelihood of every track at the last step, (n,)."""
-        return self.rows[:, LIKELIHOOD]
-
-    @property
-    def nis(self) -> Numbers:
-        """How surprising the last observation of every track was, (n,)."""
-        return np.asarray(shown(self.engine, self.rows[:, : self.engine.small], 0.0, None)["nis"])
-
-    @property
-    def covariance(self) -> Numbers:
-        """Covariance of every track, (n, d, d)."""
-        return self.estimate().covariance
-
-    @property
-    def rotation(self) -> Numbers:
-        """Not for covariances."""
-        raise AttributeError("this bank follows covariances and has no rotation")
-
-    @property
     def nbytes(self) -> int:
         """Memory of the state of all tracks."""
-        return int(self.rows.nbytes + self.fresh.nbytes)
+        return int(self.rows.nbytes + self.records.nbytes + self.fresh.nbytes)
+
+
+def _refuse(seen: Numbers, invalid: Mask, what: str) -> None:
+    first = int(np.argmax(invalid))
+    raise ObservationError(
+        f"observations[{first}] (and {int(invalid.sum()) - 1} others) is {what}; a missing "
+        f"observation is all NaN; got {seen[first].tolist()!s:.80}"
+    )
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def in_parts(work: Callable[[int, int], None], n_tracks: int, n_threads: int) -> None:
+    """work(begin, end) over all tracks, shared out among threads if there are enough of them."""
+    threads = max(1, min(n_threads, n_tracks // ALONE))
+    if threads == 1:
+        work(0, n_tracks)
+        return
+    edges = np.linspace(0, n_tracks, threads + 1).astype(int)
+    list(_pool(threads, os.getpid()).map(work, edges[:-1].tolist(), edges[1:].tolist()))
+
+
+@lru_cache(maxsize=4)
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Threads that stay, for starting them takes longer than many an update.
+
+    A process that was forked has none of its parent's threads, so it gets a pool of its own.
+    """
+    return ThreadPoolExecutor(threads, thread_name_prefix="kgmrf-bank")

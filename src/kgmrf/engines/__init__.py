@@ -1,12 +1,28 @@
 """Engines: the mathematics of one way to follow something, as functions over arrays of tracks.
 
-An engine has three verbs. The state of a track is one row of float64 numbers; everything that is
-remembered of the track is in its row, so a tracker is one row, a bank is n rows, and a stream is
-rows by key. All of them give the same numbers.
+The state of a track is one row of float64 numbers; everything that is remembered of the track is
+in its row, so a tracker is one row, a bank is n rows, and a stream is rows by key. All of them give
+the same numbers. Every engine (`law`, `ensemble`, `rotations`) keeps this protocol:
 
-    rows = engine.init(n)                   (n, size), tracks that have seen nothing
-    engine.advance(rows, which, ...)        lines of observations, in order; rows change in place
-    engine.ahead(rows, dt)                  records of the forecast; rows stay
+    size, record_size, small    numbers of a row, of a record, of a record without what is dear
+    kept                        numbers of a record that rows do not hold (0, or record_size)
+    init(n)                     rows (n, size) of tracks that have seen nothing
+    advance(rows, which, seen, counts, dt, *, matrix, tolerance, room) -> status, records
+                                lines of observations in order; rows change in place
+    ahead(rows, dt)             rows and records as forecast; the given rows stay
+    look(rows)                  records of rows as they stand
+    view(records, rows, names)  named fields of records, each made when it is asked for
+    names, from_rows            all fields; those that are worked out from the rows
+    room(names)                 numbers of a record that some fields need
+    check(rows)                 ValueError unless these rows could have come from this engine
+
+Lines: line l belongs to row which[l]; tracks may repeat. seen is ``(N, r, d)``: with ``matrix``
+one matrix, otherwise r samples, NaN where a cell is missing. counts[l] is the number of samples
+behind a matrix; 0 means no observation, below 0 no step at all, only a record. dt is the time
+since the line before of the same track. tolerance: how far matrices may be from what they should
+be, TRUST takes them as they are; a line that cannot be used is INVALID and changes nothing. room:
+numbers of each record to keep; None keeps all, 0 none. In every row TIME and SEEN are the first two
+numbers.
 
 Above an engine, trackers and banks only check, remember and show.
 """
@@ -14,8 +30,21 @@ Above an engine, trackers and banks only check, remember and show.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
+import numpy as np
+
+from kgmrf import _check
 from kgmrf._types import Numbers
+
+TIME, SEEN = 0, 1
+"""Where every row has its time and the time of its last observation."""
+
+MISSING, OBSERVED, INVALID = 0, 1, 2
+"""What became of a line."""
+
+TRUST = -1.0
+"""A tolerance that takes matrices as they are."""
 
 
 class View(Mapping[str, Numbers]):
@@ -41,3 +70,76 @@ class View(Mapping[str, Numbers]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+class Engine(Protocol):
+    """What trackers and banks need; see the module's docstring."""
+
+    d: int
+    size: int
+    record_size: int
+    small: int
+    kept: int
+    names: tuple[str, ...]
+    from_rows: tuple[str, ...]
+
+    def init(self, n_tracks: int) -> Numbers:
+        """Rows of tracks that have seen nothing."""
+
+    def advance(
+        self,
+        rows: Numbers,
+        which: Numbers,
+        seen: Numbers,
+        counts: Numbers,
+        dt: Numbers,
+        *,
+        matrix: bool = True,
+        tolerance: float = TRUST,
+        room: int | None = None,
+    ) -> tuple[Numbers, Numbers]:
+        """Take in lines; status and records."""
+
+    def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
+        """Rows and records as forecast."""
+
+    def look(self, rows: Numbers) -> Numbers:
+        """Records of rows as they stand."""
+
+    def view(
+        self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
+    ) -> View:
+        """Named fields of records."""
+
+    def room(self, names: tuple[str, ...]) -> int:
+        """Numbers of a record that some fields need."""
+
+    def check(self, rows: Numbers) -> None:
+        """ValueError unless these rows could have come from this engine."""
+
+
+def inspected(seen: Numbers, counts: Numbers, tolerance: float, rotation: bool = False) -> Numbers:
+    """What will become of lines of matrices; readable, for engines without a compiled check."""
+    there = (counts > 0.0) & ~np.isnan(seen).all(axis=(-2, -1))
+    status = np.where(there, OBSERVED, MISSING).astype(np.int8)
+    if tolerance >= 0.0 and there.any():
+        finite = there & np.isfinite(seen).all(axis=(-2, -1))
+        check = _check.rotations if rotation else _check.covariances
+        safe = np.where(finite[:, None, None], seen, np.eye(seen.shape[-1]))
+        status[there & ~check(safe, finite, "observations", "skip")[1]] = INVALID
+    return status
+
+
+def rounds(which: Numbers) -> list[Numbers]:
+    """Lines that can be taken in together: the first of every track, then the second, ...
+
+    >>> [part.tolist() for part in rounds(np.array([3, 5, 3, 3]))]
+    [[0, 1], [2], [3]]
+    """
+    order = np.argsort(which, kind="stable")
+    ordered = which[order]
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    by_place = np.argsort(place, kind="stable")
+    edges = np.cumsum(np.bincount(place))[:-1]
+    return [np.sort(part) for part in np.split(order[by_place], edges)]

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines import ensemble_step
+from kgmrf.engines import INVALID, MISSING, OBSERVED, TRUST, ensemble_step, inspected
+from kgmrf.engines.details import half_life
 from kgmrf.engines.ensemble_step import pack, unpack
+from kgmrf.engines.ensemble_view import NAMES, SMALL, EnsembleView
 from kgmrf.engines.layout import (
     COUNT,
     DISTANCE,
@@ -36,9 +38,8 @@ from kgmrf.engines.members import as_members
 from kgmrf.kernels import engine
 from kgmrf.kernels.ensemble_places import work
 
-MISSING, OBSERVED, INVALID = engine.MISSING, engine.OBSERVED, engine.INVALID
-TRUST = -1.0
-"""A tolerance that takes matrices as they are."""
+FEW = 64
+"""Lines that are taken in with a work space that is at hand; more get one of their own."""
 
 
 class Record(NamedTuple):
@@ -109,8 +110,14 @@ class Ensemble:
     (50, 11)
     """
 
-    def __init__(self, d: int, members: Iterable[Any] | None = None) -> None:
-        self.d = int(d)
+    kept = 0
+    from_rows = ("velocity", "angle_std")
+
+    def __init__(
+        self, d: int, members: Iterable[Any] | None = None, noise_floor: float = 0.0
+    ) -> None:
+        self.d, self.noise_floor = int(d), noise_floor
+        self.names = NAMES
         self.members = as_members(members, self.d)
         self.plan: Layout = layout(self.d, self.members)
         self.size = self.plan.size
@@ -121,7 +128,9 @@ class Ensemble:
         self._work: tuple[Numbers, Numbers] | None = None
 
     def __deepcopy__(self, memo: Any) -> Ensemble:
-        return Ensemble(self.d, self.members)  # nothing of a track is in an engine
+        return Ensemble(
+            self.d, self.members, self.noise_floor
+        )  # nothing of a track is in an engine
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_work": None}
@@ -148,27 +157,16 @@ class Ensemble:
         matrix: bool = False,
         tolerance: float = TRUST,
         room: int | None = None,
-        own_work: bool = False,
     ) -> tuple[Numbers, Numbers]:
-        """Take in lines ``(N, r, d)`` in order; line l belongs to row which[l]. Rows change.
-
-        seen: r samples of each line, NaN where a cell is missing; or with ``matrix`` the mean of
-        x x^T over counts[l] samples. counts[l] = 0: no observation;
-        below 0: no step at all, only a record. dt: time since the line before
-        of the same track. tolerance: how far matrices may be from symmetric and positive; a line
-        that cannot be used is INVALID and changes nothing. room: numbers of each record that are
-        kept, default all, 0 none. own_work: use a work space of its own, for threads.
-
-        Returns the status of every line and the records ``(N, room)``.
-        """
+        """Take in lines; see :mod:`kgmrf.engines`."""
         n = len(which)
         size = self.record_size if room is None else room
         records = np.empty((n if size else 0, size))
         status = np.zeros(n, dtype=np.int8)
         if not self._compiled:
-            self._readable(rows, which, seen, counts, dt, matrix, records, status)
+            self._readable(rows, which, seen, counts, dt, matrix, tolerance, records, status)
             return status, records
-        if own_work:
+        if n > FEW:  # perhaps in a thread of its own
             places = work(self.plan)
         else:
             if self._work is None:
@@ -189,18 +187,14 @@ class Ensemble:
         )
         return status, records
 
-    def ahead(self, rows: Numbers, dt: float | Numbers) -> Numbers:
-        """Records ``(n, record_size)`` as forecast dt from now; rows stay."""
-        return self.coasted(rows, dt)[1]
+    def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
+        """Rows and records after a time dt without observations; the given rows stay."""
+        later = rows.copy()
+        return later, self._still(later, 0.0, dt)
 
     def look(self, rows: Numbers) -> Numbers:
         """Records ``(n, record_size)`` of rows as they stand; rows stay."""
         return self._still(rows.copy(), -1.0, 0.0)
-
-    def coasted(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
-        """Rows and records after a time dt without observations; the given rows stay."""
-        later = rows.copy()
-        return later, self._still(later, 0.0, dt)
 
     def _still(self, rows: Numbers, count: float, dt: float | Numbers) -> Numbers:
         n = len(rows)
@@ -216,16 +210,22 @@ class Ensemble:
         counts: Numbers,
         dt: Numbers,
         matrix: bool,
+        tolerance: float,
         records: Numbers,
         status: Numbers,
     ) -> None:
+        found = inspected(seen, counts, tolerance) if matrix else None
         for k, row in enumerate(which):
             m, parts = float(counts[k]), track(rows[row], self.plan)
+            if found is not None and m > 0 and found[k] != OBSERVED:
+                m = 0.0 if found[k] == MISSING else -1.0
             if m > 0 and not matrix:
                 m = float((~np.isnan(seen[k]).all(axis=-1)).sum())
             if m >= 0:
                 ensemble_step.step(parts, self.plan, seen[k], m, float(dt[k]), matrix=matrix)
             status[k] = OBSERVED if m > 0 else MISSING
+            if found is not None and found[k] == INVALID:
+                status[k] = INVALID
             if len(records):
                 records[k, : self.small] = rows[row, : self.small][: records.shape[1]]
                 if records.shape[1] > self.small:
@@ -251,6 +251,27 @@ class Ensemble:
     def blend(self, records: Numbers) -> Numbers:
         """S ``(..., d, d)`` of records with the matrix; NaN for channels that are absent."""
         return unpack(records[..., self.small :], self.d)
+
+    def room(self, names: tuple[str, ...]) -> int:
+        """Numbers of a record that these fields need."""
+        return self.small if all(name in SMALL for name in names) else self.record_size
+
+    def view(
+        self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
+    ) -> EnsembleView:
+        """The fields of records by name.
+
+        rows: those that the records belong to, or a function that hands them out, for `from_rows`
+        (and for the matrix, where records have none).
+        """
+        return EnsembleView(self, records, rows, self.names if names is None else names)
+
+    def support(self, rows: Numbers) -> Numbers:
+        """How many samples the present estimates are worth."""
+        memory = 2.0 * half_life(self.plan, self.read(rows).weights) / np.log(2.0)
+        samples = rows[..., SAMPLES]
+        lasting = np.where(np.isnan(memory), samples, np.minimum(samples, memory))
+        return np.clip(lasting, 0.01, 1e9)
 
     # ------------------------------------------------------------------ files
 

@@ -51,6 +51,7 @@ from kgmrf.engines.layout import (
 )
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
 from kgmrf.geometry import so
+from kgmrf.step import CORRELATION_LIMIT
 
 BLEND_RATE, BLEND_LIMIT, BLEND_SHARE = 0.25, 1.0, 1e-3
 TAIL_SHARE = 1e-3
@@ -166,6 +167,8 @@ def drift(track: Track, plan: Layout, dt: float) -> None:
             # Shrink the pair together: clipping a variance alone would make P indefinite.
             own.p12[:] *= np.sqrt(np.minimum(1.0, limit / p))
             p[:] = np.minimum(p, limit)
+        most = CORRELATION_LIMIT * np.sqrt(own.p11 * own.p22)
+        own.p12[:] = np.clip(own.p12, -most, most)
         own.spectrum_var[:] += law[SPECTRUM_RATE] * dt
 
 
@@ -387,7 +390,7 @@ def learn_turning(track: Track, plan: Layout, seen: Numbers, m: float) -> None:
         inverse = 1.0 / (own.p11 * gap**2 + noise)
         angle = own.p11 * inverse * pull
         own.velocity[:] += own.p12 * inverse * pull
-        own.p22[:] -= own.p12**2 * gap**2 * inverse
+        own.p22[:] = np.maximum(own.p22 - own.p12**2 * gap**2 * inverse, 0.0)
         own.p12[:] *= noise * inverse
         own.p11[:] *= noise * inverse
         gain = own.spectrum_var / (own.spectrum_var + 2.0 / m)

@@ -69,6 +69,7 @@ class LowRank:
     kept = 0
     names = NAMES
     from_rows = FROM_ROWS
+    told = FROM_ROWS  # by whole records as well
 
     def __init__(
         self, d: int, rank: int | None = None, members: Iterable[Factors] | None = None
@@ -113,7 +114,6 @@ class LowRank:
         matrix: bool = False,
         tolerance: float = -1.0,
         room: int | None = None,
-        own_work: bool = False,
     ) -> tuple[Numbers, Numbers]:
         """Take in lines ``(N, m, d)`` in order; line l belongs to row which[l]. Rows change.
 
@@ -136,7 +136,7 @@ class LowRank:
         if not self._compiled:
             self._readable(rows, which, seen, counts, dt, records, status)
             return status, records
-        if own_work or n > FEW:  # perhaps in a thread of its own
+        if n > FEW:  # perhaps in a thread of its own
             places = work(self.plan)
         else:
             if self._work is None:
@@ -155,8 +155,6 @@ class LowRank:
         """Rows and records after a time dt without observations; the given rows stay."""
         later = rows.copy()
         return later, self._still(later, 0.0, dt)
-
-    coasted = ahead
 
     def _still(self, rows: Numbers, count: float, dt: float | Numbers) -> Numbers:
         n = len(rows)

@@ -30,7 +30,7 @@ def smooth(
 ) -> Numbers:
     """Records ``(T, n, record_size)`` given the whole sequence, or ``lag`` steps ahead.
 
-    Arguments as for `Rotations.advance`; start: time of the first step. The future is run with the
+    Arguments as for `Rotations.steps`; start: time of the first step. The future is run with the
     noise and the unit of time that the past ended with.
 
     >>> z = np.tile(np.eye(3), (5, 1, 1, 1))
@@ -40,7 +40,7 @@ def smooth(
     """
     rows = engine.init(observed.shape[1])
     rows[:, at.TIME] = start
-    past = engine.advance(rows, seen, observed, dt, noise)
+    past = engine.steps(rows, seen, observed, dt, noise)
     out = past.copy()
     for i in range(observed.shape[1]):
         one = (seen[:, i], observed[:, i], dt[:, i], noise[:, i])
@@ -123,7 +123,7 @@ def _future(
         back = np.repeat(np.arange(n)[::-1], 2)
         there = observed[back] & (np.arange(2 * n) % 2 == 1)
         gaps = np.append(dt[1:], 0.0)[back] * (np.arange(2 * n) % 2 == 0)
-        records = engine.advance(
+        records = engine.steps(
             engine.init(1), seen[back][:, None], there[:, None], gaps[:, None], noise[back][:, None]
         )
         future[:] = records[0::2, 0][::-1]
@@ -136,7 +136,7 @@ def _future(
         which = np.minimum(at_step + steps, n - 1)
         there = observed[which] & (at_step + steps < n) & (steps > 0)
         gaps = np.diff(-time[which], axis=0, prepend=-time[which[:1]])
-        records = engine.advance(engine.init(len(at_step)), seen[which], there, gaps, noise[which])
+        records = engine.steps(engine.init(len(at_step)), seen[which], there, gaps, noise[which])
         future[at_step] = records[-1]
     return future
 

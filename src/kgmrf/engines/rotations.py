@@ -9,12 +9,14 @@ stream is rows by key: the numbers are the same. The mathematics is in
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from kgmrf import _check
 from kgmrf._types import Mask, Numbers
+from kgmrf.engines import INVALID, TRUST, View, rounds
+from kgmrf.geometry import so
 from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.engine import ROTATION_TOLERANCE, loops
 
@@ -51,11 +53,16 @@ class Rotations:
 
     >>> engine = Rotations(noise_std=0.05)
     >>> rows = engine.init(2)
-    >>> seen = np.tile(np.eye(3), (5, 2, 1, 1))
-    >>> records = engine.advance(rows, seen, np.ones((5, 2), dtype=bool), 1.0)
+    >>> seen = np.tile(np.eye(3), (5, 1, 1))
+    >>> lines, one = np.array([0, 1, 0, 0, 1]), np.ones(5)
+    >>> records = engine.advance(rows, lines, seen, one, one)[1]
     >>> engine.view(records)["rotation"].shape
-    (5, 2, 3, 3)
+    (5, 3, 3)
     """
+
+    d = 3
+    names = NAMES
+    from_rows: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -74,7 +81,7 @@ class Rotations:
         self._checking = np.array([*head, ROTATION_TOLERANCE])
         self._laws, self._table = at.isotropic_laws(), at.dense_laws()
         self.size = at.WHOLE if oscillations else at.CORE + 1
-        self.record_size = at.RECORD
+        self.record_size = self.small = self.kept = at.RECORD
 
     def init(self, n_tracks: int) -> Numbers:
         """Rows ``(n, size)`` of tracks that have seen nothing.
@@ -88,6 +95,69 @@ class Rotations:
         return rows
 
     def advance(
+        self,
+        rows: Numbers,
+        which: Numbers,
+        seen: Numbers,
+        counts: Numbers,
+        dt: Numbers,
+        *,
+        matrix: bool = True,
+        tolerance: float = TRUST,
+        room: int | None = None,
+    ) -> tuple[Numbers, Numbers]:
+        """Take in lines; see :mod:`kgmrf.engines`. counts divide the noise variance."""
+        n, size = len(which), at.RECORD if room is None else room
+        if n == 1 and len(rows) == 1 and counts[0] > 0.0:
+            return self._one(rows, seen, dt, 1.0 / counts[0], tolerance >= 0.0)
+        there = (counts > 0.0) & ~np.isnan(seen).all(axis=(-2, -1))
+        status = there.astype(np.int8)
+        if tolerance >= 0.0 and there.any():
+            seen, used = _checked(seen, there)
+            status[there & ~used] = INVALID
+        noise = 1.0 / np.where(counts > 0.0, counts, 1.0)
+        records = np.empty((n, at.RECORD))
+        tracks = len(rows)
+        if not (counts < 0.0).any() and not (status == INVALID).any() and _in_turn(which, tracks):
+            shape = (n // tracks, tracks)
+            found = self.steps(
+                rows,
+                seen.reshape(*shape, 3, 3),
+                there.reshape(shape),
+                dt.reshape(shape),
+                noise.reshape(shape),
+            )
+            records = found.reshape(n, -1)
+        else:
+            for these in rounds(which):
+                own = rows[which[these]]
+                moves = (counts[these] >= 0.0) & (status[these] != INVALID)
+                records[these] = self.ahead(own, 0.0)[1]
+                go = these[moves]
+                if len(go):
+                    moved = np.ascontiguousarray(own[moves])
+                    lines = (seen[None, go], there[None, go], dt[None, go], noise[None, go])
+                    records[go] = self.steps(moved, *lines)[0]
+                    rows[which[go]] = moved
+        return status, records[:, :size] if size else records[:0, :0]
+
+    def _one(
+        self, rows: Numbers, seen: Numbers, dt: Numbers, noise: float, check: bool
+    ) -> tuple[Numbers, Numbers]:
+        """One line of one track, without a copy."""
+        records, there = np.empty((1, 1, at.RECORD)), _THERE
+        if np.isnan(seen[0, 0, 0]) and np.isnan(seen).all():
+            there = ~_THERE
+        own = seen[None] if seen.flags.carray else seen[None].copy()
+        settings = self._checking if check else self._trusting
+        interval, spread = dt.reshape(1, 1), np.array([[noise]])
+        status = loops("rotations").advance(
+            rows, own, there, interval, spread, self._laws, self._table, settings, records
+        )
+        taken = INVALID if status == at.INVALID else int(there[0, 0])
+        return np.array([taken], dtype=np.int8), records[0]
+
+    def steps(
         self,
         rows: Numbers,
         seen: Numbers,
@@ -114,65 +184,51 @@ class Rotations:
         )
         return records
 
-    def one(
-        self, rows: Numbers, seen: Numbers, observed: Mask, dt: Numbers, noise: Numbers, check: bool
-    ) -> tuple[int, Numbers]:
-        """`advance` by one step of one track, without a copy; (what became of it, record).
-
-        With ``check`` a matrix that is no rotation gives 2 and changes nothing.
-        """
-        records = np.empty((1, 1, at.RECORD))
-        settings = self._checking if check else self._trusting
-        status = loops("rotations").advance(
-            rows, seen, observed, dt, noise, self._laws, self._table, settings, records
-        )
-        return status, records[0, 0]
-
-    def ahead(self, rows: Numbers, dt: Any) -> Numbers:
-        """Records ``(n, record_size)`` of the rows ``dt`` later, unobserved; rows are untouched."""
+    def ahead(self, rows: Numbers, dt: Any) -> tuple[Numbers, Numbers]:
+        """Rows as they are, and records ``(n, record_size)`` of them ``dt`` later, unobserved."""
         records = np.empty((1, len(rows), at.RECORD))
         steps = np.array([float(dt)])
         loops("rotations_ahead").ahead(
             rows, steps, self._laws, self._table, self._trusting, records
         )
-        return records[0]
+        return rows, records[0]
+
+    def look(self, rows: Numbers) -> Numbers:
+        """Records of rows as they stand, without what their last observation said."""
+        return self.ahead(rows, 0.0)[1]
+
+    def room(self, names: tuple[str, ...]) -> int:
+        """Numbers of a record that these fields need."""
+        return at.RECORD
 
     def check(self, rows: Numbers) -> None:
         """Raise ValueError unless a loop can use these rows without leaving them."""
-        if rows.shape[-1] != self.size:
-            raise ValueError(f"rows have {rows.shape[-1]} numbers, not {self.size}")
+        if rows.ndim != 2 or rows.shape[1] != self.size or rows.dtype != np.float64:
+            raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
         known, stored = rows[..., at.KNOWN], rows[..., at.CORE]
         if not ((known >= 0) & (known <= 8) & (stored >= 0) & (stored <= at.LONGEST_START)).all():
             raise ValueError("rows count more intervals or observations than they hold")
         if not (rows[..., at.UNIT] > 0).all():
             raise ValueError("rows have a unit of time that is not positive")
 
-    def view(self, records: Numbers) -> Any:
+    def view(
+        self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
+    ) -> RotationView:
         """The fields of records ``(..., record_size)`` by name, each made when it is asked for."""
-        return RotationView(records)
+        return RotationView(records, NAMES if names is None else names)
 
 
-class RotationView(Mapping[str, Numbers]):
+class RotationView(View):
     """Named fields of records ``(..., record_size)``; velocities are per unit of the stamps."""
 
-    def __init__(self, records: Numbers) -> None:
+    def __init__(self, records: Numbers, names: tuple[str, ...]) -> None:
+        super().__init__(names)
         self._records = records
-        self._made: dict[str, Numbers] = {}
 
-    def __getitem__(self, name: str) -> Numbers:
-        if name not in NAMES:
-            raise KeyError(name)
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+    def _make(self, name: str) -> dict[str, Numbers]:
+        return {name: self._field(name)}
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(NAMES)
-
-    def __len__(self) -> int:
-        return len(NAMES)
-
-    def _make(self, name: str) -> Numbers:
+    def _field(self, name: str) -> Numbers:
         r = self._records
         if name in _PLAIN:
             return r[..., _PLAIN[name]].copy()
@@ -236,3 +292,21 @@ def _own(array: Any, shape: tuple[int, ...]) -> Numbers:
     """An array as the compiled signatures ask: contiguous and writable."""
     full = np.broadcast_to(np.asarray(array, dtype=np.float64), shape)
     return full if full.flags.carray else full.copy()
+
+
+def _in_turn(which: Numbers, n: int) -> bool:
+    """Whether every track comes once in each step, in order."""
+    if not n or len(which) % n:
+        return False
+    return bool((which.reshape(-1, n) == np.arange(n)).all())
+
+
+def _checked(seen: Numbers, there: Mask) -> tuple[Numbers, Mask]:
+    """Rotations projected, and which of them are some."""
+    finite = there & np.isfinite(seen).all(axis=(-2, -1))
+    safe = np.where(finite[:, None, None], seen, np.eye(3))
+    matrices, used = _check.rotations(safe, finite, "observations", "skip")
+    return np.where(used[:, None, None], so.project(matrices), 0.0), used
+
+
+_THERE = np.ones((1, 1), dtype=bool)

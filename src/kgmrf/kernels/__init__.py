@@ -1,13 +1,12 @@
-"""The same loops, compiled: one update, one sequence, many tracks.
+"""The compiled loops.
 
-:mod:`kgmrf.step` says what a step is; here it is once more for a processor. Read in this order:
-`layout` (where the numbers lie), `lanes` (eight at a time), `core` (the step), `online`,
-`sequence` and `many` (the loops), `adjoint` (a loop backwards, for gradients), `engine` (how
-trackers call them). The self-tuning trackers have loops of their own: `small_linalg`, `members` and
-`mixture` for covariances, `quaternions`, `rotation_rows`, `rotation_core`,
-`rotation_dense` and `rotations` for orientations (`rotation3`, `rotation_chain` and
-`rotation_smoother` look back with a single law);
-`text` turns numbers into lines and back.
+Read in this order: `compile` (how), `lanes` (eight numbers at a time), `layout` (where they lie),
+`plane` (the formulas of one plane), `products` and `eigen` (one matrix), `blocks`, `law_step` and
+`law` (single laws, eight tracks at a time; :mod:`kgmrf.step` is the readable step), `adjoint` (a
+loop backwards, for gradients), `ensemble_places`, `ensemble_members` and `ensemble` (the self-tuned
+covariances), `quaternions`, `rotation_rows`, `rotation_core`, `rotation_dense` and `rotations` (the
+self-tuned orientations), `engine` (how the loops are called). `text` turns numbers into lines and
+back.
 """
 
 from kgmrf.kernels.engine import warmup

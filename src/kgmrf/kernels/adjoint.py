@@ -18,12 +18,10 @@ import numpy as np
 
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.kernels.compile import compiled, jit
-from kgmrf.kernels.core import MOST_CORRELATED, covariance_frame
-from kgmrf.kernels.door import take_covariance
-from kgmrf.kernels.layout import INFORMATION, NOISE_FLOOR, RIDGE, SPECTRUM_RATE, TURN
-from kgmrf.kernels.products import FAR, multiply, multiply_transposed
+from kgmrf.kernels.layout import INFORMATION, NOISE_FLOOR, RIDGE, SPECTRUM_RATE
+from kgmrf.kernels.plane import MOST_CORRELATED
+from kgmrf.kernels.products import REACH, multiply, multiply_transposed
 from kgmrf.kernels.products import exponential as series
-from kgmrf.kernels.rows import close_row, new_desk, open_row, use_tables
 from kgmrf.step import POLISH_EVERY, SMALLEST_SPECTRUM
 
 # Columns of an interval, as in layout.steps.
@@ -33,40 +31,6 @@ _SEEN, _STEPS, _NIS, _LIKELIHOOD = 5, 6, 7, 8
 # Matrices to work with; three are spare.
 (X1, E1, ROOT1, X2, E2, ROOT2, X_BAR, C, SEEN, SEEN_BAR, HALF) = range(11)
 TURNED, AFTER, FRAME_BAR, ACROSS, SPARE, N_MATRICES = 11, 12, 13, 14, 15, 18
-
-
-@compiled(
-    "void(float64[:, :, ::1], float64[:, :, :, ::1], boolean[:, ::1], float64[:, ::1],"
-    " float64[:, :, ::1], float64[::1], float64[:, :, :, ::1], float64[:, ::1])",
-)
-def unroll(
-    rows: Any,
-    sequence: Any,
-    observed: Any,
-    counts: Any,
-    steps: Any,
-    head: Any,
-    tables: Any,
-    known: Any,
-) -> None:
-    """rows[t + 1] <- the step of rows[t] with frame t, for rows ``(T + 1, n, size)``.
-
-    steps ``(1 or T, 1 or n, 7)``; the rest as in `sequence.run`.
-    """
-    n_frames, n, d = sequence.shape[0], sequence.shape[1], sequence.shape[2]
-    s = -(-d // 8) * 8
-    flat, packed, size = sequence.reshape(sequence.size), rows.reshape(rows.size), rows.shape[2]
-    w = new_desk(head, d, s)
-    for i in range(n):
-        use_tables(w, tables, known, i, d, s)
-        open_row(packed, i * size, w, d, s)
-        for t in range(n_frames):
-            for k in range(7):
-                w[TURN + k] = steps[min(t, steps.shape[0] - 1), min(i, steps.shape[1] - 1), k]
-            if observed[t, i]:
-                take_covariance(w, flat, (t * n + i) * d * d, d, s, -1.0)
-            covariance_frame(w, d, s, observed[t, i], counts[t, i])
-            close_row(w, packed, ((t + 1) * n + i) * size, d, s)
 
 
 # ----------------------------------------------------------------------- turns
@@ -103,7 +67,7 @@ def exponential(w: Any, m: Any, x: int, e: int, root: int, d: int, s: int) -> in
     """E = Exp(X) for skew X, by h halvings: X <- X / 2^h, ROOT = Exp(X / 2^h). Returns h."""
     size = math.sqrt(squares(m[x], d))
     halvings = 0
-    while FAR < size < math.inf:
+    while REACH < size < math.inf:
         size *= 0.5
         halvings += 1
     share = 0.5**halvings

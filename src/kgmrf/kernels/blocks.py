@@ -1,8 +1,9 @@
-"""Eight matrices side by side: products and checks, the ground of :mod:`kgmrf.kernels.many`.
+"""Eight tracks side by side: products and checks, the ground of :mod:`kgmrf.kernels.law`.
 
-The eight lanes of :mod:`kgmrf.kernels.lanes` are eight tracks. In the work space ``w`` the number
-(i, j) of a matrix is the eight numbers from ``matrix + 8 (i d + j)``. ``lane`` holds one number
-per track, eight to a name.
+The eight lanes of :mod:`kgmrf.kernels.lanes` are eight tracks. The work space ``w`` begins with
+their rows (:mod:`kgmrf.kernels.layout`; P is there for every law): number k of a row is the eight
+numbers from 8 k. Then come matrices and vectors to work with; the number (i, j) of a matrix is the
+eight numbers from ``matrix + 8 (i d + j)``. ``lane`` holds one number per track, eight to a name.
 """
 
 from __future__ import annotations
@@ -11,38 +12,49 @@ import math
 from typing import Any
 
 from kgmrf._check import LARGEST, SMALLEST
+from kgmrf.kernels.check import INVALID, MISSING, OBSERVED
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.door import INVALID, MISSING, OBSERVED
 from kgmrf.kernels.lanes import above, div, fma, load, spread, store, strip
+from kgmrf.kernels.layout import N_CLOCKS
 
-# Matrices of the work space, then planes, then vectors.
-FRAME, SEEN, TURNING, SQUARE, B, C, E = range(7)
-N_MATRICES = 7
+# Where the parts of a row begin, eight times: the frame right behind the clocks, then vectors
+# (spectrum, its variance) and planes (velocity, P).
+FRAME = 8 * N_CLOCKS
+SPECTRUM, SPECTRUM_VAR = range(2)
 VELOCITY, P11, P12, P22 = range(4)
-SPECTRUM, SPECTRUM_VAR, LEVEL, POWER = range(4)
+# Matrices and vectors to work with.
+SEEN, TURNING, SQUARE, B, C, E = range(6)
+LEVEL, POWER = range(2)
 
 # Numbers of the lanes.
 THERE, MOVES, STARTS, TURN, DECAY, ANGLE, CROSS, RATE, DT = (8 * k for k in range(9))
-STRENGTH, SIZE, FINE, LOGS, PRODUCT, RATIOS, NIS, DUE, NORM = (8 * k for k in range(9, 18))
-N_LANES = 18 * 8
+STRENGTH, SIZE, FINE, LOGS, PRODUCT, RATIOS, SQUARES, DUE, NORM = (8 * k for k in range(9, 18))
+GAIN, HALVINGS = 8 * 18, 8 * 19
+N_LANES = 8 * 20
 
 
 @jit
-def at_matrix(k: int, d: int) -> int:
-    """Where the k-th matrix of the work space begins."""
-    return 8 * k * d * d
+def at_vector(k: int, d: int) -> int:
+    """Where the k-th vector of a row begins."""
+    return FRAME + 8 * (d * d + k * d)
 
 
 @jit
 def at_planes(k: int, d: int) -> int:
     """Where the k-th set of planes begins."""
-    return 8 * (N_MATRICES * d * d + k * (d * (d - 1) // 2))
+    return FRAME + 8 * (d * d + 2 * d + k * (d * (d - 1) // 2))
 
 
 @jit
-def at_vector(k: int, d: int) -> int:
-    """Where the k-th vector begins."""
-    return 8 * (N_MATRICES * d * d + 2 * d * (d - 1) + k * d)
+def at_matrix(k: int, d: int) -> int:
+    """Where the k-th matrix to work with begins; the pool is just before the first."""
+    return at_planes(4, d) + 8 * (d * (d + 1) // 2 + k * d * d)
+
+
+@jit
+def at_work(k: int, d: int) -> int:
+    """Where the k-th vector to work with begins."""
+    return at_matrix(6, d) + 8 * k * d
 
 
 # ----------------------------------------------------------------------- products
@@ -58,26 +70,20 @@ def multiply(
         left = a + across * i
         j = i if mirror else 0
         while j < d:
-            width = min(8, d - j)
             at = 8 * (i * d + j)
             right, out, old = b + 8 * j, c + at, plus + at
-            if width == 8:
+            if d - j >= 8:  # sums of so many columns stay in registers
                 strip(w, left, along, right, 8 * d, out, old, share, d, 8)
-            elif width == 7:
-                strip(w, left, along, right, 8 * d, out, old, share, d, 7)
-            elif width == 6:
-                strip(w, left, along, right, 8 * d, out, old, share, d, 6)
-            elif width == 5:
-                strip(w, left, along, right, 8 * d, out, old, share, d, 5)
-            elif width == 4:
+                j += 8
+            elif d - j >= 4:
                 strip(w, left, along, right, 8 * d, out, old, share, d, 4)
-            elif width == 3:
-                strip(w, left, along, right, 8 * d, out, old, share, d, 3)
-            elif width == 2:
+                j += 4
+            elif d - j >= 2:
                 strip(w, left, along, right, 8 * d, out, old, share, d, 2)
+                j += 2
             else:
                 strip(w, left, along, right, 8 * d, out, old, share, d, 1)
-            j += width
+                j += 1
         if mirror:
             for k in range(i + 1, d):
                 store(w, c + 8 * (k * d + i), load(w, c + 8 * (i * d + k)))
@@ -186,46 +192,24 @@ def check_rotations(w: Any, lane: Any, d: int, tolerance: float) -> None:
 
 
 @jit
-def gather(observations: Any, present: Any, first: int, w: Any, lane: Any, d: int) -> None:
-    """The observations of a block into SEEN, side by side; the identity where there is none."""
-    seen = at_matrix(SEEN, d)
-    n = present.size
-    for k in range(8):
-        i = first + k
-        there = i < n and present[i]
-        lane[THERE + k] = 1.0 if there else 0.0
-        lane[FINE + k] = 1.0
-        if there:
-            for row in range(d):
-                for column in range(d):
-                    w[seen + 8 * (row * d + column) + k] = observations[i, row, column]
-        else:
-            for row in range(d):
-                for column in range(d):
-                    w[seen + 8 * (row * d + column) + k] = 1.0 if row == column else 0.0
+def take(seen: Any, line: int, w: Any, k: int, d: int) -> None:
+    """Observation ``line`` of ``(N, d, d)`` into lane k of SEEN; the identity for line -1."""
+    at = at_matrix(SEEN, d) + k
+    for i in range(d):
+        for j in range(d):
+            w[at] = seen[line, i, j] if line >= 0 else (1.0 if i == j else 0.0)
+            at += 8
 
 
 @jit
-def judge(
-    observations: Any, first: int, w: Any, lane: Any, d: int, trusted: bool, status: Any
-) -> None:
-    """Status of every track; lanes without a usable observation get the identity instead."""
-    seen = at_matrix(SEEN, d)
-    for k in range(8):
-        i = first + k
-        if i >= status.size:
-            continue
-        found = OBSERVED if lane[THERE + k] > 0.5 else MISSING
-        if found == OBSERVED and (
-            lane[FINE + k] < 0.5 or (trusted and math.isnan(observations[i, 0, 0]))
-        ):
-            found = MISSING
-            for row in range(d):
-                for column in range(d):
-                    if not math.isnan(observations[i, row, column]):
-                        found = INVALID
-            lane[THERE + k] = 0.0
-            for row in range(d):
-                for column in range(d):
-                    w[seen + 8 * (row * d + column) + k] = 1.0 if row == column else 0.0
-        status[i] = found
+def judged(seen: Any, line: int, w: Any, lane: Any, k: int, d: int, trusted: bool) -> int:
+    """OBSERVED, or MISSING (all NaN), or INVALID; then lane k of SEEN becomes the identity."""
+    if lane[FINE + k] > 0.5 and not (trusted and math.isnan(seen[line, 0, 0])):
+        return OBSERVED
+    found = MISSING
+    for i in range(d):
+        for j in range(d):
+            if not math.isnan(seen[line, i, j]):
+                found = INVALID
+    take(seen, -1, w, k, d)
+    return found

@@ -22,7 +22,15 @@ MEANING: Any = dict(error_model="numpy", fastmath={"contract"})
 INNER: Any = dict(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 jit: Any = njit(**INNER, **MEANING)
 
-CONSTANTS = ("_check.py", "density.py", "gains.py", "step.py", "geometry/orbit.py", "engines/*.py")
+CONSTANTS = (
+    "_check.py",
+    "density.py",
+    "gains.py",
+    "step.py",
+    "geometry/orbit.py",
+    "engines/layout.py",
+    "engines/ensemble_step.py",
+)
 """Files outside this folder whose numbers are compiled in."""
 
 

@@ -7,7 +7,6 @@ keep to the readable step of :mod:`kgmrf.step`, of which the compiled loops are 
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import sys
 from contextlib import contextmanager
@@ -43,8 +42,6 @@ EVERY = (
     "rotations_ahead",
     "rotation_chain",
     "rotation_smoother",
-    "online",
-    "sequence",
     "adjoint",
     "vector",
 )
@@ -79,7 +76,7 @@ def switched_off() -> bool:
 
 
 def loops(name: str) -> Any:
-    """The module ``online``, ``sequence`` or ``many`` of this package, compiled on first use."""
+    """A module of this package with loops, such as ``law``, compiled on first use."""
     module = _loaded.get(name)
     if module is None:
         # Threads that come here together wait for the import; in sys.modules they would find it
@@ -116,107 +113,79 @@ def warmup() -> None:
     """
     for name in EVERY:
         loops(name)
-    for number in ("float64", "float32"):
-        step_many(number)
+    for rotation in (False, True):
+        law_loop(rotation)
 
 
 @lru_cache(maxsize=2)
-def step_many(number: str) -> Any:
-    """The loop over many tracks for "float64" or "float32" numbers."""
-    module = loops("many")
+def law_loop(rotation: bool) -> Any:
+    """The loop of single laws over lines of tracks: `kgmrf.kernels.law.loop`."""
+    module = loops("law")
     with _announced():
-        return module.step(number)
-
-
-class Online:
-    """One track on a desk of its own, ready for the next observation.
-
-    strength: what `online.advance` calls m, for observations that do not tell it themselves.
-    """
-
-    def __init__(self, law: Law, gains: Gains, row: Numbers, strength: float | None) -> None:
-        loop = loops("online")
-        d = law.known.shape[-1]
-        self.gains = gains
-        self.shape = (d, d)
-        self.dt = math.nan
-        self.desk = layout.desk(law, d)
-        loop.move_state(self.desk, np.array(row, order="C"), d, True)
-        size = layout.record_size(d, bool(law.head[layout.INFORMATION]))
-        rotation = bool(law.head[layout.ROTATION])
-        tolerance = ROTATION_TOLERANCE if rotation else SYMMETRY_TOLERANCE
-        # What an update needs, in one place: looking things up one by one would take longer.
-        self.kit = (loop.advance, self.desk, self.shape, size, strength, tolerance)
-
-    def step(self, matrix: Numbers | None, strength: float) -> Numbers:
-        """Take in a checked matrix, or none; returns the record."""
-        record = np.empty(self.kit[3])
-        if matrix is None:
-            self.kit[0](self.desk, np.zeros(self.shape), record, strength, -2.0)
-        else:
-            own = np.array(matrix, dtype=np.float64, order="C")
-            self.kit[0](self.desk, own, record, strength, -1.0)
-        return record
-
-    def take_interval(self, dt: Any) -> bool:
-        """Put the numbers of an interval on the desk; False if it is no plain number of time."""
-        if dt == self.dt:
-            return True
-        if type(dt) not in (int, float) or not 0.0 <= dt < math.inf:
-            return False
-        numbers = layout.steps(self.gains, np.asarray(dt, dtype=float))
-        self.desk[layout.TURN : layout.DT + 1] = numbers
-        self.dt = dt
-        return True
-
-    def row(self) -> Numbers:
-        """The state as it stands, as a row of its own."""
-        d = self.shape[0]
-        row = np.empty(layout.row_size(d))
-        loops("online").move_state(self.desk, row, d, False)
-        return row
-
-    def __deepcopy__(self, memo: Any) -> Online:
-        twin = object.__new__(Online)
-        twin.__dict__.update(self.__dict__)
-        twin.desk = self.desk.copy()
-        twin.kit = (self.kit[0], twin.desk, *self.kit[2:])
-        return twin
+        return module.loop(rotation)
 
 
 def run(
     law: Law,
     gains: Gains,
-    rows: Numbers,
+    states: Numbers,
     sequence: Numbers,
     observed: Mask,
     counts: Numbers,
     dt: Numbers,
+    room: int | None = None,
 ) -> tuple[Numbers, Numbers]:
     """Rows ``(..., size)`` after a sequence ``(T, ..., d, d)``, and the records of its frames.
 
-    observed, counts and dt: ``(T, ...)``, or for dt ``(T,)``.
+    observed and counts (samples, or noise variances): ``(T, ...)``; dt ``(T,)`` or ``(T, ...)``.
     """
-    n_frames, d = sequence.shape[0], sequence.shape[-1]
-    batch = rows.shape[:-1]
+    n_frames, batch = sequence.shape[0], states.shape[:-1]
     n = int(np.prod(batch))
-    after = np.array(rows, order="C").reshape(n, -1)
-    steps, which = _intervals(gains, dt, n_frames, batch)
-    size = layout.record_size(d, bool(law.head[layout.INFORMATION]))
-    records = np.empty(n_frames * n * size)
-    loops("sequence").run(
-        after,
-        _own(sequence, (n_frames, n, d, d), np.float64),
-        _own(observed, (n_frames, n), np.bool_),
-        _own(counts, (n_frames, n), np.float64),
+    spread = dt.reshape(dt.shape + (1,) * (len(batch) + 1 - dt.ndim))
+    full = np.broadcast_to(spread, (n_frames, *batch))
+    numbers = ("retention", "coast_retention", "acceleration", "angle_noise")
+    if all(np.ndim(getattr(gains, name, 0.0)) == 0 for name in numbers):
+        distinct, which = np.unique(full, return_inverse=True)
+        steps = layout.steps(gains, distinct)
+    else:
+        steps, which = layout.steps(gains, full), np.arange(full.size)
+    after = np.array(states, order="C").reshape(n, -1)
+    inputs = (sequence, observed, counts, steps.reshape(-1, 7), which.reshape(-1))
+    records = _lines(law, after, *inputs, room)
+    return after.reshape(states.shape), records.reshape((n_frames, *batch, -1))
+
+
+def _lines(
+    law: Law,
+    rows: Numbers,
+    sequence: Numbers,
+    observed: Mask,
+    counts: Numbers,
+    steps: Numbers,
+    which: Numbers,
+    room: int | None,
+) -> Numbers:
+    """Every row through its frames; the records."""
+    d, n, lines = sequence.shape[-1], len(rows), observed.size
+    if room is None:
+        room = layout.record_size(d, bool(law.head[layout.INFORMATION]))
+    records = np.empty((lines, room))
+    law_loop(bool(law.head[layout.ROTATION]))(
+        rows,
+        np.tile(np.arange(n), lines // max(n, 1)),
+        _own(sequence, (lines, d, d), np.float64),
+        _own(observed, (lines,), np.int8),
+        _own(counts, (lines,), np.float64),
         steps,
-        which,
+        _own(which, (lines,), np.int64),
         law.head,
         law.tables,
         law.known,
+        -1.0,
         records,
+        np.empty(lines, dtype=np.int8),
     )
-    return after.reshape(rows.shape), records.reshape((n_frames, *batch, -1))
+    return records
 
 
 def unroll(
@@ -229,14 +198,17 @@ def unroll(
 ) -> Numbers:
     """All states of a sequence ``(T, n, d, d)`` from rows ``(n, size)``: ``(T + 1, n, size)``.
 
-    Covariances after the warm-up only; steps ``(1 or T, 1 or n, 7)`` as `layout.steps`.
+    Covariances after the warm-up only; steps ``(1 or T, 1 or n, 7)`` as `layout.steps`; rows as
+    `layout.rows` writes them.
     """
-    states = np.empty((sequence.shape[0] + 1, *rows.shape))
-    states[0] = rows
-    loops("adjoint").unroll(
-        states, sequence, observed, counts, steps, law.head, law.tables, law.known
-    )
-    return states
+    n_frames, n, d = sequence.shape[:3]
+    information = bool(law.head[layout.INFORMATION])
+    full = np.broadcast_to(steps, (n_frames, n, 7)).reshape(-1, 7)
+    first = layout.rows_of(*layout.views(rows, d), information)
+    inputs = (sequence, observed, counts, np.ascontiguousarray(full), np.arange(len(full)))
+    records = _lines(law, first, *inputs, layout.row_size(d, information))
+    after = layout.rows(*layout.state_of(records.reshape(n_frames, n, -1), d, information))
+    return np.concatenate([rows[None], after])
 
 
 class Slopes(NamedTuple):
@@ -274,56 +246,15 @@ def pull_back(
     return slopes
 
 
-def _intervals(
-    gains: Gains, dt: Numbers, n_frames: int, batch: tuple[int, ...]
-) -> tuple[Numbers, Numbers]:
-    """What each distinct interval does ``(K, 1 or n, 7)``, and which one leads to a frame."""
-    n = int(np.prod(batch))
-    numbers = ("retention", "coast_retention", "acceleration", "angle_noise")
-    shared = all(np.ndim(getattr(gains, name, 0.0)) == 0 for name in numbers)
-    if shared:
-        distinct, which = np.unique(dt, return_inverse=True)
-        which = which.reshape(n_frames, -1)
-        return layout.steps(gains, distinct)[:, None, :], np.ascontiguousarray(which)
-    spread = dt.reshape(dt.shape + (1,) * (len(batch) + 1 - dt.ndim))
-    full = np.broadcast_to(spread, (n_frames, *batch))
-    steps = layout.steps(gains, full).reshape(n_frames, n, -1)
-    return steps, np.arange(n_frames)[:, None].copy()
-
-
-def inspect(matrices: Numbers, *, rotation: bool, tolerance: float | None = None) -> Numbers | None:
-    """OBSERVED, MISSING or INVALID for every matrix of ``(..., d, d)``; None if not compiled."""
-    batch, d = matrices.shape[:-2], matrices.shape[-1]
-    if not compiles(d, rotation):
-        return None
-    status = np.empty(int(np.prod(batch)), dtype=np.int8)
-    flat = _own(matrices, (status.size, d, d), np.float64)
-    present = np.ones(status.size, dtype=bool)
-    if tolerance is None:
-        tolerance = ROTATION_TOLERANCE if rotation else SYMMETRY_TOLERANCE
-    with np.errstate(invalid="ignore"):  # for when the compiler is switched off
-        loops("sequence").inspect(flat, present, tolerance, rotation, status)
-    return status.reshape(batch)
-
-
-def inspect_covariances(matrices: Numbers) -> Numbers | None:
+def inspect_covariances(matrices: Numbers, tolerance: float = SYMMETRY_TOLERANCE) -> Numbers | None:
     """OBSERVED, MISSING or INVALID for every matrix of ``(..., d, d)``; None if not compiled."""
     batch, d = matrices.shape[:-2], matrices.shape[-1]
     if not compiles(1, False):
         return None
     status = np.empty(int(np.prod(batch)), dtype=np.int8)
-    desk = layout.blank_desk(d)
     flat = _own(matrices, (status.size, d, d), np.float64)
-    loops("inspect").inspect(flat, SYMMETRY_TOLERANCE, desk, status)
+    loops("inspect").inspect(flat, tolerance, layout.work_space(d), status)
     return status.reshape(batch)
-
-
-def compose(records: Numbers, d: int) -> Numbers:
-    """M = Q diag(lam) Q^T, ``(..., d, d)``, of all records."""
-    batch, size = records.shape[:-1], records.shape[-1]
-    out = np.empty((int(np.prod(batch)), d, d))
-    loops("sequence").compose(_own(records, (out.shape[0], size), np.float64), d, out)
-    return out.reshape((*batch, d, d))
 
 
 def _own(array: Any, shape: tuple[int, ...], dtype: Any) -> Any:

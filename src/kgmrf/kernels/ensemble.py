@@ -28,8 +28,8 @@ from kgmrf.engines.layout import (
     TURNING,
     VALUES,
 )
+from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_covariance, take_samples
 from kgmrf.kernels.compile import compiled, jit
-from kgmrf.kernels.door import INVALID, MISSING, OBSERVED, take_covariance, take_samples
 from kgmrf.kernels.ensemble_members import (
     drift,
     hold,

@@ -32,10 +32,9 @@ from kgmrf.engines.layout import (
     SPECTRUM_RATE,
     TURNING,
 )
-from kgmrf.gains import ANGLE_VARIANCE_LIMIT
+from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.core import jacobi
-from kgmrf.kernels.eigen import sort_rows
+from kgmrf.kernels.eigen import jacobi, sort_rows
 from kgmrf.kernels.ensemble_places import (
     BODY,
     CHANNEL_GAIN,
@@ -82,7 +81,7 @@ from kgmrf.kernels.ensemble_places import (
 )
 from kgmrf.kernels.lanes import above, div, fma, load, spread, store
 from kgmrf.kernels.layout import BODY as BODY_FRAME
-from kgmrf.kernels.layout import FRAME, MASK, SCRATCH_A
+from kgmrf.kernels.layout import FRAME, SCRATCH_A
 from kgmrf.kernels.layout import TURNING as TURN_MATRIX
 from kgmrf.kernels.plane import correct, widen, within_circle
 from kgmrf.kernels.products import (
@@ -91,7 +90,6 @@ from kgmrf.kernels.products import (
     multiply_transposed,
     polish_frame,
     turn_frame,
-    vector,
 )
 
 # ----------------------------------------------------------------------- packed and full
@@ -198,7 +196,7 @@ def lay_out(w: Any, o: Any, part: int, lane: int) -> None:
 @jit
 def open_frame(w: Any, q: int, d: int, s: int) -> None:
     """Q of a turning member onto the desk, zero beyond its columns."""
-    frame, mask = matrix(s, FRAME), vector(s, MASK)
+    frame, mask = matrix(s, FRAME), 0
     half, zero = spread(0.5), spread(0.0)
     for i in range(d):
         for j in range(0, s, 8):
@@ -209,7 +207,7 @@ def open_frame(w: Any, q: int, d: int, s: int) -> None:
 @jit
 def close_frame(w: Any, q: int, d: int, s: int) -> None:
     """Q from the desk back into its member."""
-    frame, mask, half = matrix(s, FRAME), vector(s, MASK), spread(0.5)
+    frame, mask, half = matrix(s, FRAME), 0, spread(0.5)
     for i in range(d):
         for j in range(0, s, 8):
             inside, at = load(w, mask + j), q + i * d + j
@@ -294,7 +292,7 @@ def drift_turning(w: Any, o: Any, q: int, noise: float, dt: float, d: int, s: in
         inside = load(w, mask + p)
         o11, o12, o22 = load(w, a + p), load(w, b + p), load(w, c + p)
         p11, p12, p22 = widen(o11, o12, o22, turn, keep, angle, cross, rate)
-        p11, p12, p22 = within_circle(p11, p12, p22)
+        p11, p12, p22 = within_circle(p11, p12, p22, RATE_VARIANCE_LIMIT)
         # In this order: what a store writes too far is what was there, or is written next.
         store(w, a + p, above(inside, half, p11, o11))
         store(w, b + p, above(inside, half, p12, o12))

@@ -1,6 +1,6 @@
 """Where the compiled ensemble keeps what it works on: one array per worker, offsets by name.
 
-The array begins with the desk of :mod:`kgmrf.kernels.layout` (for turning frames), then holds the
+The array begins as :mod:`kgmrf.kernels.products` asks (for turning frames), then holds the
 row of the track in hand and the matrices below. Symmetric matrices are packed: the lower triangle,
 row by row, padded to a multiple of eight; planes i > j likewise. Nothing here needs the compiler.
 """
@@ -11,8 +11,7 @@ import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.engines.layout import N_TAILS, Layout
-from kgmrf.kernels.layout import HEAD as DESK_HEAD
-from kgmrf.kernels.layout import MASK, desk_size, stride
+from kgmrf.kernels.layout import stride, work_size
 
 # Parts of the row in hand ...
 HEAD, TAILS, ROOTS, SIZE, MASS, LEVEL, DEVIATION, BODY, TURNED = range(9)
@@ -42,7 +41,7 @@ def places(plan: Layout) -> tuple[Numbers, int]:
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
     packed, plane = stride(pairs) + 8, stride(planes) + 8
     out = np.zeros(N_PLACES, dtype=np.int64)
-    at = desk_size(d)
+    at = work_size(d)
     out[: len(plan.begin) - 1] = at + plan.begin[:-1]
     at += stride(plan.size) + 8
     members = stride(k) + 8
@@ -75,8 +74,7 @@ def work(plan: Layout) -> tuple[Numbers, Numbers]:
     where, size = places(plan)
     array = np.zeros(size)
     d = plan.d
-    columns = DESK_HEAD + MASK * stride(d)
-    array[columns : columns + d] = 1.0
+    array[:d] = 1.0
     array[where[PAIR_MASK] : where[PAIR_MASK] + d * (d + 1) // 2] = 1.0
     array[where[PLANE_MASK] : where[PLANE_MASK] + d * (d - 1) // 2] = 1.0
     # Lanes that no member uses are the identity.

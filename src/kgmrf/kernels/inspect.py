@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from kgmrf.kernels.check import take_covariance
 from kgmrf.kernels.compile import compiled
-from kgmrf.kernels.door import take_covariance
 
 
 @compiled("void(float64[:, :, ::1], float64, float64[::1], int8[::1])")
 def inspect(matrices: Any, tolerance: float, w: Any, status: Any) -> None:
-    """Which of the matrices ``(n, d, d)`` are OBSERVED, MISSING or INVALID; w is a desk."""
+    """Which of the matrices ``(n, d, d)`` are OBSERVED, MISSING or INVALID."""
     n, d = matrices.shape[0], matrices.shape[1]
     s = -(-d // 8) * 8
     flat = matrices.reshape(matrices.size)

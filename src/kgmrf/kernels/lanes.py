@@ -13,6 +13,8 @@ processor has (one 512-bit register, two of 256 bits, four of 128).
     any_above(x, y)       whether x > y in some lane
     total(x)              the sum of the lanes
     combine(a, i, n, b0, ..., b7, c)    a[i] b0 + a[i + n] b1 + ... + a[i + 7 n] b7 + c
+    turned(a, from, b, to)    eight numbers from each of eight places, transposed: lane k of what
+        is stored at b[to[j]] is a[from[k] + j]
     strip(w, a, da, b, db, c, plus, share, n, width)    where numbers are lanes, part of a row of
         C = share PLUS + A B:  c_j = share plus_j + sum_{k < n} a[k da] b[k db + 8 j], j < width
 """
@@ -71,6 +73,12 @@ if getattr(numba.config, "DISABLE_JIT", 0):
     def combine(a: Any, i: int, n: int, *rows: Any) -> Any:
         """a[i] b0 + a[i + n] b1 + ... + c."""
         return rows[-1] + sum(a[i + k * n] * rows[k] for k in range(LANES))
+
+    def turned(a: Any, origin: Any, b: Any, to: Any) -> None:
+        """Eight numbers from each of eight places, transposed."""
+        block = np.stack([a[k : k + LANES] for k in origin])
+        for j, place in enumerate(to):
+            b[place : place + LANES] = block[:, j]
 
     def strip(
         w: Any,
@@ -249,6 +257,39 @@ else:
 
         kinds = [a, types.intp, types.intp, *[_lanes] * (LANES + 1)]
         return _lanes(*kinds), build
+
+    @intrinsic
+    def turned(typing: Any, a: Any, origin: Any, b: Any, to: Any) -> Any:
+        """Eight numbers from each of eight places, transposed in registers."""
+
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            source, froms, target, tos = signature.args
+
+            def index(kind: Any, array: Any, k: int) -> Any:
+                data = context.make_array(kind)(context, builder, array).data
+                return builder.load(builder.gep(data, [ir.Constant(ir.IntType(64), k)]))
+
+            rows = []
+            for k in range(LANES):
+                place = _place(context, builder, source, args[0], index(froms, args[1], k))
+                rows.append(builder.load(place))
+                rows[-1].align = 8
+            for step in (1, 2, 4):
+                for i in range(LANES):
+                    if i & step:
+                        continue
+                    one, two = rows[i], rows[i + step]
+                    low = [p if not p & step else LANES + p - step for p in range(LANES)]
+                    high = [p + step if not p & step else LANES + p for p in range(LANES)]
+                    for at, picks in ((i, low), (i + step, high)):
+                        mask = ir.Constant(ir.VectorType(_INT, LANES), picks)
+                        rows[at] = builder.shuffle_vector(one, two, mask)
+            for j in range(LANES):
+                place = _place(context, builder, target, args[2], index(tos, args[3], j))
+                builder.store(rows[j], place).align = 8
+            return context.get_dummy_value()
+
+        return types.void(a, origin, b, to), build
 
     @intrinsic(prefer_literal=True)
     def strip(

@@ -1,9 +1,21 @@
-"""Where everything lies: one row of numbers per track, one desk of numbers per tracker.
+"""Where everything lies; nothing here needs the compiler.
 
-A row holds a whole `State` and the last `Surprise`; `rows` and `views` are the only places that
-know the order. A desk is what the compiled loops work on: the settings of the step first, then
-the state of one track spread out with rows padded to a multiple of eight, then scratch space.
-Nothing here needs the compiler.
+A track of a single law is a row of numbers, and this is the only place that knows their order:
+
+============  ===========  =======================================================================
+clocks        (9,)         time, seen, steps, pool_samples, pool_frames, log_scale, scale_var, nis,
+                           log_likelihood
+frame         (d d)
+spectrum      (d)
+spectrum_var  (d)
+velocity      (planes)     the planes i < j of W
+P             (3, planes)  information gains only: var(angle), cov(angle, velocity), var(velocity)
+pool          (pairs)      lower triangle, row by row; zero once the cold start is over
+============  ===========  =======================================================================
+
+A record is the beginning of a row, up to var(angle). The compiled loop works on eight rows side by
+side, number by number (:mod:`kgmrf.kernels.blocks`); work on one matrix has the space of
+:mod:`kgmrf.kernels.products`.
 """
 
 from __future__ import annotations
@@ -17,53 +29,126 @@ from kgmrf._types import Numbers
 from kgmrf.gains import FixedGains, Gains, Transition, transition
 from kgmrf.step import Model, State, Surprise
 
-LANES = 8
+# The clocks of a row.
+TIME, SEEN, STEPS, POOL_SAMPLES, POOL_FRAMES, LOG_SCALE, SCALE_VAR, NIS, LIKELIHOOD = range(9)
+N_CLOCKS = 9
+CLOCKS = ("time", "seen", "steps", "pool_samples", "pool_frames", "log_scale", "scale_var")
 
-# The matrices, vectors and numbers of a row, in order.
+# The numbers of a law.
+INFORMATION, NOISE_FLOOR, SPECTRUM_RATE, SCALE_RATE, SCALE_RETENTION = range(5)
+WARMUP_SAMPLES, WARMUP_FRAMES, RIDGE, KNOWN, ROTATION, LIMIT, RATE_LIMIT = range(5, 12)
+N_HEAD = 12
+
+# Matrices of the space for work on one matrix.
+FRAME, SEEN_MATRIX, BODY, TURNING, SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_D = range(8)
+N_MATRICES = 8
+
+
+def row_size(d: int, information: bool) -> int:
+    """How many numbers a track is.
+
+    >>> row_size(7, True)
+    184
+    """
+    planes = d * (d - 1) // 2
+    return N_CLOCKS + d * d + 2 * d + (4 if information else 1) * planes + d * (d + 1) // 2
+
+
+def record_size(d: int, information: bool) -> int:
+    """How many numbers of a row an estimate needs."""
+    return N_CLOCKS + d * d + 2 * d + (2 if information else 1) * (d * (d - 1) // 2)
+
+
+def parts(rows: Numbers, d: int, information: bool) -> dict[str, Numbers]:
+    """The parts of rows or records by name, as views; planes and pool as they lie."""
+    planes = d * (d - 1) // 2
+    sizes = {"clocks": N_CLOCKS, "frame": d * d, "spectrum": d, "spectrum_var": d}
+    sizes["velocity"] = planes
+    if information:
+        sizes |= dict.fromkeys(("p11", "p12", "p22"), planes)
+    sizes["pool"] = d * (d + 1) // 2
+    out, at = {}, 0
+    for name, size in sizes.items():
+        out[name] = rows[..., at : at + size]
+        at += size
+    return out
+
+
+def state_of(rows: Numbers, d: int, information: bool) -> tuple[State, Surprise]:
+    """What rows ``(..., row_size)`` hold, in full matrices."""
+    part, batch = parts(rows, d, information), rows.shape[:-1]
+    zero = np.zeros((*batch, d, d))
+    names = ("p11", "p12", "p22")
+    spread = [folded(part[name], d, 1.0) if information else zero for name in names]
+    low, high = np.tril_indices(d)
+    pool = zero.copy()
+    pool[..., low, high] = pool[..., high, low] = part["pool"]
+    clocks = part["clocks"]
+    state = State(
+        frame=part["frame"].reshape(*batch, d, d),
+        spectrum=part["spectrum"],
+        velocity=folded(part["velocity"], d, -1.0),
+        uncertainty=np.stack(spread, axis=-3),
+        spectrum_var=part["spectrum_var"],
+        pool=pool,
+        **{name: clocks[..., k] for k, name in enumerate(CLOCKS)},
+    )
+    return state, Surprise(clocks[..., NIS], clocks[..., LIKELIHOOD])
+
+
+def rows_of(state: State, surprise: Surprise, information: bool) -> Numbers:
+    """The inverse of `state_of`."""
+    d, batch = state.frame.shape[-1], state.time.shape
+    upper, low = np.triu_indices(d, 1), np.tril_indices(d)
+    numbers = [getattr(state, name) for name in CLOCKS] + list(surprise)
+    pieces = [np.stack(numbers, axis=-1), state.frame.reshape(*batch, d * d)]
+    pieces += [state.spectrum, state.spectrum_var, state.velocity[..., upper[0], upper[1]]]
+    if information:
+        pieces += [state.uncertainty[..., k, upper[0], upper[1]] for k in range(3)]
+    return np.concatenate([*pieces, state.pool[..., low[0], low[1]]], axis=-1)
+
+
+def folded(planes: Numbers, d: int, sign: float) -> Numbers:
+    """Numbers of the planes i < j as matrices, times ``sign`` below the diagonal.
+
+    >>> folded(np.array([2.0]), 2, -1.0).tolist()
+    [[0.0, 2.0], [-2.0, 0.0]]
+    """
+    nothing = np.zeros((*planes.shape[:-1], 1))
+    both = np.concatenate([planes, sign * planes, nothing], axis=-1)
+    return both.take(_plane_index(d), axis=-1)
+
+
+@lru_cache(maxsize=64)
+def _plane_index(d: int) -> np.ndarray[Any, Any]:
+    """Where each entry of a matrix is found in its upper planes, its lower planes and one zero."""
+    rows, columns = np.triu_indices(d, 1)
+    index = np.full((d, d), 2 * rows.size)
+    index[rows, columns] = np.arange(rows.size)
+    index[columns, rows] = rows.size + index[rows, columns]
+    return index
+
+
+# --------------------------------------------------------------------------- gradients
+
+# The backward pass (`adjoint`) reads full matrices: frame, velocity, P, pool; then vectors, clocks.
 MATRICES = ("frame", "velocity", "uncertainty", "pool")
 VECTORS = ("spectrum", "spectrum_var")
 SCALARS = ("log_scale", "scale_var", "pool_samples", "pool_frames", "time", "seen", "steps")
 SURPRISES = ("nis", "log_likelihood")
 
-# Numbers at the head of a desk: settings ...
-INFORMATION, NOISE_FLOOR, SPECTRUM_RATE, SCALE_RATE, SCALE_RETENTION = range(5)
-WARMUP_SAMPLES, WARMUP_FRAMES, RIDGE, KNOWN, ROTATION = range(5, 10)
-# ... what the interval does (gains.Transition), and its length ...
-TURN, KEEP, COAST, ANGLE, CROSS, RATE, DT = range(10, 17)
-# ... and the numbers of the track, in the order of SCALARS and SURPRISES.
-LOG_SCALE, SCALE_VAR, POOL_SAMPLES, POOL_FRAMES, TIME, SEEN, STEPS, NIS, LIKELIHOOD = range(17, 26)
-HEAD = 32
-
-# Vectors of a desk, each of `stride` numbers ...
-MASK, SPECTRUM, SPECTRUM_VAR, LEVEL, POWER, KNOWN_SPECTRUM, ORDER = range(7)
-N_VECTORS = 8  # one to spare: matrices begin on a cache line
-# ... and its matrices, each of stride x stride numbers.
-(FRAME, VELOCITY, P11, P12, P22, POOL, SEEN_MATRIX, BODY, TURNING, POSITION, KICK) = range(11)
-SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_D, PLANES = range(11, 16)
-N_MATRICES = 16
-
-
-def stride(d: int) -> int:
-    """Length of a padded matrix row: d rounded up to a multiple of eight."""
-    return -(-d // LANES) * LANES
-
-
-def row_size(d: int) -> int:
-    """How many numbers a track of dimension d is."""
-    return 6 * d * d + 2 * d + len(SCALARS) + len(SURPRISES)
-
 
 def rows(state: State, surprise: Surprise) -> Numbers:
-    """A state and its surprise as rows ``(..., row_size(d))``."""
+    """A state and its surprise for the backward pass, one row of numbers each."""
     batch = state.time.shape
-    parts = [np.reshape(getattr(state, name), (*batch, -1)) for name in MATRICES + VECTORS]
-    parts += [getattr(state, name)[..., None] for name in SCALARS]
-    parts += [part[..., None] for part in surprise]
-    return np.concatenate(parts, axis=-1)
+    pieces = [np.reshape(getattr(state, name), (*batch, -1)) for name in MATRICES + VECTORS]
+    pieces += [getattr(state, name)[..., None] for name in SCALARS]
+    pieces += [part[..., None] for part in surprise]
+    return np.concatenate(pieces, axis=-1)
 
 
 def views(row: Numbers, d: int) -> tuple[State, Surprise]:
-    """The state and the surprise in rows ``(..., row_size(d))``, without copying."""
+    """The inverse of `rows`, without copying."""
     batch = row.shape[:-1]
     fields: dict[str, Numbers] = {}
     at = 0
@@ -80,71 +165,11 @@ def views(row: Numbers, d: int) -> tuple[State, Surprise]:
     return State(**fields), surprise
 
 
-def record_size(d: int, information: bool) -> int:
-    """How many numbers an estimate needs of one frame: a third of a row."""
-    planes = d * (d - 1) // 2
-    return d * d + d + (1 + information) * planes + 4
-
-
-class Record:
-    """What an estimate shows, in records ``(..., record_size)``, sorted by descending eigenvalue.
-
-    The frame, the spectrum, the planes i < j of the velocity and, with information gains, of
-    var(angle), then time, seen, nis and log-likelihood. Matrices are made when asked for.
-    """
-
-    def __init__(self, numbers: Numbers, d: int, information: bool) -> None:
-        self.numbers, self.d, self.information = numbers, d, information
-
-    @property
-    def frame(self) -> Numbers:
-        """Eigenframe, ``(..., d, d)``."""
-        d = self.d
-        return self.numbers[..., : d * d].reshape((*self.numbers.shape[:-1], d, d))
-
-    @property
-    def spectrum(self) -> Numbers:
-        """Eigenvalues, ``(..., d)``."""
-        return self.numbers[..., self.d**2 : self.d**2 + self.d]
-
-    @property
-    def velocity(self) -> Numbers:
-        """Angular velocity, skew, ``(..., d, d)``."""
-        return self._planes(0, -1.0)
-
-    @property
-    def angle_var(self) -> Numbers:
-        """Variance of the angle in every plane, NaN without information, ``(..., d, d)``."""
-        if self.information:
-            return self._planes(1, 1.0)
-        return np.full((*self.numbers.shape[:-1], self.d, self.d), np.nan)
-
-    def clock(self, name: str) -> Numbers:
-        """time, seen, nis or log_likelihood, ``(...)``."""
-        return self.numbers[..., ("time", "seen", *SURPRISES).index(name) - 4]
-
-    def _planes(self, k: int, sign: float) -> Numbers:
-        d = self.d
-        n = d * (d - 1) // 2
-        at = d * d + d + k * n
-        planes = self.numbers[..., at : at + n]
-        nothing = np.zeros((*planes.shape[:-1], 1))
-        both = np.concatenate([planes, sign * planes, nothing], axis=-1)
-        return both.take(_plane_index(d), axis=-1)
-
-
-@lru_cache(maxsize=64)
-def _plane_index(d: int) -> np.ndarray[Any, Any]:
-    """Where each entry of a matrix is found in its upper planes, its lower planes and one zero."""
-    rows, columns = np.triu_indices(d, 1)
-    index = np.full((d, d), 2 * rows.size)
-    index[rows, columns] = np.arange(rows.size)
-    index[columns, rows] = rows.size + index[rows, columns]
-    return index
+# --------------------------------------------------------------------------- laws
 
 
 class Law(NamedTuple):
-    """A model as arrays: head ``(HEAD,)``; gains ``(k, 2, d, d)``, one table or one per item."""
+    """A model as arrays: head ``(N_HEAD,)``; gains ``(k, 2, d, d)``, one table or one per item."""
 
     head: Numbers
     tables: Numbers
@@ -167,7 +192,7 @@ def law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool) -> Law 
         shape = np.shape(getattr(gains, name))
         if _differs_in_planes(shape, d) or not _fits(shape, batch):
             return None
-    head = np.zeros(HEAD)
+    head = np.zeros(N_HEAD)
     head[INFORMATION] = not isinstance(gains, FixedGains)
     head[NOISE_FLOOR] = model.noise_floor
     head[SPECTRUM_RATE] = model.spectrum_rate
@@ -177,6 +202,7 @@ def law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool) -> Law 
     head[WARMUP_FRAMES] = model.warmup_frames
     head[KNOWN] = model.known_spectrum is not None
     head[ROTATION] = rotation
+    head[LIMIT], head[RATE_LIMIT] = model.limit, model.rate_limit
     tables = np.zeros((1, 2, d, d))
     if isinstance(gains, FixedGains):
         head[RIDGE] = np.nan if gains.ridge is None else gains.ridge
@@ -222,34 +248,24 @@ def steps(gains: Gains, dt: Numbers) -> Numbers:
     return np.ascontiguousarray(np.stack(columns, axis=-1))
 
 
-def desk_size(d: int) -> int:
-    """How many numbers a desk has."""
-    s = stride(d)
-    return HEAD + N_VECTORS * s + N_MATRICES * s * s
+# --------------------------------------------------------------------------- one matrix
 
 
-def blank_desk(d: int) -> Numbers:
-    """A desk without a law; starts on a cache line."""
-    size = desk_size(d)
-    room = np.zeros(size + LANES)
-    shift = (-room.ctypes.data // 8) % LANES
-    table = room[shift : shift + size]
-    at = HEAD + MASK * stride(d)
-    table[at : at + d] = 1.0
-    return table
+def stride(d: int) -> int:
+    """Length of a padded matrix row: d rounded up to a multiple of eight."""
+    return -(-d // 8) * 8
 
 
-def desk(model: Law, d: int) -> Numbers:
-    """A desk for one track under the first of the model's tables."""
-    table = blank_desk(d)
-    table[:HEAD] = model.head
-    s = stride(d)
-    vector = HEAD + np.arange(N_VECTORS) * s
-    matrix = HEAD + N_VECTORS * s + np.arange(N_MATRICES) * s * s
-    table[vector[LEVEL] : vector[LEVEL] + s] = 1.0
-    planes = table[matrix[PLANES] : matrix[PLANES] + s * s].reshape(s, s)
-    planes[:d, :d] = 1.0 - np.eye(d)
-    table[vector[KNOWN_SPECTRUM] : vector[KNOWN_SPECTRUM] + d] = model.known[0]
-    for slot, gain in zip((POSITION, KICK), model.tables[0], strict=True):
-        table[matrix[slot] : matrix[slot] + s * s].reshape(s, s)[:d, :d] = gain
-    return table
+def work_size(d: int) -> int:
+    """How many numbers the space of `products` has."""
+    return stride(d) + N_MATRICES * stride(d) ** 2
+
+
+def work_space(d: int) -> Numbers:
+    """An empty space for `products`, which starts on a cache line."""
+    size = work_size(d)
+    room = np.zeros(size + 8)
+    shift = (-room.ctypes.data // 8) % 8
+    w = room[shift : shift + size]
+    w[:d] = 1.0
+    return w

@@ -39,8 +39,8 @@ from kgmrf.engines.low_rank_step import (
     LOG_SQUARE_VAR,
     PRIOR_ROWS,
 )
+from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_samples
 from kgmrf.kernels.compile import compiled, jit
-from kgmrf.kernels.door import INVALID, MISSING, OBSERVED, take_samples
 from kgmrf.kernels.judge import blend_weights, judge_tails, settle, tail_logs, weigh
 from kgmrf.kernels.lanes import div, fma, load, spread, store, total
 from kgmrf.kernels.low_rank_algebra import apply, cholesky, dot, invert, products

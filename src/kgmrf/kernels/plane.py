@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
+from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.kernels.compile import jit
 from kgmrf.kernels.lanes import above, any_above, div, fma, root, spread
+from kgmrf.step import CORRELATION_LIMIT
+
+MOST_CORRELATED = CORRELATION_LIMIT**2
 
 
 @jit
@@ -37,10 +40,19 @@ def limit(p: Any, p12: Any, most: float) -> Any:
 
 
 @jit
-def within_circle(p11: Any, p12: Any, p22: Any) -> Any:
-    """An angle prior no wider than the circle, a velocity prior that does not alias."""
+def within_circle(p11: Any, p12: Any, p22: Any, rate_limit: float) -> Any:
+    """An angle prior no wider than the circle, a velocity prior that does not alias.
+
+    An endless coast drives the correlation of both to 1, where rounding decides about
+    definiteness; so it stops just short of it.
+    """
     p11, p12 = limit(p11, p12, ANGLE_VARIANCE_LIMIT)
-    p22, p12 = limit(p22, p12, RATE_VARIANCE_LIMIT)
+    p22, p12 = limit(p22, p12, rate_limit)
+    most, square = spread(MOST_CORRELATED) * p11 * p22, p12 * p12
+    if any_above(square, most):
+        one = spread(1.0)
+        tight = above(square, most, square, one)
+        p12 = root(div(above(square, most, most, one), tight)) * p12
     return p11, p12, p22
 
 
@@ -50,7 +62,8 @@ def correct(p11: Any, p12: Any, p22: Any, pull: Any, information: Any, noise: An
 
     Returns the angle to turn by, the kick of the velocity, p11, p12, p22 and 1/den.
     """
-    inverse = div(spread(1.0), fma(p11, information, noise))
+    inverse, zero = div(spread(1.0), fma(p11, information, noise)), spread(0.0)
     scaled, rest = pull * inverse, noise * inverse
-    p22 = p22 - p12 * p12 * information * inverse
+    left = p22 - p12 * p12 * information * inverse
+    p22 = above(left, zero, left, zero)  # below by rounding only
     return p11 * scaled, p12 * scaled, p11 * rest, p12 * rest, p22, inverse

@@ -1,4 +1,9 @@
-"""Products, exponentials and turns of one track, eight columns at a time (see `layout`)."""
+"""Products, exponentials and turns of one track, eight columns at a time.
+
+Everything works on one array ``w`` whose matrices have rows of ``s`` numbers, d rounded up to a
+multiple of eight; what lies beyond the d-th row or column is zero and stays so. The array begins
+with ``s`` numbers, 1 for the d columns that count, then has the matrices of `layout`.
+"""
 
 from __future__ import annotations
 
@@ -14,36 +19,21 @@ from kgmrf.kernels.lanes import (
     store,
     total,
 )
-from kgmrf.kernels.layout import (
-    FRAME,
-    HEAD,
-    N_VECTORS,
-    SCRATCH_A,
-    SCRATCH_B,
-    SCRATCH_C,
-    SCRATCH_D,
-    TURNING,
-)
+from kgmrf.kernels.layout import FRAME, SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_D, TURNING
 
 # exp(A) - I to degree 8 in three products: with y = A2 (c1 A2 + c2 A) it is
 # (y + c3 A2 + c4 A)(y + c5 A2) + c6 y + A2 / 2 + A. The six numbers solve for the coefficients
-# 1/3! ... 1/8! of the series; the next term is x^9/9!, 3e-13 at FAR. Beyond, the argument is halved
-# until it is within REACH, and the result squared.
+# 1/3! ... 1/8! of the series; the next term is x^9/9!, 1e-14 at REACH, and leaves a rotation off by
+# 5e-6 x^10, 3e-15. Beyond, the argument is halved until it is within REACH, and the result squared.
 EXP1, EXP2, EXP3 = 0.0049801192055599735, 0.019920476822239894, 0.076652653211191467
 EXP4, EXP5, EXP6 = 0.87650098017855534, 0.12255211501120747, 2.9743072048476267
-REACH, FAR = 0.12, 0.17
-
-
-@jit
-def vector(s: int, k: int) -> int:
-    """Where the k-th vector of a desk begins."""
-    return HEAD + k * s
+REACH = 0.12
 
 
 @jit
 def matrix(s: int, k: int) -> int:
-    """Where the k-th matrix of a desk begins."""
-    return HEAD + N_VECTORS * s + k * s * s
+    """Where the k-th matrix begins."""
+    return s + k * s * s
 
 
 @jit
@@ -217,7 +207,7 @@ def turn_frame(w: Any, d: int, s: int) -> None:
     if size == 0.0:
         return
     halvings = 0
-    while (REACH if halvings else FAR) < size < math.inf:
+    while REACH < size < math.inf:
         size *= 0.5
         halvings += 1
     if halvings > 0:
@@ -238,6 +228,8 @@ def turn_frame(w: Any, d: int, s: int) -> None:
     else:
         multiply(w, frame, move, c, frame, 1.0, d, s)
         copy(w, c, frame, d, s)
+    if halvings > 0:  # squaring doubles what the series leaves
+        polish_frame(w, d, s, frame)
 
 
 @jit

@@ -91,17 +91,25 @@ def run(
     gains = _plain_gains(model)
     dt = frames.dt.reshape(frames.dt.shape[0], -1)[:, 0] if frames.shared else frames.dt
     arrays = (plain(v) for v in (frames.seen, frames.observed, frames.weight, dt))
-    rows, records = engine.run(law, gains, _rows(state), *arrays)
-    seen = layout.Record(records, d, isinstance(gains, InformationGains))
-    after, _ = layout.views(rows, d)
+    information = isinstance(gains, InformationGains)
+    before = layout.rows_of(*layout.views(_rows(state), d), information)
+    rows, records = engine.run(law, gains, before, *arrays)
+    seen = layout.parts(records, d, information)
+    after, _ = layout.state_of(rows, d, information)
 
     def tensor(values: Any) -> Tensor:
         return torch.as_tensor(values, dtype=dtype)
 
-    frame, spectrum, velocity = map(tensor, (seen.frame, seen.spectrum, seen.velocity))
-    # The spectrum of a record has the scale in it.
-    track = Track(frame, spectrum, velocity, torch.zeros_like(spectrum[..., 0]))
-    surprise = [tensor(seen.clock(k)) for k in ("log_likelihood", "nis")]
+    clocks, shape = seen["clocks"], (*records.shape[:-1], d, d)
+    velocity = layout.folded(seen["velocity"], d, -1.0)
+    shown = (
+        seen["frame"].reshape(shape),
+        seen["spectrum"],
+        velocity,
+        clocks[..., layout.LOG_SCALE],
+    )
+    track = Track(*map(tensor, shown))
+    surprise = [tensor(clocks[..., k]) for k in (layout.LIKELIHOOD, layout.NIS)]
     return track, surprise, State(*(tensor(part).clone() for part in after))
 
 

@@ -75,6 +75,12 @@ class Tracker:
         """Take in one frame: checked matrices, where they are present, their counts, the time."""
         raise NotImplementedError
 
+    def _update_at_once(
+        self, observation: Any, dt: Any, n_samples: Any, assume_valid: bool
+    ) -> Estimate | None:
+        """`update` in one compiled call, where that can be done; None where it cannot."""
+        return None
+
     def _look(self) -> Values:
         """All fields of an `Estimate` as they stand now."""
         raise NotImplementedError
@@ -115,6 +121,9 @@ class Tracker:
         n_samples: how many samples are behind the matrix (or set at construction).
         assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
         """
+        found = self._update_at_once(observation, dt, n_samples, assume_valid)
+        if found is not None:
+            return found
         if assume_valid and observation is not None and self.batch_shape is not None:
             seen, observed = self._trusted(observation)
         else:

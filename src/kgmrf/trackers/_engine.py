@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,161 +10,212 @@ import numpy as np
 from numpy import ndarray
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.engines.rotation_smoother import lagged, packed
-from kgmrf.engines.rotations import Rotations
-from kgmrf.kernels import rotation_rows as at
+from kgmrf.engines import INVALID, TIME, TRUST, Engine
+from kgmrf.kernels.engine import inspect_covariances
 from kgmrf.results import Estimate, Result, Values
 from kgmrf.trackers._contract import Tracker
 
 FLOAT64 = np.dtype(np.float64)
 
+ROOM = 2**22
+"""Numbers of rows that are kept at a time."""
+
+CHUNK = 256
+"""Steps whose rows are kept at a time while fields are worked out from them."""
+
 
 class EngineTracker(Tracker):
-    """Remembers the rows of an engine, one per track; without an engine the next class works."""
+    """Remembers the rows of an engine, one per track, and the records of the last step."""
 
-    _engine: Rotations | None = None
+    _tolerance = TRUST
+    _engine: Engine
     _rows: Numbers
     _records: Numbers | None = None
     _fresh = True
-    lag: int | None = None
-    _window: Numbers
 
-    def update(
-        self,
-        observation: Any,
-        *,
-        dt: float | Numbers = 1.0,
-        n_samples: float | Numbers | None = None,
-        assume_valid: bool = False,
-    ) -> Estimate:
-        """Take in the observation of one frame and return the filtered estimate at its time.
-
-        observation: ``(..., d, d)``, or None for none; items of a batch that are NaN have none.
-        dt: time since the frame before (ignored at the very first frame).
-        n_samples: divides the noise variance (or set at construction).
-        assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
-        """
-        # One track under way and a plain float64 matrix: one compiled call, checks included.
-        # Whatever else it is, and whatever is wrong with it, the contract's way says so.
-        engine = self._engine
-        if (
-            engine is not None
-            and not self._fresh
-            and not self.lag
-            and self.batch_shape == ()
-            and type(observation) is ndarray
-            and observation.dtype is FLOAT64
-            and observation.shape == (3, 3)
-            and type(dt) in (int, float)
-            and 0.0 <= dt < np.inf
-        ):
-            count = self.n_samples if n_samples is None else n_samples
-            count = 1.0 if count is None else count
-            if type(count) in (int, float) and 0.0 < count < np.inf:
-                seen = observation.reshape(1, 1, 3, 3)
-                if not seen.flags.carray:
-                    seen = seen.copy()
-                step, noise = np.array([[dt]], dtype=float), np.array([[1.0 / count]])
-                status, record = engine.one(self._rows, seen, _THERE, step, noise, not assume_valid)
-                if status != at.INVALID:
-                    self._records = record
-                    return Estimate(partial(engine.view, record))
-        return super().update(observation, dt=dt, n_samples=n_samples, assume_valid=assume_valid)
+    def engine(self, batch: tuple[int, ...] = ()) -> Engine:
+        """The engine that the settings describe, for tracks with these batch axes."""
+        raise NotImplementedError
 
     def _begin(self, shape: tuple[int, ...]) -> None:
-        if self._engine is None:
-            return super()._begin(shape)
+        self._engine = self.engine(shape[:-2])
         self._rows = self._engine.init(int(np.prod(shape[:-2])))
-        self._window = np.full((self.lag or 0, len(self._rows), 12 + at.RECORD), np.nan)
-        self._window[..., :12] = 0.0
         self._records, self._fresh = None, True
-        return None
+        # At hand for the online update.
+        self._line = np.zeros(1, dtype=np.int64), np.ones(1), np.ones(1)
+
+    # ------------------------------------------------------------------ one step
+
+    def _at_once(
+        self, array: Any, shape: tuple[Any, ...], dt: Any, count: Any, tolerance: float
+    ) -> Estimate | None:
+        """One track under way and a plain float64 array: one compiled call, checks included.
+
+        None for whatever else it is, and whatever is wrong with it: the contract's way says so.
+        shape: ``(d, d)`` for a matrix, ``(d,)`` for a sample.
+        """
+        if not (
+            not self._fresh
+            and self.batch_shape == ()
+            and type(array) is ndarray
+            and array.dtype is FLOAT64
+            and array.shape == shape
+            and array.flags.carray
+            and type(dt) in (int, float)
+            and 0.0 <= dt < np.inf
+            and type(count) in (int, float)
+            and 0.0 < count < np.inf
+        ):
+            return None
+        engine, matrix = self._engine, len(shape) == 2
+        which, counts, step = self._line
+        counts[0], step[0] = count, dt
+        seen = array[None] if matrix else array[None, None]
+        status, records = engine.advance(
+            self._rows,
+            which,
+            seen,
+            counts,
+            step,
+            matrix=matrix,
+            tolerance=tolerance,
+            room=engine.small,
+        )
+        if status[0] == INVALID:
+            return None
+        self._records = records
+        rows = self._rows[0].copy() if engine.from_rows else None
+        found = Estimate(engine.view(records[0], rows))
+        return found if self.channels is None else found.named(self.channels)
+
+    def _update_at_once(
+        self, observation: Any, dt: Any, n_samples: Any, assume_valid: bool
+    ) -> Estimate | None:
+        count = self.n_samples if n_samples is None else n_samples
+        if count is None and not self._needs_samples:
+            count = 1.0
+        tolerance = TRUST if assume_valid else self._tolerance
+        return self._at_once(observation, (self.d, self.d), dt, count, tolerance)
 
     def _advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
-        if self._engine is None:
-            return super()._advance(seen, observed, n_samples, dt)
-        self._records = self._moved(seen[None], observed[None], n_samples[None], dt[None])[0]
-        return None
+        counts = np.where(observed, n_samples, 0.0)
+        safe = np.where(observed[..., None, None], seen, 0.0)
+        self._moved(safe[None], counts[None], dt[None], True, self._engine.small)
+
+    def _moved(
+        self, seen: Numbers, counts: Numbers, dt: Numbers, matrix: bool, room: int | None
+    ) -> Numbers:
+        """A checked sequence ``(T, ..., r, d)`` through the engine; records ``(T, ..., room)``."""
+        lines = self._lined_up(seen, counts, dt)
+        records = self._engine.advance(self._rows, *lines, matrix=matrix, room=room)[1]
+        self._fresh = False
+        n = len(self._rows)
+        self._records = records[len(records) - n :, : self._engine.small].copy()
+        return records.reshape(*counts.shape, -1)
+
+    def _lined_up(self, seen: Numbers, counts: Numbers, dt: Numbers) -> tuple[Numbers, ...]:
+        """A sequence as the lines of `Engine.advance`, the tracks of one step together."""
+        steps, n = len(seen), len(self._rows)
+        spread = dt.reshape(dt.shape + (1,) * (counts.ndim - dt.ndim))
+        return (
+            np.tile(np.arange(n), steps),
+            np.array(seen, dtype=float, order="C").reshape(steps * n, *seen.shape[-2:]),
+            np.array(counts, dtype=float).reshape(-1),
+            np.array(np.broadcast_to(spread, counts.shape), dtype=float).reshape(-1),
+        )
+
+    # ------------------------------------------------------------------ sequences
 
     def _run(self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers) -> Result:
-        if self._engine is None:
-            return super()._run(seen, observed, counts, dt)
-        steps = dt.reshape(-1, *(1,) * (observed.ndim - 1))
-        records = self._moved(seen, observed, counts, steps)
-        self._records = records[-1].copy()
-        return Result(partial(self._engine.view, records))
+        safe = np.where(observed[..., None, None], seen, 0.0)
+        return self._filtered(safe, np.where(observed, counts, 0.0), dt, matrix=True)
 
-    def _moved(self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers) -> Numbers:
-        """Records ``(T, ..., size)`` of steps with any batch axes."""
-        assert self._engine is not None
-        self._fresh = False
-        flat = (len(seen), len(self._rows))
-        steps = (
-            np.reshape(seen, (*flat, 3, 3)),
-            np.reshape(observed, flat),
-            np.reshape(np.broadcast_to(dt, observed.shape), flat),
-            1.0 / np.reshape(counts, flat),
-        )
-        records = self._engine.advance(self._rows, *steps)
-        if self.lag:
-            window = np.concatenate([self._window, packed(*steps, records)])
-            self._window = window[len(seen) :].copy()
-            records = lagged(window, self.lag)
-        return records.reshape(*observed.shape, -1)
+    def _filtered(self, seen: Numbers, counts: Numbers, dt: Numbers, *, matrix: bool) -> Result:
+        engine = self._engine
+        names = engine.names if self._wanted is None else ("time", *self._wanted)
+        again: Any = None
+        if set(engine.from_rows) & set(names):
+            lines = self._lined_up(seen, counts, dt)
+            again = partial(_replay, engine, self._rows.copy(), lines, matrix, counts.shape[1:])
+        records = self._moved(seen, counts, dt, matrix, engine.room(names))
+        return Result(engine.view(records, again, names))
 
-    def _look(self) -> Values:
-        if self._engine is None:
-            return super()._look()
-        if self._records is None:
-            return self._ahead(0.0)
-        return dict(self._engine.view(self._records))
+    def _checked_sequence(self, sequence: Any, mask: Any) -> tuple[Numbers, Mask]:
+        if (
+            self.kind == "covariance"
+            and mask is None
+            and type(sequence) is ndarray
+            and sequence.dtype is FLOAT64
+            and sequence.ndim > 2
+            and sequence.size
+            and sequence.shape[-1] == sequence.shape[-2]
+            and sequence.shape[-1] == (self.d or sequence.shape[-1])
+            and self.batch_shape in (None, sequence.shape[1:-2])
+        ):
+            status = inspect_covariances(sequence)
+            if status is not None and not (status == INVALID).any():
+                return sequence, status > 0
+        return super()._checked_sequence(sequence, mask)
+
+    # ------------------------------------------------------------------ what is seen of it
+
+    def _shape(self, array: Numbers) -> Numbers:
+        return array.reshape(*(self.batch_shape or ()), -1)
 
     def _estimate(self) -> Estimate:
-        if self._engine is None:
-            return super()._estimate()
-        records = self._records
-        return Estimate(self._look if records is None else partial(self._engine.view, records))
+        engine, rows = self._engine, self._rows.copy()
+        records = engine.look(rows) if self._records is None else self._records
+        found = Estimate(engine.view(self._shape(records), self._shape(rows)))
+        return found.named(self.channels)
+
+    def _look(self) -> Values:
+        return dict(self._estimate()._view())
 
     def _ahead(self, steps: float) -> Values:
-        if self._engine is None:
-            return super()._ahead(steps)
-        records = self._engine.ahead(self._rows, steps)
-        return dict(self._engine.view(records.reshape(*(self.batch_shape or ()), -1)))
+        rows, records = self._engine.ahead(self._rows, steps)
+        return self._engine.view(self._shape(records), self._shape(rows))  # type: ignore[return-value]
+
+    # ------------------------------------------------------------------ files and clocks
 
     def _memory(self) -> dict[str, Numbers]:
-        if self._engine is None:
-            return super()._memory()
-        batch = self.batch_shape or ()
-        records = np.full((*batch, at.RECORD), np.nan) if self._records is None else self._records
-        fresh = np.asarray(float(self._fresh))
-        memory = {"rows": self._rows.reshape(*batch, -1), "records": records, "fresh": fresh}
-        return {**memory, "window": self._window} if self.lag else memory
+        n, small = len(self._rows), self._engine.small
+        records = np.full((n, small), np.nan) if self._records is None else self._records
+        return {"rows": self._rows, "records": records, "fresh": np.asarray(float(self._fresh))}
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
-        if self._engine is None:
-            return super()._remember(memory)
-        rows = np.array(memory["rows"], dtype=float, order="C")
+        rows = np.array(memory["rows"], dtype=float, order="C").reshape(-1, self._engine.size)
         self._engine.check(rows)
-        self._rows = rows.reshape(-1, self._engine.size)
-        if self.lag:
-            self._window = np.array(memory["window"])
-        self._fresh = bool(memory["fresh"])
-        self._records = None if self._fresh else np.array(memory["records"])
-        return None
+        self._rows, self._fresh = rows, bool(memory["fresh"])
+        records = np.array(memory["records"], dtype=float).reshape(len(rows), -1)
+        self._records = None if self._fresh else records
 
     @property
     def _now(self) -> float | None:
-        if self._engine is None:
-            return super()._now
         if self.batch_shape is None or self._fresh or not len(self._rows):
             return None
-        return float(np.max(self._rows[:, at.TIME]))
+        return float(np.max(self._rows[:, TIME]))
 
     def _set_clock(self, time: float) -> None:
-        if self._engine is None:
-            return super()._set_clock(time)
-        self._rows[:, at.TIME] = time
-        return None
+        self._rows[:, TIME] = time
 
 
-_THERE = np.ones((1, 1), dtype=bool)
+def _replay(
+    engine: Engine,
+    before: Numbers,
+    lines: tuple[Numbers, ...],
+    matrix: bool,
+    batch: tuple[int, ...],
+    take: Callable[[Any, Numbers], None],
+) -> None:
+    """Run a sequence of a batch once more and hand out the rows after its steps, in chunks."""
+    rows, n = before.copy(), len(before)
+    steps = len(lines[0]) // n
+    chunk = max(1, min(CHUNK, ROOM // rows.size))
+    for first in range(0, steps, chunk):
+        last = min(first + chunk, steps)
+        kept = np.empty((last - first, *rows.shape))
+        for t in range(first, last):
+            part = slice(t * n, (t + 1) * n)
+            engine.advance(rows, *(line[part] for line in lines), matrix=matrix, room=0)
+            kept[t - first] = rows
+        take(slice(first, last), kept.reshape(last - first, *batch, -1))

@@ -14,13 +14,11 @@ from kgmrf import _check
 from kgmrf._types import Mask, Numbers
 from kgmrf.gains import InformationGains
 from kgmrf.geometry import so
-from kgmrf.kernels.layout import views
 from kgmrf.motion import decaying_velocity
 from kgmrf.results import Result, Values
 from kgmrf.rotation_smoother import smooth_rotations
 from kgmrf.smoother import smooth_planes, smooth_warmup
-from kgmrf.step import State, Surprise
-from kgmrf.trackers._contract import Tracker
+from kgmrf.step import State
 from kgmrf.trackers._samples import _second_moments
 
 
@@ -34,80 +32,51 @@ class Recording(NamedTuple):
     start: float
 
 
-class SmoothCovariance(Tracker):
-    """Gives `smooth` to the tracker of covariances."""
+def smooth_covariances(
+    tracker: Any,
+    sequence: Any,
+    times: Any,
+    mask: Any,
+    n_samples: float | Numbers | None,
+    samples: bool | None,
+    lag: int | None,
+) -> Result:
+    """p(M_t | C_1..C_T), or with ``lag`` p(M_t | C_1..C_{t+lag}), for a single law.
 
-    def smooth(
-        self,
-        sequence: Any,
-        *,
-        times: Any = None,
-        mask: Any = None,
-        n_samples: float | Numbers | None = None,
-        samples: bool | None = None,
-        lag: int | None = None,
-    ) -> Result:
-        """p(M_t | C_1..C_T), or with ``lag`` p(M_t | C_1..C_{t+lag}): a recording, looked back at.
-
-        Arguments as for `filter`; needs information gains. Each plane has its own backward pass
-        (Rauch, Tung and Striebel), and so have the log eigenvalues and the scale. The frames of the
-        cold start are smoothed too, except with a lag. ``nis`` and ``log_likelihood`` are NaN: they
-        belong to forecasts. The tracker itself is not changed.
-
-        >>> from kgmrf import KGMRF, metrics, simulate
-        >>> scene = simulate.ellipse(0.08, n_samples=8, rng=1)
-        >>> tracker = KGMRF(gains="information", n_samples=8)
-        >>> runs = tracker.filter(scene.observations), tracker.smooth(scene.observations)
-        >>> late, early = (metrics.orbit_error(r.covariance, scene.covariance).mean() for r in runs)
-        >>> bool(early < 0.8 * late)
-        True
-        """
-        check_lag(lag)
-        fresh: Any = _fresh(self)
-        samples = _check.are_samples(sequence, samples)
-        if samples:
-            return _smooth_samples(fresh, sequence, times, mask, lag)
-        record = recording(fresh, sequence, times, mask, n_samples)
-        return _show(fresh, _filtered(fresh, record), record, lag)
+    Each plane has its own backward pass (Rauch, Tung and Striebel), and so have the log eigenvalues
+    and the scale. The frames of the cold start are smoothed too, except with a lag.
+    """
+    check_lag(lag)
+    fresh: Any = _fresh(tracker)
+    if _check.are_samples(sequence, samples):
+        return _smooth_samples(fresh, sequence, times, mask, lag)
+    record = recording(fresh, sequence, times, mask, n_samples)
+    return _show(fresh, _filtered(fresh, record), record, lag)
 
 
-class SmoothRotation(Tracker):
-    """Gives `smooth` to the kinetic tracker of rotations."""
+def smooth_law_of_rotations(
+    tracker: Any,
+    sequence: Any,
+    times: Any,
+    mask: Any,
+    n_samples: float | Numbers | None,
+    lag: int | None,
+) -> Result:
+    """p(R_t | Z_1..Z_T), or with ``lag`` p(R_t | Z_1..Z_{t+lag}), for a single law.
 
-    def smooth(
-        self,
-        sequence: Any,
-        *,
-        times: Any = None,
-        mask: Any = None,
-        n_samples: float | Numbers | None = None,
-        lag: int | None = None,
-    ) -> Result:
-        """p(R_t | Z_1..Z_T), or with ``lag`` p(R_t | Z_1..Z_{t+lag}): a recording, looked back at.
-
-        Arguments as for `filter`; needs information gains. For d = 3 the joint covariance of all
-        angles and velocities is used and the chain is solved by Gauss-Newton, so that lag 0 is
-        close to `filter` and a little sharper; other dimensions go plane by plane, where lag 0 is
-        `filter`. ``nis`` and ``log_likelihood`` are NaN. The tracker itself is not changed.
-
-        >>> from kgmrf import RotationTracker, metrics, simulate
-        >>> scene = simulate.steady_camera(1, 0.1)
-        >>> tracker = RotationTracker(noise_std=0.05, gains="information")
-        >>> runs = tracker.filter(scene.observations), tracker.smooth(scene.observations)
-        >>> late, early = (metrics.geodesic_error(r.rotation, scene.rotation).mean() for r in runs)
-        >>> bool(early < 0.7 * late)
-        True
-        """
-        check_lag(lag)
-        fresh: Any = _fresh(self)
-        record = recording(fresh, sequence, times, mask, n_samples)
-        law = fresh.gains
-        numbers = (law.acceleration, law.retention, law.rate_prior, law.angle_noise)
-        if fresh.d == 3 and all(np.ndim(number) == 0 for number in numbers):
-            q, retention, rate, wander = (float(number) for number in numbers)
-            model = decaying_velocity(q, retention=retention, rate_prior=rate, jitter=wander)
-            return _smooth_space(fresh, record, model, lag)
-        return _show(fresh, _filtered(fresh, record), record, lag)
+    For d = 3 the joint covariance of all angles and velocities is used and the chain is solved by
+    Gauss-Newton, so that lag 0 is close to `filter` and a little sharper; other dimensions go plane
+    by plane, where lag 0 is `filter`.
+    """
+    fresh: Any = _fresh(tracker)
+    record = recording(fresh, sequence, times, mask, n_samples)
+    law = fresh.gains
+    numbers = (law.acceleration, law.retention, law.rate_prior, law.angle_noise)
+    if fresh.d == 3 and all(np.ndim(number) == 0 for number in numbers):
+        q, retention, rate, wander = (float(number) for number in numbers)
+        model = decaying_velocity(q, retention=retention, rate_prior=rate, jitter=wander)
+        return _smooth_space(fresh, record, model, lag)
+    return _show(fresh, _filtered(fresh, record), record, lag)
 
 
 def recording(
@@ -165,14 +134,11 @@ def check_lag(lag: int | None) -> None:
         raise ValueError(f"lag must be None or a whole number of frames, 0 or more, got {lag!r}")
 
 
-def _filtered(fresh: Any, record: Recording) -> list[Numbers]:
-    """The states of a tracker after every frame of a recording."""
-    states = []
-    for k, dt in enumerate(record.dt):
-        step = np.broadcast_to(dt, record.observed.shape[1:])
-        fresh._advance(record.seen[k], record.observed[k], record.counts[k], step)
-        states.append(fresh._row())
-    return states
+def _filtered(fresh: Any, record: Recording) -> Numbers:
+    """The rows of a tracker after every frame of a recording, ``(T, ..., size)``."""
+    safe = np.where(record.observed[..., None, None], record.seen, 0.0)
+    counts = np.where(record.observed, record.counts, 0.0)
+    return fresh._moved(safe, counts, record.dt, True, fresh._engine.size)
 
 
 def _smooth_samples(fresh: Any, sequence: Any, times: Any, mask: Any, lag: int | None) -> Result:
@@ -182,32 +148,29 @@ def _smooth_samples(fresh: Any, sequence: Any, times: Any, mask: Any, lag: int |
     fresh._start((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
     start = 0.0 if times is None else float(np.asarray(times, dtype=float)[0])
     fresh._set_clock(start)
-    states = []
-    for k in range(blocks.shape[0]):
-        fresh.partial_fit(blocks[k], dt=float(dt[k]))
-        states.append(fresh._row())
+    rows = fresh._moved(blocks, np.ones(blocks.shape[:-2]), dt, False, fresh._engine.size)
     partial = np.isnan(blocks).any(axis=-1) & ~np.isnan(blocks).all(axis=-1)
     whole = np.where(partial[..., None], np.nan, blocks)
     seen, counts = _second_moments(whole, None)
     observed = ~np.isnan(blocks).all(axis=(-2, -1))
     seen = np.where((counts > 0)[..., None, None], seen, np.nan)
-    return _show(fresh, states, Recording(seen, observed, np.maximum(counts, 1.0), dt, start), lag)
+    return _show(fresh, rows, Recording(seen, observed, np.maximum(counts, 1.0), dt, start), lag)
 
 
-def _show(fresh: Any, states: list[Numbers], record: Recording, lag: int | None) -> Result:
-    filtered: State = views(np.stack(states), fresh.d)[0]
-    smoothed = smooth_planes(filtered, fresh.model, record.dt, record.observed, lag)
-    whole = lag is None or lag >= len(states) - 1
+def _show(fresh: Any, rows: Numbers, record: Recording, lag: int | None) -> Result:
+    engine = fresh._engine
+    filtered: State = engine.state(rows)[0]
+    smoothed = smooth_planes(filtered, engine.model, record.dt, record.observed, lag)
+    whole = lag is None or lag >= len(rows) - 1
     if whole and fresh.kind == "covariance":
         seen = np.where(record.observed[..., None, None], record.seen, np.nan)
-        smoothed = smooth_warmup(smoothed, fresh.model, seen, record.counts, record.dt)
-    nan = np.full(record.observed.shape, np.nan)
-    return Result(fresh._view(smoothed, Surprise(nan, nan)))
+        smoothed = smooth_warmup(smoothed, engine.model, seen, record.counts, record.dt)
+    return Result(engine.view_state(smoothed))
 
 
 def _smooth_space(fresh: Any, record: Recording, model: Any, lag: int | None) -> Result:
     shape = record.observed.shape
-    noise_std = np.sqrt(fresh._strength(record.counts))
+    noise_std = np.sqrt(fresh.noise_std**2 / record.counts)
     rotation = np.empty((*shape, 3, 3))
     velocity, angle_std = np.empty((*shape, 3)), np.empty((*shape, 3))
     for item in np.ndindex(shape[1:]):

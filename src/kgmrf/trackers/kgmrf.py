@@ -6,42 +6,29 @@ import inspect
 from typing import Any, Self
 
 import numpy as np
-from numpy import ndarray
 
 from kgmrf import _check
 from kgmrf._check import SYMMETRY_TOLERANCE, OnInvalid
 from kgmrf._names import from_names
 from kgmrf._types import Mask, Numbers
 from kgmrf.centring import MEANS, RunningMean
-from kgmrf.engines.details import half_life
-from kgmrf.engines.ensemble import INVALID, Ensemble
-from kgmrf.engines.layout import SAMPLES, TIME
+from kgmrf.engines import TRUST
+from kgmrf.engines.ensemble import Ensemble
+from kgmrf.engines.law import SingleLaw, guarded
 from kgmrf.engines.low_rank import CROSSOVER, LowRank
 from kgmrf.engines.members import as_members, plain
 from kgmrf.gains import Gains
 from kgmrf.geometry import orbit
-from kgmrf.kernels import engine as loops
-from kgmrf.results import Estimate, Result, Values
-from kgmrf.step import (
-    INTEGRATORS,
-    Model,
-    State,
-    Surprise,
-    cold_state,
-    covariance_step,
-    initial_state,
-    support,
-    warming,
-)
+from kgmrf.results import Estimate, Result
+from kgmrf.step import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._both_ways import smooth_both_ways
-from kgmrf.trackers._ensemble import NAMES, SMALL, replayed, shown
-from kgmrf.trackers._kinetic import FLOAT64, KineticTracker, as_batch, as_gains
+from kgmrf.trackers._engine import EngineTracker
+from kgmrf.trackers._gains import as_batch, as_gains
 from kgmrf.trackers._samples import CovarianceTracker
-from kgmrf.trackers._smooth import SmoothCovariance
-from kgmrf.trackers._view import covariance_view
+from kgmrf.trackers._smooth import smooth_covariances
 
 
-class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
+class KGMRF(EngineTracker, CovarianceTracker):
     """Follow a covariance M = Q diag(lam) Q^T whose eigenframe turns: no lag, coasts through gaps.
 
     d: dimension; None takes it from the first observation.
@@ -81,7 +68,8 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
     """
 
     _needs_samples = True
-    _engine: Any = None
+    _tolerance = SYMMETRY_TOLERANCE
+    _engine: Any
     _raw = False
 
     def __init__(
@@ -157,19 +145,23 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         return matrix
 
     def _begin(self, shape: tuple[int, ...]) -> None:
-        d = shape[-1]
+        super()._begin(shape)
         if self._mean is not None and self._mean.sums.shape[-1] == 0:
             self._mean.sums = np.zeros((3, *shape[:-1]))
+
+    def engine(self, batch: tuple[int, ...] = ()) -> Any:
+        """The engine that the settings describe, for tracks with these batch axes."""
+        d = self.d
+        assert d is not None
+        if isinstance(self.rank, int):
+            return LowRank(d, self.rank)
         if self.automatic:
-            self._engine = self.engine(d, raw=self._raw)
-            n = int(np.prod(shape[:-2]))
-            self._rows = self._engine.init(n)
-            self._records = np.full((n, self._engine.small), np.nan)
-            # At hand for the online update.
-            self._one = np.zeros(1, dtype=np.int64), np.ones(1), np.ones(1)
-            return
+            usual = self.members is None and self.noise_floor == 0.0
+            if self.rank == "auto" and usual and self._raw and d >= CROSSOVER:
+                return LowRank(d)
+            return Ensemble(d, self.members, self.noise_floor)
         known = None if isinstance(self.spectrum, str) else self.spectrum
-        self.model = Model(
+        model = Model(
             gains=self.gains,
             noise_floor=self.noise_floor,
             spectrum_rate=self.spectrum_rate if _is(self.spectrum, "adaptive") else 0.0,
@@ -181,24 +173,17 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
             integrator=self.integrator,
         )
         if self.initial is None:
-            self._hold(cold_state(np.zeros(shape), self.gains))
+            start = cold_state(np.zeros((*batch, d, d)), self.gains)
         else:
-            frame, spectrum = orbit.decompose(as_batch(self.initial, shape))
-            spectrum = spectrum if known is None else as_batch(known, shape[:-1])
-            self._hold(initial_state(frame, spectrum, self.gains))
-
-    def engine(self, d: int, *, raw: bool) -> Any:
-        """The engine of the self-tuned tracker for d channels, of raw samples or of matrices."""
-        if isinstance(self.rank, int):
-            return LowRank(d, self.rank)
-        plain = self.members is None and self.noise_floor == 0.0
-        if self.rank == "auto" and plain and raw and d >= CROSSOVER:
-            return LowRank(d)
-        return Ensemble(d, self.members)
+            frame, spectrum = orbit.decompose(as_batch(self.initial, (*batch, d, d)))
+            spectrum = spectrum if known is None else as_batch(known, (*batch, d))
+            start = initial_state(frame, spectrum, self.gains)
+        return SingleLaw(guarded(model), start)
 
     def _blocks(self, value: Any, name: str, *, time_first: bool) -> Numbers:
-        self._raw = True
-        return super()._blocks(value, name, time_first=time_first)
+        blocks = super()._blocks(value, name, time_first=time_first)
+        self._raw = self._raw or self.batch_shape is None  # the first observation decides
+        return blocks
 
     @property
     def location(self) -> Numbers:
@@ -224,156 +209,26 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
 
     # ------------------------------------------------------------------ one step
 
-    def update(
-        self,
-        observation: Any,
-        *,
-        dt: float | Numbers = 1.0,
-        n_samples: float | Numbers | None = None,
-        assume_valid: bool = False,
-    ) -> Estimate:
-        """Take in the observation of one step and return the filtered estimate at its time.
-
-        observation: ``(..., d, d)``, or None for none; items of a batch that are NaN have none.
-        dt: time since the step before (ignored at the very first step).
-        n_samples: how many samples are behind the matrix (or set at construction).
-        assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
-        """
-        count = self.n_samples if n_samples is None else n_samples
-        if self._plain(observation, (self.d, self.d), dt) and _is_count(count):
-            tolerance = -1.0 if assume_valid else SYMMETRY_TOLERANCE
-            found = self._quick(observation[None], float(count), float(dt), True, tolerance)  # type: ignore[arg-type]
-            if found is not None:
-                return found
-        return super().update(observation, dt=dt, n_samples=n_samples, assume_valid=assume_valid)
-
     def partial_fit(self, samples: Any, *, dt: float | Numbers = 1.0) -> Estimate:
         """Take in the raw samples of one step: ``(d,)`` or ``(..., m, d)``, zero mean.
 
         The m samples count themselves. One that is all NaN does not count; one with some entries
         NaN is scored by the others, and its missing entries are expected from the forecast.
         """
-        if self._plain(samples, (self.d,), dt):
-            found = self._quick(samples[None, None], 1.0, float(dt), False, 0.0)
+        if self._mean is None:
+            found = self._at_once(samples, (self.d,), dt, 1.0, TRUST)
             if found is not None:
                 return found
-        if not self.automatic:
-            return super().partial_fit(samples, dt=dt)
         block = self._blocks(samples, "samples", time_first=False)
         step = self._interval(dt, block.shape[:-2])
         self._start((*block.shape[:-2], block.shape[-1], block.shape[-1]))
-        block = self._centred(block[None])[0]
-        self._take(block.reshape(-1, *block.shape[-2:]), np.ones(self._n), step, matrix=False)
+        block = self._centred(block[None])
+        there = np.ones(block.shape[:-2])
+        self._moved(block, there, step[None], False, self._engine.small)
         return self._estimate()
 
-    def _plain(self, array: Any, shape: tuple[Any, ...], dt: Any) -> bool:
-        """One self-tuned track under way, a plain float64 array of this shape, a plain dt."""
-        return (
-            self._engine is not None
-            and self._mean is None
-            and self.batch_shape == ()
-            and not self._fresh
-            and type(array) is ndarray
-            and array.dtype is FLOAT64
-            and array.shape == shape
-            and array.flags.carray
-            and type(dt) in (int, float)
-            and 0.0 <= dt < np.inf
-        )
-
-    def _quick(
-        self, seen: Numbers, count: float, dt: float, matrix: bool, tolerance: float
-    ) -> Estimate | None:
-        """One line through the compiled loop, checks included; None if it cannot be used."""
-        engine = self._engine
-        assert engine is not None
-        which, counts, step = self._one
-        counts[0], step[0] = count, dt
-        status, records = engine.advance(
-            self._rows,
-            which,
-            seen,
-            counts,
-            step,
-            matrix=matrix,
-            tolerance=tolerance,
-            room=engine.small,
-        )
-        if status[0] == INVALID:
-            return None
-        self._records = records
-        found = Estimate(shown(engine, records[0], self.noise_floor, self._rows[0].copy()))
-        return found if self.channels is None else found.named(self.channels)
-
-    @property
-    def _n(self) -> int:
-        return len(self._rows)
-
-    def _take(self, seen: Numbers, counts: Numbers, dt: Numbers, *, matrix: bool) -> None:
-        """One checked step of every track: seen ``(n, r, d)``, counts and dt for each."""
-        assert self._engine is not None
-        step = np.array(np.broadcast_to(dt, self.batch_shape or ()), dtype=float).reshape(-1)
-        which = np.arange(self._n)
-        seen, counts = np.array(seen, order="C"), np.array(counts, dtype=float).reshape(-1)
-        self._records = self._engine.advance(
-            self._rows, which, seen, counts, step, matrix=matrix, room=self._engine.small
-        )[1]
-        self._fresh = False
-
-    def _advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
-        if not self.automatic:
-            super()._advance(seen, observed, n_samples, dt)
-            return
-        counts = np.where(observed, n_samples, 0.0)
-        safe = np.where(observed[..., None, None], seen, 0.0)
-        self._take(safe.reshape(-1, *seen.shape[-2:]), counts, dt, matrix=True)
-
-    # ------------------------------------------------------------------ sequences
-
-    def _run(self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers) -> Result:
-        if not self.automatic:
-            return super()._run(seen, observed, counts, dt)
-        safe = np.where(observed[..., None, None], seen, 0.0)
-        return self._lines(safe, np.where(observed, counts, 0.0), dt, matrix=True)
-
     def _run_blocks(self, blocks: Numbers, dt: Numbers) -> Result:
-        if not self.automatic:
-            return super()._run_blocks(blocks, dt)
-        return self._lines(blocks, np.ones(blocks.shape[:-2]), dt, matrix=False)
-
-    def _lines(self, seen: Numbers, counts: Numbers, dt: Numbers, *, matrix: bool) -> Result:
-        """A checked sequence ``(T, ..., r, d)`` through the engine, step by step."""
-        engine, n = self._engine, self._n
-        assert engine is not None
-        assert self.batch_shape is not None
-        steps = len(seen)
-        spread = dt.reshape(dt.shape + (1,) * (counts.ndim - dt.ndim))
-        lines = (
-            np.tile(np.arange(n), steps),
-            np.array(seen, order="C").reshape(steps * n, *seen.shape[-2:]),
-            np.array(counts, dtype=float).reshape(-1),
-            np.array(np.broadcast_to(spread, counts.shape), dtype=float).reshape(-1),
-        )
-        every = getattr(engine, "names", NAMES)
-        names = every if self._wanted is None else ("time", *self._wanted)
-        again: Any = None
-        whole = any(name not in SMALL for name in names)
-        later = whole and isinstance(engine, LowRank)  # worked out when somebody asks
-        before = self._rows.copy()
-        records = engine.advance(
-            self._rows, *lines, matrix=matrix, room=None if whole and not later else engine.small
-        )[1]
-        self._fresh = False
-        self._records = records[-n:, : engine.small].copy()
-        shaped = records.reshape(steps, *self.batch_shape, -1)
-        if later or {"velocity", "angle_std"} & set(names):
-            again = replayed(engine, before, lines, matrix, self.batch_shape)
-        return Result(shown(engine, shaped, self.noise_floor, again, names))
-
-    def _inspected(self, matrices: Numbers) -> Numbers | None:
-        if self.automatic:
-            return loops.inspect_covariances(matrices)
-        return super()._inspected(matrices)
+        return self._filtered(blocks, np.ones(blocks.shape[:-2]), dt, matrix=False)
 
     def smooth(
         self,
@@ -421,9 +276,7 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         self, sequence: Any, *, times: Any, mask: Any, n_samples: Any, samples: bool, lag: Any
     ) -> Result:
         if not self.automatic:
-            return super().smooth(
-                sequence, times=times, mask=mask, n_samples=n_samples, samples=samples, lag=lag
-            )
+            return smooth_covariances(self, sequence, times, mask, n_samples, samples, lag)
         if lag is not None:
             raise ValueError(
                 f"lag={lag!r}: the self-tuned tracker looks back all the way; a fixed lag needs "
@@ -449,109 +302,38 @@ class KGMRF(SmoothCovariance, KineticTracker, CovarianceTracker):
         return smooth_both_ways(self._fresh_copy, values, clock, counts)
 
     def _fresh_copy(self) -> Self:
-        return type(self)(**{**self.settings(), "rank": None})
-
-    # ------------------------------------------------------------------ what is seen of it
-
-    def _look(self) -> Values:
-        return dict(self._estimate()._view()) if self.automatic else super()._look()
-
-    def _estimate(self) -> Estimate:
-        if self._engine is None:
-            return super()._estimate()
-        assert self.batch_shape is not None
-        records = self._records.reshape(*self.batch_shape, -1)
-        rows = self._rows.copy().reshape(*self.batch_shape, -1)
-        return Estimate(shown(self._engine, records, self.noise_floor, rows)).named(self.channels)
-
-    def _ahead(self, steps: float) -> Values:
-        if self._engine is None:
-            return super()._ahead(steps)
-        assert self.batch_shape is not None
-        rows, records = self._engine.coasted(self._rows, steps)
-        shape = self.batch_shape
-        return shown(
-            self._engine, records.reshape(*shape, -1), self.noise_floor, rows.reshape(*shape, -1)
-        )
-
-    def _step(
-        self, state: State, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers
-    ) -> tuple[State, Surprise]:
-        return covariance_step(state, self.model, seen, counts, dt, observed)
-
-    def _view(self, state: State, surprise: Surprise) -> Values:
-        return covariance_view(state, surprise, self.gains)
-
-    def _idle(self) -> Mask:
-        return super()._idle() | np.asarray(warming(self._state, self.model))
+        rank = None if self.rank == "auto" else self.rank
+        return type(self)(**{**self.settings(), "rank": rank})
 
     def _predicted_scatter(self, dt: float) -> Numbers:
         scatter = super()._predicted_scatter(dt)
         return scatter + self.noise_floor * np.eye(self.d or 1)
 
     def _support(self) -> Numbers:
-        if self._engine is None:
-            return np.asarray(support(self._state))
-        assert self.batch_shape is not None
-        if isinstance(self._engine, LowRank):
-            return self._engine.support(self._rows).reshape(self.batch_shape)
-        record = self._engine.read(self._records)
-        memory = 2.0 * half_life(self._engine.plan, record.weights) / np.log(2.0)
-        samples = self._rows[:, SAMPLES]
-        lasting = np.where(np.isnan(memory), samples, np.minimum(samples, memory))
-        return np.clip(lasting, 0.01, 1e9).reshape(self.batch_shape)
+        return self._engine.support(self._rows).reshape(self.batch_shape or ())
 
-    # ------------------------------------------------------------------ files and clocks
+    # ------------------------------------------------------------------ files
 
     def _memory(self) -> dict[str, Numbers]:
         mean = {} if self._mean is None else {"mean": self._mean.sums}
-        if self._engine is None:
-            return {**super()._memory(), **mean}
-        return {
-            **mean,
-            "rows": self._rows,
-            "records": self._records,
-            "fresh": np.asarray(float(self._fresh)),
-            "raw": np.asarray(float(self._raw)),
-        }
+        raw = {"raw": np.asarray(1.0)} if self._raw else {}
+        return {**super()._memory(), **mean, **raw}
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
         if self._mean is not None:
             self._mean.sums = np.array(memory["mean"], dtype=float)
-        if self._engine is None:
-            super()._remember(memory)
-            return
-        self._raw = bool(memory["raw"])
-        assert self.d is not None
-        self._engine = self.engine(self.d, raw=self._raw)
-        rows = np.array(memory["rows"], dtype=float, order="C")
-        self._engine.check(rows)
-        self._rows = rows
-        self._records = np.array(memory["records"], dtype=float)
-        self._fresh = bool(memory["fresh"])
-
-    @property
-    def _now(self) -> float | None:
-        if self._engine is None:
-            return super()._now
-        return None if self._fresh else float(self._rows[:, TIME].max())
-
-    def _set_clock(self, time: float) -> None:
-        if self._engine is None:
-            super()._set_clock(time)
-        else:
-            self._rows[:, TIME] = time
+        super()._remember(memory)
 
 
-def _rank(rank: Any, plain: bool, d: int | None) -> int | str | None:
+def _rank(rank: Any, usual: bool, d: int | None) -> int | str | None:
     """A checked rank: "auto", None or a number of factors."""
-    if rank is None or _is(rank, "auto"):
+    if rank is None or (isinstance(rank, str) and rank == "auto"):
         return rank
-    if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
+    if isinstance(rank, (bool, str)) or int(rank) != rank or rank < 1:
         raise ValueError(f'rank must be "auto", None or a number of factors, got {rank!r}')
     if d is not None and rank > d:
         raise ValueError(f"rank must be at most d = {d}, got {rank!r}")
-    if not plain:
+    if not usual:
         raise ValueError(
             f'rank={rank!r} needs gains="auto", the default members and noise_floor=0; leave out '
             "rank or the others"
@@ -561,10 +343,6 @@ def _rank(rank: Any, plain: bool, d: int | None) -> int | str | None:
 
 def _is(value: Any, word: str) -> bool:
     return isinstance(value, str) and value == word
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) in (int, float) and 0.0 < value < np.inf
 
 
 def _refuse(single: dict[str, Any]) -> None:

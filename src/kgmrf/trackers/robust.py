@@ -209,7 +209,7 @@ class RobustTracker(CovarianceTracker):
         return self.tracker._look() | {"score": np.asarray(self._score)}
 
     def _ahead(self, steps: float) -> Values:
-        return self.tracker._ahead(steps) | {"score": np.asarray(self._score)}
+        return {**self.tracker._ahead(steps), "score": np.asarray(self._score)}
 
     def _memory(self) -> dict[str, Numbers]:
         return {

@@ -10,22 +10,22 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._check import OnInvalid
 from kgmrf._time import duration, stamps
-from kgmrf._types import Mask, Numbers
-from kgmrf.engines.rotation_smoother import smooth
+from kgmrf._types import Numbers
+from kgmrf.engines.law import SingleLaw
+from kgmrf.engines.rotation_smoother import lagged, packed, smooth
 from kgmrf.engines.rotations import Rotations
 from kgmrf.gains import FixedGains, Gains
-from kgmrf.geometry import so
-from kgmrf.results import Estimate, Result, Values
-from kgmrf.step import Model, State, Surprise, cold_state, rotation_step
-from kgmrf.trackers._contract import Tracker
+from kgmrf.kernels import rotation_rows as at
+from kgmrf.kernels.engine import ROTATION_TOLERANCE
+from kgmrf.results import Estimate, Result
+from kgmrf.step import Model, cold_state
 from kgmrf.trackers._engine import EngineTracker
-from kgmrf.trackers._kinetic import KineticTracker, as_gains
+from kgmrf.trackers._gains import as_gains
 from kgmrf.trackers._rotations import RotationInput
-from kgmrf.trackers._smooth import SmoothRotation, check_lag, recording
-from kgmrf.trackers._view import rotation_view
+from kgmrf.trackers._smooth import check_lag, recording, smooth_law_of_rotations
 
 
-class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTracker):
+class RotationTracker(EngineTracker, RotationInput):
     """Follow a rotation R whose observations are R Exp(noise), through gaps and without lag.
 
     Nothing has to be set: the default learns the noise and how the rotation moves, rejects gross
@@ -62,6 +62,9 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
     array([0.  , 0.  , 0.61])
     """
 
+    _tolerance = ROTATION_TOLERANCE
+    _window: Numbers
+
     def __init__(
         self,
         d: int = 3,
@@ -93,12 +96,6 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
             if noise_std is not None and noise_std_guess is not None:
                 raise ValueError("give noise_std, which fixes the noise, or noise_std_guess")
             self.gains: Any = "auto"
-            self._engine = Rotations(
-                noise_std=noise_std,
-                noise_std_guess=noise_std_guess,
-                oscillations=self.oscillations,
-                time_unit=time_unit,
-            )
             return
         if time_unit is not None or noise_std_guess is not None or lag is not None:
             raise ValueError(
@@ -142,7 +139,7 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
         Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
         before the first frame is taken in, so an error leaves the tracker as it was.
         """
-        if self._engine is not None:
+        if self.automatic:
             times = stamps(times)
         return super().filter(sequence, times=times, mask=mask, n_samples=n_samples, fields=fields)
 
@@ -175,15 +172,16 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
         >>> bool(early < 0.7 * late)
         True
         """
-        if self._engine is None:
-            return super().smooth(sequence, times=times, mask=mask, n_samples=n_samples, lag=lag)
         check_lag(lag)
+        if not self.automatic:
+            return smooth_law_of_rotations(self, sequence, times, mask, n_samples, lag)
         fresh = type(self)(**{**self.settings(), "lag": None})
         record = recording(fresh, sequence, stamps(times), mask, n_samples)
         shape = record.observed.shape
         flat = (shape[0], int(np.prod(shape[1:])))
+        engine = fresh.engine()
         records = smooth(
-            self._engine,
+            engine,
             record.seen.reshape(*flat, 3, 3),
             record.observed.reshape(flat),
             np.repeat(record.dt[:, None], flat[1], axis=1),
@@ -192,36 +190,70 @@ class RotationTracker(EngineTracker, RotationInput, SmoothRotation, KineticTrack
             lag,
         ).reshape(*shape, -1)
         nan = np.full(shape, np.nan)
-        view = self._engine.view(records)
+        view = engine.view(records)
         return Result({**view, "nis": nan, "log_likelihood": nan.copy()})
 
-    # ------------------------------------------------------------------ single laws
+    # ------------------------------------------------------------------ the engine
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the tracker tunes itself."""
+        return isinstance(self.gains, str)
+
+    def engine(self, batch: tuple[int, ...] = ()) -> Any:
+        """The engine that the settings describe, for tracks with these batch axes."""
+        if self.automatic:
+            return Rotations(
+                noise_std=self.noise_std,
+                noise_std_guess=self.noise_std_guess,
+                oscillations=self.oscillations,
+                time_unit=self.time_unit,
+            )
+        d = self.d
+        start = cold_state(np.zeros((*batch, d, d)), self.gains)
+        start = start._replace(spectrum=np.ones((*batch, d)))
+        noise_var = np.nan if self.noise_std is None else self.noise_std**2
+        return SingleLaw(Model(gains=self.gains), start, noise_var=noise_var)
 
     def _begin(self, shape: tuple[int, ...]) -> None:
-        if self._engine is not None:
-            return super()._begin(shape)
-        self.model = Model(gains=self.gains)
-        state = cold_state(np.zeros(shape), self.gains)
-        self._hold(state._replace(spectrum=np.ones(shape[:-1])))
-        return None
+        super()._begin(shape)
+        self._window = np.full((self.lag or 0, len(self._rows), 12 + at.RECORD), np.nan)
+        self._window[..., :12] = 0.0
 
-    def _step(
-        self, state: State, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers
-    ) -> tuple[State, Surprise]:
-        return rotation_step(state, self.model, seen, self._strength(counts), dt, observed)
+    def _update_at_once(
+        self, observation: Any, dt: Any, n_samples: Any, assume_valid: bool
+    ) -> Estimate | None:
+        if self.lag:
+            return None
+        return super()._update_at_once(observation, dt, n_samples, assume_valid)
 
-    def _strength(self, counts: Any) -> Any:
-        """The noise variance in every plane."""
-        return (np.nan if self.noise_std is None else self.noise_std**2) / counts
+    def _moved(
+        self, seen: Numbers, counts: Numbers, dt: Numbers, matrix: bool, room: int | None
+    ) -> Numbers:
+        records = super()._moved(seen, counts, dt, matrix, room)
+        if not self.lag:
+            return records
+        flat = (len(seen), len(self._rows))
+        spread = np.broadcast_to(
+            dt.reshape(dt.shape + (1,) * (counts.ndim - dt.ndim)), counts.shape
+        )
+        steps = (
+            seen.reshape(*flat, 3, 3),
+            counts.reshape(flat) > 0.0,
+            np.broadcast_to(spread, counts.shape).reshape(flat),
+            1.0 / np.where(counts > 0.0, counts, 1.0).reshape(flat),
+        )
+        window = np.concatenate([self._window, packed(*steps, records.reshape(*flat, -1))])
+        self._window = window[len(seen) :].copy()
+        late = lagged(window, self.lag)
+        self._records = late[-1].copy()
+        return late.reshape(records.shape)
 
-    def _tidied(self, sequence: Numbers) -> Numbers:
-        # Off the group by no more than the check allows: two Newton steps are a projection.
-        return so.polish(so.polish(sequence))
+    def _memory(self) -> dict[str, Numbers]:
+        memory = super()._memory()
+        return {**memory, "window": self._window} if self.lag else memory
 
-    def _checked_sequence(self, sequence: Any, mask: Any) -> tuple[Numbers, Mask]:
-        if self._engine is not None:  # the single laws look with loops of their own
-            return Tracker._checked_sequence(self, sequence, mask)
-        return super()._checked_sequence(sequence, mask)
-
-    def _view(self, state: State, surprise: Surprise) -> Values:
-        return rotation_view(state, surprise, self.gains)
+    def _remember(self, memory: dict[str, Numbers]) -> None:
+        super()._remember(memory)
+        if self.lag:
+            self._window = np.array(memory["window"])

@@ -1,24 +1,20 @@
-"""What the self-tuned tracker remembers, and how its records look from outside."""
+"""How the records of an ensemble look from outside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.density import TAILS
+from kgmrf.engines import View
 from kgmrf.engines.details import half_life, velocity_and_angle_var
-from kgmrf.engines.ensemble import Ensemble
 from kgmrf.geometry import orbit
 from kgmrf.step import SMALLEST_SPECTRUM
 
-CHUNK = 256
-"""Steps whose rows are kept at a time while velocities are worked out."""
-
-ROOM = 2**22
-"""Numbers of rows that are kept at a time."""
+if TYPE_CHECKING:
+    from kgmrf.engines.ensemble import Ensemble
 
 NAMES = (
     "time",
@@ -44,39 +40,15 @@ SMALL = ("time", "age", "nis", "log_likelihood", "tails", "dof", "weights", "hal
 """Fields that a record without its matrix can show."""
 
 
-class View(Mapping[str, Numbers]):
-    """The fields of estimates from their records ``(..., size)``, each made when asked for.
-
-    rows: the rows ``(..., size)`` that the records belong to, or a function that hands them out,
-    for velocity and angle_std (and the matrix, where the records do not have it).
-    """
+class EnsembleView(View):
+    """The fields of estimates from their records ``(..., size)``, each made when asked for."""
 
     def __init__(
-        self,
-        engine: Ensemble,
-        records: Numbers,
-        noise_floor: float,
-        rows: Any,
-        names: tuple[str, ...] = NAMES,
+        self, engine: Ensemble, records: Numbers, rows: Any, names: tuple[str, ...]
     ) -> None:
-        self._engine, self._floor = engine, noise_floor
-        self._records: Numbers = records
-        self._rows = rows
-        self._names = names
-        self._made: dict[str, Numbers] = {}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, name: str) -> Numbers:
-        if name not in self._names:
-            raise KeyError(name)
-        if name not in self._made:
-            self._made |= self._make(name)
-        return self._made[name]
+        super().__init__(names)
+        self._engine, self._floor = engine, engine.noise_floor
+        self._records, self._rows = records, rows
 
     def _make(self, name: str) -> dict[str, Numbers]:
         record = self._engine.read(self._records)
@@ -178,38 +150,3 @@ def heaviness(tails: Numbers) -> Numbers:
     """sum_j pi_j nu_j/(nu_j - 2): the second moment over the scale."""
     parts = [tails[..., j] * heavy for j, heavy in enumerate(HEAVY)]
     return parts[0] + parts[1] + parts[2] + parts[3]
-
-
-def shown(engine: Any, records: Numbers, noise_floor: float, rows: Any, names: Any = None) -> Any:
-    """The fields of records by name, as their engine tells them."""
-    if isinstance(engine, Ensemble):
-        return View(engine, records, noise_floor, rows, NAMES if names is None else names)
-    return engine.view(records, rows, names)
-
-
-def replayed(
-    engine: Any,
-    before: Numbers,
-    lines: tuple[Numbers, ...],
-    matrix: bool,
-    batch: tuple[int, ...],
-) -> Callable[[Callable[[Any, Numbers], None]], None]:
-    """Runs a sequence of a batch once more and hands out the rows after its steps, in chunks.
-
-    lines: which, seen, counts and dt of `Ensemble.advance`, the tracks of one step together.
-    """
-
-    def again(take: Callable[[Any, Numbers], None]) -> None:
-        rows, n = before.copy(), len(before)
-        steps = len(lines[0]) // n
-        chunk = max(1, min(CHUNK, ROOM // rows.size))
-        for first in range(0, steps, chunk):
-            last = min(first + chunk, steps)
-            kept = np.empty((last - first, *rows.shape))
-            for t in range(first, last):
-                part = slice(t * n, (t + 1) * n)
-                engine.advance(rows, *(line[part] for line in lines), matrix=matrix, room=0)
-                kept[t - first] = rows
-            take(slice(first, last), kept.reshape(last - first, *batch, -1))
-
-    return again

@@ -1,4 +1,4 @@
-"""At the door of one track: an observation is taken, missing, or invalid."""
+"""The check of one covariance matrix: observed, missing, or invalid."""
 
 from __future__ import annotations
 
@@ -16,15 +16,24 @@ from kgmrf.kernels.lanes import (
     total,
 )
 from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
-from kgmrf.kernels.products import (
-    copy,
-    matrix,
-    multiply_transposed,
-    polish_frame,
-)
-from kgmrf.kernels.rows import spread_out
+from kgmrf.kernels.products import copy, matrix
 
 MISSING, OBSERVED, INVALID = 0, 1, 2
+
+
+@jit
+def spread_out(row: Any, at: int, w: Any, to: int, d: int, s: int) -> None:
+    """A packed matrix into a padded one of w (see `products`)."""
+    half, zero = spread(0.5), spread(0.0)
+    for i in range(d):
+        start = at + i * d
+        if start + s <= row.size:
+            for j in range(0, s, 8):
+                v = load(row, start + j)
+                store(w, to + i * s + j, above(load(w, j), half, v, zero))
+        else:
+            for j in range(d):
+                w[to + i * s + j] = row[start + j]
 
 
 @jit
@@ -79,51 +88,6 @@ def take_covariance(w: Any, c: Any, at: int, d: int, s: int, tolerance: float) -
             for j in range((k + 1) // 8 * 8, s, 8):
                 v = load(w, work + i * s + j)
                 store(w, work + i * s + j, fma(factor, load(w, work + k * s + j), v))
-    return OBSERVED
-
-
-@jit
-def take_rotation(w: Any, r: Any, at: int, d: int, s: int, tolerance: float) -> int:
-    """R into SEEN_MATRIX, projected: OBSERVED, MISSING (all NaN) or INVALID.
-
-    A negative tolerance trusts the matrix and takes it as it is.
-    """
-    seen, gram = matrix(s, SEEN_MATRIX), matrix(s, SCRATCH_A)
-    finite = True
-    for i in range(d):
-        for j in range(d):
-            x = r[at + i * d + j]
-            finite = finite and math.isfinite(x)
-            w[seen + i * s + j] = x
-    if tolerance < 0.0:
-        return MISSING if math.isnan(r[at]) else OBSERVED
-    if not finite:
-        for k in range(d * d):
-            if not math.isnan(r[at + k]):
-                return INVALID
-        return MISSING
-    multiply_transposed(w, seen, seen, gram, d, s)
-    defect = 0.0
-    for i in range(d):
-        for j in range(d):
-            ideal = 1.0 if i == j else 0.0
-            defect = max(defect, abs(w[gram + i * s + j] - ideal))
-    if not defect <= tolerance:
-        return INVALID
-    if d == 2:
-        sign = w[seen] * w[seen + s + 1] - w[seen + 1] * w[seen + s]
-    else:
-        a, b, c = seen, seen + s, seen + 2 * s
-        sign = (
-            w[a] * (w[b + 1] * w[c + 2] - w[b + 2] * w[c + 1])
-            - w[a + 1] * (w[b] * w[c + 2] - w[b + 2] * w[c])
-            + w[a + 2] * (w[b] * w[c + 1] - w[b + 1] * w[c])
-        )
-    if sign < 0.0:
-        return INVALID
-    polish_frame(w, d, s, seen)  # from 1e-6 to 1e-12 ...
-    if defect > 1e-8:
-        polish_frame(w, d, s, seen)  # ... to rounding
     return OBSERVED
 
 

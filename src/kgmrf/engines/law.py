@@ -1,0 +1,367 @@
+"""One gain law as an engine: printed, zero-lag or information, for covariances or rotations.
+
+:mod:`kgmrf.step` is the readable step; :mod:`kgmrf.kernels.law` is its compiled twin, eight tracks
+at a time. A record is the beginning of a row (:mod:`kgmrf.kernels.layout`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kgmrf import wishart
+from kgmrf._types import Numbers
+from kgmrf.engines import INVALID, OBSERVED, TRUST, View, inspected, rounds
+from kgmrf.gains import FixedGains, Gains, InformationGains
+from kgmrf.geometry import orbit
+from kgmrf.kernels import layout
+from kgmrf.kernels.engine import compiled_law, law_loop
+from kgmrf.kernels.layout import LIKELIHOOD, LOG_SCALE, NIS, SEEN, TIME
+from kgmrf.step import Model, State, Surprise, covariance_step, rotation_step, support
+
+COVARIANCE = ("covariance", "frame", "spectrum")
+ALWAYS = ("time", "age", "nis", "log_likelihood")
+
+
+class SingleLaw:
+    """Tracks under one law, from a common start or each from its own.
+
+    start: a `State` with the batch axes of the tracks, or without any.
+    noise_var: variance in every plane of an observed rotation; None follows covariances. Then
+    numbers of the law may differ between planes (gains only) and between tracks.
+
+    >>> from kgmrf.step import cold_state
+    >>> model = Model(InformationGains(), warmup_samples=10.0, warmup_frames=4.0)
+    >>> engine = SingleLaw(model, cold_state(np.zeros((2, 2)), model.gains))
+    >>> rows, C = engine.init(1), np.tile(np.eye(2), (9, 1, 1))
+    >>> line, one = np.zeros(9, dtype=int), np.ones(9)
+    >>> records = engine.advance(rows, line, C, 8 * one, one)[1]
+    >>> engine.view(records)["spectrum"][-1].round(2).tolist()
+    [1.0, 1.0]
+    """
+
+    kept = 0
+    from_rows: tuple[str, ...] = ()
+
+    def __init__(self, model: Model, start: State, *, noise_var: float | None = None) -> None:
+        self.model, self.noise_var = model, noise_var
+        self.d, self.batch = int(start.frame.shape[-1]), tuple(start.time.shape)
+        self.rotation = noise_var is not None
+        self.information = isinstance(model.gains, InformationGains)
+        self.size = layout.row_size(self.d, self.information)
+        self.record_size = self.small = layout.record_size(self.d, self.information)
+        kind = ("rotation",) if self.rotation else COVARIANCE
+        self.names = (*ALWAYS, *kind, "velocity", "angle_std")
+        nan = np.full(self.batch, np.nan)
+        self._start = layout.rows_of(start, Surprise(nan, nan), self.information)
+        self._start = self._start.reshape(-1, self.size)
+        numbers = ("retention", "coast_retention", "acceleration", "angle_noise")
+        self._shared = all(np.ndim(getattr(model.gains, name, 0.0)) == 0 for name in numbers)
+        self._steps: tuple[float, Numbers] = (np.nan, np.zeros((1, 7)))
+        self._compiled = compiled_law(model, self.d, self.batch, rotation=self.rotation)
+
+    def __deepcopy__(self, memo: Any) -> SingleLaw:
+        return self  # nothing of a track is in an engine
+
+    # ------------------------------------------------------------------ verbs
+
+    def init(self, n_tracks: int) -> Numbers:
+        """Rows ``(n, size)`` of tracks that have seen nothing."""
+        if len(self._start) not in (1, n_tracks):
+            raise ValueError(f"this law is for {len(self._start)} tracks, not {n_tracks}")
+        return np.array(np.broadcast_to(self._start, (n_tracks, self.size)), order="C")
+
+    def advance(
+        self,
+        rows: Numbers,
+        which: Numbers,
+        seen: Numbers,
+        counts: Numbers,
+        dt: Numbers,
+        *,
+        matrix: bool = True,
+        tolerance: float = TRUST,
+        room: int | None = None,
+    ) -> tuple[Numbers, Numbers]:
+        """Take in lines; see :mod:`kgmrf.engines`."""
+        if not matrix:
+            return self._samples(rows, which, seen, counts, dt, room)
+        n, size = len(which), self.record_size if room is None else room
+        records, status = np.empty((n if size else 0, size)), np.zeros(n, dtype=np.int8)
+        strength = counts
+        if self.noise_var is not None:
+            strength = self.noise_var / np.where(counts > 0.0, counts, 1.0)
+        law = self._compiled
+        if law is None:
+            self._readable(rows, which, seen, counts, strength, dt, tolerance, records, status)
+            return status, records
+        if n == 1:  # online: looking things up would take longer than the step
+            present = _SIGNS[int(counts[0] > 0.0) - int(counts[0] < 0.0)]
+        else:
+            present = np.sign(counts).astype(np.int8)
+        steps, interval = self._intervals(which, dt)
+        law_loop(self.rotation)(
+            rows,
+            which,
+            seen,
+            present,
+            strength,
+            steps,
+            interval,
+            law.head,
+            law.tables,
+            law.known,
+            tolerance,
+            records,
+            status,
+        )
+        return status, records
+
+    def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
+        """Rows and records after a time dt without observations; the given rows stay."""
+        later, n = rows.copy(), len(rows)
+        seen, steps = np.zeros((n, self.d, self.d)), np.empty(n)
+        steps[:] = dt
+        return later, self.advance(later, np.arange(n), seen, np.zeros(n), steps)[1]
+
+    def look(self, rows: Numbers) -> Numbers:
+        """Records ``(..., record_size)`` of rows as they stand."""
+        return rows[..., : self.record_size]
+
+    def _intervals(self, which: Numbers, dt: Numbers) -> tuple[Numbers, Numbers]:
+        """What each distinct interval does, ``(K, 7)``, and which of them leads to each line."""
+        gains = self.model.gains
+        if not self._shared:
+            return layout.steps(self._gains(which), dt), np.arange(len(dt))
+        if len(dt) == 1 or (len(dt) and (dt == dt[0]).all()):
+            known = self._steps  # another thread may replace it
+            if dt[0] != known[0]:
+                known = self._steps = dt[0], layout.steps(gains, dt[:1])
+            return known[1], _FIRST if len(dt) == 1 else np.zeros(len(dt), dtype=np.int64)
+        distinct, interval = np.unique(dt, return_inverse=True)
+        return layout.steps(gains, distinct), interval.reshape(-1).astype(np.int64)
+
+    def _gains(self, tracks: Numbers) -> Gains:
+        """The law of some tracks, where its numbers differ between them."""
+        return type(self.model.gains)(
+            **{name: self._of(value, tracks) for name, value in vars(self.model.gains).items()}
+        )
+
+    def _of(self, value: Any, tracks: Numbers) -> Any:
+        if np.ndim(value) == 0:
+            return value
+        array = np.asarray(value)
+        planes = array.shape[-2:] == (self.d, self.d) and array.ndim >= 2
+        own = array.shape[-2:] if planes else ()
+        return np.broadcast_to(array, (*self.batch, *own)).reshape(-1, *own)[tracks]
+
+    # ------------------------------------------------------------------ the readable step
+
+    def _readable(
+        self,
+        rows: Numbers,
+        which: Numbers,
+        seen: Numbers,
+        counts: Numbers,
+        strength: Numbers,
+        dt: Numbers,
+        tolerance: float,
+        records: Numbers,
+        status: Numbers,
+    ) -> None:
+        status[:] = inspected(seen, counts, tolerance, self.rotation)
+        step = rotation_step if self.rotation else covariance_step
+        for these in rounds(which):
+            moving = these[(counts[these] >= 0.0) & (status[these] != INVALID)]
+            tracks = which[moving]
+            if len(tracks):
+                model = self._model(tracks)
+                state = layout.state_of(rows[tracks], self.d, self.information)[0]
+                observed = status[moving] == OBSERVED
+                new = step(state, model, seen[moving], strength[moving], dt[moving], observed)
+                rows[tracks] = layout.rows_of(*new, self.information)
+            if len(records):
+                records[these] = rows[which[these], : records.shape[1]]
+
+    def _model(self, tracks: Numbers) -> Model:
+        model, known = self.model, self.model.known_spectrum
+        if known is not None and np.ndim(known) > 1:
+            every = np.broadcast_to(known, (*self.batch, self.d)).reshape(-1, self.d)
+            model = model._replace(known_spectrum=every[tracks])
+        return model._replace(gains=self._gains(tracks))
+
+    # ------------------------------------------------------------------ raw samples
+
+    def _samples(
+        self,
+        rows: Numbers,
+        which: Numbers,
+        blocks: Numbers,
+        counts: Numbers,
+        dt: Numbers,
+        room: int | None,
+    ) -> tuple[Numbers, Numbers]:
+        """Lines of samples ``(N, m, d)``; missing cells enter as the forecast expects them."""
+        nan = np.isnan(blocks)
+        there = np.asarray(~nan.all(axis=-1))
+        m = there.sum(axis=-1).astype(float)
+        kept = np.where(there[..., None], blocks, 0.0)
+        partly = np.asarray((nan.any(axis=-1) & there).any(axis=-1))
+        if not partly.any():
+            moments = np.swapaxes(kept, -1, -2) @ kept / np.maximum(m, 1.0)[:, None, None]
+            # All zero says nothing: a covariance is positive.
+            m = np.where(np.trace(moments, axis1=-2, axis2=-1) > 0.0, m, 0.0)
+            m = np.where(counts > 0.0, m, counts)
+            return self.advance(rows, which, moments, m, dt, room=room)
+        size = self.record_size if room is None else room
+        records = np.empty((len(which) if size else 0, size))
+        status = np.zeros(len(which), dtype=np.int8)
+        for these in rounds(which):
+            tracks = which[these]
+            outer = self._expected(rows[tracks], blocks[these], dt[these])
+            total = np.where(there[these][..., None, None], outer, 0.0).sum(axis=-3)
+            count = np.where(counts[these] > 0.0, m[these], counts[these])
+            moments = total / np.maximum(m[these], 1.0)[:, None, None]
+            found = self.advance(rows, tracks, moments, count, dt[these], room=room)
+            status[these] = found[0]
+            if size:
+                records[these] = found[1]
+        return status, records
+
+    def _expected(self, rows: Numbers, blocks: Numbers, dt: Numbers) -> Numbers:
+        """E[x x^T | observed cells] of every sample under the forecast for its time."""
+        floor = self.model.noise_floor * np.eye(self.d)
+        known = self.view(self.ahead(rows, dt)[1])["covariance"] + floor
+        prior = np.where(np.isnan(known), wishart.plain_guess(blocks), known)
+        worth = np.where(np.isnan(known[:, 0, 0]), 1.0, self.support(rows))
+        return wishart.expected_outer(blocks, prior[:, None], worth[:, None])
+
+    def room(self, names: tuple[str, ...]) -> int:
+        """Numbers of a record that these fields need."""
+        return self.record_size
+
+    def support(self, rows: Numbers) -> Numbers:
+        """How many samples the present estimates are worth."""
+        return np.asarray(support(self.state(rows)[0]))
+
+    # ------------------------------------------------------------------ what is seen
+
+    def state(self, rows: Numbers) -> tuple[State, Surprise]:
+        """Rows ``(..., size)`` as a `kgmrf.step.State` and the surprise of the last step."""
+        return layout.state_of(rows, self.d, self.information)
+
+    def view(
+        self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
+    ) -> LawView:
+        """The fields of records ``(..., record_size)`` by name."""
+        return LawView(records, self, self.names if names is None else names)
+
+    def view_state(self, state: State) -> LawView:
+        """The fields of states, as of smoothed ones; they have no surprise."""
+        nan = np.full(state.time.shape, np.nan)
+        return self.view(self.look(layout.rows_of(state, Surprise(nan, nan), self.information)))
+
+    def check(self, rows: Numbers) -> None:
+        """Raise ValueError unless these rows could have come from this law."""
+        if rows.ndim != 2 or rows.shape[1] != self.size or rows.dtype != np.float64:
+            raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
+        begun = rows[~np.isnan(rows[:, SEEN])]
+        state = self.state(begun)[0]
+        if not all(np.isfinite(part).all() for part in (*state[:5], state.time)):
+            raise ValueError("a track holds numbers that are not finite")
+        defect = np.swapaxes(state.frame, -1, -2) @ state.frame - np.eye(self.d)
+        if defect.size and np.abs(defect).max() > 1e-6:
+            raise ValueError("an eigenframe is not orthonormal")
+        if not (state.spectrum > 0.0).all():
+            raise ValueError("an eigenvalue is not positive")
+        p11, p12, p22 = (state.uncertainty[:, k] for k in range(3))
+        if (p11 < 0).any() or (p22 < 0).any() or (p12**2 > (1 + 1e-6) * p11 * p22 + 1e-12).any():
+            raise ValueError("an uncertainty is not positive semidefinite")
+        if (state.spectrum_var < 0).any():
+            raise ValueError("a variance of a log eigenvalue is negative")
+
+
+class LawView(View):
+    """Fields of records, eigenvalues descending; NaN before the first observation.
+
+    Inside a track the frame is never sorted; here columns, velocity and angle_std are permuted
+    together, and one column changes sign where the permutation would turn the frame left-handed.
+    """
+
+    def __init__(self, records: Numbers, engine: SingleLaw, names: tuple[str, ...]) -> None:
+        super().__init__(names)
+        self._engine, self._records = engine, records
+        self._sorted: tuple[Numbers, Numbers] | None = None
+
+    def _make(self, name: str) -> dict[str, Numbers]:
+        part = layout.parts(self._records, self._engine.d, self._engine.information)
+        return {name: np.asarray(self._field(name, part))}
+
+    def _field(self, name: str, part: dict[str, Numbers]) -> Numbers:
+        d = self._engine.d
+        clocks = part["clocks"]
+        if name in ALWAYS:
+            if name == "age":
+                return clocks[..., TIME] - clocks[..., SEEN]
+            return clocks[..., {"time": TIME, "nis": NIS, "log_likelihood": LIKELIHOOD}[name]]
+        frame = part["frame"].reshape(*clocks.shape[:-1], d, d)
+        spectrum = part["spectrum"] * np.exp(clocks[..., LOG_SCALE])[..., None]
+        if name == "covariance":
+            return orbit.compose(frame, spectrum)
+        if name == "angle_std":
+            if not self._engine.information:
+                return np.full(frame.shape, np.nan)
+            return self._arranged(np.sqrt(layout.folded(part["p11"], d, 1.0)), part, False)
+        if name == "spectrum":
+            order = self._order(part)
+            return spectrum if order is None else np.take_along_axis(spectrum, order[0], axis=-1)
+        if name == "velocity":
+            value = self._arranged(layout.folded(part["velocity"], d, -1.0), part, True)
+        else:
+            value, order = frame, None if name == "rotation" else self._order(part)
+            if order is not None:
+                value = np.take_along_axis(frame, order[0][..., None, :], axis=-1)
+                value = value * order[1][..., None, :]
+        unseen = np.isnan(clocks[..., SEEN] if self._engine.rotation else spectrum[..., 0])
+        return np.where(unseen[..., None, None], np.nan, value)
+
+    def _order(self, part: dict[str, Numbers]) -> tuple[Numbers, Numbers] | None:
+        """How columns are permuted and signed; None where they are in order."""
+        lam = part["spectrum"]
+        if not (lam[..., 1:] > lam[..., :-1]).any():
+            return None
+        if self._sorted is None:
+            order = np.argsort(-lam, axis=-1, kind="stable")
+            hand = np.ones_like(lam)
+            hand[..., -1] = np.linalg.det(np.eye(self._engine.d)[order])
+            self._sorted = order, hand
+        return self._sorted
+
+    def _arranged(self, matrices: Numbers, part: dict[str, Numbers], signed: bool) -> Numbers:
+        """Rows and columns of a matrix in every plane, permuted with the frame."""
+        found = None if self._engine.rotation else self._order(part)
+        if found is None:
+            return matrices
+        order, hand = found
+        rows = np.take_along_axis(matrices, order[..., :, None], axis=-2)
+        out = np.take_along_axis(rows, order[..., None, :], axis=-1)
+        return out * hand[..., :, None] * hand[..., None, :] if signed else out
+
+
+def guarded(model: Model) -> Model:
+    """The model with the limits that keep a track safe from outliers, jumps and long gaps."""
+    gains = model.gains
+    if isinstance(gains, FixedGains):
+        return model._replace(limit=LIMIT)
+    return model._replace(limit=LIMIT, rate_limit=RATE_LIMIT * float(np.max(gains.rate_prior)))
+
+
+_FIRST = np.zeros(1, dtype=np.int64)
+_SIGNS = {sign: np.full(1, sign, dtype=np.int8) for sign in (-1, 0, 1)}
+
+LIMIT = 20.0
+"""An observation counts for no more than this many times the size that was expected of it."""
+
+RATE_LIMIT = 100.0
+"""var(velocity) is at most this many times its prior: .2 rad per unit time for the default."""

@@ -1,0 +1,306 @@
+"""The compiled loop of single laws over lines of tracks, up to eight at a time."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from kgmrf.kernels.blocks import (
+    ANGLE,
+    CROSS,
+    DECAY,
+    DT,
+    DUE,
+    FINE,
+    FRAME,
+    LOGS,
+    MOVES,
+    N_LANES,
+    POWER,
+    RATE,
+    RATIOS,
+    SEEN,
+    SPECTRUM,
+    SPECTRUM_VAR,
+    SQUARES,
+    STARTS,
+    STRENGTH,
+    THERE,
+    TURN,
+    at_matrix,
+    at_planes,
+    at_vector,
+    at_work,
+    check_covariances,
+    check_rotations,
+    judged,
+    take,
+)
+from kgmrf.kernels.check import INVALID, MISSING, OBSERVED
+from kgmrf.kernels.compile import compiled, jit
+from kgmrf.kernels.eigen import jacobi, sort_rows
+from kgmrf.kernels.lanes import turned
+from kgmrf.kernels.law_step import (
+    adapt_spectra,
+    correct,
+    drift,
+    measure_covariances,
+    measure_rotations,
+    start_rotations,
+    turn_frames,
+)
+from kgmrf.kernels.layout import (
+    INFORMATION,
+    KNOWN,
+    LIKELIHOOD,
+    LOG_SCALE,
+    NIS,
+    NOISE_FLOOR,
+    POOL_FRAMES,
+    POOL_SAMPLES,
+    ROTATION,
+    SCALE_RATE,
+    SCALE_RETENTION,
+    SCALE_VAR,
+    SPECTRUM_RATE,
+    STEPS,
+    TIME,
+    WARMUP_FRAMES,
+    WARMUP_SAMPLES,
+)
+from kgmrf.kernels.layout import SEEN as SEEN_AT
+from kgmrf.step import POLISH_EVERY, SMALLEST_SPECTRUM
+
+LOG_TWO_PI = math.log(2.0 * math.pi)
+
+
+@jit
+def move(
+    rows: Any, tracks: Any, count: int, w: Any, opening: bool, information: bool, d: int
+) -> None:
+    """The rows (or records) of tracks into the lanes of w, or back, as far as they reach."""
+    size = rows.shape[1]
+    flat, own, here = rows.reshape(rows.size), np.empty(8, np.int64), np.empty(8, np.int64)
+    n = at_planes(4 if information else 1, d) // 8
+    at = 0
+    while at < size:
+        to = 8 * at if at < n else at_planes(4, d) + 8 * (at - n)
+        end = n if at < n else size
+        if count == 8 and at + 8 <= min(end, size):
+            for k in range(8):
+                own[k], here[k] = tracks[k] * size + at, to + 8 * k
+            if opening:
+                turned(flat, own, w, here)
+            else:
+                turned(w, here, flat, own)
+            at += 8
+            continue
+        for k in range(count):
+            place = tracks[k] * size + at
+            if opening:
+                w[to + k] = flat[place]
+            else:
+                flat[place] = w[to + k]
+        at += 1
+
+
+@jit
+def pool_lane(w: Any, k: int, head: Any, known: Any, m: float, d: int) -> None:
+    """Cold start of lane k: the eigendecomposition of the mean of all samples so far."""
+    s = -(-d // 8) * 8
+    own = np.zeros(2 * s * s)
+    v, mean, seen = s * s, at_planes(4, d) + k, at_matrix(SEEN, d) + k
+    count = w[8 * POOL_SAMPLES + k] + m
+    at = 0
+    for i in range(d):
+        own[v + i * s + i] = 1.0
+        for j in range(i + 1):
+            x = w[mean + 8 * at]
+            x += m / count * (w[seen + 8 * (i * d + j)] - x)
+            w[mean + 8 * at] = x
+            own[i * s + j] = own[j * s + i] = x
+            at += 1
+    jacobi(own, 0, v, d, s)
+    sign = sort_rows(own, 0, v, d, s)
+    lowest = SMALLEST_SPECTRUM * own[0]
+    lam, var = at_vector(SPECTRUM, d) + k, at_vector(SPECTRUM_VAR, d) + k
+    for i in range(d):
+        w[lam + 8 * i] = max(own[i * s + i] - head[NOISE_FLOOR], lowest)
+        if head[KNOWN] != 0.0:
+            w[lam + 8 * i] = known[i]
+        w[var + 8 * i] = 2.0 / count
+        for j in range(d):
+            w[FRAME + 8 * (j * d + i) + k] = own[v + i * s + j] * (sign if i == d - 1 else 1.0)
+    w[8 * POOL_SAMPLES + k] = count
+    w[8 * POOL_FRAMES + k] += 1.0
+
+
+@jit
+def prepare(
+    w: Any, lane: Any, head: Any, known: Any, k: int, there: bool, m: float, d: int
+) -> None:
+    """The clocks of lane k, what its interval does, and its cold start."""
+    samples, frames = w[8 * POOL_SAMPLES + k], w[8 * POOL_FRAMES + k]
+    pooling = samples < head[WARMUP_SAMPLES] and frames < head[WARMUP_FRAMES]
+    started, dt = not math.isnan(w[8 * SEEN_AT + k]), lane[DT + k]
+    moves = started and not pooling
+    lane[MOVES + k] = 1.0 if moves else 0.0
+    if not moves:
+        lane[TURN + k], lane[DECAY + k] = 0.0, 1.0
+        lane[ANGLE + k] = lane[CROSS + k] = lane[RATE + k] = 0.0
+    lane[STRENGTH + k] = m
+    w[8 * TIME + k] += dt
+    w[8 * NIS + k] = math.nan
+    w[8 * LIKELIHOOD + k] = math.nan
+    if there:
+        w[8 * SEEN_AT + k] = w[8 * TIME + k]
+    if moves and dt > 0.0:
+        w[8 * STEPS + k] += 1.0
+        if w[8 * STEPS + k] % POLISH_EVERY == 0.0:
+            lane[DUE + k] = 1.0
+    if moves and head[SCALE_RATE] != 0.0:
+        keep = head[SCALE_RETENTION] ** dt
+        w[8 * LOG_SCALE + k] *= keep
+        w[8 * SCALE_VAR + k] = keep * keep * w[8 * SCALE_VAR + k] + head[SCALE_RATE] * dt
+    lane[THERE + k] = 1.0 if there else 0.0
+    if not there:
+        return
+    if head[ROTATION] != 0.0 and not started:
+        lane[STARTS + k] = 1.0
+        lane[THERE + k] = 0.0
+    if head[ROTATION] == 0.0 and pooling:
+        pool_lane(w, k, head, known, m, d)
+        lane[THERE + k] = 0.0
+
+
+@jit
+def finish(w: Any, lane: Any, head: Any, k: int, d: int) -> None:
+    """Likelihood, nis and scale clock of lane k after its observation."""
+    m, terms = lane[STRENGTH + k], lane[LOGS + k] + lane[RATIOS + k]
+    w[8 * NIS + k] = lane[SQUARES + k]
+    if head[ROTATION] != 0.0:
+        terms += 0.5 * d * (d - 1) * LOG_TWO_PI
+        w[8 * LIKELIHOOD + k] = -0.5 * terms
+        return
+    terms += d * (LOG_TWO_PI + w[8 * LOG_SCALE + k])
+    w[8 * LIKELIHOOD + k] = -0.5 * m * terms
+    if head[SCALE_RATE] != 0.0:
+        ratio = 0.0
+        for j in range(d):
+            ratio += w[at_work(POWER, d) + 8 * j + k] / w[at_vector(SPECTRUM, d) + 8 * j + k]
+        var = w[8 * SCALE_VAR + k]
+        gain = var / (var + 2.0 / (m * d))
+        w[8 * LOG_SCALE + k] += math.log1p(gain * (ratio / d - 1.0))
+        w[8 * SCALE_VAR + k] = (1.0 - gain) * var
+
+
+@lru_cache(maxsize=2)
+def loop(rotation: bool) -> Any:
+    """The loop for rotations or for covariances: `run`, compiled for no more than it needs."""
+
+    @compiled(
+        "void(float64[:, ::1], int64[::1], float64[:, :, ::1], int8[::1], float64[::1],"
+        " float64[:, ::1], int64[::1], float64[::1], float64[:, :, :, ::1], float64[:, ::1],"
+        " float64, float64[:, ::1], int8[::1])"
+    )
+    def run(
+        rows: Any,
+        which: Any,
+        seen: Any,
+        present: Any,
+        strength: Any,
+        steps: Any,
+        interval: Any,
+        head: Any,
+        tables: Any,
+        known: Any,
+        tolerance: float,
+        records: Any,
+        status: Any,
+    ) -> None:
+        """Take in lines in order, up to eight of different tracks together; rows change.
+
+        which ``(N,)``: the row of each line. seen ``(N, d, d)``. present: 1 where there is an
+        observation, 0 where there is none, -1 where not even time passes. strength: samples
+        behind the matrix, or noise variance of the rotation. interval: which of steps ``(K, 7)``
+        leads to the line. tables and known: for all rows, or one for each. tolerance: of the
+        check; below 0 none. A line that is INVALID changes nothing. records ``(N or 0, room)``
+        keep the beginnings of rows.
+        """
+        d, lines = seen.shape[1], which.size
+        information = head[INFORMATION] != 0.0
+        w, lane = np.zeros(at_work(2, d)), np.zeros(N_LANES)
+        tracks, held = np.full(8, -1), 0
+        line = 0
+        while line < lines:
+            count = 1
+            while count < 8 and line + count < lines:
+                new = True
+                for k in range(count):
+                    new = new and which[line + k] != which[line + count]
+                if not new:
+                    break
+                count += 1
+            same = count == held
+            for k in range(count):
+                same = same and which[line + k] == tracks[k]
+            if not same:
+                move(rows, tracks, held, w, False, information, d)
+                for k in range(count):
+                    tracks[k] = which[line + k]
+                move(rows, tracks, count, w, True, information, d)
+                held = count
+            for k in range(8):
+                there = k < count and present[line + k] > 0
+                lane[THERE + k] = 1.0 if there else 0.0
+                lane[FINE + k] = 1.0
+                take(seen, line + k if there else -1, w, k, d)
+            if rotation:
+                check_rotations(w, lane, d, tolerance)
+            else:
+                check_covariances(w, lane, d, tolerance)
+            for k in range(8):
+                lane[MOVES + k] = lane[STARTS + k] = lane[DUE + k] = 0.0
+                lane[TURN + k] = lane[ANGLE + k] = lane[CROSS + k] = lane[RATE + k] = 0.0
+                lane[DECAY + k], lane[DT + k], lane[STRENGTH + k] = 1.0, 0.0, 1.0
+                if k >= count:
+                    continue
+                at, found = line + k, MISSING
+                if lane[THERE + k] > 0.5:
+                    found = judged(seen, at, w, lane, k, d, tolerance < 0.0)
+                status[at], lane[THERE + k] = found, 0.0
+                if found == INVALID or present[at] < 0:
+                    continue
+                numbers = steps[interval[at]]
+                lane[TURN + k] = numbers[0]
+                lane[DECAY + k] = numbers[1] if found == OBSERVED else numbers[2]
+                lane[ANGLE + k], lane[CROSS + k], lane[RATE + k] = (
+                    numbers[3],
+                    numbers[4],
+                    numbers[5],
+                )
+                lane[DT + k] = numbers[6]
+                spectrum = known[min(tracks[k], known.shape[0] - 1)]
+                prepare(w, lane, head, spectrum, k, found == OBSERVED, strength[at], d)
+            drift(w, lane, head, d)
+            if rotation:
+                start_rotations(w, lane, information, d)
+                measure_rotations(w, lane, head, d)
+            else:
+                measure_covariances(w, lane, head, d)
+            correct(w, lane, head, tables, tracks, d)
+            turn_frames(w, lane, d)
+            for k in range(count):
+                if lane[THERE + k] > 0.5:
+                    finish(w, lane, head, k, d)
+            if head[SPECTRUM_RATE] != 0.0:
+                adapt_spectra(w, lane, d, head[NOISE_FLOOR])
+            if records.shape[0] > 0:
+                move(records, np.arange(line, line + 8), count, w, False, information, d)
+            line += count
+        move(rows, tracks, held, w, False, information, d)
+
+    return run
