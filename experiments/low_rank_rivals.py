@@ -67,7 +67,7 @@ def qis(sample: Numbers, n: float) -> Dense:
     """
     values, vectors = np.linalg.eigh(sample)
     d = len(values)
-    whole = max(int(round(n)), 1)
+    whole = max(round(n), 1)
     known = min(d, whole, int((values > 1e-10 * values[-1]).sum()))
     c = d / whole
     inverse = 1.0 / values[d - known :]

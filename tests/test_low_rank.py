@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from kgmrf.engines.layout import COUNT
 from kgmrf.engines.low_rank import INVALID, LowRank
 from kgmrf.engines.low_rank_layout import BUFFERED, stages, track
 from kgmrf.engines.low_rank_step import blend, spike, weigh_factors
+from kgmrf.factors import compose
+from kgmrf.results import Estimate, Result
 
 
 def factor_rows(d, n, seed=0, factors=3):
@@ -43,6 +46,10 @@ def log_likelihood(x, dt=1.0):
     return engine.read(records).log_likelihood
 
 
+def covariance(engine, records):
+    return compose(*engine.factors(records))
+
+
 def trace(engine, records):
     loadings, noise = engine.factors(records)
     return (loadings**2).sum(axis=(-2, -1)) + noise.sum(axis=-1)
@@ -64,11 +71,10 @@ def test_compiled_equals_readable(d, rank):
     readable = LowRank(d, rank)
     readable._compiled = False
     engine = LowRank(d, rank)
-    _, rows, records = run(x, dt, engine)
-    _, readable_rows, expected = run(x, dt, readable)
+    records, expected = run(x, dt, engine)[2], run(x, dt, readable)[2]
     small = engine.small
     np.testing.assert_allclose(records[:, :small], expected[:, :small], rtol=1e-7, atol=1e-7)
-    whole, truth = engine.blend(records), engine.blend(expected)
+    whole, truth = covariance(engine, records), covariance(engine, expected)
     np.testing.assert_array_equal(np.isnan(whole), np.isnan(truth))
     scale = np.nanmax(np.abs(truth), axis=(-2, -1), keepdims=True)
     np.testing.assert_allclose(whole / scale, truth / scale, atol=1e-8)
@@ -80,10 +86,7 @@ def test_chunks_single_samples_and_many_rows_give_the_same():
     for pieces in ([0, 7, 20, 90, 150], range(151)):
         other = engine.init(1)
         edges = list(pieces)
-        parts = [
-            advance(engine, other, x[a:b], dt[a:b])[1]
-            for a, b in zip(edges[:-1], edges[1:], strict=True)
-        ]
+        parts = [advance(engine, other, x[a:b], dt[a:b])[1] for a, b in pairwise(edges)]
         np.testing.assert_array_equal(np.concatenate(parts), records)
         np.testing.assert_array_equal(other, rows)
     both = engine.init(2)
@@ -102,7 +105,7 @@ def test_a_block_is_its_samples_at_one_time():
     each = advance(engine, singly, x, np.tile([1.0, 0.0, 0.0, 0.0], 15))[1]
     scores = engine.read(each).log_likelihood.reshape(15, 4)
     np.testing.assert_allclose(engine.read(at_once).log_likelihood[1:], scores.sum(axis=1)[1:])
-    np.testing.assert_allclose(engine.blend(at_once[-1]), engine.blend(each[-1]))
+    np.testing.assert_allclose(covariance(engine, at_once[-1]), covariance(engine, each[-1]))
 
 
 def test_coasting_is_the_forecast_and_time_adds_up():
@@ -112,10 +115,12 @@ def test_coasting_is_the_forecast_and_time_adds_up():
     later = rows.copy()
     advance(engine, later, gap, 7.0)
     ahead, coasted = engine.ahead(rows, 7.0)[1], engine.look(later)
-    np.testing.assert_array_equal(engine.blend(ahead), engine.blend(coasted))
+    np.testing.assert_array_equal(covariance(engine, ahead), covariance(engine, coasted))
     twice = rows.copy()
     advance(engine, twice, np.repeat(gap, 2, axis=0), [3.0, 4.0])
-    np.testing.assert_allclose(engine.blend(engine.look(twice)), engine.blend(ahead), rtol=1e-12)
+    np.testing.assert_allclose(
+        covariance(engine, engine.look(twice)), covariance(engine, ahead), rtol=1e-12
+    )
 
 
 def test_log_likelihood_is_the_density_of_the_forecast():
@@ -128,7 +133,7 @@ def test_log_likelihood_is_the_density_of_the_forecast():
         found = engine.read(advance(engine, rows, row[None], step)[1]).log_likelihood[0]
         if seen and not math.isnan(found):
             parts = engine.read(record)
-            scale = np.exp(parts.kappa)[:, None, None] * engine.blend(record)
+            scale = np.exp(parts.kappa)[:, None, None] * covariance(engine, record)
             dense = Density(scale[0], parts.tails[0], np.array(TAILS))
             assert found == pytest.approx(float(dense.log_density(row)), rel=1e-9)
 
@@ -142,8 +147,8 @@ def test_scale_and_order_of_channels_do_not_matter(exponent, random):
     random.shuffle(order)
     engine, _, records = run(x)
     _, _, other = run(factor * x[:, order])
-    expected = factor**2 * engine.blend(records[-1])[np.ix_(order, order)]
-    np.testing.assert_allclose(engine.blend(other[-1]), expected, rtol=1e-6)
+    expected = factor**2 * covariance(engine, records[-1])[np.ix_(order, order)]
+    np.testing.assert_allclose(covariance(engine, other[-1]), expected, rtol=1e-6)
     moved = engine.read(other).log_likelihood + 12 * math.log(factor)
     np.testing.assert_allclose(moved[1:], engine.read(records).log_likelihood[1:], atol=1e-6)
 
@@ -238,9 +243,9 @@ def test_values_too_large_to_square_are_invalid_and_change_nothing():
 
 def test_matrices_are_refused_with_the_remedy():
     engine = LowRank(3)
+    line = np.zeros(1, dtype=np.int64), np.eye(3)[None], np.ones(1), np.ones(1)
     with pytest.raises(ValueError, match="rank=None"):
-        line = np.zeros(1, dtype=np.int64)
-        engine.advance(engine.init(1), line, np.eye(3)[None], np.ones(1), np.ones(1), matrix=True)
+        engine.advance(engine.init(1), *line, matrix=True)
 
 
 @settings(max_examples=60, deadline=None)
@@ -297,3 +302,44 @@ def test_before_its_first_stage_a_member_is_a_diagonal():
 def test_rank_must_fit():
     with pytest.raises(ValueError, match="rank must be between 1 and d = 3"):
         LowRank(3, rank=4)
+
+
+def test_factors_say_what_the_matrix_says():
+    x, dt = rough(20, 90)
+    engine, rows, records = run(x, dt)
+    last = Estimate(engine.view(records[-1, : engine.small], rows[0]))
+    whole = last.covariance
+    np.testing.assert_allclose(whole, last.loadings @ last.loadings.T + np.diag(last.noise))
+    y = np.random.default_rng(0).normal(size=(3, 20))
+    np.testing.assert_allclose(whole @ last.solve(y[0]), y[0])
+    dense = Density(last.scale, last.tails, np.array(TAILS))
+    y[1, 4:9] = np.nan
+    np.testing.assert_allclose(last.log_density(y), dense.log_density(y))
+    np.testing.assert_allclose(last.mahalanobis(y), dense.mahalanobis(y))
+    assert last.region(0.9) == pytest.approx(float(dense.region(0.9)))
+    np.testing.assert_allclose(last.spectrum, np.linalg.eigvalsh(whole)[::-1])
+    assert "covariance" not in last.fields()
+    assert "loadings (20, " in repr(last)
+
+
+def test_a_step_of_a_result_is_worked_out_alone():
+    x, dt = rough(20, 90)
+    engine, _, records = run(x, dt)
+    asked = []
+
+    def again(take):
+        asked.append(1)
+        rows = engine.init(1)
+        for t in range(len(x)):
+            advance(engine, rows, x[t : t + 1], dt[t : t + 1], room=0)
+            take(slice(t, t + 1), rows.copy())
+
+    result = Result(engine.view(records[:, : engine.small], again))
+    assert not asked
+    whole = engine.view(records)
+    for frame in (-1, 40, slice(70, 75)):
+        part = result[frame]
+        np.testing.assert_allclose(part.noise, whole["noise"][frame])
+        np.testing.assert_allclose(part.covariance, whole["covariance"][frame])
+    np.testing.assert_allclose(result.loadings[-1], result[-1].loadings)
+    assert len(asked) == 5  # once for each part, however many of its fields are read

@@ -7,7 +7,8 @@ Its second moment is scale times sum_j pi_j nu_j/(nu_j - 2). With no tails it is
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,23 +22,23 @@ GAUSSIAN = 1e8
 """Degrees of freedom that stand for a Gaussian."""
 
 
-class Density(NamedTuple):
-    """Zero-mean density of a vector; scale ``(..., d, d)``, tails ``(..., J)``, dofs ``(J,)``.
+class Mixture:
+    """What densities share: weights ``tails`` ``(..., J)`` of degrees of freedom ``dofs`` ``(J,)``.
 
-    >>> import numpy as np
-    >>> normal = Density(np.eye(2), np.ones(1), np.array([GAUSSIAN]))
-    >>> normal.log_density([0.0, 0.0]).round(3), normal.region(0.95).round(2)
-    (np.float64(-1.838), np.float64(5.99))
+    A subclass has a scale, of which it tells d and how far vectors are away.
     """
 
-    scale: Numbers
     tails: Numbers
     dofs: Numbers
 
     @property
     def d(self) -> int:
         """Number of channels."""
-        return int(self.scale.shape[-1])
+        raise NotImplementedError
+
+    def _compare(self, x: Any) -> tuple[Numbers, Numbers, Numbers]:
+        """x^T scale^-1 x, log |scale| and how many values, over the channels that are not NaN."""
+        raise NotImplementedError
 
     def mahalanobis(self, x: Numbers) -> Numbers:
         """x^T scale^-1 x over the channels that are not NaN, ``(...)``."""
@@ -82,7 +83,27 @@ class Density(NamedTuple):
             low, high = np.where(inside, middle, low), np.where(inside, high, middle)
         return (0.5 * (low + high))[()]
 
-    def _compare(self, x: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+
+@dataclass(frozen=True)
+class Density(Mixture):
+    """Zero-mean density of a vector; scale ``(..., d, d)``, tails ``(..., J)``, dofs ``(J,)``.
+
+    >>> import numpy as np
+    >>> normal = Density(np.eye(2), np.ones(1), np.array([GAUSSIAN]))
+    >>> normal.log_density([0.0, 0.0]).round(3), normal.region(0.95).round(2)
+    (np.float64(-1.838), np.float64(5.99))
+    """
+
+    scale: Numbers
+    tails: Numbers
+    dofs: Numbers
+
+    @property
+    def d(self) -> int:
+        """Number of channels."""
+        return int(self.scale.shape[-1])
+
+    def _compare(self, x: Any) -> tuple[Numbers, Numbers, Numbers]:
         vectors, d = np.asarray(x, dtype=float), self.d
         if vectors.ndim < 1 or vectors.shape[-1] != d:
             raise ObservationError(f"x must have shape (..., {d}), got {vectors.shape}")

@@ -5,13 +5,14 @@ Shapes: F ``(..., d, k)``, N ``(..., d)``; NaN for channels that were never seen
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
-from kgmrf.density import TAILS, Density
+from kgmrf.density import TAILS, Mixture
 from kgmrf.geometry import orbit
 
 DENSE = ("covariance", "scale", "frame", "spectrum")
@@ -66,7 +67,8 @@ def derived(name: str, loadings: Numbers, noise: Numbers, tails: Numbers) -> Num
     return out
 
 
-class FactorDensity(NamedTuple):
+@dataclass(frozen=True)
+class FactorDensity(Mixture):
     """As `Density`, of the scale F F^T + diag N.
 
     >>> one = FactorDensity(np.zeros((2, 1)), np.ones(2), np.ones(1), np.array([1e8]))
@@ -89,12 +91,7 @@ class FactorDensity(NamedTuple):
         """Number of channels."""
         return int(self.noise.shape[-1])
 
-    mahalanobis = Density.mahalanobis
-    log_density = Density.log_density
-    cdf = Density.cdf
-    region = Density.region
-
-    def _compare(self, x: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    def _compare(self, x: Any) -> tuple[Numbers, Numbers, Numbers]:
         vectors = _vectors(x, self.d)
         here: Mask = ~np.isnan(vectors) & ~np.isnan(self.noise)
         noise = np.where(here, self.noise, 1.0)

@@ -81,6 +81,7 @@ class TrackerBank:
                     "a bank has one gain law for all tracks, with numbers, not arrays; "
                     f"{name} has shape {np.shape(value)}"
                 )
+        self._pattern.__dict__["_raw"] = self._pattern.n_samples is None
         self._tracks = Rows(self._pattern.engine(), kind, threads)
         self._clock: Clock = self._pattern._clock
         self.ids = np.zeros(0, dtype=np.int64)
@@ -165,9 +166,19 @@ class TrackerBank:
             if n_samples is not None:
                 raise ObservationError("raw samples count themselves; leave out n_samples")
             one = np.ones(1)
+            self._take_kind(raw=True)
             return self._tracks.update(seen, there, one, intervals, self.on_invalid, matrix=False)
         counts = self._counts(n_samples)
+        self._take_kind(raw=False)
         return self._tracks.update(seen, there, counts, intervals, self.on_invalid, matrix=True)
+
+    def _take_kind(self, *, raw: bool) -> None:
+        """The first observations decide: samples of many channels have an engine of their own."""
+        if self.kind == "covariance" and self._pattern._raw != raw and self._tracks.fresh.all():
+            self._pattern._raw = raw
+            n, tracks = len(self), self._tracks
+            self._tracks = Rows(self._pattern.engine(), self.kind, tracks.n_threads)
+            self._tracks.add(n)
 
     def _checked(self, observations: Any, mask: Any, raw: bool) -> tuple[Numbers, Mask]:
         n, d = len(self), self.d
@@ -243,6 +254,7 @@ class TrackerBank:
         if which.size and not (which.min() >= 0 and which.max() < len(self)):
             raise IndexError(f"tracks must be positions 0 to {len(self) - 1}, got {which}")
         matrix = seen.ndim == 3
+        self._take_kind(raw=not matrix)
         steps = np.asarray(dt, dtype=float) / self._clock.unit
         names = list(dict.fromkeys(["time", *fields]))
         found = self._clock.told(
@@ -313,9 +325,16 @@ class TrackerBank:
     def restore(self, memory: dict[str, Numbers]) -> None:
         """Replace all tracks by those that `memory` gave; ValueError if they cannot be states."""
         n = len(next(iter(memory.values())))
-        self._tracks.restore(memory, n)
+        self._restore(memory, n)
         self.ids = np.arange(n)
         self._next_id = n
+
+    def _restore(self, arrays: dict[str, Numbers], n: int) -> None:
+        """Tracks from a file; the length of their rows says which engine they had."""
+        width = np.shape(arrays["rows"])[-1] if np.ndim(arrays.get("rows", 0)) else 0
+        if self.kind == "covariance" and width != self._tracks.engine.size:
+            self._take_kind(raw=not self._pattern._raw)
+        self._tracks.restore(arrays, n)
 
     def settings(self) -> dict[str, Any]:
         """The arguments that build a bank like this one, as plain numbers, words and lists."""
@@ -346,14 +365,15 @@ class TrackerBank:
             if ids.ndim != 1 or ids.dtype != np.int64:
                 raise ValueError(f"ids are {ids.dtype} of shape {ids.shape}")
             # Before room is made for it: one table of d x d at least, and one for each track.
-            total = sum(array.nbytes for array in found.values())
-            if 4 * int(header["d"]) ** 2 * max(1, ids.size) > max(LIGHT, 4 * total):
+            # Of many channels a few rows of a table.
+            total, d = sum(array.nbytes for array in found.values()), int(header["d"])
+            if 4 * d * min(d, 64) * max(1, ids.size) > max(LIGHT, 4 * total):
                 raise ValueError(f"it is too small for {ids.size} tracks of d = {header['d']}")
             settings = {**header["settings"], "kind": header["follows"]}
             for name in ("d", "on_invalid"):
                 settings[name] = header[name]
             bank = cls(0, **settings)
-            bank._tracks.restore(found, ids.size)
+            bank._restore(found, ids.size)
             bank._clock.restore(np.array(header["clock"], dtype=float))
             bank.ids = ids
             bank._next_id = int(header["next_id"])

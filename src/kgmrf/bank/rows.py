@@ -205,7 +205,8 @@ class Rows:
         if matrix:
             m[np.isnan(block[:, 0, 0])] = 0.0
         step, rows = np.array(dt, dtype=float), None
-        if set(engine.from_rows) & set(fields):
+        told = set(getattr(engine, "told", ())) & set(fields)
+        if not told and set(engine.from_rows) & set(fields):
             records = np.empty((len(which), engine.record_size))
             rows = np.empty((len(which), engine.size))
             for these in rounds(which):
@@ -213,7 +214,8 @@ class Rows:
                 records[these] = self._take(*part, matrix, None)
                 rows[these] = self.rows[which[these]]
         else:
-            records = self._take(which, block, m, step, matrix, engine.room(tuple(fields)))
+            room = engine.record_size if told else engine.room(tuple(fields))
+            records = self._take(which, block, m, step, matrix, room)
         self.fresh[which] = False
         shown = engine.view(records, rows)
         return {name: np.asarray(shown[name], dtype=float) for name in fields}

@@ -8,14 +8,13 @@ array. `kgmrf.engines.low_rank_step` tells the formulas.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines import MISSING, OBSERVED, TRUST, low_rank_step
-from kgmrf.engines.ensemble import FEW, Record
+from kgmrf.engines import low_rank_step
+from kgmrf.engines.ensemble import Record
 from kgmrf.engines.layout import (
     COUNT,
     DISTANCE,
@@ -23,6 +22,7 @@ from kgmrf.engines.layout import (
     LIKELIHOOD,
     N_HEAD,
     N_TAILS,
+    SAMPLES,
     SEEN,
     VALUES,
 )
@@ -33,11 +33,19 @@ from kgmrf.engines.low_rank_layout import (
     Layout,
     default_members,
     layout,
+    stages,
     track,
 )
 from kgmrf.engines.low_rank_view import FROM_ROWS, NAMES, LowRankView
 from kgmrf.kernels import engine
 from kgmrf.kernels.low_rank_places import work
+
+MISSING, OBSERVED, INVALID = engine.MISSING, engine.OBSERVED, engine.INVALID
+CROSSOVER = 64
+"""Channels from which factors beat the small ensemble in accuracy and in speed."""
+
+FEW = 4
+"""Lines for which a work space is kept at hand."""
 
 LARGEST_LOG = 350.0
 """Of a ratio of sizes: values beyond 1e75 are no observations."""
@@ -61,6 +69,7 @@ class LowRank:
     kept = 0
     names = NAMES
     from_rows = FROM_ROWS
+    told = FROM_ROWS  # by whole records as well
 
     def __init__(
         self, d: int, rank: int | None = None, members: Iterable[Factors] | None = None
@@ -103,12 +112,17 @@ class LowRank:
         dt: Numbers,
         *,
         matrix: bool = False,
-        tolerance: float = TRUST,
+        tolerance: float = -1.0,
         room: int | None = None,
     ) -> tuple[Numbers, Numbers]:
-        """Take in lines; see :mod:`kgmrf.engines`.
+        """Take in lines ``(N, m, d)`` in order; line l belongs to row which[l]. Rows change.
 
-        A matrix has no samples to take one by one and is refused.
+        seen: m samples of each line, NaN where a cell is missing. counts[l] = 0: no observation;
+        below 0: no step at all, only a record. dt: time since the line before of the same track.
+        room: numbers of each record that are kept, default all, 0 none. A matrix has no samples to
+        take one by one and is refused.
+
+        Returns the status of every line and the records ``(N, room)``.
         """
         if matrix:
             raise ValueError(
@@ -122,24 +136,25 @@ class LowRank:
         if not self._compiled:
             self._readable(rows, which, seen, counts, dt, records, status)
             return status, records
-        places = self._work
-        if n > FEW or places is None:  # many lines: perhaps in a thread of its own
+        if n > FEW:  # perhaps in a thread of its own
             places = work(self.plan)
-        if n <= FEW:
-            self._work = places
+        else:
+            if self._work is None:
+                self._work = work(self.plan)
+            places = self._work
         flat = rows.reshape(-1)
         loop = engine.loops("low_rank")
         loop.run(flat, which, seen, counts, dt, self.plan.table, *places, records, status)
         return status, records
 
+    def look(self, rows: Numbers) -> Numbers:
+        """Records ``(n, record_size)`` of rows as they stand; rows stay."""
+        return self._still(rows.copy(), -1.0, 0.0)
+
     def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
         """Rows and records after a time dt without observations; the given rows stay."""
         later = rows.copy()
         return later, self._still(later, 0.0, dt)
-
-    def look(self, rows: Numbers) -> Numbers:
-        """Records ``(n, record_size)`` of rows as they stand; rows stay."""
-        return self._still(rows.copy(), -1.0, 0.0)
 
     def _still(self, rows: Numbers, count: float, dt: float | Numbers) -> Numbers:
         n = len(rows)
@@ -189,29 +204,23 @@ class LowRank:
         loadings = records[..., self.small : self.small + d * k]
         return loadings.reshape(*records.shape[:-1], d, k), records[..., self.small + d * k :]
 
-    def blend(self, records: Numbers) -> Numbers:
-        """S ``(..., d, d)``, for whoever needs it whole."""
-        loadings, noise = self.factors(records)
-        whole = loadings @ np.swapaxes(loadings, -1, -2)
-        index = np.arange(self.d)
-        whole[..., index, index] += noise
-        return whole
-
     def room(self, names: tuple[str, ...]) -> int:
-        """Numbers of a record that these fields need; the large ones come from the rows."""
+        """Numbers of a record that these fields need; factors are worked out from the rows."""
         return self.small
 
     def view(
         self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
     ) -> LowRankView:
-        """The fields of records by name; rows as for the ensemble."""
+        """The fields of records by name; see :mod:`kgmrf.engines.low_rank_view`."""
         return LowRankView(self, records, rows, self.names if names is None else names)
 
-    # ------------------------------------------------------------------ files
+    def support(self, rows: Numbers) -> Numbers:
+        """How many samples the present estimates are worth."""
+        lives = np.array([law.noise_half_life for law in self.members])
+        memory = 2.0 * np.exp(self.read(rows).weights @ np.log(lives)) / np.log(2.0)
+        return np.clip(np.minimum(rows[..., SAMPLES], memory), 0.01, 1e9)
 
-    def settings(self) -> list[dict[str, Any]]:
-        """The members as plain numbers."""
-        return [asdict(member) for member in self.members]
+    # ------------------------------------------------------------------ files
 
     def check(self, rows: Numbers) -> None:
         """Raise ValueError unless these rows could have come from this engine."""
@@ -223,14 +232,14 @@ class LowRank:
             raise ValueError("a row holds numbers that are not finite")
         parts = track(rows, self.plan)
         head, buffered = parts.head, parts.head[:, BUFFERED]
-        positive = [parts.tails, parts.roots, parts.level, parts.count, parts.first]
+        positive = [parts.tails, parts.roots, parts.level, parts.counts, parts.first]
         positive += [head[:, COUNT:KAPPA], buffered]
         positive += [array for part in parts.parts for array in (part.noise, part.metric)]
         positive += [part.numbers[:, 1:] for part in parts.parts]
         if any((array < 0.0).any() for array in positive):
             raise ValueError("a row holds a negative weight, count or variance")
-        for part in (parts.tails[:, :N_TAILS], parts.tails[:, N_TAILS:], parts.roots):
-            if (np.abs(part.sum(axis=-1) - 1.0) > 1e-9).any():
+        for shares in (parts.tails[:, :N_TAILS], parts.tails[:, N_TAILS:], parts.roots):
+            if (np.abs(shares.sum(axis=-1) - 1.0) > 1e-9).any():
                 raise ValueError("weights of a row do not sum to 1")
         if (buffered != np.floor(buffered)).any() or (buffered > self.plan.rows).any():
             raise ValueError("a row counts more first rows than it holds")
@@ -244,7 +253,7 @@ class LowRank:
         for law, part in zip(self.members, parts.parts, strict=True):
             if (there & ~((part.noise > 0.0) & (part.metric > 0.0))).any():
                 raise ValueError("a channel of a row has no variance")
-            live = buffered >= low_rank_step.stages(law.rank)[0]
+            live = buffered >= stages(law.rank)[0]
             for matrix, name in ((part.angle_var, "angles"), (part.spectrum, "factors")):
                 own = matrix[live]
                 skew = np.abs(own - np.swapaxes(own, -1, -2))

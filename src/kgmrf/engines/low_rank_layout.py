@@ -6,7 +6,7 @@ head        (9,)           as in :mod:`kgmrf.engines.layout`; rows in the buffer
 tails       (8,)           weight of each degree of freedom, now and before the last observation
 roots       (K,)           r_k, the weight of member k being r_k^2 / sum r^2
 level       (d,)           L, long-run variance of each channel; 0: never seen
-count       (d,)           observations of each channel
+counts      (d,)           observations of each channel
 first       (d,)           variance that was guessed from the first value
 parts       K times        psi (d), D^2 (d), U (r, d), P (r, r), Lam (r, r), numbers (4)
 buffer      (rows, d)      the first rows, from which the axes start
@@ -142,7 +142,7 @@ class Track(NamedTuple):
     tails: Numbers
     roots: Numbers
     level: Numbers
-    count: Numbers
+    counts: Numbers
     first: Numbers
     parts: tuple[Part, ...]
     buffer: Numbers
@@ -204,13 +204,13 @@ def track(row: Numbers, plan: Layout) -> Track:
                 cut(after + 2 * r * r, N_NUMBERS),
             )
         )
-    level, count, first = np.moveaxis(cut(plan.channels, 3, wide)[..., :d], -2, 0)
+    level, counts, first = np.moveaxis(cut(plan.channels, 3, wide)[..., :d], -2, 0)
     return Track(
         cut(0, N_HEAD),
         cut(N_HEAD, 2 * N_TAILS),
         cut(N_HEAD + 2 * N_TAILS, len(plan.members)),
         level,
-        count,
+        counts,
         first,
         tuple(parts),
         cut(plan.buffer, plan.rows, wide)[..., :d],

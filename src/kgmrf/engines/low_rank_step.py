@@ -192,12 +192,12 @@ def learn(track: Track, law: Factors, part: Part, x: Numbers, o: Mask) -> None:
     z = np.where(o, x, 0.0) * math.exp(-0.5 * s) / deviation
     noise = np.maximum(part.noise, math.exp(-s) * FLOOR * track.level) / deviation**2
     known = np.where(o, 1.0 / np.where(o, noise, 1.0), 0.0)
-    square, spread, e = z * known @ z, 0.0, z
+    square, spread, e = float((z * known) @ z), np.zeros(len(z)), z
     if started:
         gram = (axes * known) @ axes.T
         b = (axes * known) @ z
         inverse, scores, _ = weigh_factors(spectrum_root(part.spectrum), gram, b)
-        square -= b @ scores
+        square -= float(b @ scores)
         limit = math.sqrt(min(1.0, LIMIT * n / max(square, 1e-300)))
         z, b, scores = limit * z, limit * b, limit * scores
         eye = np.eye(law.rank)
@@ -211,7 +211,7 @@ def learn(track: Track, law: Factors, part: Part, x: Numbers, o: Mask) -> None:
     target = deviation**2 * (e**2 + spread)
     lowest = math.exp(-s) * FLOOR * track.level
     for values, place in ((part.noise, N_NOISE), (part.metric, N_METRIC)):
-        gain = 1.0 / np.minimum(numbers[place], track.count + PRIOR_ROWS)
+        gain = 1.0 / np.minimum(numbers[place], track.counts + PRIOR_ROWS)
         values[o] = np.maximum(values + gain * (target - values), lowest)[o]
     if started:
         lam = part.spectrum
@@ -251,7 +251,7 @@ def start_axes(track: Track, law: Factors, part: Part, rows: Numbers) -> None:
     rows = rows * np.sqrt(usual / np.maximum(size, usual) if usual > 0.0 else 1.0)[:, None]
     power = (rows**2).sum(axis=0)
     guess = np.minimum(track.first, np.where(power > 0.0, LIMIT * power / n, np.inf))
-    v = (power + PRIOR_ROWS * guess) / (track.count + PRIOR_ROWS)
+    v = (power + PRIOR_ROWS * guess) / (track.counts + PRIOR_ROWS)
     track.level[there] = v[there]
     v = np.where(there, v, 1.0)
     z = rows / np.sqrt(v)
@@ -308,7 +308,7 @@ def enter(track: Track, plan: Layout, x: Numbers) -> None:
     keep = apart / (apart + LOG_SQUARE_VAR)
     guess = np.exp(mean - LOG_SQUARE_MEAN + keep * (logs - mean))
     track.level[new] = track.first[new] = guess
-    track.count[new] = 1.0
+    track.counts[new] = 1.0
     for part in track.parts:
         own = (x[new] ** 2 + PRIOR_ROWS * guess) / (1.0 + PRIOR_ROWS)
         part.noise[new] = part.metric[new] = math.exp(-part.numbers[SIZE]) * own
@@ -349,8 +349,8 @@ def take(track: Track, plan: Layout, x: Numbers) -> bool:
     if n > 0:
         judge(track, plan, x, o)
         limit = min(1.0, LIMIT * n / max(head[DISTANCE], 1e-300))
-        track.count[o] += 1.0
-        gain = 1.0 / np.minimum(track.count[o] + PRIOR_ROWS, LEVEL_MEMORY)
+        track.counts[o] += 1.0
+        gain = 1.0 / np.minimum(track.counts[o] + PRIOR_ROWS, LEVEL_MEMORY)
         track.level[o] += gain * (limit * x[o] ** 2 - track.level[o])
     head[[COUNT, SAMPLES]] += 1.0
     if fresh:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import special
 
 from kgmrf._types import Numbers
 from kgmrf.density import TAILS
@@ -47,12 +46,13 @@ class LowRankView(View):
         self._engine, self._records, self._rows = engine, records, rows
 
     def __getitem__(self, name: str) -> Numbers:
-        if name in self._made or name in self._names:
-            return super().__getitem__(name)
         if name in DENSE:
-            factors = (self[part] for part in ("loadings", "noise", "tails"))
-            return derived(name, *factors)
-        raise KeyError(name)
+            return derived(name, self["loadings"], self["noise"], self["tails"])
+        if name not in NAMES:
+            raise KeyError(name)
+        if name not in self._made:
+            self._made |= self._make(name)
+        return self._made[name]
 
     def at(self, frame: int | slice) -> LowRankView:
         """The view of some steps alone."""
@@ -101,6 +101,8 @@ class LowRankView(View):
 
     def _surprise(self) -> Numbers:
         """The chi-squared value that is as improbable as the observation under its forecast."""
+        from scipy import special
+
         record, d = self._engine.read(self._records), self._engine.d
         if d == 1:
             return np.full(record.time.shape, np.nan)

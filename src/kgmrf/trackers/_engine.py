@@ -17,6 +17,9 @@ from kgmrf.trackers._contract import Tracker
 
 FLOAT64 = np.dtype(np.float64)
 
+ROOM = 2**22
+"""Numbers of rows that are kept at a time."""
+
 CHUNK = 256
 """Steps whose rows are kept at a time while fields are worked out from them."""
 
@@ -29,6 +32,7 @@ class EngineTracker(Tracker):
     _rows: Numbers
     _records: Numbers | None = None
     _fresh = True
+    _raw = False  # whether the first observation was one of raw samples
 
     def engine(self, batch: tuple[int, ...] = ()) -> Engine:
         """The engine that the settings describe, for tracks with these batch axes."""
@@ -211,8 +215,9 @@ def _replay(
     """Run a sequence of a batch once more and hand out the rows after its steps, in chunks."""
     rows, n = before.copy(), len(before)
     steps = len(lines[0]) // n
-    for first in range(0, steps, CHUNK):
-        last = min(first + CHUNK, steps)
+    chunk = max(1, min(CHUNK, ROOM // rows.size))
+    for first in range(0, steps, chunk):
+        last = min(first + chunk, steps)
         kept = np.empty((last - first, *rows.shape))
         for t in range(first, last):
             part = slice(t * n, (t + 1) * n)

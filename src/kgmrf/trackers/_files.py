@@ -10,6 +10,7 @@ import numpy as np
 
 from kgmrf import _check, _npz
 from kgmrf._types import Mask, Numbers
+from kgmrf.engines.low_rank import LowRank
 from kgmrf.trackers._contract import Tracker
 
 
@@ -41,6 +42,8 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
         if header["batch_shape"] is not None:
             batch = tuple(int(n) for n in header["batch_shape"])
             shape = (*batch, *(tracker.d,) * tracker._axes)
+            if "raw" in memory and hasattr(tracker, "rank"):
+                tracker.__dict__["_raw"] = True
             # Before room is made for it.
             if _least(tracker, shape) > sum(array.nbytes for array in memory.values()):
                 raise ValueError(f"it is too small for a state of shape {shape}")
@@ -79,13 +82,19 @@ def rebuilt(table: dict[str, Any], named: type[Tracker] | None = None) -> Tracke
 
 def _least(tracker: Tracker, shape: tuple[int, ...]) -> int:
     """Bytes that a state has at least: one array of this shape, one for each observation that is
-    kept, and a d x d matrix for each component."""
+    kept, and a d x d matrix for each component; of many channels sixteen numbers for each."""
+    if getattr(tracker, "_raw", False) and isinstance(_engine(tracker, shape), LowRank):
+        return 128 * math.prod(shape[:-1])
     sizes = [8 * math.prod(shape) * max(1, getattr(tracker, "patience", 1))]
     for name, part in getattr(tracker, "components", {}).items():
         batch = getattr(tracker, "_pending", {}).get(name, shape)
         for d in (part.d, tracker.d):
             sizes.append(8 * math.prod(batch) * (d or 1) ** 2)
     return max(sizes)
+
+
+def _engine(tracker: Any, shape: tuple[int, ...]) -> Any:
+    return tracker.engine(shape[:-2])
 
 
 def check_estimate(tracker: Tracker) -> None:

@@ -16,6 +16,7 @@ from kgmrf.centring import MEANS, RunningMean
 from kgmrf.engines import TRUST
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.law import SingleLaw, guarded
+from kgmrf.engines.low_rank import CROSSOVER, LowRank
 from kgmrf.engines.members import as_members, plain
 from kgmrf.gains import Gains
 from kgmrf.geometry import orbit
@@ -38,6 +39,8 @@ class KGMRF(EngineTracker, CovarianceTracker):
     n_samples: samples behind each matrix, if it is always the same number.
     members: of the ensemble ("auto" only), from :mod:`kgmrf.engines.members`; None takes the
     default eleven.
+    rank: factors of a covariance of many channels, whose state and cost grow with d rather than
+    d^2; raw samples only. "auto" (default) takes 10 from d = 64 on, None never. See `loadings`.
     on_invalid: what to do with an invalid matrix: "raise", "skip" (treat as missing) or "repair"
     (nearest positive semidefinite matrix).
     time_unit: the usual time between observations in units of ``times``; None takes the median of
@@ -78,6 +81,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         *,
         gains: str | Gains = "auto",
         members: Any = None,
+        rank: int | str | None = "auto",
         spectrum: Any = "adaptive",
         spectrum_rate: float = 1e-4,
         scale_rate: float = 0.0,
@@ -112,6 +116,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         elif members is not None:
             raise ValueError(f'members need gains="auto", not {gains!r}')
         self.members = None if members is None else plain(as_members(members, self.d or 2))
+        self.rank = _rank(rank, self.automatic and members is None and noise_floor == 0.0, self.d)
         if isinstance(spectrum, str):
             self.spectrum: Any = _check.choice(spectrum, ("adaptive", "fixed"), "spectrum")
         else:
@@ -152,7 +157,12 @@ class KGMRF(EngineTracker, CovarianceTracker):
         """The engine that the settings describe, for tracks with these batch axes."""
         d = self.d
         assert d is not None
+        if isinstance(self.rank, int):
+            return LowRank(d, self.rank)
         if self.automatic:
+            usual = self.members is None and self.noise_floor == 0.0
+            if self.rank == "auto" and usual and self._raw and d >= CROSSOVER:
+                return LowRank(d)
             return Ensemble(d, self.members, self.noise_floor)
         known = None if isinstance(self.spectrum, str) else self.spectrum
         model = Model(
@@ -173,6 +183,11 @@ class KGMRF(EngineTracker, CovarianceTracker):
             spectrum = spectrum if known is None else as_batch(known, (*batch, d))
             start = initial_state(frame, spectrum, self.gains)
         return SingleLaw(guarded(model), start)
+
+    def _blocks(self, value: Any, name: str, *, time_first: bool) -> Numbers:
+        blocks = super()._blocks(value, name, time_first=time_first)
+        self._raw = self._raw or self.batch_shape is None  # the first observation decides
+        return blocks
 
     @property
     def location(self) -> Numbers:
@@ -271,13 +286,20 @@ class KGMRF(EngineTracker, CovarianceTracker):
                 f"lag={lag!r}: the self-tuned tracker looks back all the way; a fixed lag needs "
                 'gains="information"'
             )
+        if isinstance(self.rank, int):
+            raise ValueError(
+                f"rank={self.rank!r}: a covariance of factors has no smoother; leave out rank to "
+                "smooth with the engine for few channels"
+            )
         clock = None if times is None else _check.real_array(stamps(times), "times")
         unit = self.time_unit
         if clock is not None and unit is None:
             unit = unit_of(np.diff(clock))
 
+        rank = None if self.rank == "auto" else self.rank
+
         def anew() -> KGMRF:
-            return type(self)(**{**self.settings(), "time_unit": unit})
+            return type(self)(**{**self.settings(), "time_unit": unit, "rank": rank})
 
         fresh = anew()
         counts: Numbers | None = None
@@ -303,12 +325,29 @@ class KGMRF(EngineTracker, CovarianceTracker):
 
     def _memory(self) -> dict[str, Numbers]:
         mean = {} if self._mean is None else {"mean": self._mean.sums}
-        return {**super()._memory(), **mean}
+        raw = {"raw": np.asarray(1.0)} if self._raw else {}
+        return {**super()._memory(), **mean, **raw}
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
         if self._mean is not None:
             self._mean.sums = np.array(memory["mean"], dtype=float)
         super()._remember(memory)
+
+
+def _rank(rank: Any, usual: bool, d: int | None) -> int | str | None:
+    """A checked rank: "auto", None or a number of factors."""
+    if rank is None or (isinstance(rank, str) and rank == "auto"):
+        return rank
+    if isinstance(rank, (bool, str)) or int(rank) != rank or rank < 1:
+        raise ValueError(f'rank must be "auto", None or a number of factors, got {rank!r}')
+    if d is not None and rank > d:
+        raise ValueError(f"rank must be at most d = {d}, got {rank!r}")
+    if not usual:
+        raise ValueError(
+            f'rank={rank!r} needs gains="auto", the default members and noise_floor=0; leave out '
+            "rank or the others"
+        )
+    return int(rank)
 
 
 def _is(value: Any, word: str) -> bool:
