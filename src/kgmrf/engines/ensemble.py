@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kgmrf._check import FASTEST, LARGEST
+from kgmrf._check import FASTEST
 from kgmrf._types import Numbers
 from kgmrf.engines import INVALID, MISSING, OBSERVED, TRUST, ensemble_step, inspected
 from kgmrf.engines.details import half_life
@@ -283,7 +283,7 @@ class Ensemble:
         parts = track(rows, self.plan)
         loose = np.ones(self.size, dtype=bool)
         loose[[SEEN, LIKELIHOOD, DISTANCE, VALUES]] = False
-        if np.isnan(rows[:, loose]).any() or (np.abs(rows) > LARGEST).any():
+        if not np.isfinite(rows[:, loose]).all() or np.isinf(rows).any():
             raise ValueError("a row holds numbers that are not finite")
         head = parts.head
         positive = [parts.tails, parts.roots, parts.level, parts.mass, head[:, COUNT:KAPPA]]

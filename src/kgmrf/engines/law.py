@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kgmrf import wishart
-from kgmrf._check import FASTEST, LARGEST
+from kgmrf._check import FASTEST
 from kgmrf._types import Numbers
 from kgmrf.engines import INVALID, OBSERVED, TRUST, View, inspected, rounds
 from kgmrf.gains import FixedGains, Gains, InformationGains
@@ -269,8 +269,7 @@ class SingleLaw:
             raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
         begun = rows[~np.isnan(rows[:, SEEN])]
         state = self.state(begun)[0]
-        numbers = [np.asarray(part) for part in state if part is not state.seen]
-        if any((np.isnan(part) | (np.abs(part) > LARGEST)).any() for part in numbers):
+        if not all(np.isfinite(part).all() for part in (*state[:5], state.time)):
             raise ValueError("a track holds numbers that are not finite")
         counts = (state.pool_samples, state.pool_frames, state.steps, state.scale_var)
         if any((part < 0.0).any() for part in counts) or (np.abs(state.log_scale) > 345.0).any():
