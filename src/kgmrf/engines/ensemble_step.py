@@ -59,6 +59,7 @@ KAPPA_GAIN, KAPPA_LIMIT = 0.005, 0.7
 FLOOR = 1e-6  # smallest variance of a channel in a forecast, relative to its long-run level
 OUTLIER = 20.0  # times the forecast size: limited members learn from no more than this
 RETURN = 0.5  # share of the prior weights that comes back after an observation beyond OUTLIER
+FILL_LIMIT = 4.0  # times the forecast size: how surprising cells may be that fill others
 SHRINKAGE = 0.01  # observations that stand for a diagonal matrix in an average
 SIZE_RETENTION = 0.98
 LEVEL_MEMORY = 6000.0
@@ -240,7 +241,10 @@ def compare(samples: Numbers, total: Numbers, kappa: float, there: Mask) -> Fram
         y = np.zeros(d)
         y[o] = inverse @ x[o]
         filled = np.where(o, x, 0.0)
-        filled[hidden] = (total @ y)[hidden]
+        # What is surprising in one channel must not make another surprising that nobody saw.
+        apart = float(x[o] @ y[o]) / (FILL_LIMIT * o.sum())
+        share = 1.0 / math.sqrt(max(apart, 1.0))
+        filled[hidden] = share * (total @ y)[hidden]
         values += o.sum()
         distance += float(x[o] @ y[o]) / grow
         log_det += np.linalg.slogdet(block)[1] + o.sum() * kappa

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgmrf.engines.ensemble_step import LEVEL_MEMORY, OUTLIER
+from kgmrf.engines.ensemble_step import FILL_LIMIT, LEVEL_MEMORY, OUTLIER
 from kgmrf.engines.layout import (
     AVERAGE,
     CHANNEL,
@@ -210,7 +210,7 @@ def compare(w: Any, o: Any, x: Any, line: int, m: float, n_there: int) -> Any:
         logs += log_det
         add_outer(w, outer, o[Y], 1.0, d, s)
         if hidden > 0:
-            fill(w, o, d, s)
+            fill(w, o, 1.0 / math.sqrt(max(q / (FILL_LIMIT * known), 1.0)), d, s)
             add(w, precision, o[INVERSE], 1.0, d, s)
             holes = True
         add_outer(w, mean, o[X], 1.0 / m, d, s)
@@ -222,8 +222,8 @@ def compare(w: Any, o: Any, x: Any, line: int, m: float, n_there: int) -> Any:
 
 
 @jit
-def fill(w: Any, o: Any, d: int, s: int) -> None:
-    """Missing cells of X by their expectation; their conditional covariance is added to OTHER."""
+def fill(w: Any, o: Any, share: float, d: int, s: int) -> None:
+    """Missing cells of X by ``share`` of their expectation; their covariance is added to OTHER."""
     whole, column = o[TOTAL_FULL], matrix(s, SCRATCH_A)
     unpack(w, o[TOTAL], whole, d, s)
     for i in range(d):
@@ -239,7 +239,7 @@ def fill(w: Any, o: Any, d: int, s: int) -> None:
                 for k in range(d):
                     v -= w[whole + j * s + k] * w[column + k]
                 w[o[OTHER] + i * s + j] += v
-        w[column + s + i] = guess
+        w[column + s + i] = share * guess
     for i in range(d):
         if w[o[HIDDEN] + i] != 0.0:
             w[o[X] + i] = w[column + s + i]
