@@ -128,8 +128,6 @@ def test_centring_takes_the_mean_off(tmp_path: Path, capsys: Capture) -> None:
 def test_the_noise_of_rotations_is_estimated_and_told(scenes: Path, capsys: Capture) -> None:
     about = json.loads(call(capsys, "track", scenes / "camera.npz", "--json"))
     assert about["noise_std"] == pytest.approx(0.05, rel=0.2)
-    assert main(["track", str(scenes / "camera.npz")]) == 0
-    assert "--noise-std says it better" in capsys.readouterr().err
     assert main(["track", str(scenes / "camera.npz"), "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
 

@@ -28,6 +28,7 @@ CONSTANTS = (
     "gains.py",
     "step.py",
     "geometry/orbit.py",
+    "vision/*.py",
     "engines/*layout.py",
     "engines/*_step.py",
 )

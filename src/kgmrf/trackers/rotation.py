@@ -65,6 +65,7 @@ class RotationTracker(EngineTracker, RotationInput):
 
     _tolerance = ROTATION_TOLERANCE
     _window: Numbers
+    _began = 0.0  # the stamp of the first step
 
     def __init__(
         self,
