@@ -21,8 +21,6 @@ export MKL_NUM_THREADS := 1
 export NUMEXPR_NUM_THREADS := 1
 export MPLBACKEND := Agg
 
-# Compiled loops are invisible to coverage, so their tests run once more with the compiler off.
-COMPILED_TESTS := $(wildcard tests/test_kernels*.py tests/test_bank.py)
 LINTED := src tests $(wildcard benchmarks docs/*.py experiments examples)
 
 .DEFAULT_GOAL := help
@@ -91,15 +89,11 @@ lint: $(VENV)/.test
 test: lint
 	@echo "== tests and doctests"
 	@rm -f .coverage .coverage.*
-ifeq ($(COMPILED_TESTS),)
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow" --cov
-else
-	@$(BIN)/python -m pytest -q -n 2 -m "not slow" --cov --cov-report= --cov-fail-under=0
-	@echo "== compiled loops once more, compiler off"
-	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not slow" --cov --cov-append $(COMPILED_TESTS)
-endif
 
 test-all: test
+	@echo "== compiled loops once more, compiler off: every index is checked"
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not slow" tests/test_kernels.py
 	@echo "== slow tests: soak and fuzz (about an hour); the results go to benchmarks/results"
 	@KGMRF_SOAK=benchmarks/results/reliability.json $(BIN)/python -m pytest -q -m slow
 
