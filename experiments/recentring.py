@@ -53,7 +53,7 @@ def sessions(change: str, order: str, seed: int) -> tuple[Numbers, Numbers, Numb
     """Training matrices and classes, then those of the second session."""
     rng = np.random.default_rng(seed)
     left, right = (np.linalg.qr(rng.standard_normal((CHANNELS, CHANNELS)))[0] for _ in range(2))
-    # Condition number of the covariance 200, as of band-passed EEG of few channels.
+    # Condition number of the covariance 200: chosen; with 1e4 and more our reference is slow.
     first = (left * np.geomspace(np.sqrt(200.0), 1.0, CHANNELS)) @ right
     turn = 0.2 * rng.standard_normal((CHANNELS, CHANNELS))
     amount = {"none": np.zeros(TEST), "shift": np.ones(TEST), "drift": np.linspace(0.0, 1.0, TEST)}
