@@ -343,10 +343,10 @@ def test_smoothing_looks_back(scenes: Path, tmp_path: Path, capsys: Capture) -> 
     assert np.allclose(written(out, "covariance"), expected.covariance)
     camera = scenes / "camera.npz"
     seen = written(camera, "observations")
-    for lag, law in ((None, "auto"), (5, "information")):
+    for lag in (None, 5):
         more = [] if lag is None else ["--lag", lag]
         call(capsys, "smooth", camera, "--noise-std", 0.05, "-o", out, *more)
-        tracker = RotationTracker(noise_std=0.05, gains=law)
+        tracker = RotationTracker(noise_std=0.05)
         expected = tracker.smooth(seen, **({} if lag is None else {"lag": lag}))
         assert np.allclose(written(out, "rotation"), expected.rotation, atol=1e-8)
     assert main(["smooth", str(scenes / "samples.csv"), "-n", "100"]) == 2

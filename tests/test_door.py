@@ -367,7 +367,8 @@ def test_dates_of_every_kind_are_time_stamps() -> None:
             continue
         assert_allclose(found.covariance, plain.covariance, rtol=1e-9)
         assert_allclose(np.diff(found.time), step)
-        assert_allclose(found.half_life, plain.half_life * step, rtol=1e-6)
+        # At the first frame the unit of time is not known yet.
+        assert_allclose(found.half_life[1:], plain.half_life[1:] * step, rtol=1e-6)
     with pytest.raises(ObservationError, match="NaT"):
         KGMRF().filter(SAMPLES, times=np.array(["NaT"] * 40, dtype="datetime64[s]"))
     with pytest.raises(ObservationError, match="times is not a rectangular array"):

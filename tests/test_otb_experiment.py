@@ -233,7 +233,7 @@ def test_the_papers_methods_run_inside_one_tracker(two_films):
     assert all(len(row["iou"]) == otb_models.load(results)["CarScale"]["n_frames"]
                for row in rows.values())  # fmt: skip
     assert rows["K-GMRF"]["mean_iou"] > 0.7
-    distance = otb_models.load_truth(results)["CarScale"]["distance"]
+    distance = otb_models.load(results, "truth")["CarScale"]["distance"]
     assert {"hold last", *otb_models.NAMES} <= set(distance)
     page = report_video._otb_models(Results(results), [])
     assert "paper 0.65" in page

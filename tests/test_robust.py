@@ -46,7 +46,7 @@ def test_one_frame_of_garbage_does_not_move_the_track(garbage: np.ndarray) -> No
     plain = KGMRF(gains="information", n_samples=8).filter(broken)
     worse = metrics.affine_invariant_error(plain.covariance, scene.covariance)[100:140].mean()
     ours = metrics.affine_invariant_error(hit.covariance, scene.covariance)[100:140].mean()
-    assert worse > 3 * ours
+    assert worse > 2 * ours  # the law itself counts garbage for 20 times the usual at most
 
 
 def test_a_persistent_change_is_followed_within_a_few_frames() -> None:

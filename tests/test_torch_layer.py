@@ -84,7 +84,7 @@ def test_layer_is_the_tracker(law: str, graph: bool, d: int) -> None:
         plain = gains.FixedGains(0.1, 0.005, ridge=0.1)
         learned = FixedLaw(d, ridge=0.1)
     layer = KGMRFLayer(d, gains=learned, n_samples=8).double()
-    tracker = KGMRF(gains=plain, n_samples=8)
+    tracker = KGMRF(gains=plain, n_samples=8, time_unit=1.0)
     times = np.cumsum(np.random.default_rng(1).uniform(0.5, 2.0, 40))
     result = tracker.filter(seen.movedim(1, 0).numpy(), times=times, mask=there.T.numpy())
     dt = torch.tensor(np.diff(times, prepend=times[0]))

@@ -24,7 +24,9 @@ def _seen(seed: int, n: int = 40, d: int = 2) -> np.ndarray:
 @settings(max_examples=8, deadline=None)
 @given(SEEDS, st.sampled_from([1.0, 0.9]))
 def test_lag_0_is_the_filter(seed: int, retention: float) -> None:
-    tracker = VectorTracker(2, noise_std=[1.0, 2.0], acceleration=[0.01, 0.1], retention=retention)
+    # With a given unit of time: smoothing knows the unit beforehand, the filter learns it.
+    law = {"noise_std": [1.0, 2.0], "acceleration": [0.01, 0.1], "retention": retention}
+    tracker = VectorTracker(2, **law, time_unit=1.0)
     y, times = _seen(seed), np.cumsum(np.random.default_rng(seed).uniform(0.5, 2.0, 40))
     counts = np.random.default_rng(seed + 1).uniform(0.5, 4.0, 40)
     lagged = tracker.smooth(y, times=times, n_samples=counts, lag=0)
@@ -70,9 +72,9 @@ def test_a_batch_is_its_items_and_a_far_place_changes_nothing() -> None:
     np.testing.assert_array_equal(few.position, together.position)
 
 
-def test_what_couples_components_is_refused() -> None:
-    tracker = VectorTracker(noise_covariance=[[1.0, 0.5], [0.5, 1.0]])
-    with pytest.raises(ValueError, match="noise_covariance must be a number or one"):
-        tracker.smooth(np.zeros((5, 2)))
+def test_components_may_be_coupled_and_a_wrong_lag_is_refused() -> None:
+    tracker = VectorTracker(noise_covariance=[[1.0, 0.5], [0.5, 1.0]], acceleration=0.01)
+    y = _seen(3)
+    assert (tracker.smooth(y).std <= tracker.copy().filter(y).std * (1 + 1e-6)).all()
     with pytest.raises(ValueError, match="lag must be"):
         VectorTracker(noise_std=1.0).smooth(np.zeros((5, 2)), lag=-1)

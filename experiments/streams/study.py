@@ -9,6 +9,7 @@ a plain Gaussian. Differences are paired, row by row, with 95 % intervals of a b
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +58,7 @@ def row_by_row(x: Numbers, first: int) -> tuple[Numbers, Numbers]:
         scale.append(ahead.density.scale)
         tails.append(ahead.density.tails)
         tracker.partial_fit(row)
-    density = ahead.density._replace(scale=np.stack(scale), tails=np.stack(tails))
+    density = replace(ahead.density, scale=np.stack(scale), tails=np.stack(tails))
     return np.stack(covariance), density.cdf(density.mahalanobis(x[first:]))
 
 

@@ -89,8 +89,9 @@ def oriented(value: Any, layout: str | None) -> Any:
     return np.swapaxes(real_array(value, "sequence"), -1, -2)
 
 
-def upright(shape: tuple[int, ...], name: str) -> None:
+def upright(samples: Any, name: str) -> None:
     """Refuses samples with far more channels than times: their axes are likely swapped."""
+    shape = getattr(samples, "shape", (0, 0))  # lists are short, and may hold None
     rows, channels = shape[-2:]
     if channels > 64 and channels > 4 * rows:
         raise ObservationError(

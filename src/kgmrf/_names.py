@@ -52,7 +52,7 @@ def from_names(value: Any) -> Named:
 
     >>> import pandas as pd
     >>> found = from_names(pd.DataFrame({"time": [0.0, 0.1], "Oz": [1.0, 2.0]}))
-    >>> found.channels, found.values.tolist(), list(found.index)
+    >>> found.channels, found.values.tolist(), found.index.tolist()
     (('Oz',), [[1.0], [2.0]], [0.0, 0.1])
     """
     if hasattr(value, "ch_names") and hasattr(value, "get_channel_types"):

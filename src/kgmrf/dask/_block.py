@@ -84,7 +84,7 @@ def planned(
     plan = Plan(tracker, (), samples, n_samples, times)
     available = _kinds(plan, shape)
     if fields is None:
-        fields = ("covariance" if "covariance" in available else "rotation",)
+        fields = ("rotation" if "rotation" in available else "covariance",)
     fields = (fields,) if isinstance(fields, str) else tuple(fields)
     for name in fields:
         _check.choice(name, tuple(available), "every one of fields")

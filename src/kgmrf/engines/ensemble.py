@@ -6,12 +6,13 @@ triangle of the blend S. `kgmrf.engines.ensemble_step` tells the formulas.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kgmrf._check import FASTEST
+from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Numbers
 from kgmrf.engines import INVALID, MISSING, OBSERVED, TRUST, ensemble_step, inspected
 from kgmrf.engines.details import half_life
@@ -41,6 +42,9 @@ from kgmrf.kernels.ensemble_places import work
 
 FEW = 64
 """Lines that are taken in with a work space that is at hand; more get one of their own."""
+
+LARGEST_LOG = 345.0
+"""The logarithm of a size is between minus this and this: e^345 is the largest observation."""
 
 
 class Record(NamedTuple):
@@ -126,7 +130,7 @@ class Ensemble:
         self.record_size = self.small + self.d * (self.d + 1) // 2
         # With the compiler switched off the readable step is the quicker one.
         self._compiled = engine.compiles(1, rotation=False) and not engine.switched_off()
-        self._work: tuple[Numbers, Numbers] | None = None
+        self._work = threading.local()  # banks of several threads may share an engine
 
     def __deepcopy__(self, memo: Any) -> Ensemble:
         return Ensemble(
@@ -134,7 +138,10 @@ class Ensemble:
         )  # nothing of a track is in an engine
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_work": None}
+        return {name: value for name, value in self.__dict__.items() if name != "_work"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _work=threading.local())
 
     # ------------------------------------------------------------------ three verbs
 
@@ -167,12 +174,13 @@ class Ensemble:
         if not self._compiled:
             self._readable(rows, which, seen, counts, dt, matrix, tolerance, records, status)
             return status, records
-        if n > FEW:  # perhaps in a thread of its own
+        places: Any
+        if n > FEW:
             places = work(self.plan)
         else:
-            if self._work is None:
-                self._work = work(self.plan)
-            places = self._work
+            places = getattr(self._work, "places", None)
+            if places is None:
+                places = self._work.places = work(self.plan)
         engine.loops("ensemble").run(
             rows,
             which,
@@ -285,6 +293,10 @@ class Ensemble:
         loose[[SEEN, LIKELIHOOD, DISTANCE, VALUES]] = False
         if not np.isfinite(rows[:, loose]).all() or np.isinf(rows).any():
             raise ValueError("a row holds numbers that are not finite")
+        # Observations reach LARGEST, and what is remembered of them hardly more.
+        large = np.abs(rows) > 1e3 * LARGEST
+        if large.any() or (np.abs(parts.size) > LARGEST_LOG).any():
+            raise ValueError("a row holds numbers that are too large to square")
         head = parts.head
         positive = [parts.tails, parts.roots, parts.level, parts.mass, head[:, COUNT:KAPPA]]
         if any((part < 0.0).any() for part in positive) or (parts.deviation < 0.0).any():

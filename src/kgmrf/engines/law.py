@@ -269,7 +269,8 @@ class SingleLaw:
             raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
         begun = rows[~np.isnan(rows[:, SEEN])]
         state = self.state(begun)[0]
-        if not all(np.isfinite(part).all() for part in (*state[:5], state.time)):
+        parts = state._replace(seen=state.time)
+        if not all(np.isfinite(part).all() for part in parts):
             raise ValueError("a track holds numbers that are not finite")
         counts = (state.pool_samples, state.pool_frames, state.steps, state.scale_var)
         if any((part < 0.0).any() for part in counts) or (np.abs(state.log_scale) > 345.0).any():

@@ -89,7 +89,7 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
 
     >>> from kgmrf.engines.members import default_members
     >>> layout(7, default_members(7)).size
-    578
+    580
     """
     table = np.zeros((len(members), 9))
     for row, member in zip(table, members, strict=True):

@@ -7,6 +7,7 @@ array. `kgmrf.engines.low_rank_step` tells the formulas.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -84,13 +85,16 @@ class LowRank:
         self.small = N_HEAD + 2 * N_TAILS + len(self.members)
         self.record_size = self.small + self.d * (self.plan.columns + 1)
         self._compiled = engine.compiles(1, rotation=False) and not engine.switched_off()
-        self._work: tuple[Numbers, Numbers] | None = None
+        self._work = threading.local()  # banks of several threads may share an engine
 
     def __deepcopy__(self, memo: Any) -> LowRank:
         return LowRank(self.d, self.rank, self.members)  # nothing of a track is in an engine
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_work": None}
+        return {name: value for name, value in self.__dict__.items() if name != "_work"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _work=threading.local())
 
     # ------------------------------------------------------------------ three verbs
 
@@ -136,12 +140,13 @@ class LowRank:
         if not self._compiled:
             self._readable(rows, which, seen, counts, dt, records, status)
             return status, records
-        if n > FEW:  # perhaps in a thread of its own
+        places: Any
+        if n > FEW:
             places = work(self.plan)
         else:
-            if self._work is None:
-                self._work = work(self.plan)
-            places = self._work
+            places = getattr(self._work, "places", None)
+            if places is None:
+                places = self._work.places = work(self.plan)
         flat = rows.reshape(-1)
         loop = engine.loops("low_rank")
         loop.run(flat, which, seen, counts, dt, self.plan.table, *places, records, status)

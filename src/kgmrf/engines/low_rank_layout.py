@@ -152,7 +152,7 @@ def layout(d: int, members: tuple[Factors, ...]) -> Layout:
     """The layout of a track of d channels under these members.
 
     >>> layout(500, default_members(500)).size
-    85855
+    91400
     """
     k, stride = len(members), up(d)
     table = np.zeros((k, ROOT + 1 + N_STAGES))

@@ -210,6 +210,8 @@ class Rotations:
             raise ValueError("rows count more intervals or observations than they hold")
         if not (rows[..., at.UNIT] > 0).all():
             raise ValueError("rows have a unit of time that is not positive")
+        if (rows[..., at.GAPS : at.GAPS + 8] < 0).any():
+            raise ValueError("rows hold an interval that is negative")
         loose = np.arange(rows.shape[-1]) == at.SEEN
         if np.isnan(rows[..., ~loose]).any() or (np.abs(rows) > _check.LARGEST).any():
             raise ValueError("rows hold numbers that are not finite")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,6 +48,7 @@ EVERY = (
 
 _told = False
 _loaded: dict[str, Any] = {}
+_importing = threading.RLock()
 
 
 def compiled_law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool) -> Law | None:
@@ -77,10 +79,14 @@ def loops(name: str) -> Any:
     """A module of this package with loops, such as ``law``, compiled on first use."""
     module = _loaded.get(name)
     if module is None:
-        # Threads that come here together wait for the import; in sys.modules they would find it
-        # before it is complete.
-        with _announced():
-            module = _loaded[name] = importlib.import_module(f"kgmrf.kernels.{name}")
+        # Threads that come here together wait: in sys.modules they would find this module, or one
+        # of Numba, before it is complete.
+        with _importing:
+            module = _loaded.get(name)
+            if module is None:
+                with _announced():
+                    module = importlib.import_module(f"kgmrf.kernels.{name}")
+                _loaded[name] = module
     return module
 
 
@@ -174,11 +180,9 @@ def _lines(
         _own(sequence, (lines, d, d), np.float64),
         _own(observed, (lines,), np.int8),
         _own(counts, (lines,), np.float64),
-        steps,
+        _own(steps, steps.shape, np.float64),
         _own(which, (lines,), np.int64),
-        law.head,
-        law.tables,
-        law.known,
+        *(_own(part, part.shape, np.float64) for part in (law.head, law.tables, law.known)),
         -1.0,
         records,
         np.empty(lines, dtype=np.int8),

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solveh_banded
 
 from kgmrf.gains import InformationGains, transition
 
@@ -157,6 +156,8 @@ def _factor(J: Precision) -> Precision:
 
 def _solve(J: Precision, b: Array) -> Array:
     """J^-1 b for b (n, ..., 2), as one banded Cholesky solve for each plane."""
+    from scipy.linalg import solveh_banded  # slow to import
+
     n, planes = len(b), math.prod(b.shape[1:-1])
     diagonal, below = J.diagonal.reshape(n, planes, 2, 2), J.below.reshape(n - 1, planes, 2, 2)
     right = b.reshape(n, planes, 2)

@@ -390,6 +390,9 @@ class Tracker:
         told = type(what)(self._clock.told(what._values, time))
         return told.named(what.channels, what.index)
 
+    def _prepare(self, memory: dict[str, Numbers]) -> None:
+        """What has to be known of a file before `_start`."""
+
     def _kept(self) -> dict[str, Numbers]:
         """What is remembered, with the clock; the inverse of `_keep`."""
         return {**self._memory(), "clock": self._clock.numbers()}

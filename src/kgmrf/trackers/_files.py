@@ -42,8 +42,7 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
         if header["batch_shape"] is not None:
             batch = tuple(int(n) for n in header["batch_shape"])
             shape = (*batch, *(tracker.d,) * tracker._axes)
-            if "raw" in memory and hasattr(tracker, "rank"):
-                tracker.__dict__["_raw"] = True
+            tracker._prepare(memory)
             # Before room is made for it.
             if _least(tracker, shape) > sum(array.nbytes for array in memory.values()):
                 raise ValueError(f"it is too small for a state of shape {shape}")

@@ -265,7 +265,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         if samples:
             sequence = _check.oriented(sequence, layout)
             if layout is None and self.d is None:
-                _check.upright(np.shape(sequence), "sequence")
+                _check.upright(sequence, "sequence")
         if self._mean is not None:
             fresh = type(self)(**self.settings())
             blocks = fresh._frames(sequence, mask)
@@ -325,8 +325,10 @@ class KGMRF(EngineTracker, CovarianceTracker):
 
     def _memory(self) -> dict[str, Numbers]:
         mean = {} if self._mean is None else {"mean": self._mean.sums}
-        raw = {"raw": np.asarray(1.0)} if self._raw else {}
-        return {**super()._memory(), **mean, **raw}
+        return {**super()._memory(), **mean, "raw": np.asarray(float(self._raw))}
+
+    def _prepare(self, memory: dict[str, Numbers]) -> None:
+        self._raw = bool(memory["raw"])  # decides between the engines
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
         if self._mean is not None:

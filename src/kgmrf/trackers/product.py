@@ -355,10 +355,10 @@ class ProductTracker(Tracker):
         return tracker
 
     def _start(self, shape: tuple[int, ...]) -> None:
-        for name, batch in self._pending.items():
-            part = self.components[name]
-            assert part.d is not None
-            part._start((*batch, *(part.d,) * part._axes))
+        for name, part in self.components.items():
+            if part.d is not None:
+                batch = self._pending.get(name, tuple(shape))
+                part._start((*batch, *(part.d,) * part._axes))
         self.batch_shape = tuple(shape)
 
     def _memory(self) -> dict[str, Numbers]:
@@ -368,11 +368,20 @@ class ProductTracker(Tracker):
             for key, value in part._kept().items()
         }
 
+    def _prepare(self, memory: dict[str, Numbers]) -> None:
+        for name, part in self.components.items():
+            part._prepare(_under(name, memory))
+
     def _remember(self, memory: dict[str, Numbers]) -> None:
         for name, part in self.components.items():
-            head = f"{name}."
-            part._keep({k.removeprefix(head): v for k, v in memory.items() if k.startswith(head)})
+            part._keep(_under(name, memory))
 
     @property
     def _now(self) -> float | None:
         return next(iter(self.components.values()))._now
+
+
+def _under(name: str, memory: dict[str, Numbers]) -> dict[str, Numbers]:
+    """What belongs to one component."""
+    head = f"{name}."
+    return {k.removeprefix(head): v for k, v in memory.items() if k.startswith(head)}

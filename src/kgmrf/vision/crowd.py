@@ -39,6 +39,7 @@ class BoxesTracker:
     >>> scene = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
     >>> tracker = BoxesTracker()
     >>> tracker.init(scene, [(10, 10, 20, 16), (45, 30, 20, 16)])
+    [1, 2]
     >>> found = tracker.update(np.roll(scene, (2, 3), axis=(0, 1)))
     >>> [(one.identity, [round(v) for v in one.box]) for one in found]
     [(1, [13, 12, 20, 16]), (2, [48, 32, 20, 16])]
