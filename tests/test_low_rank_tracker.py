@@ -144,3 +144,11 @@ def test_wrong_numbers_of_channels():
     tracker.filter(rows(CROSSOVER, 5), fields="log_likelihood")
     with pytest.raises(ObservationError, match="channels"):
         tracker.partial_fit(np.zeros(3))
+
+
+def test_the_faces_take_many_channels():
+    from kgmrf import KineticCovariance
+
+    x = np.random.default_rng(0).normal(size=(40, 70))
+    assert KineticCovariance().fit(x).covariance_.shape == (70, 70)
+    assert np.isnan(KGMRF().filter(x).velocity).all()

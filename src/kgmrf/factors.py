@@ -15,8 +15,9 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.density import TAILS, Mixture
 from kgmrf.geometry import orbit
 
-DENSE = ("covariance", "scale", "frame", "spectrum")
-"""Fields that are worked out from loadings and noise when somebody asks for them."""
+DENSE = ("covariance", "scale", "frame", "spectrum", "velocity", "angle_std")
+"""Fields that are worked out from loadings and noise when somebody asks for them; of the last two
+factors know nothing."""
 
 
 def compose(loadings: Numbers, noise: Numbers) -> Numbers:
@@ -54,6 +55,8 @@ def heaviness(tails: Numbers) -> Numbers:
 
 def derived(name: str, loadings: Numbers, noise: Numbers, tails: Numbers) -> Numbers:
     """One of the fields `DENSE`."""
+    if name in ("velocity", "angle_std"):
+        return np.broadcast_to(np.nan, (*noise.shape, noise.shape[-1]))  # takes no memory
     if name == "covariance":
         return compose(loadings, noise)
     if name == "scale":
