@@ -269,11 +269,13 @@ class SingleLaw:
             raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
         begun = rows[~np.isnan(rows[:, SEEN])]
         state = self.state(begun)[0]
-        parts = state._replace(seen=state.time)
+        counts = (state.pool_samples, state.pool_frames, state.steps, state.scale_var)
+        none = state.time  # not started from a pool: its counts are infinite
+        parts = state._replace(seen=none, pool_samples=none, pool_frames=none)
         if not all(np.isfinite(part).all() for part in parts):
             raise ValueError("a track holds numbers that are not finite")
-        counts = (state.pool_samples, state.pool_frames, state.steps, state.scale_var)
-        if any((part < 0.0).any() for part in counts) or (np.abs(state.log_scale) > 345.0).any():
+        counted = all((part >= 0.0).all() for part in counts)
+        if not counted or (np.abs(state.log_scale) > 345.0).any():
             raise ValueError("a count or a variance is negative, or a scale is not possible")
         if (np.abs(state.velocity) > FASTEST).any():
             raise ValueError("a track turns too fast")
