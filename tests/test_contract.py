@@ -388,7 +388,7 @@ def test_missing_samples_do_not_count_and_partial_ones_enter_as_expectation() ->
     head = tracker.filter(X[:40])
     assert float(head.age[20]) == 1.0
     S = tracker.forecast(1).covariance
-    keep, r = [0, 2], 3 / float(tracker._support())
+    keep, r = [0, 2], 3 / float(tracker.support())
     known = S[np.ix_(keep, keep)] + np.diag(r * np.diag(S)[keep] + r**2 * np.trace(S) / 3)
     mean = S[1, keep] @ np.linalg.solve(known, X[40, keep])
     spread = S[1, 1] - S[1, keep] @ np.linalg.solve(known, S[keep, 1])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kgmrf._threads import one_at_a_time
+from kgmrf._threads import OneAtATime
 from kgmrf.trackers import (
     AlphaBeta,
     EuclideanEMA,
@@ -45,7 +45,7 @@ def samples(what: str, n: int = 90, seed: int = 0) -> Any:
 
 
 def memory(tracker: Any) -> dict[str, bytes]:
-    return {name: np.asarray(value).tobytes() for name, value in tracker._memory().items()}
+    return {name: np.asarray(value).tobytes() for name, value in tracker.memory().items()}
 
 
 @pytest.mark.parametrize("what", SINGULAR)
@@ -81,7 +81,7 @@ def test_a_covariance_tracker_that_refuses_changes_nothing() -> None:
         assert memory(tracker) == before
 
     class Refuses(EuclideanEMA):
-        def _advance(self, *_: Any) -> None:
+        def advance(self, *_: Any) -> None:
             raise ValueError("no")
 
     tracker = KineticGaussian(covariance=EuclideanEMA())
@@ -180,7 +180,7 @@ def test_threads_that_share_a_tracker_lose_no_update(make: Any) -> None:
             tracker.copy()
 
     assert not shared(call, 8, 40)
-    assert tracker._now == 8 * 40 - 1  # one unit of time per update, the first at 0
+    assert tracker.now == 8 * 40 - 1  # one unit of time per update, the first at 0
     estimate = tracker.forecast(0.0)
     assert np.isfinite(estimate.covariance).all()
 
@@ -197,7 +197,7 @@ def test_a_guard_is_not_shared_with_copies() -> None:
 
 
 def test_a_guard_keeps_every_count() -> None:
-    class Plain:
+    class Guarded(OneAtATime):
         total = 0
 
         def add(self) -> None:
@@ -206,7 +206,6 @@ def test_a_guard_keeps_every_count() -> None:
                 pass
             self.total = total + 1
 
-    guarded = one_at_a_time("add")(type("Guarded", (Plain,), dict(vars(Plain))))
-    some = guarded()
+    some = Guarded()
     assert not shared(lambda *_: some.add(), 8, 300)
     assert some.total == 2400

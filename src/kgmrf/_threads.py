@@ -5,45 +5,22 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
-
-
-class Guard:
-    """A lock that a thread may take again; a copy of it is a new one.
-
-    >>> import copy
-    >>> guard = Guard()
-    >>> with guard:
-    ...     copy.deepcopy(guard) is guard
-    False
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Guard:
-        return Guard()
-
-    def __reduce__(self) -> tuple[type[Guard], tuple[()]]:
-        return Guard, ()
+GUARDED = (
+    *("update", "partial_fit", "take", "filter", "estimate", "forecast", "copy", "save"),
+    *("add", "remove", "select", "restore"),
+)
+"""Methods of a tracker or a bank that read or change its state."""
 
 
-def one_at_a_time(*names: str) -> Callable[[type[T]], type[T]]:
-    """Class decorator: calls of these methods on one object wait for one another.
+class OneAtATime:
+    """Calls of `GUARDED` methods on one object wait for one another.
 
     No update is lost when several threads share an object, and no method sees it half changed. The
     order in which threads come is theirs.
 
-    >>> @one_at_a_time("add")
-    ... class Sum:
+    >>> class Sum(OneAtATime):
     ...     total = 0
     ...
     ...     def add(self, n):
@@ -54,12 +31,14 @@ def one_at_a_time(*names: str) -> Callable[[type[T]], type[T]]:
     3
     """
 
-    def decorated(kind: type[T]) -> type[T]:
-        for name in names:
-            setattr(kind, name, _guarded(getattr(kind, name)))
-        return kind
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in GUARDED:
+            if name in vars(cls):
+                setattr(cls, name, _guarded(vars(cls)[name]))
 
-    return decorated
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_guard"}
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +47,7 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         guard = self.__dict__.get("_guard")
         if guard is None:
             # Of two threads that come here at once, both use the guard that was first.
-            guard = self.__dict__.setdefault("_guard", Guard())
+            guard = self.__dict__.setdefault("_guard", threading.RLock())
         with guard:
             return method(self, *arguments, **options)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -25,28 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Values = dict[str, Numbers]
-
-FIELDS = {
-    "time": "time of the frame, (...)",
-    "age": "time since the last observation, NaN before the first, (...)",
-    "covariance": "estimate of M, (..., d, d)",
-    "loadings": "factors of a covariance of many channels (see `noise`), (..., d, k)",
-    "noise": "its diagonal: covariance = loadings loadings^T + diag(noise), (..., d)",
-    "rotation": "estimate of the rotation, (..., d, d)",
-    "frame": "eigenframe of the covariance, columns by descending eigenvalue, det +1, (..., d, d)",
-    "spectrum": "eigenvalues, descending, (..., d)",
-    "velocity": "angular velocity per unit time in the body frame, skew, (..., d, d)",
-    "angle_std": "standard deviation of the angle in each plane, radians, (..., d, d)",
-    "nis": "surprise of the observation: chi-squared with d(d-1)/2 degrees of freedom, (...)",
-    "score": "how lost a robust tracker is, from 0 to 1, (...)",
-    "log_likelihood": "one-step-ahead log-likelihood of the observation, nats, (...)",
-    "scale": "scale matrix of the forecast's Student-t density, (..., d, d)",
-    "tails": "weight of each degree of freedom (3, 6, 12, 1e5) of that density, (..., 4)",
-    "dof": "degrees of freedom of the one Student-t with the same second moment, (...)",
-    "weights": "weight of each member of a self-tuned tracker, (..., K)",
-    "half_life": "time after which a self-tuned tracker has half forgotten, (...)",
-    "starting": "whether fewer than 2 d samples are behind the estimate, (...)",
-}
+R = TypeVar("R", bound="Result")
 
 
 class _Fields(RotationFields):
@@ -55,6 +34,49 @@ class _Fields(RotationFields):
     channels: the names of the channels, if what was followed had names, or None.
     index: labels of the rows (dates, seconds), if it had those, or None.
     """
+
+    time: Numbers
+    """Time of the step, (...)."""
+    age: Numbers
+    """Time since the last observation, (...); NaN before the first."""
+    covariance: Numbers
+    """Estimate of M, (..., d, d)."""
+    loadings: Numbers
+    """Factors of a covariance of many channels, (..., d, k): see `noise`."""
+    noise: Numbers
+    """Diagonal beside the factors, (..., d): covariance = loadings loadings^T + diag(noise)."""
+    rotation: Numbers
+    """Estimate of the rotation, (..., d, d)."""
+    frame: Numbers
+    """Eigenframe of the covariance, columns by descending eigenvalue, det +1, (..., d, d)."""
+    spectrum: Numbers
+    """Eigenvalues of the covariance, descending, (..., d)."""
+    velocity: Numbers
+    """Angular velocity per unit time in the body frame, skew, (..., d, d)."""
+    angle_std: Numbers
+    """Standard deviation of the angle in each plane (i, j), radians, (..., d, d)."""
+    nis: Numbers
+    """Surprise of the observation: chi-squared with d(d-1)/2 degrees of freedom, (...).
+
+    Of a single law the normalised innovation squared, summed over planes. Of the self-tuned tracker
+    the chi-squared value that is as improbable as the observation under its Student-t forecast.
+    """
+    score: Numbers
+    """How lost a robust tracker is, (...): 0 where all is well, near 1 where it is lost."""
+    log_likelihood: Numbers
+    """One-step-ahead log-likelihood of the observation, nats, (...)."""
+    scale: Numbers
+    """Scale matrix of the forecast's Student-t density, (..., d, d)."""
+    tails: Numbers
+    """Weight of each degree of freedom (3, 6, 12, 1e5) of that density, (..., 4)."""
+    dof: Numbers
+    """Degrees of freedom of the one Student-t with the same second moment, (...)."""
+    weights: Numbers
+    """Weight of each member of a self-tuned tracker, (..., K)."""
+    half_life: Numbers
+    """Time after which a self-tuned tracker has half forgotten an observation, (...)."""
+    starting: Numbers
+    """Whether fewer than 2 d samples are behind the estimate, (...)."""
 
     channels: tuple[str, ...] | None = None
     index: Any = None
@@ -66,6 +88,16 @@ class _Fields(RotationFields):
         """The same with names for its channels, and for its rows."""
         self.channels, self.index = channels, index
         return self
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            return self._field(name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *FIELDS]
 
     def _field(self, name: str) -> Any:
         if callable(self._values):
@@ -83,35 +115,20 @@ class _Fields(RotationFields):
 
     def __getstate__(self) -> dict[str, Any]:
         # What makes the fields may be a closure over a whole tracker: what travels is the numbers.
-        values = {name: np.array(self._field(name)) for name in self.fields()}
+        values = {name: np.array(value) for name, value in self.as_dict().items()}
         return {"_values": values, "channels": self.channels, "index": self.index}
 
     def __copy__(self) -> Self:
         return type(self)(self._values).named(self.channels, self.index)
 
-    def _view(self) -> Values:
-        """All fields, as they are."""
+    def as_dict(self) -> Values:
+        """All fields by name."""
         return {name: self._field(name) for name in self.fields()}
 
     def fields(self) -> tuple[str, ...]:
         """The names of the fields that this tracker fills."""
         self._field("time")
         return tuple(self._values)  # type: ignore[arg-type]
-
-    @property
-    def time(self) -> Numbers:
-        """Time of the frame."""
-        return self._field("time")
-
-    @property
-    def age(self) -> Numbers:
-        """Time since the last observation; NaN before the first."""
-        return self._field("age")
-
-    @property
-    def covariance(self) -> Numbers:
-        """Estimate of M, (..., d, d)."""
-        return self._field("covariance")
 
     @property
     def volatility(self) -> Numbers:
@@ -128,87 +145,12 @@ class _Fields(RotationFields):
         d = size.shape[-1]
         return np.where(np.eye(d, dtype=bool) & ~np.isnan(shares), 1.0, shares)
 
-    @property
-    def loadings(self) -> Numbers:
-        """Factors of a covariance of many channels, (..., d, k): see `noise`."""
-        return self._field("loadings")
-
-    @property
-    def noise(self) -> Numbers:
-        """Diagonal beside the factors, (..., d): covariance = loadings loadings^T + diag(noise)."""
-        return self._field("noise")
-
     def solve(self, x: Any) -> Numbers:
         """covariance^-1 x of vectors ``(..., d)``; of factors without a d x d array."""
         if "loadings" in self.fields():
             return solve(self.loadings, self.noise, x)
         vectors = np.asarray(x, dtype=float)
         return np.asarray(np.linalg.solve(self.covariance, vectors[..., None])[..., 0])
-
-    @property
-    def rotation(self) -> Numbers:
-        """Estimate of the rotation, (..., d, d)."""
-        return self._field("rotation")
-
-    @property
-    def frame(self) -> Numbers:
-        """Eigenframe of the covariance, columns by descending eigenvalue, (..., d, d)."""
-        return self._field("frame")
-
-    @property
-    def spectrum(self) -> Numbers:
-        """Eigenvalues of the covariance, descending, (..., d)."""
-        return self._field("spectrum")
-
-    @property
-    def velocity(self) -> Numbers:
-        """Angular velocity per unit time in the body frame, skew, (..., d, d)."""
-        return self._field("velocity")
-
-    @property
-    def angle_std(self) -> Numbers:
-        """Standard deviation of the angle in each plane (i, j), radians, (..., d, d)."""
-        return self._field("angle_std")
-
-    @property
-    def nis(self) -> Numbers:
-        """How surprising the observation was: chi-squared with d(d-1)/2 degrees of freedom.
-
-        For a single law the normalised innovation squared, sum over planes. For the self-tuned
-        tracker the chi-squared value that is as improbable as the observation's distance from its
-        Student-t forecast.
-        """
-        return self._field("nis")
-
-    @property
-    def score(self) -> Numbers:
-        """How lost a robust tracker is: 0 where all is well, near 1 where it is lost."""
-        return self._field("score")
-
-    @property
-    def log_likelihood(self) -> Numbers:
-        """One-step-ahead log-likelihood of the observation, nats."""
-        return self._field("log_likelihood")
-
-    @property
-    def scale(self) -> Numbers:
-        """Scale matrix of the forecast's Student-t density, (..., d, d)."""
-        return self._field("scale")
-
-    @property
-    def tails(self) -> Numbers:
-        """Weight of each degree of freedom (3, 6, 12, 1e5) of that density, (..., 4)."""
-        return self._field("tails")
-
-    @property
-    def dof(self) -> Numbers:
-        """Degrees of freedom of the one Student-t with the same second moment."""
-        return self._field("dof")
-
-    @property
-    def starting(self) -> Numbers:
-        """Whether fewer than 2 d samples are behind the estimate."""
-        return self._field("starting")
 
     @property
     def density(self) -> Density | FactorDensity:
@@ -237,19 +179,13 @@ class _Fields(RotationFields):
         """The squared distance within which an observation falls with this probability."""
         return self.density.region(level)
 
-    @property
-    def weights(self) -> Numbers:
-        """Weight of each member of a self-tuned tracker, (..., K)."""
-        return self._field("weights")
 
-    @property
-    def half_life(self) -> Numbers:
-        """Time after which a self-tuned tracker has half forgotten an observation."""
-        return self._field("half_life")
+FIELDS = tuple(name for name in _Fields.__annotations__ if name not in ("channels", "index"))
+"""The names of all fields. A tracker fills those that it knows: see `Estimate.fields`."""
 
 
 class Estimate(_Fields):
-    """What a tracker knows at one time. Fields: see :data:`kgmrf.results.FIELDS`.
+    """What a tracker knows at one time.
 
     >>> from kgmrf import KGMRF
     >>> estimate = KGMRF(n_samples=8).update([[2.0, 0.1], [0.1, 0.5]])
@@ -282,9 +218,11 @@ class Estimate(_Fields):
 
     def __repr__(self) -> str:
         names = self.fields()
-        matrix = next((n for n in ("rotation", "loadings") if n in names), "covariance")
-        shape = self._field(matrix).shape
-        return f"Estimate({matrix} {shape}, time={_brief(self.time)}, age={_brief(self.age)})"
+        known = ("rotation", "loadings", "position")
+        matrix = next((name for name in known if name in names), "covariance")
+        shown = f"{matrix} {self._field(matrix).shape}"
+        times = f"time={_brief(self.time)}, age={_brief(self.age)}"
+        return f"{type(self).__name__}({shown}, {times})"
 
 
 class Result(_Fields):
@@ -297,19 +235,21 @@ class Result(_Fields):
     (200, (200, 2, 2))
     """
 
+    _estimate: ClassVar[type[Estimate]] = Estimate
+
     def __len__(self) -> int:
         return int(self.time.shape[0])
 
     def __repr__(self) -> str:
-        return f"Result({len(self)} frames, fields: {', '.join(self.fields())})"
+        return f"{type(self).__name__}({len(self)} frames, fields: {', '.join(self.fields())})"
 
     def __getitem__(self, frame: int | slice) -> Estimate | Result:
         """One frame as an `Estimate`, or a slice of frames as a `Result`."""
-        kind = Result if isinstance(frame, slice) else Estimate
+        kind = type(self) if isinstance(frame, slice) else self._estimate
         index = self.index[frame] if isinstance(frame, slice) and self.index is not None else None
         if hasattr(self._values, "at"):  # fields that are made later, for these frames alone
             return kind(self._values.at(frame)).named(self.channels, index)
-        values = {name: self._field(name)[frame] for name in self.fields()}
+        values = {name: value[frame] for name, value in self.as_dict().items()}
         return kind(values).named(self.channels, index)
 
     def only(self, fields: Any) -> Self:
@@ -388,15 +328,8 @@ class Result(_Fields):
 
 
 _IN_TABLES = (
-    "time",
-    "age",
-    "nis",
-    "log_likelihood",
-    "half_life",
-    "covariance",
-    "rotation",
-    "velocity",
-    "angle_std",
+    *("time", "age", "nis", "log_likelihood", "half_life"),
+    *("covariance", "rotation", "position", "velocity", "angle_std", "std"),
 )
 """What `Result.to_frame` shows, in this order."""
 
@@ -411,19 +344,19 @@ def _brief(value: Numbers) -> str:
     return f"{float(value):g}" if np.ndim(value) == 0 else f"array{np.shape(value)}"
 
 
-def stack(estimates: list[Estimate]) -> Result:
+def stack(estimates: list[Any], kind: type[R] = Result) -> R:  # type: ignore[assignment]
     """A `Result` from the estimates of successive frames."""
-    names = estimates[0].fields()
-    stacked = {name: np.stack([e._field(name) for e in estimates]) for name in names}
-    return Result(stacked).named(estimates[0].channels)
+    every = [estimate.as_dict() for estimate in estimates]
+    stacked = {name: np.stack([one[name] for one in every]) for name in every[0]}
+    return kind(stacked).named(estimates[0].channels)
 
 
 def join(results: list[Result]) -> Result:
     """One `Result` from those of successive pieces of a sequence."""
     if len(results) == 1:
         return results[0]
-    names = results[0].fields()
-    pieces = {name: np.concatenate([r._field(name) for r in results]) for name in names}
+    every = [result.as_dict() for result in results]
+    pieces = {name: np.concatenate([one[name] for one in every]) for name in every[0]}
     index = None
     if all(r.index is not None for r in results):
         index = np.concatenate([np.asarray(r.index) for r in results])

@@ -9,9 +9,11 @@ import numpy as np
 
 from kgmrf import _check, _npz
 from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._threads import OneAtATime
 from kgmrf._time import Clock, duration
 from kgmrf._types import Mask, Numbers
 from kgmrf.bank.rows import Rows, Taken, processors
+from kgmrf.engines import Engine
 from kgmrf.engines.law import SingleLaw
 from kgmrf.results import Estimate
 from kgmrf.step import State
@@ -22,7 +24,7 @@ LIGHT = 2**20
 """Bytes that a file may ask for without bringing them along."""
 
 
-class TrackerBank:
+class TrackerBank(OneAtATime):
     """n independent trackers of dimension d as arrays, each with its own state and time.
 
     n_tracks, d: how many tracks, of which dimension.
@@ -81,9 +83,9 @@ class TrackerBank:
                     "a bank has one gain law for all tracks, with numbers, not arrays; "
                     f"{name} has shape {np.shape(value)}"
                 )
-        self._pattern.__dict__["_raw"] = self._pattern.n_samples is None
-        self._tracks = Rows(self._pattern.engine(), kind, threads)
-        self._clock: Clock = self._pattern._clock
+        self._raw = self._pattern.n_samples is None  # whether samples are expected
+        self._tracks = Rows(self._engine(self._raw), kind, threads)
+        self._clock: Clock = self._pattern.clock
         self.ids = np.zeros(0, dtype=np.int64)
         self._next_id = 0
         self.add(int(n_tracks))
@@ -121,11 +123,7 @@ class TrackerBank:
 
     def copy(self) -> TrackerBank:
         """An independent bank in the same state."""
-        twin = TrackerBank.__new__(TrackerBank)
-        twin.__dict__.update(self.__dict__)
-        twin._clock = self._clock.copy()
-        twin._tracks, twin.ids = self._tracks.kept(slice(None)), self.ids.copy()
-        return twin
+        return self.select(slice(None))
 
     def __copy__(self) -> TrackerBank:
         return self.copy()  # a shallow one would move when the original does
@@ -133,9 +131,9 @@ class TrackerBank:
     def select(self, tracks: Any) -> TrackerBank:
         """A bank of its own with some of the tracks, by position or mask."""
         twin = TrackerBank.__new__(TrackerBank)
-        twin.__dict__.update(self.__dict__)
-        which = np.atleast_1d(np.arange(len(self))[np.asarray(tracks)])
+        twin.__dict__.update(self.__getstate__())
         twin._clock = self._clock.copy()
+        which = self._tracks.positions(tracks)
         twin._tracks, twin.ids = self._tracks.kept(which), self.ids[which]
         return twin
 
@@ -177,11 +175,13 @@ class TrackerBank:
 
     def _take_kind(self, *, raw: bool) -> None:
         """The first observations decide: samples of many channels have an engine of their own."""
-        if self.kind == "covariance" and self._pattern._raw != raw and self._tracks.fresh.all():
-            self._pattern._raw = raw
-            n, tracks = len(self), self._tracks
-            self._tracks = Rows(self._pattern.engine(), self.kind, tracks.n_threads)
+        if self.kind == "covariance" and self._raw != raw and self._tracks.fresh.all():
+            self._raw, n = raw, len(self)
+            self._tracks = Rows(self._engine(raw), self.kind, self.n_threads)
             self._tracks.add(n)
+
+    def _engine(self, raw: bool) -> Engine:
+        return self._pattern.engine(**({"raw": raw} if self.kind == "covariance" else {}))
 
     def _checked(self, observations: Any, mask: Any, raw: bool) -> tuple[Numbers, Mask]:
         n, d = len(self), self.d
@@ -211,7 +211,7 @@ class TrackerBank:
     def _counts(self, n_samples: float | Numbers | None) -> Numbers:
         value = self._pattern.n_samples if n_samples is None else n_samples
         if value is None:
-            if self._pattern._needs_samples:
+            if self._pattern.needs_samples:
                 raise ObservationError(
                     "how many samples are behind each matrix? Give n_samples to this call or at "
                     "construction; or pass raw samples (n, d), which count themselves"
@@ -327,17 +327,13 @@ class TrackerBank:
 
     def restore(self, memory: dict[str, Numbers]) -> None:
         """Replace all tracks by those that `memory` gave; ValueError if they cannot be states."""
-        n = len(next(iter(memory.values())))
-        self._restore(memory, n)
-        self.ids = np.arange(n)
-        self._next_id = n
-
-    def _restore(self, arrays: dict[str, Numbers], n: int) -> None:
-        """Tracks from a file; the length of their rows says which engine they had."""
-        width = np.shape(arrays["rows"])[-1] if np.ndim(arrays.get("rows", 0)) else 0
-        if self.kind == "covariance" and width != self._tracks.engine.size:
-            self._take_kind(raw=not self._pattern._raw)
-        self._tracks.restore(arrays, n)
+        rows = np.asarray(memory.get("rows", 0))
+        # The length of their rows says which engine they had.
+        if self.kind == "covariance" and rows.shape[-1:] != (self._tracks.engine.size,):
+            self._take_kind(raw=not self._raw)
+        self._tracks.restore(memory)
+        self.ids = np.arange(len(self._tracks))
+        self._next_id = len(self._tracks)
 
     def settings(self) -> dict[str, Any]:
         """The arguments that build a bank like this one, as plain numbers, words and lists."""
@@ -376,7 +372,9 @@ class TrackerBank:
             for name in ("d", "on_invalid"):
                 settings[name] = header[name]
             bank = cls(0, **settings)
-            bank._restore(found, ids.size)
+            bank.restore(found)
+            if len(bank) != ids.size:
+                raise ValueError(f"{ids.size} ids for {len(bank)} tracks")
             bank._clock.restore(np.array(header["clock"], dtype=float))
             bank.ids = ids
             bank._next_id = int(header["next_id"])

@@ -56,11 +56,18 @@ class Rows:
         self.records = np.concatenate([self.records, shown])
         self.fresh = np.concatenate([self.fresh, np.ones(n_tracks, dtype=bool)])
 
+    def positions(self, tracks: Any) -> Numbers:
+        """Positions ``(k,)`` of tracks that are given by position, mask or slice; None: all."""
+        if tracks is None:
+            tracks = slice(None)
+        some = tracks if isinstance(tracks, slice) else np.asarray(tracks)
+        return np.atleast_1d(np.arange(len(self))[some])
+
     def kept(self, tracks: Any) -> Self:
         """Tracks of their own: some of these, by position or mask."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        which = np.arange(len(self))[tracks if isinstance(tracks, slice) else np.asarray(tracks)]
+        which = self.positions(tracks)
         for name in ("rows", "records", "fresh"):
             setattr(twin, name, getattr(self, name)[which].copy())
         return twin
@@ -69,14 +76,15 @@ class Rows:
         """All that is remembered, one array per name with the tracks first."""
         return {"rows": self.rows, "records": self.records, "fresh": self.fresh}
 
-    def restore(self, arrays: dict[str, Numbers], n: int) -> None:
-        """Take over arrays from a file, checked."""
+    def restore(self, arrays: dict[str, Numbers]) -> None:
+        """Take over what `memory` gave, checked."""
         if set(arrays) != {"rows", "records", "fresh"}:
             raise ValueError(f"it holds {', '.join(sorted(arrays))[:80]}")
+        n = len(arrays["rows"])
         rows, fresh = np.ascontiguousarray(arrays["rows"]), arrays["fresh"]
         records = np.ascontiguousarray(arrays["records"])
-        if fresh.shape != (n,) or fresh.dtype != bool or len(rows) != n:
-            raise ValueError(f"{len(rows)} rows and {fresh.shape} flags for {n} tracks")
+        if fresh.shape != (n,) or fresh.dtype != bool:
+            raise ValueError(f"{n} rows and {fresh.shape} flags")
         if records.shape != (n, self.engine.kept) or records.dtype != np.float64:
             raise ValueError(f"records are {records.dtype} of shape {records.shape}")
         self.engine.check(rows)
@@ -222,22 +230,15 @@ class Rows:
 
     # ------------------------------------------------------------------ what is known
 
-    def _some(self, tracks: Any) -> Self:
-        return self.kept(np.atleast_1d(np.arange(len(self))[np.asarray(tracks)]))
-
     def shown(self, tracks: Any = None) -> View:
         """All fields of all tracks or some."""
-        some = self if tracks is None else self._some(tracks)
-        rows = some.rows.copy() if tracks is None else some.rows
-        records = some.records.copy() if self.engine.kept else rows[:, : self.engine.small]
-        return self.engine.view(records, rows)
+        some = self.kept(tracks)
+        records = some.records if self.engine.kept else some.rows[:, : self.engine.small]
+        return self.engine.view(records, some.rows)
 
     def forecast(self, steps: float, tracks: Any = None) -> View:
         """All fields ``steps`` units of time ahead; changes nothing."""
-        rows = (
-            self.rows if tracks is None else self.rows[np.atleast_1d(np.arange(len(self))[tracks])]
-        )
-        later, records = self.engine.ahead(rows, steps)
+        later, records = self.engine.ahead(self.rows[self.positions(tracks)], steps)
         return self.engine.view(records, later)
 
     @property

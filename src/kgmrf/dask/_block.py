@@ -13,7 +13,7 @@ from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
 from kgmrf.bank import TrackerBank
 from kgmrf.trackers import Tracker
-from kgmrf.trackers._samples import CovarianceTracker, _second_moments
+from kgmrf.trackers._samples import CovarianceTracker, second_moments
 
 ALONE = ("covariance", "rotation", "time", "age", "nis", "log_likelihood")
 """What a bank tells without working out all of an estimate."""
@@ -55,7 +55,7 @@ def planned(
     times: Any,
 ) -> tuple[Plan, dict[str, Kind]]:
     """Everything checked before the first task is made; and what every field will look like."""
-    if not isinstance(tracker, (Tracker, TrackerBank)) or getattr(tracker, "_axes", 2) != 2:
+    if not isinstance(tracker, (Tracker, TrackerBank)) or getattr(tracker, "axes", 2) != 2:
         raise TypeError(
             f"the pattern of all tracks is a tracker of matrices, such as KGMRF(n_samples=8), or "
             f"a bank without tracks, TrackerBank(0, d, n_samples=8); got {tracker!r}"
@@ -127,7 +127,7 @@ def _advance_bank(
         if plan.samples:
             # A sample counts if it is whole.
             there = ~np.isnan(seen).any(axis=-1, keepdims=True)
-            seen, counts = _second_moments(np.where(there, seen, np.nan), None)
+            seen, counts = second_moments(np.where(there, seen, np.nan), None)
             some = np.maximum(counts, 1.0)
             bank.update(seen, mask=counts > 0, dt=dt, n_samples=some)
         else:

@@ -2,20 +2,22 @@
 
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._files import load
-from kgmrf.trackers.alpha_beta import AlphaBeta
+from kgmrf.trackers.baselines import (
+    AlphaBeta,
+    EuclideanEMA,
+    HoldLast,
+    LogEuclideanEMA,
+    RiemannianEMA,
+    TangentKalman,
+)
 from kgmrf.trackers.error_state_kalman import ErrorStateKalman
-from kgmrf.trackers.euclidean_ema import EuclideanEMA
 from kgmrf.trackers.gaussian import KineticGaussian
-from kgmrf.trackers.hold_last import HoldLast
 from kgmrf.trackers.kgmrf import KGMRF
-from kgmrf.trackers.log_euclidean_ema import LogEuclideanEMA
 from kgmrf.trackers.one_euro import OneEuro
 from kgmrf.trackers.pose import PoseTracker
 from kgmrf.trackers.product import ProductTracker
-from kgmrf.trackers.riemannian_ema import RiemannianEMA
 from kgmrf.trackers.robust import RobustTracker
 from kgmrf.trackers.rotation import RotationTracker
-from kgmrf.trackers.tangent_kalman import TangentKalman
 from kgmrf.trackers.vector import VectorTracker
 
 __all__ = [

@@ -2,79 +2,93 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
 
 import numpy as np
 
 from kgmrf import _check, wishart
 from kgmrf._check import ObservationError, OnInvalid
-from kgmrf._threads import one_at_a_time
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import orbit, so
-from kgmrf.results import Estimate, Values
+from kgmrf.results import Values
 from kgmrf.trackers._samples import CovarianceTracker
 
 Follows: TypeAlias = Literal["covariance", "rotation"]
+Arrays: TypeAlias = dict[str, Numbers]
 
 
-@one_at_a_time("update", "partial_fit", "filter", "forecast", "copy", "save")
+class Common(TypedDict, total=False):
+    """Arguments that all baselines take."""
+
+    kind: Follows
+    n_samples: float | None
+    on_invalid: OnInvalid
+    follows: Follows | None
+    time_unit: float | None
+
+
 class BaselineTracker(CovarianceTracker):
     """Keeps named arrays; a subclass says how an observation changes them (`_correct`), how time
     alone changes them (`_predict`), and which matrix they stand for (`_matrix`)."""
 
+    _kinds: ClassVar[tuple[str, ...]] = ("covariance", "rotation")
+    """What it can follow, the default first."""
+
     _takes_logarithms: ClassVar[bool] = False
     """Whether rank-deficient covariances must be refused."""
 
+    _counted = False
+    """Whether anybody said how many samples are behind a matrix."""
+
     def __init__(
         self,
-        d: int | None,
-        kind: Follows,
-        n_samples: float | None,
-        on_invalid: OnInvalid,
-        time_unit: float | None,
+        d: int | None = None,
+        *,
+        kind: Follows | None = None,
+        n_samples: float | None = None,
+        on_invalid: OnInvalid = "raise",
+        follows: Follows | None = None,
+        time_unit: float | None = None,
     ) -> None:
         super().__init__(d, n_samples, on_invalid, time_unit)
-        self.kind = _check.choice(kind, ("covariance", "rotation"), "kind")  # type: ignore[misc]
+        self.kind = _check.choice(follows or kind or self._kinds[0], self._kinds, "kind")  # type: ignore[misc]
         self.follows = None  # the older word for kind
-        self._arrays: dict[str, Numbers] = {}
+        self._arrays: Arrays = {}
 
     # ------------------------------------------------------------------ for subclasses
 
-    def _fresh_arrays(self, shape: tuple[int, ...]) -> dict[str, Numbers]:
+    def _fresh_arrays(self, shape: tuple[int, ...]) -> Arrays:
         """What is remembered beside the clock, before the first observation."""
         return {"matrix": np.full(shape, np.nan)}
 
-    def _first(self, arrays: dict[str, Numbers], seen: Numbers) -> dict[str, Numbers]:
+    def _first(self, arrays: Arrays, seen: Numbers) -> Arrays:
         """The arrays after the first observation."""
         return {**arrays, "matrix": seen}
 
-    def _predict(self, arrays: dict[str, Numbers], dt: Numbers) -> dict[str, Numbers]:
+    def _predict(self, arrays: Arrays, dt: Numbers) -> Arrays:
         """The arrays after a time ``dt`` (..., 1, 1) without data."""
         return arrays
 
-    def _correct(
-        self, arrays: dict[str, Numbers], seen: Numbers, dt: Numbers
-    ) -> dict[str, Numbers]:
+    def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
         """The predicted arrays after an observation."""
         raise NotImplementedError
 
-    def _coast(
-        self, arrays: dict[str, Numbers], predicted: dict[str, Numbers]
-    ) -> dict[str, Numbers]:
+    def _coast(self, arrays: Arrays, predicted: Arrays) -> Arrays:
         """The arrays of a frame without data; what was predicted, unless a tracker freezes."""
         return predicted
 
-    def _matrix(self, arrays: dict[str, Numbers]) -> Numbers:
+    def _matrix(self, arrays: Arrays) -> Numbers:
         """The covariance or rotation that the arrays stand for."""
         return arrays["matrix"]
 
-    def _velocity(self, arrays: dict[str, Numbers]) -> Numbers:
+    def _velocity(self, arrays: Arrays) -> Numbers:
         """Angular velocity, if the tracker has one."""
         return np.full_like(self._matrix(arrays), np.nan)
 
     # ------------------------------------------------------------------ the contract
 
-    def _support(self) -> Numbers:
+    def support(self) -> Numbers:
+        """How many samples the present estimate is worth."""
         # A moving average holds (2 - gain) / gain observations; the last one alone is one.
         gain = getattr(self, "gain", getattr(self, "position_gain", 1.0))
         return np.asarray(max((2.0 - gain) / gain, 1.0))
@@ -86,14 +100,9 @@ class BaselineTracker(CovarianceTracker):
             matrices, observed = _check.rotations(array, observed, name, self.on_invalid, rough)
             return so.project(matrices), observed
         matrices, observed = _check.covariances(array, observed, name, self.on_invalid, rough)
-        return (
-            self._definite(matrices, observed, name)
-            if self._takes_logarithms
-            else (
-                matrices,
-                observed,
-            )
-        )
+        if self._takes_logarithms:
+            return self._definite(matrices, observed, name)
+        return matrices, observed
 
     def _definite(self, matrices: Numbers, observed: Mask, name: str) -> tuple[Numbers, Mask]:
         """A logarithm needs full rank: at least d samples behind every matrix."""
@@ -120,7 +129,8 @@ class BaselineTracker(CovarianceTracker):
         self._log_likelihood = np.full(batch, np.nan)
         self._fresh = True
 
-    def _advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
+    def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
+        """Take in one step of checked matrices."""
         if self._takes_logarithms and self.kind == "covariance":
             # Samples with holes are filled in only now; nothing has changed yet.
             seen, observed = self._definite(seen, observed, "samples")
@@ -154,7 +164,7 @@ class BaselineTracker(CovarianceTracker):
         return np.ones_like(array)
 
     def _predictive(
-        self, predicted: dict[str, Numbers], seen: Numbers, n_samples: Numbers, valid: Mask
+        self, predicted: Arrays, seen: Numbers, n_samples: Numbers, valid: Mask
     ) -> Numbers:
         """Log-likelihood of the samples under the predicted covariance; NaN if that is none."""
         unknown = np.full(valid.shape, np.nan)
@@ -166,48 +176,42 @@ class BaselineTracker(CovarianceTracker):
         safe = np.where(proper[..., None, None], forecast, np.eye(seen.shape[-1]))
         return np.where(proper, wishart.predictive_log_likelihood(safe, seen, n_samples), np.nan)
 
-    _counted = False
-
     def _counts(self, n_samples: float | Numbers | None, observed: Mask) -> Numbers:
         self._counted = n_samples is not None or self.n_samples is not None
         return super()._counts(n_samples, observed)
 
-    def partial_fit(self, samples: Any, *, dt: float | Numbers = 1.0) -> Estimate:
-        self._refuse_samples()
+    def blocks(self, value: Any, *, sequence: bool = False) -> Numbers:
+        """Samples as ``(..., m, d)``, checked; with ``sequence`` the steps come first."""
+        if self.kind == "rotation":
+            raise ObservationError("this tracker follows rotations; samples make covariances")
         self._counted = True
-        return super().partial_fit(samples, dt=dt)
-
-    partial_fit.__doc__ = CovarianceTracker.partial_fit.__doc__
-
-    def _blocks(self, value: Any, name: str, *, time_first: bool) -> Numbers:
-        self._refuse_samples()
-        self._counted = True
-        blocks = super()._blocks(value, name, time_first=time_first)
-        if self._takes_logarithms and blocks.shape[-2] < blocks.shape[-1]:
+        blocks = super().blocks(value, sequence=sequence)
+        if not self._takes_logarithms:
+            return blocks
+        name = "sequence" if sequence else "samples"
+        if blocks.shape[-2] < blocks.shape[-1]:
             raise ObservationError(
                 f"{name} has {blocks.shape[-2]} samples of {blocks.shape[-1]} channels per frame, "
                 f"and {type(self).__name__} takes logarithms, which need full rank; "
                 "use at least d samples per frame, or KGMRF"
             )
-        if self._takes_logarithms and self.on_invalid == "raise":
+        if self.on_invalid == "raise":
             whole: Mask = np.asarray(~np.isnan(blocks).any(axis=(-2, -1)))
             rows = np.where(whole[..., None, None], blocks, 0.0)
             self._definite(np.swapaxes(rows, -1, -2) @ rows, whole, name)
         return blocks
 
-    def _refuse_samples(self) -> None:
-        if self.kind == "rotation":
-            raise ObservationError("this tracker follows rotations; samples make covariances")
-
-    def _look(self) -> Values:
+    def look(self) -> Values:
+        """All fields as they stand now."""
         return self._values(self._arrays, self._time, self._log_likelihood)
 
-    def _ahead(self, steps: float) -> Values:
-        dt = np.full((*self._time.shape, 1, 1), steps)
-        later = self._coast(self._arrays, self._predict(self._arrays, dt))
-        return self._values(later, self._time + steps, np.full_like(self._time, np.nan))
+    def ahead(self, dt: float) -> Values:
+        """All fields as predicted ``dt`` from now."""
+        step = np.full((*self._time.shape, 1, 1), dt)
+        later = self._coast(self._arrays, self._predict(self._arrays, step))
+        return self._values(later, self._time + dt, np.full_like(self._time, np.nan))
 
-    def _values(self, arrays: dict[str, Numbers], time: Numbers, likelihood: Numbers) -> Values:
+    def _values(self, arrays: Arrays, time: Numbers, likelihood: Numbers) -> Values:
         matrix = np.where(np.isnan(self._seen)[..., None, None], np.nan, self._matrix(arrays))
         values = {
             "time": time,
@@ -225,7 +229,7 @@ class BaselineTracker(CovarianceTracker):
             values["spectrum"] = np.where(there[..., 0], spectrum, np.nan)
         return values
 
-    def _memory(self) -> dict[str, Numbers]:
+    def _memory(self) -> Arrays:
         return {
             **self._arrays,
             "clock_time": self._time,
@@ -234,13 +238,14 @@ class BaselineTracker(CovarianceTracker):
             "log_likelihood": self._log_likelihood,
         }
 
-    def _remember(self, memory: dict[str, Numbers]) -> None:
+    def _remember(self, memory: Arrays) -> None:
         self._arrays = {name: memory[name] for name in self._arrays}
         self._time, self._seen = memory["clock_time"], memory["clock_seen"]
         self._fresh = bool(memory["clock_fresh"])
         self._log_likelihood = memory["log_likelihood"]
 
-    def _check_memory(self) -> None:
+    def check_memory(self) -> None:
+        """Raise ValueError if what is remembered, as from a file, cannot be."""
         started = ~np.isnan(self._seen)
         for name, array in self._arrays.items():
             known = np.isfinite(array) & (np.abs(array) < _check.LARGEST)
@@ -259,13 +264,11 @@ class BaselineTracker(CovarianceTracker):
                 raise ValueError("its estimate has no logarithm")
 
     @property
-    def _now(self) -> float | None:
+    def counted_now(self) -> float | None:
+        """Counted time of the last step; None before the first."""
         if self.batch_shape is None or self._fresh:
             return None
         return float(np.max(self._time))
-
-    def _set_clock(self, time: float) -> None:
-        self._time = np.full_like(self._time, time)
 
 
 def gain_over(gain: float, dt: Numbers) -> Numbers:

@@ -1,14 +1,23 @@
 """The contract that every tracker keeps: update, forecast, filter, save, load, copy.
 
-A tracker remembers; the mathematics is in free functions. A subclass says what it remembers
-(`_memory`), how one frame changes it (`_advance`), how it looks from outside (`_look`), and how
-far ahead it sees (`_ahead`). Checking, time keeping, missing data and files are done here, once.
+A tracker remembers; the mathematics is in free functions. Checks, time, missing data, files and
+locks are here. A subclass says what it remembers (`_begin`, `_memory`, `_remember`) and implements
+the state protocol below, which is public: trackers that hold other trackers, banks and smoothers
+use nothing else of them.
 
-Time: the first frame of a track is at time 0 (or at the first of ``times``); every later frame
+    checked(value), blocks(value)       input as arrays, or an error that says what is wrong
+    recording(sequence, ...)            a whole sequence, checked, with its counted intervals
+    begin(shape)                        allocate, at the first observation
+    advance(seen, observed, n, dt)      take in one checked step
+    look(), ahead(dt)                   the fields now, and dt from now
+    memory(), restore(memory)           everything remembered, clock included
+    anew(**changes)                     a fresh tracker with the same settings
+    told(result)                        fields with time in units of the stamps
+
+Time: the first step of a track is at time 0 (or at the first of ``times``); every later step
 comes ``dt`` after the one before. Nothing drifts before the first observation. Stamps may be in any
-unit, or dates: :mod:`kgmrf._time` counts them in the usual interval. `_advance`, `_ahead` and what
-is remembered are in counted time; `update`, `filter`, `forecast` and estimates in that of the
-stamps.
+unit, or dates: :mod:`kgmrf._time` counts them in the usual interval. The state protocol is in
+counted time; `update`, `filter`, `forecast` and estimates are in that of the stamps.
 """
 
 from __future__ import annotations
@@ -23,14 +32,18 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kgmrf import _check, _npz
-from kgmrf._check import ObservationError, OnInvalid
-from kgmrf._time import Clock, duration, stamps, unit_of
+from kgmrf._check import ObservationError
+from kgmrf._time import duration, stamps
 from kgmrf._types import Mask, Numbers
 from kgmrf.results import FIELDS, Estimate, Result, Values, stack
+from kgmrf.trackers._input import Input
 
 
-class Tracker:
-    """Common behaviour of all trackers; see the module's docstring for the contract."""
+class Tracker(Input):
+    """Common behaviour of all trackers; see the module's docstring for the contract.
+
+    Several threads may share a tracker: their calls wait for one another, and none is lost.
+    """
 
     kind: ClassVar[str] = "covariance"
     """What is tracked: "covariance" or "rotation"."""
@@ -38,16 +51,10 @@ class Tracker:
     registry: ClassVar[dict[str, type[Tracker]]] = {}
     """Trackers by class name, for `load`."""
 
-    _needs_samples: ClassVar[bool] = False
-    """Whether `update` must know how many samples are behind a matrix."""
-
-    _axes: ClassVar[int] = 2
-    """Trailing axes of one observation: 2 for matrices ``(..., d, d)``, 1 for vectors."""
-
     _shows: ClassVar[type[Estimate]] = Estimate
     """The kind of its estimates."""
 
-    _stays_positive: ClassVar[bool] = True
+    stays_positive: ClassVar[bool] = True
     """Whether every estimate of a covariance is positive semidefinite, by construction."""
 
     channels: tuple[str, ...] | None = None
@@ -61,35 +68,10 @@ class Tracker:
         if not cls.__name__.startswith("_"):
             Tracker.registry[cls.__name__] = cls
 
-    def __init__(
-        self,
-        d: int | None,
-        n_samples: float | None,
-        on_invalid: OnInvalid,
-        time_unit: float | None = None,
-    ) -> None:
-        if d is not None and (not isinstance(d, (int, np.integer)) or d < 1):
-            raise ValueError(f"d must be a whole number of at least 1, got {d!r}")
-        _check.choice(on_invalid, ("raise", "skip", "repair"), "on_invalid")
-        if n_samples is not None:
-            _check.positive(n_samples, "n_samples", "it counts the samples behind each matrix")
-        self.n_samples = n_samples
-        self.on_invalid = on_invalid
-        self.d = None if d is None else int(d)
-        self.batch_shape: tuple[int, ...] | None = None
-        if time_unit is not None:
-            _check.in_range(time_unit, "time_unit", 0.0, np.inf, open_low=True)
-        self.time_unit = time_unit
-        self._clock = Clock(time_unit)
-
     # ------------------------------------------------------------------ for subclasses
 
-    def _begin(self, shape: tuple[int, ...]) -> None:
-        """Allocate the memory for observations of ``shape`` (..., d, d)."""
-        raise NotImplementedError
-
-    def _advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
-        """Take in one frame: checked matrices, where they are present, their counts, the time."""
+    def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
+        """Take in one step: checked observations, where they are, their counts, the time."""
         raise NotImplementedError
 
     def _update_at_once(
@@ -98,12 +80,12 @@ class Tracker:
         """`update` in one compiled call, where that can be done; None where it cannot."""
         return None
 
-    def _look(self) -> Values:
+    def look(self) -> Values:
         """All fields of an `Estimate` as they stand now."""
         raise NotImplementedError
 
-    def _ahead(self, steps: float) -> Values:
-        """All fields of an `Estimate` as predicted ``steps`` units of time from now."""
+    def ahead(self, dt: float) -> Values:
+        """All fields of an `Estimate` as predicted ``dt`` of counted time from now."""
         raise NotImplementedError
 
     def _memory(self) -> dict[str, Numbers]:
@@ -113,13 +95,8 @@ class Tracker:
     def _remember(self, memory: dict[str, Numbers]) -> None:
         raise NotImplementedError
 
-    def _check_memory(self) -> None:
+    def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be; see `load`."""
-
-    @property
-    def _now(self) -> float | None:
-        """Counted time of the last frame; None before the first."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------ the public contract
 
@@ -144,26 +121,27 @@ class Tracker:
         if assume_valid and observation is not None and self.batch_shape is not None:
             seen, observed = self._trusted(observation)
         else:
-            seen, observed = self._checked(observation)
+            seen, observed = self.checked(observation)
         counts = self._counts(n_samples, observed)
         step = self._interval(dt, observed.shape)
-        self._start(seen.shape)
-        self._advance(seen, observed, counts, step)
-        return self._told(self._estimate())
+        self.begin(seen.shape)
+        self.advance(seen, observed, counts, step)
+        return self.told(self._estimate())
 
     def estimate(self) -> Estimate:
         """The filtered estimate at the time of the last step, once more."""
         if self.batch_shape is None:
             raise ObservationError("nothing to estimate yet: call update(observation) first")
-        return self._told(self._estimate())
+        return self.told(self._estimate())
 
     def forecast(self, steps: float = 1.0) -> Estimate:
         """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
-        number = _check.ahead(duration(steps))
+        plain = type(steps) in (int, float) and 0.0 <= steps < np.inf
+        number = steps if plain else _check.ahead(duration(steps))
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(observation) first")
-        ahead = self._shows(self._ahead(number / self._clock.unit))
-        return self._told(ahead.named(self.channels))
+        ahead = self._shows(self.ahead(number / self.clock.unit))
+        return self.told(ahead.named(self.channels))
 
     def filter(
         self,
@@ -187,18 +165,15 @@ class Tracker:
         before the first frame is taken in, so an error leaves the tracker as it was.
         """
         with self._keeping(fields):
-            seen, observed = self._checked_sequence(sequence, mask)
-            counts = self._counts(n_samples, observed)
-            dt = self._intervals(times, seen.shape[0])
-            self._start(seen.shape[1:])
-            return self._told(self._run(seen, observed, counts, dt), times).only(fields)
+            record = self.recording(sequence, times=times, mask=mask, n_samples=n_samples)
+            return self.told(self._run(*record), times).only(fields)
 
     @contextmanager
     def _keeping(self, fields: Any) -> Iterator[None]:
         """While a sequence is filtered: keep no more than these fields."""
         names = None if fields is None else (fields,) if isinstance(fields, str) else tuple(fields)
         for name in names or ():
-            _check.choice(name, tuple(FIELDS), "every one of fields")
+            _check.choice(name, FIELDS, "every one of fields")
         self._wanted = names
         try:
             yield
@@ -210,6 +185,10 @@ class Tracker:
         from kgmrf.learn import fit_in_place
 
         return fit_in_place(self, sequence, **options)
+
+    def anew(self, **changes: Any) -> Self:
+        """A fresh tracker with the same settings, but for ``changes``."""
+        return type(self)(**{**self.settings(), **changes})
 
     def copy(self) -> Self:
         """An independent tracker in the same state."""
@@ -227,7 +206,7 @@ class Tracker:
             "batch_shape": self.batch_shape,
             **({} if self.channels is None else {"channels": list(self.channels)}),
         }
-        _npz.write(path, header, {} if self.batch_shape is None else self._kept())
+        _npz.write(path, header, self.memory())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -241,185 +220,46 @@ class Tracker:
 
     def settings(self) -> dict[str, Any]:
         """The arguments that build this tracker anew, as plain numbers, words and lists."""
-        names = inspect.signature(type(self).__init__).parameters
-        return {name: _plain(getattr(self, name)) for name in names if name != "self"}
+        return {name: _plain(getattr(self, name)) for name in _arguments(type(self))}
 
     def __repr__(self) -> str:
         words = ", ".join(f"{k}={v!r}" for k, v in self.settings().items() if v is not None)
         return f"{type(self).__name__}({words})"
 
-    # ------------------------------------------------------------------ checks
-
-    def _unwrapped(self, value: Any) -> Any:
-        """Objects that stand for matrices, as matrices."""
-        return value
-
-    def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
-        """``(..., d, d)`` as numbers, where they are present, and whether they came in float32."""
-        rough = getattr(value, "dtype", None) == np.float32
-        array = _check.real_array(value, name)
-        _check.square(array, name, self.d)
-        if mask is not None:
-            used = _as_mask(mask, array.shape[:-2])
-            array = np.where(used[..., None, None], array, np.nan)
-        if self.on_invalid != "raise":
-            broken: Mask = np.any(np.abs(array) > _check.LARGEST, axis=(-2, -1))
-            array = np.where(broken[..., None, None], np.nan, array)
-        _check.finite(array, name)
-        return array, _check.present(array, name), rough
-
-    def _validated(
-        self, array: Numbers, observed: Mask, rough: bool, name: str
-    ) -> tuple[Numbers, Mask]:
-        """Checked for what the tracker follows: covariances here, rotations in a subclass."""
-        return _check.covariances(array, observed, name, self.on_invalid, rough)
-
-    def _checked(self, observation: Any) -> tuple[Numbers, Mask]:
-        if observation is None:
-            if self.d is None:
-                raise ObservationError(
-                    "the first observation is None and d is unknown; "
-                    "give d at construction, e.g. d=3, or start with an observation"
-                )
-            batch = self.batch_shape or ()
-            shape = (*batch, *(self.d,) * self._axes)
-            return np.full(shape, np.nan), np.zeros(batch, dtype=bool)
-        array, observed, rough = self._matrices(self._unwrapped(observation), "observation")
-        self._same_batch(array.shape[: -self._axes])
-        return self._validated(array, observed, rough, "observation")
-
-    def _checked_sequence(self, sequence: Any, mask: Any) -> tuple[Numbers, Mask]:
-        _check.some_frames(sequence)
-        frames = _fill_gaps(self._unwrapped(sequence), self.d, self._axes)
-        array, observed, rough = self._matrices(frames, "sequence", mask)
-        if array.ndim <= self._axes:
-            frame = ", ".join("d" * self._axes)
-            raise ObservationError(
-                f"sequence must have shape (T, ..., {frame}), got {array.shape}; "
-                "for one observation call update(observation)"
-            )
-        self._same_batch(array.shape[1 : -self._axes])
-        return self._validated(array, observed, rough, "sequence")
-
-    def _trusted(self, observation: Any) -> tuple[Numbers, Mask]:
-        return observation, ~np.isnan(observation[..., 0, 0])
-
-    def _same_batch(self, batch: tuple[int, ...]) -> None:
-        if self.batch_shape is not None and batch != self.batch_shape:
-            raise ObservationError(
-                f"observation has batch shape {batch}, but this tracker follows "
-                f"{self.batch_shape}; use a new tracker for another batch"
-            )
-
-    def _counts(self, n_samples: float | Numbers | None, observed: Mask) -> Numbers:
-        """The number of samples behind every matrix, in the shape of ``observed``."""
-        value = self.n_samples if n_samples is None else n_samples
-        if value is None:
-            if self._needs_samples and observed.any():
-                raise ObservationError(
-                    "how many samples are behind each matrix? Give n_samples to this call or at "
-                    "construction; or pass raw samples to partial_fit, which count themselves"
-                )
-            value = 1.0
-        counts = _check.positive(
-            value, "n_samples", "it counts the samples behind each matrix, 1 or more"
-        )
-        if counts.ndim == 1 and observed.ndim > 1 and counts.shape[0] == observed.shape[0]:
-            counts = counts.reshape(-1, *(1,) * (observed.ndim - 1))
-        try:
-            return np.broadcast_to(counts, observed.shape)
-        except ValueError:
-            raise ObservationError(
-                f"n_samples has shape {counts.shape}, which does not fit the frames "
-                f"{observed.shape}"
-            ) from None
-
-    # ------------------------------------------------------------------ time
-
-    def _interval(self, dt: float | Numbers, batch: tuple[int, ...]) -> Numbers:
-        """The time since the frame before, checked and counted."""
-        step = _check.interval(duration(dt))
-        if self._now is None:
-            step = np.zeros(())
-        try:
-            np.broadcast_to(step, batch)
-        except ValueError:
-            raise ObservationError(
-                f"dt has shape {step.shape}, but the tracker follows a batch of {batch}"
-            ) from None
-        return np.broadcast_to(self._clock.count(step), batch)
-
-    def _intervals(self, times: Any, n_frames: int) -> Numbers:
-        """The times between frames, checked and counted; the first frame of all sets the clock."""
-        now = self.now
-        if times is None:
-            steps = np.ones(n_frames)
-            steps[0] = now is not None
-        else:
-            times = stamps(times)
-            steps = _check.timeline(times, n_frames, now, self._clock.unit)
-            if now is None:
-                self._begin_at(float(np.asarray(times, dtype=float)[0]))
-        return self._clock.counted(steps)
-
-    def _know_unit(self, times: Any) -> None:
-        """The unit of time of a whole recording, before its first frame is taken in."""
-        if times is not None and not self._clock.frozen:
-            found = _check.real_array(stamps(times), "times")
-            self._clock = Clock(unit_of(np.diff(found.reshape(-1))))
-
-    @property
-    def now(self) -> float | None:
-        """Time of the last frame, in units of the stamps; None before the first."""
-        counted = self._now
-        return None if counted is None else float(self._clock.stamp(np.asarray(counted)))
-
-    def _begin_at(self, stamp: float) -> None:
-        """The first frame comes at this stamp."""
-        self._clock.begin(stamp)
-
-    def _told(self, what: Any, times: Any = None) -> Any:
+    def told(self, what: Any, times: Any = None) -> Any:
         """An estimate or result with its times in units of the stamps."""
-        if self._clock.plain:
+        if self.clock.plain:
             return what
         time = None
         if times is not None:
             time = np.asarray(stamps(times), dtype=float)
             shape = (len(time), *(self.batch_shape or ()))
             time = np.broadcast_to(time.reshape(-1, *(1,) * (len(shape) - 1)), shape).copy()
-        told = type(what)(self._clock.told(what._values, time))
+        told = type(what)(self.clock.told(what._values, time))
         return told.named(what.channels, what.index)
 
-    def _prepare(self, memory: dict[str, Numbers]) -> None:
-        """What has to be known of a file before `_start`."""
+    def prepare(self, memory: dict[str, Numbers]) -> None:
+        """What has to be known of a file before `begin`."""
 
-    def _kept(self) -> dict[str, Numbers]:
-        """What is remembered, with the clock; the inverse of `_keep`."""
-        return {**self._memory(), "clock": self._clock.numbers()}
+    def memory(self) -> dict[str, Numbers]:
+        """Everything remembered, by name; nothing before the first step. See `restore`."""
+        if self.batch_shape is None:
+            return {}
+        return {**self._memory(), "clock": self.clock.numbers()}
 
-    def _keep(self, memory: dict[str, Numbers]) -> None:
-        self._clock.restore(memory["clock"])
+    def restore(self, memory: dict[str, Numbers]) -> None:
+        """Take over what `memory` gave, in a tracker that has begun with the same shape."""
+        self.clock.restore(memory["clock"])
         self._remember({name: value for name, value in memory.items() if name != "clock"})
 
-    # ------------------------------------------------------------------ machinery
-
-    def _start(self, shape: tuple[int, ...]) -> None:
-        if self.batch_shape is None:
-            self.d = int(shape[-1])
-            self.batch_shape = tuple(shape[: -self._axes])
-            self._begin(shape)
-
-    def _set_clock(self, time: float) -> None:
-        raise NotImplementedError
-
     def _estimate(self) -> Estimate:
-        return Estimate(self._look()).named(self.channels)
+        return Estimate(self.look()).named(self.channels)
 
     def _run(self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers) -> Result:
         batch = observed.shape[1:]
         estimates = []
         for k in range(seen.shape[0]):
-            self._advance(seen[k], observed[k], counts[k], np.broadcast_to(dt[k], batch))
+            self.advance(seen[k], observed[k], counts[k], np.broadcast_to(dt[k], batch))
             estimates.append(self._estimate())
         return stack(estimates)
 
@@ -436,28 +276,26 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _fill_gaps(sequence: Any, d: int | None, axes: int) -> Any:
-    """A list with None for missing frames becomes one with NaN in their place."""
-    if not isinstance(sequence, (list, tuple)) or not any(frame is None for frame in sequence):
-        return sequence
-    shapes = [np.shape(frame) for frame in sequence if frame is not None]
-    if not shapes and d is None:
-        raise ObservationError(
-            f"all {len(sequence)} frames are None and d is unknown; give d at construction"
-        )
-    shape = shapes[0] if shapes else (d,) * axes
-    return [np.full(shape, np.nan) if frame is None else frame for frame in sequence]
+def _arguments(kind: type) -> list[str]:
+    """What the constructor takes; what it passes on as ``**options`` to the class above, too."""
+    names: list[str] = []
+    for base in kind.__mro__:
+        if "__init__" in vars(base):
+            found = list(inspect.signature(vars(base)["__init__"]).parameters.values())[1:]
+            names += [p.name for p in found if p.kind is not p.VAR_KEYWORD and p.name not in names]
+            if not any(p.kind is p.VAR_KEYWORD for p in found):
+                break
+    return names
 
 
-def _as_mask(mask: Any, shape: tuple[int, ...]) -> Mask:
-    array = np.asarray(mask)
-    if array.dtype != bool:
-        raise ObservationError(f"mask must hold True and False, got dtype {array.dtype}")
-    if array.ndim < len(shape):
-        array = array.reshape(array.shape + (1,) * (len(shape) - array.ndim))
-    try:
-        return np.broadcast_to(array, shape)
-    except ValueError:
-        raise ObservationError(
-            f"mask has shape {np.shape(mask)}, but the sequence has frames of shape {shape}"
-        ) from None
+def under(
+    name: str, memory: dict[str, Numbers], without: tuple[str, ...] = ()
+) -> dict[str, Numbers]:
+    """The memory of a part, each name with that of the part before it; see `part_of`."""
+    return {f"{name}.{key}": value for key, value in memory.items() if key not in without}
+
+
+def part_of(name: str, memory: dict[str, Numbers]) -> dict[str, Numbers]:
+    """What `under` put into a memory."""
+    head = f"{name}."
+    return {k.removeprefix(head): v for k, v in memory.items() if k.startswith(head)}

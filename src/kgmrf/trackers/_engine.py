@@ -10,10 +10,11 @@ import numpy as np
 from numpy import ndarray
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.engines import INVALID, TIME, TRUST, Engine
+from kgmrf.engines import INVALID, TIME, TRUST, Engine, View
 from kgmrf.kernels.engine import inspect_covariances
 from kgmrf.results import Estimate, Result, Values
 from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._input import Recording
 
 FLOAT64 = np.dtype(np.float64)
 
@@ -52,17 +53,17 @@ class EngineTracker(Tracker):
     ) -> Estimate | None:
         """One track under way and a plain float64 array: one compiled call, checks included.
 
-        None for whatever else it is, and whatever is wrong with it: the contract's way says so.
+        None for all other input and for errors: `update` then takes the general way, which raises.
         shape: ``(d, d)`` for a matrix, ``(d,)`` for a sample.
         """
         if not (
             not self._fresh
-            and self._clock.frozen
+            and self.clock.frozen
             and self.batch_shape == ()
             and type(array) is ndarray
             and array.dtype is FLOAT64
             and array.shape == shape
-            and array.flags.carray
+            and array.flags.c_contiguous
             and type(dt) in (int, float)
             and 0.0 <= dt < np.inf
             and type(count) in (int, float)
@@ -71,12 +72,11 @@ class EngineTracker(Tracker):
             return None
         engine, matrix = self._engine, len(shape) == 2
         which, counts, step = self._line
-        counts[0], step[0] = count, dt / self._clock.unit
-        seen = array[None] if matrix else array[None, None]
+        counts[0], step[0] = count, dt / self.clock.unit
         status, records = engine.advance(
             self._rows,
             which,
-            seen,
+            array.reshape(1, -1, shape[-1]),
             counts,
             step,
             matrix=matrix,
@@ -86,20 +86,21 @@ class EngineTracker(Tracker):
         if status[0] == INVALID:
             return None
         self._records = records
-        rows = self._rows[0].copy() if engine.from_rows else None
-        found = Estimate(engine.view(records[0], rows))
-        return self._told(found if self.channels is None else found.named(self.channels))
+        found = Estimate(partial(_shown, engine, records, self._rows.copy(), ()))
+        found.channels = self.channels
+        return self.told(found)
 
     def _update_at_once(
         self, observation: Any, dt: Any, n_samples: Any, assume_valid: bool
     ) -> Estimate | None:
         count = self.n_samples if n_samples is None else n_samples
-        if count is None and not self._needs_samples:
+        if count is None and not self.needs_samples:
             count = 1.0
         tolerance = TRUST if assume_valid else self._tolerance
         return self._at_once(observation, (self.d, self.d), dt, count, tolerance)
 
-    def _advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
+    def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
+        """Take in one step of checked matrices."""
         counts = np.where(observed, n_samples, 0.0)
         safe = np.where(observed[..., None, None], seen, 0.0)
         self._moved(safe[None], counts[None], dt[None], True, self._engine.small)
@@ -132,6 +133,14 @@ class EngineTracker(Tracker):
         safe = np.where(observed[..., None, None], seen, 0.0)
         return self._filtered(safe, np.where(observed, counts, 0.0), dt, matrix=True)
 
+    def rows_after(self, record: Recording, *, matrix: bool) -> Numbers:
+        """Take in a recording; the rows after each step ``(T, ..., size)``, for a smoother."""
+        seen, counts = record.seen, record.counts
+        if matrix:
+            seen = np.where(record.observed[..., None, None], seen, 0.0)
+            counts = np.where(record.observed, counts, 0.0)
+        return self._moved(seen, counts, record.dt, matrix, self._engine.size)
+
     def _filtered(self, seen: Numbers, counts: Numbers, dt: Numbers, *, matrix: bool) -> Result:
         engine = self._engine
         names = engine.names if self._wanted is None else ("time", *self._wanted)
@@ -142,40 +151,41 @@ class EngineTracker(Tracker):
         records = self._moved(seen, counts, dt, matrix, engine.room(names))
         return Result(engine.view(records, again, names))
 
-    def _checked_sequence(self, sequence: Any, mask: Any) -> tuple[Numbers, Mask]:
+    def checked(
+        self, value: Any, mask: Any = None, *, sequence: bool = False
+    ) -> tuple[Numbers, Mask]:
+        """As for every tracker; covariances in compiled code where they are plain and valid."""
         if (
-            self.kind == "covariance"
+            sequence
+            and self.kind == "covariance"
             and mask is None
-            and type(sequence) is ndarray
-            and sequence.dtype is FLOAT64
-            and sequence.ndim > 2
-            and sequence.size
-            and sequence.shape[-1] == sequence.shape[-2]
-            and sequence.shape[-1] == (self.d or sequence.shape[-1])
-            and self.batch_shape in (None, sequence.shape[1:-2])
+            and type(value) is ndarray
+            and value.dtype is FLOAT64
+            and value.ndim > 2
+            and value.size
+            and value.shape[-1] == value.shape[-2] == (self.d or value.shape[-1])
+            and self.batch_shape in (None, value.shape[1:-2])
         ):
-            status = inspect_covariances(sequence)
+            status = inspect_covariances(value)
             if status is not None and not (status == INVALID).any():
-                return sequence, status > 0
-        return super()._checked_sequence(sequence, mask)
+                return value, status > 0
+        return super().checked(value, mask, sequence=sequence)
 
     # ------------------------------------------------------------------ what is seen of it
-
-    def _shape(self, array: Numbers) -> Numbers:
-        return array.reshape(*(self.batch_shape or ()), -1)
 
     def _estimate(self) -> Estimate:
         engine, rows = self._engine, self._rows.copy()
         records = engine.look(rows) if self._records is None else self._records
-        found = Estimate(engine.view(self._shape(records), self._shape(rows)))
-        return found.named(self.channels)
+        return Estimate(_shown(engine, records, rows, self.batch_shape)).named(self.channels)
 
-    def _look(self) -> Values:
-        return dict(self._estimate()._view())
+    def look(self) -> Values:
+        """All fields as they stand now."""
+        return self._estimate().as_dict()
 
-    def _ahead(self, steps: float) -> Values:
-        rows, records = self._engine.ahead(self._rows, steps)
-        return self._engine.view(self._shape(records), self._shape(rows))  # type: ignore[return-value]
+    def ahead(self, dt: float) -> Values:
+        """All fields as predicted ``dt`` from now, each made when it is asked for."""
+        rows, records = self._engine.ahead(self._rows, dt)
+        return _shown(self._engine, records, rows, self.batch_shape)  # type: ignore[return-value]
 
     # ------------------------------------------------------------------ files and clocks
 
@@ -195,13 +205,16 @@ class EngineTracker(Tracker):
         self._records = None if self._fresh else records
 
     @property
-    def _now(self) -> float | None:
+    def counted_now(self) -> float | None:
+        """Counted time of the last step; None before the first."""
         if self.batch_shape is None or self._fresh or not len(self._rows):
             return None
         return float(np.max(self._rows[:, TIME]))
 
-    def _set_clock(self, time: float) -> None:
-        self._rows[:, TIME] = time
+
+def _shown(engine: Engine, records: Numbers, rows: Numbers, batch: Any) -> View:
+    """The fields of records and rows ``(n, ...)`` of tracks with these batch axes."""
+    return engine.view(records.reshape(*batch, -1), rows.reshape(*batch, -1))
 
 
 def _replay(

@@ -41,13 +41,13 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
             tracker.channels = tuple(str(name) for name in header["channels"])
         if header["batch_shape"] is not None:
             batch = tuple(int(n) for n in header["batch_shape"])
-            shape = (*batch, *(tracker.d,) * tracker._axes)
-            tracker._prepare(memory)
+            shape = (*batch, *(tracker.d,) * tracker.axes)
+            tracker.prepare(memory)
             # Before room is made for it.
             if _least(tracker, shape) > sum(array.nbytes for array in memory.values()):
                 raise ValueError(f"it is too small for a state of shape {shape}")
-            tracker._start(shape)
-            expected = tracker._kept()
+            tracker.begin(shape)
+            expected = tracker.memory()
             if set(memory) != set(expected):
                 raise ValueError(f"it holds {', '.join(sorted(memory))[:80]}")
             for name, array in expected.items():
@@ -55,7 +55,7 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
                     raise ValueError(f"{name} has shape {memory[name].shape}, not {array.shape}")
                 if array.dtype.kind == "f" and (np.isinf(memory[name]) & ~np.isinf(array)).any():
                     raise ValueError(f"{name} is infinite")
-            tracker._keep(memory)
+            tracker.restore(memory)
             check_estimate(tracker)
     except (*_npz.DAMAGE, AttributeError, AssertionError) as error:
         raise ValueError(f"{path} is not a kgmrf state file: {_npz.told(error)}") from error
@@ -99,19 +99,19 @@ def _engine(tracker: Any, shape: tuple[int, ...]) -> Any:
 def check_estimate(tracker: Tracker) -> None:
     """Refuses a state whose estimate, now or one step ahead, is not what it should be."""
     with np.errstate(all="ignore"):
-        tracker._check_memory()
+        tracker.check_memory()
     for part in getattr(tracker, "components", {}).values():
         check_estimate(part)
     if hasattr(tracker, "components"):
         return
     with np.errstate(all="ignore"):
-        for values in (tracker._look(), tracker._ahead(1.0)):
+        for values in (tracker.look(), tracker.ahead(1.0)):
             for name, value in values.items():
                 if name != "half_life" and np.isinf(value).any():  # nothing forgotten yet
                     raise ValueError(f"its {name} is infinite")
             if "rotation" in values:
                 _estimate_of(values["rotation"], _check.rotations)
-            elif "covariance" in values and tracker._stays_positive:
+            elif "covariance" in values and tracker.stays_positive:
                 _estimate_of(values["covariance"], _check.covariances)
 
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from kgmrf._extras import optional
 from kgmrf._types import Numbers
-from kgmrf.results import Estimate, Result, Values
+from kgmrf.results import Estimate, Result
 
 if TYPE_CHECKING:
-    import pandas
     from matplotlib.figure import Figure
 
 
@@ -47,13 +43,6 @@ class VectorEstimate(_VectorFields, Estimate):
     VectorEstimate(position (2,), time=0, age=0)
     """
 
-    def __repr__(self) -> str:
-        plain = Estimate({**self._all(), "covariance": self.position})
-        return repr(plain).replace("Estimate(covariance", "VectorEstimate(position", 1)
-
-    def _all(self) -> Values:
-        return {name: self._field(name) for name in self.fields()}
-
 
 class VectorResult(_VectorFields, Result):
     """What a tracker knew of a vector at every time of a sequence: `VectorEstimate`, time first.
@@ -63,34 +52,7 @@ class VectorResult(_VectorFields, Result):
     5
     """
 
-    def __getitem__(self, frame: int | slice) -> VectorEstimate | VectorResult:
-        kind = VectorResult if isinstance(frame, slice) else VectorEstimate
-        return kind({name: self._field(name)[frame] for name in self.fields()})
-
-    def __repr__(self) -> str:
-        return f"Vector{super().__repr__()}"
-
-    def to_frame(self) -> pandas.DataFrame:
-        """A pandas table: one row per frame (and item), columns such as ``position_0``.
-
-        >>> from kgmrf.trackers.vector import VectorTracker
-        >>> list(VectorTracker(noise_std=1.0).filter([[0.0]] * 3).to_frame())[:2]
-        ['time', 'age']
-        """
-        with optional():
-            import pandas as pd
-
-        columns: dict[str, Numbers] = {}
-        if self.time.ndim > 1:
-            index = np.indices(self.time.shape).reshape(self.time.ndim, -1)
-            columns["frame_number"] = index[0]
-            columns |= {f"item_{k}": axis for k, axis in enumerate(index[1:])}
-        for name in ("time", "age", "nis", "log_likelihood"):
-            columns[name] = np.reshape(self._field(name), -1)
-        for name in ("position", "velocity", "std"):
-            rows = np.reshape(self._field(name), (-1, self._field(name).shape[-1]))
-            columns |= {f"{name}_{k}": rows[:, k] for k in range(rows.shape[-1])}
-        return pd.DataFrame(columns)
+    _estimate = VectorEstimate
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw every component with a band of two standard deviations along time.

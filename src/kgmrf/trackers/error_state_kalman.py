@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import numpy as np
 
 from kgmrf import _check
-from kgmrf._check import OnInvalid
 from kgmrf._types import Numbers
 from kgmrf.gains import InformationGains, transition
 from kgmrf.geometry import so
 from kgmrf.smoothing.rotations import Turning, correct, predict
-from kgmrf.trackers._baseline import BaselineTracker
+from kgmrf.trackers._baseline import Arrays, BaselineTracker, Common
 
 
 class ErrorStateKalman(BaselineTracker):
@@ -28,6 +29,8 @@ class ErrorStateKalman(BaselineTracker):
     0.02
     """
 
+    _kinds = ("rotation",)
+
     def __init__(
         self,
         d: int = 3,
@@ -35,18 +38,16 @@ class ErrorStateKalman(BaselineTracker):
         noise_std: float = 0.05,
         acceleration: float = 1e-4,
         rate_prior: float = 1e-2,
-        n_samples: float | None = None,
-        on_invalid: OnInvalid = "raise",
-        time_unit: float | None = None,
+        **options: Unpack[Common],
     ) -> None:
-        super().__init__(d, "rotation", n_samples, on_invalid, time_unit)
+        super().__init__(d, **options)
         if d != 3:
             raise ValueError(f"the error-state filter is that of space: d must be 3, got {d!r}")
         self.noise_std = _check.in_range(noise_std, "noise_std", 0.0, np.inf, open_low=True)
         self.acceleration = _check.in_range(acceleration, "acceleration", 0.0, np.inf)
         self.rate_prior = _check.in_range(rate_prior, "rate_prior", 0.0, np.inf, open_low=True)
 
-    def _fresh_arrays(self, shape: tuple[int, ...]) -> dict[str, Numbers]:
+    def _fresh_arrays(self, shape: tuple[int, ...]) -> Arrays:
         prior = np.diag(np.repeat([self.noise_std**2, self.rate_prior], 3))
         cov = np.broadcast_to(prior, (*shape[:-2], 6, 6)).copy()
         return {"matrix": np.full(shape, np.nan), "rate": np.zeros(shape), "cov": cov}
@@ -54,22 +55,20 @@ class ErrorStateKalman(BaselineTracker):
     def _filler(self, array: Numbers) -> Numbers:
         return np.eye(array.shape[-1]) + np.zeros_like(array)
 
-    def _predict(self, arrays: dict[str, Numbers], dt: Numbers) -> dict[str, Numbers]:
+    def _predict(self, arrays: Arrays, dt: Numbers) -> Arrays:
         law = InformationGains(acceleration=self.acceleration)
         return _arrays(predict(_state(arrays), transition(law, dt[..., 0, 0]))[0])
 
-    def _correct(
-        self, arrays: dict[str, Numbers], seen: Numbers, dt: Numbers
-    ) -> dict[str, Numbers]:
+    def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
         return _arrays(correct(_state(arrays), seen, self.noise_std**2))
 
-    def _velocity(self, arrays: dict[str, Numbers]) -> Numbers:
+    def _velocity(self, arrays: Arrays) -> Numbers:
         return arrays["rate"]
 
 
-def _state(arrays: dict[str, Numbers]) -> Turning:
+def _state(arrays: Arrays) -> Turning:
     return Turning(arrays["matrix"], so.vee(arrays["rate"]), arrays["cov"])
 
 
-def _arrays(state: Turning) -> dict[str, Numbers]:
+def _arrays(state: Turning) -> Arrays:
     return {"matrix": state.rotation, "rate": so.hat(state.velocity), "cov": state.covariance}

@@ -8,7 +8,6 @@ import numpy as np
 
 from kgmrf import _check, wishart
 from kgmrf._check import ObservationError
-from kgmrf._threads import one_at_a_time
 from kgmrf._time import Clock, duration
 from kgmrf._types import Mask, Numbers
 from kgmrf.results import Estimate, stack
@@ -29,7 +28,6 @@ from kgmrf.trackers.product import ProductTracker
 from kgmrf.trackers.vector import VectorEstimate, VectorResult, VectorTracker
 
 
-@one_at_a_time("update", "filter", "forecast", "copy", "save", "settings")
 class KineticGaussian(ProductTracker):
     """x ~ N(mu_t, S_t): follow a drifting mean and a turning covariance from the samples alone.
 
@@ -50,8 +48,6 @@ class KineticGaussian(ProductTracker):
     one counts with what is there (once S is known; before that it is left out). The log-likelihood
     is that of the m samples under N(mu, S) with mu ~ N(predicted, P); it is NaN while starting and
     for blocks with partly missing samples.
-
-    Several threads may share one tracker: their calls wait for one another, and none is lost.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -88,7 +84,7 @@ class KineticGaussian(ProductTracker):
             {"mean": mean, "covariance": KGMRF(d) if covariance is None else covariance}
         )
         self._mean, part = mean, self.components["covariance"]
-        if not isinstance(part, CovarianceTracker) or part._now is not None:
+        if not isinstance(part, CovarianceTracker) or part.now is not None:
             raise ValueError(f"covariance must be a fresh tracker of covariances, got {part!r}")
         if d is not None and part.d not in (None, d):
             raise ValueError(f"covariance has d = {part.d}, but d = {d}")
@@ -96,7 +92,7 @@ class KineticGaussian(ProductTracker):
         self.time_unit = part.time_unit if time_unit is None else time_unit
         if time_unit is not None:
             _check.in_range(time_unit, "time_unit", 0.0, np.inf, open_low=True)
-        self._clock = Clock(self.time_unit)
+        self.clock = Clock(self.time_unit)
         self.d = mean.d = part.d = part.d if d is None else int(d)
         self.mean_acceleration, self.mean_noise = mean.acceleration, mean.position_noise
         self.mean_retention, self.mean_rate_prior = mean.retention, mean.rate_prior
@@ -111,11 +107,11 @@ class KineticGaussian(ProductTracker):
             if self.d is None:
                 raise ObservationError("the first frame is None and d is unknown; give d")
             observation = np.full((*(self.batch_shape or ()), 1, self.d), np.nan)
-        block = self._blocks(observation, time_first=False)
+        block = self.blocks(observation)
         step = self._step_of(dt)
         self._start_parts(block)
-        counted = 0.0 if self._now is None else float(self._clock.count(step))
-        return self._told(self._take(block, counted))
+        counted = 0.0 if self.counted_now is None else float(self.clock.count(step))
+        return self.told(self._take(block, counted))
 
     def partial_fit(self, samples: Any, *, dt: float = 1.0) -> GaussianEstimate:
         """The same as `update`, by the name that covariance trackers use for raw samples."""
@@ -128,7 +124,7 @@ class KineticGaussian(ProductTracker):
 
         times: ``(T,)`` time stamps; mask: ``(T, ...)``, True where there is an observation.
         """
-        blocks = self._blocks(sequence, time_first=True)
+        blocks = self.blocks(sequence, sequence=True)
         if mask is not None:
             keep = np.asarray(mask, dtype=bool)
             keep = keep.reshape(keep.shape + (1,) * (blocks.ndim - keep.ndim))
@@ -141,27 +137,24 @@ class KineticGaussian(ProductTracker):
             means.append(estimate["mean"])
             covariances.append(estimate["covariance"])
             joint.append(estimate.log_likelihood)
-        fields = means[0].fields()
-        mean = VectorResult({n: np.stack([e._field(n) for e in means]) for n in fields})
-        parts = {"mean": mean, "covariance": stack(covariances)}
-        return self._told(GaussianResult(parts, np.stack(joint)), times)
+        parts = {"mean": stack(means, VectorResult), "covariance": stack(covariances)}
+        return self.told(GaussianResult(parts, np.stack(joint)), times)
 
-    def _told(self, what: Any, times: Any = None) -> Any:
-        told = {
-            name: super(KineticGaussian, self)._told(part, times) for name, part in what.items()
-        }
+    def told(self, what: Any, times: Any = None) -> Any:
+        """An estimate or result with its times in units of the stamps."""
+        told = {name: super(KineticGaussian, self).told(part, times) for name, part in what.items()}
         return type(what)(told, what._log_likelihood)
 
     def forecast(self, steps: float = 1.0) -> GaussianEstimate:  # type: ignore[override]
         """The estimate ``steps`` units of time ahead if no samples came; changes nothing."""
-        number = _check.ahead(duration(steps)) / self._clock.unit
+        number = _check.ahead(duration(steps)) / self.clock.unit
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(samples) first")
         state = self._drifted(self._mean._state, number, self._unit(regular(self._scatter(0.0))))
         nan = np.full(self.batch_shape, np.nan)
         mean = VectorEstimate(vector.view(state, nan, nan))
-        ahead = Estimate(self._cov._ahead(number))
-        return self._told(GaussianEstimate({"mean": mean, "covariance": ahead}, nan))
+        ahead = Estimate(self._cov.ahead(number))
+        return self.told(GaussianEstimate({"mean": mean, "covariance": ahead}, nan))
 
     def settings(self) -> dict[str, Any]:
         """The arguments that build this tracker anew, as plain numbers, words and lists."""
@@ -179,23 +172,17 @@ class KineticGaussian(ProductTracker):
 
     def _take(self, block: Numbers, dt: float) -> GaussianEstimate:
         """Take in one frame; an error, such as a covariance tracker may raise, changes nothing."""
-        own = ("_before", "_before_count", "_owed", "_since", "_samples", "_frames", "_joint")
-        # References are enough: arrays are replaced, never written to.
-        kept = {name: getattr(self, name) for name in own}
-        mean = self._mean
-        state = (mean._state, mean._nis, mean._log_likelihood, mean._fresh)
+        before = self.memory()  # references: arrays are replaced, never written to
         try:
             return self._taken(block, dt)
         except Exception:
-            for name, value in kept.items():
-                setattr(self, name, value)
-            mean._state, mean._nis, mean._log_likelihood, mean._fresh = state
+            self.restore(before)
             raise
 
     def _taken(self, block: Numbers, dt: float) -> GaussianEstimate:
         d, batch = block.shape[-1], block.shape[:-2]
         whole: Mask = ~np.any(np.isnan(block), axis=-1)
-        step = np.full(batch, dt if self._now is not None else 0.0)
+        step = np.full(batch, dt if self.counted_now is not None else 0.0)
         early = (self._samples < 5 * d) & (self._frames < 2 * d)
 
         centre, within, count = moments(block, whole)
@@ -206,7 +193,7 @@ class KineticGaussian(ProductTracker):
         freedom = np.where(count > 0, count - 1.0 + known, 0.0)
         rough = rough / np.maximum(freedom, 1.0)[..., None, None]
 
-        scatter = self._scatter(dt if self._now is not None else 0.0)
+        scatter = self._scatter(dt if self.counted_now is not None else 0.0)
         unseen = np.isnan(scatter).any(axis=(-2, -1)) & (freedom > 0)
         scatter = np.where(unseen[..., None, None], rough, scatter)
         scatter = shrunk(scatter, np.where(early, np.maximum(self._samples, freedom), np.inf))
@@ -229,7 +216,7 @@ class KineticGaussian(ProductTracker):
         late = follows & ~early
         seen_c = np.where(late[..., None, None], seen_c, rough)
         counts = np.where(late, counts, freedom)
-        self._cov._advance(
+        self._cov.advance(
             np.where((counts > 0)[..., None, None], seen_c, np.eye(d)),
             counts > 0,
             np.maximum(counts, 1.0),
@@ -244,7 +231,7 @@ class KineticGaussian(ProductTracker):
         self._samples = self._samples + np.where(varies, np.where(late, counts, freedom), 0.0)
         self._frames = self._frames + ((count > 0) & varies)
         return GaussianEstimate(
-            {"mean": VectorEstimate(self._mean._look()), "covariance": self._cov._estimate()},
+            {"mean": VectorEstimate(self._mean.look()), "covariance": self._cov._estimate()},
             self._joint,
         )
 
@@ -293,7 +280,7 @@ class KineticGaussian(ProductTracker):
             rest = np.where(there, block - predicted.position[..., None, :], 0.0)
             rest = (transport(wide, plain) @ rest[..., None])[..., 0]
             partial = np.where(there, rest, np.nan)
-            n = np.asarray(self._cov._support())[..., None]
+            n = np.asarray(self._cov.support())[..., None]
             outer = wishart.expected_outer(partial, unit[..., None, :, :], n)
             number = present.sum(axis=-1).astype(float)
             mixed = np.where(present[..., None, None], outer, 0.0).sum(axis=-3)
@@ -351,9 +338,9 @@ class KineticGaussian(ProductTracker):
         )
 
     def _scatter(self, dt: float) -> Numbers:
-        if self._now is None:
+        if self.counted_now is None:
             return np.full((*(self.batch_shape or ()), self.d or 1, self.d or 1), np.nan)
-        return self._cov._predicted_scatter(dt)
+        return self._cov.scatter_ahead(dt)
 
     def _unit(self, scatter: Numbers) -> Numbers:
         """The covariance, or the identity where it is not known yet and nothing depends on it."""
@@ -362,19 +349,12 @@ class KineticGaussian(ProductTracker):
 
     # ------------------------------------------------------------------ checks and memory
 
-    def _blocks(self, value: Any, *, time_first: bool) -> Numbers:
-        name = "sequence" if time_first else "samples"
-        if time_first:
+    def blocks(self, value: Any, *, sequence: bool = False) -> Numbers:
+        """Samples as ``(..., m, d)``, checked; with ``sequence`` the steps come first."""
+        if sequence:
             _check.some_frames(value)
-        if isinstance(value, (list, tuple)) and any(v is None for v in value):
-            shapes = [np.shape(v) for v in value if v is not None]
-            if not shapes:
-                raise ObservationError(f"all {len(value)} frames are None")
-            value = [np.full(shapes[0], np.nan) if v is None else v for v in value]
         self._cov.d, self._cov.batch_shape = self.d, self.batch_shape
-        blocks = self._cov._blocks(value, name, time_first=time_first)
-        _check.sample_sizes(blocks, name, whole=time_first)
-        return blocks
+        return self._cov.blocks(value, sequence=sequence)
 
     def _step_of(self, dt: Any) -> Numbers:
         step = _check.interval(duration(dt))
@@ -388,12 +368,13 @@ class KineticGaussian(ProductTracker):
             self.d = self._mean.d = int(block.shape[-1])
             self._pending = dict.fromkeys(self.components, block.shape[:-2])
             self._cov.d = self.d
-            self._start(block.shape[:-2])
+            self.begin(block.shape[:-2])
 
-    def _start(self, shape: tuple[int, ...]) -> None:
+    def begin(self, shape: tuple[int, ...]) -> None:
+        """Allocate for a batch of this shape."""
         d = self.d or 1
         self._pending = dict.fromkeys(self.components, tuple(shape))
-        super()._start(tuple(shape))
+        super().begin(tuple(shape))
         self._before = np.full((*shape, d), np.nan)
         self._before_count = np.ones(shape)
         self._owed, self._since = np.zeros(shape), np.zeros(shape)
@@ -414,7 +395,8 @@ class KineticGaussian(ProductTracker):
         own = {f"start_{name}": getattr(self, f"_{name}") for name in self._NAMES}
         return {**super()._memory(), **own}
 
-    def _check_memory(self) -> None:
+    def check_memory(self) -> None:
+        """Raise ValueError if what is remembered, as from a file, cannot be."""
         state = self._mean._state
         known = (state.known > 0) & ~np.isnan(state.seen)[..., None]
         if np.isnan(state.position[known]).any() or np.isnan(state.velocity[known]).any():

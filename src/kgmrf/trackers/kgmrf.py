@@ -9,8 +9,7 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._check import SYMMETRY_TOLERANCE, OnInvalid
-from kgmrf._names import from_names
-from kgmrf._time import stamps, unit_of
+from kgmrf._time import stamps
 from kgmrf._types import Mask, Numbers
 from kgmrf.centring import MEANS, RunningMean
 from kgmrf.engines import TRUST
@@ -25,8 +24,9 @@ from kgmrf.step import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._both_ways import smooth_both_ways
 from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._gains import as_batch, as_gains
+from kgmrf.trackers._input import Recording
 from kgmrf.trackers._samples import CovarianceTracker
-from kgmrf.trackers._smooth import smooth_covariances
+from kgmrf.trackers._smooth import smooth_law
 
 
 class KGMRF(EngineTracker, CovarianceTracker):
@@ -71,7 +71,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
     0.08
     """
 
-    _needs_samples = True
+    needs_samples = True
     _tolerance = SYMMETRY_TOLERANCE
     _engine: Any
 
@@ -102,17 +102,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         self.automatic = isinstance(gains, str) and gains == "auto"
         self.gains: Any = gains if self.automatic else as_gains(gains)
         if self.automatic:
-            single = dict(
-                spectrum=spectrum,
-                spectrum_rate=spectrum_rate,
-                scale_rate=scale_rate,
-                scale_retention=scale_retention,
-                integrator=integrator,
-                initial=initial,
-                warmup_samples=warmup_samples,
-                warmup_frames=warmup_frames,
-            )
-            _refuse(single)
+            _refuse(locals())
         elif members is not None:
             raise ValueError(f'members need gains="auto", not {gains!r}')
         self.members = None if members is None else plain(as_members(members, self.d or 2))
@@ -153,15 +143,18 @@ class KGMRF(EngineTracker, CovarianceTracker):
             self._mean.sums = np.zeros((3, *shape[:-1]))
         super()._begin(shape)
 
-    def engine(self, batch: tuple[int, ...] = ()) -> Any:
-        """The engine that the settings describe, for tracks with these batch axes."""
-        d = self.d
+    def engine(self, batch: tuple[int, ...] = (), *, raw: bool | None = None) -> Any:
+        """The engine that the settings describe, for tracks with these batch axes.
+
+        raw: whether the first observation is of raw samples; None: as it was.
+        """
+        d, raw = self.d, self._raw if raw is None else raw
         assert d is not None
         if isinstance(self.rank, int):
             return LowRank(d, self.rank)
         if self.automatic:
             usual = self.members is None and self.noise_floor == 0.0
-            if self.rank == "auto" and usual and self._raw and d >= CROSSOVER:
+            if self.rank == "auto" and usual and raw and d >= CROSSOVER:
                 return LowRank(d)
             return Ensemble(d, self.members, self.noise_floor)
         known = None if isinstance(self.spectrum, str) else self.spectrum
@@ -184,8 +177,9 @@ class KGMRF(EngineTracker, CovarianceTracker):
             start = initial_state(frame, spectrum, self.gains)
         return SingleLaw(guarded(model), start)
 
-    def _blocks(self, value: Any, name: str, *, time_first: bool) -> Numbers:
-        blocks = super()._blocks(value, name, time_first=time_first)
+    def blocks(self, value: Any, *, sequence: bool = False) -> Numbers:
+        """Samples as ``(..., m, d)``, checked; with ``sequence`` the steps come first."""
+        blocks = super().blocks(value, sequence=sequence)
         self._raw = self._raw or self.batch_shape is None  # the first observation decides
         return blocks
 
@@ -223,16 +217,14 @@ class KGMRF(EngineTracker, CovarianceTracker):
             found = self._at_once(samples, (self.d,), dt, 1.0, TRUST)
             if found is not None:
                 return found
-        block = self._blocks(samples, "samples", time_first=False)
-        step = self._interval(dt, block.shape[:-2])
-        self._start((*block.shape[:-2], block.shape[-1], block.shape[-1]))
-        block = self._centred(block[None])
-        there = np.ones(block.shape[:-2])
-        self._moved(block, there, step[None], False, self._engine.small)
-        return self._told(self._estimate())
+        return super().partial_fit(samples, dt=dt)
 
-    def _run_blocks(self, blocks: Numbers, dt: Numbers) -> Result:
-        return self._filtered(blocks, np.ones(blocks.shape[:-2]), dt, matrix=False)
+    def _advance_samples(self, block: Numbers, dt: Numbers) -> None:
+        there = np.ones((1, *block.shape[:-2]))
+        self._moved(block[None], there, dt[None], False, self._engine.small)
+
+    def _run_blocks(self, record: Recording) -> Result:
+        return self._filtered(record.seen, record.counts, record.dt, matrix=False)
 
     def smooth(
         self,
@@ -260,27 +252,14 @@ class KGMRF(EngineTracker, CovarianceTracker):
         >>> bool(early < 0.8 * late)
         True
         """
-        sequence, names, index, blockwise = from_names(sequence)
-        samples = _check.are_samples(sequence, blockwise or samples)
-        if samples:
-            sequence = _check.oriented(sequence, layout)
-            if layout is None and self.d is None:
-                _check.upright(sequence, "sequence")
+        sequence, names, index, samples = self._named(sequence, samples, layout)
+        options = dict(times=times, mask=mask, n_samples=n_samples, samples=samples)
         if self._mean is not None:
-            fresh = type(self)(**self.settings())
-            blocks = fresh._frames(sequence, mask)
-            plain = type(self)(**{**self.settings(), "mean": "zero"})
-            result = plain.smooth(fresh._centred(blocks), times=times, samples=True, lag=lag)
-            return result.named(names, index)
-        return self._smoothed(
-            sequence, times=times, mask=mask, n_samples=n_samples, samples=samples, lag=lag
-        ).named(names, index)
-
-    def _smoothed(
-        self, sequence: Any, *, times: Any, mask: Any, n_samples: Any, samples: bool, lag: Any
-    ) -> Result:
+            centred = self.anew().recording(sequence, **options).seen
+            found = self.anew(mean="zero").smooth(centred, times=times, samples=True, lag=lag)
+            return found.named(names, index)
         if not self.automatic:
-            return smooth_covariances(self, sequence, times, mask, n_samples, samples, lag)
+            return smooth_law(self, sequence, lag, **options).named(names, index)
         if lag is not None:
             raise ValueError(
                 f"lag={lag!r}: the self-tuned tracker looks back all the way; a fixed lag needs "
@@ -291,34 +270,25 @@ class KGMRF(EngineTracker, CovarianceTracker):
                 f"rank={self.rank!r}: a covariance of factors has no smoother; leave out rank to "
                 "smooth with the engine for few channels"
             )
-        clock = None if times is None else _check.real_array(stamps(times), "times")
-        unit = self.time_unit
-        if clock is not None and unit is None:
-            unit = unit_of(np.diff(clock))
+        fresh = self.anew(rank=None)
+        record = fresh.recording(sequence, whole=True, **options)
+        values = np.where(record.observed[..., None, None], record.seen, np.nan)
+        clock = np.arange(len(values), dtype=float)
+        if times is not None:
+            clock = np.asarray(stamps(times), dtype=float)
+        return smooth_both_ways(
+            lambda: self.anew(rank=None, time_unit=fresh.clock.unit),
+            values,
+            clock,
+            None if samples else record.counts,
+        ).named(names, index)
 
-        rank = None if self.rank == "auto" else self.rank
+    def scatter_ahead(self, dt: float) -> Numbers:
+        """The covariance of the next samples, noise floor included."""
+        return super().scatter_ahead(dt) + self.noise_floor * np.eye(self.d or 1)
 
-        def anew() -> KGMRF:
-            return type(self)(**{**self.settings(), "time_unit": unit, "rank": rank})
-
-        fresh = anew()
-        counts: Numbers | None = None
-        if samples:
-            values = fresh._frames(sequence, mask)
-        else:
-            seen, observed = fresh._checked_sequence(sequence, mask)
-            values = np.where(observed[..., None, None], seen, np.nan)
-            counts = np.asarray(fresh._counts(n_samples, observed))
-        if clock is None:
-            clock = np.arange(len(values), dtype=float)
-        fresh._intervals(clock, len(values))
-        return smooth_both_ways(anew, values, clock, counts)
-
-    def _predicted_scatter(self, dt: float) -> Numbers:
-        scatter = super()._predicted_scatter(dt)
-        return scatter + self.noise_floor * np.eye(self.d or 1)
-
-    def _support(self) -> Numbers:
+    def support(self) -> Numbers:
+        """How many samples the present estimate is worth, ``(...)``."""
         return self._engine.support(self._rows).reshape(self.batch_shape or ())
 
     # ------------------------------------------------------------------ files
@@ -327,7 +297,8 @@ class KGMRF(EngineTracker, CovarianceTracker):
         mean = {} if self._mean is None else {"mean": self._mean.sums}
         return {**super()._memory(), **mean, "raw": np.asarray(float(self._raw))}
 
-    def _prepare(self, memory: dict[str, Numbers]) -> None:
+    def prepare(self, memory: dict[str, Numbers]) -> None:
+        """What has to be known of a file before `begin`."""
         self._raw = bool(memory["raw"])  # decides between the engines
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
@@ -356,11 +327,18 @@ def _is(value: Any, word: str) -> bool:
     return isinstance(value, str) and value == word
 
 
-def _refuse(single: dict[str, Any]) -> None:
+SINGLE = (
+    *("spectrum", "spectrum_rate", "scale_rate", "scale_retention", "integrator", "initial"),
+    *("warmup_samples", "warmup_frames"),
+)
+"""Settings that only a single law has."""
+
+
+def _refuse(given: dict[str, Any]) -> None:
     """Settings of a single law, unless they have the values that they have anyway."""
     known = inspect.signature(KGMRF.__init__).parameters
-    for name, value in single.items():
-        usual = known[name].default
+    for name in SINGLE:
+        value, usual = given[name], known[name].default
         same = value is usual or (isinstance(value, (str, float, int)) and value == usual)
         if not same:
             raise ValueError(

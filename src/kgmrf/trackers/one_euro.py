@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import numpy as np
 
 from kgmrf import _check
-from kgmrf._check import OnInvalid
 from kgmrf._types import Numbers
 from kgmrf.geometry import so
-from kgmrf.trackers._baseline import BaselineTracker
+from kgmrf.trackers._baseline import Arrays, BaselineTracker, Common
 
 
 class OneEuro(BaselineTracker):
@@ -26,6 +27,8 @@ class OneEuro(BaselineTracker):
     0.0386
     """
 
+    _kinds = ("rotation",)
+
     def __init__(
         self,
         d: int | None = None,
@@ -33,30 +36,26 @@ class OneEuro(BaselineTracker):
         min_cutoff: float = 0.1,
         slope: float = 1.0,
         speed_cutoff: float = 0.1,
-        n_samples: float | None = None,
-        on_invalid: OnInvalid = "raise",
-        time_unit: float | None = None,
+        **options: Unpack[Common],
     ) -> None:
-        super().__init__(d, "rotation", n_samples, on_invalid, time_unit)
+        super().__init__(d, **options)
         self.min_cutoff = _check.in_range(min_cutoff, "min_cutoff", 0.0, np.inf, open_low=True)
         self.slope = _check.in_range(slope, "slope", 0.0, np.inf)
         self.speed_cutoff = _check.in_range(
             speed_cutoff, "speed_cutoff", 0.0, np.inf, open_low=True
         )
 
-    def _fresh_arrays(self, shape: tuple[int, ...]) -> dict[str, Numbers]:
+    def _fresh_arrays(self, shape: tuple[int, ...]) -> Arrays:
         nan, zero = np.full(shape, np.nan), np.zeros(shape)
         return {"matrix": nan, "last": nan.copy(), "speed": zero, "waited": zero[..., :1, :1]}
 
-    def _first(self, arrays: dict[str, Numbers], seen: Numbers) -> dict[str, Numbers]:
+    def _first(self, arrays: Arrays, seen: Numbers) -> Arrays:
         return {**arrays, "matrix": seen, "last": seen}
 
-    def _predict(self, arrays: dict[str, Numbers], dt: Numbers) -> dict[str, Numbers]:
+    def _predict(self, arrays: Arrays, dt: Numbers) -> Arrays:
         return {**arrays, "waited": arrays["waited"] + dt}
 
-    def _correct(
-        self, arrays: dict[str, Numbers], seen: Numbers, dt: Numbers
-    ) -> dict[str, Numbers]:
+    def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
         here, last, waited = arrays["matrix"], arrays["last"], arrays["waited"]
         speed = so.log(last.swapaxes(-1, -2) @ seen) / np.where(waited > 0, waited, np.inf)
         mean = arrays["speed"] + _share(self.speed_cutoff, waited) * (speed - arrays["speed"])

@@ -10,7 +10,7 @@ import numpy as np
 from kgmrf._check import ObservationError
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
-from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._contract import Tracker, part_of, under
 from kgmrf.trackers._files import rebuilt
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class ProductTracker(Tracker):
     """
 
     kind = "product"
-    _axes = 0
+    axes = 0
 
     def __init__(self, components: Mapping[str, Tracker | dict[str, Any]]) -> None:
         super().__init__(None, None, "raise")
@@ -178,7 +178,7 @@ class ProductTracker(Tracker):
             if any(tracker is other for other in self.components.values()):
                 raise ValueError(f"component {name!r} is the same tracker as another; copy() it")
             self.components[name] = tracker
-        clocks = {name: tracker._now for name, tracker in self.components.items()}
+        clocks = {name: tracker.now for name, tracker in self.components.items()}
         if len(set(clocks.values())) > 1:
             raise ValueError(f"the components' clocks disagree: {clocks}; start with fresh ones")
         if next(iter(clocks.values())) is not None:
@@ -213,7 +213,7 @@ class ProductTracker(Tracker):
             for name, tracker in self.components.items():
                 seen = table.get(name)
                 if seen is None and batch and tracker.d is not None:
-                    seen = np.full((*batch, *(tracker.d,) * tracker._axes), np.nan)
+                    seen = np.full((*batch, *(tracker.d,) * tracker.axes), np.nan)
                 parts[name] = tracker.update(
                     seen, dt=dt, assume_valid=assume_valid, **options[name]
                 )
@@ -258,7 +258,7 @@ class ProductTracker(Tracker):
                     batch = self.components[order[0]].batch_shape or ()
                     if tracker.d is None:
                         raise ObservationError("it has no sequence and d is unknown; give d")
-                    frames = np.full((n_frames, *batch, *(tracker.d,) * tracker._axes), np.nan)
+                    frames = np.full((n_frames, *batch, *(tracker.d,) * tracker.axes), np.nan)
                 parts[name] = tracker.filter(
                     frames, times=times, mask=masks.get(name), **options[name]
                 )
@@ -314,7 +314,7 @@ class ProductTracker(Tracker):
             return self.batch_shape
         for name, value in table.items():
             if value is not None:
-                return tuple(np.shape(value)[: -self.components[name]._axes])
+                return tuple(np.shape(value)[: -self.components[name].axes])
         return ()
 
     def _agree(self) -> None:
@@ -329,14 +329,9 @@ class ProductTracker(Tracker):
         return type(error)(f"{where}{error}")
 
     def _snapshot(self) -> dict[str, Any]:
+        """What to go back to if a component refuses its observation."""
         return {
-            name: (
-                part.d,
-                part.batch_shape,
-                None
-                if part.batch_shape is None
-                else {key: np.array(value) for key, value in part._kept().items()},
-            )
+            name: (part.d, part.batch_shape, {k: np.array(v) for k, v in part.memory().items()})
             for name, part in self.components.items()
         }
 
@@ -344,8 +339,8 @@ class ProductTracker(Tracker):
         for name, (d, batch, memory) in (before or {}).items():
             part = self.components[name]
             part.d, part.batch_shape = d, batch
-            if memory is not None:
-                part._keep(memory)
+            if memory:
+                part.restore(memory)
 
     def _rebuilt(self, name: str, table: dict[str, Any]) -> Tracker:
         tracker = rebuilt(table)
@@ -354,34 +349,28 @@ class ProductTracker(Tracker):
             self._pending[name] = tuple(int(n) for n in table["batch_shape"])
         return tracker
 
-    def _start(self, shape: tuple[int, ...]) -> None:
+    def begin(self, shape: tuple[int, ...]) -> None:
+        """Allocate for a batch of this shape, or each component for the one that its file had."""
         for name, part in self.components.items():
             if part.d is not None:
                 batch = self._pending.get(name, tuple(shape))
-                part._start((*batch, *(part.d,) * part._axes))
+                part.begin((*batch, *(part.d,) * part.axes))
         self.batch_shape = tuple(shape)
 
     def _memory(self) -> dict[str, Numbers]:
-        return {
-            f"{name}.{key}": value
-            for name, part in self.components.items()
-            for key, value in part._kept().items()
-        }
+        parts = [under(name, part.memory()) for name, part in self.components.items()]
+        return {key: value for part in parts for key, value in part.items()}
 
-    def _prepare(self, memory: dict[str, Numbers]) -> None:
+    def prepare(self, memory: dict[str, Numbers]) -> None:
+        """What has to be known of a file before `begin`."""
         for name, part in self.components.items():
-            part._prepare(_under(name, memory))
+            part.prepare(part_of(name, memory))
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
         for name, part in self.components.items():
-            part._keep(_under(name, memory))
+            part.restore(part_of(name, memory))
 
     @property
-    def _now(self) -> float | None:
-        return next(iter(self.components.values()))._now
-
-
-def _under(name: str, memory: dict[str, Numbers]) -> dict[str, Numbers]:
-    """What belongs to one component."""
-    head = f"{name}."
-    return {k.removeprefix(head): v for k, v in memory.items() if k.startswith(head)}
+    def counted_now(self) -> float | None:
+        """Counted time of the last step; None before the first."""
+        return next(iter(self.components.values())).counted_now

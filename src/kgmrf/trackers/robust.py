@@ -13,7 +13,7 @@ from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import so
 from kgmrf.results import Values
-from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._contract import Tracker, part_of, under
 from kgmrf.trackers._files import rebuilt
 from kgmrf.trackers._samples import CovarianceTracker
 
@@ -23,6 +23,8 @@ SIZE_ALLOWANCE = 2.0
 SCORE_GAIN = 0.3
 """Weight of the newest frame in the score."""
 
+
+MISSING = np.zeros((), dtype=bool)
 
 MOST_PATIENCE = 10_000
 """Refused observations are kept, so that their number is limited."""
@@ -64,12 +66,12 @@ class RobustTracker(CovarianceTracker):
         patience: int = 3,
     ) -> None:
         inner = rebuilt(tracker) if isinstance(tracker, dict) else tracker
-        if not isinstance(inner, Tracker) or inner._axes != 2 or inner._now is not None:
+        if not isinstance(inner, Tracker) or inner.axes != 2 or inner.now is not None:
             raise ValueError(f"tracker must be a fresh tracker of matrices, got {tracker!r}")
         super().__init__(inner.d, inner.n_samples, inner.on_invalid, inner.time_unit)
-        self._clock = inner._clock  # the tracker within gets its time counted already
+        self.clock = inner.clock  # the tracker within gets its time counted already
         self.kind = inner.kind  # type: ignore[misc]
-        self._needs_samples = inner._needs_samples  # type: ignore[misc]
+        self.needs_samples = inner.needs_samples  # type: ignore[misc]
         self.tracker = inner
         self.dof = _check.in_range(dof, "dof", 0.0, np.inf, open_low=True)
         self.gate = _check.in_range(gate, "gate", 0.0, 0.1, open_low=True)
@@ -87,28 +89,28 @@ class RobustTracker(CovarianceTracker):
 
     # ------------------------------------------------------------------ one frame
 
-    def _advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
-        missing = np.zeros((), dtype=bool)
+    def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
+        """Take in one step: an observation, as much of it as is plausible."""
         weight = 1.0
         if observed and self._predicts:
             weight = self._weight(seen, float(n_samples), float(dt))
         if weight > 0.0:
-            self.tracker._advance(seen, observed, n_samples * weight, dt)
+            self.tracker.advance(seen, observed, n_samples * weight, dt)
             self._strikes = self._strikes if not observed else 0
         else:
-            self.tracker._advance(np.full_like(seen, np.nan), missing, n_samples, dt)
+            self.tracker.advance(np.full_like(seen, np.nan), MISSING, n_samples, dt)
             self._refused[self._strikes] = seen
-            self._refused_at[self._strikes] = (self.tracker._now, n_samples)
+            self._refused_at[self._strikes] = (self.counted_now, n_samples)
             self._strikes += 1
             if self._strikes == self.patience:
                 self._start_anew()
         if observed:
             self._score += SCORE_GAIN * (1.0 - weight - self._score)
-            self._predicts |= bool(np.isfinite(self.tracker._look()["log_likelihood"]))
+            self._predicts |= bool(np.isfinite(self.tracker.look()["log_likelihood"]))
 
     def _weight(self, seen: Numbers, m: float, dt: float) -> float:
         """Share of its samples that an observation counts as; 0 beyond the gate."""
-        predicted = self.tracker._ahead(dt)
+        predicted = self.tracker.ahead(dt)
         rotation = self.kind == "rotation"
         parts = self._turned(predicted, seen, m) if rotation else self._shaped(predicted, seen, m)
         weight = 1.0
@@ -155,44 +157,43 @@ class RobustTracker(CovarianceTracker):
         return n * (1.0 - 2.0 / (9.0 * n) + self._tail * math.sqrt(2.0 / (9.0 * n))) ** 3
 
     def _start_anew(self) -> None:
-        """A fresh tracker that knows the refused observations only."""
-        shape = self._refused.shape[1:]
-        fresh = rebuilt(self.settings()["tracker"])
-        fresh._start(shape)
-        times = self._refused_at[:, 0]
-        fresh._set_clock(float(times[0]))
-        for seen, dt, m in zip(
-            self._refused, np.diff(times, prepend=times[0]), self._refused_at[:, 1], strict=True
+        """A fresh tracker that knows the refused observations only, at the times they had."""
+        fresh = self.tracker.anew()
+        fresh.clock = self.clock
+        fresh.begin(self._refused.shape[1:])
+        times, counts = self._refused_at.T
+        fresh.advance(np.full_like(self._refused[0], np.nan), MISSING, counts[0], times[0])
+        for seen, m, dt in zip(
+            self._refused, counts, np.diff(times, prepend=times[0]), strict=True
         ):
-            fresh._advance(seen.copy(), np.ones((), dtype=bool), np.asarray(m), np.asarray(dt))
+            fresh.advance(seen.copy(), ~MISSING, m, dt)
         self.tracker, self._strikes, self._predicts = fresh, 0, False
 
     # ------------------------------------------------------------------ the contract
 
-    def _unwrapped(self, value: Any) -> Any:
-        return self.tracker._unwrapped(value)
-
-    def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
-        self.tracker.on_invalid = self.on_invalid
-        return self.tracker._matrices(value, name, mask)
-
-    def _validated(
-        self, array: Numbers, observed: Mask, rough: bool, name: str
+    def checked(
+        self, value: Any, mask: Any = None, *, sequence: bool = False
     ) -> tuple[Numbers, Mask]:
-        return self.tracker._validated(array, observed, rough, name)
+        """As the protected tracker checks it."""
+        self.tracker.on_invalid = self.on_invalid
+        return self.tracker.checked(value, mask, sequence=sequence)
 
-    def _blocks(self, value: Any, name: str, *, time_first: bool) -> Numbers:
+    def blocks(self, value: Any, *, sequence: bool = False) -> Numbers:
+        """As the protected tracker checks samples."""
+        return self._of_covariances().blocks(value, sequence=sequence)
+
+    def scatter_ahead(self, dt: float) -> Numbers:
+        """The covariance of the next samples."""
+        return self._of_covariances().scatter_ahead(dt)
+
+    def support(self) -> Numbers:
+        """How many samples the present estimate is worth."""
+        return self._of_covariances().support()
+
+    def _of_covariances(self) -> CovarianceTracker:
         if not isinstance(self.tracker, CovarianceTracker):
             raise ObservationError("this tracker follows rotations; samples make covariances")
-        return self.tracker._blocks(value, name, time_first=time_first)
-
-    def _predicted_scatter(self, dt: float) -> Numbers:
-        assert isinstance(self.tracker, CovarianceTracker)
-        return self.tracker._predicted_scatter(dt)
-
-    def _support(self) -> Numbers:
-        assert isinstance(self.tracker, CovarianceTracker)
-        return self.tracker._support()
+        return self.tracker
 
     def _begin(self, shape: tuple[int, ...]) -> None:
         if shape[:-2]:
@@ -201,56 +202,55 @@ class RobustTracker(CovarianceTracker):
                 f"a robust tracker follows one track, got a batch of {shape[:-2]}; "
                 "use one RobustTracker per track"
             )
-        self.tracker._start(shape)
+        self.tracker.begin(shape)
         self._refused = np.full((self.patience, *shape), np.nan)
         self._refused_at = np.full((self.patience, 2), np.nan)
         self._strikes, self._score, self._predicts = 0, 0.0, False
 
-    def _look(self) -> Values:
-        return self.tracker._look() | {"score": np.asarray(self._score)}
+    def look(self) -> Values:
+        """All fields as they stand now."""
+        return {**self.tracker.look(), "score": np.asarray(self._score)}
 
-    def _ahead(self, steps: float) -> Values:
-        return {**self.tracker._ahead(steps), "score": np.asarray(self._score)}
+    def ahead(self, dt: float) -> Values:
+        """All fields as predicted ``dt`` from now."""
+        return {**self.tracker.ahead(dt), "score": np.asarray(self._score)}
 
     def _memory(self) -> dict[str, Numbers]:
         return {
-            **{f"tracker.{name}": value for name, value in self.tracker._memory().items()},
+            **under("tracker", self.tracker.memory(), without=("clock",)),
             "refused": self._refused,
             "refused_at": self._refused_at,
             "counters": np.array([self._strikes, self._score, self._predicts], dtype=float),
         }
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
-        head = "tracker."
-        self.tracker._remember(
-            {k.removeprefix(head): v for k, v in memory.items() if k.startswith(head)}
-        )
+        self.tracker.restore({**part_of("tracker", memory), "clock": self.clock.numbers()})
         self._refused, self._refused_at = memory["refused"], memory["refused_at"]
         strikes, score, predicts = memory["counters"]
         self._strikes, self._score, self._predicts = int(strikes), float(score), bool(predicts)
 
-    def _check_memory(self) -> None:
-        self.tracker._check_memory()
+    def check_memory(self) -> None:
+        """Raise ValueError if what is remembered, as from a file, cannot be."""
+        self.tracker.check_memory()
         kept = self._refused_at[: self._strikes]
         if not (0 <= self._strikes < self.patience and 0.0 <= self._score <= 1.0):
             raise ValueError("its counters are none")
-        if self._predicts and np.isnan(self.tracker._ahead(0.0)[self.kind]).any():
+        if self._predicts and np.isnan(self.tracker.ahead(0.0)[self.kind]).any():
             raise ValueError("it cannot predict")
         if not (
             np.isfinite(kept).all() and (np.diff(kept[:, 0]) >= 0).all() and (kept[:, 1] > 0).all()
         ):
             raise ValueError("the times of what it refused are none")
-        there = np.ones(self._strikes, dtype=bool)
-        _, used = self.tracker._validated(self._refused[: self._strikes], there, True, "refused")
-        if not used.all():
-            raise ValueError("what it refused was no observation")
+        if self._strikes:
+            _, used = self.tracker.checked(self._refused[: self._strikes], sequence=True)
+            if not used.all():
+                raise ValueError("what it refused was no observation")
 
     @property
-    def _now(self) -> float | None:
-        return None if self.batch_shape is None else self.tracker._now
+    def counted_now(self) -> float | None:
+        """Counted time of the last step; None before the first."""
+        return None if self.batch_shape is None else self.tracker.counted_now
 
-    def _begin_at(self, stamp: float) -> None:
-        self.tracker._begin_at(stamp)
-
-    def _set_clock(self, time: float) -> None:
-        self.tracker._set_clock(time)
+    def begin_at(self, stamp: float) -> None:
+        """The first step comes at this stamp."""
+        self.tracker.begin_at(stamp)

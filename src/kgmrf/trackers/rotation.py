@@ -24,7 +24,7 @@ from kgmrf.step import Model, cold_state
 from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._gains import as_gains
 from kgmrf.trackers._rotations import RotationInput
-from kgmrf.trackers._smooth import check_lag, recording, smooth_law
+from kgmrf.trackers._smooth import check_lag, smooth_law
 
 
 class RotationTracker(EngineTracker, RotationInput):
@@ -94,7 +94,7 @@ class RotationTracker(EngineTracker, RotationInput):
             if noise_std is not None and noise_std_guess is not None:
                 raise ValueError("give noise_std, which fixes the noise, or noise_std_guess")
             self.gains: Any = "auto"
-            self._clock = Clock(1.0)  # the engine counts time itself, for each track of a batch
+            self.clock = Clock(1.0)  # the engine counts time itself, for each track of a batch
             return
         if noise_std_guess is not None or lag is not None:
             raise ValueError(
@@ -145,8 +145,8 @@ class RotationTracker(EngineTracker, RotationInput):
         if not self.automatic:
             return self._smooth_law(sequence, times, mask, n_samples, lag)
         check_lag(lag)
-        fresh = type(self)(**{**self.settings(), "lag": None})
-        record = recording(fresh, sequence, times, mask, n_samples)
+        fresh = self.anew(lag=None)
+        record = fresh.recording(sequence, times=times, mask=mask, n_samples=n_samples)
         shape = record.observed.shape
         flat = (shape[0], int(np.prod(shape[1:])))
         engine = fresh.engine()
@@ -189,10 +189,10 @@ class RotationTracker(EngineTracker, RotationInput):
         law = self.gains
         numbers = ("acceleration", "retention", "rate_prior", "angle_noise")
         if self.d != 3 or any(np.ndim(getattr(law, name, [])) for name in numbers):
-            return smooth_law(self, sequence, times, mask, counts, lag)
+            return smooth_law(self, sequence, lag, times=times, mask=mask, n_samples=counts)
         check_lag(lag)
-        fresh = type(self)(**self.settings())
-        record = recording(fresh, sequence, times, mask, counts)
+        fresh = self.anew()
+        record = fresh.recording(sequence, times=times, mask=mask, n_samples=counts, whole=True)
         shape = record.observed.shape
         dt = np.broadcast_to(record.dt.reshape(-1, *(1,) * (len(shape) - 1)), shape)
         noise = (np.nan if self.noise_std is None else self.noise_std**2) / record.counts
@@ -211,7 +211,7 @@ class RotationTracker(EngineTracker, RotationInput):
             "angle_std": np.abs(skew(std)),
             "covariance": found.covariance[..., :3, :3],
         }
-        return fresh._told(Result(values), times)
+        return fresh.told(Result(values), times)
 
     def _begin(self, shape: tuple[int, ...]) -> None:
         super()._begin(shape)
@@ -219,9 +219,10 @@ class RotationTracker(EngineTracker, RotationInput):
         self._window = np.full((self.lag or 0, len(self._rows), 12 + at.RECORD), np.nan)
         self._window[..., :12] = 0.0
 
-    def _begin_at(self, stamp: float) -> None:
+    def begin_at(self, stamp: float) -> None:
+        """The first step comes at this stamp."""
         if not self.automatic:
-            super()._begin_at(stamp)
+            super().begin_at(stamp)
             return
         self._began = stamp  # the engine counts in stamps: each track has its own unit of time
         if self.batch_shape is not None:

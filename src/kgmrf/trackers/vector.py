@@ -13,7 +13,8 @@ from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
 from kgmrf.gains import Transition
 from kgmrf.results import Values
-from kgmrf.trackers._contract import Tracker, _as_mask
+from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._input import as_mask
 from kgmrf.trackers._smooth import check_lag
 from kgmrf.trackers._vector_fields import VectorEstimate, VectorResult
 from kgmrf.trackers._vector_step import (
@@ -65,7 +66,7 @@ class VectorTracker(Tracker):
     """
 
     kind = "vector"
-    _axes = 1
+    axes = 1
     _shows = VectorEstimate
 
     def __init__(
@@ -136,9 +137,9 @@ class VectorTracker(Tracker):
             and n_samples is None
             and noise_covariance is None
             and type(dt) in (int, float)
-            and self._hurried(observation, float(dt) / self._clock.unit)
+            and self._hurried(observation, float(dt) / self.clock.unit)
         ):
-            return self._told(self._estimate())
+            return self.told(self._estimate())
         self._given = self._noise_of(noise_covariance)
         try:
             found = super().update(
@@ -152,9 +153,9 @@ class VectorTracker(Tracker):
     def forecast(self, steps: float = 1.0) -> VectorEstimate:
         """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
         if self._whole and type(steps) in (int, float) and 0 <= steps < math.inf:
-            frame = self._compiled(None, steps / self._clock.unit)
+            frame = self._compiled(None, steps / self.clock.unit)
             if frame is not None:
-                return self._told(VectorEstimate(partial(view, *frame)))
+                return self.told(VectorEstimate(partial(view, *frame)))
         found = super().forecast(steps)
         assert isinstance(found, VectorEstimate)
         return found
@@ -208,19 +209,16 @@ class VectorTracker(Tracker):
         True
         """
         check_lag(lag)
-        fresh = type(self)(**self.settings())
+        fresh = self.anew()
         fresh._given = fresh._noise_of(noise_covariance)
-        seen, observed = fresh._checked_sequence(sequence, mask)
-        counts = fresh._counts(n_samples, observed)
-        fresh._know_unit(times)
-        steps = fresh._intervals(times, len(seen))
-        fresh._start(seen.shape[1:])
-        states, _, _ = fresh._states(seen, observed, counts, steps)
+        record = fresh.recording(sequence, times=times, mask=mask, n_samples=n_samples, whole=True)
+        steps, observed = record.dt, record.observed
+        states, _, _ = fresh._states(*record)
         wide = np.broadcast_to(steps.reshape(-1, *(1,) * (observed.ndim - 1)), observed.shape)
         model = (fresh._walk, fresh._wander, fresh.retention)
         nan = np.full(observed.shape, np.nan)
         found = view(smooth_vectors(states, wide, *model, lag), nan, nan.copy())
-        told: VectorResult = fresh._told(VectorResult(found), times)
+        told: VectorResult = fresh.told(VectorResult(found), times)
         return told.only(fields)
 
     # ------------------------------------------------------------------ checks
@@ -237,7 +235,7 @@ class VectorTracker(Tracker):
                 f"but this tracker has d = {self.d}; use a new tracker for another dimension"
             )
         if mask is not None:
-            array = np.where(_as_mask(mask, array.shape[:-1])[..., None], array, np.nan)
+            array = np.where(as_mask(mask, array.shape[:-1])[..., None], array, np.nan)
         if self.on_invalid != "raise":
             array = np.where(np.abs(array) > _check.LARGEST, np.nan, array)
         _check.finite(array, name)
@@ -302,7 +300,7 @@ class VectorTracker(Tracker):
         """One vector under way, every component of which is known: the compiled frame can go on."""
         if self._all_known is None and self.batch_shape is not None:
             self._all_known = self.batch_shape == () and bool((self._state.known > 0).all())
-        return bool(self._all_known) and not self._fresh and self._clock.frozen
+        return bool(self._all_known) and not self._fresh and self.clock.frozen
 
     def _compiled(
         self, seen: Numbers | None, dt: float
@@ -331,7 +329,8 @@ class VectorTracker(Tracker):
     _all_known: bool | None = None
     _desk: tuple[Numbers, Numbers, dict[tuple[float, float], Numbers]] | None = None
 
-    def _advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
+    def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
+        """Take in one step of checked vectors."""
         noise = self._noise if self._given is None else self._given
         state = self._drifted(dt)
         hidden = np.where(observed[..., None], seen, np.nan)
@@ -361,7 +360,7 @@ class VectorTracker(Tracker):
         for k in range(seen.shape[0]):
             if given is not None:
                 self._given = given[k]
-            self._advance(
+            self.advance(
                 seen[k], observed[k], counts[k], np.broadcast_to(dt[k], observed.shape[1:])
             )
             looks.append((self._state, self._nis, self._log_likelihood))
@@ -369,15 +368,16 @@ class VectorTracker(Tracker):
         state = VectorState(*(np.stack(parts) for parts in zip(*states, strict=True)))
         return state, np.stack(nis), np.stack(likelihood)
 
-    def _look(self) -> Values:
+    def look(self) -> Values:
+        """All fields as they stand now."""
         return view(self._state, self._nis, self._log_likelihood)
 
     def _estimate(self) -> VectorEstimate:
         return VectorEstimate(partial(view, self._state, self._nis, self._log_likelihood))
 
-    def _ahead(self, steps: float) -> Values:
-        dt = np.full_like(self._state.time, steps)
-        state = self._drifted(dt)
+    def ahead(self, dt: float) -> Values:
+        """All fields as predicted ``dt`` from now."""
+        state = self._drifted(np.full_like(self._state.time, dt))
         nan = np.full_like(state.time, np.nan)
         return view(state, nan, nan)
 
@@ -395,10 +395,8 @@ class VectorTracker(Tracker):
         self._fresh, self._all_known = bool(memory["fresh"]), None
 
     @property
-    def _now(self) -> float | None:
+    def counted_now(self) -> float | None:
+        """Counted time of the last step; None before the first."""
         if self.batch_shape is None or self._fresh:
             return None
         return float(np.max(self._state.time))
-
-    def _set_clock(self, time: float) -> None:
-        self._state = self._state._replace(time=np.full_like(self._state.time, time))

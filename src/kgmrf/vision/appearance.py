@@ -76,7 +76,7 @@ class CellsTracker(Tracker):
     """
 
     kind = "cells"
-    _axes = 3
+    axes = 3
 
     def __init__(self, model: AppearanceModel, n_samples: float) -> None:
         super().__init__(None, n_samples, "raise")
@@ -86,7 +86,8 @@ class CellsTracker(Tracker):
         self._cells: Matrices | None = None
 
     @property
-    def _now(self) -> float | None:
+    def counted_now(self) -> float | None:
+        """Time of the last image; None before the first."""
         return self._time
 
     def update(  # type: ignore[override]
@@ -104,16 +105,17 @@ class CellsTracker(Tracker):
             self._cells = observe(self.model, observation, n_samples=self.n_samples or 1.0)
         elif isinstance(self.model, Tracker) and self._cells is not None:
             self._cells = np.asarray(self.model.update(None, dt=dt).covariance)
-        return Estimate(self._look())
+        return Estimate(self.look())
 
     def forecast(self, steps: float = 1.0) -> Estimate:
         """The cells expected ``steps`` ahead: those of the model's forecast, or as they are."""
-        values = self._look()
+        values = self.look()
         if isinstance(self.model, Tracker):
             values["covariance"] = self.model.forecast(steps).covariance
         return Estimate({**values, "time": values["time"] + steps, "age": values["age"] + steps})
 
-    def _look(self) -> Values:
+    def look(self) -> Values:
+        """All fields as they stand now."""
         nan, now = np.asarray(np.nan), np.asarray(self._time)
         cells = nan if self._cells is None else self._cells
         return {

@@ -1,0 +1,235 @@
+"""What goes into a tracker: its common settings, checked observations, counted time."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from kgmrf import _check
+from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._threads import OneAtATime
+from kgmrf._time import Clock, duration, stamps, unit_of
+from kgmrf._types import Mask, Numbers
+
+
+class Recording(NamedTuple):
+    """Checked input, steps first: what was seen, where, samples behind it, counted intervals."""
+
+    seen: Numbers
+    observed: Mask
+    counts: Numbers
+    dt: Numbers
+
+
+class Input(OneAtATime):
+    """Dimension, batch and clock of a tracker, and the checks of whatever it is given."""
+
+    needs_samples: ClassVar[bool] = False
+    """Whether `update` must know how many samples are behind a matrix."""
+
+    axes: ClassVar[int] = 2
+    """Trailing axes of one observation: 2 for matrices ``(..., d, d)``, 1 for vectors."""
+
+    def __init__(
+        self,
+        d: int | None,
+        n_samples: float | None,
+        on_invalid: OnInvalid,
+        time_unit: float | None = None,
+    ) -> None:
+        if d is not None and (not isinstance(d, (int, np.integer)) or d < 1):
+            raise ValueError(f"d must be a whole number of at least 1, got {d!r}")
+        _check.choice(on_invalid, ("raise", "skip", "repair"), "on_invalid")
+        if n_samples is not None:
+            _check.positive(n_samples, "n_samples", "it counts the samples behind each matrix")
+        self.n_samples = n_samples
+        self.on_invalid = on_invalid
+        self.d = None if d is None else int(d)
+        self.batch_shape: tuple[int, ...] | None = None
+        if time_unit is not None:
+            _check.in_range(time_unit, "time_unit", 0.0, np.inf, open_low=True)
+        self.time_unit = time_unit
+        self.clock = Clock(time_unit)
+
+    def _begin(self, shape: tuple[int, ...]) -> None:
+        """Allocate the memory for observations of ``shape`` (..., d, d)."""
+        raise NotImplementedError
+
+    def begin(self, shape: tuple[int, ...]) -> None:
+        """Allocate for observations of this shape, unless that is done."""
+        if self.batch_shape is None:
+            self.d = int(shape[-1])
+            self.batch_shape = tuple(shape[: -self.axes])
+            self._begin(shape)
+
+    # ------------------------------------------------------------------ observations
+
+    def _unwrapped(self, value: Any) -> Any:
+        """Objects that stand for matrices, as matrices."""
+        return value
+
+    def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
+        """``(..., d, d)`` as numbers, where they are present, and whether they came in float32."""
+        rough = getattr(value, "dtype", None) == np.float32
+        array = _check.real_array(value, name)
+        _check.square(array, name, self.d)
+        if mask is not None:
+            used = as_mask(mask, array.shape[:-2])
+            array = np.where(used[..., None, None], array, np.nan)
+        if self.on_invalid != "raise":
+            broken: Mask = np.any(np.abs(array) > _check.LARGEST, axis=(-2, -1))
+            array = np.where(broken[..., None, None], np.nan, array)
+        _check.finite(array, name)
+        return array, _check.present(array, name), rough
+
+    def _validated(
+        self, array: Numbers, observed: Mask, rough: bool, name: str
+    ) -> tuple[Numbers, Mask]:
+        """Checked for what the tracker follows: covariances here, rotations in a subclass."""
+        return _check.covariances(array, observed, name, self.on_invalid, rough)
+
+    def checked(
+        self, value: Any, mask: Any = None, *, sequence: bool = False
+    ) -> tuple[Numbers, Mask]:
+        """An observation, or with ``sequence`` many, as numbers, and where there are any."""
+        name = "sequence" if sequence else "observation"
+        if sequence:
+            _check.some_frames(value)
+        nothing = value is None or (
+            isinstance(value, (list, tuple)) and all(frame is None for frame in value)
+        )
+        if nothing and (sequence or value is None):
+            if self.d is None:
+                raise ObservationError(
+                    f"the {name} holds nothing but None and d is unknown; "
+                    "give d at construction, e.g. d=3, or start with an observation"
+                )
+            batch = self.batch_shape or ()
+            lead = (len(value), *batch) if sequence else batch
+            value = np.full((*lead, *(self.d,) * self.axes), np.nan)
+        array, observed, rough = self._matrices(self._unwrapped(value), name, mask)
+        if sequence and array.ndim <= self.axes:
+            frame = ", ".join("d" * self.axes)
+            raise ObservationError(
+                f"sequence must have shape (T, ..., {frame}), got {array.shape}; "
+                "for one observation call update(observation)"
+            )
+        self._same_batch(array.shape[sequence : -self.axes])
+        return self._validated(array, observed, rough, name)
+
+    def _trusted(self, observation: Any) -> tuple[Numbers, Mask]:
+        return observation, ~np.isnan(observation[..., 0, 0])
+
+    def _same_batch(self, batch: tuple[int, ...]) -> None:
+        if self.batch_shape is not None and batch != self.batch_shape:
+            raise ObservationError(
+                f"observation has batch shape {batch}, but this tracker follows "
+                f"{self.batch_shape}; use a new tracker for another batch"
+            )
+
+    def _counts(self, n_samples: float | Numbers | None, observed: Mask) -> Numbers:
+        """The number of samples behind every matrix, in the shape of ``observed``."""
+        value = self.n_samples if n_samples is None else n_samples
+        if value is None:
+            if self.needs_samples and observed.any():
+                raise ObservationError(
+                    "how many samples are behind each matrix? Give n_samples to this call or at "
+                    "construction; or pass raw samples to partial_fit, which count themselves"
+                )
+            value = 1.0
+        counts = _check.positive(
+            value, "n_samples", "it counts the samples behind each matrix, 1 or more"
+        )
+        if counts.ndim == 1 and observed.ndim > 1 and counts.shape[0] == observed.shape[0]:
+            counts = counts.reshape(-1, *(1,) * (observed.ndim - 1))
+        try:
+            return np.broadcast_to(counts, observed.shape)
+        except ValueError:
+            raise ObservationError(
+                f"n_samples has shape {counts.shape}, which does not fit the frames "
+                f"{observed.shape}"
+            ) from None
+
+    def recording(
+        self,
+        sequence: Any,
+        *,
+        times: Any = None,
+        mask: Any = None,
+        n_samples: float | Numbers | None = None,
+        whole: bool = False,
+    ) -> Recording:
+        """A sequence as `filter` takes it, checked; the tracker begins with it.
+
+        whole: take the unit of time from all stamps, for a recording that is looked back at.
+        """
+        seen, observed = self.checked(sequence, mask, sequence=True)
+        counts = self._counts(n_samples, observed)
+        dt = self._intervals(times, len(seen), whole)
+        self.begin(seen.shape[1:])
+        return Recording(seen, observed, counts, dt)
+
+    # ------------------------------------------------------------------ time
+
+    @property
+    def counted_now(self) -> float | None:
+        """Counted time of the last frame; None before the first."""
+        raise NotImplementedError
+
+    def _interval(self, dt: float | Numbers, batch: tuple[int, ...]) -> Numbers:
+        """The time since the frame before, checked and counted."""
+        step = _check.interval(duration(dt))
+        if self.counted_now is None:
+            step = np.zeros(())
+        try:
+            np.broadcast_to(step, batch)
+        except ValueError:
+            raise ObservationError(
+                f"dt has shape {step.shape}, but the tracker follows a batch of {batch}"
+            ) from None
+        return np.broadcast_to(self.clock.count(step), batch)
+
+    def _intervals(self, times: Any, n_frames: int, whole: bool = False) -> Numbers:
+        """The times between steps, checked and counted; the first step of all sets the clock.
+
+        whole: learn the unit of time from all stamps before the first step is counted.
+        """
+        now = self.now
+        if whole and times is not None and not self.clock.frozen:
+            found = _check.real_array(stamps(times), "times")
+            self.clock = Clock(unit_of(np.diff(found.reshape(-1))))
+        if times is None:
+            steps = np.ones(n_frames)
+            steps[0] = now is not None
+        else:
+            times = stamps(times)
+            steps = _check.timeline(times, n_frames, now, self.clock.unit)
+            if now is None:
+                self.begin_at(float(np.asarray(times, dtype=float)[0]))
+        return self.clock.counted(steps)
+
+    @property
+    def now(self) -> float | None:
+        """Time of the last frame, in units of the stamps; None before the first."""
+        counted = self.counted_now
+        return None if counted is None else float(self.clock.stamp(np.asarray(counted)))
+
+    def begin_at(self, stamp: float) -> None:
+        """The first frame comes at this stamp."""
+        self.clock.begin(stamp)
+
+
+def as_mask(mask: Any, shape: tuple[int, ...]) -> Mask:
+    """A mask of the shape of the observations."""
+    array = np.asarray(mask)
+    if array.dtype != bool:
+        raise ObservationError(f"mask must hold True and False, got dtype {array.dtype}")
+    if array.ndim < len(shape):
+        array = array.reshape(array.shape + (1,) * (len(shape) - array.ndim))
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise ObservationError(
+            f"mask has shape {np.shape(mask)}, but the sequence has frames of shape {shape}"
+        ) from None

@@ -1,0 +1,234 @@
+"""The baselines: moving averages and Kalman filters that everybody knows."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import numpy as np
+
+from kgmrf import _check
+from kgmrf._types import Numbers
+from kgmrf.geometry import so, spd
+from kgmrf.trackers._baseline import Arrays, BaselineTracker, Common, gain_over
+
+
+class HoldLast(BaselineTracker):
+    """M <- C: no memory, no noise reduction, no lag; freezes when data stop.
+
+    kind: "covariance" or "rotation".
+
+    >>> HoldLast().update([[2.0, 0.1], [0.1, 0.5]]).covariance[0, 0].item()
+    2.0
+    """
+
+    def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
+        return {"matrix": seen}
+
+
+class _Average(BaselineTracker):
+    """A baseline with a gain."""
+
+    def __init__(
+        self, d: int | None = None, *, gain: float = 0.1, **options: Unpack[Common]
+    ) -> None:
+        super().__init__(d, **options)
+        self.gain = _check.in_range(gain, "gain", 0.0, 1.0)
+
+
+class EuclideanEMA(_Average):
+    """M <- (1 - gain) M + gain C; rotations are projected back to the group.
+
+    gain: weight of a new observation after one unit of time; a half-life h is 1 - 2**(-1/h).
+    kind: "covariance" or "rotation".
+
+    >>> tracker = EuclideanEMA(gain=0.2)
+    >>> _ = tracker.update([[2.0, 0.0], [0.0, 1.0]])
+    >>> tracker.update([[3.0, 0.0], [0.0, 1.0]]).covariance[0, 0].round(3).item()
+    2.2
+    """
+
+    def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
+        gain = gain_over(self.gain, dt)
+        blend = (1.0 - gain) * arrays["matrix"] + gain * seen
+        return {"matrix": so.project(blend) if self.kind == "rotation" else blend}
+
+
+class LogEuclideanEMA(_Average):
+    """log M <- (1 - gain) log M + gain log C; needs observations of full rank.
+
+    gain: weight of a new observation after one unit of time.
+
+    >>> tracker = LogEuclideanEMA(gain=0.5)
+    >>> _ = tracker.update([[1.0, 0.0], [0.0, 1.0]])
+    >>> tracker.update([[4.0, 0.0], [0.0, 1.0]]).covariance[0, 0].round(3).item()
+    2.0
+    """
+
+    _kinds = ("covariance",)
+    _takes_logarithms = True
+
+    def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
+        gain = gain_over(self.gain, dt)
+        return {"matrix": spd.exp((1.0 - gain) * spd.log(arrays["matrix"]) + gain * spd.log(seen))}
+
+
+class RiemannianEMA(_Average):
+    """M <- the point at ``gain`` of the geodesic from M to C (affine-invariant, or on SO(d)).
+
+    gain: weight of a new observation after one unit of time; needs covariances of full rank.
+    kind: "covariance" or "rotation".
+
+    >>> tracker = RiemannianEMA(gain=0.5)
+    >>> _ = tracker.update([[1.0, 0.0], [0.0, 1.0]])
+    >>> tracker.update([[4.0, 0.0], [0.0, 1.0]]).covariance[0, 0].round(3).item()
+    2.0
+    """
+
+    _takes_logarithms = True
+
+    def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
+        here, gain = arrays["matrix"], gain_over(self.gain, dt)
+        if self.kind == "rotation":
+            return {"matrix": here @ so.exp(gain * so.log(here.swapaxes(-1, -2) @ seen))}
+        return {"matrix": spd.geodesic(here, seen, gain[..., 0, 0], metric="affine_invariant")}
+
+
+class AlphaBeta(BaselineTracker):
+    """x <- x + dt v; r = z - x; x <- x + position_gain r; v <- retention v + velocity_gain r / dt.
+
+    On covariances it works on the entries, and its estimate may leave the cone of positive
+    definite matrices (its likelihood is NaN then). On rotations x is on the group, r = Log(x^T z)
+    and the velocity is an angular one.
+    kind: "covariance" or "rotation".
+
+    >>> tracker = AlphaBeta(position_gain=0.4, velocity_gain=0.1)
+    >>> _ = tracker.update([[2.0, 0.0], [0.0, 1.0]])
+    >>> tracker.update([[3.0, 0.0], [0.0, 1.0]]).covariance[0, 0].round(3).item()
+    2.4
+    """
+
+    stays_positive = False
+
+    def __init__(
+        self,
+        d: int | None = None,
+        *,
+        position_gain: float = 0.4,
+        velocity_gain: float = 0.1,
+        retention: float = 1.0,
+        **options: Unpack[Common],
+    ) -> None:
+        super().__init__(d, **options)
+        self.position_gain = _check.in_range(position_gain, "position_gain", 0.0, 2.0)
+        self.velocity_gain = _check.in_range(velocity_gain, "velocity_gain", 0.0, 4.0)
+        self.retention = _check.in_range(retention, "retention", 0.0, 1.0)
+
+    def _fresh_arrays(self, shape: tuple[int, ...]) -> Arrays:
+        return {"matrix": np.full(shape, np.nan), "rate": np.zeros(shape)}
+
+    def _filler(self, array: Numbers) -> Numbers:
+        return np.eye(array.shape[-1]) + np.zeros_like(array)
+
+    def _predict(self, arrays: Arrays, dt: Numbers) -> Arrays:
+        here, rate = arrays["matrix"], arrays["rate"]
+        if self.kind == "rotation":
+            skew = 0.5 * (rate - rate.swapaxes(-1, -2))
+            return {"matrix": here @ so.exp(dt * skew), "rate": skew}
+        return {"matrix": here + dt * rate, "rate": rate}
+
+    def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
+        here, rate = arrays["matrix"], self.retention * arrays["rate"]
+        kick = self.velocity_gain / np.where(dt > 0, dt, np.inf)
+        if self.kind == "rotation":
+            error = so.log(here.swapaxes(-1, -2) @ seen)
+            return {
+                "matrix": here @ so.exp(self.position_gain * error),
+                "rate": rate + kick * error,
+            }
+        error = seen - here
+        return {"matrix": here + self.position_gain * error, "rate": rate + kick * error}
+
+    def _velocity(self, arrays: Arrays) -> Numbers:
+        return arrays["rate"] if self.kind == "rotation" else super()._velocity(arrays)
+
+
+class TangentKalman(BaselineTracker):
+    """Constant-velocity Kalman filter on every entry of log C (or of Log R at the identity).
+
+    position_noise, velocity_noise: variances that position and velocity gain per unit time.
+    noise_std: standard deviation of an observed entry of the logarithm.
+    prior_var: variance of position and velocity at the first observation.
+    coast: keep predicting while there are no data (True) or freeze (False).
+    kind: "covariance" or "rotation".
+
+    All entries share one 2 x 2 uncertainty, because they share their noise.
+
+    >>> tracker = TangentKalman()
+    >>> _ = tracker.update([[1.0, 0.0], [0.0, 1.0]])
+    >>> tracker.update([[1.0, 0.0], [0.0, 1.0]]).covariance.round(6)[0, 0].item()
+    1.0
+    """
+
+    _takes_logarithms = True
+
+    def __init__(
+        self,
+        d: int | None = None,
+        *,
+        position_noise: float = 0.0,
+        velocity_noise: float = 0.005,
+        noise_std: float = 0.1,
+        prior_var: float = 0.01,
+        coast: bool = True,
+        **options: Unpack[Common],
+    ) -> None:
+        super().__init__(d, **options)
+        self.position_noise = _check.in_range(position_noise, "position_noise", 0.0, np.inf)
+        self.velocity_noise = _check.in_range(velocity_noise, "velocity_noise", 0.0, np.inf)
+        self.noise_std = _check.in_range(noise_std, "noise_std", 0.0, np.inf, open_low=True)
+        self.prior_var = _check.in_range(prior_var, "prior_var", 0.0, np.inf)
+        self.coast = bool(coast)
+
+    def _fresh_arrays(self, shape: tuple[int, ...]) -> Arrays:
+        spread = np.zeros((*shape[:-2], 3, 1, 1))
+        spread[..., 0, :, :] = spread[..., 2, :, :] = self.prior_var
+        return {"position": np.full(shape, np.nan), "rate": np.zeros(shape), "spread": spread}
+
+    def _filler(self, array: Numbers) -> Numbers:
+        return np.zeros_like(array)
+
+    def _first(self, arrays: Arrays, seen: Numbers) -> Arrays:
+        return {**arrays, "position": self._log(seen)}
+
+    def _predict(self, arrays: Arrays, dt: Numbers) -> Arrays:
+        p11, p12, p22 = (arrays["spread"][..., k, :, :] for k in range(3))
+        p11 = p11 + 2.0 * dt * p12 + dt**2 * p22 + self.position_noise * dt
+        p12 = p12 + dt * p22
+        p22 = p22 + self.velocity_noise * dt
+        spread = np.stack([p11, p12, p22], axis=-3)
+        return {
+            "position": arrays["position"] + dt * arrays["rate"],
+            "rate": arrays["rate"],
+            "spread": spread,
+        }
+
+    def _coast(self, arrays: Arrays, predicted: Arrays) -> Arrays:
+        return predicted if self.coast else arrays
+
+    def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
+        p11, p12, p22 = (arrays["spread"][..., k, :, :] for k in range(3))
+        total = p11 + self.noise_std**2
+        error = self._log(seen) - arrays["position"]
+        left = self.noise_std**2 / total
+        return {
+            "position": arrays["position"] + p11 / total * error,
+            "rate": arrays["rate"] + p12 / total * error,
+            "spread": np.stack([left * p11, left * p12, p22 - p12**2 / total], axis=-3),
+        }
+
+    def _log(self, matrices: Numbers) -> Numbers:
+        return so.log(matrices) if self.kind == "rotation" else spd.log(matrices)
+
+    def _matrix(self, arrays: Arrays) -> Numbers:
+        position = np.where(np.isnan(arrays["position"]), 0.0, arrays["position"])
+        return so.exp(position) if self.kind == "rotation" else spd.exp(position)
