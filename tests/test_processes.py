@@ -12,14 +12,20 @@ import numpy as np
 import pytest
 
 from kgmrf._threads import OneAtATime
+from kgmrf.bank import TrackerBank
 from kgmrf.trackers import (
+    KGMRF,
     AlphaBeta,
     EuclideanEMA,
     HoldLast,
     KineticGaussian,
     LogEuclideanEMA,
+    ProductTracker,
     RiemannianEMA,
+    RobustTracker,
+    RotationTracker,
     TangentKalman,
+    VectorTracker,
 )
 
 SINGULAR = ("constant", "zero", "duplicate", "tiny", "all zero", "all constant", "zeros first")
@@ -167,7 +173,15 @@ def shared(call: Any, threads: int, times: int) -> list[BaseException]:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: KineticGaussian(2, covariance=EuclideanEMA()), EuclideanEMA, RiemannianEMA]
+    "make",
+    [
+        lambda: KineticGaussian(2, covariance=EuclideanEMA()),
+        EuclideanEMA,
+        RiemannianEMA,
+        KGMRF,
+        lambda: KGMRF(gains="information"),
+        lambda: RobustTracker(EuclideanEMA()),
+    ],
 )
 def test_threads_that_share_a_tracker_lose_no_update(make: Any) -> None:
     tracker = make()
@@ -185,12 +199,45 @@ def test_threads_that_share_a_tracker_lose_no_update(make: Any) -> None:
     assert np.isfinite(estimate.covariance).all()
 
 
+def test_threads_that_share_a_tracker_of_rotations_or_vectors_lose_no_update() -> None:
+    pose = ProductTracker({"turn": RotationTracker(), "place": VectorTracker(noise_std=1.0)})
+
+    def call(number: int, k: int) -> None:
+        pose.update({"turn": np.eye(3), "place": [float(k)]})
+        if number == 0:
+            pose.forecast(1.0)
+
+    assert not shared(call, 4, 20)
+    assert pose.now == 4 * 20 - 1
+    assert [part.now for part in pose.components.values()] == [79, 79]
+
+
+@pytest.mark.parametrize("samples", [True, False])
+def test_threads_that_share_a_bank_lose_no_update(samples: bool) -> None:
+    bank = TrackerBank(3, 2, n_samples=None if samples else 5)
+    rows = np.random.default_rng(0).normal(size=(20, 3, 2))
+    seen = rows if samples else np.eye(2) + rows[..., :, None] * rows[..., None, :]
+
+    def call(number: int, k: int) -> None:
+        bank.update(seen[k])
+        if number == 0:
+            assert np.isfinite(bank.copy().forecast(1.0).covariance).all()
+
+    assert not shared(call, 6, 20)
+    np.testing.assert_array_equal(bank.time, 6 * 20 - 1)
+
+
 def test_a_guard_is_not_shared_with_copies() -> None:
     tracker = KineticGaussian(2, covariance=EuclideanEMA())
     tracker.update([1.0, 2.0])
-    for other in (copy.deepcopy(tracker), tracker.copy(), pickle.loads(pickle.dumps(tracker))):
-        with tracker.__dict__["_guard"]:
-            worker = threading.Thread(target=other.update, args=([1.0, 2.0],))
+    bank = TrackerBank(1, 2)
+    bank.update([[1.0, 2.0]])
+    others = [copy.deepcopy(tracker), tracker.copy(), pickle.loads(pickle.dumps(tracker))]
+    others += [bank.copy(), bank.select([0]), pickle.loads(pickle.dumps(bank))]
+    for other in others:
+        with tracker.__dict__["_guard"], bank.__dict__["_guard"]:
+            x = [[1.0, 2.0]] if isinstance(other, TrackerBank) else [1.0, 2.0]
+            worker = threading.Thread(target=other.update, args=(x,))
             worker.start()
             worker.join(timeout=20)
             assert not worker.is_alive()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.density import TAILS
 from kgmrf.engines import View
+from kgmrf.engines import layout as at
 from kgmrf.engines.details import half_life, velocity_and_angle_var
 from kgmrf.geometry import orbit
 from kgmrf.step import SMALLEST_SPECTRUM
@@ -51,6 +53,8 @@ class EnsembleView(View):
         self._records, self._rows = records, rows
 
     def _make(self, name: str) -> dict[str, Numbers]:
+        if name == "covariance":
+            return {name: self._covariance()}
         record = self._engine.read(self._records)
         if name == "time":
             return {name: record.time}
@@ -72,15 +76,19 @@ class EnsembleView(View):
         if name == "scale":
             grow = np.exp(record.kappa)[..., None, None]
             return {name: grow * self._blend()}
-        if name == "covariance":
-            return {name: self._covariance()}
         if name in ("frame", "spectrum"):
             return self._eigen()
         return self._moving()
 
     def _raw(self) -> Numbers:
         """Second moment of the forecast, noise floor included."""
-        record = self._engine.read(self._records)
+        records = self._records
+        if records.ndim == 1:  # of one track: plain numbers are quicker
+            if not records[at.COUNT] > 1.0:
+                return self._blend()
+            tails = records[at.N_HEAD : at.N_HEAD + at.N_TAILS].tolist()
+            return np.exp(records[at.KAPPA]) * sum(map(mul, tails, HEAVY)) * self._blend()
+        record = self._engine.read(records)
         grow = np.exp(record.kappa) * heaviness(record.tails)
         # Before the second observation nothing is known of the tails.
         grow = np.where(record.observations > 1.0, grow, 1.0)

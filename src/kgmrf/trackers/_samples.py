@@ -27,9 +27,14 @@ class CovarianceTracker(Tracker):
         others).
         """
         block = self.blocks(samples)
+        before = self.clock.copy()
         step = self._interval(dt, block.shape[:-2])
         self.begin((*block.shape[:-2], block.shape[-1], block.shape[-1]))
-        self._advance_samples(self._centred(block[None])[0], step)
+        try:
+            self._advance_samples(self._centred(block[None])[0], step)
+        except ValueError:
+            self.clock = before  # an error changes nothing
+            raise
         return self.told(self._estimate())
 
     def filter(

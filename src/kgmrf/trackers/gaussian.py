@@ -89,6 +89,7 @@ class KineticGaussian(ProductTracker):
         if d is not None and part.d not in (None, d):
             raise ValueError(f"covariance has d = {part.d}, but d = {d}")
         self._cov: CovarianceTracker = part
+        part.clock = Clock(1.0)  # it gets its time counted already
         self.time_unit = part.time_unit if time_unit is None else time_unit
         if time_unit is not None:
             _check.in_range(time_unit, "time_unit", 0.0, np.inf, open_low=True)
@@ -150,7 +151,7 @@ class KineticGaussian(ProductTracker):
         number = _check.ahead(duration(steps)) / self.clock.unit
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(samples) first")
-        state = self._drifted(self._mean._state, number, self._unit(regular(self._scatter(0.0))))
+        state = self._drifted(self._mean.state, number, self._unit(regular(self._scatter(0.0))))
         nan = np.full(self.batch_shape, np.nan)
         mean = VectorEstimate(vector.view(state, nan, nan))
         ahead = Estimate(self._cov.ahead(number))
@@ -201,7 +202,7 @@ class KineticGaussian(ProductTracker):
         usable: Mask = ~np.any(np.isnan(scatter), axis=(-2, -1))
         unit = self._unit(scatter)
 
-        state = self._settled(self._mean._state, unit, usable)
+        state = self._settled(self._mean.state, unit, usable)
         predicted = self._drifted(state, step, unit)
         begins = np.isnan(predicted.seen) & (count > 0)
         follows = ~np.isnan(predicted.seen) & usable & (self._owed == 0)
@@ -209,8 +210,7 @@ class KineticGaussian(ProductTracker):
         state, nis, ahead = vector.correct(predicted, seen, noise)
         state = self._begun(state, begins, centre, count)
         state = self._settled(state, unit, usable)
-        self._mean._state, self._mean._nis, self._mean._log_likelihood = state, nis, ahead
-        self._mean._fresh = False
+        self._mean.take_over(state, nis, ahead)
 
         seen_c, counts = self._scatter_of(block, centre, within, count, predicted, unit)
         late = follows & ~early
@@ -231,7 +231,7 @@ class KineticGaussian(ProductTracker):
         self._samples = self._samples + np.where(varies, np.where(late, counts, freedom), 0.0)
         self._frames = self._frames + ((count > 0) & varies)
         return GaussianEstimate(
-            {"mean": VectorEstimate(self._mean.look()), "covariance": self._cov._estimate()},
+            {"mean": VectorEstimate(self._mean.look()), "covariance": self._cov.estimate()},
             self._joint,
         )
 
@@ -397,7 +397,7 @@ class KineticGaussian(ProductTracker):
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""
-        state = self._mean._state
+        state = self._mean.state
         known = (state.known > 0) & ~np.isnan(state.seen)[..., None]
         if np.isnan(state.position[known]).any() or np.isnan(state.velocity[known]).any():
             raise ValueError("its mean is not a number")

@@ -334,10 +334,7 @@ class VectorTracker(Tracker):
         noise = self._noise if self._given is None else self._given
         state = self._drifted(dt)
         hidden = np.where(observed[..., None], seen, np.nan)
-        self._state, self._nis, self._log_likelihood = correct(
-            state, hidden, noise / n_samples[..., None, None]
-        )
-        self._fresh, self._all_known = False, None
+        self.take_over(*correct(state, hidden, noise / n_samples[..., None, None]))
 
     def _drifted(self, dt: Numbers) -> VectorState:
         # Frames mostly come at equal intervals: what the last one did is kept.
@@ -367,6 +364,16 @@ class VectorTracker(Tracker):
         states, nis, likelihood = zip(*looks, strict=True)
         state = VectorState(*(np.stack(parts) for parts in zip(*states, strict=True)))
         return state, np.stack(nis), np.stack(likelihood)
+
+    @property
+    def state(self) -> VectorState:
+        """What is known of the vector now."""
+        return self._state
+
+    def take_over(self, state: VectorState, nis: Numbers, log_likelihood: Numbers) -> None:
+        """Go on from a state that somebody else has corrected, with its surprise."""
+        self._state, self._nis, self._log_likelihood = state, nis, log_likelihood
+        self._fresh, self._all_known = False, None
 
     def look(self) -> Values:
         """All fields as they stand now."""
