@@ -18,39 +18,10 @@ from kgmrf.geometry import so
 from kgmrf.step import Model, State, covariance_step, drift, passage, select, warming
 
 _FIELDS = (
-    "frame",
-    "velocity",
-    "uncertainty",
-    "spectrum",
-    "spectrum_var",
-    "log_scale",
-    "scale_var",
+    *("frame", "velocity", "uncertainty", "spectrum", "spectrum_var"),
+    *("log_scale", "scale_var"),
 )
 """The fields of a `State` that looking back changes."""
-
-
-def smooth(
-    tracker: Any,
-    sequence: Any,
-    *,
-    times: Any = None,
-    mask: Any = None,
-    n_samples: Any = None,
-    lag: int | None = None,
-) -> Any:
-    """p(M_t | C_1..C_T), or given C_1..C_{t+lag}: `tracker.smooth`, for any tracker that has it.
-
-    >>> from kgmrf import KGMRF, simulate
-    >>> scene = simulate.ellipse(0.08, n_frames=60, rng=1)
-    >>> smooth(KGMRF(gains="information", n_samples=8), scene.observations).covariance.shape
-    (60, 2, 2)
-    """
-    if not hasattr(tracker, "smooth"):
-        raise TypeError(
-            f"a {type(tracker).__name__} has no model of motion to look back with; "
-            "KGMRF and RotationTracker have"
-        )
-    return tracker.smooth(sequence, times=times, mask=mask, n_samples=n_samples, lag=lag)
 
 
 class _Links(NamedTuple):

@@ -137,13 +137,11 @@ class BaselineTracker(CovarianceTracker):
         started = ~np.isnan(self._seen)
         safe = np.where(observed[..., None, None], seen, np.eye(seen.shape[-1]))
         wide = dt[..., None, None]
-        known = {
-            name: _pick(started, array, self._filler(array)) for name, array in self._arrays.items()
-        }
+        first = self._first(self._arrays, safe)
+        known = {name: _pick(started, array, first[name]) for name, array in self._arrays.items()}
         predicted = self._predict(known, wide)
         corrected = self._correct(predicted, safe, wide)
         coasted = self._coast(known, predicted)
-        first = self._first(self._arrays, safe)
         self._log_likelihood = self._predictive(predicted, safe, n_samples, observed & started)
         self._arrays = {
             name: _pick(
@@ -156,12 +154,6 @@ class BaselineTracker(CovarianceTracker):
         self._time = self._time + dt
         self._seen = np.where(observed, self._time, self._seen)
         self._fresh = False
-
-    def _filler(self, array: Numbers) -> Numbers:
-        """Harmless numbers for items that have not started."""
-        if array.shape[-2:] == (self.d, self.d):
-            return np.eye(self.d or 1) + np.zeros_like(array)
-        return np.ones_like(array)
 
     def _predictive(
         self, predicted: Arrays, seen: Numbers, n_samples: Numbers, valid: Mask

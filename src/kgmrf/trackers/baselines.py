@@ -126,9 +126,6 @@ class AlphaBeta(BaselineTracker):
     def _fresh_arrays(self, shape: tuple[int, ...]) -> Arrays:
         return {"matrix": np.full(shape, np.nan), "rate": np.zeros(shape)}
 
-    def _filler(self, array: Numbers) -> Numbers:
-        return np.eye(array.shape[-1]) + np.zeros_like(array)
-
     def _predict(self, arrays: Arrays, dt: Numbers) -> Arrays:
         here, rate = arrays["matrix"], arrays["rate"]
         if self.kind == "rotation":
@@ -193,9 +190,6 @@ class TangentKalman(BaselineTracker):
         spread = np.zeros((*shape[:-2], 3, 1, 1))
         spread[..., 0, :, :] = spread[..., 2, :, :] = self.prior_var
         return {"position": np.full(shape, np.nan), "rate": np.zeros(shape), "spread": spread}
-
-    def _filler(self, array: Numbers) -> Numbers:
-        return np.zeros_like(array)
 
     def _first(self, arrays: Arrays, seen: Numbers) -> Arrays:
         return {**arrays, "position": self._log(seen)}

@@ -52,9 +52,6 @@ class ErrorStateKalman(BaselineTracker):
         cov = np.broadcast_to(prior, (*shape[:-2], 6, 6)).copy()
         return {"matrix": np.full(shape, np.nan), "rate": np.zeros(shape), "cov": cov}
 
-    def _filler(self, array: Numbers) -> Numbers:
-        return np.eye(array.shape[-1]) + np.zeros_like(array)
-
     def _predict(self, arrays: Arrays, dt: Numbers) -> Arrays:
         law = InformationGains(acceleration=self.acceleration)
         return _arrays(predict(_state(arrays), transition(law, dt[..., 0, 0]))[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,18 @@ from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.product import ProductTracker
 from kgmrf.trackers.vector import VectorEstimate, VectorResult, VectorTracker
+
+
+class Start(NamedTuple):
+    """How the start goes: the block mean before, the variance that is owed and since when."""
+
+    before: Numbers
+    before_count: Numbers
+    owed: Numbers
+    since: Numbers
+    samples: Numbers
+    frames: Numbers
+    joint: Numbers
 
 
 class KineticGaussian(ProductTracker):
@@ -181,15 +193,15 @@ class KineticGaussian(ProductTracker):
             raise
 
     def _taken(self, block: Numbers, dt: float) -> GaussianEstimate:
-        d, batch = block.shape[-1], block.shape[:-2]
+        d, batch, start = block.shape[-1], block.shape[:-2], self._start
         whole: Mask = ~np.any(np.isnan(block), axis=-1)
         step = np.full(batch, dt if self.counted_now is not None else 0.0)
-        early = (self._samples < 5 * d) & (self._frames < 2 * d)
+        early = (start.samples < 5 * d) & (start.frames < 2 * d)
 
         centre, within, count = moments(block, whole)
-        known = ~np.isnan(self._before[..., 0])
-        jump = np.where((known & (count > 0))[..., None], centre - self._before, 0.0)
-        share = np.where(known, 1.0 / np.maximum(count, 1.0) + 1.0 / self._before_count, 1.0)
+        known = ~np.isnan(start.before[..., 0])
+        jump = np.where((known & (count > 0))[..., None], centre - start.before, 0.0)
+        share = np.where(known, 1.0 / np.maximum(count, 1.0) + 1.0 / start.before_count, 1.0)
         rough = within + jump[..., :, None] * jump[..., None, :] / share[..., None, None]
         freedom = np.where(count > 0, count - 1.0 + known, 0.0)
         rough = rough / np.maximum(freedom, 1.0)[..., None, None]
@@ -197,7 +209,7 @@ class KineticGaussian(ProductTracker):
         scatter = self._scatter(dt if self.counted_now is not None else 0.0)
         unseen = np.isnan(scatter).any(axis=(-2, -1)) & (freedom > 0)
         scatter = np.where(unseen[..., None, None], rough, scatter)
-        scatter = shrunk(scatter, np.where(early, np.maximum(self._samples, freedom), np.inf))
+        scatter = shrunk(scatter, np.where(early, np.maximum(start.samples, freedom), np.inf))
         scatter = regular(scatter)
         usable: Mask = ~np.any(np.isnan(scatter), axis=(-2, -1))
         unit = self._unit(scatter)
@@ -205,7 +217,7 @@ class KineticGaussian(ProductTracker):
         state = self._settled(self._mean.state, unit, usable)
         predicted = self._drifted(state, step, unit)
         begins = np.isnan(predicted.seen) & (count > 0)
-        follows = ~np.isnan(predicted.seen) & usable & (self._owed == 0)
+        follows = ~np.isnan(predicted.seen) & usable & (self._start.owed == 0)
         seen, noise, complete = self._block_mean(block, early, centre, unit, follows)
         state, nis, ahead = vector.correct(predicted, seen, noise)
         state = self._begun(state, begins, centre, count)
@@ -223,17 +235,17 @@ class KineticGaussian(ProductTracker):
             step,
         )
         inside = within_log_likelihood(within, count, unit)
-        self._joint = np.where(late & complete, ahead + inside, np.nan)
-        self._before = np.where((count > 0)[..., None], centre, self._before)
-        self._before_count = np.where(count > 0, count, self._before_count)
         # A start counts from where something varies.
         varies = usable | (np.trace(rough, axis1=-2, axis2=-1) > _check.SMALLEST)
-        self._samples = self._samples + np.where(varies, np.where(late, counts, freedom), 0.0)
-        self._frames = self._frames + ((count > 0) & varies)
-        return GaussianEstimate(
-            {"mean": VectorEstimate(self._mean.look()), "covariance": self._cov.estimate()},
-            self._joint,
+        self._start = start = self._start._replace(
+            before=np.where((count > 0)[..., None], centre, start.before),
+            before_count=np.where(count > 0, count, start.before_count),
+            samples=start.samples + np.where(varies, np.where(late, counts, freedom), 0.0),
+            frames=start.frames + ((count > 0) & varies),
+            joint=np.where(late & complete, ahead + inside, np.nan),
         )
+        parts = {"mean": VectorEstimate(self._mean.look()), "covariance": self._cov.estimate()}
+        return GaussianEstimate(parts, start.joint)
 
     def _block_mean(
         self, block: Numbers, early: Mask, centre: Numbers, unit: Numbers, follows: Mask
@@ -294,8 +306,10 @@ class KineticGaussian(ProductTracker):
         self, state: vector.VectorState, begins: Mask, centre: Numbers, count: Numbers
     ) -> vector.VectorState:
         """The first block mean is the first position; its variance S/m is owed until S is known."""
-        self._owed = np.where(begins, 1.0 / np.maximum(count, 1.0), self._owed)
-        self._since = np.where(begins, state.time, self._since)
+        self._start = self._start._replace(
+            owed=np.where(begins, 1.0 / np.maximum(count, 1.0), self._start.owed),
+            since=np.where(begins, state.time, self._start.since),
+        )
         wide = begins[..., None]
         return state._replace(
             position=np.where(wide, centre, state.position),
@@ -307,16 +321,16 @@ class KineticGaussian(ProductTracker):
         self, state: vector.VectorState, unit: Numbers, usable: Mask
     ) -> vector.VectorState:
         """Pay the variance that is owed since the start: exact, for nothing was corrected yet."""
-        pays = usable & (self._owed > 0)
+        pays = usable & (self._start.owed > 0)
         if not pays.any():
             return state
         start = np.zeros_like(state.uncertainty)
-        start[..., 0, :, :] = self._owed[..., None, None] * unit
+        start[..., 0, :, :] = self._start.owed[..., None, None] * unit
         start[..., 2, :, :] = self.mean_rate_prior * unit
         at_start = state._replace(uncertainty=start, velocity=np.zeros_like(state.velocity))
-        elapsed = np.where(pays, state.time - self._since, 0.0)
+        elapsed = np.where(pays, state.time - self._start.since, 0.0)
         now = self._drifted(at_start, elapsed, unit).uncertainty
-        self._owed = np.where(pays, 0.0, self._owed)
+        self._start = self._start._replace(owed=np.where(pays, 0.0, self._start.owed))
         return state._replace(
             uncertainty=np.where(pays[..., None, None, None], now, state.uncertainty)
         )
@@ -375,25 +389,12 @@ class KineticGaussian(ProductTracker):
         d = self.d or 1
         self._pending = dict.fromkeys(self.components, tuple(shape))
         super().begin(tuple(shape))
-        self._before = np.full((*shape, d), np.nan)
-        self._before_count = np.ones(shape)
-        self._owed, self._since = np.zeros(shape), np.zeros(shape)
-        self._samples, self._frames = np.zeros(shape), np.zeros(shape)
-        self._joint = np.full(shape, np.nan)
-
-    # How the start goes: the block mean before, the variance that is owed and since when.
-    _before: Numbers
-    _before_count: Numbers
-    _owed: Numbers
-    _since: Numbers
-    _samples: Numbers
-    _frames: Numbers
-    _joint: Numbers
-    _NAMES = ("before", "before_count", "owed", "since", "samples", "frames", "joint")
+        zero, nan = np.zeros(shape), np.full(shape, np.nan)
+        before = np.full((*shape, d), np.nan)
+        self._start = Start(before, np.ones(shape), zero, zero, zero, zero, nan)
 
     def _memory(self) -> dict[str, Numbers]:
-        own = {f"start_{name}": getattr(self, f"_{name}") for name in self._NAMES}
-        return {**super()._memory(), **own}
+        return {**super()._memory(), **{f"start_{k}": v for k, v in self._start._asdict().items()}}
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""
@@ -404,10 +405,9 @@ class KineticGaussian(ProductTracker):
         if np.isnan(state.uncertainty).any() or np.isnan(state.time).any():
             raise ValueError("the uncertainty of its mean is not a number")
         for name in ("before_count", "owed", "samples", "frames"):
-            if not (getattr(self, f"_{name}") >= 0).all():
+            if not (getattr(self._start, name) >= 0).all():
                 raise ValueError(f"start_{name} is no count")
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
         super()._remember(memory)
-        for name in self._NAMES:
-            setattr(self, f"_{name}", memory[f"start_{name}"])
+        self._start = Start(*(memory[f"start_{name}"] for name in Start._fields))
