@@ -9,7 +9,7 @@ import numpy as np
 from kgmrf import _check, wishart
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
-from kgmrf.geometry import orbit, so
+from kgmrf.geometry import orbit
 from kgmrf.results import Values
 from kgmrf.trackers._samples import CovarianceTracker
 
@@ -96,11 +96,8 @@ class BaselineTracker(CovarianceTracker):
     def _validated(
         self, array: Numbers, observed: Mask, rough: bool, name: str
     ) -> tuple[Numbers, Mask]:
-        if self.kind == "rotation":
-            matrices, observed = _check.rotations(array, observed, name, self.on_invalid, rough)
-            return so.project(matrices), observed
-        matrices, observed = _check.covariances(array, observed, name, self.on_invalid, rough)
-        if self._takes_logarithms:
+        matrices, observed = super()._validated(array, observed, rough, name)
+        if self._takes_logarithms and self.kind == "covariance":
             return self._definite(matrices, observed, name)
         return matrices, observed
 

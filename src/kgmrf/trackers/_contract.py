@@ -45,9 +45,6 @@ class Tracker(Input):
     Several threads may share a tracker: their calls wait for one another, and none is lost.
     """
 
-    kind: ClassVar[str] = "covariance"
-    """What is tracked: "covariance" or "rotation"."""
-
     registry: ClassVar[dict[str, type[Tracker]]] = {}
     """Trackers by class name, for `load`."""
 

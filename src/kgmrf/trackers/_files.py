@@ -79,10 +79,10 @@ def rebuilt(table: dict[str, Any], named: type[Tracker] | None = None) -> Tracke
     raise ValueError(f"it holds a {str(word)[:40]!r}, which kgmrf does not define")
 
 
-def _least(tracker: Tracker, shape: tuple[int, ...]) -> int:
+def _least(tracker: Any, shape: tuple[int, ...]) -> int:
     """Bytes that a state has at least: one array of this shape, one for each observation that is
     kept, and a d x d matrix for each component; of many channels sixteen numbers for each."""
-    if getattr(tracker, "_raw", False) and isinstance(_engine(tracker, shape), LowRank):
+    if getattr(tracker, "_raw", False) and isinstance(tracker.engine(shape[:-2]), LowRank):
         return 128 * math.prod(shape[:-1])
     sizes = [8 * math.prod(shape) * max(1, getattr(tracker, "patience", 1))]
     for name, part in getattr(tracker, "components", {}).items():
@@ -90,10 +90,6 @@ def _least(tracker: Tracker, shape: tuple[int, ...]) -> int:
         for d in (part.d, tracker.d):
             sizes.append(8 * math.prod(batch) * (d or 1) ** 2)
     return max(sizes)
-
-
-def _engine(tracker: Any, shape: tuple[int, ...]) -> Any:
-    return tracker.engine(shape[:-2])
 
 
 def check_estimate(tracker: Tracker) -> None:

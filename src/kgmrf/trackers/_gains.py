@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from kgmrf._check import in_range
-from kgmrf._types import Array, Numbers
 from kgmrf.gains import LAWS, FixedGains, Gains, InformationGains
 
 
@@ -26,27 +25,25 @@ def as_gains(gains: str | Gains | dict[str, Any]) -> Gains:
             f"gains must be one of {', '.join(map(repr, LAWS))} or a law such as "
             f"kgmrf.gains.information(acceleration=1e-6), got {gains!r}"
         )
-    _check_law(law)
+    for name, limits in RANGES[type(law)].items():
+        for value in np.ravel(np.asarray(getattr(law, name), dtype=float)):
+            in_range(value, name, *limits)
     return law
 
 
-def _check_law(law: Gains) -> None:
-    def numbers(name: str) -> list[float]:
-        return list(np.ravel(np.asarray(getattr(law, name), dtype=float)))
-
-    if isinstance(law, InformationGains):
-        for name in ("acceleration", "angle_noise"):
-            [in_range(v, name, 0.0, np.inf) for v in numbers(name)]
-        for name in ("rate_prior", "angle_prior"):
-            [in_range(v, name, 0.0, np.inf, open_low=True) for v in numbers(name)]
-        [in_range(v, "retention", 1e-6, 1.0) for v in numbers("retention")]
-        return
-    for name in ("retention", "coast_retention"):
-        [in_range(v, name, -1.0, 1.0) for v in numbers(name)]
-    for name in ("position_gain", "velocity_gain"):
-        [in_range(v, name, -np.inf, np.inf) for v in numbers(name)]
-
-
-def as_batch(array: Array, shape: tuple[int, ...]) -> Numbers:
-    """A copy of ``array`` for every item of the batch."""
-    return np.broadcast_to(np.asarray(array, dtype=float), shape).copy()
+RANGES: dict[type, dict[str, tuple[float, float, bool]]] = {
+    InformationGains: {
+        "acceleration": (0.0, np.inf, False),
+        "angle_noise": (0.0, np.inf, False),
+        "rate_prior": (0.0, np.inf, True),
+        "angle_prior": (0.0, np.inf, True),
+        "retention": (1e-6, 1.0, False),
+    },
+    FixedGains: {
+        "retention": (-1.0, 1.0, False),
+        "coast_retention": (-1.0, 1.0, False),
+        "position_gain": (-np.inf, np.inf, False),
+        "velocity_gain": (-np.inf, np.inf, False),
+    },
+}
+"""Least and largest value of every setting, and whether the least is left out."""

@@ -11,6 +11,7 @@ from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._threads import OneAtATime
 from kgmrf._time import Clock, duration, stamps, unit_of
 from kgmrf._types import Mask, Numbers
+from kgmrf.geometry import so
 
 
 class Recording(NamedTuple):
@@ -24,6 +25,9 @@ class Recording(NamedTuple):
 
 class Input(OneAtATime):
     """Dimension, batch and clock of a tracker, and the checks of whatever it is given."""
+
+    kind: ClassVar[str] = "covariance"
+    """What is tracked: "covariance" or "rotation"."""
 
     needs_samples: ClassVar[bool] = False
     """Whether `update` must know how many samples are behind a matrix."""
@@ -66,13 +70,21 @@ class Input(OneAtATime):
     # ------------------------------------------------------------------ observations
 
     def _unwrapped(self, value: Any) -> Any:
-        """Objects that stand for matrices, as matrices."""
-        return value
+        """scipy's Rotation objects as matrices."""
+        if isinstance(value, (list, tuple)):
+            return [f.as_matrix() if hasattr(f, "as_matrix") else f for f in value]
+        return value.as_matrix() if hasattr(value, "as_matrix") else value
 
     def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
         """``(..., d, d)`` as numbers, where they are present, and whether they came in float32."""
         rough = getattr(value, "dtype", None) == np.float32
         array = _check.real_array(value, name)
+        shape = array.shape
+        if self.kind == "rotation" and self.d == 3 and shape[-1:] == (4,) and shape[-2:] != (4, 4):
+            raise ObservationError(
+                f"{name} has shape {shape}: quaternions? Wrap them with "
+                "scipy.spatial.transform.Rotation.from_quat(...), which fixes their order"
+            )
         _check.square(array, name, self.d)
         if mask is not None:
             used = as_mask(mask, array.shape[:-2])
@@ -86,8 +98,11 @@ class Input(OneAtATime):
     def _validated(
         self, array: Numbers, observed: Mask, rough: bool, name: str
     ) -> tuple[Numbers, Mask]:
-        """Checked for what the tracker follows: covariances here, rotations in a subclass."""
-        return _check.covariances(array, observed, name, self.on_invalid, rough)
+        """Checked for what the tracker follows: covariances, or rotations, projected."""
+        if self.kind != "rotation":
+            return _check.covariances(array, observed, name, self.on_invalid, rough)
+        matrices, observed = _check.rotations(array, observed, name, self.on_invalid, rough)
+        return so.project(matrices), observed
 
     def checked(
         self, value: Any, mask: Any = None, *, sequence: bool = False
@@ -96,17 +111,15 @@ class Input(OneAtATime):
         name = "sequence" if sequence else "observation"
         if sequence:
             _check.some_frames(value)
-        nothing = value is None or (
-            isinstance(value, (list, tuple)) and all(frame is None for frame in value)
-        )
-        if nothing and (sequence or value is None):
+        frames = value if sequence else [value]
+        if isinstance(frames, (list, tuple)) and all(frame is None for frame in frames):
             if self.d is None:
+                which = f"all {len(frames)} frames are" if sequence else "the first observation is"
                 raise ObservationError(
-                    f"the {name} holds nothing but None and d is unknown; "
+                    f"{which} None and d is unknown; "
                     "give d at construction, e.g. d=3, or start with an observation"
                 )
-            batch = self.batch_shape or ()
-            lead = (len(value), *batch) if sequence else batch
+            lead = (len(frames), *(self.batch_shape or ())) if sequence else self.batch_shape or ()
             value = np.full((*lead, *(self.d,) * self.axes), np.nan)
         array, observed, rough = self._matrices(self._unwrapped(value), name, mask)
         if sequence and array.ndim <= self.axes:

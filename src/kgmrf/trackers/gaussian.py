@@ -71,6 +71,8 @@ class KineticGaussian(ProductTracker):
     (400, 2, 2)
     """
 
+    _start: Start
+
     def __init__(
         self,
         d: int | None = None,

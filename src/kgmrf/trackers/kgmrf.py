@@ -23,7 +23,7 @@ from kgmrf.results import Estimate, Result
 from kgmrf.step import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._both_ways import smooth_both_ways
 from kgmrf.trackers._engine import EngineTracker
-from kgmrf.trackers._gains import as_batch, as_gains
+from kgmrf.trackers._gains import as_gains
 from kgmrf.trackers._input import Recording
 from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers._smooth import smooth_law
@@ -158,10 +158,11 @@ class KGMRF(EngineTracker, CovarianceTracker):
                 return LowRank(d)
             return Ensemble(d, self.members, self.noise_floor)
         known = None if isinstance(self.spectrum, str) else self.spectrum
+        adaptive = known is None and self.spectrum == "adaptive"
         model = Model(
             gains=self.gains,
             noise_floor=self.noise_floor,
-            spectrum_rate=self.spectrum_rate if _is(self.spectrum, "adaptive") else 0.0,
+            spectrum_rate=self.spectrum_rate if adaptive else 0.0,
             scale_rate=self.scale_rate,
             scale_retention=self.scale_retention,
             warmup_samples=5.0 * d if self.warmup_samples is None else self.warmup_samples,
@@ -172,8 +173,8 @@ class KGMRF(EngineTracker, CovarianceTracker):
         if self.initial is None:
             start = cold_state(np.zeros((*batch, d, d)), self.gains)
         else:
-            frame, spectrum = orbit.decompose(as_batch(self.initial, (*batch, d, d)))
-            spectrum = spectrum if known is None else as_batch(known, (*batch, d))
+            frame, spectrum = orbit.decompose(np.broadcast_to(self.initial, (*batch, d, d)))
+            spectrum = spectrum if known is None else np.broadcast_to(known, (*batch, d))
             start = initial_state(frame, spectrum, self.gains)
         return SingleLaw(guarded(model), start)
 
@@ -321,10 +322,6 @@ def _rank(rank: Any, usual: bool, d: int | None) -> int | str | None:
             "rank or the others"
         )
     return int(rank)
-
-
-def _is(value: Any, word: str) -> bool:
-    return isinstance(value, str) and value == word
 
 
 SINGLE = (

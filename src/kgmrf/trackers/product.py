@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -207,9 +208,8 @@ class ProductTracker(Tracker):
         table = self._table(observation, "observation")
         options = self._options(by_component)
         batch = self._batch_of(table)
-        before = None if assume_valid else self._snapshot()
-        parts = {}
-        try:
+        parts: dict[str, Any] = {}
+        with self._together(parts, list(self.components), safe=not assume_valid):
             for name, tracker in self.components.items():
                 seen = table.get(name)
                 if seen is None and batch and tracker.d is not None:
@@ -217,10 +217,6 @@ class ProductTracker(Tracker):
                 parts[name] = tracker.update(
                     seen, dt=dt, assume_valid=assume_valid, **options[name]
                 )
-            self._agree()
-        except ValueError as error:
-            self._restore(before)
-            raise self._named(error, len(parts)) from error
         return ProductEstimate(parts)
 
     def forecast(self, steps: float = 1.0) -> ProductEstimate:  # type: ignore[override]
@@ -247,11 +243,10 @@ class ProductTracker(Tracker):
         n_frames = next(iter(lengths.values()))
         options = self._options(by_component)
         masks = mask if isinstance(mask, Mapping) else dict.fromkeys(self.components, mask)
-        before = self._snapshot()
         parts: dict[str, Any] = {}
         # Components with data first: they tell the batch shape to those without.
         order = sorted(self.components, key=lambda name: name not in table)
-        try:
+        with self._together(parts, order):
             for name in order:
                 tracker, frames = self.components[name], table.get(name)
                 if frames is None:
@@ -262,10 +257,6 @@ class ProductTracker(Tracker):
                 parts[name] = tracker.filter(
                     frames, times=times, mask=masks.get(name), **options[name]
                 )
-            self._agree()
-        except ValueError as error:
-            self._restore(before)
-            raise self._named(error, len(parts), order) from error
         return ProductResult({name: parts[name] for name in self.components})
 
     def settings(self) -> dict[str, Any]:
@@ -317,30 +308,34 @@ class ProductTracker(Tracker):
                 return tuple(np.shape(value)[: -self.components[name].axes])
         return ()
 
-    def _agree(self) -> None:
-        shapes = {name: part.batch_shape for name, part in self.components.items()}
-        if len(set(shapes.values())) > 1:
-            raise ObservationError(f"the components' batch shapes disagree: {shapes}")
-        self.batch_shape = next(iter(shapes.values()))
+    @contextmanager
+    def _together(
+        self, parts: dict[str, Any], order: list[str], *, safe: bool = True
+    ) -> Iterator[None]:
+        """All components or none: an error restores them and names the one that refused.
 
-    def _named(self, error: ValueError, done: int, order: list[str] | None = None) -> ValueError:
-        names = list(self.components) if order is None else order
-        where = f"component {names[done]!r}: " if done < len(names) else ""
-        return type(error)(f"{where}{error}")
-
-    def _snapshot(self) -> dict[str, Any]:
-        """What to go back to if a component refuses its observation."""
-        return {
+        parts: what those that are done have given. safe: whether to be able to go back.
+        """
+        every = self.components if safe else {}
+        before = {
             name: (part.d, part.batch_shape, {k: np.array(v) for k, v in part.memory().items()})
-            for name, part in self.components.items()
+            for name, part in every.items()
         }
-
-    def _restore(self, before: dict[str, Any] | None) -> None:
-        for name, (d, batch, memory) in (before or {}).items():
-            part = self.components[name]
-            part.d, part.batch_shape = d, batch
-            if memory:
-                part.restore(memory)
+        try:
+            yield
+            shapes = {name: part.batch_shape for name, part in self.components.items()}
+            if len(set(shapes.values())) > 1:
+                raise ObservationError(f"the components' batch shapes disagree: {shapes}")
+            self.batch_shape = next(iter(shapes.values()))
+        except ValueError as error:
+            for name, (d, batch, memory) in before.items():
+                part = self.components[name]
+                part.d, part.batch_shape = d, batch
+                if memory:
+                    part.restore(memory)
+            refused = [name for name in order if name not in parts]
+            where = f"component {refused[0]!r}: " if refused else ""
+            raise type(error)(f"{where}{error}") from error
 
     def _rebuilt(self, name: str, table: dict[str, Any]) -> Tracker:
         tracker = rebuilt(table)

@@ -23,11 +23,10 @@ from kgmrf.smoothing import rotations as turning
 from kgmrf.step import Model, cold_state
 from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._gains import as_gains
-from kgmrf.trackers._rotations import RotationInput
 from kgmrf.trackers._smooth import check_lag, smooth_law
 
 
-class RotationTracker(EngineTracker, RotationInput):
+class RotationTracker(EngineTracker):
     """Follow a rotation R whose observations are R Exp(noise), through gaps and without lag.
 
     Nothing has to be set: the default learns the noise and how the rotation moves, rejects gross
@@ -63,6 +62,7 @@ class RotationTracker(EngineTracker, RotationInput):
     array([0.  , 0.  , 0.61])
     """
 
+    kind = "rotation"
     _tolerance = ROTATION_TOLERANCE
     _window: Numbers
     _began = 0.0  # the stamp of the first step
