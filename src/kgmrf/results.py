@@ -47,12 +47,18 @@ class _Fields(RotationFields):
     """Diagonal beside the factors, (..., d): covariance = loadings loadings^T + diag(noise)."""
     rotation: Numbers
     """Estimate of the rotation, (..., d, d)."""
+    position: Numbers
+    """Estimate of a vector, (..., d); NaN for components that were never seen."""
+    std: Numbers
+    """Standard deviation of every component of a vector, (..., d)."""
+    position_covariance: Numbers
+    """Covariance of the error of a vector, (..., d, d)."""
     frame: Numbers
     """Eigenframe of the covariance, columns by descending eigenvalue, det +1, (..., d, d)."""
     spectrum: Numbers
     """Eigenvalues of the covariance, descending, (..., d)."""
     velocity: Numbers
-    """Angular velocity per unit time in the body frame, skew, (..., d, d)."""
+    """Angular velocity per unit time in the body frame, skew, (..., d, d); of a vector (..., d)."""
     angle_std: Numbers
     """Standard deviation of the angle in each plane (i, j), radians, (..., d, d)."""
     nis: Numbers
@@ -180,7 +186,10 @@ class _Fields(RotationFields):
         return self.density.region(level)
 
 
-FIELDS = tuple(name for name in _Fields.__annotations__ if name not in ("channels", "index"))
+FIELDS = (
+    *(name for name in _Fields.__annotations__ if name not in ("channels", "index")),
+    *("noise_std", "status"),
+)
 """The names of all fields. A tracker fills those that it knows: see `Estimate.fields`."""
 
 

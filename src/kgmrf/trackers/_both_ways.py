@@ -24,13 +24,15 @@ def smooth_both_ways(
     tracker: gives a fresh tracker. values: covariances ``(T, ..., d, d)`` with ``n_samples``
     ``(T, ...)``, or, without, samples ``(T, ..., m, d)``; NaN where there is none. times: ``(T,)``.
     """
-    past = _run(tracker(), values, times, n_samples)
+    raw = n_samples is None
+    past = tracker().filter(values, times=times, n_samples=n_samples, samples=raw)
     # Backward every frame comes twice: unseen, which shows its forecast, and then seen.
     unseen = np.full_like(values, np.nan)
     doubled = np.stack([unseen, values], axis=1).reshape(2 * len(values), *values.shape[1:])
     order = np.arange(len(doubled)).reshape(-1, 2)[::-1].reshape(-1)
     counts = None if n_samples is None else np.repeat(n_samples, 2, axis=0)[order]
-    back = _run(tracker(), doubled[order], np.repeat(times[-1] - times[::-1], 2), counts)
+    ago = np.repeat(times[-1] - times[::-1], 2)
+    back = tracker().filter(doubled[order], times=ago, n_samples=counts, samples=raw)
     before = {name: getattr(past, name) for name in _USED}
     after = {name: getattr(back, name)[0::2][::-1] for name in _USED}
     sure = _precision(past.angle_std, past.half_life)
@@ -63,12 +65,6 @@ def smooth_both_ways(
 
 
 _USED = ("covariance", "velocity", "frame", "angle_std")
-
-
-def _run(tracker: Any, values: Numbers, times: Numbers, n_samples: Numbers | None) -> Result:
-    if n_samples is None:
-        return tracker.filter(values, times=times, samples=True)
-    return tracker.filter(values, times=times, n_samples=n_samples)
 
 
 def _precision(angle_std: Numbers, half_life: Numbers) -> Numbers:

@@ -45,9 +45,6 @@ class Tracker(Input):
     Several threads may share a tracker: their calls wait for one another, and none is lost.
     """
 
-    registry: ClassVar[dict[str, type[Tracker]]] = {}
-    """Trackers by class name, for `load`."""
-
     _shows: ClassVar[type[Estimate]] = Estimate
     """The kind of its estimates."""
 
@@ -59,11 +56,6 @@ class Tracker(Input):
 
     _wanted: tuple[str, ...] | None = None
     """Fields that the sequence in hand is filtered for; None: all."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if not cls.__name__.startswith("_"):
-            Tracker.registry[cls.__name__] = cls
 
     # ------------------------------------------------------------------ for subclasses
 

@@ -70,11 +70,11 @@ def rebuilt(table: dict[str, Any], named: type[Tracker] | None = None) -> Tracke
     word = table["tracker"]
     if named is not None and named.__name__ == word:
         return named(**table["settings"])
-    classes = [Tracker]
+    classes = Tracker.__subclasses__()
     for kind in classes:  # grows as it goes
         classes += kind.__subclasses__()
         own = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
-        if own and kind.__name__ == word and word in Tracker.registry:
+        if own and kind.__name__ == word and not word.startswith("_"):
             return kind(**table["settings"])
     raise ValueError(f"it holds a {str(word)[:40]!r}, which kgmrf does not define")
 

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kgmrf._types import Numbers
 from kgmrf.results import Estimate, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class _VectorFields:
-    """The fields that a vector has and a matrix has not."""
-
-    if TYPE_CHECKING:
-
-        def _field(self, name: str) -> Any: ...
-
-    @property
-    def position(self) -> Numbers:
-        """The estimate, (..., d); NaN for components that were never seen."""
-        return self._field("position")
-
-    @property
-    def std(self) -> Numbers:
-        """Standard deviation of every component, (..., d)."""
-        return self._field("std")
-
-    @property
-    def position_covariance(self) -> Numbers:
-        """Covariance of the estimate's error, (..., d, d)."""
-        return self._field("position_covariance")
-
-
-class VectorEstimate(_VectorFields, Estimate):
+class VectorEstimate(Estimate):
     """What a tracker knows of a vector: position, velocity (..., d), std, nis, log_likelihood.
 
     >>> from kgmrf.trackers.vector import VectorTracker
@@ -44,7 +20,7 @@ class VectorEstimate(_VectorFields, Estimate):
     """
 
 
-class VectorResult(_VectorFields, Result):
+class VectorResult(Result):
     """What a tracker knew of a vector at every time of a sequence: `VectorEstimate`, time first.
 
     >>> from kgmrf.trackers.vector import VectorTracker
