@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines.ensemble_step import Turned, hold, planes, turned
+from kgmrf.engines.ensemble_step import hold
 from kgmrf.engines.layout import (
     AVERAGE,
     COUNT,
@@ -19,8 +19,11 @@ from kgmrf.engines.layout import (
     TURNING,
     VALUES,
     Layout,
+    Turned,
     blend_weights,
+    planes,
     track,
+    turned,
 )
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 

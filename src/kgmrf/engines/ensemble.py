@@ -17,9 +17,8 @@ from kgmrf._types import Numbers
 from kgmrf.engines import INVALID, MISSING, OBSERVED, TRUST, ensemble_step, inspected
 from kgmrf.engines import layout as at
 from kgmrf.engines.details import half_life
-from kgmrf.engines.ensemble_step import pack, unpack
 from kgmrf.engines.ensemble_view import NAMES, SMALL, EnsembleView
-from kgmrf.engines.layout import Layout, blend_weights, layout, track
+from kgmrf.engines.layout import Layout, blend_weights, layout, pack, track, turned, unpack
 from kgmrf.engines.members import as_members
 from kgmrf.kernels import engine
 from kgmrf.kernels.ensemble_places import work
@@ -125,25 +124,14 @@ class Ensemble:
         size = self.record_size if room is None else room
         records = np.empty((n if size else 0, size))
         status = np.zeros(n, dtype=np.int8)
+        lines = (rows, which, seen, counts, dt, matrix, tolerance)
         if not self._compiled:
-            self._readable(rows, which, seen, counts, dt, matrix, tolerance, records, status)
+            self._readable(lines, records, status)
             return status, records
         places: Any = getattr(self._work, "places", None)
         if places is None:
             places = self._work.places = work(self.plan)
-        engine.loops("ensemble").run(
-            rows,
-            which,
-            seen,
-            counts,
-            dt,
-            matrix,
-            tolerance,
-            self.plan.table,
-            *places,
-            records,
-            status,
-        )
+        engine.loops("ensemble").run(*lines, self.plan.table, *places, records, status)
         return status, records
 
     def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
@@ -161,18 +149,8 @@ class Ensemble:
         steps[:] = dt
         return self.advance(rows, np.arange(n), np.zeros((n, 1, self.d)), counts, steps)[1]
 
-    def _readable(
-        self,
-        rows: Numbers,
-        which: Numbers,
-        seen: Numbers,
-        counts: Numbers,
-        dt: Numbers,
-        matrix: bool,
-        tolerance: float,
-        records: Numbers,
-        status: Numbers,
-    ) -> None:
+    def _readable(self, lines: Any, records: Numbers, status: Numbers) -> None:
+        rows, which, seen, counts, dt, matrix, tolerance = lines
         found = inspected(seen, counts, tolerance) if matrix else None
         for k, row in enumerate(which):
             m, parts = float(counts[k]), track(rows[row], self.plan)
@@ -273,7 +251,7 @@ class Ensemble:
     def _check_turning(self, numbers: Numbers) -> None:
         if not numbers.size:
             return
-        own = ensemble_step.turned(numbers, self.d)
+        own = turned(numbers, self.d)
         defect = np.swapaxes(own.frame, -1, -2) @ own.frame - np.eye(self.d)
         if np.abs(defect).max() > 1e-6:
             raise ValueError("an eigenframe of a row is not orthonormal")

@@ -15,105 +15,30 @@ together. Here everything is a d x d matrix and nothing is fast.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
 from kgmrf.density import TAILS
 from kgmrf.engines import layout as at
-from kgmrf.engines.layout import Layout, Track, blend_weights
+from kgmrf.engines.compare_step import Frame, compare, compare_matrix
+from kgmrf.engines.layout import Layout, Track, Turned, blend_weights, pack, planes, turned, unpack
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
 from kgmrf.geometry import so
 from kgmrf.step import CORRELATION_LIMIT
 
 BLEND_RATE, BLEND_LIMIT, BLEND_SHARE = 0.25, 1.0, 1e-3
-TAIL_SHARE = 1e-3
-KAPPA_GAIN, KAPPA_LIMIT = 0.005, 0.7
+TAIL_SHARE, KAPPA_GAIN, KAPPA_LIMIT = 1e-3, 0.005, 0.7
 FLOOR = 1e-6  # smallest variance of a channel in a forecast, relative to its long-run level
 OUTLIER = 20.0  # times the forecast size: limited members learn from no more than this
 RETURN = 0.5  # share of the prior weights that comes back after an observation beyond OUTLIER
-FILL_LIMIT = 4.0  # times the forecast size: how surprising cells may be that fill others
 SHRINKAGE = 0.01  # observations that stand for a diagonal matrix in an average
-SIZE_RETENTION = 0.98
-LEVEL_MEMORY = 6000.0
+SIZE_RETENTION, LEVEL_MEMORY = 0.98, 6000.0
 POOL_SAMPLES = 5.0  # samples per channel before a turning member starts
 UNLIKE = 1e3  # ratio of variances above which turning members work in units of each channel
 POLISH_EVERY = 16
 NU = np.array(TAILS)
-
-
-class Frame(NamedTuple):
-    """What one observation says, once the forecast S is known (sums over its m samples).
-
-    m: samples. values: N, observed numbers. distance: Q = sum x^T Sigma^-1 x. log_det: sum of
-    log |Sigma|. outer: sum of S^-1 x x^T S^-1. precision: sum of S^-1. mean: E[x x^T | observed],
-    without the conditional covariance of missing cells, which is ``rest``.
-    """
-
-    m: float
-    values: float
-    distance: float
-    log_det: float
-    outer: Numbers
-    precision: Numbers
-    mean: Numbers
-    rest: Numbers
-
-
-# ----------------------------------------------------------------------- packed matrices
-
-
-def unpack(packed: Numbers, d: int) -> Numbers:
-    """The symmetric matrix of a lower triangle ``(..., d (d + 1)/2)``."""
-    return packed.take(_places(d), axis=-1)
-
-
-@lru_cache(maxsize=64)
-def _places(d: int) -> Any:
-    """Where each entry of a symmetric matrix lies in its lower triangle, ``(d, d)``."""
-    low, high = np.tril_indices(d)
-    index = np.zeros((d, d), dtype=np.intp)
-    index[low, high] = index[high, low] = np.arange(low.size)
-    return index
-
-
-def pack(full: Numbers) -> Numbers:
-    """The lower triangle of a symmetric matrix, row by row."""
-    low, high = np.tril_indices(full.shape[-1])
-    return full[..., low, high]
-
-
-def planes(packed: Numbers, d: int, sign: float) -> Numbers:
-    """The symmetric (sign 1) or skew (sign -1) matrix of its planes i > j."""
-    low, high = np.tril_indices(d, -1)
-    full = np.zeros((*packed.shape[:-1], d, d))
-    full[..., low, high] = packed
-    full[..., high, low] = sign * packed
-    return full
-
-
-class Turned(NamedTuple):
-    """The parts of a turning member, as views of its numbers."""
-
-    frame: Numbers  # (d, d)
-    velocity: Numbers  # planes i > j
-    p11: Numbers
-    p12: Numbers
-    p22: Numbers
-    spectrum: Numbers  # (d,)
-    units: Numbers  # (d,)
-    spectrum_var: Numbers  # (1,)
-
-
-def turned(numbers: Numbers, d: int) -> Turned:
-    """The parts of a turning member ``(..., t)``, as views."""
-    n = d * (d - 1) // 2
-    edges = np.cumsum([0, d * d, n, n, n, n, d, d, 1])
-    parts = [numbers[..., a:b] for a, b in pairwise(edges)]
-    return Turned(parts[0].reshape(*numbers.shape[:-1], d, d), *parts[1:])
 
 
 # ----------------------------------------------------------------------- drift and hold
@@ -199,52 +124,7 @@ def hold_turning(parts: Track, plan: Layout, index: int) -> Numbers:
     return np.where(parts.head[..., at.POOLED, None, None] < 0.0, whole, pooled)
 
 
-# ----------------------------------------------------------------------- forecast and judge
-
-
-def compare(samples: Numbers, total: Numbers, kappa: float, there: Mask) -> Frame:
-    """An observation of samples ``(m, d)``, NaN where a cell is missing, beside the forecast."""
-    d = total.shape[-1]
-    known = samples[~np.isnan(samples[:, there]).all(axis=1)]
-    m, grow = float(len(known)), math.exp(kappa)
-    outer, precision, mean, rest = np.zeros((4, d, d))
-    values = distance = log_det = 0.0
-    for x in known:
-        o = there & ~np.isnan(x)
-        hidden = there & np.isnan(x)
-        block = total[np.ix_(o, o)]
-        inverse = np.linalg.inv(block)
-        y = np.zeros(d)
-        y[o] = inverse @ x[o]
-        filled = np.where(o, x, 0.0)
-        # What is surprising in one channel must not make another surprising that nobody saw.
-        apart = float(x[o] @ y[o]) / (FILL_LIMIT * o.sum())
-        share = 1.0 / math.sqrt(max(apart, 1.0))
-        filled[hidden] = share * (total @ y)[hidden]
-        values += o.sum()
-        distance += float(x[o] @ y[o]) / grow
-        log_det += np.linalg.slogdet(block)[1] + o.sum() * kappa
-        outer += np.outer(y, y)
-        precision[np.ix_(o, o)] += inverse
-        mean += np.outer(filled, filled) / m
-        h = np.ix_(hidden, hidden)
-        across = total[np.ix_(hidden, o)]
-        rest[h] += grow * (total[h] - across @ inverse @ across.T) / m
-    return Frame(m, values, distance, log_det, outer, precision, mean, rest)
-
-
-def compare_matrix(seen: Numbers, m: float, total: Numbers, kappa: float, there: Mask) -> Frame:
-    """An observation C = mean of x x^T over m samples beside the forecast."""
-    d = total.shape[-1]
-    o = np.ix_(there, there)
-    inverse = np.zeros((d, d))
-    inverse[o] = np.linalg.inv(total[o])
-    n = float(there.sum())
-    log_det = m * (np.linalg.slogdet(total[o])[1] + n * kappa)
-    mean = np.where(there[:, None] & there, seen, 0.0)
-    outer = m * inverse @ mean @ inverse
-    distance = m * math.exp(-kappa) * float((inverse * mean).sum())
-    return Frame(m, m * n, distance, log_det, outer, m * inverse, mean, np.zeros((d, d)))
+# ----------------------------------------------------------------------- judge
 
 
 def log_student(values: float, distance: float, log_det: float) -> Numbers:
@@ -326,9 +206,8 @@ def learn(track: Track, plan: Layout, parts: Numbers, frame: Frame, u: float, dt
             spare = float((inverse * frame.rest[o]).sum())
             if law[at.LIMITED]:
                 weight = OUTLIER * n_there / max(z, OUTLIER * n_there)
-            track.size[clock] += math.log1p(
-                law[at.SIZE_GAIN] * ((weight * z + spare) / n_there - 1.0)
-            )
+            excess = (weight * z + spare) / n_there - 1.0
+            track.size[clock] += math.log1p(law[at.SIZE_GAIN] * excess)
             s = track.size[clock]
             clock += 1
         elif law[at.LIMITED]:
@@ -431,8 +310,7 @@ def enter(track: Track, plan: Layout, power: Numbers, m: float, parts: Numbers) 
             own = turned(track.turning[turning], plan.d)
             pooled = own.frame.reshape(-1)[: plan.d * (plan.d + 1) // 2]
             if not was_pooling:
-                kept = np.where(new[:, None] | new, 0.0, parts[k])
-                pooled[:] = pack(kept)
+                pooled[:] = pack(np.where(new[:, None] | new, 0.0, parts[k]))
             pooled[diagonal] = track.level[new]
             turning += 1
             continue

@@ -70,7 +70,7 @@ class Whole(JITCodeLibrary):
     def add_linking_library(self, library: Any) -> None:
         """Link in a library, and what it is made of."""
         if library not in self._linking_libraries:
-            super().add_linking_library(library)
+            super().add_linking_library(library)  # type: ignore[no-untyped-call]
             if isinstance(library, Part):
                 for part in library._linking_libraries:
                     self.add_linking_library(part)
@@ -79,9 +79,10 @@ class Whole(JITCodeLibrary):
 class Loop(Compiler):
     """Compiles a loop that Python calls."""
 
-    def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
-        super().__init__(typing, target, library, *rest)
-        self.state.library = Whole(self.state.targetctx.codegen(), "loop")
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)  # type: ignore[no-untyped-call]
+        library: Any = Whole
+        self.state.library = library(self.state.targetctx.codegen(), "loop")
         self.state.library.enable_object_caching()
 
 
@@ -100,9 +101,10 @@ class Helper(Compiler):
         typed_passes.NoPythonBackend,
     )
 
-    def __init__(self, typing: Any, target: Any, library: Any, *rest: Any) -> None:
-        super().__init__(typing, target, library, *rest)
-        self.state.library = Part(self.state.targetctx.codegen(), "helper")
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)  # type: ignore[no-untyped-call]
+        library: Any = Part
+        self.state.library = library(self.state.targetctx.codegen(), "helper")
 
     def define_pipelines(self) -> list[Any]:
         """One list of passes."""

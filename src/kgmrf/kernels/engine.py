@@ -92,7 +92,7 @@ def _announced() -> Iterator[None]:
             global _told
             if not _told:
                 _told = True
-                sys.stderr.write("kgmrf: compiling for this machine, once (ten seconds or so) ...\n")
+                sys.stderr.write("kgmrf: compiling for this machine, once (some ten seconds) ...\n")
                 sys.stderr.flush()
 
         def on_end(self, event: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from kgmrf.engines import ensemble_step as tuning
 from kgmrf.engines import layout as row
+from kgmrf.engines.compare_step import FILL_LIMIT
 from kgmrf.kernels import ensemble_places as at
 from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_covariance, take_samples
 from kgmrf.kernels.compile import compiled, jit
@@ -147,7 +148,7 @@ def compare(w: Any, o: Any, x: Any, line: int, m: float, n_there: int) -> Any:
         logs += log_det
         add_outer(w, outer, o[at.Y], 1.0, d, s)
         if hidden > 0:
-            fill(w, o, 1.0 / math.sqrt(max(q / (tuning.FILL_LIMIT * known), 1.0)), d, s)
+            fill(w, o, 1.0 / math.sqrt(max(q / (FILL_LIMIT * known), 1.0)), d, s)
             add(w, precision, o[at.INVERSE], 1.0, d, s)
             holes = True
         add_outer(w, mean, o[at.X], 1.0 / m, d, s)

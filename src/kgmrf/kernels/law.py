@@ -56,14 +56,16 @@ def shift(
 
 @jit
 def move(
-    rows: Any, tracks: Any, count: int, w: Any, opening: bool, information: bool, d: int
+    flat: Any, size: int, tracks: Any, w: Any, opening: bool, information: bool, d: int, places: Any
 ) -> None:
-    """The rows (or records) of tracks into the lanes of w, or back, as far as they reach."""
-    size, flat = rows.shape[1], rows.reshape(rows.size)
-    places = np.empty((3, 8), np.int64)
-    n = at_planes(4 if information else 1, d) // 8
-    for k in range(count):
-        places[0, k] = tracks[k] * size
+    """Rows (or records) of ``size`` numbers into the lanes of w, or back, as far as they reach.
+
+    tracks: which rows, below 0 none from there on; places: room for offsets, ``(3, 8)``.
+    """
+    n, count = at_planes(4 if information else 1, d) // 8, 0
+    while count < 8 and tracks[count] >= 0:
+        places[0, count] = tracks[count] * size
+        count += 1
     shift(flat, places[0], min(n, size), count, w, 0, opening, places[1], places[2])
     if size > n:
         for k in range(count):
@@ -73,7 +75,7 @@ def move(
 
 
 @jit
-def pool_lane(w: Any, k: int, head: Any, known: Any, m: float, d: int) -> None:
+def pool_lane(w: Any, k: int, head: Any, known: Any, mine: int, m: float, d: int) -> None:
     """Cold start of lane k: the eigendecomposition of the mean of all samples so far."""
     s = -(-d // 8) * 8
     own = np.zeros(2 * s * s)
@@ -95,7 +97,7 @@ def pool_lane(w: Any, k: int, head: Any, known: Any, m: float, d: int) -> None:
     for i in range(d):
         w[lam + 8 * i] = max(own[i * s + i] - head[row.NOISE_FLOOR], lowest)
         if head[row.KNOWN] != 0.0:
-            w[lam + 8 * i] = known[i]
+            w[lam + 8 * i] = known[mine, i]
         w[var + 8 * i] = 2.0 / count
         for j in range(d):
             w[on.FRAME + 8 * (j * d + i) + k] = own[v + i * s + j] * (sign if i == d - 1 else 1.0)
@@ -105,9 +107,9 @@ def pool_lane(w: Any, k: int, head: Any, known: Any, m: float, d: int) -> None:
 
 @jit
 def prepare(
-    w: Any, lane: Any, head: Any, known: Any, k: int, there: bool, m: float, d: int
+    w: Any, lane: Any, head: Any, known: Any, mine: int, k: int, there: bool, m: float, d: int
 ) -> None:
-    """The clocks of lane k, what its interval does, and its cold start."""
+    """The clocks of lane k, what its interval does, and its cold start; mine: its row of known."""
     samples, frames = w[8 * row.POOL_SAMPLES + k], w[8 * row.POOL_FRAMES + k]
     pooling = samples < head[row.WARMUP_SAMPLES] and frames < head[row.WARMUP_FRAMES]
     started, dt = not math.isnan(w[8 * row.SEEN + k]), lane[on.DT + k]
@@ -139,7 +141,7 @@ def prepare(
         lane[on.STARTS + k] = 1.0
         lane[on.THERE + k] = 0.0
     if head[row.ROTATION] == 0.0 and pooling:
-        pool_lane(w, k, head, known, m, d)
+        pool_lane(w, k, head, known, mine, m, d)
         lane[on.THERE + k] = 0.0
 
 
@@ -200,8 +202,10 @@ def loop(rotation: bool) -> Any:
         d, lines = seen.shape[1], which.size
         information = head[row.INFORMATION] != 0.0
         w, lane = np.zeros(at_work(3, d)), np.zeros(on.N_LANES)
-        tracks, held = np.full(8, -1), 0
+        tracks, order, held = np.full(8, -1), np.full(8, -1), 0
         frames, places = seen.reshape(seen.size), np.empty((3, 8), np.int64)
+        flat, size = rows.reshape(rows.size), rows.shape[1]
+        notes, room = records.reshape(records.size), records.shape[1]
         line = 0
         while line < lines:
             count = 1
@@ -216,10 +220,10 @@ def loop(rotation: bool) -> Any:
             for k in range(count):
                 same = same and which[line + k] == tracks[k]
             if not same:
-                move(rows, tracks, held, w, False, information, d)
-                for k in range(count):
-                    tracks[k] = which[line + k]
-                move(rows, tracks, count, w, True, information, d)
+                move(flat, size, tracks, w, False, information, d, places)
+                for k in range(8):
+                    tracks[k] = which[line + k] if k < count else -1
+                move(flat, size, tracks, w, True, information, d, places)
                 held = count
             every = count == 8
             for k in range(count):
@@ -253,17 +257,13 @@ def loop(rotation: bool) -> Any:
                 status[at], lane[on.THERE + k] = found, 0.0
                 if found == INVALID or present[at] < 0:
                     continue
-                numbers = steps[interval[at]]
-                lane[on.TURN + k] = numbers[0]
-                lane[on.DECAY + k] = numbers[1] if found == OBSERVED else numbers[2]
-                lane[on.ANGLE + k], lane[on.CROSS + k], lane[on.RATE + k] = (
-                    numbers[3],
-                    numbers[4],
-                    numbers[5],
-                )
-                lane[on.DT + k] = numbers[6]
-                spectrum = known[min(tracks[k], known.shape[0] - 1)]
-                prepare(w, lane, head, spectrum, k, found == OBSERVED, strength[at], d)
+                over = interval[at]
+                lane[on.TURN + k] = steps[over, 0]
+                lane[on.DECAY + k] = steps[over, 1 if found == OBSERVED else 2]
+                lane[on.ANGLE + k], lane[on.CROSS + k] = steps[over, 3], steps[over, 4]
+                lane[on.RATE + k], lane[on.DT + k] = steps[over, 5], steps[over, 6]
+                mine = min(tracks[k], known.shape[0] - 1)
+                prepare(w, lane, head, known, mine, k, found == OBSERVED, strength[at], d)
             drift(w, lane, head, d)
             if rotation:
                 start_rotations(w, lane, information, d)
@@ -278,8 +278,10 @@ def loop(rotation: bool) -> Any:
             if head[row.SPECTRUM_RATE] != 0.0:
                 adapt_spectra(w, lane, d, head[row.NOISE_FLOOR])
             if records.shape[0] > 0:
-                move(records, np.arange(line, line + 8), count, w, False, information, d)
+                for k in range(8):
+                    order[k] = line + k if k < count else -1
+                move(notes, room, order, w, False, information, d, places)
             line += count
-        move(rows, tracks, held, w, False, information, d)
+        move(flat, size, tracks, w, False, information, d, places)
 
     return run

@@ -163,28 +163,6 @@ def exponential(w: Any, x: int, a2: int, b: int, c: int, e: int, d: int, s: int)
 
 
 @jit
-def exponential_small(w: Any, x: int, a2: int, b: int, c: int, e: int, d: int) -> None:
-    """The same for up to eight columns, with sums and products in one pass."""
-    zero = spread(0.0)
-    b0, b1, b2, b3 = load(w, x), load(w, x + 8), load(w, x + 16), load(w, x + 24)
-    b4, b5, b6, b7 = load(w, x + 32), load(w, x + 40), load(w, x + 48), load(w, x + 56)
-    for at in range(0, 8 * d, 8):
-        i = x + at
-        v2 = combine(w, i, 1, b0, b1, b2, b3, b4, b5, b6, b7, zero)
-        store(w, a2 + at, v2)
-        store(w, b + at, fma(spread(EXP1), v2, spread(EXP2) * load(w, i)))
-    b0, b1, b2, b3 = load(w, b), load(w, b + 8), load(w, b + 16), load(w, b + 24)
-    b4, b5, b6, b7 = load(w, b + 32), load(w, b + 40), load(w, b + 48), load(w, b + 56)
-    for at in range(0, 8 * d, 8):
-        y = combine(w, a2 + at, 1, b0, b1, b2, b3, b4, b5, b6, b7, zero)
-        v, v2 = load(w, x + at), load(w, a2 + at)
-        store(w, b + at, fma(spread(EXP3), v2, fma(spread(EXP4), v, y)))
-        store(w, e + at, fma(spread(EXP5), v2, y))
-        store(w, c + at, fma(spread(EXP6), y, fma(spread(0.5), v2, v)))
-    multiply_small(w, b, e, a2, c, 1.0, d)
-
-
-@jit
 def turn_frame(w: Any, d: int, s: int) -> None:
     """Q <- Q Exp(X), X in TURNING (which is used up)."""
     x = matrix(s, TURNING)
@@ -209,10 +187,7 @@ def turn_frame(w: Any, d: int, s: int) -> None:
         share = spread(0.5**halvings)
         for at in range(0, d * s, 8):
             store(w, x + at, share * load(w, x + at))
-    if s == 8:
-        exponential_small(w, x, a2, b, c, e, d)
-    else:
-        exponential(w, x, a2, b, c, e, d, s)
+    exponential(w, x, a2, b, c, e, d, s)
     move, other = a2, b
     for _ in range(halvings):  # (I + E)^2 = I + (2 E + E E)
         multiply(w, move, move, other, move, 2.0, d, s)
