@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kgmrf.bank.shared import processors
 
 import kgmrf
 from benchmarks import defaults, limits, ours, rivals, scenes
@@ -196,7 +195,8 @@ def machine() -> dict[str, Any]:
         "kgmrf": kgmrf.__version__,
         "commit": _commit(),
         "processor": _processor(),
-        "processors": processors(),
+        "processors": os.cpu_count(),
+        "source lines": _source_lines(),
         "python": platform.python_version(),
     }
 
@@ -204,6 +204,11 @@ def machine() -> dict[str, Any]:
 def _load() -> float:
     """Processes that ran or waited for a processor, mean of the last minute."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else float("nan")
+
+
+def _source_lines() -> int:
+    files = Path(kgmrf.__file__).parent.rglob("*.py")
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
 
 
 def _commit() -> str:

@@ -210,43 +210,19 @@ def _velocity_noise(xp: Array, rho: Array, decay: Array, dt: Array) -> tuple[Arr
     tiny = x < 0.02
     big = xp.where(tiny, xp.ones_like(x), x)
     u = xp.exp(-big)
-    rate = xp.where(
-        tiny,
-        1.0
-        - x
-        * (
-            1.0
-            - x
-            * (2.0 / 3.0 - x * (1.0 / 3.0 - x * (2.0 / 15.0 - x * (2.0 / 45.0 - x * 4.0 / 315.0))))
-        ),
-        (1.0 - u * u) / (2.0 * big),
-    )
-    cross = xp.where(
-        tiny,
-        0.5
-        - x
-        * (
-            0.5
-            - x
-            * (
-                7.0 / 24.0
-                - x * (0.125 - x * (31.0 / 720.0 - x * (1.0 / 80.0 - x * 127.0 / 40320.0)))
-            )
-        ),
-        (1.0 - u) ** 2 / (2.0 * big**2),
-    )
-    angle = xp.where(
-        tiny,
-        1.0 / 3.0
-        - x
-        * (
-            0.25
-            - x
-            * (
-                7.0 / 60.0
-                - x * (1.0 / 24.0 - x * (31.0 / 2520.0 - x * (1.0 / 320.0 - x * 127.0 / 181440.0)))
-            )
-        ),
-        (1.0 - 2.0 * (1.0 - u) / big + (1.0 - u * u) / (2.0 * big)) / big**2,
-    )
+    rate = _alternating(x, 1.0, 1.0, 2 / 3, 1 / 3, 2 / 15, 2 / 45, 4 / 315)
+    rate = xp.where(tiny, rate, (1.0 - u * u) / (2.0 * big))
+    cross = _alternating(x, 0.5, 0.5, 7 / 24, 1 / 8, 31 / 720, 1 / 80, 127 / 40320)
+    cross = xp.where(tiny, cross, (1.0 - u) ** 2 / (2.0 * big**2))
+    angle = _alternating(x, 1 / 3, 1 / 4, 7 / 60, 1 / 24, 31 / 2520, 1 / 320, 127 / 181440)
+    exact = (1.0 - 2.0 * (1.0 - u) / big + (1.0 - u * u) / (2.0 * big)) / big**2
+    angle = xp.where(tiny, angle, exact)
     return scale**2 * dt**3 * angle, scale * dt**2 * cross, dt * rate
+
+
+def _alternating(x: Array, *coefficients: float) -> Array:
+    """c_0 - c_1 x + c_2 x^2 - ..."""
+    total: Array = coefficients[-1]
+    for number in reversed(coefficients[:-1]):
+        total = number - x * total
+    return total

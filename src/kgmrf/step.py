@@ -262,10 +262,7 @@ def drift(
     if _branch(xp, due, model):
         frame = xp.where(due[..., None, None], so.polish(frame), frame)
     state = state._replace(
-        frame=frame,
-        velocity=decay * velocity,
-        steps=steps,
-        time=state.time + dt,
+        frame=frame, velocity=decay * velocity, steps=steps, time=state.time + dt
     )
     if isinstance(model.gains, InformationGains):
         p11, p12, p22 = _planes(state.uncertainty)

@@ -2,19 +2,7 @@
 
 The state of a track is one row of float64 numbers; everything that is remembered of the track is
 in its row, so a tracker is one row, a bank is n rows, and a stream is rows by key. All of them give
-the same numbers. Every engine (`law`, `ensemble`, `rotations`) keeps this protocol:
-
-    size, record_size, small    numbers of a row, of a record, of a record without what is dear
-    kept                        numbers of a record that rows do not hold (0, or record_size)
-    init(n)                     rows (n, size) of tracks that have seen nothing
-    advance(rows, which, seen, counts, dt, *, matrix, tolerance, room) -> status, records
-                                lines of observations in order; rows change in place
-    ahead(rows, dt)             rows and records as forecast; the given rows stay
-    look(rows)                  records of rows as they stand
-    view(records, rows, names)  named fields of records, each made when it is asked for
-    names, from_rows            all fields; those that are worked out from the rows
-    room(names)                 numbers of a record that some fields need
-    check(rows)                 ValueError unless these rows could have come from this engine
+the same numbers. Every engine (`law`, `ensemble`, `rotations`, `low_rank`) keeps `Engine`.
 
 Lines: line l belongs to row which[l]; tracks may repeat. seen is ``(N, r, d)``: with ``matrix``
 one matrix, otherwise r samples, NaN where a cell is missing. counts[l] is the number of samples
@@ -73,18 +61,18 @@ class View(Mapping[str, Numbers]):
 
 
 class Engine(Protocol):
-    """What trackers and banks need; see the module's docstring."""
+    """What trackers and banks need. Fields of records are made when they are asked for."""
 
     d: int
-    size: int
-    record_size: int
-    small: int
-    kept: int
-    names: tuple[str, ...]
-    from_rows: tuple[str, ...]
+    size: int  # numbers of a row
+    record_size: int  # numbers of a record
+    small: int  # numbers of a record without what is dear
+    kept: int  # numbers of a record that rows do not hold: 0, or record_size
+    names: tuple[str, ...]  # all fields
+    from_rows: tuple[str, ...]  # fields that are worked out from the rows
 
     def init(self, n_tracks: int) -> Numbers:
-        """Rows of tracks that have seen nothing."""
+        """Rows ``(n, size)`` of tracks that have seen nothing."""
 
     def advance(
         self,
@@ -98,10 +86,10 @@ class Engine(Protocol):
         tolerance: float = TRUST,
         room: int | None = None,
     ) -> tuple[Numbers, Numbers]:
-        """Take in lines; status and records."""
+        """Take in lines of observations in order; rows change in place. Status and records."""
 
     def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
-        """Rows and records as forecast."""
+        """Rows and records as forecast; the given rows stay."""
 
     def look(self, rows: Numbers) -> Numbers:
         """Records of rows as they stand."""

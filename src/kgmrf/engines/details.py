@@ -8,22 +8,22 @@ from __future__ import annotations
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines.ensemble_step import FLOOR, SHRINKAGE, Turned, planes, turned, unpack
+from kgmrf.engines.ensemble_step import hold
 from kgmrf.engines.layout import (
     AVERAGE,
-    CHANNEL,
     COUNT,
     HALF_LIFE,
     KIND,
     POOLED,
     SAMPLES,
-    SIZE_GAIN,
     TURNING,
     VALUES,
     Layout,
-    Track,
+    Turned,
     blend_weights,
+    planes,
     track,
+    turned,
 )
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 
@@ -43,50 +43,6 @@ def half_life(plan: Layout, weights: Numbers) -> Numbers:
     there = total > 0
     mean = mine @ np.log(plan.table[average, HALF_LIFE]) / np.where(there, total, 1.0)
     return np.where(there, np.exp(mean), np.nan)
-
-
-def hold(parts: Track, plan: Layout) -> Numbers:
-    """S_k of every member, ``(..., K, d, d)``: `ensemble_step.hold` for many rows at once."""
-    d, table = plan.d, plan.table
-    lead = parts.head.shape[:-1]
-    out = np.zeros((*lead, len(table), d, d))
-    diagonal = np.arange(d)
-    lowest, present = FLOOR * parts.level, parts.level > 0.0
-    clock, channel, average, turning = 0, 0, 0, 0
-    for k, law in enumerate(table):
-        if law[KIND] == TURNING:
-            out[..., k, :, :] = _hold_turning(parts, plan, turning)
-            turning += 1
-            continue
-        whole = np.broadcast_to(np.eye(d), (*lead, d, d))
-        if law[KIND] == AVERAGE:
-            mass = parts.mass[..., average, None, None]
-            keep = 1.0 - SHRINKAGE / (mass + SHRINKAGE) * (1.0 - np.eye(d))
-            whole = keep * unpack(parts.body[..., average, :], d)
-            average += 1
-            if law[SIZE_GAIN] > 0:
-                whole = np.exp(parts.size[..., clock, None, None]) * whole
-                clock += 1
-        if law[CHANNEL] > 0:
-            own = parts.deviation[..., channel, :]
-            whole = own[..., :, None] * whole * own[..., None, :]
-            channel += 1
-        out[..., k, :, :] = whole
-        level = np.maximum(out[..., k, diagonal, diagonal], lowest) * (1.0 + 1e-9)
-        out[..., k, diagonal, diagonal] = np.where(present, level, 0.0)
-    return out
-
-
-def _hold_turning(parts: Track, plan: Layout, index: int) -> Numbers:
-    d = plan.d
-    numbers = parts.turning[..., index, :]
-    own = turned(numbers, d)
-    whole = (own.frame * own.spectrum[..., None, :]) @ np.swapaxes(own.frame, -1, -2)
-    whole = own.units[..., :, None] * whole * own.units[..., None, :]
-    n = np.maximum(parts.head[..., POOLED], 0.0)[..., None, None]
-    pooled = unpack(numbers[..., : d * (d + 1) // 2], d)
-    pooled = pooled * np.where(np.eye(d) > 0, 1.0, n / (n + 1.0))
-    return np.where(parts.head[..., POOLED, None, None] < 0.0, whole, pooled)
 
 
 def velocity_and_angle_var(

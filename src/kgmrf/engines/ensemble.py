@@ -15,36 +15,20 @@ import numpy as np
 from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Numbers
 from kgmrf.engines import INVALID, MISSING, OBSERVED, TRUST, ensemble_step, inspected
+from kgmrf.engines import layout as at
 from kgmrf.engines.details import half_life
-from kgmrf.engines.ensemble_step import pack, unpack
 from kgmrf.engines.ensemble_view import NAMES, SMALL, EnsembleView
-from kgmrf.engines.layout import (
-    COUNT,
-    DISTANCE,
-    KAPPA,
-    LIKELIHOOD,
-    N_HEAD,
-    N_TAILS,
-    POOLED,
-    ROOT,
-    SAMPLES,
-    SEEN,
-    TIME,
-    VALUES,
-    Layout,
-    blend_weights,
-    layout,
-    track,
-)
+from kgmrf.engines.layout import Layout, blend_weights, layout, pack, track, turned, unpack
 from kgmrf.engines.members import as_members
 from kgmrf.kernels import engine
 from kgmrf.kernels.ensemble_places import work
 
-FEW = 64
-"""Lines that are taken in with a work space that is at hand; more get one of their own."""
-
 LARGEST_LOG = 345.0
 """The logarithm of a size is between minus this and this: e^345 is the largest observation."""
+
+
+def _of_head(index: int) -> Any:
+    return property(lambda record: record.head[..., index])
 
 
 class Record(NamedTuple):
@@ -56,50 +40,19 @@ class Record(NamedTuple):
     roots: Numbers
     packed: Numbers  # lower triangle of S; empty in small records
 
-    @property
-    def time(self) -> Numbers:
-        """Time of the step."""
-        return self.head[..., TIME]
-
-    @property
-    def seen(self) -> Numbers:
-        """Time of the last observation; NaN before the first."""
-        return self.head[..., SEEN]
-
-    @property
-    def observations(self) -> Numbers:
-        """Observations so far."""
-        return self.head[..., COUNT]
-
-    @property
-    def samples(self) -> Numbers:
-        """Samples so far."""
-        return self.head[..., SAMPLES]
-
-    @property
-    def kappa(self) -> Numbers:
-        """Log of the factor between S and the scale of the density."""
-        return self.head[..., KAPPA]
+    time = _of_head(at.TIME)
+    seen = _of_head(at.SEEN)  # time of the last observation; NaN before the first
+    observations = _of_head(at.COUNT)
+    samples = _of_head(at.SAMPLES)
+    kappa = _of_head(at.KAPPA)  # log of the factor between S and the scale of the density
+    log_likelihood = _of_head(at.LIKELIHOOD)
+    distance = _of_head(at.DISTANCE)  # m z, squared, of the observation from its forecast
+    values = _of_head(at.VALUES)  # number of observed values m d
 
     @property
     def weights(self) -> Numbers:
         """Weight of each member in the forecast."""
         return blend_weights(self.roots, False)
-
-    @property
-    def log_likelihood(self) -> Numbers:
-        """Log-density of the observation under its forecast."""
-        return self.head[..., LIKELIHOOD]
-
-    @property
-    def distance(self) -> Numbers:
-        """Squared distance m z of the observation from its forecast."""
-        return self.head[..., DISTANCE]
-
-    @property
-    def values(self) -> Numbers:
-        """Number of observed values m d."""
-        return self.head[..., VALUES]
 
 
 class Ensemble:
@@ -126,7 +79,7 @@ class Ensemble:
         self.members = as_members(members, self.d)
         self.plan: Layout = layout(self.d, self.members)
         self.size = self.plan.size
-        self.small = N_HEAD + 2 * N_TAILS + len(self.members)  # numbers of a record, matrix or not
+        self.small = at.N_HEAD + 2 * at.N_TAILS + len(self.members)
         self.record_size = self.small + self.d * (self.d + 1) // 2
         # With the compiler switched off the readable step is the quicker one.
         self._compiled = engine.compiles(1, rotation=False) and not engine.switched_off()
@@ -149,9 +102,9 @@ class Ensemble:
         """Rows ``(n, size)`` of tracks that have seen nothing."""
         rows = np.zeros((n_tracks, self.size))
         parts = track(rows, self.plan)
-        parts.tails[:] = 1.0 / N_TAILS
-        parts.roots[:] = self.plan.table[:, ROOT]
-        parts.head[:, [SEEN, LIKELIHOOD, DISTANCE, VALUES]] = np.nan
+        parts.tails[:] = 1.0 / at.N_TAILS
+        parts.roots[:] = self.plan.table[:, at.ROOT]
+        parts.head[:, [at.SEEN, at.LIKELIHOOD, at.DISTANCE, at.VALUES]] = np.nan
         return rows
 
     def advance(
@@ -171,29 +124,14 @@ class Ensemble:
         size = self.record_size if room is None else room
         records = np.empty((n if size else 0, size))
         status = np.zeros(n, dtype=np.int8)
+        lines = (rows, which, seen, counts, dt, matrix, tolerance)
         if not self._compiled:
-            self._readable(rows, which, seen, counts, dt, matrix, tolerance, records, status)
+            self._readable(lines, records, status)
             return status, records
-        places: Any
-        if n > FEW:
-            places = work(self.plan)
-        else:
-            places = getattr(self._work, "places", None)
-            if places is None:
-                places = self._work.places = work(self.plan)
-        engine.loops("ensemble").run(
-            rows,
-            which,
-            seen,
-            counts,
-            dt,
-            matrix,
-            tolerance,
-            self.plan.table,
-            *places,
-            records,
-            status,
-        )
+        places: Any = getattr(self._work, "places", None)
+        if places is None:
+            places = self._work.places = work(self.plan)
+        engine.loops("ensemble").run(*lines, self.plan.table, *places, records, status)
         return status, records
 
     def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
@@ -211,18 +149,8 @@ class Ensemble:
         steps[:] = dt
         return self.advance(rows, np.arange(n), np.zeros((n, 1, self.d)), counts, steps)[1]
 
-    def _readable(
-        self,
-        rows: Numbers,
-        which: Numbers,
-        seen: Numbers,
-        counts: Numbers,
-        dt: Numbers,
-        matrix: bool,
-        tolerance: float,
-        records: Numbers,
-        status: Numbers,
-    ) -> None:
+    def _readable(self, lines: Any, records: Numbers, status: Numbers) -> None:
+        rows, which, seen, counts, dt, matrix, tolerance = lines
         found = inspected(seen, counts, tolerance) if matrix else None
         for k, row in enumerate(which):
             m, parts = float(counts[k]), track(rows[row], self.plan)
@@ -238,7 +166,7 @@ class Ensemble:
             if len(records):
                 records[k, : self.small] = rows[row, : self.small][: records.shape[1]]
                 if records.shape[1] > self.small:
-                    weights = blend_weights(parts.roots, ~np.isnan(parts.head[VALUES]))
+                    weights = blend_weights(parts.roots, ~np.isnan(parts.head[at.VALUES]))
                     blend = np.tensordot(weights, ensemble_step.hold(parts, self.plan), 1)
                     there = ensemble_step.present(parts)
                     blend = np.where(there[:, None] & there, blend, np.nan)
@@ -248,7 +176,7 @@ class Ensemble:
 
     def read(self, records: Numbers) -> Record:
         """The parts of records ``(..., size)``."""
-        a, b, c = N_HEAD, N_HEAD + N_TAILS, N_HEAD + 2 * N_TAILS
+        a, b, c = at.N_HEAD, at.N_HEAD + at.N_TAILS, at.N_HEAD + 2 * at.N_TAILS
         return Record(
             records[..., :a],
             records[..., a:b],
@@ -278,7 +206,7 @@ class Ensemble:
     def support(self, rows: Numbers) -> Numbers:
         """How many samples the present estimates are worth."""
         memory = 2.0 * half_life(self.plan, self.read(rows).weights) / np.log(2.0)
-        samples = rows[..., SAMPLES]
+        samples = rows[..., at.SAMPLES]
         lasting = np.where(np.isnan(memory), samples, np.minimum(samples, memory))
         return np.clip(lasting, 0.01, 1e9)
 
@@ -290,7 +218,7 @@ class Ensemble:
             raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
         parts = track(rows, self.plan)
         loose = np.ones(self.size, dtype=bool)
-        loose[[SEEN, LIKELIHOOD, DISTANCE, VALUES]] = False
+        loose[[at.SEEN, at.LIKELIHOOD, at.DISTANCE, at.VALUES]] = False
         if not np.isfinite(rows[:, loose]).all() or np.isinf(rows).any():
             raise ValueError("a row holds numbers that are not finite")
         # Observations reach LARGEST, and what is remembered of them hardly more.
@@ -298,16 +226,16 @@ class Ensemble:
         if large.any() or (np.abs(parts.size) > LARGEST_LOG).any():
             raise ValueError("a row holds numbers that are too large to square")
         head = parts.head
-        positive = [parts.tails, parts.roots, parts.level, parts.mass, head[:, COUNT:KAPPA]]
+        positive = [parts.tails, parts.roots, parts.level, parts.mass, head[:, at.COUNT : at.KAPPA]]
         if any((part < 0.0).any() for part in positive) or (parts.deviation < 0.0).any():
             raise ValueError("a row holds a negative weight, count or variance")
-        for part in (parts.tails[:, :N_TAILS], parts.tails[:, N_TAILS:], parts.roots):
+        for part in (parts.tails[:, : at.N_TAILS], parts.tails[:, at.N_TAILS :], parts.roots):
             if (np.abs(part.sum(axis=-1) - 1.0) > 1e-9).any():
                 raise ValueError("weights of a row do not sum to 1")
-        started = head[:, COUNT] > 0.0
-        if (started & ~(parts.level > 0.0).any(axis=-1)).any() or (head[:, POOLED] < -1.0).any():
+        started = head[:, at.COUNT] > 0.0
+        if (started & ~(parts.level > 0.0).any(axis=-1)).any() or (head[:, at.POOLED] < -1.0).any():
             raise ValueError("a row has observations but no channel")
-        pooling = head[:, POOLED] >= 0.0
+        pooling = head[:, at.POOLED] >= 0.0
         self._check_turning(parts.turning[started & ~pooling])
         self._check_averages(parts.body[started])
         pairs = self.d * (self.d + 1) // 2
@@ -323,7 +251,7 @@ class Ensemble:
     def _check_turning(self, numbers: Numbers) -> None:
         if not numbers.size:
             return
-        own = ensemble_step.turned(numbers, self.d)
+        own = turned(numbers, self.d)
         defect = np.swapaxes(own.frame, -1, -2) @ own.frame - np.eye(self.d)
         if np.abs(defect).max() > 1e-6:
             raise ValueError("an eigenframe of a row is not orthonormal")

@@ -15,134 +15,30 @@ together. Here everything is a d x d matrix and nothing is fast.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
 from kgmrf.density import TAILS
-from kgmrf.engines.layout import (
-    ACCELERATION,
-    AVERAGE,
-    CHANNEL,
-    COUNT,
-    DISTANCE,
-    HALF_LIFE,
-    KAPPA,
-    KIND,
-    LIKELIHOOD,
-    LIMITED,
-    N_TAILS,
-    POOLED,
-    RATE_PRIOR,
-    ROOT,
-    SAMPLES,
-    SEEN,
-    SIZE_GAIN,
-    SPECTRUM_RATE,
-    TIME,
-    TURNING,
-    VALUES,
-    Layout,
-    Track,
-    blend_weights,
-)
+from kgmrf.engines import layout as at
+from kgmrf.engines.compare_step import Frame, compare, compare_matrix
+from kgmrf.engines.layout import Layout, Track, Turned, blend_weights, pack, planes, turned, unpack
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
 from kgmrf.geometry import so
 from kgmrf.step import CORRELATION_LIMIT
 
 BLEND_RATE, BLEND_LIMIT, BLEND_SHARE = 0.25, 1.0, 1e-3
-TAIL_SHARE = 1e-3
-KAPPA_GAIN, KAPPA_LIMIT = 0.005, 0.7
+TAIL_SHARE, KAPPA_GAIN, KAPPA_LIMIT = 1e-3, 0.005, 0.7
 FLOOR = 1e-6  # smallest variance of a channel in a forecast, relative to its long-run level
 OUTLIER = 20.0  # times the forecast size: limited members learn from no more than this
 RETURN = 0.5  # share of the prior weights that comes back after an observation beyond OUTLIER
-FILL_LIMIT = 4.0  # times the forecast size: how surprising cells may be that fill others
 SHRINKAGE = 0.01  # observations that stand for a diagonal matrix in an average
-SIZE_RETENTION = 0.98
-LEVEL_MEMORY = 6000.0
+SIZE_RETENTION, LEVEL_MEMORY = 0.98, 6000.0
 POOL_SAMPLES = 5.0  # samples per channel before a turning member starts
 UNLIKE = 1e3  # ratio of variances above which turning members work in units of each channel
 POLISH_EVERY = 16
 NU = np.array(TAILS)
-
-
-class Frame(NamedTuple):
-    """What one observation says, once the forecast S is known (sums over its m samples).
-
-    m: samples. values: N, observed numbers. distance: Q = sum x^T Sigma^-1 x. log_det: sum of
-    log |Sigma|. outer: sum of S^-1 x x^T S^-1. precision: sum of S^-1. mean: E[x x^T | observed],
-    without the conditional covariance of missing cells, which is ``rest``.
-    """
-
-    m: float
-    values: float
-    distance: float
-    log_det: float
-    outer: Numbers
-    precision: Numbers
-    mean: Numbers
-    rest: Numbers
-
-
-# ----------------------------------------------------------------------- packed matrices
-
-
-def unpack(packed: Numbers, d: int) -> Numbers:
-    """The symmetric matrix of a lower triangle ``(..., d (d + 1)/2)``."""
-    return packed.take(_places(d), axis=-1)
-
-
-@lru_cache(maxsize=64)
-def _places(d: int) -> Any:
-    """Where each entry of a symmetric matrix lies in its lower triangle, ``(d, d)``."""
-    low, high = np.tril_indices(d)
-    index = np.zeros((d, d), dtype=np.intp)
-    index[low, high] = index[high, low] = np.arange(low.size)
-    return index
-
-
-def pack(full: Numbers) -> Numbers:
-    """The lower triangle of a symmetric matrix, row by row."""
-    low, high = np.tril_indices(full.shape[-1])
-    return full[..., low, high]
-
-
-def planes(packed: Numbers, d: int, sign: float) -> Numbers:
-    """The symmetric (sign 1) or skew (sign -1) matrix of its planes i > j."""
-    low, high = np.tril_indices(d, -1)
-    full = np.zeros((*packed.shape[:-1], d, d))
-    full[..., low, high] = packed
-    full[..., high, low] = sign * packed
-    return full
-
-
-class Turned(NamedTuple):
-    """The parts of a turning member, as views of its numbers."""
-
-    frame: Numbers  # (d, d)
-    velocity: Numbers  # planes i > j
-    p11: Numbers
-    p12: Numbers
-    p22: Numbers
-    spectrum: Numbers  # (d,)
-    units: Numbers  # (d,)
-    spectrum_var: Numbers  # (1,)
-
-
-def turned(numbers: Numbers, d: int) -> Turned:
-    """The parts of a turning member ``(..., t)``, as views."""
-    n = d * (d - 1) // 2
-    edges = np.cumsum([0, d * d, n, n, n, n, d, d, 1])
-    parts = [numbers[..., a:b] for a, b in pairwise(edges)]
-    return Turned(parts[0].reshape(*numbers.shape[:-1], d, d), *parts[1:])
-
-
-def _off(matrix: Numbers, share: float) -> Numbers:
-    """The matrix with its off-diagonal entries times ``share``."""
-    return share * matrix + (1.0 - share) * np.diag(np.diag(matrix))
 
 
 # ----------------------------------------------------------------------- drift and hold
@@ -151,16 +47,16 @@ def _off(matrix: Numbers, share: float) -> Numbers:
 def drift(track: Track, plan: Layout, dt: float) -> None:
     """s <- .98^dt s, V <- 2^(-dt/h) V, Q <- Q Exp(dt W), P <- F P F^T + noise."""
     table = plan.table
-    track.head[TIME] += dt
+    track.head[at.TIME] += dt
     track.size[:] *= SIZE_RETENTION**dt
-    averages = table[:, KIND] == AVERAGE
-    track.mass[:] *= 2.0 ** (-dt / table[averages, HALF_LIFE])
+    averages = table[:, at.KIND] == at.AVERAGE
+    track.mass[:] *= 2.0 ** (-dt / table[averages, at.HALF_LIFE])
     if pooling(track):
         return
-    for law, numbers in zip(table[table[:, KIND] == TURNING], track.turning, strict=True):
+    for law, numbers in zip(table[table[:, at.KIND] == at.TURNING], track.turning, strict=True):
         own = turned(numbers, plan.d)
         own.frame[:] = own.frame @ so.exp(dt * planes(own.velocity, plan.d, -1.0))
-        q = law[ACCELERATION]
+        q = law[at.ACCELERATION]
         own.p11[:] += 2.0 * dt * own.p12 + dt**2 * own.p22 + q * dt**3 / 3.0
         own.p12[:] += dt * own.p22 + q * dt**2 / 2.0
         own.p22[:] += q * dt
@@ -170,12 +66,12 @@ def drift(track: Track, plan: Layout, dt: float) -> None:
             p[:] = np.minimum(p, limit)
         most = CORRELATION_LIMIT * np.sqrt(own.p11 * own.p22)
         own.p12[:] = np.clip(own.p12, -most, most)
-        own.spectrum_var[:] += law[SPECTRUM_RATE] * dt
+        own.spectrum_var[:] += law[at.SPECTRUM_RATE] * dt
 
 
 def pooling(track: Track) -> bool:
     """Whether the turning members still pool their first observations."""
-    return bool(track.head[POOLED] >= 0.0)
+    return bool(track.head[at.POOLED] >= 0.0)
 
 
 def present(track: Track) -> Mask:
@@ -183,92 +79,52 @@ def present(track: Track) -> Mask:
     return track.level > 0.0
 
 
-def hold(track: Track, plan: Layout) -> Numbers:
-    """S_k of every member, ``(K, d, d)``; zero for channels that are absent."""
+def hold(parts: Track, plan: Layout) -> Numbers:
+    """S_k of every member, ``(..., K, d, d)``; zero for channels that are absent."""
     d, table = plan.d, plan.table
-    parts = np.zeros((len(table), d, d))
+    lead = parts.head.shape[:-1]
+    out = np.zeros((*lead, len(table), d, d))
+    diagonal = np.arange(d)
+    lowest, present = FLOOR * parts.level, parts.level > 0.0
     clock, channel, average, turning = 0, 0, 0, 0
-    lowest = FLOOR * track.level
     for k, law in enumerate(table):
-        if law[KIND] == TURNING:
-            parts[k] = hold_turning(track, plan, turning)
+        if law[at.KIND] == at.TURNING:
+            out[..., k, :, :] = hold_turning(parts, plan, turning)
             turning += 1
             continue
-        deviation = np.ones(d)
-        if law[CHANNEL] > 0:
-            deviation = track.deviation[channel]
-            channel += 1
-        body = np.eye(d)
-        if law[KIND] == AVERAGE:
-            rho = SHRINKAGE / (track.mass[average] + SHRINKAGE)
-            body = _off(unpack(track.body[average], d), 1.0 - rho)
+        whole = np.broadcast_to(np.eye(d), (*lead, d, d))
+        if law[at.KIND] == at.AVERAGE:
+            mass = parts.mass[..., average, None, None]
+            keep = 1.0 - SHRINKAGE / (mass + SHRINKAGE) * (1.0 - np.eye(d))
+            whole = keep * unpack(parts.body[..., average, :], d)
             average += 1
-            if law[SIZE_GAIN] > 0:
-                body = math.exp(track.size[clock]) * body
+            if law[at.SIZE_GAIN] > 0:
+                whole = np.exp(parts.size[..., clock, None, None]) * whole
                 clock += 1
-        parts[k] = deviation[:, None] * body * deviation
-        diagonal = np.maximum(np.diag(parts[k]), lowest) * (1.0 + 1e-9)
-        np.fill_diagonal(parts[k], np.where(present(track), diagonal, 0.0))
-    return parts
+        if law[at.CHANNEL] > 0:
+            own = parts.deviation[..., channel, :]
+            whole = own[..., :, None] * whole * own[..., None, :]
+            channel += 1
+        out[..., k, :, :] = whole
+        level = np.maximum(out[..., k, diagonal, diagonal], lowest) * (1.0 + 1e-9)
+        out[..., k, diagonal, diagonal] = np.where(present, level, 0.0)
+    return out
 
 
-def hold_turning(track: Track, plan: Layout, index: int) -> Numbers:
+def hold_turning(parts: Track, plan: Layout, index: int) -> Numbers:
     """E Q diag(lam) Q^T E, or the pooled covariance with its off-diagonal times n/(n + 1)."""
-    own = turned(track.turning[index], plan.d)
-    if pooling(track):
-        n = track.head[POOLED]
-        pooled = unpack(own.frame.reshape(-1)[: plan.d * (plan.d + 1) // 2], plan.d)
-        return _off(pooled, n / (n + 1.0))
-    whole = (own.frame * own.spectrum) @ own.frame.T
-    return own.units[:, None] * whole * own.units
+    d = plan.d
+    numbers = parts.turning[..., index, :]
+    own = turned(numbers, d)
+    whole = (own.frame * own.spectrum[..., None, :]) @ np.swapaxes(own.frame, -1, -2)
+    whole = own.units[..., :, None] * whole * own.units[..., None, :]
+    n = np.maximum(parts.head[..., at.POOLED], 0.0)[..., None, None]
+    pooled = unpack(numbers[..., : d * (d + 1) // 2], d)
+    pooled = pooled * np.where(np.eye(d) > 0, 1.0, n / (n + 1.0))
+    return np.where(parts.head[..., at.POOLED, None, None] < 0.0, whole, pooled)
 
 
-# ----------------------------------------------------------------------- forecast and judge
-
-
-def compare(samples: Numbers, total: Numbers, kappa: float, there: Mask) -> Frame:
-    """An observation of samples ``(m, d)``, NaN where a cell is missing, beside the forecast."""
-    d = total.shape[-1]
-    known = samples[~np.isnan(samples[:, there]).all(axis=1)]
-    m, grow = float(len(known)), math.exp(kappa)
-    outer, precision, mean, rest = np.zeros((4, d, d))
-    values = distance = log_det = 0.0
-    for x in known:
-        o = there & ~np.isnan(x)
-        hidden = there & np.isnan(x)
-        block = total[np.ix_(o, o)]
-        inverse = np.linalg.inv(block)
-        y = np.zeros(d)
-        y[o] = inverse @ x[o]
-        filled = np.where(o, x, 0.0)
-        # What is surprising in one channel must not make another surprising that nobody saw.
-        apart = float(x[o] @ y[o]) / (FILL_LIMIT * o.sum())
-        share = 1.0 / math.sqrt(max(apart, 1.0))
-        filled[hidden] = share * (total @ y)[hidden]
-        values += o.sum()
-        distance += float(x[o] @ y[o]) / grow
-        log_det += np.linalg.slogdet(block)[1] + o.sum() * kappa
-        outer += np.outer(y, y)
-        precision[np.ix_(o, o)] += inverse
-        mean += np.outer(filled, filled) / m
-        h = np.ix_(hidden, hidden)
-        across = total[np.ix_(hidden, o)]
-        rest[h] += grow * (total[h] - across @ inverse @ across.T) / m
-    return Frame(m, values, distance, log_det, outer, precision, mean, rest)
-
-
-def compare_matrix(seen: Numbers, m: float, total: Numbers, kappa: float, there: Mask) -> Frame:
-    """An observation C = mean of x x^T over m samples beside the forecast."""
-    d = total.shape[-1]
-    o = np.ix_(there, there)
-    inverse = np.zeros((d, d))
-    inverse[o] = np.linalg.inv(total[o])
-    n = float(there.sum())
-    log_det = m * (np.linalg.slogdet(total[o])[1] + n * kappa)
-    mean = np.where(there[:, None] & there, seen, 0.0)
-    outer = m * inverse @ mean @ inverse
-    distance = m * math.exp(-kappa) * float((inverse * mean).sum())
-    return Frame(m, m * n, distance, log_det, outer, m * inverse, mean, np.zeros((d, d)))
+# ----------------------------------------------------------------------- judge
 
 
 def log_student(values: float, distance: float, log_det: float) -> Numbers:
@@ -283,7 +139,7 @@ def judge(track: Track, plan: Layout, parts: Numbers, frame: Frame) -> float:
     n, q = frame.values, frame.distance
     outer, trace = (np.einsum("ij,kij->k", a, parts) for a in (frame.outer, frame.precision))
     each = log_student(n, q, frame.log_det)
-    return weigh(track, plan.table[:, ROOT], outer, trace, each, n, q, frame.m / n)
+    return weigh(track, plan.table[:, at.ROOT], outer, trace, each, n, q, frame.m / n)
 
 
 def weigh(
@@ -300,28 +156,28 @@ def weigh(
 
     outer: <S^-1 x x^T S^-1, S_k>. trace: <S^-1, S_k>. each: log t of each tail. rate: of the step.
     """
-    tails, before = track.tails[:N_TAILS], track.tails[N_TAILS:]
+    tails, before = track.tails[: at.N_TAILS], track.tails[at.N_TAILS :]
     before[:] = tails
     joint = np.log(tails) + each
     top = joint.max()
     share = np.exp(joint - top)
-    track.head[LIKELIHOOD] = top + math.log(share.sum())
-    track.head[DISTANCE], track.head[VALUES] = q, n
+    track.head[at.LIKELIHOOD] = top + math.log(share.sum())
+    track.head[at.DISTANCE], track.head[at.VALUES] = q, n
     share /= share.sum()
     u = float(share @ ((NU + n) / (NU + q)))
-    gradient = 0.5 * (u * math.exp(-track.head[KAPPA]) * outer - trace)
+    gradient = 0.5 * (u * math.exp(-track.head[at.KAPPA]) * outer - trace)
     roots, w = track.roots, blend_weights(track.roots, False)
     step = np.clip(rate * (gradient - w @ gradient), -BLEND_LIMIT, BLEND_LIMIT)
     roots *= np.exp(BLEND_RATE * step)
     roots *= (1.0 - BLEND_SHARE) / roots.sum()
     roots += BLEND_SHARE / len(roots)
-    tails[:] = (1.0 - TAIL_SHARE) * share + TAIL_SHARE / N_TAILS
-    kappa = track.head[KAPPA] + math.log1p(KAPPA_GAIN * (u * q / n - 1.0))
-    track.head[KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
+    tails[:] = (1.0 - TAIL_SHARE) * share + TAIL_SHARE / at.N_TAILS
+    kappa = track.head[at.KAPPA] + math.log1p(KAPPA_GAIN * (u * q / n - 1.0))
+    track.head[at.KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
     if q > OUTLIER * n:
         # So far from the forecast that the weights no longer mean much: half back to the start.
         roots[:] = (1.0 - RETURN) * roots + RETURN * prior
-        track.head[KAPPA] = 0.0
+        track.head[at.KAPPA] = 0.0
     return u
 
 
@@ -332,40 +188,41 @@ def learn(track: Track, plan: Layout, parts: Numbers, frame: Frame, u: float, dt
     """Every member takes in u C; those that are limited weigh it by min(1, 20 d/z) instead."""
     table, there = plan.table, present(track)
     n_there = float(there.sum())
-    track.head[COUNT] += 1.0
-    track.head[SAMPLES] += frame.m
-    n = track.head[COUNT]
+    track.head[at.COUNT] += 1.0
+    track.head[at.SAMPLES] += frame.m
+    n = track.head[at.COUNT]
     whole = u * frame.mean + frame.rest
     gain = 1.0 / min(n, LEVEL_MEMORY)
     track.level[there] += gain * (np.diag(whole) - track.level)[there]
     clock, channel, average = 0, 0, 0
     o = np.ix_(there, there)
     for k, law in enumerate(table):
-        if law[KIND] == TURNING:
+        if law[at.KIND] == at.TURNING:
             continue
         weight, s = u, 0.0
-        if law[SIZE_GAIN] > 0:
+        if law[at.SIZE_GAIN] > 0:
             inverse = np.linalg.inv(parts[k][o])
             z = float((inverse * frame.mean[o]).sum())
             spare = float((inverse * frame.rest[o]).sum())
-            if law[LIMITED]:
+            if law[at.LIMITED]:
                 weight = OUTLIER * n_there / max(z, OUTLIER * n_there)
-            track.size[clock] += math.log1p(law[SIZE_GAIN] * ((weight * z + spare) / n_there - 1.0))
+            excess = (weight * z + spare) / n_there - 1.0
+            track.size[clock] += math.log1p(law[at.SIZE_GAIN] * excess)
             s = track.size[clock]
             clock += 1
-        elif law[LIMITED]:
+        elif law[at.LIMITED]:
             # z = Q/m of N/m values
             weight = OUTLIER * frame.values / max(frame.distance, OUTLIER * frame.values)
         target = math.exp(-s) * (weight * frame.mean + frame.rest)
-        if law[CHANNEL] > 0:
-            gain = max(1.0 - 2.0 ** (-dt / law[CHANNEL]), 1.0 / n)
+        if law[at.CHANNEL] > 0:
+            gain = max(1.0 - 2.0 ** (-dt / law[at.CHANNEL]), 1.0 / n)
             own = track.deviation[channel]
             square = own[there] ** 2 + gain * (np.diag(target)[there] - own[there] ** 2)
             own[there] = np.sqrt(np.maximum(square, FLOOR * track.level[there]))
             safe = np.where(there, own, 1.0)
             target = target / safe[:, None] / safe
             channel += 1
-        if law[KIND] == AVERAGE:
+        if law[at.KIND] == at.AVERAGE:
             track.mass[average] += 1.0
             track.body[average] += (pack(target) - track.body[average]) / track.mass[average]
             average += 1
@@ -376,8 +233,8 @@ def learn_turning(track: Track, plan: Layout, seen: Numbers, m: float) -> None:
     """One angle-velocity Kalman step per plane, one random-walk step per log eigenvalue."""
     d = plan.d
     if pooling(track):
-        track.head[POOLED] += 1.0
-        n = track.head[POOLED]
+        track.head[at.POOLED] += 1.0
+        n = track.head[at.POOLED]
         for numbers in track.turning:
             pooled = turned(numbers, d).frame.reshape(-1)[: d * (d + 1) // 2]
             pooled += (pack(seen) - pooled) / n
@@ -403,7 +260,7 @@ def learn_turning(track: Track, plan: Layout, seen: Numbers, m: float) -> None:
         own.spectrum_var[:] *= 1.0 - gain
         own.spectrum[:] = np.maximum(own.spectrum, smallest(own, track.level))
         own.frame[:] = own.frame @ so.exp(planes(angle, d, -1.0))
-        if track.head[COUNT] % POLISH_EVERY == 0:
+        if track.head[at.COUNT] % POLISH_EVERY == 0:
             own.frame[:] = so.polish(own.frame)
 
 
@@ -415,9 +272,9 @@ def smallest(own: Turned, level: Numbers) -> float:
 def start_turning(track: Track, plan: Layout, m: float) -> None:
     """One eigendecomposition of the pooled covariance."""
     there = present(track)
-    laws = plan.table[plan.table[:, KIND] == TURNING]
+    laws = plan.table[plan.table[:, at.KIND] == at.TURNING]
     pooled = [hold_turning(track, plan, k) for k in range(len(laws))]
-    n = track.head[POOLED]
+    n = track.head[at.POOLED]
     for law, numbers, whole in zip(laws, track.turning, pooled, strict=True):
         own = turned(numbers, plan.d)
         variances = np.diag(whole)[there]
@@ -429,10 +286,10 @@ def start_turning(track: Track, plan: Layout, m: float) -> None:
         if np.linalg.det(own.frame) < 0:
             own.frame[:, -1] *= -1.0
         own.velocity[:] = own.p12[:] = 0.0
-        own.p11[:], own.p22[:] = ANGLE_VARIANCE_LIMIT, law[RATE_PRIOR]
+        own.p11[:], own.p22[:] = ANGLE_VARIANCE_LIMIT, law[at.RATE_PRIOR]
         own.spectrum_var[:] = 2.0 / (n * m)
         own.spectrum[:] = np.maximum(own.spectrum, smallest(own, track.level))
-    track.head[POOLED] = -1.0
+    track.head[at.POOLED] = -1.0
 
 
 # ----------------------------------------------------------------------- channels come
@@ -443,37 +300,36 @@ def enter(track: Track, plan: Layout, power: Numbers, m: float, parts: Numbers) 
     new = (track.level == 0.0) & (power > 0.0)
     if not new.any():
         return
-    first = track.head[COUNT] == 0.0
+    first = track.head[at.COUNT] == 0.0
     track.level[new] = (1.0 + 1.0 / m) * power[new]
     clock, channel, average, turning = 0, 0, 0, 0
     was_pooling = pooling(track)
     diagonal = np.flatnonzero(new) * (np.flatnonzero(new) + 3) // 2
     for k, law in enumerate(plan.table):
-        if law[KIND] == TURNING:
+        if law[at.KIND] == at.TURNING:
             own = turned(track.turning[turning], plan.d)
             pooled = own.frame.reshape(-1)[: plan.d * (plan.d + 1) // 2]
             if not was_pooling:
-                kept = np.where(new[:, None] | new, 0.0, parts[k])
-                pooled[:] = pack(kept)
+                pooled[:] = pack(np.where(new[:, None] | new, 0.0, parts[k]))
             pooled[diagonal] = track.level[new]
             turning += 1
             continue
         s = 0.0
-        if law[SIZE_GAIN] > 0:
+        if law[at.SIZE_GAIN] > 0:
             s = track.size[clock]
             clock += 1
         variance = math.exp(-s) * track.level[new]
-        if law[CHANNEL] > 0:
+        if law[at.CHANNEL] > 0:
             track.deviation[channel][new] = np.sqrt(variance)
             variance = np.ones(int(new.sum()))
             channel += 1
-        if law[KIND] == AVERAGE:
+        if law[at.KIND] == at.AVERAGE:
             track.body[average][diagonal] = variance
             average += 1
-    track.head[POOLED] = 1.0
+    track.head[at.POOLED] = 1.0
     if first:
-        track.head[COUNT] = 1.0
-        track.head[SAMPLES] = m
+        track.head[at.COUNT] = 1.0
+        track.head[at.SAMPLES] = m
         track.mass[:] = 1.0
 
 
@@ -492,15 +348,15 @@ def start(track: Track, plan: Layout, samples: Numbers, m: float, *, matrix: boo
     where = low * (low + 1) // 2 + high
     channel, average, turning = 0, 0, 0
     for law in plan.table:
-        if law[KIND] == TURNING:
+        if law[at.KIND] == at.TURNING:
             turned(track.turning[turning], plan.d).frame.reshape(-1)[where] = seen[low, high]
             turning += 1
             continue
         scale = np.ones(plan.d)
-        if law[CHANNEL] > 0:
+        if law[at.CHANNEL] > 0:
             scale = np.where(present(track), track.deviation[channel], 1.0)
             channel += 1
-        if law[KIND] == AVERAGE:
+        if law[at.KIND] == at.AVERAGE:
             track.body[average][where] = (seen / scale[:, None] / scale)[low, high]
             average += 1
 
@@ -516,20 +372,20 @@ def step(
     samples: ``(m, d)``, or with ``matrix`` the mean of x x^T ``(d, d)`` over m samples; m = 0: no
     observation.
     """
-    track.head[LIKELIHOOD : VALUES + 1] = np.nan
-    if track.head[COUNT] == 0.0:
-        track.head[TIME] += dt
+    track.head[at.LIKELIHOOD : at.VALUES + 1] = np.nan
+    if track.head[at.COUNT] == 0.0:
+        track.head[at.TIME] += dt
         if m > 0:
-            track.head[SEEN] = track.head[TIME]
+            track.head[at.SEEN] = track.head[at.TIME]
             start(track, plan, samples, m, matrix=matrix)
         return
     drift(track, plan, dt)
     if m == 0:
         return
-    track.head[SEEN] = track.head[TIME]
+    track.head[at.SEEN] = track.head[at.TIME]
     parts = hold(track, plan)
     total = np.tensordot(blend_weights(track.roots, False), parts, 1)
-    kappa, there = float(track.head[KAPPA]), present(track)
+    kappa, there = float(track.head[at.KAPPA]), present(track)
     if matrix:
         frame = compare_matrix(samples, m, total, kappa, there)
         power = np.diag(samples)

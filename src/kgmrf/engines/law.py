@@ -94,7 +94,8 @@ class SingleLaw:
             strength = self.noise_var / np.where(counts > 0.0, counts, 1.0)
         law = self._compiled
         if law is None:
-            self._readable(rows, which, seen, counts, strength, dt, tolerance, records, status)
+            lines = (which, seen, counts, strength, dt)
+            self._readable(rows, lines, tolerance, records, status)
             return status, records
         if n == 1:  # online: looking things up would take longer than the step
             present = _SIGNS[int(counts[0] > 0.0) - int(counts[0] < 0.0)]
@@ -102,19 +103,7 @@ class SingleLaw:
             present = np.sign(counts).astype(np.int8)
         steps, interval = self._intervals(which, dt)
         law_loop(self.rotation)(
-            rows,
-            which,
-            seen,
-            present,
-            strength,
-            steps,
-            interval,
-            law.head,
-            law.tables,
-            law.known,
-            tolerance,
-            records,
-            status,
+            rows, which, seen, present, strength, steps, interval, *law, tolerance, records, status
         )
         return status, records
 
@@ -159,17 +148,9 @@ class SingleLaw:
     # ------------------------------------------------------------------ the readable step
 
     def _readable(
-        self,
-        rows: Numbers,
-        which: Numbers,
-        seen: Numbers,
-        counts: Numbers,
-        strength: Numbers,
-        dt: Numbers,
-        tolerance: float,
-        records: Numbers,
-        status: Numbers,
+        self, rows: Numbers, lines: Any, tolerance: float, records: Numbers, status: Numbers
     ) -> None:
+        which, seen, counts, strength, dt = lines
         status[:] = inspected(seen, counts, tolerance, self.rotation)
         step = rotation_step if self.rotation else covariance_step
         for these in rounds(which):

@@ -19,6 +19,7 @@ While turning members pool, the lower triangle of their pooled covariance lies i
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -145,3 +146,56 @@ def blend_weights(roots: Numbers, sharp: Any) -> Numbers:
     top = roots / roots.max(axis=-1, keepdims=True)
     raised = top**power
     return raised / raised.sum(axis=-1, keepdims=True)
+
+
+# ----------------------------------------------------------------------- packed matrices
+
+
+def unpack(packed: Numbers, d: int) -> Numbers:
+    """The symmetric matrix of a lower triangle ``(..., d (d + 1)/2)``."""
+    return packed.take(_places(d), axis=-1)
+
+
+@lru_cache(maxsize=64)
+def _places(d: int) -> Any:
+    """Where each entry of a symmetric matrix lies in its lower triangle, ``(d, d)``."""
+    low, high = np.tril_indices(d)
+    index = np.zeros((d, d), dtype=np.intp)
+    index[low, high] = index[high, low] = np.arange(low.size)
+    return index
+
+
+def pack(full: Numbers) -> Numbers:
+    """The lower triangle of a symmetric matrix, row by row."""
+    low, high = np.tril_indices(full.shape[-1])
+    return full[..., low, high]
+
+
+def planes(packed: Numbers, d: int, sign: float) -> Numbers:
+    """The symmetric (sign 1) or skew (sign -1) matrix of its planes i > j."""
+    low, high = np.tril_indices(d, -1)
+    full = np.zeros((*packed.shape[:-1], d, d))
+    full[..., low, high] = packed
+    full[..., high, low] = sign * packed
+    return full
+
+
+class Turned(NamedTuple):
+    """The parts of a turning member, as views of its numbers."""
+
+    frame: Numbers  # (d, d)
+    velocity: Numbers  # planes i > j
+    p11: Numbers
+    p12: Numbers
+    p22: Numbers
+    spectrum: Numbers  # (d,)
+    units: Numbers  # (d,)
+    spectrum_var: Numbers  # (1,)
+
+
+def turned(numbers: Numbers, d: int) -> Turned:
+    """The parts of a turning member ``(..., t)``, as views."""
+    n = d * (d - 1) // 2
+    edges = np.cumsum([0, d * d, n, n, n, n, d, d, 1])
+    parts = [numbers[..., a:b] for a, b in pairwise(edges)]
+    return Turned(parts[0].reshape(*numbers.shape[:-1], d, d), *parts[1:])

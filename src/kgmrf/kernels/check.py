@@ -7,14 +7,7 @@ from typing import Any
 
 from kgmrf._check import LARGEST, SMALLEST
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.lanes import (
-    above,
-    fma,
-    load,
-    spread,
-    store,
-    total,
-)
+from kgmrf.kernels.lanes import above, fma, load, spread, store, total
 from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
 from kgmrf.kernels.products import copy, matrix
 

@@ -35,15 +35,7 @@ LARGEST_ROTATION = 3
 ROTATION_TOLERANCE = 1e-6
 """How far R^T R may be from I, as in `kgmrf._check.rotations`."""
 
-EVERY = (
-    "ensemble",
-    "low_rank",
-    "inspect",
-    "rotations",
-    "rotations_ahead",
-    "adjoint",
-    "vector",
-)
+EVERY = ("ensemble", "low_rank", "inspect", "rotations", "rotations_ahead", "adjoint", "vector")
 """Modules whose loops are compiled when they are imported."""
 
 _told = False
@@ -100,7 +92,7 @@ def _announced() -> Iterator[None]:
             global _told
             if not _told:
                 _told = True
-                sys.stderr.write("kgmrf: compiling for this machine, once (a minute or two) ...\n")
+                sys.stderr.write("kgmrf: compiling for this machine, once (some ten seconds) ...\n")
                 sys.stderr.flush()
 
         def on_end(self, event: Any) -> None:
@@ -191,12 +183,7 @@ def _lines(
 
 
 def unroll(
-    law: Law,
-    rows: Numbers,
-    sequence: Numbers,
-    observed: Mask,
-    counts: Numbers,
-    steps: Numbers,
+    law: Law, rows: Numbers, sequence: Numbers, observed: Mask, counts: Numbers, steps: Numbers
 ) -> Numbers:
     """All states of a sequence ``(T, n, d, d)`` from rows ``(n, size)``: ``(T + 1, n, size)``.
 

@@ -9,82 +9,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgmrf.engines.ensemble_step import FILL_LIMIT, LEVEL_MEMORY, OUTLIER
-from kgmrf.engines.layout import (
-    AVERAGE,
-    CHANNEL,
-    COUNT,
-    DISTANCE,
-    KAPPA,
-    KIND,
-    LIKELIHOOD,
-    N_HEAD,
-    N_TAILS,
-    POOLED,
-    SAMPLES,
-    SEEN,
-    SIZE_GAIN,
-    TIME,
-    TURNING,
-    VALUES,
-)
+from kgmrf.engines import ensemble_step as tuning
+from kgmrf.engines import layout as row
+from kgmrf.engines.compare_step import FILL_LIMIT
+from kgmrf.kernels import ensemble_places as at
 from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_covariance, take_samples
 from kgmrf.kernels.compile import compiled, jit
-from kgmrf.kernels.ensemble_members import (
-    drift,
-    hold,
-    invert,
-    learn_averages,
-    learn_turning,
-    pack,
-    packed_room,
-    turning_size,
-    unpack,
-)
-from kgmrf.kernels.ensemble_places import (
-    BODY,
-    DEVIATION,
-    DIMENSION,
-    GRADIENT,
-    HEAD,
-    HIDDEN,
-    IDENTITY,
-    INTERVAL,
-    INVERSE,
-    LAST_VALUES,
-    LEVEL,
-    LOGS,
-    MASS,
-    MEAN,
-    MEAN_FULL,
-    N_AVERAGE,
-    N_MEMBERS,
-    N_PAIRS,
-    N_TURNING,
-    OTHER,
-    OUTER,
-    PARTS,
-    PRECISION,
-    REST,
-    ROOTS,
-    ROW,
-    SHARES,
-    SIZE,
-    SLOPE,
-    STRIDE,
-    TAILS,
-    THERE,
-    TOTAL,
-    TOTAL_FULL,
-    TURNED,
-    WEIGHTS,
-    X,
-    Y,
-)
+from kgmrf.kernels.ensemble_members import drift, enter, hold, learn_averages, start
+from kgmrf.kernels.ensemble_turning import learn_turning
 from kgmrf.kernels.judge import blend_weights, judge_tails, settle, tail_logs, weigh
 from kgmrf.kernels.lanes import fma, load, spread, store, total
 from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
-from kgmrf.kernels.products import matrix, multiply
+from kgmrf.kernels.products import invert, matrix, multiply, pack, packed_room, unpack
 
 # ----------------------------------------------------------------------- forecast
 
@@ -92,31 +28,31 @@ from kgmrf.kernels.products import matrix, multiply
 @jit
 def blend(w: Any, o: Any, sharp: bool) -> None:
     """TOTAL = sum_k w_k S_k, w_k = r_k^2 / sum r^2, or where sharp r_k^6 / sum r^6."""
-    n, room = o[N_PAIRS], packed_room(o[N_PAIRS])
-    blend_weights(w, o[ROOTS], w, o[WEIGHTS], o[N_MEMBERS], sharp)
+    n, room = o[at.N_PAIRS], packed_room(o[at.N_PAIRS])
+    blend_weights(w, o[at.ROOTS], w, o[at.WEIGHTS], o[at.N_MEMBERS], sharp)
     for p in range(0, n, 8):
         acc = spread(0.0)
-        part = o[PARTS] + p
-        for k in range(o[N_MEMBERS]):
-            acc = fma(spread(w[o[WEIGHTS] + k]), load(w, part), acc)
+        part = o[at.PARTS] + p
+        for k in range(o[at.N_MEMBERS]):
+            acc = fma(spread(w[o[at.WEIGHTS] + k]), load(w, part), acc)
             part += room
-        store(w, o[TOTAL] + p, acc)
+        store(w, o[at.TOTAL] + p, acc)
 
 
 @jit
 def forecast_inverse(w: Any, o: Any) -> float:
     """INVERSE = S^-1 on the channels of THERE, 0 elsewhere; returns log |S| of them."""
-    d, s, a = o[DIMENSION], o[STRIDE], o[INVERSE]
-    unpack(w, o[TOTAL], a, d, s)
+    d, s, a = o[at.DIMENSION], o[at.STRIDE], o[at.INVERSE]
+    unpack(w, o[at.TOTAL], a, d, s)
     for i in range(d):
-        if w[o[THERE] + i] == 0.0:
+        if w[o[at.THERE] + i] == 0.0:
             for j in range(d):
                 w[a + i * s + j] = 0.0
                 w[a + j * s + i] = 0.0
             w[a + i * s + i] = 1.0
-    logs = invert(w, a, o[Y], o[IDENTITY], d, s)
+    logs = invert(w, a, o[at.Y], o[at.IDENTITY], d, s)
     for i in range(d):
-        if w[o[THERE] + i] == 0.0:
+        if w[o[at.THERE] + i] == 0.0:
             w[a + i * s + i] = 0.0
     return logs
 
@@ -162,9 +98,9 @@ def clear(w: Any, a: int, n: int) -> None:
 def mark_present(w: Any, o: Any) -> int:
     """THERE = channels that have had a value other than zero; returns how many."""
     n = 0
-    for i in range(o[DIMENSION]):
-        here = w[o[LEVEL] + i] > 0.0
-        w[o[THERE] + i] = 1.0 if here else 0.0
+    for i in range(o[at.DIMENSION]):
+        here = w[o[at.LEVEL] + i] > 0.0
+        w[o[at.THERE] + i] = 1.0 if here else 0.0
         n += 1 if here else 0
     return n
 
@@ -172,8 +108,8 @@ def mark_present(w: Any, o: Any) -> int:
 @jit
 def compare(w: Any, o: Any, x: Any, line: int, m: float, n_there: int) -> Any:
     """Samples of a line beside the forecast: N, Q e^kappa, log |S|, whether cells were missing."""
-    d, s = o[DIMENSION], o[STRIDE]
-    mean, outer, precision = o[MEAN_FULL], o[OUTER], o[PRECISION]
+    d, s = o[at.DIMENSION], o[at.STRIDE]
+    mean, outer, precision = o[at.MEAN_FULL], o[at.OUTER], o[at.PRECISION]
     clear(w, mean, d * s)
     clear(w, outer, d * s)
     clear(w, precision, d * s)
@@ -183,17 +119,19 @@ def compare(w: Any, o: Any, x: Any, line: int, m: float, n_there: int) -> Any:
         known, hidden = 0, 0
         for i in range(d):
             v = x[line, r, i]
-            inside = w[o[LEVEL] + i] > 0.0
+            inside = w[o[at.LEVEL] + i] > 0.0
             here = inside and not math.isnan(v)
-            w[o[X] + i] = v if here else 0.0
-            w[o[HIDDEN] + i] = 1.0 if inside and not here else 0.0
+            w[o[at.X] + i] = v if here else 0.0
+            w[o[at.HIDDEN] + i] = 1.0 if inside and not here else 0.0
             known += 1 if here else 0
             hidden += 1 if inside and not here else 0
         if known == 0:
             continue
         if hidden > 0:
             for i in range(d):
-                w[o[THERE] + i] = 1.0 if w[o[LEVEL] + i] > 0.0 and w[o[HIDDEN] + i] == 0.0 else 0.0
+                w[o[at.THERE] + i] = (
+                    1.0 if w[o[at.LEVEL] + i] > 0.0 and w[o[at.HIDDEN] + i] == 0.0 else 0.0
+                )
             log_det, same = forecast_inverse(w, o), False
             mark_present(w, o)
         else:
@@ -201,67 +139,67 @@ def compare(w: Any, o: Any, x: Any, line: int, m: float, n_there: int) -> Any:
                 common, same = forecast_inverse(w, o), True
             log_det = common
             complete += 1
-        apply(w, o[INVERSE], o[X], o[Y], d, s)
+        apply(w, o[at.INVERSE], o[at.X], o[at.Y], d, s)
         q = 0.0
         for i in range(d):
-            q += w[o[X] + i] * w[o[Y] + i]
+            q += w[o[at.X] + i] * w[o[at.Y] + i]
         values += known
         distance += q
         logs += log_det
-        add_outer(w, outer, o[Y], 1.0, d, s)
+        add_outer(w, outer, o[at.Y], 1.0, d, s)
         if hidden > 0:
             fill(w, o, 1.0 / math.sqrt(max(q / (FILL_LIMIT * known), 1.0)), d, s)
-            add(w, precision, o[INVERSE], 1.0, d, s)
+            add(w, precision, o[at.INVERSE], 1.0, d, s)
             holes = True
-        add_outer(w, mean, o[X], 1.0 / m, d, s)
+        add_outer(w, mean, o[at.X], 1.0 / m, d, s)
     if complete > 0:
         if not same:
             forecast_inverse(w, o)
-        add(w, precision, o[INVERSE], float(complete), d, s)
+        add(w, precision, o[at.INVERSE], float(complete), d, s)
     return values, distance, logs, holes
 
 
 @jit
 def fill(w: Any, o: Any, share: float, d: int, s: int) -> None:
     """Missing cells of X by ``share`` of their expectation; their covariance is added to OTHER."""
-    whole, column = o[TOTAL_FULL], matrix(s, SCRATCH_A)
-    unpack(w, o[TOTAL], whole, d, s)
+    whole, column = o[at.TOTAL_FULL], matrix(s, SCRATCH_A)
+    unpack(w, o[at.TOTAL], whole, d, s)
     for i in range(d):
-        if w[o[HIDDEN] + i] == 0.0:
+        if w[o[at.HIDDEN] + i] == 0.0:
             continue
-        apply(w, o[INVERSE], whole + i * s, column, d, s)
+        apply(w, o[at.INVERSE], whole + i * s, column, d, s)
         guess = 0.0
         for j in range(d):
-            guess += w[whole + i * s + j] * w[o[Y] + j]
+            guess += w[whole + i * s + j] * w[o[at.Y] + j]
         for j in range(d):
-            if w[o[HIDDEN] + j] != 0.0:
+            if w[o[at.HIDDEN] + j] != 0.0:
                 v = w[whole + i * s + j]
                 for k in range(d):
                     v -= w[whole + j * s + k] * w[column + k]
-                w[o[OTHER] + i * s + j] += v
+                w[o[at.OTHER] + i * s + j] += v
         w[column + s + i] = share * guess
     for i in range(d):
-        if w[o[HIDDEN] + i] != 0.0:
-            w[o[X] + i] = w[column + s + i]
+        if w[o[at.HIDDEN] + i] != 0.0:
+            w[o[at.X] + i] = w[column + s + i]
 
 
 @jit
 def compare_matrix(w: Any, o: Any, m: float, n_there: int) -> Any:
     """C of SEEN_MATRIX beside the forecast: N, Q e^kappa, log |S|."""
-    d, s = o[DIMENSION], o[STRIDE]
-    mean, a, half = o[MEAN_FULL], o[INVERSE], matrix(s, SCRATCH_A)
+    d, s = o[at.DIMENSION], o[at.STRIDE]
+    mean, a, half = o[at.MEAN_FULL], o[at.INVERSE], matrix(s, SCRATCH_A)
     seen = matrix(s, SEEN_MATRIX)
     for i in range(d):
         for j in range(d):
-            both = w[o[THERE] + i] * w[o[THERE] + j]
+            both = w[o[at.THERE] + i] * w[o[at.THERE] + j]
             w[mean + i * s + j] = w[seen + i * s + j] if both > 0.0 else 0.0
     logs = forecast_inverse(w, o)
     multiply(w, a, mean, half, a, 0.0, d, s)
-    multiply(w, half, a, o[OUTER], a, 0.0, d, s)
+    multiply(w, half, a, o[at.OUTER], a, 0.0, d, s)
     q = spread(0.0)
     for p in range(0, d * s, 8):
-        store(w, o[PRECISION] + p, spread(m) * load(w, a + p))
-        store(w, o[OUTER] + p, spread(m) * load(w, o[OUTER] + p))
+        store(w, o[at.PRECISION] + p, spread(m) * load(w, a + p))
+        store(w, o[at.OUTER] + p, spread(m) * load(w, o[at.OUTER] + p))
         q = fma(load(w, a + p), load(w, mean + p), q)
     return m * n_there, m * total(q), m * logs
 
@@ -274,116 +212,32 @@ def judge(
     w: Any, o: Any, table: Any, values: float, distance: float, log_det: float, m: float
 ) -> float:
     """log p(x); the tails, kappa and the weights learn from it. Returns the weight u of x."""
-    head, d, s, n = o[HEAD], o[DIMENSION], o[STRIDE], o[N_PAIRS]
-    if w[o[INTERVAL] + LAST_VALUES] != values:
-        w[o[INTERVAL] + LAST_VALUES] = values
-        tail_logs(w, o[LOGS], values)
-    grow = math.exp(-w[head + KAPPA])
-    u = judge_tails(w, head, o[TAILS], w, o[LOGS], o[SHARES], values, distance, log_det)
+    head, d, s, n = o[at.HEAD], o[at.DIMENSION], o[at.STRIDE], o[at.N_PAIRS]
+    if w[o[at.INTERVAL] + at.LAST_VALUES] != values:
+        w[o[at.INTERVAL] + at.LAST_VALUES] = values
+        tail_logs(w, o[at.LOGS], values)
+    grow = math.exp(-w[head + row.KAPPA])
+    u = judge_tails(w, head, o[at.TAILS], w, o[at.LOGS], o[at.SHARES], values, distance, log_det)
     # Twice the slope, so that off-diagonal entries count double; the diagonal once.
-    slope, factor = o[OTHER], spread(u * grow)
+    slope, factor = o[at.OTHER], spread(u * grow)
     zero = spread(0.0)
     for p in range(0, d * s, 8):
-        precision = zero - load(w, o[PRECISION] + p)
-        store(w, slope + p, fma(factor, load(w, o[OUTER] + p), precision))
+        precision = zero - load(w, o[at.PRECISION] + p)
+        store(w, slope + p, fma(factor, load(w, o[at.OUTER] + p), precision))
     for i in range(d):
         w[slope + i * s + i] *= 0.5
-    pack(w, slope, o[SLOPE], d, s, n)
+    pack(w, slope, o[at.SLOPE], d, s, n)
     clear(w, slope, d * s)
-    part = o[PARTS]
-    for k in range(o[N_MEMBERS]):
+    part = o[at.PARTS]
+    for k in range(o[at.N_MEMBERS]):
         acc = spread(0.0)
         for p in range(0, n, 8):
-            acc = fma(load(w, o[SLOPE] + p), load(w, part + p), acc)
-        w[o[GRADIENT] + k] = total(acc)
+            acc = fma(load(w, o[at.SLOPE] + p), load(w, part + p), acc)
+        w[o[at.GRADIENT] + k] = total(acc)
         part += packed_room(n)
-    weigh(w, o[ROOTS], w, o[WEIGHTS], o[GRADIENT], o[N_MEMBERS], m / values)
-    settle(w, head, o[ROOTS], table, u)
+    weigh(w, o[at.ROOTS], w, o[at.WEIGHTS], o[at.GRADIENT], o[at.N_MEMBERS], m / values)
+    settle(w, head, o[at.ROOTS], table, u)
     return u
-
-
-# ----------------------------------------------------------------------- channels come
-
-
-@jit
-def enter(w: Any, o: Any, table: Any, power: int, m: float) -> None:
-    """Channels whose first value other than zero is in this observation; C_ii lies at power."""
-    head, d, n = o[HEAD], o[DIMENSION], o[N_PAIRS]
-    new = False
-    for i in range(d):
-        w[o[HIDDEN] + i] = 1.0 if w[o[LEVEL] + i] == 0.0 and w[power + i] > 0.0 else 0.0
-        new = new or w[o[HIDDEN] + i] != 0.0
-    if not new:
-        return
-    if w[head + POOLED] < 0.0:  # turning members pool anew from what they hold
-        hold(w, o, table)
-        part = o[PARTS] + (o[N_MEMBERS] - o[N_TURNING]) * packed_room(n)
-        for k in range(o[N_TURNING]):
-            q = o[TURNED] + k * turning_size(d)
-            p = 0
-            for i in range(d):
-                for j in range(i + 1):
-                    gone = w[o[HIDDEN] + i] != 0.0 or w[o[HIDDEN] + j] != 0.0
-                    w[q + p] = 0.0 if gone else w[part + p]
-                    p += 1
-            part += packed_room(n)
-    w[head + POOLED] = 1.0
-    if w[head + COUNT] == 0.0:
-        w[head + COUNT] = 1.0
-        w[head + SAMPLES] = m
-        for k in range(o[N_AVERAGE]):
-            w[o[MASS] + k] = 1.0
-    for i in range(d):
-        if w[o[HIDDEN] + i] == 0.0:
-            continue
-        level = (1.0 + 1.0 / m) * w[power + i]
-        w[o[LEVEL] + i] = level
-        p = i * (i + 3) // 2
-        clock, average, channel, turning = o[SIZE], 0, o[DEVIATION], o[TURNED]
-        for k in range(o[N_MEMBERS]):
-            if table[k, KIND] == TURNING:
-                w[turning + p] = level
-                turning += turning_size(d)
-                continue
-            variance = level
-            if table[k, SIZE_GAIN] > 0.0:
-                variance = math.exp(-w[clock]) * level
-                clock += 1
-            if table[k, CHANNEL] > 0.0:
-                w[channel + i] = math.sqrt(variance)
-                variance = 1.0
-                channel += d
-            if table[k, KIND] == AVERAGE:
-                w[o[BODY] + average * n + p] = variance
-                average += 1
-
-
-@jit
-def start(w: Any, o: Any, table: Any, m: float) -> None:
-    """The first observation, in OUTER: B = C with the diagonal (1 + 1/m) C_ii."""
-    d, s, n, seen = o[DIMENSION], o[STRIDE], o[N_PAIRS], o[OUTER]
-    for i in range(d):
-        w[o[Y] + i] = w[seen + i * s + i]
-    enter(w, o, table, o[Y], m)
-    if w[o[HEAD] + COUNT] == 0.0:
-        return
-    for i in range(d):
-        for j in range(i):
-            p, v = i * (i + 1) // 2 + j, w[seen + i * s + j]
-            average, channel, turning = 0, o[DEVIATION], o[TURNED]
-            for k in range(o[N_MEMBERS]):
-                if table[k, KIND] == TURNING:
-                    w[turning + p] = v
-                    turning += turning_size(d)
-                    continue
-                scale = 1.0
-                if table[k, CHANNEL] > 0.0:
-                    a, b = w[channel + i], w[channel + j]
-                    scale = 1.0 / (a * b) if a * b > 0.0 else 1.0
-                    channel += d
-                if table[k, KIND] == AVERAGE:
-                    w[o[BODY] + average * n + p] = scale * v
-                    average += 1
 
 
 # ----------------------------------------------------------------------- one step
@@ -392,28 +246,28 @@ def start(w: Any, o: Any, table: Any, m: float) -> None:
 @jit
 def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, given: bool) -> None:
     """One line of one track. given: a matrix in SEEN_MATRIX over m samples; else samples x."""
-    head, d, s, n = o[HEAD], o[DIMENSION], o[STRIDE], o[N_PAIRS]
-    w[head + LIKELIHOOD] = math.nan
-    w[head + DISTANCE] = math.nan
-    w[head + VALUES] = math.nan
-    w[head + TIME] += dt
-    fresh = w[head + COUNT] == 0.0
+    head, d, s, n = o[at.HEAD], o[at.DIMENSION], o[at.STRIDE], o[at.N_PAIRS]
+    w[head + row.LIKELIHOOD] = math.nan
+    w[head + row.DISTANCE] = math.nan
+    w[head + row.VALUES] = math.nan
+    w[head + row.TIME] += dt
+    fresh = w[head + row.COUNT] == 0.0
     if not fresh:
         drift(w, o, table, dt)
     if m == 0.0:
         return
-    w[head + SEEN] = w[head + TIME]
-    power = o[Y]
+    w[head + row.SEEN] = w[head + row.TIME]
+    power = o[at.Y]
     if fresh:
-        clear(w, o[OUTER], d * s)
+        clear(w, o[at.OUTER], d * s)
         if given:
-            add(w, o[OUTER], matrix(s, SEEN_MATRIX), 1.0, d, s)
+            add(w, o[at.OUTER], matrix(s, SEEN_MATRIX), 1.0, d, s)
         else:
             for r in range(x.shape[1]):
                 for i in range(d):
                     v = x[line, r, i]
-                    w[o[X] + i] = 0.0 if math.isnan(v) else v
-                add_outer(w, o[OUTER], o[X], 1.0 / m, d, s)
+                    w[o[at.X] + i] = 0.0 if math.isnan(v) else v
+                add_outer(w, o[at.OUTER], o[at.X], 1.0 / m, d, s)
         start(w, o, table, m)
         return
     hold(w, o, table)
@@ -422,30 +276,30 @@ def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, giv
     if given:
         values, distance, logs = compare_matrix(w, o, m, n_there)
     else:
-        clear(w, o[OTHER], d * s)
+        clear(w, o[at.OTHER], d * s)
         values, distance, logs, holes = compare(w, o, x, line, m, n_there)
     if values > 0.0:
-        pack(w, o[MEAN_FULL], o[MEAN], d, s, n)
+        pack(w, o[at.MEAN_FULL], o[at.MEAN], d, s, n)
         if holes:
-            grow = math.exp(w[head + KAPPA]) / m
+            grow = math.exp(w[head + row.KAPPA]) / m
             for p in range(0, d * s, 8):
-                store(w, o[OTHER] + p, spread(grow) * load(w, o[OTHER] + p))
-            pack(w, o[OTHER], o[REST], d, s, n)
+                store(w, o[at.OTHER] + p, spread(grow) * load(w, o[at.OTHER] + p))
+            pack(w, o[at.OTHER], o[at.REST], d, s, n)
         else:
-            clear(w, o[REST], n)
+            clear(w, o[at.REST], n)
         u = judge(w, o, table, values, distance, logs, m)
-        w[head + COUNT] += 1.0
-        w[head + SAMPLES] += m
-        gain = 1.0 / min(w[head + COUNT], LEVEL_MEMORY)
+        w[head + row.COUNT] += 1.0
+        w[head + row.SAMPLES] += m
+        gain = 1.0 / min(w[head + row.COUNT], tuning.LEVEL_MEMORY)
         for i in range(d):
-            if w[o[THERE] + i] > 0.0:
+            if w[o[at.THERE] + i] > 0.0:
                 p = i * (i + 3) // 2
-                seen = u * w[o[MEAN] + p] + w[o[REST] + p]
-                w[o[LEVEL] + i] += gain * (seen - w[o[LEVEL] + i])
+                seen = u * w[o[at.MEAN] + p] + w[o[at.REST] + p]
+                w[o[at.LEVEL] + i] += gain * (seen - w[o[at.LEVEL] + i])
         single = not given and m == 1.0 and not holes
         if single and x.shape[1] > 1:
             single = False  # which of the rows it was is not remembered
-        limited = OUTLIER * values / max(w[head + DISTANCE], OUTLIER * values)
+        limited = tuning.OUTLIER * values / max(w[head + row.DISTANCE], tuning.OUTLIER * values)
         learn_averages(w, o, table, u, limited, float(n_there), single, holes)
         learn_turning(w, o, table, u, m, single)
     if n_there == d:
@@ -464,30 +318,30 @@ def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, giv
 @jit
 def note(w: Any, o: Any, table: Any, records: Any, line: int) -> None:
     """The head, tails and weights of a row and, where there is room, its filtered S."""
-    small = N_HEAD + 2 * N_TAILS + o[N_MEMBERS]
+    small = row.N_HEAD + 2 * row.N_TAILS + o[at.N_MEMBERS]
     for i in range(min(small, records.shape[1])):
-        records[line, i] = w[o[HEAD] + i]
+        records[line, i] = w[o[at.HEAD] + i]
     if records.shape[1] <= small:
         return
-    n = o[N_PAIRS]
-    if w[o[HEAD] + COUNT] == 0.0:
+    n = o[at.N_PAIRS]
+    if w[o[at.HEAD] + row.COUNT] == 0.0:
         for p in range(n):
             records[line, small + p] = math.nan
         return
     hold(w, o, table)
-    blend(w, o, not math.isnan(w[o[HEAD] + VALUES]))
+    blend(w, o, not math.isnan(w[o[at.HEAD] + row.VALUES]))
     p = 0
-    for i in range(o[DIMENSION]):
-        absent = w[o[LEVEL] + i] == 0.0
+    for i in range(o[at.DIMENSION]):
+        absent = w[o[at.LEVEL] + i] == 0.0
         for j in range(i + 1):
-            gone = absent or w[o[LEVEL] + j] == 0.0
-            records[line, small + p] = math.nan if gone else w[o[TOTAL] + p]
+            gone = absent or w[o[at.LEVEL] + j] == 0.0
+            records[line, small + p] = math.nan if gone else w[o[at.TOTAL] + p]
             p += 1
 
 
 @compiled(
     "void(float64[:, ::1], int64[::1], float64[:, :, ::1], float64[::1], float64[::1], boolean,"
-    " float64, float64[:, ::1], int64[::1], float64[::1], float64[:, ::1], int8[::1])",
+    " float64, float64[:, ::1], int64[::1], float64[::1], float64[:, ::1], int8[::1])"
 )
 def run(
     rows: Any,
@@ -510,8 +364,8 @@ def run(
     a record.
     Nothing happens to a track whose line is INVALID. records ``(N or 0, size)`` are written.
     """
-    d, s, size = o[DIMENSION], o[STRIDE], o[ROW]
-    state, held = o[HEAD], -1
+    d, s, size = o[at.DIMENSION], o[at.STRIDE], o[at.ROW]
+    state, held = o[at.HEAD], -1
     for line in range(which.shape[0]):
         k = which[line]
         found, m = MISSING, 0.0

@@ -10,24 +10,15 @@ import math
 from typing import Any
 
 from kgmrf.density import TAILS as NU
-from kgmrf.engines.ensemble_step import (
-    BLEND_LIMIT,
-    BLEND_RATE,
-    BLEND_SHARE,
-    KAPPA_GAIN,
-    KAPPA_LIMIT,
-    OUTLIER,
-    RETURN,
-    TAIL_SHARE,
-)
-from kgmrf.engines.layout import DISTANCE, KAPPA, LIKELIHOOD, N_TAILS, ROOT, VALUES
+from kgmrf.engines import ensemble_step as tuning
+from kgmrf.engines import layout as row
 from kgmrf.kernels.compile import jit
 
 
 @jit
 def tail_logs(v: Any, logs: int, values: float) -> None:
     """The part of log t_nu that depends on the number of values alone."""
-    for j in range(N_TAILS):
+    for j in range(row.N_TAILS):
         rise = math.lgamma(0.5 * (NU[j] + values)) - math.lgamma(0.5 * NU[j])
         v[logs + j] = rise - 0.5 * values * math.log(math.pi * NU[j])
 
@@ -45,26 +36,26 @@ def judge_tails(
     log_det: float,
 ) -> float:
     """log p(x) of x^T S^-1 x = distance; the tails learn from it. Returns the weight u of x."""
-    kappa = w[head + KAPPA]
+    kappa = w[head + row.KAPPA]
     q = math.exp(-kappa) * distance
     top = -math.inf
-    for j in range(N_TAILS):
+    for j in range(row.N_TAILS):
         fall = 0.5 * (NU[j] + values) * math.log1p(q / NU[j])
         v[shares + j] = v[logs + j] - fall
         top = max(top, v[shares + j])
     whole = 0.0
-    for j in range(N_TAILS):
+    for j in range(row.N_TAILS):
         v[shares + j] = w[tails + j] * math.exp(v[shares + j] - top)
         whole += v[shares + j]
-    w[head + LIKELIHOOD] = top + math.log(whole) - 0.5 * (log_det + values * kappa)
-    w[head + DISTANCE] = q
-    w[head + VALUES] = values
+    w[head + row.LIKELIHOOD] = top + math.log(whole) - 0.5 * (log_det + values * kappa)
+    w[head + row.DISTANCE] = q
+    w[head + row.VALUES] = values
     u = 0.0
-    for j in range(N_TAILS):
+    for j in range(row.N_TAILS):
         share = v[shares + j] / whole
         u += share * (NU[j] + values) / (NU[j] + q)
-        w[tails + N_TAILS + j] = w[tails + j]
-        w[tails + j] = (1.0 - TAIL_SHARE) * share + TAIL_SHARE / N_TAILS
+        w[tails + row.N_TAILS + j] = w[tails + j]
+        w[tails + j] = (1.0 - tuning.TAIL_SHARE) * share + tuning.TAIL_SHARE / row.N_TAILS
     return u
 
 
@@ -79,24 +70,24 @@ def weigh(
     whole = 0.0
     for k in range(members):
         step = rate * (v[gradient + k] - mean)
-        step = min(max(step, -BLEND_LIMIT), BLEND_LIMIT)
-        w[roots + k] *= math.exp(BLEND_RATE * step)
+        step = min(max(step, -tuning.BLEND_LIMIT), tuning.BLEND_LIMIT)
+        w[roots + k] *= math.exp(tuning.BLEND_RATE * step)
         whole += w[roots + k]
     for k in range(members):
-        kept = (1.0 - BLEND_SHARE) * w[roots + k] / whole
-        w[roots + k] = kept + BLEND_SHARE / members
+        kept = (1.0 - tuning.BLEND_SHARE) * w[roots + k] / whole
+        w[roots + k] = kept + tuning.BLEND_SHARE / members
 
 
 @jit
 def settle(w: Any, head: int, roots: int, table: Any, u: float) -> None:
     """Kappa follows u q/n; after an observation beyond all tails half of the start comes back."""
-    q, values = w[head + DISTANCE], w[head + VALUES]
-    kappa = w[head + KAPPA] + math.log1p(KAPPA_GAIN * (u * q / values - 1.0))
-    w[head + KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
-    if q > OUTLIER * values:
-        w[head + KAPPA] = 0.0
+    q, values = w[head + row.DISTANCE], w[head + row.VALUES]
+    kappa = w[head + row.KAPPA] + math.log1p(tuning.KAPPA_GAIN * (u * q / values - 1.0))
+    w[head + row.KAPPA] = min(max(kappa, -tuning.KAPPA_LIMIT), tuning.KAPPA_LIMIT)
+    if q > tuning.OUTLIER * values:
+        w[head + row.KAPPA] = 0.0
         for k in range(table.shape[0]):
-            w[roots + k] = (1.0 - RETURN) * w[roots + k] + RETURN * table[k, ROOT]
+            w[roots + k] = (1.0 - tuning.RETURN) * w[roots + k] + tuning.RETURN * table[k, row.ROOT]
 
 
 @jit

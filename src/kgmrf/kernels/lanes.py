@@ -103,7 +103,8 @@ else:
     from llvmlite import ir  # type: ignore[import-untyped]
     from numba import types
     from numba.core import cgutils
-    from numba.extending import intrinsic, models, overload, register_model
+    from numba.core.typing.templates import ConcreteTemplate, infer_global
+    from numba.extending import intrinsic, lower_builtin, models, register_model
 
     _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
     _INT = ir.IntType(32)
@@ -342,28 +343,26 @@ else:
         whole = [types.intp] * 6
         return types.void(w, *whole, types.float64, types.intp, width), build
 
-    def _binary(name: str) -> Any:
-        @intrinsic
-        def word(typing: Any, x: Any, y: Any) -> Any:
-            def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                return getattr(builder, name)(*args)
+    @intrinsic
+    def div(typing: Any, x: Any, y: Any) -> Any:
+        """X / y."""
 
-            return _lanes(_lanes, _lanes), build
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.fdiv(*args)
 
-        return word
+        return _lanes(_lanes, _lanes), build
 
-    _add, _sub, _mul, div = (_binary(name) for name in ("fadd", "fsub", "fmul", "fdiv"))
+    def _teach(symbol: Any, name: str) -> None:
+        class Operator(ConcreteTemplate):
+            key = symbol
+            cases = (_lanes(_lanes, _lanes),)
 
-    def _both(x: Any, y: Any) -> bool:
-        return isinstance(x, _Lanes) and isinstance(y, _Lanes)
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return getattr(builder, name)(*args)
 
-    def _teach(symbol: Any, word: Any) -> None:
-        # Numba compares the two argument lists to the letter, so neither can carry types.
-        def lane_by_lane(x, y):  # type: ignore[no-untyped-def]
-            return (lambda x, y: word(x, y)) if _both(x, y) else None
+        infer_global(symbol)(Operator)
+        lower_builtin(symbol, _lanes, _lanes)(build)
 
-        overload(symbol)(lane_by_lane)
-
-    _teach(operator.add, _add)
-    _teach(operator.sub, _sub)
-    _teach(operator.mul, _mul)
+    _teach(operator.add, "fadd")
+    _teach(operator.sub, "fsub")
+    _teach(operator.mul, "fmul")

@@ -22,11 +22,7 @@ def widen(
 ) -> Any:
     """P <- F P F^T + noise with F = [[1, turn], [0, keep]]."""
     reach = fma(turn, p22, p12)
-    return (
-        p11 + turn * (p12 + reach) + angle,
-        keep * reach + cross,
-        keep * keep * p22 + rate,
-    )
+    return (p11 + turn * (p12 + reach) + angle, keep * reach + cross, keep * keep * p22 + rate)
 
 
 @jit

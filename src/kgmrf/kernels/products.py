@@ -11,14 +11,7 @@ import math
 from typing import Any
 
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.lanes import (
-    combine,
-    fma,
-    load,
-    spread,
-    store,
-    total,
-)
+from kgmrf.kernels.lanes import above, combine, fma, load, spread, store, total
 from kgmrf.kernels.layout import FRAME, SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_D, TURNING
 
 # exp(A) - I to degree 8 in three products: with y = A2 (c1 A2 + c2 A) it is
@@ -170,28 +163,6 @@ def exponential(w: Any, x: int, a2: int, b: int, c: int, e: int, d: int, s: int)
 
 
 @jit
-def exponential_small(w: Any, x: int, a2: int, b: int, c: int, e: int, d: int) -> None:
-    """The same for up to eight columns, with sums and products in one pass."""
-    zero = spread(0.0)
-    b0, b1, b2, b3 = load(w, x), load(w, x + 8), load(w, x + 16), load(w, x + 24)
-    b4, b5, b6, b7 = load(w, x + 32), load(w, x + 40), load(w, x + 48), load(w, x + 56)
-    for at in range(0, 8 * d, 8):
-        i = x + at
-        v2 = combine(w, i, 1, b0, b1, b2, b3, b4, b5, b6, b7, zero)
-        store(w, a2 + at, v2)
-        store(w, b + at, fma(spread(EXP1), v2, spread(EXP2) * load(w, i)))
-    b0, b1, b2, b3 = load(w, b), load(w, b + 8), load(w, b + 16), load(w, b + 24)
-    b4, b5, b6, b7 = load(w, b + 32), load(w, b + 40), load(w, b + 48), load(w, b + 56)
-    for at in range(0, 8 * d, 8):
-        y = combine(w, a2 + at, 1, b0, b1, b2, b3, b4, b5, b6, b7, zero)
-        v, v2 = load(w, x + at), load(w, a2 + at)
-        store(w, b + at, fma(spread(EXP3), v2, fma(spread(EXP4), v, y)))
-        store(w, e + at, fma(spread(EXP5), v2, y))
-        store(w, c + at, fma(spread(EXP6), y, fma(spread(0.5), v2, v)))
-    multiply_small(w, b, e, a2, c, 1.0, d)
-
-
-@jit
 def turn_frame(w: Any, d: int, s: int) -> None:
     """Q <- Q Exp(X), X in TURNING (which is used up)."""
     x = matrix(s, TURNING)
@@ -216,10 +187,7 @@ def turn_frame(w: Any, d: int, s: int) -> None:
         share = spread(0.5**halvings)
         for at in range(0, d * s, 8):
             store(w, x + at, share * load(w, x + at))
-    if s == 8:
-        exponential_small(w, x, a2, b, c, e, d)
-    else:
-        exponential(w, x, a2, b, c, e, d, s)
+    exponential(w, x, a2, b, c, e, d, s)
     move, other = a2, b
     for _ in range(halvings):  # (I + E)^2 = I + (2 E + E E)
         multiply(w, move, move, other, move, 2.0, d, s)
@@ -245,3 +213,78 @@ def polish_frame(w: Any, d: int, s: int, q: int) -> None:
         w[g + i * s + i] += 0.5
     multiply(w, q, g, h, q, 1.0, d, s)
     copy(w, h, q, d, s)
+
+
+# ----------------------------------------------------------------------- packed matrices
+
+
+@jit
+def packed_room(n: int) -> int:
+    """Numbers that one packed matrix of n pairs takes."""
+    return -(-n // 8) * 8 + 8
+
+
+@jit
+def unpack(w: Any, packed: int, full: int, d: int, s: int) -> None:
+    """The symmetric matrix of a lower triangle."""
+    p = packed
+    for i in range(d):
+        for j in range(i):
+            v = w[p + j]
+            w[full + i * s + j] = v
+            w[full + j * s + i] = v
+        w[full + i * s + i] = w[p + i]
+        p += i + 1
+
+
+@jit
+def pack(w: Any, full: int, packed: int, d: int, s: int, n: int) -> None:
+    """The lower triangle of a matrix; what a row writes too far, the next one overwrites."""
+    p = packed
+    for i in range(d):
+        for j in range(0, i + 1, 8):
+            store(w, p + j, load(w, full + i * s + j))
+        p += i + 1
+    for k in range(packed + n, packed + -(-n // 8) * 8):
+        w[k] = 0.0
+
+
+@jit
+def scaled(w: Any, a: int, b: int, off: float, on: float, n: int, d: int) -> None:
+    """B = off A, its diagonal on A."""
+    share = spread(off)
+    for p in range(0, n, 8):
+        store(w, b + p, share * load(w, a + p))
+    for i in range(d):
+        w[b + i * (i + 3) // 2] = on * w[a + i * (i + 3) // 2]
+
+
+@jit
+def invert(w: Any, a: int, factors: int, unit: int, d: int, s: int) -> float:
+    """A <- A^-1 in place, by Gauss-Jordan without pivoting; returns log |A|.
+
+    factors: room for d numbers; unit: the identity. The column of a pivot is set by choosing
+    lanes: a number stored alone, just before the eight around it are loaded, would be waited for.
+    """
+    logs, product = 0.0, 1.0
+    half, zero = spread(0.5), spread(0.0)
+    for k in range(d):
+        first = a + k * s
+        pivot = w[first + k]
+        product *= pivot
+        if not 1e-100 < product < 1e100:
+            logs += math.log(product)
+            product = 1.0
+        inverse = spread(1.0 / pivot)
+        for i in range(d):
+            w[factors + i] = w[a + i * s + k]
+        for j in range(0, s, 8):
+            lanes = inverse * load(w, first + j)
+            here = load(w, unit + k * s + j)
+            for i in range(d):
+                spot = a + i * s + j
+                factor = zero - spread(w[factors + i])
+                new = fma(factor, lanes, load(w, spot))
+                store(w, spot, above(here, half, factor * inverse, new))
+            store(w, first + j, above(here, half, inverse, lanes))
+    return logs + math.log(product)

@@ -1,0 +1,269 @@
+"""Turning members of the compiled ensemble: an eigenframe with a velocity, eigenvalues, units.
+
+The twin of the functions of the same names in :mod:`kgmrf.engines.ensemble_step`; ``w`` and ``o``
+as in :mod:`kgmrf.kernels.ensemble_members`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from kgmrf.engines import ensemble_step as tuning
+from kgmrf.engines import layout as row
+from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
+from kgmrf.kernels import ensemble_places as at
+from kgmrf.kernels import layout as desk
+from kgmrf.kernels.compile import jit
+from kgmrf.kernels.eigen import jacobi, sort_rows
+from kgmrf.kernels.lanes import above, fma, load, spread, store
+from kgmrf.kernels.plane import correct, widen, within_circle
+from kgmrf.kernels.products import (
+    matrix,
+    multiply,
+    multiply_transposed,
+    pack,
+    polish_frame,
+    scaled,
+    turn_frame,
+    unpack,
+)
+
+
+@jit
+def turning_size(d: int) -> int:
+    """Numbers of a turning member."""
+    return d * d + 2 * d * (d - 1) + 2 * d + 1
+
+
+@jit
+def open_frame(w: Any, q: int, d: int, s: int) -> None:
+    """Q of a turning member onto the desk, zero beyond its columns."""
+    frame, mask = matrix(s, desk.FRAME), 0
+    half, zero = spread(0.5), spread(0.0)
+    for i in range(d):
+        for j in range(0, s, 8):
+            inside = load(w, mask + j)
+            store(w, frame + i * s + j, above(inside, half, load(w, q + i * d + j), zero))
+
+
+@jit
+def close_frame(w: Any, q: int, d: int, s: int) -> None:
+    """Q from the desk back into its member."""
+    frame, mask, half = matrix(s, desk.FRAME), 0, spread(0.5)
+    for i in range(d):
+        for j in range(0, s, 8):
+            inside, spot = load(w, mask + j), q + i * d + j
+            store(w, spot, above(inside, half, load(w, frame + i * s + j), load(w, spot)))
+
+
+@jit
+def set_turn(w: Any, planes: int, share: float, d: int, s: int) -> None:
+    """The next turn is share X, X skew with these planes i > j.
+
+    Some other work should lie between this and `turn_frame`: numbers that were stored one by one
+    are slow to load by eight at once.
+    """
+    x = matrix(s, desk.TURNING)
+    p = planes
+    for i in range(d):
+        w[x + i * s + i] = 0.0
+        for j in range(i):
+            v = share * w[p]
+            w[x + i * s + j] = v
+            w[x + j * s + i] = -v
+            p += 1
+
+
+@jit
+def drift_turning(w: Any, o: Any, q: int, noise: float, dt: float, d: int, s: int) -> None:
+    """Q <- Q Exp(dt W), P <- F P F^T + noise in every plane."""
+    n, mask, half = o[at.N_PLANES], o[at.PLANE_MASK], spread(0.5)
+    velocity = q + d * d
+    set_turn(w, velocity, dt, d, s)
+    open_frame(w, q, d, s)
+    turn, keep = spread(dt), spread(1.0)
+    angle, cross = spread(noise * dt * dt * dt / 3.0), spread(noise * dt * dt / 2.0)
+    rate = spread(noise * dt)
+    a, b, c = velocity + n, velocity + 2 * n, velocity + 3 * n
+    for p in range(0, n, 8):
+        inside = load(w, mask + p)
+        o11, o12, o22 = load(w, a + p), load(w, b + p), load(w, c + p)
+        p11, p12, p22 = widen(o11, o12, o22, turn, keep, angle, cross, rate)
+        p11, p12, p22 = within_circle(p11, p12, p22, RATE_VARIANCE_LIMIT)
+        # In this order: what a store writes too far is what was there, or is written next.
+        store(w, a + p, above(inside, half, p11, o11))
+        store(w, b + p, above(inside, half, p12, o12))
+        store(w, c + p, above(inside, half, p22, o22))
+    turn_frame(w, d, s)
+    close_frame(w, q, d, s)
+
+
+@jit
+def transpose_frame(w: Any, o: Any, q: int, index: int, d: int, s: int) -> None:
+    """Rows of (E Q)^T, for `hold_turning`, which comes later (see `set_turn`)."""
+    units, right = q + turning_size(d) - d - 1, o[at.EIGENVECTORS] + index * s * s
+    for i in range(d):
+        unit = w[units + i]
+        for j in range(d):
+            w[right + j * s + i] = unit * w[q + i * d + j]
+
+
+@jit
+def hold_turning(w: Any, o: Any, q: int, part: int, index: int, d: int, s: int) -> None:
+    """E Q diag(lam) Q^T E."""
+    left, whole = matrix(s, desk.SCRATCH_A), o[at.OTHER]
+    right, lam = o[at.EIGENVECTORS] + index * s * s, q + turning_size(d) - 2 * d - 1
+    for i in range(d):
+        level = spread(w[lam + i])
+        for j in range(0, s, 8):
+            store(w, left + i * s + j, level * load(w, right + i * s + j))
+    multiply_transposed(w, left, right, whole, d, s)
+    pack(w, whole, part, d, s, o[at.N_PAIRS])
+
+
+@jit
+def learn_turning(w: Any, o: Any, table: Any, u: float, m: float, single: bool) -> None:
+    """Turning members pool u C, or correct their planes and eigenvalues by it."""
+    head, d, n = o[at.HEAD], o[at.DIMENSION], o[at.N_PAIRS]
+    if o[at.N_TURNING] == 0:
+        return
+    first = o[at.TURNED]
+    if w[head + row.POOLED] < 0.0:
+        for k in range(o[at.N_TURNING]):
+            correct_turning(w, o, first + k * turning_size(d), u, m, single)
+        return
+    w[head + row.POOLED] += 1.0
+    count = w[head + row.POOLED]
+    for k in range(o[at.N_TURNING]):
+        q = first + k * turning_size(d)
+        for p in range(n):
+            w[q + p] += (u * w[o[at.MEAN] + p] + w[o[at.REST] + p] - w[q + p]) / count
+    channels = 0.0
+    for i in range(d):
+        channels += 1.0 if w[o[at.LEVEL] + i] > 0.0 else 0.0
+    if count * m >= tuning.POOL_SAMPLES * channels:
+        for k in range(o[at.N_TURNING]):
+            q = first + k * turning_size(d)
+            prior = table[o[at.N_MEMBERS] - o[at.N_TURNING] + k, row.RATE_PRIOR]
+            start_turning(w, o, q, count, m, prior)
+        w[head + row.POOLED] = -1.0
+
+
+@jit
+def correct_turning(w: Any, o: Any, q: int, u: float, m: float, single: bool) -> None:
+    """One Kalman step per plane, one random-walk step per log eigenvalue."""
+    d, s, n = o[at.DIMENSION], o[at.STRIDE], o[at.N_PLANES]
+    frame, body, half = matrix(s, desk.FRAME), matrix(s, desk.BODY), spread(0.5)
+    velocity, lam = q + d * d, q + turning_size(d) - 2 * d - 1
+    units, spectrum, power = lam + d, o[at.LAMBDA], o[at.POWER]
+    open_frame(w, q, d, s)
+    for i in range(d):
+        w[spectrum + i] = w[lam + i]
+    if single:
+        for j in range(0, s, 8):
+            acc = spread(0.0)
+            for i in range(d):
+                acc = fma(spread(w[o[at.X] + i] / w[units + i]), load(w, frame + i * s + j), acc)
+            store(w, power + j, acc)
+    else:
+        whole, other = o[at.OTHER], matrix(s, desk.SCRATCH_A)
+        for i in range(d):
+            for j in range(i + 1):
+                p = i * (i + 1) // 2 + j
+                v = u * w[o[at.MEAN] + p] + w[o[at.REST] + p]
+                v /= w[units + i] * w[units + j]
+                w[whole + i * s + j] = v
+                w[whole + j * s + i] = v
+        multiply(w, whole, frame, other, whole, 0.0, d, s)
+        multiply_transposed(w, frame, other, body, d, s)
+    p = 0
+    for i in range(d):
+        level = spread(w[spectrum + i])
+        noise = spread(w[spectrum + i] / m)
+        v = spread(u * w[power + i])
+        for j in range(0, i, 8):
+            other_level = load(w, spectrum + j)
+            if single:
+                store(w, o[at.RESIDUAL] + p + j, v * load(w, power + j))
+            else:
+                store(w, o[at.RESIDUAL] + p + j, load(w, body + i * s + j))
+            store(w, o[at.GAP] + p + j, other_level - level)  # the sign of -C~ G
+            store(w, o[at.NOISE] + p + j, noise * other_level)
+        p += i
+    a, b, c = velocity + n, velocity + 2 * n, velocity + 3 * n
+    for p in range(0, n, 8):
+        inside = load(w, o[at.PLANE_MASK] + p)
+        gap = load(w, o[at.GAP] + p)
+        pull, information = load(w, o[at.RESIDUAL] + p) * gap, gap * gap
+        o11, o12, o22 = load(w, a + p), load(w, b + p), load(w, c + p)
+        old = load(w, velocity + p)
+        angle, kick, p11, p12, p22, _ = correct(
+            o11, o12, o22, pull, information, load(w, o[at.NOISE] + p)
+        )
+        store(w, o[at.RESIDUAL] + p, angle)
+        store(w, velocity + p, above(inside, half, old + kick, old))
+        store(w, a + p, above(inside, half, p11, o11))
+        store(w, b + p, above(inside, half, p12, o12))
+        store(w, c + p, above(inside, half, p22, o22))
+    set_turn(w, o[at.RESIDUAL], 1.0, d, s)
+    var = w[units + d]
+    gain = var / (var + 2.0 / m)
+    w[units + d] = (1.0 - gain) * var
+    for i in range(d):
+        seen = u * w[power + i] ** 2 if single else w[body + i * s + i]
+        w[lam + i] += gain * (seen - w[lam + i])
+    keep_above(w, o, lam, d)
+    turn_frame(w, d, s)
+    if w[o[at.HEAD] + row.COUNT] % tuning.POLISH_EVERY == 0.0:
+        polish_frame(w, d, s, frame)
+    close_frame(w, q, d, s)
+
+
+@jit
+def keep_above(w: Any, o: Any, lam: int, d: int) -> None:
+    """lam_i >= phi^2 max(lam_max, L_i/E_i^2)."""
+    most = 0.0
+    for i in range(d):
+        unit = w[lam + d + i]
+        most = max(most, w[lam + i], w[o[at.LEVEL] + i] / (unit * unit))
+    least = tuning.FLOOR * tuning.FLOOR * most
+    for i in range(d):
+        w[lam + i] = max(w[lam + i], least)
+
+
+@jit
+def start_turning(w: Any, o: Any, q: int, count: float, m: float, rate_prior: float) -> None:
+    """One eigendecomposition of the pooled covariance."""
+    d, s, n = o[at.DIMENSION], o[at.STRIDE], o[at.N_PLANES]
+    a, v = o[at.OTHER], o[at.MEAN_FULL]
+    lam = q + turning_size(d) - 2 * d - 1
+    units, velocity = lam + d, q + d * d
+    scaled(w, q, o[at.TOTAL], count / (count + 1.0), 1.0, o[at.N_PAIRS], d)
+    unpack(w, o[at.TOTAL], a, d, s)
+    low, high = math.inf, 0.0
+    for i in range(d):
+        if w[o[at.LEVEL] + i] > 0.0:
+            low, high = min(low, w[a + i * s + i]), max(high, w[a + i * s + i])
+    for i in range(d):
+        apart = high > tuning.UNLIKE * low and w[o[at.LEVEL] + i] > 0.0
+        w[units + i] = math.sqrt(w[a + i * s + i]) if apart else 1.0
+    for i in range(d):
+        for j in range(d):
+            w[a + i * s + j] /= w[units + i] * w[units + j]
+            w[v + i * s + j] = 1.0 if i == j else 0.0
+    jacobi(w, a, v, d, s)
+    sign = sort_rows(w, a, v, d, s)
+    for i in range(d):
+        w[lam + i] = w[a + i * s + i]
+        for k in range(d):
+            w[q + k * d + i] = w[v + i * s + k]
+    for k in range(d):
+        w[q + k * d + d - 1] *= sign
+    for p in range(n):
+        w[velocity + p] = 0.0
+        w[velocity + n + p] = ANGLE_VARIANCE_LIMIT
+        w[velocity + 2 * n + p] = 0.0
+        w[velocity + 3 * n + p] = rate_prior
+    w[units + d] = 2.0 / (count * m)
+    keep_above(w, o, lam, d)
