@@ -241,6 +241,7 @@ def test_the_command_line_with_many_channels(wide, tmp_path):
     x, result = wide
     np.save(tmp_path / "x.npy", x)
     call = [sys.executable, "-m", "kgmrf", "track", "x.npy", "-o", "out.npz", "-q"]
+    call += ["--fields", "log_likelihood,covariance"]
     path = {**os.environ, "PYTHONPATH": str(Path(kgmrf.__file__).parents[1])}
     done = subprocess.run(call, capture_output=True, text=True, env=path, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
 from kgmrf.bank import TrackerBank
 from kgmrf.trackers import Tracker
-from kgmrf.trackers._samples import CovarianceTracker, _second_moments
+from kgmrf.trackers._samples import CovarianceTracker
 
 ALONE = ("covariance", "rotation", "time", "age", "nis", "log_likelihood")
 """What a bank tells without working out all of an estimate."""
@@ -125,11 +125,7 @@ def _advance_bank(
     for frame, dt in zip(frames, steps, strict=True):
         seen = np.asarray(frame).reshape(n, *frames.shape[-2:])
         if plan.samples:
-            # A sample counts if it is whole.
-            there = ~np.isnan(seen).any(axis=-1, keepdims=True)
-            seen, counts = _second_moments(np.where(there, seen, np.nan), None)
-            some = np.maximum(counts, 1.0)
-            bank.update(seen, mask=counts > 0, dt=dt, n_samples=some)
+            bank.update(seen, dt=dt, samples=True)
         else:
             bank.update(seen, dt=dt, n_samples=plan.n_samples)
         estimate = None

@@ -42,7 +42,6 @@ from kgmrf.kernels import engine
 CROSSOVER = 64
 """Channels from which factors beat the small ensemble in accuracy and in speed."""
 
-FEW = 4  # lines for which a work space is kept at hand
 FASTEST_AXIS = 10.0  # radians per unit of time
 LARGEST_LOG = 350.0  # of a ratio of sizes: values beyond 1e75 are no observations
 FROM_ROWS = ("loadings", "noise", *DENSE)  # fields that a small record cannot show
@@ -237,7 +236,7 @@ class LowRank(Ensemble):
             self._one_by_one(rows, (which, seen, counts, dt), records, status)
             return status, records
         loop = engine.loops("low_rank")
-        places = getattr(self._work, "places", None) if n <= FEW else None
+        places = getattr(self._work, "places", None)
         if places is None:
             places = self._work.places = loop.work(self.plan)
         flat, mark = rows.reshape(-1), np.zeros(3, dtype=np.int64)
@@ -277,9 +276,7 @@ class LowRank(Ensemble):
         """Numbers of a record that these fields need; factors are worked out from the rows."""
         return self.small
 
-    def view(
-        self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
-    ) -> LowRankView:
+    def view(self, records: Numbers, rows: Any = None, names: Any = None) -> LowRankView:
         """The fields of records by name."""
         return LowRankView(self, records, rows, self.names if names is None else names)
 
