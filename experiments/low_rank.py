@@ -126,16 +126,16 @@ def run_simulated(d: int, seeds: tuple[int, ...], clustered: bool, every: int) -
 
     every: rows between two estimates of a rival, at most; fewer while there are few rows.
     """
+
+    def shrunk(how: Any, span: float, *more: float) -> Callable[[Numbers, Truth], Any]:
+        return lambda x, truth: rival(how(x, span, FIRST, every, *more), x, truth)
+
     methods: dict[str, Callable[[Numbers, Truth], Any]] = {"true covariance": oracle, "ours": ours}
     for length in (int(share * d) for share in WINDOWS):
-        methods[f"Ledoit-Wolf, window {length}"] = lambda x, truth, n=length: rival(
-            window(x, n, FIRST, every), x, truth
-        )
+        methods[f"Ledoit-Wolf, window {length}"] = shrunk(window, length)
     for half_life in (share * d for share in HALF_LIVES):
         for gain, name in ((0.0, "EWMA + QIS"), (CLOCK, "EWMA + QIS + size clock")):
-            methods[f"{name}, half-life {half_life:g}"] = lambda x, truth, h=half_life, g=gain: (
-                rival(moving(x, h, FIRST, every, g), x, truth)
-            )
+            methods[f"{name}, half-life {half_life:g}"] = shrunk(moving, half_life, gain)
     edges = {"20 to d/2": (20, d // 2), "d/2 to d": (d // 2, d), "d to d + 40": (d, d + 40)}
     edges |= {"d + 40 to 2 d": (d + 40, 2 * d), "20 to 2 d": (20, 2 * d)}
     scenes = [scene(d, 2 * d, seed, clustered) for seed in seeds]
@@ -203,7 +203,7 @@ def _axes(x: Numbers, rank: int) -> Iterator[Numbers]:
 def run_velocity(d: int, n: int, seeds: tuple[int, ...]) -> dict[str, Any]:
     """Log-likelihood per row after a third of the rows, without velocity, and what it adds."""
     found: dict[str, Any] = {}
-    for lasts in (100.0, 30.0):
+    for lasts in (100.0, 30.0, 1.0):
         for strength, speed in ((15.0, 0.03), (30.0, 0.05), (30.0, 0.1)):
             scores = []
             for seed in seeds:

@@ -145,4 +145,7 @@ def _kinds(plan: Plan, shape: tuple[int, ...]) -> dict[str, Kind]:
     frame = np.resize(np.eye(d), (m, d)) if plan.samples else np.eye(d)
     once = plan._replace(times=None)
     fields = advance(once, None, frame[None, None], 0)[1]
-    return {name: Kind(value.shape[2:], value.dtype) for name, value in fields.items()}
+    kinds = {name: Kind(value.shape[2:], value.dtype) for name, value in fields.items()}
+    if "loadings" in kinds:  # many channels: matrices are made of the factors when asked for
+        kinds["covariance"] = Kind((d, d), kinds["noise"].dtype)
+    return kinds

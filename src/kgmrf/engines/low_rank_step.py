@@ -34,12 +34,11 @@ if TYPE_CHECKING:
     from kgmrf.engines.low_rank import Layout, Part, Track
 
 LIMIT = 10.0  # a member learns from no more than this many times the size that it forecasts
-METRIC_HALF_LIFE = 400.0
+METRIC_HALF_LIFE, POLISH_EVERY = 400.0, 50
 LEAST_ROWS = 8.0  # however long a gap, this many rows remain known
 PRIOR_ROWS = 2.0  # rows that the first guess of a variance is worth
 MEMORY = 1.0 / math.log(2.0)  # rows in an average, per row of half-life
 SMALLEST_FACTOR, SMALLEST_NOISE = 0.1, 0.2  # at the start, in units of a channel's variance
-POLISH_EVERY = 50
 LOST = 1e-12  # share of an axis that must be left when the axes before it are taken out
 DEAD = 0.01  # variance of a factor from which it can come back, in units of the noise
 DECAY = 0.01  # of a velocity, per unit of time
@@ -125,24 +124,27 @@ def drift(track: Track, plan: Layout, dt: float) -> None:
 def coast(track: Track, plan: Layout, dt: float) -> None:
     """Axes with a velocity go on along their geodesic, [U; V] <- M [U; V]; P <- M P M^T + noise.
 
-    The velocity is an Ornstein-Uhlenbeck process of decay c, so that it leads as far as it would
-    without decay in a time t = (1 - exp(-c dt))/c. With K = V V^T the blocks of
-    M = exp(t [[0, I], [-K, 0]]) are functions of K.
+    M = exp(t [[0, I], [-K, 0]]), K = V V^T; a velocity that decays at the rate c leads as far as
+    one that does not would in t = (1 - exp(-c dt))/c.
     """
     keep = math.exp(-DECAY * dt)
     t, rate = (1.0 - keep) / DECAY, (1.0 - keep * keep) / (2.0 * DECAY)
     noise = np.array([[(dt - 2.0 * t + rate) / DECAY**2, 0.5 * t * t], [0.5 * t * t, rate]])
     for law, part in zip(plan.members, track.parts, strict=True):
         if law.acceleration and live(track, law):
-            gram = part.states[law.rank :] @ part.states[law.rank :].T
-            values, vectors = np.linalg.eigh(gram)
-            angle = t * np.sqrt(np.maximum(values, 0.0))
-            cos = (vectors * np.cos(angle)) @ vectors.T
-            sin = t * (vectors * np.sinc(angle / math.pi)) @ vectors.T
-            move = np.block([[cos, sin], [-keep * gram @ sin, keep * cos]])
+            r, own = law.rank, part.angle_var
+            values, vectors = np.linalg.eigh(part.states[r:] @ part.states[r:].T)
+            speed = np.sqrt(np.maximum(values, 0.0))
+            cos = (vectors * np.cos(t * speed)) @ vectors.T
+            sin = (vectors * (t * np.sinc(t * speed / math.pi))) @ vectors.T
+            back = (vectors * (speed * np.sin(t * speed))) @ vectors.T
+            move = np.empty((2 * r, 2 * r))
+            move[:r, :r], move[:r, r:] = cos, sin
+            move[r:, :r], move[r:, r:] = -keep * back, keep * cos
             part.states[:] = move @ part.states
-            own = np.kron(law.acceleration**2 / plan.d * noise, np.eye(law.rank))
-            part.angle_var[:] = move @ part.angle_var @ move.T + own
+            own[:] = move @ own @ move.T
+            diagonals = np.einsum("aibi->iab", own.reshape(2, r, 2, r))  # views of the blocks
+            diagonals += law.acceleration**2 / plan.d * noise
 
 
 def present(track: Track) -> Mask:
@@ -210,7 +212,8 @@ def learn(track: Track, law: Factors, part: Part, x: Numbers, o: Mask) -> None:
     s = numbers[SIZE]
     deviation = np.sqrt(np.where(o, part.metric, 1.0))
     z = np.where(o, x, 0.0) * math.exp(-0.5 * s) / deviation
-    noise = np.maximum(part.noise, math.exp(-s) * FLOOR * track.level) / deviation**2
+    lowest = math.exp(-s) * FLOOR * track.level
+    noise = np.maximum(part.noise, lowest) / deviation**2
     known = np.where(o, 1.0 / np.where(o, noise, 1.0), 0.0)
     square = float((z * known) @ z)
     if started:
@@ -226,11 +229,9 @@ def learn(track: Track, law: Factors, part: Part, x: Numbers, o: Mask) -> None:
         e = np.where(o, e - g @ axes, 0.0)
         spread = ((inverse @ axes) * axes).sum(axis=0)
         lam = part.spectrum
-        seen = limit**2 * np.outer(scores, scores) + inverse
-        lam += (seen - lam) / numbers[N_SPECTRUM]
+        lam += (limit**2 * np.outer(scores, scores) + inverse - lam) / numbers[N_SPECTRUM]
         lam[np.diag_indices(law.rank)] = np.maximum(np.diag(lam), DEAD)
     target = deviation**2 * (e**2 + spread)
-    lowest = math.exp(-s) * FLOOR * track.level
     for values, place in ((part.noise, N_NOISE), (part.metric, N_METRIC)):
         gain = 1.0 / np.minimum(numbers[place], track.counts + PRIOR_ROWS)
         values[o] = np.maximum(values + gain * (target - values), lowest)[o]
@@ -288,8 +289,8 @@ def start_axes(track: Track, law: Factors, part: Part, rows: Numbers) -> None:
     level = min(max(rest / ((n - r) * d), SMALLEST_NOISE), 1.0)
     spikes = spike(values / (n * level), d / n) * level
     p = np.maximum(1.0 - (spikes[:, None] * u**2).sum(axis=0), SMALLEST_NOISE)
-    s = part.numbers[SIZE]
-    part.noise[:] = part.metric[:] = np.where(there, math.exp(-s) * v * p, 0.0)
+    part.noise[:] = np.where(there, math.exp(-part.numbers[SIZE]) * v * p, 0.0)
+    part.metric[:] = part.noise
     part.axes[:] = np.where(there, u / np.sqrt(p), 0.0)
     before = part.axes.copy()
     polish(part.axes, there)
@@ -301,8 +302,7 @@ def start_axes(track: Track, law: Factors, part: Part, rows: Numbers) -> None:
     part.states[r:] = 0.0
     part.angle_var[:] = still * np.eye(len(part.angle_var))
     part.angle_var[:r, :r] = np.diag(np.minimum(sure, 1.0 / len(there)))
-    known = n + np.array([PRIOR_ROWS, PRIOR_ROWS, 0.0])
-    part.numbers[N_NOISE:] = np.minimum(known, MEMORY * law.half_lives)
+    part.numbers[N_NOISE:] = np.minimum([n + PRIOR_ROWS] * 2 + [n], MEMORY * law.half_lives)
 
 
 def spike(values: Numbers, ratio: float) -> Numbers:

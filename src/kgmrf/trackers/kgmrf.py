@@ -41,8 +41,8 @@ class KGMRF(EngineTracker, CovarianceTracker):
     default eleven.
     rank: factors of a covariance of many channels, whose state and cost grow with d rather than
     d^2; raw samples only. "auto" (default) takes 10 from d = 64 on, None never. See `loadings`.
-    velocity: whether some of the laws of factors keep turning the way they did; pays only where a
-    direction of turning lasts for a hundred rows.
+    velocity: with a rank, add laws whose axes keep turning the way they did; pays only where a
+    direction of turning lasts for tens of rows.
     on_invalid: what to do with an invalid matrix: "raise", "skip" (treat as missing) or "repair"
     (nearest positive semidefinite matrix).
     time_unit: the usual time between observations in units of ``times``; None takes the median of
