@@ -5,7 +5,7 @@ simulated  factor models of d = 200 and 500 channels, T = 2 d rows, loadings and
            of the minimum-variance portfolio, from row 20 on. Rivals at their best setting, density
            included, in hindsight.
 subspace   axes that turn in directions that are forgotten: error of the subspace, beside OPAST.
-etf18      daily returns of 18 funds (needs the data).
+velocity   axes whose direction of turning lasts: what `velocity=True` adds to the log-likelihood.
 crossover  the same factor models with few channels: the small ensemble beside this one.
 cost       CPU time per row as d grows, and of one member; memory of 2,000 rows.
 """
@@ -15,26 +15,32 @@ from __future__ import annotations
 import math
 import time
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import special
 
+from experiments import store
 from experiments.low_rank_rivals import Dense, moving, opast, window
-from experiments.store import NotAvailable, Unit
+from experiments.store import Unit
 from kgmrf import KGMRF
 from kgmrf._types import Numbers
-from kgmrf.density import TAILS
-from kgmrf.engines.low_rank import LowRank
-from kgmrf.engines.low_rank_layout import Factors
+from kgmrf.density import GAUSSIAN, TAILS
+from kgmrf.engines.low_rank import LowRank, default_members
+from kgmrf.factors import FactorDensity, solve
 
 FIRST = 20
 STRENGTHS = np.array([4.0, 2.0, 1.0, 0.5, 0.5])
 HALF_LIVES = (0.5, 1.0, 2.0)  # of the moving averages, in multiples of d
-WINDOWS = (0.25, 0.5, 1.0, 2.0)
-CLOCKS = (0.1, 0.3)
+WINDOWS = (0.25, 0.5, 1.0)
+CLOCK = 0.3
+FORGETTING = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998)
+RIVALS = ("Ledoit-Wolf", "EWMA + QIS,", "EWMA + QIS + size clock")
 Truth = list[tuple[Numbers, Numbers]]
+
+# ----------------------------------------------------------------------- simulated markets
 
 
 def scene(d: int, n: int, seed: int, clustered: bool) -> tuple[Numbers, Truth]:
@@ -61,61 +67,50 @@ def scene(d: int, n: int, seed: int, clustered: bool) -> tuple[Numbers, Truth]:
     return x, truth
 
 
-def inverse_times(loadings: Numbers, noise: Numbers, x: Numbers) -> Numbers:
-    """(F F^T + diag N)^-1 x by Woodbury."""
-    scaled = loadings / noise[:, None]
-    inner = np.eye(loadings.shape[1]) + loadings.T @ scaled
-    return np.asarray(x / noise - scaled @ np.linalg.solve(inner, scaled.T @ x))
-
-
 def risk(weights: Numbers, truth: tuple[Numbers, Numbers]) -> float:
-    """Variance of a portfolio under the true covariance."""
-    along = truth[0].T @ weights
-    return float(along @ along + truth[1] @ weights**2)
+    """Variance under the true covariance of a portfolio in proportion to these weights."""
+    w = weights / weights.sum()
+    along = truth[0].T @ w
+    return float(along @ along + truth[1] @ w**2)
 
 
-def minimum_variance(loadings: Numbers, noise: Numbers) -> Numbers:
-    """S^-1 1 / 1^T S^-1 1."""
-    w = inverse_times(loadings, noise, np.ones(len(noise)))
-    return np.asarray(w / w.sum())
-
-
-def ours(x: Numbers, truth: Truth, rank: int | None = None) -> tuple[Numbers, Numbers]:
-    """Log-likelihood of rows and variance of the portfolio held over them, from FIRST on."""
+def forecasts(x: Numbers, rank: int | None = None) -> Iterator[tuple[Numbers, Numbers, float]]:
+    """Loadings and noise of our forecast for every row, and the log-likelihood of the row."""
     engine = LowRank(x.shape[1], rank)
     rows, line, one = engine.init(1), np.zeros(1, dtype=np.int64), np.ones(1)
-    scores, risks = [], []
-    for t, row in enumerate(x):
-        if t >= FIRST:
-            loadings, noise = engine.factors(engine.ahead(rows, 1.0)[1][0])
-            risks.append(risk(minimum_variance(loadings, noise), truth[t]))
+    for row in x:
+        ahead = engine.factors(engine.ahead(rows, 1.0)[1][0])
         record = engine.advance(rows, line, row[None, None], one, one, room=engine.small)[1]
-        scores.append(engine.read(record).log_likelihood[0])
-    return np.array(scores[FIRST:]), np.array(risks)
+        yield *ahead, float(engine.read(record).log_likelihood[0])
+
+
+def ours(x: Numbers, truth: Truth) -> tuple[Numbers, Numbers]:
+    """Log-likelihood of rows and variance of the portfolio held over them, from FIRST on."""
+    ones, scores, risks = np.ones(x.shape[1]), [], []
+    for t, (loadings, noise, score) in enumerate(forecasts(x)):
+        if t >= FIRST:
+            scores.append(score)
+            risks.append(risk(solve(loadings, noise, ones), truth[t]))
+    return np.array(scores), np.array(risks)
 
 
 def oracle(x: Numbers, truth: Truth) -> tuple[Numbers, Numbers]:
     """What the true covariance scores."""
-    scores, risks = [], []
-    for row, (loadings, noise) in list(zip(x, truth, strict=True))[FIRST:]:
-        inner = np.eye(5) + loadings.T @ (loadings / noise[:, None])
-        log_det = np.log(noise).sum() + np.linalg.slogdet(inner)[1]
-        distance = row @ inverse_times(loadings, noise, row)
-        scores.append(-0.5 * (distance + log_det + len(row) * math.log(2.0 * math.pi)))
-        risks.append(risk(minimum_variance(loadings, noise), (loadings, noise)))
-    return np.array(scores), np.array(risks)
+    ones, normal = np.ones(x.shape[1]), (np.ones(1), np.array([GAUSSIAN]))
+    pairs = list(zip(x, truth, strict=True))[FIRST:]
+    scores = [float(FactorDensity(*now, *normal).log_density(row)) for row, now in pairs]
+    return np.array(scores), np.array([risk(solve(*now, ones), now) for _, now in pairs])
 
 
-def rival(forecasts: Iterable[Dense], x: Numbers, truth: Truth) -> tuple[Numbers, Numbers, str]:
+def rival(guesses: Iterable[Dense], x: Numbers, truth: Truth) -> tuple[Numbers, Numbers, str]:
     """The same for a rival, as a Gaussian or as the Student-t that suits it best in hindsight."""
     found = [
         (f.distance(row), f.log_det(), risk(f.portfolio(), now))
-        for f, row, now in zip(forecasts, x[FIRST:], truth[FIRST:], strict=True)
+        for f, row, now in zip(guesses, x[FIRST:], truth[FIRST:], strict=True)
     ]
     distance, log_det, risks = np.array(found).T
     d = x.shape[1]
-    gauss = -0.5 * (distance + log_det + d * math.log(2.0 * math.pi))
-    choices = {"Gaussian": gauss}
+    choices = {"Gaussian": -0.5 * (distance + log_det + d * math.log(2.0 * math.pi))}
     for nu in TAILS[:-1]:
         shrink = (nu - 2.0) / nu  # the t whose covariance is the rival's
         rise = special.gammaln(0.5 * (nu + d)) - special.gammaln(0.5 * nu)
@@ -127,19 +122,20 @@ def rival(forecasts: Iterable[Dense], x: Numbers, truth: Truth) -> tuple[Numbers
 
 
 def run_simulated(d: int, seeds: tuple[int, ...], clustered: bool, every: int) -> dict[str, Any]:
-    """Means over rows and seeds of every method and setting, by stretches of rows."""
+    """Means over rows and seeds of every method and setting, by stretches of rows.
+
+    every: rows between two estimates of a rival, at most; fewer while there are few rows.
+    """
+
+    def shrunk(how: Any, span: float, *more: float) -> Callable[[Numbers, Truth], Any]:
+        return lambda x, truth: rival(how(x, span, FIRST, every, *more), x, truth)
+
     methods: dict[str, Callable[[Numbers, Truth], Any]] = {"true covariance": oracle, "ours": ours}
-    for share in WINDOWS:
-        length = int(share * d)
-        methods[f"Ledoit-Wolf, window {length}"] = lambda x, truth, n=length: rival(
-            window(x, n, FIRST, every), x, truth
-        )
-    for share in HALF_LIVES:
-        for gain in (0.0, *CLOCKS):
-            name = "EWMA + QIS" + (f" + size clock {gain:g}" if gain else "")
-            methods[f"{name}, half-life {share * d:g}"] = lambda x, truth, h=share * d, g=gain: (
-                rival(moving(x, h, FIRST, every, g), x, truth)
-            )
+    for length in (int(share * d) for share in WINDOWS):
+        methods[f"Ledoit-Wolf, window {length}"] = shrunk(window, length)
+    for half_life in (share * d for share in HALF_LIVES):
+        for gain, name in ((0.0, "EWMA + QIS"), (CLOCK, "EWMA + QIS + size clock")):
+            methods[f"{name}, half-life {half_life:g}"] = shrunk(moving, half_life, gain)
     edges = {"20 to d/2": (20, d // 2), "d/2 to d": (d // 2, d), "d to d + 40": (d, d + 40)}
     edges |= {"d + 40 to 2 d": (d + 40, 2 * d), "20 to 2 d": (20, 2 * d)}
     scenes = [scene(d, 2 * d, seed, clustered) for seed in seeds]
@@ -147,119 +143,103 @@ def run_simulated(d: int, seeds: tuple[int, ...], clustered: bool, every: int) -
     for name, method in methods.items():
         runs = [method(x, truth) for x, truth in scenes]
         scores, risks = (np.mean([run[k] for run in runs], axis=0) for k in (0, 1))
+        parts = {key: slice(a - FIRST, b - FIRST) for key, (a, b) in edges.items()}
         table[name] = {
             "density": sorted({run[2] for run in runs if len(run) > 2}),
-            "log_likelihood": {
-                key: scores[a - FIRST : b - FIRST].mean() for key, (a, b) in edges.items()
-            },
-            "risk": {
-                key: math.sqrt(risks[a - FIRST : b - FIRST].mean()) for key, (a, b) in edges.items()
-            },
+            "log_likelihood": {key: scores[part].mean() for key, part in parts.items()},
+            "risk": {key: math.sqrt(risks[part].mean()) for key, part in parts.items()},
         }
     return {"d": d, "rows": 2 * d, "every": every, "methods": table}
+
+
+# ----------------------------------------------------------------------- axes that turn
+
+
+def turning(
+    d: int, n: int, seed: int, speed: float, lasts: float, strength: float
+) -> tuple[Numbers, list[Numbers]]:
+    """Rows of five factors whose axes turn ``speed`` radians a row, and the axes.
+
+    The direction of turning is an autoregression that forgets within ``lasts`` rows.
+    """
+    g, keep = np.random.default_rng(seed), math.exp(-1.0 / lasts)
+    axes = np.linalg.qr(g.normal(size=(d, 5)))[0]
+    way, x, truth = g.normal(size=(d, 5)), np.empty((n, d)), []
+    for t in range(n):
+        way = keep * way + math.sqrt(1.0 - keep**2) * g.normal(size=(d, 5))
+        way -= axes @ (axes.T @ way)
+        axes = np.linalg.qr(axes + speed * way / math.sqrt(d))[0]
+        x[t] = axes @ (strength * g.normal(size=5)) + g.normal(size=d)
+        truth.append(axes)
+    return x, truth
 
 
 def run_subspace(d: int, n: int, seed: int) -> dict[str, Any]:
     """Mean error of a subspace of five axes, sqrt(1 - |U^T V|^2 / 5), at two speeds of turning."""
     found: dict[str, Any] = {}
     for speed in (0.01, 0.05):
-        g = np.random.default_rng(seed)
-        axes = np.linalg.qr(g.normal(size=(d, 5)))[0]
-        way, x, truth = np.zeros((d, 5)), np.empty((n, d)), []
-        for t in range(n):
-            way = 0.97 * way + math.sqrt(1.0 - 0.97**2) * g.normal(size=(d, 5))
-            axes = np.linalg.qr(axes + speed * way / math.sqrt(d))[0]
-            x[t] = axes @ (3.0 * g.normal(size=5)) + g.normal(size=d)
-            truth.append(axes)
+        x, truth = turning(d, n, seed, speed, 33.0, 3.0)
 
         def error(guesses: Iterable[Numbers], truth: list[Numbers] = truth) -> float:
-            wrong = [
-                math.sqrt(max(1.0 - float(((u.T @ v) ** 2).sum()) / 5.0, 0.0))
-                for u, v in zip(guesses, truth, strict=True)
-            ]
-            return float(np.mean(wrong[100:]))
+            shared = [float(((u.T @ v) ** 2).sum()) for u, v in zip(guesses, truth, strict=True)]
+            return float(np.sqrt(np.maximum(1.0 - np.array(shared[100:]) / 5.0, 0.0)).mean())
 
-        rivals = {f"OPAST, forgetting {b:g}": error(opast(x, 5, b)) for b in OPAST_FORGETTING}
+        rivals = {f"OPAST, forgetting {b:g}": error(opast(x, 5, b)) for b in FORGETTING}
         found[f"{speed:g}"] = {"ours": error(_axes(x, 5)), **rivals}
     return found
 
 
-OPAST_FORGETTING = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998)
-
-
-def _axes(x: Numbers, rank: int) -> Iterable[Numbers]:
+def _axes(x: Numbers, rank: int) -> Iterator[Numbers]:
     """The leading axes of our forecast before every row."""
-    engine = LowRank(x.shape[1], rank)
-    rows, line, one = engine.init(1), np.zeros(1, dtype=np.int64), np.ones(1)
-    for row in x:
-        loadings, noise = engine.factors(engine.ahead(rows, 1.0)[1][0])
+    for loadings, noise, _ in forecasts(x, rank):
         if np.isfinite(noise).all() and loadings.any():
             left, size, _ = np.linalg.svd(loadings, full_matrices=False)
             order = np.argsort(-(size**2 + (left**2 * noise[:, None]).sum(axis=0)))
             yield left[:, order[:rank]]
         else:
             yield np.eye(x.shape[1], rank)
-        engine.advance(rows, line, row[None, None], one, one, room=0)
+
+
+def run_velocity(d: int, n: int, seeds: tuple[int, ...]) -> dict[str, Any]:
+    """Log-likelihood per row after a third of the rows, without velocity, and what it adds."""
+    found: dict[str, Any] = {}
+    for lasts in (100.0, 30.0, 1.0):
+        for strength, speed in ((15.0, 0.03), (30.0, 0.05), (30.0, 0.1)):
+            scores = []
+            for seed in seeds:
+                x = turning(d, n, seed, speed, lasts, strength)[0]
+                trackers = KGMRF(d, rank=5), KGMRF(d, rank=5, velocity=True)
+                runs = [tracker.filter(x, fields="log_likelihood") for tracker in trackers]
+                scores.append([run.log_likelihood[n // 3 :].mean() for run in runs])
+            without, with_velocity = np.mean(scores, axis=0)
+            key = f"{lasts:g} rows, factors of {strength:g}, {speed:g} radians a row"
+            found[key] = {"without": without, "gain": with_velocity - without}
+    return found
+
+
+# ----------------------------------------------------------------------- crossover and cost
 
 
 def run_crossover(d: int, seeds: tuple[int, ...]) -> dict[str, Any]:
     """The small ensemble and this one: log-likelihood from row 20 on, CPU microseconds per row."""
-    scenes = [scene(d, max(4 * d, 400), seed, clustered=True) for seed in seeds]
+    scenes = [scene(d, max(4 * d, 400), seed, clustered=True)[0] for seed in seeds]
     found: dict[str, Any] = {"d": d}
-    for name, rank in (("small", None), ("low_rank", 0)):
+    for name, rank in (("small", None), ("low_rank", default_members(d)[0].rank)):
         scores, seconds = [], math.inf
-        for x, _ in scenes:
+        for x in scenes:
             start = time.process_time()
-            if rank is None:
-                result = KGMRF(d, **SMALL).filter(x, fields=("log_likelihood",)).log_likelihood
-            else:
-                engine = LowRank(d)
-                n = len(x)
-                lines = (np.zeros(n, dtype=np.int64), x[:, None], np.ones(n), np.ones(n))
-                records = engine.advance(engine.init(1), *lines, room=engine.small)[1]
-                result = engine.read(records).log_likelihood
+            result = KGMRF(d, rank=rank).filter(x, fields="log_likelihood")
+            scores.append(result.log_likelihood[FIRST:].mean())
             seconds = min(seconds, (time.process_time() - start) / len(x))
-            scores.append([result[FIRST:d].mean() if d > FIRST else None, result[FIRST:].mean()])
-        found[name] = {"log_likelihood": np.mean([s[1] for s in scores]), "us": 1e6 * seconds}
-        if d > FIRST:
-            found[name]["first d rows"] = np.mean([s[0] for s in scores])
-    return found
-
-
-SMALL: dict[str, Any] = {"rank": None}
-"""How the small ensemble is asked for."""
-
-
-def run_etf18(n: int) -> dict[str, Any]:
-    """Mean log-likelihood from row 300 on of daily returns in percent."""
-    from experiments.streams import data
-
-    stream = data.etf18()
-    if stream is None:
-        raise NotAvailable("no returns of funds: set KGMRF_DATA to the folder of the data")
-    x = stream.samples[:n]
-    d = x.shape[1]
-    truth = [(np.zeros((d, 1)), np.ones(d))] * len(x)
-    found = {"ours, six factors": ours(x, truth)[0][280:].mean()}
-    small = KGMRF(d, **SMALL).filter(x, fields=("log_likelihood",)).log_likelihood
-    found["small ensemble"] = small[300:].mean()
-    for h in (32.0, 64.0, 128.0):
-        for gain in (0.0, *CLOCKS):
-            scores, _, density = rival(moving(x, h, FIRST, 1, gain), x, truth)
-            found[f"EWMA + QIS, half-life {h:g}, clock {gain:g}, {density}"] = scores[280:].mean()
-    for length in (64, 128, 256):
-        scores, _, density = rival(window(x, length, FIRST, 1), x, truth)
-        found[f"Ledoit-Wolf, window {length}, {density}"] = scores[280:].mean()
+        found[name] = {"log_likelihood": np.mean(scores), "us": 1e6 * seconds}
     return found
 
 
 def run_cost(n_rounds: int) -> dict[str, Any]:
     """CPU microseconds per row, best of several short runs; a 400 x 400 product as the measure."""
-    sizes = (100, 200, 500, 1000, 2000)
     found: dict[str, Any] = {"default": {}, "one member of rank 10": {}, "kilobytes of a track": {}}
-    one = (Factors(10, 0.02, 40.0, 20.0, 0.3),)
-    for name, members in (("default", None), ("one member of rank 10", one)):
-        for d in sizes:
+    for name, members in (("default", None), ("one member of rank 10", default_members(500)[1:2])):
+        for d in (100, 200, 500, 1000, 2000):
             engine = LowRank(d, members=members)
             x = np.random.default_rng(0).normal(size=(120, 1, d))
             rows = engine.init(1)
@@ -270,7 +250,7 @@ def run_cost(n_rounds: int) -> dict[str, Any]:
 
             advance(120)
             found[name][str(d)] = _best(lambda: advance(20), n_rounds) / 20 * 1e6
-            found["kilobytes of a track"][str(d)] = rows.nbytes / 1e3
+            found["kilobytes of a track"].setdefault(str(d), rows.nbytes / 1e3)
     square = np.random.default_rng(0).normal(size=(400, 400))
     found["product of 400 x 400 matrices, us"] = 1e6 * _best(lambda: square @ square, n_rounds)
     x = np.random.default_rng(0).normal(size=(2000, 500))
@@ -293,20 +273,76 @@ def _best(call: Callable[[], Any], n_rounds: int) -> float:
 
 
 def units(quick: bool) -> list[Unit]:
-    """Simulated markets of two sizes, the subspace, the funds, the crossover and the cost."""
+    """Simulated markets of two sizes, axes that turn, the crossover and the cost."""
     made = []
-    for d, seeds, every in ((40, (0,), 5),) if quick else ((200, (0, 1, 2), 1), (500, (0,), 10)):
+
+    def add(name: str, function: str, **given: Any) -> None:
+        made.append(Unit("low_rank", name, f"low_rank:run_{function}", given))
+
+    for d, seeds in ((40, (0,)),) if quick else ((200, (0, 1, 2)), (500, (0,))):
         for clustered in (False, True):
             name = f"simulated_{d}" + ("_clustered" if clustered else "")
-            given = {"d": d, "seeds": seeds, "clustered": clustered, "every": every}
-            made.append(Unit("low_rank", name, "low_rank:run_simulated", given))
-    wide, long = (20, 150) if quick else (200, 1000)
-    given = {"d": wide, "n": long, "seed": 0}
-    made.append(Unit("low_rank", "subspace", "low_rank:run_subspace", given))
-    made.append(Unit("low_rank", "etf18", "low_rank:run_etf18", {"n": 400 if quick else 3000}))
+            add(name, "simulated", d=d, seeds=seeds, clustered=clustered, every=10)
+    add("subspace", "subspace", d=20 if quick else 200, n=150 if quick else 1000, seed=0)
+    wide, long, seeds = (20, 90, (0,)) if quick else (100, 600, (0, 1, 2))
+    add("velocity", "velocity", d=wide, n=long, seeds=seeds)
     for d in (8, 16) if quick else (16, 32, 48, 64, 96, 128):
-        given = {"d": d, "seeds": (0,) if quick else (0, 1, 2)}
-        made.append(Unit("low_rank", f"crossover_{d}", "low_rank:run_crossover", given))
-    rounds = {"n_rounds": 2 if quick else 40}
-    made.append(Unit("low_rank", "cost", "low_rank:run_cost", rounds))
+        add(f"crossover_{d}", "crossover", d=d, seeds=seeds)
+    add("cost", "cost", n_rounds=2 if quick else 40)
     return made
+
+
+# ----------------------------------------------------------------------- tables of the docs
+
+
+def _read(results: Path, unit: str) -> Any:
+    record = store.load(results / "low_rank" / f"{unit}.json")
+    return record["data"] if record and record.get("status") == "done" else {}
+
+
+def _table(head: tuple[str, ...], lines: Iterable[Iterable[str]]) -> str:
+    rows = [head, ("---",) * len(head), *lines]
+    return "".join(f"| {' | '.join(row)} |\n".replace("| --- ", "|---") for row in rows)
+
+
+def simulated_table(results: Path) -> str:
+    """Log-likelihood per row and risk, from row 20 on; rivals at their best setting for each."""
+    lines = []
+    for d in (200, 500):
+        for ending, word in (("", "constant volatility"), ("_clustered", "clustered")):
+            methods = _read(results, f"simulated_{d}{ending}").get("methods")
+            cells = []
+            for kind in ("true covariance", "ours", *RIVALS) if methods else ():
+                rows = [row for key, row in methods.items() if key.startswith(kind)]
+                score = max(row["log_likelihood"]["20 to 2 d"] for row in rows)
+                least = min(row["risk"]["20 to 2 d"] for row in rows)
+                cells.append(f"{score:.1f} ({least:.4f})")
+            lines += [(f"d = {d}, {word}", *cells)] if cells else []
+    names = (name.rstrip(",") for name in RIVALS)
+    return _table(("nats per row (risk)", "true covariance", "**KGMRF()**", *names), lines)
+
+
+def subspace_table(results: Path) -> str:
+    """Error of the subspace, ours and OPAST's with its best forgetting factor."""
+    lines = []
+    for speed, row in _read(results, "subspace").items():
+        best = min(value for name, value in row.items() if name != "ours")
+        lines.append((speed, f"{row['ours']:.3f}", f"{best:.3f}"))
+    return _table(("axes turn by, radians per row", "**KGMRF(rank=5)**", "OPAST"), lines)
+
+
+def velocity_table(results: Path) -> str:
+    """What `velocity=True` adds, in nats per row."""
+    found = _read(results, "velocity").items()
+    lines = [(key, f"{row['without']:.1f}", f"{row['gain']:+.2f}") for key, row in found]
+    return _table(("a direction lasts for", "KGMRF(rank=5)", "velocity=True adds"), lines)
+
+
+def cost_table(results: Path) -> str:
+    """CPU time and memory as the number of channels grows."""
+    found = _read(results, "cost")
+    sizes = tuple(found.get("default", ()))
+    lines = []
+    for key, name in (("default", "us per row"), ("kilobytes of a track", "kB of state")):
+        lines += [(name, *(f"{found[key][d]:,.0f}" for d in sizes))] if sizes else []
+    return _table(("channels", *(f"{int(d):,}" for d in sizes)), lines)

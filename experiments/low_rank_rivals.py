@@ -31,9 +31,8 @@ class Dense(NamedTuple):
         return float(np.log(self.values).sum()) + len(self.values) * math.log(self.size)
 
     def portfolio(self) -> Numbers:
-        """S^-1 1 / 1^T S^-1 1."""
-        w = self.vectors @ (self.vectors.sum(axis=0) / self.values)
-        return np.asarray(w / w.sum())
+        """S^-1 1, up to a factor."""
+        return np.asarray(self.vectors @ (self.vectors.sum(axis=0) / self.values))
 
 
 def ledoit_wolf(rows: Numbers) -> Dense:
@@ -85,10 +84,15 @@ def qis(sample: Numbers, n: float) -> Dense:
     return Dense(delta * values.sum() / delta.sum(), vectors)
 
 
+def due(t: int, first: int, every: int) -> bool:
+    """Whether a rival estimates anew before row t: after a twentieth more rows or ``every``."""
+    return (t - first) % min(max(t // 20, 1), every) == 0
+
+
 def window(x: Numbers, length: int, first: int, every: int) -> Iterator[Dense]:
     """Ledoit-Wolf on the last ``length`` rows, for rows first, first + 1, ..."""
     for t in range(first, len(x)):
-        if (t - first) % every == 0:
+        if due(t, first, every):
             found = ledoit_wolf(x[max(0, t - length) : t])
         yield found
 
@@ -103,7 +107,7 @@ def moving(
     for t, row in enumerate(x):
         s *= 0.98
         if t >= first:
-            if (t - first) % every == 0:
+            if due(t, first, every):
                 found = qis(total / mass, mass * mass / mass2)
             assert found is not None
             now = found._replace(size=math.exp(s))

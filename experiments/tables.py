@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import headline, low_rank_tables, otb, otb_choice, otb_unseen, recentring, steady
+from experiments import headline, low_rank, otb, otb_choice, otb_unseen, recentring, steady
 from experiments.reading import Results
 from experiments.streams import markdown
 
@@ -237,8 +237,10 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "starts": markdown.starts,
     "faults": markdown.faults,
     "rotating": markdown.rotating,
-    "low_rank": low_rank_tables.simulated,
-    "low_rank_subspace": low_rank_tables.subspace,
+    "low_rank": low_rank.simulated_table,
+    "low_rank_subspace": low_rank.subspace_table,
+    "low_rank_velocity": low_rank.velocity_table,
+    "low_rank_cost": low_rank.cost_table,
     "otb": otb_averages,
     "otb_rivals": otb_rivals,
     "otb_unseen": beyond_one_pass,

@@ -135,16 +135,12 @@ def test_samples_count_themselves() -> None:
     bank = TrackerBank(16, 2)
     expected = []
     for block in samples:
-        there = ~np.isnan(block).any(axis=-1)
-        kept = np.where(there[..., None], block, 0.0)
-        counts = np.maximum(there.sum(axis=-1), 1)
-        C = np.swapaxes(kept, -1, -2) @ kept / counts[:, None, None]
-        bank.update(C, mask=there.any(axis=-1), n_samples=counts)
+        bank.update(block, samples=True)
         expected.append(bank.covariance)
     found = filter_array(TrackerBank(0, 2), lazy, samples=True)
     assert list(found) == ["covariance"]
     _same(found["covariance"].compute(scheduler="synchronous"), np.stack(expected), exact=True)
-    samples[6, 7, 2, 0] = np.nan  # a sample with a gap: half of it does not count for a bank ...
+    samples[6, 7, 2, 0] = np.nan  # a sample with a gap counts by its other cells
     broken = filter_array(
         TrackerBank(0, 2), da.from_array(samples, chunks=(4, 8, 5, 2)), samples=True
     )

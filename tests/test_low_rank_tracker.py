@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
 import pickle
+import subprocess
+import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import kgmrf
 from kgmrf import KGMRF, TrackerBank
 from kgmrf._check import ObservationError
 from kgmrf.engines.low_rank import CROSSOVER, LowRank
@@ -146,9 +152,110 @@ def test_wrong_numbers_of_channels():
         tracker.partial_fit(np.zeros(3))
 
 
-def test_the_faces_take_many_channels():
+def test_irregular_time_gaps_and_late_channels_row_by_row():
+    x = rows(70, 40)
+    x[:15, :5], x[20], x[5, 9:12] = np.nan, np.nan, np.nan
+    times = np.cumsum(np.random.default_rng(1).uniform(0.5, 4.0, size=40))
+    result = KGMRF(time_unit=2.0).filter(x, times=times)
+    assert np.isnan(result[10].noise[:5]).all()
+    assert np.isfinite(result[-1].covariance).all()
+    assert np.isnan(result.log_likelihood[20])
+    single = KGMRF(70, time_unit=2.0)
+    for row, dt in zip(x, np.diff(times, prepend=times[0]), strict=True):
+        last = single.partial_fit(row, dt=dt)
+    np.testing.assert_allclose(last.covariance, result[-1].covariance, rtol=1e-9)
+
+
+def test_velocity_is_a_setting_of_factors(tmp_path):
+    x = rows(20, 60)
+    tracker = KGMRF(rank=3, velocity=True)
+    tracker.filter(x[:50], fields="log_likelihood")
+    assert len(tracker.estimate().weights) == 8
+    tracker.save(tmp_path / "state")
+    again = KGMRF.load(tmp_path / "state").filter(x[50:])
+    np.testing.assert_array_equal(again.log_likelihood, tracker.filter(x[50:]).log_likelihood)
+    with pytest.raises(ValueError, match="velocity=True needs a number of factors"):
+        KGMRF(velocity=True)
+
+
+# ---------------------------------------------------------------------- faces
+
+CHANNELS = 66
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """Samples, and what a tracker finds in them."""
+    x = rows(CHANNELS, 30)
+    x[7, 3] = np.nan
+    return x, KGMRF().filter(x)
+
+
+def test_streams_of_many_channels(wide):
+    from kgmrf.stream import Settings, Stream
+
+    x, result = wide
+    values = [[None if np.isnan(v) else v for v in row] for row in x.tolist()]
+    lines = [
+        json.dumps({"key": key, "time": t, "x": row}).encode()
+        for t, row in enumerate(values)
+        for key in "ab"
+    ]
+    told = Settings(fields=("log_likelihood", "covariance"), digits=17, time_unit=1.0)
+    whole = Stream(told).take(lines)
+    stream = Stream(told)
+    assert stream.take(lines[:13]) + stream.take(lines[13:]) == whole
+    found = [json.loads(line) for line in whole.splitlines()]
+    for key in "ab":
+        own = [line for line in found if line["key"] == key]
+        scores = np.array([line["log_likelihood"] for line in own[1:]], dtype=float)
+        np.testing.assert_allclose(scores, result.log_likelihood[1:])
+        np.testing.assert_allclose(own[-1]["covariance"], result[-1].covariance)
+
+
+def test_tables_of_many_channels(wide):
+    pandas = pytest.importorskip("pandas")
+    from kgmrf import track_table
+
+    x, result = wide
+    names = [f"c{k}" for k in range(CHANNELS)]
+    found = track_table(pandas.DataFrame(x, columns=names))
+    assert list(found.columns) == names
+    np.testing.assert_allclose(found.loc[29].to_numpy(), result[-1].covariance)
+
+
+def test_dask_with_many_channels(wide):
+    da = pytest.importorskip("dask.array")
+    from kgmrf.dask import filter_array
+
+    x, result = wide
+    samples = np.stack([x, 2.0 * x], axis=1)[:, :, None]
+    lazy = da.from_array(samples, chunks=(12, 1, 1, CHANNELS))
+    found = filter_array(TrackerBank(0, CHANNELS), lazy, samples=True)["covariance"]
+    last = found[-1].compute(scheduler="synchronous")
+    np.testing.assert_allclose(last[0], result[-1].covariance)
+    np.testing.assert_allclose(last[1], 4.0 * result[-1].covariance)
+
+
+def test_the_command_line_with_many_channels(wide, tmp_path):
+    x, result = wide
+    np.save(tmp_path / "x.npy", x)
+    call = [sys.executable, "-m", "kgmrf", "track", "x.npy", "-o", "out.npz", "-q"]
+    call += ["--fields", "log_likelihood,covariance"]
+    path = {**os.environ, "PYTHONPATH": str(Path(kgmrf.__file__).parents[1])}
+    done = subprocess.run(call, capture_output=True, text=True, env=path, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "out.npz") as found:
+        np.testing.assert_allclose(found["log_likelihood"], result.log_likelihood)
+        np.testing.assert_allclose(found["covariance"][-1], result[-1].covariance)
+
+
+def test_scikit_learn_with_many_channels(wide):
     from kgmrf import KineticCovariance
 
-    x = np.random.default_rng(0).normal(size=(40, 70))
-    assert KineticCovariance().fit(x).covariance_.shape == (70, 70)
-    assert np.isnan(KGMRF().filter(x).velocity).all()
+    x, result = wide
+    found = KineticCovariance(assume_centered=True).fit(x)
+    np.testing.assert_allclose(found.covariance_, result[-1].covariance)
+    assert found.frame_.shape == (CHANNELS, CHANNELS)
+    assert np.isnan(found.velocity_).all()  # factors do not know
+    assert np.isfinite(KineticCovariance().fit(x).score(np.nan_to_num(x)))

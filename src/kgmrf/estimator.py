@@ -130,11 +130,10 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
 
     def _settle(self, result: Result, rows: Numbers) -> None:
         scatter = self.noise_floor * np.eye(rows.shape[1])
-        self.covariance_ = result.covariance[-1] + scatter
+        last = result[-1]  # of many channels the matrices of all rows would not fit into memory
+        self.covariance_ = last.covariance + scatter
         self.location_ = self.tracker_.location
-        self.frame_ = result.frame[-1]
-        self.spectrum_ = result.spectrum[-1]
-        self.velocity_ = result.velocity[-1]
+        self.frame_, self.spectrum_, self.velocity_ = last.frame, last.spectrum, last.velocity
         likelihood = result.log_likelihood
         scored = np.isfinite(likelihood)
         per_frame = likelihood[scored].mean() if scored.any() else np.nan

@@ -11,6 +11,7 @@ from kgmrf._names import clocks_of
 from kgmrf._types import Numbers
 from kgmrf.results import Result
 from kgmrf.trackers import KGMRF
+from kgmrf.trackers._samples import CovarianceTracker
 
 if TYPE_CHECKING:
     import pandas
@@ -160,7 +161,7 @@ def track_array(
     used = ordered[: n_frames * window]
     if used.chunks is None:
         values = np.asarray(used.values, dtype=float)
-        result: Result = tracker.filter(_frames(values, window), samples=True, times=times)
+        result = _followed(tracker, _frames(values, window), times=times)
         variables = {name: (dims, getattr(result, name)) for name, dims in fields.items()}
     else:
         variables = _lazily(used.data, tracker, window, times, fields)
@@ -205,7 +206,14 @@ def _covariances(rows: Numbers, tracker: Any, window: int) -> Numbers:
     padded = np.vstack([rows, np.full((short, rows.shape[1]), np.nan)])
     tracker = KGMRF() if tracker is None else tracker
     blocks = padded.reshape(-1, window, rows.shape[1])
-    return np.asarray(tracker.filter(blocks, samples=True).covariance)
+    return np.asarray(_followed(tracker, blocks).covariance)
+
+
+def _followed(tracker: Any, blocks: Numbers, **words: Any) -> Result:
+    if isinstance(tracker, CovarianceTracker):
+        words["layout"] = "channels_last"  # names say which axis has the channels, however few rows
+    result: Result = tracker.filter(blocks, samples=True, **words)
+    return result
 
 
 def _last_rows(n_rows: int, window: int) -> Numbers:

@@ -28,8 +28,7 @@ def filter_array(
     tracker: the pattern of all tracks: a bank without any, ``TrackerBank(0, d, ...)``, which is
     fastest, or a tracker that has seen nothing, such as ``KGMRF(d)``, which tunes itself.
     frames: dask array ``(time, ..., d, d)`` of covariances or rotations, or with ``samples=True``
-    ``(time, ..., m, d)``; one or more axes of tracks; NaN: no observation. (A bank counts samples
-    that are whole, a tracker makes use of those with gaps, too.)
+    ``(time, ..., m, d)``; one or more axes of tracks; NaN: no observation.
     fields: which of `kgmrf.results.FIELDS`; default the covariance or the rotation.
     n_samples: samples behind each matrix, unless the tracker knows.
     times: ``(time,)`` time stamps that do not decrease; default one unit per frame.

@@ -13,7 +13,7 @@ from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
 from kgmrf.bank import TrackerBank
 from kgmrf.trackers import Tracker
-from kgmrf.trackers._samples import CovarianceTracker, second_moments
+from kgmrf.trackers._samples import CovarianceTracker
 
 ALONE = ("covariance", "rotation", "time", "age", "nis", "log_likelihood")
 """What a bank tells without working out all of an estimate."""
@@ -125,11 +125,7 @@ def _advance_bank(
     for frame, dt in zip(frames, steps, strict=True):
         seen = np.asarray(frame).reshape(n, *frames.shape[-2:])
         if plan.samples:
-            # A sample counts if it is whole.
-            there = ~np.isnan(seen).any(axis=-1, keepdims=True)
-            seen, counts = second_moments(np.where(there, seen, np.nan), None)
-            some = np.maximum(counts, 1.0)
-            bank.update(seen, mask=counts > 0, dt=dt, n_samples=some)
+            bank.update(seen, dt=dt, samples=True)
         else:
             bank.update(seen, dt=dt, n_samples=plan.n_samples)
         estimate = None
@@ -149,4 +145,7 @@ def _kinds(plan: Plan, shape: tuple[int, ...]) -> dict[str, Kind]:
     frame = np.resize(np.eye(d), (m, d)) if plan.samples else np.eye(d)
     once = plan._replace(times=None)
     fields = advance(once, None, frame[None, None], 0)[1]
-    return {name: Kind(value.shape[2:], value.dtype) for name, value in fields.items()}
+    kinds = {name: Kind(value.shape[2:], value.dtype) for name, value in fields.items()}
+    if "loadings" in kinds:  # many channels: matrices are made of the factors when asked for
+        kinds["covariance"] = Kind((d, d), kinds["noise"].dtype)
+    return kinds

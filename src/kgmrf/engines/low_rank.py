@@ -1,110 +1,213 @@
-"""Many channels as an engine: rows of tracks, lines of samples, records.
+"""Many channels as an engine: rows of tracks, lines of samples, records, and how they look.
 
-A record is what an estimate needs of one step: head, tails and weights of the row, and where there
-is room the loadings ``(d, k)`` and the noise ``(d,)`` of the blend S = F F^T + diag N; no d x d
-array. `kgmrf.engines.low_rank_step` tells the formulas.
+==========  =============  ================================================================
+head        (9,)           as in :mod:`kgmrf.engines.layout`; rows in the buffer in place of
+                           pooled observations
+tails       (8,)           weight of each degree of freedom, now and before the last observation
+roots       (K,)           r_k, the weight of member k being r_k^2 / sum r^2
+level       (d,)           L, long-run variance of each channel; 0: never seen
+counts      (d,)           observations of each channel
+first       (d,)           variance that was guessed from the first value
+parts       K times        psi (d), D^2 (d), U and V (r or 2 r, d), P, Lam (r, r), numbers (4)
+buffer      (rows, d)      the first rows, from which the axes start
+==========  =============  ================================================================
+
+Vectors over channels begin at multiples of eight and are filled up with zeros to the next, for the
+compiled loop: to it, what is filled up are channels that were never seen.
+
+A record is head, tails and weights of the row, and where there is room the loadings ``(d, k)`` and
+the noise ``(d,)`` of the blend S = F F^T + diag N. `low_rank_step` tells the formulas.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines import low_rank_step
-from kgmrf.engines.ensemble import Record
-from kgmrf.engines.layout import (
-    COUNT,
-    DISTANCE,
-    KAPPA,
-    LIKELIHOOD,
-    N_HEAD,
-    N_TAILS,
-    SAMPLES,
-    SEEN,
-    VALUES,
-)
-from kgmrf.engines.low_rank_layout import (
-    BUFFERED,
-    SIZE,
-    Factors,
-    Layout,
-    default_members,
-    layout,
-    stages,
-    track,
-)
-from kgmrf.engines.low_rank_view import FROM_ROWS, NAMES, LowRankView
+from kgmrf.engines import MISSING, OBSERVED
+from kgmrf.engines import layout as at
+from kgmrf.engines import low_rank_step as maths
+from kgmrf.engines.ensemble import Ensemble
+from kgmrf.engines.ensemble_view import SMALL, EnsembleView
+from kgmrf.engines.low_rank_step import Factors
+from kgmrf.factors import DENSE, derived, heaviness
 from kgmrf.kernels import engine
-from kgmrf.kernels.low_rank_places import work
 
-MISSING, OBSERVED, INVALID = engine.MISSING, engine.OBSERVED, engine.INVALID
 CROSSOVER = 64
 """Channels from which factors beat the small ensemble in accuracy and in speed."""
 
-FEW = 4
-"""Lines for which a work space is kept at hand."""
+FASTEST_AXIS = 10.0  # radians per unit of time
+LARGEST_LOG = 350.0  # of a ratio of sizes: values beyond 1e75 are no observations
+FROM_ROWS = ("loadings", "noise", *DENSE)  # fields that a small record cannot show
+NAMES = ("time", "age", "loadings", "noise", *SMALL[2:])
+UNKNOWN = [at.SEEN, at.LIKELIHOOD, at.DISTANCE, at.VALUES]  # NaN before the first observation
 
-LARGEST_LOG = 350.0
-"""Of a ratio of sizes: values beyond 1e75 are no observations."""
+
+def default_members(d: int, rank: int | None = None, velocity: bool = False) -> tuple[Factors, ...]:
+    """Six members: of this rank, default min(10, d // 3), of a third and of twice as many factors.
+
+    velocity: two more whose axes keep turning the way they did.
+
+    >>> [member.rank for member in default_members(500)]
+    [10, 10, 10, 3, 20, 10]
+    """
+    r = min(10, max(1, d // 3)) if rank is None else rank
+    few, many = max(1, r // 3), max(r, min(2 * r, d // 2))
+    members = (
+        Factors(r, 0.01, 400.0, 100.0, 0.1),
+        Factors(r, 0.02, 40.0, 20.0, 0.3),
+        Factors(r, 0.05, 40.0, 40.0, 0.1),
+        Factors(few, 0.02, 100.0, 40.0, 0.3),
+        Factors(many, 0.01, 100.0, 40.0, 0.3),
+        Factors(r, 0.2, 400.0, 40.0, 0.0),
+    )
+    turning = [members[0]._replace(acceleration=rate) for rate in (0.004, 0.012)]
+    return (*members, *turning) if velocity else members
 
 
-class LowRank:
+class Part(NamedTuple):
+    """The numbers of one member, as views."""
+
+    noise: Numbers  # psi (d,)
+    metric: Numbers  # D^2 (d,)
+    states: Numbers  # U and V (r or 2 r, d)
+    axes: Numbers  # U (r, d)
+    angle_var: Numbers  # P (r, r) or (2 r, 2 r)
+    spectrum: Numbers  # Lam (r, r)
+    numbers: Numbers  # s, and the rows that are in psi, D^2 and Lam
+
+
+class Track(NamedTuple):
+    """The parts of one row, as views."""
+
+    head: Numbers
+    tails: Numbers
+    roots: Numbers
+    level: Numbers
+    counts: Numbers
+    first: Numbers
+    parts: tuple[Part, ...]
+    buffer: Numbers
+
+
+class Layout(NamedTuple):
+    """Members, as they are and as a table, and where the parts of a row begin."""
+
+    d: int
+    stride: int  # d, rounded up to a multiple of eight
+    members: tuple[Factors, ...]
+    table: Numbers
+    channels: int  # where level begins
+    buffer: int
+    rows: int  # of the buffer
+    size: int
+    columns: int  # factors of the blend: sum of the ranks
+
+
+def layout(d: int, members: tuple[Factors, ...]) -> Layout:
+    """The layout of a track of d channels under these members."""
+    k, stride = len(members), up(d)
+    table = np.zeros((k, maths.N_COLUMNS))
+    channels = up(at.N_HEAD + 2 * at.N_TAILS + k)
+    place = channels + 3 * stride
+    for line, law in zip(table, members, strict=True):
+        states = law.rank * (2 if law.acceleration else 1)
+        line[: maths.STATES + 1] = *law, states
+        line[at.ROOT] = 1.0 / k
+        line[maths.STAGE : maths.PLACE] = law.stages
+        angles = place + (2 + states) * stride
+        spectrum = angles + states**2
+        line[maths.PLACE :] = place, angles, spectrum, spectrum + law.rank**2
+        place = up(spectrum + law.rank**2 + maths.N_NUMBERS)
+    rows = max(law.stages[-1] for law in members)
+    size, columns = place + rows * stride, sum(law.rank for law in members)
+    return Layout(d, stride, members, table, channels, place, rows, size, columns)
+
+
+def up(n: int) -> int:
+    """The next multiple of eight."""
+    return -(-n // 8) * 8
+
+
+def track(row: Numbers, plan: Layout) -> Track:
+    """The parts of a row ``(..., size)``, as views."""
+    d, wide, tails = plan.d, plan.stride, at.N_HEAD + 2 * at.N_TAILS
+
+    def cut(begin: int, *shape: int) -> Numbers:
+        return row[..., begin : begin + math.prod(shape)].reshape(*row.shape[:-1], *shape)
+
+    def part(law: Numbers) -> Part:
+        r, states = int(law[maths.RANK]), int(law[maths.STATES])
+        place, angles, spectrum, numbers = law[maths.PLACE :].astype(int)
+        rows = cut(place, 2 + states, wide)[..., :d]
+        own, lam = cut(angles, states, states), cut(spectrum, r, r)
+        noise, metric, both = rows[..., 0, :], rows[..., 1, :], rows[..., 2:, :]
+        last = cut(numbers, maths.N_NUMBERS)
+        return Part(noise, metric, both, both[..., :r, :], own, lam, last)
+
+    head, roots = cut(0, at.N_HEAD), cut(tails, len(plan.members))
+    level, counts, first = np.moveaxis(cut(plan.channels, 3, wide)[..., :d], -2, 0)
+    parts = tuple(part(law) for law in plan.table)
+    buffer = cut(plan.buffer, plan.rows, wide)[..., :d]
+    return Track(head, row[..., at.N_HEAD : tails], roots, level, counts, first, parts, buffer)
+
+
+class LowRank(Ensemble):
     """Six laws of few factors plus a diagonal, blended by the gradient of their likelihood.
 
-    rank: factors of most members; one has a third, one twice as many. None: min(10, d // 3).
-    members: `Factors` in place of these.
+    rank, velocity: as for `default_members`. members: `Factors` in place of these.
 
     >>> engine = LowRank(100, rank=4)
     >>> rows = engine.init(1)
     >>> x = np.random.default_rng(0).normal(size=(50, 1, 100))
     >>> records = engine.advance(rows, np.zeros(50, dtype=int), x, np.ones(50), np.ones(50))[1]
-    >>> loadings, noise = engine.factors(records)
-    >>> loadings.shape, noise.shape
-    ((50, 100, 25), (50, 100))
+    >>> [part.shape for part in engine.factors(records)]
+    [(50, 100, 25), (50, 100)]
     """
 
-    kept = 0
-    names = NAMES
-    from_rows = FROM_ROWS
+    plan: Any
+    members: Any
+    names: Any = NAMES
+    from_rows: Any = FROM_ROWS
     told = FROM_ROWS  # by whole records as well
+    noise_floor = 0.0
 
     def __init__(
-        self, d: int, rank: int | None = None, members: Iterable[Factors] | None = None
+        self,
+        d: int,
+        rank: int | None = None,
+        members: Iterable[Factors] | None = None,
+        velocity: bool = False,
     ) -> None:
-        self.d, self.rank = int(d), rank
-        self.members = default_members(self.d, rank) if members is None else tuple(members)
-        for member in self.members:
-            if not 1 <= member.rank <= self.d:
-                raise ValueError(f"rank must be between 1 and d = {d}, got {member.rank!r}")
+        self.d = int(d)
+        self.members = tuple(
+            default_members(self.d, rank, velocity) if members is None else members
+        )
+        for law in self.members:
+            if not 1 <= law.rank <= self.d:
+                raise ValueError(f"rank must be between 1 and d = {d}, got {law.rank!r}")
         self.plan: Layout = layout(self.d, self.members)
         self.size = self.plan.size
-        self.small = N_HEAD + 2 * N_TAILS + len(self.members)
+        self.small = at.N_HEAD + 2 * at.N_TAILS + len(self.members)
         self.record_size = self.small + self.d * (self.plan.columns + 1)
         self._compiled = engine.compiles(1, rotation=False) and not engine.switched_off()
         self._work = threading.local()  # banks of several threads may share an engine
 
     def __deepcopy__(self, memo: Any) -> LowRank:
-        return LowRank(self.d, self.rank, self.members)  # nothing of a track is in an engine
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_work"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _work=threading.local())
-
-    # ------------------------------------------------------------------ three verbs
+        return LowRank(self.d, members=self.members)  # nothing of a track is in an engine
 
     def init(self, n_tracks: int) -> Numbers:
         """Rows ``(n, size)`` of tracks that have seen nothing."""
         rows = np.zeros((n_tracks, self.size))
-        parts = track(rows, self.plan)
-        parts.tails[:] = 1.0 / N_TAILS
-        parts.roots[:] = self.plan.prior
-        parts.head[:, [SEEN, LIKELIHOOD, DISTANCE, VALUES]] = np.nan
+        rows[:, at.N_HEAD : at.N_HEAD + 2 * at.N_TAILS] = 1.0 / at.N_TAILS
+        rows[:, at.N_HEAD + 2 * at.N_TAILS : self.small] = self.plan.table[:, at.ROOT]
+        rows[:, UNKNOWN] = np.nan
         return rows
 
     def advance(
@@ -119,89 +222,49 @@ class LowRank:
         tolerance: float = -1.0,
         room: int | None = None,
     ) -> tuple[Numbers, Numbers]:
-        """Take in lines ``(N, m, d)`` in order; line l belongs to row which[l]. Rows change.
-
-        seen: m samples of each line, NaN where a cell is missing. counts[l] = 0: no observation;
-        below 0: no step at all, only a record. dt: time since the line before of the same track.
-        room: numbers of each record that are kept, default all, 0 none. A matrix has no samples to
-        take one by one and is refused.
-
-        Returns the status of every line and the records ``(N, room)``.
-        """
+        """Take in lines; see :mod:`kgmrf.engines`. A matrix has no single samples: refused."""
         if matrix:
             raise ValueError(
-                f"factors of {self.d} channels are followed from raw samples, not from matrices; "
-                "pass samples (m, d), or rank=None for the engine that takes matrices"
+                f"factors of {self.d} channels need raw samples (m, d), not matrices; pass those, "
+                "or rank=None for the engine that takes matrices"
             )
         n = len(which)
         size = self.record_size if room is None else room
         records = np.empty((n if size else 0, size))
         status = np.zeros(n, dtype=np.int8)
         if not self._compiled:
-            self._readable(rows, which, seen, counts, dt, records, status)
+            self._one_by_one(rows, (which, seen, counts, dt), records, status)
             return status, records
-        places: Any
-        if n > FEW:
-            places = work(self.plan)
-        else:
-            places = getattr(self._work, "places", None)
-            if places is None:
-                places = self._work.places = work(self.plan)
-        flat = rows.reshape(-1)
         loop = engine.loops("low_rank")
-        loop.run(flat, which, seen, counts, dt, self.plan.table, *places, records, status)
+        places = getattr(self._work, "places", None)
+        if places is None:
+            places = self._work.places = loop.work(self.plan)
+        flat, mark = rows.reshape(-1), np.zeros(3, dtype=np.int64)
+        lines = (which, seen, counts, dt, self.plan.table, *places, records, status, mark)
+        while loop.run(flat, *lines):
+            line, samples, left = mark
+            parts = track(rows[which[line]], self.plan)
+            if left == loop.COAST:
+                maths.coast(parts, self.plan, float(dt[line]))
+            else:
+                maths.arrive(parts, self.plan, seen[line, samples - 1], left == loop.COUNTED)
         return status, records
 
-    def look(self, rows: Numbers) -> Numbers:
-        """Records ``(n, record_size)`` of rows as they stand; rows stay."""
-        return self._still(rows.copy(), -1.0, 0.0)
-
-    def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
-        """Rows and records after a time dt without observations; the given rows stay."""
-        later = rows.copy()
-        return later, self._still(later, 0.0, dt)
-
-    def _still(self, rows: Numbers, count: float, dt: float | Numbers) -> Numbers:
-        n = len(rows)
-        counts, steps = np.full(n, count), np.empty(n)
-        steps[:] = dt
-        return self.advance(rows, np.arange(n), np.zeros((n, 1, self.d)), counts, steps)[1]
-
-    def _readable(
-        self,
-        rows: Numbers,
-        which: Numbers,
-        seen: Numbers,
-        counts: Numbers,
-        dt: Numbers,
-        records: Numbers,
-        status: Numbers,
-    ) -> None:
-        for k, row in enumerate(which):
+    def _one_by_one(self, rows: Numbers, lines: Any, records: Numbers, status: Numbers) -> None:
+        for k, (row, seen, count, dt) in enumerate(zip(*lines, strict=True)):
             parts = track(rows[row], self.plan)
-            samples = seen[k] if counts[k] > 0 else seen[k][:0]
-            samples = samples[~np.isnan(samples).all(axis=-1)]
-            if counts[k] >= 0:
-                low_rank_step.step(parts, self.plan, samples, float(dt[k]))
+            samples = seen[~np.isnan(seen).all(axis=-1)] if count > 0 else seen[:0]
+            if count >= 0:
+                maths.step(parts, self.plan, samples, float(dt))
             status[k] = OBSERVED if len(samples) else MISSING
-            if not len(records):
-                continue
-            records[k, : self.small] = rows[row, : self.small][: records.shape[1]]
+            if records.shape[1]:
+                records[k, : self.small] = rows[row, : self.small][: records.shape[1]]
             if records.shape[1] > self.small:
-                sharp = not np.isnan(parts.head[VALUES])
-                whole = low_rank_step.blend(parts, self.plan, sharp=sharp)
-                there = low_rank_step.present(parts)
-                loadings = np.where(there[:, None], whole.factors, np.nan)
-                noise = np.where(there, whole.noise, np.nan)
-                records[k, self.small :] = np.concatenate([loadings.reshape(-1), noise])
-
-    # ------------------------------------------------------------------ what is in a record
-
-    def read(self, records: Numbers) -> Record:
-        """The parts of records ``(..., size)``."""
-        a, b, c = N_HEAD, N_HEAD + N_TAILS, N_HEAD + 2 * N_TAILS
-        parts = (records[..., :a], records[..., a:b], records[..., b:c])
-        return Record(*parts, records[..., c : self.small], records[..., self.small :])
+                there, sharp = maths.present(parts), not np.isnan(parts.head[at.VALUES])
+                factors, noises = maths.blend(parts, self.plan, sharp=sharp)
+                noise = at.blend_weights(parts.roots, sharp) @ noises
+                factors[~there], noise[~there] = np.nan, np.nan
+                records[k, self.small :] = np.concatenate([factors.reshape(-1), noise])
 
     def factors(self, records: Numbers) -> tuple[Numbers, Numbers]:
         """Loadings ``(..., d, k)`` and noise ``(..., d)`` of S; NaN for channels never seen."""
@@ -213,61 +276,122 @@ class LowRank:
         """Numbers of a record that these fields need; factors are worked out from the rows."""
         return self.small
 
-    def view(
-        self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
-    ) -> LowRankView:
-        """The fields of records by name; see :mod:`kgmrf.engines.low_rank_view`."""
+    def view(self, records: Numbers, rows: Any = None, names: Any = None) -> LowRankView:
+        """The fields of records by name."""
         return LowRankView(self, records, rows, self.names if names is None else names)
+
+    def half_life(self, weights: Numbers) -> Numbers:
+        """Of the noise, in the geometric mean of the members."""
+        return np.exp(weights @ np.log([law.noise_half_life for law in self.members]))
 
     def support(self, rows: Numbers) -> Numbers:
         """How many samples the present estimates are worth."""
-        lives = np.array([law.noise_half_life for law in self.members])
-        memory = 2.0 * np.exp(self.read(rows).weights @ np.log(lives)) / np.log(2.0)
-        return np.clip(np.minimum(rows[..., SAMPLES], memory), 0.01, 1e9)
-
-    # ------------------------------------------------------------------ files
+        memory = 2.0 * self.half_life(self.read(rows).weights) / math.log(2.0)
+        return np.clip(np.minimum(rows[..., at.SAMPLES], memory), 0.01, 1e9)
 
     def check(self, rows: Numbers) -> None:
         """Raise ValueError unless these rows could have come from this engine."""
         if rows.ndim != 2 or rows.shape[1] != self.size or rows.dtype != np.float64:
             raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
-        loose = np.ones(self.size, dtype=bool)
-        loose[[SEEN, LIKELIHOOD, DISTANCE, VALUES]] = False
-        if not np.isfinite(rows[:, loose]).all() or np.isinf(rows).any():
+        if not np.isfinite(np.delete(rows, UNKNOWN, axis=1)).all() or np.isinf(rows).any():
             raise ValueError("a row holds numbers that are not finite")
         parts = track(rows, self.plan)
-        head, buffered = parts.head, parts.head[:, BUFFERED]
-        positive = [parts.tails, parts.roots, parts.level, parts.counts, parts.first]
-        positive += [head[:, COUNT:KAPPA], buffered]
-        positive += [array for part in parts.parts for array in (part.noise, part.metric)]
-        positive += [part.numbers[:, 1:] for part in parts.parts]
+        head, buffered = parts.head, parts.head[:, maths.BUFFERED]
+        positive = [head[:, at.COUNT : at.KAPPA], buffered, *parts[1:-2]]
+        for part in parts.parts:
+            positive += [part.noise, part.metric, part.numbers[:, maths.N_NOISE :]]
         if any((array < 0.0).any() for array in positive):
             raise ValueError("a row holds a negative weight, count or variance")
-        for shares in (parts.tails[:, :N_TAILS], parts.tails[:, N_TAILS:], parts.roots):
+        for shares in (*np.split(parts.tails, 2, axis=1), parts.roots):
             if (np.abs(shares.sum(axis=-1) - 1.0) > 1e-9).any():
                 raise ValueError("weights of a row do not sum to 1")
         if (buffered != np.floor(buffered)).any() or (buffered > self.plan.rows).any():
             raise ValueError("a row counts more first rows than it holds")
-        sizes = [head[:, KAPPA], *(part.numbers[:, SIZE] for part in parts.parts)]
+        sizes = [head[:, at.KAPPA], *(part.numbers[:, maths.SIZE] for part in parts.parts)]
         if any((np.abs(size) > LARGEST_LOG).any() for size in sizes):
             raise ValueError("a row holds a size that is not possible")
-        started = head[:, COUNT] > 0.0
         there = parts.level > 0.0
-        if (started & ~there.any(axis=-1)).any():
+        if ((head[:, at.COUNT] > 0.0) & ~there.any(axis=-1)).any():
             raise ValueError("a row has observations but no channel")
         for law, part in zip(self.members, parts.parts, strict=True):
             if (there & ~((part.noise > 0.0) & (part.metric > 0.0))).any():
                 raise ValueError("a channel of a row has no variance")
-            live = buffered >= stages(law.rank)[0]
+            live = buffered >= law.stages[0]
             for matrix, name in ((part.angle_var, "angles"), (part.spectrum, "factors")):
-                own = matrix[live]
-                skew = np.abs(own - np.swapaxes(own, -1, -2))
-                if own.size and (
-                    skew.max() > 1e-6 * np.abs(own).max()
-                    or np.linalg.eigvalsh(own).min() < -1e-6 * np.abs(own).max()
-                ):
+                own, most = matrix[live], 1e-6 * np.abs(matrix[live]).max(initial=0.0)
+                skew = np.abs(own - np.swapaxes(own, -1, -2)).max(initial=0.0)
+                if skew > most or np.linalg.eigvalsh(own).min(initial=0.0) < -most:
                     raise ValueError(f"the covariance of the {name} of a row is not positive")
             axes = part.axes[live & (there.sum(axis=-1) >= law.rank)]
             defect = axes @ np.swapaxes(axes, -1, -2) - np.eye(law.rank)
-            if axes.size and np.abs(defect).max() > 1e-6:
+            if (np.abs(defect) > 1e-6).any():
                 raise ValueError("axes of a row are not orthonormal")
+            if (np.abs(part.states) > FASTEST_AXIS).any():
+                raise ValueError("axes of a row turn too fast")
+
+
+class LowRankView(EnsembleView):
+    """Fields of records; the matrices of `DENSE` are there but not listed."""
+
+    _engine: Any
+
+    def __getitem__(self, name: str) -> Numbers:
+        if name in DENSE:
+            return derived(name, self["loadings"], self["noise"], self["tails"])
+        if name in NAMES and name not in self._made:
+            self._made |= self._make(name)
+        return self._made[name]
+
+    def at(self, frame: int | slice) -> LowRankView:
+        """The view of some steps alone."""
+        rows = self._rows
+        if callable(rows):
+            rows = partial(_chosen, rows, np.arange(len(self._records))[frame])
+        elif rows is not None:
+            rows = rows[frame]
+        return LowRankView(self._engine, self._records[frame], rows, self._names)
+
+    def _make(self, name: str) -> dict[str, Numbers]:
+        engine, record = self._engine, self._engine.read(self._records)
+        if name == "half_life":
+            return {name: engine.half_life(record.weights)}
+        if name == "starting":  # five rows per factor, after which the axes are not started anew
+            return {name: record.samples < engine.plan.rows}
+        if name not in FROM_ROWS:
+            return super()._make(name)
+        loadings, noise = self._factors()
+        grow = (np.exp(record.kappa) * heaviness(record.tails))[..., None]
+        return {"loadings": np.sqrt(grow)[..., None] * loadings, "noise": grow * noise}
+
+    def _factors(self) -> tuple[Numbers, Numbers]:
+        engine, records = self._engine, self._records
+        if records.shape[-1] > engine.small:
+            return engine.factors(records)
+
+        def look(rows: Numbers) -> tuple[Numbers, Numbers]:
+            whole = engine.look(rows.reshape(-1, engine.size))
+            return engine.factors(whole.reshape(*rows.shape[:-1], -1))
+
+        if not callable(self._rows):
+            return look(self._rows)
+        noise = np.empty((*records.shape[:-1], engine.d))
+        loadings = np.empty((*noise.shape, engine.plan.columns))
+
+        def take(at: Any, rows: Numbers) -> None:
+            loadings[at], noise[at] = look(rows)
+
+        self._rows(take)
+        return loadings, noise
+
+
+def _chosen(rows: Any, frames: Any, take: Any) -> None:
+    """Hands out the rows of some steps only, of all that another function hands out."""
+    single, wanted = np.ndim(frames) == 0, np.atleast_1d(frames)
+
+    def pick(at: slice, rows: Numbers) -> None:
+        inside = (wanted >= at.start) & (wanted < at.stop)
+        if inside.any():
+            chosen = rows[wanted[inside] - at.start]
+            take(... if single else np.flatnonzero(inside), chosen[0] if single else chosen)
+
+    rows(pick)

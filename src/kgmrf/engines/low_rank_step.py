@@ -4,90 +4,90 @@ Every member of the ensemble holds a covariance of few factors plus a diagonal,
 
     S_k = e^s [D U^T Lam U D + diag psi]
 
-with axes U ``(r, d)``, U U^T = I, that turn by a Kalman filter whose covariance P ``(r, r)`` all
-channels share. One step of all members:
+with axes U ``(r, d)``, U U^T = I, that turn by a Kalman filter whose covariance P all channels
+share: ``(r, r)``, or ``(2 r, 2 r)`` for axes that keep turning with a velocity V ``(r, d)``,
+U V^T = 0. One step of all members:
 
-    drift     s, the counts and P move on by dt
+    drift     s, the counts, U, V and P move on by dt
     hold      S_k = F_k F_k^T + diag N_k
     forecast  S = sum_k w_k S_k, again factors plus a diagonal; p(x) as of the small ensemble
     judge     tails, kappa and w learn from how well the forecast did
     learn     noise, spectrum, axes and size of every member
-    start     axes from the first rows, by singular values
+    arrive    channels come, and axes start from the first rows by singular values
 
-The compiled loop of :mod:`kgmrf.kernels.low_rank` is the twin of this file; tests hold the two
-together.
+The compiled loop of :mod:`kgmrf.kernels.low_rank` is the twin of this file, and calls `arrive`;
+tests hold the two together.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
+from kgmrf.engines import layout as row
 from kgmrf.engines.ensemble_step import FLOOR, LEVEL_MEMORY, SIZE_RETENTION, log_student, weigh
-from kgmrf.engines.layout import (
-    COUNT,
-    DISTANCE,
-    KAPPA,
-    LIKELIHOOD,
-    SAMPLES,
-    SEEN,
-    TIME,
-    VALUES,
-    blend_weights,
-)
-from kgmrf.engines.low_rank_layout import (
-    BUFFERED,
-    N_METRIC,
-    N_NOISE,
-    N_SPECTRUM,
-    SIZE,
-    Factors,
-    Layout,
-    Part,
-    Track,
-    stages,
-)
+
+if TYPE_CHECKING:
+    from kgmrf.engines.low_rank import Layout, Part, Track
 
 LIMIT = 10.0  # a member learns from no more than this many times the size that it forecasts
-METRIC_HALF_LIFE = 400.0
+METRIC_HALF_LIFE, POLISH_EVERY = 400.0, 50
 LEAST_ROWS = 8.0  # however long a gap, this many rows remain known
 PRIOR_ROWS = 2.0  # rows that the first guess of a variance is worth
 MEMORY = 1.0 / math.log(2.0)  # rows in an average, per row of half-life
 SMALLEST_FACTOR, SMALLEST_NOISE = 0.1, 0.2  # at the start, in units of a channel's variance
-POLISH_EVERY = 50
 LOST = 1e-12  # share of an axis that must be left when the axes before it are taken out
 DEAD = 0.01  # variance of a factor from which it can come back, in units of the noise
+DECAY = 0.01  # of a velocity, per unit of time
 # Of log x^2, x normal: mean, variance, and the variance of a sample variance times n/var^2.
 LOG_SQUARE_MEAN, LOG_SQUARE_VAR, LOG_SQUARE_SPREAD = -1.2703628454614782, 4.934802200544679, 6.0
 
-
-class Forecast(NamedTuple):
-    """F ``(d, sum r)`` with the factors of member k times sqrt(w_k), and the noise, blended."""
-
-    factors: Numbers
-    noise: Numbers
-    noises: Numbers  # (K, d), of each member
-
-
-# ----------------------------------------------------------------------- small algebra
+BUFFERED = row.POOLED  # place in the head: rows in the buffer
+SIZE, N_NOISE, N_METRIC, N_SPECTRUM, N_NUMBERS = range(5)
+# Columns of the table of members; row.ROOT is the root of the weight at the start. STATES is r, or
+# 2 r with velocity; the last four are where psi, P, Lam and the numbers begin in a row.
+RANK, ANGLE_NOISE, NOISE_HALF_LIFE, SPECTRUM_HALF_LIFE, SIZE_GAIN, ACCELERATION, STATES = range(7)
+STAGE, N_STAGES = row.ROOT + 1, 4
+PLACE, ANGLES, SPECTRUM, NUMBERS, N_COLUMNS = range(STAGE + N_STAGES, STAGE + N_STAGES + 5)
 
 
-def weigh_factors(root: Numbers, gram: Numbers, b: Numbers) -> tuple[Numbers, Numbers, float]:
-    """(Lam^-1 + G)^-1, that times b, and log |I + Lam G|, for Lam = root root^T.
+class Factors(NamedTuple):
+    """S = e^s [D U^T Lam U D + diag psi] with ``rank`` axes U.
 
-    Written with root so that a factor whose variance goes to zero does no harm.
+    angle_noise: standard deviation of the angle by which an axis turns in a unit of time.
+    noise_half_life, spectrum_half_life: of the averages psi and Lam.
+    size_gain: gain of the size clock s; 0 leaves it out.
+    acceleration: how much the velocity of an axis changes in a unit of time; 0 for no velocity.
     """
+
+    rank: int
+    angle_noise: float
+    noise_half_life: float
+    spectrum_half_life: float
+    size_gain: float
+    acceleration: float = 0.0
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """Numbers of rows after which the axes start anew."""
+        r = self.rank
+        return max(3, r + 1), max(8, 2 * r), max(12, 3 * r), max(20, 5 * r)
+
+    @property
+    def half_lives(self) -> Numbers:
+        """Of psi, D^2 and Lam."""
+        noise = self.noise_half_life
+        return np.array([noise, max(METRIC_HALF_LIFE, noise), self.spectrum_half_life])
+
+
+def weigh_factors(root: Numbers, gram: Numbers, b: Numbers) -> tuple[Numbers, Numbers]:
+    """(Lam^-1 + G)^-1, and that times b, for Lam = root root^T; factors may have no variance."""
     inner = np.linalg.cholesky(np.eye(len(b)) + root.T @ gram @ root)
     half = np.linalg.solve(inner, root.T)
-    return half.T @ half, half.T @ (half @ b), 2.0 * float(np.log(np.diag(inner)).sum())
-
-
-def spectrum_root(spectrum: Numbers) -> Numbers:
-    """The Cholesky factor of Lam."""
-    return np.linalg.cholesky(spectrum)
+    return half.T @ half, half.T @ (half @ b)
 
 
 def polish(axes: Numbers, there: Mask) -> None:
@@ -112,18 +112,39 @@ def drift(track: Track, plan: Layout, dt: float) -> None:
     """s <- .98^dt s; n <- 2^(-dt/h) n, not below 8; P <- P + a^2 dt/d I, diagonal <= 1/d."""
     for law, part in zip(plan.members, track.parts, strict=True):
         part.numbers[SIZE] *= SIZE_RETENTION**dt
-        for place, half_life in (
-            (N_NOISE, law.noise_half_life),
-            (N_METRIC, max(METRIC_HALF_LIFE, law.noise_half_life)),
-            (N_SPECTRUM, law.spectrum_half_life),
-        ):
-            n = part.numbers[place]
-            part.numbers[place] = max(n * 2.0 ** (-dt / half_life), min(n, LEAST_ROWS))
+        n = part.numbers[N_NOISE:]
+        n[:] = np.maximum(n * 2.0 ** (-dt / law.half_lives), np.minimum(n, LEAST_ROWS))
         own = part.angle_var
         own[np.diag_indices(law.rank)] += law.angle_noise**2 * dt / plan.d
         # Shrink whole rows and columns: cutting a variance alone could make P indefinite.
         cut = np.sqrt(np.minimum(1.0, 1.0 / (plan.d * np.maximum(np.diag(own), 1e-300))))
         own *= cut[:, None] * cut
+
+
+def coast(track: Track, plan: Layout, dt: float) -> None:
+    """Axes with a velocity go on along their geodesic, [U; V] <- M [U; V]; P <- M P M^T + noise.
+
+    M = exp(t [[0, I], [-K, 0]]), K = V V^T; a velocity that decays at the rate c leads as far as
+    one that does not would in t = (1 - exp(-c dt))/c.
+    """
+    keep = math.exp(-DECAY * dt)
+    t, rate = (1.0 - keep) / DECAY, (1.0 - keep * keep) / (2.0 * DECAY)
+    noise = np.array([[(dt - 2.0 * t + rate) / DECAY**2, 0.5 * t * t], [0.5 * t * t, rate]])
+    for law, part in zip(plan.members, track.parts, strict=True):
+        if law.acceleration and live(track, law):
+            r, own = law.rank, part.angle_var
+            values, vectors = np.linalg.eigh(part.states[r:] @ part.states[r:].T)
+            speed = np.sqrt(np.maximum(values, 0.0))
+            cos = (vectors * np.cos(t * speed)) @ vectors.T
+            sin = (vectors * (t * np.sinc(t * speed / math.pi))) @ vectors.T
+            back = (vectors * (speed * np.sin(t * speed))) @ vectors.T
+            move = np.empty((2 * r, 2 * r))
+            move[:r, :r], move[:r, r:] = cos, sin
+            move[r:, :r], move[r:, r:] = -keep * back, keep * cos
+            part.states[:] = move @ part.states
+            own[:] = move @ own @ move.T
+            diagonals = np.einsum("aibi->iab", own.reshape(2, r, 2, r))  # views of the blocks
+            diagonals += law.acceleration**2 / plan.d * noise
 
 
 def present(track: Track) -> Mask:
@@ -133,7 +154,7 @@ def present(track: Track) -> Mask:
 
 def live(track: Track, law: Factors) -> bool:
     """Whether a member has axes yet; before, it is a diagonal."""
-    return bool(track.head[BUFFERED] >= stages(law.rank)[0])
+    return bool(track.head[BUFFERED] >= law.stages[0])
 
 
 def hold(track: Track, law: Factors, part: Part) -> tuple[Numbers, Numbers]:
@@ -143,16 +164,15 @@ def hold(track: Track, law: Factors, part: Part) -> tuple[Numbers, Numbers]:
     if not live(track, law):
         return np.zeros((len(noise), law.rank)), noise
     deviation = np.sqrt(grow * part.metric)
-    return deviation[:, None] * (part.axes.T @ spectrum_root(part.spectrum)), noise
+    return deviation[:, None] * (part.axes.T @ np.linalg.cholesky(part.spectrum)), noise
 
 
-def blend(track: Track, plan: Layout, *, sharp: bool) -> Forecast:
-    """S = sum_k w_k S_k = F F^T + diag N."""
-    weights = blend_weights(track.roots, sharp)
+def blend(track: Track, plan: Layout, *, sharp: bool) -> tuple[Numbers, Numbers]:
+    """S = sum_k w_k S_k = F F^T + diag w N: F ``(d, sum r)``, the noises N ``(K, d)``."""
+    weights = row.blend_weights(track.roots, sharp)
     held = [hold(track, law, part) for law, part in zip(plan.members, track.parts, strict=True)]
     factors = [math.sqrt(w) * f for w, (f, _) in zip(weights, held, strict=True)]
-    noises = np.array([n for _, n in held])
-    return Forecast(np.concatenate(factors, axis=1), weights @ noises, noises)
+    return np.concatenate(factors, axis=1), np.array([n for _, n in held])
 
 
 # ----------------------------------------------------------------------- judge
@@ -160,12 +180,14 @@ def blend(track: Track, plan: Layout, *, sharp: bool) -> Forecast:
 
 def judge(track: Track, plan: Layout, x: Numbers, o: Mask) -> None:
     """log p(x) over the observed channels o; the tails, kappa and the weights learn from it."""
-    whole = blend(track, plan, sharp=False)
-    f, noise = whole.factors[o], whole.noise[o]
+    factors, noises = blend(track, plan, sharp=False)
+    weights = row.blend_weights(track.roots, False)
+    f, noises = factors[o], noises[:, o]
+    noise = weights @ noises
     inner = np.linalg.cholesky(np.eye(f.shape[1]) + f.T @ (f / noise[:, None]))
     half = np.linalg.solve(inner, f.T) / noise  # (sum r, n): S^-1 = 1/N - half^T half
     y = x[o] / noise - half.T @ (half @ x[o])
-    n, kappa = float(o.sum()), float(track.head[KAPPA])
+    n, kappa = float(o.sum()), float(track.head[row.KAPPA])
     distance = math.exp(-kappa) * float(x[o] @ y)
     log_det = float(np.log(noise).sum()) + 2.0 * float(np.log(np.diag(inner)).sum()) + n * kappa
     # <S^-1 x x^T S^-1, S_k> and <S^-1, S_k>, where F^T S^-1 F = I - (I + F^T N^-1 F)^-1.
@@ -173,11 +195,11 @@ def judge(track: Track, plan: Layout, x: Numbers, o: Mask) -> None:
     taken = 1.0 - (inverse**2).sum(axis=0)
     along = (f.T @ y) ** 2
     precision = 1.0 / noise - (half**2).sum(axis=0)
-    weights = blend_weights(track.roots, False)
     k = np.repeat(np.arange(len(plan.members)), [law.rank for law in plan.members])
-    outer = np.bincount(k, along) / weights + whole.noises[:, o] @ y**2
-    trace = np.bincount(k, taken) / weights + whole.noises[:, o] @ precision
-    weigh(track, plan.prior, outer, trace, log_student(n, distance, log_det), n, distance, n**-0.5)
+    outer = np.bincount(k, along) / weights + noises @ y**2
+    trace = np.bincount(k, taken) / weights + noises @ precision
+    prior, each = plan.table[:, row.ROOT], log_student(n, distance, log_det)
+    weigh(track, prior, outer, trace, each, n, distance, n**-0.5)
 
 
 # ----------------------------------------------------------------------- learn
@@ -190,52 +212,55 @@ def learn(track: Track, law: Factors, part: Part, x: Numbers, o: Mask) -> None:
     s = numbers[SIZE]
     deviation = np.sqrt(np.where(o, part.metric, 1.0))
     z = np.where(o, x, 0.0) * math.exp(-0.5 * s) / deviation
-    noise = np.maximum(part.noise, math.exp(-s) * FLOOR * track.level) / deviation**2
-    known = np.where(o, 1.0 / np.where(o, noise, 1.0), 0.0)
-    square, spread, e = float((z * known) @ z), np.zeros(len(z)), z
-    if started:
-        gram = (axes * known) @ axes.T
-        b = (axes * known) @ z
-        inverse, scores, _ = weigh_factors(spectrum_root(part.spectrum), gram, b)
-        square -= float(b @ scores)
-        limit = math.sqrt(min(1.0, LIMIT * n / max(square, 1e-300)))
-        z, b, scores = limit * z, limit * b, limit * scores
-        eye = np.eye(law.rank)
-        g = weigh_factors(np.linalg.cholesky(part.spectrum + eye), gram, b)[1]
-        e = np.where(o, z - g @ axes, 0.0)
-        spread = ((inverse @ axes) * axes).sum(axis=0)
-    else:
-        e = math.sqrt(min(1.0, LIMIT * n / max(square, 1e-300))) * z
-    for place in (N_NOISE, N_METRIC, N_SPECTRUM):
-        numbers[place] += 1.0
-    target = deviation**2 * (e**2 + spread)
     lowest = math.exp(-s) * FLOOR * track.level
+    noise = np.maximum(part.noise, lowest) / deviation**2
+    known = np.where(o, 1.0 / np.where(o, noise, 1.0), 0.0)
+    square = float((z * known) @ z)
+    if started:
+        gram, b = (axes * known) @ axes.T, (axes * known) @ z
+        inverse, scores = weigh_factors(np.linalg.cholesky(part.spectrum), gram, b)
+        square -= float(b @ scores)
+    limit = math.sqrt(min(1.0, LIMIT * n / max(square, 1e-300)))
+    e, spread = limit * z, np.zeros(len(z))
+    numbers[N_NOISE:] += 1.0
+    if started:
+        wide = np.linalg.cholesky(part.spectrum + np.eye(law.rank))  # dead factors come back
+        g = weigh_factors(wide, gram, limit * b)[1]
+        e = np.where(o, e - g @ axes, 0.0)
+        spread = ((inverse @ axes) * axes).sum(axis=0)
+        lam = part.spectrum
+        lam += (limit**2 * np.outer(scores, scores) + inverse - lam) / numbers[N_SPECTRUM]
+        lam[np.diag_indices(law.rank)] = np.maximum(np.diag(lam), DEAD)
+    target = deviation**2 * (e**2 + spread)
     for values, place in ((part.noise, N_NOISE), (part.metric, N_METRIC)):
         gain = 1.0 / np.minimum(numbers[place], track.counts + PRIOR_ROWS)
         values[o] = np.maximum(values + gain * (target - values), lowest)[o]
     if started:
-        lam = part.spectrum
-        lam += (np.outer(scores, scores) + inverse - lam) / numbers[N_SPECTRUM]
-        lam[np.diag_indices(law.rank)] = np.maximum(np.diag(lam), DEAD)
         turn(part, e, g, n / there.sum())
-        if track.head[COUNT] % POLISH_EVERY == 0:
+        if track.head[row.COUNT] % POLISH_EVERY == 0:
             polish(axes, there)
+            velocity = part.states[law.rank :]
+            velocity -= (velocity @ axes.T) @ axes
     numbers[SIZE] += math.log1p(law.size_gain * (min(square / n, LIMIT) - 1.0))
 
 
 def turn(part: Part, e: Numbers, g: Numbers, share: float) -> None:
-    """The axes turn towards what they left over, along a great circle: U <- U + gain e_perp."""
-    axes, own = part.axes, part.angle_var
-    pg = own @ g
-    c = 1.0 + share * (g @ pg)
-    gain = pg / c
+    """U <- U + gain e_perp and V <- V + kick e_perp, both carried along a great circle."""
+    axes, own, r = part.axes, part.angle_var, len(g)
+    velocity = part.states[r:]
+    pg = own[:, :r] @ g
+    c = 1.0 + share * (g @ pg[:r])
     own -= share * np.outer(pg, pg) / c
     e = e - (axes @ e) @ axes
+    gain, kick = pg[:r] / c, pg[r:] / c
     length, size = math.sqrt(e @ e), math.sqrt(gain @ gain)
     if length * size > 0.0:
-        t, gain = length * size, gain / size
+        rise, fall = math.sin(length * size), math.cos(length * size) - 1.0
+        gain, unit = gain / size, e / length
         along = gain @ axes
-        axes += np.outer(gain, (math.cos(t) - 1.0) * along + math.sin(t) / length * e)
+        velocity += np.outer(kick, e)
+        velocity += np.outer(velocity @ unit, fall * unit - rise * along)
+        axes += np.outer(gain, fall * along + rise * unit)
 
 
 # ----------------------------------------------------------------------- start
@@ -264,8 +289,8 @@ def start_axes(track: Track, law: Factors, part: Part, rows: Numbers) -> None:
     level = min(max(rest / ((n - r) * d), SMALLEST_NOISE), 1.0)
     spikes = spike(values / (n * level), d / n) * level
     p = np.maximum(1.0 - (spikes[:, None] * u**2).sum(axis=0), SMALLEST_NOISE)
-    s = part.numbers[SIZE]
-    part.noise[:] = part.metric[:] = np.where(there, math.exp(-s) * v * p, 0.0)
+    part.noise[:] = np.where(there, math.exp(-part.numbers[SIZE]) * v * p, 0.0)
+    part.metric[:] = part.noise
     part.axes[:] = np.where(there, u / np.sqrt(p), 0.0)
     before = part.axes.copy()
     polish(part.axes, there)
@@ -273,12 +298,11 @@ def start_axes(track: Track, law: Factors, part: Part, rows: Numbers) -> None:
     mixing[np.diag_indices(r)] += ~before.any(axis=1)
     part.spectrum[:] = (mixing * spikes) @ mixing.T
     sure = 1.0 / (n * np.maximum(spikes, SMALLEST_FACTOR))
-    part.angle_var[:] = np.diag(np.minimum(sure, 1.0 / len(there)))
-    numbers = part.numbers
-    numbers[N_SPECTRUM] = min(n, MEMORY * law.spectrum_half_life)
-    numbers[N_NOISE] = min(n + PRIOR_ROWS, MEMORY * law.noise_half_life)
-    metric = max(METRIC_HALF_LIFE, law.noise_half_life)
-    numbers[N_METRIC] = min(n + PRIOR_ROWS, MEMORY * metric)
+    still = law.acceleration**2 / (2.0 * DECAY * len(there))  # variance of a velocity in the end
+    part.states[r:] = 0.0
+    part.angle_var[:] = still * np.eye(len(part.angle_var))
+    part.angle_var[:r, :r] = np.diag(np.minimum(sure, 1.0 / len(there)))
+    part.numbers[N_NOISE:] = np.minimum([n + PRIOR_ROWS] * 2 + [n], MEMORY * law.half_lives)
 
 
 def spike(values: Numbers, ratio: float) -> Numbers:
@@ -292,15 +316,25 @@ def spike(values: Numbers, ratio: float) -> Numbers:
     return np.where(seen, np.maximum(0.5 * (b + root) - 1.0, SMALLEST_FACTOR), math.sqrt(ratio))
 
 
-def enter(track: Track, plan: Layout, x: Numbers) -> None:
+def arrive(track: Track, plan: Layout, x: Numbers, counted: bool) -> None:
+    """After a sample: channels enter; axes start if it was counted and filled a stage's rows."""
+    enter(track, x)
+    n = int(track.head[BUFFERED])
+    for law, part in zip(plan.members, track.parts, strict=True):
+        if counted and n in law.stages:
+            start_axes(track, law, part, track.buffer[:n])
+
+
+def enter(track: Track, x: Numbers) -> None:
     """Channels whose first value other than zero this is.
 
     Their variances are guessed from log x^2, drawn together as far as chance alone explains how
     different they are: channels of one unit share a guess, channels of unlike units do not.
     """
-    new = (track.level == 0.0) & (np.where(np.isnan(x), 0.0, x) != 0.0)
+    new = (track.level == 0.0) & (x**2 > 0.0)
     if not new.any():
         return
+    first = not present(track).any()
     logs = np.log(x[new] ** 2)
     mean = float(logs.mean())
     chance = LOG_SQUARE_VAR * (1.0 + 2.0 * math.sqrt(LOG_SQUARE_SPREAD / len(logs)))
@@ -309,10 +343,12 @@ def enter(track: Track, plan: Layout, x: Numbers) -> None:
     guess = np.exp(mean - LOG_SQUARE_MEAN + keep * (logs - mean))
     track.level[new] = track.first[new] = guess
     track.counts[new] = 1.0
+    own = (x[new] ** 2 + PRIOR_ROWS * guess) / (1.0 + PRIOR_ROWS)
     for part in track.parts:
-        own = (x[new] ** 2 + PRIOR_ROWS * guess) / (1.0 + PRIOR_ROWS)
+        if first:
+            part.numbers[[N_NOISE, N_METRIC]] = 1.0 + PRIOR_ROWS
         part.noise[new] = part.metric[new] = math.exp(-part.numbers[SIZE]) * own
-        part.axes[:, new] = 0.0
+        part.states[:, new] = 0.0
 
 
 # ----------------------------------------------------------------------- one step
@@ -324,47 +360,40 @@ def step(track: Track, plan: Layout, samples: Numbers, dt: float) -> None:
     The samples are taken one after the other, at one time, and their log-densities add up: that is
     their joint density. m = 0: no observation.
     """
-    head = track.head
-    head[TIME] += dt
-    if head[COUNT] > 0.0:
+    head, told = track.head, [row.LIKELIHOOD, row.DISTANCE, row.VALUES]
+    head[row.TIME] += dt
+    if head[row.COUNT] > 0.0:
+        coast(track, plan, dt)
         drift(track, plan, dt)
     scores = []
     for x in samples:
-        head[SEEN] = head[TIME]
+        head[row.SEEN] = head[row.TIME]
         if take(track, plan, x):
-            scores.append(head[[LIKELIHOOD, DISTANCE, VALUES]])
-    head[[LIKELIHOOD, DISTANCE, VALUES]] = np.sum(scores, axis=0) if scores else np.nan
+            scores.append(head[told])
+    head[told] = np.sum(scores, axis=0) if scores else np.nan
 
 
 def take(track: Track, plan: Layout, x: Numbers) -> bool:
     """One sample ``(d,)``; returns whether it was scored."""
-    head, filled = track.head, np.nan_to_num(x)
-    o = present(track) & ~np.isnan(x)
-    n, fresh, limit = float(o.sum()), head[COUNT] == 0.0, 1.0
-    if fresh and not filled.any():
-        return False
-    if not fresh and n == 0:
-        enter(track, plan, x)
+    head, o, limit = track.head, present(track) & ~np.isnan(x), 1.0
+    n, fresh = float(o.sum()), head[row.COUNT] == 0.0
+    if fresh and not (x**2 > 0.0).any():
         return False
     if n > 0:
         judge(track, plan, x, o)
-        limit = min(1.0, LIMIT * n / max(head[DISTANCE], 1e-300))
+        limit = min(1.0, LIMIT * n / max(head[row.DISTANCE], 1e-300))
         track.counts[o] += 1.0
         gain = 1.0 / np.minimum(track.counts[o] + PRIOR_ROWS, LEVEL_MEMORY)
         track.level[o] += gain * (limit * x[o] ** 2 - track.level[o])
-    head[[COUNT, SAMPLES]] += 1.0
-    if fresh:
-        for part in track.parts:
-            part.numbers[[N_NOISE, N_METRIC]] = 1.0 + PRIOR_ROWS
+    counted = fresh or n > 0
+    head[[row.COUNT, row.SAMPLES]] += counted
     if n > 0:
         for law, part in zip(plan.members, track.parts, strict=True):
             learn(track, law, part, x, o)
-    enter(track, plan, x)
     at = int(head[BUFFERED])
-    if at < len(track.buffer):
-        track.buffer[at] = math.sqrt(limit) * filled
+    counted = counted and at < len(track.buffer)
+    if counted:
+        track.buffer[at] = math.sqrt(limit) * np.nan_to_num(x)
         head[BUFFERED] = at + 1.0
-        for law, part in zip(plan.members, track.parts, strict=True):
-            if at + 1 in stages(law.rank):
-                start_axes(track, law, part, track.buffer[: at + 1])
+    arrive(track, plan, x, counted)
     return n > 0

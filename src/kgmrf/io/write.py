@@ -42,6 +42,8 @@ DEFAULT = tuple(f for f in FIELDS if f not in ("spectrum", "correlation", "volat
 def arrays_of(result: Result, fields: Sequence[str] = DEFAULT) -> dict[str, Numbers]:
     """The time and these fields of a result, in the order of the columns."""
     known = {*result.fields()}
+    if "loadings" in known and tuple(fields) != DEFAULT:  # of many channels only if asked for
+        known |= {"covariance", "spectrum"}
     if "covariance" in known and "rotation" not in known:
         known |= {"correlation", "volatility"}
     chosen = [name for name in FIELDS if name in fields and name in known]

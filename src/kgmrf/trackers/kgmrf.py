@@ -41,6 +41,8 @@ class KGMRF(EngineTracker, CovarianceTracker):
     default eleven.
     rank: factors of a covariance of many channels, whose state and cost grow with d rather than
     d^2; raw samples only. "auto" (default) takes 10 from d = 64 on, None never. See `loadings`.
+    velocity: with a rank, add laws whose axes keep turning the way they did; pays only where a
+    direction of turning lasts for tens of rows.
     on_invalid: what to do with an invalid matrix: "raise", "skip" (treat as missing) or "repair"
     (nearest positive semidefinite matrix).
     time_unit: the usual time between observations in units of ``times``; None takes the median of
@@ -82,6 +84,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         gains: str | Gains = "auto",
         members: Any = None,
         rank: int | str | None = "auto",
+        velocity: bool = False,
         spectrum: Any = "adaptive",
         spectrum_rate: float = 1e-4,
         scale_rate: float = 0.0,
@@ -107,6 +110,9 @@ class KGMRF(EngineTracker, CovarianceTracker):
             raise ValueError(f'members need gains="auto", not {gains!r}')
         self.members = None if members is None else plain(as_members(members, self.d or 2))
         self.rank = _rank(rank, self.automatic and members is None and noise_floor == 0.0, self.d)
+        self.velocity = bool(velocity)
+        if self.velocity and not isinstance(self.rank, int):
+            raise ValueError(f"velocity=True needs a number of factors, got rank={rank!r}")
         if isinstance(spectrum, str):
             self.spectrum: Any = _check.choice(spectrum, ("adaptive", "fixed"), "spectrum")
         else:
@@ -151,7 +157,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         d, raw = self.d, self._raw if raw is None else raw
         assert d is not None
         if isinstance(self.rank, int):
-            return LowRank(d, self.rank)
+            return LowRank(d, self.rank, velocity=self.velocity)
         if self.automatic:
             usual = self.members is None and self.noise_floor == 0.0
             if self.rank == "auto" and usual and raw and d >= CROSSOVER:
