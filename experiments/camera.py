@@ -69,9 +69,9 @@ def _tracker(kind: Any) -> Any:
     return _rotation_only(kind, kind="rotation")
 
 
-def _rotation_only(kind: Any, **fixed: Any) -> Any:
+def _rotation_only(maker: Any, **fixed: Any) -> Any:
     def run(seen: Numbers, **settings: Any) -> Numbers:
-        return kind(**fixed, **settings).filter(seen).rotation
+        return maker(**fixed, **settings).filter(seen).rotation
 
     return run
 

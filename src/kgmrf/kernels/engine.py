@@ -42,7 +42,6 @@ EVERY = (
     "rotations",
     "rotations_ahead",
     "adjoint",
-    "vector",
 )
 """Modules whose loops are compiled when they are imported."""
 

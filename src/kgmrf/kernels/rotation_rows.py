@@ -11,7 +11,7 @@ import numpy as np
 from kgmrf._types import Numbers
 
 MEMBERS = 20
-LEVELS = 20  # of the noise, where it is learned
+LEVELS = 40  # of the noise, where it is learned
 DENSE_MEMBERS = 12
 
 # ---- a row: the clock and what all members share
@@ -80,14 +80,14 @@ def isotropic_laws() -> Numbers:
 def noise_levels(noise_std: float | None, guess: float | None = None) -> Numbers:
     """Variances that the noise may have, then how probable they are before anything is seen.
 
-    Given, it has one. Learned, each is four times the one before, and a guess favours those near.
+    Given, it has one. Learned, each is twice the one before, and a guess favours those near.
 
     >>> noise_levels(0.1), len(noise_levels(None))
-    (array([0.01, 1.  ]), 40)
+    (array([0.01, 1.  ]), 80)
     """
     if noise_std is not None:
         return np.array([float(noise_std) ** 2, 1.0])
-    levels = 4.0 ** np.arange(-LEVELS, 0)
+    levels = 2.0 ** np.arange(-LEVELS, 0)
     prior = np.exp(-0.1 * np.abs(np.log(levels / float(1e-3 if guess is None else guess) ** 2)))
     return np.concatenate([levels, prior / prior.sum()])
 
