@@ -66,15 +66,12 @@ def scenes(reading: str, seeds: tuple[int, ...]) -> tuple[Numbers, Numbers]:
 
 
 def _tracker(kind: Any) -> Any:
+    return _rotation_only(kind, kind="rotation")
+
+
+def _rotation_only(maker: Any, **fixed: Any) -> Any:
     def run(seen: Numbers, **settings: Any) -> Numbers:
-        return kind(kind="rotation", **settings).filter(seen).rotation
-
-    return run
-
-
-def _rotation_only(kind: Any) -> Any:
-    def run(seen: Numbers, **settings: Any) -> Numbers:
-        return kind(**settings).filter(seen).rotation
+        return maker(**fixed, **settings).filter(seen).rotation
 
     return run
 
@@ -88,14 +85,6 @@ def _kinetic(law: Any) -> Any:
 
 def _decaying(position_gain: float, velocity_gain: float, retention: float) -> gains.FixedGains:
     return gains.FixedGains(position_gain, velocity_gain, retention, retention)
-
-
-def _auto(seen: Numbers) -> Numbers:
-    return RotationTracker(noise_std=NOISE_STD).filter(seen).rotation
-
-
-def _learned(seen: Numbers) -> Numbers:
-    return RotationTracker().filter(seen).rotation
 
 
 _GAINS = {"position_gain": (0.05, 1.2, "log"), "velocity_gain": (1e-3, 1.0, "log")}
@@ -182,8 +171,10 @@ METHODS: tuple[Method, ...] = (
             "rate_prior": (1e-5, 1e-1, "log"),
         },
     ),
-    tuning.ours("auto", "RotationTracker, noise given", _auto),
-    tuning.ours("auto_learned", "RotationTracker()", _learned),
+    tuning.ours(
+        "auto", "RotationTracker, noise given", _rotation_only(RotationTracker, noise_std=NOISE_STD)
+    ),
+    tuning.ours("auto_learned", "RotationTracker()", _rotation_only(RotationTracker)),
 )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from experiments.store import NotAvailable, Unit
 from experiments.streams.data import find
@@ -48,10 +49,8 @@ def motion(name: str) -> Numbers:
         rows = np.loadtxt(path)
         stamps, first = np.unique(rows[:, 0] - rows[0, 0], return_index=True)
         return _at_rate(stamps, rows[first, 4:8])
-    try:
-        from scipy.io import loadmat
-    except ImportError as reason:
-        raise NotAvailable(str(reason)) from None
+    from scipy.io import loadmat
+
     record = loadmat(path)
     quaternions = record["opt_quat"][:, [1, 2, 3, 0]]
     seen = np.isfinite(quaternions).all(axis=1) & (record["movement"].ravel() > 0)
@@ -62,14 +61,7 @@ def motion(name: str) -> Numbers:
 def _at_rate(stamps: Numbers, quaternions: Numbers) -> Numbers:
     wanted = np.arange(0.0, stamps[-1], 1.0 / MOTION_RATE)
     chosen = np.unique(np.searchsorted(stamps, wanted).clip(0, len(stamps) - 1))
-    q = quaternions[chosen][:MOTION_FRAMES]
-    x, y, z, w = (q / np.linalg.norm(q, axis=1, keepdims=True)).T
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-        [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-        [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-    ]
-    return np.moveaxis(np.array(rows), -1, 0)
+    return Rotation.from_quat(quaternions[chosen][:MOTION_FRAMES]).as_matrix()
 
 
 def geodesic_ema(C: Numbers, gain: float) -> Numbers:

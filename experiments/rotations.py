@@ -41,15 +41,13 @@ def _folder() -> Path:
     return folder / "rotation"
 
 
-def trajectories(rate: float = 30.0, n: int = 1000) -> dict[str, tuple[Numbers, Numbers]]:
-    """Stamps in seconds and rotations of every recording."""
+def recordings() -> dict[str, tuple[Numbers, Numbers]]:
+    """Stamps in seconds and quaternions (x, y, z, w) of every recording, as recorded."""
     from scipy.io import loadmat
-    from scipy.spatial.transform import Rotation
 
     found: dict[str, tuple[Numbers, Numbers]] = {}
     for path in sorted((_folder() / "tum").glob("*.txt")):
-        lines = [line.split()[:8] for line in path.read_text().splitlines() if line.strip()]
-        table = np.array([list(map(float, row)) for row in lines if not row[0].startswith("#")])
+        table = np.loadtxt(path, usecols=range(8))
         found[path.stem] = table[:, 0], table[:, 4:8]
     for path in sorted((_folder() / "broad").glob("*.mat")):
         file = loadmat(path)
@@ -57,14 +55,40 @@ def trajectories(rate: float = 30.0, n: int = 1000) -> dict[str, tuple[Numbers, 
         rows = np.isfinite(quaternions).all(axis=1)
         times = np.arange(len(quaternions)) / float(np.ravel(file["sampling_rate"])[0])
         found[f"{path.stem[:2]}_broad"] = times[rows], quaternions[rows]
+    return found
+
+
+def trajectories(rate: float = 30.0, n: int = 1000) -> dict[str, tuple[Numbers, Numbers]]:
+    """Stamps in seconds and rotations of every recording."""
+    from scipy.spatial.transform import Rotation
+
     cut = {}
-    for name, (times, quaternions) in found.items():
+    for name, (times, quaternions) in recordings().items():
         middle = 0.5 * (times[0] + times[-1]) - 0.5 * n / rate
         grid = np.arange(max(middle, times[0]), times[-1], 1.0 / rate)[:n]
         rows = np.unique(np.clip(np.searchsorted(times, grid), 0, len(times) - 1))
         rotations = Rotation.from_quat(quaternions[rows]).as_matrix()
         cut[name] = times[rows] - times[rows][0], rotations
     return cut
+
+
+def jitter(times: Numbers, quaternions: Numbers, n: int = 4000) -> float:
+    """Standard deviation of the white noise in a recording itself, radians.
+
+    Every frame against the cubic through its four neighbours, at the full rate, where the motion
+    between frames is smooth; frames beside a gap are left out.
+    """
+    from scipy.spatial.transform import Rotation
+
+    first = max(0, len(times) // 2 - n // 2)
+    times, turns = times[first : first + n], Rotation.from_quat(quaternions[first : first + n])
+    here = np.arange(2, len(times) - 2)
+    usual = np.median(np.diff(times))
+    here = here[np.abs(times[here + 2] - times[here - 2] - 4 * usual) < 0.5 * usual]
+    wrong = np.zeros((len(here), 3))
+    for step, weight in ((-2, -1 / 6), (-1, 2 / 3), (1, 2 / 3), (2, -1 / 6)):
+        wrong += weight * (turns[here].inv() * turns[here + step]).as_rotvec()
+    return float(np.sqrt((wrong**2).mean() / (1 + 2 * (4 / 9 + 1 / 36))))
 
 
 def runs(outlier_rate: float) -> Iterator[tuple[str, Numbers, Numbers, Numbers]]:
@@ -149,38 +173,38 @@ def run_real(outlier_rate: float) -> dict[str, Any]:
             tried = error_state(seen, dt / np.median(dt[1:9]), float(noise), grid)
             row["error_state"] = min(error(tried[:, k]) for k in range(len(grid)))
         table[key] = row
-    return {"runs": table, "summary": _summary(table)}
+    own = {name: jitter(*record) for name, record in recordings().items()}
+    return {"runs": table, "jitter": own, "summary": _summary(table, own)}
 
 
-def _summary(table: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _summary(table: dict[str, dict[str, Any]], own: dict[str, float]) -> dict[str, Any]:
+    """How many runs failed, and geometric means of ratios over the runs without outliers.
+
+    "above the jitter" are the runs whose noise is at least twice that of the recording itself.
+    """
+    plain = {key: (key.split()[0], float(key.split()[1])) for key in table if key.endswith(" 0")}
+    groups = {f"{level}": [k for k, (_, s) in plain.items() if s == level] for level in NOISE}
+    groups["at least 1e-2"] = [k for k, (_, s) in plain.items() if s >= 1e-2]
+    groups["above the jitter"] = [k for k, (name, s) in plain.items() if s >= 2 * own[name]]
+    groups["small, above the jitter"] = [
+        k for k in groups["above the jitter"] if k not in groups["at least 1e-2"]
+    ]
     found: dict[str, Any] = {}
     for name in ("given", "learned"):
+        rows = list(table.values())
         lines: dict[str, Any] = {
-            "not finite": sum(not row[f"{name}_finite"] for row in table.values()),
+            "not finite": sum(not row[f"{name}_finite"] for row in rows),
             "lost (over 1.5 x hold-last and over 2 degrees)": sum(
-                row[name] > max(1.5 * row["hold"], 2.0) for row in table.values()
+                row[name] > max(1.5 * row["hold"], 2.0) for row in rows
             ),
-            "over 1.5 x hold-last": sum(row[name] > 1.5 * row["hold"] for row in table.values()),
-            "inside 95 %": np.mean([row[f"{name}_inside"] for row in table.values()]),
+            "over 1.5 x hold-last": sum(row[name] > 1.5 * row["hold"] for row in rows),
+            "inside 95 %": np.mean([row[f"{name}_inside"] for row in rows]),
         }
         for rival in ("old", "error_state", "hold", "given"):
-            for noise in (*NOISE, "at least 1e-2"):
-                keys = [
-                    k
-                    for k in table
-                    if k.split()[3] == "0"
-                    and (
-                        float(k.split()[1]) >= 1e-2
-                        if isinstance(noise, str)
-                        else float(k.split()[1]) == noise
-                    )
-                ]
-                ratio = [
-                    np.log(table[k][name] / table[k][rival])
-                    for k in keys
-                    if table[k][rival] is not None
-                ]
-                lines[f"over {rival}, noise {noise}"] = float(np.exp(np.mean(ratio)))
+            for group, keys in groups.items():
+                known = [table[k] for k in keys if table[k][rival] is not None]
+                ratio = [np.log(row[name] / row[rival]) for row in known]
+                lines[f"over {rival}, noise {group}"] = float(np.exp(np.mean(ratio)))
         found[name] = lines
     return found
 

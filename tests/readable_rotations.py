@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.spatial.transform import Rotation
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
-from kgmrf.kernels.rotation_rows import isotropic_laws
+from kgmrf.kernels.rotation_rows import isotropic_laws, noise_levels
 
 LAM, G, C, PRIOR = isotropic_laws().T
-SWITCHING, EXPERT_SWITCHING = 1e-3, 0.01
+SWITCHING, EXPERT_SWITCHING, FORGETTING = 1e-3, 0.01, 1 / 250
 
 
 def exp(v: np.ndarray) -> np.ndarray:
@@ -32,7 +32,7 @@ class Readable:
 
     def __init__(self, noise_std: float | None = None) -> None:
         self.given, self.started = noise_std is not None, False
-        self.r = 1e-6 if noise_std is None else noise_std**2
+        self.levels, self.prior = noise_levels(noise_std).reshape(2, -1)
 
     def start(self, z: np.ndarray) -> None:
         k = len(LAM)
@@ -40,16 +40,13 @@ class Readable:
         self.delta, self.v = np.zeros((k, 3)), np.zeros((k, 3))
         self.p = np.zeros((k, 2, 2))
         self.p[:, 0, 0], self.p[:, 1, 1] = 1.0, C
-        self.a = 0.15  # shape a_J of all axes together; one axis has a third
-        self.b, self.ba = np.full(k, self.a * self.r), np.full((k, 3), self.a / 3 * self.r)
-        self.w, self.omega = PRIOR.copy(), np.tile(PRIOR[:, None], (1, 3))
+        # Weights at every level of the noise: of all axes together (L, K), of each axis (L, K, 3).
+        self.w = np.tile(PRIOR, (len(self.levels), 1))
+        self.omega = np.tile(PRIOR[:, None], (len(self.levels), 1, 3))
+        self.level = np.stack([self.prior, self.prior])
+        self.weight = np.tile(PRIOR[:, None], (1, 3))
         self.pi = np.array([0.5, 0.5])
         self.rejected, self.accept = None, False
-
-    @property
-    def weight(self) -> np.ndarray:
-        """W_ki, joint weights and weights per axis together."""
-        return self.pi[0] * self.w[:, None] + self.pi[1] * self.omega
 
     def predict(self, h: float = 1.0) -> None:
         keep = np.exp(-G * h)
@@ -80,13 +77,17 @@ class Readable:
     def observe(self, z: np.ndarray) -> None:
         e = log(self.q.T @ z)
         y, s = e - self.delta, self.p[:, 0, 0] + 1.0
-        joint, axes = self.densities(y, s)
         half = np.linalg.norm(e) / 2
         volume = 2 * np.log(np.sinc(half / np.pi))
+        # N(y; 0, r S) at every level r, for every member and axis.
+        rs = self.levels[:, None, None] * s[:, None]
+        one = -0.5 * (np.log(2 * np.pi * rs) + y**2 / rs)
         new_w = (1 - SWITCHING) * self.w + SWITCHING * PRIOR
         new_omega = (1 - SWITCHING) * self.omega + SWITCHING * PRIOR[:, None]
-        joint, axes = joint + np.log(new_w), axes + np.log(new_omega)
-        evidence = np.array([logsumexp(joint), logsumexp(axes, axis=0).sum()]) - volume
+        joint, axes = one.sum(axis=2) + np.log(new_w), one + np.log(new_omega)
+        found = np.stack([logsumexp(joint, axis=1), logsumexp(axes, axis=1).sum(axis=1)])
+        found += np.log(self.level)
+        evidence = logsumexp(found, axis=1) - volume
         pi = (1 - EXPERT_SWITCHING) * self.pi + EXPERT_SWITCHING * 0.5
         total = logsumexp(evidence + np.log(pi))
         if total < np.log((1e-3 if self.given else 3e-3) / (8 * np.pi**2)) and not self.accept:
@@ -94,38 +95,24 @@ class Readable:
             return
         self.rejected, self.accept = None, False
         self.pi = np.exp(evidence + np.log(pi) - total)
-        self.w = np.exp(joint - logsumexp(joint))
-        self.omega = np.exp(axes - logsumexp(axes, axis=0))
+        self.w = np.exp(joint - logsumexp(joint, axis=1)[:, None])
+        self.omega = np.exp(axes - logsumexp(axes, axis=1)[:, None])
+        self.learn(np.exp(found - logsumexp(found, axis=1)[:, None]))
         gain = self.p[:, :, 0] / s[:, None]
         self.delta = self.delta + gain[:, :1] * y
         self.v = self.v + gain[:, 1:] * y
         self.p = self.p - gain[:, :, None] * gain[:, None, :] * s[:, None, None]
-        if not self.given:
-            most = 3 * 36 / self.a if self.a > 9 else np.inf  # six sigma tell no more than that
-            told = np.minimum((y**2).sum(axis=1) / s, most * self.b)
-            each = np.minimum(y**2 / s[:, None], most * self.ba)
-            fade = min(1.0, 750 / (self.a + 1.5))
-            self.a = fade * (self.a + 1.5)
-            self.b, self.ba = fade * (self.b + told / 2), fade * (self.ba + each / 2)
-            self.r = np.exp((self.weight * np.log(self.mixed() / self.a)).sum() / 3)
         m = (self.weight * self.delta).sum(axis=0)
         self.q = self.q @ exp(m)
         self.delta = (self.delta - m) @ exp(-m / 2).T
 
-    def mixed(self) -> np.ndarray:
-        """B_ki = b_ki + sum over the other axes of exp sum_l omega_lj ln b_lj."""
-        mean = np.exp((self.omega * np.log(self.ba)).sum(axis=0))
-        return self.ba + mean.sum() - mean
-
-    def densities(self, y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log densities of the innovations: of all axes (K,), of each axis (K, 3)."""
-        square = (y**2).sum(axis=1)
-        if self.given:
-            rs = self.r * s
-            one = -0.5 * (np.log(2 * np.pi * rs)[:, None] + y**2 / rs[:, None])
-            return -0.5 * (3 * np.log(2 * np.pi * rs) + square / rs), one
-        bs, axis = self.b * s, self.mixed() * s[:, None]
-        return _student(square, bs, self.a, 3), _student(y**2, axis, self.a, 1)
+    def learn(self, level: np.ndarray) -> None:
+        """What the levels of the noise say together; then what is known of them fades."""
+        one, each = self.pi[:, None] * level
+        self.weight = (one @ self.w)[:, None] + np.einsum("l,lka->ka", each, self.omega)
+        self.r = np.exp((one + each) @ np.log(self.levels))
+        level = np.maximum(level, 1e-30) ** (1 - FORGETTING) * self.prior**FORGETTING
+        self.level = level / level.sum(axis=1)[:, None]
 
     def refuse(self, z: np.ndarray, half: float) -> None:
         again = self.rejected is not None and (
@@ -138,11 +125,4 @@ class Readable:
         self.delta[:] = 0.0
         self.p[:, 0, 0], self.p[:, 0, 1], self.p[:, 1, 0] = 1.0, 0.0, 0.0
         self.p[:, 1, 1] += C
-        if not self.given:
-            fade = min(1.0, 0.15 / self.a)
-            self.a, self.b, self.ba = fade * self.a, fade * self.b, fade * self.ba
-
-
-def _student(square: np.ndarray, scale: np.ndarray, a: float, n: int) -> np.ndarray:
-    constant = gammaln(a + n / 2) - gammaln(a) - n / 2 * np.log(2 * np.pi * scale)
-    return constant - (a + n / 2) * np.log1p(square / (2 * scale))
+        self.level = np.stack([self.prior, self.prior])

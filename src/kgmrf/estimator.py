@@ -11,6 +11,7 @@ from kgmrf._extras import optional
 from kgmrf._types import Numbers
 from kgmrf.gains import Gains, transition
 from kgmrf.geometry import so
+from kgmrf.labelled import as_blocks, window_stamps
 from kgmrf.results import Result
 from kgmrf.trackers import KGMRF
 
@@ -73,30 +74,28 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Forget everything and follow the rows of X."""
-        self._follow(X, fresh=True)
+    def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
+        """Forget everything and follow the rows of X; times: their stamps, numbers or dates."""
+        self._follow(X, True, times)
         return self
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
         """Go on with the rows of X; in chunks (multiples of the window) as well as whole."""
-        self._follow(X, fresh=not hasattr(self, "tracker_"))
+        self._follow(X, not hasattr(self, "tracker_"), times)
         return self
 
-    def track(self, X: Any) -> Any:
-        """Fit to X and return the covariance at every frame.
+    def track(self, X: Any, *, times: Any = None) -> Any:
+        """Fit to X and return the covariance at every frame; times: stamps of the rows.
 
         An array gives ``(n_frames, d, d)``. A pandas table gives what ``X.ewm(...).cov()`` gives:
         one block of rows per frame under the index of its last row, channels in rows and columns.
         """
-        covariances = self._follow(X, fresh=True).covariance
+        covariances = self._follow(X, True, times).covariance
         if hasattr(X, "iloc"):
-            from kgmrf.labelled import as_blocks
-
             return as_blocks(covariances, X, self.window)
         return covariances
 
-    def _follow(self, X: Any, fresh: bool) -> Result:
+    def _follow(self, X: Any, fresh: bool, times: Any = None) -> Result:
         window = _whole(self.window, "window")
         # Centring takes one row: a second one must be there to show any spread.
         least = 1 if self.assume_centered or not fresh else 2
@@ -124,7 +123,9 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         self.n_samples_seen_ += len(rows)
         short = -len(rows) % window
         padded = np.vstack([rows, np.full((short, rows.shape[1]), np.nan)])
-        result = self.tracker_.filter(padded.reshape(-1, window, rows.shape[1]), samples=True)
+        blocks = padded.reshape(-1, window, rows.shape[1])
+        times = window_stamps(times, len(rows), window)
+        result = self.tracker_.filter(blocks, samples=True, times=times)
         self._settle(result, rows)
         return result
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from kgmrf._extras import optional
 from kgmrf._names import clocks_of
+from kgmrf._time import stamps
 from kgmrf._types import Numbers
 from kgmrf.results import Result
 from kgmrf.trackers import KGMRF
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["as_blocks", "track_array", "track_table"]
 
 
-def track_table(table: Any, tracker: Any = None, *, window: int = 1) -> Any:
+def track_table(table: Any, tracker: Any = None, *, window: int = 1, times: Any = None) -> Any:
     """S_t for a table whose columns are channels and whose rows are samples in time order.
 
     table: pandas, polars, or another kind that narwhals knows; missing values are gaps. A column of
     dates, or one that is called time, date or the like, is not followed: it names the rows.
-    tracker: default ``KGMRF()``. window: rows per step, the last may be shorter.
+    tracker: default ``KGMRF()``. window: rows per step, the last may be shorter. times: stamps of
+    the rows, numbers or dates, or True for the column that names them; None counts steps.
 
     pandas gives what ``table.ewm(...).cov()`` gives: channels in rows and columns, one block per
     step under the index of its last row. Other kinds, which have no index, give the same rows
@@ -46,7 +48,8 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1) -> Any:
         if clocks:
             table = table.set_index(clocks[0]).drop(columns=clocks[1:])
         rows = table.to_numpy(dtype=float, na_value=np.nan)
-        return as_blocks(_covariances(rows, tracker, window), table, window)
+        times = table.index if times is True else times
+        return as_blocks(_covariances(rows, tracker, window, times), table, window)
     with optional():
         import narwhals as nw
 
@@ -62,7 +65,11 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1) -> Any:
     rows = np.column_stack(
         [np.asarray(frame[name].cast(nw.Float64).to_numpy(), dtype=float) for name in names]
     )
-    covariances = _covariances(rows, tracker, window)
+    if times is True:
+        if not clocks:
+            raise ValueError("times=True needs a column of times or dates; this table has none")
+        times = frame[clocks[0]].to_numpy()
+    covariances = _covariances(rows, tracker, window, times)
     d, last = len(names), _last_rows(len(rows), window)
     first, labels = "row", last
     if clocks:
@@ -138,13 +145,13 @@ def track_array(
     n_frames = len(ordered) // window
     if n_frames == 0:
         raise ValueError(f"{len(ordered)} samples do not fill one window of {window}")
-    stamps = ordered[time][window - 1 : n_frames * window : window]
-    times = None if unit is None else np.asarray((stamps.values - stamps.values[0]) / unit)
+    ends = ordered[time][window - 1 : n_frames * window : window]
+    times = None if unit is None else np.asarray((ends.values - ends.values[0]) / unit)
     tracker = KGMRF() if tracker is None else tracker
     kept = {name: ordered.coords[name] for name in (*others, channel) if name in ordered.coords}
     coordinates = {name: (coord.dims, coord.values) for name, coord in kept.items()}
     if time in array.coords:
-        coordinates[time] = ((time,), stamps.values)
+        coordinates[time] = ((time,), ends.values)
     pair = f"{channel}_2"
     if channel in coordinates:
         coordinates[pair] = ((pair,), coordinates[channel][1])
@@ -201,12 +208,26 @@ def _lazily(
     }
 
 
-def _covariances(rows: Numbers, tracker: Any, window: int) -> Numbers:
+def window_stamps(times: Any, n_rows: int, window: int) -> Any:
+    """The time of the last row of every window, from those of all rows; None stays None.
+
+    >>> window_stamps([0.0, 0.1, 0.2, 0.3, 0.4], 5, 2).tolist()
+    [0.1, 0.3, 0.4]
+    """
+    if times is None:
+        return None
+    if len(times) != n_rows:
+        raise ValueError(f"times has {len(times)} stamps for {n_rows} rows; give one for each row")
+    return np.asarray(stamps(times))[_last_rows(n_rows, window)]
+
+
+def _covariances(rows: Numbers, tracker: Any, window: int, times: Any) -> Numbers:
     short = -len(rows) % window
     padded = np.vstack([rows, np.full((short, rows.shape[1]), np.nan)])
     tracker = KGMRF() if tracker is None else tracker
     blocks = padded.reshape(-1, window, rows.shape[1])
-    return np.asarray(_followed(tracker, blocks).covariance)
+    times = window_stamps(times, len(rows), window)
+    return np.asarray(_followed(tracker, blocks, times=times).covariance)
 
 
 def _followed(tracker: Any, blocks: Numbers, **words: Any) -> Result:

@@ -40,7 +40,10 @@ class RotationFields:
         matrices = self._field("rotation")
         known = ~np.isnan(matrices).any(axis=(-2, -1))
         found = np.full((*matrices.shape[:-2], 4), np.nan)
-        found[known] = _quaternions(matrices[known])
+        if known.any():
+            from scipy.spatial.transform import Rotation  # slow to import
+
+            found[known] = Rotation.from_matrix(matrices[known]).as_quat(canonical=True)
         return np.roll(found, 1, axis=-1) if scalar_first else found
 
     def as_rotation(self) -> Rotation:
@@ -75,21 +78,3 @@ class RotationFields:
     def status(self) -> Numbers:
         """What became of the observation: 0 none, 1 taken in, 3 rejected, 4 started again there."""
         return self._field("status")
-
-
-def _quaternions(matrices: Numbers) -> Numbers:
-    """(x, y, z, w) of rotation matrices ``(n, 3, 3)``, w >= 0; from the largest component.
-
-    Each row of 4 q q^T is 4 times a component of q times q: the row with the largest diagonal.
-    """
-    m = matrices
-    outer = np.empty((len(m), 4, 4))
-    for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        outer[:, a, a] = 1.0 + m[:, a, a] - m[:, b, b] - m[:, c, c]
-        outer[:, b, c] = outer[:, c, b] = m[:, b, c] + m[:, c, b]
-        outer[:, a, 3] = outer[:, 3, a] = m[:, c, b] - m[:, b, c]
-    outer[:, 3, 3] = 1.0 + np.trace(m, axis1=-2, axis2=-1)
-    best = np.argmax(np.diagonal(outer, axis1=-2, axis2=-1), axis=-1)
-    found = outer[np.arange(len(m)), best]
-    found = found / np.linalg.norm(found, axis=-1, keepdims=True)
-    return np.asarray(np.where(found[:, 3:] < 0, -found, found))

@@ -7,8 +7,6 @@ two Gaussians do: m = m_f + P_f (P_f + P_b)^-1 (m_b - m_f), P = P_f - P_f (P_f +
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
@@ -36,7 +34,7 @@ def smooth(
     >>> z = np.tile(np.eye(3), (5, 1, 1, 1))
     >>> ones = np.ones((5, 1))
     >>> smooth(Rotations(noise_std=0.1), z, ones > 0, ones, ones, 0.0).shape
-    (5, 1, 57)
+    (5, 1, 59)
     """
     rows = engine.init(observed.shape[1])
     rows[:, at.TIME] = start
@@ -57,16 +55,22 @@ def joined(past: Numbers, future: Numbers) -> Numbers:
     >>> bool(np.isnan(joined(both[0], both[1])).all())
     True
     """
+    from scipy.spatial.transform import Rotation  # slow to import
+
     known = ~np.isnan(future[..., 0]) & ~np.isnan(past[..., 0])
     out = np.array(past)
+    if not known.any():
+        return out
     f, b = past[known], future[known]
+    here, there = (Rotation.from_quat(np.roll(r[:, :4], -1, axis=1)) for r in (f, b))
     pf, pb = _covariance(f, 1.0), _covariance(b, -1.0)
-    gap = np.stack([_between(f[:, :4], b[:, :4]), -b[:, 4:7] - f[:, 4:7]], axis=-1)
+    gap = np.stack([(here.inv() * there).as_rotvec(), -b[:, 4:7] - f[:, 4:7]], axis=-1)
     gain = pf @ np.linalg.inv(pf + pb)
     step = (gain @ gap[..., None])[..., 0]
     left = pf - gain @ pf
     new = f.copy()
-    new[:, :4] = _turned(f[:, :4], step[..., 0])
+    turned = here * Rotation.from_rotvec(step[..., 0])
+    new[:, :4] = np.roll(turned.as_quat(), 1, axis=1)
     new[:, 4:7] = f[:, 4:7] + step[..., 1]
     shrink = np.sqrt(left[..., 0, 0] / pf[..., 0, 0])
     for a in range(3):
@@ -146,23 +150,3 @@ def _covariance(records: Numbers, sign: float) -> Numbers:
     p00, p01, p11 = (records[:, k : k + 3] for k in (at.R_ANGLE, at.R_CROSS, at.R_RATE))
     rows = [np.stack([p00, sign * p01], -1), np.stack([sign * p01, p11], -1)]
     return np.stack(rows, axis=-2)
-
-
-def _between(p: Numbers, q: Numbers) -> Numbers:
-    """Log(P^T Q) of quaternions ``(n, 4)``."""
-    w = np.sum(p * q, axis=-1)
-    v = p[:, :1] * q[:, 1:] - q[:, :1] * p[:, 1:] - np.cross(p[:, 1:], q[:, 1:])
-    size = np.linalg.norm(v, axis=-1)
-    safe = np.where(size > 1e-150, size, 1.0)
-    factor = np.where(size > 1e-150, 2.0 * np.arctan2(size, np.abs(w)) / safe, 2.0)
-    return np.asarray((factor * np.where(w < 0, -1.0, 1.0))[:, None] * v)
-
-
-def _turned(p: Numbers, vectors: Numbers) -> Any:
-    """P Exp(vectors) of quaternions ``(n, 4)``."""
-    angle = np.linalg.norm(vectors, axis=-1)[:, None]
-    w, v = np.cos(0.5 * angle), 0.5 * np.sinc(0.5 * angle / np.pi) * vectors
-    top = p[:, :1] * w - np.sum(p[:, 1:] * v, axis=-1, keepdims=True)
-    rest = p[:, :1] * v + w * p[:, 1:] + np.cross(p[:, 1:], v)
-    q = np.concatenate([top, rest], axis=-1)
-    return q / np.linalg.norm(q, axis=-1, keepdims=True)

@@ -36,16 +36,13 @@ NAMES = (
 )
 """The fields of a record."""
 
-SHAPE = 0.15
-"""How much a guess of the noise counts: as a tenth of an observation."""
-
 
 class Rotations:
     """Follow rotations of space without settings; observations are R Exp(noise).
 
     noise_std: standard deviation of the noise in every plane, radians; None learns it.
-    noise_std_guess: where learning starts; it counts as a tenth of an observation, so that a wrong
-    one does little harm.
+    noise_std_guess: where learning starts; it counts less than an observation, so that a wrong one
+    does little harm.
     oscillations: also hold dense members (constant velocity and oscillators), which cost most of
     the time and earn 1-3 % on smooth motion and a factor 2 on regular oscillation.
     time_unit: the usual time between observations in units of the stamps; None takes the median of
@@ -72,13 +69,11 @@ class Rotations:
         oscillations: bool = True,
         time_unit: float | None = None,
     ) -> None:
-        given = noise_std is not None
-        guess = 1e-3 if noise_std_guess is None else min(float(noise_std_guess), 0.3)
-        noise = guess if noise_std is None else float(noise_std)
-        unit = 0.0 if time_unit is None else float(time_unit)
-        head = [float(given), noise**2, SHAPE, unit, float(oscillations)]
-        self._trusting = np.array([*head, -1.0])
-        self._checking = np.array([*head, ROTATION_TOLERANCE])
+        given, unit = float(noise_std is not None), float(time_unit or 0.0)
+        levels = at.noise_levels(noise_std, noise_std_guess)
+        self._trusting = np.array([given, unit, float(oscillations), -1.0, *levels])
+        self._checking = self._trusting.copy()
+        self._checking[at.S_TOLERANCE] = ROTATION_TOLERANCE
         self._laws, self._table = at.isotropic_laws(), at.dense_laws()
         self.size = at.WHOLE if oscillations else at.CORE + 1
         self.record_size = self.small = self.kept = at.RECORD
@@ -87,7 +82,7 @@ class Rotations:
         """Rows ``(n, size)`` of tracks that have seen nothing.
 
         >>> Rotations(oscillations=False).init(4).shape
-        (4, 391)
+        (4, 3551)
         """
         rows = np.zeros((n_tracks, self.size))
         rows[:, at.SEEN] = np.nan
@@ -231,11 +226,11 @@ def _check_members(rows: Numbers) -> None:
     def part(first: int, *shape: int) -> Numbers:
         return rows[:, first : first + math.prod(shape)].reshape(len(rows), *shape)
 
-    weights = [part(at.EXPERTS, 3), part(at.JOINT, size)]
-    weights += [part(at.AXES, 3, size), part(at.WEIGHT, 3, size)]
+    weights = [part(at.EXPERTS, 3), part(at.LEVEL, 2, at.LEVELS)]
+    weights += [part(at.TABLES, 4 * at.LEVELS, size), part(at.WEIGHT, 3, size)]
     units = [part(at.FRAME, 4)]
     p00, p01, p11 = (part(first, size) for first in (at.P00, at.P01, at.P11))
-    positive = [p00, p11, part(at.SCALE, 4, size), part(at.SHAPE, 3)]
+    positive = [p00, p11, part(at.NOISE, 2)]
     speeds = [part(at.DELTA, 3, size), part(at.RATE, 3, size)]
     if rows.shape[1] == at.WHOLE:
         dense = part(at.DENSE, at.DENSE_MEMBERS, at.BLOCK)

@@ -108,17 +108,8 @@ def _rotation_vector(w: Any, r: int) -> None:
         q, x, y, z = wz, r02 + r20, r12 + r21, zz
     if q < 0.0:
         q, x, y, z = -q, -x, -y, -z
-    square = x * x + y * y + z * z
-    if square < 0.01 * q * q:
-        u = square / (q * q)  # atan(t) / t
-        series = 1 / 15 - u * (1 / 17)
-        series = 1 / 11 - u * (1 / 13 - u * series)
-        series = 1 / 7 - u * (1 / 9 - u * series)
-        series = 1.0 - u * (1 / 3 - u * (1 / 5 - u * series))
-        factor = 2.0 * series / q
-    else:
-        length = math.sqrt(square)
-        factor = 2.0 * math.atan2(length, q) / length
+    length = math.sqrt(x * x + y * y + z * z)
+    factor = 2.0 * math.atan2(length, q) / length if length > 0.0 else 2.0 / q
     w[r + 8], w[r + 16], w[r + 40] = -factor * z, factor * y, -factor * x
 
 

@@ -10,71 +10,49 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.compile import jit
 from kgmrf.kernels.quaternions import turn, turning
-from kgmrf.kernels.rotation_rows import (
-    AXES,
-    DELTA,
-    EXPERTS,
-    FRAME,
-    GAIN,
-    JOINT,
-    MEMBERS,
-    NOISE,
-    P00,
-    P01,
-    P11,
-    RATE,
-    S_GIVEN,
-    S_NOISE,
-    S_SHAPE,
-    SCALE,
-    SCALES,
-    SHAPE,
-    WEIGHT,
-)
 
-K = MEMBERS
+K = at.MEMBERS
 LOG_2PI = math.log(2.0 * math.pi)
 SWITCHING = 1e-3
 PRIORS = (0.25, 0.25, 0.5)  # of the experts: joint weights, weights per axis, dense members
-LONGEST = 750.0  # memory of the noise, as its shape a_J
+FORGETTING = 1.0 / 250.0  # of what was learned of the noise, at every observation
+UNLIKELY = 1e-9  # levels of the noise are left out if they and their neighbours are below this
 WIDEST = math.pi**2  # no angle is less certain
-LEAST = 1e-12  # floor of the noise variance
-MOST = 36.0  # what one observation may tell of the noise, over its variance ...
-SETTLED = 9.0  # ... once its shape a_J is beyond this
-MIXED = 4 * K  # in the scratch: where the geometric mean of an axis' scales is
+SQUARES = 40 + 3 * K  # in the scratch: (4, K) squared innovations over S, (K,) log S ...
+FOUND = SQUARES + 5 * K  # ... (2, L) evidence of levels ...
+NEW = FOUND + 2 * at.LEVELS  # ... and (4, L, K) weights
+SCRATCH = NEW + 4 * at.LEVELS * K
 
 
 @jit
 def begin(x: Any, z: Any, laws: Any, settings: Any, anew: bool) -> None:
     """Q = Z, delta = 0, P = diag(1, c). Anew: velocities, weights stay; the noise is forgotten."""
+    n_levels = (len(settings) - at.S_LEVELS) // 2
+    noise = 0.0
+    for m in range(n_levels):
+        prior = settings[at.S_LEVELS + n_levels + m]
+        x[at.LEVEL + m] = prior
+        x[at.LEVEL + at.LEVELS + m] = prior
+        noise += prior * math.log(settings[at.S_LEVELS + m])
+    x[at.NOISE] = math.exp(noise)
     for a in range(4):
-        x[FRAME + a] = z[a]
-    fade = 1.0
-    if not anew:
-        x[SHAPE] = settings[S_SHAPE]
-        x[NOISE] = settings[S_NOISE]
+        x[at.FRAME + a] = z[a]
+    for k in range(K):
+        x[at.P00 + k] = 1.0
+        x[at.P01 + k] = 0.0
+        x[at.P11 + k] = laws[k, 2] + (x[at.P11 + k] if anew else 0.0)
         for a in range(3):
-            x[EXPERTS + a] = PRIORS[a]
-    elif settings[S_GIVEN] == 0.0:
-        fade = min(1.0, 0.15 / x[SHAPE])
-        x[SHAPE] *= fade
-    for k in range(len(laws)):
-        x[P00 + k] = 1.0
-        x[P01 + k] = 0.0
-        x[P11 + k] = laws[k, 2] + (x[P11 + k] if anew else 0.0)
-        x[SCALE + k] = fade * x[SCALE + k] if anew else x[SHAPE] * x[NOISE]
+            x[at.DELTA + K * a + k] = 0.0
         if not anew:
-            x[JOINT + k] = laws[k, 3]
-        for a in range(3):
-            j = K * a + k
-            x[DELTA + j] = 0.0
-            x[SCALES + j] = fade * x[SCALES + j] if anew else x[SHAPE] / 3.0 * x[NOISE]
-            if not anew:
-                x[RATE + j] = 0.0
-                x[AXES + j] = laws[k, 3]
-                x[WEIGHT + j] = laws[k, 3]
+            for a in range(3):
+                x[at.EXPERTS + a] = PRIORS[a]
+                x[at.RATE + K * a + k] = 0.0
+                x[at.WEIGHT + K * a + k] = laws[k, 3]
+            for m in range(4 * at.LEVELS):
+                x[at.TABLES + K * m + k] = laws[k, 3]
 
 
 @jit
@@ -89,10 +67,10 @@ def predict(x: Any, h: float, laws: Any, w: Any) -> None:
     beta = h
     q0 = h
     q2 = h * h * h / 3.0
-    most = 1e6 * WIDEST / x[NOISE]
+    most = 1e6 * WIDEST / x[at.NOISE]
     for a in range(3):
         w[a] = 0.0
-    for k in range(len(laws)):
+    for k in range(K):
         if laws[k, 1] != decay:  # members are listed by their decay
             decay = laws[k, 1]
             g = decay * h
@@ -102,24 +80,24 @@ def predict(x: Any, h: float, laws: Any, w: Any) -> None:
             q2 = (h - 2.0 * beta + q0) / (decay * decay)
             if g < 0.02:
                 q2 = h * h * h * (1.0 / 3.0 - g * (0.25 - g * (7.0 / 60.0 - g / 24.0)))
-        p = x[P00 + k] + beta * (2.0 * x[P01 + k] + beta * x[P11 + k]) + laws[k, 0] * q2
-        c = keep * (x[P01 + k] + beta * x[P11 + k]) + laws[k, 0] * 0.5 * beta * beta
+        p = x[at.P00 + k] + beta * (2.0 * x[at.P01 + k] + beta * x[at.P11 + k]) + laws[k, 0] * q2
+        c = keep * (x[at.P01 + k] + beta * x[at.P11 + k]) + laws[k, 0] * 0.5 * beta * beta
         if p > most:  # nothing is known of this angle any more
             c *= math.sqrt(most / p)
             p = most
-        x[P00 + k] = p
-        x[P01 + k] = c
-        x[P11 + k] = keep * keep * x[P11 + k] + laws[k, 0] * q0
+        x[at.P00 + k] = p
+        x[at.P01 + k] = c
+        x[at.P11 + k] = keep * keep * x[at.P11 + k] + laws[k, 0] * q0
         for a in range(3):
-            w[40 + K * a + k] = beta * x[RATE + K * a + k]
-            w[a] += x[WEIGHT + K * a + k] * w[40 + K * a + k]
-            x[RATE + K * a + k] *= keep
-    turn(x, FRAME, w[0], w[1], w[2])
-    shift(x, -1.0, w, len(laws))
+            w[40 + K * a + k] = beta * x[at.RATE + K * a + k]
+            w[a] += x[at.WEIGHT + K * a + k] * w[40 + K * a + k]
+            x[at.RATE + K * a + k] *= keep
+    turn(x, at.FRAME, w[0], w[1], w[2])
+    shift(x, -1.0, w)
 
 
 @jit
-def shift(x: Any, whole: float, w: Any, n: int) -> None:
+def shift(x: Any, whole: float, w: Any) -> None:
     """delta <- Exp(whole m) delta + Exp(-m/2) (w[40:] - m), m = w[:3]; angles stay principal."""
     m0 = w[0]
     m1 = w[1]
@@ -128,10 +106,10 @@ def shift(x: Any, whole: float, w: Any, n: int) -> None:
     for a in range(9):
         w[27 + a] = w[a]
     turning(-0.5 * m0, -0.5 * m1, -0.5 * m2, w)
-    for k in range(n):
-        u0 = x[DELTA + k]
-        u1 = x[DELTA + K + k]
-        u2 = x[DELTA + 2 * K + k]
+    for k in range(K):
+        u0 = x[at.DELTA + k]
+        u1 = x[at.DELTA + K + k]
+        u2 = x[at.DELTA + 2 * K + k]
         d0 = w[40 + k] - m0
         d1 = w[40 + K + k] - m1
         d2 = w[40 + 2 * K + k] - m2
@@ -139,123 +117,135 @@ def shift(x: Any, whole: float, w: Any, n: int) -> None:
         for a in range(3):
             y = w[27 + 3 * a] * u0 + w[28 + 3 * a] * u1 + w[29 + 3 * a] * u2
             y += w[3 * a] * d0 + w[3 * a + 1] * d1 + w[3 * a + 2] * d2
-            x[DELTA + K * a + k] = y
+            x[at.DELTA + K * a + k] = y
             far += y * y
         if far > WIDEST:
             w[36] = 1.0
             w[37] = 0.0
             w[38] = 0.0
             w[39] = 0.0
-            turn(w, 36, x[DELTA + k], x[DELTA + K + k], x[DELTA + 2 * K + k])
+            turn(w, 36, x[at.DELTA + k], x[at.DELTA + K + k], x[at.DELTA + 2 * K + k])
             u0 = w[37] * w[37] + w[38] * w[38] + w[39] * w[39]
             u1 = 2.0 * math.atan2(math.sqrt(u0), abs(w[36])) / math.sqrt(u0)
             for a in range(3):
-                x[DELTA + K * a + k] = math.copysign(u1, w[36]) * w[37 + a]
-
-
-@jit
-def mean_scales(x: Any, w: Any, n: int) -> None:
-    """w[MIXED + a] = exp sum_k omega_ka ln b_ka."""
-    for a in range(3):
-        total = 0.0
-        for k in range(n):
-            total += x[AXES + K * a + k] * math.log(x[SCALES + K * a + k])
-        w[MIXED + a] = math.exp(total)
-    w[MIXED + 3] = w[MIXED] + w[MIXED + 1] + w[MIXED + 2]
+                x[at.DELTA + K * a + k] = math.copysign(u1, w[36]) * w[37 + a]
 
 
 @jit
 def score(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> None:
-    """New weights to w[:4K] (joint, then per axis); their log evidence to e[3], e[4].
+    """New weights and what they say of the noise to the scratch; log evidence to e[3], e[4].
 
-    y_k = e - delta_k is N(0, r S_k) where the noise is given, S_k = P00_k + rel; learned, Student's
-    t with shape a_J and scale b_k S_k (joint) or B_ki S_k (per axis).
+    At a level r of the noise y_k = e - delta_k is N(0, r S_k), S_k = P00_k + rel. Each level has
+    weights of its own, for all axes together (e[3]) and for each axis (e[4]).
     """
-    n = len(laws)
-    given = settings[S_GIVEN] > 0.0
-    shape = x[SHAPE]
-    if not given:
-        mean_scales(x, w, n)
-    for j in range(4):  # 0: all axes together; 1, 2, 3: one axis
-        size = 3.0 if j == 0 else 1.0
-        base = math.lgamma(shape + 0.5 * size) - math.lgamma(shape)
-        field = JOINT if j == 0 else AXES + K * (j - 1)
-        top = -1e300
-        for k in range(n):
-            square = 0.0
-            for a in range(3):
-                if j == 0 or j == a + 1:
-                    square += (e[a] - x[DELTA + K * a + k]) ** 2
-            s = x[P00 + k] + rel
-            if given:
-                value = -0.5 * (size * math.log(x[NOISE] * s) + square / (x[NOISE] * s))
-            else:
-                b = x[SCALE + k]
-                if j > 0:
-                    b = x[SCALES + K * (j - 1) + k] + w[MIXED + 3] - w[MIXED + j - 1]
-                value = base - 0.5 * size * math.log(b * s)
-                value -= (shape + 0.5 * size) * math.log1p(0.5 * square / (b * s))
-            w[K * j + k] = value
+    n_levels = (len(settings) - at.S_LEVELS) // 2
+    for k in range(K):
+        s = x[at.P00 + k] + rel
+        w[SQUARES + 4 * K + k] = math.log(s)
+        w[SQUARES + k] = 0.0
+        for a in range(3):
+            y = e[a] - x[at.DELTA + K * a + k]
+            w[SQUARES + K * (a + 1) + k] = y * y / s
+            w[SQUARES + k] += y * y / s
+    for expert in range(2):
+        p = at.LEVEL + at.LEVELS * expert
+        top = -math.inf
+        for m in range(n_levels):
+            near = x[p + m] + x[p + max(m - 1, 0)] + x[p + min(m + 1, n_levels - 1)]
+            value = -math.inf
+            if near > UNLIKELY:
+                value = math.log(x[p + m])
+                for j in range(2 * expert + 1):
+                    value += level(x, settings[at.S_LEVELS + m], expert + j, m, laws, w)
+            w[FOUND + at.LEVELS * expert + m] = value
             top = max(top, value)
         total = 0.0
-        for k in range(n):
-            weight = (1.0 - SWITCHING) * x[field + k] + SWITCHING * laws[k, 3]
-            w[K * j + k] = weight * math.exp(w[K * j + k] - top)
-            total += w[K * j + k]
-        for k in range(n):
-            w[K * j + k] /= total
-        value = top + math.log(total) - 0.5 * size * LOG_2PI
-        if j < 2:
-            e[3 + j] = value
-        else:
-            e[4] += value
+        for m in range(n_levels):
+            found = FOUND + at.LEVELS * expert + m
+            w[found] = math.exp(w[found] - top)
+            total += w[found]
+        for m in range(n_levels):
+            w[FOUND + at.LEVELS * expert + m] /= total
+        e[3 + expert] = top + math.log(total) - 1.5 * LOG_2PI
+
+
+@jit
+def level(x: Any, r: float, j: int, m: int, laws: Any, w: Any) -> float:
+    """New weights at level m of the noise, of all axes (j = 0) or one; their log evidence."""
+    size = 3.0 if j == 0 else 1.0
+    old = at.TABLES + K * (at.LEVELS * j + m)
+    new = NEW + K * (at.LEVELS * j + m)
+    top = -math.inf
+    for k in range(K):
+        value = -0.5 * (size * w[SQUARES + 4 * K + k] + w[SQUARES + K * j + k] / r)
+        w[new + k] = value
+        top = max(top, value)
+    total = 0.0
+    for k in range(K):
+        weight = (1.0 - SWITCHING) * x[old + k] + SWITCHING * laws[k, 3]
+        w[new + k] = weight * math.exp(w[new + k] - top)
+        total += w[new + k]
+    for k in range(K):
+        w[new + k] /= total
+    return top + math.log(total) - 0.5 * size * math.log(r)
+
+
+@jit
+def learn(x: Any, settings: Any, w: Any) -> None:
+    """Take over weights and noise from the scratch; what is known of the noise fades."""
+    n_levels = (len(settings) - at.S_LEVELS) // 2
+    joint = x[at.EXPERTS] / (x[at.EXPERTS] + x[at.EXPERTS + 1])
+    for j in range(3 * K):
+        x[at.WEIGHT + j] = 0.0
+    noise = 0.0
+    for expert in range(2):
+        share = joint if expert == 0 else 1.0 - joint
+        total = 0.0
+        for m in range(n_levels):
+            found = w[FOUND + at.LEVELS * expert + m]
+            noise += share * found * math.log(settings[at.S_LEVELS + m])
+            if found > 0.0:
+                for j in range(2 * expert + 1):
+                    table = K * (at.LEVELS * (expert + j) + m)
+                    for k in range(K):
+                        x[at.TABLES + table + k] = w[NEW + table + k]
+                for a in range(3):
+                    table = NEW + K * (at.LEVELS * (a + 1) * expert + m)
+                    for k in range(K):
+                        x[at.WEIGHT + K * a + k] += share * found * w[table + k]
+            prior = settings[at.S_LEVELS + n_levels + m]
+            found = max(found, 1e-30) ** (1.0 - FORGETTING) * prior**FORGETTING
+            x[at.LEVEL + at.LEVELS * expert + m] = found
+            total += found
+        for m in range(n_levels):
+            x[at.LEVEL + at.LEVELS * expert + m] /= total
+    x[at.NOISE] = math.exp(noise)
 
 
 @jit
 def take(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> float:
-    """Kalman step, noise and weights (from ``w``) of every member; then recentre. Returns nis."""
-    n = len(laws)
-    fade = 1.0
-    given = settings[S_GIVEN] > 0.0
-    most = MOST / x[SHAPE] if x[SHAPE] > SETTLED else math.inf
-    if not given:
-        fade = min(1.0, LONGEST / (x[SHAPE] + 1.5))
-        x[SHAPE] = fade * (x[SHAPE] + 1.5)
+    """Kalman step and weights (from ``w``) of every member; then recentre. Returns nis."""
     nis = 0.0
     gain = 0.0
-    joint = x[EXPERTS] / (x[EXPERTS] + x[EXPERTS + 1])
-    for k in range(n):
-        s = x[P00 + k] + rel
-        k0 = x[P00 + k] / s
-        k1 = x[P01 + k] / s
-        square = 0.0
-        x[JOINT + k] = w[k]
+    r = x[at.NOISE]
+    for j in range(3 * K):
+        y = w[SQUARES + K + j]
+        nis += x[at.WEIGHT + j] * y / r
+    learn(x, settings, w)
+    for k in range(K):
+        s = x[at.P00 + k] + rel
+        k0 = x[at.P00 + k] / s
+        k1 = x[at.P01 + k] / s
         for a in range(3):
             j = K * a + k
-            y = e[a] - x[DELTA + j]
-            nis += x[WEIGHT + j] * y * y / (x[NOISE] * s)
-            square += y * y / s
-            x[DELTA + j] += k0 * y
-            x[RATE + j] += k1 * y
-            told = min(y * y / s, 3.0 * most * x[SCALES + j])
-            x[SCALES + j] = max(fade * (x[SCALES + j] + 0.5 * told), x[SHAPE] / 3.0 * LEAST)
-            x[AXES + j] = w[K + j]
-            x[WEIGHT + j] = joint * w[k] + (1.0 - joint) * w[K + j]
-            gain += x[WEIGHT + j] * k0 / 3.0
-        told = min(square, 3.0 * most * x[SCALE + k])
-        x[SCALE + k] = max(fade * (x[SCALE + k] + 0.5 * told), x[SHAPE] * LEAST)
-        x[P11 + k] = max(x[P11 + k] - k1 * x[P01 + k], 1e-300)
-        x[P00 + k] = rel * k0
-        x[P01 + k] = rel * k1
-    x[GAIN] = gain
-    if not given:
-        mean_scales(x, w, n)
-        total = 0.0
-        for a in range(3):
-            rest = w[MIXED + 3] - w[MIXED + a]
-            for k in range(n):
-                total += x[WEIGHT + K * a + k] * math.log(x[SCALES + K * a + k] + rest)
-        x[NOISE] = math.exp(total / 3.0) / x[SHAPE]
+            y = e[a] - x[at.DELTA + j]
+            x[at.DELTA + j] += k0 * y
+            x[at.RATE + j] += k1 * y
+            gain += x[at.WEIGHT + j] * k0 / 3.0
+        x[at.P11 + k] = max(x[at.P11 + k] - k1 * x[at.P01 + k], 1e-300)
+        x[at.P00 + k] = rel * k0
+        x[at.P01 + k] = rel * k1
+    x[at.GAIN] = gain
     recentre(x, laws, w)
     return nis
 
@@ -266,42 +256,41 @@ def recentre(x: Any, laws: Any, w: Any) -> None:
 
     A member that ran away starts again there, with their mean velocity.
     """
-    n = len(laws)
     for a in range(3):
         w[a] = 0.0
         w[36 + a] = 0.0
-        for k in range(n):
+        for k in range(K):
             j = K * a + k
-            if x[WEIGHT + j] > 1e-12:
-                w[a] += x[WEIGHT + j] * x[DELTA + j]
-            w[40 + j] = x[DELTA + j]
-            x[DELTA + j] = 0.0
-    turn(x, FRAME, w[0], w[1], w[2])
-    shift(x, 0.0, w, n)
-    for k in range(n):
+            if x[at.WEIGHT + j] > 1e-12:
+                w[a] += x[at.WEIGHT + j] * x[at.DELTA + j]
+            w[40 + j] = x[at.DELTA + j]
+            x[at.DELTA + j] = 0.0
+    turn(x, at.FRAME, w[0], w[1], w[2])
+    shift(x, 0.0, w)
+    for k in range(K):
         far = 0.0
         fast = 0.0
         for a in range(3):
-            far += x[DELTA + K * a + k] ** 2
-            fast += x[RATE + K * a + k] ** 2
+            far += x[at.DELTA + K * a + k] ** 2
+            fast += x[at.RATE + K * a + k] ** 2
         if not (far < 0.99 * WIDEST and fast < WIDEST):
-            x[P00 + k] = 1.0
-            x[P01 + k] = 0.0
-            x[P11 + k] = laws[k, 2]
+            x[at.P00 + k] = 1.0
+            x[at.P01 + k] = 0.0
+            x[at.P11 + k] = laws[k, 2]
             for a in range(3):
                 v = 0.0
-                for i in range(n):
-                    if abs(x[RATE + K * a + i]) < 4.0:
-                        v += x[WEIGHT + K * a + i] * x[RATE + K * a + i]
-                x[DELTA + K * a + k] = 0.0
-                x[RATE + K * a + k] = v
+                for i in range(K):
+                    if abs(x[at.RATE + K * a + i]) < 4.0:
+                        v += x[at.WEIGHT + K * a + i] * x[at.RATE + K * a + i]
+                x[at.DELTA + K * a + k] = 0.0
+                x[at.RATE + K * a + k] = v
 
 
 @jit
-def lost(x: Any, n: int) -> bool:
+def lost(x: Any) -> bool:
     """Whether nothing is known of the angle any more, as after a long gap."""
     total = 0.0
     for a in range(3):
-        for k in range(n):
-            total += x[WEIGHT + K * a + k] * min(x[P00 + k] * x[NOISE], WIDEST)
+        for k in range(K):
+            total += x[at.WEIGHT + K * a + k] * min(x[at.P00 + k] * x[at.NOISE], WIDEST)
     return total > 2.9 * WIDEST

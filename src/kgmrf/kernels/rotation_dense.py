@@ -14,21 +14,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.compile import jit
 from kgmrf.kernels.quaternions import between, turn, turning
-from kgmrf.kernels.rotation_rows import (
-    AGE,
-    BLOCK,
-    COV,
-    DENSE,
-    EXPERTS,
-    FRAME,
-    MEMBERS,
-    MOTION,
-    RATE,
-    SHARE,
-    WEIGHT,
-)
 
 LOG_2PI = math.log(2.0 * math.pi)
 SWITCHING = 1e-3
@@ -43,41 +31,41 @@ STASH = 624  # and from here 16 numbers for every member
 @jit
 def fresh(x: Any, d: int, r: float, table: Any) -> None:
     """A member starts at the common frame with the common velocity and its own prior."""
-    p = DENSE + BLOCK * d
+    p = at.DENSE + at.BLOCK * d
     for j in range(144):
-        x[p + COV + j] = 0.0
+        x[p + at.COV + j] = 0.0
     for j in range(4):
-        x[p + j] = x[FRAME + j]
+        x[p + j] = x[at.FRAME + j]
     for a in range(3):
         v = 0.0
-        for k in range(MEMBERS):
-            v += x[WEIGHT + MEMBERS * a + k] * x[RATE + MEMBERS * a + k]
-        x[p + MOTION + a] = v
-        x[p + MOTION + 3 + a] = 0.0
-        x[p + MOTION + 6 + a] = math.log(table[d, a]) if table[d, a] > 0.0 else 0.0
-        x[p + COV + 13 * a] = r
-        x[p + COV + 13 * (3 + a)] = table[d, 4 + a]
-        x[p + COV + 13 * (6 + a)] = table[d, 4 + a]
-        x[p + COV + 13 * (9 + a)] = table[d, 3] ** 2
-    x[p + AGE] = 0.0
+        for k in range(at.MEMBERS):
+            v += x[at.WEIGHT + at.MEMBERS * a + k] * x[at.RATE + at.MEMBERS * a + k]
+        x[p + at.MOTION + a] = v
+        x[p + at.MOTION + 3 + a] = 0.0
+        x[p + at.MOTION + 6 + a] = math.log(table[d, a]) if table[d, a] > 0.0 else 0.0
+        x[p + at.COV + 13 * a] = r
+        x[p + at.COV + 13 * (3 + a)] = table[d, 4 + a]
+        x[p + at.COV + 13 * (6 + a)] = table[d, 4 + a]
+        x[p + at.COV + 13 * (9 + a)] = table[d, 3] ** 2
+    x[p + at.AGE] = 0.0
 
 
 @jit
 def rescale(x: Any, f: float, table: Any) -> None:
     """The unit of time becomes f times what it was."""
     for d in range(len(table)):
-        p = DENSE + BLOCK * d
+        p = at.DENSE + at.BLOCK * d
         for a in range(9):
             if a < 6:
-                x[p + MOTION + a] *= f
+                x[p + at.MOTION + a] *= f
             else:
-                x[p + MOTION + a] += math.log(f)
+                x[p + at.MOTION + a] += math.log(f)
         for a in range(12):
             for b in range(12):
                 g = f if 3 <= a < 9 else 1.0
                 if 3 <= b < 9:
                     g *= f
-                x[p + COV + 12 * a + b] *= g
+                x[p + at.COV + 12 * a + b] *= g
 
 
 @jit
@@ -104,16 +92,16 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
     too sure of the phase, so the mean takes its second-order term and the covariance a diffusion
     w h var(log w) var(amplitude): the error of the frequency is coherent over about one radian.
     """
-    p = DENSE + BLOCK * d
-    at = p + COV
+    p = at.DENSE + at.BLOCK * d
+    cov = p + at.COV
     n = 12 if table[d, 0] > 0.0 else 6
     q = table[d, 7]
     for j in range(144):
         m[F + j] = 0.0
     for a in range(3):  # the motion of each axis; how the angle depends on it goes to row 3 of N
-        v = x[p + MOTION + a]
-        u = x[p + MOTION + 3 + a]
-        w = math.exp(x[p + MOTION + 6 + a]) if n == 12 else 0.0
+        v = x[p + at.MOTION + a]
+        u = x[p + at.MOTION + 3 + a]
+        w = math.exp(x[p + at.MOTION + 6 + a]) if n == 12 else 0.0
         c = math.cos(w * h)
         s = math.sin(w * h)
         g = h  # (1 - z^h)/(1 - z) = g - i f, its derivative by the log frequency gl - i fl
@@ -146,13 +134,13 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
             m[F + 13 * (6 + a)] = c
             m[F + 12 * (6 + a) + 9 + a] = -wh * v2
             m[F + 13 * (9 + a)] = 1.0
-        pv = x[at + 12 * (3 + a) + 9 + a]
-        pu = x[at + 12 * (6 + a) + 9 + a]
-        x[p + MOTION + a] = v2 + wh * (c * pu - s * pv)
-        x[p + MOTION + 3 + a] = u2 - wh * (c * pv + s * pu)
-        f = wh * x[at + 13 * (9 + a)]
-        m[N + 42 + a] = f * x[at + 13 * (6 + a)] + q * h
-        m[N + 45 + a] = f * x[at + 13 * (3 + a)] + q * h
+        pv = x[cov + 12 * (3 + a) + 9 + a]
+        pu = x[cov + 12 * (6 + a) + 9 + a]
+        x[p + at.MOTION + a] = v2 + wh * (c * pu - s * pv)
+        x[p + at.MOTION + 3 + a] = u2 - wh * (c * pv + s * pu)
+        f = wh * x[cov + 13 * (9 + a)]
+        m[N + 42 + a] = f * x[cov + 13 * (6 + a)] + q * h
+        m[N + 45 + a] = f * x[cov + 13 * (3 + a)] + q * h
     f0 = m[N + 30]
     f1 = m[N + 31]
     f2 = m[N + 32]
@@ -168,7 +156,7 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
             if n == 12:
                 m[F + 12 * a + 6 + b] = jac * m[N + 36 + b]
                 m[F + 12 * a + 9 + b] = jac * m[N + 39 + b]
-    product(n, m, x, at, A)
+    product(n, m, x, cov, A)
     product(n, m, m, A, B)
     for a in range(3):
         m[B + 13 * a] += q * h * h * h / 3.0
@@ -182,7 +170,7 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
             m[A + a] = math.sqrt(ANGLE_CAP / m[B + 13 * a])
     for a in range(n):
         for b in range(n):
-            x[at + 12 * a + b] = m[A + a] * m[A + b] * m[B + 12 * a + b]
+            x[cov + 12 * a + b] = m[A + a] * m[A + b] * m[B + 12 * a + b]
 
 
 @jit
@@ -206,23 +194,23 @@ def score(x: Any, z: Any, r: float, table: Any, m: Any) -> float:
     """
     top = -1e300
     for d in range(len(table)):
-        p = DENSE + BLOCK * d
-        at = p + COV
+        p = at.DENSE + at.BLOCK * d
+        cov = p + at.COV
         sound = True
         for a in range(12):
-            sound = sound and (x[at + 13 * a] >= 0.0) and (x[at + 13 * a] < 1e12)
+            sound = sound and (x[cov + 13 * a] >= 0.0) and (x[cov + 13 * a] < 1e12)
         for a in range(3):
-            sound = sound and abs(x[p + MOTION + a]) < math.pi
+            sound = sound and abs(x[p + at.MOTION + a]) < math.pi
         if not sound:
             fresh(x, d, r, table)
         s = STASH + 16 * d  # Log(Q^T Z), S^-1 Log, S^-1, weight
         half = 0.5 * between(x, p, z, 0, m, s)
-        s00 = x[at] + r
-        s01 = x[at + 1]
-        s02 = x[at + 2]
-        s11 = x[at + 13] + r
-        s12 = x[at + 14]
-        s22 = x[at + 26] + r
+        s00 = x[cov] + r
+        s01 = x[cov + 1]
+        s02 = x[cov + 2]
+        s11 = x[cov + 13] + r
+        s12 = x[cov + 14]
+        s22 = x[cov + 26] + r
         m[s + 6] = s11 * s22 - s12 * s12
         m[s + 7] = s02 * s12 - s01 * s22
         m[s + 8] = s01 * s12 - s02 * s11
@@ -252,7 +240,7 @@ def score(x: Any, z: Any, r: float, table: Any, m: Any) -> float:
     total = 0.0
     for d in range(len(table)):
         s = STASH + 16 * d + 15
-        w = (1.0 - SWITCHING) * x[DENSE + BLOCK * d + SHARE] + SWITCHING * table[d, 8]
+        w = (1.0 - SWITCHING) * x[at.DENSE + at.BLOCK * d + at.SHARE] + SWITCHING * table[d, 8]
         m[s] = w * math.exp(m[s] - top)
         total += m[s]
     for d in range(len(table)):
@@ -267,33 +255,33 @@ def take(x: Any, r: float, table: Any, m: Any) -> None:
     A member whose past weighs less than what the sharing grants it anyway starts anew.
     """
     for d in range(len(table)):
-        p = DENSE + BLOCK * d
-        at = p + COV
+        p = at.DENSE + at.BLOCK * d
+        cov = p + at.COV
         s = STASH + 16 * d
         n = 12 if table[d, 0] > 0.0 else 6
-        x[p + SHARE] = m[s + 15]
-        x[p + AGE] += 1.0
+        x[p + at.SHARE] = m[s + 15]
+        x[p + at.AGE] += 1.0
         for k in range(n):  # gains S^-1 P to A, the step to N
             m[N + k] = 0.0
             for a in range(3):
-                m[N + k] += x[at + 12 * a + k] * m[s + 3 + a]
+                m[N + k] += x[cov + 12 * a + k] * m[s + 3 + a]
                 m[A + 12 * a + k] = 0.0
                 for b in range(3):
-                    m[A + 12 * a + k] += m[s + 6 + 3 * a + b] * x[at + 12 * b + k]
+                    m[A + 12 * a + k] += m[s + 6 + 3 * a + b] * x[cov + 12 * b + k]
         for i in range(3, n):
             for a in range(3):
-                f = x[at + 12 * a + i]
+                f = x[cov + 12 * a + i]
                 for j in range(3, n):
-                    x[at + 12 * i + j] -= f * m[A + 12 * a + j]
+                    x[cov + 12 * i + j] -= f * m[A + 12 * a + j]
         for a in range(3):  # P - K S K^T is r S^-1 P here, without cancellation
             for k in range(n):
-                x[at + 12 * a + k] = r * m[A + 12 * a + k]
-                x[at + 12 * k + a] = r * m[A + 12 * a + k]
+                x[cov + 12 * a + k] = r * m[A + 12 * a + k]
+                x[cov + 12 * k + a] = r * m[A + 12 * a + k]
         turn(x, p, m[N], m[N + 1], m[N + 2])
         for k in range(3, n):
-            x[p + MOTION + k - 3] += m[N + k]
+            x[p + at.MOTION + k - 3] += m[N + k]
         for a in range(6, n - 3):
-            x[p + MOTION + a] = min(max(x[p + MOTION + a], LOWEST), HIGHEST)
-        share = x[p + SHARE] * x[EXPERTS + 2]
-        if x[p + AGE] > 30.0 and share < 1e-3 * SWITCHING * table[d, 8]:
+            x[p + at.MOTION + a] = min(max(x[p + at.MOTION + a], LOWEST), HIGHEST)
+        share = x[p + at.SHARE] * x[at.EXPERTS + 2]
+        if x[p + at.AGE] > 30.0 and share < 1e-3 * SWITCHING * table[d, 8]:
             fresh(x, d, r, table)

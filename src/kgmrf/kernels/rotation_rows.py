@@ -10,11 +10,12 @@ import numpy as np
 
 from kgmrf._types import Numbers
 
-MEMBERS = 18
+MEMBERS = 20
+LEVELS = 40  # of the noise, where it is learned
 DENSE_MEMBERS = 12
 
 # ---- a row: the clock and what all members share
-TIME, SEEN, REJECTED, ACCEPT, SHAPE, NOISE, GAIN = 0, 1, 2, 3, 4, 5, 6
+TIME, SEEN, REJECTED, ACCEPT, NOISE, GAIN = 0, 1, 2, 3, 5, 6
 EXPERTS = 7  # probabilities of the joint, the per-axis and the dense weights
 EVIDENCE = 10  # log evidence of the joint and of the per-axis weights so far, while noise is young
 FRAME = 12  # quaternion (w, x, y, z) of the common frame Q
@@ -27,11 +28,9 @@ RATE = DELTA + 3 * MEMBERS  # (3, K) velocity per unit
 P00 = RATE + 3 * MEMBERS  # (K,) variances in units of the noise variance
 P01 = P00 + MEMBERS
 P11 = P01 + MEMBERS
-SCALE = P11 + MEMBERS  # (K,) b_k: half of the squared innovations, all axes
-SCALES = SCALE + MEMBERS  # (3, K) b_ki, per axis
-JOINT = SCALES + 3 * MEMBERS  # (K,) weights w_k
-AXES = JOINT + MEMBERS  # (3, K) weights omega_ki
-WEIGHT = AXES + 3 * MEMBERS  # (3, K) both together
+LEVEL = P11 + MEMBERS  # (2, L) probabilities of the levels: of the joint, of the per-axis expert
+TABLES = LEVEL + 2 * LEVELS  # (4, L, K) weights at each level: all axes together, then each axis
+WEIGHT = TABLES + 4 * LEVELS * MEMBERS  # (3, K) all of it together
 CORE = WEIGHT + 3 * MEMBERS
 
 # ---- a row: the first observations, while the noise is learned; (interval, relative noise, Z)
@@ -55,7 +54,7 @@ MISSING, OBSERVED, INVALID, OUTLIER, RESTART = 0, 1, 2, 3, 4
 """What became of an observation."""
 
 # ---- settings of the compiled loop
-S_GIVEN, S_NOISE, S_SHAPE, S_UNIT, S_DENSE, S_TOLERANCE = range(6)
+S_GIVEN, S_UNIT, S_DENSE, S_TOLERANCE, S_LEVELS = range(5)  # variances, then their prior
 
 
 def isotropic_laws() -> Numbers:
@@ -65,17 +64,32 @@ def isotropic_laws() -> Numbers:
     variance of the noise.
 
     >>> isotropic_laws().shape
-    (18, 4)
+    (20, 4)
     """
     listed = [(0.0, 0.0, 0.051), (1e-5, 0.0, 0.099), (1e-4, 0.0, 0.099)]
     usual = [(1e-3, 0.099), (0.01, 0.099), (0.1, 0.099), (1.0, 0.05), (10.0, 0.025)]
     listed += [(ratio, 0.03, prior) for ratio, prior in usual]
-    listed += [(1e2, 0.03, 0.03), (1e4, 0.03, 0.03), (1e6, 0.03, 0.03)]
+    listed += [(10.0**n, 0.03, 0.018) for n in (2, 3, 4, 5, 6)]
     listed += [(ratio, 0.3, prior) for ratio, prior in usual]
     listed += [(1e3, 0.3, 0.05), (1e6, 0.3, 0.05)]
     table = np.array([(ratio, g, max(0.1, ratio), prior) for ratio, g, prior in listed])
     table[:, 3] /= table[:, 3].sum()
     return table
+
+
+def noise_levels(noise_std: float | None, guess: float | None = None) -> Numbers:
+    """Variances that the noise may have, then how probable they are before anything is seen.
+
+    Given, it has one. Learned, each is twice the one before, and a guess favours those near.
+
+    >>> noise_levels(0.1), len(noise_levels(None))
+    (array([0.01, 1.  ]), 80)
+    """
+    if noise_std is not None:
+        return np.array([float(noise_std) ** 2, 1.0])
+    levels = 2.0 ** np.arange(-LEVELS, 0)
+    prior = np.exp(-0.1 * np.abs(np.log(levels / float(1e-3 if guess is None else guess) ** 2)))
+    return np.concatenate([levels, prior / prior.sum()])
 
 
 def dense_laws() -> Numbers:

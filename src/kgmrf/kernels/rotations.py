@@ -9,103 +9,56 @@ import numpy as np
 
 from kgmrf.kernels import rotation_core as core
 from kgmrf.kernels import rotation_dense as dense
+from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.quaternions import between, read, turn
-from kgmrf.kernels.rotation_rows import (
-    ACCEPT,
-    BLOCK,
-    COV,
-    DELTA,
-    DENSE,
-    EVIDENCE,
-    EXPERTS,
-    FIRST,
-    FRAME,
-    GAIN,
-    GAPS,
-    JOINT,
-    KNOWN,
-    LAST,
-    LONGEST_START,
-    MEMBERS,
-    MISSING,
-    MOTION,
-    NOISE,
-    OBSERVED,
-    OUTLIER,
-    P00,
-    P01,
-    P11,
-    R_ANGLE,
-    R_CROSS,
-    R_GAIN,
-    R_LIKELIHOOD,
-    R_NIS,
-    R_NOISE,
-    R_OFF,
-    R_RATE,
-    R_SEEN,
-    R_STATUS,
-    R_TIME,
-    R_UNIT,
-    R_VELOCITY,
-    R_WEIGHTS,
-    RATE,
-    RECORD,
-    REJECTED,
-    RESTART,
-    S_DENSE,
-    S_GIVEN,
-    S_TOLERANCE,
-    S_UNIT,
-    SEEN,
-    SHARE,
-    STORED,
-    TIME,
-    UNIT,
-    WEIGHT,
-)
 
-K = MEMBERS
+K = at.MEMBERS
 LOG_UNIFORM = -math.log(8.0 * math.pi**2)  # log density when nothing is known
 REFUSED_GIVEN, REFUSED_LEARNED = math.log(1e-3), math.log(3e-3)  # eps: refuse below eps x uniform
 EXPERT_SWITCHING = 0.01
 YOUNGEST = 8  # observations before dense members join, where the noise is learned
-SCRATCH = 840
+SCRATCH = 830 + core.SCRATCH
 
 
 @jit
 def keep_unit(x: Any, dt: float, laws: Any, table: Any, settings: Any) -> None:
     """The unit of time is the median of the first eight positive intervals, unless it is given."""
-    if x[KNOWN] >= 8.0 or not dt > 0.0 or settings[S_UNIT] > 0.0:
+    if x[at.KNOWN] >= 8.0 or not dt > 0.0 or settings[at.S_UNIT] > 0.0:
         return
-    n = int(x[KNOWN])
-    while n > 0 and x[GAPS + n - 1] > dt:  # they are kept in order
-        x[GAPS + n] = x[GAPS + n - 1]
+    n = int(x[at.KNOWN])
+    while n > 0 and x[at.GAPS + n - 1] > dt:  # they are kept in order
+        x[at.GAPS + n] = x[at.GAPS + n - 1]
         n -= 1
-    x[GAPS + n] = dt
-    x[KNOWN] += 1.0
-    n = int(x[KNOWN])
-    f = 0.5 * (x[GAPS + (n - 1) // 2] + x[GAPS + n // 2]) / x[UNIT]
-    x[UNIT] *= f
-    if math.isnan(x[SEEN]) or n == 1:
+    x[at.GAPS + n] = dt
+    x[at.KNOWN] += 1.0
+    n = int(x[at.KNOWN])
+    f = 0.5 * (x[at.GAPS + (n - 1) // 2] + x[at.GAPS + n // 2]) / x[at.UNIT]
+    x[at.UNIT] *= f
+    if math.isnan(x[at.SEEN]) or n == 1:
         return
-    for k in range(len(laws)):
-        x[P01 + k] *= f
-        x[P11 + k] *= f * f
+    for k in range(K):
+        x[at.P01 + k] *= f
+        x[at.P11 + k] *= f * f
         for a in range(3):
-            x[RATE + K * a + k] *= f
-    if settings[S_DENSE] > 0.0:
+            x[at.RATE + K * a + k] *= f
+    if settings[at.S_DENSE] > 0.0:
         dense.rescale(x, f, table)
+
+
+@jit
+def in_use(x: Any, settings: Any) -> bool:
+    """Whether dense members are: not before eight observations where the noise is learned."""
+    return settings[at.S_DENSE] > 0.0 and (settings[at.S_GIVEN] > 0.0 or x[at.STORED] >= YOUNGEST)
 
 
 @jit
 def drift(x: Any, dt: float, laws: Any, table: Any, settings: Any, w: Any) -> bool:
     """All members over dt, in units of the stamps; tells whether dense members are in use."""
-    with_dense = settings[S_DENSE] > 0.0 and (settings[S_GIVEN] > 0.0 or x[STORED] >= YOUNGEST)
-    x[TIME] += dt
-    if dt > 0.0 and not math.isnan(x[SEEN]):
-        h = dt / x[UNIT]
+    with_dense = in_use(x, settings)
+    x[at.TIME] += dt
+    if dt > 0.0 and not math.isnan(x[at.SEEN]):
+        h = dt / x[at.UNIT]
         # In pieces of about one unit, so that coasting over several is forecasting them.
         pieces = max(math.ceil(min(h, dense.LONGEST) - 0.5), 1)
         for _ in range(pieces):
@@ -119,22 +72,22 @@ def drift(x: Any, dt: float, laws: Any, table: Any, settings: Any, w: Any) -> bo
 def restart_dense(x: Any, table: Any) -> None:
     """All dense members where the others are, with their prior weights."""
     for d in range(len(table)):
-        dense.fresh(x, d, x[NOISE], table)
-        x[DENSE + BLOCK * d + SHARE] = table[d, 8]
+        dense.fresh(x, d, x[at.NOISE], table)
+        x[at.DENSE + at.BLOCK * d + at.SHARE] = table[d, 8]
 
 
 @jit
 def keep_first(x: Any, z: Any, rel: float, table: Any, w: Any) -> None:
     """While the noise is young: store Z; after 8, 16, 32, 64 run the dense members anew."""
-    n = int(x[STORED])
-    if n >= LONGEST_START:
+    n = int(x[at.STORED])
+    if n >= at.LONGEST_START:
         return
-    at = FIRST + 6 * n
-    x[at] = x[TIME]
-    x[at + 1] = rel
+    row = at.FIRST + 6 * n
+    x[row] = x[at.TIME]
+    x[row + 1] = rel
     for a in range(4):
-        x[at + 2 + a] = z[a]
-    x[STORED] = n + 1.0
+        x[row + 2 + a] = z[a]
+    x[at.STORED] = n + 1.0
     n += 1
     if n != 8 and n != 16 and n != 32 and n != 64:
         return
@@ -143,30 +96,30 @@ def keep_first(x: Any, z: Any, rel: float, table: Any, w: Any) -> None:
     for d in range(len(table)):
         for a in range(9):
             if a < 4:
-                x[DENSE + BLOCK * d + a] = x[FIRST + 2 + a]
+                x[at.DENSE + at.BLOCK * d + a] = x[at.FIRST + 2 + a]
             if a < 6:
-                x[DENSE + BLOCK * d + MOTION + a] = 0.0
+                x[at.DENSE + at.BLOCK * d + at.MOTION + a] = 0.0
     for j in range(1, n):
-        at = FIRST + 6 * j
-        if x[at] > x[at - 6]:
-            dense.drift_all(x, (x[at] - x[at - 6]) / x[UNIT], table, w)
+        row = at.FIRST + 6 * j
+        if x[row] > x[row - 6]:
+            dense.drift_all(x, (x[row] - x[row - 6]) / x[at.UNIT], table, w)
         for a in range(4):
-            w[a + 820] = x[at + 2 + a]
-        r = x[NOISE] * x[at + 1]
+            w[a + 820] = x[row + 2 + a]
+        r = x[at.NOISE] * x[row + 1]
         total += dense.score(x, w[820:824], r, table, w)
         dense.take(x, r, table, w)
-    top = max(max(x[EVIDENCE], x[EVIDENCE + 1]), total)
+    top = max(max(x[at.EVIDENCE], x[at.EVIDENCE + 1]), total)
     for a in range(3):
-        value = total if a == 2 else x[EVIDENCE + a]
-        x[EXPERTS + a] = core.PRIORS[a] * math.exp(value - top)
-    settle(x, x[EXPERTS] + x[EXPERTS + 1] + x[EXPERTS + 2])
+        value = total if a == 2 else x[at.EVIDENCE + a]
+        x[at.EXPERTS + a] = core.PRIORS[a] * math.exp(value - top)
+    settle(x, x[at.EXPERTS] + x[at.EXPERTS + 1] + x[at.EXPERTS + 2])
 
 
 @jit
 def settle(x: Any, total: float) -> None:
     """The experts' probabilities, divided by their sum and never zero."""
     for a in range(3):
-        x[EXPERTS + a] = max(x[EXPERTS + a] / total, 1e-300)
+        x[at.EXPERTS + a] = max(x[at.EXPERTS + a] / total, 1e-300)
 
 
 @jit
@@ -185,10 +138,10 @@ def observe(
 
     e[3], e[4], e[5]: log evidence of the experts, in the end e[6]: of all, e[7]: nis.
     """
-    half = 0.5 * between(x, FRAME, z, 0, e, 0)
+    half = 0.5 * between(x, at.FRAME, z, 0, e, 0)
     e[5] = -1e300
     e[7] = math.nan
-    r = x[NOISE] * rel
+    r = x[at.NOISE] * rel
     if with_dense:
         e[5] = dense.score(x, z, r, table, w[:830])
     scratch = w[830:]
@@ -200,122 +153,117 @@ def observe(
     total = 0.0
     known = 0.0
     for a in range(3):
-        prior = (1.0 - EXPERT_SWITCHING) * x[EXPERTS + a] + EXPERT_SWITCHING * core.PRIORS[a]
+        prior = (1.0 - EXPERT_SWITCHING) * x[at.EXPERTS + a] + EXPERT_SWITCHING * core.PRIORS[a]
         if a < 2 or with_dense:
             known += prior
             e[8 + a] = prior * math.exp(e[3 + a] - top)
             total += e[8 + a]
     e[6] = top + math.log(total / known)
-    bar = LOG_UNIFORM + (REFUSED_GIVEN if settings[S_GIVEN] > 0.0 else REFUSED_LEARNED)
-    again = core.lost(x, len(laws))
-    if e[6] < bar and x[ACCEPT] == 0.0 and not again:
-        if x[REJECTED] > 0.0:
-            again = between(x, LAST, z, 0, e, 8) < min(1.0, half)
+    bar = LOG_UNIFORM + (REFUSED_GIVEN if settings[at.S_GIVEN] > 0.0 else REFUSED_LEARNED)
+    again = core.lost(x)
+    if e[6] < bar and x[at.ACCEPT] == 0.0 and not again:
+        if x[at.REJECTED] > 0.0:
+            again = between(x, at.LAST, z, 0, e, 8) < min(1.0, half)
         if not again:
-            x[REJECTED] = 1.0
+            x[at.REJECTED] = 1.0
             for a in range(4):
-                x[LAST + a] = z[a]
-            return OUTLIER
+                x[at.LAST + a] = z[a]
+            return at.OUTLIER
     if again:
         core.begin(x, z, laws, settings, True)
-        x[REJECTED] = 0.0
-        x[ACCEPT] = 1.0
+        x[at.REJECTED] = 0.0
+        x[at.ACCEPT] = 1.0
         if with_dense:
             restart_dense(x, table)
-        if settings[S_DENSE] > 0.0 and x[STORED] < LONGEST_START:
-            x[STORED] = 0.0
-            x[EVIDENCE] = 0.0
-            x[EVIDENCE + 1] = 0.0
+        if settings[at.S_DENSE] > 0.0 and x[at.STORED] < at.LONGEST_START:
+            x[at.STORED] = 0.0
+            x[at.EVIDENCE] = 0.0
+            x[at.EVIDENCE + 1] = 0.0
             keep_first(x, z, rel, table, w)
-        return RESTART
-    x[REJECTED] = 0.0
-    x[ACCEPT] = 0.0
+        return at.RESTART
+    x[at.REJECTED] = 0.0
+    x[at.ACCEPT] = 0.0
     for a in range(3):
         if a < 2 or with_dense:
-            x[EXPERTS + a] = e[8 + a]
+            x[at.EXPERTS + a] = e[8 + a]
     if not with_dense:
-        x[EXPERTS + 2] = total
-    settle(x, x[EXPERTS] + x[EXPERTS + 1] + x[EXPERTS + 2])
+        x[at.EXPERTS + 2] = total
+    settle(x, x[at.EXPERTS] + x[at.EXPERTS + 1] + x[at.EXPERTS + 2])
     e[7] = core.take(x, e, rel, laws, settings, scratch)
     if with_dense:
         dense.take(x, r, table, w)
-    if settings[S_DENSE] > 0.0 and settings[S_GIVEN] == 0.0:
-        x[EVIDENCE] += e[3]
-        x[EVIDENCE + 1] += e[4]
+    if settings[at.S_DENSE] > 0.0 and settings[at.S_GIVEN] == 0.0:
+        x[at.EVIDENCE] += e[3]
+        x[at.EVIDENCE + 1] += e[4]
         keep_first(x, z, rel, table, w)
-    return OBSERVED
+    return at.OBSERVED
 
 
 @jit
-def note(x: Any, with_dense: bool, n: int, table: Any, out: Any, w: Any) -> None:
+def note(x: Any, with_dense: bool, table: Any, out: Any, w: Any) -> None:
     """What an estimate shows: the moments of the mixture of all members, into a record."""
-    share = x[EXPERTS + 2] if with_dense else 0.0
-    for j in range(RECORD):
+    share = x[at.EXPERTS + 2] if with_dense else 0.0
+    for j in range(at.RECORD):
         out[j] = 0.0
     for a in range(3):
         w[10 + a] = 0.0
-    joint = x[EXPERTS] / (x[EXPERTS] + x[EXPERTS + 1])
     for twice in range(2):  # means, then second moments about them
         for d in range(len(table)):
-            p = DENSE + BLOCK * d
-            if with_dense and share * x[p + SHARE] > 1e-12:
-                f = share * x[p + SHARE]
-                out[R_WEIGHTS + MEMBERS + d] = f
-                between(x, FRAME, x, p, w, 0)
+            p = at.DENSE + at.BLOCK * d
+            if with_dense and share * x[p + at.SHARE] > 1e-12:
+                f = share * x[p + at.SHARE]
+                out[at.R_WEIGHTS + at.MEMBERS + d] = f
+                between(x, at.FRAME, x, p, w, 0)
                 for a in range(3):
                     if twice == 0:
                         w[10 + a] += f * w[a]
-                        out[R_VELOCITY + a] += f * x[p + MOTION + a]
+                        out[at.R_VELOCITY + a] += f * x[p + at.MOTION + a]
                     else:
                         y = w[a] - w[10 + a]
-                        v = x[p + MOTION + a] - out[R_VELOCITY + a]
+                        v = x[p + at.MOTION + a] - out[at.R_VELOCITY + a]
                         b = (a + 1) % 3
                         c = (a + 2) % 3
                         cross = (w[b] - w[10 + b]) * (w[c] - w[10 + c])
-                        out[R_ANGLE + a] += f * (x[p + COV + 13 * a] + y * y)
-                        out[R_CROSS + a] += f * (x[p + COV + 12 * a + 3 + a] + y * v)
-                        out[R_RATE + a] += f * (x[p + COV + 13 * (3 + a)] + v * v)
-                        out[R_OFF + a] += f * (x[p + COV + 12 * b + c] + cross)
-        for k in range(n):
-            p00 = min(x[NOISE] * x[P00 + k], core.WIDEST)
-            p01 = x[P01 + k] * math.sqrt(x[NOISE] * p00 / x[P00 + k])
+                        out[at.R_ANGLE + a] += f * (x[p + at.COV + 13 * a] + y * y)
+                        out[at.R_CROSS + a] += f * (x[p + at.COV + 12 * a + 3 + a] + y * v)
+                        out[at.R_RATE + a] += f * (x[p + at.COV + 13 * (3 + a)] + v * v)
+                        out[at.R_OFF + a] += f * (x[p + at.COV + 12 * b + c] + cross)
+        for k in range(K):
+            p00 = min(x[at.NOISE] * x[at.P00 + k], core.WIDEST)
+            p01 = x[at.P01 + k] * math.sqrt(x[at.NOISE] * p00 / x[at.P00 + k])
             for a in range(3):
-                f = (1.0 - share) * x[WEIGHT + K * a + k]
+                f = (1.0 - share) * x[at.WEIGHT + K * a + k]
                 if twice == 0:
-                    out[R_WEIGHTS + k] += f / 3.0
-                    out[R_VELOCITY + a] += f * x[RATE + K * a + k]
+                    out[at.R_WEIGHTS + k] += f / 3.0
+                    out[at.R_VELOCITY + a] += f * x[at.RATE + K * a + k]
                 else:
-                    y = x[DELTA + K * a + k] - w[10 + a]
-                    v = x[RATE + K * a + k] - out[R_VELOCITY + a]
-                    b = (a + 1) % 3
-                    c = (a + 2) % 3
-                    cross = (x[DELTA + K * b + k] - w[10 + b]) * (x[DELTA + K * c + k] - w[10 + c])
-                    out[R_ANGLE + a] += f * (p00 + y * y)
-                    out[R_CROSS + a] += f * (p01 + y * v)
-                    out[R_RATE + a] += f * (x[NOISE] * x[P11 + k] + v * v)
-                    out[R_OFF + a] += (1.0 - share) * joint * x[JOINT + k] * cross
+                    y = x[at.DELTA + K * a + k] - w[10 + a]
+                    v = x[at.RATE + K * a + k] - out[at.R_VELOCITY + a]
+                    out[at.R_ANGLE + a] += f * (p00 + y * y)
+                    out[at.R_CROSS + a] += f * (p01 + y * v)
+                    out[at.R_RATE + a] += f * (x[at.NOISE] * x[at.P11 + k] + v * v)
     for a in range(4):
-        out[a] = x[FRAME + a]
+        out[a] = x[at.FRAME + a]
     turn(out, 0, w[10], w[11], w[12])
     for a in range(3):
-        out[R_VELOCITY + a] /= x[UNIT]
-        out[R_CROSS + a] /= x[UNIT]
-        out[R_RATE + a] /= x[UNIT] * x[UNIT]
-    out[R_NOISE] = math.sqrt(x[NOISE])
-    out[R_GAIN] = x[GAIN]
+        out[at.R_VELOCITY + a] /= x[at.UNIT]
+        out[at.R_CROSS + a] /= x[at.UNIT]
+        out[at.R_RATE + a] /= x[at.UNIT] * x[at.UNIT]
+    out[at.R_NOISE] = math.sqrt(x[at.NOISE])
+    out[at.R_GAIN] = x[at.GAIN]
 
 
 @jit
-def show(x: Any, with_dense: bool, n: int, table: Any, out: Any, w: Any) -> None:
+def show(x: Any, with_dense: bool, table: Any, out: Any, w: Any) -> None:
     """The record of a track; NaN before its first observation."""
-    if math.isnan(x[SEEN]):
-        for j in range(RECORD):
+    if math.isnan(x[at.SEEN]):
+        for j in range(at.RECORD):
             out[j] = math.nan
     else:
-        note(x, with_dense, n, table, out, w)
-    out[R_TIME] = x[TIME]
-    out[R_SEEN] = x[SEEN]
-    out[R_UNIT] = x[UNIT]
+        note(x, with_dense, table, out, w)
+    out[at.R_TIME] = x[at.TIME]
+    out[at.R_SEEN] = x[at.SEEN]
+    out[at.R_UNIT] = x[at.UNIT]
 
 
 @compiled(
@@ -338,35 +286,32 @@ def advance(
     noise: the variance of each observation, relative to that of one sample. A matrix that is no
     rotation stops the loop before its step changes anything.
     """
-    w = np.empty(SCRATCH + 120)
+    w = np.empty(SCRATCH)
     z = np.empty(4)
     e = np.empty(12)
-    status = MISSING
+    status = at.MISSING
     for i in range(rows.shape[0]):
         x = rows[i]
         for t in range(seen.shape[0]):
-            status = read(seen[t, i], settings[S_TOLERANCE], z) if observed[t, i] else MISSING
-            if status > OBSERVED:
+            status = read(seen[t, i], settings[at.S_TOLERANCE], z) if observed[t, i] else at.MISSING
+            if status > at.OBSERVED:
                 return status
             keep_unit(x, dt[t, i], laws, table, settings)
             with_dense = drift(x, dt[t, i], laws, table, settings, w)
             e[6] = math.nan
             e[7] = math.nan
-            if status == OBSERVED:
-                if math.isnan(x[SEEN]):
+            if status == at.OBSERVED:
+                if math.isnan(x[at.SEEN]):
                     core.begin(x, z, laws, settings, False)
-                    if settings[S_DENSE] > 0.0:
+                    if settings[at.S_DENSE] > 0.0:
                         restart_dense(x, table)
                         keep_first(x, z, noise[t, i], table, w)
                 else:
                     status = observe(x, z, e, noise[t, i], with_dense, laws, table, settings, w)
-                if status != OUTLIER:
-                    x[SEEN] = x[TIME]
-            with_dense = settings[S_DENSE] > 0.0 and (
-                settings[S_GIVEN] > 0.0 or x[STORED] >= YOUNGEST
-            )
-            show(x, with_dense, len(laws), table, records[t, i], w)
-            records[t, i, R_NIS] = e[7]
-            records[t, i, R_LIKELIHOOD] = e[6]
-            records[t, i, R_STATUS] = status
+                if status != at.OUTLIER:
+                    x[at.SEEN] = x[at.TIME]
+            show(x, in_use(x, settings), table, records[t, i], w)
+            records[t, i, at.R_NIS] = e[7]
+            records[t, i, at.R_LIKELIHOOD] = e[6]
+            records[t, i, at.R_STATUS] = status
     return status

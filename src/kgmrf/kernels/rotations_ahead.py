@@ -18,12 +18,12 @@ from kgmrf.kernels.rotations import SCRATCH, drift, show
 )
 def ahead(rows: Any, dt: Any, laws: Any, table: Any, settings: Any, records: Any) -> None:
     """The records of all rows ``dt[t]`` later, without observations; rows are left alone."""
-    w = np.empty(SCRATCH + 120)
+    w = np.empty(SCRATCH)
     for i in range(rows.shape[0]):
         for t in range(len(dt)):
             x = rows[i].copy()
             with_dense = drift(x, dt[t], laws, table, settings, w)
-            show(x, with_dense, len(laws), table, records[t, i], w)
+            show(x, with_dense, table, records[t, i], w)
             records[t, i, R_NIS] = math.nan
             records[t, i, R_LIKELIHOOD] = math.nan
             records[t, i, R_STATUS] = MISSING

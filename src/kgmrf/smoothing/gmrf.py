@@ -155,25 +155,17 @@ def _factor(J: Precision) -> Precision:
 
 
 def _solve(J: Precision, b: Array) -> Array:
-    """J^-1 b for b (n, ..., 2), as one banded Cholesky solve for each plane."""
-    from scipy.linalg import solveh_banded  # slow to import
-
-    n, planes = len(b), math.prod(b.shape[1:-1])
-    diagonal, below = J.diagonal.reshape(n, planes, 2, 2), J.below.reshape(n - 1, planes, 2, 2)
-    right = b.reshape(n, planes, 2)
-    band = np.zeros((planes, 4, n, 2))  # band[k, j] = J[j + k, j]
-    band[:, 0, :, 0], band[:, 0, :, 1] = diagonal[..., 0, 0].T, diagonal[..., 1, 1].T
-    band[:, 1, :, 0], band[:, 1, :-1, 1] = diagonal[..., 1, 0].T, below[..., 0, 1].T
-    band[:, 2, :-1, 0], band[:, 2, :-1, 1] = below[..., 0, 0].T, below[..., 1, 1].T
-    band[:, 3, :-1, 0] = below[..., 1, 0].T
-    try:
-        found = [
-            solveh_banded(band[k].reshape(4, -1), right[:, k].ravel(), lower=True)
-            for k in range(planes)
-        ]
-    except np.linalg.LinAlgError:
-        raise ValueError(IMPROPER) from None
-    return np.stack([x.reshape(n, 2) for x in found], axis=1).reshape(b.shape)
+    """J^-1 b for b (n, ..., 2): down with L, up with L^T."""
+    L = _factor(J)
+    down: list[Array] = []
+    for t, right in enumerate(b[..., None]):
+        rest = right - L.below[t - 1] @ down[-1] if down else right
+        down.append(np.linalg.solve(L.diagonal[t], rest))
+    up: list[Array] = []
+    for t in range(len(b) - 1, -1, -1):
+        rest = down[t] - np.swapaxes(L.below[t], -1, -2) @ up[-1] if up else down[t]
+        up.append(np.linalg.solve(np.swapaxes(L.diagonal[t], -1, -2), rest))
+    return np.stack(up[::-1])[..., 0]
 
 
 def _seen(model: Chain, observations: ArrayLike) -> tuple[Array, Array]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,6 @@ from kgmrf.trackers._vector_fields import VectorEstimate, VectorResult
 from kgmrf.trackers._vector_step import (
     VectorState,
     as_matrix,
-    compiled_frame,
     correct,
     drift,
     initial_state,
@@ -131,33 +131,10 @@ class VectorTracker(Tracker):
         noise_covariance: ``(..., d, d)`` of this observation, instead of that of the tracker.
         assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
         """
-        if (
-            assume_valid
-            and self._whole
-            and n_samples is None
-            and noise_covariance is None
-            and type(dt) in (int, float)
-            and self._hurried(observation, float(dt) / self.clock.unit)
-        ):
-            return self.told(self._estimate())
-        self._given = self._noise_of(noise_covariance)
-        try:
-            found = super().update(
+        with self._noise_given(noise_covariance):
+            found: Any = super().update(
                 observation, dt=dt, n_samples=n_samples, assume_valid=assume_valid
             )
-        finally:
-            self._given = None
-        assert isinstance(found, VectorEstimate)
-        return found
-
-    def forecast(self, steps: float = 1.0) -> VectorEstimate:
-        """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
-        if self._whole and type(steps) in (int, float) and 0 <= steps < math.inf:
-            frame = self._compiled(None, steps / self.clock.unit)
-            if frame is not None:
-                return self.told(VectorEstimate(partial(view, *frame)))
-        found = super().forecast(steps)
-        assert isinstance(found, VectorEstimate)
         return found
 
     def filter(
@@ -176,14 +153,10 @@ class VectorTracker(Tracker):
         times, mask, n_samples, fields: as for every tracker.
         noise_covariance: ``(d, d)`` for all frames or ``(T, ..., d, d)`` one for each.
         """
-        self._given = self._noise_of(noise_covariance)
-        try:
-            found = super().filter(
+        with self._noise_given(noise_covariance):
+            found: Any = super().filter(
                 sequence, times=times, mask=mask, n_samples=n_samples, fields=fields
             )
-        finally:
-            self._given = None
-        assert isinstance(found, VectorResult)
         return found
 
     def smooth(
@@ -263,6 +236,15 @@ class VectorTracker(Tracker):
     def _trusted(self, observation: Any) -> tuple[Numbers, Mask]:
         return observation, ~np.all(np.isnan(observation), axis=-1)
 
+    @contextmanager
+    def _noise_given(self, noise: Any) -> Iterator[None]:
+        """The noise of the observations of one call."""
+        self._given = self._noise_of(noise)
+        try:
+            yield
+        finally:
+            self._given = None
+
     def _noise_of(self, noise: Any) -> Numbers | None:
         if noise is None:
             return None
@@ -293,41 +275,7 @@ class VectorTracker(Tracker):
         self._noise = np.eye(d) if noise is None else as_matrix(noise, d)
         self._nis = np.full(shape[:-1], np.nan)
         self._log_likelihood = np.full(shape[:-1], np.nan)
-        self._fresh, self._all_known, self._desk = True, None, None
-
-    @property
-    def _whole(self) -> bool:
-        """One vector under way, every component of which is known: the compiled frame can go on."""
-        if self._all_known is None and self.batch_shape is not None:
-            self._all_known = self.batch_shape == () and bool((self._state.known > 0).all())
-        return bool(self._all_known) and not self._fresh and self.clock.frozen
-
-    def _compiled(
-        self, seen: Numbers | None, dt: float
-    ) -> tuple[VectorState, Numbers, Numbers] | None:
-        """The state and its surprise after one frame; None where only a part was seen."""
-        if self._desk is None:
-            own = self.n_samples or 1.0
-            model = np.stack([self._noise / own, self._walk, self._wander])
-            self._desk = (model, np.full(self._state.position.shape, np.nan), {})
-        return compiled_frame(self._state, seen, dt, self.retention, *self._desk)
-
-    def _hurried(self, observation: Any, dt: float) -> bool:
-        """Take in a whole vector, or none, by the compiled frame; False where it cannot."""
-        plain = observation is None or (
-            type(observation) is np.ndarray
-            and observation.dtype == np.float64
-            and observation.shape == self._state.position.shape
-            and observation.flags.c_contiguous
-        )
-        frame = self._compiled(observation, dt) if plain and 0 <= dt < math.inf else None
-        if frame is None:
-            return False
-        self._state, self._nis, self._log_likelihood = frame
-        return True
-
-    _all_known: bool | None = None
-    _desk: tuple[Numbers, Numbers, dict[tuple[float, float], Numbers]] | None = None
+        self._fresh = True
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step of checked vectors."""
@@ -373,7 +321,7 @@ class VectorTracker(Tracker):
     def take_over(self, state: VectorState, nis: Numbers, log_likelihood: Numbers) -> None:
         """Go on from a state that somebody else has corrected, with its surprise."""
         self._state, self._nis, self._log_likelihood = state, nis, log_likelihood
-        self._fresh, self._all_known = False, None
+        self._fresh = False
 
     def look(self) -> Values:
         """All fields as they stand now."""
@@ -399,7 +347,7 @@ class VectorTracker(Tracker):
     def _remember(self, memory: dict[str, Numbers]) -> None:
         self._state = VectorState(**{name: memory[name] for name in VectorState._fields})
         self._nis, self._log_likelihood = memory["nis"], memory["log_likelihood"]
-        self._fresh, self._all_known = bool(memory["fresh"]), None
+        self._fresh = bool(memory["fresh"])
 
     @property
     def counted_now(self) -> float | None:
