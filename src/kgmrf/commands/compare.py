@@ -19,7 +19,7 @@ from kgmrf.commands._given import Given, on_a_file
 from kgmrf.commands._run import Run, as_matrices, located, progress
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError
-from kgmrf.plots import COLOURS, CYCLE, check_path, label_lines, new_figure, style, write_figure
+from kgmrf.plots import COLOURS, CYCLE, label_lines, new_figure, style, write_figure
 
 HALF_LIVES = (4, 16, 64, 256)
 OURS = ("KGMRF", "RotationTracker")
@@ -50,15 +50,12 @@ class Entrant:
 def compare(
     given: Given,
     frames: Annotated[
-        int, typer.Option("--frames", "-n", help="Frames to use, from the first.", min=30)
+        int, opt.option(opt.MODEL, "Number of steps to use.", "--frames", "-n", min=30)
     ] = 20_000,
     skip: Annotated[
         int | None,
-        typer.Option(
-            "--skip",
-            min=0,
-            metavar="FRAMES",
-            help="Frames at the start that are not scored. Default: a fifth, at most 500.",
+        opt.option(
+            opt.MODEL, "Steps at the start without score. Default: a fifth, at most 500.", min=0
         ),
     ] = None,
     plot: opt.Plot = None,
@@ -72,15 +69,13 @@ def compare(
     the nominal 95 % region, and the lead of the kinetic tracker with its 95 % interval. Rotations
     are ranked by the angle between forecast and observation.
     """
-    if plot is not None:
-        check_path(plot)
     source = given.open()
     run = given.follow(source, poses=False)
     field_ = _entrants(run)
     done = 0
     with progress(given.file.name, shown=given.talk) as advance:
         for whole in run.chunks():
-            chunk = _first(whole, frames - done)
+            chunk = whole.cut(0, frames - done)
             with located(source, chunk):
                 for entrant in field_:
                     _let_run(run, entrant, chunk)
@@ -110,9 +105,9 @@ def compare(
 
 def _entrants(run: Run) -> list[Entrant]:
     ours = "RotationTracker" if run.source.kind == "rotation" else "KGMRF"
-    field_ = [Entrant(ours, f"gains={run.setup.gains}", run.tracker)]
-    if run.setup.gains == "auto":
-        single = Run(run.source, replace(run.setup, gains="information"))
+    field_ = [Entrant(ours, f"gains={run.given.gains}", run.tracker)]
+    if run.given.gains == "auto":
+        single = Run(run.source, replace(run.given, gains="information"), poses=False)
         field_.append(Entrant(ours, "gains=information", single.tracker))
     averages: tuple[Any, ...] = (trackers.EuclideanEMA,)
     if run.source.kind != "rotation":
@@ -124,11 +119,6 @@ def _entrants(run: Run) -> list[Entrant]:
     for maker in (trackers.AlphaBeta, trackers.TangentKalman, trackers.HoldLast):
         field_.append(Entrant(maker.__name__, "defaults", run.baseline(maker)))
     return field_
-
-
-def _first(chunk: Chunk, n: int) -> Chunk:
-    times = None if chunk.times is None else chunk.times[:n]
-    return chunk._replace(values=chunk.values[:n], times=times, places=chunk.places[:n])
 
 
 def _let_run(run: Run, entrant: Entrant, chunk: Chunk) -> None:
@@ -150,13 +140,13 @@ def _measured(run: Run, entrant: Entrant, chunk: Chunk) -> dict[str, Numbers]:
     """The measures of every frame of a chunk, each made from the frames before it."""
     if run.source.kind == "rotation":
         return {"score": _angles(run, entrant.tracker, chunk)}
-    result = run.apply(entrant.tracker, chunk)
+    result = run.through(entrant.tracker.filter, chunk)
     seen, counts = as_matrices(chunk.values, run.source.kind)
     d = seen.shape[-1]
     start = np.full((1, d, d), np.nan) if entrant.last is None else entrant.last
     entrant.last = result.covariance[-1:]
     before = np.concatenate([start, result.covariance[:-1]])
-    before = before + run.setup.noise_floor * np.eye(d)
+    before = before + run.given.noise_floor * np.eye(d)
     log_det, distance = _against(before, seen)
     m = counts if run.source.kind == "samples" else (run.tracker.n_samples or 1.0)
     found = {
@@ -165,7 +155,7 @@ def _measured(run: Run, entrant: Entrant, chunk: Chunk) -> dict[str, Numbers]:
         "qlike": (log_det + distance) / d,
         "covered": np.full(len(seen), np.nan),
     }
-    if run.source.kind == "samples" and run.setup.window == 1:
+    if run.source.kind == "samples" and run.given.window == 1:
         inside = distance <= chdtri(d, 0.05)
         nis, planes = result.nis, d * (d - 1) / 2
         if "tails" in result.fields() and d > 1:  # nis is exact for its Student-t
@@ -197,13 +187,9 @@ def _angles(run: Run, tracker: Any, chunk: Chunk) -> Numbers:
         ahead = tracker.forecast(dt).rotation if known else seen
         bad = not known or np.isnan(ahead).any()
         angles.append(np.nan if bad else float(np.degrees(so.distance(ahead, so.project(seen)))))
-        one = chunk._replace(
-            values=chunk.values[k : k + 1],
-            times=None if chunk.times is None else chunk.times[k : k + 1],
-            places=chunk.places[k : k + 1],
-        )
+        one = chunk.cut(k, k + 1)
         with located(run.source, one):
-            run.apply(tracker, one)
+            run.through(tracker.filter, one)
     return np.array(angles)
 
 
