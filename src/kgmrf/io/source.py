@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -129,8 +130,48 @@ def rows_per_chunk(bytes_per_row: int) -> int:
     return max(1, min(65_536, CHUNK_BYTES // max(bytes_per_row, 1)))
 
 
-def check_times(times: Numbers, places: Numbers, last: float, where: str) -> None:
-    """Every row has a time, and no time lies before the one above it."""
+class Piece(NamedTuple):
+    """Numbers of a file as they stand there; see `Chunk`."""
+
+    values: Numbers
+    times: Numbers | None
+    places: Numbers
+    done: float
+
+
+def checked(
+    pieces: Iterable[Piece],
+    where: str,
+    named: Callable[..., str],
+    assemble: Callable[[Numbers], Numbers] = lambda values: values,
+    *,
+    positions: bool = False,
+) -> Iterator[Chunk]:
+    """Chunks of finite numbers, in order of time.
+
+    where: the file and what a place in it is called. named: words for the place of a number in its
+    row. assemble: from numbers to samples or matrices. positions: whether the last three columns
+    are a position.
+    """
+    last = -math.inf
+    for values, times, places, done in pieces:
+        if np.isinf(values).any():
+            first, *at = np.argwhere(np.isinf(values))[0].tolist()
+            raise DataError(f"{where} {places[first]}{named(*at)}: infinite")
+        if times is not None:
+            _check_times(times, places, last, where)
+            last = float(times[-1])
+        made = assemble(values)
+        if np.isinf(made).any():
+            k = int(np.argwhere(np.isinf(made))[0, 0])
+            raise DataError(
+                f"{where} {places[k]}: a quaternion of length zero; leave its cells empty if "
+                "nothing was observed"
+            )
+        yield Chunk(made, times, places, done, values[:, -3:] if positions else None)
+
+
+def _check_times(times: Numbers, places: Numbers, last: float, where: str) -> None:
     if not np.isfinite(times).all():
         k = int(np.argmin(np.isfinite(times)))
         raise DataError(f"{where} {places[k]}: no time; every row needs one")
@@ -150,5 +191,7 @@ def told(path: Path, *more: type[Exception]) -> Iterator[None]:
         yield
     except (DataError, *_npz.ABSENT, ModuleNotFoundError):
         raise
-    except (*_npz.DAMAGE, *more) as error:
+    except Exception as error:
+        if not isinstance(error, (*_npz.DAMAGE, *more)):
+            raise
         raise DataError(f"{path} cannot be read, it may be damaged: {_npz.told(error)}") from error
