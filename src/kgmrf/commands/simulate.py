@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -12,7 +13,6 @@ import numpy as np
 import typer
 
 from kgmrf import simulate as scenes
-from kgmrf._types import Numbers
 from kgmrf.simulate import CovarianceScene, RotationScene
 
 SceneName: TypeAlias = Literal[
@@ -82,25 +82,22 @@ def _write_npz(scene: CovarianceScene | RotationScene, path: Path) -> None:
 
 
 def _write_csv(scene: CovarianceScene | RotationScene, path: Path) -> None:
-    """time, observed entries (empty where nothing was seen), true entries.
+    """time, observed entries (empty where nothing was seen), n_samples, true entries.
 
     Of covariances the upper triangle is enough.
     """
-    if isinstance(scene, CovarianceScene):
-        kind, truth = "covariance", scene.covariance
-    else:
-        kind, truth = "rotation", scene.rotation
+    covariance = isinstance(scene, CovarianceScene)
+    kind = "covariance" if covariance else "rotation"
+    truth = getattr(scene, kind)
     d = truth.shape[-1]
-    pairs = [(i, j) for i in range(d) for j in range(d) if kind == "rotation" or i <= j]
-    header = [f"{name}_{i}_{j}" for name in (kind, "truth") for i, j in pairs]
+    pairs = [(i, j) for i in range(d) for j in range(i if covariance else 0, d)]
+    rows, columns = zip(*pairs, strict=True)
+    known = getattr(scene, "n_samples", None)
+    parts = [scene.times[:, None], scene.observations[:, rows, columns]]
+    parts += [] if known is None else [np.full((len(truth), 1), known)]
+    names = [f"{kind}_{i}_{j}" for i, j in pairs] + ["n_samples"] * (known is not None)
+    table = np.hstack([*parts, truth[:, rows, columns]]).tolist()
     with open(path, "w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["time", *header])
-        for time, seen, true in zip(scene.times, scene.observations, truth, strict=True):
-            entries = [_cells(matrix, pairs) for matrix in (seen, true)]
-            table.writerow([repr(float(time)), *entries[0], *entries[1]])
-
-
-def _cells(matrix: Numbers, pairs: list[tuple[int, int]]) -> list[str]:
-    values = [float(matrix[i, j]) for i, j in pairs]
-    return ["" if np.isnan(value) else repr(value) for value in values]
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["time", *names, *(f"truth_{i}_{j}" for i, j in pairs)])
+        writer.writerows([["" if math.isnan(v) else repr(v) for v in row] for row in table])

@@ -50,6 +50,7 @@ def open_source(
     kind: "samples", "covariance" or "rotation"; None asks the file. In tables, columns
     ``covariance_i_j`` or ``rotation_i_j`` are entries of matrices (a triangle of a covariance is
     enough), ``qx qy qz qw`` (or ``q_RS_x ...``) are quaternions, ``truth_...`` is ignored,
+    ``n_samples`` (of the first row) is the number of samples behind each covariance,
     everything else is a channel. Units in brackets are no part of a name. Text without a header
     and with eight columns between white space is a TUM trajectory.
     Arrays ``(T, d, d)`` are covariances, unless the file speaks of rotations.

@@ -92,6 +92,9 @@ def open_text(
         head = b" ".join([*top.comments, top.first]).decode("latin-1")
         second = dates.per_second(head, top_of.number(clock[0], comma) or 0.0)
     about: dict[str, Any] = {"remarks": remarks, "dates": style, "per_second": second}
+    if what.kind == "covariance" and "n_samples" in header and rows:
+        count = top_of.number(rows[0][header.index("n_samples")], comma) or math.nan
+        about["n_samples"] = count if 0 < count < math.inf else None
     return Source(path, what.kind, what.names, table.chunks, word="line", **about)
 
 
