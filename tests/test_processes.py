@@ -50,7 +50,7 @@ def memory(tracker: Any) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("what", SINGULAR)
 def test_a_gaussian_of_samples_that_do_not_vary(what: str) -> None:
-    """A constant, zero or duplicate channel was a LinAlgError, with the state of the mean changed."""
+    """A channel that does not vary was a LinAlgError, with the state of the mean changed."""
     rows = samples(what)
     tracker = KineticGaussian(covariance=EuclideanEMA(gain=0.1))
     result = tracker.filter(rows)

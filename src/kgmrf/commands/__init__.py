@@ -107,7 +107,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return 2
         context = getattr(error, "ctx", None)
         name = context.command_path if context is not None else "kgmrf"
-        message = error.format_message().rstrip(".")
+        message = error.format_message().rstrip(".").replace("Value error, ", "")
         raise ValueError(f"{message}; see {name} --help") from error
     except typer.Abort:
         raise KeyboardInterrupt from None

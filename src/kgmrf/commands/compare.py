@@ -60,10 +60,10 @@ def compare(
     ] = None,
     plot: opt.Plot = None,
 ) -> None:
-    """Let the kinetic tracker and the usual baselines forecast your file, one frame ahead.
+    """Compare one-step-ahead forecasts of the kinetic tracker and the usual baselines on a file.
 
-    Covariances and samples are ranked by the log-likelihood of each frame under the tracker's own
-    density, made from the frames before it (a Student-t for KGMRF, a Gaussian for the others;
+    Covariances and samples are ranked by the log-likelihood of each step under the tracker's own
+    density, made from the steps before it (a Student-t for KGMRF, a Gaussian for the others;
     higher is better). Beside it: the same under a Gaussian of the last covariance, QLIKE per
     channel (log-determinant plus squared distance; lower is better), the share of samples inside
     the nominal 95 % region, and the lead of the kinetic tracker with its 95 % interval. Rotations
@@ -234,29 +234,30 @@ def _judge(field_: list[Entrant], n_frames: int, skip: int | None, kind: str) ->
     ours = field_[0]
     base = after & np.isfinite(ours.score)
     if not base.any():
-        raise DataError(f"none of {n_frames} frames can be scored; use more frames or --skip less")
-    taking_part = []
+        raise DataError(f"none of {n_frames} steps can be scored; use more steps or --skip less")
     for entrant in field_:
         if entrant.trouble is None:
-            share = float(np.isfinite(entrant.score[base]).mean())
-            if share < 0.99:
-                entrant.trouble = (
-                    f"has no proper forecast in {100 * (1 - share):.0f} % of the frames"
-                )
-            else:
-                taking_part.append(entrant)
-    scored = base.copy()
-    for entrant in taking_part:
-        scored &= np.isfinite(entrant.score)
+            missing = 1.0 - float(np.isfinite(entrant.score[base]).mean())
+            if missing > 0.01:
+                entrant.trouble = f"has no proper forecast in {100 * missing:.0f} % of the steps"
+    taking_part = [entrant for entrant in field_ if entrant.trouble is None]
+    scored = np.logical_and.reduce([base, *(np.isfinite(e.score) for e in taking_part)])
     rotation = kind == "rotation"
-    measure = (
-        "mean angle between forecast and observation, degrees"
-        if rotation
-        else "mean one-step-ahead log-likelihood, nats per frame"
-    )
+    measure = "mean one-step-ahead log-likelihood, nats per step"
+    if rotation:
+        measure = "mean angle between forecast and observation, degrees"
     verdict = Verdict(taking_part, [e for e in field_ if e.trouble], scored, measure, ours)
     sign = 1.0 if rotation else -1.0
     return replace(verdict, ranked=sorted(taking_part, key=lambda e: sign * verdict.mean(e)))
+
+
+HEADS = {
+    "score": "score",
+    "gaussian": "Gaussian",
+    "qlike": "QLIKE",
+    "covered": "in 95 %",
+    "lead": "ours ahead by",
+}
 
 
 def _print(about: dict[str, Any]) -> None:
@@ -267,39 +268,31 @@ def _print(about: dict[str, Any]) -> None:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("tracker", no_wrap=True)
     table.add_column("settings")
-    heads = {
-        "score": "score",
-        "gaussian": "Gaussian",
-        "qlike": "QLIKE",
-        "covered": "in 95 %",
-        "lead": "ours ahead by",
-    }
-    shown = [name for name in heads if about["rows"][0].get(name) is not None]
+    shown = [name for name in HEADS if about["rows"][0].get(name) is not None]
     for name in shown:
-        table.add_column(heads[name], justify="right", no_wrap=True)
+        table.add_column(HEADS[name], justify="right", no_wrap=True)
     for row in about["rows"]:
-        words = [row["tracker"], row["settings"]]
-        for name in shown:
-            value = row[name]
-            if value is None:
-                words.append("")
-            elif name == "covered":
-                words.append(f"{100 * value:.1f} %")
-            elif name == "lead":
-                same = row is about["rows"][0] and value == 0.0
-                words.append("" if same else f"{value:.3f} ± {row['lead_within']:.3f}")
-            else:
-                words.append(f"{value:.4f}" if name == "score" else f"{value:.3f}")
-        table.add_row(*words, style="bold cyan" if row["tracker"] in OURS else "")
+        cells = [row["tracker"], row["settings"], *(_cell(row, name) for name in shown)]
+        table.add_row(*cells, style="bold cyan" if row["tracker"] in OURS else "")
     console = Console(width=None if Console().is_terminal else 120)
-    console.print(f"{about['file']}: {about['scored']} of {about['frames']} frames scored")
+    console.print(f"{about['file']}: {about['scored']} of {about['frames']} steps scored")
     console.print(f"{about['measure']}, best first", highlight=False)
     console.print(table)
-    for name in dict.fromkeys(row["tracker"] for row in about["left_out"]):
-        why = next(row["why"] for row in about["left_out"] if row["tracker"] == name)
+    for name, why in {row["tracker"]: row["why"] for row in reversed(about["left_out"])}.items():
         console.print(f"left out: {name}: {why}", highlight=False, markup=False, soft_wrap=True)
     if about["figure"]:
         console.print(f"figure: {about['figure']}", highlight=False)
+
+
+def _cell(row: dict[str, Any], name: str) -> str:
+    value = row[name]
+    if value is None or (name == "lead" and value == 0.0):
+        return ""
+    if name == "covered":
+        return f"{100 * value:.1f} %"
+    if name == "lead":
+        return f"{value:.3f} ± {row['lead_within']:.3f}"
+    return f"{value:.4f}" if name == "score" else f"{value:.3f}"
 
 
 def _draw(found: Verdict, path: Path) -> None:

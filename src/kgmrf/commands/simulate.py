@@ -7,7 +7,7 @@ import inspect
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import typer
@@ -22,7 +22,9 @@ SceneName: TypeAlias = Literal[
 
 
 def simulate(
-    scene: Annotated[SceneName, typer.Argument(help="Which scene.")],
+    scene: Annotated[
+        SceneName, typer.Argument(metavar="SCENE", help=f"One of {', '.join(get_args(SceneName))}.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .npz or .csv.")],
     seed: Annotated[int, typer.Option(help="Seed of the random numbers.", min=0)] = 0,
     frames: Annotated[int | None, typer.Option(help="Number of steps.", min=1)] = None,

@@ -31,10 +31,10 @@ def track(
     plot: opt.Plot = None,
     fields: opt.FieldsOption = None,
 ) -> None:
-    """Follow the covariance or rotation in a file, however long it is.
+    """Track the covariance or rotation in a file of any length.
 
     Empty cells and NaN are gaps. Velocities are in radians per second, or per unit of the time
-    column if it does not say what that is. Positions beside rotations are followed too.
+    column if that unit is not known. Positions beside rotations are tracked too.
     """
     chosen = split_fields(fields)
     source = given.open()
@@ -75,7 +75,7 @@ def forecast(
     output: opt.Output = None,
     fields: opt.FieldsOption = None,
 ) -> None:
-    """Follow a file to its end and look ahead from there."""
+    """Track a file to its end and forecast the next steps."""
     chosen = split_fields(fields)
     source = given.open()
     most = max(1, min(MOST_STEPS, MOST_AHEAD // source.d**2))

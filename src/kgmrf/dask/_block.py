@@ -124,21 +124,18 @@ def _advance_bank(
     found: dict[str, list[Numbers]] = {}
     for frame, dt in zip(frames, steps, strict=True):
         seen = np.asarray(frame).reshape(n, *frames.shape[-2:])
+        told: dict[str, Any] = {"n_samples": plan.n_samples}
         if plan.samples:
             # A sample counts if it is whole.
             there = ~np.isnan(seen).any(axis=-1, keepdims=True)
             seen, counts = _second_moments(np.where(there, seen, np.nan), None)
-            some = np.maximum(counts, 1.0)
-            bank.update(seen, mask=counts > 0, dt=dt, n_samples=some)
-        else:
-            bank.update(seen, dt=dt, n_samples=plan.n_samples)
-        estimate = None
+            told = {"mask": counts > 0, "n_samples": np.maximum(counts, 1.0)}
+        bank.update(seen, dt=dt, **told)
+        quick = bool(plan.fields) and set(plan.fields) <= set(ALONE)
+        shown = bank if quick else bank.estimate()
         for name in plan.fields or bank.estimate().fields():
-            if name not in ALONE and estimate is None:
-                estimate = bank.estimate()
             # A copy: what a bank tells of its clocks is a view.
-            value = np.array(getattr(bank if name in ALONE else estimate, name))
-            found.setdefault(name, []).append(value)
+            found.setdefault(name, []).append(np.array(getattr(shown, name)))
     stacked = {name: np.stack(parts) for name, parts in found.items()}
     return bank, {k: v.reshape(n_frames, *batch, *v.shape[2:]) for k, v in stacked.items()}
 
