@@ -94,7 +94,7 @@ test: lint
 test-all: test
 	@echo "== compiled loops once more, compiler off: every index is checked"
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not slow" tests/test_kernels.py
-	@echo "== slow tests: soak and fuzz (about an hour); the results go to benchmarks/results"
+	@echo "== slow tests: soak and fuzz (more than an hour; KGMRF_SOAK_SHARE=0.15: some minutes)"
 	@KGMRF_SOAK=benchmarks/results/reliability.json $(BIN)/python -m pytest -q -m slow
 
 test-spark: $(VENV)/.spark

@@ -242,7 +242,7 @@ def test_simulate_writes_rotations(
     path = tmp_path / "rotation.csv"
     call = ["simulate", name, "-o", str(path), "--frames", "25", "--noise-std", "0.01"]
     assert main([*call, "--dropout", "0.1"]) == 0
-    assert "25 frames" in capsys.readouterr().out
+    assert "25 steps" in capsys.readouterr().out
     with open(path, newline="") as file:
         row = next(csv.DictReader(file))
     entries = [[float(row[f"rotation_{i}_{j}"]) for j in range(3)] for i in range(3)]

@@ -122,7 +122,7 @@ def test_centring_takes_the_mean_off(tmp_path: Path, capsys: Capture) -> None:
     assert plain["spectrum"][0] > 1000
     assert centred["spectrum"][0] < 5
     assert main(["track", str(tmp_path / "a.npy")]) == 0
-    assert "--mean running subtracts it" in capsys.readouterr().err
+    assert "--mean running subtracts the mean" in capsys.readouterr().err
 
 
 def test_the_noise_of_rotations_is_estimated_and_told(scenes: Path, capsys: Capture) -> None:
@@ -165,13 +165,13 @@ def test_thinning_keeps_every_kth_frame(monkeypatch: pytest.MonkeyPatch) -> None
     [
         (["track", "none.csv"], "No such file or directory: none.csv"),
         (["track", "bad.csv"], "bad.csv, line 3, column 'b': 'x' is not a number"),
-        (["track", "cov.csv"], "how many samples are behind each? Say it with --n-samples"),
+        (["track", "cov.csv"], "how many samples are behind each? Give --n-samples"),
         (["track", "cov.csv", "-m", "8"], "cov.csv, line 4: has a negative eigenvalue -2"),
         (["track", "good.csv", "-o", "out.xls"], "results end in .csv, .parquet, .npz"),
         (["track", "good.csv", "--plot", "out.gif"], "a figure ends in .png, .svg or .pdf"),
         (["track", "good.csv", "--fields", "mood"], "--fields has no 'mood'"),
         (["track", "good.csv", "--columns", "a,z"], "no column 'z'"),
-        (["track", "good.csv", "--gains", "bold"], "there are auto, information"),
+        (["track", "good.csv", "--gains", "bold"], "'bold' is not one of 'auto', 'information'"),
         (["track", "good.csv", "--window", "0"], "--window"),
         (["track", "cov.csv", "--window", "5"], "only samples can be windowed"),
         (["track", "good.csv", "--kind", "song"], "--kind"),
@@ -185,7 +185,7 @@ def test_thinning_keeps_every_kth_frame(monkeypatch: pytest.MonkeyPatch) -> None
         (["track", "-"], "-: a pipe cannot be gone through twice; save it in a file first"),
         (["track", "index.csv"], "choose the channels with --columns, or a clock with --time"),
         (["stream", "--replay"], "--replay needs --state"),
-        (["stream", "--gains", "bold"], "there are auto, information"),
+        (["stream", "--gains", "bold"], "'bold' is not one of 'auto', 'information'"),
         (["stream", "--fields", "mood"], "--fields has no 'mood'"),
         (["bench", "-d", "0"], "--dimensions takes numbers from 1 to 256"),
     ],
@@ -261,18 +261,18 @@ def test_what_was_assumed_is_told(tmp_path: Path, capsys: Capture) -> None:
         assert main([str(a) for a in arguments]) == 0
         return capsys.readouterr().err
 
-    assert "column 'n' only ever grows: is it a clock? --time n" in told("track", plain)
+    assert "column 'n' only ever grows: if it is a clock, give --time n" in told("track", plain)
     assert told("track", plain, "--time", "n") == ""
     timed = tmp_path / "timed.csv"
     timed.write_text(
         "".join(["t,n,a\n", *(f"{2 * k},{k},{a}\n" for k, a in enumerate(rows[:, 0]))])
     )
-    assert "column 'n' only ever grows: is it a counter? --columns" in told("track", timed)
+    assert "column 'n' only ever grows: if it is a counter, leave it out" in told("track", timed)
     assert "no name and its values grow: taken as the time" in told("track", index)
     assert told("track", index, "-q") == ""
     assert "--n-samples is for files of covariances" in told("track", index, "-m", 5)
     np.save(tmp_path / "a.npy", np.column_stack([np.arange(20), rows]))
-    assert "Keep it in an array of its own" in told("track", tmp_path / "a.npy")
+    assert "keep it in an array of its own" in told("track", tmp_path / "a.npy")
 
 
 def test_dates_in_are_dates_out(tmp_path: Path, capsys: Capture) -> None:
@@ -350,7 +350,7 @@ def test_smoothing_looks_back(scenes: Path, tmp_path: Path, capsys: Capture) -> 
         expected = tracker.smooth(seen, **({} if lag is None else {"lag": lag}))
         assert np.allclose(written(out, "rotation"), expected.rotation, atol=1e-8)
     assert main(["smooth", str(scenes / "samples.csv"), "-n", "100"]) == 2
-    assert "more than 100 frames" in capsys.readouterr().err
+    assert "more than 100 steps" in capsys.readouterr().err
 
 
 def test_comparing_ranks_by_one_step_ahead_likelihood(

@@ -160,5 +160,6 @@ bank.update(x[2])
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="fork beside threads: Linux only")
 @pytest.mark.parametrize("settings", ["", ', gains="zero_lag"'], ids=["default", "zero_lag"])
 def test_a_fork_after_a_threaded_bank_goes_on(settings: str) -> None:
+    """The child of a fork after a threaded bank hung for ever."""
     done = run(FORK.format(settings=settings), PACKAGE)
     assert done.returncode == 0, done.stderr

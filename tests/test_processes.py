@@ -56,6 +56,7 @@ def memory(tracker: Any) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("what", SINGULAR)
 def test_a_gaussian_of_samples_that_do_not_vary(what: str) -> None:
+    """A channel that does not vary was a LinAlgError, with the state of the mean changed."""
     rows = samples(what)
     tracker = KineticGaussian(covariance=EuclideanEMA(gain=0.1))
     result = tracker.filter(rows)
@@ -103,6 +104,7 @@ def test_a_covariance_tracker_that_refuses_changes_nothing() -> None:
 @pytest.mark.parametrize("kind", [LogEuclideanEMA, RiemannianEMA, TangentKalman])
 @pytest.mark.parametrize("what", SINGULAR[:-1])
 def test_a_logarithm_of_singular_samples_is_refused_and_forgotten(kind: Any, what: str) -> None:
+    """Singular samples were a LinAlgError, and normal data failed after them."""
     good = np.random.default_rng(3).normal(size=(20, 6, 3))
     tracker, other = kind(), kind()
     for block in good[:10]:
@@ -184,6 +186,7 @@ def shared(call: Any, threads: int, times: int) -> list[BaseException]:
     ],
 )
 def test_threads_that_share_a_tracker_lose_no_update(make: Any) -> None:
+    """Updates from eight threads were lost."""
     tracker = make()
     blocks = np.random.default_rng(0).normal(size=(40, 5, 2))
 

@@ -45,11 +45,27 @@ def test_a_short_soak_of_files(soak: Any, name: str, n: int, tmp_path: Path) -> 
     assert found["refused"] > n // 4
 
 
+def test_a_soak_that_was_interrupted_goes_on(
+    soak: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    trial = (lambda n, folder: calls.append(n) or {"lost": 0}, 200)
+    monkeypatch.setattr(soak, "TRIALS", {"kills": trial, "steps": trial})
+    output = tmp_path / "reliability.json"
+    soak.run(0.1, output, ("kills",))
+    assert calls == [20]
+    assert list(soak.run(0.1, output)) == ["kills", "steps"]
+    assert calls == [20, 20]
+    soak.run(0.05, output)  # another share is another run
+    assert calls == [20, 20, 10, 10]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_the_whole_soak(soak: Any, tmp_path: Path) -> None:
     where = os.environ.get("KGMRF_SOAK")
-    found = soak.run(1.0, ROOT / where if where else tmp_path / "reliability.json")
-    assert found["kills"]["kills"] == 200
-    assert found["states"]["files"] == 100_000
+    share = soak.share_of_all()
+    found = soak.run(share, ROOT / where if where else tmp_path / "reliability.json")
+    assert found["kills"]["kills"] >= round(200 * share)
+    assert found["states"]["files"] == round(100_000 * share)
     assert not sum(map(soak.faults, found.values())), found

@@ -54,6 +54,7 @@ def state_lines(path: Path) -> int:
 @posix
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_leaves_a_checkpoint(tmp_path: Path, number: int, code: int) -> None:
+    """SIGTERM and SIGINT once ended a stream without a checkpoint."""
     state = tmp_path / "state"
     process = start("--state", str(state), "--checkpoint-every", "1000")
     assert process.stdin is not None
@@ -102,6 +103,7 @@ def test_a_signal_while_nobody_reads(tmp_path: Path) -> None:
 
 @posix
 def test_a_reader_that_goes_away_leaves_a_checkpoint(tmp_path: Path) -> None:
+    """A closed output once ended the stream with exit code 0 and no checkpoint."""
     state = tmp_path / "state"
     process = start("--state", str(state), "--checkpoint-every", "1000")
     assert process.stdin is not None
@@ -140,6 +142,7 @@ def test_a_line_that_stops_the_stream_leaves_a_checkpoint(tmp_path: Path) -> Non
 
 
 def test_a_second_process_says_who_has_the_state(tmp_path: Path) -> None:
+    """Of two processes on one state the last writer won, and the tracks of the other vanished."""
     state = tmp_path / "state"
     process = start("--state", str(state))
     assert process.stdin is not None
@@ -174,6 +177,7 @@ def test_a_lock_that_is_left_behind_locks_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="needs links")
 def test_no_link_is_followed(tmp_path: Path) -> None:
+    """A link with the name of the temporary file was followed and its target overwritten."""
     precious = tmp_path / "precious"
     precious.write_text("precious")
     for name in (".st.part", ".st.0123456789abcdef.part", "st"):
@@ -201,6 +205,7 @@ def test_what_killed_writers_left_is_cleared(tmp_path: Path) -> None:
 
 
 def test_a_torn_line_is_cut_off_by_who_goes_on(tmp_path: Path) -> None:
+    """A full disk left a torn line, which a replay with >> joined to the next one."""
     settings = Settings(fields=("covariance",))
     out, state, source = tmp_path / "out", tmp_path / "state", tmp_path / "in"
     source.write_bytes(b"".join(lines(0, 10)))
@@ -271,6 +276,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_old_one(
 
 
 def test_bad_lines_are_kept_and_named(tmp_path: Path) -> None:
+    """Bad lines were counted at the end only, and never named."""
     letters = tmp_path / "bad.jsonl"
     bad = [b"{\n", b'{"key":"a","time":[],"x":[1,2]}\n', b"\xff\xfe\n", *[b"3\n"] * 5]
     text = b"".join([*lines(0, 3), *bad, *lines(3, 6)])
@@ -332,6 +338,7 @@ def test_a_line_without_end_is_skipped(tmp_path: Path) -> None:
 
 
 def test_names_and_dates_through_the_shell() -> None:
+    """ISO dates were refused, and a header sensor,ts was taken for channels."""
     text = b"sensor,ts,p,q\nk1,2024-03-01T10:00:00Z,1,2\nk1,2024-03-01T10:00:01Z,2,2\n"
     done = subprocess.run(
         [*BASE, "--format", "csv", "--centre"], input=text, capture_output=True, env=ENVIRONMENT

@@ -52,6 +52,7 @@ def times(text: bytes) -> list[Any]:
     ],
 )
 def test_only_numbers_are_numbers(fields: dict[str, Any], fault: str) -> None:
+    """An empty array as time ended the stream; [5], true and words were taken as numbers."""
     bad = json.dumps({"key": "a", "time": 1.5, "x": [1.0, 2.0], **fields}).encode()
     lines = [line(0), line(1), bad, line(2)]
     skipping = Stream(SKIP)
@@ -72,6 +73,7 @@ def test_only_numbers_are_numbers(fields: dict[str, Any], fault: str) -> None:
     ],
 )
 def test_broken_lines_do_not_join(first: bytes, second: bytes) -> None:
+    """Two broken lines could join into valid records."""
     stream = Stream(SKIP)
     found = stream.take([line(0), first, second, line(5)])
     assert times(found) == [0, 5]
@@ -79,6 +81,7 @@ def test_broken_lines_do_not_join(first: bytes, second: bytes) -> None:
 
 
 def test_a_sample_that_cannot_be_squared_is_a_bad_line() -> None:
+    """A sample of 1e200 made its track null for ever, also in the checkpoint."""
     for good, bad in (
         ([line(0), line(2)], line(1, x=[1e200, 1.0])),
         ([b"key,time,p,q", b"a,0,1,2", b"a,2,1,2"], b"a,1,1e200,1"),
@@ -92,6 +95,7 @@ def test_a_sample_that_cannot_be_squared_is_a_bad_line() -> None:
 
 
 def test_a_block_of_bad_lines_is_skipped_in_a_loop() -> None:
+    """One call per bad line: 900 of them in a block were a RecursionError."""
     lines = [line(0), *[b"{"] * 5000, line(1), *[b'{"x": 3}'] * 5000, line(2)]
     stream = Stream(SKIP)
     assert times(stream.take(lines)) == [0, 1, 2]
@@ -129,6 +133,7 @@ def test_any_json_is_used_or_a_fault(found: list[Any], cut: int) -> None:
 
 
 def test_usual_names_of_key_and_time() -> None:
+    """A header sensor,ts gave "column sensor: k1 is not a number"."""
     plain = Stream(Settings(format="csv")).take([b"key,time,p,q", b"k1,3,1,2", b"k2,5,2,1"])
     for header in (b"sensor,ts,p,q", b"Device_ID,Timestamp,p,q", b"symbol,epoch,p,q"):
         assert Stream(Settings(format="csv")).take([header, b"k1,3,1,2", b"k2,5,2,1"]) == plain
@@ -167,6 +172,7 @@ def test_names_that_are_not_understood_come_with_a_remedy(
 
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_dates_go_in_and_come_out(form: str, tmp_path: Path) -> None:
+    """ISO time stamps were refused, although files may have them."""
     stamps = ["2024-03-01T10:00:00Z", "2024-03-01T10:00:01Z", "2024-03-01T11:00:02.5+01:00"]
     back = ["2024-03-01T10:00:00Z", "2024-03-01T10:00:01Z", "2024-03-01T10:00:02.500000Z"]
     rows = [line(t) for t in stamps]
@@ -208,6 +214,7 @@ def test_dates_and_numbers_do_not_mix() -> None:
 
 
 def test_one_stamp_in_the_far_future_is_set_aside() -> None:
+    """One stamp in the far future silenced its key, which was told only at the end."""
     stream = Stream(SKIP)
     found = times(stream.take([line(0), line(1), line(1e15), line(2), line(3)]))
     assert found == [0, 1, 2, 3]
@@ -260,6 +267,7 @@ def test_cuts_make_no_difference_to_the_clocks(
 
 
 def test_idle_keys_leave_memory_and_state(tmp_path: Path) -> None:
+    """Keys were never forgotten."""
     settings = Settings(forget_after=10.0)
     stream = Stream(settings)
     stream.take([line(0, "gone"), line(0, "kept")])
@@ -333,6 +341,7 @@ def test_a_million_keys_stay_within_bounds() -> None:
 
 @given(st.lists(st.integers(0, 60), max_size=4))
 def test_centred_samples_are_those_of_the_running_mean(cuts: list[int]) -> None:
+    """Streams could not subtract a mean."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 2)) + [50.0, -20.0]
     lines = [line(k // 2, "ab"[k % 2], x=row) for k, row in enumerate(rows.tolist())]
@@ -361,6 +370,7 @@ def test_the_means_are_part_of_the_state(tmp_path: Path) -> None:
 
 
 def test_other_fields_keep_the_state(tmp_path: Path) -> None:
+    """Other --fields made a state useless."""
     lines = [line(k, x=[k % 3, math.sin(k)]) for k in range(20)]
     for form in ("json", "csv"):
         if form == "csv":

@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import math
 import os
 import re
 import secrets
@@ -28,7 +29,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -149,9 +150,9 @@ def write(path: str | Path, header: dict[str, Any], arrays: dict[str, Numbers]) 
     >>> header["lines"], arrays["last"].shape
     (3, (2,))
     """
-    text = _header_text(header)
+    content = _content(header, arrays)
     with replacing(path) as file:
-        _put(file, text, arrays)
+        np.savez(file, **content)
 
 
 def pack(header: dict[str, Any], arrays: dict[str, Numbers]) -> bytes:
@@ -161,20 +162,16 @@ def pack(header: dict[str, Any], arrays: dict[str, Numbers]) -> bytes:
     3
     """
     file = io.BytesIO()
-    _put(file, _header_text(header), arrays)
+    np.savez(file, **_content(header, arrays))
     return file.getvalue()
 
 
-def _header_text(header: dict[str, Any]) -> bytes:
+def _content(header: dict[str, Any], arrays: dict[str, Numbers]) -> dict[str, Any]:
     text = json.dumps({"format": FORMAT, **header}).encode()
     if len(text) > LONGEST_HEADER:
         raise ValueError(f"the header has {len(text)} bytes; {LONGEST_HEADER} are possible")
-    return text
-
-
-def _put(file: IO[bytes], text: bytes, arrays: dict[str, Numbers]) -> None:
-    content: dict[str, Any] = {f"array_{name}": array for name, array in arrays.items()}
-    np.savez(file, header=np.frombuffer(text, dtype=np.uint8), **content)
+    named = {f"array_{name}": array for name, array in arrays.items()}
+    return {"header": np.frombuffer(text, dtype=np.uint8), **named}
 
 
 # ---------------------------------------------------------------------- reading
@@ -209,7 +206,7 @@ def told(error: BaseException) -> str:
 
 
 def _got(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, Numbers]]:
-    found = _arrays(file)
+    found = arrays_in(file)
     if "header" not in found:
         raise ValueError(f"it holds no header, only {', '.join(found)[:80] or 'nothing'}")
     text = found.pop("header")
@@ -226,28 +223,12 @@ def _got(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, Numbers]]:
     return header, {name.removeprefix("array_"): array for name, array in found.items()}
 
 
-def read_all(path: str | Path | IO[bytes]) -> dict[str, Numbers]:
-    """Every array of an .npz that was written without compression, checksums verified.
-
-    Raises one of `DAMAGE` if anything is wrong with it.
-
-    >>> import os, tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "state.npz")
-    >>> np.savez(path, a=np.arange(3))
-    >>> read_all(path)["a"].tolist()
-    [0, 1, 2]
-    """
-    source = open(path, "rb") if isinstance(path, (str, Path)) else nullcontext(path)  # noqa: SIM115
-    with source as file:
-        return _arrays(file)
-
-
 _LOCAL = struct.Struct("<4s5H3I2H")
 _LONG = 0xFFFFFFFF
 
 
-def _arrays(file: IO[bytes]) -> dict[str, Numbers]:
-    """The arrays of an .npz, one behind the other as numpy writes them.
+def arrays_in(file: IO[bytes]) -> dict[str, Numbers]:
+    """The arrays of an .npz without compression, one behind the other as numpy writes them.
 
     The file is read from its first byte on and the directory at its end is not asked, so that no
     byte can be counted twice.
@@ -318,10 +299,7 @@ class Header(NamedTuple):
     @property
     def n_bytes(self) -> int:
         """Size of the data that must follow."""
-        size = self.dtype.itemsize
-        for n in self.shape:
-            size *= n
-        return size
+        return self.dtype.itemsize * math.prod(self.shape)
 
 
 def read_header(stream: IO[bytes]) -> Header:
@@ -342,19 +320,3 @@ def read_header(stream: IO[bytes]) -> Header:
     if any(n < 0 for n in shape):
         raise ValueError(f"it has the shape {shape}")
     return Header(dtype, shape, fortran)
-
-
-@contextmanager
-def opened(path: str | Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
-    """The zip file at ``path``, or in an open file."""
-    source = open(path, "rb") if isinstance(path, (str, Path)) else nullcontext(path)  # noqa: SIM115
-    with source as file, zipfile.ZipFile(file) as archive:
-        for info in archive.infolist():
-            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError(f"{info.filename} is compressed in a way numpy does not write")
-        yield archive
-
-
-def names(archive: zipfile.ZipFile) -> list[str]:
-    """The arrays in an .npz, by name."""
-    return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]

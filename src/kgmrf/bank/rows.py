@@ -23,6 +23,9 @@ _TOLERANCES = {
 }
 """How far matrices may be off, in double and in single precision."""
 
+TRIED = 1 << 18
+"""Numbers of the matrices of tracks from a file that are tried out at a time."""
+
 ALONE = 512
 """A thread is not worth its while for fewer tracks than this."""
 
@@ -88,14 +91,31 @@ class Rows:
         if records.shape != (n, self.engine.kept) or records.dtype != np.float64:
             raise ValueError(f"records are {records.dtype} of shape {records.shape}")
         self.engine.check(rows)
-        if self.kind == "rotation" and n:
-            with np.errstate(all="ignore"):
-                for shown in (records, self.engine.ahead(rows.copy(), 1.0)[1]):
-                    if shown.size:
-                        matrices = self.engine.view(shown)["rotation"]
-                        there = np.asarray(~np.isnan(matrices).any(axis=(-2, -1)))
-                        _check.rotations(matrices, there, "its estimate", "raise", True)
+        if self.kind == "rotation" and n and records.size:
+            matrices = self.engine.view(records)["rotation"]
+            there = np.asarray(~np.isnan(matrices).any(axis=(-2, -1)))
+            _check.rotations(matrices, there, "its estimate", "raise", True)
         self.rows, self.records, self.fresh = rows, records, fresh.copy()
+        step = max(1, TRIED // self.engine.d**2)
+        for begin in range(0, n, step):
+            self.kept(slice(begin, begin + step))._try_out()
+
+    def _try_out(self) -> None:
+        """ValueError unless a forecast, and an observation like it, leave an estimate. For tracks
+        that are not needed any more."""
+        n, turns = len(self), self.kind == "rotation"
+        with np.errstate(all="ignore"):
+            ahead = np.asarray(self.forecast(1.0)[self.kind])
+            if turns:
+                seen = np.where(np.isnan(ahead), np.eye(self.engine.d), ahead)
+                _check.rotations(seen, np.ones(n, dtype=bool), "its estimate", "raise", True)
+            else:
+                variance = np.diagonal(ahead, axis1=-2, axis2=-1)
+                seen = np.sqrt(np.where(variance > 0.0, variance, 1.0))
+            one = np.ones(n)
+            after = self.lines(np.arange(n), seen, one, one, [self.kind], matrix=turns)
+        if not np.isfinite(after[self.kind]).all():
+            raise ValueError("a row gives no estimate")
 
     # ------------------------------------------------------------------ steps
 

@@ -5,12 +5,14 @@ A new command is a function with annotated arguments and one line in `_COMMANDS`
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
-from kgmrf import KGMRF, __version__
+from kgmrf import __version__
 from kgmrf.commands.compare import compare
 from kgmrf.commands.demo import demo
 from kgmrf.commands.diagnose import diagnose
@@ -37,6 +39,7 @@ app = typer.Typer(
 
 _COMMANDS: tuple[Callable[..., Any], ...] = (
     track,
+    smooth,
     forecast,
     compare,
     diagnose,
@@ -51,11 +54,25 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     info,
 )
 
-if hasattr(KGMRF, "smooth"):
-    _COMMANDS = (*_COMMANDS[:1], smooth, *_COMMANDS[1:])
+
+class _Command(typer.core.TyperCommand):
+    """A command whose ``--help`` does not look as if it took a value."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+
+def _paragraphs(text: str | None) -> str:
+    """A docstring as paragraphs without line breaks, which the terminal wraps itself."""
+    parts = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(" ".join(part.split()) for part in parts)
+
 
 for _command in _COMMANDS:
-    app.command()(_command)
+    app.command(cls=_Command, help=_paragraphs(_command.__doc__))(_command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -68,7 +85,9 @@ def _show_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, metavar="", help="Show the version."
+        ),
     ] = False,
 ) -> None: ...
 
@@ -88,7 +107,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return 2
         context = getattr(error, "ctx", None)
         name = context.command_path if context is not None else "kgmrf"
-        message = error.format_message().rstrip(".")
+        message = error.format_message().rstrip(".").replace("Value error, ", "")
         raise ValueError(f"{message}; see {name} --help") from error
     except typer.Abort:
         raise KeyboardInterrupt from None

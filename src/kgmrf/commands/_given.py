@@ -3,40 +3,103 @@
 from __future__ import annotations
 
 import inspect
-import shlex
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
-import numpy as np
+import typer
 
+from kgmrf.centring import HALF_LIFE
 from kgmrf.commands import _options as opt
-from kgmrf.commands._run import LAWS, MeanName, Run, Setup, TrackerName, note, spare
-from kgmrf.io import ARRAYS, FIELDS, Chunk, Source, Writer, open_source
+from kgmrf.commands._options import FILE, MODEL, option
+from kgmrf.commands._run import BASELINES, Run, TrackerName, remark, spare
+from kgmrf.io import FIELDS, Kind, Source, Writer, check_output, open_source
 from kgmrf.io.write import DEFAULT
+from kgmrf.plots import check_path
 
 
 @dataclass(frozen=True)
 class Given:
     """The file, how it is to be read and followed, and how much to say."""
 
-    file: opt.File
-    kind: opt.KindOption = None
-    time: opt.Time = None
-    columns: opt.Columns = None
-    key: opt.Key = None
-    window: opt.Window = 1
-    mean: opt.MeanOption = MeanName.ZERO
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Table (.csv .tsv .txt .dat, also .gz; .parquet), array (.npy .npz .h5) or "
+            "trajectory (.tum).",
+            show_default=False,
+        ),
+    ]
+    kind: Annotated[
+        Kind | None,
+        option(FILE, "samples, covariance or rotation. Default: recognised.", metavar="KIND"),
+    ] = None
+    time: Annotated[
+        str | None,
+        option(
+            FILE,
+            "Column or array of time stamps. Default: time, timestamp or date; in tables also a "
+            "first column without a name.",
+            metavar="NAME",
+        ),
+    ] = None
+    columns: Annotated[
+        str | None,
+        option(FILE, "Channels to use, separated by commas. Default: all.", metavar="A,B,..."),
+    ] = None
+    key: Annotated[
+        str | None, option(FILE, "Array to use, in .npz and HDF5 files.", metavar="NAME")
+    ] = None
+    window: Annotated[
+        int,
+        option(FILE, "Number of samples in one step.", "--window", "-w", min=1, metavar="ROWS"),
+    ] = 1
+    mean: Annotated[
+        Literal["zero", "running", "drift"],
+        option(
+            FILE,
+            "Mean of the samples: zero, running (subtract the mean so far) or drift (the same with "
+            f"a half-life of {HALF_LIFE:g} samples).",
+        ),
+    ] = "zero"
     centre: opt.Centre = False
-    samples: opt.Samples = None
+    samples: Annotated[
+        float | None,
+        option(
+            MODEL,
+            "Number of samples behind each covariance of the file.",
+            "--n-samples",
+            "--samples",
+            "-m",
+            min=1e-9,
+            metavar="M",
+        ),
+    ] = None
     noise_std: opt.NoiseStd = None
-    noise_floor: opt.NoiseFloor = 0.0
-    time_unit: opt.TimeUnit = None
-    gains: opt.GainsOption = "auto"
-    tracker: opt.TrackerOption = TrackerName.KGMRF
-    on_invalid: opt.OnInvalidOption = "raise"
+    noise_floor: Annotated[
+        float, option(MODEL, "Measurement-noise variance to subtract.", min=0.0, metavar="VAR")
+    ] = 0.0
+    time_unit: Annotated[
+        float | None,
+        option(
+            MODEL,
+            "Sampling interval, in units of the time column. Default: median of the first eight.",
+            min=1e-300,
+            metavar="T",
+        ),
+    ] = None
+    gains: opt.Gains = "auto"
+    tracker: Annotated[
+        TrackerName,
+        option(MODEL, f"kgmrf, or a baseline: {', '.join(BASELINES)}.", metavar="NAME"),
+    ] = "kgmrf"
+    on_invalid: Annotated[
+        Literal["raise", "skip", "repair"], option(MODEL, "What to do with an invalid matrix.")
+    ] = "raise"
     as_json: opt.AsJson = False
     quiet: opt.Quiet = False
 
@@ -45,43 +108,41 @@ class Given:
         """Whether a person is reading along."""
         return not (self.quiet or self.as_json)
 
+    @property
+    def subtracted(self) -> str:
+        """Which mean is subtracted: --centre is another word for one of them."""
+        return "running" if self.centre and self.mean == "zero" else self.mean
+
     def open(self) -> Source:
         """The file as the options describe it."""
-        chosen = (
-            None if self.columns is None else [name.strip() for name in self.columns.split(",")]
-        )
-        word: Any = None if self.kind is None else self.kind.value
-        return open_source(self.file, kind=word, time=self.time, columns=chosen, key=self.key)
+        names = None if self.columns is None else [w.strip() for w in self.columns.split(",")]
+        return open_source(self.file, kind=self.kind, time=self.time, columns=names, key=self.key)
+
+    def follow(self, source: Source, *, poses: bool = True) -> Run:
+        """A tracker at the start of the file; says what the user did not say and might have."""
+        run = Run(source, self, poses=poses)
+        remark(run, shown=self.talk)
+        return run
 
     @staticmethod
     def writer(output: Path, fields: Sequence[str], source: Source) -> Writer:
         """A file for results that knows the names and dates of the file they come from."""
-        about = {"dates": source.dates, "per_second": source.per_second}
-        return Writer(output, fields, channels=source.names, **about)  # type: ignore[arg-type]
+        about: dict[str, Any] = {"dates": source.dates, "per_second": source.per_second}
+        return Writer(output, fields, channels=source.names, **about)
 
-    def follow(self, source: Source, gains: str | None = None, *, poses: bool = True) -> Run:
-        """A tracker at the start of the file; says what the user did not say and might have."""
-        setup = Setup(
-            self.window,
-            "running" if self.centre and self.mean == "zero" else str(self.mean),
-            self.samples,
-            self.noise_std,
-            self.noise_floor,
-            gains or self.gains,
-            self.tracker,
-            self.on_invalid,
-            self.time_unit,
-            poses,
-        )
-        if setup.gains not in LAWS:
-            raise ValueError(f"--gains has no {setup.gains!r}; there are {', '.join(LAWS)}")
-        run = Run(source, setup)
-        _remark(run, shown=self.talk)
-        return run
+    def say(self, about: dict[str, Any], words: Sequence[str]) -> None:
+        """The result on stdout, as JSON or as lines."""
+        if self.as_json:
+            typer.echo(json.dumps(about))
+        elif not self.quiet:
+            typer.echo("\n".join(words))
 
 
 def on_a_file(*, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
-    """Give a command whose first argument is a `Given` all its options, but for some."""
+    """Give a command whose first argument is a `Given` all its options, but for some.
+
+    Files to write, ``output`` and ``plot``, are checked before the command begins.
+    """
     hints = get_type_hints(Given, include_extras=True)
     shared = [
         inspect.Parameter(
@@ -99,7 +160,10 @@ def on_a_file(*, without: Sequence[str] = ()) -> Callable[[Callable[..., None]],
 
         def run(**values: Any) -> None:
             given = Given(**{option.name: values.pop(option.name) for option in shared})
-            spare(given.file, *(value for value in values.values() if isinstance(value, Path)))
+            for name, check in (("output", check_output), ("plot", check_path)):
+                if values.get(name) is not None:
+                    check(values[name])
+                    spare(given.file, values[name])
             command(given, **values)
 
         update_wrapper(run, command)
@@ -123,58 +187,6 @@ def split_fields(fields: str | None) -> tuple[str, ...]:
     return chosen
 
 
-def _remark(run: Run, *, shown: bool) -> None:
-    """What the user did not say and might have said."""
-    for words in run.source.remarks:
-        note(f"{run.source.path}: {words}", shown=shown)
-    if run.setup.n_samples is not None and run.source.kind != "covariance":
-        note(
-            f"--n-samples is for files of covariances; {run.source.path} holds {run.source.kind}, "
-            "so it is ignored",
-            shown=shown,
-        )
-    if run.estimated_noise:
-        note(
-            f"noise of the rotations estimated as {run.noise_std:.3g} rad; "
-            "--noise-std says it better",
-            shown=shown,
-        )
-    if run.source.kind != "samples":
-        return
-    chunk = next(iter(run.source))
-    _remark_clock(run.source, chunk, shown=shown)
-    if run.setup.mean == "zero":
-        first = chunk.values
-        rows = first.reshape(-1, first.shape[-1])[:10_000]
-        there = ~np.isnan(rows)
-        counts = np.maximum(there.sum(axis=0), 1)
-        mean = np.where(there, rows, 0.0).sum(axis=0) / counts
-        spread = np.sqrt(np.where(there, (rows - mean) ** 2, 0.0).sum(axis=0) / counts)
-        far = np.abs(mean) > np.maximum(spread, 1e-300)
-        if far.any():
-            name = run.source.names[int(np.argmax(far))]
-            note(
-                f"the mean of {name!r} is larger than its spread, and covariances here are about "
-                "zero; --mean running subtracts it",
-                shown=shown,
-            )
-
-
-FEWEST = 8
-"""Rows that have to grow before it can hardly be chance: one in 40000."""
-
-
-def _remark_clock(source: Source, chunk: Chunk, *, shown: bool) -> None:
-    """A channel that only ever grows is likely to be a clock or a counter."""
-    values = chunk.values
-    if values.ndim != 2 or len(values) < FEWEST:
-        return
-    grows = (np.diff(values, axis=0) > 0).all(axis=0)
-    for name in [source.names[k] for k in np.flatnonzero(grows)][:3]:
-        if source.path.suffix.lower() in ARRAYS:
-            remedy = "is it a clock? Keep it in an array of its own, called times"
-        elif chunk.times is None:
-            remedy = f"is it a clock? --time {shlex.quote(name)}"
-        else:
-            remedy = "is it a counter? --columns leaves it out"
-        note(f"column {name!r} only ever grows: {remedy}", shown=shown)
+def files_written(**files: Path | None) -> dict[str, str | None]:
+    """For the summary of a command: which files it wrote."""
+    return {name: None if path is None else str(path) for name, path in files.items()}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 import sys
 import time as clock
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -21,71 +21,39 @@ from kgmrf._time import unit_of
 from kgmrf._types import Numbers
 from kgmrf.centring import RunningMean
 from kgmrf.geometry import so
-from kgmrf.io import Chunk, DataError, Source, dates
+from kgmrf.io import ARRAYS, Chunk, DataError, Source, dates
 from kgmrf.results import Result, join, stack
+from kgmrf.trackers._samples import _second_moments
+
+if TYPE_CHECKING:
+    from kgmrf.commands._given import Given
 
 PATIENCE = 2.0
 """Seconds after which a progress bar appears."""
 
-LAWS = ("auto", "information", "zero_lag", "printed")
-"""What ``--gains`` takes."""
-
 MOST_DRAWN = 4000
-"""Frames in a picture; more cannot be told apart."""
+"""Steps in a picture; more cannot be told apart."""
 
+FEWEST = 8
+"""Rows that have to grow before it can hardly be chance: one in 40000."""
 
-class KindName(StrEnum):
-    """What a file may hold."""
-
-    SAMPLES = "samples"
-    COVARIANCE = "covariance"
-    ROTATION = "rotation"
-
-
-class MeanName(StrEnum):
-    """What is assumed of the mean of samples."""
-
-    ZERO = "zero"
-    RUNNING = "running"
-    DRIFT = "drift"
-
-
-class TrackerName(StrEnum):
-    """Trackers by the name of their class."""
-
-    KGMRF = "kgmrf"
-    EUCLIDEAN_EMA = "euclidean-ema"
-    LOG_EUCLIDEAN_EMA = "log-euclidean-ema"
-    RIEMANNIAN_EMA = "riemannian-ema"
-    ALPHA_BETA = "alpha-beta"
-    TANGENT_KALMAN = "tangent-kalman"
-    HOLD_LAST = "hold-last"
-
-
-BASELINES: dict[TrackerName, type[trackers.Tracker]] = {
-    TrackerName.EUCLIDEAN_EMA: trackers.EuclideanEMA,
-    TrackerName.LOG_EUCLIDEAN_EMA: trackers.LogEuclideanEMA,
-    TrackerName.RIEMANNIAN_EMA: trackers.RiemannianEMA,
-    TrackerName.ALPHA_BETA: trackers.AlphaBeta,
-    TrackerName.TANGENT_KALMAN: trackers.TangentKalman,
-    TrackerName.HOLD_LAST: trackers.HoldLast,
+TrackerName: TypeAlias = Literal[
+    "kgmrf",
+    "euclidean-ema",
+    "log-euclidean-ema",
+    "riemannian-ema",
+    "alpha-beta",
+    "tangent-kalman",
+    "hold-last",
+]
+BASELINES: dict[str, type[trackers.Tracker]] = {
+    "euclidean-ema": trackers.EuclideanEMA,
+    "log-euclidean-ema": trackers.LogEuclideanEMA,
+    "riemannian-ema": trackers.RiemannianEMA,
+    "alpha-beta": trackers.AlphaBeta,
+    "tangent-kalman": trackers.TangentKalman,
+    "hold-last": trackers.HoldLast,
 }
-
-
-@dataclass(frozen=True)
-class Setup:
-    """How a file is to be followed; None asks the file."""
-
-    window: int = 1
-    mean: str = "zero"
-    n_samples: float | None = None
-    noise_std: float | None = None
-    noise_floor: float = 0.0
-    gains: str = "auto"
-    tracker: TrackerName = TrackerName.KGMRF
-    on_invalid: str = "raise"
-    time_unit: float | None = None
-    poses: bool = True
 
 
 class Run:
@@ -93,75 +61,61 @@ class Run:
 
     The tracker's unit of time is ``time_unit``, or the median of the first eight intervals. Times
     are those of the file; velocities are per second where it is known how long that is, otherwise
-    per unit of the time column. Positions beside rotations are followed too.
+    per unit of the time column. Positions beside rotations are followed too, if ``poses``.
     """
 
-    def __init__(self, source: Source, setup: Setup) -> None:
-        self.source, self.setup = source, setup
-        self.frames = source.windows(setup.window) if source.kind == "samples" else source
-        if source.kind != "samples" and (setup.window > 1 or setup.mean != "zero"):
+    def __init__(self, source: Source, given: Given, *, poses: bool = True) -> None:
+        self.source, self.given = source, given
+        samples = source.kind == "samples"
+        self.frames = source.windows(given.window) if samples else source
+        if not samples and (given.window > 1 or given.subtracted != "zero"):
             raise DataError(
                 f"{source.path} holds matrices: only samples can be windowed or centred"
             )
-        self.noise_std = setup.noise_std
-        self.estimated_noise = False
         first = next(iter(self.frames), None)
         if first is None:
-            raise DataError(f"{source.path} holds no frames")
-        self.unit = 1.0
+            raise DataError(f"{source.path} holds no observations")
+        self.unit, self.per_second = 1.0, None
         if first.times is not None:
-            self.unit = setup.time_unit or unit_of(np.diff(first.times))
-        self.per_second = None if first.times is None else source.per_second
-        self.poses = setup.poses and first.positions is not None and self._learns
+            self.unit = given.time_unit or unit_of(np.diff(first.times))
+            self.per_second = source.per_second
+        ours = given.tracker == "kgmrf" and given.gains == "auto"
+        learns = ours and source.kind == "rotation" and source.d == 3
+        self.poses = poses and learns and first.positions is not None
+        self.noise_std = given.noise_std
+        self.estimated_noise = source.kind == "rotation" and not (
+            learns or given.noise_std is not None or given.tracker != "kgmrf"
+        )
+        if self.estimated_noise:
+            self.noise_std = noise_of(first.values)
         self.tracker: Any = self._tracker(first)
         self.n_frames = 0
         self.n_observed = 0
         self.last_time = 0.0
-        self.weekends = False  # whether any frame is dated on one
-
-    @property
-    def _learns(self) -> bool:
-        """Whether this is the self-tuned tracker of rotations."""
-        setup = self.setup
-        ours = setup.tracker is TrackerName.KGMRF and setup.gains == "auto"
-        return ours and self.source.kind == "rotation" and self.source.d == 3
+        self.weekends = False  # whether any step is dated on one
 
     def _tracker(self, first: Chunk) -> Any:
-        setup, kind = self.setup, self.source.kind
-        if setup.tracker is not TrackerName.KGMRF:
-            return self.baseline(BASELINES[setup.tracker])
+        given, source = self.given, self.source
+        if given.tracker != "kgmrf":
+            return self.baseline(BASELINES[given.tracker])
+        shared: dict[str, Any] = {"time_unit": self.unit, "on_invalid": given.on_invalid}
         if self.poses:
             assert first.positions is not None
+            noise = noise_of_places(first.positions)
             return trackers.PoseTracker(
-                position_noise_std=noise_of_places(first.positions),
-                noise_std=self.noise_std,
-                time_unit=self.unit,
-                on_invalid=setup.on_invalid,  # type: ignore[arg-type]
+                position_noise_std=noise, noise_std=self.noise_std, **shared
             )
-        if kind == "rotation":
-            if self.noise_std is None and not self._learns:
-                self.noise_std, self.estimated_noise = noise_of(first.values), True
-            return trackers.RotationTracker(
-                self.source.d,
-                noise_std=self.noise_std,
-                gains=setup.gains,
-                on_invalid=setup.on_invalid,  # type: ignore[arg-type]
-                time_unit=self.unit,
-            )
-        n_samples = self._count() if kind == "covariance" else None
-        if kind == "covariance" and n_samples is None:
+        shared["gains"] = given.gains
+        if source.kind == "rotation":
+            return trackers.RotationTracker(source.d, noise_std=self.noise_std, **shared)
+        n_samples = self._count() if source.kind == "covariance" else None
+        if source.kind == "covariance" and n_samples is None:
             raise DataError(
-                f"{self.source.path} holds covariances: how many samples are behind each? "
-                "Say it with --n-samples"
+                f"{source.path} holds covariances: how many samples are behind each? "
+                "Give --n-samples"
             )
-        return trackers.KGMRF(
-            self.source.d,
-            gains=setup.gains,
-            noise_floor=setup.noise_floor,
-            n_samples=n_samples,
-            on_invalid=setup.on_invalid,  # type: ignore[arg-type]
-            time_unit=self.unit,
-        )
+        shared["noise_floor"] = given.noise_floor
+        return trackers.KGMRF(source.d, n_samples=n_samples, **shared)
 
     def baseline(self, maker: Any, **settings: Any) -> Any:
         """A baseline for this file, with settings of its own."""
@@ -172,27 +126,22 @@ class Run:
             raise DataError(f"{maker.__name__} does not follow rotations")
         if kind == "covariance":
             settings["n_samples"] = self._count()
-        on_invalid = self.setup.on_invalid
-        return maker(self.source.d, on_invalid=on_invalid, time_unit=self.unit, **settings)
+        settings |= {"on_invalid": self.given.on_invalid, "time_unit": self.unit}
+        return maker(self.source.d, **settings)
 
     def _count(self) -> float | None:
-        return self.source.n_samples if self.setup.n_samples is None else self.setup.n_samples
+        return self.source.n_samples if self.given.samples is None else self.given.samples
 
     def chunks(self) -> Iterator[Chunk]:
-        """The frames of the file, centred if that was asked for."""
-        if self.setup.mean == "zero":
-            yield from self.frames
-            return
-        mean = RunningMean(self.setup.mean)
+        """The steps of the file, centred if that was asked for."""
+        if self.given.subtracted == "zero":
+            return iter(self.frames)
+        mean = RunningMean(self.given.subtracted)
         centred = replace(self.source, read=lambda: _centred(self.source, mean))
-        yield from centred.windows(self.setup.window)
-
-    def apply(self, tracker: Any, chunk: Chunk) -> Result:
-        """The next frames through a tracker."""
-        return self.through(tracker.filter, chunk)
+        return iter(centred.windows(self.given.window))
 
     def through(self, method: Any, chunk: Chunk, **options: Any) -> Result:
-        """Frames through `filter` or `smooth` of a tracker; of poses one result."""
+        """Steps through `filter` or `smooth` of a tracker; of poses one result."""
         if self.source.kind == "samples":
             options["samples"] = True
         if not self.poses:
@@ -203,14 +152,14 @@ class Run:
     def __iter__(self) -> Iterator[tuple[Chunk, Result]]:
         for chunk in self.chunks():
             with located(self.source, chunk):
-                result = self.per_time(self.apply(self.tracker, chunk))
+                result = self.per_time(self.through(self.tracker.filter, chunk))
             result = result.named(
                 self.source.names, dates.instants(result.time) if self.source.dates else None
             )
             self.n_frames += len(result)
             self.n_observed += int((result.age == 0).sum())
             self.last_time = float(result.time[-1])
-            if self.setup.noise_std is None and "noise_std" in result.fields():
+            if self.given.noise_std is None and "noise_std" in result.fields():
                 self.noise_std = float(result.noise_std[-1])
             if self.source.dates and chunk.times is not None:
                 days = dates.instants(chunk.times).astype("datetime64[D]")
@@ -261,9 +210,6 @@ def _centred(source: Source, mean: RunningMean) -> Iterator[Chunk]:
 def noise_of(rotations: Numbers) -> float:
     """Noise of observed rotations ``(n, d, d)`` in radians, from the jerkiness of the motion.
 
-    Of a smooth motion with independent noise, second differences of the angle have six times the
-    variance of the noise; their median is not disturbed by single jumps.
-
     >>> from kgmrf import simulate
     >>> scene = simulate.rotating_frame(n_frames=400, noise_std=0.05, rng=0)
     >>> round(noise_of(scene.observations), 2)
@@ -271,10 +217,9 @@ def noise_of(rotations: Numbers) -> float:
     """
     seen = rotations[~np.isnan(rotations).any(axis=(-2, -1))][:4000]
     if len(seen) < 5:
-        raise DataError("too few rotations to find their noise; say it with --noise-std")
+        raise DataError("too few rotations to estimate their noise; give --noise-std")
     steps = so.vee(so.log(so.project(np.swapaxes(seen[:-1], -1, -2) @ seen[1:])))
-    jerks = np.abs(np.diff(steps, axis=0))
-    return max(float(np.median(jerks)) / 0.6745 / 6.0**0.5, 1e-6)
+    return max(_noise_behind(np.diff(steps, axis=0)), 1e-6)
 
 
 def noise_of_places(positions: Numbers) -> float:
@@ -287,9 +232,14 @@ def noise_of_places(positions: Numbers) -> float:
     seen = positions[~np.isnan(positions).any(axis=-1)][:4000]
     if len(seen) < 5:
         return 0.01
-    jerks = np.abs(np.diff(seen, n=2, axis=0))
     size = float(np.abs(seen - seen[0]).max())
-    return max(float(np.median(jerks)) / 0.6745 / 6.0**0.5, 1e-6 * size, 1e-12)
+    return max(_noise_behind(np.diff(seen, n=2, axis=0)), 1e-6 * size, 1e-12)
+
+
+def _noise_behind(jerks: Numbers) -> float:
+    """Second differences of a smooth motion with independent noise have six times its variance;
+    their median is not disturbed by single jumps."""
+    return float(np.median(np.abs(jerks))) / 0.6745 / 6.0**0.5
 
 
 @contextmanager
@@ -312,13 +262,9 @@ def as_matrices(values: Any, kind: str) -> tuple[Any, Any]:
     if kind != "samples":
         return values, np.zeros(len(values))
     blocks = values[:, None, :] if values.ndim == 2 else values
-    empty = np.isnan(blocks).all(axis=-1)
-    holes = (np.isnan(blocks).any(axis=-1) & ~empty).any(axis=-1)
-    number = (~empty).sum(axis=-1).astype(float)
-    rows = np.where(np.isnan(blocks), 0.0, blocks)
-    total = np.swapaxes(rows, -1, -2) @ rows / np.maximum(number, 1.0)[:, None, None]
-    there = (number > 0) & ~holes
-    return np.where(there[:, None, None], total, np.nan), np.maximum(number, 1.0)
+    total, counts = _second_moments(blocks, None)
+    there = (counts > 0) & ~np.isnan(total).any(axis=(-2, -1))
+    return np.where(there[:, None, None], total, np.nan), np.maximum(counts, 1.0)
 
 
 class Thinned:
@@ -351,6 +297,61 @@ class Thinned:
     def result(self) -> Result:
         """What was kept."""
         return join(self.kept)
+
+
+def remark(run: Run, *, shown: bool) -> None:
+    """Say what was assumed, and what the user might have meant."""
+    source, given = run.source, run.given
+    words = [f"{source.path}: {text}" for text in source.remarks]
+    if given.samples is not None and source.kind != "covariance":
+        words.append(
+            f"--n-samples is for files of covariances; {source.path} holds {source.kind}: ignored"
+        )
+    if run.estimated_noise:
+        words.append(
+            f"noise of the rotations estimated as {run.noise_std:.3g} rad; "
+            "give --noise-std if you know it"
+        )
+    if source.kind == "samples":
+        chunk = next(iter(source))
+        words += [*_clocks(source, chunk), *_means(source, chunk, given)]
+    for text in words:
+        note(text, shown=shown)
+
+
+def _means(source: Source, chunk: Chunk, given: Given) -> list[str]:
+    """A channel far from zero, where the covariance is one about zero."""
+    if given.subtracted != "zero":
+        return []
+    rows = chunk.values.reshape(-1, source.d)[:10_000]
+    there = ~np.isnan(rows)
+    counts = np.maximum(there.sum(axis=0), 1)
+    mean = np.where(there, rows, 0.0).sum(axis=0) / counts
+    spread = np.sqrt(np.where(there, (rows - mean) ** 2, 0.0).sum(axis=0) / counts)
+    far = np.flatnonzero(np.abs(mean) > np.maximum(spread, 1e-300))
+    return [
+        f"the mean of {source.names[k]!r} is larger than its standard deviation, and the "
+        "covariance is taken about zero; --mean running subtracts the mean"
+        for k in far[:1]
+    ]
+
+
+def _clocks(source: Source, chunk: Chunk) -> list[str]:
+    """A channel that only ever grows is likely to be a clock or a counter."""
+    values = chunk.values
+    if values.ndim != 2 or len(values) < FEWEST:
+        return []
+    words = []
+    grows = (np.diff(values, axis=0) > 0).all(axis=0)
+    for name in [source.names[k] for k in np.flatnonzero(grows)][:3]:
+        if source.path.suffix.lower() in ARRAYS:
+            remedy = "if it is a clock, keep it in an array of its own, called times"
+        elif chunk.times is None:
+            remedy = f"if it is a clock, give --time {shlex.quote(name)}"
+        else:
+            remedy = "if it is a counter, leave it out with --columns"
+        words.append(f"column {name!r} only ever grows: {remedy}")
+    return words
 
 
 @contextmanager

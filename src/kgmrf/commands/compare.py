@@ -19,7 +19,7 @@ from kgmrf.commands._given import Given, on_a_file
 from kgmrf.commands._run import Run, as_matrices, located, progress
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError
-from kgmrf.plots import COLOURS, CYCLE, check_path, label_lines, new_figure, style, write_figure
+from kgmrf.plots import COLOURS, CYCLE, label_lines, new_figure, style, write_figure
 
 HALF_LIVES = (4, 16, 64, 256)
 OURS = ("KGMRF", "RotationTracker")
@@ -50,37 +50,32 @@ class Entrant:
 def compare(
     given: Given,
     frames: Annotated[
-        int, typer.Option("--frames", "-n", help="Frames to use, from the first.", min=30)
+        int, opt.option(opt.MODEL, "Number of steps to use.", "--frames", "-n", min=30)
     ] = 20_000,
     skip: Annotated[
         int | None,
-        typer.Option(
-            "--skip",
-            min=0,
-            metavar="FRAMES",
-            help="Frames at the start that are not scored. Default: a fifth, at most 500.",
+        opt.option(
+            opt.MODEL, "Steps at the start without score. Default: a fifth, at most 500.", min=0
         ),
     ] = None,
     plot: opt.Plot = None,
 ) -> None:
-    """Let the kinetic tracker and the usual baselines forecast your file, one frame ahead.
+    """Compare one-step-ahead forecasts of the kinetic tracker and the usual baselines on a file.
 
-    Covariances and samples are ranked by the log-likelihood of each frame under the tracker's own
-    density, made from the frames before it (a Student-t for KGMRF, a Gaussian for the others;
+    Covariances and samples are ranked by the log-likelihood of each step under the tracker's own
+    density, made from the steps before it (a Student-t for KGMRF, a Gaussian for the others;
     higher is better). Beside it: the same under a Gaussian of the last covariance, QLIKE per
     channel (log-determinant plus squared distance; lower is better), the share of samples inside
     the nominal 95 % region, and the lead of the kinetic tracker with its 95 % interval. Rotations
     are ranked by the angle between forecast and observation.
     """
-    if plot is not None:
-        check_path(plot)
     source = given.open()
     run = given.follow(source, poses=False)
     field_ = _entrants(run)
     done = 0
     with progress(given.file.name, shown=given.talk) as advance:
         for whole in run.chunks():
-            chunk = _first(whole, frames - done)
+            chunk = whole.cut(0, frames - done)
             with located(source, chunk):
                 for entrant in field_:
                     _let_run(run, entrant, chunk)
@@ -110,9 +105,9 @@ def compare(
 
 def _entrants(run: Run) -> list[Entrant]:
     ours = "RotationTracker" if run.source.kind == "rotation" else "KGMRF"
-    field_ = [Entrant(ours, f"gains={run.setup.gains}", run.tracker)]
-    if run.setup.gains == "auto":
-        single = Run(run.source, replace(run.setup, gains="information"))
+    field_ = [Entrant(ours, f"gains={run.given.gains}", run.tracker)]
+    if run.given.gains == "auto":
+        single = Run(run.source, replace(run.given, gains="information"), poses=False)
         field_.append(Entrant(ours, "gains=information", single.tracker))
     averages: tuple[Any, ...] = (trackers.EuclideanEMA,)
     if run.source.kind != "rotation":
@@ -124,11 +119,6 @@ def _entrants(run: Run) -> list[Entrant]:
     for maker in (trackers.AlphaBeta, trackers.TangentKalman, trackers.HoldLast):
         field_.append(Entrant(maker.__name__, "defaults", run.baseline(maker)))
     return field_
-
-
-def _first(chunk: Chunk, n: int) -> Chunk:
-    times = None if chunk.times is None else chunk.times[:n]
-    return chunk._replace(values=chunk.values[:n], times=times, places=chunk.places[:n])
 
 
 def _let_run(run: Run, entrant: Entrant, chunk: Chunk) -> None:
@@ -150,13 +140,13 @@ def _measured(run: Run, entrant: Entrant, chunk: Chunk) -> dict[str, Numbers]:
     """The measures of every frame of a chunk, each made from the frames before it."""
     if run.source.kind == "rotation":
         return {"score": _angles(run, entrant.tracker, chunk)}
-    result = run.apply(entrant.tracker, chunk)
+    result = run.through(entrant.tracker.filter, chunk)
     seen, counts = as_matrices(chunk.values, run.source.kind)
     d = seen.shape[-1]
     start = np.full((1, d, d), np.nan) if entrant.last is None else entrant.last
     entrant.last = result.covariance[-1:]
     before = np.concatenate([start, result.covariance[:-1]])
-    before = before + run.setup.noise_floor * np.eye(d)
+    before = before + run.given.noise_floor * np.eye(d)
     log_det, distance = _against(before, seen)
     m = counts if run.source.kind == "samples" else (run.tracker.n_samples or 1.0)
     found = {
@@ -165,7 +155,7 @@ def _measured(run: Run, entrant: Entrant, chunk: Chunk) -> dict[str, Numbers]:
         "qlike": (log_det + distance) / d,
         "covered": np.full(len(seen), np.nan),
     }
-    if run.source.kind == "samples" and run.setup.window == 1:
+    if run.source.kind == "samples" and run.given.window == 1:
         inside = distance <= chdtri(d, 0.05)
         nis, planes = result.nis, d * (d - 1) / 2
         if "tails" in result.fields() and d > 1:  # nis is exact for its Student-t
@@ -197,13 +187,9 @@ def _angles(run: Run, tracker: Any, chunk: Chunk) -> Numbers:
         ahead = tracker.forecast(dt).rotation if known else seen
         bad = not known or np.isnan(ahead).any()
         angles.append(np.nan if bad else float(np.degrees(so.distance(ahead, so.project(seen)))))
-        one = chunk._replace(
-            values=chunk.values[k : k + 1],
-            times=None if chunk.times is None else chunk.times[k : k + 1],
-            places=chunk.places[k : k + 1],
-        )
+        one = chunk.cut(k, k + 1)
         with located(run.source, one):
-            run.apply(tracker, one)
+            run.through(tracker.filter, one)
     return np.array(angles)
 
 
@@ -248,29 +234,30 @@ def _judge(field_: list[Entrant], n_frames: int, skip: int | None, kind: str) ->
     ours = field_[0]
     base = after & np.isfinite(ours.score)
     if not base.any():
-        raise DataError(f"none of {n_frames} frames can be scored; use more frames or --skip less")
-    taking_part = []
+        raise DataError(f"none of {n_frames} steps can be scored; use more steps or --skip less")
     for entrant in field_:
         if entrant.trouble is None:
-            share = float(np.isfinite(entrant.score[base]).mean())
-            if share < 0.99:
-                entrant.trouble = (
-                    f"has no proper forecast in {100 * (1 - share):.0f} % of the frames"
-                )
-            else:
-                taking_part.append(entrant)
-    scored = base.copy()
-    for entrant in taking_part:
-        scored &= np.isfinite(entrant.score)
+            missing = 1.0 - float(np.isfinite(entrant.score[base]).mean())
+            if missing > 0.01:
+                entrant.trouble = f"has no proper forecast in {100 * missing:.0f} % of the steps"
+    taking_part = [entrant for entrant in field_ if entrant.trouble is None]
+    scored = np.logical_and.reduce([base, *(np.isfinite(e.score) for e in taking_part)])
     rotation = kind == "rotation"
-    measure = (
-        "mean angle between forecast and observation, degrees"
-        if rotation
-        else "mean one-step-ahead log-likelihood, nats per frame"
-    )
+    measure = "mean one-step-ahead log-likelihood, nats per step"
+    if rotation:
+        measure = "mean angle between forecast and observation, degrees"
     verdict = Verdict(taking_part, [e for e in field_ if e.trouble], scored, measure, ours)
     sign = 1.0 if rotation else -1.0
     return replace(verdict, ranked=sorted(taking_part, key=lambda e: sign * verdict.mean(e)))
+
+
+HEADS = {
+    "score": "score",
+    "gaussian": "Gaussian",
+    "qlike": "QLIKE",
+    "covered": "in 95 %",
+    "lead": "ours ahead by",
+}
 
 
 def _print(about: dict[str, Any]) -> None:
@@ -281,39 +268,31 @@ def _print(about: dict[str, Any]) -> None:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("tracker", no_wrap=True)
     table.add_column("settings")
-    heads = {
-        "score": "score",
-        "gaussian": "Gaussian",
-        "qlike": "QLIKE",
-        "covered": "in 95 %",
-        "lead": "ours ahead by",
-    }
-    shown = [name for name in heads if about["rows"][0].get(name) is not None]
+    shown = [name for name in HEADS if about["rows"][0].get(name) is not None]
     for name in shown:
-        table.add_column(heads[name], justify="right", no_wrap=True)
+        table.add_column(HEADS[name], justify="right", no_wrap=True)
     for row in about["rows"]:
-        words = [row["tracker"], row["settings"]]
-        for name in shown:
-            value = row[name]
-            if value is None:
-                words.append("")
-            elif name == "covered":
-                words.append(f"{100 * value:.1f} %")
-            elif name == "lead":
-                same = row is about["rows"][0] and value == 0.0
-                words.append("" if same else f"{value:.3f} ± {row['lead_within']:.3f}")
-            else:
-                words.append(f"{value:.4f}" if name == "score" else f"{value:.3f}")
-        table.add_row(*words, style="bold cyan" if row["tracker"] in OURS else "")
+        cells = [row["tracker"], row["settings"], *(_cell(row, name) for name in shown)]
+        table.add_row(*cells, style="bold cyan" if row["tracker"] in OURS else "")
     console = Console(width=None if Console().is_terminal else 120)
-    console.print(f"{about['file']}: {about['scored']} of {about['frames']} frames scored")
+    console.print(f"{about['file']}: {about['scored']} of {about['frames']} steps scored")
     console.print(f"{about['measure']}, best first", highlight=False)
     console.print(table)
-    for name in dict.fromkeys(row["tracker"] for row in about["left_out"]):
-        why = next(row["why"] for row in about["left_out"] if row["tracker"] == name)
+    for name, why in {row["tracker"]: row["why"] for row in reversed(about["left_out"])}.items():
         console.print(f"left out: {name}: {why}", highlight=False, markup=False, soft_wrap=True)
     if about["figure"]:
         console.print(f"figure: {about['figure']}", highlight=False)
+
+
+def _cell(row: dict[str, Any], name: str) -> str:
+    value = row[name]
+    if value is None or (name == "lead" and value == 0.0):
+        return ""
+    if name == "covered":
+        return f"{100 * value:.1f} %"
+    if name == "lead":
+        return f"{value:.3f} ± {row['lead_within']:.3f}"
+    return f"{value:.4f}" if name == "score" else f"{value:.3f}"
 
 
 def _draw(found: Verdict, path: Path) -> None:

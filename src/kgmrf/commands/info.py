@@ -6,11 +6,11 @@ import json
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Annotated
 
 import typer
 
 from kgmrf import __version__
+from kgmrf.commands import _options as opt
 
 REQUIRED = ("numpy", "numba", "array-api-compat")
 
@@ -31,9 +31,9 @@ OPTIONAL = {
 
 
 def info(
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print as JSON.")] = False,
+    as_json: opt.AsJson = False,
 ) -> None:
-    """Versions of kgmrf, of what it stands on, and which engine runs the loops."""
+    """Show versions of kgmrf and its dependencies, and which engine runs the loops."""
     engine = "numba" if find_spec("kgmrf.kernels") else "numpy"
     about = {
         "kgmrf": __version__,

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import csv
 import inspect
+import math
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import typer
 
 from kgmrf import simulate as scenes
-from kgmrf._types import Numbers
 from kgmrf.simulate import CovarianceScene, RotationScene
 
-
-class SceneName(StrEnum):
-    """Scenes by the name of their function in :mod:`kgmrf.simulate`."""
-
-    ELLIPSE = "ellipse"
-    ROTATING_COVARIANCE = "rotating-covariance"
-    ROTATING_FRAME = "rotating-frame"
-    CAMERA_SHAKE = "camera-shake"
-    STEADY_CAMERA = "steady-camera"
+SceneName: TypeAlias = Literal[
+    "ellipse", "rotating-covariance", "rotating-frame", "camera-shake", "steady-camera"
+]
+"""Scenes by the name of their function in :mod:`kgmrf.simulate`."""
 
 
 def simulate(
-    scene: Annotated[SceneName, typer.Argument(help="What moves.")],
+    scene: Annotated[
+        SceneName, typer.Argument(metavar="SCENE", help=f"One of {', '.join(get_args(SceneName))}.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .npz or .csv.")],
-    seed: Annotated[int, typer.Option(help="Same seed, same file.", min=0)] = 0,
-    frames: Annotated[int | None, typer.Option(help="Number of frames.", min=1)] = None,
-    dimension: Annotated[int | None, typer.Option("--dimension", "-d", help="d.", min=1)] = None,
-    rate: Annotated[float | None, typer.Option(help="Radians per frame.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random numbers.", min=0)] = 0,
+    frames: Annotated[int | None, typer.Option(help="Number of steps.", min=1)] = None,
+    dimension: Annotated[
+        int | None, typer.Option("--dimension", "-d", help="Number of channels.", min=1)
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Angular velocity, radians per step.")] = None,
     samples: Annotated[
         int | None, typer.Option(help="Samples behind each observed covariance.", min=1)
     ] = None,
@@ -41,14 +39,14 @@ def simulate(
         float | None, typer.Option(help="Noise of observed rotations, radians.", min=0.0)
     ] = None,
     dropout: Annotated[
-        float, typer.Option(help="Probability that a frame is lost.", min=0.0, max=1.0)
+        float, typer.Option(help="Probability that an observation is missing.", min=0.0, max=1.0)
     ] = 0.0,
 ) -> None:
     """Write a simulated scene, truth and observations, to a file."""
     writers = {".npz": _write_npz, ".csv": _write_csv}
     if output.suffix.lower() not in writers:
         raise ValueError(f"--output ends in .npz or .csv, got {str(output)!r}")
-    make: Callable[..., Any] = getattr(scenes, scene.value.replace("-", "_"))
+    make: Callable[..., Any] = getattr(scenes, scene.replace("-", "_"))
     given = {
         "n_frames": ("--frames", frames),
         "d": ("--dimension", dimension),
@@ -59,7 +57,7 @@ def simulate(
     known = inspect.signature(make).parameters
     for name, (option, value) in given.items():
         if value is not None and name not in known:
-            raise ValueError(f"the scene {scene.value} has no {option}")
+            raise ValueError(f"the scene {scene} has no {option}")
     settings: dict[str, Any] = {name: v for name, (_, v) in given.items() if v is not None}
     if "seed" in known:
         settings |= {"seed": seed, "dropout_probability": dropout}
@@ -73,7 +71,7 @@ def simulate(
     made = make(**settings)
     writers[output.suffix.lower()](made, output)
     lost = int((~made.observed).sum())
-    typer.echo(f"{output}: {len(made.times)} frames, {lost} without observation")
+    typer.echo(f"{output}: {len(made.times)} steps, {lost} without observation")
 
 
 def _write_npz(scene: CovarianceScene | RotationScene, path: Path) -> None:
@@ -86,25 +84,22 @@ def _write_npz(scene: CovarianceScene | RotationScene, path: Path) -> None:
 
 
 def _write_csv(scene: CovarianceScene | RotationScene, path: Path) -> None:
-    """time, observed entries (empty where nothing was seen), true entries.
+    """time, observed entries (empty where nothing was seen), n_samples, true entries.
 
     Of covariances the upper triangle is enough.
     """
-    if isinstance(scene, CovarianceScene):
-        kind, truth = "covariance", scene.covariance
-    else:
-        kind, truth = "rotation", scene.rotation
+    covariance = isinstance(scene, CovarianceScene)
+    kind = "covariance" if covariance else "rotation"
+    truth = getattr(scene, kind)
     d = truth.shape[-1]
-    pairs = [(i, j) for i in range(d) for j in range(d) if kind == "rotation" or i <= j]
-    header = [f"{name}_{i}_{j}" for name in (kind, "truth") for i, j in pairs]
+    pairs = [(i, j) for i in range(d) for j in range(i if covariance else 0, d)]
+    rows, columns = zip(*pairs, strict=True)
+    known = getattr(scene, "n_samples", None)
+    parts = [scene.times[:, None], scene.observations[:, rows, columns]]
+    parts += [] if known is None else [np.full((len(truth), 1), known)]
+    names = [f"{kind}_{i}_{j}" for i, j in pairs] + ["n_samples"] * (known is not None)
+    table = np.hstack([*parts, truth[:, rows, columns]]).tolist()
     with open(path, "w", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["time", *header])
-        for time, seen, true in zip(scene.times, scene.observations, truth, strict=True):
-            entries = [_cells(matrix, pairs) for matrix in (seen, true)]
-            table.writerow([repr(float(time)), *entries[0], *entries[1]])
-
-
-def _cells(matrix: Numbers, pairs: list[tuple[int, int]]) -> list[str]:
-    values = [float(matrix[i, j]) for i, j in pairs]
-    return ["" if np.isnan(value) else repr(value) for value in values]
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["time", *names, *(f"truth_{i}_{j}" for i, j in pairs)])
+        writer.writerows([["" if math.isnan(v) else repr(v) for v in row] for row in table])

@@ -11,15 +11,16 @@ import typer
 
 from kgmrf import KGMRF, RotationTracker
 from kgmrf._types import Numbers
+from kgmrf.commands import _options as opt
 from kgmrf.kernels.engine import warmup as compile_all
 
 LAWS = ("information", "auto")
 
 
 def warmup(
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
+    quiet: opt.Quiet = False,
 ) -> None:
-    """Compile the loops now, so that no later run waits for it."""
+    """Compile all loops now, so that later runs start at once."""
     began = clock.perf_counter()
     compile_all()
     if not quiet:
@@ -28,13 +29,11 @@ def warmup(
 
 def bench(
     dimensions: Annotated[
-        str, typer.Option("--dimensions", "-d", metavar="D,D,...", help="Which d.")
+        str, typer.Option("--dimensions", "-d", metavar="D,D,...", help="Values of d.")
     ] = "2,3,7,16,32",
-    as_json: Annotated[
-        bool, typer.Option("--json", metavar="", help="Print numbers as JSON.")
-    ] = False,
+    as_json: opt.AsJson = False,
 ) -> None:
-    """How fast the trackers are on this machine: microseconds per frame."""
+    """Measure the trackers on this machine: microseconds per step."""
     rows = []
     for word in dimensions.split(","):
         if not word.strip().isdecimal() or not 1 <= int(word) <= 256:
@@ -48,7 +47,7 @@ def bench(
         typer.echo(json.dumps(rows))
         return
     head = f"{'tracker':18s}{'gains':14s}{'d':>4s}{'update':>12s}{'filter':>12s}"
-    typer.echo(f"{head}   microseconds per frame")
+    typer.echo(f"{head}   microseconds per step")
     for row in rows:
         numbers = f"{row['d']:4d}{row['update']:12.2f}{row['filter']:12.2f}"
         typer.echo(f"{row['tracker']:18s}{row['gains']:14s}{numbers}")

@@ -4,254 +4,163 @@ from __future__ import annotations
 
 import sys
 import time as clock
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-import typer
-
+from kgmrf.commands import _options as opt
 from kgmrf.commands._given import split_fields
-from kgmrf.commands._run import LAWS, note
+from kgmrf.commands._options import option
+from kgmrf.commands._run import note
 from kgmrf.io import FIELDS
 from kgmrf.stream import Report, Settings, run
 
-
-class Format(StrEnum):
-    """How lines are written."""
-
-    JSON = "json"
-    CSV = "csv"
-
-
-class SameTime(StrEnum):
-    """What a second line of a track with the same time is."""
-
-    DROP = "drop"
-    USE = "use"
-
-
-class OnError(StrEnum):
-    """What a line that cannot be used does."""
-
-    STOP = "stop"
-    SKIP = "skip"
-
-
-_IN, _OUT, _SAFE, _MODEL = "Lines in", "Lines out", "Safety", "The trackers"
+_IN, _OUT, _SAFE, _MODEL = opt.FILE, opt.OUT, "Safety", opt.MODEL
 
 
 def stream(
     format_: Annotated[
-        Format, typer.Option("--format", help="Lines in and out.", rich_help_panel=_IN)
-    ] = Format.JSON,
+        Literal["json", "csv"], option(_IN, "Format of the lines, in and out.", "--format")
+    ] = "json",
     wait: Annotated[
         float,
-        typer.Option(
-            metavar="T",
-            min=0.0,
-            help="Hold lines back until their track is T further, to sort late ones in.",
-            rich_help_panel=_IN,
-        ),
+        option(_IN, "Hold a line back for T, to sort in late ones.", metavar="T", min=0.0),
     ] = 0.0,
     same_time: Annotated[
-        SameTime,
-        typer.Option(
-            help="A second line of a track with the same time: dropped as a repetition, or used.",
-            rich_help_panel=_IN,
-        ),
-    ] = SameTime.DROP,
+        Literal["drop", "use"],
+        option(_IN, "A second line of a track with the same time: drop it, or use it too."),
+    ] = "drop",
     on_error: Annotated[
-        OnError,
-        typer.Option(help="At a line that cannot be used: stop, or skip it.", rich_help_panel=_IN),
-    ] = OnError.STOP,
+        Literal["stop", "skip"], option(_IN, "At a line that cannot be used: stop, or skip it.")
+    ] = "stop",
     key: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Field or column that names the track. Default: key, or a usual name: sensor, id.",
-            rich_help_panel=_IN,
-        ),
+        option(_IN, "Field that names the track. Default: key, sensor, id, ...", metavar="NAME"),
     ] = None,
     time: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Field or column that is the time. Default: time, or a usual name: ts, timestamp.",
-            rich_help_panel=_IN,
-        ),
+        option(_IN, "Field that holds the time. Default: time, ts, timestamp, ...", metavar="NAME"),
     ] = None,
     bad_lines: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Append lines that cannot be used to a file, with their number and the reason.",
-            rich_help_panel=_IN,
-        ),
+        option(_IN, "Append unusable lines to FILE, with number and reason.", metavar="FILE"),
     ] = None,
     max_gap: Annotated[
         float | None,
-        typer.Option(
+        option(
+            _IN,
+            "Refuse a line more than T ahead of its track, unless the next line of the track "
+            "agrees. Default: a million --time-unit.",
             metavar="T",
             min=0.0,
-            help="A line more than T ahead of its track is refused, unless the next one of the "
-            "track agrees with it. Default: a million --time-unit.",
-            rich_help_panel=_IN,
         ),
     ] = None,
     fields: Annotated[
         str | None,
-        typer.Option(
+        option(
+            _OUT,
+            f"Fields to write: {', '.join(FIELDS)}. Default: the matrix and log_likelihood.",
             metavar="A,B,...",
-            help=f"Any of {', '.join(FIELDS)}. Default: the matrix and log_likelihood.",
-            rich_help_panel=_OUT,
         ),
     ] = None,
     digits: Annotated[
-        int,
-        typer.Option(
-            min=1, max=17, help="Significant digits; 17 writes every bit.", rich_help_panel=_OUT
-        ),
+        int, option(_OUT, "Significant digits; 17 writes every bit.", min=1, max=17)
     ] = 9,
     state: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Checkpoint: read at the start if it exists, replaced as the stream goes on.",
-            rich_help_panel=_SAFE,
+        option(
+            _SAFE, "Checkpoint: read at the start if it exists, kept up to date.", metavar="FILE"
         ),
     ] = None,
     every: Annotated[
         float,
-        typer.Option(
+        option(
+            _SAFE,
+            "Write the checkpoint this often.",
             "--checkpoint-every",
             metavar="SECONDS",
             min=0.0,
-            help="How often the checkpoint is replaced.",
-            rich_help_panel=_SAFE,
         ),
     ] = 5.0,
     replay: Annotated[
         bool,
-        typer.Option(
+        option(
+            _SAFE,
+            "The input starts again from its first line: skip what the checkpoint has.",
             "--replay",
-            help="The input starts again from its first line: skip what the checkpoint has.",
-            rich_help_panel=_SAFE,
+            metavar="",
         ),
     ] = False,
     forget_after: Annotated[
         float | None,
-        typer.Option(
-            metavar="T",
-            min=0.0,
-            help="Forget tracks that are more than T behind the newest line of the stream.",
-            rich_help_panel=_SAFE,
-        ),
+        option(_SAFE, "Forget tracks more than T behind the newest line.", metavar="T", min=0.0),
     ] = None,
     stats: Annotated[
         float,
-        typer.Option(
-            metavar="SECONDS",
-            min=0.0,
-            help="Write a line of statistics to stderr this often; 0: never.",
-            rich_help_panel=_SAFE,
-        ),
+        option(_SAFE, "Print statistics on stderr this often.", metavar="SECONDS", min=0.0),
     ] = 0.0,
     metrics: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            _SAFE,
+            "Keep statistics in FILE, in Prometheus' text format; as often as --stats, or every "
+            "15 s.",
             metavar="FILE",
-            help="Keep statistics in a file in Prometheus' text format, as often (or every 15 s).",
-            rich_help_panel=_SAFE,
         ),
     ] = None,
     time_unit: Annotated[
         float,
-        typer.Option(
-            metavar="T",
-            min=1e-300,
-            help="Typical interval between lines of a track, in their units of time.",
-            rich_help_panel=_MODEL,
+        option(
+            _MODEL, "Sampling interval of a track, in the lines' time.", metavar="T", min=1e-300
         ),
     ] = 1.0,
     samples: Annotated[
         float | None,
-        typer.Option(
+        option(
+            _MODEL,
+            "Number of samples behind a covariance, if its line has no n_samples.",
+            "--n-samples",
             "--samples",
             "-m",
             metavar="M",
             min=1e-9,
-            help="Samples behind each covariance, where the line has no n_samples.",
-            rich_help_panel=_MODEL,
         ),
     ] = None,
-    noise_std: Annotated[
-        float | None,
-        typer.Option(
-            metavar="RAD",
-            min=1e-12,
-            help="Noise of observed rotations, radians.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = None,
-    gains: Annotated[
-        str,
-        typer.Option(
-            help="information, zero_lag, printed, or auto: self-tuned, slower.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = "auto",
-    centre: Annotated[
-        bool,
-        typer.Option(
-            "--centre",
-            "--center",
-            metavar="",
-            help="Subtract the running mean of every channel of every track.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No summary at the end.", rich_help_panel=_OUT)
-    ] = False,
+    noise_std: opt.NoiseStd = None,
+    gains: opt.Gains = "auto",
+    centre: opt.Centre = False,
+    quiet: opt.Quiet = False,
 ) -> None:
-    """Follow live tracks: one line in on stdin, one estimate out on stdout, per key.
+    """Track live data: one line in on stdin, one estimate out on stdout, per key.
 
     JSON lines: {"key": "eeg-3", "time": 12.5, "x": [0.1, null, -0.3]}; x is one sample (a number
     alone: d = 1). Instead of x a line may have covariance (with n_samples), rotation, or
-    quaternion (x, y, z, w). CSV: a header with key, time and the channels. A line with nothing but
-    key and time moves its track on. A line without key belongs to the track ""; without time it
-    comes one --time-unit after the one before.
+    quaternion (x, y, z, w). CSV: a header with key, time and the channels. A line with only key and
+    time moves its track on. A line without key belongs to the track ""; a line without time comes
+    one --time-unit after the line before.
 
     Time: numbers, or ISO 8601 dates, which count in seconds and come out as dates. A line that is
     not later than the last one of its track is dropped and counted, unless --wait gave it time to
     be sorted in.
 
-    Safety: with --state the stream can be killed at any moment. Nothing is lost: restarted, it goes
-    on from the checkpoint, and the lines since then are written a second time, the same as before
-    (at least once). Send those input lines again, or all of them with --replay; whatever the
-    checkpoint has already taken in is recognised by its time and not taken in twice. SIGTERM,
-    SIGINT, a reader that goes away and a full disk leave a checkpoint too. One process at a time
-    may use a state.
+    Safety: with --state the stream can be killed at any moment and no line is lost. Started again,
+    it goes on from the checkpoint and writes the lines since then a second time, the same as before
+    (at least once). Send those input lines again, or all of them with --replay; lines that the
+    checkpoint has are recognised by their time and not used twice. SIGTERM, SIGINT, a closed output
+    and a full disk also leave a checkpoint. Only one process at a time may use a state.
     """
     chosen = None if fields is None else split_fields(fields)
     if replay and state is None:
         raise ValueError("--replay needs --state")
-    if gains not in LAWS:
-        raise ValueError(f"--gains has no {gains!r}; there are {', '.join(LAWS)}")
-    tracker: dict[str, Any] = {"gains": gains}
-    if samples is not None:
-        tracker["n_samples"] = samples
-    if noise_std is not None:
-        tracker["noise_std"] = noise_std
+    tracker: dict[str, Any] = {"gains": gains, "n_samples": samples, "noise_std": noise_std}
     settings = Settings(
-        format=format_.value,
+        format=format_,
         fields=chosen,
         digits=digits,
         time_unit=time_unit,
         wait=wait,
-        same_time=same_time.value,
-        on_error=on_error.value,
-        tracker=tracker,
+        same_time=same_time,
+        on_error=on_error,
+        tracker={name: value for name, value in tracker.items() if value is not None},
         centre=centre,
         key=key,
         time=time,
@@ -282,6 +191,6 @@ def stream(
     if counts.lines and done.pool is None:
         raise ValueError(
             'no line had an observation: it is called x, as in {"key": "a", "time": 0, "x": [0.1]}'
-            if format_ is Format.JSON
+            if format_ == "json"
             else "no row had an observation: CSV is a header, then rows"
         )

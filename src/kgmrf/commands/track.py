@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time as clock
 from contextlib import nullcontext
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 
 from kgmrf._types import Numbers
 from kgmrf.commands import _options as opt
-from kgmrf.commands._given import Given, on_a_file, split_fields
+from kgmrf.commands._given import Given, files_written, on_a_file, split_fields
 from kgmrf.commands._run import Run, Thinned, progress
 from kgmrf.geometry import so
-from kgmrf.io import DataError, check_output, dates
-from kgmrf.plots import check_path
+from kgmrf.io import DataError, dates
 from kgmrf.results import Result
 
 MOST_STEPS = 100_000
@@ -34,16 +31,12 @@ def track(
     plot: opt.Plot = None,
     fields: opt.FieldsOption = None,
 ) -> None:
-    """Follow the covariance or rotation in a file, however long it is.
+    """Track the covariance or rotation in a file of any length.
 
     Empty cells and NaN are gaps. Velocities are in radians per second, or per unit of the time
-    column if it does not say what that is. Positions beside rotations are followed too.
+    column if that unit is not known. Positions beside rotations are tracked too.
     """
     chosen = split_fields(fields)
-    if output is not None:
-        check_output(output)
-    if plot is not None:
-        check_path(plot)
     source = given.open()
     run = given.follow(source)
     drawn = Thinned()
@@ -68,26 +61,22 @@ def track(
         "channels": list(source.names),
         **summary(run, result, scores),
         "seconds": round(clock.monotonic() - began, 3),
-        "output": None if output is None else str(output),
-        "figure": None if plot is None else str(plot),
+        **files_written(output=output, figure=plot),
     }
-    if given.as_json:
-        typer.echo(json.dumps(about))
-    elif not given.quiet:
-        typer.echo(_words(about))
+    given.say(about, _words(about))
 
 
 @on_a_file()
 def forecast(
     given: Given,
-    steps: Annotated[int, typer.Option("--steps", "-n", help="Frames to look ahead.", min=1)] = 10,
+    steps: Annotated[
+        int, opt.option(opt.MODEL, "Number of steps to look ahead.", "--steps", "-n", min=1)
+    ] = 10,
     output: opt.Output = None,
     fields: opt.FieldsOption = None,
 ) -> None:
-    """Follow a file to its end and look ahead from there."""
+    """Track a file to its end and forecast the next steps."""
     chosen = split_fields(fields)
-    if output is not None:
-        check_output(output)
     source = given.open()
     most = max(1, min(MOST_STEPS, MOST_AHEAD // source.d**2))
     if steps > most:
@@ -102,37 +91,30 @@ def forecast(
         with given.writer(output, chosen, source) as writer:
             writer.write(ahead)
     matrix = source.kind if source.kind == "rotation" else "covariance"
-    if given.as_json:
-        rows = [
-            {"step": k + 1, "time": stamp, matrix: getattr(ahead, matrix)[k].tolist()}
-            for k, stamp in enumerate(stamps)
-        ]
-        if run.poses:
-            rows = [{**row, "position": p} for row, p in zip(rows, _places(ahead), strict=True)]
-        began = _stamps(run, np.array([run.last_time]), source.dates)[0]
-        typer.echo(json.dumps({"file": str(given.file), "from": began, "forecast": rows}))
-    elif not given.quiet:
-        typer.echo("\n".join(_table(ahead, matrix, [str(stamp) for stamp in stamps])))
-        if output is not None:
-            typer.echo(f"written to {output}")
+    rows = [
+        {"step": k + 1, "time": stamp, matrix: getattr(ahead, matrix)[k].tolist()}
+        for k, stamp in enumerate(stamps)
+    ]
+    if run.poses:
+        places = ahead._field("position").tolist()
+        rows = [{**row, "position": place} for row, place in zip(rows, places, strict=True)]
+    began = _stamps(run, np.array([run.last_time]), source.dates)[0]
+    words = _table(ahead, matrix, [str(stamp) for stamp in stamps])
+    if output is not None:
+        words.append(f"written to {output}")
+    given.say({"file": str(given.file), "from": began, "forecast": rows}, words)
 
 
 class Scores:
-    """Mean one-step-ahead log-likelihood over the frames that have one."""
+    """Mean one-step-ahead log-likelihood over the steps that have one."""
 
-    def __init__(self) -> None:
-        self.total, self.count = 0.0, 0
+    total, count = 0.0, 0
 
     def add(self, result: Result) -> None:
-        """Take in the next frames."""
+        """Take in the next steps."""
         known = result.log_likelihood[np.isfinite(result.log_likelihood)]
         self.total += float(known.sum())
         self.count += known.size
-
-    @property
-    def mean(self) -> float | None:
-        """None before any frame was scored."""
-        return self.total / self.count if self.count else None
 
 
 def summary(run: Run, last: Result, scores: Scores) -> dict[str, Any]:
@@ -143,7 +125,7 @@ def summary(run: Run, last: Result, scores: Scores) -> dict[str, Any]:
         "observed": run.n_observed,
         "time_unit": run.unit,
         "rate": run.rate,
-        "mean_log_likelihood": scores.mean,
+        "mean_log_likelihood": scores.total / scores.count if scores.count else None,
         "last_time": run.last_time,
         "speed": float(speed) if np.isfinite(speed) else None,
     }
@@ -154,23 +136,23 @@ def summary(run: Run, last: Result, scores: Scores) -> dict[str, Any]:
     return about
 
 
-def _words(about: dict[str, Any]) -> str:
+def _words(about: dict[str, Any]) -> list[str]:
     lines = [
         f"{about['file']}: {about['kind']}, d = {len(about['channels'])}, "
-        f"{about['frames']} frames, {about['frames'] - about['observed']} without observation"
+        f"{about['frames']} steps, {about['frames'] - about['observed']} without observation"
     ]
     if "spectrum" in about:
         shown = about["spectrum"][:6]
         values = ", ".join("-" if v is None else f"{v:.4g}" for v in shown)
         lines.append(f"  eigenvalues now   {values}{', ...' if len(about['spectrum']) > 6 else ''}")
     if about["speed"] is not None:
-        lines.append(f"  turning now at    {about['speed']:.4g} {about['rate']}")
+        lines.append(f"  angular velocity  {about['speed']:.4g} {about['rate']}")
     if about["mean_log_likelihood"] is not None:
-        lines.append(f"  log-likelihood    {about['mean_log_likelihood']:.4f} nats per frame")
+        lines.append(f"  log-likelihood    {about['mean_log_likelihood']:.4f} nats per step")
     for name in ("output", "figure"):
         if about[name]:
             lines.append(f"  {name:18s}{about[name]}")
-    return "\n".join(lines)
+    return lines
 
 
 def _stamps(run: Run, times: Numbers, style: str) -> list[Any]:
@@ -179,10 +161,6 @@ def _stamps(run: Run, times: Numbers, style: str) -> list[Any]:
         return list(dates.words(times, style))
     digits = max(0, 3 - math.floor(math.log10(run.unit)))
     return [round(float(t), digits) for t in times]
-
-
-def _places(ahead: Result) -> list[Any]:
-    return ahead._field("position").tolist()
 
 
 def _table(ahead: Result, matrix: str, stamps: list[str]) -> list[str]:

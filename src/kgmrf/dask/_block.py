@@ -124,17 +124,13 @@ def _advance_bank(
     found: dict[str, list[Numbers]] = {}
     for frame, dt in zip(frames, steps, strict=True):
         seen = np.asarray(frame).reshape(n, *frames.shape[-2:])
-        if plan.samples:
-            bank.update(seen, dt=dt, samples=True)
-        else:
-            bank.update(seen, dt=dt, n_samples=plan.n_samples)
-        estimate = None
+        told: Any = {"samples": True} if plan.samples else {"n_samples": plan.n_samples}
+        bank.update(seen, dt=dt, **told)
+        quick = bool(plan.fields) and set(plan.fields) <= set(ALONE)
+        shown = bank if quick else bank.estimate()
         for name in plan.fields or bank.estimate().fields():
-            if name not in ALONE and estimate is None:
-                estimate = bank.estimate()
             # A copy: what a bank tells of its clocks is a view.
-            value = np.array(getattr(bank if name in ALONE else estimate, name))
-            found.setdefault(name, []).append(value)
+            found.setdefault(name, []).append(np.array(getattr(shown, name)))
     stacked = {name: np.stack(parts) for name, parts in found.items()}
     return bank, {k: v.reshape(n_frames, *batch, *v.shape[2:]) for k, v in stacked.items()}
 

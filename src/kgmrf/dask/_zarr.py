@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kgmrf import _npz
 from kgmrf._types import Numbers
 from kgmrf.bank import TrackerBank
 from kgmrf.dask._block import Kind, Plan, advance, needed, planned
@@ -90,11 +90,11 @@ def filter_zarr(
     about = _described(plan, array, frames_at_once, tracks_at_once)
     run = _agreed(folder, about, array.shape[0], plan.times, target)
     group = _prepared(zarr, target, folder, run, kinds, array.shape, about)
-    outputs = {name: group[name] for name in plan.fields}
     task = dask.delayed(_run_block)
     told = dask.delayed(plan, traverse=False)
+    outputs = {name: group[name] for name in plan.fields}
     tasks = [
-        task(told, array, outputs, str(folder), first, frames_at_once, tracks_at_once)
+        task(told, array, outputs, folder, first, frames_at_once, tracks_at_once)
         for first in range(0, array.shape[1], tracks_at_once)
         if _newest(folder, first)[0] < array.shape[0]
     ]
@@ -102,7 +102,7 @@ def filter_zarr(
         client.gather(client.compute(tasks))
     else:
         dask.compute(tasks)
-    for left in folder.glob(".*.tmp"):
+    for left in folder.glob(".*.part"):  # of workers that were killed
         left.unlink(missing_ok=True)
     return group
 
@@ -111,19 +111,18 @@ def _run_block(
     plan: Plan,
     source: Any,
     outputs: dict[str, Any],
-    checkpoint: str,
+    folder: Path,
     first: int,
     frames_at_once: int,
     tracks_at_once: int,
-) -> int:
-    """All that is left to do for the tracks from ``first`` on; returns how many chunks that was."""
-    folder, n_frames = Path(checkpoint), source.shape[0]
+) -> None:
+    """All that is left to do for the tracks from ``first`` on."""
+    n_frames = source.shape[0]
     tracks = slice(first, min(first + tracks_at_once, source.shape[1]))
     begin, path = _newest(folder, first)
     state = None
     if path is not None:
         state = TrackerBank.load(path) if isinstance(plan.pattern, TrackerBank) else load(path)
-    done = 0
     while begin < n_frames:
         # Up to the next edge of the target's chunks: no two tasks write to the same one.
         end = min((begin // frames_at_once + 1) * frames_at_once, n_frames)
@@ -131,8 +130,7 @@ def _run_block(
         for name, values in found.items():
             outputs[name][begin:end, tracks] = values
         _save(state, folder, first, end)
-        begin, done = end, done + 1
-    return done
+        begin = end
 
 
 # ---------------------------------------------------------------------- state files
@@ -146,9 +144,7 @@ def _newest(folder: Path, first: int) -> tuple[int, Path | None]:
 
 def _save(state: Any, folder: Path, first: int, frames: int) -> None:
     name = f"{first:012d}.{frames:012d}.npz"
-    half = folder / f".{name}.{uuid.uuid4().hex}.tmp"
-    state.save(half)
-    os.replace(half, folder / name)
+    state.save(folder / name)  # whole or not at all
     for path in folder.glob(f"{first:012d}.*.npz"):
         if path.name < name:
             path.unlink(missing_ok=True)
@@ -186,9 +182,8 @@ def _agreed(
     if not path.exists():
         stamps = None if times is None else _digest(times)
         kept = {"format": FORMAT, "run": uuid.uuid4().hex, "n_frames": n_frames, "times": stamps}
-        half = folder / f".run.{kept['run']}.tmp"
-        half.write_text(json.dumps({**kept, "about": about}, indent=1) + "\n")
-        os.replace(half, path)
+        with _npz.replacing(path) as file:
+            file.write(json.dumps({**kept, "about": about}, indent=1).encode())
         return str(kept["run"])
     try:
         old = json.loads(path.read_text())

@@ -232,9 +232,11 @@ class Ensemble:
         for part in (parts.tails[:, : at.N_TAILS], parts.tails[:, at.N_TAILS :], parts.roots):
             if (np.abs(part.sum(axis=-1) - 1.0) > 1e-9).any():
                 raise ValueError("weights of a row do not sum to 1")
+        if ((parts.level == 0.0)[:, None] & (parts.deviation > 0.0)).any():
+            raise ValueError("a row has a channel that was never seen, and its deviation")
         started = head[:, at.COUNT] > 0.0
-        if (started & ~(parts.level > 0.0).any(axis=-1)).any() or (head[:, at.POOLED] < -1.0).any():
-            raise ValueError("a row has observations but no channel")
+        if (started != (parts.level > 0.0).any(axis=-1)).any() or (head[:, at.POOLED] < -1.0).any():
+            raise ValueError("a row has observations but no channel, or a channel without any")
         pooling = head[:, at.POOLED] >= 0.0
         self._check_turning(parts.turning[started & ~pooling])
         self._check_averages(parts.body[started])

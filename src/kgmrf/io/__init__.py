@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from kgmrf.io.header import suffix
 from kgmrf.io.source import KINDS, Chunk, DataError, Kind, Source
 from kgmrf.io.write import FIELDS, Writer, check_output, columns_of
 
@@ -50,6 +50,7 @@ def open_source(
     kind: "samples", "covariance" or "rotation"; None asks the file. In tables, columns
     ``covariance_i_j`` or ``rotation_i_j`` are entries of matrices (a triangle of a covariance is
     enough), ``qx qy qz qw`` (or ``q_RS_x ...``) are quaternions, ``truth_...`` is ignored,
+    ``n_samples`` (of the first row) is the number of samples behind each covariance,
     everything else is a channel. Units in brackets are no part of a name. Text without a header
     and with eight columns between white space is a TUM trajectory.
     Arrays ``(T, d, d)`` are covariances, unless the file speaks of rotations.
@@ -71,38 +72,27 @@ def open_source(
             f"{path}: a pipe cannot be gone through twice; save it in a file first, or give its "
             "lines to kgmrf stream"
         )
-    suffix = path.suffix.lower()
-    if suffix == ".gz" and Path(path.stem).suffix.lower() in TEXT:
-        suffix = Path(path.stem).suffix.lower()
-    if suffix not in SUFFIXES:
+    ending = suffix(path) if path.suffix.lower() == ".gz" else path.suffix.lower()
+    if ending not in SUFFIXES or (path.suffix.lower() == ".gz" and ending not in TEXT):
         raise DataError(
-            f"{path}: what is this? Files to read end in {' '.join(SUFFIXES)}, text also in .gz"
+            f"{path}: unsupported file extension {path.suffix!r}; expected one of "
+            f"{' '.join(SUFFIXES)}, text also with .gz"
         )
-    given: dict[str, Any] = {"kind": kind}
-    if suffix in TEXT or suffix == ".parquet":
+    if ending not in ARRAYS:
         if key is not None:
             raise DataError(f"{path} is a table and has no arrays; choose columns instead of a key")
-        given |= {"time": time, "columns": columns}
-        if suffix in TEXT:
-            from kgmrf.io.text import open_text
-
-            return open_text(path, **given)
-        from kgmrf.io.parquet import open_parquet
-
-        return open_parquet(path, **given)
+        if ending == ".parquet":
+            from kgmrf.io.parquet import open_parquet as open_table
+        else:
+            from kgmrf.io.text import open_text as open_table
+        return open_table(path, kind=kind, time=time, columns=columns)
     if columns is not None:
         raise DataError(f"{path} holds arrays, not columns; choose an array with a key")
-    if suffix == ".npy":
-        from kgmrf.io.arrays import open_npy
+    from kgmrf.io import arrays
 
+    if ending == ".npy":
         if key is not None or time is not None:
             raise DataError(f"{path} holds one array and nothing else")
-        return open_npy(path, **given)
-    given |= {"time": time, "key": key}
-    if suffix == ".npz":
-        from kgmrf.io.arrays import open_npz
-
-        return open_npz(path, **given)
-    from kgmrf.io.arrays import open_hdf5
-
-    return open_hdf5(path, **given)
+        return arrays.open_npy(path, kind=kind)
+    opened = arrays.open_npz if ending == ".npz" else arrays.open_hdf5
+    return opened(path, kind=kind, time=time, key=key)

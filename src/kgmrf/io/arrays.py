@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,17 @@ import numpy as np
 from kgmrf import _npz
 from kgmrf._types import Numbers
 from kgmrf.io.columns import quaternions
-from kgmrf.io.source import MOST_CHANNELS, Chunk, DataError, Kind, Source, rows_per_chunk
-from kgmrf.io.text import check_times
+from kgmrf.io.source import (
+    MOST_CHANNELS,
+    Chunk,
+    DataError,
+    Kind,
+    Piece,
+    Source,
+    checked,
+    rows_per_chunk,
+    told,
+)
 
 VALUE_NAMES = ("observations", "samples", "covariances", "covariance", "rotations", "rotation")
 TIME_NAMES = ("times", "time", "timestamps", "t")
@@ -25,14 +35,9 @@ MOST_HELD = 256_000_000
 def open_npy(path: Path, *, kind: Kind | None = None) -> Source:
     """One array in a .npy file."""
 
-    @contextmanager
-    def stream() -> Iterator[IO[bytes]]:
-        with open(path, "rb") as file:
-            yield file
-
-    with _told(path), stream() as file:
+    with told(path), open(path, "rb") as file:
         header = _npz.read_header(file)
-    return _source(path, _Stored(path, header, stream), None, kind, ())
+    return _source(path, _Stored(path, header, lambda: open(path, "rb")), None, kind, ())
 
 
 def open_npz(
@@ -41,9 +46,14 @@ def open_npz(
     """An array in an .npz file, streamed out of the archive, compressed or not."""
     headers = {}
     n_samples = None
-    with _told(path), _npz.opened(path) as archive:
-        for name in _npz.names(archive):
-            with archive.open(f"{name}.npy") as stream:
+    with told(path), zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{entry.filename} is compressed in a way numpy does not write")
+            if not entry.filename.endswith(".npy"):
+                continue
+            name = entry.filename.removesuffix(".npy")
+            with archive.open(entry) as stream:
                 headers[name] = _npz.read_header(stream)
                 plain = headers[name].dtype.kind in "fiu" and headers[name].shape == ()
                 if name == "n_samples" and plain:
@@ -51,13 +61,12 @@ def open_npz(
                     number = float(np.frombuffer(data, headers[name].dtype)[0])
                     n_samples = number if 0 < number < math.inf else None
     shapes = {name: header.shape for name, header in headers.items()}
-    key = _choose(path, shapes, key)
-    times = _choose_times(path, shapes, key, time)
+    key, times = _choose(path, shapes, key, time)
 
     def member(name: str) -> _Stored:
         @contextmanager
         def stream() -> Iterator[IO[bytes]]:
-            with _npz.opened(path) as archive, archive.open(f"{name}.npy") as inside:
+            with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as inside:
                 yield inside
 
         return _Stored(path, headers[name], stream)
@@ -78,12 +87,9 @@ def open_hdf5(
         if isinstance(item, h5py.Dataset) and item.shape and item.dtype.kind in "fiu":
             shapes[name] = item.shape
 
-    with _told(path), h5py.File(path, "r") as file:
+    with told(path), h5py.File(path, "r") as file:
         file.visititems(note)
-    if key is not None:
-        key = key.strip("/")
-    key = _choose(path, shapes, key)
-    times = _choose_times(path, shapes, key, time)
+    key, times = _choose(path, shapes, key and key.strip("/"), time)
     clock = None if times is None else _Dataset(path, times, shapes[times])
     return _source(path, _Dataset(path, key, shapes[key]), clock, kind, tuple(shapes), key)
 
@@ -103,7 +109,7 @@ class _Stored:
         if header.fortran and len(self.shape) > 1:
             yield from self._turned(rows)
             return
-        with _told(self.path), self.stream() as file:
+        with told(self.path), self.stream() as file:
             _npz.read_header(file)
             for first in range(0, self.shape[0], rows):
                 n = min(rows, self.shape[0] - first)
@@ -117,7 +123,7 @@ class _Stored:
                 f"{self.path} is stored column by column and too large to be turned; save it again "
                 "after numpy.ascontiguousarray"
             )
-        with _told(self.path), self.stream() as file:
+        with told(self.path), self.stream() as file:
             _npz.read_header(file)
             whole = self._numbers(file, math.prod(self.shape), 0)
         whole = whole.reshape(self.shape, order="F")
@@ -147,7 +153,7 @@ class _Dataset:
     def slices(self, rows: int) -> Iterator[Numbers]:
         import h5py
 
-        with _told(self.path), h5py.File(self.path, "r") as file:
+        with told(self.path), h5py.File(self.path, "r") as file:
             data = file[self.key]
             chunk = data.chunks
             if chunk is not None and math.prod(chunk) * data.dtype.itemsize > MOST_HELD:
@@ -175,37 +181,28 @@ def _source(
         raise DataError(f"{path}: {key or 'the array'} has shape {shape}, too wide to be followed")
     if clock is not None and clock.shape != shape[:1]:
         raise DataError(f"{path}: times have shape {clock.shape}, the values {shape}")
-    turned: Callable[[Numbers], Numbers] = _as_is
-    if kind is None:
-        kind = _guess(shape, key, beside)
-    if kind == "rotation" and shape[1:] == (4,):
-        turned, d = quaternions, 3
+    kind = kind or _guess(shape, key, beside)
+    d, turns = shape[-1], kind == "rotation" and shape[1:] == (4,)
+    if turns:
+        d = 3
     elif kind != "samples" and (len(shape) != 3 or shape[1] != shape[2]):
         raise DataError(f"{path}: {kind} matrices have shape (T, d, d), this is {shape}")
-    else:
-        d = shape[-1]
 
-    def chunks() -> Iterator[Chunk]:
+    def pieces() -> Iterator[Piece]:
         # Room for d x d matrices beside the samples, and for the result.
         rows = rows_per_chunk(16 * max(math.prod(shape[1:]), d * d))
-        times = iter(clock.slices(rows)) if clock is not None else None
-        first, last = 0, -math.inf
+        times = None if clock is None else iter(clock.slices(rows))
+        first = 0
         for part in values.slices(rows):
             places = first + np.arange(len(part))
-            stamps = None if times is None else next(times)
-            _refuse(path, part, places)
-            if stamps is not None:
-                check_times(stamps, places, last, f"{path}, row")
-                last = float(stamps[-1])
             first += len(part)
-            yield Chunk(turned(part), stamps, places, first / shape[0])
+            yield Piece(part, None if times is None else next(times), places, first / shape[0])
 
-    names = tuple(str(k) for k in range(d))
-    return Source(path, kind, names, chunks, n_samples)
+    def chunks() -> Iterator[Chunk]:
+        where, named = f"{path}, row", lambda *at: f", at {list(at)}"
+        return checked(pieces(), where, named, *[quaternions] * turns)
 
-
-def _as_is(values: Numbers) -> Numbers:
-    return values
+    return Source(path, kind, tuple(str(k) for k in range(d)), chunks, n_samples)
 
 
 def _guess(shape: tuple[int, ...], key: str, beside: Sequence[str]) -> Kind:
@@ -215,53 +212,27 @@ def _guess(shape: tuple[int, ...], key: str, beside: Sequence[str]) -> Kind:
     return "rotation" if "rotation" in (key, *beside) or key == "rotations" else "covariance"
 
 
-def _refuse(path: Path, part: Numbers, places: Numbers) -> None:
-    if np.isinf(part).any():
-        where = np.argwhere(np.isinf(part))[0]
-        raise DataError(f"{path}, row {places[where[0]]}: infinite at {where[1:].tolist()}")
-
-
-def _choose(path: Path, shapes: dict[str, tuple[int, ...]], key: str | None) -> str:
-    if key is not None:
-        if key not in shapes:
-            raise DataError(f"{path} has no array {key!r}; it has {_some(shapes)}")
-        return key
-    for name in VALUE_NAMES:
-        if name in shapes and len(shapes[name]) > 1:
-            return name
+def _choose(
+    path: Path, shapes: dict[str, tuple[int, ...]], key: str | None, time: str | None
+) -> tuple[str, str | None]:
+    """The names of the array of values, and of that of its times."""
+    for name in (key, time):
+        if name is not None and name not in shapes:
+            raise DataError(f"{path} has no array {name!r}; it has {_some(shapes)}")
     large = [name for name, shape in shapes.items() if len(shape) in (2, 3)]
-    if len(large) != 1:
-        raise DataError(f"{path}: which array? Choose one with --key: {_some(shapes)}")
-    return large[0]
-
-
-def _choose_times(
-    path: Path, shapes: dict[str, tuple[int, ...]], key: str, time: str | None
-) -> str | None:
-    if time is not None:
-        if time not in shapes:
-            raise DataError(f"{path} has no array {time!r}; it has {_some(shapes)}")
-        return time
+    usual = [name for name in VALUE_NAMES if name in large]
+    if key is None:
+        if not usual and len(large) != 1:
+            raise DataError(f"{path}: which array? Choose one with --key: {_some(shapes)}")
+        key = (usual or large)[0]
     folder = key.rpartition("/")[0]
     for name in TIME_NAMES:
         full = f"{folder}/{name}" if folder else name
-        if full in shapes and shapes[full] == shapes[key][:1]:
-            return full
-    return None
+        if time is None and shapes.get(full) == shapes[key][:1]:
+            time = full
+    return key, time
 
 
 def _some(shapes: dict[str, tuple[int, ...]]) -> str:
     listed = [f"{name} {shape}" for name, shape in list(shapes.items())[:8]]
     return ", ".join(listed) or "no array of numbers"
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Whatever a damaged file makes its library say, in one sentence with the file's name."""
-    try:
-        yield
-    except (DataError, FileNotFoundError, IsADirectoryError, PermissionError, ModuleNotFoundError):
-        raise
-    except _npz.DAMAGE as error:
-        detail = " ".join(str(error).split())[:160] or type(error).__name__
-        raise DataError(f"{path} cannot be read, it may be damaged: {detail}") from error

@@ -8,9 +8,10 @@ from math import isqrt
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from kgmrf._names import is_clock
-from kgmrf._types import Numbers
+from kgmrf._types import Mask, Numbers
 from kgmrf.io.source import MOST_CHANNELS, DataError, Kind
 
 _SECONDS = re.compile(r"(?:.*[._])?stamp[._](?:secs?|seconds)")
@@ -66,35 +67,34 @@ def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
     return [name or f"column {k + 1}" for k, name in enumerate(names)], index
 
 
-def quaternion_of(names: Sequence[str]) -> list[tuple[int, int, int, int]]:
+def quaternion_of(names: Sequence[str]) -> list[tuple[int, ...]]:
     """Quaternions among columns: the places of x, y, z, w of each.
 
     >>> quaternion_of(["p_x", "q_RS_w", "q_RS_x", "q_RS_y", "q_RS_z"])
     [(2, 3, 4, 1)]
     """
-    lower = [_UNIT.sub("", name.strip()).lower() for name in names]
-    stems = dict.fromkeys(name[:-1] for name in lower if _QUATERNION_NAME.fullmatch(name))
-    found = []
-    for stem in stems:
-        if all(stem + axis in lower for axis in "xyzw"):
-            x, y, z, w = (lower.index(stem + axis) for axis in "xyzw")
-            found.append((x, y, z, w))
-    return found
+    return _axes(names, _QUATERNION_NAME, "xyzw")
 
 
-def position_of(names: Sequence[str]) -> tuple[int, int, int] | None:
+def position_of(names: Sequence[str]) -> tuple[int, ...] | None:
     """The places of x, y, z of the position among columns, if there is exactly one.
 
     >>> position_of(["time", "tx", "ty", "tz", "qx"]), position_of(["p_RS_R_x", "q_RS_x"])
     ((1, 2, 3), None)
     """
+    found = _axes(names, _POSITION_NAME, "xyz")
+    return found[0] if len(found) == 1 else None
+
+
+def _axes(names: Sequence[str], pattern: re.Pattern[str], axes: str) -> list[tuple[int, ...]]:
+    """Columns that differ in the axis alone, which is their last letter, by the places of all."""
     lower = [_UNIT.sub("", name.strip()).lower() for name in names]
-    stems = dict.fromkeys(name[:-1] for name in lower if _POSITION_NAME.fullmatch(name))
-    found = [stem for stem in stems if all(stem + axis in lower for axis in "xyz")]
-    if len(found) != 1:
-        return None
-    x, y, z = (lower.index(found[0] + axis) for axis in "xyz")
-    return x, y, z
+    stems = dict.fromkeys(name[:-1] for name in lower if pattern.fullmatch(name))
+    return [
+        tuple(lower.index(stem + axis) for axis in axes)
+        for stem in stems
+        if all(stem + axis in lower for axis in axes)
+    ]
 
 
 def meaning(
@@ -122,7 +122,9 @@ def meaning(
     twice = {name for name in header if header.count(name) > 1}
     if twice:
         raise DataError(f"{where}: the column {sorted(twice)[0]!r} is there twice")
-    clock = _find(header, time, where) if time is not None else _clock(header, named)
+    clock = next((k for k, name in enumerate(header) if named and is_clock(name)), None)
+    if time is not None:
+        clock = _find(header, time, where)
     rest = None
     if named and clock is not None and _SECONDS.fullmatch(header[clock].lower()):
         rest = next((k for k, n in enumerate(header) if _NANOSECONDS.fullmatch(n.lower())), None)
@@ -186,12 +188,9 @@ def _values(
             f"{where} has quaternions {first!r}... and {second!r}...; choose one with --columns"
         )
     if turns:
-        used = tuple(wanted[k] for k in turns[0])
-        place = position_of([header[k] for k in wanted])
-        if place is None:
-            return Meaning("rotation", ("x", "y", "z"), clock, used, quaternions)
-        used += tuple(wanted[k] for k in place)
-        return Meaning("rotation", ("x", "y", "z"), clock, used, _turns, positions=True)
+        place = position_of([header[k] for k in wanted]) or ()
+        used = tuple(wanted[k] for k in (*turns[0], *place))
+        return Meaning("rotation", ("x", "y", "z"), clock, used, quaternions, positions=bool(place))
     if not wanted:
         raise DataError(f"{where} has no column of values beside the time")
     if kind in (None, "samples"):
@@ -213,15 +212,6 @@ def _labels(word: str, header: Sequence[str]) -> tuple[str, ...]:
     return tuple(a for a, b, name in halves if a == b and name == f"{a}_{b}" and a)
 
 
-def _clock(header: Sequence[str], named: bool) -> int | None:
-    if not named:
-        return None
-    for k, name in enumerate(header):
-        if is_clock(name):
-            return k
-    return None
-
-
 def _find(header: Sequence[str], name: str, where: str) -> int:
     if name in header:
         return header.index(name)
@@ -233,22 +223,21 @@ def _find(header: Sequence[str], name: str, where: str) -> int:
 
 def _check_width(d: int, where: str) -> None:
     if d > MOST_CHANNELS:
-        raise DataError(f"{where} has d = {d}; more than {MOST_CHANNELS} channels are not followed")
+        raise DataError(f"{where} has d = {d}; the limit is {MOST_CHANNELS} channels")
 
 
 def _matrix(
     kind: Kind, cells: dict[tuple[int, int], int], clock: int | None, where: str
 ) -> Meaning:
+    """Matrices whose entries stand in these columns; of a covariance one triangle is enough."""
     d = 1 + max(max(cell) for cell in cells)
     _check_width(d, where)
     order = []
-    for i in range(d):
-        for j in range(d):
-            # Of a symmetric matrix one triangle is enough.
-            cell = (i, j) if (i, j) in cells or kind == "rotation" else (j, i)
-            if cell not in cells:
-                raise DataError(f"{where} has no column {kind}_{i}_{j}, but entries up to d = {d}")
-            order.append(cells[cell])
+    for i, j in np.ndindex(d, d):
+        cell = (i, j) if (i, j) in cells or kind == "rotation" else (j, i)
+        if cell not in cells:
+            raise DataError(f"{where} has no column {kind}_{i}_{j}, but entries up to d = {d}")
+        order.append(cells[cell])
     used = tuple(sorted(set(order)))
     pick = np.asarray([used.index(k) for k in order])
     names = tuple(str(i) for i in range(d))
@@ -258,49 +247,30 @@ def _matrix(
 def _unnamed(kind: Kind, wanted: list[int], clock: int | None, where: str) -> Meaning:
     """Matrices in columns without names: row by row, or the upper triangle row by row."""
     n = len(wanted)
-    used = tuple(wanted)
     if kind == "rotation" and n == 4:
-        return Meaning("rotation", ("x", "y", "z"), clock, used, quaternions)
+        return Meaning("rotation", ("x", "y", "z"), clock, tuple(wanted), quaternions)
     full, half = isqrt(n), (isqrt(8 * n + 1) - 1) // 2
     if full * full == n:
-        _check_width(full, where)
-        names = tuple(str(i) for i in range(full))
-        return Meaning(kind, names, clock, used, lambda rows: rows.reshape(-1, full, full))
-    if kind == "covariance" and half * (half + 1) == 2 * n:
-        _check_width(half, where)
-        table = np.zeros((half, half), dtype=int)
-        table[np.triu_indices(half)] = np.arange(n)
-        pick = np.maximum(table, table.T).reshape(-1)
-        names = tuple(str(i) for i in range(half))
-        return Meaning(kind, names, clock, used, lambda rows: rows[:, pick].reshape(-1, half, half))
-    also = " or 4 (a quaternion x y z w)" if kind == "rotation" else " or d (d + 1) / 2"
-    raise DataError(f"{where} has {n} columns of values; a {kind} takes d d{also}")
-
-
-def _turns(rows: Numbers) -> Numbers:
-    return quaternions(rows[:, :4])
+        cells = list(np.ndindex(full, full))
+    elif kind == "covariance" and half * (half + 1) == 2 * n:
+        cells = [(i, j) for i in range(half) for j in range(i, half)]
+    else:
+        also = " or 4 (a quaternion x y z w)" if kind == "rotation" else " or d (d + 1) / 2"
+        raise DataError(f"{where} has {n} columns of values; a {kind} takes d d{also}")
+    return _matrix(kind, dict(zip(cells, wanted, strict=True)), clock, where)
 
 
 def quaternions(rows: Numbers) -> Numbers:
     """Rotation matrices ``(n, 3, 3)`` of quaternions ``(n, 4)`` in the order x, y, z, w.
 
-    Any length but zero will do; a zero quaternion gives infinities, which the reader refuses.
+    Further columns are ignored. Any length but zero will do; zero gives infinities, which readers
+    refuse.
 
     >>> quaternions(np.asarray([[0.0, 0.0, 1.0, 1.0]])).round(3)[0].tolist()
     [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    norm = np.sqrt(np.sum(rows**2, axis=-1, keepdims=True))
-    zero = norm[..., 0] == 0
-    x, y, z, w = np.moveaxis(rows / np.where(norm == 0, 1.0, norm), -1, 0)
-    matrix = np.empty((*rows.shape[:-1], 3, 3))
-    matrix[..., 0, 0] = 1 - 2 * (y * y + z * z)
-    matrix[..., 0, 1] = 2 * (x * y - z * w)
-    matrix[..., 0, 2] = 2 * (x * z + y * w)
-    matrix[..., 1, 0] = 2 * (x * y + z * w)
-    matrix[..., 1, 1] = 1 - 2 * (x * x + z * z)
-    matrix[..., 1, 2] = 2 * (y * z - x * w)
-    matrix[..., 2, 0] = 2 * (x * z - y * w)
-    matrix[..., 2, 1] = 2 * (y * z + x * w)
-    matrix[..., 2, 2] = 1 - 2 * (x * x + y * y)
+    rows = rows[:, :4]
+    zero: Mask = (rows == 0.0).all(axis=-1)
+    matrix = Rotation.from_quat(np.where(zero[:, None], 1.0, rows)).as_matrix()
     matrix[zero] = np.inf
     return matrix

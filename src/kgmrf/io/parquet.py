@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,17 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io.columns import meaning, tidy
-from kgmrf.io.source import Chunk, DataError, Kind, Source, rows_per_chunk
-from kgmrf.io.text import GLANCE, check_times
+from kgmrf.io.header import GLANCE
+from kgmrf.io.source import (
+    Chunk,
+    DataError,
+    Kind,
+    Piece,
+    Source,
+    checked,
+    rows_per_chunk,
+    told,
+)
 
 
 def open_parquet(
@@ -27,7 +35,7 @@ def open_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with _told(path), pq.ParquetFile(path) as file:
+    with told(path, pa.ArrowException), pq.ParquetFile(path) as file:
         schema = file.schema_arrow
     stored = list(schema.names)
     if not stored:
@@ -35,7 +43,7 @@ def open_parquet(
     header, index = tidy(stored)
 
     def glance(k: int) -> Any:
-        with _told(path), pq.ParquetFile(path) as file:
+        with told(path, pa.ArrowException), pq.ParquetFile(path) as file:
             batches = file.iter_batches(GLANCE, columns=[stored[k]], use_threads=False)
             batch = next(batches, None)
             return None if batch is None else batch.column(0)
@@ -82,41 +90,30 @@ def open_parquet(
                 "choose another with --time"
             )
 
-    def chunks() -> Iterator[Chunk]:
+    def pieces() -> Iterator[Piece]:
         d = len(what.names)
-        rows = rows_per_chunk(16 * max(len(wanted), d * d))
-        first, last = 0, -math.inf
-        with _told(path), pq.ParquetFile(path) as file:
+        rows, first = rows_per_chunk(16 * max(len(wanted), d * d)), 0
+        with told(path, pa.ArrowException), pq.ParquetFile(path) as file:
             total = max(file.metadata.num_rows, 1)
             for batch in file.iter_batches(batch_size=rows, columns=names, use_threads=False):
                 values = np.column_stack([_numbers(batch.column(name)) for name in wanted])
-                places = first + np.arange(len(values))
-                if np.isinf(values).any():
-                    i, j = np.argwhere(np.isinf(values))[0]
-                    raise DataError(f"{path}, row {places[i]}, column {wanted[j]!r}: infinite")
                 stamps = None
                 if what.time is not None:
                     stamps = _stamps(batch.column(names[0]))
                     stamps = dates.days(stamps) if by_day else stamps
-                    check_times(stamps, places, last, f"{path}, row")
-                    last = float(stamps[-1])
+                places = first + np.arange(len(values))
                 first += len(values)
-                place = values[:, -3:] if what.positions else None
-                done = min(1.0, first / total)
-                yield Chunk(what.assemble(values), stamps, places, done, place)
+                yield Piece(values, stamps, places, min(1.0, first / total))
+
+    def chunks() -> Iterator[Chunk]:
+        column = lambda j: f", column {wanted[j]!r}"  # noqa: E731
+        return checked(pieces(), f"{path}, row", column, what.assemble, positions=what.positions)
 
     second = 1.0 if style else None
     if second is None and what.time is not None:
         second = dates.per_second(stored[what.time], 0.0)
-    return Source(
-        path,
-        what.kind,
-        what.names,
-        chunks,
-        remarks=what.remarks,
-        dates=style,
-        per_second=second,
-    )
+    about: dict[str, Any] = {"remarks": what.remarks, "dates": style, "per_second": second}
+    return Source(path, what.kind, what.names, chunks, **about)
 
 
 def _is_number(type_: Any) -> bool:
@@ -150,22 +147,3 @@ def _stamps(column: Any) -> Numbers:
         seconds = stamps.astype("datetime64[ns]").astype(np.int64) * 1e-9
         return np.where(np.isnat(stamps), np.nan, seconds)
     return _numbers(column)
-
-
-class _told:
-    """Arrow's errors in one sentence with the file's name."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        import pyarrow as pa
-
-        if isinstance(error, (DataError, FileNotFoundError, IsADirectoryError, PermissionError)):
-            return
-        if isinstance(error, (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)):
-            detail = " ".join(str(error).split())[:160]
-            raise DataError(f"{self.path} cannot be read, it may be damaged: {detail}") from error

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from kgmrf import _npz
 from kgmrf._types import Numbers
 
 Kind: TypeAlias = Literal["samples", "covariance", "rotation"]
@@ -37,6 +40,13 @@ class Chunk(NamedTuple):
     places: Numbers
     done: float
     positions: Numbers | None = None
+
+    def cut(self, first: int, last: int) -> Chunk:
+        """The steps from first up to last."""
+        parts = (None if a is None else a[first:last] for a in (self.times, self.positions))
+        times, positions = parts
+        places = self.places[first:last]
+        return Chunk(self.values[first:last], times, places, self.done, positions)
 
 
 @dataclass(frozen=True)
@@ -79,22 +89,22 @@ class Source:
 
 
 def _windows(source: Source, size: int) -> Iterator[Chunk]:
-    kept: Chunk | None = None
+    kept: list[Chunk] = []
     for chunk in source:
         if chunk.values.ndim != 2:
             raise DataError(f"{source.path} holds blocks of samples already: leave out the window")
-        both = chunk if kept is None else _join(kept, chunk)
+        both = joined([*kept, chunk])
         n = len(both.values) // size * size
         if n:
-            yield _frames(_cut(both, 0, n), size)
-        kept = _cut(both, n, len(both.values))
-    if kept is not None and len(kept.values):
-        missing = np.full((size - len(kept.values), source.d), np.nan)
-        times = kept.times
-        if times is not None:
-            times = np.append(times, np.full(len(missing), times[-1]))
-        places = np.append(kept.places, np.full(len(missing), kept.places[-1]))
-        yield _frames(Chunk(np.vstack([kept.values, missing]), times, places, 1.0), size)
+            yield _frames(both.cut(0, n), size)
+        kept = [both.cut(n, len(both.values))]
+    for rest in kept:
+        missing = -len(rest.values) % size
+        if missing:
+            times = None if rest.times is None else np.full(missing, rest.times[-1])
+            gaps = np.full((missing, source.d), np.nan)
+            filler = Chunk(gaps, times, np.full(missing, rest.places[-1]), 1.0)
+            yield _frames(joined([rest, filler]), size)
 
 
 def _frames(chunk: Chunk, size: int) -> Chunk:
@@ -103,18 +113,85 @@ def _frames(chunk: Chunk, size: int) -> Chunk:
     return Chunk(blocks, times, chunk.places[::size], chunk.done)
 
 
-def _cut(chunk: Chunk, first: int, last: int) -> Chunk:
-    times = None if chunk.times is None else chunk.times[first:last]
-    return Chunk(chunk.values[first:last], times, chunk.places[first:last], chunk.done)
-
-
-def _join(a: Chunk, b: Chunk) -> Chunk:
-    times = None
-    if a.times is not None and b.times is not None:
-        times = np.append(a.times, b.times)
-    return Chunk(np.concatenate([a.values, b.values]), times, np.append(a.places, b.places), b.done)
+def joined(chunks: Sequence[Chunk]) -> Chunk:
+    """Successive chunks as one."""
+    values, times, places, done, positions = zip(*chunks, strict=True)
+    return Chunk(
+        np.concatenate(values),
+        None if times[0] is None else np.concatenate(times),
+        np.concatenate(places),
+        done[-1],
+        None if positions[0] is None else np.concatenate(positions),
+    )
 
 
 def rows_per_chunk(bytes_per_row: int) -> int:
     """How many rows are read at a time."""
     return max(1, min(65_536, CHUNK_BYTES // max(bytes_per_row, 1)))
+
+
+class Piece(NamedTuple):
+    """Numbers of a file as they stand there; see `Chunk`."""
+
+    values: Numbers
+    times: Numbers | None
+    places: Numbers
+    done: float
+
+
+def checked(
+    pieces: Iterable[Piece],
+    where: str,
+    named: Callable[..., str],
+    assemble: Callable[[Numbers], Numbers] = lambda values: values,
+    *,
+    positions: bool = False,
+) -> Iterator[Chunk]:
+    """Chunks of finite numbers, in order of time.
+
+    where: the file and what a place in it is called. named: words for the place of a number in its
+    row. assemble: from numbers to samples or matrices. positions: whether the last three columns
+    are a position.
+    """
+    last = -math.inf
+    for values, times, places, done in pieces:
+        if np.isinf(values).any():
+            first, *at = np.argwhere(np.isinf(values))[0].tolist()
+            raise DataError(f"{where} {places[first]}{named(*at)}: infinite")
+        if times is not None:
+            _check_times(times, places, last, where)
+            last = float(times[-1])
+        made = assemble(values)
+        if np.isinf(made).any():
+            k = int(np.argwhere(np.isinf(made))[0, 0])
+            raise DataError(
+                f"{where} {places[k]}: a quaternion of length zero; leave its cells empty if "
+                "nothing was observed"
+            )
+        yield Chunk(made, times, places, done, values[:, -3:] if positions else None)
+
+
+def _check_times(times: Numbers, places: Numbers, last: float, where: str) -> None:
+    if not np.isfinite(times).all():
+        k = int(np.argmin(np.isfinite(times)))
+        raise DataError(f"{where} {places[k]}: no time; every row needs one")
+    before = np.append(last, times[:-1])
+    if (times < before).any():
+        k = int(np.argmax(times < before))
+        raise DataError(
+            f"{where} {places[k]}: the time {times[k]:.15g} lies before the {before[k]:.15g} above "
+            "it; sort the file by time"
+        )
+
+
+@contextmanager
+def told(path: Path, *more: type[Exception]) -> Iterator[None]:
+    """Whatever a damaged file makes its library say, in one sentence with the file's name."""
+    try:
+        yield
+    except (DataError, *_npz.ABSENT, ModuleNotFoundError):
+        raise
+    except Exception as error:
+        if not isinstance(error, (*_npz.DAMAGE, *more)):
+            raise
+        raise DataError(f"{path} cannot be read, it may be damaged: {_npz.told(error)}") from error

@@ -7,36 +7,26 @@ understood there, and a cell that is no number is named with its line.
 
 from __future__ import annotations
 
-import csv
-import gzip
 import io
 import math
 import os
 import re
 import warnings
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import pairwise
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import Any
 
 import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.io import dates
-from kgmrf.io.columns import TUM, Meaning, meaning, quaternion_of, tidy
-from kgmrf.io.source import Chunk, DataError, Kind, Source
+from kgmrf.io import header as top_of
+from kgmrf.io.columns import TUM, Meaning, meaning, tidy
+from kgmrf.io.source import Chunk, DataError, Kind, Piece, Source, checked
 
-GAPS = {"", "nan", "na", "n/a", "null", "none", "-"}
-"""What a missing value may be called, in any case."""
-TRUTH = {"true": 1.0, "false": 0.0}
-LONGEST_LINE = 16_000_000
 BLOCK = 4_000_000
 """Bytes of text that are parsed at a time."""
-GLANCE = 200
-"""Rows that are looked at before it is said what the columns are."""
-_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+(?:[eE][+-]?\d+)?\s*")
 
 
 def open_text(
@@ -47,14 +37,14 @@ def open_text(
     columns: Sequence[str] | None = None,
 ) -> Source:
     """A text table: delimiter and header are found by looking at its first lines."""
-    top = _look(path)
-    delimiter = _delimiter(top.first, path)
-    cells = _split(top.first, delimiter)
-    comma = _decimal_comma(top, delimiter)
-    header, index = _commented(top, cells, delimiter, comma)
+    top = top_of.look(path)
+    delimiter = top_of.delimiter_of(top.first, path)
+    cells = top_of.split(top.first, delimiter)
+    comma = top_of.decimal_comma(top, delimiter)
+    header, index = top_of.commented(top, cells, delimiter, comma)
     start, line = top.start, top.line
-    named = bool(header) or not _is_data(cells, comma)
-    rows = [_split(raw, delimiter) for raw in (top.first, *top.rows)]
+    named = bool(header) or not top_of.is_data(cells, comma)
+    rows = [top_of.split(raw, delimiter) for raw in (top.first, *top.rows)]
     tum = not named and len(cells) == 8 and delimiter is None
     if header:
         pass
@@ -63,7 +53,7 @@ def open_text(
         start, line, rows = start + len(top.first), line + 1, rows[1:]
         if not rows:
             raise DataError(f"{path} has a header and no data")
-    elif (tum or _suffix(path) == ".tum") and kind in (None, "rotation"):
+    elif (tum or top_of.suffix(path) == ".tum") and kind in (None, "rotation"):
         if len(cells) != 8:
             raise DataError(
                 f"{path}, line {line}: a TUM file has 8 columns (time, position, quaternion "
@@ -81,8 +71,8 @@ def open_text(
         columns=columns,
         where=str(path),
         index=index,
-        grows=lambda k: _grows([row[k] for row in rows]),
-        dated=_dated(rows),
+        grows=lambda k: top_of.grows([row[k] for row in rows]),
+        dated=top_of.dated(rows),
     )
     clock = [] if what.time is None else [row[what.time] for row in rows]
     by_day = what.time is not None and dates.are_days(header[what.time], clock)
@@ -92,235 +82,50 @@ def open_text(
     remarks = what.remarks
     if comma:
         remarks = (*remarks, "numbers such as 1,5 are read with a decimal comma")
-    if not _is_utf8(top.first):
+    try:
+        top.first.decode("utf-8")
+    except UnicodeDecodeError:
         remarks = (*remarks, "the header is not UTF-8: read as Latin-1; save it as UTF-8")
-    table = _Table(path, header, delimiter, what, start, line, comma=comma, by_day=by_day)
+    table = _Table(path, header, delimiter, what, start, line, comma, by_day)
     second = 1.0 if style or tum or what.rest is not None else None
     if second is None and clock:
         head = b" ".join([*top.comments, top.first]).decode("latin-1")
-        try:
-            stamp = float(clock[0].replace(",", ".") if comma else clock[0])
-        except ValueError:
-            stamp = 0.0
-        second = dates.per_second(head, stamp)
-    return Source(
-        path,
-        what.kind,
-        what.names,
-        table.chunks,
-        word="line",
-        remarks=remarks,
-        dates=style,
-        per_second=second,
-    )
+        second = dates.per_second(head, top_of.number(clock[0], comma) or 0.0)
+    about: dict[str, Any] = {"remarks": remarks, "dates": style, "per_second": second}
+    if what.kind == "covariance" and "n_samples" in header and rows:
+        count = top_of.number(rows[0][header.index("n_samples")], comma) or math.nan
+        about["n_samples"] = count if 0 < count < math.inf else None
+    return Source(path, what.kind, what.names, table.chunks, word="line", **about)
 
 
-# ---------------------------------------------------------------------- the first lines
-
-
-class _Top(NamedTuple):
-    """The first line that is neither empty nor a comment, where it starts, its number; the comments
-    before it, and some lines with data after it."""
-
-    first: bytes
-    start: int
-    line: int
-    comments: list[bytes]
-    rows: list[bytes]
-
-
-def _suffix(path: Path) -> str:
-    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """The text of a file, unpacked if need be, and the file itself."""
-    with open(path, "rb") as file:
-        if file.read(2) != b"\x1f\x8b":
-            file.seek(0)
-            yield file, file
-            return
-        file.seek(0)
-        try:
-            with gzip.GzipFile(fileobj=file) as unpacked:
-                yield cast(IO[bytes], unpacked), file
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            detail = " ".join(str(error).split())[:160]
-            raise DataError(f"{path} cannot be unpacked, it may be damaged: {detail}") from error
-
-
-def _look(path: Path) -> _Top:
-    number, start = 1, 0
-    comments: list[bytes] = []
-    with _opened(path) as (file, _):
-        while True:
-            line = file.readline(LONGEST_LINE)
-            if not line:
-                raise DataError(f"{path} is empty")
-            if len(line) == LONGEST_LINE:
-                raise DataError(f"{path}, line {number}: longer than any table has, is this text?")
-            if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise DataError(f"{path} is UTF-16 text; save it again as UTF-8")
-            if b"\0" in line:
-                raise DataError(f"{path}, line {number}: holds a zero byte, so this is no text")
-            if line.strip() and not _is_comment(line):
-                break
-            if line.strip():
-                comments.append(line)
-            start += len(line)
-            number += 1
-        rows: list[bytes] = []
-        size = 0
-        while len(rows) < GLANCE and (not rows or size < BLOCK):
-            raw = file.readline(LONGEST_LINE)
-            if not raw:
-                break
-            size += len(raw)
-            if raw.strip() and not _is_comment(raw):
-                rows.append(raw)
-    return _Top(line, start, number, comments, rows)
-
-
-def _is_comment(line: bytes) -> bool:
-    return line.lstrip().removeprefix(b"\xef\xbb\xbf").startswith((b"#", b"%"))
-
-
-def _delimiter(line: bytes, path: Path) -> bytes | None:
-    """Tab, semicolon or comma, whichever is there outside quotes; otherwise white space (None)."""
-    if _suffix(path) == ".tsv":
-        return b"\t"
-    bare = re.sub(rb'"[^"]*"', b"", line)
-    for candidate in (b"\t", b";", b","):
-        if candidate in bare:
-            return candidate
-    return None
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _split(line: bytes, delimiter: bytes | None) -> list[str]:
-    try:
-        text = line.decode("utf-8-sig").rstrip("\r\n")
-    except UnicodeDecodeError:
-        text = line.decode("latin-1").rstrip("\r\n")
-    if delimiter is None and '"' in text:
-        delimiter, text = b" ", " ".join(text.split())
-    if delimiter is None:
-        return text.split()
-    try:
-        return next(csv.reader([text], delimiter=delimiter.decode()), [])
-    except csv.Error:
-        return text.split(delimiter.decode())
-
-
-def _decimal_comma(top: _Top, delimiter: bytes | None) -> bool:
-    """Whether a comma stands where others have a point: cells look like 1,5 and commas are free."""
-    if delimiter not in (b";", b"\t"):
-        return False
-    rows = [_split(raw, delimiter) for raw in (top.first, *top.rows)]
-    return any(_DECIMAL_COMMA.fullmatch(cell) for row in rows for cell in row)
-
-
-def _is_number(cell: str, comma: bool = False) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        word = cell.strip().lower()
-        return word in GAPS or word in TRUTH or (comma and bool(_DECIMAL_COMMA.fullmatch(cell)))
-    return True
-
-
-def _is_data(cells: list[str], comma: bool) -> bool:
-    """Whether a first line is a row of numbers and dates already, and no header."""
-    if len(cells) > 1 and cells[0] == "" and cells[1:] == [str(k) for k in range(len(cells) - 1)]:
-        return False  # the header of a data frame with numbered columns
-    return all(_is_number(cell, comma) or dates.seconds(cell) is not None for cell in cells)
-
-
-def _commented(
-    top: _Top, cells: list[str], delimiter: bytes | None, comma: bool
-) -> tuple[list[str], int | None]:
-    """The header, if a comment above the first row of numbers is one; otherwise nothing."""
-    if not any(_is_number(cell, comma) and cell.strip() for cell in cells):
-        return [], None
-    for line in reversed(top.comments):
-        words = line.lstrip().removeprefix(b"\xef\xbb\xbf").lstrip(b"#% ")
-        found = _split(words, delimiter)
-        if len(found) != len(cells) or all(_is_number(cell, comma) for cell in found):
-            continue
-        header, index = tidy(found)
-        # Eight words of prose above a TUM trajectory are not its header.
-        prose = delimiter is None and len(cells) == 8 and not quaternion_of(header)
-        if len(set(header)) == len(header) and not prose:
-            return header, index
-    return [], None
-
-
-def _dated(rows: list[list[str]]) -> int | None:
-    """The first column of dates."""
-    for k, cell in enumerate(rows[0] if rows else []):
-        if dates.seconds(cell) is not None:
-            return k
-    return None
-
-
-def _grows(cells: list[str]) -> bool:
-    """Whether these could be times: numbers or dates, each later than the one before."""
-    found = []
-    for cell in cells:
-        try:
-            found.append(float(cell))
-        except ValueError:
-            stamp = dates.seconds(cell)
-            if stamp is None:
-                return False
-            found.append(stamp)
-    return bool(found) and all(a < b for a, b in pairwise(found)) and math.isfinite(found[0])
-
-
-# ---------------------------------------------------------------------- all lines
-
-
+@dataclass(frozen=True)
 class _Table:
     """One pass over the lines of a file per call of `chunks`."""
 
-    def __init__(
-        self,
-        path: Path,
-        header: list[str],
-        delimiter: bytes | None,
-        what: Meaning,
-        start: int,
-        line: int,
-        *,
-        comma: bool,
-        by_day: bool,
-    ) -> None:
-        self.path = path
-        self.header = header
-        self.delimiter = delimiter
-        self.what = what
-        self.start = start
-        self.line = line
-        self.comma = comma
-        self.by_day = by_day
+    path: Path
+    header: list[str]
+    delimiter: bytes | None
+    what: Meaning
+    start: int
+    line: int
+    comma: bool
+    by_day: bool
 
     def chunks(self) -> Iterator[Chunk]:
+        what = self.what
+        column = lambda j: f", column {self.header[what.used[j]]!r}"  # noqa: E731
+        where = f"{self.path}, line"
+        return checked(self._pieces(), where, column, what.assemble, positions=what.positions)
+
+    def _pieces(self) -> Iterator[Piece]:
         size = max(os.path.getsize(self.path), 1)
-        line, last = self.line, -math.inf
+        line = self.line
         blank: list[int] = []
-        with _opened(self.path) as (file, packed):
+        with top_of.opened(self.path) as (file, packed):
             file.seek(self.start)
             while block := file.read(BLOCK):
-                block += file.readline(LONGEST_LINE)
-                if len(block) >= BLOCK + LONGEST_LINE:
+                block += file.readline(top_of.LONGEST_LINE)
+                if len(block) >= BLOCK + top_of.LONGEST_LINE:
                     raise DataError(f"{self.path}: a line beyond line {line} has no end")
                 found = self._quick(block, line)
                 times, values, places = self._exact(block, line) if found is None else found
@@ -328,18 +133,7 @@ class _Table:
                 if len(self.header) == 1:
                     values, places, blank = _blanks(values, places, block, line, blank)
                 if len(values):
-                    self._check(times, values, places, last)
-                    last = last if times is None else float(times[-1])
-                    matrices = self.what.assemble(values)
-                    if matrices.ndim > 2 and np.isinf(matrices).any():
-                        k = int(np.argmax(np.isinf(matrices).any(axis=(1, 2))))
-                        raise DataError(
-                            f"{self.path}, line {places[k]}: a quaternion of length zero; "
-                            "leave its cells empty where nothing was seen"
-                        )
-                    done = min(1.0, packed.tell() / size)
-                    place = values[:, -3:] if self.what.positions else None
-                    yield Chunk(matrices, times, places, done, place)
+                    yield Piece(values, times, places, min(1.0, packed.tell() / size))
 
     def _quick(self, block: bytes, line: int) -> tuple[Numbers | None, Numbers, Numbers] | None:
         """The block through numpy's reader; None if it is not plain numbers and single newlines."""
@@ -388,9 +182,9 @@ class _Table:
         stamps, rows, places = [], [], []
         what = self.what
         for number, raw in enumerate(block.split(b"\n"), line):
-            if not raw.strip() or _is_comment(raw):
+            if not raw.strip() or top_of.is_comment(raw):
                 continue
-            cells = _split(raw, self.delimiter)
+            cells = top_of.split(raw, self.delimiter)
             if len(cells) != len(self.header):
                 raise DataError(
                     f"{self.path}, line {number}: {len(cells)} cells where the table has "
@@ -408,26 +202,13 @@ class _Table:
         return times, values, np.asarray(places, dtype=int)
 
     def _number(self, cell: str, line: int, column: int) -> float:
-        try:
-            if "_" in cell:
-                raise ValueError
-            if self.comma and "," in cell:
-                if not _DECIMAL_COMMA.fullmatch(cell):
-                    raise ValueError
-                return float(cell.replace(",", "."))
-            if self.comma and "." in cell:
-                raise ValueError
-            return float(cell)
-        except ValueError:
-            word = cell.strip().lower()
-            if word in GAPS:
-                return math.nan
-            if word in TRUTH:
-                return TRUTH[word]
+        found = top_of.number(cell, self.comma)
+        if found is None:
             raise DataError(
                 f"{self.path}, line {line}, column {self.header[column]!r}: {_shown(cell)!r} is "
-                f"not a number; {self._remedy(word)}"
-            ) from None
+                f"not a number; {self._remedy(cell.strip().lower())}"
+            )
+        return found
 
     def _remedy(self, word: str) -> str:
         """What a cell that is no number looks like, and what helps."""
@@ -437,7 +218,7 @@ class _Table:
             return "other cells have a decimal comma: use one kind of number, without thousands"
         if re.fullmatch(r"[+-]?\d{1,3}(?:[,' \u00a0]\d{3})+(?:\.\d*)?", word):
             return "it looks like thousands apart: write 1234.5 for 1,234.5"
-        if _DECIMAL_COMMA.fullmatch(word):
+        if top_of.DECIMAL_COMMA.fullmatch(word):
             return "a decimal comma? Write 1.5 for 1,5"
         if word[0] in "$€£¥" or word[-1] in "$€£¥":
             return "it looks like money: write the number alone"
@@ -446,35 +227,22 @@ class _Table:
         return "choose other columns with --columns, or leave the cell empty if it is missing"
 
     def _time(self, cell: str, line: int) -> float:
-        shown = _shown(cell)
-        try:
-            number = float(cell.replace(",", ".") if self.comma else cell)
-        except ValueError:
+        where, shown = f"{self.path}, line {line}", _shown(cell)
+        stamp = top_of.number(cell, self.comma)
+        if stamp is None:
             stamp = dates.seconds(cell)
-            if stamp is not None:
-                return stamp
-            raise DataError(
-                f"{self.path}, line {line}: the time {shown!r} is neither a number nor a date such "
-                "as 2024-01-31 or 2024-01-31T10:00:00; choose another clock with --time"
-            ) from None
-        if self.by_day:
-            number = float(dates.days(np.asarray([number]))[0])
-            if math.isnan(number):
+            if stamp is None:
                 raise DataError(
-                    f"{self.path}, line {line}: {shown!r} is no day such as 20240131, as the rows "
-                    "above have them"
+                    f"{where}: the time {shown!r} is neither a number nor a date such as "
+                    "2024-01-31 or 2024-01-31T10:00:00; choose another clock with --time"
                 )
-        return number
-
-    def _check(self, times: Numbers | None, values: Numbers, places: Numbers, last: float) -> None:
-        where = f"{self.path}, line"
-        if np.isinf(values).any():
-            i, j = np.argwhere(np.isinf(values))[0]
-            name = self.header[self.what.used[j]]
-            raise DataError(f"{where} {places[i]}, column {name!r}: infinite")
-        if times is None:
-            return
-        check_times(times, places, last, where)
+        elif self.by_day:
+            stamp = float(dates.days(np.asarray([stamp]))[0])
+            if math.isnan(stamp):
+                raise DataError(
+                    f"{where}: {shown!r} is no day such as 20240131, as the rows above have them"
+                )
+        return stamp
 
 
 def _shown(cell: str) -> str:
@@ -502,17 +270,3 @@ def _blanks(
     gaps = np.full((len(inside), values.shape[1]), np.nan)
     order = np.argsort(every, kind="stable")
     return np.vstack([gaps, values])[order], every[order], blank[len(inside) :]
-
-
-def check_times(times: Numbers, places: Numbers, last: float, where: str) -> None:
-    """Every frame has a time, and no time lies before the one above it."""
-    if not np.isfinite(times).all():
-        k = int(np.argmin(np.isfinite(times)))
-        raise DataError(f"{where} {places[k]}: no time; every row needs one")
-    before = np.append(last, times[:-1])
-    if (times < before).any():
-        k = int(np.argmax(times < before))
-        raise DataError(
-            f"{where} {places[k]}: the time {times[k]:.15g} lies before the {before[k]:.15g} above "
-            "it; sort the file by time"
-        )

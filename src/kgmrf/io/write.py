@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-import os
+import math
 import shutil
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, NamedTuple, Protocol, Self
+from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
 
+from kgmrf import _npz
 from kgmrf._names import as_columns
 from kgmrf._types import Numbers
 from kgmrf.io import dates as calendar
@@ -73,18 +76,13 @@ def columns_of(
 
 
 class _About(NamedTuple):
-    """What is written: the fields, the names of the channels, and how dates look."""
+    """What is written: the fields, the names of the channels, how dates look; where, beside it."""
 
     fields: tuple[str, ...]
     channels: tuple[str, ...]
     dates: str
     per_second: float
-
-
-class _Sink(Protocol):
-    def write(self, result: Result) -> None: ...
-
-    def close(self) -> None: ...
+    folder: Path
 
 
 def check_output(path: Path) -> None:
@@ -125,87 +123,69 @@ class Writer:
     ) -> None:
         check_output(path)
         self.path = path
-        self.about = _About(tuple(fields), tuple(channels), dates, per_second or 1.0)
+        second = per_second or 1.0
+        self.about = _About(tuple(fields), tuple(channels), dates, second, path.parent)
 
     def __enter__(self) -> Self:
-        # Beside its destination, so that the last step is a rename within one file system.
-        handle, name = tempfile.mkstemp(
-            prefix=f".{self.path.name}.", suffix=".part", dir=self.path.parent
-        )
-        os.close(handle)
-        self._part = Path(name)
-        self._sink = _sink(self.path)(self._part, self.about)
+        with ExitStack() as stack:
+            file = stack.enter_context(_npz.replacing(self.path))
+            self._sink = _sink(self.path)(file, self.about)
+            stack.callback(self._sink.close)
+            self._stack = stack.pop_all()
         return self
 
     def write(self, result: Result) -> None:
-        """Append the frames of a result."""
+        """Append the steps of a result."""
         self._sink.write(result)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self._sink.close()
-            if kind is None:
-                mask = os.umask(0)
-                os.umask(mask)
-                self._part.chmod(0o666 & ~mask)
-                self._part.replace(self.path)
-        finally:
-            self._part.unlink(missing_ok=True)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
 
-class _Csv:
-    """Shortest decimal numbers that read back as the same bits; NaN is an empty cell."""
+class _Sink:
+    """What writes one format to an open file."""
 
-    def __init__(self, path: Path, about: _About) -> None:
-        self.about = about
-        self.file = path.open("w", newline="", encoding="utf-8")
-        self.empty = True
+    def __init__(self, file: IO[bytes], about: _About) -> None:
+        self.file, self.about = file, about
+        self.begun = False
 
     def write(self, result: Result) -> None:
-        columns = columns_of(result, self.about.fields, self.about.channels)
-        if self.empty:
-            self.file.write(",".join(map(_cell, columns)) + "\n")
-            self.empty = False
-        rows = np.column_stack(list(columns.values()))
-        lines = []
-        for row, gaps in zip(rows.tolist(), np.isnan(rows).any(axis=1).tolist(), strict=True):
-            cells = [repr(number) for number in row]
-            if gaps:
-                cells = ["" if cell == "nan" else cell for cell in cells]
-            lines.append(",".join(cells))
-        if self.about.dates:
-            stamps = calendar.words(columns["time"], self.about.dates)
-            lines = [
-                stamp + line[len(line.partition(",")[0]) :]
-                for stamp, line in zip(stamps, lines, strict=True)
-            ]
-        self.file.write("\n".join(lines) + "\n")
+        raise NotImplementedError
 
     def close(self) -> None:
-        self.file.close()
+        """What comes at the end."""
+
+    def columns(self, result: Result) -> dict[str, Any]:
+        return {**columns_of(result, self.about.fields, self.about.channels)}
 
 
-def _cell(word: str) -> str:
-    """A name as a cell of a table."""
-    return '"' + word.replace('"', '""') + '"' if set(word) & set(',"\r\n') else word
+class _Csv(_Sink):
+    """Shortest decimal numbers that read back as the same bits; NaN is an empty cell."""
+
+    def write(self, result: Result) -> None:
+        columns = self.columns(result)
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        if not self.begun:
+            table.writerow(columns)
+            self.begun = True
+        rows = np.column_stack(list(columns.values()))
+        stamps = calendar.words(rows[:, 0], self.about.dates) if self.about.dates else None
+        cells = [["" if math.isnan(v) else repr(v) for v in row] for row in rows.tolist()]
+        if stamps is not None:
+            cells = [[stamp, *row[1:]] for stamp, row in zip(stamps, cells, strict=True)]
+        table.writerows(cells)
+        self.file.write(text.getvalue().encode())
 
 
-class _Parquet:
-    def __init__(self, path: Path, about: _About) -> None:
-        self.path, self.about = path, about
-        self.writer: Any = None
+class _Parquet(_Sink):
+    writer: Any = None
 
     def write(self, result: Result) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns: dict[str, Any]
-        columns = {**columns_of(result, self.about.fields, self.about.channels)}
+        columns = self.columns(result)
         if self.about.dates:
             zone = "UTC" if self.about.dates.endswith("Z") else None
             stamps = calendar.instants(columns["time"]).astype(np.int64)
@@ -214,7 +194,7 @@ class _Parquet:
         if self.about.channels:
             table = table.replace_schema_metadata({"channels": json.dumps(self.about.channels)})
         if self.writer is None:
-            self.writer = pq.ParquetWriter(self.path, table.schema)
+            self.writer = pq.ParquetWriter(self.file, table.schema)
         self.writer.write_table(table)
 
     def close(self) -> None:
@@ -222,74 +202,58 @@ class _Parquet:
             self.writer.close()
 
 
-class _Npz:
+class _Npz(_Sink):
     """Whole arrays under the names of the fields; each grows in a file of its own until the end."""
 
-    def __init__(self, path: Path, about: _About) -> None:
-        self.path, self.about = path, about
-        self.folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        self.files: dict[str, IO[bytes]] = {}
+    def __init__(self, file: IO[bytes], about: _About) -> None:
+        super().__init__(file, about)
+        self.parts: dict[str, IO[bytes]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def write(self, result: Result) -> None:
         for name, values in arrays_of(result, self.about.fields).items():
             array = np.ascontiguousarray(values, dtype="<f8")
-            if name not in self.files:
-                self.files[name] = (self.folder / name).open("wb")
+            if name not in self.parts:
+                self.parts[name] = tempfile.TemporaryFile(dir=self.about.folder)  # noqa: SIM115
                 self.shapes[name] = (0, *array.shape[1:])
-            self.files[name].write(array.tobytes())
+            self.parts[name].write(array.tobytes())
             self.shapes[name] = (self.shapes[name][0] + len(array), *array.shape[1:])
 
     def close(self) -> None:
-        try:
-            with zipfile.ZipFile(self.path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-                for name, file in self.files.items():
-                    file.close()
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        header = {
-                            "descr": "<f8",
-                            "fortran_order": False,
-                            "shape": self.shapes[name],
-                        }
-                        np.lib.format.write_array_header_1_0(member, header)
-                        with open(self.folder / name, "rb") as stored:
-                            shutil.copyfileobj(stored, member, 1 << 20)
-                if self.about.channels:
-                    with archive.open("channels.npy", "w") as member:
-                        np.lib.format.write_array(
-                            member, np.array(self.about.channels), allow_pickle=False
-                        )
-        finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        with zipfile.ZipFile(self.file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name, part in self.parts.items():
+                header = {"descr": "<f8", "fortran_order": False, "shape": self.shapes[name]}
+                with part, archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array_header_1_0(member, header)
+                    part.seek(0)
+                    shutil.copyfileobj(part, member, 1 << 20)
+            if self.about.channels:
+                with archive.open("channels.npy", "w") as member:
+                    names = np.array(self.about.channels)
+                    np.lib.format.write_array(member, names, allow_pickle=False)
 
 
-class _Trajectory:
-    """Time, position and quaternion, one line per frame that has a rotation."""
-
-    def __init__(self, path: Path, about: _About) -> None:
-        self.about = about
-        self.file = path.open("w", newline="")
-        self.file.write(self.head)
+class _Trajectory(_Sink):
+    """Time, position and quaternion, one line per step that has a rotation."""
 
     head = "# time tx ty tz qx qy qz qw\n"
 
     def write(self, result: Result) -> None:
         if "rotation" not in result.fields():
             raise DataError("a trajectory holds rotations; write covariances to .csv")
+        if not self.begun:
+            self.file.write(self.head.encode())
+            self.begun = True
         turns = result.quaternion
-        known = ~np.isnan(turns).any(axis=-1)
         place = np.zeros((len(result), 3))
         if "position" in result.fields():
             place = np.nan_to_num(result._field("position"))
         seconds = result.time / self.about.per_second
-        for k in np.flatnonzero(known):
-            self.file.write(self.line(float(seconds[k]), place[k], turns[k]))
+        for k in np.flatnonzero(~np.isnan(turns).any(axis=-1)):
+            self.file.write(self.line(float(seconds[k]), place[k], turns[k]).encode())
 
     def line(self, seconds: float, place: Numbers, q: Numbers) -> str:
         return " ".join([f"{seconds:.9f}", *(f"{v:.9g}" for v in (*place, *q))]) + "\n"
-
-    def close(self) -> None:
-        self.file.close()
 
 
 class _Euroc(_Trajectory):

@@ -40,6 +40,18 @@ class Columns:
         for name, array in self.arrays.items():
             self.arrays[name] = array[: len(which)][which]
 
+    def restore(self, arrays: dict[str, Numbers], n: int) -> None:
+        """Take over the rows of n tracks from a file; ValueError if these are none."""
+        if set(arrays) != set(self.arrays):
+            raise ValueError("its arrays do not fit its tracks")
+        for name, array in self.arrays.items():
+            found = arrays[name]
+            if found.shape != (n, *array.shape[1:]) or found.dtype != array.dtype:
+                raise ValueError(f"{name} has shape {found.shape} and type {found.dtype}")
+            if np.isinf(found).any():
+                raise ValueError(f"{name} is infinite")
+            array[:n] = found
+
 
 class Admitted(NamedTuple):
     """n: how many lines were looked at. verdict: OK, LATE or JUMP for each. stale: tracks that are
@@ -90,12 +102,8 @@ class Clocks(Columns):
     def _all_well(self, tracks: Numbers, times: Numbers) -> Admitted | None:
         """If every line is later than the one before of its track, and not by too much."""
         newest = self.arrays["newest"]
-        order = np.argsort(tracks, kind="stable")
-        first = np.ones(len(order), dtype=bool)
-        first[1:] = tracks[order][1:] != tracks[order][:-1]
-        here = times[order]
-        before = np.where(first, newest[tracks[order]], np.append(np.nan, here[:-1]))
-        step = np.where(np.isnan(before), 0.0, here - before)
+        order, first, before = _before(tracks, times, newest)
+        step = np.where(np.isnan(before), 0.0, times[order] - before)
         if not ((step >= 0) & (step <= self.settings.gap)).all():
             return None
         if not np.isnan(self.arrays["aside"][tracks]).all():
@@ -176,17 +184,11 @@ class Clocks(Columns):
         What is not is counted as late or duplicate.
         """
         last = self.last
-        order = np.argsort(tracks, kind="stable")
-        sorted_tracks, sorted_times = tracks[order], times[order]
-        first = np.ones(len(order), dtype=bool)
-        first[1:] = sorted_tracks[1:] != sorted_tracks[:-1]
-        previous = np.where(first, last[sorted_tracks], np.append(np.nan, sorted_times[:-1]))
+        order, _, previous = _before(tracks, times, last)
         strictly = self.settings.same_time == "drop"
-        good = np.isnan(previous) | (
-            sorted_times > previous if strictly else sorted_times >= previous
-        )
+        later = times[order] > previous if strictly else times[order] >= previous
         keep, before = np.empty(len(order), dtype=bool), np.empty(len(order))
-        if good.all():
+        if (np.isnan(previous) | later).all():
             keep[order], before[order] = True, previous
             return keep, before
         now: dict[int, float] = {}
@@ -202,3 +204,15 @@ class Clocks(Columns):
             else:
                 counts.duplicate += 1
         return keep, before
+
+
+def _before(tracks: Numbers, times: Numbers, known: Numbers) -> tuple[Numbers, Mask, Numbers]:
+    """Lines sorted by track: their order, which is the first of its track, the time before each.
+
+    known: the time of every track before these lines.
+    """
+    order = np.argsort(tracks, kind="stable")
+    which = tracks[order]
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = which[1:] != which[:-1]
+    return order, first, np.where(first, known[which], np.append(np.nan, times[order][:-1]))

@@ -129,8 +129,6 @@ class CsvReader:
         pick = itemgetter(*wanted) if len(wanted) > 1 else lambda cells: (cells[wanted[0]],)
         for row in range(first, len(lines)):
             line = lines[row].rstrip(b"\r")
-            if not line or line.isspace():
-                continue
             try:
                 # The usual row is let through first: cells without quotes, all of them numbers.
                 cells = line.split(b",")
@@ -143,6 +141,8 @@ class CsvReader:
                 stamp = math.nan if time is None else self.clock.of(numbers.pop())
                 name = "" if key is None else cells[key].decode()
             except (ValueError, IndexError):
+                if not line.strip():
+                    continue
                 try:
                     name, stamp, numbers = self._slowly(line)
                 except ValueError as error:

@@ -21,7 +21,7 @@ from kgmrf.stream import state
 from kgmrf.stream.clocks import JUMP, LATE, Clocks, Columns
 from kgmrf.stream.csv_lines import CsvReader
 from kgmrf.stream.json_lines import JsonReader
-from kgmrf.stream.pool import Lines, Pool
+from kgmrf.stream.pool import Pool
 from kgmrf.stream.records import Parsed, too_large
 from kgmrf.stream.settings import Counts, Fault, LineError, Settings, StreamError
 from kgmrf.stream.waiting import Waiting
@@ -129,7 +129,12 @@ class Stream:
         self.counts.lines += n
         self.counts.bad += len(faults)
         self._sweep()
-        return _joined(pieces)
+        names = pieces[0].fields if pieces else ()
+        return Moved(
+            [key for piece in pieces for key in piece.keys],
+            np.concatenate([np.zeros(0), *(piece.times for piece in pieces)]),
+            {name: np.concatenate([p.fields[name] for p in pieces]) for name in names},
+        )
 
     def _stopped(self, keys: list[str], faults: dict[int, str]) -> StreamError:
         row = min(faults)
@@ -208,7 +213,10 @@ class Stream:
                 first = int(np.argmax(seen.verdict == JUMP))
                 seen.verdict[first:], rest = JUMP, rest[:0]
             good = np.flatnonzero(seen.verdict == 0)
-            pieces += self._ordered(tracks[good], here.select(good), newest[good])
+            ready = tracks[good], here.select(good)
+            if self.settings.wait > 0:
+                ready = self.waiting.due(*ready, newest[good])
+            pieces += self._advance(*ready)
             parsed = parsed.select(rest)
         return [piece for piece in pieces if piece.keys]
 
@@ -218,11 +226,6 @@ class Stream:
         self.clocks.make_room(len(pool))
         self.means.make_room(len(pool))
         return tracks
-
-    def _ordered(self, tracks: Numbers, parsed: Parsed, newest: Numbers) -> list[Moved]:
-        if self.settings.wait > 0:
-            tracks, parsed = self.waiting.due(tracks, parsed, newest)
-        return self._advance(tracks, parsed)
 
     def _advance(self, tracks: Numbers, parsed: Parsed) -> list[Moved]:
         """Take in lines that wait no longer; those that are late are counted and left out."""
@@ -238,8 +241,8 @@ class Stream:
         step = np.minimum(np.where(np.isnan(before), 0.0, times - before), self.settings.gap)
         values = self._centred(tracks, parsed.values) if self.settings.centre else parsed.values
         assert self.writer is not None
-        lines = Lines(tracks, values, parsed.counts, step / self.settings.time_unit)
-        found = pool.advance(lines, list(self.writer.fields))
+        dt, fields = step / self.settings.time_unit, list(self.writer.fields)
+        found = pool.bank.take(tracks, values, dt=dt, n_samples=parsed.counts, fields=fields)
         self.clocks.last[tracks] = times  # the last line of a track wins, and it is the latest
         self.counts.used += len(tracks)
         return [Moved(parsed.keys, times, found)]
@@ -275,7 +278,7 @@ class Stream:
         tracks = np.flatnonzero(idle)
         if not tracks.size:
             return []
-        pieces = self._advance(*self.waiting.all_of(tracks.tolist(), pool.names, self._shape(pool)))
+        pieces = self._advance(*self.waiting.all_of(tracks.tolist(), pool.names, pool.shape))
         keep = ~idle
         pool.forget(tracks)
         for columns in (self.clocks, self.means, self.waiting):
@@ -288,12 +291,8 @@ class Stream:
         if self.pool is None or not any(self.waiting.held.values()):
             return b""
         tracks = list(self.waiting.held)
-        lines = self.waiting.all_of(tracks, self.pool.names, self._shape(self.pool))
+        lines = self.waiting.all_of(tracks, self.pool.names, self.pool.shape)
         return b"".join(map(self._text, self._advance(*lines)))
-
-    @staticmethod
-    def _shape(pool: Pool) -> tuple[int, ...]:
-        return (pool.d,) if pool.kind == "samples" else (pool.d, pool.d)
 
     # ------------------------------------------------------------------ state
 
@@ -318,15 +317,3 @@ class Stream:
     def from_bytes(self, stored: bytes) -> dict[str, Any]:
         """Go on where `to_bytes` stood."""
         return state.restored(self, "this", *_npz.unpack(stored))
-
-
-def _joined(pieces: list[Moved]) -> Moved:
-    if not pieces:
-        return Moved([], np.zeros(0), {})
-    if len(pieces) == 1:
-        return pieces[0]
-    return Moved(
-        [key for piece in pieces for key in piece.keys],
-        np.concatenate([piece.times for piece in pieces]),
-        {name: np.concatenate([p.fields[name] for p in pieces]) for name in pieces[0].fields},
-    )

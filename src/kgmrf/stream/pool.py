@@ -6,7 +6,7 @@ difference to any track: none at all with the default, rounding with a single la
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -18,33 +18,19 @@ from kgmrf.geometry import so
 Kind: TypeAlias = Literal["samples", "covariance", "rotation"]
 
 
-class Lines(NamedTuple):
-    """Lines that are ready to be taken in, in order.
-
-    track: number of the track, ``(n,)``. values: samples ``(n, d)`` or matrices ``(n, d, d)``, NaN
-    where nothing was seen. counts: samples behind each, ``(n,)``. dt: time since the line before of
-    the same track, ``(n,)``.
-    """
-
-    track: Numbers
-    values: Numbers
-    counts: Numbers
-    dt: Numbers
-
-
 class Pool:
     """Tracks by key: a `TrackerBank`, and ``names`` in the order in which they came.
 
     kind: "samples", "covariance" or "rotation". settings: of `KGMRF` or `RotationTracker`.
 
     >>> pool = Pool("samples", 2, {})
-    >>> lines = Lines(pool.numbers(["a", "b"]), np.eye(2), np.ones(2), np.zeros(2))
-    >>> pool.advance(lines, ["log_likelihood"])["log_likelihood"].shape
-    (2,)
+    >>> pool.numbers(["b", "a", "b"]).tolist()
+    [0, 1, 0]
     """
 
     def __init__(self, kind: Kind, d: int, settings: dict[str, Any]) -> None:
         self.kind, self.d = kind, d
+        self.shape = (d,) if kind == "samples" else (d, d)
         follows = "rotation" if kind == "rotation" else "covariance"
         self.bank = TrackerBank(0, d, kind=follows, n_threads=1, **settings)
         self.names: list[str] = []
@@ -76,16 +62,6 @@ class Pool:
     def memory(self) -> dict[str, Numbers]:
         """All that is remembered of the tracks, one array per name with the tracks first."""
         return self.bank.select(np.arange(len(self.names))).memory()
-
-    def restore(self, memory: dict[str, Numbers]) -> None:
-        """Take over what `memory` gave, as from a file, checked."""
-        self.bank.restore(memory)
-
-    def advance(self, lines: Lines, fields: list[str]) -> dict[str, Numbers]:
-        """Take in lines and return the fields of the estimates after each of them."""
-        return self.bank.take(
-            lines.track, lines.values, dt=lines.dt, n_samples=lines.counts, fields=fields
-        )
 
     def checked(self, values: Numbers) -> tuple[Numbers, Numbers]:
         """Matrices ready to be taken in, and the numbers of those that are none (and left out)."""

@@ -116,6 +116,8 @@ class Clock:
 
     def of(self, value: object) -> float:
         """The time; ValueError with the reason if it is none. None is NaN."""
+        if type(value) is float and self.style == "" and math.isfinite(value):
+            return value  # as nearly always
         if value is None:
             return math.nan
         if type(value) is str:

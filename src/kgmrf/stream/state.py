@@ -38,7 +38,7 @@ def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
         arrays |= {f"track_{name}": array for name, array in pool.memory().items()}
         arrays |= {f"clock_{name}": array[:n] for name, array in stream.clocks.arrays.items()}
         arrays |= {f"mean_{name}": array[:n] for name, array in stream.means.arrays.items()}
-        arrays |= stream.waiting.arrays(stream._shape(pool))
+        arrays |= stream.waiting.arrays(pool.shape)
         arrays["keys"], arrays["key_ends"] = _packed(pool.names)
     return header, arrays
 
@@ -85,35 +85,27 @@ def _tracks(stream: Stream, header: dict[str, Any], arrays: dict[str, Numbers]) 
     if not 1 <= d <= LARGEST_D or n * d**2 * 8 > total:
         raise ValueError(f"{n} tracks of dimension {d} do not fit its {total} bytes")
     pool = stream._pool()
-    shape = stream._shape(pool)
-    held = {name: arrays.pop(name) for name in list(arrays) if name.startswith("held_")}
-    stream.waiting.restore(held, n, shape)
-    memory = {
-        name.removeprefix("track_"): arrays.pop(name)
-        for name in list(arrays)
-        if name.startswith("track_")
-    }
-    parts: list[tuple[str, dict[str, Numbers]]] = [("clock_", stream.clocks.arrays)]
-    parts += [("mean_", stream.means.arrays)]
-    expected = {head + name: array for head, part in parts for name, array in part.items()}
-    if len(set(keys)) != n or set(arrays) != set(expected):
-        raise ValueError("its arrays do not fit its tracks")
-    for name, array in expected.items():
-        found = arrays[name]
-        if found.shape != (n, *array.shape[1:]) or found.dtype != array.dtype:
-            raise ValueError(f"{name} has shape {found.shape} and type {found.dtype}")
-        if np.isinf(found).any():
-            raise ValueError(f"{name} is infinite")
+    stream.waiting.restore(_taken("held_", arrays), n, pool.shape)
+    memory = _taken("track_", arrays)
+    if len(set(keys)) != n:
+        raise ValueError("it has a key twice")
     stream._numbers(keys)
-    for head, part in parts:
-        for name, array in part.items():
-            array[:n] = arrays[head + name]
+    stream.clocks.restore(_taken("clock_", arrays), n)
+    stream.means.restore(_taken("mean_", arrays), n)
+    if arrays:
+        raise ValueError("it has arrays that no stream has")
     if any(len(array) not in (0, n) for array in memory.values()):
         raise ValueError("its tracks are not as many as its keys")
     if n:
-        pool.restore(memory)
+        pool.bank.restore(memory)
     stream.clocks.watermark = _number(header["watermark"], math.nan)
     stream.swept = _number(header["swept"], -math.inf)
+
+
+def _taken(head: str, arrays: dict[str, Numbers]) -> dict[str, Numbers]:
+    """The arrays whose names begin so, taken out."""
+    names = [name for name in arrays if name.startswith(head)]
+    return {name.removeprefix(head): arrays.pop(name) for name in names}
 
 
 def _reader(told: dict[str, Any], stream: Stream) -> JsonReader | CsvReader:

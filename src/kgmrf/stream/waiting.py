@@ -21,6 +21,16 @@ class Held(NamedTuple):
     n_samples: float
 
 
+HELD = {
+    "held_track": np.int64,
+    "held_time": float,
+    "held_number": np.int64,
+    "held_values": float,
+    "held_count": float,
+}
+"""The track and the fields of `Held`, as arrays of a state."""
+
+
 class Waiting:
     """Lines by track, earliest first.
 
@@ -91,22 +101,17 @@ class Waiting:
 
     def arrays(self, shape: tuple[int, ...]) -> dict[str, Numbers]:
         """Everything that waits, as arrays."""
-        lines = [(t, line) for t, waiting in self.held.items() for line in waiting]
-        n = len(lines)
-        return {
-            "held_track": np.array([t for t, _ in lines], dtype=np.int64),
-            "held_number": np.array([line.number for _, line in lines], dtype=np.int64),
-            "held_time": np.array([line.time for _, line in lines], dtype=float),
-            "held_count": np.array([line.n_samples for _, line in lines], dtype=float),
-            "held_values": np.array([line.values for _, line in lines], dtype=float).reshape(
-                n, *shape
-            ),
+        lines = [(track, *line) for track, waiting in self.held.items() for line in waiting]
+        columns = zip(*lines, strict=True) if lines else [()] * len(HELD)
+        found = {
+            name: np.array(column, dtype=kind)
+            for (name, kind), column in zip(HELD.items(), columns, strict=True)
         }
+        return found | {"held_values": found["held_values"].reshape(len(lines), *shape)}
 
     def restore(self, arrays: dict[str, Numbers], n_tracks: int, shape: tuple[int, ...]) -> None:
-        """The inverse of `arrays`; ValueError if these are not such."""
-        names = ("held_track", "held_number", "held_time", "held_count", "held_values")
-        track, number, time, count, values = (arrays[name] for name in names)
+        """The inverse of `arrays` (names without head); ValueError if these are not such."""
+        track, time, number, values, count = (arrays[name[5:]] for name in HELD)
         n = len(track)
         if not (track.shape == number.shape == time.shape == count.shape == (n,)):
             raise ValueError("its waiting lines do not fit together")
