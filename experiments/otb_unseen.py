@@ -95,22 +95,13 @@ def cases(group: str) -> Iterator[Case]:
             video = drawn_videos.draw(kind, seed)
             yield f"{kind} {seed}", list(video.frames), video.boxes, video.boxes[0]
         return
-    for target in _targets():
-        make = {"starts": _starts, "boxes": _boxes, "changed": _changed}[group]
+    make = {"starts": _starts, "boxes": _boxes, "changed": _changed}[group]
+    for target in otb.targets():
         yield from make(target)
 
 
-def _targets() -> list[Any]:
-    from kgmrf.vision.sequences import find_data, otb_sequences
-
-    folder = find_data("otb")
-    if folder is None:
-        raise NotAvailable("no frames: set KGMRF_DATA to the folder that contains otb/")
-    return otb_sequences(folder)
-
-
 def _read(target: Any, which: range) -> Frames:
-    from kgmrf.vision.sequences import read_image
+    from kgmrf.vision.videos import read_image
 
     return [read_image(target.files[k]) for k in which]
 

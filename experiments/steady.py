@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments import shaky
+from experiments import otb, shaky
 from experiments.reading import Results
 from experiments.steady_rivals import RIVALS, recorded
 from experiments.store import NotAvailable, Unit
@@ -63,12 +63,7 @@ def clip(kind: str, n_images: int) -> dict[str, Any]:
 
 def sequence(name: str, n_images: int) -> dict[str, Any]:
     """All stabilisers on one sequence of OTB."""
-    from kgmrf.vision.sequences import otb_sequences
-
-    try:
-        found = next(s for s in otb_sequences() if s.name == name)
-    except (FileNotFoundError, StopIteration):
-        raise NotAvailable(f"{name} is not in $KGMRF_DATA/otb") from None
+    found = otb.target(name)
     images = np.stack(list(islice(found.frames(), n_images)))
     return compared(images, _flow_steps(images, found.boxes))
 

@@ -10,11 +10,10 @@ run over whole rows at once.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kgmrf.kernels.compile import compiled
 
 __all__ = [
     "cell_moments",
@@ -26,25 +25,16 @@ __all__ = [
     "standardise",
 ]
 
-_FAST: dict[str, Any] = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
 Maps = NDArray[np.float32]
+fast = compiled(fastmath=True)
 
 
-@njit(**_FAST)
-def standardise(features, offset, gain):  # type: ignore[no-untyped-def]
+def standardise(features: Maps, offset: Maps, gain: Maps) -> Maps:
     """(f - offset) gain per feature, without the outermost samples: (d, H, W) -> (d, H-2, W-2)."""
-    d, height, width = features.shape
-    out = np.empty((d, height - 2, width - 2), np.float32)
-    for a in range(d):
-        o, g = offset[a], gain[a]
-        for i in range(height - 2):
-            source, target = features[a, i + 1], out[a, i]
-            for j in range(width - 2):
-                target[j] = (source[j + 1] - o) * g
-    return out
+    return (features[:, 1:-1, 1:-1] - offset[:, None, None]) * gain[:, None, None]
 
 
-@njit(**_FAST)
+@fast
 def cell_moments(features, cell, stride, ridge):  # type: ignore[no-untyped-def]
     """Entries of mean(z z^T) of every cell at multiples of ``stride``, which must divide ``cell``.
 
@@ -132,7 +122,7 @@ def cell_moments(features, cell, stride, ridge):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(**_FAST)
+@fast
 def shifted_moments(features, cell, shifts, ridge):  # type: ignore[no-untyped-def]
     """The same entries only where a grid of cells shifted by 0 ... ``shifts`` - 1 lands.
 
@@ -194,7 +184,7 @@ def shifted_moments(features, cell, shifts, ridge):  # type: ignore[no-untyped-d
     return out
 
 
-@njit(**_FAST)
+@fast
 def _log(x, n):  # type: ignore[no-untyped-def]
     # log of positive float32 numbers in place, by exponent and atanh series: a library call here
     # would stop the loop from being vectorised (error below 5e-7)
@@ -214,7 +204,7 @@ def _log(x, n):  # type: ignore[no-untyped-def]
         x[i] = np.float32(2) * s * series + exponent * np.float32(0.6931471805599453)
 
 
-@njit(**_FAST)
+@fast
 def _log_det(packed, d, n, product, out):  # type: ignore[no-untyped-def]
     # square-root-free Cholesky of n matrices side by side; ``packed`` (d(d+1)/2, n) is destroyed
     for j in range(n):
@@ -250,7 +240,7 @@ def _log_det(packed, d, n, product, out):  # type: ignore[no-untyped-def]
                         target[j] -= row[j] * other[j]
 
 
-@njit(**_FAST)
+@fast
 def log_determinants(maps, d):  # type: ignore[no-untyped-def]
     """log det of every cell matrix of ``maps`` (P, h, w) with ``d`` features: (h, w) float32."""
     _, high, wide = maps.shape
@@ -272,7 +262,7 @@ def log_determinants(maps, d):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(**_FAST)
+@fast
 def cost_map(maps, log_dets, models, model_log_dets, weights, nx, ny, step, softness):  # type: ignore[no-untyped-def]
     """Sum over cells k of w_k phi(JBLD(C_k, M_k)), phi(t) = t / (1 + softness t), at every shift.
 
@@ -352,7 +342,7 @@ def cost_map(maps, log_dets, models, model_log_dets, weights, nx, ny, step, soft
     return out
 
 
-@njit(**_FAST)
+@fast
 def place_costs(patch, cell, stride, ridge, models, model_log_dets, weights, nx, ny, softness):  # type: ignore[no-untyped-def]
     """:func:`cost_map` of standardised features (d, H, W), at every ``stride``-th shift.
 
@@ -368,7 +358,7 @@ def place_costs(patch, cell, stride, ridge, models, model_log_dets, weights, nx,
     return cost_map(maps, log_dets, models, model_log_dets, weights, nx, ny, step, softness)
 
 
-@njit(**_FAST)
+@fast
 def colour_and_gradient(planes, offset, gain):  # type: ignore[no-untyped-def]
     """``standardise`` of the features "colour" and "absolute gradient" of planes (C, H, W)."""
     channels, height, width = planes.shape

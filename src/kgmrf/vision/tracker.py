@@ -24,8 +24,8 @@ from kgmrf.vision.cells import (
     standardise,
 )
 from kgmrf.vision.features import as_image, feature_planes
-from kgmrf.vision.matrices import cell_matrices, stein_costs
 from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
+from kgmrf.vision.regions import cell_matrices, stein_costs
 from kgmrf.vision.resample import Pyramid, Window, cut_window, sample_window
 from kgmrf.vision.search import SearchSettings, minima, vertex
 from kgmrf.vision.search import step as best_step
