@@ -13,6 +13,7 @@ Frames in which a drawn target cannot be seen are not scored. A failed update re
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -92,12 +93,15 @@ def cases(group: str) -> Iterator[Case]:
     """The videos of a group, one in memory at a time."""
     if group == "drawn":
         for kind, seed in product(drawn_videos.KINDS, range(2)):
-            video = drawn_videos.draw(kind, seed)
+            video = _drawn(kind, seed)
             yield f"{kind} {seed}", list(video.frames), video.boxes, video.boxes[0]
         return
     make = {"starts": _starts, "boxes": _boxes, "changed": _changed}[group]
     for target in otb.targets():
         yield from make(target)
+
+
+_drawn = cache(drawn_videos.draw)  # all trackers of a process see the same videos
 
 
 def _read(target: Any, which: range) -> Frames:

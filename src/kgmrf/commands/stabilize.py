@@ -6,7 +6,6 @@ import csv
 import time as clock
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -128,7 +127,7 @@ def stabilize(
             if parts[2] is not None:
                 path_plot(columns, raw, smoothed, parts[2])
             if parts[3] is not None:
-                before_after(kept.before, kept.after, parts[3])
+                before_after(kept.before, kept.after, parts[3], first=kept.first)
     n, gaps = len(raw), int(np.isnan(raw[:, 0]).sum())
     (w, h), (u, v) = kept.sizes
     about = {
@@ -142,8 +141,8 @@ def stabilize(
     }
     video.tell_cut(footage, n, frames, quiet)
     if gaps:
-        few = f"{gaps} of {n} images had too few features and were coasted through"
-        note(few, shown=not quiet)
+        why = "had too few features" if motion is None else f"are outside the times of {motion}"
+        note(f"{gaps} of {n} images {why} and were coasted through", shown=not quiet)
     words = f"{footage.name}: {n} images of {w} x {h}, steady at {u} x {v}; "
     video.tell(about, [f"{words}{about['milliseconds']:.1f} ms per image"], files, as_json, quiet)
 

@@ -255,9 +255,10 @@ class FeatureMotion:
         found, status, _ = flow(view.grey, grey, view.points, None)
         good = status.ravel() > 0
         before, after = ((p[good].reshape(-1, 2) + 0.5) * scale - 0.5 for p in (view.points, found))
-        for threshold in (1.5 * scale, 4.5 * scale):  # blurred corners are less exact
-            fitted = self._agreed(before, after, view.trusted[good], threshold)
-            if fitted is not None:
+        # blurred corners are less exact; with these shares they do not agree by chance
+        for threshold, share in ((1.5, 0.1), (4.5, 0.25)):
+            fitted = self._agreed(before, after, view.trusted[good], threshold * scale)
+            if fitted is not None and fitted[1].sum() >= share * good.sum():
                 return fitted[0], self._view(grey, found[good][fitted[1]])
         return None
 

@@ -60,17 +60,19 @@ def before_after(
     file: str | Path | None = None,
     *,
     n_columns: int = 3,
+    first: int = 0,
 ) -> Figure:
     """Some images of a stretch before and after, and the mean of all of them: shake blurs it.
 
-    ``before`` and ``after`` are as many images (H, W, 3), blue, green, red.
+    ``before`` and ``after`` are as many images (H, W, 3), blue, green, red; ``first`` is the number
+    of the first one in its video.
     """
     from kgmrf import plots
 
     if len(before) != len(after) or not len(before):
         raise ValueError(f"as many images before as after, got {len(before)} and {len(after)}")
     at = np.linspace(0, len(before) - 1, n_columns).round().astype(int)
-    titles = [*(f"image {k}" for k in at), f"mean of {len(before)} images"]
+    titles = [*(f"image {first + k}" for k in at), f"mean of {len(before)} images"]
     with plots.style():
         figure, grid = image_grid(2, n_columns + 1, before[0], plots.WIDTH / (n_columns + 1))
         for row, word, images in zip(grid, ("before", "after"), (before, after), strict=True):

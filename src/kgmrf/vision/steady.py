@@ -181,7 +181,8 @@ class Stabilizer:
             self.motion = self.motion or FeatureMotion(self._model)
             self._pose = self._model.start
         if size != self._size:
-            raise ValueError(f"image of {size[0]} x {size[1]}, the first one had {self._size}")
+            first = "{} x {}".format(*self._size)
+            raise ValueError(f"an image of {size[0]} x {size[1]} pixels, the first one has {first}")
         assert self.motion is not None
         step = self.motion.update(image)
         nothing = np.full_like(self._pose, np.nan)
