@@ -18,6 +18,7 @@ Other fields are kept and ignored. Without files the report says "not run".
 
 from __future__ import annotations
 
+import os
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -82,24 +83,31 @@ def units(quick: bool) -> list[Unit]:
     ]
 
 
-def target(sequence: str) -> Any:
-    """Frames and boxes of a target; NotAvailable says what is missing."""
+def targets(sequence: str | None = None) -> list[Any]:
+    """Frames and boxes of all targets, or of one video; NotAvailable says what is missing."""
     try:
         import cv2
     except ImportError:
         raise NotAvailable('no OpenCV: pip install "kgmrf[vision]"') from None
-    from kgmrf.vision.sequences import find_data, read_otb
+    from kgmrf.vision.sequences import find_sequences
 
     cv2.setNumThreads(1)
-    folder = find_data("otb", sequence.partition("-")[0])
-    if folder is None:
+    try:
+        video = "" if sequence is None else sequence.partition("-")[0]
+        return find_sequences(Path(os.environ.get("KGMRF_DATA", ""), "otb", video))
+    except OSError:
+        what = "the videos" if sequence is None else sequence
         why = "no public copy was found; " if sequence == "BlurFace" else ""
         raise NotAvailable(
-            f"no frames of {sequence}: {why}set KGMRF_DATA to the folder that contains otb/"
-        )
-    found = next((t for t in read_otb(folder) if t.name == sequence), None)
+            f"no frames of {what}: {why}set KGMRF_DATA to the folder that contains otb/"
+        ) from None
+
+
+def target(sequence: str) -> Any:
+    """Frames and boxes of one target."""
+    found = next((t for t in targets(sequence) if t.name == sequence), None)
     if found is None:
-        raise NotAvailable(f"{folder} has no target {sequence}")
+        raise NotAvailable(f"$KGMRF_DATA/otb has no target {sequence}")
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from experiments import otb, store
-from experiments.store import NotAvailable, Unit
+from experiments.store import Unit
 
 TRIED: dict[str, tuple[Any, ...]] = {
     "kinetics": ("never", "coast", "always"),
@@ -79,17 +79,9 @@ def build(change: dict[str, Any]) -> Any:
 
 def follow(sequence: str, n_frames: int | None = None) -> dict[str, Any]:
     """Mean overlap and success of every change on one target."""
-    try:
-        import cv2  # noqa: F401
-    except ImportError:
-        raise NotAvailable('no OpenCV: pip install "kgmrf[vision]"') from None
     from kgmrf.vision.evaluation import summary
-    from kgmrf.vision.sequences import find_data, read_otb
 
-    folder = find_data("otb", sequence.partition("-")[0])
-    if folder is None:
-        raise NotAvailable(f"no frames of {sequence}: set KGMRF_DATA to the folder with otb/")
-    target = next(t for t in read_otb(folder) if t.name == sequence)
+    target = otb.target(sequence)
     truth = target.boxes[:n_frames]
     trackers = {name: build(change) for name, change in changes().items()}
     boxes: dict[str, list[Any]] = {name: [truth[0]] for name in trackers}

@@ -13,6 +13,7 @@ Frames in which a drawn target cannot be seen are not scored. A failed update re
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -92,25 +93,19 @@ def cases(group: str) -> Iterator[Case]:
     """The videos of a group, one in memory at a time."""
     if group == "drawn":
         for kind, seed in product(drawn_videos.KINDS, range(2)):
-            video = drawn_videos.draw(kind, seed)
+            video = _drawn(kind, seed)
             yield f"{kind} {seed}", list(video.frames), video.boxes, video.boxes[0]
         return
-    for target in _targets():
-        make = {"starts": _starts, "boxes": _boxes, "changed": _changed}[group]
+    make = {"starts": _starts, "boxes": _boxes, "changed": _changed}[group]
+    for target in otb.targets():
         yield from make(target)
 
 
-def _targets() -> list[Any]:
-    from kgmrf.vision.sequences import find_data, otb_sequences
-
-    folder = find_data("otb")
-    if folder is None:
-        raise NotAvailable("no frames: set KGMRF_DATA to the folder that contains otb/")
-    return otb_sequences(folder)
+_drawn = cache(drawn_videos.draw)  # all trackers of a process see the same videos
 
 
 def _read(target: Any, which: range) -> Frames:
-    from kgmrf.vision.sequences import read_image
+    from kgmrf.vision.videos import read_image
 
     return [read_image(target.files[k]) for k in which]
 

@@ -31,7 +31,7 @@ def strip(results: Results) -> Any:
     warps = np.array(data["warps"]).reshape(-1, 2, 3)[slice(*SHOWN)] - [[0, 0, left], [0, 0, top]]
     size = int(width), int(height)
     after = [cv2.warpAffine(i, w, size) for i, w in zip(images, warps, strict=True)]
-    return before_after(list(images), after)
+    return before_after(list(images), after, first=SHOWN[0])
 
 
 def steady_part(results: Results, drawn_in: Path | None) -> str:

@@ -10,7 +10,7 @@ Milliseconds are processor time per image on one thread: motion, path and warp, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments import shaky
+from experiments import otb, shaky
 from experiments.reading import Results
 from experiments.steady_rivals import RIVALS, recorded
 from experiments.store import NotAvailable, Unit
@@ -63,12 +63,7 @@ def clip(kind: str, n_images: int) -> dict[str, Any]:
 
 def sequence(name: str, n_images: int) -> dict[str, Any]:
     """All stabilisers on one sequence of OTB."""
-    from kgmrf.vision.sequences import otb_sequences
-
-    try:
-        found = next(s for s in otb_sequences() if s.name == name)
-    except (FileNotFoundError, StopIteration):
-        raise NotAvailable(f"{name} is not in $KGMRF_DATA/otb") from None
+    found = otb.target(name)
     images = np.stack(list(islice(found.frames(), n_images)))
     return compared(images, _flow_steps(images, found.boxes))
 
@@ -101,60 +96,43 @@ def compared(images: NDArray[np.uint8], steps: Array, *, keep_path: bool = False
     size = (images.shape[2], images.shape[1])
     still = {k: np.eye(3) for k in range(len(images))}
     rows: dict[str, Any] = {}
-    warps, spent = _ours(images, 0.8, None)
     out: dict[str, Any] = {"raw": shake(still, steps, size), "rows": rows, "equal": {}}
-    rows["kgmrf"] = {**_scores(warps, steps, size), "milliseconds": spent}
-    if keep_path:
-        stabilizer = Stabilizer(SMOOTHNESS)
-        stabilizer.watch(images)
-        stabilizer.plan()
-        _, path, steady = stabilizer.numbers()
-        out["path"], out["steady"] = path, steady
-        out["warps"] = stabilizer.warps[:, :2].reshape(-1, 6)
-        out["rectangle"] = list(stabilizer.rectangle)
-    for lag in (15, 0):
-        warps, spent = _ours(images, 0.8, lag)
-        rows[f"kgmrf, lag {lag}"] = {**_scores(warps, steps, size), "milliseconds": spent}
+    for name, lag in (("kgmrf", None), ("kgmrf, lag 15", 15), ("kgmrf, lag 0", 0)):
+        made, spent = _ours(images, 0.8, lag)
+        warps = dict(enumerate(made.warps))
+        rows[name] = {**_scores(warps, steps, size), "milliseconds": spent}
+        if keep_path and lag is None:
+            _, out["path"], out["steady"] = made.numbers()
+            out["warps"] = made.warps[:, :2].reshape(-1, 6)
+            out["rectangle"] = list(made.rectangle)
     for name, run in RIVALS.items():
         try:
-            spent = _timed(run, images)
+            began = time.process_time()
+            with recorded(images) as found:
+                run(images)
         except NotAvailable as reason:
             rows[name] = {"absent": str(reason)}
             continue
-        with recorded(images) as found:
-            run(images)
+        spent = 1000 * (time.process_time() - began) / len(images)
         rows[name] = {**_scores(found, steps, size), "milliseconds": spent}
-        keep = min(rows[name]["crop"], 0.99)
-        warps, _ = _ours(images, keep, LIVE.get(name))
-        chosen = {k: warps[k] for k in found}
-        out["equal"][name] = _scores(chosen, steps, size)
+        made, _ = _ours(images, min(rows[name]["crop"], 0.99), LIVE.get(name))
+        out["equal"][name] = _scores({k: made.warps[k] for k in found}, steps, size)
     return out
 
 
-def _timed(run: Callable[[Any], Any], images: NDArray[np.uint8]) -> float:
-    began = time.process_time()
-    run(images)
-    return 1000 * (time.process_time() - began) / len(images)
-
-
-def _ours(
-    images: NDArray[np.uint8], keep: float, lag: int | None
-) -> tuple[dict[int, Array], float]:
-    """Our warps by number of image, and milliseconds per image."""
-    stabilizer = Stabilizer(SMOOTHNESS, keep=keep, lag=lag)
+def _ours(images: NDArray[np.uint8], keep: float, lag: int | None) -> tuple[Stabilizer, float]:
+    """Our stabiliser after all images, and milliseconds per image."""
+    made = Stabilizer(SMOOTHNESS, keep=keep, lag=lag)
     began = time.process_time()
     if lag is None:
-        for _ in stabilizer.stabilize(images):
-            pass
+        deque(made.stabilize(images), maxlen=0)
     else:
         for image in images:
-            stabilizer.update(image)
-        for _ in stabilizer.finish():
-            pass
+            made.update(image)
+        deque(made.finish(), maxlen=0)
     spent = 1000 * (time.process_time() - began) / len(images)
-    if lag is not None:
-        stabilizer.numbers()
-    return dict(enumerate(stabilizer.warps)), spent
+    made.numbers()
+    return made, spent
 
 
 def _scores(warps: dict[int, Array], steps: Array, size: tuple[int, int]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ pytest.importorskip("cv2", reason="OpenCV is not installed: no video")
 import cv2
 
 from kgmrf.cli import main
+from kgmrf.vision import videos
 from kgmrf.vision.annotate import annotated
 from kgmrf.vision.crowd import Followed
 from kgmrf.vision.scenery import street
@@ -71,6 +73,28 @@ def test_live_video(shaky: Path, tmp_path: Path, capsys: Capture, words: list[st
     assert (len(images), images[0].shape) == (N, wanted)
 
 
+def test_a_camera_ends_by_an_interrupt(
+    shaky: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = list(read_video(shaky))[:6]
+
+    def interrupted(source: object, reader: str) -> videos.Video:
+        def frames() -> Iterator[np.ndarray]:
+            yield from images
+            raise KeyboardInterrupt
+
+        return videos.Video(frames(), None, None, "opencv")
+
+    monkeypatch.setattr(videos, "open_video", interrupted)
+    out = tmp_path / "out.avi"
+    for lag in ("0", "2"):
+        assert main(["stabilize", "7", "-o", str(out), "--lag", lag, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["frames"] == 6
+    assert main(["stabilize", "7", "-o", str(out)]) == 2
+    assert "give --lag" in capsys.readouterr().err
+    assert main(["stabilize", str(shaky), "-o", str(out), "--lag", "0"]) == 130
+
+
 @pytest.mark.parametrize("kind", ["gyroscope", "trajectory"])
 def test_motion_from_a_file(shaky: Path, tmp_path: Path, capsys: Capture, kind: str) -> None:
     times = np.arange(0, N / RATE + 0.5, 0.02)
@@ -102,6 +126,7 @@ def test_motion_from_a_file(shaky: Path, tmp_path: Path, capsys: Capture, kind: 
         (["{}/shaky.avi", "-o", "{}/o.txt"], "--output ends in"),
         (["{}/shaky.avi", "-o", "{}/o.mp4", "--path", "p.json"], "--path ends in .csv"),
         (["{}/shaky.avi", "-o", "{}/shaky.avi"], "overwrite the input"),
+        (["{}/shaky.avi", "-o", "{}/o.mp4", "--plot", "{}/a.png", "--strip", "{}/a.png"], "two"),
         (["{}/shaky.avi", "-o", "{}/o.mp4", "--keep", "2"], "--keep"),
     ],
 )

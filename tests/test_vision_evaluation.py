@@ -24,8 +24,7 @@ from kgmrf.vision.evaluation import (
 from kgmrf.vision.rivals import RIVALS, OpenCVTracker
 from kgmrf.vision.sequences import (
     box_of_polygon,
-    find_data,
-    otb_sequences,
+    find_sequences,
     read_boxes,
     read_otb,
     read_video,
@@ -165,7 +164,7 @@ def test_otb_folder_with_mixed_delimiters_and_two_targets(tmp_path):
     assert len(read_otb(folder)) == 2
     (folder / "offset.txt").write_text("1\n")
     assert [f.stem for f in read_otb(folder)[0].files] == ["9", "10"]
-    assert [s.name for s in otb_sequences(tmp_path)] == ["Pair-1", "Pair-2"]
+    assert [s.name for s in find_sequences(tmp_path)] == ["Pair-1", "Pair-2"]
     assert [int(f.mean()) for f in read_video(folder / "img")] == [2, 9, 10]
 
 
@@ -209,17 +208,13 @@ def test_broken_truth_is_named(tmp_path, text):
         read_boxes(file)
 
 
-def test_missing_things_are_named(tmp_path, monkeypatch):
+def test_missing_things_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="groundtruth"):
         read_otb(tmp_path)
-    monkeypatch.setenv("KGMRF_DATA", str(tmp_path))
-    (tmp_path / "otb").mkdir()
-    assert find_data("otb") == tmp_path / "otb"
-    assert otb_sequences() == []
-    monkeypatch.setenv("KGMRF_DATA", str(tmp_path / "nowhere"))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError, match="KGMRF_DATA"):
-        otb_sequences()
+    with pytest.raises(FileNotFoundError, match="nor in the folders below"):
+        find_sequences(tmp_path)
+    with pytest.raises(NotADirectoryError, match="nowhere"):
+        find_sequences(tmp_path / "nowhere")
 
 
 def test_clip_boxes_are_where_the_target_is():

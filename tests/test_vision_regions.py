@@ -14,7 +14,7 @@ from kgmrf.vision.cells import (
     standardise,
 )
 from kgmrf.vision.features import FEATURES, as_image, feature_planes, register_feature
-from kgmrf.vision.matrices import cell_matrices, stein_costs
+from kgmrf.vision.regions import cell_matrices, stein_costs
 from kgmrf.vision.resample import cut_window, sample_window
 
 

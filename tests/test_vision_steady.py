@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import cv2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgmrf import RotationTracker, VectorTracker, gains
 from kgmrf.geometry import so
 from kgmrf.vision import Stabilizer
 from kgmrf.vision.camera import FeatureMotion, RecordedMotion, Similarity, Turning
@@ -34,9 +36,9 @@ def _poses(seed: int, n: int = N, drift: float = 0.0) -> np.ndarray:
     return poses
 
 
-def _views(poses: np.ndarray, size: tuple[int, int] = SIZE) -> list[np.ndarray]:
-    """What a camera at these poses sees of a street."""
-    scene = street(300, 520, 4)
+def _views(poses: np.ndarray, size: tuple[int, int] = SIZE, scene: Any = None) -> list[np.ndarray]:
+    """What a camera at these poses sees of a street, or of another scene."""
+    scene = street(300, 520, 4) if scene is None else scene
     model = Similarity(size)
     place = np.array([[1, 0, 160.0], [0, 1, 75.0], [0, 0, 1]])
     return [
@@ -177,6 +179,46 @@ def test_dark_images_are_coasted_through_and_the_path_goes_on() -> None:
     blank = Stabilizer(5.0)
     made = list(blank.stabilize([np.full((60, 80, 3), 99, np.uint8)] * 25))
     assert all((image == 99).all() for image in made)
+
+
+def test_a_jump_is_one_gap_and_the_path_starts_again_from_there() -> None:
+    first, second = _poses(6), _poses(7)
+    noise = np.random.default_rng(0).uniform(0, 255, (300, 520, 3)).astype(np.float32)
+    other = _views(second, scene=cv2.GaussianBlur(noise, (0, 0), 3) * 4 - 380)
+    stabilizer = Stabilizer(10.0)
+    stabilizer.watch(_views(first)[:20] + other[:20])
+    stabilizer.plan()
+    assert np.flatnonzero(np.isnan(stabilizer.path[:, 0])).tolist() == [20]
+    steps = np.diff(stabilizer.path[21:, :2], axis=0)
+    true = np.diff(second[1:20, :2], axis=0)
+    np.testing.assert_allclose(steps, true, atol=0.5)
+
+
+def test_the_path_is_smoothed_as_the_trackers_do() -> None:
+    rng = np.random.default_rng(8)
+    weights = rng.uniform(0.5, 20, N)
+    poses = _poses(8, drift=3.0)
+    poses[12:15] = np.nan
+    tracker = VectorTracker(4, noise_std=1.0, acceleration=8.0**-4, rate_prior=0.3)
+    wanted = tracker.smooth(poses, n_samples=weights).position
+    found = Similarity(SIZE).smooth(poses, weights, 8.0, 0.3)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    turns = so.exp(so.hat(np.cumsum(rng.normal(0, 0.01, (N, 3)), axis=0) + [0, 2.0, 0]))
+    turns[12:15] = np.nan
+    law = gains.information(1e-4 * 8.0**-4, rate_prior=0.3e-4)
+    seen = RotationTracker(noise_std=0.01, gains=law).smooth(turns, n_samples=weights)
+    model = Turning(SIZE, 200.0)
+    off = model.difference(model.smooth(turns, weights, 8.0, 0.3), seen.rotation)
+    assert np.abs(off).max() < 1e-3
+
+
+def test_long_darkness_live() -> None:
+    images = _views(_poses(9))[:10] + [np.zeros((*SIZE[::-1], 3), np.uint8)] * 30
+    stabilizer = Stabilizer(2.0, lag=1)
+    made = [stabilizer.update(image) for image in images]
+    assert all(image is not None for image in made[1:])
+    stabilizer.numbers()
+    assert np.isfinite(stabilizer.warps).all()
 
 
 def test_a_turning_camera_is_steadied_by_its_gyroscope() -> None:

@@ -9,7 +9,7 @@ from kgmrf.vision import (
     RegionCovarianceTracker,
     SearchSettings,
 )
-from kgmrf.vision.appearance import CellsTracker, anchored
+from kgmrf.vision.appearance import CellMemory, anchored
 from kgmrf.vision.clip import render_clip
 from kgmrf.vision.evaluation import box_iou, run_tracker
 
@@ -215,7 +215,7 @@ def test_motion_learns_how_far_it_errs_and_coasts_ever_less_certain():
         motion.coast()
         assert motion.spread > before
     np.testing.assert_allclose(motion.centre, [3.0 * 203, 0], atol=1e-3)
-    assert motion.product["centre"].forecast(1).age == 5
+    assert motion._point.forecast(1).age == 5
 
 
 def test_velocity_enters_only_when_told():
@@ -231,15 +231,7 @@ def test_a_search_without_velocity_expects_the_motion_it_leaves_out():
     assert _moving("never").spread == pytest.approx(0.3 / np.sqrt(2), rel=0.05)
 
 
-def test_the_box_moves_under_one_clock_in_any_unit(clip):
-    # a product of centre, log size and appearance: all of its parts see every frame
-    tracker = RegionCovarianceTracker(KGMRF())
-    run_tracker(tracker, clip.frames[:6], clip.boxes[0])
-    product = tracker._started().product
-    assert set(product.components) == {"centre", "log_size", "appearance"}
-    assert {float(part.forecast(0).time) for part in product.components.values()} == {5.0}
-    assert product.forecast(2)["appearance"].age == 2.0
-    # lengths in other units: the same motion in those units
+def test_the_box_moves_alike_in_any_unit():
     motions = [BoxMotion(np.zeros(2), np.log(f * np.array([10.0, 14.0]))) for f in (1, 7)]
     for t in range(1, 10):
         for f, motion in zip((1, 7), motions, strict=True):
@@ -248,21 +240,20 @@ def test_the_box_moves_under_one_clock_in_any_unit(clip):
     assert motions[1].spread == pytest.approx(motions[0].spread)
 
 
-def test_while_nothing_is_learned_a_tracker_coasts_and_another_model_rests(clip):
+def test_while_nothing_is_learned_a_tracker_coasts_and_another_model_rests():
     for model, moves in ((KGMRF(), True), (ExponentialAverage(0.2), False)):
-        cells = CellsTracker(model, n_samples=36)
         turning = [
             np.array([[2 + np.cos(a), np.sin(a)], [np.sin(a), 2 - np.cos(a)]])[None]
             for a in np.linspace(0, 1, 10)
         ]
+        memory = CellMemory(model, n_samples=36)
         for matrix in turning:
-            held = cells.update(matrix).covariance
-        ahead = cells.forecast(1).covariance
-        coasted = cells.update(None)
-        np.testing.assert_allclose(coasted.covariance, ahead, atol=1e-8)
-        assert np.allclose(coasted.covariance, held, atol=1e-9) != moves
-        assert coasted.age == 1.0
-        assert coasted.time == 10.0
+            memory.update(matrix)
+        held = memory.cells
+        ahead = model.forecast(1).covariance if moves else held
+        memory.update(None)
+        np.testing.assert_allclose(memory.cells, ahead, atol=1e-8)
+        assert np.allclose(memory.cells, held, atol=1e-9) != moves
 
 
 def test_where_a_model_knows_nothing_the_first_frame_stands_alone():

@@ -23,7 +23,7 @@ from kgmrf.centring import RunningMean
 from kgmrf.geometry import so
 from kgmrf.io import ARRAYS, Chunk, DataError, Source, dates
 from kgmrf.results import Result, join, stack
-from kgmrf.trackers._samples import _second_moments
+from kgmrf.trackers._samples import second_moments
 
 if TYPE_CHECKING:
     from kgmrf.commands._given import Given
@@ -262,7 +262,7 @@ def as_matrices(values: Any, kind: str) -> tuple[Any, Any]:
     if kind != "samples":
         return values, np.zeros(len(values))
     blocks = values[:, None, :] if values.ndim == 2 else values
-    total, counts = _second_moments(blocks, None)
+    total, counts = second_moments(blocks, None)
     there = (counts > 0) & ~np.isnan(total).any(axis=(-2, -1))
     return np.where(there[:, None, None], total, np.nan), np.maximum(counts, 1.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 import time as clock
@@ -11,13 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
+
+import typer
 
 from kgmrf._types import Numbers
-from kgmrf.commands._run import spare
-
-if TYPE_CHECKING:
-    from kgmrf.vision.videos import Reader
+from kgmrf.commands._run import note, spare
 
 CODECS = {".mp4": "mp4v", ".m4v": "mp4v", ".mov": "mp4v", ".mkv": "XVID", ".avi": "MJPG"}
 """Endings of videos to write, and the codec that every OpenCV can write them with."""
@@ -33,6 +33,15 @@ class ReaderName(StrEnum):
     AV = "av"
 
 
+ReaderOption: TypeAlias = Annotated[
+    ReaderName,
+    typer.Option(help="Who decodes: auto is OpenCV, then PyAV for what OpenCV cannot read."),
+]
+Most: TypeAlias = Annotated[
+    int | None, typer.Option("--frames", "-n", help="Stop after so many images.", min=1)
+]
+
+
 @dataclass(frozen=True)
 class Footage:
     """Images one after another, how many there should be, and how fast they were taken."""
@@ -45,7 +54,7 @@ class Footage:
     live: bool = False
 
 
-def opened(source: str, reader: Reader) -> Footage:
+def opened(source: str, reader: ReaderName) -> Footage:
     """A video file, a folder of images, a camera or a stream."""
     # Said by us in one line, where OpenCV and FFmpeg would say it in many.
     os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
@@ -56,32 +65,31 @@ def opened(source: str, reader: Reader) -> Footage:
     camera = source.isdecimal() and not path.exists()
     if path.is_dir() and (path / "img").is_dir():
         path = path / "img"  # OTB keeps its images one level down
-    video = open_video(
-        int(source) if camera else source if "://" in source else path, reader=reader
-    )
     live = camera or "://" in source
-    return Footage(
-        f"camera {source}" if camera else source,
-        video.frames,
-        None if live else video.n_frames,
-        video.rate or (30.0 if camera else 25.0),
-        live=live,
-    )
+    place = int(source) if camera else source if live else path
+    video = open_video(place, reader=reader.value)  # type: ignore[arg-type]
+    name, rate = (f"camera {source}", 30.0) if camera else (source, 25.0)
+    total = None if live else video.n_frames
+    return Footage(name, video.frames, total, video.rate or rate, live=live)
 
 
-def check_files(source: str | None, **files: tuple[Path | None, Iterable[str]]) -> None:
-    """Refuse names that cannot be written: a wrong ending, no folder, the input itself."""
-    for option, (path, endings) in files.items():
+def check_files(
+    source: str | None, files: dict[str, Path | None], endings: Iterable[Iterable[str]]
+) -> None:
+    """Refuse names that cannot be written: a wrong ending, no folder, the input itself, twice."""
+    for (option, path), known in zip(files.items(), endings, strict=True):
         if path is None:
             continue
-        if path.suffix.lower() not in endings:
-            raise ValueError(f"--{option} ends in {' '.join(endings)}, got {str(path)!r}")
+        if path.suffix.lower() not in known:
+            raise ValueError(f"--{option} ends in {' '.join(known)}, got {str(path)!r}")
         if not path.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "A folder has this name", str(path))
         if source is not None:
             spare(Path(source), path)
+        if list(files.values()).count(path) > 1:
+            raise ValueError(f"two files would be written to {path}; give another name")
 
 
 @contextmanager
@@ -98,6 +106,28 @@ def appearing(*paths: Path | None) -> Iterator[list[Path | None]]:
         for made in scratch:
             if made is not None:
                 made.unlink(missing_ok=True)
+
+
+def tell(
+    about: dict[str, Any],
+    lines: list[str],
+    files: dict[str, Path | None],
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """The summary as JSON, or in words; and which files were written."""
+    written = {word: str(path) for word, path in files.items() if path is not None}
+    if as_json:
+        typer.echo(json.dumps(about | written))
+    elif not quiet:
+        for line in lines + [f"{word}: {path}" for word, path in written.items()]:
+            typer.echo(line)
+
+
+def tell_cut(footage: Footage, n: int, most: int | None, quiet: bool) -> None:
+    """Remark on a file that ends before the images it announces."""
+    if footage.total is not None and most is None and n < footage.total:
+        note(f"{footage.name} announces {footage.total} frames, {n} could be read", shown=not quiet)
 
 
 class VideoOut:
@@ -129,8 +159,10 @@ class VideoOut:
         self._count += 1
         self._writer.write(image)
 
-    def close(self) -> None:
-        """Finish the file."""
+    def __enter__(self) -> VideoOut:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         if self._writer is not None:
             self._writer.release()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import time as clock
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -16,17 +15,8 @@ import typer
 
 from kgmrf._types import Numbers
 from kgmrf.commands import _options as opt
+from kgmrf.commands import _video as video
 from kgmrf.commands._run import note
-from kgmrf.commands._video import (
-    CODECS,
-    Footage,
-    ReaderName,
-    VideoOut,
-    appearing,
-    bar,
-    check_files,
-    opened,
-)
 
 if TYPE_CHECKING:
     from kgmrf.vision import Stabilizer
@@ -35,6 +25,24 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg", ".pdf")
 STRETCH = 40
 """Images in the picture before and after."""
+
+HELP = {
+    "input": "Video file, folder of images, or camera number.",
+    "output": f"Steady video: {' '.join(video.CODECS)}.",
+    "smooth": "Time constant of the steady camera: faster motion is shake.",
+    "lag": "Work live, so many images behind the camera (0: at once). Default: look at the whole "
+    "video first.",
+    "keep": "Least share of width and height to keep.",
+    "border": "Crop to the largest steady rectangle, or fill what is missing.",
+    "focal": "Focal length: the camera turns in space. Default: shift, turn and zoom in the image "
+    "plane.",
+    "motion": "Take the camera's motion from a file, not from features: a gyroscope (time and "
+    "three rates, rad/s) or a trajectory (TUM, or CSV with qx qy qz qw). Needs --focal.",
+    "offset": "Time of the first image after the file's first row.",
+    "path": "The camera's and the steady path: .csv.",
+    "plot": "Draw both paths: .png, .svg or .pdf.",
+    "strip": "Images before and after: .png, .svg, .pdf.",
+}
 
 
 class BorderName(StrEnum):
@@ -47,82 +55,22 @@ class BorderName(StrEnum):
 
 
 def stabilize(
-    source: Annotated[
-        str,
-        typer.Argument(metavar="INPUT", help="Video file, folder of images, or camera number."),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help=f"Steady video: {' '.join(CODECS)}.")
-    ],
-    smooth: Annotated[
-        float,
-        typer.Option(
-            "--smooth",
-            metavar="SECONDS",
-            help="Time constant of the steady camera: faster motion is shake.",
-            min=0.01,
-        ),
-    ] = 1.0,
-    lag: Annotated[
-        int | None,
-        typer.Option(
-            help="Work live, so many images behind the camera (0: at once). Default: look at the "
-            "whole video first.",
-            min=0,
-            show_default=False,
-        ),
-    ] = None,
-    keep: Annotated[
-        float,
-        typer.Option(help="Least share of width and height to keep.", min=0.1, max=0.99),
-    ] = 0.8,
-    border: Annotated[
-        BorderName,
-        typer.Option(help="Crop to the largest steady rectangle, or fill what is missing."),
-    ] = BorderName.CROP,
+    source: Annotated[str, typer.Argument(metavar="INPUT", help=HELP["input"])],
+    output: Annotated[Path, typer.Option("--output", "-o", help=HELP["output"])],
+    smooth: Annotated[float, typer.Option(metavar="SECONDS", help=HELP["smooth"], min=0.01)] = 1.0,
+    lag: Annotated[int | None, typer.Option(help=HELP["lag"], min=0)] = None,
+    keep: Annotated[float, typer.Option(help=HELP["keep"], min=0.1, max=0.99)] = 0.8,
+    border: Annotated[BorderName, typer.Option(help=HELP["border"])] = BorderName.CROP,
     focal: Annotated[
-        float | None,
-        typer.Option(
-            metavar="PIXELS",
-            help="Focal length: the camera turns in space. Default: shift, turn and zoom in the "
-            "image plane.",
-            min=1.0,
-            show_default=False,
-        ),
+        float | None, typer.Option(metavar="PIXELS", help=HELP["focal"], min=1.0)
     ] = None,
-    motion: Annotated[
-        Path | None,
-        typer.Option(
-            help="Take the camera's motion from a file, not from features: a gyroscope (time and "
-            "three rates, rad/s) or a trajectory (TUM, or CSV with qx qy qz qw). Needs --focal.",
-            show_default=False,
-        ),
-    ] = None,
-    offset: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="Time of the first image after the file's first row."),
-    ] = 0.0,
-    path: Annotated[
-        Path | None,
-        typer.Option("--path", help="The camera's and the steady path: .csv.", show_default=False),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", help="Draw both paths: .png, .svg or .pdf.", show_default=False),
-    ] = None,
-    strip: Annotated[
-        Path | None,
-        typer.Option(
-            "--strip", help="Images before and after: .png, .svg, .pdf.", show_default=False
-        ),
-    ] = None,
-    frames: Annotated[
-        int | None, typer.Option("--frames", "-n", help="Stop after so many images.", min=1)
-    ] = None,
-    reader: Annotated[
-        ReaderName,
-        typer.Option(help="Who decodes: auto is OpenCV, then PyAV for what OpenCV cannot read."),
-    ] = ReaderName.AUTO,
+    motion: Annotated[Path | None, typer.Option(help=HELP["motion"])] = None,
+    offset: Annotated[float, typer.Option(metavar="SECONDS", help=HELP["offset"])] = 0.0,
+    path: Annotated[Path | None, typer.Option(help=HELP["path"])] = None,
+    plot: Annotated[Path | None, typer.Option(help=HELP["plot"])] = None,
+    strip: Annotated[Path | None, typer.Option(help=HELP["strip"])] = None,
+    frames: video.Most = None,
+    reader: video.ReaderOption = video.ReaderName.AUTO,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -134,16 +82,11 @@ def stabilize(
     and nothing lags; with it a camera can be steadied while it runs. Images
     without enough features are coasted through.
     """
-    check_files(
-        source,
-        output=(output, CODECS),
-        path=(path, (".csv",)),
-        plot=(plot, PICTURES),
-        strip=(strip, PICTURES),
-    )
+    files = {"output": output, "path": path, "plot": plot, "strip": strip}
+    video.check_files(source, files, (video.CODECS, (".csv",), PICTURES, PICTURES))
     if motion is not None and focal is None:
         raise ValueError("--motion turns the camera in space: give --focal, in pixels, as well")
-    footage = opened(source, reader.value)
+    footage = video.opened(source, reader)
     if footage.live and lag is None:
         raise ValueError(f"{footage.name} has no end: give --lag, 0 or more")
     from kgmrf.vision import Stabilizer
@@ -156,44 +99,52 @@ def stabilize(
         focal=focal,
         motion=None if motion is None else _recorded(motion, footage, offset, frames),
     )
-    talk = not (quiet or as_json)
     began, cpu = clock.perf_counter(), clock.process_time()
-    with appearing(output, path) as (movie, table), bar(footage, frames, talk) as advance:
-        assert movie is not None
-        out = VideoOut(movie, footage.rate)
-        kept = _Kept(footage.total if frames is None else frames)
-        try:
-            run = _live if lag is not None else _recording
-            run(steady, footage, source, reader, frames, out, kept, advance)
-        finally:
-            out.close()
+    kept = _Kept(footage.total if frames is None else frames)
+    with (
+        video.appearing(*files.values()) as parts,
+        video.bar(footage, frames, not (quiet or as_json)) as advance,
+    ):
+        assert parts[0] is not None
+        with video.VideoOut(parts[0], footage.rate) as out:
+            made = (
+                _live(steady, footage, frames, advance)
+                if lag is not None
+                else _recording(
+                    steady, footage, lambda: video.opened(source, reader), frames, advance
+                )
+            )
+            for k, (before, after) in enumerate(made):
+                out.write(after)
+                kept.add(k, before, after)
         spent = clock.process_time() - cpu
         columns, raw, smoothed = steady.numbers()
-        if table is not None:
-            _write_path(table, columns, raw, smoothed)
+        if parts[1] is not None:
+            _write_path(parts[1], columns, raw, smoothed)
+        if plot is not None or strip is not None:
+            from kgmrf.vision.figures_steady import before_after, path_plot
+
+            if parts[2] is not None:
+                path_plot(columns, raw, smoothed, parts[2])
+            if parts[3] is not None:
+                before_after(kept.before, kept.after, parts[3], first=kept.first)
+    n, gaps = len(raw), int(np.isnan(raw[:, 0]).sum())
+    (w, h), (u, v) = kept.sizes
     about = {
         "input": footage.name,
-        "frames": len(raw),
-        "size": list(kept.sizes[0]),
-        "steady_size": list(kept.sizes[1]),
-        "gaps": int(np.isnan(raw[:, 0]).sum()),
-        "milliseconds": round(1000 * spent / len(raw), 3),
+        "frames": n,
+        "size": [w, h],
+        "steady_size": [u, v],
+        "gaps": gaps,
+        "milliseconds": round(1000 * spent / n, 3),
         "seconds": round(clock.perf_counter() - began, 3),
-        "output": str(output),
     }
-    if plot is not None or strip is not None:
-        from kgmrf.vision.figures_steady import before_after, path_plot
-
-        if plot is not None:
-            path_plot(columns, raw, smoothed, plot)
-        if strip is not None:
-            before_after(kept.before, kept.after, strip)
-    about |= {
-        word: str(file)
-        for word, file in (("path", path), ("plot", plot), ("strip", strip))
-        if file is not None
-    }
-    _tell(about, as_json, quiet)
+    video.tell_cut(footage, n, frames, quiet)
+    if gaps:
+        why = "had too few features" if motion is None else f"are outside the times of {motion}"
+        note(f"{gaps} of {n} images {why} and were coasted through", shown=not quiet)
+    words = f"{footage.name}: {n} images of {w} x {h}, steady at {u} x {v}; "
+    video.tell(about, [f"{words}{about['milliseconds']:.1f} ms per image"], files, as_json, quiet)
 
 
 class _Kept:
@@ -215,59 +166,46 @@ class _Kept:
 
 def _recording(
     steady: Stabilizer,
-    footage: Footage,
-    source: str,
-    reader: ReaderName,
+    footage: video.Footage,
+    again: Callable[[], video.Footage],
     most: int | None,
-    out: VideoOut,
-    kept: _Kept,
     advance: Callable[[int, str], None],
-) -> None:
-    """Through the video twice: once to follow the camera, once to warp."""
+) -> Iterator[tuple[Any, Any]]:
+    """Through the video twice: once to follow the camera, once to warp; pairs before and after."""
     for k, image in enumerate(islice(footage.frames, most)):
         steady.watch([image])
         advance(k + 1, "following the camera")
     steady.plan()
-    for k, image in enumerate(islice(opened(source, reader.value).frames, len(steady.path))):
-        made = steady.steady(image, k)
-        out.write(made)
-        kept.add(k, image, made)
+    for k, image in enumerate(islice(again().frames, len(steady.path))):
+        yield image, steady.steady(image, k)
         advance(k + 1, "writing")
 
 
 def _live(
     steady: Stabilizer,
-    footage: Footage,
-    source: str,
-    reader: ReaderName,
+    footage: video.Footage,
     most: int | None,
-    out: VideoOut,
-    kept: _Kept,
     advance: Callable[[int, str], None],
-) -> None:
+) -> Iterator[tuple[Any, Any]]:
     """Through the video once; a camera ends by Ctrl-C."""
     waiting: list[Any] = []
-
-    def pieces() -> Iterator[Any]:
-        try:
-            for k, image in enumerate(islice(footage.frames, most)):
-                waiting.append(image)
-                advance(k + 1, "live")
-                yield steady.update(image)
-        except KeyboardInterrupt:
-            if not (footage.live and waiting):
-                raise
-        yield from steady.finish()
-
-    done = 0
-    for made in pieces():
-        if made is not None:
-            out.write(made)
-            kept.add(done, waiting.pop(0), made)
-            done += 1
+    k = -1
+    try:
+        for k, image in enumerate(islice(footage.frames, most)):
+            waiting.append(image)
+            advance(k + 1, "live")
+            if (made := steady.update(image)) is not None:
+                yield waiting.pop(0), made
+    except KeyboardInterrupt:
+        if not footage.live or k < 0:
+            raise
+    for made in steady.finish():
+        yield waiting.pop(0), made
 
 
-def _recorded(path: Path, footage: Footage, offset: float, most: int | None) -> RecordedMotion:
+def _recorded(
+    path: Path, footage: video.Footage, offset: float, most: int | None
+) -> RecordedMotion:
     """The camera's orientation at every image, from a trajectory or a gyroscope."""
     from kgmrf.io import open_source
     from kgmrf.vision.camera import RecordedMotion
@@ -302,23 +240,3 @@ def _write_path(path: Path, columns: tuple[str, ...], raw: Numbers, steady: Numb
         table.writerow(["frame", *columns, *(f"steady_{name}" for name in columns)])
         for k, row in enumerate(np.hstack([raw, steady])):
             table.writerow([k, *("" if np.isnan(v) else round(float(v), 6) for v in row)])
-
-
-def _tell(about: dict[str, Any], as_json: bool, quiet: bool) -> None:
-    if about["gaps"]:
-        note(
-            f"{about['gaps']} of {about['frames']} images had too few features and were coasted "
-            "through",
-            shown=not quiet,
-        )
-    if as_json:
-        typer.echo(json.dumps(about))
-    elif not quiet:
-        (w, h), (u, v) = about["size"], about["steady_size"]
-        typer.echo(
-            f"{about['input']}: {about['frames']} images of {w} x {h}, steady at {u} x {v}; "
-            f"{about['milliseconds']:.1f} ms per image"
-        )
-        for word in ("output", "path", "plot", "strip"):
-            if word in about:
-                typer.echo(f"{word}: {about[word]}")

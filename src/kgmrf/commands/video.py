@@ -9,6 +9,7 @@ import sys
 import time as clock
 from collections.abc import Callable
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -16,22 +17,36 @@ import numpy as np
 import typer
 
 from kgmrf.commands import _options as opt
-from kgmrf.commands._run import note
 from kgmrf.commands._video import (
     CODECS,
     Footage,
     Image,
+    Most,
     ReaderName,
+    ReaderOption,
     VideoOut,
     appearing,
     bar,
     check_files,
     opened,
+    tell,
+    tell_cut,
 )
 
 TABLES = (".csv", ".json", ".txt")
 Box: TypeAlias = tuple[float, float, float, float]
 WORDS = ("x", "y", "width", "height")
+HELP = {
+    "input": "Video file, folder of images, or number of a camera.",
+    "box": "Left, top, width, height of a box in the first image, in pixels; repeat it for several "
+    "targets. Default: select it in a window.",
+    "boxes": "File of boxes in the first image, one X,Y,W,H per line.",
+    "output": f"Annotated video: {' '.join(CODECS)}.",
+    "table": "Boxes, scores and lost flags of every image: .csv, .json, or .txt for the format of "
+    "the MOT challenge.",
+    "model": "Compare with the first image and a slow average, or the first only.",
+    "demo": "A clip drawn on the spot, with motion blur, a hiding and true boxes.",
+}
 
 
 class ModelName(StrEnum):
@@ -42,61 +57,15 @@ class ModelName(StrEnum):
 
 
 def video(
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="INPUT",
-            help="Video file, folder of images, or number of a camera.",
-            show_default=False,
-        ),
-    ] = None,
-    box: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--box",
-            metavar="X,Y,W,H",
-            help="Left, top, width, height of a box in the first image, in pixels; repeat it for "
-            "several targets. Default: select it in a window.",
-            show_default=False,
-        ),
-    ] = None,
-    boxes: Annotated[
-        Path | None,
-        typer.Option(help="File of boxes in the first image, one X,Y,W,H per line."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help=f"Annotated video: {' '.join(CODECS)}.", show_default=False
-        ),
-    ] = None,
-    table: Annotated[
-        Path | None,
-        typer.Option(
-            "--table",
-            "-t",
-            help="Boxes, scores and lost flags of every image: .csv, .json, or .txt for the format "
-            "of the MOT challenge.",
-            show_default=False,
-        ),
-    ] = None,
-    model: Annotated[
-        ModelName,
-        typer.Option(help="Compare with the first image and a slow average, or the first only."),
-    ] = ModelName.ANCHOR_EMA,
-    frames: Annotated[
-        int | None, typer.Option("--frames", "-n", help="Stop after so many images.", min=1)
-    ] = None,
-    reader: Annotated[
-        ReaderName,
-        typer.Option(help="Who decodes: auto is OpenCV, then PyAV for what OpenCV cannot read."),
-    ] = ReaderName.AUTO,
-    demo: Annotated[
-        bool,
-        typer.Option(
-            "--demo", help="A clip drawn on the spot, with motion blur, a hiding and true boxes."
-        ),
-    ] = False,
+    source: Annotated[str | None, typer.Argument(metavar="INPUT", help=HELP["input"])] = None,
+    box: Annotated[list[str] | None, typer.Option(metavar="X,Y,W,H", help=HELP["box"])] = None,
+    boxes: Annotated[Path | None, typer.Option(help=HELP["boxes"])] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help=HELP["output"])] = None,
+    table: Annotated[Path | None, typer.Option("--table", "-t", help=HELP["table"])] = None,
+    model: Annotated[ModelName, typer.Option(help=HELP["model"])] = ModelName.ANCHOR_EMA,
+    frames: Most = None,
+    reader: ReaderOption = ReaderName.AUTO,
+    demo: Annotated[bool, typer.Option("--demo", help=HELP["demo"])] = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -107,33 +76,24 @@ def video(
     is followed until Ctrl-C. Beside OpenCV's trackers: kgmrf video-eval.
     """
     start = _check_call(source, box or [], boxes, demo)
-    check_files(source, output=(output, CODECS), table=(table, TABLES))
-    footage = _drawn(frames) if demo else opened(str(source), reader.value)
-    talk = not (quiet or as_json)
+    files = {"output": output, "table": table}
+    check_files(source, files, (CODECS, TABLES))
+    footage = _drawn(frames) if demo else opened(str(source), reader)
     began = clock.perf_counter()
-    with appearing(output, table) as (movie, part), bar(footage, frames, talk) as advance:
-        out = None if movie is None else VideoOut(movie, footage.rate)
-        try:
-            rows, size = _follow(footage, start, model, frames, out, advance)
-        finally:
-            if out is not None:
-                out.close()
-        seconds = clock.perf_counter() - began
-        about = _summary(footage, model, rows, size, seconds)
+    with (
+        appearing(output, table) as (movie, part),
+        bar(footage, frames, not (quiet or as_json)) as advance,
+    ):
+        if movie is None:
+            rows, size = _follow(footage, start, model, frames, None, advance)
+        else:
+            with VideoOut(movie, footage.rate) as out:
+                rows, size = _follow(footage, start, model, frames, out, advance)
+        about = _summary(footage, model, rows, size, clock.perf_counter() - began)
         if part is not None:
             _write(part, about, rows)
-    n = about["frames"]
-    if footage.total is not None and frames is None and n < footage.total:
-        note(f"{footage.name} announces {footage.total} frames, {n} could be read", shown=not quiet)
-    if as_json:
-        written = {"output": output, "table": table}
-        about |= {word: str(path) for word, path in written.items() if path is not None}
-        typer.echo(json.dumps(about))
-    elif not quiet:
-        _tell(about)
-        for word, path in (("video", output), ("boxes", table)):
-            if path is not None:
-                typer.echo(f"{word}: {path}")
+    tell_cut(footage, about["frames"], frames, quiet)
+    tell(about, _words(about), files, as_json, quiet)
 
 
 # ------------------------------------------------------------------------- at the door
@@ -218,6 +178,7 @@ def _follow(
     advance: Callable[[int, str], None],
 ) -> tuple[list[dict[str, Any]], tuple[int, int]]:
     """One row per target and image, and the size of the image."""
+    from kgmrf.vision.annotate import annotated
     from kgmrf.vision.crowd import BoxesTracker
     from kgmrf.vision.evaluation import box_iou
 
@@ -225,17 +186,15 @@ def _follow(
     rows: list[dict[str, Any]] = []
     size = (0, 0)
     try:
-        for k, frame in enumerate(footage.frames):
+        for k, frame in enumerate(islice(footage.frames, most)):
             if k == 0:
                 size = (frame.shape[1], frame.shape[0])
-                if boxes is None:
-                    first = _select(frame) if footage.truth is None else footage.truth[0]
-                    boxes = [tuple(first)]
+                boxes = boxes or [_select(frame) if footage.truth is None else footage.truth[0]]
                 for box in boxes:
                     _check_inside(box, size)
             start = clock.perf_counter()
-            if boxes is not None and k == 0:
-                tracker.init(frame, boxes)
+            if k == 0:
+                tracker.init(frame, np.array(boxes))
                 found = tracker.present()
             else:
                 found = tracker.update(frame)
@@ -252,17 +211,12 @@ def _follow(
                     "seconds": seconds,
                 }
                 if true is not None:
-                    seen = np.isfinite(true).all()
-                    row["iou"] = float(box_iou(one.box, true)) if seen else None
+                    row["iou"] = float(box_iou(one.box, true)) if np.isfinite(true).all() else None
                 rows.append(row)
             if out is not None:
-                from kgmrf.vision.annotate import annotated
-
                 out.write(annotated(frame, found, number=k, truth=true))
             lost = sum(one.lost for one in found)
-            advance(k + 1, f"[dark_orange]lost {lost or ''}" if lost else "[green]found")
-            if most is not None and k + 1 >= most:
-                break
+            advance(k + 1, f"[dark_orange]lost {lost}" if lost else "[green]found")
     except KeyboardInterrupt:
         # The usual end of a camera; a file that was not finished is not a result.
         if not (footage.live and rows):
@@ -303,21 +257,22 @@ def _summary(
     return about
 
 
-def _tell(about: dict[str, Any]) -> None:
+def _words(about: dict[str, Any]) -> list[str]:
     width, height = about["size"]
     n = about["reacquired"]
     again = f", found again {'once' if n == 1 else f'{n} times'}" if n else ""
     many = f", {about['targets']} targets" if about["targets"] > 1 else ""
-    typer.echo(
+    lines = [
         f"{about['input']}: {about['frames']} frames of {width} x {height}{many}, "
         f"lost in {about['lost']}{again}; {about['tracker_milliseconds']:.1f} ms per frame "
         f"({about['tracker_fps']:.0f} fps)"
-    )
+    ]
     if "mean_iou" in about:
-        typer.echo(
+        lines.append(
             f"mean overlap with the true boxes {about['mean_iou']:.2f}, "
             f"above .5 in {100 * about['success_rate']:.0f} % of the frames where it is visible"
         )
+    return lines
 
 
 # --------------------------------------------------------------------------- files out

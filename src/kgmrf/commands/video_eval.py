@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -40,37 +41,31 @@ class Scene(NamedTuple):
     truth: Numbers
 
 
+HELP = {
+    "folders": "Sequences of OTB, VOT or GOT-10k, or folders of them. Default: a clip drawn on the "
+    "spot.",
+    "output": "Folder for results and pictures.",
+    "trackers": "Of kgmrf, kgmrf-static, CSRT, KCF, KCF-0, MIL, MOSSE. Default: all that are "
+    "there, but kgmrf-static.",
+    "frames": "Use so many frames of each sequence.",
+    "key_frames": "Frames on each sheet; 0: no sheets.",
+    "apart": "Sheets with one row per tracker.",
+}
+
+
 def video_eval(
     folders: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FOLDER",
-            help="Sequences of OTB, VOT or GOT-10k, or folders of them. "
-            "Default: a clip drawn on the spot.",
-            show_default=False,
-        ),
+        list[Path] | None, typer.Argument(metavar="FOLDER", help=HELP["folders"])
     ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for results and pictures.")
-    ] = Path("video-eval"),
-    trackers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,...",
-            help="Of kgmrf, kgmrf-static, CSRT, KCF, KCF-0, MIL, MOSSE. "
-            "Default: all that are there, but kgmrf-static.",
-        ),
-    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help=HELP["output"])] = Path(
+        "video-eval"
+    ),
+    trackers: Annotated[str | None, typer.Option(metavar="A,B,...", help=HELP["trackers"])] = None,
     frames: Annotated[
-        int | None,
-        typer.Option("--frames", "-n", help="Use so many frames of each sequence.", min=2),
+        int | None, typer.Option("--frames", "-n", help=HELP["frames"], min=2)
     ] = None,
-    key_frames: Annotated[
-        int, typer.Option("--key-frames", help="Frames on each sheet; 0: no sheets.", min=0)
-    ] = 8,
-    apart: Annotated[
-        bool, typer.Option("--apart", help="Sheets with one row per tracker.")
-    ] = False,
+    key_frames: Annotated[int, typer.Option(help=HELP["key_frames"], min=0)] = 8,
+    apart: Annotated[bool, typer.Option("--apart", help=HELP["apart"])] = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -197,12 +192,7 @@ def _summary(
     means = {name: average(by[name] for by in rows.values()) for name in names}
     for row in (*means.values(), *(r for by in rows.values() for r in by.values())):
         row.update({key: round(value, 4) for key, value in row.items()})
-    try:
-        import cv2
-
-        opencv = cv2.__version__
-    except ModuleNotFoundError:
-        opencv = None
+    opencv = getattr(sys.modules.get("cv2"), "__version__", None)
     return {
         "kgmrf": __version__,
         "opencv": opencv,

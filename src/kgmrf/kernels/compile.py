@@ -168,7 +168,8 @@ CONSTANTS = (
     "gains.py",
     "step.py",
     "geometry/orbit.py",
-    "vision/*.py",
+    "vision/cells.py",
+    "vision/resample.py",
     "engines/*layout.py",
     "engines/*_step.py",
 )

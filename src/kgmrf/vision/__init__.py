@@ -10,9 +10,13 @@ Boxes, in this order: `features` (what a pixel says), `regions` (covariances of 
 from kgmrf.vision.appearance import AppearanceModel, ExponentialAverage
 from kgmrf.vision.crowd import BoxesTracker
 from kgmrf.vision.features import FEATURES, feature_planes, register_feature
-from kgmrf.vision.matrices import jbld
 from kgmrf.vision.motion import BoxMotion, MotionSettings
-from kgmrf.vision.regions import integral_covariances, integral_planes, region_covariance
+from kgmrf.vision.regions import (
+    integral_covariances,
+    integral_planes,
+    jbld,
+    region_covariance,
+)
 from kgmrf.vision.search import SearchSettings
 from kgmrf.vision.steady import Stabilizer
 from kgmrf.vision.tracker import RegionCovarianceTracker

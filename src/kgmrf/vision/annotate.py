@@ -1,4 +1,4 @@
-"""Boxes and words drawn on images, to be read at any size; needs OpenCV."""
+"""Boxes and labels drawn on images, to be read at any size; needs OpenCV."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def annotated(image: Image, found: list[Followed], *, number: int, truth: Any = 
     if truth is not None and np.isfinite(truth).all():
         _box(picture, truth, TRUE, max(1, thick // 2))
     several = len(found) > 1
-    for one in found:
-        ink = LOST if one.lost else CYCLE[(one.identity - 1) % len(CYCLE)] if several else FOUND
+    cycle = CYCLE if several else (FOUND,)
+    inks = [LOST if one.lost else cycle[(one.identity - 1) % len(cycle)] for one in found]
+    for one, ink in zip(found, inks, strict=True):
         _box(picture, one.box, ink, thick)
-    for one in found:  # words last: no box may hide them
-        ink = LOST if one.lost else CYCLE[(one.identity - 1) % len(CYCLE)] if several else FOUND
+    for one, ink in zip(found, inks, strict=True):  # words last: no box may hide them
         state = "lost" if one.lost else f"{one.score:.2f}"
         words = f"{one.identity}  {state}" if several else state
         caption(picture, words, (one.box[0], one.box[1] - 2 * thick), ink)
@@ -51,22 +51,21 @@ def annotated(image: Image, found: list[Followed], *, number: int, truth: Any = 
 
 
 def caption(picture: Image, words: str, place: tuple[float, float], ink: Ink) -> None:
-    """Words with a dark outline, their lower left corner at ``place`` or as near as they fit."""
+    """Black words on a label, its lower left corner at ``place`` or as near as it fits."""
     import cv2
 
     rows, cols = picture.shape[:2]
     size = max(0.4, min(rows, cols) / 550)
     thick = max(1, round(1.6 * size))
-    edge = max(1, round(1.3 * size))
+    edge = max(2, round(4 * size))
     font = cv2.FONT_HERSHEY_SIMPLEX
-    (width, height), below = cv2.getTextSize(words, font, size, thick)
-    x = int(np.clip(place[0], 1 + edge, max(1 + edge, cols - width - edge)))
-    y = int(np.clip(place[1], height + edge, max(height + edge, rows - below // 2 - edge)))
-    # the outline is the same words moved about: thicker ones would run wider
-    around = [(i, j) for i in (-edge, 0, edge) for j in (-edge, 0, edge) if i or j]
-    for i, j in around:
-        cv2.putText(picture, words, (x + i, y + j), font, size, (0, 0, 0), thick, cv2.LINE_AA)
-    cv2.putText(picture, words, (x, y), font, size, ink, thick, cv2.LINE_AA)
+    (width, height), _ = cv2.getTextSize(words, font, size, thick)
+    wide, high = width + 2 * edge, height + 2 * edge
+    x = int(np.clip(place[0], 0, max(0, cols - wide)))
+    y = int(np.clip(place[1], high, max(high, rows)))
+    cv2.rectangle(picture, (x, y - high), (x + wide - 1, y - 1), ink, -1)
+    at = (x + edge, y - edge)
+    cv2.putText(picture, words, at, font, size, (0, 0, 0), thick, cv2.LINE_AA)
 
 
 def _box(picture: Image, box: Any, ink: Ink, thick: int) -> None:

@@ -7,10 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kgmrf.results import Estimate, Values
 from kgmrf.trackers._contract import Tracker
 
-__all__ = ["AppearanceModel", "CellsTracker", "ExponentialAverage", "anchored", "observe"]
+__all__ = ["AppearanceModel", "CellMemory", "ExponentialAverage", "anchored", "observe"]
 
 Matrices = NDArray[np.float64]
 
@@ -68,63 +67,20 @@ class ExponentialAverage:
         return self._mean
 
 
-class CellsTracker(Tracker):
-    """All cells (cells, d, d) of one target as one observation: an appearance model on a clock.
+class CellMemory:
+    """What an appearance model remembers of the cells (cells, d, d), in frames with and without."""
 
-    A frame without cells is one in which nothing is learned: a tracker of this library coasts, any
-    other model rests.
-    """
-
-    kind = "cells"
-    axes = 3
+    cells: Matrices
 
     def __init__(self, model: AppearanceModel, n_samples: float) -> None:
-        super().__init__(None, n_samples, "raise")
-        self.model = model
-        self._time: float | None = None
-        self._seen = np.nan
-        self._cells: Matrices | None = None
+        self.model, self.n_samples = model, n_samples
 
-    @property
-    def counted_now(self) -> float | None:
-        """Time of the last image; None before the first."""
-        return self._time
-
-    def update(  # type: ignore[override]
-        self,
-        observation: Matrices | None,
-        *,
-        dt: float = 1.0,
-        assume_valid: bool = False,
-    ) -> Estimate:
-        """Take in the cells of a frame, or None."""
-        self.batch_shape = ()
-        self._time = 0.0 if self._time is None else self._time + dt
-        if observation is not None:
-            self._seen = self._time
-            self._cells = observe(self.model, observation, n_samples=self.n_samples or 1.0)
-        elif isinstance(self.model, Tracker) and self._cells is not None:
-            self._cells = np.asarray(self.model.update(None, dt=dt).covariance)
-        return Estimate(self.look())
-
-    def forecast(self, steps: float = 1.0) -> Estimate:
-        """The cells expected ``steps`` ahead: those of the model's forecast, or as they are."""
-        values = self.look()
-        if isinstance(self.model, Tracker):
-            values["covariance"] = self.model.forecast(steps).covariance
-        return Estimate({**values, "time": values["time"] + steps, "age": values["age"] + steps})
-
-    def look(self) -> Values:
-        """All fields as they stand now."""
-        nan, now = np.asarray(np.nan), np.asarray(self._time)
-        cells = nan if self._cells is None else self._cells
-        return {
-            "time": now,
-            "age": now - self._seen,
-            "covariance": cells,
-            "nis": nan,
-            "log_likelihood": nan,
-        }
+    def update(self, cells: Matrices | None) -> None:
+        """Take in the cells of a frame; without, a tracker of ours coasts, other models rest."""
+        if cells is not None:
+            self.cells = observe(self.model, cells, n_samples=self.n_samples)
+        elif isinstance(self.model, Tracker):
+            self.cells = np.asarray(self.model.update(None).covariance)
 
 
 def anchored(anchor: Matrices, present: Matrices, anchor_weight: float) -> Matrices:

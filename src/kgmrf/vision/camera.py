@@ -2,20 +2,20 @@
 
 A *pose* says where the camera looks, a *step* how it moved since the last pose. `Similarity`
 follows shift, turn and zoom in the image plane, `Turning` the orientation of a camera of known
-focal length. Both compose steps on their group and give the path to one of our trackers to smooth.
+focal length. Both compose steps on their group; the path is smoothed by the Gauss-Markov random
+field that is also the smoother of our trackers.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kgmrf import gains
+from kgmrf.gains import InformationGains
 from kgmrf.geometry import so
-from kgmrf.trackers.rotation import RotationTracker
-from kgmrf.trackers.vector import VectorTracker
+from kgmrf.smoothing import gmrf
 
 __all__ = ["FeatureMotion", "Motion", "RecordedMotion", "Similarity", "Turning"]
 
@@ -82,14 +82,8 @@ class Similarity:
     def smooth(
         self, poses: Array, weights: Array, smoothness: float, rate_prior: float = 1.0
     ) -> Array:
-        """The steady poses behind the seen ones (n, 4); rows of NaN are gaps.
-
-        ``rate_prior`` is the variance of the first velocity in units of that of the shake.
-        """
-        tracker = VectorTracker(
-            4, noise_std=1.0, acceleration=smoothness**-4.0, rate_prior=rate_prior
-        )
-        return tracker.smooth(poses, n_samples=weights, fields=("position",)).position
+        """The steady poses behind the seen ones (n, 4); rows of NaN are gaps."""
+        return _smoothed(poses, weights, smoothness, rate_prior)
 
     def warp(self, pose: Array, steady: Array) -> Array:
         """Pixels of images at ``pose`` (..., 4) -> pixels of steady images, (..., 3, 3)."""
@@ -114,7 +108,6 @@ class Turning:
 
     columns = ("turn_x", "turn_y", "turn_z")
     start: Array = np.eye(3)
-    noise_std = 0.01
 
     def __init__(self, size: tuple[int, int], focal: float) -> None:
         if not (np.isfinite(focal) and focal > 0):
@@ -157,8 +150,8 @@ class Turning:
         seen = ~np.isnan(poses[:, 0, 0])
         rows = np.full((len(poses), 3), np.nan)
         known = poses[seen]
-        steps = so.vee(so.log(np.swapaxes(known[:-1], -1, -2) @ known[1:]))
-        rows[seen] = np.cumsum(np.vstack([so.vee(so.log(known[:1])), steps]), axis=0)
+        steps = self.difference(np.concatenate([np.eye(3)[None], known[:-1]]), known)
+        rows[seen] = np.cumsum(steps, axis=0)
         return rows
 
     def smooth(
@@ -166,16 +159,35 @@ class Turning:
     ) -> Array:
         """The steady poses behind the seen ones (n, 3, 3); matrices of NaN are gaps.
 
-        ``rate_prior`` is the variance of the first velocity in units of that of the shake.
+        Gauss-Newton: turns in the camera's axes add up to second order in the turn between images,
+        so the path is smoothed as vectors and what is left is smoothed again.
         """
-        variance = self.noise_std**2
-        law = gains.information(variance * smoothness**-4.0, rate_prior=variance * rate_prior)
-        tracker = RotationTracker(noise_std=self.noise_std, gains=law)
-        return tracker.smooth(poses, n_samples=weights).rotation
+        seen = ~np.isnan(poses[:, 0, 0])
+        last = np.maximum.accumulate(np.where(seen, np.arange(len(poses)), seen.argmax()))
+        steady = poses[last]
+        for _ in range(3):
+            rows = self.numbers(steady)
+            wanted = rows + self.difference(steady, poses)
+            steady = self.add(steady, _smoothed(wanted, weights, smoothness, rate_prior) - rows)
+        return so.polish(steady)
 
     def warp(self, pose: Array, steady: Array) -> Array:
         """Pixels of images at ``pose`` (..., 3, 3) -> pixels of steady images, (..., 3, 3)."""
         return self.camera @ np.swapaxes(steady, -1, -2) @ pose @ np.linalg.inv(self.camera)
+
+
+def _smoothed(rows: Array, weights: Array, smoothness: float, rate_prior: float) -> Array:
+    """The constant-velocity smoother of `VectorTracker` as one banded solve, (n, k); NaN: gaps.
+
+    In units of the shake's variance, ``smoothness**-4`` is the variance of the acceleration and
+    ``rate_prior`` that of the first velocity. The first position is free.
+    """
+    seen = np.isfinite(rows)
+    law = InformationGains(smoothness**-4.0, rate_prior=rate_prior, angle_prior=1e12)
+    with np.errstate(divide="ignore"):
+        variance = 1.0 / np.where(seen, weights[:, None], 0.0)
+    centre = np.nanmean(rows, axis=0)  # the free position is about 0
+    return gmrf.solve(gmrf.chain(law, variance), rows - centre)[..., 0] + centre
 
 
 def _turn(angle: Any) -> Array:
@@ -183,58 +195,72 @@ def _turn(angle: Any) -> Array:
     return np.stack([np.stack([c, -s], -1), np.stack([s, c], -1)], -2)
 
 
+def apply(matrices: Array, points: Array) -> Array:
+    """Points (k, 2) moved by matrices (..., 3, 3): (..., k, 2)."""
+    moved = np.swapaxes(matrices @ np.vstack([points.T, np.ones(len(points))]), -1, -2)
+    return moved[..., :2] / moved[..., 2:]
+
+
+class _View(NamedTuple):
+    """An image, corners in it, and which of them went along with the camera before."""
+
+    grey: Any
+    points: Any
+    trusted: Any
+
+
 class FeatureMotion:
     """Corners followed by optical flow, and the motion that most of them agree on (RANSAC).
 
     ``n_points`` corners are kept under way, and those that went along so far decide. Images are
     looked at with at most ``working_size`` pixels on the longer side. One without enough corners is
-    a gap: the next is compared with the last good one, and after ``patience`` gaps the search
-    starts again from the present image.
+    a gap: the next is compared with the last good one, and if that fails with the one just before,
+    from which the path then starts again.
     """
 
     def __init__(
-        self,
-        model: Similarity | Turning,
-        *,
-        n_points: int = 200,
-        working_size: int = 640,
-        patience: int = 10,
+        self, model: Similarity | Turning, *, n_points: int = 200, working_size: int = 640
     ) -> None:
-        self.model = model
-        self.n_points, self.working_size, self.patience = n_points, working_size, patience
+        self.model, self.n_points, self.working_size = model, n_points, working_size
         self.restarted = False
-        self._grey: Any = None
-        self._points: Any = None
-        self._trusted: Any = None
-        self._missed = 0
+        self._good: _View | None = None
+        self._lost: _View | None = None
 
     def update(self, image: Any) -> Array | None:
         """The step from the last image that had one, or None."""
-        import cv2
-
         grey, scale = self._small(image)
         self.restarted = False
-        if self._grey is None:
-            self._keep(grey, None)
+        if self._good is None:
+            self._good = self._view(grey)
             return self.model.start
-        fitted = None
-        if len(self._points) >= FEWEST:
-            flow: Any = cv2.calcOpticalFlowPyrLK  # its type stubs do not know that None will do
-            found, status, _ = flow(self._grey, grey, self._points, None)
-            good = status.ravel() > 0
-            before, after = (
-                (p[good].reshape(-1, 2) + 0.5) * scale - 0.5 for p in (self._points, found)
-            )
-            fitted = self._agreed(before, after, self._trusted[good], 1.5 * scale)
-        if fitted is None:
-            self._missed += 1
-            if self._missed > self.patience:
-                self._keep(grey, None)
-                self.restarted = True
+        if (found := self._match(self._good, grey, scale)) is not None:
+            step, self._good, self._lost = *found, None
+            return step
+        # fast shake: the last good image is out of reach, but those after it may know each other
+        found = None if self._lost is None else self._match(self._lost, grey, scale)
+        self.restarted = found is not None
+        if found is not None:
+            self._good, self._lost = found[1], None
+        else:
+            self._lost = self._view(grey)
+        return None
+
+    def _match(self, view: _View, grey: Any, scale: float) -> tuple[Array, _View] | None:
+        """The step from another image to this one, and what this one shows."""
+        import cv2
+
+        if len(view.points) < FEWEST:
             return None
-        step, chosen = fitted
-        self._keep(grey, found[good][chosen])
-        return step
+        flow: Any = cv2.calcOpticalFlowPyrLK  # its type stubs do not know that None will do
+        found, status, _ = flow(view.grey, grey, view.points, None)
+        good = status.ravel() > 0
+        before, after = ((p[good].reshape(-1, 2) + 0.5) * scale - 0.5 for p in (view.points, found))
+        # blurred corners are less exact; with these shares they do not agree by chance
+        for threshold, share in ((1.5, 0.1), (4.5, 0.25)):
+            fitted = self._agreed(before, after, view.trusted[good], threshold * scale)
+            if fitted is not None and fitted[1].sum() >= share * good.sum():
+                return fitted[0], self._view(grey, found[good][fitted[1]])
+        return None
 
     def _agreed(
         self, before: Array, after: Array, trusted: Any, threshold: float
@@ -249,8 +275,7 @@ class FeatureMotion:
                 warp = self.model.warp(
                     self.model.compose(self.model.start, fitted[0]), self.model.start
                 )
-                moved = np.hstack([after, np.ones((len(after), 1))]) @ warp.T
-                off = np.hypot(*(moved[:, :2] / moved[:, 2:] - before).T)
+                off = np.hypot(*(apply(warp, after) - before).T)
                 return fitted[0], off < threshold
         return self.model.fit(before, after, threshold) if len(before) >= FEWEST else None
 
@@ -264,21 +289,20 @@ class FeatureMotion:
             grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)
         return grey, scale
 
-    def _keep(self, grey: Any, points: Any) -> None:
+    def _view(self, grey: Any, points: Any = None) -> _View:
+        """An image with the corners that were followed into it, and new ones for those lost."""
         import cv2
 
         old = np.zeros((0, 1, 2), np.float32) if points is None else points
-        new = old[:0]
+        new = None
         if len(old) < 0.6 * self.n_points:
             apart = max(grey.shape) / 40
             free = np.full(grey.shape, 255, np.uint8)
             for x, y in old.reshape(-1, 2):
                 cv2.circle(free, (round(float(x)), round(float(y))), round(apart), 0, -1)
-            found = cv2.goodFeaturesToTrack(grey, self.n_points - len(old), 0.01, apart, mask=free)
-            new = new if found is None else found
-        self._grey, self._missed = grey, 0
-        self._points = np.concatenate([old, new])
-        self._trusted = np.arange(len(self._points)) < len(old)
+            new = cv2.goodFeaturesToTrack(grey, self.n_points - len(old), 0.01, apart, mask=free)
+        both = old if new is None else np.concatenate([old, new])
+        return _View(grey, both, np.arange(len(both)) < len(old))
 
 
 class RecordedMotion:

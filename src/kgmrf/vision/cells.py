@@ -10,11 +10,10 @@ run over whole rows at once.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kgmrf.kernels.compile import compiled
 
 __all__ = [
     "cell_moments",
@@ -26,123 +25,25 @@ __all__ = [
     "standardise",
 ]
 
-_FAST: dict[str, Any] = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
 Maps = NDArray[np.float32]
+fast = compiled(fastmath=True)
 
 
-@njit(**_FAST)
-def standardise(features, offset, gain):  # type: ignore[no-untyped-def]
+def standardise(features: Maps, offset: Maps, gain: Maps) -> Maps:
     """(f - offset) gain per feature, without the outermost samples: (d, H, W) -> (d, H-2, W-2)."""
-    d, height, width = features.shape
-    out = np.empty((d, height - 2, width - 2), np.float32)
-    for a in range(d):
-        o, g = offset[a], gain[a]
-        for i in range(height - 2):
-            source, target = features[a, i + 1], out[a, i]
-            for j in range(width - 2):
-                target[j] = (source[j + 1] - o) * g
-    return out
+    return (features[:, 1:-1, 1:-1] - offset[:, None, None]) * gain[:, None, None]
 
 
-@njit(**_FAST)
-def cell_moments(features, cell, stride, ridge):  # type: ignore[no-untyped-def]
-    """Entries of mean(z z^T) of every cell at multiples of ``stride``, which must divide ``cell``.
+@fast
+def _moments(features, cell, tops, lefts, ridge):  # type: ignore[no-untyped-def]
+    """Entries of mean(z z^T) of the cells whose upper left corners are ``tops`` x ``lefts``.
 
     ``features`` (d, H, W) float32; ``ridge`` is added to the second moments of the features.
-    Returns (3 d + d(d+1)/2, (H - cell) // stride + 1, (W - cell) // stride + 1): means, slopes
-    along x, slopes along y, then second moments packed by rows of the lower triangle.
+    Returns (3 d + d(d+1)/2, tops, lefts): means, slopes along x, slopes along y, then second
+    moments packed by rows of the lower triangle.
     """
-    d, height, width = features.shape
-    rows, cols, per_cell = height // stride, width // stride, cell // stride
-    high, wide = rows - per_cell + 1, cols - per_cell + 1
-    out = np.empty((3 * d + d * (d + 1) // 2, high, wide), np.float32)
-    deviation = np.sqrt((cell * cell - 1) / 12.0)
-    inverse = np.float32(1.0 / (cell * cell))
-    inside = ((np.arange(stride) - (stride - 1) / 2) / deviation).astype(np.float32)
-    offset = ((np.arange(per_cell) - (per_cell - 1) / 2) * stride / deviation).astype(np.float32)
-    line = np.empty(width, np.float32)
-    sloped = np.empty(width, np.float32)
-    blocks = np.empty((3, rows, cols), np.float32)
-    strip = np.empty((3, cols), np.float32)
-    for a in range(d):
-        plane = features[a]
-        for i in range(rows):
-            line[:] = 0
-            sloped[:] = 0
-            for k in range(stride):
-                source, g = plane[i * stride + k], inside[k]
-                for j in range(width):
-                    line[j] += source[j]
-                    sloped[j] += g * source[j]
-            for j in range(cols):
-                s0 = s1 = s2 = np.float32(0)
-                q = j * stride
-                for k in range(stride):
-                    s0 += line[q + k]
-                    s1 += inside[k] * line[q + k]
-                    s2 += sloped[q + k]
-                blocks[0, i, j], blocks[1, i, j], blocks[2, i, j] = s0, s1, s2
-        for i in range(high):
-            strip[:] = 0
-            for k in range(per_cell):
-                o = offset[k]
-                for j in range(cols):
-                    strip[0, j] += blocks[0, i + k, j]
-                    strip[1, j] += blocks[1, i + k, j]
-                    strip[2, j] += blocks[2, i + k, j] + o * blocks[0, i + k, j]
-            mean, along_x, along_y = out[a, i], out[d + a, i], out[2 * d + a, i]
-            mean[:] = 0
-            along_x[:] = 0
-            along_y[:] = 0
-            for k in range(per_cell):
-                o = offset[k]
-                for j in range(wide):
-                    mean[j] += strip[0, j + k] * inverse
-                    along_x[j] += (strip[1, j + k] + o * strip[0, j + k]) * inverse
-                    along_y[j] += strip[2, j + k] * inverse
-    p = 3 * d
-    for a in range(d):
-        for b in range(a + 1):
-            first, second = features[a], features[b]
-            for i in range(rows):
-                line[:] = 0
-                for k in range(stride):
-                    u, v = first[i * stride + k], second[i * stride + k]
-                    for j in range(width):
-                        line[j] += u[j] * v[j]
-                for j in range(cols):
-                    s0 = np.float32(0)
-                    for k in range(stride):
-                        s0 += line[j * stride + k]
-                    blocks[0, i, j] = s0
-            start = np.float32(ridge) if a == b else np.float32(0)
-            for i in range(high):
-                total = strip[0]
-                total[:] = 0
-                for k in range(per_cell):
-                    source = blocks[0, i + k]
-                    for j in range(cols):
-                        total[j] += source[j]
-                target = out[p, i]
-                target[:] = start
-                for k in range(per_cell):
-                    for j in range(wide):
-                        target[j] += total[j + k] * inverse
-            p += 1
-    return out
-
-
-@njit(**_FAST)
-def shifted_moments(features, cell, shifts, ridge):  # type: ignore[no-untyped-def]
-    """The same entries only where a grid of cells shifted by 0 ... ``shifts`` - 1 lands.
-
-    ``features`` (d, H, W) holds H // cell rows of cells and ``shifts`` - 1 further samples. Place
-    (k shifts + i, l shifts + j) of the answer is the cell (k, l) shifted by (i, j), so that
-    neighbouring cells are ``shifts`` places apart: :func:`cost_map` with ``step = shifts``.
-    """
-    d, height, width = features.shape
-    ny, nx = (height - shifts + 1) // cell, (width - shifts + 1) // cell
-    high, wide = ny * shifts, nx * shifts
+    d, _, width = features.shape
+    high, wide = len(tops), len(lefts)
     out = np.empty((3 * d + d * (d + 1) // 2, high, wide), np.float32)
     deviation = np.sqrt((cell * cell - 1) / 12.0)
     ramp = ((np.arange(cell) - (cell - 1) / 2) / deviation).astype(np.float32)
@@ -151,9 +52,8 @@ def shifted_moments(features, cell, shifts, ridge):  # type: ignore[no-untyped-d
     sloped = np.empty(width, np.float32)
     free = width - cell + 1
     sums = np.empty((3, free), np.float32)
-    column = np.array([(j // shifts) * cell + j % shifts for j in range(wide)])
     for i in range(high):
-        top = (i // shifts) * cell + i % shifts
+        top = tops[i]
         for a in range(d):
             line[:] = 0
             sloped[:] = 0
@@ -172,7 +72,7 @@ def shifted_moments(features, cell, shifts, ridge):  # type: ignore[no-untyped-d
             for r in range(3):
                 target, source = out[r * d + a, i], sums[r]
                 for j in range(wide):
-                    target[j] = source[column[j]] * inverse
+                    target[j] = source[lefts[j]] * inverse
         p = 3 * d
         for a in range(d):
             for b in range(a + 1):
@@ -189,12 +89,35 @@ def shifted_moments(features, cell, shifts, ridge):  # type: ignore[no-untyped-d
                 start = np.float32(ridge) if a == b else np.float32(0)
                 target = out[p, i]
                 for j in range(wide):
-                    target[j] = total[column[j]] * inverse + start
+                    target[j] = total[lefts[j]] * inverse + start
                 p += 1
     return out
 
 
-@njit(**_FAST)
+@fast
+def cell_moments(features, cell, stride, ridge):  # type: ignore[no-untyped-def]
+    """Entries of mean(z z^T) of every cell at multiples of ``stride``, as `_moments` gives them."""
+    _, height, width = features.shape
+    tops = np.arange(0, height - cell + 1, stride)
+    return _moments(features, cell, tops, np.arange(0, width - cell + 1, stride), ridge)
+
+
+@fast
+def shifted_moments(features, cell, shifts, ridge):  # type: ignore[no-untyped-def]
+    """The same entries only where a grid of cells shifted by 0 ... ``shifts`` - 1 lands.
+
+    ``features`` (d, H, W) holds H // cell rows of cells and ``shifts`` - 1 further samples. Place
+    (k shifts + i, l shifts + j) of the answer is the cell (k, l) shifted by (i, j), so that
+    neighbouring cells are ``shifts`` places apart: :func:`cost_map` with ``step = shifts``.
+    """
+    _, height, width = features.shape
+    i = np.arange((height - shifts + 1) // cell * shifts)
+    j = np.arange((width - shifts + 1) // cell * shifts)
+    tops, lefts = i // shifts * cell + i % shifts, j // shifts * cell + j % shifts
+    return _moments(features, cell, tops, lefts, ridge)
+
+
+@fast
 def _log(x, n):  # type: ignore[no-untyped-def]
     # log of positive float32 numbers in place, by exponent and atanh series: a library call here
     # would stop the loop from being vectorised (error below 5e-7)
@@ -214,7 +137,7 @@ def _log(x, n):  # type: ignore[no-untyped-def]
         x[i] = np.float32(2) * s * series + exponent * np.float32(0.6931471805599453)
 
 
-@njit(**_FAST)
+@fast
 def _log_det(packed, d, n, product, out):  # type: ignore[no-untyped-def]
     # square-root-free Cholesky of n matrices side by side; ``packed`` (d(d+1)/2, n) is destroyed
     for j in range(n):
@@ -250,7 +173,7 @@ def _log_det(packed, d, n, product, out):  # type: ignore[no-untyped-def]
                         target[j] -= row[j] * other[j]
 
 
-@njit(**_FAST)
+@fast
 def log_determinants(maps, d):  # type: ignore[no-untyped-def]
     """log det of every cell matrix of ``maps`` (P, h, w) with ``d`` features: (h, w) float32."""
     _, high, wide = maps.shape
@@ -272,7 +195,7 @@ def log_determinants(maps, d):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(**_FAST)
+@fast
 def cost_map(maps, log_dets, models, model_log_dets, weights, nx, ny, step, softness):  # type: ignore[no-untyped-def]
     """Sum over cells k of w_k phi(JBLD(C_k, M_k)), phi(t) = t / (1 + softness t), at every shift.
 
@@ -352,7 +275,7 @@ def cost_map(maps, log_dets, models, model_log_dets, weights, nx, ny, step, soft
     return out
 
 
-@njit(**_FAST)
+@fast
 def place_costs(patch, cell, stride, ridge, models, model_log_dets, weights, nx, ny, softness):  # type: ignore[no-untyped-def]
     """:func:`cost_map` of standardised features (d, H, W), at every ``stride``-th shift.
 
@@ -368,7 +291,7 @@ def place_costs(patch, cell, stride, ridge, models, model_log_dets, weights, nx,
     return cost_map(maps, log_dets, models, model_log_dets, weights, nx, ny, step, softness)
 
 
-@njit(**_FAST)
+@fast
 def colour_and_gradient(planes, offset, gain):  # type: ignore[no-untyped-def]
     """``standardise`` of the features "colour" and "absolute gradient" of planes (C, H, W)."""
     channels, height, width = planes.shape

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import affine_transform
 
 from kgmrf.vision.scenery import street, van
 
@@ -38,13 +39,10 @@ def _paste(
     share_y = np.clip(np.minimum(i + 1, y + h) - np.maximum(i, y), 0, 1)
     share_x = np.clip(np.minimum(j + 1, x + w) - np.maximum(j, x), 0, 1)
     n, m = cover.shape
-    v = np.clip((i + 0.5 - y) / h * n - 0.5, 0, n - 1)
-    u = np.clip((j + 0.5 - x) / w * m - 0.5, 0, m - 1)
-    a, b = np.minimum(v.astype(int), n - 2), np.minimum(u.astype(int), m - 2)
-    p, q = (v - a)[:, None, None], (u - b)[None, :, None]
     both = np.concatenate([sprite, cover[..., None]], axis=2)
-    patch = (1 - p) * ((1 - q) * both[a][:, b] + q * both[a][:, b + 1]) + p * (
-        (1 - q) * both[a + 1][:, b] + q * both[a + 1][:, b + 1]
+    first = (top + 0.5 - y) / h * n - 0.5, (left + 0.5 - x) / w * m - 0.5, 0
+    patch = affine_transform(
+        both, (n / h, m / w, 1), first, (len(i), len(j), 4), order=1, mode="nearest"
     )
     alpha = (share_y[:, None] * share_x[None, :])[:, :, None] * patch[..., 3:]
     part = frame[top:bottom, left:right]

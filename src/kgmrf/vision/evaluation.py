@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kgmrf._types import Numbers
+
 __all__ = [
     "BoxTracker",
     "Evaluation",
@@ -27,8 +29,6 @@ __all__ = [
     "summary",
     "write_run",
 ]
-
-Numbers = NDArray[np.float64]
 
 
 class BoxTracker(Protocol):
@@ -62,6 +62,10 @@ class Evaluation(NamedTuple):
     def scored(self) -> NDArray[np.bool_]:
         """Frames (n,) whose truth is a box."""
         return _scored(self.truth)
+
+    def overlap(self, name: str) -> Numbers:
+        """IoU (n,) of a tracker's boxes with the truth; meaningless where that is no box."""
+        return box_iou(self.runs[name].boxes, np.where(self.scored[:, None], self.truth, 1.0))
 
 
 def _scored(truth: Numbers) -> NDArray[np.bool_]:
@@ -160,17 +164,18 @@ def summary(
     if not scored.any():
         raise ValueError("no frame has ground truth")
     iou = box_iou(a[scored], b[scored])
+    far = centre_errors(a[scored], b[scored])
+    near = precision_curve(normalised_errors(a[scored], b[scored]), np.linspace(0, 0.5, 51))
     # the first frame is given; GOT-10k leaves it out, unless there is no other
     later = scored & (np.arange(n) > 0) if scored[1:].any() else scored
-    overlap = box_iou(
-        *((a, b) if image_size is None else (bounded(a, image_size), bounded(b, image_size)))
-    )[later]
-    near = precision_curve(normalised_errors(a[scored], b[scored]), np.linspace(0, 0.5, 51))
+    if image_size is not None:
+        a, b = bounded(a, image_size), bounded(b, image_size)
+    overlap = box_iou(a[later], b[later])
     return {
         "mean_iou": float(iou.mean()),
         "success_auc": float(success_curve(iou).mean()),
         "success_rate": float((iou > 0.5).mean()),
-        "precision": float(precision_curve(centre_errors(a[scored], b[scored]))[20]),
+        "precision": float((far <= 20).mean()),
         "normalised_precision": float(near.mean()),
         "ao": float(overlap.mean()),
         "sr50": float((overlap > 0.5).mean()),

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["FEATURES", "as_image", "feature_planes", "register_feature"]
 
 Planes = NDArray[np.float32]
-FEATURES: dict[str, Callable[[Planes], Planes]] = {}
+Feature: TypeAlias = Callable[[Planes], Planes]
 
 
-def register_feature(
-    name: str,
-) -> Callable[[Callable[[Planes], Planes]], Callable[[Planes], Planes]]:
+def _gradient(planes: Planes) -> Planes:
+    """Central differences of the mean channel along x and y, one-sided at the edges."""
+    grey = planes.mean(axis=0)
+    along = [np.gradient(grey, axis=k) if grey.shape[k] > 1 else 0 * grey for k in (1, 0)]
+    return np.stack(along)
+
+
+FEATURES: dict[str, Feature] = {
+    "colour": lambda planes: planes,
+    "grey": lambda planes: planes.mean(axis=0, keepdims=True),
+    "gradient": _gradient,
+    "absolute gradient": lambda planes: np.abs(_gradient(planes)),
+    "gradient magnitude": lambda planes: np.linalg.norm(_gradient(planes), axis=0, keepdims=True),
+}
+
+
+def register_feature(name: str) -> Callable[[Feature], Feature]:
     """Add a feature: a function of planes (C, H, W) returning planes (d, H, W).
 
     >>> @register_feature("brightest channel")
@@ -27,65 +41,13 @@ def register_feature(
     >>> del FEATURES["brightest channel"]
     """
 
-    def add(function: Callable[[Planes], Planes]) -> Callable[[Planes], Planes]:
+    def add(function: Feature) -> Feature:
         if name in FEATURES:
             raise ValueError(f"a feature named {name!r} exists already")
         FEATURES[name] = function
         return function
 
     return add
-
-
-@njit(cache=True, fastmath=True, nogil=True)
-def _gradients(planes: Planes) -> Planes:
-    channels, height, width = planes.shape
-    grey = np.zeros((height, width), np.float32)
-    for c in range(channels):
-        for i in range(height):
-            source, target = planes[c, i], grey[i]
-            for j in range(width):
-                target[j] += source[j]
-    out = np.zeros((2, height, width), np.float32)
-    half = np.float32(0.5 / channels)
-    for i in range(height):
-        row, target = grey[i], out[0, i]
-        for j in range(1, width - 1):
-            target[j] = half * (row[j + 1] - row[j - 1])
-        if width > 1:
-            target[0] = 2 * half * (row[1] - row[0])
-            target[width - 1] = 2 * half * (row[width - 1] - row[width - 2])
-        below, above = grey[min(i + 1, height - 1)], grey[max(i - 1, 0)]
-        weight = half if 0 < i < height - 1 else 2 * half
-        target = out[1, i]
-        for j in range(width):
-            target[j] = weight * (below[j] - above[j])
-    return out
-
-
-@register_feature("colour")
-def _colour(planes: Planes) -> Planes:
-    return planes
-
-
-@register_feature("grey")
-def _grey(planes: Planes) -> Planes:
-    return planes.mean(axis=0, keepdims=True)
-
-
-@register_feature("gradient")
-def _gradient(planes: Planes) -> Planes:
-    return _gradients(planes)
-
-
-@register_feature("absolute gradient")
-def _absolute_gradient(planes: Planes) -> Planes:
-    return np.abs(_gradients(planes))
-
-
-@register_feature("gradient magnitude")
-def _magnitude(planes: Planes) -> Planes:
-    gradient = _gradients(planes)
-    return np.sqrt((gradient**2).sum(axis=0, keepdims=True))
 
 
 def feature_planes(planes: Planes, names: Sequence[str]) -> Planes:
@@ -120,13 +82,11 @@ def as_image(image: ArrayLike) -> NDArray[np.generic]:
         array = array[:, :, :3]
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
-    if array.dtype == np.bool_:
-        return np.ascontiguousarray(array, dtype=np.float32) * np.float32(255)
-    if np.issubdtype(array.dtype, np.integer):
-        info = np.iinfo(array.dtype)
-        scale = 255.0 / info.max
-        return np.ascontiguousarray(array * scale, dtype=np.float32)
-    if not np.issubdtype(array.dtype, np.floating):
+    if array.dtype.kind not in "biuf":
         raise TypeError(f"images of {array.dtype} are not supported")
-    array = np.nan_to_num(np.ascontiguousarray(array, dtype=np.float32), nan=0, posinf=0, neginf=0)
-    return array if array.max() > 2 else array * np.float32(255)
+    if array.dtype.kind == "f":
+        array = np.nan_to_num(array, nan=0, posinf=0, neginf=0)
+        scale = 1.0 if array.max() > 2 else 255.0
+    else:
+        scale = 255.0 / (1 if array.dtype == np.bool_ else np.iinfo(array.dtype).max)
+    return np.ascontiguousarray(array * scale, dtype=np.float32)

@@ -1,18 +1,15 @@
-"""Where the box goes and what it looks like: centre, log size and appearance under one clock."""
+"""Where the box goes: centre and log size."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kgmrf.trackers._contract import Tracker
-from kgmrf.trackers.product import ProductTracker
 from kgmrf.trackers.vector import VectorTracker
-from kgmrf.vision.appearance import CellsTracker
 
 __all__ = ["BoxMotion", "MotionSettings"]
 
@@ -42,11 +39,10 @@ class MotionSettings:
 
 
 class BoxMotion:
-    """(centre, log size[, appearance]) on a product manifold: one Kalman filter for each of them.
+    """The centre (2,) in pixels and the log size (2,) of a box: a `VectorTracker` for each of them.
 
-    Works on the centre (2,) in pixels and the log size (2,) of a box; ``appearance`` is a tracker
-    of its cells. ``use`` says when the velocity of the centre enters the prediction: ``"always"``,
-    only to ``"coast"`` while nothing is measured, or ``"never"``.
+    ``use`` says when the velocity of the centre enters the prediction: ``"always"``, only to
+    ``"coast"`` while nothing is measured, or ``"never"``.
 
     >>> start = np.zeros(2), np.log([20.0, 20.0])
     >>> motion = BoxMotion(*start, use="always", settings=MotionSettings(retention=1.0))
@@ -63,8 +59,6 @@ class BoxMotion:
         log_size: Vector,
         *,
         use: Use = "coast",
-        appearance: CellsTracker | None = None,
-        cells: Vector | None = None,
         settings: MotionSettings | None = None,
     ) -> None:
         if use not in ("always", "coast", "never"):
@@ -83,25 +77,17 @@ class BoxMotion:
             rate_prior=(s.push * scale) ** 2 if moves else 1e-12,
             retention=s.retention,
         )
-        parts: dict[str, Tracker | dict[str, Any]] = {
-            "centre": self._point,
-            "log_size": VectorTracker(
-                2,
-                noise_covariance=s.size_noise**2 * same + s.aspect_noise**2 * other,
-                position_noise=s.size_wander**2,
-                acceleration=s.size_push**2,
-                rate_prior=max(s.size_push**2, 1e-12),
-                retention=s.retention,
-            ),
-        }
-        if appearance is not None:
-            parts["appearance"] = appearance
-        self.product = ProductTracker(parts)
+        self._extent = VectorTracker(
+            2,
+            noise_covariance=s.size_noise**2 * same + s.aspect_noise**2 * other,
+            position_noise=s.size_wander**2,
+            acceleration=s.size_push**2,
+            rate_prior=max(s.size_push**2, 1e-12),
+            retention=s.retention,
+        )
         self._surprise = 1.0
         self._lost = False
-        self._take(
-            {"centre": np.array(centre, float), "log_size": np.array(log_size, float)}, cells
-        )
+        self._take(np.array(centre, float), np.array(log_size, float))
 
     def predict(self) -> tuple[Vector, Vector]:
         """Centre and log size expected in the next frame; the state stays as it is."""
@@ -120,30 +106,26 @@ class BoxMotion:
             variance += 0.5 * float(left_out @ left_out)
         return math.sqrt(variance) / self._scale
 
-    def correct(self, centre: Vector, log_size: Vector, cells: Vector | None = None) -> None:
-        """Take in the box found in the next frame, and its cells where they are to be learned."""
+    def correct(self, centre: Vector, log_size: Vector) -> None:
+        """Take in the box found in the next frame."""
         # errors beyond a box are re-detections, not motion: they must not blow the gate open
         limit = self._scale**2 / self._variance
         self._lost = False
-        nis = 0.5 * float(self._take({"centre": centre, "log_size": log_size}, cells))
+        nis = 0.5 * self._take(centre, log_size)
         self._surprise += (1 - self.settings.memory) * (min(nis, limit) - self._surprise)
 
     def coast(self) -> None:
         """Go on without a measurement: drift with a velocity that decays, ever less certain."""
         self._lost = True
-        self._take({}, None)
+        self._take(None, None)
 
-    def _take(self, seen: dict[str, Vector], cells: Vector | None) -> float:
-        if cells is not None:
-            seen["appearance"] = cells
-        estimate = self.product.update(seen, assume_valid=True)
-        self.centre: Vector = estimate["centre"].position
-        self.log_size: Vector = estimate["log_size"].position
+    def _take(self, centre: Vector | None, log_size: Vector | None) -> float:
+        found = self._point.update(centre, assume_valid=True)
+        self.centre: Vector = found.position
+        self.log_size: Vector = self._extent.update(log_size, assume_valid=True).position
         self._scale = math.exp(0.5 * float(self.log_size[0] + self.log_size[1]))
-        if "appearance" in self.product.components:
-            self.appearance: Vector = estimate["appearance"].covariance
         ahead = self._point.forecast(1)
         self._next: Vector = ahead.position
         spread = ahead.position_covariance
         self._variance = 0.5 * float(spread[0, 0] + spread[1, 1]) + self._noise
-        return float(estimate["centre"].nis)
+        return float(found.nis)

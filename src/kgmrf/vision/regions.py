@@ -1,73 +1,28 @@
-"""Covariances of rectangles from running sums: pay once per image, then O(d^2) per rectangle."""
+"""Covariances of rectangles and cells, and the divergence between two of them."""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["integral_covariances", "integral_planes", "region_covariance"]
+__all__ = [
+    "cell_matrices",
+    "integral_covariances",
+    "integral_planes",
+    "jbld",
+    "region_covariance",
+    "stein_costs",
+]
+
+Numbers = NDArray[np.float64]
 
 
-@njit(cache=True, nogil=True)
-def _integrate(planes: NDArray[np.float64]) -> NDArray[np.float64]:
-    d, height, width = planes.shape
-    n_products = d * (d + 1) // 2
-    sums = np.zeros((d + n_products, height + 1, width + 1))
-    for a in range(d):
-        for i in range(height):
-            row = 0.0
-            for j in range(width):
-                row += planes[a, i, j]
-                sums[a, i + 1, j + 1] = sums[a, i, j + 1] + row
-    p = d
-    for a in range(d):
-        for b in range(a + 1):
-            for i in range(height):
-                row = 0.0
-                for j in range(width):
-                    row += planes[a, i, j] * planes[b, i, j]
-                    sums[p, i + 1, j + 1] = sums[p, i, j + 1] + row
-            p += 1
-    return sums
-
-
-@njit(cache=True, nogil=True)
-def _lookup(
-    sums: NDArray[np.float64],
-    boxes: NDArray[np.int64],
-    centre: NDArray[np.float64],
-    covariances: NDArray[np.float64],
-    means: NDArray[np.float64],
-) -> None:
-    d = centre.shape[0]
-    mean = np.empty(d)
-    for k in range(boxes.shape[0]):
-        left, top, width, height = boxes[k]
-        right, bottom = left + width, top + height
-        n = width * height
-        for a in range(d):
-            s = sums[a]
-            total = s[bottom, right] - s[top, right] - s[bottom, left] + s[top, left]
-            mean[a] = total / n
-            means[k, a] = mean[a] + centre[a]
-        p = d
-        for a in range(d):
-            for b in range(a + 1):
-                s = sums[p]
-                total = s[bottom, right] - s[top, right] - s[bottom, left] + s[top, left]
-                value = (total - n * mean[a] * mean[b]) / (n - 1)
-                covariances[k, a, b] = value
-                covariances[k, b, a] = value
-                p += 1
-
-
-def integral_planes(features: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def integral_planes(features: ArrayLike) -> tuple[Numbers, Numbers]:
     """Running sums S[y, x] of f_a and of f_a f_b over all rows < y and columns < x.
 
     Takes ``features`` of shape (d, H, W). Returns the sums (d + d(d+1)/2, H+1, W+1) and the centre
     (d,) subtracted from the features first: products of centred values keep digits that the sums of
-    raw grey levels would lose.
+    raw grey levels would lose. They are paid for once per image; a rectangle then costs O(d^2).
 
     >>> sums, centre = integral_planes(np.ones((1, 2, 3)))
     >>> sums.shape, float(centre[0])
@@ -77,12 +32,15 @@ def integral_planes(features: ArrayLike) -> tuple[NDArray[np.float64], NDArray[n
     if planes.ndim != 3 or 0 in planes.shape:
         raise ValueError(f"features must have shape (d, H, W), not {planes.shape}")
     centre = planes.mean(axis=(1, 2))
-    return _integrate(planes - centre[:, None, None]), centre
+    planes = planes - centre[:, None, None]
+    a, b = np.tril_indices(len(planes))
+    sums = np.concatenate([planes, planes[a] * planes[b]]).cumsum(axis=1).cumsum(axis=2)
+    return np.pad(sums, ((0, 0), (1, 0), (1, 0))), centre
 
 
 def integral_covariances(
-    integral: tuple[NDArray[np.float64], NDArray[np.float64]], boxes: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    integral: tuple[Numbers, Numbers], boxes: ArrayLike
+) -> tuple[Numbers, Numbers]:
     """Unbiased covariances and means of every box: ``np.cov`` of its pixels, in O(d^2) each.
 
     ``integral`` is the pair from :func:`integral_planes`; ``boxes`` (..., 4) holds whole numbers
@@ -99,25 +57,31 @@ def integral_covariances(
     given = np.asarray(boxes)
     if given.shape[-1:] != (4,):
         raise ValueError(f"boxes must have shape (..., 4), not {given.shape}")
-    flat = np.ascontiguousarray(given.reshape(-1, 4), dtype=np.int64)
-    if not np.array_equal(flat, given.reshape(-1, 4)):
+    whole = given.astype(np.int64)
+    if not np.array_equal(whole, given):
         raise ValueError("boxes must be whole pixels; round them first")
-    left, top, w, h = flat.T
+    left, top, w, h = np.moveaxis(whole, -1, 0)
     bad = (left < 0) | (top < 0) | (left + w > width) | (top + h > height) | (w < 1) | (h < 1)
     bad |= w * h < 2
     if bad.any():
         raise ValueError(
-            f"box {flat[bad][0].tolist()} is empty, a single pixel, or leaves the {width} x "
+            f"box {whole[bad][0].tolist()} is empty, a single pixel, or leaves the {width} x "
             f"{height} image"
         )
-    covariances = np.empty((len(flat), d, d))
-    means = np.empty((len(flat), d))
-    _lookup(sums, flat, centre, covariances, means)
-    lead = given.shape[:-1]
-    return covariances.reshape(*lead, d, d), means.reshape(*lead, d)
+    right, bottom, n = left + w, top + h, (w * h)[..., None]
+    total = (
+        sums[:, bottom, right] - sums[:, top, right] - sums[:, bottom, left] + sums[:, top, left]
+    )
+    total = np.moveaxis(total, 0, -1)
+    mean = total[..., :d] / n
+    a, b = np.tril_indices(d)
+    covariances = np.empty((*whole.shape[:-1], d, d))
+    covariances[..., a, b] = (total[..., d:] - n * mean[..., a] * mean[..., b]) / (n - 1)
+    covariances[..., b, a] = covariances[..., a, b]
+    return covariances, mean + centre
 
 
-def region_covariance(features: ArrayLike, box: ArrayLike) -> NDArray[np.float64]:
+def region_covariance(features: ArrayLike, box: ArrayLike) -> Numbers:
     """C = sum (f - mean)(f - mean)^T / (n - 1) over the pixels of one box.
 
     ``features`` (d, H, W), ``box`` left, top, width, height in whole pixels. For many boxes of one
@@ -127,3 +91,42 @@ def region_covariance(features: ArrayLike, box: ArrayLike) -> NDArray[np.float64
     array([[3.5]])
     """
     return integral_covariances(integral_planes(features), np.asarray(box))[0]
+
+
+def cell_matrices(maps: NDArray[np.float32], d: int) -> Numbers:
+    """The SPD matrices mean(z z^T), z = (1, x, y, f), of all places of ``maps`` in reading order.
+
+    Returns (h w, d+3, d+3).
+
+    >>> from kgmrf.vision.cells import cell_moments
+    >>> cell_matrices(cell_moments(np.zeros((1, 8, 16), np.float32), 8, 8, 0.01), 1).shape
+    (2, 4, 4)
+    """
+    places = maps.reshape(len(maps), -1).T
+    out = np.zeros((len(places), d + 3, d + 3))
+    out[:, :3, :3] = np.eye(3)
+    out[:, :3, 3:] = places[:, : 3 * d].reshape(-1, 3, d)
+    out[:, 3:, :3] = np.swapaxes(out[:, :3, 3:], 1, 2)
+    a, b = np.tril_indices(d)
+    out[:, 3 + a, 3 + b] = out[:, 3 + b, 3 + a] = places[:, 3 * d :]
+    return out
+
+
+def stein_costs(first: Numbers, second: Numbers) -> tuple[Numbers, Numbers]:
+    """log det B and the Stein divergence J(A, B) of pairs of SPD matrices (..., d, d)."""
+    own, other, mean = np.linalg.slogdet(np.stack([first, second, 0.5 * (first + second)]))[1]
+    return other, np.maximum(mean - 0.5 * (own + other), 0.0)
+
+
+def jbld(first: ArrayLike, second: ArrayLike) -> Numbers:
+    """J(A, B) = log det((A + B)/2) - (log det A + log det B)/2, the Stein divergence.
+
+    Shapes (..., d, d) -> (...). Zero only for A = B, unchanged under A, B -> G A G^T, G B G^T.
+
+    >>> round(float(jbld(np.eye(2), 3 * np.eye(2))), 6)
+    0.287682
+    """
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    for matrix in (a, b):
+        np.linalg.cholesky(matrix)  # a matrix that is not SPD is an error, not a number
+    return stein_costs(*np.broadcast_arrays(a, b))[1]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kgmrf.kernels.compile import compiled
 
 __all__ = ["Pyramid", "Window", "cut_window", "sample_window"]
 
-_FAST: dict[str, Any] = {"cache": True, "fastmath": True, "nogil": True, "error_model": "numpy"}
+fast = compiled(fastmath=True)
 
 
 class Window(NamedTuple):
@@ -23,7 +24,7 @@ class Window(NamedTuple):
     block_y: int
 
 
-@njit(**_FAST)
+@fast
 def _decimate(image, left, top, block_x, block_y, width, height):  # type: ignore[no-untyped-def]
     rows, cols, channels = image.shape
     out = np.empty((height, width, channels), np.float32)
@@ -58,7 +59,7 @@ def _decimate(image, left, top, block_x, block_y, width, height):  # type: ignor
     return out
 
 
-@njit(**_FAST)
+@fast
 def _taps(start, step, n, size):  # type: ignore[no-untyped-def]
     # a triangle as wide as the step: linear interpolation when enlarging, antialiased otherwise
     support = max(1.0, step)
@@ -87,7 +88,7 @@ def _taps(start, step, n, size):  # type: ignore[no-untyped-def]
     return index, weight
 
 
-@njit(**_FAST)
+@fast
 def _sample(image, x, y, step_x, step_y, width, height):  # type: ignore[no-untyped-def]
     rows, cols, channels = image.shape
     index_y, weight_y = _taps(y, step_y, height, rows)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 __all__ = ["RIVALS", "OpenCVTracker"]
 
+Box = tuple[float, float, float, float]
 RIVALS = ("CSRT", "KCF", "KCF-0", "MIL", "MOSSE")
 """KCF as OpenCV ships it, and KCF-0 with its failure threshold (detect_thresh) at 0."""
 
@@ -26,38 +27,30 @@ class OpenCVTracker:
         cv2.setNumThreads(1)
         if name not in RIVALS:
             raise ValueError(f"{name!r} is none of {', '.join(RIVALS)}")
-        self.name = name
-        self._tracker: Any
         try:
-            if name == "CSRT":
-                self._tracker = cv2.TrackerCSRT_create()
-            elif name == "MIL":
-                self._tracker = cv2.TrackerMIL_create()
-            elif name == "MOSSE":
-                self._tracker = cv2.legacy.TrackerMOSSE_create()
-            else:
+            if name == "KCF-0":
                 parameters = cv2.TrackerKCF_Params()
-                if name == "KCF-0":
-                    parameters.detect_thresh = 0.0
+                parameters.detect_thresh = 0.0
                 self._tracker = cv2.TrackerKCF_create(parameters)
+            else:
+                home = cv2.legacy if name == "MOSSE" else cv2
+                self._tracker = getattr(home, f"Tracker{name}_create")()
         except AttributeError:
             raise ImportError(
                 f"this OpenCV has no {name}: install opencv-contrib-python-headless"
             ) from None
 
-    def init(self, image: NDArray[np.uint8], box: tuple[float, float, float, float]) -> None:
+    def init(self, image: NDArray[np.uint8], box: Box) -> None:
         """Learn the target."""
         x, y, width, height = (round(v) for v in box)
-        self._tracker.init(self._colour(image), (x, y, max(width, 1), max(height, 1)))
+        self._tracker.init(_colour(image), (x, y, max(width, 1), max(height, 1)))
 
-    def update(self, image: NDArray[np.uint8]) -> tuple[bool, tuple[float, float, float, float]]:
+    def update(self, image: NDArray[np.uint8]) -> tuple[bool, Box]:
         """Find it in the next frame; (False, zeros) where it is given up."""
-        found, box = self._tracker.update(self._colour(image))
-        if not found:
-            return False, (0.0, 0.0, 0.0, 0.0)
-        x, y, width, height = (float(v) for v in box)
-        return True, (x, y, width, height)
+        found, box = self._tracker.update(_colour(image))
+        x, y, width, height = (float(v) for v in (box if found else (0, 0, 0, 0)))
+        return bool(found), (x, y, width, height)
 
-    @staticmethod
-    def _colour(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
+
+def _colour(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)

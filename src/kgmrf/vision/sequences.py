@@ -1,8 +1,7 @@
-"""Videos with ground truth: the folders of OTB and VOT, and where to find them."""
+"""Videos with ground truth: the folders of OTB, VOT and GOT-10k."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +15,7 @@ from kgmrf.vision.videos import frame_number, image_files, read_image, read_vide
 __all__ = [
     "FrameSequence",
     "box_of_polygon",
-    "find_data",
     "find_sequences",
-    "otb_sequences",
     "read_boxes",
     "read_otb",
     "read_video",
@@ -123,46 +120,21 @@ def read_vot(folder: str | Path) -> FrameSequence:
     return FrameSequence(root.name, files, boxes[: len(files)])
 
 
-def find_data(*parts: str) -> Path | None:
-    """A folder below ``$KGMRF_DATA``, or None where that is not set or has no such folder.
-
-    >>> find_data("no", "such", "folder") is None
-    True
-    """
-    root = os.environ.get("KGMRF_DATA")
-    path = Path(root, *parts) if root else None
-    return path if path is not None and path.exists() else None
-
-
-def otb_sequences(folder: str | Path | None = None) -> list[FrameSequence]:
-    """Every target of every OTB folder under ``folder`` (default: ``otb`` of :func:`find_data`)."""
-    root = Path(folder) if folder is not None else find_data("otb")
-    if root is None:
-        raise FileNotFoundError("no OTB data: set KGMRF_DATA to the folder that contains otb/")
-    found = [
-        f for f in sorted(root.iterdir()) if f.is_dir() and any(f.glob("groundtruth_rect*.txt"))
-    ]
-    return [sequence for f in found for sequence in read_otb(f)]
-
-
 def find_sequences(folder: str | Path) -> list[FrameSequence]:
     """Every target of an OTB folder, a VOT or GOT-10k folder, or a folder of such folders."""
     root = Path(folder)
     if not root.is_dir():
         raise NotADirectoryError(20, "No such folder of frames", str(folder))
-    if any(root.glob("groundtruth_rect*.txt")):
-        return read_otb(root)
-    if (root / "groundtruth.txt").is_file():
-        return [read_vot(root)]
-    below = [
-        f
-        for f in sorted(root.iterdir())
-        if f.is_dir()
-        and (any(f.glob("groundtruth_rect*.txt")) or (f / "groundtruth.txt").is_file())
-    ]
-    if not below:
+    found = _sequences(root) or [s for f in sorted(root.iterdir()) for s in _sequences(f)]
+    if not found:
         raise FileNotFoundError(
             f"no groundtruth_rect.txt (OTB) or groundtruth.txt (VOT, GOT-10k) in {root}, "
             "nor in the folders below it"
         )
-    return [sequence for f in below for sequence in find_sequences(f)]
+    return found
+
+
+def _sequences(root: Path) -> list[FrameSequence]:
+    if any(root.glob("groundtruth_rect*.txt")):
+        return read_otb(root)
+    return [read_vot(root)] if (root / "groundtruth.txt").is_file() else []

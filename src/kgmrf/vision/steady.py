@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from kgmrf.vision.camera import FeatureMotion, Motion, Similarity, Turning
+from kgmrf.vision.camera import FeatureMotion, Motion, Similarity, Turning, apply
 
 __all__ = ["Border", "Rectangle", "Stabilizer", "steady_rectangle"]
 
@@ -126,6 +126,8 @@ class Stabilizer:
         self._waiting.append(image)
         longest = self.lag + 1 + int(MEMORY * self.smoothness)
         del self._poses[:-longest], self._weights[:-longest]
+        if np.isnan(self._poses).all():  # in the dark for long: the camera is taken to rest
+            self._poses[0] = self._pose
         return self._oldest() if len(self._waiting) > self.lag else None
 
     def finish(self) -> Iterator[Image]:
@@ -179,7 +181,8 @@ class Stabilizer:
             self.motion = self.motion or FeatureMotion(self._model)
             self._pose = self._model.start
         if size != self._size:
-            raise ValueError(f"image of {size[0]} x {size[1]}, the first one had {self._size}")
+            first = "{} x {}".format(*self._size)
+            raise ValueError(f"an image of {size[0]} x {size[1]} pixels, the first one has {first}")
         assert self.motion is not None
         step = self.motion.update(image)
         nothing = np.full_like(self._pose, np.nan)
@@ -214,19 +217,13 @@ def _corners(size: tuple[int, int], share: float = 1.0) -> Array:
     return half + share * half * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
 
 
-def _apply(matrices: Array, points: Array) -> Array:
-    """Points (k, 2) moved by every one of the matrices (n, 3, 3): (n, k, 2)."""
-    moved = np.swapaxes(matrices @ np.vstack([points.T, np.ones(len(points))]), -1, -2)
-    return moved[..., :2] / moved[..., 2:]
-
-
 def _excess(warps: Array, size: tuple[int, int], keep: float) -> Array:
     """How far the central rectangle leaves each image, in units of the room that it has, (n,)."""
     inner = _corners(size, keep)
     outward = np.sign(inner - inner.mean(0))
     room = 0.5 * (1 - keep) * (np.array(size) - 1)
     inverse = np.asarray(np.linalg.inv(warps), dtype=np.float64)
-    return (outward * (_apply(inverse, inner) - inner) / room).max(axis=(1, 2))
+    return (outward * (apply(inverse, inner) - inner) / room).max(axis=(1, 2))
 
 
 def _within(
@@ -285,7 +282,7 @@ def steady_rectangle(warps: Array, size: tuple[int, int]) -> Rectangle:
     """
     from scipy.optimize import linprog
 
-    corners = _apply(np.asarray(warps), _corners(size))
+    corners = apply(np.asarray(warps), _corners(size))
     edges = np.roll(corners, -1, axis=1) - corners
     normals = np.stack([edges[..., 1], -edges[..., 0]], axis=-1)
     normals /= np.linalg.norm(normals, axis=-1, keepdims=True)

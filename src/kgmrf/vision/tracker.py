@@ -5,27 +5,18 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kgmrf._types import Numbers
 from kgmrf.trackers._contract import Tracker
-from kgmrf.vision.appearance import (
-    AppearanceModel,
-    CellsTracker,
-    ExponentialAverage,
-    anchored,
-)
-from kgmrf.vision.cells import (
-    cell_moments,
-    colour_and_gradient,
-    place_costs,
-    standardise,
-)
+from kgmrf.vision.appearance import AppearanceModel, CellMemory, ExponentialAverage, anchored
+from kgmrf.vision.cells import cell_moments, colour_and_gradient, place_costs, standardise
 from kgmrf.vision.features import as_image, feature_planes
-from kgmrf.vision.matrices import cell_matrices, stein_costs
 from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
+from kgmrf.vision.regions import cell_matrices, stein_costs
 from kgmrf.vision.resample import Pyramid, Window, cut_window, sample_window
 from kgmrf.vision.search import SearchSettings, minima, vertex
 from kgmrf.vision.search import step as best_step
@@ -33,6 +24,7 @@ from kgmrf.vision.search import step as best_step
 __all__ = ["RegionCovarianceTracker"]
 
 Maps = NDArray[np.float32]
+Box = tuple[float, float, float, float]
 USUAL = ("colour", "absolute gradient")
 """Features with a compiled way of their own."""
 
@@ -48,11 +40,11 @@ class RegionCovarianceTracker:
     object is copied at ``init`` and stays untouched. ``features`` names entries of
     ``kgmrf.vision.FEATURES``.
 
-    Centre, log size and appearance move under one clock, each by a tracker of its own
-    (:class:`kgmrf.vision.BoxMotion`, a product tracker); the search prefers places within what the
-    centre's filter says of its own error. ``kinetics`` says when a damped velocity of the centre is
-    used: to ``"coast"`` while the target is lost, ``"always"`` (the search starts where it points),
-    or ``"never"``; on the videos that we measured the three differ by no more than chance.
+    Centre and log size are followed by a filter each (:class:`kgmrf.vision.BoxMotion`); the search
+    prefers places within what the centre's filter says of its own error. ``kinetics`` says when a
+    damped velocity of the centre is used: to ``"coast"`` while the target is lost, ``"always"``
+    (the search starts where it points), or ``"never"``; on the videos that we measured the three
+    differ by no more than chance.
 
     After each frame: ``box``, ``score`` (0 like the target, 1 like its surroundings), ``lost`` and
     ``reacquired``. While lost the box coasts, nothing is learned and the window grows.
@@ -92,7 +84,7 @@ class RegionCovarianceTracker:
 
     # ------------------------------------------------------------------ state
     @property
-    def box(self) -> tuple[float, float, float, float]:
+    def box(self) -> Box:
         """Left, top, width, height of the present box; pixel k covers [k, k + 1)."""
         motion = self._started()
         width, height = np.exp(motion.log_size)
@@ -155,24 +147,15 @@ class RegionCovarianceTracker:
         # every other cell, as on a chessboard, is enough to find where to look closely
         self._coarse = (row + col) % 2 == 0 if s.alternate_cells else np.ones(len(row), np.bool_)
         self._weigh(np.ones(len(row)))
-        self._cell_cost: NDArray[np.float64] | None = None
-        if isinstance(self.model, str):
-            model: AppearanceModel = ExponentialAverage(
-                self.model_gain if self.model == "anchor+ema" else 0.0
-            )
-        else:
-            model = copy.deepcopy(self.model)
-        self._motion = BoxMotion(
-            centre,
-            np.log(size),
-            cells=self._anchor,
-            appearance=CellsTracker(model, n_samples=s.cell**2),
-            use=self.kinetics,
-            settings=self.motion,
-        )
+        self._cell_cost: Numbers | None = None
+        given = self.model
+        gain = self.model_gain if given == "anchor+ema" else 0.0
+        model = ExponentialAverage(gain) if isinstance(given, str) else copy.deepcopy(given)
+        self._memory = CellMemory(model, n_samples=s.cell**2)
+        self._motion = BoxMotion(centre, np.log(size), use=self.kinetics, settings=self.motion)
         self._learn(self._anchor)
 
-    def update(self, image: ArrayLike | Pyramid) -> tuple[bool, tuple[float, float, float, float]]:
+    def update(self, image: ArrayLike | Pyramid) -> tuple[bool, Box]:
         """Find the target in the next frame: (found, box)."""
         motion, s = self._started(), self.settings
         pixels = image if isinstance(image, Pyramid) else as_image(image)
@@ -188,10 +171,10 @@ class RegionCovarianceTracker:
         self._prior_variance = motion.spread**2 + s.prior_floor**2
         reach = min(s.reach * s.reach_growth**self._frames_lost, s.reach_limit) * scale
         margin = [int(np.ceil(reach / v / s.stride)) * s.stride for v in step]
-        window = self._window(pixels, predicted, size, (margin[0], margin[1]))
-        cost = self._cost(self._patch(window, predicted, size, (margin[0], margin[1])), s.stride)
+        window = self._window(pixels, predicted, size, margin)
+        cost = self._cost(self._patch(window, predicted, size, margin), s.stride)
         median = float(np.partition(cost, cost.size // 2, axis=None)[cost.size // 2]) or 1.0
-        total = cost / median + self._prior(cost.shape, margin, (0, 0), s.stride, step / scale)
+        total = cost / median + self._prior(cost, (-margin[0], -margin[1]), s.stride, step / scale)
 
         best, value, centre = np.inf, 1.0, predicted
         r = s.stride // 2 + 1
@@ -199,7 +182,7 @@ class RegionCovarianceTracker:
             dx, dy = col * s.stride - margin[0], row * s.stride - margin[1]
             start = predicted + step * (dx, dy)
             fine = self._cost(self._patch(window, start, size, (r, r)), 1) / median
-            total = fine + self._prior(fine.shape, (r, r), (dx, dy), 1, step / scale)
+            total = fine + self._prior(fine, (dx - r, dy - r), 1, step / scale)
             i, j = divmod(int(total.argmin()), total.shape[1])
             if total[i, j] < best:
                 sub = [0.0, 0.0]
@@ -225,22 +208,16 @@ class RegionCovarianceTracker:
             self._since_renewed = 0
             centre, size = self._resize(window, centre, size, median)
             cells = self._cells(window, centre, size) if value < s.learn_below else None
-        motion.correct(centre, np.log(np.clip(size, 4.0, 1.5 * self._limits)), cells)
+        motion.correct(centre, np.log(np.clip(size, 4.0, 1.5 * self._limits)))
         self._learn(cells)
         return True, self.box
 
     # ------------------------------------------------------------------ parts
-    def _near(self, centre: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _near(self, centre: Numbers) -> Numbers:
         # a box that has left the image waits at its edge, where the target would come back
         return np.minimum(np.maximum(centre, 0.0), self._limits)
 
-    def _window(
-        self,
-        pixels: NDArray[np.generic] | Pyramid,
-        centre: NDArray[np.float64],
-        size: NDArray[np.float64],
-        margin: tuple[int, int],
-    ) -> Window:
+    def _window(self, pixels: Any, centre: Numbers, size: Numbers, margin: Sequence[int]) -> Window:
         # slack of 4 samples and 8 % of the box: refinement and larger scales reach a little further
         step = size / self._samples
         if isinstance(pixels, Pyramid):
@@ -251,13 +228,7 @@ class RegionCovarianceTracker:
             pixels, left, top, 2 * half[0], 2 * half[1], 0.97 * step[0], 0.97 * step[1]
         )
 
-    def _patch(
-        self,
-        window: Window,
-        centre: NDArray[np.float64],
-        size: Sequence[float] | NDArray[np.float64],
-        margin: tuple[int, int],
-    ) -> Maps:
+    def _patch(self, window: Window, centre: Numbers, size: Any, margin: Sequence[int]) -> Maps:
         """Standardised features of the box and ``margin`` samples around it, (d, h, w)."""
         # plain numbers: arrays of two cost more than all of this
         nx, ny = self._nx * self.settings.cell, self._ny * self.settings.cell
@@ -272,52 +243,32 @@ class RegionCovarianceTracker:
             return usual
         return standardise(feature_planes(planes, self.features), self._offset, self._gain)
 
-    def _cells(
-        self, window: Window, centre: NDArray[np.float64], size: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _cells(self, window: Window, centre: Numbers, size: Numbers) -> Numbers:
         patch = self._patch(window, centre, size, (0, 0))
         s = self.settings
         return cell_matrices(cell_moments(patch, s.cell, s.cell, s.ridge), self._d)
 
     def _cost(self, patch: Maps, stride: int) -> Maps:
         s = self.settings
-        costs: Maps = place_costs(
-            patch,
-            s.cell,
-            stride,
-            s.ridge,
-            self._target,
-            self._target_log_det,
-            self._weights if stride == 1 else self._coarse_weights,
-            self._nx,
-            self._ny,
-            s.softness,
-        )
+        weights = self._weights if stride == 1 else self._coarse_weights
+        model = self._target, self._target_log_det, weights, self._nx, self._ny
+        costs: Maps = place_costs(patch, s.cell, stride, s.ridge, *model, s.softness)
         return costs
 
-    def _prior(
-        self,
-        shape: tuple[int, ...],
-        margin: Sequence[int],
-        start: tuple[int, int],
-        stride: int,
-        step: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """Student-t penalty on the distance from the prediction, as wide as predictions err."""
+    def _prior(self, cost: Maps, first: Sequence[int], stride: int, step: Numbers) -> Numbers:
+        """Student-t penalty on the distance from the prediction, as wide as predictions err.
+
+        ``first`` (x, y) is the shift of the first place in samples, ``step`` that of a sample.
+        """
         s = self.settings
-        x = (np.arange(shape[1]) * stride - margin[0] + start[0]) * step[0]
-        y = (np.arange(shape[0]) * stride - margin[1] + start[1]) * step[1]
-        variance = self._prior_variance
+        x = (np.arange(cost.shape[1]) * stride + first[0]) * step[0]
+        y = (np.arange(cost.shape[0]) * stride + first[1]) * step[1]
         squared = (x * x)[None, :] + (y * y)[:, None]
-        return s.prior_weight * np.log1p(squared / (s.prior_freedom * variance))
+        return s.prior_weight * np.log1p(squared / (s.prior_freedom * self._prior_variance))
 
     def _resize(
-        self,
-        window: Window,
-        centre: NDArray[np.float64],
-        size: NDArray[np.float64],
-        median: float,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self, window: Window, centre: Numbers, size: Numbers, median: float
+    ) -> tuple[Numbers, Numbers]:
         """One step of scale and one of aspect, each the best of three and refined by a parabola."""
         s = self.settings
 
@@ -349,14 +300,14 @@ class RegionCovarianceTracker:
         widen -= s.aspect_pull * drift / math.log(g)
         return centre, size * (g ** (grow + widen), g ** (grow - widen))
 
-    def _learn(self, cells: NDArray[np.float64] | None) -> None:
+    def _learn(self, cells: Numbers | None) -> None:
         """Renew what candidates are compared with after the appearance moved on."""
         s = self.settings
+        self._memory.update(cells)
         if cells is None and not isinstance(self.model, Tracker):
             return
-        present = self._started().appearance
-        static = isinstance(self.model, str) and self.model == "static"
-        target = anchored(self._anchor, present, 1.0 if static else self.anchor_weight)
+        weight = 1.0 if self.model == "static" else self.anchor_weight
+        target = anchored(self._anchor, self._memory.cells, weight)
         log_det, cost = stein_costs(target if cells is None else cells, target)
         self._target = np.ascontiguousarray(target, dtype=np.float32)
         self._target_log_det = log_det.astype(np.float32)
@@ -369,7 +320,7 @@ class RegionCovarianceTracker:
             self._cell_cost = s.cell_memory * self._cell_cost + (1 - s.cell_memory) * cost
             self._weigh(1 / (self._cell_cost + 0.5 * self._cell_cost.mean() + 1e-6))
 
-    def _weigh(self, weights: NDArray[np.float64]) -> None:
+    def _weigh(self, weights: Numbers) -> None:
         self._weights = (weights / weights.sum()).astype(np.float32)
         chosen = weights * self._coarse
         self._coarse_weights = (chosen / chosen.sum()).astype(np.float32)
