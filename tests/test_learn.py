@@ -205,7 +205,7 @@ def test_impossible_wishes_are_explained() -> None:
             AlphaBeta(kind="rotation"),
             np.tile(np.eye(3), (20, 1, 1)),
             {},
-            "no likelihood",
+            "has no likelihood",
         ),
         (
             KGMRF(gains="information", n_samples=8),
@@ -217,16 +217,3 @@ def test_impossible_wishes_are_explained() -> None:
     for tracker, sequence, options, words in wishes:
         with pytest.raises(ValueError, match=words):
             learn.fit(tracker, sequence, **options)
-
-
-def test_the_search_finds_the_optimum_that_scipy_finds() -> None:
-    optimize = pytest.importorskip("scipy.optimize")
-    x = _point(150)
-
-    def loss(z: np.ndarray) -> float:
-        tracker = VectorTracker(noise_std=np.exp(z[1]), acceleration=np.exp(z[0]), rate_prior=1.0)
-        return -learn.score(tracker, x)
-
-    best = optimize.minimize(loss, np.log([0.01, 2.0]), method="Nelder-Mead")
-    found = learn.fit(VectorTracker(noise_std=30.0, acceleration=10.0, rate_prior=1.0), x)
-    assert found.log_likelihood > -best.fun - 0.05

@@ -17,6 +17,7 @@ from kgmrf.plots.look import (
     colours_of,
     label_lines,
     new_figure,
+    running_mean,
     shade_gaps,
     style,
     write_figure,
@@ -251,7 +252,12 @@ def _line(panel: _Panel, k: int) -> Numbers:
     values = panel.values[:, :, k]
     count = np.isfinite(values).sum(axis=1)
     mean = np.nansum(values, axis=1) / np.maximum(count, 1)
-    return _running_mean(np.where(count > 0, mean, np.nan))
+    mean = np.where(count > 0, mean, np.nan)
+    width = max(5, len(mean) // 20) | 1
+    if len(mean) < 3 * width:
+        return np.full_like(mean, np.nan)
+    # Short gaps are bridged, long ones stay open.
+    return running_mean(mean, width, least=width / 3)
 
 
 def _lone(line: Numbers) -> Mask:
@@ -283,16 +289,3 @@ def _quantiles(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     if there.any():
         out[:, there] = np.nanquantile(values[there], [0.1, 0.5, 0.9], axis=1)
     return out[0], out[1], out[2]
-
-
-def _running_mean(values: Numbers) -> Numbers:
-    """Mean of the finite values in a window of about a twentieth of the sequence."""
-    width = max(5, len(values) // 20) | 1
-    if len(values) < 3 * width:
-        return np.full_like(values, np.nan)
-    there = np.isfinite(values)
-    window = np.ones(width)
-    total = np.convolve(np.where(there, values, 0.0), window, mode="same")
-    count = np.convolve(there.astype(float), window, mode="same")
-    # Short gaps are bridged, long ones stay open.
-    return np.where(count > width / 3, total / np.maximum(count, 1.0), np.nan)
