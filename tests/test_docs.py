@@ -23,9 +23,9 @@ def shell(script: str) -> str:
     command = f'kgmrf() {{ "{sys.executable}" -m kgmrf "$@"; }}'
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", f"{command}\n{script}"],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUTF8": "1"},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
     # A reader such as head may close the pipe early.
     assert done.returncode in (0, 141), done.stderr
@@ -53,7 +53,9 @@ def close(a: str, b: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if SNIPPET.search(page.read_text())], ids=lambda page: page.name
+    "page",
+    [page for page in PAGES if SNIPPET.search(page.read_text(encoding="utf-8"))],
+    ids=lambda page: page.name,
 )
 def test_snippets_run(
     page: Path,
@@ -63,7 +65,7 @@ def test_snippets_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {}
-    for language, snippet, shown in SNIPPET.findall(page.read_text()):
+    for language, snippet, shown in SNIPPET.findall(page.read_text(encoding="utf-8")):
         capsys.readouterr()
         if language == "sh":
             printed = shell(snippet)
@@ -75,7 +77,7 @@ def test_snippets_run(
 
 
 def test_every_picture_is_drawn_and_shown(tmp_path: Path) -> None:
-    shown = {name for page in PAGES for name in PICTURE.findall(page.read_text())}
+    shown = {name for page in PAGES for name in PICTURE.findall(page.read_text(encoding="utf-8"))}
     code = f"import pictures, pathlib; pictures.draw(pathlib.Path({str(tmp_path)!r}))"
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "docs")])
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
@@ -102,7 +104,7 @@ def test_measured_tables_are_those_of_the_result_files(monkeypatch: pytest.Monke
 def test_every_public_name_has_one_tier() -> None:
     import kgmrf
 
-    text = (ROOT / "docs" / "stability.md").read_text()
+    text = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
     tiers = [
         part for part in re.split(r"^## ", text, flags=re.M) if part[:6] in ("Stable", "Provis")
     ]

@@ -148,12 +148,6 @@ def run_demo(
     """Simulate, track with everything, score, and write the figure to ``output``.
 
     ``advance`` is called with the name of the tracker before each of the `RUNS` runs.
-
-    >>> import os, tempfile
-    >>> tiny = Scene(n_frames=60, scored_from=20, occluded_from=40, occluded_frames=10, n_seeds=2)
-    >>> demo = run_demo(os.path.join(tempfile.mkdtemp(), "demo.png"), scene=tiny)
-    >>> demo.rows[0].tracker, demo.figure.is_file()
-    ('KGMRF', True)
     """
     scene = Scene() if scene is None else scene
     plots.check_path(output)  # before the work, not after it
@@ -268,7 +262,7 @@ def _draw_means(axes: Axes, scene: Scene, runs: list[_Run]) -> None:
 
 def _write(axes: Axes, x: float, words: str, align: str) -> None:
     """Words under the upper edge of a panel."""
-    place = {"transform": axes.get_xaxis_transform(), "ha": align, "va": "top"}
+    place: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "ha": align, "va": "top"}
     axes.text(x, 0.98, words, fontsize=7.0, color=plots.COLOURS["quiet"], **place)
 
 

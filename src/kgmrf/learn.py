@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.geometry import orbit
+from kgmrf.diagnosis.innovations import innovation_log_likelihood
 from kgmrf.trackers import Tracker
 from kgmrf.trackers.gaussian import KineticGaussian
 from kgmrf.trackers.product import ProductTracker
@@ -33,8 +33,7 @@ FIRST_STEP = math.log(3.0)
 CLOSE = 0.02
 """Where the search ends: settings within 2 %, likelihoods within 0.02 nats."""
 
-INVALID = 1e300
-"""Loss of settings that a tracker refuses."""
+INVALID = 1e300  # loss of settings that a tracker refuses
 
 _STARTS = {
     "acceleration": 1e-6,
@@ -135,8 +134,12 @@ def fit(
     if counted and "n_samples" in filter_options:
         raise ValueError("n_samples is to be fitted: leave it out of the call")
     by_innovations = counted and tracker.kind == "covariance"
-    if by_innovations:
-        _needs_innovations(settings)
+    informed = _law(settings).get("law") == "InformationGains" and not settings.get("scale_rate")
+    if by_innovations and not informed:
+        raise ValueError(
+            'n_samples can be fitted for KGMRF(gains="information", scale_rate=0) only: other laws '
+            "predict no variance to compare with"
+        )
 
     def measure(settings: dict[str, Any]) -> tuple[float, int]:
         if by_innovations and settings.get("warmup_samples", 0.0) is None:
@@ -221,44 +224,6 @@ def _needs_tracker(word: str, tracker: Any, sequence: Any) -> None:
         raise TypeError(f"{word} needs a recording: {word}(tracker, observations)")
 
 
-def innovation_log_likelihood(result: Any, n_samples: float, noise_floor: float = 0.0) -> Numbers:
-    """sum_{i<j} log N(C~_ij; 0, p_ij G_ij^2 + d_i d_j / m) + log chi2(m tr D^{-1} C~; m d).
-
-    The likelihood of the innovations of a run of ``KGMRF(gains="information")``, ``(T, ...)``, as a
-    function of ``n_samples`` too. The variance of a residual follows from the angle's variance
-    after the update, v, as r^2 / (r - v G^2), r = d_i d_j / m. NaN in the first step and where
-    nothing was observed. Changes of the spectrum count as noise: on simulated data the fitted
-    ``n_samples`` is 1-15 % low, most at m = 2.
-
-    >>> from kgmrf import KGMRF, simulate
-    >>> scene = simulate.ellipse(n_samples=8, n_frames=300, noise_floor=0.0, rng=1)
-    >>> runs = {
-    ...     m: KGMRF(gains="information", n_samples=m).filter(scene.observations)
-    ...     for m in (2, 8, 32)
-    ... }
-    >>> likelihood = {m: np.nansum(innovation_log_likelihood(r, m)) for m, r in runs.items()}
-    >>> max(likelihood, key=likelihood.get)
-    8
-    """
-    m = float(n_samples)
-    spectrum, variance = result.spectrum[:-1], result.angle_std[1:] ** 2
-    d = spectrum.shape[-1]
-    level = np.where(np.isnan(spectrum), 1.0, spectrum) + noise_floor
-    rows, columns = np.triu_indices(d, 1)
-    noise = (level[..., rows] * level[..., columns]) / m
-    gap = orbit.gaps(level)[..., rows, columns]
-    left = np.maximum(noise - variance[..., rows, columns] * gap**2, 1e-12 * noise)
-    predicted = noise**2 / left
-    planes = -0.5 * (result.nis[1:] + np.sum(np.log(2.0 * math.pi * predicted), axis=-1))
-    log_level = np.log(level).sum(axis=-1)
-    power = -2.0 * result.log_likelihood[1:] / m - d * math.log(2.0 * math.pi) - log_level
-    power = np.where(power > 0, power, np.nan)
-    half = 0.5 * m * d
-    total = half * math.log(m / 2.0) + (half - 1.0) * np.log(power) - 0.5 * m * power
-    values = planes + total - math.lgamma(half)
-    return np.concatenate([np.full_like(values[:1], np.nan), values])
-
-
 # --------------------------------------------------------------------------- settings as axes
 
 
@@ -267,9 +232,12 @@ class _Axis:
 
     def __init__(self, settings: dict[str, Any], name: str) -> None:
         self.name = name
-        *self.path, self.key = _find(settings, name)
+        paths = _paths(settings)
+        *self.path, self.key = paths.get(name, (name,))
+        value = self.get(settings) if name in paths else ""
+        if value is not None and not _is_numbers(value):
+            raise ValueError(f"there is no setting {name!r} to fit; there are {', '.join(paths)}")
         self.decays = self.key.endswith("retention")
-        value = self.get(settings)
         base = np.asarray(_missing(settings, name) if value is None else value, dtype=float)
         if self.decays:
             base = -np.log(np.clip(base, 1e-6, 1.0 - 1e-4))
@@ -291,33 +259,25 @@ class _Axis:
         self._table(settings)[self.key] = (np.exp(-value) if self.decays else value).tolist()
 
 
-def _find(settings: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Where a setting is: at the top, in the gain law, or in a component."""
-    head, _, rest = name.partition(".")
-    if rest and isinstance(settings.get(head), dict) and "settings" in settings[head]:
-        return (head, "settings", *_find(settings[head]["settings"], rest))
-    law = settings.get("gains")
-    if isinstance(law, dict) and name in law and name not in ("law", "ridge"):
-        return ("gains", name)
-    if name in settings and (settings[name] is None or _is_numbers(settings[name])):
-        return (name,)
-    raise ValueError(f"there is no setting {name!r} to fit; there are {', '.join(_all(settings))}")
-
-
 def _is_numbers(value: Any) -> bool:
-    if isinstance(value, (bool, str, dict)) or value is None:
-        return False
-    return bool(np.asarray(value).dtype.kind in "fi")
+    return not isinstance(value, (bool, str, dict)) and np.asarray(value).dtype.kind in "fi"
 
 
-def _all(settings: dict[str, Any]) -> list[str]:
-    names = [name for name, value in settings.items() if _is_numbers(value) and name != "d"]
-    for name, value in settings.items():
-        if isinstance(value, dict) and name == "gains":
-            names += [key for key, number in value.items() if _is_numbers(number)]
-        elif isinstance(value, dict) and "settings" in value:
-            names += [f"{name}.{inner}" for inner in _all(value["settings"])]
-    return names
+def _paths(settings: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Where each setting is: at the top, in the gain law, or in a component."""
+    found: dict[str, tuple[str, ...]]
+    found = {name: (name,) for name, value in settings.items() if not isinstance(value, dict)}
+    found |= {name: ("gains", name) for name in _law(settings) if name not in ("law", "ridge")}
+    for part, value in settings.items():
+        if isinstance(value, dict) and "settings" in value:
+            inner = _paths(value["settings"])
+            found |= {f"{part}.{name}": (part, "settings", *path) for name, path in inner.items()}
+    return found
+
+
+def _law(settings: dict[str, Any]) -> dict[str, Any]:
+    law = settings.get("gains")
+    return law if isinstance(law, dict) else {}
 
 
 def _missing(settings: dict[str, Any], name: str) -> Any:
@@ -329,29 +289,19 @@ def _missing(settings: dict[str, Any], name: str) -> Any:
     raise ValueError(f"{name} is not set; give the tracker a value to start from")
 
 
-def _needs_innovations(settings: dict[str, Any]) -> None:
-    law = settings.get("gains")
-    if not isinstance(law, dict) or law["law"] != "InformationGains" or settings["scale_rate"]:
-        raise ValueError(
-            'n_samples can be fitted for KGMRF(gains="information", scale_rate=0) only: other laws '
-            "predict no variance to compare with"
-        )
-
-
 def _default_parameters(settings: dict[str, Any]) -> list[str]:
-    law = settings.get("gains")
     names: list[str] = []
-    if isinstance(law, dict):
+    if law := _law(settings):
         fixed = law["law"] == "FixedGains"
         names += ["position_gain", "velocity_gain"] if fixed else ["acceleration"]
-    if settings.get("spectrum") == "adaptive" and law != "auto":
+    if settings.get("spectrum") == "adaptive" and settings.get("gains") != "auto":
         names.append("spectrum_rate")
     if settings.get("scale_rate"):
         names.append("scale_rate")
     if isinstance(settings.get("covariance"), dict):
         inner = _default_parameters(settings["covariance"]["settings"])
         names += ["mean_acceleration", *(f"covariance.{name}" for name in inner)]
-    if law is None:
+    if settings.get("gains") is None:
         own = ("gain", "position_gain", "velocity_gain", "velocity_noise", "acceleration")
         names += [name for name in own if name in settings]
     if settings.get("noise_std") is not None:
@@ -366,8 +316,6 @@ def _fit_parts(
     max_evaluations: int,
     filter_options: dict[str, Any],
 ) -> Fit:
-    options = dict(filter_options)
-    times, mask = options.pop("times", None), options.pop("mask", None)
     parts: dict[str, Fit] = {}
     fitted: dict[str, Tracker] = {}
     for name, part in tracker.components.items():
@@ -377,11 +325,12 @@ def _fit_parts(
         fitted[name] = type(part)(**part.settings())
         if sequence.get(name) is None or wanted == []:
             continue
-        own = {key: table[name] for key, table in options.items() if name in table}
-        if mask is not None:
-            own["mask"] = mask.get(name) if isinstance(mask, Mapping) else mask
-        if times is not None:
-            own["times"] = times
+        # Options are one for each component by its name, or the same for all.
+        own = {
+            key: option[name] if isinstance(option, Mapping) else option
+            for key, option in filter_options.items()
+            if not isinstance(option, Mapping) or name in option
+        }
         parts[name] = fit(
             part, sequence[name], parameters=wanted, max_evaluations=max_evaluations, **own
         )
@@ -392,14 +341,15 @@ def _fit_parts(
             f"cannot fit {', '.join(sorted(unknown)) or 'anything'}: write parameters like "
             f"{next(iter(tracker.components))}.acceleration, and give that component a sequence"
         )
+    found = parts.values()
     return Fit(
         tracker=type(tracker)(fitted),
         start={f"{n}.{k}": v for n, part in parts.items() for k, v in part.start.items()},
         end={f"{n}.{k}": v for n, part in parts.items() for k, v in part.end.items()},
-        log_likelihood_start=sum(part.log_likelihood_start for part in parts.values()),
-        log_likelihood=sum(part.log_likelihood for part in parts.values()),
-        frames=max(part.frames for part in parts.values()),
-        evaluations=sum(part.evaluations for part in parts.values()),
+        log_likelihood_start=sum(part.log_likelihood_start for part in found),
+        log_likelihood=sum(part.log_likelihood for part in found),
+        frames=max(part.frames for part in found),
+        evaluations=sum(part.evaluations for part in found),
         parts=parts,
     )
 

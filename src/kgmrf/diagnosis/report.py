@@ -95,7 +95,7 @@ class Report:
         panels = [
             name for name in titles if name in self.traces and not np.isnan(self.traces[name]).all()
         ]
-        dashed = {"color": COLOURS["quiet"], "lw": 0.6, "ls": "--"}
+        dashed: dict[str, Any] = {"color": COLOURS["quiet"], "lw": 0.6, "ls": "--"}
         with style():
             figure = new_figure(1.5 * len(panels) + 0.4)
             for k, name in enumerate(panels):
