@@ -397,6 +397,14 @@ def on_pre_build(config: Any) -> None:
     draw()
 
 
+def on_post_build(config: Any) -> None:
+    """No page may be larger than 200 kB."""
+    sizes = {page: page.stat().st_size for page in Path(config["site_dir"]).glob("**/*.html")}
+    large = [f"{page}: {size} bytes" for page, size in sizes.items() if size > 200_000]
+    if large:
+        raise SystemExit("pages over 200 kB: " + ", ".join(large))
+
+
 if __name__ == "__main__":
     drawn = draw()
     shutil.copy(drawn[0], IMAGES.parent / "ellipse.png")

@@ -110,3 +110,9 @@ def test_every_public_name_has_one_tier() -> None:
     ]
     named = [re.findall(r"`(\w+)`", part.split("\n\n")[2]) for part in tiers]
     assert sorted(named[0] + named[1]) == sorted(kgmrf.__all__)
+
+
+def test_no_page_installs_what_is_not_published() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"pip install (-U )?[\"']?kgmrf", text), page.name
