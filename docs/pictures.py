@@ -80,14 +80,14 @@ def verbs() -> Figure:
     _ellipse(panels[0], before, QUIET, linewidth=0.8)
     _ellipse(panels[0], drifted, OURS)
     _turn(panels[0], before, drifted, 1.75, OURS)
-    panels[0].text(0, -1.7, "on with the old velocity", ha="center", color=OURS)
+    panels[0].text(0, -1.7, "advance by the velocity", ha="center", color=OURS)
     rng = np.random.default_rng(7)
     frame = np.array([[np.cos(truth), -np.sin(truth)], [np.sin(truth), np.cos(truth)]])
     seen = frame @ (rng.standard_normal((2, 14)) * [[1.0], [0.45]])
     _ellipse(panels[1], drifted, OURS)
     panels[1].plot(*seen, ".", color=RED, markersize=4)
     _turn(panels[1], drifted, truth - 0.03, 1.75, RED)
-    panels[1].text(0, -1.7, "how far off do samples say?", ha="center", color=RED)
+    panels[1].text(0, -1.7, "compare with the samples", ha="center", color=RED)
     _ellipse(panels[2], drifted, QUIET, linewidth=0.8)
     _ellipse(panels[2], corrected, OURS)
     _turn(panels[2], drifted, corrected, 1.75, OURS)
@@ -95,7 +95,7 @@ def verbs() -> Figure:
     _ellipse(panels[3], corrected, OURS)
     _turn(panels[3], corrected, corrected + 0.40, 1.6, QUIET)
     _turn(panels[3], corrected, corrected + 0.55, 1.8, OURS)
-    panels[3].text(0, -1.7, "and change the velocity", ha="center", color=OURS)
+    panels[3].text(0, -1.7, "update the velocity", ha="center", color=OURS)
     return figure
 
 
@@ -141,7 +141,7 @@ def lag() -> Figure:
             dots.append(error[400:].mean())
         axes.plot(seen, dots, "o", color=colour, markersize=3.5)
         labels.append((float(curve[-1]), name, colour))
-    axes.set_xlabel("how fast the ellipse turns, radians per frame")
+    axes.set_xlabel("speed of the ellipse, radians per step")
     axes.set_ylabel("steady error, degrees")
     axes.set_xlim(0, 0.09)
     look.label_lines({axes: labels})
@@ -194,7 +194,7 @@ def coast() -> Figure:
     axes.set_xlim(60, 239)
     axes.set_ylim(-95, 95)
     axes.set_yticks([-90, -45, 0, 45, 90])
-    axes.set_xlabel("frame (grey: nothing seen; shaded: two standard deviations, as told by KGMRF)")
+    axes.set_xlabel("step (grey: no data; shaded: two standard deviations, reported by KGMRF)")
     axes.set_ylabel("error of the axis, degrees")
     look.label_lines({axes: labels})
     return figure
@@ -218,7 +218,7 @@ def rotations() -> Figure:
         labels.append((float(error[-20:].mean()), name, colour))
     axes.set_xlim(0, times[-1])
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("frame (grey: not seen)")
+    axes.set_xlabel("step (grey: no data)")
     axes.set_ylabel("error, degrees")
     look.label_lines({axes: labels})
     return figure
@@ -341,8 +341,34 @@ def keys() -> Figure:
     return figure
 
 
+def outliers() -> Figure:
+    """Distances of rows under a fixed and under a tracked covariance, while the features drift."""
+    rng = np.random.default_rng(0)
+    angle = np.linspace(0, np.pi, 2000)
+    turn = np.stack([np.cos(angle), -np.sin(angle), np.sin(angle), np.cos(angle)], -1)
+    odd = rng.random(2000) < 0.02
+    size = np.where(odd[:, None], [1.0, 3.0], [3.0, 0.5])
+    X = np.einsum("tij,tj->ti", turn.reshape(-1, 2, 2), size * rng.standard_normal((2000, 2)))
+    fixed = np.broadcast_to(X[:500].T @ X[:500] / 500, (1999, 2, 2))
+    tracked = KGMRF().filter(X).covariance[:-1]
+    figure = look.new_figure(height=3.2)
+    panels = figure.subplots(2, 1, sharex=True)
+    rows = np.arange(1, 2000)
+    for axes, name, S in zip(panels, ("fixed", "tracked"), (fixed, tracked), strict=True):
+        distance = np.sqrt(np.einsum("ti,ti->t", X[1:], np.linalg.solve(S, X[1:, :, None])[..., 0]))
+        axes.plot(rows[~odd[1:]], distance[~odd[1:]], ".", color=QUIET, markersize=2)
+        axes.plot(rows[odd[1:]], distance[odd[1:]], "o", color=RED, markersize=3)
+        axes.set_ylim(0, 15)
+        axes.set_xlim(500, 2000)
+        axes.set_title(f"{name} covariance (red: outliers)")
+        axes.set_ylabel("distance")
+    panels[1].set_xlabel("row")
+    return figure
+
+
 PICTURES = (
     ellipse,
+    outliers,
     keys,
     verbs,
     state,
@@ -369,6 +395,14 @@ def draw(folder: Path = IMAGES) -> list[Path]:
 def on_pre_build(config: Any) -> None:
     """What mkdocs calls before it reads the pages."""
     draw()
+
+
+def on_post_build(config: Any) -> None:
+    """No page may be larger than 200 kB."""
+    sizes = {page: page.stat().st_size for page in Path(config["site_dir"]).glob("**/*.html")}
+    large = [f"{page}: {size} bytes" for page, size in sizes.items() if size > 200_000]
+    if large:
+        raise SystemExit("pages over 200 kB: " + ", ".join(large))
 
 
 if __name__ == "__main__":

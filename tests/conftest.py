@@ -15,7 +15,7 @@ _common: dict[str, Any] = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 }
-settings.register_profile("local", max_examples=25, **_common)
+settings.register_profile("local", max_examples=15, **_common)  # other examples every time
 settings.register_profile("ci", max_examples=25, derandomize=True, **_common)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 

@@ -71,6 +71,13 @@ def test_a_healthy_run_is_called_healthy(seed: int) -> None:
     assert report.healthy
 
 
+def test_a_self_tuned_rotation_tracker_is_examined_as_rotations() -> None:
+    turns = _rotations()
+    report = _examine(RotationTracker(), turns)  # its covariance is that of the error
+    assert {f.name for f in report.findings} >= {"persistent lag", "off the manifold"}
+    assert "near-degenerate gaps" not in {f.name for f in report.findings}
+
+
 # ------------------------------------------------------------------ lag
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ def test_names_are_found_where_users_look_for_them() -> None:
 
     assert KineticCovariance.__module__ == "kgmrf.estimator"
     assert track_table.__module__ == "kgmrf.labelled"
+    assert kgmrf.diagnose is importlib.import_module("kgmrf.diagnosis").diagnose
     assert set(kgmrf.__all__) <= {*dir(kgmrf), *kgmrf._OPTIONAL}
     with pytest.raises(AttributeError, match="no attribute 'KineticThing'"):
         _ = kgmrf.KineticThing

@@ -1,7 +1,7 @@
 """The rotating ellipse with an occlusion: our default tracker beside tuned baselines.
 
-Every baseline is run with several settings and shown with those that turned out best on these very
-frames. Our tracker gets no such help: it runs once, with its defaults.
+Every baseline is run with several settings and shown with those that are best on these very frames.
+Our tracker runs once, with its defaults.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kgmrf import metrics, plots, simulate
 from kgmrf._types import Mask, Numbers
-from kgmrf.results import Result, join
+from kgmrf.results import Result
 from kgmrf.trackers import (
     KGMRF,
     AlphaBeta,
@@ -33,39 +33,33 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
-__all__ = ["Demo", "Row", "Scene", "demo_figure", "print_demo", "run_demo"]
+__all__ = ["Demo", "Row", "Scene", "print_demo", "run_demo"]
 
-_GAINS = tuple({"gain": gain} for gain in (0.1, 0.2, 0.3, 0.5, 0.7))
+_GAINS = [{"gain": gain} for gain in (0.1, 0.2, 0.3, 0.5, 0.7)]
 
 # The first settings of every baseline are its defaults.
-CONTENDERS: tuple[tuple[type[Tracker], tuple[dict[str, float], ...]], ...] = (
-    (EuclideanEMA, _GAINS),
-    (LogEuclideanEMA, _GAINS),
-    (RiemannianEMA, _GAINS),
-    (
-        TangentKalman,
-        tuple(
-            {"noise_std": std, "velocity_noise": rate}
-            for std, rate in itertools.product((0.1, 0.3, 0.6), (5e-3, 5e-4))
-        ),
-    ),
-    (
-        AlphaBeta,
-        tuple(
-            {"position_gain": position, "velocity_gain": velocity}
-            for position, velocity in ((0.4, 0.1), (0.3, 0.1), (0.3, 0.05), (0.2, 0.05))
-        ),
-    ),
-    (HoldLast, ({},)),
-)
+CONTENDERS: dict[type[Tracker], list[dict[str, float]]] = {
+    EuclideanEMA: _GAINS,
+    LogEuclideanEMA: _GAINS,
+    RiemannianEMA: _GAINS,
+    TangentKalman: [
+        {"noise_std": std, "velocity_noise": rate}
+        for std, rate in itertools.product((0.1, 0.3, 0.6), (5e-3, 5e-4))
+    ],
+    AlphaBeta: [
+        {"position_gain": position, "velocity_gain": velocity}
+        for position, velocity in ((0.4, 0.1), (0.3, 0.1), (0.3, 0.05), (0.2, 0.05))
+    ],
+    HoldLast: [{}],
+}
 
-Advance = Callable[[str, int], None]
-"""Told the name of the tracker at work and how many frames it has just done."""
+RUNS = 1 + sum(map(len, CONTENDERS.values()))
+"""How many runs a demonstration takes."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What is simulated: an ellipse that turns, seen through few samples, then not at all."""
+    """What is simulated: an ellipse that rotates, seen through few samples, then not at all."""
 
     rate: float = 0.08
     n_samples: int = 8
@@ -89,16 +83,13 @@ class Scene:
 
     def phases(self) -> dict[str, slice]:
         """Frames by what can be seen in them; settings are chosen on all but the start."""
-        return {
-            "start": slice(0, self.scored_from),
-            "before": slice(self.scored_from, self.occluded_from),
-            "occluded": slice(self.occluded_from, self.occluded_to),
-            "after": slice(self.occluded_to, self.n_frames),
-        }
+        ends = (0, self.scored_from, self.occluded_from, self.occluded_to, self.n_frames)
+        names = ("start", "before", "occluded", "after")
+        return dict(zip(names, map(slice, ends[:-1], ends[1:]), strict=True))
 
 
 QUICK = Scene(n_frames=120, scored_from=40, occluded_from=70, occluded_frames=20, n_seeds=4)
-"""A scene for the impatient: same motion, fewer frames and seeds."""
+"""The same motion, fewer frames and seeds."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +103,10 @@ class Row:
     before: float
     occluded: float
     after: float
+
+    def words(self) -> str:
+        """The settings as text."""
+        return ", ".join(f"{name}={value:g}" for name, value in self.settings.items()) or "defaults"
 
 
 @dataclass(frozen=True)
@@ -133,111 +128,85 @@ class Demo:
         }
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Run(NamedTuple):
     """One tracker on all seeds: its row, and errors (T, seeds) in degrees."""
 
     row: Row
     result: Result
     errors: Numbers
 
+    def score(self, scene: Scene) -> float:
+        return float(self.errors[scene.scored_from :].mean())
+
 
 def run_demo(
     output: str | Path = "kgmrf-demo.png",
     *,
     scene: Scene | None = None,
-    advance: Advance | None = None,
+    advance: Callable[[str], None] = lambda name: None,
 ) -> Demo:
     """Simulate, track with everything, score, and write the figure to ``output``.
 
-    ``advance`` is called as the work goes on; see :func:`frames_of_work` for its total.
-
-    >>> import os, tempfile
-    >>> tiny = Scene(n_frames=60, scored_from=20, occluded_from=40, occluded_frames=10, n_seeds=2)
-    >>> demo = run_demo(os.path.join(tempfile.mkdtemp(), "demo.png"), scene=tiny)
-    >>> demo.rows[0].tracker, demo.figure.is_file()
-    ('KGMRF', True)
+    ``advance`` is called with the name of the tracker before each of the `RUNS` runs.
     """
     scene = Scene() if scene is None else scene
-    # Ask for what the end will need before the work, not after it.
-    plots.check_path(output)
-    import matplotlib  # noqa: F401
-
+    plots.check_path(output)  # before the work, not after it
     seen, truth = _simulate(scene)
-    tell = advance or (lambda name, frames: None)
-    ours = _run(scene, KGMRF(n_samples=scene.n_samples), {}, 1, seen, truth, tell)
+
+    def run(tracker: Tracker, settings: dict[str, float], tried: int) -> _Run:
+        name = type(tracker).__name__
+        advance(name)
+        result = tracker.filter(seen)
+        errors = np.asarray(metrics.angular_error(result.covariance, truth, degrees=True))
+        means = {phase: float(errors[frames].mean()) for phase, frames in scene.phases().items()}
+        return _Run(Row(name, settings, tried, **means), result, errors)
+
+    ours = run(KGMRF(n_samples=scene.n_samples), {}, 1)
     runs = [ours]
-    for kind, grid in CONTENDERS:
-        tried = [_run(scene, kind(**s), s, len(grid), seen, truth, tell) for s in grid]  # type: ignore[arg-type]
-        runs.append(min(tried, key=lambda run: float(run.errors[scene.scored_from :].mean())))
+    for kind, grid in CONTENDERS.items():
+        tried = [run(kind(**s), s, len(grid)) for s in grid]  # type: ignore[arg-type]
+        runs.append(min(tried, key=lambda one: one.score(scene)))
     band = 2.0 * np.degrees(ours.result.angle_std[..., 0, 1])
     covered = float((ours.errors <= band)[scene.scored_from :].mean())
-    figure = plots.write_figure(demo_figure(scene, runs, truth), output)
-    return Demo(scene, tuple(run.row for run in runs), covered, figure)
-
-
-def frames_of_work(scene: Scene) -> int:
-    """How many frames all trackers together will take in."""
-    return scene.n_frames * (1 + sum(len(grid) for _, grid in CONTENDERS))
+    figure = plots.write_figure(_figure(scene, runs, truth), output)
+    return Demo(scene, tuple(one.row for one in runs), covered, figure)
 
 
 def _simulate(scene: Scene) -> tuple[Numbers, Numbers]:
     """Observations and truth of all seeds as one batch, (T, seeds, 2, 2)."""
+    shown = {"n_frames": scene.n_frames, "n_samples": scene.n_samples, "observed": scene.observed}
     runs = [
-        simulate.ellipse(
-            scene.rate,
-            n_frames=scene.n_frames,
-            n_samples=scene.n_samples,
-            noise_floor=scene.noise_floor,
-            observed=scene.observed,
-            rng=seed,
-        )
+        simulate.ellipse(scene.rate, noise_floor=scene.noise_floor, rng=seed, **shown)  # type: ignore[arg-type]
         for seed in range(scene.n_seeds)
     ]
     return np.stack([r.observations for r in runs], 1), np.stack([r.covariance for r in runs], 1)
 
 
-def _run(
-    scene: Scene,
-    tracker: Tracker,
-    settings: dict[str, float],
-    tried: int,
-    seen: Numbers,
-    truth: Numbers,
-    tell: Advance,
-) -> _Run:
-    name = "KGMRF" if isinstance(tracker, KGMRF) else type(tracker).__name__
-    pieces = []
-    for start in range(0, len(seen), 50):
-        piece = seen[start : start + 50]
-        pieces.append(tracker.filter(piece))  # in pieces or whole: the same
-        tell(name, len(piece))
-    result = join(pieces)
-    errors = np.asarray(metrics.angular_error(result.covariance, truth, degrees=True))
-    means = {phase: float(errors[frames].mean()) for phase, frames in scene.phases().items()}
-    return _Run(Row(name, settings, tried, **means), result, errors)
-
-
 # ---------------------------------------------------------------------- the figure
 
 
-def demo_figure(scene: Scene, runs: list[_Run], truth: Numbers) -> Figure:
-    """Ellipses of one run, our error with its own uncertainty, and everybody's mean error."""
-    ours, average = runs[0], min(runs[1:4], key=lambda run: run.errors[scene.scored_from :].mean())
+def _figure(scene: Scene, runs: list[_Run], truth: Numbers) -> Figure:
+    """Ellipses of one run, our error with its own uncertainty, and the mean error of each."""
+    ours, average = runs[0], min(runs[1:4], key=lambda one: one.score(scene))
+    times = np.arange(scene.n_frames, dtype=float)
     with plots.style():
         figure = plots.new_figure(height=6.2)
-        figure.suptitle(
-            f"A covariance that turns {np.degrees(scene.rate):.1f}° per frame, seen through "
-            f"{scene.n_samples} samples per frame",
-            x=0.01,
-            ha="left",
-            fontsize=9.5,
+        title = (
+            f"A covariance that rotates {np.degrees(scene.rate):.1f}° per frame, seen through "
+            f"{scene.n_samples} samples per frame"
         )
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5)
         ellipses, single, mean = figure.subplots(3, 1, height_ratios=[1.15, 1.0, 1.9])
         mean.sharex(single)
+        for axes in (ellipses, single, mean):
+            plots.shade_gaps(axes, times, ~scene.observed)
         _draw_ellipses(ellipses, scene, ours, average, truth[:, 0])
         _draw_single(single, scene, ours, truth[:, 0])
         _draw_means(mean, scene, runs)
+        middle = 0.5 * (scene.occluded_from + scene.occluded_to - 1)
+        _write(ellipses, middle, "no data", "center")
+        _write(single, middle, "no data", "center")
+        _write(mean, scene.scored_from, "start ", "right")
     return figure
 
 
@@ -246,21 +215,18 @@ def _draw_ellipses(axes: Axes, scene: Scene, ours: _Run, average: _Run, truth: N
     shown = np.arange(start, min(scene.occluded_to + 30, scene.n_frames), 6)
     rows = {
         "KGMRF\ndefaults": ours.result.covariance[shown, 0],
-        f"{average.row.tracker}\n{_words(average.row)}": average.result.covariance[shown, 0],
+        f"{average.row.tracker}\n{average.row.words()}": average.result.covariance[shown, 0],
     }
-    _shade(axes, scene)
     plots.draw_rows(axes, rows, truth[shown], shown.astype(float), len(shown))
     axes.set_title("a  One run around the occlusion: truth filled, estimates outlined")
     axes.set_xlabel("frame")
-    _say_occluded(axes, scene)
 
 
 def _draw_single(axes: Axes, scene: Scene, ours: _Run, truth: Numbers) -> None:
-    times = np.arange(scene.n_frames, dtype=float)
+    times = np.arange(scene.n_frames)
     band = 2.0 * np.degrees(ours.result.angle_std[:, 0, 0, 1])
     here = metrics.axis_angle(ours.result.covariance[:, 0]) - metrics.axis_angle(truth)
     error = np.degrees(0.5 * np.arctan2(np.sin(2 * here), np.cos(2 * here)))
-    _shade(axes, scene)
     axes.fill_between(times, -band, band, color=plots.COLOURS["ours"], alpha=0.2, linewidth=0)
     axes.axhline(0.0, color=plots.COLOURS["truth"], linewidth=0.6)
     axes.plot(times, error, color=plots.COLOURS["ours"])
@@ -270,34 +236,20 @@ def _draw_single(axes: Axes, scene: Scene, ours: _Run, truth: Numbers) -> None:
     axes.set_ylabel("error (degrees)")
     axes.tick_params(labelbottom=False)
     axes.set_title("b  The same run: error of KGMRF and the ±2 angle_std that it reports")
-    _say_occluded(axes, scene)
 
 
 def _draw_means(axes: Axes, scene: Scene, runs: list[_Run]) -> None:
-    times = np.arange(scene.n_frames, dtype=float)
-    _shade(axes, scene)
     colours = [plots.CYCLE[k] for k in (0, 1, 4, 3, 2, 5)] + [plots.COLOURS["quiet"]]
     labels = []
     for run, colour in reversed(list(zip(runs, colours, strict=True))):
         mean = run.errors.mean(axis=1)
-        axes.plot(times, mean, color=colour, linewidth=1.8 if run is runs[0] else 0.8)
+        axes.plot(mean, color=colour, linewidth=1.8 if run is runs[0] else 0.8)
         labels.append((float(np.median(mean[scene.occluded_to :])), run.row.tracker, colour))
     axes.set_yscale("log")
     axes.set_ylim(min(2.0, 0.9 * float(runs[0].errors.mean(axis=1).min())), 95.0)
     axes.set_yticks([2, 5, 10, 20, 45, 90], ["2", "5", "10", "20", "45", "90"])
     axes.set_yticks([], minor=True)
     axes.axvline(scene.scored_from, color=plots.COLOURS["quiet"], linewidth=0.8, linestyle=":")
-    axes.annotate(
-        "start",
-        xy=(scene.scored_from, 1.0),
-        xycoords=axes.get_xaxis_transform(),
-        xytext=(-3, -2),
-        textcoords="offset points",
-        ha="right",
-        va="top",
-        fontsize=7.0,
-        color=plots.COLOURS["quiet"],
-    )
     axes.set_xlim(0, scene.n_frames - 1)
     axes.set_xlabel("frame")
     axes.set_ylabel("mean error (degrees)")
@@ -308,29 +260,13 @@ def _draw_means(axes: Axes, scene: Scene, runs: list[_Run]) -> None:
     plots.label_lines({axes: labels})
 
 
-def _shade(axes: Axes, scene: Scene) -> None:
-    plots.shade_gaps(axes, np.arange(scene.n_frames, dtype=float), ~scene.observed)
-
-
-def _say_occluded(axes: Axes, scene: Scene) -> None:
-    axes.annotate(
-        "no data",
-        xy=(0.5 * (scene.occluded_from + scene.occluded_to - 1), 1.0),
-        xycoords=axes.get_xaxis_transform(),
-        xytext=(0, -2),
-        textcoords="offset points",
-        ha="center",
-        va="top",
-        fontsize=7.0,
-        color=plots.COLOURS["quiet"],
-    )
+def _write(axes: Axes, x: float, words: str, align: str) -> None:
+    """Words under the upper edge of a panel."""
+    place: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "ha": align, "va": "top"}
+    axes.text(x, 0.98, words, fontsize=7.0, color=plots.COLOURS["quiet"], **place)
 
 
 # ---------------------------------------------------------------------- the terminal
-
-
-def _words(row: Row) -> str:
-    return ", ".join(f"{name}={value:g}" for name, value in row.settings.items()) or "defaults"
 
 
 def print_demo(demo: Demo, console: Console) -> None:
@@ -339,39 +275,32 @@ def print_demo(demo: Demo, console: Console) -> None:
     from rich.table import Table
 
     scene = demo.scene
-    table = Table(
-        title=f"Mean angular error in degrees, {scene.n_seeds} seeds, no data in frames "
-        f"{scene.occluded_from}-{scene.occluded_to - 1}",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
+    title = (
+        f"Mean angular error in degrees, {scene.n_seeds} seeds, no data in frames "
+        f"{scene.occluded_from}-{scene.occluded_to - 1}"
     )
+    plain = {"box": SIMPLE_HEAD, "show_edge": False, "pad_edge": False}
+    table = Table(title=title, title_justify="left", **plain)  # type: ignore[arg-type]
     table.add_column("tracker", no_wrap=True)
     table.add_column("settings")
     for phase in scene.phases():
         table.add_column(phase, justify="right")
     for k, row in enumerate(demo.rows):
         numbers = (f"{getattr(row, phase):.1f}" for phase in scene.phases())
-        table.add_row(row.tracker, _words(row), *numbers, style="bold cyan" if k == 0 else "")
+        table.add_row(row.tracker, row.words(), *numbers, style="bold cyan" if k == 0 else "")
     console.print()
     console.print(table)
-    most = max(row.settings_tried for row in demo.rows)
-    for line in (
-        "",
-        f"start: frames 0-{scene.scored_from - 1}, while KGMRF learns the speed. "
-        "A blind guess has 45 degrees.",
-        f"Baselines: the best of up to {most} settings, chosen on frames "
-        f"{scene.scored_from}-{scene.n_frames - 1} themselves.",
-        "KGMRF: its defaults.",
-        f"The truth lay within the ±2 angle_std that KGMRF reports in {100 * demo.covered:.0f} % "
-        "of those frames",
-        "(95 % if perfectly calibrated).",
-        "",
-        f"Figure: {demo.figure}",
-        "Try next:",
-        "  kgmrf simulate ellipse -o ellipse.csv              such a scene as a table",
-        "  kgmrf demo --json                                  these numbers for machines",
-        '  python -c "from kgmrf import KGMRF; help(KGMRF)"   follow your own covariances',
-    ):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    closing = f"""
+start: frames 0-{scene.scored_from - 1}, while KGMRF learns the speed. A guess has 45 degrees.
+Baselines: the best of up to {max(row.settings_tried for row in demo.rows)} settings, chosen on \
+frames {scene.scored_from}-{scene.n_frames - 1} themselves.
+KGMRF: its defaults.
+The truth is within ±2 angle_std of the estimate in {100 * demo.covered:.0f} % of those frames
+(95 % if calibrated).
+
+Figure: {demo.figure}
+Try next:
+  kgmrf simulate ellipse -o ellipse.csv    write such a scene to a file
+  kgmrf track ellipse.csv -o track.csv     track it; any file of yours will do
+  kgmrf demo --json                        the numbers above as JSON"""
+    console.print(closing, highlight=False, markup=False, soft_wrap=True)

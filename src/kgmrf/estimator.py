@@ -1,4 +1,4 @@
-"""The scikit-learn face: a covariance that moves, and a step for pipelines of matrices."""
+"""scikit-learn: an estimator of a moving covariance, and transformers of matrices in time order."""
 
 from __future__ import annotations
 
@@ -25,18 +25,15 @@ __all__ = ["KineticCovariance", "KineticTransformer", "OnlineRecenter"]
 class KineticCovariance(BaseEstimator):  # type: ignore[misc]
     """S_t, the covariance of the rows of X as it stands at the last of them.
 
-    X: ``(n_times, n_channels)``, rows in time order, NaN where a channel was not seen. The words
-    of :class:`sklearn.covariance.EmpiricalCovariance` have their meaning there: `covariance_`,
-    `location_`, `get_precision`, `score`, `mahalanobis`; a row with NaN counts by its other
-    channels.
+    X: ``(n_times, n_channels)``, rows in time order, NaN where a channel was not seen. Attributes
+    and methods are those of :class:`sklearn.covariance.EmpiricalCovariance`: `covariance_`,
+    `location_`, `get_precision`, `score`, `mahalanobis`; of rows with NaN the rest counts.
 
-    window: rows per frame of the tracker; the last frame of a call may be shorter.
-    assume_centered: X has mean zero already; otherwise each row is centred on the mean of the rows
-    before it, as ``mean`` says: "running", or "drift" for a mean that moves (`location_` is its
-    last value).
-    gains, noise_floor, spectrum, spectrum_rate, scale_rate: as for
-    :class:`kgmrf.KGMRF`; the last three are for a single gain law only, such as
-    ``gains="information"``.
+    window: rows per step of the tracker; the last step of a call may be shorter.
+    assume_centered: X has mean zero. Otherwise each row is centred on the mean of the rows before
+    it: ``mean="running"``, or "drift" for a mean that moves (`location_` is its last value).
+    gains, noise_floor, spectrum, spectrum_rate, scale_rate: as for :class:`kgmrf.KGMRF`; the last
+    three are for a single gain law such as ``gains="information"``.
 
     After `fit`: `covariance_` ``(d, d)``, `location_` ``(d,)``, `frame_`, `spectrum_`,
     `velocity_` (see :data:`kgmrf.results.FIELDS`), `log_likelihood_` (mean one-step-ahead
@@ -75,20 +72,20 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
-        """Forget everything and follow the rows of X; times: their stamps, numbers or dates."""
+        """Start anew and track the rows of X; times: their stamps, numbers or dates."""
         self._follow(X, True, times)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
-        """Go on with the rows of X; in chunks (multiples of the window) as well as whole."""
+        """Continue with the rows of X; give multiples of the window, or all at once."""
         self._follow(X, not hasattr(self, "tracker_"), times)
         return self
 
     def track(self, X: Any, *, times: Any = None) -> Any:
-        """Fit to X and return the covariance at every frame; times: stamps of the rows.
+        """Fit to X and return the covariance at every step, ``(n_steps, d, d)``.
 
-        An array gives ``(n_frames, d, d)``. A pandas table gives what ``X.ewm(...).cov()`` gives:
-        one block of rows per frame under the index of its last row, channels in rows and columns.
+        A pandas table gives the layout of ``X.ewm(...).cov()``: a block of rows per step under the
+        index of its last row, channels in rows and columns.
         """
         covariances = self._follow(X, True, times).covariance
         if hasattr(X, "iloc"):
@@ -96,49 +93,39 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         return covariances
 
     def _follow(self, X: Any, fresh: bool, times: Any = None) -> Result:
-        window = _whole(self.window, "window")
+        window = whole(self.window, "window")
         # Centring takes one row: a second one must be there to show any spread.
         least = 1 if self.assume_centered or not fresh else 2
-        rows = validate_data(
-            self,
-            _check.unmasked(X),
-            dtype=np.float64,
-            ensure_all_finite="allow-nan",
-            ensure_min_samples=least,
-            reset=fresh,
-        )
+        rows = self._rows(X, reset=fresh, ensure_min_samples=least)
+        d = rows.shape[1]
         if fresh:
+            law = ("gains", "noise_floor", "spectrum", "spectrum_rate", "scale_rate")
             self.tracker_ = KGMRF(
-                rows.shape[1],
-                gains=self.gains,
-                noise_floor=self.noise_floor,
-                spectrum=self.spectrum,
-                spectrum_rate=self.spectrum_rate,
-                scale_rate=self.scale_rate,
+                d,
                 mean="zero" if self.assume_centered else self.mean,
+                **{name: getattr(self, name) for name in law},
             )
             if hasattr(self, "feature_names_in_"):
                 self.tracker_.channels = tuple(map(str, self.feature_names_in_))
             self.n_samples_seen_ = 0
         self.n_samples_seen_ += len(rows)
-        short = -len(rows) % window
-        padded = np.vstack([rows, np.full((short, rows.shape[1]), np.nan)])
-        blocks = padded.reshape(-1, window, rows.shape[1])
+        padded = np.vstack([rows, np.full((-len(rows) % window, d), np.nan)])
+        blocks = padded.reshape(-1, window, d)
         times = window_stamps(times, len(rows), window)
         result = self.tracker_.filter(blocks, samples=True, times=times)
-        self._settle(result, rows)
-        return result
-
-    def _settle(self, result: Result, rows: Numbers) -> None:
-        scatter = self.noise_floor * np.eye(rows.shape[1])
         last = result[-1]  # of many channels the matrices of all rows would not fit into memory
-        self.covariance_ = last.covariance + scatter
+        self.covariance_ = last.covariance + self.noise_floor * np.eye(d)
         self.location_ = self.tracker_.location
         self.frame_, self.spectrum_, self.velocity_ = last.frame, last.spectrum, last.velocity
-        likelihood = result.log_likelihood
-        scored = np.isfinite(likelihood)
-        per_frame = likelihood[scored].mean() if scored.any() else np.nan
-        self.log_likelihood_ = float(per_frame) / self.window
+        scored = result.log_likelihood[np.isfinite(result.log_likelihood)]
+        self.log_likelihood_ = float(scored.mean()) / window if scored.size else np.nan
+        return result
+
+    def _rows(self, X: Any, **options: Any) -> Numbers:
+        rows: Numbers = validate_data(
+            self, _check.unmasked(X), dtype=np.float64, ensure_all_finite="allow-nan", **options
+        )
+        return rows
 
     def get_precision(self) -> Numbers:
         """The inverse of `covariance_` (pseudo-inverse where it has none)."""
@@ -161,17 +148,9 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
     def _rows_against(self, X: Any) -> tuple[Numbers, Numbers, Numbers]:
         """Squared distance, log-determinant and number of the channels seen, for every row."""
         check_is_fitted(self)
-        rows = validate_data(
-            self,
-            _check.unmasked(X),
-            dtype=np.float64,
-            ensure_all_finite="allow-nan",
-            reset=False,
-        )
-        rows = rows - self.location_
+        rows = self._rows(X, reset=False) - self.location_
         there = ~np.isnan(rows)
-        distance = np.full(len(rows), np.nan)
-        log_det = np.full(len(rows), np.nan)
+        distance, log_det = np.full((2, len(rows)), np.nan)
         # Rows with the same channels missing share one decomposition.
         patterns, which = np.unique(there, axis=0, return_inverse=True)
         for k, pattern in enumerate(patterns):
@@ -191,11 +170,11 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     For pipelines of covariance matrices ``(n_matrices, d, d)`` in time order, such as
     pyRiemann's.
 
-    output: "estimate" replaces every matrix by the tracked one, S_t. "recentred" takes the slow
-    change of a whole recording off and leaves what is special about each matrix: A = S^{-1/2}.
-    "body" does the same in the turning eigenframe, A = diag(lam)^{-1/2} Q^T, which takes off a
-    rotation of the channels too; eigenvectors have a sign, so that training and test must be one
-    track: use it with ``go_on=True``. The first matrix of all is whitened by itself.
+    output: "estimate" replaces every matrix by the tracked one, S_t. "recentred" removes the slow
+    change of the recording from each matrix: A = S^{-1/2}. "body" does so in the rotating
+    eigenframe, A = diag(lam)^{-1/2} Q^T, and also removes a rotation of the channels; eigenvectors
+    have a sign, so training and test must be one track: use it with ``go_on=True``. The very first
+    matrix is whitened by itself.
     n_samples: samples behind each matrix; None takes 2 d, a cautious guess.
     go_on: True lets `transform` continue in time where `fit` ended; False starts anew, so that
     ``fit(X).transform(X)`` is ``fit_transform(X)``.
@@ -240,30 +219,27 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Follow the matrices X ``(n_matrices, d, d)``; the labels y are not used."""
+        """Track the matrices X ``(n_matrices, d, d)``; the labels y are not used."""
         self.fit_transform(X)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Numbers:
-        """Follow the matrices X and return them transformed, ``(n_matrices, d, d)``."""
+        """Track the matrices X and return them transformed, ``(n_matrices, d, d)``."""
         matrices = self._matrices(X)
         self._word = _check.choice(self.output, ("estimate", "recentred", "body"), "output")
         d = matrices.shape[-1]
         self.n_features_in_ = d
+        law = ("gains", "spectrum_rate", "scale_rate", "noise_floor", "on_invalid")
         self.tracker_ = KGMRF(
             d,
-            gains=self.gains,
-            spectrum_rate=self.spectrum_rate,
-            scale_rate=self.scale_rate,
-            noise_floor=self.noise_floor,
             n_samples=2.0 * d if self.n_samples is None else self.n_samples,
-            on_invalid=self.on_invalid,
+            **{name: getattr(self, name) for name in law},
         )
         self._blank = self.tracker_.copy()
         return self._through(self.tracker_, matrices)
 
     def transform(self, X: Any) -> Numbers:
-        """The matrices X ``(n_matrices, d, d)``, transformed; the transformer stays as it is."""
+        """The matrices X ``(n_matrices, d, d)``, transformed; the transformer is not changed."""
         check_is_fitted(self)
         tracker = (self.tracker_ if self.go_on else self._blank).copy()
         return self._through(tracker, self._matrices(X))
@@ -284,21 +260,16 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         result = tracker.filter(matrices)
         if self._word == "estimate":
             return result.covariance
-        return self._whitened(matrices, began, result)
-
-    def _whitened(self, matrices: Numbers, began: Any, result: Result) -> Numbers:
-        """A C A^T, with A from the estimate before, turned on; of the very first, from itself."""
-        # The self-tuning tracker tells the angle that it will turn by in a unit of time.
+        # A comes from the estimate before, turned by one unit of time; of the very first matrix,
+        # from itself. The velocity of the self-tuning tracker is that of its forecast.
         law = self.tracker_.gains
         turn = 1.0 if isinstance(law, str) else transition(law, np.asarray(1.0)).turn
-        d = matrices.shape[-1]
-        first = result.frame[:1]
+        frame = np.roll(result.frame @ so.exp(turn * result.velocity), 1, axis=0)
+        spectrum = np.roll(result.spectrum, 1, axis=0)
+        frame[0], spectrum[0] = result.frame[0], result.spectrum[0]
         if began is not None:
-            first = (began.frame @ so.exp(turn * began.velocity)).reshape(1, d, d)
-        ahead = result.frame[:-1] @ so.exp(turn * result.velocity[:-1])
-        frame = np.concatenate([first, ahead])
-        before = result.spectrum[:1] if began is None else began.spectrum.reshape(1, d)
-        spectrum = np.concatenate([before, result.spectrum[:-1]])
+            frame[0] = began.frame @ so.exp(turn * began.velocity)
+            spectrum[0] = began.spectrum
         spectrum = spectrum + self.noise_floor
         # Before there are as many samples as channels some eigenvalues are zero.
         roots = np.sqrt(np.maximum(spectrum, 1e-12 * spectrum[:, :1]))[:, :, None]
@@ -311,24 +282,23 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 class OnlineRecenter(KineticTransformer):
     """C_t -> S^{-1/2} C_t S^{-1/2}, where S is forecast for C_t from the matrices before it.
 
-    Takes the slow change of a recording off (another session, electrodes that drift) and leaves
-    what is special about each matrix, for a classifier that was trained before the change. Needs no
-    labels and no data of the new session beforehand. X: ``(n_matrices, d, d)`` in time order, such
-    as those of pyRiemann's ``Covariances``.
+    Removes the slow change of a recording (another session, electrodes that drift), for a
+    classifier that was trained before the change. Needs no labels and no data of the new session
+    beforehand. X: ``(n_matrices, d, d)`` in time order, as from pyRiemann's ``Covariances``.
 
-    `fit` follows the training session. `transform` goes on from there with the matrices of X, one
-    after the other, and remembers nothing; `partial_fit` remembers. One epoch at a time:
+    `fit` tracks the training session. `transform` continues from there through the matrices of X,
+    one after the other, without changing the state; `partial_fit` changes it. One epoch at a time:
     ``model.transform(C[None])``, then ``model.partial_fit(C[None])``.
 
-    n_samples: samples behind each matrix; None takes 2 d, a cautious guess: fewer samples let S
-    follow more slowly. on_invalid: as for :class:`kgmrf.KGMRF`.
+    n_samples: samples behind each matrix; None takes 2 d, a cautious guess: S then follows more
+    slowly. on_invalid: as for :class:`kgmrf.KGMRF`.
 
-    A sudden change is followed within some tens of epochs; at one that is known, such as the start
-    of a new session, call `new_session`, and it takes a few.
+    After a sudden change it needs some tens of epochs. Where the change is known, such as the start
+    of a session, call `new_session`: then it needs a few.
 
-    What it cannot do: tell a change of the recording from a change of the classes. Where one class
-    comes far more often in the new session, or classes come in long blocks, S moves towards that
-    class and the difference that is wanted shrinks.
+    It cannot distinguish a change of the recording from a change of the classes. Where one class is
+    far more frequent in the new session, or classes come in long blocks, S moves towards that class
+    and the difference between the classes shrinks.
 
     >>> import numpy as np
     >>> X = np.tile(np.diag([2.0, 0.5]), (20, 1, 1))
@@ -352,20 +322,21 @@ class OnlineRecenter(KineticTransformer):
         self.on_invalid = on_invalid
 
     def new_session(self) -> Self:
-        """Forget the reference: the next matrix starts one. Say it where the recording changes."""
+        """Forget the reference; the next matrix starts a new one. For known starts of a session."""
         check_is_fitted(self)
         self.tracker_ = self._blank.copy()
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Go on with the matrices X; the first call fits."""
+        """Continue with the matrices X; the first call fits."""
         if not hasattr(self, "tracker_"):
             return self.fit(X)
         self.tracker_.filter(self._matrices(X), fields=["log_likelihood"])
         return self
 
 
-def _whole(value: Any, name: str) -> int:
+def whole(value: Any, name: str) -> int:
+    """A setting that is a whole number of at least 1."""
     if not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
     return int(value)

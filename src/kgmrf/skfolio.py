@@ -1,4 +1,4 @@
-"""The skfolio face: a covariance that moves, for portfolios and online evaluation."""
+"""skfolio: an estimator of a moving covariance, for portfolios and online evaluation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
+from kgmrf.estimator import whole
 from kgmrf.trackers import KGMRF
 
 with optional():
@@ -22,11 +23,11 @@ class KineticCovariance(BaseCovariance):  # type: ignore[misc]
     """S_{t+1} ... S_{t+h}, averaged: the covariance of returns forecast for the days after X.
 
     X: returns ``(n_observations, n_assets)`` in time order. NaN is a holiday, or a day before an
-    asset was listed: it tells nothing and costs nothing.
+    asset was listed.
 
     horizon: days ahead, h. `covariance_` is per day, as skfolio's measures are; h times it is the
     covariance of the returns summed over the horizon.
-    assume_centered: returns have mean zero (default: over days the mean is lost in the noise);
+    assume_centered: returns have mean zero (default: daily means are far below the noise);
     otherwise each is centred on the mean of those before it.
     min_observations: an asset that has been seen less often has NaN in `covariance_`, which skfolio
     leaves out of the portfolio.
@@ -69,7 +70,7 @@ class KineticCovariance(BaseCovariance):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any = None, *, active_mask: Any = None) -> Self:
-        """Forget everything and follow the returns X.
+        """Start anew and track the returns X.
 
         active_mask: ``(n_observations, n_assets)``, False where an asset is not listed; one that is
         not listed on the last day has NaN in `covariance_`.
@@ -77,14 +78,12 @@ class KineticCovariance(BaseCovariance):  # type: ignore[misc]
         return self._follow(X, active_mask, fresh=True)
 
     def partial_fit(self, X: Any, y: Any = None, *, active_mask: Any = None) -> Self:
-        """Go on with the returns X of the days after; one by one as well as all at once."""
+        """Continue with the returns X of the following days, one by one or all at once."""
         return self._follow(X, active_mask, fresh=not hasattr(self, "tracker_"))
 
     def _follow(self, X: Any, active_mask: Any, fresh: bool) -> Self:
-        horizon, least = (
-            _count(self.horizon, "horizon"),
-            _count(self.min_observations, "min_observations"),
-        )
+        horizon = whole(self.horizon, "horizon")
+        least = whole(self.min_observations, "min_observations")
         rows: Numbers = validate_data(
             self, _check.unmasked(X), dtype=np.float64, ensure_all_finite="allow-nan", reset=fresh
         )
@@ -110,9 +109,3 @@ class KineticCovariance(BaseCovariance):  # type: ignore[misc]
         self.location_ = np.where(~active[-1], np.nan, self.tracker_.location)
         self._set_covariance(covariance)
         return self
-
-
-def _count(value: Any, name: str) -> int:
-    if not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)

@@ -1,4 +1,4 @@
-"""``kgmrf diagnose``: what is wrong with a run on your file, and what helps."""
+"""``kgmrf diagnose``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from kgmrf.commands import _options as opt
 from kgmrf.commands._given import Given, on_a_file
-from kgmrf.commands._run import as_matrices, progress
+from kgmrf.commands._run import progress
 from kgmrf.diagnosis import diagnose as examine
 from kgmrf.plots import check_path
 from kgmrf.results import Result, join
@@ -20,30 +20,27 @@ from kgmrf.results import Result, join
 def diagnose(
     given: Given,
     frames: Annotated[
-        int, typer.Option("--frames", "-n", help="Frames to use, from the first.", min=30)
+        int, typer.Option("--frames", "-n", help="Steps to use, from the first.", min=30)
     ] = 20_000,
     plot: opt.Plot = None,
 ) -> None:
-    """Follow a file and say what is wrong with the run: evidence, verdict, remedy.
+    """Track a file and report what is wrong with the run: evidence, verdict, remedy.
 
-    The exit code is 1 if a fault was found; a note, which is about the data, is none.
+    The exit code is 1 if a fault was found. A note is about the data and is not a fault.
     """
     if plot is not None:
         check_path(plot)
     source = given.open()
     run = given.follow(source, poses=False)
     results: list[Result] = []
-    seen, counts, done = [], [], 0
+    seen, done = [], 0
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk, result in run:
-            n = min(frames - done, len(result))
-            part = result[:n]
+            part = result[: frames - done]
             assert isinstance(part, Result)
-            matrices, number = as_matrices(chunk.values[:n], source.kind)
             results.append(part)
-            seen.append(matrices)
-            counts.append(number)
-            done += n
+            seen.append(chunk.values[: len(part)])
+            done += len(part)
             advance(done / frames)
             if done >= frames:
                 break
@@ -52,8 +49,6 @@ def diagnose(
         settings = {"noise_std": run.noise_std}
     elif source.kind == "covariance":
         settings["n_samples"] = run.tracker.n_samples
-    else:
-        settings["n_samples"] = np.concatenate(counts)
     report = examine(join(results), np.concatenate(seen), **settings)
     if plot is not None:
         report.plot(plot)

@@ -1,8 +1,8 @@
-"""What went wrong in a run: evidence, verdict and remedy for each way of failing.
+"""What is wrong with a run: evidence, verdict and remedy for each way of failing.
 
-A tracker that fits its data leaves nothing to predict in its innovations: they have no mean, no
-memory, and the size that it expects. Each fault breaks this in its own way, and the loop's own
-gains, which can be measured from a finished run, tell which setting is to blame.
+Innovations of a tracker that fits its data have zero mean, no autocorrelation, and the expected
+size. Each fault violates this in its own way. The gains of the loop are measured from the finished
+run; they show which setting is to blame.
 """
 
 from __future__ import annotations
@@ -13,10 +13,16 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._types import Numbers
-from kgmrf.diagnosis.estimate import divergence, gaps, manifold, worth
-from kgmrf.diagnosis.innovations import fields_of, opened, plain, second_moments
+from kgmrf.diagnosis import verdicts
+from kgmrf.diagnosis.innovations import (
+    Run,
+    as_matrices,
+    fields_of,
+    innovations_of,
+    of_item,
+    second_moments,
+)
 from kgmrf.diagnosis.measures import loop_of, memory_of, settled
-from kgmrf.diagnosis.motion import calibration, freedom, lag, oscillation, overshoot
 from kgmrf.diagnosis.report import Finding, Report
 
 __all__ = ["Finding", "Report", "diagnose"]
@@ -35,8 +41,8 @@ def diagnose(
 
     result: what ``filter`` returned for covariances, rotations or vectors.
     observations: what ``filter`` was given, matrices or raw samples ``(T, d)``; without them lag,
-    overshoot and oscillation stay unknown.
-    n_samples, noise_std, noise_floor: as the tracker had them.
+    overshoot and oscillation are not checked.
+    n_samples, noise_std, noise_floor: the settings of the tracker.
     item: which track of a batch.
 
     >>> from kgmrf import KGMRF, simulate
@@ -50,42 +56,55 @@ def diagnose(
     """
     fields = fields_of(result, item)
     n_frames = fields["time"].shape[0]
-    kind = next(name for name in ("covariance", "rotation", "position") if name in fields)
+    # The covariance of a rotation or a vector is that of its error.
+    kind = next(name for name in ("rotation", "position", "covariance") if name in fields)
     counts = None if n_samples is None else np.asarray(n_samples, dtype=float)
     if counts is not None and counts.ndim and counts.shape != (n_frames,):
         raise ValueError(f"n_samples must be a number or one per frame, got shape {counts.shape}")
     run = None
     if observations is not None:
-        seen = _check.real_array(plain(observations), "observations")
+        seen = _check.real_array(as_matrices(observations), "observations")
         if item is not None:
-            seen = seen[(slice(None), *np.atleast_1d(item))]
+            seen = of_item(seen, item)
         if kind == "covariance" and seen.shape != fields[kind].shape:
             seen, counts = second_moments(seen, counts)
         if seen.shape != fields[kind].shape:
             raise ValueError(
                 f"observations have shape {seen.shape}, but the result is for {fields[kind].shape}"
             )
-        run = opened(kind, fields, seen, counts, noise_std, noise_floor)
+        run = innovations_of(kind, fields, seen, counts, noise_std, noise_floor)
         if np.isfinite(settled(run.innovation)).sum() < 20 * max(run.innovation.shape[-1], 1):
             run = None  # too little was observed, or there is no plane to turn in
-    loop = loop_of(run)
-    memory = memory_of(run)
+    memory, loop = ({}, {}) if run is None else (memory_of(run), loop_of(run))
     findings = [
-        lag(run, memory, loop, fields),
-        overshoot(memory, loop, kind),
-        oscillation(memory, loop),
-        divergence(kind, fields, run, loop),
-        manifold(kind, fields),
+        *_motion(run, memory, loop, fields),
+        verdicts.divergence(kind, fields, run, loop),
+        verdicts.manifold(kind, fields),
     ]
     others = [f.name for f in findings if f.verdict == "fault"]
-    findings.append(calibration(kind, fields, run, counts, noise_std, others))
+    findings.append(verdicts.calibration(kind, fields, run, counts, noise_std, others))
     if kind == "covariance":
-        findings += [gaps(fields, noise_floor), worth(run)]
-    degrees = np.asarray(float(freedom(kind, fields)))
+        findings.append(verdicts.gaps(fields, noise_floor))
+        findings.append(_unknown("worse than averaging") if run is None else verdicts.worth(run))
+    degrees = np.asarray(float(verdicts.freedom(kind, fields)))
     traces = {"time": fields["time"], "nis": fields["nis"], "freedom": degrees}
     if run is not None:
         traces |= {"innovation": run.innovation, "autocorrelation": memory["acf"]}
-    for name in ("angle_std", "std"):
-        if name in fields:
-            traces[name] = fields[name]
+    traces |= {name: fields[name] for name in ("angle_std", "std") if name in fields}
     return Report(tuple(findings), n_frames, traces)
+
+
+def _motion(
+    run: Run | None, memory: dict[str, Any], loop: dict[str, float], fields: dict[str, Numbers]
+) -> list[Finding]:
+    if run is None:
+        return [_unknown(name) for name in ("persistent lag", "overshoot", "oscillation")]
+    return [
+        verdicts.lag(run, memory, loop, fields),
+        verdicts.overshoot(memory, loop, run.kind),
+        verdicts.oscillation(memory, loop),
+    ]
+
+
+def _unknown(name: str) -> Finding:
+    return Finding(name, "unknown", verdicts.NEEDS)

@@ -1,9 +1,9 @@
-"""What was found on a run: findings, and the report that holds them."""
+"""Findings on a run, and the report that holds them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Verdict = Literal["ok", "note", "fault", "unknown"]
 
 MEMORY = 0.15
-"""Autocorrelation of the innovations at lag 1 that is worth a remedy."""
+"""Autocorrelation of the innovations at lag 1 that is a fault."""
 
 
 @dataclass(frozen=True)
@@ -75,41 +75,27 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain numbers and words, ready for JSON."""
-        return {
-            "frames": self.frames,
-            "healthy": self.healthy,
-            "findings": [
-                {
-                    "name": f.name,
-                    "verdict": f.verdict,
-                    "evidence": f.evidence,
-                    "remedy": f.remedy,
-                    "measured": {k: float(v) for k, v in f.measured.items()},
-                }
-                for f in self.findings
-            ],
-        }
+        findings = [asdict(finding) for finding in self.findings]
+        return {"frames": self.frames, "healthy": self.healthy, "findings": findings}
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw the innovations, their autocorrelation, their size and the planes' uncertainty.
 
         Returns the matplotlib figure; with ``path`` also writes it (PNG, SVG or PDF by its ending).
         """
-        from kgmrf.plots import COLOURS, CYCLE, new_figure, style, write_figure
+        from kgmrf.plots import COLOURS, CYCLE, new_figure, running_mean, style, write_figure
 
-        panels = [
-            name
-            for name in ("innovation", "autocorrelation", "nis", "angle_std", "std")
-            if name in self.traces and not np.isnan(self.traces[name]).all()
-        ]
         titles = {
-            "innovation": "innovations, in deviations of the observation's noise",
+            "innovation": "innovations, in standard deviations of the observation's noise",
             "autocorrelation": "autocorrelation of the innovations, against lag in frames",
             "nis": "normalised innovation squared, over its expectation (running mean of 25)",
             "angle_std": "standard deviation of the angle in every plane, degrees",
             "std": "standard deviation of every component",
         }
-        time = self.traces["time"]
+        panels = [
+            name for name in titles if name in self.traces and not np.isnan(self.traces[name]).all()
+        ]
+        dashed: dict[str, Any] = {"color": COLOURS["quiet"], "lw": 0.6, "ls": "--"}
         with style():
             figure = new_figure(1.5 * len(panels) + 0.4)
             for k, name in enumerate(panels):
@@ -119,26 +105,16 @@ class Report:
                 if name == "autocorrelation":
                     axes.stem(np.arange(1, values.size), values[1:], basefmt=" ", markerfmt=".")
                     for level in (-MEMORY, MEMORY):
-                        axes.axhline(level, color=COLOURS["quiet"], lw=0.6, ls="--")
+                        axes.axhline(level, **dashed)
                     continue
                 if name == "nis":
-                    values = running(values / self.traces["freedom"], 25)[:, None]
-                    axes.axhline(1.0, color=COLOURS["quiet"], lw=0.6, ls="--")
+                    values = running_mean(values / self.traces["freedom"], 25)[:, None]
+                    axes.axhline(1.0, **dashed)
                 if name == "angle_std":
-                    rows, columns = np.triu_indices(values.shape[-1], 1)
-                    values = np.degrees(values[:, rows, columns])
-                for j in range(values.shape[-1]):
-                    axes.plot(time, values[:, j], color=CYCLE[j % len(CYCLE)], lw=0.8)
+                    values = np.degrees(values[:, *np.triu_indices(values.shape[-1], 1)])
+                axes.set_prop_cycle(color=CYCLE)
+                axes.plot(self.traces["time"], values, lw=0.8)
             figure.axes[-1].set_xlabel("time")
             if path is not None:
                 write_figure(figure, path)
         return figure
-
-
-def running(values: Numbers, width: int) -> Numbers:
-    """Running mean over ``width`` values of what is there."""
-    there = ~np.isnan(values)
-    window = np.ones(width)
-    total = np.convolve(np.where(there, values, 0.0), window, mode="same")
-    number = np.convolve(there.astype(float), window, mode="same")
-    return np.where(number > 0, total / np.maximum(number, 1.0), np.nan)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,7 +112,10 @@ def draw_rows(
     # The truth sets the size if there is one: a wild estimate may overlap its neighbours.
     measures = list(rows.values()) if truth is None else [truth]
     largest = max(
-        float(np.linalg.norm(m[shown], 2, axis=(-2, -1)).max()) for m in _finite(measures)
+        float(
+            np.linalg.norm(np.nan_to_num(m[shown], posinf=0.0, neginf=0.0), 2, axis=(-2, -1)).max()
+        )
+        for m in measures
     )
     size = 0.47 * pitch / np.sqrt(largest or 1.0)
     for k, (matrices, colour) in enumerate(zip(rows.values(), colours_of(len(rows)), strict=True)):
@@ -127,7 +130,3 @@ def draw_rows(
         tick.set_color(colour)
     axes.grid(False)
     axes.spines["left"].set_visible(False)
-
-
-def _finite(matrices: Sequence[Numbers]) -> list[Numbers]:
-    return [np.where(np.isfinite(m), m, 0.0) for m in matrices]

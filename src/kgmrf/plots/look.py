@@ -30,7 +30,7 @@ COLOURS = {
     "quiet": "#767676",
     "gap": "#E8E8E8",
 }
-"""Okabe and Ito's palette, told apart by colour-blind readers too, and three greys."""
+"""Okabe and Ito's palette, which colour-blind readers can distinguish, and three greys."""
 
 CYCLE = tuple(COLOURS[k] for k in ("ours", "vermillion", "green", "purple", "orange", "sky"))
 
@@ -50,14 +50,10 @@ _SETTINGS: dict[str, Any] = {
     "axes.grid.axis": "y",
     "grid.color": "#D9D9D9",
     "grid.linewidth": 0.4,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 7.5,
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
+    **{f"{axis}tick.labelsize": 7.5 for axis in "xy"},
+    **{f"{axis}tick.color": "#444444" for axis in "xy"},
+    **{f"{axis}tick.major.width": 0.6 for axis in "xy"},
+    **{f"{axis}tick.major.size": 2.5 for axis in "xy"},
     "ytick.minor.size": 0.0,
     "lines.linewidth": 1.2,
     "lines.solid_capstyle": "round",
@@ -121,7 +117,7 @@ _STAMPS: dict[str, dict[str, str | None]] = {
 
 
 def check_path(path: str | Path) -> Path:
-    """``path`` if a figure can be written there; asked before long work, not after it."""
+    """``path`` if a figure can be written there; call it before long work."""
     target = Path(path)
     if target.suffix.lower() not in _STAMPS:
         raise ValueError(f"a figure ends in .png, .svg or .pdf, got {str(path)!r}")
@@ -200,16 +196,21 @@ def label_lines(labels: Mapping[Axes, Sequence[tuple[float, str, str]]]) -> None
 def apart(wanted: Sequence[float], spacing: float, low: float, high: float) -> list[float]:
     """The places nearest to the wanted ones (ascending) that are ``spacing`` apart, in [low, high].
 
-    Without the spacing the task is isotonic regression: neighbours out of order share their mean.
+    Without the spacing this is isotonic regression.
     """
-    blocks: list[tuple[float, int]] = []
-    for k, place in enumerate(wanted):
-        block = (place - k * spacing, 1)
-        while blocks and blocks[-1][0] > block[0]:
-            mean, count = blocks.pop()
-            total = count + block[1]
-            block = ((mean * count + block[0] * block[1]) / total, total)
-        blocks.append(block)
-    ceiling = max(high - (len(wanted) - 1) * spacing, low)
-    levels = [min(max(mean, low), ceiling) for mean, count in blocks for _ in range(count)]
-    return [level + k * spacing for k, level in enumerate(levels)]
+    from scipy.optimize import isotonic_regression
+
+    if not len(wanted):
+        return []
+    shift = spacing * np.arange(len(wanted))
+    levels = isotonic_regression(np.asarray(wanted) - shift).x
+    return list(np.clip(levels, low, max(high - shift[-1], low)) + shift)
+
+
+def running_mean(values: Numbers, width: int, least: float = 0.0) -> Numbers:
+    """Mean of the finite values in a window; NaN where there are no more than ``least`` of them."""
+    there = np.isfinite(values)
+    window = np.ones(width)
+    total = np.convolve(np.where(there, values, 0.0), window, mode="same")
+    count = np.round(np.convolve(there.astype(float), window, mode="same"))
+    return np.where(count > least, total / np.maximum(count, 1.0), np.nan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from warnings import catch_warnings
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from kgmrf.plots.look import (
     colours_of,
     label_lines,
     new_figure,
+    running_mean,
     shade_gaps,
     style,
     write_figure,
@@ -37,8 +39,7 @@ class _Panel(NamedTuple):
     log: bool = False
     from_zero: bool = False
     dots: bool = False
-    expected: float | None = None
-    limit: tuple[float, str] | None = None
+    levels: tuple[tuple[float, str], ...] = ()  # dashed lines and what they mean
     spread: Numbers | None = None
 
 
@@ -65,7 +66,11 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
             shade_gaps(axes, times, missing)
             _draw(axes, times, panel)
         if unit == "date":
-            _dated(grid[-1])
+            from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+            grid[-1].xaxis.set_major_locator(AutoDateLocator())
+            formatter = ConciseDateFormatter(grid[-1].xaxis.get_major_locator())
+            grid[-1].xaxis.set_major_formatter(formatter)
         grid[-1].set_xlabel("" if unit == "date" else unit)
         pad = 0.5 if len(times) == 1 else 0.0
         grid[-1].set_xlim(times[0] - pad, times[-1] + pad)
@@ -105,14 +110,6 @@ def _clock(result: Result) -> tuple[Numbers, str]:
     return np.arange(len(items), dtype=float), "frame"
 
 
-def _dated(axes: Axes) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-    locator = AutoDateLocator()
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-
-
 def _flat(values: Numbers, lines: int = 1) -> Numbers:
     """(T, ..., lines) as (T, items, lines), infinities as NaN."""
     flat = np.asarray(values, dtype=float).reshape(values.shape[0], -1, lines)
@@ -130,7 +127,8 @@ def _panels(result: Result) -> list[_Panel]:
     n_planes = len(planes[0])
     rest = [_Panel("log-likelihood\n(nats per frame)", _flat(result.log_likelihood), dots=True)]
     if n_planes:
-        nis = _Panel("NIS", _flat(result.nis), dots=True, from_zero=True, expected=n_planes)
+        mean = ((n_planes, f"expected mean: {n_planes}"),)
+        nis = _Panel("NIS", _flat(result.nis), dots=True, from_zero=True, levels=mean)
         rest = [_speed_panel(result), _uncertainty_panel(result, planes), nis, *rest]
     # The matrix itself always has its panel, even when nothing was ever seen.
     return [first[0], *(p for p in [*first[1:], *rest] if np.isfinite(p.values).any())]
@@ -190,12 +188,12 @@ def _uncertainty_panel(result: Result, planes: tuple[Numbers, Numbers]) -> _Pane
     label = "angle std\n(degrees)"
     cap = float(np.degrees(np.sqrt(ANGLE_VARIANCE_LIMIT)))
     reached = np.nanmax(std, initial=0.0) > 0.999 * cap
-    limit = (cap, "limit: direction unknown") if reached else None
+    limit = ((cap, "limit: direction unknown"),) if reached else ()
     if np.allclose(worst, best, equal_nan=True):
-        return _Panel(label, _flat(worst), from_zero=True, limit=limit)
+        return _Panel(label, _flat(worst), from_zero=True, levels=limit)
     ends = _flat(np.stack([worst, best], axis=-1), 2)
     names = ("least certain pair", "most certain pair")
-    return _Panel(label, ends, names, from_zero=True, limit=limit)
+    return _Panel(label, ends, names, from_zero=True, levels=limit)
 
 
 def _unwrapped(angle: Numbers, period: float) -> Numbers:
@@ -207,8 +205,8 @@ def _unwrapped(angle: Numbers, period: float) -> Numbers:
 
 def _draw(axes: Axes, times: Numbers, panel: _Panel) -> None:
     axes.set_ylabel(panel.label)
-    if panel.expected is not None:
-        axes.axhline(panel.expected, color=COLOURS["quiet"], linewidth=0.8, linestyle=(0, (4, 2)))
+    for level, _ in panel.levels:
+        axes.axhline(level, color=COLOURS["quiet"], linewidth=0.8, linestyle=(0, (4, 2)))
     for k, colour in enumerate(colours_of(len(panel.names))):
         values = panel.values[:, :, k]
         low, middle, high = _quantiles(values)
@@ -223,8 +221,6 @@ def _draw(axes: Axes, times: Numbers, panel: _Panel) -> None:
         # A frame between two gaps has no line to its neighbours.
         if (lone := _lone(line)).any():
             axes.plot(times[lone], line[lone], ".", color=colour, markersize=3.0, zorder=2.5)
-    if panel.limit is not None:
-        axes.axhline(panel.limit[0], color=COLOURS["quiet"], linewidth=0.8, linestyle=(0, (4, 2)))
     if panel.from_zero:
         axes.set_ylim(bottom=0.0)
     if panel.log:
@@ -251,7 +247,12 @@ def _line(panel: _Panel, k: int) -> Numbers:
     values = panel.values[:, :, k]
     count = np.isfinite(values).sum(axis=1)
     mean = np.nansum(values, axis=1) / np.maximum(count, 1)
-    return _running_mean(np.where(count > 0, mean, np.nan))
+    mean = np.where(count > 0, mean, np.nan)
+    width = max(5, len(mean) // 20) | 1
+    if len(mean) < 3 * width:
+        return np.full_like(mean, np.nan)
+    # Short gaps are bridged, long ones stay open.
+    return running_mean(mean, width, least=width / 3)
 
 
 def _lone(line: Numbers) -> Mask:
@@ -267,32 +268,11 @@ def _line_labels(panel: _Panel) -> list[tuple[float, str, str]]:
         there = line[np.isfinite(line)]
         if name and there.size:
             labels.append((float(there[-1]), name, colours_of(len(names))[k]))
-    if panel.expected is not None:
-        labels.append((panel.expected, f"expected mean: {panel.expected:g}", COLOURS["quiet"]))
-    if panel.limit is not None:
-        labels.append((*panel.limit, COLOURS["quiet"]))
-    return labels
+    return labels + [(level, words, COLOURS["quiet"]) for level, words in panel.levels]
 
 
 def _quantiles(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """10 %, 50 % and 90 % over the items (T, items) that are known at each time."""
-    if values.shape[1] == 1:
-        return values[:, 0], values[:, 0], values[:, 0]
-    out = np.full((3, len(values)), np.nan)
-    there = np.isfinite(values).any(axis=1)
-    if there.any():
-        out[:, there] = np.nanquantile(values[there], [0.1, 0.5, 0.9], axis=1)
-    return out[0], out[1], out[2]
-
-
-def _running_mean(values: Numbers) -> Numbers:
-    """Mean of the finite values in a window of about a twentieth of the sequence."""
-    width = max(5, len(values) // 20) | 1
-    if len(values) < 3 * width:
-        return np.full_like(values, np.nan)
-    there = np.isfinite(values)
-    window = np.ones(width)
-    total = np.convolve(np.where(there, values, 0.0), window, mode="same")
-    count = np.convolve(there.astype(float), window, mode="same")
-    # Short gaps are bridged, long ones stay open.
-    return np.where(count > width / 3, total / np.maximum(count, 1.0), np.nan)
+    with catch_warnings(action="ignore"):  # times at which nothing is known
+        low, middle, high = np.nanquantile(values, [0.1, 0.5, 0.9], axis=1)
+    return low, middle, high

@@ -6,7 +6,7 @@
 ((400, 2, 2), 90)
 """
 
-from kgmrf.simulate.dropout import bursts, iid, occlusions
+from kgmrf.simulate.observe import bursts, iid, occlusions
 from kgmrf.simulate.scenes import (
     CovarianceScene,
     RotationScene,

@@ -9,14 +9,7 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.geometry import so
 
-__all__ = [
-    "SpectrumChange",
-    "Velocity",
-    "direction",
-    "frames",
-    "spectra",
-    "velocities",
-]
+__all__ = ["SpectrumChange", "Velocity", "direction", "frames", "spectra", "velocities"]
 
 Velocity = Literal["constant", "drifting", "reversing"]
 SpectrumChange = Literal["fixed", "random_walk", "oscillating", "crossing", "scale"]
@@ -34,8 +27,7 @@ def direction(d: int, rng: np.random.Generator | int) -> Numbers:
     v = np.random.default_rng(rng).standard_normal(d * (d - 1) // 2)
     if v.size == 0:
         return np.zeros((d, d))
-    unit: Numbers = so.hat(v / np.linalg.norm(v))
-    return unit
+    return so.hat(v / np.linalg.norm(v))
 
 
 def velocities(
@@ -64,8 +56,7 @@ def velocities(
         d = unit.shape[-1]
         kicks = np.random.default_rng(rng).standard_normal((n_frames, d * (d - 1) // 2))
         kicks[0] = 0.0
-        wander: Numbers = so.hat(acceleration_std * np.cumsum(kicks, axis=0)) if d > 1 else 0 * base
-        return base + wander
+        return base + so.hat(acceleration_std * np.cumsum(kicks, axis=0)) if d > 1 else base
     if kind == "reversing":
         if period < 1:
             raise ValueError(f"period must be at least 1, got {period}")
@@ -124,12 +115,10 @@ def spectra(
         return lam * np.exp(np.cumsum(steps, axis=0))
     if change == "oscillating":
         phase = r.uniform(0.0, 2 * np.pi, d)
-        wave = np.sin(2 * np.pi * t / period + phase)
-        return lam * np.exp(amount * wave)
+        return lam * np.exp(amount * np.sin(2 * np.pi * t / period + phase))
     if change == "crossing":
         share = t / max(n_frames - 1, 1)
-        crossed: Numbers = lam ** (1 - share) * lam[::-1] ** share
-        return crossed
+        return np.asarray(lam ** (1 - share) * lam[::-1] ** share)
     raise ValueError(
         'spectrum_change is "fixed", "random_walk", "oscillating", "crossing" or "scale", '
         f"not {change!r}"

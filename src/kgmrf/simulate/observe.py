@@ -1,14 +1,18 @@
-"""What is seen of the truth: noise, then gaps. Missing observations are NaN."""
+"""What is seen of the truth: noise, then gaps. Missing observations are NaN.
+
+Masks are True where there is an observation. Frame 0 is always seen: every filter can start.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from kgmrf import wishart
 from kgmrf._types import Mask, Numbers
-from kgmrf.geometry import so
 
-__all__ = ["covariances", "hide", "rotations"]
+__all__ = ["bursts", "covariances", "hide", "iid", "occlusions"]
 
 
 def hide(observations: Numbers, observed: Mask | None) -> tuple[Numbers, Mask]:
@@ -44,17 +48,77 @@ def covariances(
     """
     if n_samples is None:
         return truth + noise_floor * np.eye(truth.shape[-1])
-    drawn: Numbers = wishart.sample(
-        truth, n_samples, np.random.default_rng(rng), noise_floor=noise_floor
-    )
-    return drawn
+    return wishart.sample(truth, n_samples, np.random.default_rng(rng), noise_floor=noise_floor)
 
 
-def rotations(truth: Numbers, noise: Numbers) -> Numbers:
-    """Z_t = R_t Exp(hat(eps_t)): truth (T, d, d) and noise vectors (T, d (d-1) / 2).
+def _check(n_frames: int, probability: float = 0.0) -> None:
+    if n_frames < 1:
+        raise ValueError(f"n_frames must be at least 1, got {n_frames}")
+    if not 0 <= probability <= 1:
+        raise ValueError(f"probability must lie in [0, 1], got {probability}")
 
-    >>> rotations(np.eye(3)[None], np.zeros((1, 3)))[0].diagonal()
-    array([1., 1., 1.])
+
+def iid(n_frames: int, probability: float, rng: np.random.Generator | int) -> Mask:
+    """observed_t = (u_t >= p), u_t ~ U(0, 1) independent: each frame is lost with probability p.
+
+    Shape (n_frames,).
+
+    >>> iid(6, 0.5, 1)
+    array([ True,  True, False,  True, False, False])
     """
-    seen: Numbers = truth @ so.exp(so.hat(noise))
-    return seen
+    _check(n_frames, probability)
+    observed: Mask = np.random.default_rng(rng).random(n_frames) >= probability
+    observed[0] = True
+    return observed
+
+
+def bursts(
+    n_frames: int,
+    probability: float,
+    rng: np.random.Generator | int | Sequence[int],
+    *,
+    length: int | tuple[int, int] = 9,
+) -> Mask:
+    """At every seen frame a gap of ``length`` frames starts with probability p.
+
+    ``length`` may be a pair (shortest, longest). The missing share is p L / (p L + 1 - p), far
+    above p: 50 % for p = .1 and L = 9. Shape (n_frames,).
+
+    >>> bursts(8, 0.5, 3, length=2)
+    array([ True, False, False, False, False,  True,  True, False])
+    """
+    _check(n_frames, probability)
+    low, high = (length, length) if isinstance(length, int) else length
+    if not 1 <= low <= high:
+        raise ValueError(f"length must be positive and ordered, got {length}")
+    r = np.random.default_rng(rng)
+    observed = np.ones(n_frames, dtype=np.bool_)
+    t = 1
+    while t < n_frames:
+        if r.random() < probability:
+            # Drawn even when the length is fixed: the stream is part of the protocol.
+            gap = int(r.integers(low, high + 1))
+            observed[t : t + gap] = False
+            t += gap
+        else:
+            t += 1
+    return observed
+
+
+def occlusions(
+    n_frames: int = 400, *, starts: Sequence[int] = (100, 220, 340), length: int = 30
+) -> Mask:
+    """observed_t is False for start <= t < start + length: known windows without any data.
+
+    The defaults are the three occlusions behind the paper's "20 % dropout". Shape (n_frames,).
+
+    >>> occlusions(6, starts=(2,), length=3)
+    array([ True,  True, False, False, False,  True])
+    """
+    _check(n_frames)
+    if length < 0 or any(s < 1 for s in starts):
+        raise ValueError(f"need length >= 0 and starts >= 1, got {length} and {tuple(starts)}")
+    observed = np.ones(n_frames, dtype=np.bool_)
+    for start in starts:
+        observed[start : start + length] = False
+    return observed

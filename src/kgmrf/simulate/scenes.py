@@ -1,8 +1,8 @@
 """Whole scenes: truth and observations from one random generator.
 
-The truth is drawn before the observations, so that the same seed shows the same motion through any
-noise. ``frame[t+1] = frame[t] Exp(velocity[t])`` throughout: ``velocity[t]`` is what a tracker
-should believe after it has seen frame t.
+The truth is drawn before the observations: the same seed gives the same motion with any noise.
+``frame[t+1] = frame[t] Exp(velocity[t])``: ``velocity[t]`` is what a tracker should estimate after
+it has seen frame t.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import orbit, so
-from kgmrf.simulate import dropout, motion, observe
+from kgmrf.simulate import motion, observe
 
 __all__ = [
     "CovarianceScene",
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class CovarianceScene(NamedTuple):
-    """A covariance on the move and what was seen of it; time first.
+    """A covariance that moves, and what was seen of it; time first.
 
     ``covariance`` is M (T, d, d) without the noise floor, ``frame`` (T, d, d) and ``spectrum`` (T,
     d) its parts, ``velocity`` (T, d, d) in the body frame; ``observations`` (T, d, d) scatter about
@@ -47,7 +47,7 @@ class CovarianceScene(NamedTuple):
 
 
 class RotationScene(NamedTuple):
-    """A rotation on the move and what was seen of it; time first.
+    """A rotation that moves, and what was seen of it; time first.
 
     ``rotation``, ``velocity`` (body frame) and ``observations`` are (T, d, d); ``noise_std`` is in
     radians per axis. NaN where not ``observed``.
@@ -142,32 +142,31 @@ def rotating_covariance(
     """
     if d < 1:
         raise ValueError(f"d must be at least 1, got {d}")
-    if spectrum is None:
-        lam = 2.0 ** (d // 2 + 1 - np.arange(d))
-    else:
-        lam = np.asarray(spectrum, dtype=np.float64)
+    lam = np.asarray(
+        2.0 ** (d // 2 + 1 - np.arange(d)) if spectrum is None else spectrum, dtype=np.float64
+    )
     if lam.shape != (d,) or np.any(lam <= 0):
         raise ValueError(f"spectrum must be {d} positive numbers, got {spectrum}")
     generator = np.random.default_rng(rng)
-    unit = motion.direction(d, generator)
-    w = motion.velocities(
-        unit,
-        rate,
-        n_frames,
-        generator,
-        kind=velocity,
-        acceleration_std=acceleration_std,
-        period=reversal_period,
-    )
-    lams = motion.spectra(
-        lam,
-        n_frames,
-        generator,
-        change=spectrum_change,
-        amount=spectrum_amount,
-        period=spectrum_period,
-    )
+    w = _velocity(d, generator, n_frames, rate, velocity, acceleration_std, reversal_period)
+    change = {"change": spectrum_change, "amount": spectrum_amount, "period": spectrum_period}
+    lams = motion.spectra(lam, n_frames, generator, **change)  # type: ignore[arg-type]
     return _covariance_scene(lams, w, start, n_samples, noise_floor, observed, generator)
+
+
+def _velocity(
+    d: int,
+    rng: np.random.Generator,
+    n_frames: int,
+    rate: float,
+    kind: motion.Velocity,
+    acceleration_std: float,
+    period: int,
+) -> Numbers:
+    """Velocities in a random direction."""
+    unit = motion.direction(d, rng)
+    options = {"kind": kind, "acceleration_std": acceleration_std, "period": period}
+    return motion.velocities(unit, rate, n_frames, rng, **options)  # type: ignore[arg-type]
 
 
 def rotating_frame(
@@ -193,16 +192,7 @@ def rotating_frame(
     if d < 2:
         raise ValueError(f"rotations need d >= 2, got {d}")
     generator = np.random.default_rng(rng)
-    unit = motion.direction(d, generator)
-    w = motion.velocities(
-        unit,
-        rate,
-        n_frames,
-        generator,
-        kind=velocity,
-        acceleration_std=acceleration_std,
-        period=reversal_period,
-    )
+    w = _velocity(d, generator, n_frames, rate, velocity, acceleration_std, reversal_period)
     noise = noise_std * generator.standard_normal((n_frames, d * (d - 1) // 2))
     return _rotation_scene(w, start, noise, noise_std, observed)
 
@@ -215,7 +205,7 @@ def _rotation_scene(
     observed: Mask | None,
 ) -> RotationScene:
     truth = motion.frames(velocity, start)
-    seen, mask = observe.hide(observe.rotations(truth, noise), observed)
+    seen, mask = observe.hide(truth @ so.exp(so.hat(noise)), observed)
     times = np.arange(truth.shape[0], dtype=np.float64)
     return RotationScene(times, truth, velocity, seen, mask, noise_std)
 
@@ -238,7 +228,7 @@ def camera_shake(
     frequency = g.uniform(0.01, 0.05, 3)
     phase = g.uniform(0.0, 2 * np.pi, 3)
     noise = g.normal(0.0, noise_std, (n_frames, 3))
-    observed = dropout.iid(n_frames, dropout_probability, g)
+    observed = observe.iid(n_frames, dropout_probability, g)
     t = np.arange(n_frames)[:, None]
     velocity: Numbers = so.hat(amplitude * np.sin(2 * np.pi * frequency * t + phase))
     return _rotation_scene(velocity, None, noise, noise_std, observed)
@@ -268,7 +258,6 @@ def steady_camera(
     axis = axis / np.linalg.norm(axis)
     noise = g.normal(0.0, noise_std, (n_frames, 3))
     mask_seed = [seed, round(100 * dropout_probability)]
-    observed = dropout.bursts(n_frames, dropout_probability, mask_seed, length=gap)
-    unit: Numbers = so.hat(axis)
-    velocity = motion.velocities(unit, rate, n_frames, 0)
+    observed = observe.bursts(n_frames, dropout_probability, mask_seed, length=gap)
+    velocity = motion.velocities(so.hat(axis), rate, n_frames, 0)
     return _rotation_scene(velocity, None, noise, noise_std, observed)

@@ -1,0 +1,333 @@
+"""One verdict per way of failing: what was measured, whether it is a fault, and the remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kgmrf._types import Mask, Numbers
+from kgmrf.diagnosis.innovations import Run
+from kgmrf.diagnosis.measures import blocks, mean_of, settled
+from kgmrf.diagnosis.report import MEMORY, Finding, Verdict
+
+SURE = 5.0
+"""Standard errors beyond which a deviation is not chance."""
+
+BIAS = 0.25
+"""Mean innovation, in standard deviations of the innovations, that is a fault."""
+
+RINGING = 0.3
+"""Damping ratio below which a loop rings at every disturbance (1 is critical)."""
+
+DAMPING = 0.5
+"""Damping ratio below which a loop rings if the innovations show it too."""
+
+MISFIT = 1.6
+"""Factor by which the size of the innovations may differ from what the tracker expects."""
+
+WIDE_ANGLE = 0.4
+"""Standard deviation of a plane's angle (radians) at which its axes are unknown."""
+
+DEFECT = 1e-6
+"""Departure from orthonormality or symmetry that is more than rounding."""
+
+ROUNDING = 1e-10
+"""How far below zero, as a share of the largest entry, an eigenvalue of zero may be computed."""
+
+NEEDS = "needs the observations of 20 frames or more: diagnose(result, observations, ...)"
+
+
+def _judged(
+    name: str,
+    failed: bool,
+    evidence: str,
+    remedy: str,
+    measured: dict[str, float],
+    verdict: Verdict = "fault",
+) -> Finding:
+    return Finding(name, verdict if failed else "ok", evidence, remedy if failed else "", measured)
+
+
+# --------------------------------------------------------------------------- the motion
+
+
+def lag(
+    run: Run, memory: dict[str, Any], loop: dict[str, float], fields: dict[str, Numbers]
+) -> Finding:
+    """Innovations with a mean or a memory: the estimate lags behind."""
+    u = settled(run.innovation)
+    mean, error = blocks(u)
+    scale = np.sqrt(mean_of(u**2))
+    share = np.abs(mean) / np.where(scale > 0, scale, 1.0)
+    sure = np.abs(mean) > SURE * error
+    worst = int(np.nanargmax(np.where(np.isnan(share), 0.0, share * sure)))
+    biased = bool(sure[worst]) and share[worst] > BIAS
+    r1 = float(memory["acf"][1])
+    # A ringing loop has a memory of its own.
+    rings = loop.get("damping", 1.0) < RINGING
+    slow = r1 > MEMORY and r1 > SURE * memory["error"][1] and not rings
+    angle = float(mean_of(settled(run.angle))[worst])
+    unit = "" if run.kind == "position" else f" ({np.degrees(angle):.2f} degrees)"
+    evidence = (
+        f"mean innovation is {share[worst]:.2f} sigma{unit}; autocorrelation at lag 1 is {r1:+.2f}"
+    )
+    no_variance = np.isnan(fields["nis"]).all()
+    if not loop.get("moves"):
+        better = (
+            "RotationTracker(noise_std=...)"
+            if run.kind == "rotation"
+            else 'KGMRF(gains="information")'
+        )
+        remedy = f"it carries no velocity: use {better}"
+    elif loop["retention"] < 0.98 and no_variance:
+        remedy = (
+            f"the velocity is damped (retention {loop['retention']:.2f}): use "
+            'gains="information", or gains="zero_lag", which keeps retention at 1'
+        )
+    elif no_variance and rings:
+        remedy = "correct the oscillation first"
+    elif no_variance:
+        remedy = 'raise position_gain and velocity_gain together, or use gains="information"'
+    elif mean_of(settled(fields["nis"])) / max(freedom(run.kind, fields), 1) < 1.0 / MISFIT:
+        remedy = "it expects more noise than there is and follows too slowly: see wrong noise"
+    else:
+        remedy = (
+            "the motion changes faster than expected: raise acceleration in "
+            "gains.information(acceleration=...), or let kgmrf.learn.fit find it"
+        )
+    measured = {"bias": float(share[worst]), "autocorrelation": r1, "mean_innovation": angle}
+    return _judged("persistent lag", biased or slow, evidence, remedy, measured)
+
+
+def overshoot(memory: dict[str, Any], loop: dict[str, float], kind: str) -> Finding:
+    """Innovations that change sign from step to step: the estimate follows the noise."""
+    r1 = min(float(memory["acf"][1]), memory["first"])
+    gains = {k: loop[k] for k in ("position_gain", "velocity_gain") if k in loop}
+    evidence = f"autocorrelation of the innovations at lag 1 is {r1:+.2f}"
+    if loop:
+        evidence += f"; measured position gain {loop['position_gain']:.3g}"
+        evidence += f", velocity gain {loop['velocity_gain']:.3g}" if loop.get("moves") else ""
+    noise = "n_samples" if kind == "covariance" else "noise_std"
+    remedy = (
+        "corrections are reversed at the next step, so it follows the noise: lower position_gain "
+        f'and velocity_gain, or with gains="information" lower acceleration and check {noise}'
+    )
+    failed = r1 < -MEMORY and r1 < -SURE * float(memory["error"][1])
+    return _judged("overshoot", failed, evidence, remedy, {"autocorrelation": r1} | gains)
+
+
+def oscillation(memory: dict[str, Any], loop: dict[str, float]) -> Finding:
+    """A loop that rings: too much velocity gain for its position gain."""
+    name = "oscillation"
+    acf, error = memory["acf"], memory["error"]
+    if "damping" not in loop:
+        return Finding(name, "ok", "the loop has no velocity or does not ring")
+    period, damping = loop["period"], loop["damping"]
+    half = min(max(round(period / 2.0), 1), acf.size - 1)
+    window = slice(max(half - half // 3, 1), min(half + half // 3 + 1, acf.size))
+    k = window.start + int(np.argmin(acf[window]))
+    swing = float(acf[k])
+    evidence = (
+        f"the loop's damping ratio is {damping:.2f} (1 is critical), its period {period:.1f} "
+        f"frames; innovations half a period apart correlate by {swing:+.2f}"
+    )
+    shows = swing < -max(0.05, SURE * float(error[k]))
+    # Fewer than eight periods cannot be distinguished from a mean that changes.
+    repeats = period * 8.0 < memory["frames"]
+    failed = repeats and (damping < RINGING or (damping < DAMPING and shows))
+    position = loop["position_gain"]
+    remedy = (
+        f"velocity_gain is too large for position_gain={position:.3g}: use about "
+        f'{position**2 / (2.0 - position):.2g}, or gains="information"'
+    )
+    measured = {"damping": damping, "period": period, "swing": swing}
+    return _judged(name, failed, evidence, remedy, measured)
+
+
+def freedom(kind: str, fields: dict[str, Numbers]) -> int:
+    """Degrees of freedom of nis: components, or planes."""
+    width = fields[kind].shape[-1]
+    return width if kind == "position" else width * (width - 1) // 2
+
+
+def calibration(
+    kind: str,
+    fields: dict[str, Numbers],
+    run: Run | None,
+    counts: Numbers | None,
+    noise_std: float | None,
+    others: list[str],
+) -> Finding:
+    """The size of the innovations against what the tracker expects."""
+    name = "wrong noise"
+    nis = settled(fields["nis"])
+    degrees = freedom(kind, fields)
+    measured: dict[str, float] = {}
+    words, factors = [], []
+    if not np.isnan(nis).all() and degrees:
+        mean, error = blocks(nis[:, None] / degrees)
+        ratio = float(mean[0])
+        measured["nis_ratio"] = ratio
+        words.append(f"squared innovations are {ratio:.2f} times the expected size")
+        if abs(np.log(max(ratio, 1e-12))) * ratio > SURE * float(error[0]):
+            factors.append(ratio)
+    # A tracker with heavy tails expects more scatter than Gaussian samples have.
+    gaussian = "tails" not in fields
+    if run is not None and kind == "covariance" and counts is not None and gaussian:
+        power = settled(run.power)
+        m = counts if counts.ndim == 0 else settled(counts)[:, None]
+        spread = float(mean_of(np.reshape(0.5 * m * (power - 1.0) ** 2, -1)))
+        measured["n_samples"] = float(np.mean(counts)) / spread
+        words.append(f"variances scatter like those of {measured['n_samples']:.3g} samples")
+        factors.append(spread)
+    if not words:
+        return Finding(
+            name, "unknown", "fixed gains predict no variance; give observations and n_samples"
+        )
+    # Other faults only make innovations larger: small ones are the noise's fault alone.
+    blamed = [f for f in others if f != "overshoot" or np.isnan(nis).all()]
+    if blamed and not measured.get("nis_ratio", 1.0) < 1.0 / MISFIT:
+        words.append(f"correct the {blamed[0]} first, which changes this too")
+        return Finding(name, "unknown", "; ".join(words), measured=measured)
+    worst = max(factors, key=lambda f: abs(np.log(max(f, 1e-12))), default=1.0)
+    more = "larger" if worst > 1 else "smaller"
+    number = ""
+    if kind == "covariance":
+        if counts is not None:
+            best = measured.get("n_samples", float(np.mean(counts)) / worst)
+            number = f" to about {best:.3g}"
+        verb = "lower" if worst > 1 else "raise"
+        remedy = f"the noise is {more} than n_samples says: {verb} n_samples{number}"
+    else:
+        if noise_std is not None:
+            number = f" to about {noise_std * np.sqrt(worst):.3g}"
+        remedy = f"the noise is {more} than noise_std says: set noise_std{number}"
+    failed = not 1.0 / MISFIT < worst < MISFIT
+    return _judged(name, failed, "; ".join(words), remedy, measured)
+
+
+# --------------------------------------------------------------------------- the estimate
+
+
+def divergence(
+    kind: str, fields: dict[str, Numbers], run: Run | None, loop: dict[str, float]
+) -> Finding:
+    """Estimates that are not finite, worse than none, or of a loop that is unstable."""
+    name = "divergence"
+    main = fields[kind].reshape(fields["time"].size, -1)
+    broken: Mask = ~np.isnan(fields["age"]) & ~np.all(np.isfinite(main), axis=-1)
+    if kind == "position":
+        broken = np.any(np.isinf(main), axis=-1)
+    measured = {"broken_frames": float(broken.sum())}
+    if broken.any():
+        evidence = (
+            f"the estimate is not finite in {int(broken.sum())} frames, first in frame "
+            f"{int(np.argmax(broken))}"
+        )
+        remedy = "smaller gains keep a linear tracker stable; KGMRF cannot leave the manifold"
+        return Finding(name, "fault", evidence, remedy, measured)
+    if run is None:
+        return Finding(name, "unknown", f"all frames are finite; the rest {NEEDS}")
+    mean, error = blocks(_second_half(run.over_nothing)[:, None])
+    advantage = float(mean[0])
+    measured["advantage"] = advantage
+    if "radius" in loop:
+        measured["radius"] = loop["radius"]
+    if kind == "covariance":
+        evidence = f"against a sphere of the observed size: {advantage:+.3f} nats per sample"
+        limit = 0.02 * fields[kind].shape[-1]
+    else:
+        evidence = f"against holding the last observation: {advantage:+.3g} of squared error"
+        limit = 0.3 * float(mean_of(np.sum(_second_half(run.angle) ** 2, axis=-1)))
+    lost = advantage < -limit and advantage < -SURE * float(error[0])
+    unstable = loop.get("radius", 0.0) > 1.02
+    if unstable:
+        evidence += f"; the loop's error map has radius {loop['radius']:.2f} > 1"
+    remedy = (
+        "the estimate is worse than none: "
+        + ("the gains are unstable (theory.stable), lower velocity_gain; " if unstable else "")
+        + 'use gains="information", check n_samples or noise_std, widen rate_prior'
+    )
+    return _judged(name, lost or unstable, evidence, remedy, measured)
+
+
+def _second_half(values: Numbers) -> Numbers:
+    """Where every tracker has started."""
+    return values[values.shape[0] // 2 :]
+
+
+def worth(run: Run) -> Finding:
+    """Against the best plain moving average, in nats per sample."""
+    mean, error = blocks(_second_half(run.over_average)[:, None])
+    advantage = float(mean[0])
+    evidence = f"against the best plain moving average: {advantage:+.3f} nats per sample"
+    failed = advantage < -0.01 * run.power.shape[-1] and advantage < -SURE * float(error[0])
+    remedy = (
+        'a plain average predicts better: use gains="information", fit its acceleration and '
+        "spectrum_rate with kgmrf.learn.fit, or let the spectrum adapt"
+    )
+    return _judged("worse than averaging", failed, evidence, remedy, {"advantage": advantage})
+
+
+def manifold(kind: str, fields: dict[str, Numbers]) -> Finding:
+    """Departure from rotations, or from symmetric positive semidefinite matrices."""
+    name = "off the manifold"
+    if kind == "position":
+        return Finding(name, "ok", "vectors cannot leave their space")
+    good = ~np.isnan(fields[kind]).any(axis=(1, 2))
+    if not good.any():
+        return Finding(name, "unknown", "there is no estimate in any frame")
+    X = fields[kind][good]
+    frame = X if kind == "rotation" else fields["frame"][good]
+    defect = float(np.abs(np.swapaxes(frame, -1, -2) @ frame - np.eye(X.shape[-1])).max())
+    measured = {"defect": defect}
+    evidence = f"|Q^T Q - I| is at most {defect:.1e}"
+    failed = defect > DEFECT
+    remedy = "project the frame with geometry.so.project, or use the exact exponential so.exp"
+    if kind == "covariance":
+        size = np.abs(X).max(axis=(1, 2))
+        skew = float((np.abs(X - np.swapaxes(X, -1, -2)).max(axis=(1, 2)) / size).max())
+        lowest = np.linalg.eigvalsh(0.5 * (X + np.swapaxes(X, -1, -2)))[:, 0] / size
+        # Fewer samples than channels, or dependent channels, leave an eigenvalue of zero, which
+        # rounding may make negative.
+        outside = int(np.sum(~(lowest > -ROUNDING)))
+        measured |= {"asymmetry": skew, "not_positive_frames": float(outside)}
+        evidence += f", asymmetry {skew:.1e}, {outside} frames with a negative eigenvalue"
+        if skew > DEFECT or outside:
+            failed = True
+            remedy = "averaged entries left the cone: use KGMRF, which tracks frame and spectrum"
+    return _judged(name, failed, evidence, remedy, measured)
+
+
+def gaps(fields: dict[str, Numbers], noise_floor: float) -> Finding:
+    """Axes whose eigenvalues are too close for their directions to mean anything."""
+    name = "near-degenerate gaps"
+    spectrum = fields["spectrum"]
+    good = ~np.isnan(spectrum).any(axis=-1)
+    d = spectrum.shape[-1]
+    if d == 1 or not good.any():
+        return Finding(name, "ok", "there is no plane to turn in")
+    late = settled(spectrum[good])
+    level = late + noise_floor
+    gap = np.abs(np.diff(late, axis=-1))
+    seen = np.median(gap**2 / (level[:, 1:] * level[:, :-1]), axis=0)
+    worst = int(np.argmin(seen))
+    measured = {"information": float(seen[worst]), "plane": float(worst)}
+    evidence = f"axes {worst} and {worst + 1} differ by G^2/(d_i d_j) = {seen[worst]:.2g}"
+    faint = seen[worst] < 1e-2
+    remedy = "these axes cannot be distinguished: use the covariance rather than single axes, and "
+    spread = fields.get("angle_std")
+    if spread is not None and not np.isnan(spread).all():
+        angles = np.median(np.diagonal(settled(spread[good]), 1, axis1=-2, axis2=-1), axis=0)
+        widest = int(np.argmax(angles))
+        measured["angle_std"] = float(angles[widest])
+        evidence += (
+            f"; the angle between axes {widest} and {widest + 1} is known to "
+            f"{np.degrees(angles[widest]):.1f} degrees"
+        )
+        faint = angles[widest] > WIDE_ANGLE
+        remedy += "pool more samples per step (n_samples) if you need the axes"
+    else:
+        remedy += 'gains="information", which turns such planes no further than the data allow'
+    return _judged(name, bool(faint), evidence, remedy, measured, "note")
