@@ -317,7 +317,7 @@ def cost(results: Results) -> Figure | None:
     return sheet(
         "cost",
         "Run time against the dimension",
-        "One thread. Left: one matrix at a time. Middle: a whole sequence. Right: the maps alone.",
+        "One thread: one matrix at a time, a whole sequence, and the maps alone.",
         [
             panel("online", x, axis("µs per update", log=True), online),
             panel("whole sequence", x, axis("µs per frame", log=True), whole),

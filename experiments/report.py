@@ -96,6 +96,8 @@ def _head(everything: Everything, quick: bool, drawn_in: Path | None) -> str:
         if quick
         else ""
     )
+    warning = mixed(everything.results)
+    banner += f'<p class="banner">{e(warning)}</p>' if warning else ""
     links = (
         ("summary", "Verdicts"),
         ("ellipse", "A. Ellipse"),
@@ -129,6 +131,19 @@ def _head(everything: Everything, quick: bool, drawn_in: Path | None) -> str:
         "that really give its numbers, and what the tracker can do when it is allowed to use its "
         f"information. Verdicts are computed from the result files, not written.</p>{banner}"
         f"<nav>{nav}</nav>{teaser}</header>"
+    )
+
+
+def mixed(results: Results) -> str:
+    """A warning where not all results were made by one state of the sources."""
+    states = results.states()
+    if len(states) < 2:
+        return ""
+    (_, most), *_ = states.most_common()
+    return (
+        f"These results come from {len(states)} states of the sources ({most} of "
+        f"{states.total()} from one of them): python -m experiments run all --stale brings all "
+        "to the present one."
     )
 
 
