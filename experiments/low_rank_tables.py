@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from experiments import store
+from experiments.markup import markdown
+from experiments.reading import read
 
 KINDS = ("Ledoit-Wolf", "EWMA + QIS,", "EWMA + QIS + size clock")
 SCENES = {
@@ -16,18 +16,12 @@ SCENES = {
 }
 
 
-def _read(results: Path, unit: str) -> Any:
-    record = store.load(results / "low_rank" / f"{unit}.json")
-    return record["data"] if record and record.get("status") == "done" else None
-
-
 def simulated(results: Path) -> str:
     """Log-likelihood per row and risk, from row 20 on; rivals at their best setting for each."""
-    lines = ["| nats per row (risk) | true covariance | **KGMRF()** | Ledoit-Wolf | EWMA + QIS |"]
-    lines[0] += " EWMA + QIS + size clock |"
-    lines.append("|---" * 6 + "|")
+    head = ["nats per row (risk)", "true covariance", "**KGMRF()**", "Ledoit-Wolf", "EWMA + QIS"]
+    lines = []
     for unit, name in SCENES.items():
-        found = _read(results, unit)
+        found = read(results, "low_rank", unit)
         if found is None:
             continue
         cells = []
@@ -36,14 +30,14 @@ def simulated(results: Path) -> str:
             score = max(row["log_likelihood"]["20 to 2 d"] for row in rows)
             risk = min(row["risk"]["20 to 2 d"] for row in rows)
             cells.append(f"{score:.1f} ({risk:.4f})")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        lines.append([name, *cells])
+    return markdown([*head, "EWMA + QIS + size clock"], lines)
 
 
 def subspace(results: Path) -> str:
     """Error of the subspace, ours and OPAST's with its best forgetting factor."""
-    lines = ["| axes turn by, radians per row | **KGMRF(rank=5)** | OPAST |", "|---|---|---|"]
-    for speed, row in (_read(results, "subspace") or {}).items():
+    lines = []
+    for speed, row in (read(results, "low_rank", "subspace") or {}).items():
         best = min(value for name, value in row.items() if name != "ours")
-        lines.append(f"| {speed} | {row['ours']:.3f} | {best:.3f} |")
-    return "\n".join(lines) + "\n"
+        lines.append([speed, f"{row['ours']:.3f}", f"{best:.3f}"])
+    return markdown(["axes turn by, radians per row", "**KGMRF(rank=5)**", "OPAST"], lines)

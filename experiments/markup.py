@@ -88,3 +88,15 @@ def picture(folder: Path | None, name: str, words: str, caption: str) -> str:
         f'<figure id="{name}"><div class="scroll"><img class="drawn" alt="{e(words)}" '
         f'src="data:image/png;base64,{data}"></div><figcaption>{caption}</figcaption></figure>'
     )
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown.
+
+    >>> print(markdown(["who", "mean"], [["ours", "1.0"]]), end="")
+    | who | mean |
+    | --- | --- |
+    | ours | 1.0 |
+    """
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"

@@ -119,6 +119,11 @@ class Results:
         return found
 
 
+def read(folder: Path, experiment: str, unit: str) -> Any:
+    """What one unit computed; None where it is missing."""
+    return Results(folder).data(experiment, unit)
+
+
 def numbers(data: dict[str, Any], cell: str, block: str = "further") -> np.ndarray:
     """The errors of one cell over the seeds of a block ("test" or "further")."""
     row = data[block][data["cells"].index(cell)]
