@@ -62,6 +62,12 @@ class Unit:
         return function(**self.settings)
 
 
+def unit(experiment: str, name: str, function: Callable[..., Any], **settings: Any) -> Unit:
+    """A unit that calls a function of an experiment's module with ``settings``."""
+    module = function.__module__.removeprefix("experiments.")
+    return Unit(experiment, name, f"{module}:{function.__name__}", settings)
+
+
 def load(path: Path) -> dict[str, Any] | None:
     """The record in a file; None where there is none or it is damaged."""
     try:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments import bodies
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf._types import Numbers
 from kgmrf.geometry import orbit, so
 from kgmrf.simulate import motion
@@ -104,13 +104,16 @@ def units(quick: bool) -> list[Unit]:
     """Maps in d = 7; energies in d = 2, 3, 5 for four integrators."""
     n_steps = 500 if quick else 100_000
     return [
-        Unit("structure", "maps", "structure:run_maps", {"d": 7, "n_steps": max(n_steps, 1000)}),
+        unit("structure", "maps", run_maps, d=7, n_steps=max(n_steps, 1000)),
         *[
-            Unit(
+            unit(
                 "structure",
                 f"energy_{d}.{name}",
-                "structure:run_energy",
-                {"d": d, "integrator": name, "n_steps": n_steps, "dt": 0.05},
+                run_energy,
+                d=d,
+                integrator=name,
+                n_steps=n_steps,
+                dt=0.05,
             )
             for d in SPECTRA
             for name in bodies.INTEGRATORS
