@@ -243,13 +243,7 @@ def unadapt(
 
 @jit
 def unlikely(
-    bar: float,
-    likelihood: float,
-    m: float,
-    level: Any,
-    power: Any,
-    level_bar: Any,
-    power_bar: Any,
+    bar: float, likelihood: float, m: float, level: Any, power: Any, level_bar: Any, power_bar: Any
 ) -> float:
     """Back through the log-likelihood of a frame; returns the derivative by m."""
     if bar == 0.0:
