@@ -57,6 +57,18 @@ def table(head: list[str], rows: list[str], kind: str = "") -> str:
     )
 
 
+def row(*cells: str, kind: str = "") -> str:
+    """A row of a table; what is no cell yet becomes one."""
+    inside = "".join(c if c.startswith("<td") else f"<td>{c}</td>" for c in cells)
+    return f'<tr class="{kind}">{inside}</tr>' if kind else f"<tr>{inside}</tr>"
+
+
+def num(value: str | float | None, kind: str = "", digits: int = 3) -> str:
+    """A cell with a number, or with words about one."""
+    shown = value if isinstance(value, str) else number(value, digits)
+    return f'<td class="{f"n {kind}" if kind else "n"}">{shown}</td>'
+
+
 def n(text: str) -> str:
     """A header cell over numbers."""
     return f'<th class="n">{text}</th>'
