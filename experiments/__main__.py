@@ -14,7 +14,7 @@ from typing import Any
 
 from experiments import store
 
-ALONE = {"cost", "otb", "steady"}
+ALONE = {"cost"}
 """Experiments whose units must not share the machine with others."""
 
 
@@ -44,10 +44,14 @@ def main(arguments: list[str] | None = None) -> int:
             options.names, results, options.quick, options.jobs, None if options.fresh else keep
         )
     if options.verb == "report":
+        from experiments import reading
         from experiments import report as page
 
         out: Path = options.out or (results if options.quick else store.HERE)
         page.build(results, out, quick=options.quick)
+        warning = page.mixed(reading.Results(results))
+        if warning:
+            print(warning, file=sys.stderr)
         print(f"wrote {out / 'report.html'}")
         return 0
     if options.verb == "tables":
@@ -75,8 +79,13 @@ def run_all(
 
     started = time.perf_counter()
     units = select(names, quick)
-    store.clear_scratch(results)
+    everything = not names or "all" in names
+    gone = store.clear(results, {u.path(results) for u in units} if everything else None)
+    if gone:
+        print(f"removed {gone} results that no unit writes any more")
     todo = [u for u in units if keep is None or not keep(u, results)]
+    # The longest first: the last ones to finish are then short, and no core waits.
+    todo.sort(key=lambda u: -store.cost(u, results))
     kept = len(units) - len(todo)
     if kept:
         print(f"{kept} of {len(units)} results are there already")

@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.ellipse import N_FRAMES
 from experiments.recursions import kinetic_angle
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf import (
     KGMRF,
     AlphaBeta,
@@ -116,11 +116,13 @@ def run(version: str, reading: str, n_seeds: int) -> dict[str, Any]:
 def units(quick: bool) -> list[Unit]:
     """Two tables, two readings."""
     return [
-        Unit(
+        unit(
             "ablation",
             f"{reading}.{version}",
-            "ablation:run",
-            {"version": version, "reading": reading, "n_seeds": 2 if quick else 5},
+            run,
+            version=version,
+            reading=reading,
+            n_seeds=2 if quick else 5,
         )
         for reading in ("as_run", "as_printed")
         for version in ("main", "extended")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from experiments.chart_parts import LOOK, Figure, axis, panel, series, sheet
+from experiments.chart_parts import Figure, dots, panel, rings, series, sheet
 from experiments.reading import Results
-from kgmrf.plots import COLOURS
 
 INTEGRATORS = {
-    "printed": ("printed step", LOOK["paper_kgmrf"]),
-    "printed_strang": ("printed, Strang", LOOK["printed_kgmrf"]),
-    "variational": ("A: variational", LOOK["paper_tangent_kalman"]),
-    "plane_split": ("B: plane by plane", LOOK["ours"]),
+    "printed": ("printed step", "paper_kgmrf"),
+    "printed_strang": ("printed, Strang", "printed_kgmrf"),
+    "variational": ("A: variational", "paper_tangent_kalman"),
+    "plane_split": ("B: plane by plane", "ours"),
+}
+MAPS = {
+    "exponential": ("exponential", "ours"),
+    "exponential_polished": ("exponential, polished", "information"),
+    "cayley": ("Cayley", "paper_tangent_kalman"),
+    "cayley_neumann_2": ("Neumann, 2 terms", "orange solid"),
+    "cayley_neumann_3": ("Neumann, 3 (paper)", "paper_kgmrf"),
+    "cayley_neumann_4": ("Neumann, 4 terms", "printed_kgmrf"),
 }
 
 
@@ -23,34 +28,21 @@ def structure(results: Results) -> Figure | None:
     maps = results.data("structure", "maps")
     if maps is None:
         return None
-    looks = {
-        "exponential": ("exponential", LOOK["ours"]),
-        "exponential_polished": ("exponential, polished", LOOK["information"]),
-        "cayley": ("Cayley", LOOK["paper_tangent_kalman"]),
-        "cayley_neumann_2": ("Neumann, 2 terms", (COLOURS["orange"], "solid")),
-        "cayley_neumann_3": ("Neumann, 3 (paper)", LOOK["paper_kgmrf"]),
-        "cayley_neumann_4": ("Neumann, 4 terms", LOOK["printed_kgmrf"]),
-    }
 
     def positive(values: list[float | None]) -> list[float]:
         return [np.nan if v is None or v > 1e3 else max(v, 1e-17) for v in values]
 
-    panels = [
-        panel(
-            title,
-            axis("steps", log=True),
-            axis(label, log=True),
-            [
-                series(name, maps["times"], positive(maps["lines"][key][what]), look=look)
-                for key, (name, look) in looks.items()
-                if key in maps["lines"]
-            ],
-        )
-        for what, title, label in (
-            ("orthogonality", "distance from orthogonal, d = 7", "|QᵀQ − I|"),
-            ("spectrum", "change of the spectrum", "largest relative change"),
-        )
-    ]
+    panels = []
+    for what, title, label in (
+        ("orthogonality", "distance from orthogonal, d = 7", "|QᵀQ − I|"),
+        ("spectrum", "change of the spectrum", "largest relative change"),
+    ):
+        lines = [
+            series(name, maps["times"], positive(maps["lines"][key][what]), look)
+            for key, (name, look) in MAPS.items()
+            if key in maps["lines"]
+        ]
+        panels.append(panel(title, "steps", label, lines, log="xy"))
     return sheet(
         "structure",
         "The maps over 10⁵ steps",
@@ -65,20 +57,14 @@ def energy(results: Results) -> Figure | None:
     """How far the energy wanders, for four integrators in three dimensions."""
     panels = []
     for d in (2, 3, 5):
-        lines = []
-        for name, (label, look) in INTEGRATORS.items():
-            data = results.data("structure", f"energy_{d}.{name}")
-            if data:
-                lines.append(series(label, data["times"], data["wander"], look=look))
+        lines = [
+            series(label, data["times"], data["wander"], look)
+            for name, (label, look) in INTEGRATORS.items()
+            if (data := results.data("structure", f"energy_{d}.{name}"))
+        ]
         if lines:
-            panels.append(
-                panel(
-                    f"d = {d}",
-                    axis("steps of .05", log=True),
-                    axis("relative wander of the energy", log=True),
-                    lines,
-                )
-            )
+            label = "relative wander of the energy"
+            panels.append(panel(f"d = {d}", "steps of .05", label, lines, log="xy"))
     return sheet(
         "energy",
         "Energy of the undamped motion over 10⁵ steps",
@@ -99,14 +85,13 @@ def energy_contraction(results: Results) -> Figure | None:
     panels = []
     for name, case in data["cases"].items():
         lines = []
-        for key, look in (("unit", LOOK["paper_kgmrf"]), ("best", LOOK["ours"])):
+        for key, look in (("unit", "paper_kgmrf"), ("best", "ours")):
             if key in case:
                 word = "unit inertia" if key == "unit" else f"inertia {case['best_inertia']:.3g}"
                 values = [max(v, 1e-12) for v in case[key]["energies"]]
-                lines.append(series(word, range(len(values)), values, look=look))
+                lines.append(series(word, range(len(values)), values, look))
         title = name.replace("eta", "η").replace("gamma", "γ")
-        y = axis("energy over its start", log=True, low=1e-8)
-        panels.append(panel(title, axis("step"), y, lines))
+        panels.append(panel(title, "step", "energy over its start", lines, log="y", low=1e-8))
     return sheet(
         "energy_contraction",
         "The energy of the stability theorem",
@@ -122,29 +107,18 @@ def turning(results: Results) -> Figure | None:
     data = results.data("stability", "turning")
     if data is None:
         return None
-    looks = (LOOK["ours"], LOOK["tuned_zero_lag"], LOOK["paper_kgmrf"])
-    lines = []
+    speeds, lines = data["speeds"], []
+    looks = ("ours", "tuned_zero_lag", "paper_kgmrf")
     for (name, law), look in zip(data["laws"].items(), looks, strict=True):
-        lines.append(series(name, data["speeds"], law["radius"], look=look))
-        lines.append(
-            series(f"measured: {name}", data["speeds"], law["measured"], look=look, marker=True,
-                   line=False)
-        )  # fmt: skip
-    edge = (COLOURS["quiet"], "dashed")
-    lines.append(series("stable below", [0.0, data["speeds"][-1]], [1.0, 1.0], look=edge))
+        lines.append(series(name, speeds, law["radius"], look))
+        lines.append(rings(f"measured: {name}", speeds, law["measured"], look))
+    lines.append(series("stable below", [0.0, speeds[-1]], [1.0, 1.0], "quiet dashed"))
     return sheet(
         "turning",
         "Stability about a target that turns, d = 3",
         "Largest root of the error map against the speed of the target: lines by theory, rings "
         "measured on the step itself. Faster turns cost stability in proportion to the speed.",
-        [
-            panel(
-                "growth of a small error per frame",
-                axis("|Ω| (rad per frame)"),
-                axis("radius"),
-                lines,
-            )
-        ],
+        [panel("growth of a small error per frame", "|Ω| (rad per frame)", "radius", lines)],
     )
 
 
@@ -189,9 +163,9 @@ def noise_floor(results: Results) -> Figure | None:
     """Error against the assumed noise floor."""
     panels = []
     looks = {
-        "information, spectrum known": LOOK["ours"],
-        "information, spectrum learned": LOOK["information"],
-        "zero-lag, spectrum known": LOOK["tuned_zero_lag"],
+        "information, spectrum known": "ours",
+        "information, spectrum learned": "information",
+        "zero-lag, spectrum known": "tuned_zero_lag",
     }
     for true in (0.1, 1.0):
         data = results.data("noise_floor", f"true_{true:g}")
@@ -199,17 +173,12 @@ def noise_floor(results: Results) -> Figure | None:
             continue
         x = [max(v, 0.003) for v in data["assumed"]]
         lines = [
-            series(name.replace(", spectrum", ","), x, y, half=half, look=looks[name], marker=True)
+            dots(name.replace(", spectrum", ","), x, y, looks[name], half)
             for name, (y, half) in data["lines"].items()
         ]
-        panels.append(
-            panel(
-                f"true σ² = {true:g}".replace("0.", "."),
-                axis("assumed σ² (leftmost: 0)", log=True),
-                axis("angle error (°)", log=True),
-                lines,
-            )
-        )
+        title = f"true σ² = {true:g}".replace("0.", ".")
+        label = "assumed σ² (leftmost: 0)"
+        panels.append(panel(title, label, "angle error (°)", lines, log="xy"))
     return sheet(
         "noise_floor",
         "A wrong noise floor",
@@ -226,30 +195,25 @@ def swelling(results: Results) -> Figure | None:
     if data is None:
         return None
     looks = {
-        "Euclidean": LOOK["paper_euclidean_ema"],
-        "log-Euclidean": LOOK["paper_tangent_kalman"],
-        "affine-invariant": (COLOURS["orange"], "dashed"),
-        "on the orbit": LOOK["ours"],
+        "Euclidean": "paper_euclidean_ema",
+        "log-Euclidean": "paper_tangent_kalman",
+        "affine-invariant": "orange dashed",
+        "on the orbit": "ours",
     }
-
-    def mean(key: str, title: str, label: str) -> dict[str, Any]:
-        return panel(
-            title,
-            axis("angle between the two (°)"),
-            axis(label, low=0.0),
-            [
-                series(name, data["degrees"], line[key], look=looks[name])
-                for name, line in data["lines"].items()
-            ],
-        )
-
+    panels = []
+    for key, title in (
+        ("determinant", "determinant (1 is right)"),
+        ("ratio", "ratio of eigenvalues (4 is right)"),
+    ):
+        lines = [
+            series(name, data["degrees"], line[key], looks[name])
+            for name, line in data["lines"].items()
+        ]
+        panels.append(panel(title, "angle between the two (°)", key, lines, low=0.0))
     return sheet(
         "swelling",
         "The swelling effect",
         "Mean of two ellipses with eigenvalues 2 and .5. The Euclidean mean swells; "
         "logarithmic means keep the area and lose the shape; half-way along the orbit keeps both.",
-        [
-            mean("determinant", "determinant (1 is right)", "determinant"),
-            mean("ratio", "ratio of eigenvalues (4 is right)", "ratio"),
-        ],
+        panels,
     )

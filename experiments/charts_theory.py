@@ -1,4 +1,4 @@
-"""Figures of the theory: lag, stability, the master theorem, the gap, structure, cost."""
+"""Figures of the theory: lag, stability, the master theorem, the gap, cost."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from experiments import claims
-from experiments.chart_parts import LOOK, Figure, axis, panel, series, sheet
+from experiments.chart_parts import Figure, dots, panel, rings, series, sheet
 from experiments.reading import Results
-from kgmrf.plots import COLOURS
 
 
 def first_order_lag(results: Results) -> Figure | None:
@@ -18,43 +17,23 @@ def first_order_lag(results: Results) -> Figure | None:
     if data is None:
         return None
     rates, lines = data["rates"], data["lines"]
-    shades = ("#B3D9F2", COLOURS["sky"], "#2E8BC0", "#0B4F6C")
-    averages, laws = [], []
-    for gain, colour in zip(("0.1", "0.2", "0.4", "0.8"), shades, strict=True):
-        line = lines[f"euclidean_{gain}"]
-        averages.append(
-            series(f"EMA {gain.lstrip('0')}, theory", rates, line["theory"], look=(colour, "solid"))
+    averages = []
+    shades = {"0.1": "#B3D9F2", "0.2": "sky", "0.4": "#2E8BC0", "0.8": "#0B4F6C"}
+    for gain, colour in shades.items():
+        line, name, look = lines[f"euclidean_{gain}"], f"EMA {gain[1:]}", f"{colour} solid"
+        averages.append(series(f"{name}, theory", rates, line["theory"], look))
+        averages.append(rings(f"{name}, measured", rates[::4], line["measured"][::4], look))
+    averages.append(series("bound |Ω|/2, appendix", rates, data["bound_appendix"], "quiet dashed"))
+    averages.append(series("bound |Ω|/4, text", rates, data["bound_text"], "quiet dotted"))
+    laws = [
+        series(name, rates, lines[key]["measured"], look)
+        for key, name, look in (
+            ("printed_0.05_0.95", "η .05, γ .95 (paper)", "vermillion solid"),
+            ("printed_0.5_0.95", "η .5, γ .95", "vermillion dashed"),
+            ("printed_0.5_0.5", "η .5, γ .5", "vermillion dotted"),
+            ("zero_lag", "zero-lag", "tuned_zero_lag"),
         )
-        averages.append(
-            series(
-                f"EMA {gain.lstrip('0')}, measured",
-                rates[::4],
-                line["measured"][::4],
-                look=(colour, "solid"),
-                marker=True,
-                line=False,
-            )
-        )
-    averages.append(
-        series(
-            "bound |Ω|/2, appendix",
-            rates,
-            data["bound_appendix"],
-            look=(COLOURS["quiet"], "dashed"),
-        )
-    )
-    averages.append(
-        series("bound |Ω|/4, text", rates, data["bound_text"], look=(COLOURS["quiet"], "dotted"))
-    )
-    for key, name, dash in (
-        ("printed_0.05_0.95", "η .05, γ .95 (paper)", "solid"),
-        ("printed_0.5_0.95", "η .5, γ .95", "dashed"),
-        ("printed_0.5_0.5", "η .5, γ .5", "dotted"),
-    ):
-        laws.append(series(name, rates, lines[key]["measured"], look=(COLOURS["vermillion"], dash)))
-    laws.append(
-        series("zero-lag", rates, lines["zero_lag"]["measured"], look=LOOK["tuned_zero_lag"])
-    )
+    ]
     return sheet(
         "first_order_lag",
         "Lag under constant rotation, without noise",
@@ -63,13 +42,8 @@ def first_order_lag(results: Results) -> Figure | None:
         "above |Ω|/2, the filtered estimates drawn here need not. Right: Algorithm 1 as printed "
         "lags too, and loses lock above η/2γ; without damping on the velocity the lag is zero.",
         [
-            panel(
-                "first-order averages",
-                axis("ω (rad per frame)"),
-                axis("lag (°)", low=0.0),
-                averages,
-            ),
-            panel("second-order laws", axis("ω (rad per frame)"), axis("lag (°)", low=0.0), laws),
+            panel("first-order averages", "ω (rad per frame)", "lag (°)", averages, low=0.0),
+            panel("second-order laws", "ω (rad per frame)", "lag (°)", laws, low=0.0),
         ],
     )
 
@@ -111,78 +85,42 @@ def stability_map(results: Results) -> Figure | None:
 def master_validation(results: Results) -> Figure | None:
     """The three terms of the master theorem."""
     laws = (
-        ("zero_lag", "zero-lag, paper", LOOK["paper_kgmrf"]),
-        ("zero_lag_gentle", "zero-lag, gentle", LOOK["tuned_zero_lag"]),
-        ("information", "information", LOOK["ours"]),
+        ("zero_lag", "zero-lag, paper", "paper_kgmrf", "vermillion dotted"),
+        ("zero_lag_gentle", "zero-lag, gentle", "tuned_zero_lag", "orange dotted"),
+        ("information", "information", "ours", "ours dotted"),
     )
     samples, changes, decays, averages = [], [], [], []
-    for law, name, look in laws:
+    for law, name, look, theory in laws:
         data = results.data("master", f"samples.{law}")
         if data:
-            samples.append(
-                series(
-                    name,
-                    data["samples"],
-                    data["mean"],
-                    half=data["half_width"],
-                    look=look,
-                    marker=True,
-                )
-            )
+            m = data["samples"]
+            samples.append(dots(name, m, data["mean"], look, data["half_width"]))
             if data["predicted"]:
-                samples.append(
-                    series(
-                        f"theory, {name.split()[-1]}",
-                        data["samples"],
-                        data["predicted"],
-                        look=(look[0], "dotted"),
-                    )
-                )
+                samples.append(series(f"theory, {name.split()[-1]}", m, data["predicted"], theory))
         data = results.data("master", f"transient.{law}")
         if data:
             decays.append(
-                series(name, range(200), [max(v, 1e-9) for v in data["degrees"][:200]], look=look)
+                series(name, range(200), [max(v, 1e-9) for v in data["degrees"][:200]], look)
             )
             if law == "zero_lag":
-                frames = np.arange(1, 401)
-                kappa = data["kappa_predicted"]
-                start = data["time_average_of_square"][0]
+                frames, mean = np.arange(1, 401), data["time_average_of_square"]
+                decay = (1 - data["kappa_predicted"]) ** (frames - 1) / frames
                 averages = [
-                    series("time average", frames, data["time_average_of_square"], look=look),
-                    series(
-                        "∝ 1/T",
-                        frames[20:],
-                        data["time_average_of_square"][20] * 21 / frames[20:],
-                        look=(COLOURS["quiet"], "dotted"),
-                    ),
-                    series(
-                        "∝ (1−κ)^T / T",
-                        frames,
-                        start * (1 - kappa) ** (frames - 1) / frames,
-                        look=(COLOURS["truth"], "dashed"),
-                    ),
+                    series("time average", frames, mean, look),
+                    series("∝ 1/T", frames[20:], mean[20] * 21 / frames[20:], "quiet dotted"),
+                    series("∝ (1−κ)^T / T", frames, mean[0] * decay, "truth dashed"),
                 ]
     data = results.data("master", "variation.zero_lag")
     if data:
-        one, many = data["one_change"], data["many_changes"]
-        changes = [
-            series(
-                "one change, growing",
-                one["variation"],
-                one["risk"],
-                look=LOOK["paper_kgmrf"],
-                marker=True,
-            ),
-            series(
-                "more changes, alike",
-                many["variation"],
-                many["risk"],
-                look=LOOK["ours"],
-                marker=True,
-            ),
-        ]
+        for key, name, look in (
+            ("one_change", "one change, growing", "paper_kgmrf"),
+            ("many_changes", "more changes, alike", "ours"),
+        ):
+            changes.append(dots(name, data[key]["variation"], data[key]["risk"], look))
     if not samples:
         return None
+    variation = "variation V of the rate (rad per frame)"
+    bounds = "(d) what the theorem bounds"
     return sheet(
         "master_validation",
         "The three terms of the master theorem",
@@ -193,25 +131,10 @@ def master_validation(results: Results) -> Figure | None:
         "linear in their number. (c) Errors decay exponentially, (d) but the time average of their "
         "squares only as 1/T.",
         [
-            panel(
-                "(a) statistical",
-                axis("samples m", log=True),
-                axis("angle error (°)", log=True),
-                samples,
-            ),
-            panel(
-                "(b) nonstationarity",
-                axis("variation V of the rate (rad per frame)"),
-                axis("risk (rad²)", low=0.0),
-                changes,
-            ),
-            panel("(c) transient", axis("frame"), axis("angle error (°)", log=True), decays),
-            panel(
-                "(d) what the theorem bounds",
-                axis("T", log=True),
-                axis("mean square (rad²)", log=True, low=1e-12),
-                averages,
-            ),
+            panel("(a) statistical", "samples m", "angle error (°)", samples, log="xy"),
+            panel("(b) nonstationarity", variation, "risk (rad²)", changes, low=0.0),
+            panel("(c) transient", "frame", "angle error (°)", decays, log="y"),
+            panel(bounds, "T", "mean square (rad²)", averages, log="xy", low=1e-12),
         ],
     )
 
@@ -220,27 +143,34 @@ def spectral_gap(results: Results) -> Figure | None:
     """Error against the eigenvalue gap: recovered, and with the printed noise."""
     panels = []
     rows = claims.load()["tables"]["spectral_gap"]["rows"]
+
+    def gap_panel(title: str, label: str, x: Any, errors: Any, names: Any, at: Any) -> None:
+        lines = [dots(name, x, errors[key][0], look, errors[key][1]) for key, name, look in names]
+        for column, look in (("K-GMRF", "paper_kgmrf"), ("EMA", "paper_euclidean_ema")):
+            values = [claims.value("spectral_gap", r, column) for r in rows]
+            lines.append(rings(f"printed: {column}", at, values, look))
+        panels.append(panel(title, label, "angle error (°)", lines, log="x", low=0.0))
+
     found = results.data("spectral_gap", "recovered")
     if found:
-        x, e = found["whitened_gap"], found["errors"]
-        lines = [
-            _with_bars("one law that fits", x, e["kgmrf"], LOOK["paper_kgmrf"]),
-            _with_bars("EMA .1", x, e["ema_0.1_at_0.1"], LOOK["paper_euclidean_ema"]),
-            _with_bars("ours", x, e["ours"], LOOK["ours"]),
-            *_printed_gap(rows, [row["values"][0] for row in rows.values()]),
-        ]
-        panels.append(_gap_panel("recovered: σ² = .16, ω = .1", "whitened gap Δ_wh", lines))
+        names = (
+            ("kgmrf", "one law that fits", "paper_kgmrf"),
+            ("ema_0.1_at_0.1", "EMA .1", "paper_euclidean_ema"),
+            ("ours", "ours", "ours"),
+        )
+        printed = [row["values"][0] for row in rows.values()]
+        title, label = "recovered: σ² = .16, ω = .1", "whitened gap Δ_wh"
+        gap_panel(title, label, found["whitened_gap"], found["errors"], names, printed)
     data = results.data("spectral_gap", "rate_0.08.samples_8")
     if data:
-        x, e = data["deltas"], data["errors"]
-        lines = [
-            _with_bars("K-GMRF, paper", x, e["kgmrf_paper"], LOOK["paper_kgmrf"]),
-            _with_bars("EMA .2", x, e["ema"], LOOK["paper_euclidean_ema"]),
-            _with_bars("ours", x, e["ours"], LOOK["ours"]),
-            series("ideal filter", x, data["floor"], look=(COLOURS["quiet"], "dotted")),
-            *_printed_gap(rows, [float(r) for r in rows]),
-        ]
-        panels.append(_gap_panel("as printed: σ² = 4, ω = .08", "eigenvalue gap δ", lines))
+        names = (
+            ("kgmrf_paper", "K-GMRF, paper", "paper_kgmrf"),
+            ("ema", "EMA .2", "paper_euclidean_ema"),
+            ("ours", "ours", "ours"),
+        )
+        x, title = data["deltas"], "as printed: σ² = 4, ω = .08"
+        gap_panel(title, "eigenvalue gap δ", x, data["errors"], names, [float(r) for r in rows])
+        panels[-1]["series"].append(series("ideal filter", x, data["floor"], "quiet dotted"))
     return sheet(
         "spectral_gap",
         "Spectral-gap phase transition",
@@ -252,75 +182,37 @@ def spectral_gap(results: Results) -> Figure | None:
     )
 
 
-def _with_bars(name: str, x: Any, pair: Any, look: tuple[str, str]) -> dict[str, Any]:
-    return series(name, x, pair[0], half=pair[1], look=look, marker=True)
-
-
-def _printed_gap(rows: dict[str, Any], x: list[float]) -> list[dict[str, Any]]:
-    lines = []
-    for column, look in (("K-GMRF", LOOK["paper_kgmrf"]), ("EMA", LOOK["paper_euclidean_ema"])):
-        values = [claims.value("spectral_gap", r, column) for r in rows]
-        lines.append(series(f"printed: {column}", x, values, look=look, marker=True, line=False))
-    return lines
-
-
-def _gap_panel(title: str, label: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    y = axis("angle error (°)", low=0.0)
-    return panel(title, axis(label, log=True), y, lines)
-
-
 def cost(results: Results) -> Figure | None:
     """Time per frame against the dimension."""
-    names = {
-        "information": LOOK["ours"],
-        "auto": LOOK["information_one"],
-        "riemannian_ema": LOOK["paper_riemannian_ema"],
-        "log_euclidean_ema": LOOK["tuned_euclidean_ema"],
-        "euclidean_ema": LOOK["paper_euclidean_ema"],
-        "tangent_kalman": LOOK["paper_tangent_kalman"],
-        "alpha_beta": LOOK["paper_alpha_beta"],
+    looks = {
+        "information": "ours",
+        "auto": "information_one",
+        "riemannian_ema": "paper_riemannian_ema",
+        "log_euclidean_ema": "tuned_euclidean_ema",
+        "euclidean_ema": "paper_euclidean_ema",
+        "tangent_kalman": "paper_tangent_kalman",
+        "alpha_beta": "paper_alpha_beta",
     }
-    online, whole = [], []
-    for name, look in names.items():
-        data = results.data("cost", name)
-        if data is None:
-            continue
-        online.append(
-            series(
-                data["label"],
-                data["dimensions"],
-                data["online_microseconds"],
-                look=look,
-                marker=True,
-            )
-        )
-        whole.append(
-            series(
-                data["label"],
-                data["dimensions"],
-                data["filter_microseconds"],
-                look=look,
-                marker=True,
-            )
-        )
+    found = {look: data for name, look in looks.items() if (data := results.data("cost", name))}
     maps = results.data("cost", "maps")
-    if not online or maps is None:
+    if not found or maps is None:
         return None
-    looks = (LOOK["ours"], LOOK["paper_tangent_kalman"], LOOK["paper_kgmrf"])
+    panels = []
+    for title, key, label in (
+        ("online", "online_microseconds", "µs per update"),
+        ("whole sequence", "filter_microseconds", "µs per frame"),
+    ):
+        lines = [dots(d["label"], d["dimensions"], d[key], look) for look, d in found.items()]
+        panels.append(panel(title, "dimension d", label, lines, log="xy"))
+    kinds = zip(maps["lines"].items(), ("ours", "paper_tangent_kalman", "paper_kgmrf"), strict=True)
     lines = [
-        series(
-            name.replace("_", " "), maps["dimensions"], line["microseconds"], look=look, marker=True
-        )
-        for (name, line), look in zip(maps["lines"].items(), looks, strict=True)
+        dots(name.replace("_", " "), maps["dimensions"], line["microseconds"], look)
+        for (name, line), look in kinds
     ]
-    x = axis("dimension d", log=True)
+    panels.append(panel("maps", "dimension d", "µs", lines, log="xy"))
     return sheet(
         "cost",
         "Run time against the dimension",
-        "One thread. Left: one matrix at a time. Middle: a whole sequence. Right: the maps alone.",
-        [
-            panel("online", x, axis("µs per update", log=True), online),
-            panel("whole sequence", x, axis("µs per frame", log=True), whole),
-            panel("maps", x, axis("µs", log=True), lines),
-        ],
+        "One thread: one matrix at a time, a whole sequence, and the maps alone.",
+        panels,
     )

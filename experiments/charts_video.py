@@ -5,20 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from experiments import otb, otb_models
-from experiments.chart_parts import LOOK, Figure, axis, panel, series, sheet
+from experiments.chart_parts import Figure, panel, series, sheet
 from experiments.reading import Results
-from kgmrf.plots import COLOURS
 
 VIDEO_LOOK = {
-    "kgmrf": (COLOURS["ours"], "solid"),
-    "kgmrf, first frame only": (COLOURS["ours"], "dotted"),
-    "kgmrf, kinetic appearance": (COLOURS["sky"], "dashed"),
-    "kgmrf, self-tuned appearance": (COLOURS["sky"], "dotted"),
-    "CSRT": (COLOURS["vermillion"], "solid"),
-    "KCF": (COLOURS["green"], "solid"),
-    "KCF-0": (COLOURS["green"], "dashed"),
-    "MIL": (COLOURS["purple"], "solid"),
-    "MOSSE": (COLOURS["orange"], "solid"),
+    "kgmrf": "ours solid",
+    "kgmrf, first frame only": "ours dotted",
+    "kgmrf, kinetic appearance": "sky dashed",
+    "kgmrf, self-tuned appearance": "sky dotted",
+    "CSRT": "vermillion solid",
+    "KCF": "green solid",
+    "KCF-0": "green dashed",
+    "MIL": "purple solid",
+    "MOSSE": "orange solid",
 }
 
 
@@ -34,7 +33,7 @@ def otb_success(results: Results) -> Figure | None:
         each = [(rows[name][:, None] > thresholds).mean(axis=0) for name in sorted(common)]
         curve = np.mean(each, axis=0)
         name = f"{curve.mean():.2f} {method.replace('kgmrf', 'ours')}"
-        lines.append(series(name, thresholds, curve, look=VIDEO_LOOK.get(method)))
+        lines.append(series(name, thresholds, curve, VIDEO_LOOK.get(method, "quiet solid")))
     # All curves end at 0: their names stand there in the order of the areas.
     lines.sort(key=lambda line: line["name"], reverse=True)
     return sheet(
@@ -43,7 +42,7 @@ def otb_success(results: Results) -> Figure | None:
         f"Share of frames whose overlap with the true box is above the threshold, mean "
         f"of {len(common)} targets ({', '.join(sorted(common))}); the number is the area under the "
         f"curve. First box given, one setting for all.{_absent(results)}",
-        [panel("success", axis("overlap threshold"), axis("share of frames", low=0.0), lines)],
+        [panel("success", "overlap threshold", "share of frames", lines, low=0.0)],
     )
 
 
@@ -61,12 +60,12 @@ def otb_overlap(results: Results) -> Figure | None:
     panels = []
     for target in otb.TARGETS:
         lines = [
-            series(word, range(len(rows[target])), rows[target], look=VIDEO_LOOK[method])
+            series(word, range(len(rows[target])), rows[target], VIDEO_LOOK[method])
             for method, word in shown.items()
             if target in (rows := overlaps.get(method, {}))
         ]
         if lines:
-            panels.append(panel(target, axis("frame"), axis("overlap", low=0.0), lines))
+            panels.append(panel(target, "frame", "overlap", lines, low=0.0))
     return sheet(
         "otb_overlap",
         "Overlap along the OTB sequences",
@@ -79,22 +78,17 @@ def otb_overlap(results: Results) -> Figure | None:
 def models(results: Results) -> Figure | None:
     """Overlap frame by frame with three of the paper's methods as the memory of appearance."""
     shown = {
-        "K-GMRF": LOOK["ours"],
-        "Riemannian EMA": LOOK["paper_euclidean_ema"],
-        "Alpha-Beta": LOOK["paper_alpha_beta"],
+        "K-GMRF": "ours",
+        "Riemannian EMA": "paper_euclidean_ema",
+        "Alpha-Beta": "paper_alpha_beta",
     }
-    panels = [
-        panel(
-            sequence,
-            axis("frame"),
-            axis("overlap", low=0.0),
-            [
-                series(name, range(data["n_frames"]), data["rows"][name]["iou"], look=look)
-                for name, look in shown.items()
-            ],
-        )
-        for sequence, data in otb_models.load(results.folder).items()
-    ]
+    panels = []
+    for sequence, data in otb_models.load(results.folder).items():
+        lines = [
+            series(name, range(data["n_frames"]), data["rows"][name]["iou"], look)
+            for name, look in shown.items()
+        ]
+        panels.append(panel(sequence, "frame", "overlap", lines, low=0.0))
     return sheet(
         "otb_models",
         "The paper's methods inside one tracker",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf import (
     KGMRF,
     AlphaBeta,
@@ -144,19 +144,9 @@ def units(quick: bool) -> list[Unit]:
     n_frames = 30 if quick else 200
     maps = [2, 8] if quick else [2, 4, 8, 16, 32, 64, 128, 256]
     return [
-        Unit(
-            "cost",
-            name,
-            "cost:run_tracker",
-            {"tracker": name, "dimensions": dimensions, "n_frames": n_frames},
-        )
+        unit("cost", name, run_tracker, tracker=name, dimensions=dimensions, n_frames=n_frames)
         for name in TRACKERS
     ] + [
-        Unit("cost", "maps", "cost:run_maps", {"dimensions": maps}),
-        Unit(
-            "cost",
-            "integrators",
-            "cost:run_integrators",
-            {"dimensions": [2, 7], "n_frames": n_frames},
-        ),
+        unit("cost", "maps", run_maps, dimensions=maps),
+        unit("cost", "integrators", run_integrators, dimensions=[2, 7], n_frames=n_frames),
     ]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from experiments.streams import data, rivals, scores
 from kgmrf import KGMRF
 from kgmrf._types import Numbers
@@ -205,21 +205,21 @@ def drifting_rows(d: int = 8, n_rows: int = 4000) -> Numbers:
 def units(quick: bool) -> list[Unit]:
     """One unit per fault."""
     found = [
-        Unit("faults", "zeros_first", "faults:zeros_first"),
-        Unit("faults", "zeros_inside_20", "faults:zeros_inside", {"n_zeros": 20}),
-        Unit("faults", "stuck_channel_200", "faults:stuck_channel", {"n_stuck": 200}),
-        Unit("faults", "rounded", "faults:rounded"),
-        Unit("faults", "bursts_3", "faults:bursts", {"d": 3, "n_seeds": 1 if quick else 5}),
-        Unit("faults", "missing_simulated", "faults:missing_cells", {"stream": "simulated"}),
+        unit("faults", "zeros_first", zeros_first),
+        unit("faults", "zeros_inside_20", zeros_inside, n_zeros=20),
+        unit("faults", "stuck_channel_200", stuck_channel, n_stuck=200),
+        unit("faults", "rounded", rounded),
+        unit("faults", "bursts_3", bursts, d=3, n_seeds=1 if quick else 5),
+        unit("faults", "missing_simulated", missing_cells, stream="simulated"),
     ]
     if quick:
         return found
     return [
         *found,
-        Unit("faults", "zeros_inside_200", "faults:zeros_inside", {"n_zeros": 200}),
-        Unit("faults", "outlier", "faults:outlier"),
-        Unit("faults", "units", "faults:units_differ"),
-        Unit("faults", "bursts_9", "faults:bursts", {"d": 9, "n_seeds": 5}),
-        Unit("faults", "missing_etf18", "faults:missing_cells", {"stream": "etf18"}),
-        Unit("faults", "missing_factors8", "faults:missing_cells", {"stream": "factors8"}),
+        unit("faults", "zeros_inside_200", zeros_inside, n_zeros=200),
+        unit("faults", "outlier", outlier),
+        unit("faults", "units", units_differ),
+        unit("faults", "bursts_9", bursts, d=9, n_seeds=5),
+        unit("faults", "missing_etf18", missing_cells, stream="etf18"),
+        unit("faults", "missing_factors8", missing_cells, stream="factors8"),
     ]

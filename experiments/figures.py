@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments import charts, figures_scenes, otb_models, report_steady
-from experiments.chart_parts import LOOK, Figure
+from experiments.chart_parts import Figure, tint
 from experiments.reading import Results
 from kgmrf import plots
 
@@ -183,9 +183,9 @@ def _map(figure: Any, axes: Any, panel: dict[str, Any], *, last: bool) -> None:
 
 
 TRACKS = {
-    "ours": ("ours", LOOK["ours"][0]),
-    "paper": ("K-GMRF, paper", LOOK["paper_kgmrf"][0]),
-    "ema": ("EMA .2", LOOK["paper_euclidean_ema"][0]),
+    "ours": ("ours", tint("ours")),
+    "paper": ("K-GMRF, paper", tint("paper_kgmrf")),
+    "ema": ("EMA .2", tint("paper_euclidean_ema")),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.chart_parts import LOOK
+from experiments.chart_parts import tint
 from experiments.reading import Results
 from kgmrf import plots
 from kgmrf._types import Numbers
@@ -22,8 +22,8 @@ def matrices(entries: list[list[float | None]]) -> Any:
 
 FIBRE_ROWS = (
     ("fitted tensor alone", "fitted tensor alone", plots.COLOURS["quiet"]),
-    ("Euclidean average, gain .2", "average, gain .2", LOOK["paper_euclidean_ema"][0]),
-    ("K-GMRF", "K-GMRF", LOOK["ours"][0]),
+    ("Euclidean average, gain .2", "average, gain .2", tint("paper_euclidean_ema")),
+    ("K-GMRF", "K-GMRF", tint("ours")),
 )
 
 
@@ -56,9 +56,9 @@ def fibre(results: Results) -> Any:
 
 CAMERA_ROWS = (
     ("seen", "not stabilised", plots.COLOURS["quiet"]),
-    ("ema", "EMA .2", LOOK["paper_euclidean_ema"][0]),
-    ("paper", "K-GMRF, paper", LOOK["paper_kgmrf"][0]),
-    ("ours", "ours", LOOK["ours"][0]),
+    ("ema", "EMA .2", tint("paper_euclidean_ema")),
+    ("paper", "K-GMRF, paper", tint("paper_kgmrf")),
+    ("ours", "ours", tint("ours")),
 )
 
 
@@ -88,9 +88,9 @@ def camera_frames(results: Results) -> Any:
 
 
 VIDEO_ROWS = {
-    "K-GMRF": LOOK["ours"][0],
-    "Riemannian EMA": LOOK["paper_euclidean_ema"][0],
-    "Alpha-Beta": LOOK["paper_alpha_beta"][0],
+    "K-GMRF": tint("ours"),
+    "Riemannian EMA": tint("paper_euclidean_ema"),
+    "Alpha-Beta": tint("paper_alpha_beta"),
 }
 
 

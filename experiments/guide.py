@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from experiments.recursions import half_turn, kinetic_angle
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf import metrics, simulate, theory
 from kgmrf._types import Numbers
 from kgmrf.geometry import so
@@ -196,4 +196,4 @@ def run() -> dict[str, Any]:
 def units(quick: bool) -> list[Unit]:
     """One unit."""
     del quick  # a few seconds
-    return [Unit("guide", "rules", "guide:run")]
+    return [unit("guide", "rules", run)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from experiments import otb, store
+from experiments import otb
+from experiments.markup import markdown
+from experiments.reading import read
 from experiments.streams import data, rivals
 
 BENCHMARK = Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "default.json"
@@ -22,17 +23,6 @@ CAMERA = {
     "hold_last": "last observation",
     "printed_kgmrf": "K-GMRF with the paper's gains",
 }
-
-
-def _read(results: Path, experiment: str, unit: str) -> Any:
-    record = store.load(results / experiment / f"{unit}.json")
-    return record["data"] if record and record.get("status") == "done" else None
-
-
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
 
 
 def headline(results: Path) -> str:
@@ -53,15 +43,15 @@ def camera(results: Path) -> str:
     """Mean error in degrees by dropout rate, 100 seeds, protocol as printed."""
     rows = []
     for unit, name in CAMERA.items():
-        found = _read(results, "camera", f"as_printed.{unit}")
+        found = read(results, "camera", f"as_printed.{unit}")
         if found:
             rows.append([name, *[f"{v:.2f}" for v in np.mean(found["further"], axis=1)]])
     return markdown(["dropout", *[f"{10 * k} %" for k in range(6)]], rows)
 
 
 def _stream(results: Path, name: str, words: str) -> list[str]:
-    own = _read(results, "streams", f"{name}.ours")
-    found = {r: _read(results, "streams", f"{name}.{r}") for r in rivals.RIVALS}
+    own = read(results, "streams", f"{name}.ours")
+    found = {r: read(results, "streams", f"{name}.{r}") for r in rivals.RIVALS}
     done = {r: f["t"]["score"] for r, f in found.items() if f and f["t"]["score"] is not None}
     if not own or not done or name not in data.STREAMS:
         return []
@@ -72,7 +62,7 @@ def _stream(results: Path, name: str, words: str) -> list[str]:
 def _simulated_camera(results: Path) -> list[str]:
     errors = {}
     for unit in CAMERA:
-        found = _read(results, "camera", f"as_printed.{unit}")
+        found = read(results, "camera", f"as_printed.{unit}")
         if found:
             errors[unit] = float(np.mean(found["further"][DROPOUT]))
     own = errors.pop("auto_learned", None)
@@ -84,7 +74,7 @@ def _simulated_camera(results: Path) -> list[str]:
 
 
 def _recorded_motion(results: Path) -> list[str]:
-    found = _read(results, "rotations", "real")
+    found = read(results, "rotations", "real")
     if not found:
         return []
     ratio = found["summary"]["learned"]["over error_state, noise at least 1e-2"]

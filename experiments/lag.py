@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf import KGMRF, EuclideanEMA, RiemannianEMA, gains, metrics, simulate, theory
 
 GAINS = (0.1, 0.2, 0.4, 0.8)
@@ -53,4 +53,4 @@ def run(n_rates: int) -> dict[str, Any]:
 
 def units(quick: bool) -> list[Unit]:
     """One unit."""
-    return [Unit("lag", "lines", "lag:run", {"n_rates": 8 if quick else 50})]
+    return [unit("lag", "lines", run, n_rates=8 if quick else 50)]

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from experiments import store
 from experiments.low_rank_rivals import Dense, moving, opast, window
+from experiments.markup import markdown
+from experiments.reading import read
 from experiments.store import Unit
 from kgmrf import KGMRF
 from kgmrf._types import Numbers
@@ -295,14 +296,8 @@ def units(quick: bool) -> list[Unit]:
 # ----------------------------------------------------------------------- tables of the docs
 
 
-def _read(results: Path, unit: str) -> Any:
-    record = store.load(results / "low_rank" / f"{unit}.json")
-    return record["data"] if record and record.get("status") == "done" else {}
-
-
-def _table(head: tuple[str, ...], lines: Iterable[Iterable[str]]) -> str:
-    rows = [head, ("---",) * len(head), *lines]
-    return "".join(f"| {' | '.join(row)} |\n".replace("| --- ", "|---") for row in rows)
+def _found(results: Path, unit: str) -> Any:
+    return read(results, "low_rank", unit) or {}
 
 
 def simulated_table(results: Path) -> str:
@@ -310,7 +305,7 @@ def simulated_table(results: Path) -> str:
     lines = []
     for d in (200, 500):
         for ending, word in (("", "constant volatility"), ("_clustered", "clustered")):
-            methods = _read(results, f"simulated_{d}{ending}").get("methods")
+            methods = _found(results, f"simulated_{d}{ending}").get("methods")
             cells = []
             for kind in ("true covariance", "ours", *RIVALS) if methods else ():
                 rows = [row for key, row in methods.items() if key.startswith(kind)]
@@ -319,30 +314,30 @@ def simulated_table(results: Path) -> str:
                 cells.append(f"{score:.1f} ({least:.4f})")
             lines += [(f"d = {d}, {word}", *cells)] if cells else []
     names = (name.rstrip(",") for name in RIVALS)
-    return _table(("nats per row (risk)", "true covariance", "**KGMRF()**", *names), lines)
+    return markdown(("nats per row (risk)", "true covariance", "**KGMRF()**", *names), lines)
 
 
 def subspace_table(results: Path) -> str:
     """Error of the subspace, ours and OPAST's with its best forgetting factor."""
     lines = []
-    for speed, row in _read(results, "subspace").items():
+    for speed, row in _found(results, "subspace").items():
         best = min(value for name, value in row.items() if name != "ours")
         lines.append((speed, f"{row['ours']:.3f}", f"{best:.3f}"))
-    return _table(("axes turn by, radians per row", "**KGMRF(rank=5)**", "OPAST"), lines)
+    return markdown(("axes turn by, radians per row", "**KGMRF(rank=5)**", "OPAST"), lines)
 
 
 def velocity_table(results: Path) -> str:
     """What `velocity=True` adds, in nats per row."""
-    found = _read(results, "velocity").items()
+    found = _found(results, "velocity").items()
     lines = [(key, f"{row['without']:.1f}", f"{row['gain']:+.2f}") for key, row in found]
-    return _table(("a direction lasts for", "KGMRF(rank=5)", "velocity=True adds"), lines)
+    return markdown(("a direction lasts for", "KGMRF(rank=5)", "velocity=True adds"), lines)
 
 
 def cost_table(results: Path) -> str:
     """CPU time and memory as the number of channels grows."""
-    found = _read(results, "cost")
+    found = _found(results, "cost")
     sizes = tuple(found.get("default", ()))
     lines = []
     for key, name in (("default", "us per row"), ("kilobytes of a track", "kB of state")):
         lines += [(name, *(f"{found[key][d]:,.0f}" for d in sizes))] if sizes else []
-    return _table(("channels", *(f"{int(d):,}" for d in sizes)), lines)
+    return markdown(("channels", *(f"{int(d):,}" for d in sizes)), lines)

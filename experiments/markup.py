@@ -6,6 +6,7 @@ import base64
 import html
 import math
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiments.chart_parts import Figure
@@ -57,6 +58,18 @@ def table(head: list[str], rows: list[str], kind: str = "") -> str:
     )
 
 
+def row(*cells: str, kind: str = "") -> str:
+    """A row of a table; what is no cell yet becomes one."""
+    inside = "".join(c if c.startswith("<td") else f"<td>{c}</td>" for c in cells)
+    return f'<tr class="{kind}">{inside}</tr>' if kind else f"<tr>{inside}</tr>"
+
+
+def num(value: str | float | None, kind: str = "", digits: int = 3) -> str:
+    """A cell with a number, or with words about one."""
+    shown = value if isinstance(value, str) else number(value, digits)
+    return f'<td class="{f"n {kind}" if kind else "n"}">{shown}</td>'
+
+
 def n(text: str) -> str:
     """A header cell over numbers."""
     return f'<th class="n">{text}</th>'
@@ -88,3 +101,15 @@ def picture(folder: Path | None, name: str, words: str, caption: str) -> str:
         f'<figure id="{name}"><div class="scroll"><img class="drawn" alt="{e(words)}" '
         f'src="data:image/png;base64,{data}"></div><figcaption>{caption}</figcaption></figure>'
     )
+
+
+def markdown(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown.
+
+    >>> print(markdown(["who", "mean"], [["ours", "1.0"]]), end="")
+    | who | mean |
+    | --- | --- |
+    | ours | 1.0 |
+    """
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"

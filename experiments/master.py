@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf import KGMRF, gains, metrics, simulate, theory, wishart
 from kgmrf._types import Numbers
 from kgmrf.geometry import orbit, so
@@ -49,11 +49,7 @@ def run_samples(law: str, n_seeds: int) -> dict[str, Any]:
         seen = np.stack([s.observations for s in scenes], 1)
         truth = np.stack([s.covariance for s in scenes], 1)
         tracker = KGMRF(
-            gains=_law(law),
-            n_samples=m,
-            noise_floor=FLOOR,
-            spectrum=SPECTRUM,
-            initial=truth[0, 0],
+            gains=_law(law), n_samples=m, noise_floor=FLOOR, spectrum=SPECTRUM, initial=truth[0, 0]
         )
         angle = metrics.angular_error(tracker.filter(seen).covariance, truth)[100:]
         mean.append(np.degrees(angle.mean()))
@@ -277,19 +273,12 @@ def units(quick: bool) -> list[Unit]:
     listed = []
     for law in laws:
         listed += [
-            Unit(
-                "master", f"samples.{law}", "master:run_samples", {"law": law, "n_seeds": n_seeds}
-            ),
-            Unit(
-                "master",
-                f"variation.{law}",
-                "master:run_variation",
-                {"law": law, "n_points": n_points},
-            ),
-            Unit("master", f"transient.{law}", "master:run_transient", {"law": law}),
+            unit("master", f"samples.{law}", run_samples, law=law, n_seeds=n_seeds),
+            unit("master", f"variation.{law}", run_variation, law=law, n_points=n_points),
+            unit("master", f"transient.{law}", run_transient, law=law),
         ]
     return [
         *listed,
-        Unit("master", "energy", "master:run_energy"),
-        Unit("master", "minimax", "master:run_minimax", {"n_seeds": n_seeds}),
+        unit("master", "energy", run_energy),
+        unit("master", "minimax", run_minimax, n_seeds=n_seeds),
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf import KGMRF, gains, metrics, simulate
 from kgmrf._types import Numbers
 
@@ -48,11 +48,13 @@ def _errors(tracker: Any, seen: Numbers, truth: Numbers) -> Numbers:
 def units(quick: bool) -> list[Unit]:
     """Two true noise floors."""
     return [
-        Unit(
+        unit(
             "noise_floor",
             f"true_{true:g}",
-            "noise_floor:run",
-            {"true_floor": true, "rate": 0.08, "n_seeds": 3 if quick else 40},
+            run,
+            true_floor=true,
+            rate=0.08,
+            n_seeds=3 if quick else 40,
         )
         for true in (0.1, 1.0)
     ]

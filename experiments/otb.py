@@ -83,7 +83,7 @@ def units(quick: bool) -> list[Unit]:
     ]
 
 
-def targets(sequence: str | None = None) -> list[Any]:
+def targets(sequence: str | None = None, folder: str = "otb") -> list[Any]:
     """Frames and boxes of all targets, or of one video; NotAvailable says what is missing."""
     try:
         import cv2
@@ -94,12 +94,12 @@ def targets(sequence: str | None = None) -> list[Any]:
     cv2.setNumThreads(1)
     try:
         video = "" if sequence is None else sequence.partition("-")[0]
-        return find_sequences(Path(os.environ.get("KGMRF_DATA", ""), "otb", video))
+        return find_sequences(Path(os.environ.get("KGMRF_DATA", ""), folder, video))
     except OSError:
         what = "the videos" if sequence is None else sequence
         why = "no public copy was found; " if sequence == "BlurFace" else ""
         raise NotAvailable(
-            f"no frames of {what}: {why}set KGMRF_DATA to the folder that contains otb/"
+            f"no frames of {what}: {why}set KGMRF_DATA to the folder that contains {folder}/"
         ) from None
 
 

@@ -5,6 +5,7 @@ Nothing here runs an experiment. A missing result gives "not run", never a guess
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,10 @@ class Results:
         found = [store.load(p) for p in sorted(self.folder.glob("*/*.json"))]
         return [r for r in found if r and "made_with" in r]
 
+    def states(self) -> Counter[str]:
+        """How many results each state of the sources made, by fingerprint."""
+        return Counter(r["made_with"]["source"] for r in self.every())
+
     def methods(self, experiment: str, reading: str) -> dict[str, dict[str, Any]]:
         """method -> data, for all methods that ran under a reading."""
         found = {}
@@ -112,6 +117,11 @@ class Results:
             if data is not None:
                 found[method] = data
         return found
+
+
+def read(folder: Path, experiment: str, unit: str) -> Any:
+    """What one unit computed; None where it is missing."""
+    return Results(folder).data(experiment, unit)
 
 
 def numbers(data: dict[str, Any], cell: str, block: str = "further") -> np.ndarray:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf._types import Numbers
 
 CHANNELS, SAMPLES, TRAIN, TEST, CALIBRATION = 8, 128, 80, 160, 20
@@ -131,11 +131,13 @@ def run(change: str, order: str, n_seeds: int) -> dict[str, Any]:
 def units(quick: bool) -> list[Unit]:
     """One unit per change of the recording and order of the classes."""
     return [
-        Unit(
+        unit(
             "recentring",
             f"{change}_{order}",
-            "recentring:run",
-            {"change": change, "order": order, "n_seeds": 1 if quick else 12},
+            run,
+            change=change,
+            order=order,
+            n_seeds=1 if quick else 12,
         )
         for change in (CHANGES[:1] if quick else CHANGES)
         for order in (ORDERS[:1] if quick else ORDERS)

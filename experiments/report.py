@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments import catalogue, charts, claims, figures, reading, spoken, store, verdicts
-from experiments.markup import e, n, picture, sentence, table, tag
+from experiments.markup import e, n, num, picture, row, sentence, table, tag
 from experiments.reading import Results
 from experiments.report_tasks import (
+    AGREES,
     ablation_section,
     camera_section,
     ellipse_section,
@@ -96,6 +97,8 @@ def _head(everything: Everything, quick: bool, drawn_in: Path | None) -> str:
         if quick
         else ""
     )
+    warning = mixed(everything.results)
+    banner += f'<p class="banner">{e(warning)}</p>' if warning else ""
     links = (
         ("summary", "Verdicts"),
         ("ellipse", "A. Ellipse"),
@@ -132,21 +135,34 @@ def _head(everything: Everything, quick: bool, drawn_in: Path | None) -> str:
     )
 
 
+def mixed(results: Results) -> str:
+    """A warning where not all results were made by one state of the sources."""
+    states = results.states()
+    if len(states) < 2:
+        return ""
+    (_, most), *_ = states.most_common()
+    return (
+        f"These results come from {len(states)} states of the sources ({most} of "
+        f"{states.total()} from one of them): python -m experiments run all --stale brings all "
+        "to the present one."
+    )
+
+
 def _summary(everything: Everything) -> str:
     counts = Counter(v.verdict for v in everything.verdicts)
     boxes = "".join(
         f"<div><b>{counts[w]}</b><span>{e(w)}</span></div>" for w in TAGS if counts.get(w)
     )
     rows = [
-        f'<tr><td><a href="#{v.anchor}">{e(v.claim)}</a><br><small>{e(v.where)}</small></td>'
-        f"<td>{tag(v.verdict, TAGS[v.verdict])}</td><td>{sentence(v.why)}</td></tr>"
+        row(
+            f'<a href="#{v.anchor}">{e(v.claim)}</a><br><small>{e(v.where)}</small>',
+            tag(v.verdict, TAGS[v.verdict]),
+            sentence(v.why),
+        )
         for v in everything.verdicts
     ]
     words = {True: ("passed", "good"), False: ("missed", "bad"), None: ("not run", "idle")}
-    bars = [
-        f"<tr><td>{e(b.text)}</td><td>{tag(*words[b.passed])}</td><td>{sentence(b.measured)}</td></tr>"
-        for b in everything.bars
-    ]
+    bars = [row(e(b.text), tag(*words[b.passed]), sentence(b.measured)) for b in everything.bars]
     return (
         f'<section id="summary"><h2>Verdicts</h2><div class="tally">{boxes}</div>'
         f"{table(['claim', 'verdict', 'why'], rows, 'verdicts')}"
@@ -159,13 +175,14 @@ def _summary(everything: Everything) -> str:
 
 def _spoken(results: Results) -> str:
     """Numbers that the paper states in running text, beside what was measured."""
-    rows = []
-    for row in spoken.spoken(results):
-        word = {True: ("agrees", "good"), False: ("differs", "bad"), None: ("not run", "idle")}
-        rows.append(
-            f"<tr><td>{sentence(row.says)}<br><small>{e(row.where)}</small></td>"
-            f"<td>{tag(*word[row.agrees])}</td><td>{sentence(row.measured)}</td></tr>"
+    rows = [
+        row(
+            f"{sentence(s.says)}<br><small>{e(s.where)}</small>",
+            tag(*AGREES[s.agrees]),
+            sentence(s.measured),
         )
+        for s in spoken.spoken(results)
+    ]
     return (
         '<section id="spoken"><h2>Numbers in the text</h2><p>Under the recovered protocols, which '
         f"are kind to the paper.</p>{table(['claim', 'result', 'measured'], rows, 'verdicts')}"
@@ -220,10 +237,8 @@ def _rerun(results: Results, quick: bool) -> str:
         ] += 1
         total += record["wall_seconds"]
         command = record["rerun"] + (" --quick" if quick else "")
-        rows.append(
-            f"<tr><td><code>{e(command)}</code></td><td>{e(record['status'])}</td>"
-            f"<td class='n'>{record['wall_seconds']:.1f}</td></tr>"
-        )
+        spent = num(f"{record['wall_seconds']:.1f}")
+        rows.append(row(f"<code>{e(command)}</code>", e(record["status"]), spent))
     known = {u.key for u in catalogue.select(["all"], quick)}
     there = {f"{r['experiment']}/{r['unit']}" for r in results.every()}
     missing = sorted(known - there)

@@ -7,7 +7,7 @@ from pathlib import Path
 from experiments import claims
 from experiments.chart_parts import Figure
 from experiments.comparison import best_cells, camera_lines, ellipse_lines
-from experiments.markup import e, figure, n, number, pair, picture, table, tag
+from experiments.markup import e, figure, n, num, number, pair, picture, row, table, tag
 from experiments.reading import COLUMNS, Line, Results, mean_half, numbers, our_method
 from experiments.report_steady import steady_part
 
@@ -19,6 +19,9 @@ ROWS = {
 }
 
 
+AGREES = {True: ("agrees", "good"), False: ("differs", "bad"), None: ("not run", "idle")}
+
+
 def comparison(lines: list[Line], ours: dict[str, str], places: int) -> str:
     """claim | as printed | as run | ours, grouped by setting."""
     rows = []
@@ -26,37 +29,21 @@ def comparison(lines: list[Line], ours: dict[str, str], places: int) -> str:
     for group in groups:
         members = [x for x in lines if x.group == group]
         for k, x in enumerate(members):
-            first = ""
-            last = ""
+            cells = [e(x.method), num(_claimed(x.claim, x.claim_std, places))]
+            cells += [num(pair(x.as_printed)), num(pair(x.as_run)), tag(*AGREES[x.close])]
             if k == 0:
-                first = f'<td class="group" rowspan="{len(members)}">{e(group)}</td>'
-                last = f'<td class="n best" rowspan="{len(members)}">{ours.get(group, "–")}</td>'
-            deviation = (
-                ""
-                if x.claim_std is None
-                else f' <span class="pm">± {x.claim_std:.{places}f}</span>'
-            )
-            mark = {
-                True: tag("agrees", "good"),
-                False: tag("differs", "bad"),
-                None: tag("not run", "idle"),
-            }
-            rows.append(
-                f"<tr>{first}<td>{e(x.method)}</td><td "
-                f"class='n'>{x.claim:.{places}f}{deviation}</td>"
-                f"<td class='n'>{pair(x.as_printed)}</td><td class='n'>{pair(x.as_run)}</td>"
-                f"<td>{mark[x.close]}</td>{last}</tr>"
-            )
-    head = [
-        "setting",
-        "method",
-        n("claim"),
-        n("as printed"),
-        n("as run"),
-        "claim and run",
-        n("ours"),
-    ]
-    return table(head, rows)
+                cells.insert(0, f'<td class="group" rowspan="{len(members)}">{e(group)}</td>')
+                shown = ours.get(group, "–")
+                cells.append(f'<td class="n best" rowspan="{len(members)}">{shown}</td>')
+            rows.append(row(*cells))
+    head = ["setting", "method", n("claim"), n("as printed"), n("as run"), "claim and run"]
+    return table([*head, n("ours")], rows)
+
+
+def _claimed(value: float, std: float | None, places: int) -> str:
+    """A printed number and its printed deviation."""
+    deviation = "" if std is None else f' <span class="pm">± {std:.{places}f}</span>'
+    return f"{value:.{places}f}{deviation}"
 
 
 def matrix(results: Results, experiment: str, reading: str) -> str:
@@ -73,12 +60,12 @@ def matrix(results: Results, experiment: str, reading: str) -> str:
     for m in names:
         data = found[m]
         tuned = {"cell": "per cell", "all": "once"}.get(data["tuned"], "no")
-        numbers_ = "".join(
-            f'<td class="n{" best" if v[0] == low else ""}">{pair(v)}</td>'
+        values = [
+            num(pair(v), "best" if v[0] == low else "")
             for v, low in zip(means[m], lowest, strict=True)
-        )
-        kind = ' class="ours"' if data["family"] == "ours" else ""
-        rows.append(f"<tr{kind}><td>{e(data['label'])}</td><td>{tuned}</td>{numbers_}</tr>")
+        ]
+        kind = "ours" if data["family"] == "ours" else ""
+        rows.append(row(e(data["label"]), tuned, *values, kind=kind))
     return table(["method", "tuned", *[n(e(c)) for c in cells]], rows)
 
 
@@ -87,14 +74,9 @@ def best_table(results: Results, experiment: str) -> str:
     rows = []
     kinds = {"best": "good", "level": "warn", "behind": "bad"}
     for b in best_cells(results, experiment):
-        sign = number(b.difference[0])
-        rows.append(
-            f"<tr><td>{e(b.reading.replace('_', ' '))}</td><td>{e(b.cell)}</td>"
-            f"<td class='n'>{pair((b.ours, b.ours_half))}</td><td>{e(b.rival)}</td>"
-            f"<td class='n'>{number(b.rival_error)}</td>"
-            f"<td class='n'>{sign} <span class='pm'>± {number(b.difference[1], 2)}</span></td>"
-            f"<td>{tag(b.status, kinds[b.status])}</td></tr>"
-        )
+        cells = [e(b.reading.replace("_", " ")), e(b.cell), num(pair((b.ours, b.ours_half)))]
+        cells += [e(b.rival), num(b.rival_error), num(pair(b.difference))]
+        rows.append(row(*cells, tag(b.status, kinds[b.status])))
     head = ["reading", "cell", n("ours"), "best of all others", n("its error"), n("difference"), ""]
     return table(head, rows) if rows else f"<p>{tag('not run', 'idle')}</p>"
 
@@ -247,12 +229,12 @@ def _recorded(results: Results) -> str:
     words = {"given": "noise given", "learned": "noise learned"}
     rows = []
     for name, label in words.items():
-        cells = "".join(
-            f'<td class="n">{number(data["summary"][name][f"over {rival}, noise {noise}"])}</td>'
+        cells = [
+            num(data["summary"][name][f"over {rival}, noise {noise}"])
             for rival in ("error_state", "hold")
             for noise in RECORDED_NOISE
-        )
-        rows.append(f"<tr><td>RotationTracker, {label}</td>{cells}</tr>")
+        ]
+        rows.append(row(f"RotationTracker, {label}", *cells))
     head = ["error over that of"]
     head += [n(f"error-state KF<br>{v:g} rad") for v in map(float, RECORDED_NOISE)]
     head += [n(f"hold last<br>{v:g} rad") for v in map(float, RECORDED_NOISE)]
@@ -288,16 +270,14 @@ def _spread(results: Results) -> str:
         if data is None:
             continue
         cells = []
-        for k, row in enumerate(claims.load()["tables"]["dropout_sweep"]["rows"]):
+        for k, label in enumerate(claims.load()["tables"]["dropout_sweep"]["rows"]):
             five = data["five_seed_means"]
-            claim = claims.value("dropout_sweep", row, column)
+            claim = claims.value("dropout_sweep", label, column)
             inside = five["lowest"][k] - 0.05 <= claim <= five["highest"][k] + 0.05
-            cells.append(
-                f'<td class="n">{claim:g} {"✓" if inside else "✗"}<br><small>'
-                f"{number(five['low_95'][k])} – "
-                f"{number(five['high_95'][k])}</small></td>"
-            )
-        rows.append(f"<tr><td>{e(column)}</td>{''.join(cells)}</tr>")
+            middle = f"{number(five['low_95'][k])} – {number(five['high_95'][k])}"
+            mark = "✓" if inside else "✗"
+            cells.append(num(f"{claim:g} {mark}<br><small>{middle}</small>"))
+        rows.append(row(e(column), *cells))
     if not rows:
         return ""
     head = ["method", *[n(r) for r in claims.load()["tables"]["dropout_sweep"]["rows"]]]
@@ -317,26 +297,19 @@ def ablation_section(results: Results) -> str:
             results.data("ablation", f"{r}.{version}") for r in ("as_run", "as_printed")
         )
         rows = []
-        for (key, label), row in zip(ROWS.items(), claim["rows"].values(), strict=True):
+        for (key, label), told in zip(ROWS.items(), claim["rows"].values(), strict=True):
             cells = []
             for k, column in enumerate(("normal", "dropout")):
-                cells.append(
-                    f"<td class='n'>{row['values'][k]:g} <span class='pm'>± "
-                    f"{row['stds'][k]:g}</span></td>"
-                )
-                for data in (printed, run):
-                    got = data["rows"][key][column] if data else None
-                    cells.append(f"<td class='n'>{number(got[0]) if got else '–'}</td>")
-            rows.append(f"<tr><td>{e(label)}</td>{''.join(cells)}</tr>")
+                printed_std = f"<span class='pm'>± {told['stds'][k]:g}</span>"
+                cells.append(num(f"{told['values'][k]:g} {printed_std}"))
+                cells += [num(d["rows"][key][column][0] if d else None) for d in (printed, run)]
+            rows.append(row(e(label), *cells))
         if run and printed:
             cells = []
             for column in ("normal", "dropout"):
-                cells.append("<td></td>")
-                cells += [
-                    f"<td class='n best'>{number(d['rows']['ours'][column][0])}</td>"
-                    for d in (printed, run)
-                ]
-            rows.append(f'<tr class="ours"><td>ours, information</td>{"".join(cells)}</tr>')
+                ours = [num(d["rows"]["ours"][column][0], "best") for d in (printed, run)]
+                cells += ["", *ours]
+            rows.append(row("ours, information", *cells, kind="ours"))
         head = ["variant"]
         for column in ("normal", "dropout"):
             head += [n(f"{column}: claim"), n("as printed"), n("as run")]
@@ -361,23 +334,17 @@ def tuning_section(results: Results) -> str:
             for data in results.methods(experiment, reading).values():
                 if data["tuned"] == "none":
                     continue
-                chosen = data["settings"] if data["tuned"] == "cell" else data["settings"][:1]
+                chosen, cells = data["settings"], data["cells"]
+                if data["tuned"] != "cell":
+                    chosen, cells = chosen[:1], ["all cells"]
                 shown = " · ".join(
                     f"{e(c)}: "
                     + ", ".join(f"{v:.3g}" for v in s.values() if isinstance(v, (int, float)))
-                    for c, s in zip(
-                        data["cells"] if data["tuned"] == "cell" else ["all cells"],
-                        chosen,
-                        strict=True,
-                    )
+                    for c, s in zip(cells, chosen, strict=True)
                 )
-                names = ", ".join(k for k in chosen[0])
-                rows.append(
-                    f"<tr><td>{experiment}</td><td>{reading.replace('_', ' ')}</td><td>"
-                    f"{e(data['label'])}</td>"
-                    f"<td "
-                    f"class='n'>{data['trials']}</td><td>{e(names)}</td><td><small>{shown}</small></td></tr>"
-                )
+                told = [experiment, reading.replace("_", " "), e(data["label"])]
+                told += [num(str(data["trials"])), e(", ".join(chosen[0]))]
+                rows.append(row(*told, f"<small>{shown}</small>"))
     head = ["task", "reading", "method", n("trials"), "settings", "chosen on seeds 0–4"]
     return f"""<section id="tuning"><h2>Tuning</h2>
 <p>Every tuned method gets the same number of trials: the paper's grid for it, settings drawn at

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiments import claims
 from experiments.chart_parts import Figure
-from experiments.markup import e, figure, n, number, picture, sentence, table, tag
+from experiments.markup import e, figure, n, num, number, pair, picture, row, sentence, table, tag
 from experiments.reading import Results
 
 
@@ -31,19 +31,14 @@ def gap_table(results: Results) -> str:
         return f"<p>{tag('not run', 'idle')}</p>"
     printed = claims.load()["tables"]["spectral_gap"]["rows"]
     rows = []
-    for k, (delta, row) in enumerate(printed.items()):
-        gap, kinetic, ema = row["values"]
-        cells = [
-            delta,
-            f"{gap:.4f}",
-            f"{data['whitened_gap'][k]:.4f}",
-            f"{kinetic:.1f}",
-            number(data["errors"]["kgmrf"][0][k]),
-            f"{ema:.1f}",
-            number(data["errors"]["ema_0.1_at_0.1"][0][k]),
-            number(data["errors"]["ours"][0][k]),
-        ]
-        rows.append("<tr>" + "".join(f"<td class='n'>{c}</td>" for c in cells) + "</tr>")
+    for k, (delta, told) in enumerate(printed.items()):
+        gap, kinetic, ema = told["values"]
+        law, average, ours = (
+            data["errors"][name][0][k] for name in ("kgmrf", "ema_0.1_at_0.1", "ours")
+        )
+        cells = [delta, f"{gap:.4f}", f"{data['whitened_gap'][k]:.4f}"]
+        cells += [f"{kinetic:.1f}", law, f"{ema:.1f}", average, ours]
+        rows.append(row(*map(num, cells)))
     head = [n(h) for h in ("δ", "Δ_wh<br>printed", "Δ_wh<br>recovered", "K-GMRF<br>printed",
             "one law<br>that fits", "EMA<br>printed", "EMA .1<br>ω = .1", "ours")]  # fmt: skip
     return (
@@ -61,9 +56,11 @@ def guide_section(results: Results) -> str:
     if data is None:
         return f'<section id="guide"><h2>Tuning guide</h2>{tag("not run", "idle")}</section>'
     rows = [
-        f"<tr><td>{e(r['rule'])}<br><small>{e(r['where'])}</small></td>"
-        f"<td>{tag('holds', 'good') if r['holds'] else tag('does not', 'bad')}</td>"
-        f"<td>{sentence(r['measured'])}: {number(r['before'])} → {number(r['after'])}</td></tr>"
+        row(
+            f"{e(r['rule'])}<br><small>{e(r['where'])}</small>",
+            tag("holds", "good") if r["holds"] else tag("does not", "bad"),
+            f"{sentence(r['measured'])}: {number(r['before'])} → {number(r['after'])}",
+        )
         for r in data["rules"]
     ]
     return f"""<section id="guide"><h2>The paper's tuning guide, rule by rule</h2>
@@ -82,13 +79,13 @@ def tensor_section(results: Results, drawn: list[Figure], folder: Path | None) -
             continue
         truth = data["true_anisotropy"]
         rows = [
-            f"<tr{' class=ours' if name.startswith('K-GMRF') else ''}><td>{e(name)}</td>"
-            f"<td class='n'>{number(row['direction'])} <span class='pm'>± "
-            f"{number(row['direction_half'], 2)}</span></td>"
-            f"<td class='n'>{number(row['anisotropy'])}</td>"
-            f"<td class='n'>{number(row['determinant'])}</td>"
-            f"<td class='n'>{number(row['affine_invariant'])}</td></tr>"
-            for name, row in data["rows"].items()
+            row(
+                e(name),
+                num(pair((found["direction"], found["direction_half"]))),
+                *[num(found[k]) for k in ("anisotropy", "determinant", "affine_invariant")],
+                kind="ours" if name.startswith("K-GMRF") else "",
+            )
+            for name, found in data["rows"].items()
         ]
         head = [f"signal-to-noise {snr}", n("direction<br>error, °"), n("anisotropy"),
                 n("determinant<br>over truth"), n("affine-invariant<br>distance")]  # fmt: skip
@@ -130,11 +127,8 @@ def cost_section(results: Results, drawn: list[Figure]) -> str:
         k = data["dimensions"].index(7)
         printed = f"O({claimed[claim]['values'][0]})" if claim else "–"
         label = data["label"] + (" (the default)" if name == "auto" else "")
-        rows.append(
-            f"<tr><td>{e(label)}</td><td>{e(printed)}</td>"
-            f"<td class='n'>{number(data['online_microseconds'][k])}</td>"
-            f"<td class='n'>{number(data['filter_microseconds'][k])}</td></tr>"
-        )
+        spent = [num(data[key][k]) for key in ("online_microseconds", "filter_microseconds")]
+        rows.append(row(e(label), e(printed), *spent))
     record = results.record("cost", "information") or {}
     processor = record.get("made_with", {}).get("processor", "unknown")
     body = table(

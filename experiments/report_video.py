@@ -172,10 +172,12 @@ def _otb_unseen(results: Results) -> str:
     counts = {g: len(next(iter(runs.values()))["cases"]) for g, runs in found.items()}
     head = ["mean IoU", *[n(f"{g}<br>{counts.get(g, 0)} videos") for g in otb_unseen.GROUPS]]
     return (
-        "<h3>Beyond one pass</h3><p>The same setting on other parts of the same videos (starts), "
-        "with first boxes off by 10 % (boxes), on the videos backwards, at a third of the frame "
-        "rate, in grey and with noise (changed), and on videos drawn by ourselves, each with one "
-        "difficulty (drawn). Not wholly unseen: the real videos are those above, and the second "
+        "<h3>Beyond one pass</h3><p>The same setting on whole videos on which nothing was chosen "
+        "or looked at (unseen, run once per state of the tracker), on other parts of the "
+        "same videos (starts), with first boxes off by 10 % (boxes), on the videos backwards, at a "
+        "third of the frame rate, in grey and with noise (changed), and on videos drawn by "
+        "ourselves, each with one difficulty (drawn). All but the first are not wholly unseen: the "
+        "real videos are those above, and the second "
         f"step of scale was added after the drawn ones showed the need.</p>{table(head, rows)}"
     )
 

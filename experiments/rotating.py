@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf import KGMRF, EuclideanEMA, metrics, simulate
 from kgmrf._types import Numbers
 
@@ -89,12 +89,7 @@ def run(d: int, rate: float, n_seeds: int) -> dict[str, Any]:
 def units(quick: bool) -> list[Unit]:
     """One unit per dimension and rate."""
     return [
-        Unit(
-            "rotating",
-            f"d{d}_rate_{rate:g}",
-            "rotating:run",
-            {"d": d, "rate": rate, "n_seeds": 1 if quick else 10},
-        )
+        unit("rotating", f"d{d}_rate_{rate:g}", run, d=d, rate=rate, n_seeds=1 if quick else 10)
         for d in ((2,) if quick else SPECTRA)
         for rate in RATES
     ]

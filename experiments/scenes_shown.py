@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments.recursions import kinetic_angle, kinetic_rotation
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf import (
     KGMRF,
     AlphaBeta,
@@ -105,20 +105,17 @@ def units(quick: bool) -> list[Unit]:
     del quick  # these are single runs: nothing to shorten
     return [
         *[
-            Unit(
-                "scenes",
-                f"ellipse.samples_{m}",
-                "scenes_shown:run_ellipse",
-                {"n_samples": m, "n_frames": n_frames},
-            )
+            unit("scenes", f"ellipse.samples_{m}", run_ellipse, n_samples=m, n_frames=n_frames)
             for m in (8, 1280)
         ],
         *[
-            Unit(
+            unit(
                 "scenes",
                 f"camera.{reading}",
-                "scenes_shown:run_camera",
-                {"reading": reading, "probability": p, "n_frames": n_frames},
+                run_camera,
+                reading=reading,
+                probability=p,
+                n_frames=n_frames,
             )
             for reading, p in (("as_printed", 0.2), ("as_run", 0.1))
         ],

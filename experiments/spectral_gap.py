@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments import claims
 from experiments.recursions import half_turn, plane_law
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf import KGMRF, EuclideanEMA, gains, metrics, simulate
 from kgmrf._types import Numbers
 from kgmrf.geometry import orbit
@@ -231,17 +231,20 @@ def units(quick: bool) -> list[Unit]:
     n_seeds = 3 if quick else 40
     deltas = list(DELTAS if quick else FINE_DELTAS)
     as_printed = [
-        Unit(
+        unit(
             "spectral_gap",
             f"rate_{rate:g}.samples_{n_samples}",
-            "spectral_gap:run",
-            {"rate": rate, "deltas": deltas, "n_samples": n_samples, "n_seeds": n_seeds},
+            run,
+            rate=rate,
+            deltas=deltas,
+            n_samples=n_samples,
+            n_seeds=n_seeds,
         )
         for rate in (0.0, 0.08)
         for n_samples in (8, 800)
     ]
     return [
         *as_printed,
-        Unit("spectral_gap", "recovered", "spectral_gap:run_recovered", {"n_seeds": n_seeds}),
-        Unit("spectral_gap", "search", "spectral_gap:run_search", {"n_seeds": 2 if quick else 5}),
+        unit("spectral_gap", "recovered", run_recovered, n_seeds=n_seeds),
+        unit("spectral_gap", "search", run_search, n_seeds=2 if quick else 5),
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments.recursions import half_turn, plane_law
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf import KGMRF, gains, metrics, simulate, theory
 from kgmrf._types import Numbers
 from kgmrf.geometry import orbit, so
@@ -148,18 +148,18 @@ def _growth(a: float, b: float, turns: Numbers) -> Numbers:
 def units(quick: bool) -> list[Unit]:
     """Two maps of stability, four of the error, and targets that turn."""
     size, n_seeds = (12, 2) if quick else (45, 10)
-    stable = [
-        Unit("stability", law, "stability:run", {"law": law, "size": size})
-        for law in ("printed", "zero_lag")
-    ]
+    stable = [unit("stability", law, run, law=law, size=size) for law in ("printed", "zero_lag")]
     error = [
-        Unit(
+        unit(
             "stability",
             f"error.{law}.rate_{rate:g}",
-            "stability:run_error",
-            {"law": law, "rate": rate, "size": size, "n_seeds": n_seeds},
+            run_error,
+            law=law,
+            rate=rate,
+            size=size,
+            n_seeds=n_seeds,
         )
         for law in ("printed", "zero_lag")
         for rate in (0.02, 0.08)
     ]
-    return [*stable, *error, Unit("stability", "turning", "stability:run_turning")]
+    return [*stable, *error, unit("stability", "turning", run_turning)]

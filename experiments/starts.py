@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from experiments.streams import scores
 from experiments.streams.rivals import shrunk
 from kgmrf import KGMRF
@@ -86,12 +86,7 @@ SPREADS = {"alike": 0.0, "unlike": 1.0}
 def units(quick: bool) -> list[Unit]:
     """One unit per dimension and spread of the channels' sizes."""
     return [
-        Unit(
-            "starts",
-            f"{word}_{d}",
-            "starts:run",
-            {"d": d, "spread": spread, "n_seeds": 1 if quick else 3},
-        )
+        unit("starts", f"{word}_{d}", run, d=d, spread=spread, n_seeds=1 if quick else 3)
         for d in ((12,) if quick else (60, 200))
         for word, spread in SPREADS.items()
     ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import os
 import platform
+import re
 import signal
 import subprocess
 import tempfile
@@ -58,6 +60,12 @@ class Unit:
         module, name = self.function.split(":")
         function: Callable[..., Any] = getattr(import_module(f"experiments.{module}"), name)
         return function(**self.settings)
+
+
+def unit(experiment: str, name: str, function: Callable[..., Any], **settings: Any) -> Unit:
+    """A unit that calls a function of an experiment's module with ``settings``."""
+    module = function.__module__.removeprefix("experiments.")
+    return Unit(experiment, name, f"{module}:{function.__name__}", settings)
 
 
 def load(path: Path) -> dict[str, Any] | None:
@@ -132,10 +140,20 @@ def write(path: Path, record: Any) -> None:
         raise
 
 
-def clear_scratch(results: Path) -> None:
-    """Remove what a killed run left half written."""
+def clear(results: Path, known: set[Path] | None = None) -> int:
+    """Remove what a killed run left half written, and files that no unit of ``known`` writes."""
     for part in results.glob("*/.*.part"):
         part.unlink(missing_ok=True)
+    old = [p for p in results.glob("*/*.json") if known is not None and p not in known]
+    for path in old:
+        path.unlink(missing_ok=True)
+    return len(old)
+
+
+def cost(unit: Unit, results: Path) -> float:
+    """Seconds that the unit took when it was run last; infinite where it never was."""
+    record = load(unit.path(results)) or {}
+    return float(record.get("cpu_seconds") or record.get("wall_seconds", math.inf))
 
 
 def brief(value: Any, digits: int = 5) -> Any:
@@ -163,7 +181,7 @@ def provenance() -> dict[str, Any]:
         "kgmrf": kgmrf.__version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "numba": _version("numba"),
+        **{name: _version(name) for name in ("scipy", "numba", "opencv-contrib-python-headless")},
         "commit": _commit(),
         "source": fingerprint(),
         "processor": _processor(),
@@ -198,13 +216,22 @@ def _commit() -> str | None:
     return head + "+" if changed else head
 
 
+READERS = re.compile(
+    r"(chart|figures|report|verdicts|markup|reading|comparison|claims|spoken|headline|tables|shown"
+    r"|markdown|low_rank_tables|__main__)\w*\.py"
+)
+"""Files that only show results: editing a caption does not make a result old."""
+
+
 @functools.cache
 def fingerprint() -> str:
-    """A short hash of the package's and the experiments' sources: same code, same hash."""
+    """A short hash of the sources that compute results: same code, same hash."""
     package = Path(kgmrf.__file__).resolve().parent
     digest = hashlib.sha256()
     for root in (package, HERE):
         for path in sorted(root.rglob("*.py")):
+            if root == HERE and READERS.fullmatch(path.name):
+                continue
             digest.update(path.relative_to(root).as_posix().encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

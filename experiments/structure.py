@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from experiments.store import Unit
+from experiments import bodies
+from experiments.store import Unit, unit
 from kgmrf._types import Numbers
 from kgmrf.geometry import orbit, so
 from kgmrf.simulate import motion
@@ -56,12 +56,6 @@ def _follow(step: Numbers, spectrum: Numbers, times: Numbers, polish: int) -> di
     return {"orthogonality": off, "spectrum": drift}
 
 
-INTEGRATORS: dict[str, Any] = {
-    "printed": mechanics.printed_step,
-    "printed_strang": partial(mechanics.printed_step, strang=True),
-    "variational": mechanics.variational_step,
-    "plane_split": mechanics.plane_split_step,
-}
 SPECTRA = {2: (2.0, 0.5), 3: (4.0, 2.0, 0.5), 5: (9.0, 6.0, 4.0, 2.0, 0.5)}
 
 
@@ -84,19 +78,16 @@ def run_energy(d: int, integrator: str, n_steps: int, dt: float) -> dict[str, An
     |J^T omega J - omega| of one step from the start.
     """
     state, body = body_at(d)
-    step = INTEGRATORS[integrator]
+    step = bodies.INTEGRATORS[integrator][2]
     defect = mechanics.symplectic_defect(lambda z: step(z, body, dt), state)
     start = mechanics.energy(state, body)
     times = np.unique(np.logspace(0, np.log10(n_steps), 60).astype(int))
     off = np.empty(n_steps)
     for first in range(0, n_steps, 1000):
-        stages = []
-        for _ in range(min(1000, n_steps - first)):
-            state = step(state, body, dt)
-            stages.append(state)
-        run = mechanics.Phase(*(np.stack(parts) for parts in zip(*stages, strict=True)))
-        off[first : first + len(stages)] = mechanics.energy(run, body) / start - 1
-        state = state._replace(frame=so.polish(state.frame))
+        part = off[first : first + 1000]
+        run = bodies.run(state, body, integrator, dt, len(part))
+        part[:] = mechanics.energy(run, body) / start - 1
+        state = mechanics.Phase(so.polish(run.frame[-1]), run.momentum[-1])
     wander = np.maximum.accumulate(np.abs(off))[times - 1]
     return {
         "d": d,
@@ -113,15 +104,18 @@ def units(quick: bool) -> list[Unit]:
     """Maps in d = 7; energies in d = 2, 3, 5 for four integrators."""
     n_steps = 500 if quick else 100_000
     return [
-        Unit("structure", "maps", "structure:run_maps", {"d": 7, "n_steps": max(n_steps, 1000)}),
+        unit("structure", "maps", run_maps, d=7, n_steps=max(n_steps, 1000)),
         *[
-            Unit(
+            unit(
                 "structure",
                 f"energy_{d}.{name}",
-                "structure:run_energy",
-                {"d": d, "integrator": name, "n_steps": n_steps, "dt": 0.05},
+                run_energy,
+                d=d,
+                integrator=name,
+                n_steps=n_steps,
+                dt=0.05,
             )
             for d in SPECTRA
-            for name in INTEGRATORS
+            for name in bodies.INTEGRATORS
         ],
     ]

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from experiments import headline, low_rank, otb, otb_choice, otb_unseen, recentring, steady
+from experiments.markup import markdown
 from experiments.reading import Results
-from experiments.streams import markdown
+from experiments.streams import markdown as streams
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -44,16 +45,23 @@ def otb_rivals(results: Path) -> str:
 
 
 def _averages(rows: dict[str, dict[str, Any]]) -> str:
-    lines = ["| | mean IoU | IoU > .5 | success AUC | within 20 px | ms per frame |"]
-    lines += ["|---|---|---|---|---|---|"]
-    for method in sorted(rows, key=lambda m: -rows[m]["mean_iou"]):
-        row = rows[method]
-        keys = ("mean_iou", "success_rate", "success_auc", "precision")
-        cells = [f"{row[k]:.3f}" if row.get(k) is not None else "" for k in keys]
-        speed = row.get("milliseconds")
-        cells.append(f"{speed:.1f}" if speed is not None else "")
-        lines.append(f"| {NAMES.get(method, f'OpenCV {method}')} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    keys = ("mean_iou", "success_rate", "success_auc", "precision")
+    head = ["", "mean IoU", "IoU > .5", "success AUC", "within 20 px", "ms per frame"]
+    return markdown(
+        head,
+        [
+            [_name(method), *[_cell(row.get(k), 3) for k in keys], _cell(row.get("milliseconds"))]
+            for method, row in sorted(rows.items(), key=lambda item: -item[1]["mean_iou"])
+        ],
+    )
+
+
+def _name(method: str) -> str:
+    return NAMES.get(method, f"OpenCV {method}")
+
+
+def _cell(value: float | None, digits: int = 1) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
 
 
 def otb_sequences(results: Path) -> str:
@@ -62,31 +70,23 @@ def otb_sequences(results: Path) -> str:
     found: dict[str, dict[str, float]] = {}
     for record in otb.load(results):
         found.setdefault(record["sequence"], {})[record["method"]] = record["mean_iou"]
-    lines = [f"| mean IoU | {' | '.join(shown.values())} |", "|---" * (len(shown) + 1) + "|"]
-    for sequence in sorted(found):
-        cells = [
-            f"{found[sequence][method]:.3f}" if method in found[sequence] else ""
-            for method in shown
-        ]
-        lines.append(f"| {sequence} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    rows = [[name, *[_cell(row.get(m), 3) for m in shown]] for name, row in sorted(found.items())]
+    return markdown(["mean IoU", *shown.values()], rows)
 
 
 def recorded_rotations(results: Path) -> str:
     """Error over the rivals' on recorded motion, geometric mean of the runs, by noise."""
     summary = _data(results, "rotations/real")["summary"]
     levels = ("0.0001", "0.001", "0.01", "0.05")
-    head = " | ".join(f"{float(v):g} rad" for v in levels)
-    lines = [f"| recorded motion, error over another's; noise | {head} |"]
-    lines += ["|---" * (len(levels) + 1) + "|"]
+    head = ["recorded motion, error over another's; noise"]
+    rows = []
     for name, rival, words in (
         ("learned", "error_state", "RotationTracker() over an error-state Kalman filter, tuned"),
         ("given", "error_state", "RotationTracker(noise_std=) over the same"),
         ("learned", "hold", "RotationTracker() over the last observation"),
     ):
-        cells = " | ".join(f"{summary[name][f'over {rival}, noise {v}']:.2f}" for v in levels)
-        lines.append(f"| {words} | {cells} |")
-    return "\n".join(lines) + "\n"
+        rows.append([words, *[_cell(summary[name][f"over {rival}, noise {v}"], 2) for v in levels]])
+    return markdown([*head, *[f"{float(v):g} rad" for v in levels]], rows)
 
 
 def _data(results: Path, key: str) -> Any:
@@ -98,23 +98,19 @@ def beyond_one_pass(results: Path) -> str:
     found = otb_unseen.table(results)
     groups = [group for group in otb_unseen.GROUPS if group in found]
     counts = {g: len(next(iter(found[g].values()))["cases"]) for g in groups}
-    lines = ["| mean IoU | " + " | ".join(f"{g} ({counts[g]})" for g in groups) + " |"]
-    lines += ["|---" * (len(groups) + 1) + "|"]
-    for method in otb_unseen.METHODS:
-        cells = [
-            f"{found[g][method]['mean_iou']:.3f}" if method in found[g] else "" for g in groups
-        ]
-        lines.append(f"| {NAMES.get(method, f'OpenCV {method}')} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        [_name(m), *[_cell(found[g].get(m, {}).get("mean_iou"), 3) for g in groups]]
+        for m in otb_unseen.METHODS
+    ]
+    return markdown(["mean IoU", *[f"{g} ({counts[g]})" for g in groups]], rows)
 
 
 def velocity_of_the_box(results: Path) -> str:
     """Mean IoU by when the velocity of the box is used."""
     values = otb_choice.load(results)["kinetics"]
     cells = {name: sum(row.values()) / len(row) for name, row in values.items()}
-    head = " | ".join(f'`"{name}"`' for name in cells)
-    body = " | ".join(f"{mean:.4f}" for mean in cells.values())
-    return f"| `kinetics=` | {head} |\n{'|---' * (len(cells) + 1)}|\n| mean IoU | {body} |\n"
+    head = ["`kinetics=`", *[f'`"{name}"`' for name in cells]]
+    return markdown(head, [["mean IoU", *[_cell(mean, 4) for mean in cells.values()]]])
 
 
 def lines_per_second(results: Path) -> str:
@@ -123,16 +119,16 @@ def lines_per_second(results: Path) -> str:
     plain = [row for row in found if not row["checkpoint"]]
     kinds = {"covariance,log_likelihood": "covariances", "log_likelihood": "log-likelihoods"}
     columns = [(form, fields) for form in ("json", "csv") for fields in kinds]
-    head = " | ".join(f"{form.upper()}, {kinds[fields]}" for form, fields in columns)
-    lines = [f"| tracks | {head} |", "|---" * (len(columns) + 1) + "|"]
+    head = ["tracks", *[f"{form.upper()}, {kinds[fields]}" for form, fields in columns]]
+    rows = []
     for tracks in dict.fromkeys(row["tracks"] for row in plain):
         rates = {
             (row["format"], row["fields"]): row["lines_per_second"]
             for row in plain
             if row["tracks"] == tracks
         }
-        lines.append(f"| {tracks:,} | {' | '.join(f'{rates[c]:,}' for c in columns)} |")
-    return "\n".join(lines) + "\n"
+        rows.append([f"{tracks:,}", *[f"{rates[c]:,}" for c in columns]])
+    return markdown(head, rows)
 
 
 def what_was_survived(results: Path) -> str:
@@ -148,16 +144,14 @@ def what_was_survived(results: Path) -> str:
         "states": "{files:,} changed state files: {refused:,} refused, {accepted:,} usable",
         "steps": "{steps:,} steps with gaps and bursts, {jumps:,} jumps of scale by 1e6 or 1e-6",
     }
-    lines = ["| trial | lost lines | torn lines | crashes | silent NaN | lines written twice |"]
-    lines += ["|---|---|---|---|---|---|"]
-    for name, words in told.items():
-        if name not in trials:
-            continue
-        row = trials[name]
-        keys = ("lost", "torn", "crashed", "silent", "repeated")
-        cells = [f"{row[key]:,}" if key in row else "" for key in keys]
-        lines.append(f"| {words.format(**row)} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    head = ["trial", "lost lines", "torn lines", "crashes", "silent NaN", "lines written twice"]
+    keys = ("lost", "torn", "crashed", "silent", "repeated")
+    rows = [
+        [words.format(**row), *[f"{row[key]:,}" if key in row else "" for key in keys]]
+        for name, words in told.items()
+        if (row := trials.get(name))
+    ]
+    return markdown(head, rows)
 
 
 def recentring_table(results: Path) -> str:
@@ -168,22 +162,18 @@ def recentring_table(results: Path) -> str:
         case: json.loads((folder / f"{'_'.join(case)}.json").read_text())["data"]["rows"]
         for case in cases
     }
-    head = " | ".join(f"{change}, {order}" for change, order in cases)
-    lines = [f"| | {head} |", "|---|" + "---|" * len(cases)]
+    rows = []
     for name in next(iter(found.values())):
-        cells = [f"{100 * found[case][name]['mean']:.0f}" for case in cases]
         shown = f"**{name}**" if name.startswith("Online") else name
-        lines.append(f"| {shown} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append([shown, *[_cell(100 * found[case][name]["mean"], 0) for case in cases]])
+    return markdown(["", *map(", ".join, cases)], rows)
 
 
 def steadier(results: Path) -> str:
     """Shake of every video beside vidstab, at the crop of vidstab, and live."""
-    lines = [
-        "| shake, pixels per image² | as filmed | vidstab | ours at its crop | crop | vidgear |"
-    ]
-    lines[0] += " ours, 15 behind | ours, live |"
-    lines += ["|---|---|---|---|---|---|---|---|"]
+    head = ["shake, pixels per image²", "as filmed", "vidstab", "ours at its crop", "crop"]
+    head += ["vidgear", "ours, 15 behind", "ours, live"]
+    lines = []
     for name, data in steady.table(Results(results)).items():
         kind, _, word = name.partition(".")
         rows, equal = data["rows"], data["equal"]
@@ -198,8 +188,8 @@ def steadier(results: Path) -> str:
         ]
         cells = [f"{v:.2f}" for v in shakes]
         cells[2] = f"**{shakes[2]:.2f}**" if shakes[2] < shakes[1] else cells[2]
-        lines.append(f"| {word if kind == 'clip' else f'OTB {word}'} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        lines.append([word if kind == "clip" else f"OTB {word}", *cells])
+    return markdown(head, lines)
 
 
 def stabiliser_speed(results: Path) -> str:
@@ -207,22 +197,18 @@ def stabiliser_speed(results: Path) -> str:
     found = [d for k, d in steady.table(Results(results)).items() if k.startswith("clip.")]
     names = {"kgmrf": "`Stabilizer()`", "kgmrf, lag 15": "`lag=15`", "kgmrf, lag 0": "`lag=0`"}
     methods = ["kgmrf", "kgmrf, lag 15", "kgmrf, lag 0", *steady.RIVALS]
-    lines = ["| | " + " | ".join(names.get(m, m) for m in methods) + " |"]
-    lines += ["|---" * (len(methods) + 1) + "|"]
     times = [float(np.mean([d["rows"][m]["milliseconds"] for d in found])) for m in methods]
-    lines.append("| ms per image | " + " | ".join(f"{t:.1f}" for t in times) + " |")
-    return "\n".join(lines) + "\n"
+    head = ["", *[names.get(m, m) for m in methods]]
+    return markdown(head, [["ms per image", *map(_cell, times)]])
 
 
 def several_boxes(results: Path) -> str:
     """What ten boxes cost beside one."""
     row = Results(results).data("steady", "crowd") or {}
-    return (
-        "| | one box | ten boxes | ratio |\n|---|---|---|---|\n"
-        f"| ms per image | {row['one_milliseconds']:.1f} | {row['ten_milliseconds']:.1f} | "
-        f"{row['ratio']:.1f} |\n"
-        f"| mean IoU | {row['one_iou']:.3f} | {row['ten_iou']:.3f} | |\n"
-    )
+    times = [_cell(row[key]) for key in ("one_milliseconds", "ten_milliseconds", "ratio")]
+    overlaps = [_cell(row[key], 3) for key in ("one_iou", "ten_iou")]
+    rows = [["ms per image", *times], ["mean IoU", *overlaps, ""]]
+    return markdown(["", "one box", "ten boxes", "ratio"], rows)
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
@@ -231,12 +217,12 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "recorded_rotations": recorded_rotations,
     "reliability": what_was_survived,
     "live": lines_per_second,
-    "streams": markdown.streams,
-    "streams_more": markdown.more,
+    "streams": streams.streams,
+    "streams_more": streams.more,
     "recentring": recentring_table,
-    "starts": markdown.starts,
-    "faults": markdown.faults,
-    "rotating": markdown.rotating,
+    "starts": streams.starts,
+    "faults": streams.faults,
+    "rotating": streams.rotating,
     "low_rank": low_rank.simulated_table,
     "low_rank_subspace": low_rank.subspace_table,
     "low_rank_velocity": low_rank.velocity_table,

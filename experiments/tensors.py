@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from kgmrf import KGMRF, EuclideanEMA, LogEuclideanEMA, metrics
 from kgmrf._types import Numbers
 from kgmrf.geometry import orbit, so, spd
@@ -165,13 +165,15 @@ def units(quick: bool) -> list[Unit]:
     """The swelling effect, and a fibre at two noise levels."""
     n_voxels, n_seeds = (40, 3) if quick else (80, 40)
     return [
-        Unit("tensors", "swelling", "tensors:run_swelling", {"n_angles": 31}),
+        unit("tensors", "swelling", run_swelling, n_angles=31),
         *[
-            Unit(
+            unit(
                 "tensors",
                 f"fibre.snr_{snr:g}",
-                "tensors:run_fibre",
-                {"n_voxels": n_voxels, "snr": snr, "n_seeds": n_seeds},
+                run_fibre,
+                n_voxels=n_voxels,
+                snr=snr,
+                n_seeds=n_seeds,
             )
             for snr in (20.0, 10.0)
         ],

@@ -24,6 +24,7 @@ if str(ROOT) not in sys.path:
 
 from experiments import (  # noqa: E402
     __main__,
+    bodies,
     camera,
     catalogue,
     chart_parts,
@@ -38,6 +39,7 @@ from experiments import (  # noqa: E402
     spectral_gap,
     spoken,
     store,
+    structure,
     tensors,
     tuning,
     verdicts,
@@ -125,6 +127,29 @@ def test_results_of_other_sources_are_there_but_not_current(tmp_path):
         store.write(unit.path(tmp_path), record)
         assert store.finished(unit, tmp_path)
         assert store.current(unit, tmp_path) == same
+
+
+def test_files_that_no_unit_writes_are_removed(tmp_path):
+    unit = store.Unit("lag", "lines", "lag:run")
+    for path in (unit.path(tmp_path), tmp_path / "lag" / "gone.json"):
+        store.write(path, {"status": "done", "cpu_seconds": 2.0})
+    assert store.clear(tmp_path, {unit.path(tmp_path)}) == 1
+    assert [p.name for p in tmp_path.rglob("*.json")] == ["lines.json"]
+    assert store.cost(unit, tmp_path) == 2.0
+    assert store.cost(store.Unit("lag", "new", "lag:run"), tmp_path) == np.inf
+
+
+def test_a_page_of_mixed_states_says_so(tmp_path):
+    for name, source in (("one", "aaa"), ("two", "aaa"), ("three", "bbb")):
+        unit = store.Unit("lag", name, "lag:run")
+        made = {**store.provenance(), "source": source}
+        record = {"experiment": "lag", "unit": name, "status": "done", "rerun": "", "data": {}}
+        store.write(unit.path(tmp_path), {**record, "wall_seconds": 1.0, "made_with": made})
+    results = reading.Results(tmp_path)
+    assert results.states() == {"aaa": 2, "bbb": 1}
+    assert "come from 2 states of the sources" in report.mixed(results)
+    (tmp_path / "lag" / "three.json").unlink()
+    assert report.mixed(results) == ""
 
 
 def test_no_stored_result_is_left_over():
@@ -363,6 +388,16 @@ def test_the_tangent_filter_at_the_estimate_holds_a_resting_target_and_predicts(
     seen[50:] = np.nan
     ahead = recursions.tangent_kalman_local(seen)
     np.testing.assert_allclose(ahead[-1], grow[-1], rtol=1e-3)  # along a geodesic it coasts
+
+
+@pytest.mark.parametrize("name", list(bodies.INTEGRATORS))
+def test_the_compiled_integrators_are_the_readable_ones(name):
+    state, body = structure.body_at(3)
+    found = bodies.run(state, body, name, 0.05, 20)
+    for _ in range(20):
+        state = bodies.INTEGRATORS[name][2](state, body, 0.05)
+    np.testing.assert_allclose(found.frame[-1], state.frame, atol=1e-12)
+    np.testing.assert_allclose(found.momentum[-1], state.momentum, atol=1e-12)
 
 
 def test_algorithm_1_of_the_guide_is_the_printed_law():

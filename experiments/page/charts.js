@@ -410,8 +410,13 @@
     figure.panels.forEach((panel, k) => redraw.push((panel.kind === "map" ? mapChart : lineChart)(places[k], panel)));
   }
   for (const host of document.querySelectorAll("[data-player]")) if (data.player) player(host, data.player);
-  let waiting = null;
-  addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => redraw.forEach(d => d()), 120); });
+  // A chart is drawn for the width of its place, whenever that changes.
+  const widths = new Map();
+  const watch = new ResizeObserver(entries => {
+    if (entries.some(e => widths.get(e.target) !== e.contentRect.width)) redraw.forEach(d => d());
+    for (const e of entries) widths.set(e.target, e.contentRect.width);
+  });
+  watch.observe(document.body);
   addEventListener("beforeprint", () => { document.querySelectorAll("details").forEach(d => { d.open = true; }); redraw.forEach(d => d()); });
   dark.addEventListener("change", () => redraw.forEach(d => d()));
   document.documentElement.dataset.drawn = String(redraw.length);

@@ -8,18 +8,9 @@ from typing import Any
 
 from experiments import rotating as scenes
 from experiments import starts as start_up
-from experiments import store
+from experiments.markup import markdown
+from experiments.reading import read
 from experiments.streams import data, rivals
-
-
-def _read(results: Path, experiment: str, unit: str) -> Any:
-    record = store.load(results / experiment / f"{unit}.json")
-    return record["data"] if record and record.get("status") == "done" else None
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
 
 
 def _number(value: float | None, places: int = 2) -> str:
@@ -29,20 +20,20 @@ def _number(value: float | None, places: int = 2) -> str:
 def streams(results: Path) -> str:
     """The default's t score, and every rival's, each as a t with nu and scale in hindsight."""
     names = list(data.STREAMS)
-    own = [_read(results, "streams", f"{s}.ours") for s in names]
+    own = [read(results, "streams", f"{s}.ours") for s in names]
     rows = [["**KGMRF()**, nothing tuned", *[_number(o and o["t"]) for o in own]]]
     for rival in rivals.RIVALS:
-        found = [_read(results, "streams", f"{s}.{rival}") for s in names]
+        found = [read(results, "streams", f"{s}.{rival}") for s in names]
         rows.append([rivals.NAMES[rival], *[_number(f and f["t"]["score"]) for f in found]])
-    return _table(["", *names], rows)
+    return markdown(["", *names], rows)
 
 
 def more(results: Path) -> str:
     """How far ours is ahead of the best rival, coverage, and the weight with velocity."""
     rows = []
     for name in data.STREAMS:
-        own = _read(results, "streams", f"{name}.ours")
-        found = {r: _read(results, "streams", f"{name}.{r}") for r in rivals.RIVALS}
+        own = read(results, "streams", f"{name}.ours")
+        found = {r: read(results, "streams", f"{name}.{r}") for r in rivals.RIVALS}
         done = {r: f["t"] for r, f in found.items() if f and f["t"]["score"] is not None}
         if not own or not done:
             continue
@@ -51,37 +42,37 @@ def more(results: Path) -> str:
         ahead = f"{_number(done[best]['ours_ahead'])} ({_number(low)} to {_number(high)})"
         cover = " / ".join(_number(own["coverage"][level], 3) for level in ("0.95", "0.99"))
         share = f"{100 * own['weight_with_velocity']:.1f} %"
-        still = _read(results, "streams", f"{name}.still")
+        still = read(results, "streams", f"{name}.still")
         earned = _number(still and still["ours_ahead"], 3)
         size = f"{own['rows']:,} x {own['d']}"
         rows.append([name, size, rivals.NAMES[best], ahead, cover, share, earned])
     head = ["", "rows x channels", "best rival", "ours ahead, nats per row (95 %)"]
     head += ["95 / 99 % regions cover", "weight with velocity", "nats that velocity earns"]
-    return _table(head, rows)
+    return markdown(head, rows)
 
 
 def starts(results: Path) -> str:
     """Nats per dimension by range of rows."""
     head, rows = ["nats per dimension"], []
     for unit in start_up.units(quick=False):
-        found = _read(results, "starts", unit.name)
+        found = read(results, "starts", unit.name)
         d, word = unit.settings["d"], unit.name.partition("_")[0]
         if found:
             head = ["nats per dimension", *[f"rows {r}" for r in found["ranges"]]]
             for name, values in found["rows"].items():
                 rows.append([f"d = {d}, sizes {word}: {name}", *[_number(v) for v in values]])
-    return _table(head, rows)
+    return markdown(head, rows)
 
 
 def rotating(results: Path) -> str:
     """Degrees: ours, the previous default, the best EMA."""
     rows = []
     for unit in scenes.units(quick=False):
-        found = _read(results, "rotating", unit.name)
+        found = read(results, "rotating", unit.name)
         if found:
             cells = [_number(found[k]) for k in ("ours", "previous", "ema")]
             rows.append([f"{unit.settings['d']}, {unit.settings['rate']:g}", *cells])
-    return _table(["d, rad per frame", "KGMRF()", "previous default", "best EMA"], rows)
+    return markdown(["d, rad per frame", "KGMRF()", "previous default", "best EMA"], rows)
 
 
 def faults(results: Path) -> str:
@@ -89,7 +80,7 @@ def faults(results: Path) -> str:
     rows: list[list[str]] = []
 
     def add(unit: str, words: str, line: Callable[[Any], str]) -> None:
-        found = _read(results, "faults", unit)
+        found = read(results, "faults", unit)
         if found:
             rows.append([words, line(found)])
 
@@ -140,4 +131,4 @@ def faults(results: Path) -> str:
                 _number(f[k]) for k in ("every cell", "cells missing", "rows dropped")
             ),
         )
-    return _table(["fault", "measured"], rows)
+    return markdown(["fault", "measured"], rows)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numba
 import numpy as np
 
 from experiments.streams import dcc
@@ -47,6 +48,36 @@ def ewma(x: Numbers) -> Forecasts:
     outer = x[:, :, None] * x[:, None, :]
     for half_life in HALF_LIVES:
         yield f"half-life {half_life}", _next(average(outer, half_life))
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def with_size_clock(x, half_life, gain):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """S = e^s B for every row: B an EWMA of e^-s x x^T, s <- .98 s + log(1 + gain (z/d - 1)).
+
+    z = x^T S^-1 x of the row just seen, at most 20 d; the clock starts after 2 d rows.
+    """
+    n, d = x.shape
+    out = np.full((n, d, d), np.nan)
+    keep = 2.0 ** (-1.0 / half_life)
+    total, mass, s = np.zeros((d, d)), 0.0, 0.0
+    for t in range(n):
+        s *= 0.98
+        if t >= 2 * d:
+            held = total / mass
+            held += 1e-9 * np.trace(held) / d * np.eye(d)
+            out[t] = np.exp(s) * held
+            z = np.sum(x[t] * np.linalg.solve(out[t], x[t]))
+            s += np.log1p(gain * (min(z / d, 20.0) - 1.0))
+        total = keep * total + np.exp(-s) * np.outer(x[t], x[t])
+        mass = keep * mass + 1.0
+    return out
+
+
+def clocked_ewma(x: Numbers) -> Forecasts:
+    """One EWMA with the size clock that members of the default have: what the clock alone earns."""
+    for half_life in (16, 32, 64, 128, 256, 1024):
+        for gain in (0.1, 0.3, 0.6):
+            yield f"half-life {half_life}, gain {gain}", with_size_clock(x, float(half_life), gain)
 
 
 def iterated(x: Numbers, volatility: float, correlation: float) -> Numbers:
@@ -150,6 +181,7 @@ def dcc_garch(x: Numbers) -> Forecasts:
 
 RIVALS: dict[str, Callable[[Numbers], Forecasts]] = {
     "ewma": ewma,
+    "clocked_ewma": clocked_ewma,
     "iterated_ewma": iterated_ewma,
     "cm_iewma": cm_iewma,
     "dcc_garch": dcc_garch,
@@ -157,6 +189,7 @@ RIVALS: dict[str, Callable[[Numbers], Forecasts]] = {
 }
 NAMES = {
     "ewma": "EWMA, best half-life",
+    "clocked_ewma": "EWMA with a size clock, best half-life and gain",
     "iterated_ewma": "iterated EWMA, best half-lives",
     "cm_iewma": "CM-IEWMA",
     "dcc_garch": "DCC-GARCH (t), fitted in hindsight",

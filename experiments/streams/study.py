@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.store import Unit
+from experiments.store import Unit, unit
 from experiments.streams import data, rivals, scores
 from kgmrf import KGMRF
 from kgmrf._types import Numbers
@@ -138,10 +138,10 @@ def units(quick: bool) -> list[Unit]:
     rows = {"rows": 600} if quick else {}
     for stream in ("factors8", "ff_monthly") if quick else data.STREAMS:
         where = {"stream": stream, **rows}
-        found.append(Unit("streams", f"{stream}.ours", "streams.study:run_ours", where))
-        found.append(Unit("streams", f"{stream}.still", "streams.study:run_still", where))
+        found.append(unit("streams", f"{stream}.ours", run_ours, **where))
+        found.append(unit("streams", f"{stream}.still", run_still, **where))
         for rival in rivals.RIVALS:
             settings = {**where, "rival": rival}
             name = f"{stream}.{rival}"
-            found.append(Unit("streams", name, "streams.study:run_rival", settings))
+            found.append(unit("streams", name, run_rival, **settings))
     return found

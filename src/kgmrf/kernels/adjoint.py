@@ -4,9 +4,6 @@ For a loss that depends on what `unroll` wrote, `pull_back` walks the frames fro
 first and turns the derivatives by a state into those by the state before. It needs nothing but the
 states: what a frame computed in between is computed again. ``bar`` after a name means the
 derivative of the loss by it. The scale clock and pooling are not covered.
-
-Turning by Exp(X) is differentiated exactly: d Exp(X) = Exp(X) D with D = phi(-ad_X) dX and
-phi(z) = (e^z - 1) / z, so that X_bar = phi(ad_X) D_bar for skew D_bar.
 """
 
 from __future__ import annotations
@@ -17,174 +14,40 @@ from typing import Any
 import numpy as np
 
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
+from kgmrf.kernels import adjoint_turns as at
 from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.layout import INFORMATION, NOISE_FLOOR, RIDGE, SPECTRUM_RATE
 from kgmrf.kernels.plane import MOST_CORRELATED
-from kgmrf.kernels.products import REACH, multiply, multiply_transposed
-from kgmrf.kernels.products import exponential as series
 from kgmrf.step import POLISH_EVERY, SMALLEST_SPECTRUM
 
 # Columns of an interval, as in layout.steps.
 _TURN, _KEEP, _COAST, _ANGLE, _CROSS, _RATE, _DT = range(7)
 # Behind the matrices and the two vectors of a row (layout.SCALARS, layout.SURPRISES).
 _SEEN, _STEPS, _NIS, _LIKELIHOOD = 5, 6, 7, 8
-# Matrices to work with; three are spare.
-(X1, E1, ROOT1, X2, E2, ROOT2, X_BAR, C, SEEN, SEEN_BAR, HALF) = range(11)
-TURNED, AFTER, FRAME_BAR, ACROSS, SPARE, N_MATRICES = 11, 12, 13, 14, 15, 18
-
-
-# ----------------------------------------------------------------------- turns
-
-# Matrices are slots of one flat array w, each s x s and zero beyond d (see `layout`); m is the same
-# array as (slots, s, s).
-
-
-@jit
-def product(w: Any, a: int, b: int, c: int, d: int, s: int) -> None:
-    """C = A B."""
-    n = s * s
-    multiply(w, a * n, b * n, c * n, a * n, 0.0, d, s)
-
-
-@jit
-def product_from_left(w: Any, a: int, b: int, c: int, d: int, s: int) -> None:
-    """C = A^T B."""
-    n = s * s
-    multiply_transposed(w, a * n, b * n, c * n, d, s)
-
-
-@jit
-def product_to_right(w: Any, m: Any, a: int, b: int, c: int, d: int, s: int) -> None:
-    """C = A B^T."""
-    for i in range(d):
-        for j in range(d):
-            m[ACROSS, i, j] = m[b, j, i]
-    product(w, a, ACROSS, c, d, s)
-
-
-@jit
-def exponential(w: Any, m: Any, x: int, e: int, root: int, d: int, s: int) -> int:
-    """E = Exp(X) for skew X, by h halvings: X <- X / 2^h, ROOT = Exp(X / 2^h). Returns h."""
-    size = math.sqrt(squares(m[x], d))
-    halvings = 0
-    while REACH < size < math.inf:
-        size *= 0.5
-        halvings += 1
-    share = 0.5**halvings
-    for i in range(d):
-        for j in range(d):
-            m[x, i, j] *= share
-    n = s * s
-    # Exp(X) - I ends in SPARE.
-    series(w, x * n, SPARE * n, (SPARE + 1) * n, (SPARE + 2) * n, root * n, d, s)
-    for i in range(d):
-        for j in range(d):
-            m[root, i, j] = m[SPARE, i, j]
-        m[root, i, i] += 1.0
-    m[e] = m[root]
-    for _ in range(halvings):
-        product(w, e, e, SPARE, d, s)
-        m[e] = m[SPARE]
-    return halvings
-
-
-@jit
-def squares(x: Any, d: int) -> float:
-    """Sum of the squares of the plane angles: at least the largest of them."""
-    total = 0.0
-    for i in range(d):
-        for j in range(i):
-            total += x[i, j] * x[i, j]
-    return total
-
-
-@jit
-def phi(w: Any, m: Any, x: int, root: int, halvings: int, bar: int, d: int, s: int) -> None:
-    """BAR <- phi(ad_Y) BAR for skew BAR and Y = 2^h X, with X, ROOT and h of `exponential`."""
-    term, work, e = SPARE, SPARE + 1, SPARE + 2
-    size = math.sqrt(squares(m[x], d))
-    m[term] = m[bar]
-    k, left = 1, 1.0
-    while left > 1e-17 and k < 20:  # |ad_x| <= 2 |x|
-        k += 1
-        left *= 2.0 * size / k
-        product(w, x, term, work, d, s)
-        for i in range(d):
-            for j in range(d):
-                v = (m[work, i, j] - m[work, j, i]) / k
-                m[term, i, j] = v
-                m[bar, i, j] += v
-    if halvings == 0:
-        return
-    m[e] = m[root]
-    for _ in range(halvings):  # phi(2 z) = phi(z) (1 + e^z) / 2
-        product(w, e, bar, term, d, s)
-        product_to_right(w, m, term, e, work, d, s)
-        for i in range(d):
-            for j in range(d):
-                m[bar, i, j] = 0.5 * (m[bar, i, j] + m[work, i, j])
-        product(w, e, e, work, d, s)
-        m[e] = m[work]
-
-
-@jit
-def unturn(
-    w: Any, m: Any, after: int, bar: int, x: int, e: int, root: int, halvings: int, d: int, s: int
-) -> None:
-    """Back through AFTER = before Exp(X): X_BAR, and BAR <- BAR Exp(X)^T."""
-    product_from_left(w, after, bar, SPARE, d, s)
-    for i in range(d):
-        for j in range(d):
-            m[X_BAR, i, j] = 0.5 * (m[SPARE, i, j] - m[SPARE, j, i])
-    phi(w, m, x, root, halvings, X_BAR, d, s)
-    product_to_right(w, m, bar, e, SPARE, d, s)
-    m[bar] = m[SPARE]
-
-
-@jit
-def unpolish(w: Any, m: Any, frame: int, bar: int, d: int, s: int) -> None:
-    """Back through one Newton-Schulz step, at a frame that is orthonormal to rounding."""
-    product_from_left(w, frame, bar, SPARE, d, s)
-    for i in range(d):
-        for j in range(d):
-            m[SPARE + 1, i, j] = 0.5 * (m[SPARE, i, j] + m[SPARE, j, i])
-    product(w, frame, SPARE + 1, SPARE, d, s)
-    for i in range(d):
-        for j in range(d):
-            m[bar, i, j] -= m[SPARE, i, j]
-
 
 # ----------------------------------------------------------------------- one frame
 
 
 @jit
-def widened(old: Any, step: Any, decay: float, planes: Any) -> None:
-    """planes ``(3, d, d)`` <- P after a drift, before it is brought back within the circle."""
+def widened(old: Any, step: Any, decay: float, raw: Any, planes: Any) -> None:
+    """P after a drift ``(3, d, d)``: raw, and brought back within the circle to planes."""
     d = old.shape[1]
     turn = step[_TURN]
     for i in range(d):
         for j in range(d):
             off = 0.0 if i == j else 1.0
             p11, p12, p22 = old[0, i, j], old[1, i, j], old[2, i, j]
-            planes[0, i, j] = p11 + 2.0 * turn * p12 + turn * turn * p22 + step[_ANGLE] * off
-            planes[1, i, j] = decay * (p12 + turn * p22) + step[_CROSS] * off
-            planes[2, i, j] = decay * decay * p22 + step[_RATE] * off
-
-
-@jit
-def within_circle(planes: Any) -> None:
-    """P back within the circle, in place, as `kgmrf.step.drift` does it."""
-    d = planes.shape[1]
-    for i in range(d):
-        for j in range(d):
-            p11, p12 = planes[0, i, j], planes[1, i, j]
+            p11 += 2.0 * turn * p12 + turn * turn * p22 + step[_ANGLE] * off
+            p12 = decay * (p12 + turn * p22) + step[_CROSS] * off
+            p22 = decay * decay * p22 + step[_RATE] * off
+            raw[0, i, j], raw[1, i, j], raw[2, i, j] = p11, p12, p22
             if p11 > ANGLE_VARIANCE_LIMIT:
                 p12 *= math.sqrt(ANGLE_VARIANCE_LIMIT / p11)
                 p11 = ANGLE_VARIANCE_LIMIT
-            most = MOST_CORRELATED * p11 * planes[2, i, j]
+            most = MOST_CORRELATED * p11 * p22
             if p12 * p12 > most:
                 p12 *= math.sqrt(most / (p12 * p12))
-            planes[0, i, j], planes[1, i, j] = p11, p12
+            planes[0, i, j], planes[1, i, j], planes[2, i, j] = p11, p12, p22
 
 
 @jit
@@ -284,10 +147,9 @@ def unpull(
             bar[1, i, j] = (kicked * pull + b12 - 2.0 * b22 * p12 * information) * rest
             weight_bar = pull_bar * r + information_bar * gap
             gap_bar = information_bar * weight + weight_bar / noise
-            noise_bar = -weight_bar * weight / noise - 0.5 * nis_bar * r * r * rest / (
-                noise * noise
-            )
-            seen_bar[i, j] = -pull_bar * weight - nis_bar * r * rest / noise
+            surprise = nis_bar * r * rest / noise
+            noise_bar = -(weight_bar * weight + 0.5 * r * surprise) / noise
+            seen_bar[i, j] = -pull_bar * weight - surprise
             lam_bar[i] += gap_bar
             lam_bar[j] -= gap_bar
             level_bar[i] += noise_bar * level[j] / m
@@ -381,13 +243,7 @@ def unadapt(
 
 @jit
 def unlikely(
-    bar: float,
-    likelihood: float,
-    m: float,
-    level: Any,
-    power: Any,
-    level_bar: Any,
-    power_bar: Any,
+    bar: float, likelihood: float, m: float, level: Any, power: Any, level_bar: Any, power_bar: Any
 ) -> float:
     """Back through the log-likelihood of a frame; returns the derivative by m."""
     if bar == 0.0:
@@ -432,11 +288,11 @@ def pull_back(
     nn, s = d * d, -(-d // 8) * 8
     tail = 6 * nn + 2 * d
     information, floor = head[INFORMATION] != 0.0, head[NOISE_FLOOR]
-    w = np.zeros(N_MATRICES * s * s)
-    w3 = w.reshape(N_MATRICES, s, s)
+    w = np.zeros(at.N_MATRICES * s * s)
+    w3 = w.reshape(at.N_MATRICES, s, s)
     planes, raw = np.zeros((3, d, d)), np.zeros((3, d, d))
     level, power, power_bar, vector_bars = np.zeros(d), np.zeros(d), np.zeros(d), np.zeros((3, d))
-    seen, seen_bar, x_bar, frame_bar = w3[SEEN], w3[SEEN_BAR], w3[X_BAR], w3[FRAME_BAR]
+    seen, seen_bar, x_bar, frame_bar = w3[at.SEEN], w3[at.SEEN_BAR], w3[at.X_BAR], w3[at.FRAME_BAR]
     for i in range(n):
         table = tables[min(i, tables.shape[0] - 1)]
         for t in range(n_frames - 1, -1, -1):
@@ -445,54 +301,48 @@ def pull_back(
             step, step_bar = steps[a, b], steps_bar[a, b]
             here, m = observed[t, i], counts[t, i]
             moves = not math.isnan(row[tail + _SEEN])
-            velocity, velocity_bar = (
-                row[nn : 2 * nn].reshape(d, d),
-                bar[nn : 2 * nn].reshape(d, d),
-            )
-            old, p_bar = (
-                row[2 * nn : 5 * nn].reshape(3, d, d),
-                bar[2 * nn : 5 * nn].reshape(3, d, d),
-            )
+            velocity = row[nn : 2 * nn].reshape(d, d)
+            velocity_bar = bar[nn : 2 * nn].reshape(d, d)
+            old = row[2 * nn : 5 * nn].reshape(3, d, d)
+            p_bar = bar[2 * nn : 5 * nn].reshape(3, d, d)
             lam, old_var = row[6 * nn : 6 * nn + d], row[6 * nn + d : tail]
             lam_bar, level_bar = vector_bars[0], vector_bars[2]
             vector_bars[0] = bar[6 * nn : 6 * nn + d]
             vector_bars[1] = bar[6 * nn + d : tail]
             vector_bars[2] = 0.0
             frame_bar[:d, :d] = bar[:nn].reshape(d, d)
-            w3[TURNED, :d, :d] = row[:nn].reshape(d, d)
+            w3[at.TURNED, :d, :d] = row[:nn].reshape(d, d)
             decay = step[_KEEP] if here else step[_COAST]
             # Forwards once more, as far as the way back needs it.
             if information:
                 planes[:] = old
             wider, h1 = 0.0, 0
             if moves:
-                w3[X1, :d, :d] = step[_TURN] * velocity
-                h1 = exponential(w, w3, X1, E1, ROOT1, d, s)
-                product(w, TURNED, E1, SPARE, d, s)
-                w3[TURNED] = w3[SPARE]
+                w3[at.X1, :d, :d] = step[_TURN] * velocity
+                h1 = at.exponential(w, w3, at.X1, at.E1, at.ROOT1, d, s)
+                at.product(w, at.TURNED, at.E1, at.SPARE, d, s)
+                w3[at.TURNED] = w3[at.SPARE]
                 wider = head[SPECTRUM_RATE] * step[_DT]
                 if information:
-                    widened(old, step, decay, planes)
-                    raw[:] = planes
-                    within_circle(planes)
+                    widened(old, step, decay, raw, planes)
             if here:
-                w3[C, :d, :d] = sequence[t, i]
-                product(w, C, TURNED, HALF, d, s)
-                product_from_left(w, TURNED, HALF, SEEN, d, s)
+                w3[at.C, :d, :d] = sequence[t, i]
+                at.product(w, at.C, at.TURNED, at.HALF, d, s)
+                at.product_from_left(w, at.TURNED, at.HALF, at.SEEN, d, s)
                 for k in range(d):
                     level[k], power[k], power_bar[k] = lam[k] + floor, seen[k, k], 0.0
                 if information:
-                    pulls(seen, lam, level, m, planes, w3[X2])
+                    pulls(seen, lam, level, m, planes, w3[at.X2])
                 else:
-                    fixed_pulls(seen, lam, head[RIDGE], table[0], w3[X2])
-                h2 = exponential(w, w3, X2, E2, ROOT2, d, s)
+                    fixed_pulls(seen, lam, head[RIDGE], table[0], w3[at.X2])
+                h2 = at.exponential(w, w3, at.X2, at.E2, at.ROOT2, d, s)
                 # And back.
                 m_bar = 0.0
                 if head[SPECTRUM_RATE] != 0.0:
                     var = old_var + wider
                     m_bar += unadapt(level, power, var, m, floor, vector_bars, power_bar)
-                w3[AFTER, :d, :d] = rows[t + 1, i, :nn].reshape(d, d)
-                unturn(w, w3, AFTER, FRAME_BAR, X2, E2, ROOT2, h2, d, s)
+                w3[at.AFTER, :d, :d] = rows[t + 1, i, :nn].reshape(d, d)
+                at.unturn(w, w3, at.AFTER, at.FRAME_BAR, at.X2, at.E2, at.ROOT2, h2, d, s)
                 if information:
                     known = (seen, lam, level, m, planes, x_bar, velocity_bar)
                     nis_bar = bar[tail + _NIS]
@@ -511,19 +361,19 @@ def pull_back(
                     seen_bar[k, k] = power_bar[k]
                     lam_bar[k] += level_bar[k]
                 # SEEN = Q^T C Q.
-                product(w, TURNED, SEEN_BAR, SPARE, d, s)
-                product_to_right(w, w3, SPARE, TURNED, SPARE + 1, d, s)
-                sequence_bar[t, i] = w3[SPARE + 1, :d, :d]
+                at.product(w, at.TURNED, at.SEEN_BAR, at.SPARE, d, s)
+                at.product_to_right(w, w3, at.SPARE, at.TURNED, at.SPARE + 1, d, s)
+                sequence_bar[t, i] = w3[at.SPARE + 1, :d, :d]
                 for k in range(d):
                     for j in range(d):
-                        w3[SPARE + 1, k, j] = seen_bar[k, j] + seen_bar[j, k]
-                product(w, HALF, SPARE + 1, SPARE, d, s)
-                w3[FRAME_BAR] += w3[SPARE]
+                        w3[at.SPARE + 1, k, j] = seen_bar[k, j] + seen_bar[j, k]
+                at.product(w, at.HALF, at.SPARE + 1, at.SPARE, d, s)
+                w3[at.FRAME_BAR] += w3[at.SPARE]
             if moves:
                 decay_bar = 0.0
                 if step[_DT] > 0.0 and (row[tail + _STEPS] + 1.0) % POLISH_EVERY == 0.0:
-                    unpolish(w, w3, TURNED, FRAME_BAR, d, s)
-                unturn(w, w3, TURNED, FRAME_BAR, X1, E1, ROOT1, h1, d, s)
+                    at.unpolish(w, w3, at.TURNED, at.FRAME_BAR, d, s)
+                at.unturn(w, w3, at.TURNED, at.FRAME_BAR, at.X1, at.E1, at.ROOT1, h1, d, s)
                 for k in range(d):
                     for j in range(d):
                         v = velocity[k, j]

@@ -15,70 +15,14 @@ All functions take numbers or arrays and broadcast over them. Angles are radians
 `mechanics` holds the rigid body behind the paper: its energy and its symplectic integrators.
 """
 
-from kgmrf.theory import mechanics
-from kgmrf.theory.energy import (
-    InertiaRange,
-    energy_contraction,
-    energy_inertia,
-    lyapunov_contraction,
-    lyapunov_energy,
-    lyapunov_matrix,
-)
-from kgmrf.theory.lag import first_order_lag, lock_limit, printed_lag, steady_lag
-from kgmrf.theory.minimax import (
-    FixedGainMinimax,
-    fixed_gain_minimax,
-    minimax_lower_bound,
-    two_point_bound,
-)
-from kgmrf.theory.noise import (
-    SteadyGains,
-    steady_information_gains,
-    steady_noise_covariance,
-    steady_noise_variance,
-)
-from kgmrf.theory.risk import RiskTerms, risk_bound
-from kgmrf.theory.stability import (
-    convergence_rate,
-    error_map,
-    printed_domain,
-    stability_radius,
-    stable,
-    time_constant,
-    turning_map,
-)
-from kgmrf.theory.torque import torque_lipschitz, torque_variance, wishart_second_moment
+from kgmrf.theory import energy, lag, mechanics, noise, risk, stability, torque
+from kgmrf.theory.energy import *  # noqa: F403
+from kgmrf.theory.lag import *  # noqa: F403
+from kgmrf.theory.noise import *  # noqa: F403
+from kgmrf.theory.risk import *  # noqa: F403
+from kgmrf.theory.stability import *  # noqa: F403
+from kgmrf.theory.torque import *  # noqa: F403
 
-__all__ = [
-    "FixedGainMinimax",
-    "InertiaRange",
-    "RiskTerms",
-    "SteadyGains",
-    "convergence_rate",
-    "energy_contraction",
-    "energy_inertia",
-    "error_map",
-    "first_order_lag",
-    "fixed_gain_minimax",
-    "lock_limit",
-    "lyapunov_contraction",
-    "lyapunov_energy",
-    "lyapunov_matrix",
-    "mechanics",
-    "minimax_lower_bound",
-    "printed_domain",
-    "printed_lag",
-    "risk_bound",
-    "stability_radius",
-    "stable",
-    "steady_information_gains",
-    "steady_lag",
-    "steady_noise_covariance",
-    "steady_noise_variance",
-    "time_constant",
-    "torque_lipschitz",
-    "torque_variance",
-    "turning_map",
-    "two_point_bound",
-    "wishart_second_moment",
-]
+__all__ = ["mechanics"]
+__all__ += energy.__all__ + lag.__all__ + noise.__all__
+__all__ += risk.__all__ + stability.__all__ + torque.__all__

@@ -78,7 +78,7 @@ class Body:
         array([[-0. , -0.5],
                [ 0.5, -0. ]])
         """
-        return self._lever * (np.swapaxes(frame, -1, -2) @ np.asarray(self.observation) @ frame)
+        return self.lever * (np.swapaxes(frame, -1, -2) @ np.asarray(self.observation) @ frame)
 
     @cached_property
     def _gaps(self) -> NDArray[np.float64]:
@@ -91,7 +91,8 @@ class Body:
         return d[:, None] * d
 
     @cached_property
-    def _lever(self) -> NDArray[np.float64]:
+    def lever(self) -> NDArray[np.float64]:
+        """The torque per entry of the observation in the body frame."""
         return -self.stiffness * self._gaps / self._products
 
 

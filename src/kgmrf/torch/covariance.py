@@ -142,7 +142,7 @@ class KGMRFLayer(Kinetic):
         return self._filter_matrices(observations, count, mask, dt, state, forecast)
 
     def _check(self, observations: Tensor, mask: Tensor | None) -> None:
-        door.covariances(observations, mask)
+        door.matrices(observations, mask, rotation=False)
 
     def _take(self, frames: Frames) -> Frames:
         # Skewness of the innovation, and so the manifold, rests on symmetric observations.

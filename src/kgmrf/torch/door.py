@@ -120,17 +120,8 @@ def finite(values: Tensor, name: str, mask: Tensor | None) -> None:
     _check.finite(np.where(there.numpy(), seen.numpy(), 0.0), name, limit)
 
 
-def covariances(values: Tensor, mask: Tensor | None) -> None:
-    """Refuses matrices ``(..., time, d, d)`` that are observed and no covariances."""
-    _matrices(values, mask, rotation=False)
-
-
-def rotations(values: Tensor, mask: Tensor | None) -> None:
-    """Refuses matrices ``(..., time, d, d)`` that are observed and no rotations."""
-    _matrices(values, mask, rotation=True)
-
-
-def _matrices(values: Tensor, mask: Tensor | None, *, rotation: bool) -> None:
+def matrices(values: Tensor, mask: Tensor | None, *, rotation: bool) -> None:
+    """Refuses matrices ``(..., time, d, d)`` that are observed and no covariances, or rotations."""
     if not _looks(values):
         return
     tolerance = 1e-3 if rotation else 1e-4

@@ -81,7 +81,7 @@ class RotationLayer(Kinetic):
         if self.project:
             door.finite(at_least_single(observations), "observations", mask)
         else:
-            door.rotations(observations, mask)
+            door.matrices(observations, mask, rotation=True)
 
     def _take(self, frames: Frames) -> Frames:
         variance = positive(self.free_noise_std, *NOISE_STD).to(frames.seen.dtype) ** 2
