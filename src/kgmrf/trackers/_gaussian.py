@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,6 +47,18 @@ class GaussianResult(_Gaussian, ProductResult):
     _estimate = GaussianEstimate
 
 
+class Start(NamedTuple):
+    """How the start goes: the block mean before, the variance that is owed and since when."""
+
+    before: Numbers
+    before_count: Numbers
+    owed: Numbers
+    since: Numbers
+    samples: Numbers
+    frames: Numbers
+    joint: Numbers
+
+
 def moments(block: Numbers, whole: Mask) -> tuple[Numbers, Numbers, Numbers]:
     """Mean of the complete samples, sum of outer products about it, and their number."""
     count = whole.sum(axis=-1).astype(float)
@@ -53,6 +66,25 @@ def moments(block: Numbers, whole: Mask) -> tuple[Numbers, Numbers, Numbers]:
     centre = rows.sum(axis=-2) / np.maximum(count, 1.0)[..., None]
     rest = np.where(whole[..., None], rows - centre[..., None, :], 0.0)
     return centre, np.swapaxes(rest, -1, -2) @ rest, count
+
+
+def block_mean(
+    block: Numbers, early: Mask, unit: Numbers, follows: Mask
+) -> tuple[Numbers, Numbers, Mask]:
+    """The mean of what is there, its noise S_ij n_ij / (n_i n_j), and whether that is all."""
+    there = ~np.isnan(block)
+    # Early on, only complete samples are used.
+    there = there & (there.all(axis=-1, keepdims=True) | ~early[..., None, None])
+    each = there.astype(float)
+    number = each.sum(axis=-2)
+    pairs = np.swapaxes(each, -1, -2) @ each
+    safe = np.maximum(number, 1.0)
+    seen = np.where(there, block, 0.0).sum(axis=-2) / safe
+    seen = np.where((number > 0) & follows[..., None], seen, np.nan)
+    noise = unit * pairs / (safe[..., :, None] * safe[..., None, :])
+    partly = (there.any(axis=-1) & ~there.all(axis=-1)).any(axis=-1)
+    single = there.any(axis=-1).sum(axis=-1) <= 1
+    return seen, noise, ~partly | single
 
 
 def shrunk(scatter: Numbers, n: Numbers) -> Numbers:

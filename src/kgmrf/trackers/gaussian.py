@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._gaussian import (
     GaussianEstimate,
     GaussianResult,
+    Start,
+    block_mean,
     moments,
     regular,
     shrunk,
@@ -26,18 +28,6 @@ from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.product import ProductTracker
 from kgmrf.trackers.vector import VectorEstimate, VectorResult, VectorTracker
-
-
-class Start(NamedTuple):
-    """How the start goes: the block mean before, the variance that is owed and since when."""
-
-    before: Numbers
-    before_count: Numbers
-    owed: Numbers
-    since: Numbers
-    samples: Numbers
-    frames: Numbers
-    joint: Numbers
 
 
 class KineticGaussian(ProductTracker):
@@ -220,7 +210,7 @@ class KineticGaussian(ProductTracker):
         predicted = self._drifted(state, step, unit)
         begins = np.isnan(predicted.seen) & (count > 0)
         follows = ~np.isnan(predicted.seen) & usable & (self._start.owed == 0)
-        seen, noise, complete = self._block_mean(block, early, centre, unit, follows)
+        seen, noise, complete = block_mean(block, early, unit, follows)
         state, nis, ahead = vector.correct(predicted, seen, noise)
         state = self._begun(state, begins, centre, count)
         state = self._settled(state, unit, usable)
@@ -248,24 +238,6 @@ class KineticGaussian(ProductTracker):
         )
         parts = {"mean": VectorEstimate(self._mean.look()), "covariance": self._cov.estimate()}
         return GaussianEstimate(parts, start.joint)
-
-    def _block_mean(
-        self, block: Numbers, early: Mask, centre: Numbers, unit: Numbers, follows: Mask
-    ) -> tuple[Numbers, Numbers, Mask]:
-        """The mean of what is there, its noise S_ij n_ij / (n_i n_j), and whether that is all."""
-        there = ~np.isnan(block)
-        # Early on, only complete samples are used.
-        there = there & (there.all(axis=-1, keepdims=True) | ~early[..., None, None])
-        each = there.astype(float)
-        number = each.sum(axis=-2)
-        pairs = np.swapaxes(each, -1, -2) @ each
-        safe = np.maximum(number, 1.0)
-        seen = np.where(there, block, 0.0).sum(axis=-2) / safe
-        seen = np.where((number > 0) & follows[..., None], seen, np.nan)
-        noise = unit * pairs / (safe[..., :, None] * safe[..., None, :])
-        partly = (there.any(axis=-1) & ~there.all(axis=-1)).any(axis=-1)
-        single = there.any(axis=-1).sum(axis=-1) <= 1
-        return seen, noise, ~partly | single
 
     def _scatter_of(
         self,
