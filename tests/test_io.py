@@ -87,8 +87,7 @@ def test_a_file_larger_than_a_chunk_is_the_same_sequence(
     rows[rng.random(rows.shape) < 0.05] = np.nan
     path = write(tmp_path / f"data{suffix}", rows, times)
     monkeypatch.setattr(text_module, "BLOCK", 1000)
-    monkeypatch.setattr("kgmrf.io.arrays.rows_per_chunk", lambda n: 37)
-    monkeypatch.setattr("kgmrf.io.parquet.rows_per_chunk", lambda n: 37)
+    monkeypatch.setattr("kgmrf.io.source.rows_per_chunk", lambda n: 37)
     source = open_source(path)
     assert len(list(source)) > 5
     values, stamps, _ = whole(source)

@@ -1,4 +1,4 @@
-"""Faults that users met in streams, files and banks: each has a test that failed on it.
+"""Faults that users met in streams, files and banks, a test for each.
 
 Most stand beside what they are about (test_stream_rules, test_stream_operation, test_state_files,
 test_processes, test_compile, test_safe_laws, test_rotations, test_trajectories); here are the rest.
@@ -48,6 +48,27 @@ def test_a_bank_file_whose_clocks_say_that_it_has_just_begun(tmp_path: Path) -> 
         for one in seen:
             found.update(one)
         assert np.isfinite(found.estimate().covariance).all(), places
+
+
+def test_a_rotation_file_with_a_variance_of_zero(tmp_path: Path) -> None:
+    """The file was accepted, and the second observation after it gave NaN."""
+    bank, path = TrackerBank(1, 3, kind="rotation"), tmp_path / "bank.npz"
+    for _ in range(3):
+        bank.update(np.eye(3)[None])
+    bank.save(path)
+    header, arrays = _npz.read(path)
+    header.pop("format")
+    for place in range(186, 212, 5):
+        changed = arrays["rows"].copy()
+        changed[:, place] = 0.0
+        path.write_bytes(_npz.pack(header, {**arrays, "rows": changed}))
+        try:
+            found = TrackerBank.load(path)
+        except ValueError:
+            continue
+        for _ in range(4):
+            found.update(np.eye(3)[None])
+        assert np.isfinite(found.estimate().rotation).all(), place
 
 
 def test_systems_without_sched_getaffinity(monkeypatch: pytest.MonkeyPatch) -> None:

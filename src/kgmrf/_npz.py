@@ -51,20 +51,8 @@ LONGEST_HEADER = 1 << 20
 """Bytes of JSON in a state file: small, because objects take many times the room of their text."""
 
 DAMAGE = (
-    ArithmeticError,
-    EOFError,
-    KeyError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    RecursionError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
+    *(ArithmeticError, EOFError, KeyError, MemoryError, OSError, RuntimeError, SyntaxError),
+    *(TypeError, ValueError, struct.error, zipfile.BadZipFile, zlib.error),
 )
 """What reading a damaged file may raise, from zipfile, zlib, numpy's headers and JSON alike."""
 

@@ -101,7 +101,7 @@ class Rows:
             self.kept(slice(begin, begin + step))._try_out()
 
     def _try_out(self) -> None:
-        """ValueError unless a forecast, and an observation like it, leave an estimate. For tracks
+        """ValueError unless a forecast, and observations like it, leave an estimate. For tracks
         that are not needed any more."""
         n, turns = len(self), self.kind == "rotation"
         with np.errstate(all="ignore"):
@@ -113,7 +113,8 @@ class Rows:
                 variance = np.diagonal(ahead, axis1=-2, axis2=-1)
                 seen = np.sqrt(np.where(variance > 0.0, variance, 1.0))
             one = np.ones(n)
-            after = self.lines(np.arange(n), seen, one, one, [self.kind], matrix=turns)
+            for _ in range(3):  # some faults show only later
+                after = self.lines(np.arange(n), seen, one, one, [self.kind], matrix=turns)
         if not np.isfinite(after[self.kind]).all():
             raise ValueError("a row gives no estimate")
 

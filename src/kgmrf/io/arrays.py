@@ -13,18 +13,9 @@ import numpy as np
 
 from kgmrf import _npz
 from kgmrf._types import Numbers
+from kgmrf.io import source as src
 from kgmrf.io.columns import quaternions
-from kgmrf.io.source import (
-    MOST_CHANNELS,
-    Chunk,
-    DataError,
-    Kind,
-    Piece,
-    Source,
-    checked,
-    rows_per_chunk,
-    told,
-)
+from kgmrf.io.source import Chunk, DataError, Kind, Piece, Source
 
 VALUE_NAMES = ("observations", "samples", "covariances", "covariance", "rotations", "rotation")
 TIME_NAMES = ("times", "time", "timestamps", "t")
@@ -35,7 +26,7 @@ MOST_HELD = 256_000_000
 def open_npy(path: Path, *, kind: Kind | None = None) -> Source:
     """One array in a .npy file."""
 
-    with told(path), open(path, "rb") as file:
+    with src.told(path), open(path, "rb") as file:
         header = _npz.read_header(file)
     return _source(path, _Stored(path, header, lambda: open(path, "rb")), None, kind, ())
 
@@ -46,7 +37,7 @@ def open_npz(
     """An array in an .npz file, streamed out of the archive, compressed or not."""
     headers = {}
     n_samples = None
-    with told(path), zipfile.ZipFile(path) as archive:
+    with src.told(path), zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
             if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{entry.filename} is compressed in a way numpy does not write")
@@ -87,7 +78,7 @@ def open_hdf5(
         if isinstance(item, h5py.Dataset) and item.shape and item.dtype.kind in "fiu":
             shapes[name] = item.shape
 
-    with told(path), h5py.File(path, "r") as file:
+    with src.told(path), h5py.File(path, "r") as file:
         file.visititems(note)
     key, times = _choose(path, shapes, key and key.strip("/"), time)
     clock = None if times is None else _Dataset(path, times, shapes[times])
@@ -109,7 +100,7 @@ class _Stored:
         if header.fortran and len(self.shape) > 1:
             yield from self._turned(rows)
             return
-        with told(self.path), self.stream() as file:
+        with src.told(self.path), self.stream() as file:
             _npz.read_header(file)
             for first in range(0, self.shape[0], rows):
                 n = min(rows, self.shape[0] - first)
@@ -123,7 +114,7 @@ class _Stored:
                 f"{self.path} is stored column by column and too large to be turned; save it again "
                 "after numpy.ascontiguousarray"
             )
-        with told(self.path), self.stream() as file:
+        with src.told(self.path), self.stream() as file:
             _npz.read_header(file)
             whole = self._numbers(file, math.prod(self.shape), 0)
         whole = whole.reshape(self.shape, order="F")
@@ -153,7 +144,7 @@ class _Dataset:
     def slices(self, rows: int) -> Iterator[Numbers]:
         import h5py
 
-        with told(self.path), h5py.File(self.path, "r") as file:
+        with src.told(self.path), h5py.File(self.path, "r") as file:
             data = file[self.key]
             chunk = data.chunks
             if chunk is not None and math.prod(chunk) * data.dtype.itemsize > MOST_HELD:
@@ -177,7 +168,7 @@ def _source(
             f"{path}: {key or 'the array'} has shape {shape}; expected samples (T, d), blocks of "
             "samples (T, m, d) or matrices (T, d, d), time first"
         )
-    if math.prod(shape[1:]) * 8 > MOST_HELD or shape[-1] > MOST_CHANNELS:
+    if math.prod(shape[1:]) * 8 > MOST_HELD or shape[-1] > src.MOST_CHANNELS:
         raise DataError(f"{path}: {key or 'the array'} has shape {shape}, too wide to be followed")
     if clock is not None and clock.shape != shape[:1]:
         raise DataError(f"{path}: times have shape {clock.shape}, the values {shape}")
@@ -190,7 +181,7 @@ def _source(
 
     def pieces() -> Iterator[Piece]:
         # Room for d x d matrices beside the samples, and for the result.
-        rows = rows_per_chunk(16 * max(math.prod(shape[1:]), d * d))
+        rows = src.rows_per_chunk(16 * max(math.prod(shape[1:]), d * d))
         times = None if clock is None else iter(clock.slices(rows))
         first = 0
         for part in values.slices(rows):
@@ -200,7 +191,7 @@ def _source(
 
     def chunks() -> Iterator[Chunk]:
         where, named = f"{path}, row", lambda *at: f", at {list(at)}"
-        return checked(pieces(), where, named, *[quaternions] * turns)
+        return src.checked(pieces(), where, named, *[quaternions] * turns)
 
     return Source(path, kind, tuple(str(k) for k in range(d)), chunks, n_samples)
 

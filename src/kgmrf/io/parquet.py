@@ -10,18 +10,10 @@ import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.io import dates
+from kgmrf.io import source as src
 from kgmrf.io.columns import meaning, tidy
 from kgmrf.io.header import GLANCE
-from kgmrf.io.source import (
-    Chunk,
-    DataError,
-    Kind,
-    Piece,
-    Source,
-    checked,
-    rows_per_chunk,
-    told,
-)
+from kgmrf.io.source import Chunk, DataError, Kind, Piece, Source
 
 
 def open_parquet(
@@ -35,7 +27,7 @@ def open_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with told(path, pa.ArrowException), pq.ParquetFile(path) as file:
+    with src.told(path, pa.ArrowException), pq.ParquetFile(path) as file:
         schema = file.schema_arrow
     stored = list(schema.names)
     if not stored:
@@ -43,7 +35,7 @@ def open_parquet(
     header, index = tidy(stored)
 
     def glance(k: int) -> Any:
-        with told(path, pa.ArrowException), pq.ParquetFile(path) as file:
+        with src.told(path, pa.ArrowException), pq.ParquetFile(path) as file:
             batches = file.iter_batches(GLANCE, columns=[stored[k]], use_threads=False)
             batch = next(batches, None)
             return None if batch is None else batch.column(0)
@@ -92,8 +84,8 @@ def open_parquet(
 
     def pieces() -> Iterator[Piece]:
         d = len(what.names)
-        rows, first = rows_per_chunk(16 * max(len(wanted), d * d)), 0
-        with told(path, pa.ArrowException), pq.ParquetFile(path) as file:
+        rows, first = src.rows_per_chunk(16 * max(len(wanted), d * d)), 0
+        with src.told(path, pa.ArrowException), pq.ParquetFile(path) as file:
             total = max(file.metadata.num_rows, 1)
             for batch in file.iter_batches(batch_size=rows, columns=names, use_threads=False):
                 values = np.column_stack([_numbers(batch.column(name)) for name in wanted])
@@ -107,7 +99,9 @@ def open_parquet(
 
     def chunks() -> Iterator[Chunk]:
         column = lambda j: f", column {wanted[j]!r}"  # noqa: E731
-        return checked(pieces(), f"{path}, row", column, what.assemble, positions=what.positions)
+        return src.checked(
+            pieces(), f"{path}, row", column, what.assemble, positions=what.positions
+        )
 
     second = 1.0 if style else None
     if second is None and what.time is not None:

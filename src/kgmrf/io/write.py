@@ -24,18 +24,8 @@ from kgmrf.io.source import DataError
 from kgmrf.results import Result
 
 FIELDS = (
-    "age",
-    "nis",
-    "log_likelihood",
-    "half_life",
-    "covariance",
-    "correlation",
-    "volatility",
-    "rotation",
-    "position",
-    "spectrum",
-    "velocity",
-    "angle_std",
+    *("age", "nis", "log_likelihood", "half_life", "covariance", "correlation", "volatility"),
+    *("rotation", "position", "spectrum", "velocity", "angle_std"),
 )
 """What can be written beside the time, in the order of the columns."""
 

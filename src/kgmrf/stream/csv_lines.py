@@ -12,16 +12,9 @@ import numpy as np
 
 from kgmrf._names import is_clock
 from kgmrf.io.columns import quaternion_of, tidy
+from kgmrf.stream import records as rec
 from kgmrf.stream.pool import Kind
-from kgmrf.stream.records import (
-    LARGEST_D,
-    Clock,
-    Parsed,
-    find_key,
-    find_time,
-    gathered,
-    nothing,
-)
+from kgmrf.stream.records import Clock, Parsed
 from kgmrf.stream.settings import LineError
 
 GAPS = {"", "nan", "na", "null", "none"}
@@ -88,7 +81,7 @@ class CsvReader:
             )
         if len(set(names)) < len(names):
             raise LineError(row, "the header has a column twice")
-        key, time = find_key(names, self.wish[0], row), find_time(names, self.wish[1], row)
+        key, time = rec.find_key(names, self.wish[0], row), rec.find_time(names, self.wish[1], row)
         self.key = None if key is None else names.index(key)
         # A first column without a name is the index of a data frame.
         index = tidy(names)[1]
@@ -100,7 +93,7 @@ class CsvReader:
             raise LineError(row, "the header has more than one quaternion")
         if self.quaternion:
             self.used = list(turns[0])
-        if not self.used or len(self.used) > LARGEST_D:
+        if not self.used or len(self.used) > rec.LARGEST_D:
             raise LineError(row, f"the header has {len(self.used)} channels")
         self.header = names
 
@@ -111,7 +104,7 @@ class CsvReader:
             while first < len(lines) and not lines[first].strip():
                 first += 1
             if first == len(lines):
-                return nothing({})
+                return rec.nothing({})
             try:
                 self._learn(_cells(lines[first]), first)
             except LineError:
@@ -156,7 +149,7 @@ class CsvReader:
         counts = np.full(len(rows), math.nan)
         stamps, where = np.array(times, dtype=float), np.array(rows, dtype=np.int64)
         parsed = Parsed(keys, stamps, table, counts, where, faults)
-        return gathered(parsed, quaternion=self.quaternion)
+        return rec.gathered(parsed, quaternion=self.quaternion)
 
     def _is_header(self, line: bytes) -> bool:
         try:

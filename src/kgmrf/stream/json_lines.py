@@ -8,17 +8,9 @@ from typing import Any
 import numpy as np
 import orjson
 
+from kgmrf.stream import records as rec
 from kgmrf.stream.pool import Kind
-from kgmrf.stream.records import (
-    LARGEST_D,
-    Clock,
-    Parsed,
-    find_key,
-    find_time,
-    gathered,
-    nothing,
-    number_of,
-)
+from kgmrf.stream.records import Clock, Parsed
 
 NAMES: dict[str, Kind] = {
     "x": "samples",
@@ -88,7 +80,7 @@ class JsonReader:
             # Before the first observation of all nothing is known, not even d.
             begin = self._learn(records, rows, faults, stop)
             records, rows = records[begin:], rows[begin:]
-        return self._taken(records, rows, faults) if rows else nothing(faults)
+        return self._taken(records, rows, faults) if rows else rec.nothing(faults)
 
     def _learn(
         self, records: list[dict[str, Any]], rows: list[int], faults: dict[int, str], stop: bool
@@ -104,12 +96,12 @@ class JsonReader:
                 d = 3 if found == "quaternion" else len(value) if type(value) is list else 0
                 if d < 1:
                     fault = f"{found!r} is not an array of numbers"
-                elif d > LARGEST_D:
-                    fault = f"d = {d} is more than {LARGEST_D}"
+                elif d > rec.LARGEST_D:
+                    fault = f"d = {d} is more than {rec.LARGEST_D}"
                 else:
                     names = list(record)
-                    self.key = find_key(names, self.wish[0], row) or "key"
-                    self.time = find_time(names, self.wish[1], row) or "time"
+                    self.key = rec.find_key(names, self.wish[0], row) or "key"
+                    self.time = rec.find_time(names, self.wish[1], row) or "time"
                     self.what, self.d = found, d
                     return k
             if fault is not None:
@@ -131,7 +123,7 @@ class JsonReader:
                 time = clock.of(record.get(name))
                 name = "n_samples"
                 count = record.get(name)
-                number = math.nan if count is None else number_of(count)
+                number = math.nan if count is None else rec.number_of(count)
                 name = self.key
                 key = record.get(name)
                 if type(key) is not str:
@@ -160,7 +152,7 @@ class JsonReader:
             stacked[holes] = math.nan
         stamps, where = np.array(times), np.array(used, dtype=np.int64)
         parsed = Parsed(keys, stamps, stacked, np.array(counts), where, faults)
-        return gathered(parsed, quaternion=what == "quaternion", what=f"{what!r}: ")
+        return rec.gathered(parsed, quaternion=what == "quaternion", what=f"{what!r}: ")
 
     def _value(self, record: dict[str, Any], shape: tuple[int, ...]) -> Any:
         value = record.get(self.what or "x")
@@ -195,7 +187,10 @@ class JsonReader:
         beside = {"key", "time", "n_samples", self.key, self.time}
         if self.what is None:
             names = list(record)
-            beside |= {find_key(names, None, 0) or "key", find_time(names, None, 0) or "time"}
+            beside |= {
+                rec.find_key(names, None, 0) or "key",
+                rec.find_time(names, None, 0) or "time",
+            }
         for name in record:
             if name not in beside:
                 called = ", ".join(NAMES)
