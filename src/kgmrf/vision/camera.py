@@ -349,6 +349,11 @@ class RecordedMotion:
         turns = so.log(np.swapaxes(rotations[k], -1, -2) @ rotations[k + 1])
         found = rotations[k] @ so.exp(turns * share[:, None, None])
         inside = (times >= stamps[0] - 1e-9) & (times <= stamps[-1] + 1e-9)
+        if not inside.any():
+            raise ValueError(
+                f"no image falls into the motion: it lasts from {stamps[0]:g} to {stamps[-1]:g}, "
+                f"the first image is at {times[0]:g}"
+            )
         return cls(np.where(inside[:, None, None], found, np.nan))
 
     @staticmethod
