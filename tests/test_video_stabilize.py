@@ -115,6 +115,10 @@ def test_motion_from_a_file(shaky: Path, tmp_path: Path, capsys: Capture, kind: 
         found = np.array([float(row["turn_z"]) for row in csv.DictReader(table)])
     wanted = 0.02 * np.sin(12 * np.arange(N) / RATE)
     np.testing.assert_allclose(found, wanted, atol=1e-3)
+    assert main([*words, "--focal", "150", "--offset", "-0.4"]) == 0
+    assert "8 of 30 images are outside the times of" in capsys.readouterr().err
+    assert main([*words, "--focal", "150", "--offset", "100"]) == 2
+    assert "no image falls into the motion" in capsys.readouterr().err
     assert main(words) == 2
     assert "give --focal" in capsys.readouterr().err
 

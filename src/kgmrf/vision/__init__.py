@@ -1,10 +1,10 @@
 """Images in, boxes or a steady video out.
 
-Boxes, in this order: `features` (what a pixel says), `regions` (covariances of rectangles),
-`resample`, `cells` and `matrices` (a window as a map of SPD matrices), `appearance` and `motion`
-(what is remembered), `search` and `tracker` (one box), `crowd` (several). Steady video: `camera`
-(how the camera moved), `steady` (the warp). Then `videos`, `sequences`, `scenery`, `clip`,
-`annotate`, `evaluation`, `rivals` and `figures`.
+Boxes, in this order: `features` (what a pixel says), `regions` (covariances of rectangles and
+cells), `resample` and `cells` (a window as a map of SPD matrices), `appearance` and `motion` (what
+is remembered), `search` and `tracker` (one box), `crowd` (several). Steady video: `camera` (how the
+camera moved), `steady` (the warp). Then `videos`, `sequences`, `scenery`, `clip`, `annotate`,
+`evaluation`, `rivals` and `figures`.
 """
 
 from kgmrf.vision.appearance import AppearanceModel, ExponentialAverage

@@ -255,10 +255,11 @@ class FeatureMotion:
         found, status, _ = flow(view.grey, grey, view.points, None)
         good = status.ravel() > 0
         before, after = ((p[good].reshape(-1, 2) + 0.5) * scale - 0.5 for p in (view.points, found))
-        # blurred corners are less exact; with these shares they do not agree by chance
-        for threshold, share in ((1.5, 0.1), (4.5, 0.25)):
+        for threshold in (1.5, 4.5):  # blurred corners are less exact
             fitted = self._agreed(before, after, view.trusted[good], threshold * scale)
-            if fitted is not None and fitted[1].sum() >= share * good.sum():
+            # a wrong match is off by the distance of corners: this share of them agrees by chance
+            chance = 1.5 * (threshold / _apart(grey)) ** 2
+            if fitted is not None and fitted[1].sum() > chance * good.sum():
                 return fitted[0], self._view(grey, found[good][fitted[1]])
         return None
 
@@ -296,13 +297,18 @@ class FeatureMotion:
         old = np.zeros((0, 1, 2), np.float32) if points is None else points
         new = None
         if len(old) < 0.6 * self.n_points:
-            apart = max(grey.shape) / 40
+            apart = _apart(grey)
             free = np.full(grey.shape, 255, np.uint8)
             for x, y in old.reshape(-1, 2):
                 cv2.circle(free, (round(float(x)), round(float(y))), round(apart), 0, -1)
             new = cv2.goodFeaturesToTrack(grey, self.n_points - len(old), 0.01, apart, mask=free)
         both = old if new is None else np.concatenate([old, new])
         return _View(grey, both, np.arange(len(both)) < len(old))
+
+
+def _apart(grey: Any) -> float:
+    """Least distance of two corners in an image, in pixels."""
+    return max(grey.shape) / 40
 
 
 class RecordedMotion:
@@ -343,6 +349,11 @@ class RecordedMotion:
         turns = so.log(np.swapaxes(rotations[k], -1, -2) @ rotations[k + 1])
         found = rotations[k] @ so.exp(turns * share[:, None, None])
         inside = (times >= stamps[0] - 1e-9) & (times <= stamps[-1] + 1e-9)
+        if not inside.any():
+            raise ValueError(
+                f"no image falls into the motion: it lasts from {stamps[0]:g} to {stamps[-1]:g}, "
+                f"the first image is at {times[0]:g}"
+            )
         return cls(np.where(inside[:, None, None], found, np.nan))
 
     @staticmethod

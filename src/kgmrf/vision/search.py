@@ -61,7 +61,7 @@ def step(below: float, middle: float, above: float) -> float:
     return -1.0 if below < above else 1.0
 
 
-def minima(cost: NDArray[np.float64], n: int, radius: int) -> list[tuple[int, int]]:
+def minima(cost: NDArray[np.floating], n: int, radius: int) -> list[tuple[int, int]]:
     """The ``n`` least places of a map, no two within ``radius``."""
     cost, found = cost.copy(), []
     for _ in range(n):

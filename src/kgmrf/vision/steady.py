@@ -181,8 +181,8 @@ class Stabilizer:
             self.motion = self.motion or FeatureMotion(self._model)
             self._pose = self._model.start
         if size != self._size:
-            first = "{} x {}".format(*self._size)
-            raise ValueError(f"an image of {size[0]} x {size[1]} pixels, the first one has {first}")
+            wanted = "{} x {}".format(*self._size)
+            raise ValueError(f"an image of {size[0]} x {size[1]} pixels, the first has {wanted}")
         assert self.motion is not None
         step = self.motion.update(image)
         nothing = np.full_like(self._pose, np.nan)
