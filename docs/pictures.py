@@ -358,7 +358,7 @@ def outliers() -> Figure:
         distance = np.sqrt(np.einsum("ti,ti->t", X[1:], np.linalg.solve(S, X[1:, :, None])[..., 0]))
         axes.plot(rows[~odd[1:]], distance[~odd[1:]], ".", color=QUIET, markersize=2)
         axes.plot(rows[odd[1:]], distance[odd[1:]], "o", color=RED, markersize=3)
-        axes.set_ylim(0, 15)
+        axes.set_ylim(0, 17)
         axes.set_xlim(500, 2000)
         axes.set_title(f"{name} covariance (red: outliers)")
         axes.set_ylabel("distance")

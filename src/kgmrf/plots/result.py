@@ -205,8 +205,6 @@ def _unwrapped(angle: Numbers, period: float) -> Numbers:
 
 def _draw(axes: Axes, times: Numbers, panel: _Panel) -> None:
     axes.set_ylabel(panel.label)
-    for level, _ in panel.levels:
-        axes.axhline(level, color=COLOURS["quiet"], linewidth=0.8, linestyle=(0, (4, 2)))
     for k, colour in enumerate(colours_of(len(panel.names))):
         values = panel.values[:, :, k]
         low, middle, high = _quantiles(values)
@@ -221,6 +219,8 @@ def _draw(axes: Axes, times: Numbers, panel: _Panel) -> None:
         # A frame between two gaps has no line to its neighbours.
         if (lone := _lone(line)).any():
             axes.plot(times[lone], line[lone], ".", color=colour, markersize=3.0, zorder=2.5)
+    for level, _ in panel.levels:
+        axes.axhline(level, color=COLOURS["quiet"], linewidth=0.8, linestyle=(0, (4, 2)))
     if panel.from_zero:
         axes.set_ylim(bottom=0.0)
     if panel.log:
