@@ -163,3 +163,17 @@ def test_a_fork_after_a_threaded_bank_goes_on(settings: str) -> None:
     """The child of a fork after a threaded bank hung for ever."""
     done = run(FORK.format(settings=settings), PACKAGE)
     assert done.returncode == 0, done.stderr
+
+
+def test_other_releases_of_numba_compile_the_same_loops_in_the_ordinary_way(tmp_path: Path) -> None:
+    code = (
+        "import numpy as np, kgmrf; from kgmrf.kernels import compile as c; "
+        "x = np.random.default_rng(0).normal(size=(40, 3)); "
+        "print(c.quick is None, repr(kgmrf.KGMRF().filter(x).log_likelihood[-1].item()))"
+    )
+    plain = run(code, PACKAGE, KGMRF_COMPILER="plain", NUMBA_CACHE_DIR=str(tmp_path / "plain"))
+    quick = run(code, PACKAGE)
+    assert plain.returncode == 0, plain.stderr
+    (is_plain, ours), (is_quick, other) = plain.stdout.split(), quick.stdout.split()
+    assert (is_plain, is_quick) == ("True", "False")
+    assert float(ours) == pytest.approx(float(other), rel=1e-9)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,8 @@ def _of_head(index: int) -> Any:
     return property(lambda record: record.head[..., index])
 
 
-class Record(NamedTuple):
+@dataclass(frozen=True)
+class Record:
     """The parts of records ``(..., size)``, as views."""
 
     head: Numbers

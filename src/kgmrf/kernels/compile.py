@@ -8,158 +8,37 @@ Where nothing can be written at all, code is made in memory, once per process.
 
 from __future__ import annotations
 
-import gc
 import hashlib
+import importlib
+import os
 import sys
-import threading
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
-from numba.core import typed_passes, types, untyped_passes
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
-from numba.core.compiler_machinery import PassManager
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_compiling = threading.RLock()
 njit: Any = numba.njit  # its types do not know options that come as a table
 
+TESTED = ("0.68",)
+"""Releases of Numba that :mod:`kgmrf.kernels.quick` was tested with; others compile plainly."""
 
-class Part(JITCodeLibrary):
-    """Code of a helper as it was written, to be linked into a loop and optimised there, once.
-
-    Numba itself would optimise each helper, make machine code of it that nobody calls, and do both
-    again with every function above it.
-    """
-
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
-
-    def finalize(self) -> None:
-        """Take in nothing more."""
-        self._finalized = True
-
-    def get_pointer_to_function(self, name: str) -> int:
-        """No address: there is no machine code."""
-        return 0
-
-    @property
-    def codegen(self) -> Any:
-        """What makes the code, without environments: they need an address too."""
-        return _NoEnvironment(self._codegen)
-
-
-class _NoEnvironment:
-    def __init__(self, codegen: Any) -> None:
-        self._codegen = codegen
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._codegen, name)
-
-    def set_env(self, name: str, environment: Any) -> None:
-        """Keep none."""
-
-
-class Whole(JITCodeLibrary):
-    """Code of a loop and of all its parts."""
-
-    def add_linking_library(self, library: Any) -> None:
-        """Link in a library, and what it is made of."""
-        if library not in self._linking_libraries:
-            super().add_linking_library(library)  # type: ignore[no-untyped-call]
-            if isinstance(library, Part):
-                for part in library._linking_libraries:
-                    self.add_linking_library(part)
-
-
-class Loop(Compiler):
-    """Compiles a loop that Python calls."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)  # type: ignore[no-untyped-call]
-        library: Any = Whole
-        self.state.library = library(self.state.targetctx.codegen(), "loop")
-        self.state.library.enable_object_caching()
-
-
-class Helper(Compiler):
-    """Compiles a helper into a `Part`, with the passes that plain loops over numbers need."""
-
-    PASSES = (
-        untyped_passes.TranslateByteCode,
-        untyped_passes.FixupArgs,
-        untyped_passes.IRProcessing,
-        untyped_passes.ReconstructSSA,
-        typed_passes.NopythonTypeInference,
-        typed_passes.PreLowerStripPhis,
-        typed_passes.IRLegalization,
-        typed_passes.NativeLowering,
-        typed_passes.NoPythonBackend,
-    )
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)  # type: ignore[no-untyped-call]
-        library: Any = Part
-        self.state.library = library(self.state.targetctx.codegen(), "helper")
-
-    def define_pipelines(self) -> list[Any]:
-        """One list of passes."""
-        passes = PassManager("helper")
-        for step in self.PASSES:
-            passes.add_pass(step, step.__name__)
-        passes.finalize()
-        return [passes]
-
-
-@contextmanager
-def _quickly() -> Iterator[None]:
-    """Resolve calls of the same types once; leave the garbage where it is until the end.
-
-    Numba tries every template of an operator again at each place of use, and again when it makes
-    code; the collector would walk through all that Numba keeps again and again.
-    """
-    known: dict[Any, Any] = {}
-    kinds: Any = (types.BaseFunction, types.Dispatcher)
-
-    def remembering(original: Any) -> Any:
-        def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
-            key = (self, tuple(args), tuple(kws.items()) if kws else ())
-            found = known.get(key)
-            if found is None:
-                found = known[key] = original(self, context, args, kws)
-            return found
-
-        return get_call_type
-
-    with _compiling:
-        originals = [kind.get_call_type for kind in kinds]
-        collecting = gc.isenabled()
-        gc.disable()
-        for kind, original in zip(kinds, originals, strict=True):
-            kind.get_call_type = remembering(original)
-        try:
-            yield
-        finally:
-            for kind, original in zip(kinds, originals, strict=True):
-                kind.get_call_type = original
-            if collecting:
-                gc.enable()
-
+quick: Any = None
+if os.environ.get("KGMRF_COMPILER") != "plain" and numba.__version__.startswith(TESTED):
+    quick = importlib.import_module("kgmrf.kernels.quick")
 
 # "contract" allows fused multiply-add; nothing may assume that NaN does not occur.
 MEANING: Any = dict(error_model="numpy", fastmath={"contract"})
 MAKERS = {"arange", "empty", "full", "ones", "reshape", "zeros"}
-INNER: Any = dict(no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=Helper)
+INNER: Any = dict(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def jit(function: Any) -> Any:
     """A helper of compiled loops. One that makes no arrays counts no references to them."""
+    if quick is None:
+        return njit(**INNER, **MEANING)(function)
     makes = not MAKERS.isdisjoint(function.__code__.co_names)
-    return njit(_nrt=makes, **INNER, **MEANING)(function)
+    return njit(_nrt=makes, pipeline_class=quick.Helper, **INNER, **MEANING)(function)
 
 
 CONSTANTS = (
@@ -210,8 +89,10 @@ def compiled(signature: Any = None, **options: Any) -> Any:
     def wrap(function: Any) -> Any:
         function.__qualname__ = f"{function.__name__}-{FINGERPRINT}"
         given: Any = () if signature is None else (signature,)
-        how: Any = {"nogil": True, "pipeline_class": Loop, **MEANING, **options}
-        with _quickly():
+        how: Any = {"nogil": True, **MEANING, **options}
+        if quick is not None:
+            how["pipeline_class"] = quick.Loop
+        with nullcontext() if quick is None else quick.quickly():
             try:
                 return njit(*given, cache=True, **how)(function)
             except RuntimeError as error:
