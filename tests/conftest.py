@@ -43,3 +43,13 @@ def xp(request: pytest.FixtureRequest) -> Any:
 def torch() -> Any:
     """The torch module itself, for laws about derivatives."""
     return pytest.importorskip("torch", reason="torch is not installed: derivatives unchecked")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Any:
+    """A test file that cannot be imported fails; doctests of optional parts are only skipped."""
+    report = yield
+    lost = report.skipped and "unable to import module" in str(report.longrepr)
+    if lost and os.path.dirname(__file__) in str(collector.path):
+        report.outcome = "failed"
+    return report

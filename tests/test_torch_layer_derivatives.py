@@ -9,10 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the layers are unchecked")
 
-from kgmrf.trackers._view import covariance_view  # noqa: E402
-
 from kgmrf import KGMRF, gains, simulate  # noqa: E402
-from kgmrf.step import State, Surprise  # noqa: E402
+from kgmrf.step import State  # noqa: E402
 from kgmrf.torch import FixedLaw, InformationLaw, KGMRFLayer, RotationLayer  # noqa: E402
 
 torch.set_num_threads(1)
@@ -286,6 +284,7 @@ def test_the_velocity_follows_the_order_of_eigenvalues(order: list[int], graph: 
     with torch.set_grad_enabled(graph):
         out = layer(_samples(3, 1, 1), samples=True)
     state = State(*(part[0].detach().numpy() for part in out.state))
-    shown = covariance_view(state, Surprise(state.time, state.time), gains.information())
-    np.testing.assert_allclose(out.velocity[0, 0].detach().numpy(), shown["velocity"], atol=1e-12)
-    np.testing.assert_allclose(out.estimate[0, 0].detach().numpy(), shown["covariance"], atol=1e-12)
+    tracker = KGMRF(3, gains=gains.information())
+    shown = tracker.engine().view_state(State(*(part[None] for part in state)))
+    np.testing.assert_allclose(out.velocity[0, 0].detach().numpy(), shown["velocity"][0], atol=1e-12)
+    np.testing.assert_allclose(out.estimate[0, 0].detach().numpy(), shown["covariance"][0], atol=1e-12)
