@@ -110,7 +110,7 @@ class Readable:
         """What the levels of the noise say together; then what is known of them fades."""
         one, each = self.pi[:, None] * level
         self.weight = (one @ self.w)[:, None] + np.einsum("l,lka->ka", each, self.omega)
-        self.r = np.exp((one + each) @ np.log(self.levels))
+        self.r = (one + each) @ self.levels
         level = np.maximum(level, 1e-30) ** (1 - FORGETTING) * self.prior**FORGETTING
         self.level = level / level.sum(axis=1)[:, None]
 

@@ -203,7 +203,7 @@ def learn(x: Any, settings: Any, w: Any) -> None:
         total = 0.0
         for m in range(n_levels):
             found = w[FOUND + at.LEVELS * expert + m]
-            noise += share * found * math.log(settings[at.S_LEVELS + m])
+            noise += share * found * settings[at.S_LEVELS + m]
             if found > 0.0:
                 for j in range(2 * expert + 1):
                     table = K * (at.LEVELS * (expert + j) + m)
@@ -219,7 +219,7 @@ def learn(x: Any, settings: Any, w: Any) -> None:
             total += found
         for m in range(n_levels):
             x[at.LEVEL + at.LEVELS * expert + m] /= total
-    x[at.NOISE] = math.exp(noise)
+    x[at.NOISE] = noise
 
 
 @jit

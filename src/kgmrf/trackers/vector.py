@@ -132,9 +132,16 @@ class VectorTracker(Tracker):
         assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
         """
         with self._noise_given(noise_covariance):
-            found: Any = super().update(
+            found = super().update(
                 observation, dt=dt, n_samples=n_samples, assume_valid=assume_valid
             )
+        assert isinstance(found, VectorEstimate)
+        return found
+
+    def forecast(self, steps: float = 1.0) -> VectorEstimate:
+        """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
+        found = super().forecast(steps)
+        assert isinstance(found, VectorEstimate)
         return found
 
     def filter(
@@ -154,9 +161,10 @@ class VectorTracker(Tracker):
         noise_covariance: ``(d, d)`` for all frames or ``(T, ..., d, d)`` one for each.
         """
         with self._noise_given(noise_covariance):
-            found: Any = super().filter(
+            found = super().filter(
                 sequence, times=times, mask=mask, n_samples=n_samples, fields=fields
             )
+        assert isinstance(found, VectorResult)
         return found
 
     def smooth(
