@@ -286,5 +286,9 @@ def test_the_velocity_follows_the_order_of_eigenvalues(order: list[int], graph: 
     state = State(*(part[0].detach().numpy() for part in out.state))
     tracker = KGMRF(3, gains=gains.information())
     shown = tracker.engine().view_state(State(*(part[None] for part in state)))
-    np.testing.assert_allclose(out.velocity[0, 0].detach().numpy(), shown["velocity"][0], atol=1e-12)
-    np.testing.assert_allclose(out.estimate[0, 0].detach().numpy(), shown["covariance"][0], atol=1e-12)
+    np.testing.assert_allclose(
+        out.velocity[0, 0].detach().numpy(), shown["velocity"][0], atol=1e-12
+    )
+    np.testing.assert_allclose(
+        out.estimate[0, 0].detach().numpy(), shown["covariance"][0], atol=1e-12
+    )

@@ -67,7 +67,7 @@ def opened(source: str, reader: ReaderName) -> Footage:
         path = path / "img"  # OTB keeps its images one level down
     live = camera or "://" in source
     place = int(source) if camera else source if live else path
-    video = open_video(place, reader=reader.value)  # type: ignore[arg-type]
+    video = open_video(place, reader=reader.value)
     name, rate = (f"camera {source}", 30.0) if camera else (source, 25.0)
     total = None if live else video.n_frames
     return Footage(name, video.frames, total, video.rate or rate, live=live)

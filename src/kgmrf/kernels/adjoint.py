@@ -15,7 +15,8 @@ import numpy as np
 
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.kernels import adjoint_turns as at
-from kgmrf.kernels.compile import compiled, jit
+from kgmrf.kernels.compile import compiled
+from kgmrf.kernels.compile import jit_views as jit
 from kgmrf.kernels.layout import INFORMATION, NOISE_FLOOR, RIDGE, SPECTRUM_RATE
 from kgmrf.kernels.plane import MOST_CORRELATED
 from kgmrf.step import POLISH_EVERY, SMALLEST_SPECTRUM

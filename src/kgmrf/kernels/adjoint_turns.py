@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgmrf.kernels.compile import jit
+from kgmrf.kernels.compile import jit_views as jit
 from kgmrf.kernels.products import REACH, multiply, multiply_transposed
 from kgmrf.kernels.products import exponential as series
 

@@ -35,10 +35,17 @@ INNER: Any = dict(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 def jit(function: Any) -> Any:
     """A helper of compiled loops. One that makes no arrays counts no references to them."""
-    if quick is None:
-        return njit(**INNER, **MEANING)(function)
-    makes = not MAKERS.isdisjoint(function.__code__.co_names)
-    return njit(_nrt=makes, pipeline_class=quick.Helper, **INNER, **MEANING)(function)
+    return _helper(function, not MAKERS.isdisjoint(function.__code__.co_names))
+
+
+def jit_views(function: Any) -> Any:
+    """A helper that takes rows or slices of arrays, so that references are counted."""
+    return _helper(function, True)
+
+
+def _helper(function: Any, counts: bool) -> Any:
+    how = {} if quick is None else {"_nrt": counts, "pipeline_class": quick.Helper}
+    return njit(**how, **INNER, **MEANING)(function)
 
 
 CONSTANTS = (
