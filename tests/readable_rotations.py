@@ -32,7 +32,7 @@ class Readable:
 
     def __init__(self, noise_std: float | None = None) -> None:
         self.given, self.started = noise_std is not None, False
-        self.levels, self.prior = noise_levels(noise_std).reshape(2, -1)
+        self.levels, self.prior, _ = noise_levels(noise_std).reshape(3, -1)
 
     def start(self, z: np.ndarray) -> None:
         k = len(LAM)

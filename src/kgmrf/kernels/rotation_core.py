@@ -18,8 +18,8 @@ K = at.MEMBERS
 LOG_2PI = math.log(2.0 * math.pi)
 SWITCHING = 1e-3
 PRIORS = (0.25, 0.25, 0.5)  # of the experts: joint weights, weights per axis, dense members
-FORGETTING = 1.0 / 250.0  # of what was learned of the noise, at every observation
-UNLIKELY = 1e-9  # levels of the noise are left out if they and their neighbours are below this
+LEAST = 1e-30 ** (1.0 - at.FORGETTING)  # of the probability of a level, so that it can return
+UNLIKELY = 1e-6  # levels of the noise are left out if they and their neighbours are below this
 WIDEST = math.pi**2  # no angle is less certain
 SQUARES = 40 + 3 * K  # in the scratch: (4, K) squared innovations over S, (K,) log S ...
 FOUND = SQUARES + 5 * K  # ... (2, L) evidence of levels ...
@@ -30,7 +30,7 @@ SCRATCH = NEW + 4 * at.LEVELS * K
 @jit
 def begin(x: Any, z: Any, laws: Any, settings: Any, anew: bool) -> None:
     """Q = Z, delta = 0, P = diag(1, c). Anew: velocities, weights stay; the noise is forgotten."""
-    n_levels = (len(settings) - at.S_LEVELS) // 2
+    n_levels = (len(settings) - at.S_LEVELS) // 3
     noise = 0.0
     for m in range(n_levels):
         prior = settings[at.S_LEVELS + n_levels + m]
@@ -138,7 +138,7 @@ def score(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> None:
     At a level r of the noise y_k = e - delta_k is N(0, r S_k), S_k = P00_k + rel. Each level has
     weights of its own, for all axes together (e[3]) and for each axis (e[4]).
     """
-    n_levels = (len(settings) - at.S_LEVELS) // 2
+    n_levels = (len(settings) - at.S_LEVELS) // 3
     for k in range(K):
         s = x[at.P00 + k] + rel
         w[SQUARES + 4 * K + k] = math.log(s)
@@ -193,7 +193,7 @@ def level(x: Any, r: float, j: int, m: int, laws: Any, w: Any) -> float:
 @jit
 def learn(x: Any, settings: Any, w: Any) -> None:
     """Take over weights and noise from the scratch; what is known of the noise fades."""
-    n_levels = (len(settings) - at.S_LEVELS) // 2
+    n_levels = (len(settings) - at.S_LEVELS) // 3
     joint = x[at.EXPERTS] / (x[at.EXPERTS] + x[at.EXPERTS + 1])
     for j in range(3 * K):
         x[at.WEIGHT + j] = 0.0
@@ -213,8 +213,8 @@ def learn(x: Any, settings: Any, w: Any) -> None:
                     table = NEW + K * (at.LEVELS * (a + 1) * expert + m)
                     for k in range(K):
                         x[at.WEIGHT + K * a + k] += share * found * w[table + k]
-            prior = settings[at.S_LEVELS + n_levels + m]
-            found = max(found, 1e-30) ** (1.0 - FORGETTING) * prior**FORGETTING
+            found = LEAST if found < 1e-30 else found ** (1.0 - at.FORGETTING)
+            found *= settings[at.S_LEVELS + 2 * n_levels + m]
             x[at.LEVEL + at.LEVELS * expert + m] = found
             total += found
         for m in range(n_levels):

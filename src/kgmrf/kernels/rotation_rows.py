@@ -13,6 +13,7 @@ from kgmrf._types import Numbers
 MEMBERS = 20
 LEVELS = 40  # of the noise, where it is learned
 DENSE_MEMBERS = 12
+FORGETTING = 1.0 / 250.0  # of what was learned of the noise, at every observation
 
 # ---- a row: the clock and what all members share
 TIME, SEEN, REJECTED, ACCEPT, NOISE, GAIN = 0, 1, 2, 3, 5, 6
@@ -78,18 +79,21 @@ def isotropic_laws() -> Numbers:
 
 
 def noise_levels(noise_std: float | None, guess: float | None = None) -> Numbers:
-    """Variances that the noise may have, then how probable they are before anything is seen.
+    """Variances that the noise may have, then how probable they are before anything is seen, p.
+
+    Last p^f with f = FORGETTING: what fades is drawn towards it.
 
     Given, it has one. Learned, each is twice the one before, and a guess favours those near.
 
     >>> noise_levels(0.1), len(noise_levels(None))
-    (array([0.01, 1.  ]), 80)
+    (array([0.01, 1.  , 1.  ]), 120)
     """
     if noise_std is not None:
-        return np.array([float(noise_std) ** 2, 1.0])
+        return np.array([float(noise_std) ** 2, 1.0, 1.0])
     levels = 2.0 ** np.arange(-LEVELS, 0)
     prior = np.exp(-0.1 * np.abs(np.log(levels / float(1e-3 if guess is None else guess) ** 2)))
-    return np.concatenate([levels, prior / prior.sum()])
+    prior /= prior.sum()
+    return np.concatenate([levels, prior, prior**FORGETTING])
 
 
 def dense_laws() -> Numbers:
