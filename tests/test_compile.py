@@ -165,6 +165,7 @@ def test_a_fork_after_a_threaded_bank_goes_on(settings: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_other_releases_of_numba_compile_the_same_loops_in_the_ordinary_way(tmp_path: Path) -> None:
     code = (
         "import numpy as np, kgmrf; from kgmrf.kernels import compile as c; "

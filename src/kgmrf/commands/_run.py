@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import shlex
 import sys
@@ -120,10 +119,9 @@ class Run:
     def baseline(self, maker: Any, **settings: Any) -> Any:
         """A baseline for this file, with settings of its own."""
         kind = self.source.kind
-        if "kind" in inspect.signature(maker).parameters:
-            settings["kind"] = "rotation" if kind == "rotation" else "covariance"
-        elif kind == "rotation":
-            raise DataError(f"{maker.__name__} does not follow rotations")
+        settings["kind"] = "rotation" if kind == "rotation" else "covariance"
+        if settings["kind"] not in maker.kinds:
+            raise DataError(f"{maker.__name__} does not track {settings['kind']}s")
         if kind == "covariance":
             settings["n_samples"] = self._count()
         settings |= {"on_invalid": self.given.on_invalid, "time_unit": self.unit}

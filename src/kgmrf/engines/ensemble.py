@@ -147,9 +147,13 @@ class Ensemble:
 
     def _still(self, rows: Numbers, count: float, dt: float | Numbers) -> Numbers:
         n = len(rows)
-        counts, steps = np.full(n, count), np.empty(n)
-        steps[:] = dt
-        return self.advance(rows, np.arange(n), np.zeros((n, 1, self.d)), counts, steps)[1]
+        line: Any = getattr(self._work, "line", None)
+        if line is None or len(line[0]) != n:
+            line = np.arange(n), np.zeros((n, 1, self.d)), np.empty(n), np.empty(n)
+            if n == 1:  # of one track they are at hand for the next forecast
+                self._work.line = line
+        line[2][:], line[3][:] = count, dt
+        return self.advance(rows, *line)[1]
 
     def _readable(self, lines: Any, records: Numbers, status: Numbers) -> None:
         rows, which, seen, counts, dt, matrix, tolerance = lines

@@ -31,7 +31,7 @@ class BaselineTracker(CovarianceTracker):
     """Keeps named arrays; a subclass says how an observation changes them (`_correct`), how time
     alone changes them (`_predict`), and which matrix they stand for (`_matrix`)."""
 
-    _kinds: ClassVar[tuple[str, ...]] = ("covariance", "rotation")
+    kinds: ClassVar[tuple[str, ...]] = ("covariance", "rotation")
     """What it can follow, the default first."""
 
     _takes_logarithms: ClassVar[bool] = False
@@ -51,7 +51,7 @@ class BaselineTracker(CovarianceTracker):
         time_unit: float | None = None,
     ) -> None:
         super().__init__(d, n_samples, on_invalid, time_unit)
-        self.kind = _check.choice(follows or kind or self._kinds[0], self._kinds, "kind")  # type: ignore[misc]
+        self.kind = _check.choice(follows or kind or self.kinds[0], self.kinds, "kind")  # type: ignore[misc]
         self.follows = None  # the older word for kind
         self._arrays: Arrays = {}
 

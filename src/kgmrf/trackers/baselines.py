@@ -64,7 +64,7 @@ class LogEuclideanEMA(_Average):
     2.0
     """
 
-    _kinds = ("covariance",)
+    kinds = ("covariance",)
     _takes_logarithms = True
 
     def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:

@@ -29,7 +29,7 @@ class ErrorStateKalman(BaselineTracker):
     0.02
     """
 
-    _kinds = ("rotation",)
+    kinds = ("rotation",)
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ class OneEuro(BaselineTracker):
     0.0386
     """
 
-    _kinds = ("rotation",)
+    kinds = ("rotation",)
 
     def __init__(
         self,
