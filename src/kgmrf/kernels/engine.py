@@ -35,7 +35,7 @@ LARGEST_ROTATION = 3
 ROTATION_TOLERANCE = 1e-6
 """How far R^T R may be from I, as in `kgmrf._check.rotations`."""
 
-EVERY = ("ensemble", "low_rank", "inspect", "rotations", "rotations_ahead", "adjoint")
+EVERY = ("ensemble", "low_rank", "inspect", "rotations", "rotations_ahead", "adjoint", "vector")
 """Modules whose loops are compiled when they are imported."""
 
 _told = False
@@ -229,7 +229,7 @@ def pull_back(
         tables=np.zeros_like(law.tables[0]),
         head=np.zeros_like(law.head),
     )
-    loops("adjoint").pull_back(
+    loops("adjoint", "vector").pull_back(
         states, sequence, observed, counts, steps, law.head, law.tables, bars, *slopes[1:]
     )
     return slopes

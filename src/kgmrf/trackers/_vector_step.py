@@ -260,6 +260,50 @@ def view(state: VectorState, nis: Numbers, log_likelihood: Numbers) -> Values:
     }
 
 
+def compiled_frame(
+    old: VectorState,
+    seen: Numbers | None,
+    dt: float,
+    retention: float,
+    model: Numbers,
+    nothing: Numbers,
+    intervals: dict[tuple[float, float], Numbers],
+) -> tuple[VectorState, Numbers, Numbers] | None:
+    """`drift` and `correct` of one vector, compiled; None where only a part was seen.
+
+    model: noise, acceleration and position noise ``(3, d, d)``; intervals: those met before.
+    """
+    from kgmrf.kernels.vector import COASTED, PARTLY, vector_frame
+
+    key = (dt, retention)
+    if key not in intervals:
+        over = passage(retention, np.asarray(dt))
+        numbers = (over.turn, over.keep, over.angle, over.cross, over.rate)
+        if len(intervals) > 8:  # times that never repeat must not pile up
+            intervals.clear()
+        intervals[key] = np.array([dt, *(float(v[0]) for v in numbers)])
+    position, velocity = np.empty_like(old.position), np.empty_like(old.velocity)
+    uncertainty, surprise = np.empty_like(old.uncertainty), np.empty(2)
+    status = vector_frame(
+        old.position,
+        old.velocity,
+        old.uncertainty,
+        nothing if seen is None else seen,
+        model,
+        intervals[key],
+        position,
+        velocity,
+        uncertainty,
+        surprise,
+    )
+    if status == PARTLY:
+        return None
+    time = old.time + dt
+    last = old.seen if status == COASTED else time
+    state = VectorState(position, velocity, uncertainty, old.known, time, last)
+    return state, surprise[0], surprise[1]
+
+
 def spreads(value: Any, name: str, positive: bool = False) -> Any:
     """A setting that is a number, d numbers or a (d, d) matrix; None stays None."""
     if value is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,21 +15,12 @@ from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
 from kgmrf.gains import Transition
 from kgmrf.results import Values
+from kgmrf.trackers import _vector_step as on
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._input import as_mask
 from kgmrf.trackers._smooth import check_lag
 from kgmrf.trackers._vector_fields import VectorEstimate, VectorResult
-from kgmrf.trackers._vector_step import (
-    VectorState,
-    as_matrix,
-    correct,
-    drift,
-    initial_state,
-    passage,
-    smooth_vectors,
-    spreads,
-    view,
-)
+from kgmrf.trackers._vector_step import VectorState
 
 __all__ = ["VectorEstimate", "VectorResult", "VectorTracker"]
 
@@ -86,17 +78,17 @@ class VectorTracker(Tracker):
         super().__init__(d, n_samples, on_invalid, time_unit)
         if noise_std is not None and noise_covariance is not None:
             raise ValueError("give noise_std or noise_covariance, not both")
-        self.noise_std = spreads(noise_std, "noise_std", positive=True)
-        self.noise_covariance = spreads(noise_covariance, "noise_covariance", positive=True)
+        self.noise_std = on.spreads(noise_std, "noise_std", positive=True)
+        self.noise_covariance = on.spreads(noise_covariance, "noise_covariance", positive=True)
         if self.noise_covariance is not None and np.ndim(self.noise_covariance) != 2:
             raise ValueError(
                 f"noise_covariance must be a (d, d) matrix, got {noise_covariance!r}; "
                 "for one number per component use noise_std"
             )
-        self.acceleration = spreads(acceleration, "acceleration")
-        self.position_noise = spreads(position_noise, "position_noise")
+        self.acceleration = on.spreads(acceleration, "acceleration")
+        self.position_noise = on.spreads(position_noise, "position_noise")
         self.retention = _check.in_range(retention, "retention", 1e-6, 1.0)
-        self.rate_prior = spreads(rate_prior, "rate_prior", positive=True)
+        self.rate_prior = on.spreads(rate_prior, "rate_prior", positive=True)
         noisy = self.noise_std is not None or self.noise_covariance is not None
         for name, value in (("acceleration", acceleration), ("rate_prior", rate_prior)):
             if value is None and not noisy:
@@ -131,6 +123,15 @@ class VectorTracker(Tracker):
         noise_covariance: ``(..., d, d)`` of this observation, instead of that of the tracker.
         assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
         """
+        if (
+            assume_valid
+            and self._whole
+            and n_samples is None
+            and noise_covariance is None
+            and type(dt) in (int, float)
+            and self._hurried(observation, float(dt) / self.clock.unit)
+        ):
+            return self.told(self._estimate())
         with self._noise_given(noise_covariance):
             found = super().update(
                 observation, dt=dt, n_samples=n_samples, assume_valid=assume_valid
@@ -140,6 +141,10 @@ class VectorTracker(Tracker):
 
     def forecast(self, steps: float = 1.0) -> VectorEstimate:
         """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
+        if self._whole and type(steps) in (int, float) and 0 <= steps < math.inf:
+            step = self._compiled(None, steps / self.clock.unit)
+            if step is not None:
+                return self.told(VectorEstimate(partial(on.view, *step)))
         found = super().forecast(steps)
         assert isinstance(found, VectorEstimate)
         return found
@@ -198,7 +203,7 @@ class VectorTracker(Tracker):
         wide = np.broadcast_to(steps.reshape(-1, *(1,) * (observed.ndim - 1)), observed.shape)
         model = (fresh._walk, fresh._wander, fresh.retention)
         nan = np.full(observed.shape, np.nan)
-        found = view(smooth_vectors(states, wide, *model, lag), nan, nan.copy())
+        found = on.view(on.smooth_vectors(states, wide, *model, lag), nan, nan.copy())
         told: VectorResult = fresh.told(VectorResult(found), times)
         return told.only(fields)
 
@@ -272,38 +277,68 @@ class VectorTracker(Tracker):
     def _matrix_of(self, value: Any, otherwise: float, d: int) -> Numbers:
         """A setting as a (d, d) matrix; None means a share of the noise variance."""
         noise = self._own_noise() if value is None else None
-        return as_matrix(value if noise is None else otherwise * noise, d)
+        return on.as_matrix(value if noise is None else otherwise * noise, d)
 
     def _begin(self, shape: tuple[int, ...]) -> None:
         d = shape[-1]
-        self._state = initial_state(shape, self._matrix_of(self.rate_prior, 1.0, d))
+        self._state = on.initial_state(shape, self._matrix_of(self.rate_prior, 1.0, d))
         self._walk = self._matrix_of(self.acceleration, RELATIVE_ACCELERATION, d)
         self._wander = self._matrix_of(self.position_noise, 0.0, d)
         noise = self._own_noise()
-        self._noise = np.eye(d) if noise is None else as_matrix(noise, d)
+        self._noise = np.eye(d) if noise is None else on.as_matrix(noise, d)
         self._nis = np.full(shape[:-1], np.nan)
         self._log_likelihood = np.full(shape[:-1], np.nan)
-        self._fresh = True
+        self._fresh, self._all_known, self._desk = True, None, None
+
+    @property
+    def _whole(self) -> bool:
+        """One vector under way, every component of which is known: the compiled step can go on."""
+        if self._all_known is None and self.batch_shape is not None:
+            self._all_known = self.batch_shape == () and bool((self._state.known > 0).all())
+        return bool(self._all_known) and not self._fresh and self.clock.frozen
+
+    def _compiled(self, seen: Numbers | None, dt: float) -> Any:
+        """The state and its surprise after one step; None where only a part was seen."""
+        if self._desk is None:
+            own = self.n_samples or 1.0
+            model = np.stack([self._noise / own, self._walk, self._wander])
+            self._desk = (model, np.full(self._state.position.shape, np.nan), {})
+        return on.compiled_frame(self._state, seen, dt, self.retention, *self._desk)
+
+    def _hurried(self, observation: Any, dt: float) -> bool:
+        """Take in a whole vector, or none, by the compiled step; False where it cannot."""
+        like = self._state.position
+        if observation is not None:
+            same = type(observation) is np.ndarray and observation.dtype == like.dtype
+            if not same or observation.shape != like.shape or not observation.flags.c_contiguous:
+                return False
+        step = self._compiled(observation, dt) if 0 <= dt < math.inf else None
+        if step is not None:
+            self._state, self._nis, self._log_likelihood = step
+        return step is not None
+
+    _all_known: bool | None = None
+    _desk: tuple[Numbers, Numbers, dict[tuple[float, float], Numbers]] | None = None
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step of checked vectors."""
         noise = self._noise if self._given is None else self._given
         state = self._drifted(dt)
         hidden = np.where(observed[..., None], seen, np.nan)
-        self.take_over(*correct(state, hidden, noise / n_samples[..., None, None]))
+        self.take_over(*on.correct(state, hidden, noise / n_samples[..., None, None]))
 
     def _drifted(self, dt: Numbers) -> VectorState:
         # Frames mostly come at equal intervals: what the last one did is kept.
         key = (self.retention, dt.shape, dt.tobytes())
         if self._passage is None or self._passage[0] != key:
-            self._passage = (key, passage(self.retention, dt))
+            self._passage = (key, on.passage(self.retention, dt))
         over = self._passage[1]
-        return drift(self._state, dt, self._walk, self._wander, self.retention, over)
+        return on.drift(self._state, dt, self._walk, self._wander, self.retention, over)
 
     _passage: tuple[Any, Transition] | None = None
 
     def _run(self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers) -> VectorResult:
-        return VectorResult(view(*self._states(seen, observed, counts, dt)))
+        return VectorResult(on.view(*self._states(seen, observed, counts, dt)))
 
     def _states(
         self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers
@@ -329,20 +364,20 @@ class VectorTracker(Tracker):
     def take_over(self, state: VectorState, nis: Numbers, log_likelihood: Numbers) -> None:
         """Go on from a state that somebody else has corrected, with its surprise."""
         self._state, self._nis, self._log_likelihood = state, nis, log_likelihood
-        self._fresh = False
+        self._fresh, self._all_known = False, None
 
     def look(self) -> Values:
         """All fields as they stand now."""
-        return view(self._state, self._nis, self._log_likelihood)
+        return on.view(self._state, self._nis, self._log_likelihood)
 
     def _estimate(self) -> VectorEstimate:
-        return VectorEstimate(partial(view, self._state, self._nis, self._log_likelihood))
+        return VectorEstimate(partial(on.view, self._state, self._nis, self._log_likelihood))
 
     def ahead(self, dt: float) -> Values:
         """All fields as predicted ``dt`` from now."""
         state = self._drifted(np.full_like(self._state.time, dt))
         nan = np.full_like(state.time, np.nan)
-        return view(state, nan, nan)
+        return on.view(state, nan, nan)
 
     def _memory(self) -> dict[str, Numbers]:
         return {
@@ -355,7 +390,7 @@ class VectorTracker(Tracker):
     def _remember(self, memory: dict[str, Numbers]) -> None:
         self._state = VectorState(**{name: memory[name] for name in VectorState._fields})
         self._nis, self._log_likelihood = memory["nis"], memory["log_likelihood"]
-        self._fresh = bool(memory["fresh"])
+        self._fresh, self._all_known = bool(memory["fresh"]), None
 
     @property
     def counted_now(self) -> float | None:

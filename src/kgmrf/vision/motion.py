@@ -76,6 +76,7 @@ class BoxMotion:
             acceleration=(s.push * scale) ** 2 if moves else 0.0,
             rate_prior=(s.push * scale) ** 2 if moves else 1e-12,
             retention=s.retention,
+            time_unit=1.0,
         )
         self._extent = VectorTracker(
             2,
@@ -84,6 +85,7 @@ class BoxMotion:
             acceleration=s.size_push**2,
             rate_prior=max(s.size_push**2, 1e-12),
             retention=s.retention,
+            time_unit=1.0,
         )
         self._surprise = 1.0
         self._lost = False
