@@ -288,7 +288,7 @@ class VectorTracker(Tracker):
         self._noise = np.eye(d) if noise is None else on.as_matrix(noise, d)
         self._nis = np.full(shape[:-1], np.nan)
         self._log_likelihood = np.full(shape[:-1], np.nan)
-        self._fresh, self._all_known, self._desk = True, None, None
+        self._fresh, self._all_known, self._prepared = True, None, None
 
     @property
     def _whole(self) -> bool:
@@ -299,11 +299,11 @@ class VectorTracker(Tracker):
 
     def _compiled(self, seen: Numbers | None, dt: float) -> Any:
         """The state and its surprise after one step; None where only a part was seen."""
-        if self._desk is None:
+        if self._prepared is None:
             own = self.n_samples or 1.0
             model = np.stack([self._noise / own, self._walk, self._wander])
-            self._desk = (model, np.full(self._state.position.shape, np.nan), {})
-        return on.compiled_frame(self._state, seen, dt, self.retention, *self._desk)
+            self._prepared = (model, np.full(self._state.position.shape, np.nan), {})
+        return on.compiled_frame(self._state, seen, dt, self.retention, *self._prepared)
 
     def _hurried(self, observation: Any, dt: float) -> bool:
         """Take in a whole vector, or none, by the compiled step; False where it cannot."""
@@ -318,7 +318,7 @@ class VectorTracker(Tracker):
         return step is not None
 
     _all_known: bool | None = None
-    _desk: tuple[Numbers, Numbers, dict[tuple[float, float], Numbers]] | None = None
+    _prepared: tuple[Numbers, Numbers, dict[tuple[float, float], Numbers]] | None = None
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step of checked vectors."""
