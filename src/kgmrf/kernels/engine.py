@@ -229,7 +229,7 @@ def pull_back(
         tables=np.zeros_like(law.tables[0]),
         head=np.zeros_like(law.head),
     )
-    loops("adjoint", "vector").pull_back(
+    loops("adjoint").pull_back(
         states, sequence, observed, counts, steps, law.head, law.tables, bars, *slopes[1:]
     )
     return slopes
