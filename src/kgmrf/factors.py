@@ -48,9 +48,13 @@ def solve(loadings: Numbers, noise: Numbers, x: Any) -> Numbers:
     return np.asarray(vectors / noise - np.einsum("...ik,...k->...i", scaled, along))
 
 
+HEAVY = tuple(nu / (nu - 2.0) for nu in TAILS)
+
+
 def heaviness(tails: Numbers) -> Numbers:
     """sum_j pi_j nu_j/(nu_j - 2): the second moment of the density over its scale."""
-    return np.asarray(tails @ np.array([nu / (nu - 2.0) for nu in TAILS]))
+    parts = [tails[..., j] * heavy for j, heavy in enumerate(HEAVY)]
+    return parts[0] + parts[1] + parts[2] + parts[3]  # in this order, whatever the batch
 
 
 def derived(name: str, loadings: Numbers, noise: Numbers, tails: Numbers) -> Numbers:

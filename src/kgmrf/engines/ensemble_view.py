@@ -12,6 +12,7 @@ from kgmrf.density import TAILS
 from kgmrf.engines import View
 from kgmrf.engines import layout as at
 from kgmrf.engines.details import half_life, velocity_and_angle_var
+from kgmrf.factors import HEAVY, heaviness
 from kgmrf.geometry import orbit
 from kgmrf.step import SMALLEST_SPECTRUM
 
@@ -37,7 +38,6 @@ NAMES = (
 )
 
 NU = np.array(TAILS)
-HEAVY = tuple(nu / (nu - 2.0) for nu in TAILS)
 SMALL = ("time", "age", "nis", "log_likelihood", "tails", "dof", "weights", "half_life", "starting")
 """Fields that a record without its matrix can show."""
 
@@ -152,9 +152,3 @@ def _moving(rows: Numbers, plan: Any, frame: Numbers, spectrum: Numbers) -> tupl
     safe = np.where(unknown, eye, frame), np.where(unknown[..., 0], 1.0, spectrum)
     velocity, variance = velocity_and_angle_var(rows, plan, *safe)
     return np.where(unknown, np.nan, velocity), variance
-
-
-def heaviness(tails: Numbers) -> Numbers:
-    """sum_j pi_j nu_j/(nu_j - 2): the second moment over the scale."""
-    parts = [tails[..., j] * heavy for j, heavy in enumerate(HEAVY)]
-    return parts[0] + parts[1] + parts[2] + parts[3]
