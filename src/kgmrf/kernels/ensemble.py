@@ -18,7 +18,7 @@ from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.ensemble_members import drift, enter, hold, learn_averages, start
 from kgmrf.kernels.ensemble_turning import learn_turning
 from kgmrf.kernels.judge import blend_weights, judge_tails, settle, tail_logs, weigh
-from kgmrf.kernels.lanes import fma, load, spread, store, total
+from kgmrf.kernels.lanes import fetch, fma, load, spread, store, total
 from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
 from kgmrf.kernels.products import invert, matrix, multiply, pack, packed_room, unpack
 
@@ -316,6 +316,16 @@ def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, giv
 
 
 @jit
+def move(a: Any, start: int, b: Any, to: int, n: int) -> None:
+    """n numbers of a into b."""
+    whole = n // 8 * 8
+    for i in range(0, whole, 8):
+        store(b, to + i, load(a, start + i))
+    for i in range(whole, n):
+        b[to + i] = a[start + i]
+
+
+@jit
 def note(w: Any, o: Any, table: Any, records: Any, line: int) -> None:
     """The head, tails and weights of a row and, where there is room, its filtered S."""
     small = row.N_HEAD + 2 * row.N_TAILS + o[at.N_MEMBERS]
@@ -365,7 +375,7 @@ def run(
     Nothing happens to a track whose line is INVALID. records ``(N or 0, size)`` are written.
     """
     d, s, size = o[at.DIMENSION], o[at.STRIDE], o[at.ROW]
-    state, held = o[at.HEAD], -1
+    state, held, flat_rows = o[at.HEAD], -1, rows.reshape(rows.size)
     for line in range(which.shape[0]):
         k = which[line]
         found, m = MISSING, 0.0
@@ -381,15 +391,15 @@ def run(
         if found != INVALID:
             if k != held:
                 if held >= 0:
-                    for i in range(size):
-                        rows[held, i] = w[state + i]
-                for i in range(size):
-                    w[state + i] = rows[k, i]
+                    move(w, state, flat_rows, held * size, size)
+                move(flat_rows, k * size, w, state, size)
                 held = k
+                if line + 1 < which.shape[0]:
+                    for i in range(which[line + 1] * size, (which[line + 1] + 1) * size, 8):
+                        fetch(flat_rows, i)
             if counts[line] >= 0.0:
                 step(w, o, table, seen, line, m if found == OBSERVED else 0.0, dt[line], given)
             if records.shape[0] > 0:
                 note(w, o, table, records, line)
     if held >= 0:
-        for i in range(size):
-            rows[held, i] = w[state + i]
+        move(w, state, flat_rows, held * size, size)

@@ -12,11 +12,8 @@ processor has (one 512-bit register, two of 256 bits, four of 128).
     above(x, y, p, q)     p where x > y, else q
     any_above(x, y)       whether x > y in some lane
     total(x)              the sum of the lanes
+    fetch(a, i)           a[i] will be needed soon: bring it into the cache
     combine(a, i, n, b0, ..., b7, c)    a[i] b0 + a[i + n] b1 + ... + a[i + 7 n] b7 + c
-    turned(a, from, b, to)    eight numbers from each of eight places, transposed: lane k of what
-        is stored at b[to[j]] is a[from[k] + j]
-    strip(w, a, da, b, db, c, plus, share, n, width)    where numbers are lanes, part of a row of
-        C = share PLUS + A B:  c_j = share plus_j + sum_{k < n} a[k da] b[k db + 8 j], j < width
 """
 
 from __future__ import annotations
@@ -70,34 +67,12 @@ if getattr(numba.config, "DISABLE_JIT", 0):
         """Sum of the lanes."""
         return np.sum(x)
 
+    def fetch(a: Any, i: int) -> None:
+        """Nothing to be done."""
+
     def combine(a: Any, i: int, n: int, *rows: Any) -> Any:
         """a[i] b0 + a[i + n] b1 + ... + c."""
         return rows[-1] + sum(a[i + k * n] * rows[k] for k in range(LANES))
-
-    def turned(a: Any, origin: Any, b: Any, to: Any) -> None:
-        """Eight numbers from each of eight places, transposed."""
-        block = np.stack([a[k : k + LANES] for k in origin])
-        for j, place in enumerate(to):
-            b[place : place + LANES] = block[:, j]
-
-    def strip(
-        w: Any,
-        a: int,
-        da: int,
-        b: int,
-        db: int,
-        c: int,
-        plus: int,
-        share: float,
-        n: int,
-        width: int,
-    ) -> None:
-        """Part of a row of share PLUS + A B."""
-        row = share * w[plus : plus + LANES * width]
-        for k in range(n):
-            left = np.tile(w[a + k * da : a + k * da + LANES], width)
-            row = row + left * w[b + k * db : b + k * db + LANES * width]
-        w[c : c + LANES * width] = row
 
 else:
     from llvmlite import ir  # type: ignore[import-untyped]
@@ -220,6 +195,21 @@ else:
         return types.float64(_lanes), build
 
     @intrinsic
+    def fetch(typing: Any, a: Any, i: Any) -> Any:
+        """a[i] will be needed soon."""
+
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            place = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
+            kind = ir.FunctionType(ir.VoidType(), [place.type, _INT, _INT, _INT])
+            name = "llvm.prefetch.p0i8" if "*" in str(place.type) else "llvm.prefetch.p0"
+            function = cgutils.get_or_insert_function(builder.module, kind, name)
+            builder.call(function, [place, *(ir.Constant(_INT, k) for k in (0, 3, 1))])
+            return context.get_dummy_value()
+
+        return types.void(a, types.intp), build
+
+    @intrinsic
     def combine(
         typing: Any,
         a: Any,
@@ -258,90 +248,6 @@ else:
 
         kinds = [a, types.intp, types.intp, *[_lanes] * (LANES + 1)]
         return _lanes(*kinds), build
-
-    @intrinsic
-    def turned(typing: Any, a: Any, origin: Any, b: Any, to: Any) -> Any:
-        """Eight numbers from each of eight places, transposed in registers."""
-
-        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            source, froms, target, tos = signature.args
-
-            def index(kind: Any, array: Any, k: int) -> Any:
-                data = context.make_array(kind)(context, builder, array).data
-                return builder.load(builder.gep(data, [ir.Constant(ir.IntType(64), k)]))
-
-            rows = []
-            for k in range(LANES):
-                place = _place(context, builder, source, args[0], index(froms, args[1], k))
-                rows.append(builder.load(place))
-                rows[-1].align = 8
-            for step in (1, 2, 4):
-                for i in range(LANES):
-                    if i & step:
-                        continue
-                    one, two = rows[i], rows[i + step]
-                    low = [p if not p & step else LANES + p - step for p in range(LANES)]
-                    high = [p + step if not p & step else LANES + p for p in range(LANES)]
-                    for at, picks in ((i, low), (i + step, high)):
-                        mask = ir.Constant(ir.VectorType(_INT, LANES), picks)
-                        rows[at] = builder.shuffle_vector(one, two, mask)
-            for j in range(LANES):
-                place = _place(context, builder, target, args[2], index(tos, args[3], j))
-                builder.store(rows[j], place).align = 8
-            return context.get_dummy_value()
-
-        return types.void(a, origin, b, to), build
-
-    @intrinsic(prefer_literal=True)
-    def strip(
-        typing: Any,
-        w: Any,
-        a: Any,
-        da: Any,
-        b: Any,
-        db: Any,
-        c: Any,
-        plus: Any,
-        share: Any,
-        n: Any,
-        width: Any,
-    ) -> Any:
-        """Part of a row of share PLUS + A B; the sums stay in registers."""
-        if not isinstance(width, types.IntegerLiteral):
-            return None
-        columns = range(width.literal_value)
-
-        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kind, array = signature.args[0], args[0]
-            a, da, b, db, c, plus, share, n = args[1:9]
-            intp = a.type
-            apart = [ir.Constant(intp, LANES * j) for j in columns]
-
-            def get(index: Any) -> Any:
-                value = builder.load(_place(context, builder, kind, array, index))
-                value.align = 8
-                return value
-
-            blank = ir.Constant(_VECTOR, ir.Undefined)
-            first = builder.insert_element(blank, share, ir.Constant(_INT, 0))
-            everywhere = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
-            weight = builder.shuffle_vector(first, blank, everywhere)
-            sums = [cgutils.alloca_once(builder, _VECTOR) for _ in columns]
-            for total, shift in zip(sums, apart, strict=True):
-                builder.store(builder.fmul(weight, get(builder.add(plus, shift))), total)
-            with cgutils.for_range(builder, n) as loop:
-                left = get(builder.add(a, builder.mul(loop.index, da)))
-                right = builder.add(b, builder.mul(loop.index, db))
-                for total, shift in zip(sums, apart, strict=True):
-                    factors = [left, get(builder.add(right, shift)), builder.load(total)]
-                    builder.store(builder.call(_library(builder, "fma", 3), factors), total)
-            for total, shift in zip(sums, apart, strict=True):
-                place = _place(context, builder, kind, array, builder.add(c, shift))
-                builder.store(builder.load(total), place).align = 8
-            return context.get_dummy_value()
-
-        whole = [types.intp] * 6
-        return types.void(w, *whole, types.float64, types.intp, width), build
 
     @intrinsic
     def div(typing: Any, x: Any, y: Any) -> Any:

@@ -1,4 +1,8 @@
-"""The compiled loop of single laws over lines of tracks, up to eight at a time."""
+"""The compiled loop of single laws over lines of tracks: drift, measure, correct, adapt.
+
+The twin of :mod:`kgmrf.step`, which says what the verbs mean; a frame turns by the functions of
+:mod:`kgmrf.kernels.turning`, as that of a turning member of the ensemble does.
+"""
 
 from __future__ import annotations
 
@@ -8,162 +12,275 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf.kernels import blocks as on
+from kgmrf.geometry.orbit import RELATIVE_RIDGE
 from kgmrf.kernels import layout as row
-from kgmrf.kernels.blocks import (
-    at_matrix,
-    at_planes,
-    at_vector,
-    at_work,
-    check_covariances,
-    check_rotations,
-    judged,
-    take,
-)
-from kgmrf.kernels.check import INVALID, MISSING, OBSERVED
+from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_covariance
 from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.eigen import jacobi, sort_rows
-from kgmrf.kernels.lanes import turned
-from kgmrf.kernels.law_rotations import measure_rotations, start_rotations
-from kgmrf.kernels.law_step import adapt_spectra, correct, drift, measure_covariances, turn_frames
+from kgmrf.kernels.lanes import load, spread, store
+from kgmrf.kernels.law_rotations import compare_rotation, take_rotation
+from kgmrf.kernels.products import matrix, multiply, multiply_transposed, polish_frame, turn_frame
+from kgmrf.kernels.turning import (
+    close_frame,
+    compare_planes,
+    correct_planes,
+    expect,
+    move,
+    open_frame,
+    set_turn,
+    widen_planes,
+)
 from kgmrf.step import POLISH_EVERY, SMALLEST_SPECTRUM
 
 LOG_TWO_PI = math.log(2.0 * math.pi)
 
-
-@jit
-def shift(
-    flat: Any, starts: Any, n: int, count: int, w: Any, to: int, opening: bool, own: Any, here: Any
-) -> None:
-    """n numbers from each of ``count`` places into the lanes of w, or back."""
-    at = 0
-    if count == 8:
-        while at + 8 <= n:
-            for k in range(8):
-                own[k], here[k] = starts[k] + at, to + 8 * (at + k)
-            if opening:
-                turned(flat, own, w, here)
-            else:
-                turned(w, here, flat, own)
-            at += 8
-    for k in range(count):
-        for j in range(at, n):
-            if opening:
-                w[to + 8 * j + k] = flat[starts[k] + j]
-            else:
-                flat[starts[k] + j] = w[to + 8 * j + k]
+# What a line of `steps` says of an interval.
+TURN, KEEP, COAST, ANGLE, CROSS, RATE, DT = range(7)
 
 
 @jit
-def move(
-    flat: Any, size: int, tracks: Any, w: Any, opening: bool, information: bool, d: int, places: Any
-) -> None:
-    """Rows (or records) of ``size`` numbers into the lanes of w, or back, as far as they reach.
+def places(d: int, information: bool) -> Any:
+    """Where things lie in the work space: row, frame, eigenvalues, planes; vectors, planes, mask.
 
-    tracks: which rows, below 0 none from there on; places: room for offsets, ``(3, 8)``.
+    The row in hand comes after the matrices of `products`; then three vectors (eigenvalues of the
+    observations, their inverses, C~_ii), four lists of planes, and the mask of planes. Returned
+    last: the size of it all.
     """
-    n, count = at_planes(4 if information else 1, d) // 8, 0
-    while count < 8 and tracks[count] >= 0:
-        places[0, count] = tracks[count] * size
-        count += 1
-    shift(flat, places[0], min(n, size), count, w, 0, opening, places[1], places[2])
-    if size > n:
-        for k in range(count):
-            places[0, k] += n
-        pool = at_planes(4, d)
-        shift(flat, places[0], size - n, count, w, pool, opening, places[1], places[2])
+    s, n = -(-d // 8) * 8, d * (d - 1) // 2
+    head = matrix(s, row.N_MATRICES)
+    frame = head + row.N_CLOCKS
+    lam = frame + d * d
+    velocity = lam + 2 * d
+    pool = velocity + (4 if information else 1) * n
+    vectors = pool + d * (d + 1) // 2 + 8
+    planes = vectors + 3 * s
+    room = -(-n // 8) * 8 + 8
+    mask = planes + 4 * room
+    return head, frame, lam, velocity, pool, vectors, planes, room, mask, mask + room
 
 
 @jit
-def pool_lane(w: Any, k: int, head: Any, known: Any, mine: int, m: float, d: int) -> None:
-    """Cold start of lane k: the eigendecomposition of the mean of all samples so far."""
-    s = -(-d // 8) * 8
-    own = np.zeros(2 * s * s)
-    v, mean, seen = s * s, at_planes(4, d) + k, at_matrix(on.SEEN, d) + k
-    count = w[8 * row.POOL_SAMPLES + k] + m
-    at = 0
+def turn(w: Any, q: int, d: int, s: int, polish: bool) -> None:
+    """The frame of the row by what is in TURNING."""
+    turn_frame(w, d, s)
+    if polish:
+        polish_frame(w, d, s, matrix(s, row.FRAME))
+    close_frame(w, q, d, s)
+
+
+@jit
+def pool_frame(w: Any, o: Any, head: Any, known: Any, mine: int, m: float, d: int, s: int) -> None:
+    """Cold start: the eigendecomposition of the mean of all samples so far."""
+    clocks, frame, lam, pool = o[0], o[1], o[2], o[4]
+    seen, a, v = matrix(s, row.SEEN_MATRIX), matrix(s, row.BODY), matrix(s, row.TURNING)
+    count = w[clocks + row.POOL_SAMPLES] + m
+    at = pool
     for i in range(d):
-        own[v + i * s + i] = 1.0
-        for j in range(i + 1):
-            x = w[mean + 8 * at]
-            x += m / count * (w[seen + 8 * (i * d + j)] - x)
-            w[mean + 8 * at] = x
-            own[i * s + j] = own[j * s + i] = x
-            at += 1
-    jacobi(own, 0, v, d, s)
-    sign = sort_rows(own, 0, v, d, s)
-    lowest = SMALLEST_SPECTRUM * own[0]
-    lam, var = at_vector(on.SPECTRUM, d) + k, at_vector(on.SPECTRUM_VAR, d) + k
-    for i in range(d):
-        w[lam + 8 * i] = max(own[i * s + i] - head[row.NOISE_FLOOR], lowest)
-        if head[row.KNOWN] != 0.0:
-            w[lam + 8 * i] = known[mine, i]
-        w[var + 8 * i] = 2.0 / count
         for j in range(d):
-            w[on.FRAME + 8 * (j * d + i) + k] = own[v + i * s + j] * (sign if i == d - 1 else 1.0)
-    w[8 * row.POOL_SAMPLES + k] = count
-    w[8 * row.POOL_FRAMES + k] += 1.0
+            w[v + i * s + j] = 1.0 if i == j else 0.0
+        for j in range(i + 1):
+            w[at] += m / count * (w[seen + i * s + j] - w[at])
+            w[a + i * s + j] = w[a + j * s + i] = w[at]
+            at += 1
+    jacobi(w, a, v, d, s)
+    sign = sort_rows(w, a, v, d, s)
+    lowest = SMALLEST_SPECTRUM * w[a]
+    for i in range(d):
+        w[lam + i] = max(w[a + i * s + i] - head[row.NOISE_FLOOR], lowest)
+        if head[row.KNOWN] != 0.0:
+            w[lam + i] = known[mine, i]
+        w[lam + d + i] = 2.0 / count
+        for j in range(d):
+            w[frame + j * d + i] = w[v + i * s + j] * (sign if i == d - 1 else 1.0)
+    w[clocks + row.POOL_SAMPLES] = count
+    w[clocks + row.POOL_FRAMES] += 1.0
 
 
 @jit
-def prepare(
-    w: Any, lane: Any, head: Any, known: Any, mine: int, k: int, there: bool, m: float, d: int
+def drift(w: Any, o: Any, head: Any, over: Any, k: int, coasting: bool, d: int, s: int) -> None:
+    """Q <- Q Exp(turn W), W <- decay W, P <- F P F^T + noise; clocks widen."""
+    clocks, frame, lam, velocity, mask = o[0], o[1], o[2], o[3], o[8]
+    n, dt, decay = d * (d - 1) // 2, over[k, DT], over[k, COAST if coasting else KEEP]
+    set_turn(w, velocity, over[k, TURN], d, s)
+    open_frame(w, frame, d, s)
+    if decay != 1.0:
+        for p in range(n):
+            w[velocity + p] *= decay
+    if head[row.INFORMATION] != 0.0:
+        angle, cross, rate = over[k, ANGLE], over[k, CROSS], over[k, RATE]
+        most = head[row.RATE_LIMIT]
+        widen_planes(w, velocity, mask, n, over[k, TURN], decay, angle, cross, rate, most)
+    if head[row.SPECTRUM_RATE] != 0.0:
+        for i in range(d):
+            w[lam + d + i] += head[row.SPECTRUM_RATE] * dt
+    if head[row.SCALE_RATE] != 0.0:
+        keep, var = head[row.SCALE_RETENTION] ** dt, clocks + row.SCALE_VAR
+        w[clocks + row.LOG_SCALE] *= keep
+        w[var] = keep * keep * w[var] + head[row.SCALE_RATE] * dt
+    polish = False
+    if dt > 0.0:
+        w[clocks + row.STEPS] += 1.0
+        polish = w[clocks + row.STEPS] % POLISH_EVERY == 0.0
+    turn(w, frame, d, s, polish)
+
+
+@jit
+def measure(w: Any, o: Any, head: Any, d: int, s: int) -> Any:
+    """C~ = u Q^T C Q / e^s into BODY, its diagonal and eigenvalues beside it.
+
+    u <= 1 shrinks an observation whose z = sum C~_ii / d_i is beyond LIMIT times d. Returns log |S|
+    without the scale, and z.
+    """
+    clocks, lam, vectors = o[0], o[2], o[5]
+    level, inverse, power = vectors, vectors + s, vectors + 2 * s
+    frame, seen = matrix(s, row.FRAME), matrix(s, row.SEEN_MATRIX)
+    body, part = matrix(s, row.BODY), matrix(s, row.SCRATCH_A)
+    multiply(w, seen, frame, part, seen, 0.0, d, s)
+    multiply_transposed(w, frame, part, body, d, s)
+    shrink, product, logs, z = math.exp(-w[clocks + row.LOG_SCALE]), 1.0, 0.0, 0.0
+    for i in range(d):
+        v = w[lam + i] + head[row.NOISE_FLOOR]
+        w[level + i], w[inverse + i] = v, 1.0 / v
+        w[power + i] = shrink * w[body + i * s + i]
+        z += w[power + i] * w[inverse + i]
+        product *= v
+        if not 1e-100 < product < 1e100:
+            logs += math.log(product)
+            product = 1.0
+    u, most = 1.0, head[row.LIMIT] * d
+    if z > most:
+        u = most / z
+    if u * shrink != 1.0:
+        share = spread(u * shrink)
+        for i in range(d):
+            w[power + i] *= u
+        for p in range(0, d * s, 8):
+            store(w, body + p, share * load(w, body + p))
+    return logs + math.log(product), z
+
+
+@jit
+def pull_planes(w: Any, o: Any, head: Any, gains: Any, mine: int, gap: bool, d: int, s: int) -> Any:
+    """Fixed gains: W += B w, the angles A w left at the first planes; no nis."""
+    lam, velocity, planes, body = o[2], o[3], o[6], matrix(s, row.BODY)
+    ridge, p = head[row.RIDGE], 0
+    if gap and math.isnan(ridge):
+        low, high = w[lam], w[lam]
+        for i in range(1, d):
+            low, high = min(low, w[lam + i]), max(high, w[lam + i])
+        ridge = RELATIVE_RIDGE * (high - low) * (high - low)
+    for i in range(d):
+        for j in range(i):
+            innovation = w[body + i * s + j]
+            if gap:
+                sensitivity = w[lam + j] - w[lam + i]
+                stiffness = sensitivity * sensitivity + ridge
+                innovation *= sensitivity / (stiffness if stiffness > 0.0 else 1.0)
+            w[velocity + p] += gains[mine, 1, i, j] * innovation
+            w[planes + p] = gains[mine, 0, i, j] * innovation
+            p += 1
+    return math.nan
+
+
+@jit
+def adapt(w: Any, o: Any, head: Any, m: float, d: int, s: int) -> None:
+    """log d_i += log1p(k (C~_ii / d_i - 1)); the scale clock likewise."""
+    clocks, lam, vectors = o[0], o[2], o[5]
+    level, inverse, power = vectors, vectors + s, vectors + 2 * s
+    if head[row.SCALE_RATE] != 0.0:
+        ratio, var = 0.0, w[clocks + row.SCALE_VAR]
+        for i in range(d):
+            ratio += w[power + i] / w[lam + i]
+        gain = var / (var + 2.0 / (m * d))
+        w[clocks + row.LOG_SCALE] += math.log1p(gain * (ratio / d - 1.0))
+        w[clocks + row.SCALE_VAR] = (1.0 - gain) * var
+    if head[row.SPECTRUM_RATE] == 0.0:
+        return
+    high = 0.0
+    for i in range(d):
+        var = w[lam + d + i]
+        gain = var / (var + 2.0 / m)
+        w[level + i] *= 1.0 + gain * (w[power + i] * w[inverse + i] - 1.0)
+        w[lam + d + i] = (1.0 - gain) * var
+        high = max(high, w[level + i])
+    for i in range(d):
+        w[lam + i] = max(w[level + i] - head[row.NOISE_FLOOR], SMALLEST_SPECTRUM * high)
+
+
+@jit
+def correct(
+    w: Any, o: Any, head: Any, gains: Any, mine: int, m: float, gap: bool, d: int, s: int
 ) -> None:
-    """The clocks of lane k, what its interval does, and its cold start; mine: its row of known."""
-    samples, frames = w[8 * row.POOL_SAMPLES + k], w[8 * row.POOL_FRAMES + k]
+    """Q <- Q Exp(A w), W += B w, and P, from BODY; nis."""
+    clocks, frame, lam, velocity = o[0], o[1], o[2], o[3]
+    vectors, planes, room, mask = o[5], o[6], o[7], o[8]
+    n = d * (d - 1) // 2
+    if head[row.INFORMATION] == 0.0:
+        w[clocks + row.NIS] = pull_planes(w, o, head, gains, mine, gap, d, s)
+    else:
+        if gap:
+            level = matrix(s, row.SCRATCH_A)
+            for i in range(d):
+                w[level + i] = w[lam + i]
+            compare_planes(w, matrix(s, row.BODY), level, vectors + s, m, planes, room, d, s)
+        w[clocks + row.NIS] = correct_planes(w, velocity, mask, n, planes, room)
+    set_turn(w, planes, 1.0, d, s)
+    if gap:
+        adapt(w, o, head, m, d, s)
+    turn(w, frame, d, s, False)
+
+
+@jit
+def step(
+    w: Any,
+    o: Any,
+    head: Any,
+    over: Any,
+    k: int,
+    gains: Any,
+    known: Any,
+    track: int,
+    m: float,
+    rotation: bool,
+    d: int,
+    s: int,
+) -> None:
+    """One line of one track: the observation in SEEN_MATRIX, m = 0 for none.
+
+    m: samples behind a matrix, or 1 over the noise variance of a rotation. k: which interval of
+    ``over`` leads here.
+    """
+    clocks, there = o[0], m > 0.0
+    samples, frames = w[clocks + row.POOL_SAMPLES], w[clocks + row.POOL_FRAMES]
     pooling = samples < head[row.WARMUP_SAMPLES] and frames < head[row.WARMUP_FRAMES]
-    started, dt = not math.isnan(w[8 * row.SEEN + k]), lane[on.DT + k]
-    moves = started and not pooling
-    lane[on.MOVES + k] = 1.0 if moves else 0.0
-    if not moves:
-        lane[on.TURN + k], lane[on.DECAY + k] = 0.0, 1.0
-        lane[on.ANGLE + k] = lane[on.CROSS + k] = lane[on.RATE + k] = 0.0
-    lane[on.STRENGTH + k] = m
-    w[8 * row.TIME + k] += dt
-    w[8 * row.NIS + k] = math.nan
-    w[8 * row.LIKELIHOOD + k] = math.nan
+    started = not math.isnan(w[clocks + row.SEEN])
+    if rotation:
+        pooling = False
+    w[clocks + row.TIME] += over[k, DT]
+    w[clocks + row.NIS] = w[clocks + row.LIKELIHOOD] = math.nan
     if there:
-        w[8 * row.SEEN + k] = w[8 * row.TIME + k]
-    if moves and dt > 0.0:
-        w[8 * row.STEPS + k] += 1.0
-        if w[8 * row.STEPS + k] % POLISH_EVERY == 0.0:
-            lane[on.DUE + k] = 1.0
-    if moves and head[row.SCALE_RATE] != 0.0:
-        keep = head[row.SCALE_RETENTION] ** dt
-        w[8 * row.LOG_SCALE + k] *= keep
-        w[8 * row.SCALE_VAR + k] = (
-            keep * keep * w[8 * row.SCALE_VAR + k] + head[row.SCALE_RATE] * dt
-        )
-    lane[on.THERE + k] = 1.0 if there else 0.0
+        w[clocks + row.SEEN] = w[clocks + row.TIME]
+    if started and not pooling:
+        drift(w, o, head, over, k, not there, d, s)
     if not there:
         return
-    if head[row.ROTATION] != 0.0 and not started:
-        lane[on.STARTS + k] = 1.0
-        lane[on.THERE + k] = 0.0
-    if head[row.ROTATION] == 0.0 and pooling:
-        pool_lane(w, k, head, known, mine, m, d)
-        lane[on.THERE + k] = 0.0
-
-
-@jit
-def finish(w: Any, lane: Any, head: Any, k: int, d: int) -> None:
-    """Likelihood, nis and scale clock of lane k after its observation."""
-    m, terms = lane[on.STRENGTH + k], lane[on.LOGS + k] + lane[on.RATIOS + k]
-    w[8 * row.NIS + k] = lane[on.SQUARES + k]
-    if head[row.ROTATION] != 0.0:
-        terms += 0.5 * d * (d - 1) * LOG_TWO_PI
-        w[8 * row.LIKELIHOOD + k] = -0.5 * terms
+    if pooling:
+        pool_frame(w, o, head, known, min(track, known.shape[0] - 1), m, d, s)
         return
-    terms += d * (LOG_TWO_PI + w[8 * row.LOG_SCALE + k])
-    w[8 * row.LIKELIHOOD + k] = -0.5 * m * terms
-    if head[row.SCALE_RATE] != 0.0:
-        ratio = 0.0
-        for j in range(d):
-            ratio += w[at_work(on.POWER, d) + 8 * j + k] / w[at_vector(on.SPECTRUM, d) + 8 * j + k]
-        var = w[8 * row.SCALE_VAR + k]
-        gain = var / (var + 2.0 / (m * d))
-        w[8 * row.LOG_SCALE + k] += math.log1p(gain * (ratio / d - 1.0))
-        w[8 * row.SCALE_VAR + k] = (1.0 - gain) * var
+    mine = min(track, gains.shape[0] - 1)
+    if rotation:
+        terms = compare_rotation(w, o, head, m, started, d, s)
+        if not started:
+            return
+        w[clocks + row.LIKELIHOOD] = -0.5 * (terms + 0.5 * d * (d - 1) * LOG_TWO_PI)
+        correct(w, o, head, gains, mine, m, False, d, s)
+        return
+    if not started:  # a track with a matrix to start from does not drift to its first observation
+        open_frame(w, o[1], d, s)
+    logs, z = measure(w, o, head, d, s)
+    terms = logs + z + d * (LOG_TWO_PI + w[clocks + row.LOG_SCALE])
+    w[clocks + row.LIKELIHOOD] = -0.5 * m * terms
+    correct(w, o, head, gains, mine, m, True, d, s)
 
 
 @lru_cache(maxsize=2)
@@ -190,7 +307,7 @@ def loop(rotation: bool) -> Any:
         records: Any,
         status: Any,
     ) -> None:
-        """Take in lines in order, up to eight of different tracks together; rows change.
+        """Take in lines in order; rows change.
 
         which ``(N,)``: the row of each line. seen ``(N, d, d)``. present: 1 where there is an
         observation, 0 where there is none, -1 where not even time passes. strength: samples
@@ -199,89 +316,45 @@ def loop(rotation: bool) -> Any:
         check; below 0 none. A line that is INVALID changes nothing. records ``(N or 0, room)``
         keep the beginnings of rows.
         """
-        d, lines = seen.shape[1], which.size
-        information = head[row.INFORMATION] != 0.0
-        w, lane = np.zeros(at_work(3, d)), np.zeros(on.N_LANES)
-        tracks, order, held = np.full(8, -1), np.full(8, -1), 0
-        frames, places = seen.reshape(seen.size), np.empty((3, 8), np.int64)
-        flat, size = rows.reshape(rows.size), rows.shape[1]
-        notes, room = records.reshape(records.size), records.shape[1]
-        line = 0
-        while line < lines:
-            count = 1
-            while count < 8 and line + count < lines:
-                new = True
-                for k in range(count):
-                    new = new and which[line + k] != which[line + count]
-                if not new:
-                    break
-                count += 1
-            same = count == held
-            for k in range(count):
-                same = same and which[line + k] == tracks[k]
-            if not same:
-                move(flat, size, tracks, w, False, information, d, places)
-                for k in range(8):
-                    tracks[k] = which[line + k] if k < count else -1
-                move(flat, size, tracks, w, True, information, d, places)
-                held = count
-            every = count == 8
-            for k in range(count):
-                every = every and present[line + k] > 0
-            if every:
-                for k in range(8):
-                    places[0, k] = (line + k) * d * d
-                to = at_matrix(on.SEEN, d)
-                shift(frames, places[0], d * d, 8, w, to, True, places[1], places[2])
-            for k in range(8):
-                there = k < count and present[line + k] > 0
-                lane[on.THERE + k] = 1.0 if there else 0.0
-                lane[on.FINE + k] = 1.0
-                if not every:
-                    take(seen, line + k if there else -1, w, k, d)
-            if rotation:
-                check_rotations(w, lane, d, tolerance)
-            else:
-                check_covariances(w, lane, d, tolerance)
-            for k in range(8):
-                lane[on.MOVES + k] = lane[on.STARTS + k] = lane[on.DUE + k] = 0.0
-                lane[on.TURN + k] = lane[on.ANGLE + k] = lane[on.CROSS + k] = lane[on.RATE + k] = (
-                    0.0
-                )
-                lane[on.DECAY + k], lane[on.DT + k], lane[on.STRENGTH + k] = 1.0, 0.0, 1.0
-                if k >= count:
-                    continue
-                at, found = line + k, MISSING
-                if lane[on.THERE + k] > 0.5:
-                    found = judged(seen, at, w, lane, k, d, tolerance < 0.0)
-                status[at], lane[on.THERE + k] = found, 0.0
-                if found == INVALID or present[at] < 0:
-                    continue
-                over = interval[at]
-                lane[on.TURN + k] = steps[over, 0]
-                lane[on.DECAY + k] = steps[over, 1 if found == OBSERVED else 2]
-                lane[on.ANGLE + k], lane[on.CROSS + k] = steps[over, 3], steps[over, 4]
-                lane[on.RATE + k], lane[on.DT + k] = steps[over, 5], steps[over, 6]
-                mine = min(tracks[k], known.shape[0] - 1)
-                prepare(w, lane, head, known, mine, k, found == OBSERVED, strength[at], d)
-            drift(w, lane, head, d)
-            if rotation:
-                start_rotations(w, lane, information, d)
-                measure_rotations(w, lane, head, d)
-            else:
-                measure_covariances(w, lane, head, d)
-            correct(w, lane, head, tables, tracks, d)
-            turn_frames(w, lane, d)
-            for k in range(count):
-                if lane[on.THERE + k] > 0.5:
-                    finish(w, lane, head, k, d)
-            if head[row.SPECTRUM_RATE] != 0.0:
-                adapt_spectra(w, lane, d, head[row.NOISE_FLOOR])
-            if records.shape[0] > 0:
-                for k in range(8):
-                    order[k] = line + k if k < count else -1
-                move(notes, room, order, w, False, information, d, places)
-            line += count
-        move(flat, size, tracks, w, False, information, d, places)
+        d, lines, size, room = seen.shape[1], which.size, rows.shape[1], records.shape[1]
+        s, n = -(-d // 8) * 8, d * (d - 1) // 2
+        o = places(d, head[row.INFORMATION] != 0.0)
+        w = np.zeros(o[9])
+        for i in range(d):
+            w[i] = 1.0
+        for p in range(n):
+            w[o[8] + p] = 1.0
+        flat, frames, notes = (
+            rows.reshape(rows.size),
+            seen.reshape(seen.size),
+            records.reshape(records.size),
+        )
+        held = -1
+        for line in range(lines):
+            found = MISSING
+            if present[line] > 0:
+                if rotation:
+                    found = take_rotation(w, frames, line * d * d, d, s, tolerance)
+                else:
+                    found = take_covariance(w, frames, line * d * d, d, s, tolerance)
+            status[line] = found
+            k = which[line]
+            if k != held:
+                if held >= 0:
+                    move(w, o[0], flat, held * size, size)
+                move(flat, k * size, w, o[0], size)
+                held = k
+                if line + 1 < lines:
+                    expect(flat, which[line + 1] * size, size)
+            if found != INVALID and present[line] >= 0:
+                m = 0.0
+                if found == OBSERVED:
+                    m = 1.0 / strength[line] if rotation else strength[line]
+                at = interval[line]
+                step(w, o, head, steps, at, tables, known, k, m, rotation, d, s)
+            if room > 0:
+                move(w, o[0], notes, line * room, room)
+        if held >= 0:
+            move(w, o[0], flat, held * size, size)
 
     return run

@@ -8,7 +8,7 @@ clocks        (9,)         time, seen, steps, pool_samples, pool_frames, log_sca
 frame         (d d)
 spectrum      (d)
 spectrum_var  (d)
-velocity      (planes)     the planes i < j of W
+velocity      (planes)     the planes i > j of W
 P             (3, planes)  information gains only: var(angle), cov(angle, velocity), var(velocity)
 pool          (pairs)      lower triangle, row by row; zero once the cold start is over
 ============  ===========  =======================================================================
@@ -99,20 +99,20 @@ def state_of(rows: Numbers, d: int, information: bool) -> tuple[State, Surprise]
 def rows_of(state: State, surprise: Surprise, information: bool) -> Numbers:
     """The inverse of `state_of`."""
     d, batch = state.frame.shape[-1], state.time.shape
-    upper, low = np.triu_indices(d, 1), np.tril_indices(d)
+    lower, low = np.tril_indices(d, -1), np.tril_indices(d)
     numbers = [getattr(state, name) for name in CLOCKS] + list(surprise)
     pieces = [np.stack(numbers, axis=-1), state.frame.reshape(*batch, d * d)]
-    pieces += [state.spectrum, state.spectrum_var, state.velocity[..., upper[0], upper[1]]]
+    pieces += [state.spectrum, state.spectrum_var, state.velocity[..., lower[0], lower[1]]]
     if information:
-        pieces += [state.uncertainty[..., k, upper[0], upper[1]] for k in range(3)]
+        pieces += [state.uncertainty[..., k, lower[0], lower[1]] for k in range(3)]
     return np.concatenate([*pieces, state.pool[..., low[0], low[1]]], axis=-1)
 
 
 def folded(planes: Numbers, d: int, sign: float) -> Numbers:
-    """Numbers of the planes i < j as matrices, times ``sign`` below the diagonal.
+    """Numbers of the planes i > j as matrices, times ``sign`` above the diagonal.
 
     >>> folded(np.array([2.0]), 2, -1.0).tolist()
-    [[0.0, 2.0], [-2.0, 0.0]]
+    [[0.0, -2.0], [2.0, 0.0]]
     """
     nothing = np.zeros((*planes.shape[:-1], 1))
     both = np.concatenate([planes, sign * planes, nothing], axis=-1)
@@ -121,8 +121,8 @@ def folded(planes: Numbers, d: int, sign: float) -> Numbers:
 
 @lru_cache(maxsize=64)
 def _plane_index(d: int) -> np.ndarray[Any, Any]:
-    """Where each entry of a matrix is found in its upper planes, its lower planes and one zero."""
-    rows, columns = np.triu_indices(d, 1)
+    """Where each entry of a matrix is found in its lower planes, its upper planes and one zero."""
+    rows, columns = np.tril_indices(d, -1)
     index = np.full((d, d), 2 * rows.size)
     index[rows, columns] = np.arange(rows.size)
     index[columns, rows] = rows.size + index[rows, columns]
