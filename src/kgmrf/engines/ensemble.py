@@ -245,6 +245,8 @@ class Ensemble:
             raise ValueError("a row has observations but no channel, or a channel without any")
         pooling = head[:, at.POOLED] >= 0.0
         self._check_turning(parts.turning[started & ~pooling])
+        if (parts.units[started & ~pooling] <= 0.0).any():
+            raise ValueError("a row holds a unit that is not positive")
         self._check_averages(parts.body[started])
         pairs = self.d * (self.d + 1) // 2
         self._check_averages(parts.turning[started & pooling][..., :pairs])
@@ -263,8 +265,8 @@ class Ensemble:
         defect = np.swapaxes(own.frame, -1, -2) @ own.frame - np.eye(self.d)
         if np.abs(defect).max() > 1e-6:
             raise ValueError("an eigenframe of a row is not orthonormal")
-        variances = (own.p11, own.p22, own.spectrum, own.units, own.spectrum_var)
-        if any((part < 0.0).any() for part in variances) or (own.units <= 0.0).any():
+        variances = (own.p11, own.p22, own.spectrum, own.spectrum_var)
+        if any((part < 0.0).any() for part in variances):
             raise ValueError("a row holds a negative variance")
         if (np.abs(own.velocity) > FASTEST).any():
             raise ValueError("a row turns too fast")

@@ -117,7 +117,7 @@ def hold_turning(parts: Track, plan: Layout, index: int) -> Numbers:
     numbers = parts.turning[..., index, :]
     own = turned(numbers, d)
     whole = (own.frame * own.spectrum[..., None, :]) @ np.swapaxes(own.frame, -1, -2)
-    whole = own.units[..., :, None] * whole * own.units[..., None, :]
+    whole = parts.units[..., :, None] * whole * parts.units[..., None, :]
     n = np.maximum(parts.head[..., at.POOLED], 0.0)[..., None, None]
     pooled = unpack(numbers[..., : d * (d + 1) // 2], d)
     pooled = pooled * np.where(np.eye(d) > 0, 1.0, n / (n + 1.0))
@@ -232,6 +232,8 @@ def learn(track: Track, plan: Layout, parts: Numbers, frame: Frame, u: float, dt
 def learn_turning(track: Track, plan: Layout, seen: Numbers, m: float) -> None:
     """One angle-velocity Kalman step per plane, one random-walk step per log eigenvalue."""
     d = plan.d
+    if not len(track.turning):
+        return
     if pooling(track):
         track.head[at.POOLED] += 1.0
         n = track.head[at.POOLED]
@@ -243,7 +245,7 @@ def learn_turning(track: Track, plan: Layout, seen: Numbers, m: float) -> None:
         return
     for numbers in track.turning:
         own = turned(numbers, d)
-        body = own.frame.T @ (seen / own.units[:, None] / own.units) @ own.frame
+        body = own.frame.T @ (seen / track.units[:, None] / track.units) @ own.frame
         low, high = np.tril_indices(d, -1)
         gap = own.spectrum[low] - own.spectrum[high]
         pull = -body[low, high] * gap
@@ -258,37 +260,37 @@ def learn_turning(track: Track, plan: Layout, seen: Numbers, m: float) -> None:
         # the diagonal as measured before the correction
         own.spectrum[:] += gain * (np.diag(body) - own.spectrum)
         own.spectrum_var[:] *= 1.0 - gain
-        own.spectrum[:] = np.maximum(own.spectrum, smallest(own, track.level))
+        own.spectrum[:] = np.maximum(own.spectrum, smallest(own, track))
         own.frame[:] = own.frame @ so.exp(planes(angle, d, -1.0))
         if track.head[at.COUNT] % POLISH_EVERY == 0:
             own.frame[:] = so.polish(own.frame)
 
 
-def smallest(own: Turned, level: Numbers) -> float:
+def smallest(own: Turned, track: Track) -> float:
     """Eigenvalues stay above phi^2 times the largest, and times the long-run level."""
-    return FLOOR**2 * max(own.spectrum.max(), float(np.max(level / own.units**2)))
+    return FLOOR**2 * max(own.spectrum.max(), float(np.max(track.level / track.units**2)))
 
 
 def start_turning(track: Track, plan: Layout, m: float) -> None:
-    """One eigendecomposition of the pooled covariance."""
+    """One eigendecomposition of the pooled covariance; the first member sets the units of all."""
     there = present(track)
     laws = plan.table[plan.table[:, at.KIND] == at.TURNING]
     pooled = [hold_turning(track, plan, k) for k in range(len(laws))]
     n = track.head[at.POOLED]
+    variances = np.diag(pooled[0])[there]
+    track.units[:] = 1.0
+    if variances.max() > UNLIKE * variances.min():
+        track.units[there] = np.sqrt(variances)
     for law, numbers, whole in zip(laws, track.turning, pooled, strict=True):
         own = turned(numbers, plan.d)
-        variances = np.diag(whole)[there]
-        own.units[:] = 1.0
-        if variances.max() > UNLIKE * variances.min():
-            own.units[there] = np.sqrt(variances)
-        values, vectors = np.linalg.eigh(whole / own.units[:, None] / own.units)
+        values, vectors = np.linalg.eigh(whole / track.units[:, None] / track.units)
         own.spectrum[:], own.frame[:] = values[::-1], vectors[:, ::-1]
         if np.linalg.det(own.frame) < 0:
             own.frame[:, -1] *= -1.0
         own.velocity[:] = own.p12[:] = 0.0
         own.p11[:], own.p22[:] = ANGLE_VARIANCE_LIMIT, law[at.RATE_PRIOR]
         own.spectrum_var[:] = 2.0 / (n * m)
-        own.spectrum[:] = np.maximum(own.spectrum, smallest(own, track.level))
+        own.spectrum[:] = np.maximum(own.spectrum, smallest(own, track))
     track.head[at.POOLED] = -1.0
 
 

@@ -9,9 +9,10 @@ roots       (K,)             r_k, the weight of member k being r_k^2 / sum r^2
 size        (clocks,)        log size s of the averages with a size clock
 mass        (averages,)      V, the effective number of observations in B
 level       (d,)             L, long-run variance of each channel; 0: never seen
+units       (d,)             E, units in which the turning members work
 deviation   (channels, d)    D of the averages with channel clocks, then of the diagonals
 body        (averages, p)    B, lower triangle row by row
-turning     (turning, t)     Q (d d), W and P11 P12 P22 (planes i > j), lam (d), units E (d), var
+turning     (turning, t)     Q (d d), W and P11 P12 P22 (planes i > j), lam (d), var
 ==========  ===============  ==============================================================
 
 While turning members pool, the lower triangle of their pooled covariance lies in Q.
@@ -44,7 +45,7 @@ FORECAST, SHARP = 2.0, 6.0
 
 
 class Layout(NamedTuple):
-    """Members as a table ``(K, 9)``, and where the parts of a row begin, ``(10,)``."""
+    """Members as a table ``(K, 9)``, and where the parts of a row begin, ``(11,)``."""
 
     d: int
     table: Numbers
@@ -70,6 +71,7 @@ class Track(NamedTuple):
     size: Numbers
     mass: Numbers
     level: Numbers
+    units: Numbers
     deviation: Numbers
     body: Numbers
     turning: Numbers
@@ -90,7 +92,7 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
 
     >>> from kgmrf.engines.members import default_members
     >>> layout(7, default_members(7)).size
-    580
+    573
     """
     table = np.zeros((len(members), 9))
     for row, member in zip(table, members, strict=True):
@@ -108,8 +110,8 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
     table[:, ROOT] = prior / prior.sum()
     n_average, _, n_turning, clocks, channels = counts(table)
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
-    one = d * d + 4 * planes + 2 * d + 1
-    sizes = [N_HEAD, 2 * N_TAILS, len(members), clocks, n_average, d]
+    one = d * d + 4 * planes + d + 1
+    sizes = [N_HEAD, 2 * N_TAILS, len(members), clocks, n_average, d, d]
     sizes += [channels * d, n_average * pairs, n_turning * one]
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return Layout(d, table, begin)
@@ -126,8 +128,8 @@ def track(row: Numbers, plan: Layout) -> Track:
     edges = plan.begin
     parts = [row[..., a:b] for a, b in pairwise(edges)]
     n_average, _, n_turning, _, channels = plan.counts
-    pairs, one = plan.d * (plan.d + 1) // 2, plan.d**2 + 2 * plan.d * (plan.d - 1) + 2 * plan.d + 1
-    shapes = {6: (channels, plan.d), 7: (n_average, pairs), 8: (n_turning, one)}
+    pairs, one = plan.d * (plan.d + 1) // 2, plan.d**2 + 2 * plan.d * (plan.d - 1) + plan.d + 1
+    shapes = {7: (channels, plan.d), 8: (n_average, pairs), 9: (n_turning, one)}
     for k, shape in shapes.items():
         parts[k] = parts[k].reshape(*row.shape[:-1], *shape)
     return Track(*parts)
@@ -189,13 +191,12 @@ class Turned(NamedTuple):
     p12: Numbers
     p22: Numbers
     spectrum: Numbers  # (d,)
-    units: Numbers  # (d,)
     spectrum_var: Numbers  # (1,)
 
 
 def turned(numbers: Numbers, d: int) -> Turned:
     """The parts of a turning member ``(..., t)``, as views."""
     n = d * (d - 1) // 2
-    edges = np.cumsum([0, d * d, n, n, n, n, d, d, 1])
+    edges = np.cumsum([0, d * d, n, n, n, n, d, 1])
     parts = [numbers[..., a:b] for a, b in pairwise(edges)]
     return Turned(parts[0].reshape(*numbers.shape[:-1], d, d), *parts[1:])

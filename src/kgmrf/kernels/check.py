@@ -7,7 +7,7 @@ from typing import Any
 
 from kgmrf._check import LARGEST, SMALLEST
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.lanes import above, fma, load, spread, store, total
+from kgmrf.kernels.lanes import above, first, fma, load, spread, store, total
 from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
 from kgmrf.kernels.products import copy, matrix
 
@@ -17,13 +17,13 @@ MISSING, OBSERVED, INVALID = 0, 1, 2
 @jit
 def spread_out(row: Any, at: int, w: Any, to: int, d: int, s: int) -> None:
     """A packed matrix into a padded one of w (see `products`)."""
-    half, zero = spread(0.5), spread(0.0)
+    zero = spread(0.0)
     for i in range(d):
         start = at + i * d
         if start + s <= row.size:
             for j in range(0, s, 8):
                 v = load(row, start + j)
-                store(w, to + i * s + j, above(load(w, j), half, v, zero))
+                store(w, to + i * s + j, first(d - j, v, zero))
         else:
             for j in range(d):
                 w[to + i * s + j] = row[start + j]

@@ -18,9 +18,10 @@ from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.ensemble_members import drift, enter, hold, learn_averages, start
 from kgmrf.kernels.ensemble_turning import learn_turning
 from kgmrf.kernels.judge import blend_weights, judge_tails, settle, tail_logs, weigh
-from kgmrf.kernels.lanes import fetch, fma, load, spread, store, total
+from kgmrf.kernels.lanes import fma, load, spread, store, total
 from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
 from kgmrf.kernels.products import invert, matrix, multiply, pack, packed_room, unpack
+from kgmrf.kernels.turning import expect, move
 
 # ----------------------------------------------------------------------- forecast
 
@@ -316,16 +317,6 @@ def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, giv
 
 
 @jit
-def move(a: Any, start: int, b: Any, to: int, n: int) -> None:
-    """n numbers of a into b."""
-    whole = n // 8 * 8
-    for i in range(0, whole, 8):
-        store(b, to + i, load(a, start + i))
-    for i in range(whole, n):
-        b[to + i] = a[start + i]
-
-
-@jit
 def note(w: Any, o: Any, table: Any, records: Any, line: int) -> None:
     """The head, tails and weights of a row and, where there is room, its filtered S."""
     small = row.N_HEAD + 2 * row.N_TAILS + o[at.N_MEMBERS]
@@ -395,8 +386,7 @@ def run(
                 move(flat_rows, k * size, w, state, size)
                 held = k
                 if line + 1 < which.shape[0]:
-                    for i in range(which[line + 1] * size, (which[line + 1] + 1) * size, 8):
-                        fetch(flat_rows, i)
+                    expect(flat_rows, which[line + 1] * size, size)
             if counts[line] >= 0.0:
                 step(w, o, table, seen, line, m if found == OBSERVED else 0.0, dt[line], given)
             if records.shape[0] > 0:

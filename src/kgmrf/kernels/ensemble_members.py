@@ -19,7 +19,7 @@ from kgmrf.kernels.ensemble_turning import (
     transpose_frame,
     turning_size,
 )
-from kgmrf.kernels.lanes import above, div, fma, load, spread, store
+from kgmrf.kernels.lanes import div, first, fma, load, spread, store
 from kgmrf.kernels.products import invert, packed_room, scaled, unpack
 
 
@@ -154,8 +154,7 @@ def learn_averages(
     """
     d, n = o[at.DIMENSION], o[at.N_PAIRS]
     clock, average, channel, part = 0, 0, o[at.DEVIATION], o[at.PARTS]
-    half = spread(0.5)
-    first = 1.0 / w[o[at.HEAD] + row.COUNT]
+    young = 1.0 / w[o[at.HEAD] + row.COUNT]
     if single:
         sizes_of_one(w, o, table)
     for k in range(o[at.N_MEMBERS]):
@@ -178,7 +177,7 @@ def learn_averages(
         # What B learns from: the mean, or, where channels have clocks, a copy in their units.
         source, more = o[at.MEAN], o[at.REST]
         if table[k, row.CHANNEL] > 0.0:
-            gain = max(w[o[at.CHANNEL_GAIN] + k], first)
+            gain = max(w[o[at.CHANNEL_GAIN] + k], young)
             for i in range(d):
                 level = w[o[at.LEVEL] + i]
                 if level > 0.0:
@@ -213,7 +212,7 @@ def learn_averages(
                     seen = seen + load(w, more + p)
             old = load(w, body + p)
             new = fma(gain, seen, keep * old)
-            store(w, body + p, above(load(w, o[at.PAIR_MASK] + p), half, new, old))
+            store(w, body + p, first(n - p, new, old))
         average += 1
 
 

@@ -14,21 +14,23 @@ from kgmrf.engines.layout import N_TAILS, Layout
 from kgmrf.kernels.layout import stride, work_size
 
 # Parts of the row in hand ...
-HEAD, TAILS, ROOTS, SIZE, MASS, LEVEL, DEVIATION, BODY, TURNED = range(9)
+HEAD, TAILS, ROOTS, SIZE, MASS, LEVEL, UNITS, DEVIATION, BODY, TURNED = range(10)
 # ... packed matrices (PARTS has one for each member) ...
-PARTS, TOTAL, SLOPE, MEAN, REST, SCALED, PAIR_MASK = range(9, 16)
-# ... planes ...
-RESIDUAL, GAP, NOISE, PLANE_MASK = range(16, 20)
+PARTS, TOTAL, SLOPE, MEAN, REST, SCALED = range(10, 16)
+# ... four lists of planes, what an observation says of them, PLANE_ROOM apart ...
+PLANES = 16
 # ... vectors ...
-X, Y, LAMBDA, POWER, THERE, HIDDEN = range(20, 26)
+X, Y, LAMBDA, INVERTED, POWER, THERE, HIDDEN = range(17, 24)
 # ... full matrices ...
-INVERSE, OUTER, PRECISION, MEAN_FULL, TOTAL_FULL, OTHER = range(26, 32)
+INVERSE, OUTER, PRECISION, MEAN_FULL, TOTAL_FULL, OTHER = range(24, 30)
 # ... numbers of each member, of an interval and of a number of values.
-FADE, CHANNEL_GAIN, GRADIENT, LOGS, SHARES, INTERVAL = range(32, 38)
-CLOCK_PARTS, CLOCK_SIZES, EXP_SIZES, EIGENVECTORS, WEIGHTS, IDENTITY = range(38, 44)
+FADE, CHANNEL_GAIN, GRADIENT, LOGS, SHARES, INTERVAL = range(30, 36)
+CLOCK_PARTS, CLOCK_SIZES, EXP_SIZES, EIGENVECTORS, WEIGHTS, IDENTITY = range(36, 42)
 # (members with a size clock lie side by side in CLOCK_PARTS.) Counts.
-DIMENSION, STRIDE, N_MEMBERS, N_AVERAGE, N_TURNING, N_PAIRS, N_PLANES, ROW = range(44, 52)
-N_PLACES = 52
+DIMENSION, STRIDE, N_MEMBERS, N_AVERAGE, N_TURNING, N_PAIRS, N_PLANES, ROW, PLANE_ROOM = range(
+    42, 51
+)
+N_PLACES = 51
 
 # Within INTERVAL: dt, size retention, turn noise; number of values of LOGS.
 LAST_DT, SIZE_KEEP, LAST_VALUES = range(3)
@@ -47,9 +49,9 @@ def places(plan: Layout) -> tuple[Numbers, int]:
     members = stride(k) + 8
     room = {
         PARTS: k * packed,
-        **dict.fromkeys((TOTAL, SLOPE, MEAN, REST, SCALED, PAIR_MASK), packed),
-        **dict.fromkeys((RESIDUAL, GAP, NOISE, PLANE_MASK), plane),
-        **dict.fromkeys((X, Y, LAMBDA, POWER, THERE, HIDDEN), s),
+        **dict.fromkeys((TOTAL, SLOPE, MEAN, REST, SCALED), packed),
+        PLANES: 4 * plane,
+        **dict.fromkeys((X, Y, LAMBDA, INVERTED, POWER, THERE, HIDDEN), s),
         **dict.fromkeys((INVERSE, OUTER, PRECISION, MEAN_FULL, TOTAL_FULL, OTHER), s * s),
         **dict.fromkeys((FADE, CHANNEL_GAIN, GRADIENT, WEIGHTS), members),
         LOGS: stride(N_TAILS),
@@ -65,7 +67,7 @@ def places(plan: Layout) -> tuple[Numbers, int]:
         out[name] = at
         at += size
     n_average, _, n_turning, _, _ = plan.counts
-    out[DIMENSION:] = d, s, k, n_average, n_turning, pairs, planes, plan.size
+    out[DIMENSION:] = d, s, k, n_average, n_turning, pairs, planes, plan.size, plane
     return out, at
 
 
@@ -74,9 +76,6 @@ def work(plan: Layout) -> tuple[Numbers, Numbers]:
     where, size = places(plan)
     array = np.zeros(size)
     d = plan.d
-    array[:d] = 1.0
-    array[where[PAIR_MASK] : where[PAIR_MASK] + d * (d + 1) // 2] = 1.0
-    array[where[PLANE_MASK] : where[PLANE_MASK] + d * (d - 1) // 2] = 1.0
     # Lanes that no member uses are the identity.
     diagonal = 8 * (np.arange(d) * (np.arange(d) + 3) // 2)[:, None] + np.arange(8)
     array[where[CLOCK_PARTS] + diagonal] = 1.0

@@ -16,8 +16,7 @@ from kgmrf.kernels import ensemble_places as at
 from kgmrf.kernels import layout as desk
 from kgmrf.kernels.compile import jit
 from kgmrf.kernels.eigen import jacobi, sort_rows
-from kgmrf.kernels.lanes import above, fma, load, spread, store
-from kgmrf.kernels.plane import correct, widen, within_circle
+from kgmrf.kernels.lanes import load, spread, store
 from kgmrf.kernels.products import (
     matrix,
     multiply,
@@ -28,73 +27,31 @@ from kgmrf.kernels.products import (
     turn_frame,
     unpack,
 )
+from kgmrf.kernels.turning import (
+    close_frame,
+    compare_planes,
+    correct_planes,
+    in_body,
+    open_frame,
+    set_turn,
+    widen_planes,
+)
 
 
 @jit
 def turning_size(d: int) -> int:
     """Numbers of a turning member."""
-    return d * d + 2 * d * (d - 1) + 2 * d + 1
-
-
-@jit
-def open_frame(w: Any, q: int, d: int, s: int) -> None:
-    """Q of a turning member onto the desk, zero beyond its columns."""
-    frame, mask = matrix(s, desk.FRAME), 0
-    half, zero = spread(0.5), spread(0.0)
-    for i in range(d):
-        for j in range(0, s, 8):
-            inside = load(w, mask + j)
-            store(w, frame + i * s + j, above(inside, half, load(w, q + i * d + j), zero))
-
-
-@jit
-def close_frame(w: Any, q: int, d: int, s: int) -> None:
-    """Q from the desk back into its member."""
-    frame, mask, half = matrix(s, desk.FRAME), 0, spread(0.5)
-    for i in range(d):
-        for j in range(0, s, 8):
-            inside, spot = load(w, mask + j), q + i * d + j
-            store(w, spot, above(inside, half, load(w, frame + i * s + j), load(w, spot)))
-
-
-@jit
-def set_turn(w: Any, planes: int, share: float, d: int, s: int) -> None:
-    """The next turn is share X, X skew with these planes i > j.
-
-    Some other work should lie between this and `turn_frame`: numbers that were stored one by one
-    are slow to load by eight at once.
-    """
-    x = matrix(s, desk.TURNING)
-    p = planes
-    for i in range(d):
-        w[x + i * s + i] = 0.0
-        for j in range(i):
-            v = share * w[p]
-            w[x + i * s + j] = v
-            w[x + j * s + i] = -v
-            p += 1
+    return d * d + 2 * d * (d - 1) + d + 1
 
 
 @jit
 def drift_turning(w: Any, o: Any, q: int, noise: float, dt: float, d: int, s: int) -> None:
     """Q <- Q Exp(dt W), P <- F P F^T + noise in every plane."""
-    n, mask, half = o[at.N_PLANES], o[at.PLANE_MASK], spread(0.5)
-    velocity = q + d * d
+    velocity, n = q + d * d, o[at.N_PLANES]
     set_turn(w, velocity, dt, d, s)
     open_frame(w, q, d, s)
-    turn, keep = spread(dt), spread(1.0)
-    angle, cross = spread(noise * dt * dt * dt / 3.0), spread(noise * dt * dt / 2.0)
-    rate = spread(noise * dt)
-    a, b, c = velocity + n, velocity + 2 * n, velocity + 3 * n
-    for p in range(0, n, 8):
-        inside = load(w, mask + p)
-        o11, o12, o22 = load(w, a + p), load(w, b + p), load(w, c + p)
-        p11, p12, p22 = widen(o11, o12, o22, turn, keep, angle, cross, rate)
-        p11, p12, p22 = within_circle(p11, p12, p22, RATE_VARIANCE_LIMIT)
-        # In this order: what a store writes too far is what was there, or is written next.
-        store(w, a + p, above(inside, half, p11, o11))
-        store(w, b + p, above(inside, half, p12, o12))
-        store(w, c + p, above(inside, half, p22, o22))
+    angle, cross, rate = noise * dt * dt * dt / 3.0, noise * dt * dt / 2.0, noise * dt
+    widen_planes(w, velocity, n, dt, 1.0, angle, cross, rate, RATE_VARIANCE_LIMIT)
     turn_frame(w, d, s)
     close_frame(w, q, d, s)
 
@@ -102,7 +59,7 @@ def drift_turning(w: Any, o: Any, q: int, noise: float, dt: float, d: int, s: in
 @jit
 def transpose_frame(w: Any, o: Any, q: int, index: int, d: int, s: int) -> None:
     """Rows of (E Q)^T, for `hold_turning`, which comes later (see `set_turn`)."""
-    units, right = q + turning_size(d) - d - 1, o[at.EIGENVECTORS] + index * s * s
+    units, right = o[at.UNITS], o[at.EIGENVECTORS] + index * s * s
     for i in range(d):
         unit = w[units + i]
         for j in range(d):
@@ -113,7 +70,7 @@ def transpose_frame(w: Any, o: Any, q: int, index: int, d: int, s: int) -> None:
 def hold_turning(w: Any, o: Any, q: int, part: int, index: int, d: int, s: int) -> None:
     """E Q diag(lam) Q^T E."""
     left, whole = matrix(s, desk.SCRATCH_A), o[at.OTHER]
-    right, lam = o[at.EIGENVECTORS] + index * s * s, q + turning_size(d) - 2 * d - 1
+    right, lam = o[at.EIGENVECTORS] + index * s * s, q + turning_size(d) - d - 1
     for i in range(d):
         level = spread(w[lam + i])
         for j in range(0, s, 8):
@@ -146,7 +103,7 @@ def learn_turning(w: Any, o: Any, table: Any, u: float, m: float, single: bool) 
         for k in range(o[at.N_TURNING]):
             q = first + k * turning_size(d)
             prior = table[o[at.N_MEMBERS] - o[at.N_TURNING] + k, row.RATE_PRIOR]
-            start_turning(w, o, q, count, m, prior)
+            start_turning(w, o, q, count, m, prior, k == 0)
         w[head + row.POOLED] = -1.0
 
 
@@ -154,18 +111,18 @@ def learn_turning(w: Any, o: Any, table: Any, u: float, m: float, single: bool) 
 def correct_turning(w: Any, o: Any, q: int, u: float, m: float, single: bool) -> None:
     """One Kalman step per plane, one random-walk step per log eigenvalue."""
     d, s, n = o[at.DIMENSION], o[at.STRIDE], o[at.N_PLANES]
-    frame, body, half = matrix(s, desk.FRAME), matrix(s, desk.BODY), spread(0.5)
-    velocity, lam = q + d * d, q + turning_size(d) - 2 * d - 1
-    units, spectrum, power = lam + d, o[at.LAMBDA], o[at.POWER]
+    frame, body = matrix(s, desk.FRAME), matrix(s, desk.BODY)
+    velocity, lam, units = q + d * d, q + turning_size(d) - d - 1, o[at.UNITS]
     open_frame(w, q, d, s)
     for i in range(d):
-        w[spectrum + i] = w[lam + i]
+        w[o[at.LAMBDA] + i], w[o[at.INVERTED] + i] = w[lam + i], 1.0 / w[lam + i]
     if single:
-        for j in range(0, s, 8):
-            acc = spread(0.0)
-            for i in range(d):
-                acc = fma(spread(w[o[at.X] + i] / w[units + i]), load(w, frame + i * s + j), acc)
-            store(w, power + j, acc)
+        power = o[at.POWER]
+        in_body(w, o[at.X], units, power, d, s)
+        for i in range(d):
+            v = spread(u * w[power + i])
+            for j in range(0, s, 8):
+                store(w, body + i * s + j, v * load(w, power + j))
     else:
         whole, other = o[at.OTHER], matrix(s, desk.SCRATCH_A)
         for i in range(d):
@@ -177,42 +134,15 @@ def correct_turning(w: Any, o: Any, q: int, u: float, m: float, single: bool) ->
                 w[whole + j * s + i] = v
         multiply(w, whole, frame, other, whole, 0.0, d, s)
         multiply_transposed(w, frame, other, body, d, s)
-    p = 0
-    for i in range(d):
-        level = spread(w[spectrum + i])
-        noise = spread(w[spectrum + i] / m)
-        v = spread(u * w[power + i])
-        for j in range(0, i, 8):
-            other_level = load(w, spectrum + j)
-            if single:
-                store(w, o[at.RESIDUAL] + p + j, v * load(w, power + j))
-            else:
-                store(w, o[at.RESIDUAL] + p + j, load(w, body + i * s + j))
-            store(w, o[at.GAP] + p + j, other_level - level)  # the sign of -C~ G
-            store(w, o[at.NOISE] + p + j, noise * other_level)
-        p += i
-    a, b, c = velocity + n, velocity + 2 * n, velocity + 3 * n
-    for p in range(0, n, 8):
-        inside = load(w, o[at.PLANE_MASK] + p)
-        gap = load(w, o[at.GAP] + p)
-        pull, information = load(w, o[at.RESIDUAL] + p) * gap, gap * gap
-        o11, o12, o22 = load(w, a + p), load(w, b + p), load(w, c + p)
-        old = load(w, velocity + p)
-        angle, kick, p11, p12, p22, _ = correct(
-            o11, o12, o22, pull, information, load(w, o[at.NOISE] + p)
-        )
-        store(w, o[at.RESIDUAL] + p, angle)
-        store(w, velocity + p, above(inside, half, old + kick, old))
-        store(w, a + p, above(inside, half, p11, o11))
-        store(w, b + p, above(inside, half, p12, o12))
-        store(w, c + p, above(inside, half, p22, o22))
-    set_turn(w, o[at.RESIDUAL], 1.0, d, s)
-    var = w[units + d]
+    planes, room = o[at.PLANES], o[at.PLANE_ROOM]
+    compare_planes(w, body, o[at.LAMBDA], o[at.INVERTED], m, planes, room, d, s)
+    correct_planes(w, velocity, n, planes, room)
+    set_turn(w, planes, 1.0, d, s)
+    var = w[lam + d]
     gain = var / (var + 2.0 / m)
-    w[units + d] = (1.0 - gain) * var
+    w[lam + d] = (1.0 - gain) * var
     for i in range(d):
-        seen = u * w[power + i] ** 2 if single else w[body + i * s + i]
-        w[lam + i] += gain * (seen - w[lam + i])
+        w[lam + i] += gain * (w[body + i * s + i] - w[lam + i])
     keep_above(w, o, lam, d)
     turn_frame(w, d, s)
     if w[o[at.HEAD] + row.COUNT] % tuning.POLISH_EVERY == 0.0:
@@ -225,7 +155,7 @@ def keep_above(w: Any, o: Any, lam: int, d: int) -> None:
     """lam_i >= phi^2 max(lam_max, L_i/E_i^2)."""
     most = 0.0
     for i in range(d):
-        unit = w[lam + d + i]
+        unit = w[o[at.UNITS] + i]
         most = max(most, w[lam + i], w[o[at.LEVEL] + i] / (unit * unit))
     least = tuning.FLOOR * tuning.FLOOR * most
     for i in range(d):
@@ -233,12 +163,14 @@ def keep_above(w: Any, o: Any, lam: int, d: int) -> None:
 
 
 @jit
-def start_turning(w: Any, o: Any, q: int, count: float, m: float, rate_prior: float) -> None:
-    """One eigendecomposition of the pooled covariance."""
+def start_turning(
+    w: Any, o: Any, q: int, count: float, m: float, rate_prior: float, first: bool
+) -> None:
+    """One eigendecomposition of the pooled covariance; the first member sets the units of all."""
     d, s, n = o[at.DIMENSION], o[at.STRIDE], o[at.N_PLANES]
     a, v = o[at.OTHER], o[at.MEAN_FULL]
-    lam = q + turning_size(d) - 2 * d - 1
-    units, velocity = lam + d, q + d * d
+    lam = q + turning_size(d) - d - 1
+    units, velocity = o[at.UNITS], q + d * d
     scaled(w, q, o[at.TOTAL], count / (count + 1.0), 1.0, o[at.N_PAIRS], d)
     unpack(w, o[at.TOTAL], a, d, s)
     low, high = math.inf, 0.0
@@ -247,7 +179,8 @@ def start_turning(w: Any, o: Any, q: int, count: float, m: float, rate_prior: fl
             low, high = min(low, w[a + i * s + i]), max(high, w[a + i * s + i])
     for i in range(d):
         apart = high > tuning.UNLIKE * low and w[o[at.LEVEL] + i] > 0.0
-        w[units + i] = math.sqrt(w[a + i * s + i]) if apart else 1.0
+        if first:
+            w[units + i] = math.sqrt(w[a + i * s + i]) if apart else 1.0
     for i in range(d):
         for j in range(d):
             w[a + i * s + j] /= w[units + i] * w[units + j]
@@ -265,5 +198,5 @@ def start_turning(w: Any, o: Any, q: int, count: float, m: float, rate_prior: fl
         w[velocity + n + p] = ANGLE_VARIANCE_LIMIT
         w[velocity + 2 * n + p] = 0.0
         w[velocity + 3 * n + p] = rate_prior
-    w[units + d] = 2.0 / (count * m)
+    w[lam + d] = 2.0 / (count * m)
     keep_above(w, o, lam, d)

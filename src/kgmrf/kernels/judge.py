@@ -96,10 +96,12 @@ def blend_weights(w: Any, roots: int, v: Any, weights: int, members: int, sharp:
     top, whole = 0.0, 0.0
     for k in range(members):
         top = max(top, w[roots + k])
+    scale = 1.0 / top
     for k in range(members):
-        share = (w[roots + k] / top) ** 2
+        share = (scale * w[roots + k]) ** 2
         share = share * share * share if sharp else share
         v[weights + k] = share
         whole += share
+    scale = 1.0 / whole
     for k in range(members):
-        v[weights + k] /= whole
+        v[weights + k] *= scale

@@ -10,6 +10,7 @@ processor has (one 512-bit register, two of 256 bits, four of 128).
     fma(x, y, z)          x y + z, rounded once
     x + y, x - y, x * y   lane by lane;  div(x, y), root(x) likewise
     above(x, y, p, q)     p where x > y, else q
+    first(n, p, q)        p in the first n lanes, else q
     any_above(x, y)       whether x > y in some lane
     total(x)              the sum of the lanes
     fetch(a, i)           a[i] will be needed soon: bring it into the cache
@@ -58,6 +59,10 @@ if getattr(numba.config, "DISABLE_JIT", 0):
     def above(x: Any, y: Any, p: Any, q: Any) -> Any:
         """``p`` where x > y, else ``q``."""
         return np.where(x > y, p, q)
+
+    def first(n: int, p: Any, q: Any) -> Any:
+        """``p`` in the first n lanes, else ``q``."""
+        return np.where(np.arange(LANES) < n, p, q)
 
     def any_above(x: Any, y: Any) -> bool:
         """Whether x > y in some lane."""
@@ -170,6 +175,21 @@ else:
             return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
 
         return _lanes(_lanes, _lanes, _lanes, _lanes), build
+
+    @intrinsic
+    def first(typing: Any, n: Any, p: Any, q: Any) -> Any:
+        """``p`` in the first n lanes, else ``q``."""
+
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = ir.VectorType(args[0].type, LANES)
+            blank = ir.Constant(kind, ir.Undefined)
+            number = builder.insert_element(blank, args[0], ir.Constant(_INT, 0))
+            everywhere = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
+            many = builder.shuffle_vector(number, blank, everywhere)
+            index = ir.Constant(kind, list(range(LANES)))
+            return builder.select(builder.icmp_signed("<", index, many), args[1], args[2])
+
+        return _lanes(types.intp, _lanes, _lanes), build
 
     @intrinsic
     def any_above(typing: Any, x: Any, y: Any) -> Any:

@@ -40,10 +40,10 @@ TURN, KEEP, COAST, ANGLE, CROSS, RATE, DT = range(7)
 
 @jit
 def places(d: int, information: bool) -> Any:
-    """Where things lie in the work space: row, frame, eigenvalues, planes; vectors, planes, mask.
+    """Where things lie in the work space: row, frame, eigenvalues, planes; vectors, planes.
 
     The row in hand comes after the matrices of `products`; then three vectors (eigenvalues of the
-    observations, their inverses, C~_ii), four lists of planes, and the mask of planes. Returned
+    observations, their inverses, C~_ii) and four lists of planes. Returned
     last: the size of it all.
     """
     s, n = -(-d // 8) * 8, d * (d - 1) // 2
@@ -55,8 +55,7 @@ def places(d: int, information: bool) -> Any:
     vectors = pool + d * (d + 1) // 2 + 8
     planes = vectors + 3 * s
     room = -(-n // 8) * 8 + 8
-    mask = planes + 4 * room
-    return head, frame, lam, velocity, pool, vectors, planes, room, mask, mask + room
+    return head, frame, lam, velocity, pool, vectors, planes, room, planes + 4 * room
 
 
 @jit
@@ -99,7 +98,7 @@ def pool_frame(w: Any, o: Any, head: Any, known: Any, mine: int, m: float, d: in
 @jit
 def drift(w: Any, o: Any, head: Any, over: Any, k: int, coasting: bool, d: int, s: int) -> None:
     """Q <- Q Exp(turn W), W <- decay W, P <- F P F^T + noise; clocks widen."""
-    clocks, frame, lam, velocity, mask = o[0], o[1], o[2], o[3], o[8]
+    clocks, frame, lam, velocity = o[0], o[1], o[2], o[3]
     n, dt, decay = d * (d - 1) // 2, over[k, DT], over[k, COAST if coasting else KEEP]
     set_turn(w, velocity, over[k, TURN], d, s)
     open_frame(w, frame, d, s)
@@ -109,7 +108,7 @@ def drift(w: Any, o: Any, head: Any, over: Any, k: int, coasting: bool, d: int, 
     if head[row.INFORMATION] != 0.0:
         angle, cross, rate = over[k, ANGLE], over[k, CROSS], over[k, RATE]
         most = head[row.RATE_LIMIT]
-        widen_planes(w, velocity, mask, n, over[k, TURN], decay, angle, cross, rate, most)
+        widen_planes(w, velocity, n, over[k, TURN], decay, angle, cross, rate, most)
     if head[row.SPECTRUM_RATE] != 0.0:
         for i in range(d):
             w[lam + d + i] += head[row.SPECTRUM_RATE] * dt
@@ -213,7 +212,7 @@ def correct(
 ) -> None:
     """Q <- Q Exp(A w), W += B w, and P, from BODY; nis."""
     clocks, frame, lam, velocity = o[0], o[1], o[2], o[3]
-    vectors, planes, room, mask = o[5], o[6], o[7], o[8]
+    vectors, planes, room = o[5], o[6], o[7]
     n = d * (d - 1) // 2
     if head[row.INFORMATION] == 0.0:
         w[clocks + row.NIS] = pull_planes(w, o, head, gains, mine, gap, d, s)
@@ -223,7 +222,7 @@ def correct(
             for i in range(d):
                 w[level + i] = w[lam + i]
             compare_planes(w, matrix(s, row.BODY), level, vectors + s, m, planes, room, d, s)
-        w[clocks + row.NIS] = correct_planes(w, velocity, mask, n, planes, room)
+        w[clocks + row.NIS] = correct_planes(w, velocity, n, planes, room)
     set_turn(w, planes, 1.0, d, s)
     if gap:
         adapt(w, o, head, m, d, s)
@@ -317,13 +316,9 @@ def loop(rotation: bool) -> Any:
         keep the beginnings of rows.
         """
         d, lines, size, room = seen.shape[1], which.size, rows.shape[1], records.shape[1]
-        s, n = -(-d // 8) * 8, d * (d - 1) // 2
+        s = -(-d // 8) * 8
         o = places(d, head[row.INFORMATION] != 0.0)
-        w = np.zeros(o[9])
-        for i in range(d):
-            w[i] = 1.0
-        for p in range(n):
-            w[o[8] + p] = 1.0
+        w = np.zeros(o[8])
         flat, frames, notes = (
             rows.reshape(rows.size),
             seen.reshape(seen.size),

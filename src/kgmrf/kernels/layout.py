@@ -258,7 +258,7 @@ def stride(d: int) -> int:
 
 def work_size(d: int) -> int:
     """How many numbers the space of `products` has."""
-    return stride(d) + N_MATRICES * stride(d) ** 2
+    return N_MATRICES * stride(d) ** 2
 
 
 def work_space(d: int) -> Numbers:
@@ -266,6 +266,4 @@ def work_space(d: int) -> Numbers:
     size = work_size(d)
     room = np.zeros(size + 8)
     shift = (-room.ctypes.data // 8) % 8
-    w = room[shift : shift + size]
-    w[:d] = 1.0
-    return w
+    return room[shift : shift + size]

@@ -2,7 +2,7 @@
 
 Everything works on one array ``w`` whose matrices have rows of ``s`` numbers, d rounded up to a
 multiple of eight; what lies beyond the d-th row or column is zero and stays so. The array begins
-with ``s`` numbers, 1 for the d columns that count, then has the matrices of `layout`.
+with the matrices of `layout`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FEW_HALVINGS = 2
 @jit
 def matrix(s: int, k: int) -> int:
     """Where the k-th matrix begins."""
-    return s + k * s * s
+    return k * s * s
 
 
 @jit

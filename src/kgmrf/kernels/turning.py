@@ -2,7 +2,7 @@
 
 The frame lies on the desk of :mod:`kgmrf.kernels.products`, and so do its turns. Numbers of planes
 i > j lie row by row, ``n`` of them, in the order W, P11, P12, P22 that rows have. They are taken by
-eight: ``mask`` is 1 for the n that count, and what is stored too far is what was there.
+eight, and what is stored too far is what was there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from kgmrf.kernels import layout as desk
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.lanes import above, fetch, fma, load, spread, store, total
+from kgmrf.kernels.lanes import fetch, first, fma, load, spread, store, total
 from kgmrf.kernels.plane import correct, widen, within_circle
 from kgmrf.kernels.products import matrix
 
@@ -36,22 +36,20 @@ def expect(a: Any, start: int, n: int) -> None:
 @jit
 def open_frame(w: Any, q: int, d: int, s: int) -> None:
     """Q of a row onto the desk, zero beyond its columns."""
-    frame, mask = matrix(s, desk.FRAME), 0
-    half, zero = spread(0.5), spread(0.0)
+    frame, zero = matrix(s, desk.FRAME), spread(0.0)
     for i in range(d):
         for j in range(0, s, 8):
-            inside = load(w, mask + j)
-            store(w, frame + i * s + j, above(inside, half, load(w, q + i * d + j), zero))
+            store(w, frame + i * s + j, first(d - j, load(w, q + i * d + j), zero))
 
 
 @jit
 def close_frame(w: Any, q: int, d: int, s: int) -> None:
     """Q from the desk back into its row."""
-    frame, mask, half = matrix(s, desk.FRAME), 0, spread(0.5)
+    frame = matrix(s, desk.FRAME)
     for i in range(d):
         for j in range(0, s, 8):
-            inside, spot = load(w, mask + j), q + i * d + j
-            store(w, spot, above(inside, half, load(w, frame + i * s + j), load(w, spot)))
+            spot = q + i * d + j
+            store(w, spot, first(d - j, load(w, frame + i * s + j), load(w, spot)))
 
 
 @jit
@@ -76,7 +74,6 @@ def set_turn(w: Any, planes: int, share: float, d: int, s: int) -> None:
 def widen_planes(
     w: Any,
     velocity: int,
-    mask: int,
     n: int,
     turn: float,
     keep: float,
@@ -86,18 +83,17 @@ def widen_planes(
     most: float,
 ) -> None:
     """P <- F P F^T + noise with F = [[1, turn], [0, keep]], within its limits."""
-    a, b, c, half = velocity + n, velocity + 2 * n, velocity + 3 * n, spread(0.5)
+    a, b, c = velocity + n, velocity + 2 * n, velocity + 3 * n
     turns, keeps = spread(turn), spread(keep)
     angles, crosses, rates = spread(angle), spread(cross), spread(rate)
     for p in range(0, n, 8):
-        inside = load(w, mask + p)
         o11, o12, o22 = load(w, a + p), load(w, b + p), load(w, c + p)
         p11, p12, p22 = widen(o11, o12, o22, turns, keeps, angles, crosses, rates)
         p11, p12, p22 = within_circle(p11, p12, p22, most)
         # In this order: what a store writes too far is what was there, or is written next.
-        store(w, a + p, above(inside, half, p11, o11))
-        store(w, b + p, above(inside, half, p12, o12))
-        store(w, c + p, above(inside, half, p22, o22))
+        store(w, a + p, first(n - p, p11, o11))
+        store(w, b + p, first(n - p, p12, o12))
+        store(w, c + p, first(n - p, p22, o22))
 
 
 @jit
@@ -123,25 +119,25 @@ def compare_planes(
 
 
 @jit
-def correct_planes(w: Any, velocity: int, mask: int, n: int, planes: int, room: int) -> float:
+def correct_planes(w: Any, velocity: int, n: int, planes: int, room: int) -> float:
     """W and P of every plane after what `compare_planes` found; the angles to turn by are left at
     ``planes``. Returns nis."""
-    a, b, c, half = velocity + n, velocity + 2 * n, velocity + 3 * n, spread(0.5)
+    a, b, c = velocity + n, velocity + 2 * n, velocity + 3 * n
     zero, one, squares = spread(0.0), spread(1.0), spread(0.0)
     for p in range(0, n, 8):
-        inside, at = load(w, mask + p), planes + p
+        at = planes + p
         share, weight = load(w, at), load(w, at + 3 * room)
         information = load(w, at + 2 * room) * weight
         o11, o12, o22 = load(w, a + p), load(w, b + p), load(w, c + p)
         old = load(w, velocity + p)
         angle, kick, p11, p12, p22, rest = correct(o11, o12, o22, share * weight, information, one)
         term = share * load(w, at + room) * rest
-        squares = squares + above(inside, half, term, zero)
+        squares = squares + first(n - p, term, zero)
         store(w, at, angle)
-        store(w, velocity + p, above(inside, half, old + kick, old))
-        store(w, a + p, above(inside, half, p11, o11))
-        store(w, b + p, above(inside, half, p12, o12))
-        store(w, c + p, above(inside, half, p22, o22))
+        store(w, velocity + p, first(n - p, old + kick, old))
+        store(w, a + p, first(n - p, p11, o11))
+        store(w, b + p, first(n - p, p12, o12))
+        store(w, c + p, first(n - p, p22, o22))
     return total(squares)
 
 
