@@ -47,11 +47,13 @@ class View(Mapping[str, Numbers]):
         raise NotImplementedError
 
     def __getitem__(self, name: str) -> Numbers:
-        if name not in self._names:
-            raise KeyError(name)
-        if name not in self._made:
+        found = self._made.get(name)
+        if found is None:
+            if name not in self._names:
+                raise KeyError(name)
             self._made |= self._make(name)
-        return self._made[name]
+            found = self._made[name]
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

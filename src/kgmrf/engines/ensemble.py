@@ -127,14 +127,19 @@ class Ensemble:
         records = np.empty((n if size else 0, size))
         status = np.zeros(n, dtype=np.int8)
         lines = (rows, which, seen, counts, dt, matrix, tolerance)
-        if not self._compiled:
+        if self._compiled:
+            self._loop()(*lines, *self._work.places, records, status)
+        else:
             self._readable(lines, records, status)
-            return status, records
-        places: Any = getattr(self._work, "places", None)
-        if places is None:
-            places = self._work.places = work(self.plan)
-        engine.loops("ensemble").run(*lines, self.plan.table, *places, records, status)
         return status, records
+
+    def _loop(self) -> Any:
+        """The compiled loop; this thread has a work space from then on."""
+        work_space = self._work
+        if not hasattr(work_space, "loop"):
+            work_space.places = self.plan.table, *work(self.plan)
+            work_space.loop = engine.loops("ensemble").run
+        return work_space.loop
 
     def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
         """Rows and records after a time dt without observations; the given rows stay."""
@@ -146,8 +151,7 @@ class Ensemble:
         return self._still(rows.copy(), -1.0, 0.0)
 
     def _still(self, rows: Numbers, count: float, dt: float | Numbers) -> Numbers:
-        n = len(rows)
-        line: Any = getattr(self._work, "line", None)
+        n, line = len(rows), getattr(self._work, "line", None)
         if line is None or len(line[0]) != n:
             line = np.arange(n), np.zeros((n, 1, self.d)), np.empty(n), np.empty(n)
             if n == 1:  # of one track they are at hand for the next forecast

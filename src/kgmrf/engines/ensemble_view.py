@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from operator import mul
 from typing import TYPE_CHECKING, Any
 
@@ -84,10 +85,11 @@ class EnsembleView(View):
         """Second moment of the forecast, noise floor included."""
         records = self._records
         if records.ndim == 1:  # of one track: plain numbers are quicker
-            if not records[at.COUNT] > 1.0:
-                return self._blend()
-            tails = records[at.N_HEAD : at.N_HEAD + at.N_TAILS].tolist()
-            return np.exp(records[at.KAPPA]) * sum(map(mul, tails, HEAVY)) * self._blend()
+            whole = self._blend()
+            head = records[: at.N_HEAD + at.N_TAILS].tolist()
+            if head[at.COUNT] > 1.0:
+                whole *= math.exp(head[at.KAPPA]) * sum(map(mul, head[at.N_HEAD :], HEAVY))
+            return whole
         record = self._engine.read(records)
         grow = np.exp(record.kappa) * heaviness(record.tails)
         # Before the second observation nothing is known of the tails.

@@ -239,17 +239,18 @@ def step(
     gains: Any,
     known: Any,
     track: int,
+    there: bool,
     m: float,
     rotation: bool,
     d: int,
     s: int,
 ) -> None:
-    """One line of one track: the observation in SEEN_MATRIX, m = 0 for none.
+    """One line of one track: ``there``, an observation in SEEN_MATRIX.
 
-    m: samples behind a matrix, or 1 over the noise variance of a rotation. k: which interval of
-    ``over`` leads here.
+    m: samples behind a matrix, or 1 over the noise variance of a rotation (NaN: unknown). k: which
+    interval of ``over`` leads here.
     """
-    clocks, there = o[0], m > 0.0
+    clocks = o[0]
     samples, frames = w[clocks + row.POOL_SAMPLES], w[clocks + row.POOL_FRAMES]
     pooling = samples < head[row.WARMUP_SAMPLES] and frames < head[row.WARMUP_FRAMES]
     started = not math.isnan(w[clocks + row.SEEN])
@@ -342,11 +343,9 @@ def loop(rotation: bool) -> Any:
                 if line + 1 < lines:
                     expect(flat, which[line + 1] * size, size)
             if found != INVALID and present[line] >= 0:
-                m = 0.0
-                if found == OBSERVED:
-                    m = 1.0 / strength[line] if rotation else strength[line]
-                at = interval[line]
-                step(w, o, head, steps, at, tables, known, k, m, rotation, d, s)
+                m, at = 1.0 / strength[line] if rotation else strength[line], interval[line]
+                there = found == OBSERVED
+                step(w, o, head, steps, at, tables, known, k, there, m, rotation, d, s)
             if room > 0:
                 move(w, o[0], notes, line * room, room)
         if held >= 0:
