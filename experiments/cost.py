@@ -23,7 +23,7 @@ from kgmrf import (
 )
 from kgmrf.geometry import so
 from kgmrf.simulate import motion
-from kgmrf.step import INTEGRATORS
+from kgmrf.state import INTEGRATORS
 
 TRACKERS: dict[str, tuple[str, Callable[[], Any]]] = {
     "information": ("K-GMRF information", lambda: KGMRF(gains="information", n_samples=8)),

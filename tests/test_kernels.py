@@ -15,7 +15,8 @@ from kgmrf import KGMRF, ObservationError, RotationTracker, gains
 from kgmrf.engines.law import SingleLaw, guarded
 from kgmrf.geometry import orbit, so
 from kgmrf.kernels import engine
-from kgmrf.step import Model, State, Surprise, cold_state, covariance_step, initial_state
+from kgmrf.state import Model, State, Surprise, cold_state, initial_state
+from kgmrf.step import covariance_step
 from kgmrf.step import rotation_step as readable_rotation_step
 
 single_law = partial(KGMRF, gains="information")

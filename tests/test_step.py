@@ -14,15 +14,9 @@ from hypothesis import strategies as st
 from kgmrf import KGMRF, gains, load, metrics, simulate, wishart
 from kgmrf.gains import InformationGains
 from kgmrf.geometry import orbit, so
-from kgmrf.step import (
-    Model,
-    State,
-    cold_state,
-    covariance_step,
-    drift,
-    initial_state,
-    rotation_step,
-)
+from kgmrf.motion import drift
+from kgmrf.state import Model, State, cold_state, initial_state
+from kgmrf.step import covariance_step, rotation_step
 
 DIMENSIONS = [2, 3, 4, 5, 7, 11, 16]
 

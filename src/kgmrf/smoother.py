@@ -15,7 +15,9 @@ import numpy as np
 from kgmrf._types import Mask, Numbers
 from kgmrf.gains import Transition
 from kgmrf.geometry import so
-from kgmrf.step import Model, State, covariance_step, drift, passage, select, warming
+from kgmrf.motion import drift, passage
+from kgmrf.state import Model, State, select, warming
+from kgmrf.step import covariance_step
 
 _FIELDS = (
     *("frame", "velocity", "uncertainty", "spectrum", "spectrum_var"),
@@ -45,7 +47,7 @@ def smooth_planes(
     before the first observation, and those that still pool (see `smooth_warmup`), stay as they are.
 
     >>> from kgmrf.gains import InformationGains
-    >>> from kgmrf.step import initial_state
+    >>> from kgmrf.state import initial_state
     >>> one = initial_state(np.eye(2), np.asarray([2.0, 0.5]), InformationGains())
     >>> run = State(*(np.stack([field] * 4) for field in one))
     >>> args = Model(InformationGains()), np.ones(4), np.ones(4, bool)
@@ -104,7 +106,7 @@ def smooth_warmup(
     Shapes: observations ``(T, ..., d, d)`` (NaN where missing), the rest ``(T, ...)``.
 
     >>> from kgmrf.gains import InformationGains
-    >>> from kgmrf.step import cold_state
+    >>> from kgmrf.state import cold_state
     >>> cold = cold_state(np.zeros((2, 2)), InformationGains())
     >>> run = State(*(np.stack([field] * 3) for field in cold))
     >>> model = Model(InformationGains(), warmup_samples=10.0, warmup_frames=4.0)

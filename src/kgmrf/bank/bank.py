@@ -16,7 +16,7 @@ from kgmrf.bank.rows import Rows, Taken, processors
 from kgmrf.engines import Engine
 from kgmrf.engines.law import SingleLaw
 from kgmrf.results import Estimate
-from kgmrf.step import State
+from kgmrf.state import State
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.rotation import RotationTracker
 
@@ -277,7 +277,7 @@ class TrackerBank(OneAtATime):
         return Estimate(self._clock.told(self._tracks.forecast(counted, tracks)))
 
     def state(self, tracks: Any = None) -> State:
-        """The `kgmrf.step.State` of all tracks or some under a single law, in float64."""
+        """The `kgmrf.state.State` of all tracks or some under a single law, in float64."""
         engine = self._tracks.engine
         if not isinstance(engine, SingleLaw):
             raise ValueError('only a single law such as gains="information" has a step.State')

@@ -26,7 +26,7 @@ from kgmrf.engines.compare_step import Frame, compare, compare_matrix
 from kgmrf.engines.layout import Layout, Track, Turned, blend_weights, pack, planes, turned, unpack
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
 from kgmrf.geometry import so
-from kgmrf.step import CORRELATION_LIMIT
+from kgmrf.motion import CORRELATION_LIMIT
 
 BLEND_RATE, BLEND_LIMIT, BLEND_SHARE = 0.25, 1.0, 1e-3
 TAIL_SHARE, KAPPA_GAIN, KAPPA_LIMIT = 1e-3, 0.005, 0.7

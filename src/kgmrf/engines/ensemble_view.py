@@ -15,7 +15,7 @@ from kgmrf.engines import layout as at
 from kgmrf.engines.details import half_life, velocity_and_angle_var
 from kgmrf.factors import HEAVY, heaviness
 from kgmrf.geometry import orbit
-from kgmrf.step import SMALLEST_SPECTRUM
+from kgmrf.state import SMALLEST_SPECTRUM
 
 if TYPE_CHECKING:
     from kgmrf.engines.ensemble import Ensemble

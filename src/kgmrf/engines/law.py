@@ -18,7 +18,8 @@ from kgmrf.gains import FixedGains, Gains, InformationGains
 from kgmrf.kernels import layout
 from kgmrf.kernels.engine import compiled_law, law_loop
 from kgmrf.kernels.layout import LIKELIHOOD, LOG_SCALE, NIS, SEEN, TIME
-from kgmrf.step import Model, State, Surprise, covariance_step, rotation_step, support
+from kgmrf.state import Model, State, Surprise, support
+from kgmrf.step import covariance_step, rotation_step
 
 COVARIANCE = ("covariance", "frame", "spectrum")
 ALWAYS = ("time", "age", "nis", "log_likelihood")
@@ -31,7 +32,7 @@ class SingleLaw:
     noise_var: variance in every plane of an observed rotation; None follows covariances. Then
     numbers of the law may differ between planes (gains only) and between tracks.
 
-    >>> from kgmrf.step import cold_state
+    >>> from kgmrf.state import cold_state
     >>> model = Model(InformationGains(), warmup_samples=10.0, warmup_frames=4.0)
     >>> engine = SingleLaw(model, cold_state(np.zeros((2, 2)), model.gains))
     >>> rows, C = engine.init(1), np.tile(np.eye(2), (9, 1, 1))
@@ -230,7 +231,7 @@ class SingleLaw:
     # ------------------------------------------------------------------ what is seen
 
     def state(self, rows: Numbers) -> tuple[State, Surprise]:
-        """Rows ``(..., size)`` as a `kgmrf.step.State` and the surprise of the last step."""
+        """Rows ``(..., size)`` as a `kgmrf.state.State` and the surprise of the last step."""
         return layout.state_of(rows, self.d, self.information)
 
     def view(

@@ -19,7 +19,8 @@ from kgmrf.kernels.compile import compiled
 from kgmrf.kernels.compile import jit_views as jit
 from kgmrf.kernels.layout import INFORMATION, NOISE_FLOOR, RIDGE, SPECTRUM_RATE
 from kgmrf.kernels.plane import MOST_CORRELATED
-from kgmrf.step import POLISH_EVERY, SMALLEST_SPECTRUM
+from kgmrf.motion import POLISH_EVERY
+from kgmrf.state import SMALLEST_SPECTRUM
 
 # Columns of an interval, as in layout.steps.
 _TURN, _KEEP, _COAST, _ANGLE, _CROSS, _RATE, _DT = range(7)

@@ -52,6 +52,8 @@ CONSTANTS = (
     "_check.py",
     "density.py",
     "gains.py",
+    "motion.py",
+    "state.py",
     "step.py",
     "geometry/orbit.py",
     "vision/cells.py",

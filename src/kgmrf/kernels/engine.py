@@ -21,7 +21,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.gains import Gains
 from kgmrf.kernels import layout
 from kgmrf.kernels.layout import Law
-from kgmrf.step import Model
+from kgmrf.state import Model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

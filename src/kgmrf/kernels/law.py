@@ -30,7 +30,8 @@ from kgmrf.kernels.turning import (
     set_turn,
     widen_planes,
 )
-from kgmrf.step import POLISH_EVERY, SMALLEST_SPECTRUM
+from kgmrf.motion import POLISH_EVERY
+from kgmrf.state import SMALLEST_SPECTRUM
 
 LOG_TWO_PI = math.log(2.0 * math.pi)
 

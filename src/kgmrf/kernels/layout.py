@@ -27,7 +27,7 @@ import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.gains import FixedGains, Gains, Transition, transition
-from kgmrf.step import Model, State, Surprise
+from kgmrf.state import Model, State, Surprise
 
 # The clocks of a row.
 TIME, SEEN, STEPS, POOL_SAMPLES, POOL_FRAMES, LOG_SCALE, SCALE_VAR, NIS, LIKELIHOOD = range(9)

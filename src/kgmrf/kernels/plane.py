@@ -11,7 +11,7 @@ from typing import Any
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.kernels.compile import jit
 from kgmrf.kernels.lanes import above, any_above, div, fma, root, spread
-from kgmrf.step import CORRELATION_LIMIT
+from kgmrf.motion import CORRELATION_LIMIT
 
 MOST_CORRELATED = CORRELATION_LIMIT**2
 

@@ -12,7 +12,8 @@ from torch.autograd import forward_ad
 
 from kgmrf.gains import FixedGains, Gains, InformationGains, Transition
 from kgmrf.kernels import engine, layout
-from kgmrf.step import Model, State, Surprise, covariance_step
+from kgmrf.state import Model, State, Surprise
+from kgmrf.step import covariance_step
 
 
 class Frames(NamedTuple):

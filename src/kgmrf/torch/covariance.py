@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from kgmrf import wishart
 from kgmrf.gains import Gains
 from kgmrf.geometry import orbit, so
-from kgmrf.step import Model, State, cold_state, covariance_step, initial_state, select, support
+from kgmrf.state import Model, State, cold_state, initial_state, select, support
+from kgmrf.step import covariance_step
 from kgmrf.torch import door, moments
 from kgmrf.torch.compiled import Frames, Track, traced
 from kgmrf.torch.filtered import Filtered, join

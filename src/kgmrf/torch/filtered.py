@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kgmrf.step import State
+from kgmrf.state import State
 
 if TYPE_CHECKING:
     from kgmrf.torch.loop import Kinetic
@@ -22,7 +22,7 @@ class Filtered(NamedTuple):
     velocity        (..., time, d, d)      angular velocity per unit time, or its coordinates
     log_likelihood  (..., time)            of each observation before it was used; NaN where none
     nis             (..., time)            squared surprise, information gains only; NaN where none
-    state           `kgmrf.step.State`     to go on from; pass it to the next call
+    state           `kgmrf.state.State`     to go on from; pass it to the next call
     forecast        (..., time, d, d)      what each step expected; None unless asked for
     ==============  =====================  ======================================================
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from kgmrf.gains import Gains, Transition
-from kgmrf.step import Model, State, Surprise, drift, passage, turned, warming
+from kgmrf.motion import drift, passage, turned
+from kgmrf.state import Model, State, Surprise, warming
 from kgmrf.torch import compiled, door
 from kgmrf.torch.compiled import Frames, Track, traced
 from kgmrf.torch.filtered import Filtered, Stream, time_last

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from kgmrf.gains import FixedGains, Gains
 from kgmrf.geometry import so
-from kgmrf.step import Model, State, cold_state, rotation_step
+from kgmrf.state import Model, State, cold_state
+from kgmrf.step import rotation_step
 from kgmrf.torch import door
 from kgmrf.torch.compiled import Frames, Track, traced
 from kgmrf.torch.filtered import Filtered

@@ -20,7 +20,7 @@ from kgmrf.engines.members import as_members, plain
 from kgmrf.gains import Gains
 from kgmrf.geometry import orbit
 from kgmrf.results import Estimate, Result
-from kgmrf.step import INTEGRATORS, Model, cold_state, initial_state
+from kgmrf.state import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._both_ways import smooth_both_ways
 from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._gains import as_gains

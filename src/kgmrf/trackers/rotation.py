@@ -20,7 +20,7 @@ from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.engine import ROTATION_TOLERANCE
 from kgmrf.results import Estimate, Result
 from kgmrf.smoothing import rotations as turning
-from kgmrf.step import Model, cold_state
+from kgmrf.state import Model, cold_state
 from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._gains import as_gains
 from kgmrf.trackers._smooth import check_lag, smooth_law
