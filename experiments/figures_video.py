@@ -1,228 +1,91 @@
-"""Pictures of an evaluation: success, precision, overlap along time, sheets of key frames.
-
-All take what :func:`kgmrf.vision.evaluation.evaluate` returns and give a plain matplotlib figure;
-with a path they also write it. matplotlib is loaded when something is drawn.
-"""
+"""Figures of videos: overlap along time, key frames with boxes, images before and after."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
+from experiments.evaluation import Evaluation
+from kgmrf import plots
 from kgmrf._types import Numbers
-from kgmrf.vision.evaluation import (
-    Evaluation,
-    box_iou,
-    centre_errors,
-    normalised_errors,
-    precision_curve,
-    success_curve,
-)
-from kgmrf.vision.figures_steady import finished, image_grid, show, write
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-__all__ = ["iou_curves", "key_frame_sheet", "key_frames", "precision_plot", "success_plot"]
 
 DASHED, DOTTED, TRUTH = (0, (4, 2)), (0, (1, 1.5)), (0, (3, 3))
-_LOOK: dict[str, tuple[str, Any]] = {
+LOOK: dict[str, tuple[str, Any]] = {
     "kgmrf": ("ours", "-"),
+    "K-GMRF": ("ours", "-"),
     "CSRT": ("vermillion", "-"),
+    "Riemannian EMA": ("vermillion", "-"),
     "KCF": ("green", "-"),
+    "Alpha-Beta": ("green", "-"),
     "KCF-0": ("green", DASHED),
     "MIL": ("purple", "-"),
     "MOSSE": ("orange", "-"),
 }
-"""Colour and line of the trackers that are usually compared; others take what is left."""
+"""Colour and line of the trackers that are shown."""
 
 
-def _looks(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
-    """Colour and line of every tracker; refuses to draw nothing."""
-    from kgmrf import plots
-
-    if not evaluations or not all(e.runs for e in evaluations):
-        raise ValueError("there is nothing to draw: evaluate at least one tracker first")
-    names = list(dict.fromkeys(name for e in evaluations for name in e.runs))
-    taken = {plots.COLOURS[_LOOK[name][0]] for name in names if name in _LOOK}
-    left = [c for c in plots.CYCLE if c not in taken] or list(plots.CYCLE)
-    # every colour once solid, then once more dashed, then dotted
-    others = ((colour, dash) for dash in ("-", DASHED, DOTTED) for colour in left)
-    out = {}
-    for name in names:
-        word, dash = _LOOK.get(name, ("", "-"))
-        colour, dash = (plots.COLOURS[word], dash) if word else next(others)
-        out[name] = {"color": colour, "linestyle": dash}
-    return out
+def _look(name: str) -> dict[str, Any]:
+    colour, dash = LOOK[name]
+    return {"color": plots.COLOURS[colour], "linestyle": dash}
 
 
-# ------------------------------------------------------------------------------- curves
-
-
-def success_plot(evaluations: Sequence[Evaluation], path: str | Path | None = None) -> Figure:
-    """Share of frames with IoU > t against t, mean over sequences; the number is the area below.
-
-    >>> from kgmrf.vision import RegionCovarianceTracker
-    >>> from kgmrf.vision.clip import render_clip
-    >>> from kgmrf.vision.evaluation import evaluate
-    >>> clip = render_clip(5)
-    >>> ours = {"kgmrf": RegionCovarianceTracker}
-    >>> result = evaluate("clip", lambda: clip.frames, clip.boxes, ours)
-    >>> success_plot([result]).axes[0].get_xlabel()
-    'overlap threshold'
-    """
-    return _curves(
-        evaluations,
-        np.linspace(0, 1, 21),
-        lambda boxes, truth: success_curve(box_iou(boxes, truth)),
-        lambda curve: float(curve.mean()),
-        ("success", "overlap threshold"),
-        path,
-    )
-
-
-def precision_plot(
-    evaluations: Sequence[Evaluation], path: str | Path | None = None, *, normalised: bool = False
-) -> Figure:
-    """Share of frames whose centre is within t pixels against t, mean over sequences.
-
-    The number is the share within 20 pixels. ``normalised``: distances are in units of the true
-    box, t runs to a half, and the number is the mean of the curve.
-    """
-    at = np.linspace(0, 0.5, 51) if normalised else np.arange(51.0)
-    error = normalised_errors if normalised else centre_errors
-    return _curves(
-        evaluations,
-        at,
-        lambda boxes, truth: precision_curve(error(boxes, truth), at),
-        lambda curve: float(curve.mean() if normalised else curve[20]),
-        ("normalised precision", "centre error, share of the true box")
-        if normalised
-        else ("precision", "centre error, pixels"),
-        path,
-    )
-
-
-def _curves(
-    evaluations: Sequence[Evaluation],
-    at: Numbers,
-    curve: Callable[[Numbers, Numbers], Numbers],
-    score: Callable[[Numbers], float],
-    words: tuple[str, str],
-    path: str | Path | None,
-) -> Figure:
-    """The mean curve of every tracker that ran on all sequences; each sequence counts once."""
-    from kgmrf import plots
-
-    looks = _looks(evaluations)
-    lines = {
-        name: np.mean(
-            [curve(e.runs[name].boxes[e.scored], e.truth[e.scored]) for e in evaluations], axis=0
-        )
-        for name in looks
-        if all(name in e.runs for e in evaluations)
-    }
-    if not lines:
-        raise ValueError("no tracker ran on all sequences")
-    scores = {name: score(values) for name, values in lines.items()}
-    with plots.style():
-        figure = plots.new_figure(height=2.6, width=4.6)
-        axes = figure.add_subplot()
-        # the best on top, of equals the first
-        for name in sorted(lines, key=scores.__getitem__, reverse=True)[::-1]:
-            axes.plot(at, lines[name], label=name, **looks[name])
-        axes.set(xlim=(at[0], at[-1]), ylim=(0, 1.02), xlabel=words[1], ylabel="share of frames")
-        axes.set_title(words[0])
-        _legend(axes, scores, looks)
-        return finished(figure, path)
-
-
-def iou_curves(
-    evaluations: Evaluation | Sequence[Evaluation], path: str | Path | None = None
-) -> Figure:
-    """IoU frame by frame, one panel per sequence; the number is its mean.
+def iou_curves(evaluation: Evaluation, path: Path) -> None:
+    """IoU frame by frame; the number is its mean.
 
     Ticks below the axis mark frames in which a tracker says that it has lost its target; grey is
     where there is no true box.
     """
-    from kgmrf import plots
-
-    chosen = [evaluations] if isinstance(evaluations, Evaluation) else list(evaluations)
-    looks = _looks(chosen)
-    with plots.style():
-        figure = plots.new_figure(height=0.5 + 1.75 * len(chosen))
-        grid = figure.subplots(len(chosen), 1, squeeze=False)[:, 0]
-        for axes, evaluation in zip(grid, chosen, strict=True):
-            _overlaps(axes, evaluation, looks)
-            axes.set_title(evaluation.sequence)
-        grid[-1].set_xlabel("frame")
-        return finished(figure, path)
-
-
-def _overlaps(axes: Axes, evaluation: Evaluation, looks: dict[str, dict[str, Any]]) -> None:
-    from kgmrf import plots
-
     step = 0.06  # between the rows of marks, in units of the overlap
     times = np.arange(len(evaluation.truth), dtype=float)
-    plots.shade_gaps(axes, times, ~evaluation.scored)
-    means = {}
-    lowest = -step / 2
-    for name, run in reversed(evaluation.runs.items()):
-        iou = np.where(evaluation.scored, evaluation.overlap(name), np.nan)
-        means[name] = float(np.nanmean(iou))
-        axes.plot(times, iou, linewidth=1.0, **looks[name])
-        if len(lost := times[~run.found]):
-            lowest -= step
-            marks = {"color": looks[name]["color"], "markersize": 3, "clip_on": False}
-            axes.plot(lost, np.full(len(lost), lowest), "|", **marks)
-    axes.set_ylim(lowest - step if lowest < -step else 0.0, 1.02)
-    axes.set_yticks([0, 0.25, 0.5, 0.75, 1], labels=["0", "", "0.5", "", "1"])
-    axes.set_xlim(0, max(len(times) - 1, 1))
-    axes.set_ylabel("overlap")
-    _legend(axes, means, looks)
+    with plots.style():
+        figure = plots.new_figure(height=2.25)
+        axes = figure.add_subplot()
+        plots.shade_gaps(axes, times, ~evaluation.scored)
+        means, lowest = {}, -step / 2
+        for name, run in reversed(evaluation.runs.items()):
+            iou = np.where(evaluation.scored, evaluation.overlap(name), np.nan)
+            means[name] = float(np.nanmean(iou))
+            axes.plot(times, iou, linewidth=1.0, **_look(name))
+            if len(lost := times[~run.found]):
+                lowest -= step
+                marks = {"color": _look(name)["color"], "markersize": 3, "clip_on": False}
+                axes.plot(lost, np.full(len(lost), lowest), "|", **marks)
+        axes.set_ylim(lowest - step if lowest < -step else 0.0, 1.02)
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1], labels=["0", "", "0.5", "", "1"])
+        axes.set(xlim=(0, max(len(times) - 1, 1)), xlabel="frame", ylabel="overlap")
+        axes.set_title(evaluation.sequence)
+        best = sorted(means, key=means.__getitem__, reverse=True)
+        axes.legend(
+            [Line2D([], [], **_look(name)) for name in best],
+            [f"{means[name]:.2f} {name}" for name in best],
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.02),
+            handlelength=1.8,
+        )
+        plots.write_figure(figure, path)
 
 
-def _legend(axes: Axes, scores: dict[str, float], looks: dict[str, dict[str, Any]]) -> None:
-    """Number and name beside the axes, the best first."""
-    from matplotlib.lines import Line2D
-
-    best = sorted(scores, key=scores.__getitem__, reverse=True)
-    axes.legend(
-        [Line2D([], [], **looks[name]) for name in best],
-        [f"{scores[name]:.2f} {name}" for name in best],
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.02),
-        handlelength=1.8,
-        borderaxespad=0.4,
-        labelspacing=0.35,
-    )
-
-
-# ------------------------------------------------------------------------------- sheets
-
-
-def key_frames(evaluation: Evaluation, n_frames: int = 8) -> list[int]:
+def key_frames(evaluation: Evaluation, n_frames: int) -> list[int]:
     """Frames worth looking at: the ends, a third where trackers differ most, the rest in between.
 
     If the first tracker says that it has lost the target, the middle of the first such stretch is
-    shown too.
-    Trackers differ by their largest minus their smallest overlap with the truth; a single tracker
-    by what it misses. The largest comes first, those near to a frame that is taken are passed over,
-    and what is left of the ``n_frames`` goes one by one into the widest gap.
+    shown too. Trackers differ by their largest minus their smallest overlap with the truth; frames
+    near to one that is taken are passed over, and what is left of the ``n_frames`` goes one by one
+    into the widest gap.
     """
-    if n_frames < 1:
-        raise ValueError(f"a sheet has at least one frame, got {n_frames}")
     n = len(evaluation.truth)
     if n <= n_frames:
         return list(range(n))
-    chosen = [0, n - 1][:n_frames]
+    chosen = [0, n - 1]
     overlaps = np.array([evaluation.overlap(name) for name in evaluation.runs])
-    spread = np.ptp(overlaps, axis=0) if len(overlaps) > 1 else 1.0 - overlaps[0]
-    spread = np.where(evaluation.scored, spread, 0.0)
+    spread = np.where(evaluation.scored, np.ptp(overlaps, axis=0), 0.0)
     distance = np.abs(np.arange(n) - np.array(chosen)[:, None]).min(0)
 
     def take(k: int) -> None:
@@ -230,7 +93,7 @@ def key_frames(evaluation: Evaluation, n_frames: int = 8) -> list[int]:
         np.minimum(distance, np.abs(np.arange(n) - k), out=distance)
 
     lost = np.flatnonzero(~next(iter(evaluation.runs.values())).found)
-    if len(lost) and n_frames > 3:
+    if len(lost):
         stretch = lost[lost - lost[0] == np.arange(len(lost))]
         take(int(stretch[len(stretch) // 2]))
     for _ in range(min(n_frames // 3, n_frames - len(chosen))):
@@ -243,43 +106,23 @@ def key_frames(evaluation: Evaluation, n_frames: int = 8) -> list[int]:
 
 
 def key_frame_sheet(
-    evaluation: Evaluation,
-    frames: Iterable[Any],
-    path: str | Path | None = None,
-    *,
-    at: Sequence[int] | None = None,
-    n_frames: int = 8,
-    n_columns: int = 4,
-    apart: bool = False,
-) -> Figure:
-    """Key frames with every tracker's box: all in one picture, or one row per tracker (``apart``).
+    evaluation: Evaluation, frames: Iterable[Any], path: Path, *, n_frames: int, n_columns: int
+) -> None:
+    """Key frames with every tracker's box.
 
     frames: the images of the sequence in order, (H, W, 3) blue, green, red, or (H, W) grey.
-    at: numbers of the frames to show, by default those of :func:`key_frames`.
     The true box is dashed in white. A tracker that says it lost the target is named in the picture,
     and its last box is dotted.
     """
-    from matplotlib.lines import Line2D
-
-    from kgmrf import plots
-
-    looks, names = _looks([evaluation]), list(evaluation.runs)
-    n = len(evaluation.truth)
-    shown = key_frames(evaluation, n_frames) if at is None else sorted(set(at))
-    if not shown or shown[0] < 0 or shown[-1] >= n:
-        raise ValueError(f"frames {shown} are not all among the {n} of {evaluation.sequence}")
-    images = {k: image for k, image in zip(range(shown[-1] + 1), frames) if k in shown}  # noqa: B905
-    if missing := set(shown) - set(images):
-        raise ValueError(f"{evaluation.sequence} has no frame {min(missing)}")
-    cells = [(k, [name]) for name in names for k in shown] if apart else [(k, names) for k in shown]
-    columns = len(shown) if apart else min(n_columns, len(shown))
+    names = list(evaluation.runs)
+    shown = key_frames(evaluation, n_frames)
+    images = {k: image for k, image in enumerate(frames) if k in shown}
     with plots.style():
-        figure, grid = image_grid(
-            -(-len(cells) // columns), columns, images[shown[0]], max(plots.WIDTH / columns, 1.3)
-        )
-        for axes, (k, group) in zip(grid.ravel(), cells, strict=False):
-            _picture(axes, images[k], evaluation, k, group, looks)
-        handles = [Line2D([], [], **looks[name]) for name in names]
+        rows = -(-len(shown) // n_columns)
+        figure, grid = _image_grid(rows, n_columns, images[shown[0]])
+        for axes, k in zip(grid.ravel(), shown, strict=False):
+            _picture(axes, images[k], evaluation, k)
+        handles = [Line2D([], [], **_look(name)) for name in names]
         handles.append(Line2D([], [], color="#555555", linestyle=TRUTH, linewidth=0.9))
         figure.legend(
             handles,
@@ -290,34 +133,91 @@ def key_frame_sheet(
             columnspacing=1.2,
             borderpad=0.1,
         )
-        return finished(figure, path)
+        plots.write_figure(figure, path)
 
 
-def _picture(
-    axes: Axes,
-    image: Any,
-    evaluation: Evaluation,
-    k: int,
-    group: Sequence[str],
-    looks: dict[str, dict[str, Any]],
-) -> None:
-    visible = bool(evaluation.scored[k])
-    show(axes, image)
-    for name in reversed(group):  # the first tracker on top
-        run = evaluation.runs[name]
-        look = {"linewidth": 1.4} if run.found[k] else {"linewidth": 1.0, "linestyle": DOTTED}
-        _box(axes, run.boxes[k], {**looks[name], **look})
+def _picture(axes: Axes, image: Any, evaluation: Evaluation, k: int) -> None:
+    visible, lost = bool(evaluation.scored[k]), 0
+    _show(axes, image)
+    for name, run in reversed(evaluation.runs.items()):  # the first tracker on top
+        look = _look(name) | {"linewidth": 1.4}
+        if not run.found[k]:
+            _write(axes, f"lost: {name}", 0.015, 0.02 + 0.085 * lost, look["color"])
+            look |= {"linewidth": 1.0, "linestyle": DOTTED}
+            lost += 1
+        _box(axes, run.boxes[k], look)
     if visible:  # thin and last: boxes that agree with it stay in sight
         _box(axes, evaluation.truth[k], {"color": "white", "linestyle": TRUTH, "linewidth": 0.9})
-    write(axes, f"{k}" if visible else f"{k}  no target", 0.015, 0.98)
-    lost = [name for name in reversed(group) if not evaluation.runs[name].found[k]]
-    for row, name in enumerate(lost):
-        write(axes, f"lost: {name}", 0.015, 0.02 + 0.085 * row, looks[name]["color"])
-    if len(group) == 1 and visible:
-        write(axes, f"{evaluation.overlap(group[0])[k]:.2f}", 0.985, 0.98)
+    _write(axes, f"{k}" if visible else f"{k}  no target", 0.015, 0.98)
 
 
 def _box(axes: Axes, box: Numbers, look: dict[str, Any]) -> None:
-    from matplotlib.patches import Rectangle
-
     axes.add_patch(Rectangle((box[0], box[1]), box[2], box[3], fill=False, **look))
+
+
+def before_after(before: Sequence[Any], after: Sequence[Any], first: int) -> Figure:
+    """Three images of a stretch before and after, and the mean of all of them: shake blurs it.
+
+    ``before`` and ``after`` are as many images (H, W, 3), blue, green, red; ``first`` is the number
+    of the first one in its video.
+    """
+    at = np.linspace(0, len(before) - 1, 3).round().astype(int)
+    titles = [*(f"image {first + k}" for k in at), f"mean of {len(before)} images"]
+    with plots.style():
+        figure, grid = _image_grid(2, 4, before[0])
+        for row, word, images in zip(grid, ("before", "after"), (before, after), strict=True):
+            mean = np.mean([np.asarray(image, dtype=np.float32) for image in images], axis=0)
+            shown = [*(images[k] for k in at), np.rint(mean).astype(np.uint8)]
+            for axes, image in zip(row, shown, strict=True):
+                _show(axes, image)
+                # a line that stays: what moves against it shakes
+                axes.axhline(image.shape[0] / 2, color="white", linewidth=0.5, alpha=0.8)
+                axes.axvline(image.shape[1] / 2, color="white", linewidth=0.5, alpha=0.8)
+            _write(row[0], word, 0.03, 0.95, size=8.0)
+        for axes, title in zip(grid[0], titles, strict=True):
+            axes.set_title(title, loc="center")
+    return figure
+
+
+def _image_grid(rows: int, columns: int, first: Any) -> tuple[Figure, Any]:
+    """Panels without axes, as high as the first image asks for."""
+    height, width = first.shape[:2]
+    side = max(plots.WIDTH / columns, 1.3)
+    figure = plots.new_figure(height=rows * side * height / width + 0.25, width=side * columns)
+    engine: Any = figure.get_layout_engine()
+    engine.set(h_pad=0.015, w_pad=0.015, hspace=0.0, wspace=0.0)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    return figure, grid
+
+
+def _show(axes: Axes, image: Any) -> None:
+    """An image, blue, green, red or grey; pixel k covers [k, k + 1)."""
+    height, width = image.shape[:2]
+    colour = image[..., ::-1] if image.ndim == 3 else np.repeat(image[..., None], 3, 2)
+    axes.imshow(colour, extent=(0, width, height, 0), interpolation="antialiased")
+    axes.set(xlim=(0, width), ylim=(height, 0))
+
+
+def _write(
+    axes: Axes, words: str, x: float, y: float, colour: str = "white", size: float = 6.0
+) -> None:
+    """Words on the left of an image, at a place in shares of it."""
+    axes.text(
+        x,
+        y,
+        words,
+        transform=axes.transAxes,
+        ha="left",
+        va="bottom" if y < 0.5 else "top",
+        color=colour,
+        fontsize=size,
+        fontweight="bold",
+        bbox={
+            "facecolor": "black" if colour == "white" else "white",
+            "alpha": 0.65,
+            "pad": 0.8,
+            "linewidth": 0,
+        },
+    )

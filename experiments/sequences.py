@@ -32,8 +32,9 @@ class FrameSequence(NamedTuple):
 def read_boxes(file: Path) -> NDArray[np.float64]:
     """Boxes, one per line; numbers separated by commas, tabs, semicolons or blanks; 0-based."""
     lines = [re.findall(r"[^,;\s]+", line) for line in file.read_text().splitlines()]
+    rows = [line for line in lines if line]
     try:
-        x, y, width, height = np.array([line for line in lines if line] or [[]] * 4, float).T
+        x, y, width, height = np.array(rows, dtype=float).T if rows else np.empty((4, 0))
     except ValueError:
         raise ValueError(f"{file}: expected four numbers per line") from None
     return np.stack([x - 1, y - 1, width, height], axis=-1)

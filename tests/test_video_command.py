@@ -22,8 +22,8 @@ import cv2
 from kgmrf.cli import main
 from kgmrf.vision import RegionCovarianceTracker, videos
 from kgmrf.vision.clip import Clip, render_clip
-from kgmrf.vision.evaluation import box_iou
-from kgmrf.vision.sequences import read_video
+from kgmrf.vision.regions import box_iou
+from kgmrf.vision.videos import read_video
 
 Capture = pytest.CaptureFixture[str]
 WORDS = ("x", "y", "width", "height")

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,15 @@ from kgmrf.vision import (
 )
 from kgmrf.vision.appearance import CellMemory, anchored
 from kgmrf.vision.clip import render_clip
-from kgmrf.vision.evaluation import box_iou, run_tracker
+from kgmrf.vision.regions import box_iou
+
+
+def run_tracker(tracker, frames, box):
+    """Boxes (n, 4) and whether the target was found (n,), frame 0 being the given box."""
+    tracker.init(frames[0], box)
+    rows = [(True, box), *(tracker.update(frame) for frame in frames[1:])]
+    found, boxes = zip(*rows, strict=True)
+    return SimpleNamespace(found=np.array(found), boxes=np.array(boxes))
 
 
 @pytest.fixture(scope="module")

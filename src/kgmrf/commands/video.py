@@ -8,10 +8,9 @@ import os
 import sys
 import time as clock
 from collections.abc import Callable
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import typer
@@ -22,7 +21,6 @@ from kgmrf.commands._video import (
     Footage,
     Image,
     Most,
-    ReaderName,
     ReaderOption,
     VideoOut,
     appearing,
@@ -35,25 +33,19 @@ from kgmrf.commands._video import (
 
 TABLES = (".csv", ".json", ".txt")
 Box: TypeAlias = tuple[float, float, float, float]
+Model: TypeAlias = Literal["anchor+ema", "static"]
 WORDS = ("x", "y", "width", "height")
 HELP = {
-    "input": "Video file, folder of images, or number of a camera.",
-    "box": "Left, top, width, height of a box in the first image, in pixels; repeat it for several "
+    "input": "Video file, folder of images, or camera number.",
+    "box": "Left, top, width, height of a box in the first image, in pixels; repeat for several "
     "targets. Default: select it in a window.",
     "boxes": "File of boxes in the first image, one X,Y,W,H per line.",
     "output": f"Annotated video: {' '.join(CODECS)}.",
     "table": "Boxes, scores and lost flags of every image: .csv, .json, or .txt for the format of "
     "the MOT challenge.",
-    "model": "Compare with the first image and a slow average, or the first only.",
-    "demo": "A clip drawn on the spot, with motion blur, a hiding and true boxes.",
+    "model": "Compare with the first image and a slow average, or with the first image only.",
+    "demo": "Track a van in a drawn clip with motion blur, an occlusion and true boxes.",
 }
-
-
-class ModelName(StrEnum):
-    """What the target is compared with."""
-
-    ANCHOR_EMA = "anchor+ema"
-    STATIC = "static"
 
 
 def video(
@@ -62,33 +54,39 @@ def video(
     boxes: Annotated[Path | None, typer.Option(help=HELP["boxes"])] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help=HELP["output"])] = None,
     table: Annotated[Path | None, typer.Option("--table", "-t", help=HELP["table"])] = None,
-    model: Annotated[ModelName, typer.Option(help=HELP["model"])] = ModelName.ANCHOR_EMA,
+    model: Annotated[Model, typer.Option(help=HELP["model"])] = "anchor+ema",
     frames: Most = None,
-    reader: ReaderOption = ReaderName.AUTO,
+    reader: ReaderOption = "auto",
     demo: Annotated[bool, typer.Option("--demo", help=HELP["demo"])] = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Follow one box or several through a video by the covariances of regions.
+    """Follow one box or several through a video by region covariances.
 
     A score of 0 is like the target, 1 like its surroundings. While a target
     is lost its box coasts and the search widens; it keeps its number. A camera
-    is followed until Ctrl-C. Beside OpenCV's trackers: kgmrf video-eval.
+    is followed until Ctrl-C.
     """
-    start = _check_call(source, box or [], boxes, demo)
+    if demo and (source is not None or box or boxes is not None):
+        raise ValueError("--demo draws its own video and box: leave INPUT, --box and --boxes out")
+    if not demo and not source:
+        raise ValueError("a video is missing: give INPUT, or --demo for a drawn one")
+    start = [_parse(word, "--box") for word in box or []]
+    if boxes is not None:
+        lines = boxes.read_text(encoding="utf-8-sig").splitlines()
+        start += [_parse(s, f"{boxes}, line {k}:") for k, s in enumerate(lines, 1) if s.strip()]
+        if not start:
+            raise ValueError(f"{boxes} holds no boxes; it needs one X,Y,W,H per line")
     files = {"output": output, "table": table}
     check_files(source, files, (CODECS, TABLES))
-    footage = _drawn(frames) if demo else opened(str(source), reader)
+    footage = _drawn(frames or 120) if demo else opened(str(source), reader)
     began = clock.perf_counter()
     with (
         appearing(output, table) as (movie, part),
         bar(footage, frames, not (quiet or as_json)) as advance,
     ):
-        if movie is None:
-            rows, size = _follow(footage, start, model, frames, None, advance)
-        else:
-            with VideoOut(movie, footage.rate) as out:
-                rows, size = _follow(footage, start, model, frames, out, advance)
+        with VideoOut(movie, footage.rate) as out:
+            rows, size = _follow(footage, start, model, frames, out, advance)
         about = _summary(footage, model, rows, size, clock.perf_counter() - began)
         if part is not None:
             _write(part, about, rows)
@@ -96,31 +94,17 @@ def video(
     tell(about, _words(about), files, as_json, quiet)
 
 
-# ------------------------------------------------------------------------- at the door
+# ---------------------------------------------------------------------- the first boxes
 
 
-def _check_call(
-    source: str | None, words: list[str], boxes: Path | None, demo: bool
-) -> list[Box] | None:
-    """The first boxes; None where they are to be selected, or drawn with the demo."""
-    if demo and (source is not None or words or boxes is not None):
-        raise ValueError("--demo draws its own video and box: leave INPUT, --box and --boxes out")
-    if not demo and not source:
-        raise ValueError("a video is missing: give INPUT, or --demo for a drawn one")
-    found = [_parse(word) for word in words]
-    if boxes is not None:
-        from kgmrf.vision.sequences import read_boxes
-
-        found += [(float(x), float(y), float(w), float(h)) for x, y, w, h in read_boxes(boxes)]
-    return found or None
-
-
-def _parse(words: str) -> Box:
+def _parse(words: str, where: str) -> Box:
     """The box in "x,y,w,h"; whether it lies in the image is seen when there is one."""
+    for separator in " ;\t":
+        words = words.replace(separator, ",")
     try:
-        x, y, width, height = (float(word) for word in words.replace(" ", ",").split(",") if word)
+        x, y, width, height = (float(word) for word in words.split(",") if word)
     except ValueError:
-        raise ValueError(f"--box takes four numbers x,y,w,h, got {words!r}") from None
+        raise ValueError(f"{where} takes four numbers x,y,w,h, got {words!r}") from None
     return x, y, width, height
 
 
@@ -161,35 +145,36 @@ def _select(frame: Image) -> Box:
 # ---------------------------------------------------------------------------- the loop
 
 
-def _drawn(frames: int | None) -> Footage:
-    from kgmrf.vision.clip import render_clip
+def _drawn(n_frames: int) -> Footage:
+    from kgmrf.vision.clip import demo_clip
 
-    clip = render_clip(frames or 120, height=180, width=240, speed=6.0, occlusion=(70, 76))
+    clip = demo_clip(n_frames)
     truth = np.where(clip.hidden[:, None], np.nan, clip.boxes)
-    return Footage("demo", clip.frames, len(clip.frames), truth=truth)
+    return Footage("demo", clip.frames, n_frames, truth=truth)
 
 
 def _follow(
     footage: Footage,
-    boxes: list[Box] | None,
-    model: ModelName,
+    boxes: list[Box],
+    model: Model,
     most: int | None,
-    out: VideoOut | None,
+    out: VideoOut,
     advance: Callable[[int, str], None],
 ) -> tuple[list[dict[str, Any]], tuple[int, int]]:
     """One row per target and image, and the size of the image."""
     from kgmrf.vision.annotate import annotated
     from kgmrf.vision.crowd import BoxesTracker
-    from kgmrf.vision.evaluation import box_iou
+    from kgmrf.vision.regions import box_iou
 
-    tracker = BoxesTracker(model.value)
+    tracker = BoxesTracker(model)
     rows: list[dict[str, Any]] = []
     size = (0, 0)
     try:
         for k, frame in enumerate(islice(footage.frames, most)):
+            true = None if footage.truth is None else footage.truth[k]
             if k == 0:
                 size = (frame.shape[1], frame.shape[0])
-                boxes = boxes or [_select(frame) if footage.truth is None else footage.truth[0]]
+                boxes = boxes or [_select(frame) if true is None else true]
                 for box in boxes:
                     _check_inside(box, size)
             start = clock.perf_counter()
@@ -199,7 +184,6 @@ def _follow(
             else:
                 found = tracker.update(frame)
             seconds = clock.perf_counter() - start
-            true = None if footage.truth is None else footage.truth[k]
             for one in found:
                 row: dict[str, Any] = {
                     "frame": k,
@@ -213,7 +197,7 @@ def _follow(
                 if true is not None:
                     row["iou"] = float(box_iou(one.box, true)) if np.isfinite(true).all() else None
                 rows.append(row)
-            if out is not None:
+            if out.path is not None:
                 out.write(annotated(frame, found, number=k, truth=true))
             lost = sum(one.lost for one in found)
             advance(k + 1, f"[dark_orange]lost {lost}" if lost else "[green]found")
@@ -228,7 +212,7 @@ def _follow(
 
 def _summary(
     footage: Footage,
-    model: ModelName,
+    model: Model,
     rows: list[dict[str, Any]],
     size: tuple[int, int],
     seconds: float,
@@ -239,7 +223,7 @@ def _summary(
     typical = float(np.median([row["seconds"] for row in one[1:] or one]))
     about: dict[str, Any] = {
         "input": footage.name,
-        "model": model.value,
+        "model": model,
         "frames": len(one),
         "targets": len(last),
         "size": list(size),
@@ -275,12 +259,16 @@ def _words(about: dict[str, Any]) -> list[str]:
     return lines
 
 
-# --------------------------------------------------------------------------- files out
-
-
 def _write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """The table in the format of its ending."""
-    entries = [_plain(row) for row in rows]
+    """The table in the format of its extension."""
+    entries = [
+        {
+            name: round(value, 4) if isinstance(value, float) else value
+            for name, value in row.items()
+            if name != "seconds"
+        }
+        for row in rows
+    ]
     if path.suffix.lower() == ".json":  # the summary, and one object per target and image
         record = {**about, "rows": entries}
         path.write_text(json.dumps(record, allow_nan=False) + "\n", encoding="utf-8")
@@ -295,14 +283,5 @@ def _write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> Non
                 lines.writerow([row["frame"] + 1, row["id"], *place, sure, -1, -1, -1])
             return
         lines.writerow(entries[0])
-        for row in entries:
-            cells = (int(v) if isinstance(v, bool) else v for v in row.values())
-            lines.writerow(["" if v is None else v for v in cells])
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: round(value, 4) if isinstance(value, float) else value
-        for name, value in row.items()
-        if name != "seconds"
-    }
+        for row in entries:  # the writer leaves None empty
+            lines.writerow(int(v) if isinstance(v, bool) else v for v in row.values())

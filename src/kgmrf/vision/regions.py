@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
+    "box_iou",
     "cell_matrices",
     "integral_covariances",
     "integral_planes",
@@ -15,6 +16,21 @@ __all__ = [
 ]
 
 Numbers = NDArray[np.float64]
+
+
+def box_iou(first: ArrayLike, second: ArrayLike) -> Numbers:
+    """|A and B| / |A or B| of boxes (..., 4): left, top, width, height.
+
+    >>> float(box_iou([0, 0, 2, 2], [1, 0, 2, 2]))
+    0.3333333333333333
+    """
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    low = np.maximum(a[..., :2], b[..., :2])
+    high = np.minimum(a[..., :2] + a[..., 2:], b[..., :2] + b[..., 2:])
+    common = np.maximum(high - low, 0).prod(-1)
+    union = a[..., 2:].prod(-1) + b[..., 2:].prod(-1) - common
+    # rounding may put identical boxes a hair above 1, which no threshold must see
+    return np.clip(common / np.where(union > 0, union, 1), 0.0, 1.0)
 
 
 def integral_planes(features: ArrayLike) -> tuple[Numbers, Numbers]:

@@ -100,13 +100,13 @@ class Stabilizer:
         """Smooth the path that was watched and find the rectangle that every image fills."""
         model, path = self._started(), np.stack(self._poses)
         self.path = path
-        self.steady_path = _within(model, path, self.smoothness, self.keep, self._size)
+        self.steady_path = _within(model, path, self.smoothness, self.keep, self.size)
         filled = _without_gaps(model, path, self.steady_path)
         self.warps = model.warp(filled, self.steady_path)
         self.rectangle = (
-            steady_rectangle(self.warps, self._size)
+            steady_rectangle(self.warps, self.size)
             if self.border == "crop"
-            else Rectangle(0.0, 0.0, *self._size)
+            else Rectangle(0.0, 0.0, *self.size)
         )
 
     def steady(self, image: Image, k: int) -> Image:
@@ -144,15 +144,15 @@ class Stabilizer:
                 path, np.array(self._weights), self.smoothness, 2.0 * self.smoothness**-3
             )
             filled = _without_gaps(model, path, steady)[at]
-            excess = _excess(model.warp(filled, steady[at])[None], self._size, self.keep)[0]
+            excess = _excess(model.warp(filled, steady[at])[None], self.size, self.keep)[0]
             if excess < SOFT or np.isnan(path[at]).any():
                 break
             # well before the border is reached the path follows closer, and remembers why
             self._weights[at] *= (excess / SOFT) ** 2
-        clamped = _clamped(model, filled[None], steady[at][None], self.keep, self._size)
+        clamped = _clamped(model, filled[None], steady[at][None], self.keep, self.size)
         warp = model.warp(filled, clamped[0])
         self._lived.append((path[at], clamped[0], warp))
-        width, height = self._size
+        width, height = self.size
         keep = self.keep if self.border == "crop" else 1.0
         left, top = 0.5 * (1 - keep) * width, 0.5 * (1 - keep) * height
         kept = Rectangle(left, top, keep * width, keep * height)
@@ -176,12 +176,12 @@ class Stabilizer:
     def _look(self, image: Image) -> None:
         size = (image.shape[1], image.shape[0])
         if self._model is None:
-            self._size = size
+            self.size = size
             self._model = Similarity(size) if self.focal is None else Turning(size, self.focal)
             self.motion = self.motion or FeatureMotion(self._model)
             self._pose = self._model.start
-        if size != self._size:
-            wanted = "{} x {}".format(*self._size)
+        if size != self.size:
+            wanted = "{} x {}".format(*self.size)
             raise ValueError(f"an image of {size[0]} x {size[1]} pixels, the first has {wanted}")
         assert self.motion is not None
         step = self.motion.update(image)
