@@ -43,7 +43,7 @@ def shaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_video_comes_back_steady(shaky: Path, tmp_path: Path, capsys: Capture) -> None:
-    names = {"-o": "out.mp4", "--path": "path.csv", "--plot": "path.png"}
+    names = {"-o": "out.mp4", "--path": "path.csv"}
     words = [w for option, name in names.items() for w in (option, str(tmp_path / name))]
     assert main(["stabilize", str(shaky), *words, "--smooth", "0.5", "--json"]) == 0
     about = json.loads(capsys.readouterr().out)

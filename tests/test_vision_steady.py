@@ -17,7 +17,7 @@ from kgmrf import RotationTracker, VectorTracker, gains
 from kgmrf.geometry import so
 from kgmrf.smoothing import gmrf
 from kgmrf.vision import Stabilizer
-from kgmrf.vision.camera import FeatureMotion, RecordedMotion, Similarity, Turning, _smoothed
+from kgmrf.vision.camera import FeatureMotion, RecordedMotion, Similarity, Turning, smoothed
 from kgmrf.vision.scenery import street
 from kgmrf.vision.steady import steady_rectangle
 
@@ -194,7 +194,7 @@ def test_a_jump_is_one_gap_and_the_path_starts_again_from_there() -> None:
     np.testing.assert_allclose(steps, true, atol=0.5)
 
 
-def test_the_path_is_smoothed_as_the_trackers_do() -> None:
+def test_the_path_issmoothed_as_the_trackers_do() -> None:
     rng = np.random.default_rng(8)
     weights = rng.uniform(0.5, 20, N)
     poses = _poses(8, drift=3.0)
@@ -223,7 +223,7 @@ def test_the_banded_solve_is_that_of_the_random_field(seed: int, n: int, smoothn
     seen, centre = np.isfinite(rows), np.nanmean(rows, axis=0)
     variance = np.where(seen, 1 / weights[:, None], np.inf)
     wanted = gmrf.solve(gmrf.chain(law, variance), rows - centre)[..., 0] + centre
-    found = _smoothed(rows, weights, smoothness, rate_prior)
+    found = smoothed(rows, weights, smoothness, rate_prior)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 

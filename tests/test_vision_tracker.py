@@ -42,8 +42,8 @@ def test_follows_a_blurred_target(clip, model, kinetics):
 
 @pytest.mark.parametrize(
     "settings",
-    [SearchSettings(alternate_cells=False), SearchSettings(scale_reach=1, n_refined=3)],
-    ids=["all cells", "more places"],
+    [SearchSettings(alternate_cells=False), SearchSettings(scale_reach=1)],
+    ids=["all cells", "one scale step"],
 )
 def test_other_ways_of_searching_find_it_too(clip, settings):
     run = run_tracker(RegionCovarianceTracker(settings=settings), clip.frames, clip.boxes[0])
@@ -171,8 +171,7 @@ def test_a_given_model_is_copied_and_learns(clip):
     model = ExponentialAverage(0.1)
     tracker = RegionCovarianceTracker(model)
     run_tracker(tracker, clip.frames[:5], clip.boxes[0])
-    with pytest.raises(ValueError, match="no observation"):
-        _ = model.covariance
+    assert model.covariance is None
 
 
 @pytest.mark.parametrize("name", ["KGMRF", "RiemannianEMA", "EuclideanEMA"])

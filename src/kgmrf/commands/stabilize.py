@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from kgmrf.vision import Stabilizer
     from kgmrf.vision.camera import RecordedMotion
 
-PICTURES = (".png", ".svg", ".pdf")
-DEGREES = float(np.degrees(1))
-AXES = {
-    "x": ("right, pixels", 1.0),
-    "y": ("down, pixels", 1.0),
-    "angle": ("turn, degrees", DEGREES),
-    "log_scale": ("zoom, %", -100.0),
-    "turn_x": ("pitch, degrees", DEGREES),
-    "turn_y": ("yaw, degrees", DEGREES),
-    "turn_z": ("roll, degrees", DEGREES),
-}
-"""What a column of the path is called in a figure, and the factor to the unit that is shown."""
-
 HELP = {
     "input": "Video file, folder of images, or camera number.",
     "output": f"Steady video: {' '.join(video.CODECS)}.",
@@ -48,7 +35,6 @@ HELP = {
     "three rates, rad/s) or a trajectory (TUM, or CSV with qx qy qz qw). Needs --focal.",
     "offset": "Time of the first image after the file's first row.",
     "path": "The camera's and the steady path: .csv.",
-    "plot": "Draw both paths: .png, .svg or .pdf.",
 }
 
 
@@ -67,7 +53,6 @@ def stabilize(
     motion: Annotated[Path | None, typer.Option(help=HELP["motion"])] = None,
     offset: Annotated[float, typer.Option(metavar="SECONDS", help=HELP["offset"])] = 0.0,
     path: Annotated[Path | None, typer.Option(help=HELP["path"])] = None,
-    plot: Annotated[Path | None, typer.Option(help=HELP["plot"])] = None,
     frames: video.Most = None,
     reader: video.ReaderOption = "auto",
     as_json: opt.AsJson = False,
@@ -81,8 +66,8 @@ def stabilize(
     and nothing lags; with it a camera can be steadied while it runs. Images
     without enough features are coasted through.
     """
-    files = {"output": output, "path": path, "plot": plot}
-    video.check_files(source, files, (video.CODECS, (".csv",), PICTURES))
+    files = {"output": output, "path": path}
+    video.check_files(source, files, (video.CODECS, (".csv",)))
     if motion is not None and focal is None:
         raise ValueError("--motion turns the camera in space: give --focal, in pixels, as well")
     footage = video.opened(source, reader)
@@ -100,25 +85,20 @@ def stabilize(
     )
     began, cpu = clock.perf_counter(), clock.process_time()
     with (
-        video.appearing(*files.values()) as parts,
+        video.appearing(output, path) as (movie, table),
         video.bar(footage, frames, not (quiet or as_json)) as advance,
     ):
-        with video.VideoOut(parts[0], footage.rate) as out:
-            made = (
+        with video.VideoOut(movie, footage.rate) as out:
+            for image in (
                 _live(steady, footage, frames, advance)
                 if lag is not None
-                else _recording(
-                    steady, footage, lambda: video.opened(source, reader), frames, advance
-                )
-            )
-            for image in made:
+                else _recording(steady, footage, video.opened(source, reader), frames, advance)
+            ):
                 out.write(image)
         spent = clock.process_time() - cpu
         columns, raw, smoothed = steady.numbers()
-        if parts[1] is not None:
-            _write_path(parts[1], columns, raw, smoothed)
-        if parts[2] is not None:
-            _draw(parts[2], columns, raw, smoothed)
+        if table is not None:
+            _write_path(table, columns, raw, smoothed)
     n, gaps = len(raw), int(np.isnan(raw[:, 0]).sum())
     (w, h), (v, u) = steady.size, image.shape[:2]
     about = {
@@ -141,7 +121,7 @@ def stabilize(
 def _recording(
     steady: Stabilizer,
     footage: video.Footage,
-    again: Callable[[], video.Footage],
+    again: video.Footage,
     most: int | None,
     advance: Callable[[int, str], None],
 ) -> Iterator[Any]:
@@ -150,7 +130,7 @@ def _recording(
         steady.watch([image])
         advance(k + 1, "following the camera")
     steady.plan()
-    for k, image in enumerate(islice(again().frames, len(steady.path))):
+    for k, image in enumerate(islice(again.frames, len(steady.path))):
         yield steady.steady(image, k)
         advance(k + 1, "writing")
 
@@ -207,27 +187,7 @@ def _recorded(
 def _write_path(path: Path, columns: tuple[str, ...], raw: Numbers, steady: Numbers) -> None:
     """frame, the camera's pose (empty in gaps), the steady one."""
     with open(path, "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["frame", *columns, *(f"steady_{name}" for name in columns)])
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(["frame", *columns, *(f"steady_{name}" for name in columns)])
         for k, row in enumerate(np.hstack([raw, steady])):
-            table.writerow([k, *("" if np.isnan(v) else round(float(v), 6) for v in row)])
-
-
-def _draw(path: Path, columns: tuple[str, ...], raw: Numbers, steady: Numbers) -> None:
-    """The camera's path and the steady one, one panel per component; grey: gaps."""
-    from kgmrf import plots
-
-    with plots.style():
-        figure = plots.new_figure(height=0.5 + 1.15 * len(columns))
-        grid = figure.subplots(len(columns), 1, sharex=True, squeeze=False)[:, 0]
-        times = np.arange(len(raw), dtype=float)
-        for axes, name, camera, smooth in zip(grid, columns, raw.T, steady.T, strict=True):
-            label, unit = AXES[name]
-            plots.shade_gaps(axes, times, np.isnan(camera))
-            axes.plot(times, unit * camera, color=plots.COLOURS["vermillion"], linewidth=0.8)
-            axes.plot(times, unit * smooth, color=plots.COLOURS["ours"], linewidth=1.4)
-            axes.set(ylabel=label, xlim=(0, max(len(raw) - 1, 1)))
-        figure.legend(grid[0].lines[:2], ["camera", "steady"], loc="outside upper right", ncols=2)
-        grid[-1].set_xlabel("image")
-        figure.align_ylabels(grid)
-        plots.write_figure(figure, path)
+            lines.writerow([k, *("" if np.isnan(v) else round(float(v), 6) for v in row)])

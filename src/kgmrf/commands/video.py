@@ -113,11 +113,11 @@ def _check_inside(box: Box, size: tuple[int, int]) -> None:
     x, y, width, height = box
     across = max(min(x + width, size[0]) - max(x, 0.0), 0.0)
     down = max(min(y + height, size[1]) - max(y, 0.0), 0.0)
-    if width > 0 and height > 0 and across * down < 0.5 * width * height:
+    if across * down < 0.5 * width * height:
         share = 100 * (1 - across * down / (width * height))
         raise ValueError(
             f"box {x:g},{y:g},{width:g},{height:g} lies {share:.0f} % outside the {size[0]} x "
-            f"{size[1]} image; --box takes left, top, width, height in pixels"
+            f"{size[1]} image; a box is left, top, width, height in pixels"
         )
 
 

@@ -138,24 +138,22 @@ class Stabilizer:
     def _oldest(self) -> Image:
         model, path = self._started(), np.stack(self._poses)
         at = len(path) - len(self._waiting)
+        here, s = slice(at, at + 1), self.smoothness
         for _ in range(6):
             # a steady camera at rest, not one that follows the first shake
-            steady = model.smooth(
-                path, np.array(self._weights), self.smoothness, 2.0 * self.smoothness**-3
-            )
-            filled = _without_gaps(model, path, steady)[at]
-            excess = _excess(model.warp(filled, steady[at])[None], self.size, self.keep)[0]
+            steady = model.smooth(path, np.array(self._weights), s, 2.0 * s**-3)
+            filled = _without_gaps(model, path, steady)[here]
+            excess = _excess(model.warp(filled, steady[here]), self.size, self.keep)[0]
             if excess < SOFT or np.isnan(path[at]).any():
                 break
             # well before the border is reached the path follows closer, and remembers why
             self._weights[at] *= (excess / SOFT) ** 2
-        clamped = _clamped(model, filled[None], steady[at][None], self.keep, self.size)
-        warp = model.warp(filled, clamped[0])
-        self._lived.append((path[at], clamped[0], warp))
-        width, height = self.size
+        clamped = _clamped(model, filled, steady[here], self.keep, self.size)[0]
+        warp = model.warp(filled[0], clamped)
+        self._lived.append((path[at], clamped, warp))
         keep = self.keep if self.border == "crop" else 1.0
-        left, top = 0.5 * (1 - keep) * width, 0.5 * (1 - keep) * height
-        kept = Rectangle(left, top, keep * width, keep * height)
+        size = keep * np.array(self.size)
+        kept = Rectangle(*(0.5 * (np.array(self.size) - size)), *size)
         return self._warped(self._waiting.pop(0), warp, kept)
 
     # ------------------------------------------------------------------ parts
@@ -185,15 +183,14 @@ class Stabilizer:
             raise ValueError(f"an image of {size[0]} x {size[1]} pixels, the first has {wanted}")
         assert self.motion is not None
         step = self.motion.update(image)
-        nothing = np.full_like(self._pose, np.nan)
+        self._poses.append(np.full_like(self._pose, np.nan))
         if step is not None:
-            self._pose = self._model.compose(self._pose, step)
+            self._pose = self._poses[-1] = self._model.compose(self._pose, step)
         elif self.motion.restarted:
             # nothing ties this image to those before: the camera is where the tracker coasts to
-            path = np.stack([*self._poses[-int(MEMORY * self.smoothness) :], nothing])
-            self._pose = self._model.smooth(path, np.ones(len(path)), self.smoothness)[-1]
-        known = step is not None or self.motion.restarted
-        self._poses.append(self._pose if known else nothing)
+            path = np.stack(self._poses[-int(MEMORY * self.smoothness) - 1 :])
+            steady = self._model.smooth(path, np.ones(len(path)), self.smoothness)
+            self._pose = self._poses[-1] = steady[-1]
         # live, the first image is where the camera stands: as sure as the filter will ever be
         first = self.lag is not None and len(self._poses) == 1
         self._weights.append(max(1.0, self.smoothness / 2**0.5) if first else 1.0)
@@ -295,6 +292,5 @@ def steady_rectangle(warps: Array, size: tuple[int, int]) -> Rectangle:
     if found.status != 0:
         raise ValueError("no part of the image is seen throughout; give a smaller smoothness")
     x, y, share = found.x
-    width, height = share * width, share * height
-    sides = (x - width / 2, y - height / 2, width, height)
+    sides = (x - share * width / 2, y - share * height / 2, share * width, share * height)
     return Rectangle(*(round(float(v), 6) for v in sides))
