@@ -115,42 +115,37 @@ def tell_cut(footage: Footage, n: int, most: int | None, quiet: bool) -> None:
         note(f"{footage.name} announces {footage.total} frames, {n} could be read", shown=not quiet)
 
 
-class VideoOut:
-    """A video under way; the first image says its size. Without a path nothing is written."""
+@contextmanager
+def writing(path: Path, rate: float) -> Iterator[Callable[[Image], None]]:
+    """A function that adds an image (H, W, 3) to a video; the first image says its size."""
+    import cv2
 
-    def __init__(self, path: Path | None, rate: float) -> None:
-        self.path, self.rate = path, rate
-        self._writer: Any = None
-        self._shape: tuple[int, ...] = ()
-        self._count = 0
+    writer: Any = None
+    shape: tuple[int, ...] = ()
+    count = 0
 
-    def write(self, image: Image) -> None:
-        """Add an image, (H, W, 3)."""
-        import cv2
-
-        if self._writer is None:
-            assert self.path is not None
-            self._shape = image.shape
-            code: Any = cv2.VideoWriter.fourcc(*CODECS[self.path.suffix.lower()])
-            size = (image.shape[1], image.shape[0])
-            self._writer = cv2.VideoWriter(str(self.path), code, self.rate, size)
-            if not self._writer.isOpened():
-                name = self.path.name.removeprefix(".part-")
+    def write(image: Image) -> None:
+        nonlocal writer, shape, count
+        if writer is None:
+            shape = image.shape
+            code: Any = cv2.VideoWriter.fourcc(*CODECS[path.suffix.lower()])
+            writer = cv2.VideoWriter(str(path), code, rate, (shape[1], shape[0]))
+            if not writer.isOpened():
+                name = path.name.removeprefix(".part-")
                 raise OSError(f"this OpenCV cannot write {name}; try another extension")
-        if image.shape != self._shape:
+        if image.shape != shape:
             raise ValueError(
-                f"frame {self._count} has shape {image.shape}, the first one had {self._shape}: "
-                "a video cannot hold both, leave --output out"
+                f"frame {count} has shape {image.shape}, the first one had {shape}: a video cannot "
+                "hold both, leave --output out"
             )
-        self._count += 1
-        self._writer.write(image)
+        count += 1
+        writer.write(image)
 
-    def __enter__(self) -> VideoOut:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._writer is not None:
-            self._writer.release()
+    try:
+        yield write
+    finally:
+        if writer is not None:
+            writer.release()
 
 
 @contextmanager

@@ -88,13 +88,14 @@ def stabilize(
         video.appearing(output, path) as (movie, table),
         video.bar(footage, frames, not (quiet or as_json)) as advance,
     ):
-        with video.VideoOut(movie, footage.rate) as out:
+        assert movie is not None
+        with video.writing(movie, footage.rate) as write:
             for image in (
                 _live(steady, footage, frames, advance)
                 if lag is not None
                 else _recording(steady, footage, video.opened(source, reader), frames, advance)
             ):
-                out.write(image)
+                write(image)
         spent = clock.process_time() - cpu
         columns, raw, smoothed = steady.numbers()
         if table is not None:

@@ -8,6 +8,7 @@ import os
 import sys
 import time as clock
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -16,20 +17,7 @@ import numpy as np
 import typer
 
 from kgmrf.commands import _options as opt
-from kgmrf.commands._video import (
-    CODECS,
-    Footage,
-    Image,
-    Most,
-    ReaderOption,
-    VideoOut,
-    appearing,
-    bar,
-    check_files,
-    opened,
-    tell,
-    tell_cut,
-)
+from kgmrf.commands import _video as shared
 
 TABLES = (".csv", ".json", ".txt")
 Box: TypeAlias = tuple[float, float, float, float]
@@ -40,7 +28,7 @@ HELP = {
     "box": "Left, top, width, height of a box in the first image, in pixels; repeat for several "
     "targets. Default: select it in a window.",
     "boxes": "File of boxes in the first image, one X,Y,W,H per line.",
-    "output": f"Annotated video: {' '.join(CODECS)}.",
+    "output": f"Annotated video: {' '.join(shared.CODECS)}.",
     "table": "Boxes, scores and lost flags of every image: .csv, .json, or .txt for the format of "
     "the MOT challenge.",
     "model": "Compare with the first image and a slow average, or with the first image only.",
@@ -55,8 +43,8 @@ def video(
     output: Annotated[Path | None, typer.Option("--output", "-o", help=HELP["output"])] = None,
     table: Annotated[Path | None, typer.Option("--table", "-t", help=HELP["table"])] = None,
     model: Annotated[Model, typer.Option(help=HELP["model"])] = "anchor+ema",
-    frames: Most = None,
-    reader: ReaderOption = "auto",
+    frames: shared.Most = None,
+    reader: shared.ReaderOption = "auto",
     demo: Annotated[bool, typer.Option("--demo", help=HELP["demo"])] = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
@@ -78,20 +66,21 @@ def video(
         if not start:
             raise ValueError(f"{boxes} holds no boxes; it needs one X,Y,W,H per line")
     files = {"output": output, "table": table}
-    check_files(source, files, (CODECS, TABLES))
-    footage = _drawn(frames or 120) if demo else opened(str(source), reader)
+    shared.check_files(source, files, (shared.CODECS, TABLES))
+    footage = _drawn(frames or 120) if demo else shared.opened(str(source), reader)
     began = clock.perf_counter()
     with (
-        appearing(output, table) as (movie, part),
-        bar(footage, frames, not (quiet or as_json)) as advance,
+        shared.appearing(output, table) as (movie, part),
+        shared.bar(footage, frames, not (quiet or as_json)) as advance,
     ):
-        with VideoOut(movie, footage.rate) as out:
-            rows, size = _follow(footage, start, model, frames, out, advance)
-        about = _summary(footage, model, rows, size, clock.perf_counter() - began)
+        with nullcontext() if movie is None else shared.writing(movie, footage.rate) as write:
+            rows, seconds, size = _follow(footage, start, model, frames, write, advance)
+        about = _summary(footage, rows, seconds)
+        about |= {"model": model, "size": size, "seconds": round(clock.perf_counter() - began, 3)}
         if part is not None:
             _write(part, about, rows)
-    tell_cut(footage, about["frames"], frames, quiet)
-    tell(about, _words(about), files, as_json, quiet)
+    shared.tell_cut(footage, about["frames"], frames, quiet)
+    shared.tell(about, _words(about), files, as_json, quiet)
 
 
 # ---------------------------------------------------------------------- the first boxes
@@ -99,10 +88,9 @@ def video(
 
 def _parse(words: str, where: str) -> Box:
     """The box in "x,y,w,h"; whether it lies in the image is seen when there is one."""
-    for separator in " ;\t":
-        words = words.replace(separator, ",")
+    numbers = words.translate(str.maketrans(";,\t", "   ")).split()
     try:
-        x, y, width, height = (float(word) for word in words.split(",") if word)
+        x, y, width, height = (float(number) for number in numbers)
     except ValueError:
         raise ValueError(f"{where} takes four numbers x,y,w,h, got {words!r}") from None
     return x, y, width, height
@@ -121,7 +109,7 @@ def _check_inside(box: Box, size: tuple[int, int]) -> None:
         )
 
 
-def _select(frame: Image) -> Box:
+def _select(frame: shared.Image) -> Box:
     """The box that the user draws on the first frame."""
     remedy = "give the box in the first frame with --box x,y,w,h"
     shown = sys.platform in ("win32", "darwin")
@@ -145,29 +133,30 @@ def _select(frame: Image) -> Box:
 # ---------------------------------------------------------------------------- the loop
 
 
-def _drawn(n_frames: int) -> Footage:
+def _drawn(n_frames: int) -> shared.Footage:
     from kgmrf.vision.clip import demo_clip
 
     clip = demo_clip(n_frames)
     truth = np.where(clip.hidden[:, None], np.nan, clip.boxes)
-    return Footage("demo", clip.frames, n_frames, truth=truth)
+    return shared.Footage("demo", clip.frames, n_frames, truth=truth)
 
 
 def _follow(
-    footage: Footage,
+    footage: shared.Footage,
     boxes: list[Box],
     model: Model,
     most: int | None,
-    out: VideoOut,
+    write: Callable[[shared.Image], None] | None,
     advance: Callable[[int, str], None],
-) -> tuple[list[dict[str, Any]], tuple[int, int]]:
-    """One row per target and image, and the size of the image."""
+) -> tuple[list[dict[str, Any]], list[float], tuple[int, int]]:
+    """One row per target and image, the tracker's seconds per image, and the size of images."""
     from kgmrf.vision.annotate import annotated
     from kgmrf.vision.crowd import BoxesTracker
     from kgmrf.vision.regions import box_iou
 
     tracker = BoxesTracker(model)
     rows: list[dict[str, Any]] = []
+    seconds: list[float] = []
     size = (0, 0)
     try:
         for k, frame in enumerate(islice(footage.frames, most)):
@@ -183,7 +172,7 @@ def _follow(
                 found = tracker.present()
             else:
                 found = tracker.update(frame)
-            seconds = clock.perf_counter() - start
+            seconds.append(clock.perf_counter() - start)
             for one in found:
                 row: dict[str, Any] = {
                     "frame": k,
@@ -192,13 +181,12 @@ def _follow(
                     "score": one.score,
                     "lost": one.lost,
                     "reacquired": one.reacquired,
-                    "seconds": seconds,
                 }
                 if true is not None:
                     row["iou"] = float(box_iou(one.box, true)) if np.isfinite(true).all() else None
                 rows.append(row)
-            if out.path is not None:
-                out.write(annotated(frame, found, number=k, truth=true))
+            if write is not None:
+                write(annotated(frame, found, number=k, truth=true))
             lost = sum(one.lost for one in found)
             advance(k + 1, f"[dark_orange]lost {lost}" if lost else "[green]found")
     except KeyboardInterrupt:
@@ -207,32 +195,24 @@ def _follow(
             raise
     if not rows:
         raise OSError(f"{footage.name} holds no frames that can be read")
-    return rows, size
+    return rows, seconds, size
 
 
 def _summary(
-    footage: Footage,
-    model: Model,
-    rows: list[dict[str, Any]],
-    size: tuple[int, int],
-    seconds: float,
+    footage: shared.Footage, rows: list[dict[str, Any]], seconds: list[float]
 ) -> dict[str, Any]:
     last = [row for row in rows if row["frame"] == rows[-1]["frame"]]
     # the first update may have to wait for the compiler: the median does not see it
-    one = [row for row in rows if row["id"] == last[0]["id"]]
-    typical = float(np.median([row["seconds"] for row in one[1:] or one]))
+    typical = float(np.median(seconds[1:] or seconds))
     about: dict[str, Any] = {
         "input": footage.name,
-        "model": model,
-        "frames": len(one),
+        "frames": rows[-1]["frame"] + 1,
         "targets": len(last),
-        "size": list(size),
         "lost": sum(row["lost"] for row in rows),
         "reacquired": sum(row["reacquired"] for row in rows),
         "boxes": {str(row["id"]): [row[word] for word in WORDS] for row in last},
         "tracker_milliseconds": round(1000 * typical, 3),
         "tracker_fps": round(1 / max(typical, 1e-9), 1),
-        "seconds": round(seconds, 3),
     }
     if footage.truth is not None:
         iou = np.array([row["iou"] for row in rows if row["iou"] is not None])
@@ -262,11 +242,7 @@ def _words(about: dict[str, Any]) -> list[str]:
 def _write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     """The table in the format of its extension."""
     entries = [
-        {
-            name: round(value, 4) if isinstance(value, float) else value
-            for name, value in row.items()
-            if name != "seconds"
-        }
+        {name: round(v, 4) if isinstance(v, float) else v for name, v in row.items()}
         for row in rows
     ]
     if path.suffix.lower() == ".json":  # the summary, and one object per target and image

@@ -238,10 +238,8 @@ class FeatureMotion:
             step, self._good, self._lost = *found, None
             return step
         # fast shake: the last good image is out of reach, but those after it may know each other
-        found = None if self._lost is None else self._match(self._lost, grey, scale)
-        self.restarted = found is not None
-        if found is not None:
-            self._good, self._lost = found[1], None
+        if self._lost is not None and (found := self._match(self._lost, grey, scale)) is not None:
+            self.restarted, self._good, self._lost = True, found[1], None
         else:
             self._lost = self._view(grey)
         return None

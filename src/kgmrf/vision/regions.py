@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "box_iou",
-    "cell_matrices",
-    "jbld",
-    "region_covariance",
-    "stein_costs",
-]
+__all__ = ["box_iou", "cell_matrices", "jbld", "region_covariance", "stein_costs"]
 
 Numbers = NDArray[np.float64]
 

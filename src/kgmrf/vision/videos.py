@@ -17,15 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Reader",
-    "Video",
-    "frame_number",
-    "image_files",
-    "open_video",
-    "read_image",
-    "read_video",
-]
+__all__ = ["Reader", "Video", "image_files", "open_video", "read_image", "read_video"]
 
 IMAGES = {".jpg", ".jpeg", ".png", ".bmp"}
 Frame: TypeAlias = NDArray[np.uint8]
@@ -113,17 +105,8 @@ def image_files(folder: str | Path) -> tuple[Path, ...]:
     files = [f for f in Path(folder).iterdir() if f.suffix.lower() in IMAGES]
     if not files:
         raise FileNotFoundError(f"no images in {folder}")
-    return tuple(sorted(files, key=lambda file: (frame_number(file), file.name)))
-
-
-def frame_number(file: Path) -> int:
-    """The last number in the name of a file, 0 where there is none.
-
-    >>> frame_number(Path("car2_0017.jpg"))
-    17
-    """
-    digits = re.findall(r"\d+", file.stem)
-    return int(digits[-1]) if digits else 0
+    number = {f: int(["0", *re.findall(r"\d+", f.stem)][-1]) for f in files}
+    return tuple(sorted(files, key=lambda f: (number[f], f.name)))
 
 
 def _available(reader: Reader) -> dict[str, Any]:
