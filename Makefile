@@ -112,8 +112,8 @@ reproduce: $(VENV)/.test
 
 # The key-frame sheet of the drawn clip; other videos belong to other people.
 docs/vision.png: $(VENV)/.test
-	@$(BIN)/kgmrf video-eval --output build/video --quiet
-	@$(BIN)/python -c 'from PIL import Image; p = Image.open("build/video/sheets/drawn.png").convert("RGB"); p.quantize(256, dither=Image.Dither.NONE).save("$@", optimize=True)'
+	@$(BIN)/python -m experiments.otb_sheets $@
+	@$(BIN)/python -c 'from PIL import Image; p = Image.open("$@").convert("RGB"); p.quantize(256, dither=Image.Dither.NONE).save("$@", optimize=True)'
 
 docs/steady.png: $(VENV)/.test
 	@$(BIN)/python -c 'from pathlib import Path; from experiments import report_steady, store; from experiments.reading import Results; from kgmrf import plots; plots.write_figure(report_steady.strip(Results(store.RESULTS)), Path("$@"))'

@@ -89,7 +89,7 @@ def targets(sequence: str | None = None, folder: str = "otb") -> list[Any]:
         import cv2
     except ImportError:
         raise NotAvailable('no OpenCV: pip install "kgmrf[vision]"') from None
-    from kgmrf.vision.sequences import find_sequences
+    from experiments.sequences import find_sequences
 
     cv2.setNumThreads(1)
     try:
@@ -116,7 +116,7 @@ def follow(method: str, sequence: str, n_frames: int | None = None) -> dict[str,
     found = target(sequence)
     import cv2
 
-    from kgmrf.vision.evaluation import box_iou, run_tracker, summary
+    from experiments.evaluation import box_iou, run_tracker, summary
 
     truth = found.boxes[:n_frames]
     run = run_tracker(tracker(method), islice(found.frames(), len(truth)), truth[0])
@@ -136,10 +136,10 @@ def follow(method: str, sequence: str, n_frames: int | None = None) -> dict[str,
 
 def tracker(method: str) -> Any:
     """One of :data:`METHODS`, ready for its first frame."""
+    from experiments.otb_rivals import OpenCVTracker
     from kgmrf import KGMRF
     from kgmrf.vision import RegionCovarianceTracker
     from kgmrf.vision.clip import render_clip
-    from kgmrf.vision.rivals import OpenCVTracker
 
     if not method.startswith(OURS):
         try:

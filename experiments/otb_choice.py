@@ -79,7 +79,7 @@ def build(change: dict[str, Any]) -> Any:
 
 def follow(sequence: str, n_frames: int | None = None) -> dict[str, Any]:
     """Mean overlap and success of every change on one target."""
-    from kgmrf.vision.evaluation import summary
+    from experiments.evaluation import summary
 
     target = otb.target(sequence)
     truth = target.boxes[:n_frames]

@@ -1,9 +1,10 @@
-"""Sheets of key images: five frames a sequence with the boxes of truth and three methods, and IoU.
+"""Sheets of key images: boxes of truth and trackers in some frames of a video, and the overlap.
 
     python -m experiments.otb_sheets            writes build/otb_sheets/<sequence>.png and _iou.png
+    python -m experiments.otb_sheets FILE.png   writes the sheet of the drawn clip: docs/vision.png
 
-The boxes come from results/otb_models; the images from ``$KGMRF_DATA/otb``. The videos belong to
-others, so that the sheets are not part of the repository.
+The boxes of OTB come from results/otb_models, the images from ``$KGMRF_DATA/otb``. The videos
+belong to others, so that their sheets are not part of the repository.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments import otb, otb_models, store
-from kgmrf.vision.evaluation import Evaluation, Run
-from kgmrf.vision.figures import iou_curves, key_frame_sheet
+from experiments import otb, otb_models, otb_rivals, store
+from experiments.evaluation import Evaluation, Run, run_tracker
+from experiments.figures_video import iou_curves, key_frame_sheet
+from kgmrf.vision.clip import demo_clip
 
 OUT = store.HERE.parent / "build" / "otb_sheets"
 
@@ -27,6 +29,15 @@ def evaluation(sequence: str, data: dict[str, Any]) -> Evaluation:
     found, unknown = np.ones(data["n_frames"], np.bool_), np.full(data["n_frames"], np.nan)
     runs = {name: Run(rows, found, unknown) for name, rows in boxes.items()}
     return Evaluation(sequence, np.array(data["truth"], float), runs)
+
+
+def drawn(path: Path, n_frames: int = 120) -> None:
+    """The sheet of the drawn clip: our tracker and OpenCV's."""
+    clip = demo_clip(n_frames)
+    names = (otb.OURS, *otb_rivals.RIVALS)
+    runs = {name: run_tracker(otb.tracker(name), clip.frames, clip.boxes[0]) for name in names}
+    truth = np.where(clip.hidden[:, None], np.nan, clip.boxes)
+    key_frame_sheet(Evaluation("drawn", truth, runs), clip.frames, path, n_frames=8, n_columns=4)
 
 
 def main(folder: Path = OUT, results: Path = store.RESULTS) -> int:
@@ -47,4 +58,4 @@ def main(folder: Path = OUT, results: Path = store.RESULTS) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(drawn(Path(sys.argv[1])) if sys.argv[1:] else main())

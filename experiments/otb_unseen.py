@@ -62,7 +62,7 @@ def follow(method: str, group: str, n_cases: int | None = None) -> dict[str, Any
         import cv2
     except ImportError:
         raise NotAvailable('no OpenCV: pip install "kgmrf[vision]"') from None
-    from kgmrf.vision.evaluation import box_iou, run_tracker
+    from experiments.evaluation import box_iou, run_tracker
 
     cv2.setNumThreads(1)
     rows = []

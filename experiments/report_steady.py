@@ -24,14 +24,14 @@ def strip(results: Results) -> Any:
         import cv2
     except ModuleNotFoundError:
         return None
-    from kgmrf.vision.figures_steady import before_after
+    from experiments.figures_video import before_after
 
     images = shaky.draw("hand", steady.SEED).images[slice(*SHOWN)]
     left, top, width, height = data["rectangle"]
     warps = np.array(data["warps"]).reshape(-1, 2, 3)[slice(*SHOWN)] - [[0, 0, left], [0, 0, top]]
     size = int(width), int(height)
     after = [cv2.warpAffine(i, w, size) for i, w in zip(images, warps, strict=True)]
-    return before_after(list(images), after, first=SHOWN[0])
+    return before_after(list(images), after, SHOWN[0])
 
 
 def steady_part(results: Results, drawn_in: Path | None) -> str:

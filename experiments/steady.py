@@ -22,9 +22,9 @@ from experiments import otb, shaky
 from experiments.reading import Results
 from experiments.steady_rivals import RIVALS, recorded
 from experiments.store import NotAvailable, Unit
-from kgmrf.vision.clip import _paste
+from kgmrf.vision.clip import paste
 from kgmrf.vision.crowd import BoxesTracker
-from kgmrf.vision.evaluation import box_iou
+from kgmrf.vision.regions import box_iou
 from kgmrf.vision.scenery import street, van
 from kgmrf.vision.steady import Stabilizer, steady_rectangle
 from kgmrf.vision.tracker import RegionCovarianceTracker
@@ -184,7 +184,7 @@ def traffic(n_images: int, count: int = 10) -> tuple[NDArray[np.uint8], Array]:
         for k in range(count):
             x = start[k, 0] + speed[k] * t
             now.append([x, start[k, 1] * 0.9, width[k], width[k] / 1.5])
-            _paste(image, sprites[k], cover, np.array(now[-1]))
+            paste(image, sprites[k], cover, np.array(now[-1]))
         image += rng.normal(0, 2, image.shape)
         images.append(np.clip(np.rint(image), 0, 255).astype(np.uint8))
         boxes.append(now)

@@ -223,7 +223,7 @@ def test_a_video_is_never_judged_by_itself():
 
 def test_the_papers_methods_run_inside_one_tracker(two_films):
     results = two_films / "results"
-    for kind, function in (("track", "follow"), ("truth", "from_truth")):
+    for kind, function in (("track", "follow"), ("truth", "from_truth"), ("shifts", "shifted")):
         settings = {"sequence": "CarScale", "n_frames": 25}
         unit = store.Unit("otb_models", f"{kind}.CarScale", f"otb_models:{function}", settings)
         assert store.execute(unit, results)["status"] == "done"
@@ -235,8 +235,14 @@ def test_the_papers_methods_run_inside_one_tracker(two_films):
     assert rows["K-GMRF"]["mean_iou"] > 0.7
     distance = otb_models.load(results, "truth")["CarScale"]["distance"]
     assert {"hold last", *otb_models.NAMES} <= set(distance)
+    shifts = otb_models.load(results, "shifts")["CarScale"]["mean_iou"]
+    assert set(shifts) == {"tracker's own", *otb_models.NAMES}
+    assert all(len(values) == 9 for values in shifts.values())
+    # the fifth of the nine is the true box
+    assert shifts["K-GMRF"][4] == pytest.approx(rows["K-GMRF"]["mean_iou"], abs=1e-3)
     page = report_video._otb_models(Results(results), [])
     assert "paper 0.65" in page
+    assert "0 of 9" in page
     assert charts_video.models(Results(results))["panels"][0]["title"] == "CarScale"
     assert "not run" in report_video._otb_models(Results(two_films / "nothing"), [])
     assert otb_sheets.main(two_films / "sheets", results) == 0

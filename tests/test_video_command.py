@@ -22,8 +22,8 @@ import cv2
 from kgmrf.cli import main
 from kgmrf.vision import RegionCovarianceTracker, videos
 from kgmrf.vision.clip import Clip, render_clip
-from kgmrf.vision.evaluation import box_iou
-from kgmrf.vision.sequences import read_video
+from kgmrf.vision.regions import box_iou
+from kgmrf.vision.videos import read_video
 
 Capture = pytest.CaptureFixture[str]
 WORDS = ("x", "y", "width", "height")
@@ -182,7 +182,7 @@ def test_a_cut_file_is_remarked(clip: Clip, folder: Path, tmp_path: Path, capsys
         (["nowhere.mp4", "--box", "1,1,9,9"], "No such file"),
         (["{}/noise.mp4", "--box", "1,1,9,9"], "not a video that OpenCV"),
         (["{}/clip.avi", "--box", "500,1,9,9"], "100 % outside the 160 x 120 image"),
-        (["{}/clip.avi", "--box", "60,40,400,300"], "takes left, top, width, height"),
+        (["{}/clip.avi", "--box", "60,40,400,300"], "a box is left, top, width, height"),
         (["{}/clip.avi", "--box", "1,1,30,30", "--box", "-8,1,9,9"], "box -8,1,9,9 lies 89 %"),
         (["{}/clip.avi", "--box", "1,1,0,9"], "at least one pixel"),
         (["{}/clip.avi", "--box", "1,1,9"], "four numbers"),

@@ -21,7 +21,7 @@ from kgmrf.vision import videos
 from kgmrf.vision.annotate import annotated
 from kgmrf.vision.crowd import Followed
 from kgmrf.vision.scenery import street
-from kgmrf.vision.sequences import read_video
+from kgmrf.vision.videos import read_video
 
 Capture = pytest.CaptureFixture[str]
 N, RATE = 30, 20.0
@@ -43,7 +43,7 @@ def shaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_video_comes_back_steady(shaky: Path, tmp_path: Path, capsys: Capture) -> None:
-    names = {"-o": "out.mp4", "--path": "path.csv", "--plot": "path.png", "--strip": "strip.png"}
+    names = {"-o": "out.mp4", "--path": "path.csv"}
     words = [w for option, name in names.items() for w in (option, str(tmp_path / name))]
     assert main(["stabilize", str(shaky), *words, "--smooth", "0.5", "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
@@ -130,7 +130,6 @@ def test_motion_from_a_file(shaky: Path, tmp_path: Path, capsys: Capture, kind: 
         (["{}/shaky.avi", "-o", "{}/o.txt"], "--output ends in"),
         (["{}/shaky.avi", "-o", "{}/o.mp4", "--path", "p.json"], "--path ends in .csv"),
         (["{}/shaky.avi", "-o", "{}/shaky.avi"], "overwrite the input"),
-        (["{}/shaky.avi", "-o", "{}/o.mp4", "--plot", "{}/a.png", "--strip", "{}/a.png"], "two"),
         (["{}/shaky.avi", "-o", "{}/o.mp4", "--keep", "2"], "--keep"),
     ],
 )

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from kgmrf.vision import BoxesTracker, RegionCovarianceTracker
-from kgmrf.vision.clip import _paste, render_clip
-from kgmrf.vision.evaluation import box_iou
+from kgmrf.vision.clip import paste, render_clip
+from kgmrf.vision.regions import box_iou
 from kgmrf.vision.resample import Pyramid, cut_window, sample_window
 from kgmrf.vision.scenery import street, van
 
@@ -28,7 +28,7 @@ def traffic() -> tuple[np.ndarray, np.ndarray]:
             speed = (2.0, -1.5, 1.0, -2.5)[k]
             x = (20, 150, 90, 290)[k] + speed * t
             now.append([x, (40, 95, 150, 195)[k], 48.0, 32.0])
-            _paste(image, colours[k], cover, np.array(now[-1]))
+            paste(image, colours[k], cover, np.array(now[-1]))
         image += rng.normal(0, 2, image.shape)
         images.append(np.clip(np.rint(image), 0, 255).astype(np.uint8))
         boxes.append(now)

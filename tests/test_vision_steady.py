@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,9 @@ from hypothesis import strategies as st
 
 from kgmrf import RotationTracker, VectorTracker, gains
 from kgmrf.geometry import so
+from kgmrf.smoothing import gmrf
 from kgmrf.vision import Stabilizer
-from kgmrf.vision.camera import FeatureMotion, RecordedMotion, Similarity, Turning
+from kgmrf.vision.camera import FeatureMotion, RecordedMotion, Similarity, Turning, smoothed
 from kgmrf.vision.scenery import street
 from kgmrf.vision.steady import steady_rectangle
 
@@ -194,7 +194,7 @@ def test_a_jump_is_one_gap_and_the_path_starts_again_from_there() -> None:
     np.testing.assert_allclose(steps, true, atol=0.5)
 
 
-def test_the_path_is_smoothed_as_the_trackers_do() -> None:
+def test_the_path_issmoothed_as_the_trackers_do() -> None:
     rng = np.random.default_rng(8)
     weights = rng.uniform(0.5, 20, N)
     poses = _poses(8, drift=3.0)
@@ -210,6 +210,21 @@ def test_the_path_is_smoothed_as_the_trackers_do() -> None:
     model = Turning(SIZE, 200.0)
     off = model.difference(model.smooth(turns, weights, 8.0, 0.3), seen.rotation)
     assert np.abs(off).max() < 1e-3
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.floats(1, 30))
+def test_the_banded_solve_is_that_of_the_random_field(seed: int, n: int, smoothness: float) -> None:
+    rng = np.random.default_rng(seed)
+    rows, weights = np.cumsum(rng.normal(0, 2, (n, 3)), axis=0), rng.uniform(1, 50, n)
+    rows[1:][rng.random(n - 1) < 0.3] = np.nan
+    rate_prior = float(rng.uniform(0.01, 1))
+    law = gains.InformationGains(smoothness**-4.0, rate_prior=rate_prior, angle_prior=1e12)
+    seen, centre = np.isfinite(rows), np.nanmean(rows, axis=0)
+    variance = np.where(seen, 1 / weights[:, None], np.inf)
+    wanted = gmrf.solve(gmrf.chain(law, variance), rows - centre)[..., 0] + centre
+    found = smoothed(rows, weights, smoothness, rate_prior)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
 def test_long_darkness_live() -> None:
@@ -293,18 +308,3 @@ def test_settings_are_checked() -> None:
     two.update(np.zeros((20, 20, 3), np.uint8))
     with pytest.raises(ValueError, match="image of 30 x 20"):
         two.update(np.zeros((20, 30, 3), np.uint8))
-
-
-def test_pictures_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from kgmrf.vision.figures_steady import before_after, path_plot
-
-    stabilizer = Stabilizer(5.0)
-    images = _views(_poses(7, 12))
-    made = list(stabilizer.stabilize(images))
-    path_plot(*stabilizer.numbers(), tmp_path / "path.png")
-    before_after(images, made, tmp_path / "strip.png")
-    for name in ("path.png", "strip.png"):
-        assert cv2.imread(str(tmp_path / name)).std() > 5
-    with pytest.raises(ValueError, match="as many images"):
-        before_after(images, made[1:])

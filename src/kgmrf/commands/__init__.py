@@ -24,7 +24,6 @@ from kgmrf.commands.stabilize import stabilize
 from kgmrf.commands.stream import stream
 from kgmrf.commands.track import forecast, track
 from kgmrf.commands.video import video
-from kgmrf.commands.video_eval import video_eval
 
 __all__ = ["app", "run"]
 
@@ -45,7 +44,6 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     diagnose,
     stream,
     video,
-    video_eval,
     stabilize,
     demo,
     simulate,

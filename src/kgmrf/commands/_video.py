@@ -1,4 +1,4 @@
-"""What the commands on videos share: images in, a video out, a bar, checks of the call."""
+"""What the commands on videos share: images in, a video out, a progress bar, checks of the call."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import errno
 import json
 import os
 import sys
-import time as clock
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -20,25 +18,15 @@ from kgmrf._types import Numbers
 from kgmrf.commands._run import note, spare
 
 CODECS = {".mp4": "mp4v", ".m4v": "mp4v", ".mov": "mp4v", ".mkv": "XVID", ".avi": "MJPG"}
-"""Endings of videos to write, and the codec that every OpenCV can write them with."""
+"""Extensions of videos to write, and the codec that every OpenCV can write them with."""
 
 Image: TypeAlias = Any
-
-
-class ReaderName(StrEnum):
-    """Who decodes the video."""
-
-    AUTO = "auto"
-    OPENCV = "opencv"
-    AV = "av"
-
-
 ReaderOption: TypeAlias = Annotated[
-    ReaderName,
-    typer.Option(help="Who decodes: auto is OpenCV, then PyAV for what OpenCV cannot read."),
+    Literal["auto", "opencv", "av"],
+    typer.Option(help="Decoder: auto is OpenCV, then PyAV for what OpenCV cannot read."),
 ]
 Most: TypeAlias = Annotated[
-    int | None, typer.Option("--frames", "-n", help="Stop after so many images.", min=1)
+    int | None, typer.Option("--frames", "-n", help="Stop after this many images.", min=1)
 ]
 
 
@@ -54,7 +42,7 @@ class Footage:
     live: bool = False
 
 
-def opened(source: str, reader: ReaderName) -> Footage:
+def opened(source: str, reader: Literal["auto", "opencv", "av"]) -> Footage:
     """A video file, a folder of images, a camera or a stream."""
     # Said by us in one line, where OpenCV and FFmpeg would say it in many.
     os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
@@ -66,18 +54,17 @@ def opened(source: str, reader: ReaderName) -> Footage:
     if path.is_dir() and (path / "img").is_dir():
         path = path / "img"  # OTB keeps its images one level down
     live = camera or "://" in source
-    place = int(source) if camera else source if live else path
-    video = open_video(place, reader=reader.value)
+    video = open_video(int(source) if camera else source if live else path, reader=reader)
     name, rate = (f"camera {source}", 30.0) if camera else (source, 25.0)
     total = None if live else video.n_frames
     return Footage(name, video.frames, total, video.rate or rate, live=live)
 
 
 def check_files(
-    source: str | None, files: dict[str, Path | None], endings: Iterable[Iterable[str]]
+    source: str | None, files: dict[str, Path | None], extensions: Iterable[Iterable[str]]
 ) -> None:
-    """Refuse names that cannot be written: a wrong ending, no folder, the input itself, twice."""
-    for (option, path), known in zip(files.items(), endings, strict=True):
+    """Refuse names that cannot be written: wrong extension, no folder, or the input itself."""
+    for (option, path), known in zip(files.items(), extensions, strict=True):
         if path is None:
             continue
         if path.suffix.lower() not in known:
@@ -88,14 +75,12 @@ def check_files(
             raise IsADirectoryError(errno.EISDIR, "A folder has this name", str(path))
         if source is not None:
             spare(Path(source), path)
-        if list(files.values()).count(path) > 1:
-            raise ValueError(f"two files would be written to {path}; give another name")
 
 
 @contextmanager
 def appearing(*paths: Path | None) -> Iterator[list[Path | None]]:
     """Scratch names to write to; the files appear under their own when all went well."""
-    # the ending stays, because OpenCV chooses the container by it
+    # the extension stays, because OpenCV chooses the container by it
     scratch = [None if path is None else path.with_name(f".part-{path.name}") for path in paths]
     try:
         yield scratch
@@ -130,77 +115,61 @@ def tell_cut(footage: Footage, n: int, most: int | None, quiet: bool) -> None:
         note(f"{footage.name} announces {footage.total} frames, {n} could be read", shown=not quiet)
 
 
-class VideoOut:
-    """A video under way; the first image says its size."""
+@contextmanager
+def writing(path: Path, rate: float) -> Iterator[Callable[[Image], None]]:
+    """A function that adds an image (H, W, 3) to a video; the first image says its size."""
+    import cv2
 
-    def __init__(self, path: Path, rate: float) -> None:
-        self.path, self.rate = path, rate
-        self._writer: Any = None
-        self._shape: tuple[int, ...] = ()
-        self._count = 0
+    writer: Any = None
+    shape: tuple[int, ...] = ()
+    count = 0
 
-    def write(self, image: Image) -> None:
-        """Add an image, (H, W, 3)."""
-        import cv2
-
-        if self._writer is None:
-            self._shape = image.shape
-            code: Any = cv2.VideoWriter.fourcc(*CODECS[self.path.suffix.lower()])
-            size = (image.shape[1], image.shape[0])
-            self._writer = cv2.VideoWriter(str(self.path), code, self.rate, size)
-            if not self._writer.isOpened():
-                name = self.path.name.removeprefix(".part-")
-                raise OSError(f"this OpenCV cannot write {name}; another ending may help")
-        if image.shape != self._shape:
+    def write(image: Image) -> None:
+        nonlocal writer, shape, count
+        if writer is None:
+            shape = image.shape
+            code: Any = cv2.VideoWriter.fourcc(*CODECS[path.suffix.lower()])
+            writer = cv2.VideoWriter(str(path), code, rate, (shape[1], shape[0]))
+            if not writer.isOpened():
+                name = path.name.removeprefix(".part-")
+                raise OSError(f"this OpenCV cannot write {name}; try another extension")
+        if image.shape != shape:
             raise ValueError(
-                f"frame {self._count} has the shape {image.shape}, the first one had "
-                f"{self._shape}: no video can hold both, leave --output out"
+                f"frame {count} has shape {image.shape}, the first one had {shape}: a video cannot "
+                "hold both, leave --output out"
             )
-        self._count += 1
-        self._writer.write(image)
+        count += 1
+        writer.write(image)
 
-    def __enter__(self) -> VideoOut:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._writer is not None:
-            self._writer.release()
+    try:
+        yield write
+    finally:
+        if writer is not None:
+            writer.release()
 
 
 @contextmanager
 def bar(footage: Footage, most: int | None, shown: bool) -> Iterator[Callable[[int, str], None]]:
-    """A bar on stderr with the images per second of the last moments, and a word on each."""
+    """A progress bar on stderr with the images per second, and a word on each image."""
     if not shown or not sys.stderr.isatty():
         yield lambda done, state: None
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
-    known = [n for n in (footage.total, most) if n is not None]
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]:4.0f} fps"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[state]}"),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[state]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        total = min(known) if known else None
-        task = progress.add_task(footage.name, total=total, rate=0.0, state="")
-        last, rate = clock.perf_counter(), 0.0
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown_bar:
+        known = [n for n in (footage.total, most) if n is not None]
+        task = shown_bar.add_task(footage.name, total=min(known, default=None), state="")
 
         def advance(done: int, state: str) -> None:
-            nonlocal last, rate
-            now = clock.perf_counter()
-            fresh = 1 / max(now - last, 1e-6)
-            last, rate = now, fresh if done < 3 else 0.9 * rate + 0.1 * fresh
-            progress.update(task, completed=done, rate=rate, state=state)
+            rate = done / max(shown_bar.tasks[0].elapsed or 0.0, 1e-6)
+            shown_bar.update(task, completed=done, state=f"{rate:4.0f} fps  {state}")
 
         yield advance

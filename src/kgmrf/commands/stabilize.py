@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 import time as clock
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -22,16 +21,12 @@ if TYPE_CHECKING:
     from kgmrf.vision import Stabilizer
     from kgmrf.vision.camera import RecordedMotion
 
-PICTURES = (".png", ".svg", ".pdf")
-STRETCH = 40
-"""Images in the picture before and after."""
-
 HELP = {
     "input": "Video file, folder of images, or camera number.",
     "output": f"Steady video: {' '.join(video.CODECS)}.",
     "smooth": "Time constant of the steady camera: faster motion is shake.",
-    "lag": "Work live, so many images behind the camera (0: at once). Default: look at the whole "
-    "video first.",
+    "lag": "Work live, this many images behind the camera (0: no delay). Default: look at the "
+    "whole video first.",
     "keep": "Least share of width and height to keep.",
     "border": "Crop to the largest steady rectangle, or fill what is missing.",
     "focal": "Focal length: the camera turns in space. Default: shift, turn and zoom in the image "
@@ -40,18 +35,7 @@ HELP = {
     "three rates, rad/s) or a trajectory (TUM, or CSV with qx qy qz qw). Needs --focal.",
     "offset": "Time of the first image after the file's first row.",
     "path": "The camera's and the steady path: .csv.",
-    "plot": "Draw both paths: .png, .svg or .pdf.",
-    "strip": "Images before and after: .png, .svg, .pdf.",
 }
-
-
-class BorderName(StrEnum):
-    """What becomes of the borders."""
-
-    CROP = "crop"
-    BLACK = "black"
-    REPLICATE = "replicate"
-    REFLECT = "reflect"
 
 
 def stabilize(
@@ -60,17 +44,17 @@ def stabilize(
     smooth: Annotated[float, typer.Option(metavar="SECONDS", help=HELP["smooth"], min=0.01)] = 1.0,
     lag: Annotated[int | None, typer.Option(help=HELP["lag"], min=0)] = None,
     keep: Annotated[float, typer.Option(help=HELP["keep"], min=0.1, max=0.99)] = 0.8,
-    border: Annotated[BorderName, typer.Option(help=HELP["border"])] = BorderName.CROP,
+    border: Annotated[
+        Literal["crop", "black", "replicate", "reflect"], typer.Option(help=HELP["border"])
+    ] = "crop",
     focal: Annotated[
         float | None, typer.Option(metavar="PIXELS", help=HELP["focal"], min=1.0)
     ] = None,
     motion: Annotated[Path | None, typer.Option(help=HELP["motion"])] = None,
     offset: Annotated[float, typer.Option(metavar="SECONDS", help=HELP["offset"])] = 0.0,
     path: Annotated[Path | None, typer.Option(help=HELP["path"])] = None,
-    plot: Annotated[Path | None, typer.Option(help=HELP["plot"])] = None,
-    strip: Annotated[Path | None, typer.Option(help=HELP["strip"])] = None,
     frames: video.Most = None,
-    reader: video.ReaderOption = video.ReaderName.AUTO,
+    reader: video.ReaderOption = "auto",
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -82,8 +66,8 @@ def stabilize(
     and nothing lags; with it a camera can be steadied while it runs. Images
     without enough features are coasted through.
     """
-    files = {"output": output, "path": path, "plot": plot, "strip": strip}
-    video.check_files(source, files, (video.CODECS, (".csv",), PICTURES, PICTURES))
+    files = {"output": output, "path": path}
+    video.check_files(source, files, (video.CODECS, (".csv",)))
     if motion is not None and focal is None:
         raise ValueError("--motion turns the camera in space: give --focal, in pixels, as well")
     footage = video.opened(source, reader)
@@ -95,41 +79,29 @@ def stabilize(
         max(1.0, smooth * footage.rate),
         lag=lag,
         keep=keep,
-        border=border.value,
+        border=border,
         focal=focal,
         motion=None if motion is None else _recorded(motion, footage, offset, frames),
     )
     began, cpu = clock.perf_counter(), clock.process_time()
-    kept = _Kept(footage.total if frames is None else frames)
     with (
-        video.appearing(*files.values()) as parts,
+        video.appearing(output, path) as (movie, table),
         video.bar(footage, frames, not (quiet or as_json)) as advance,
     ):
-        assert parts[0] is not None
-        with video.VideoOut(parts[0], footage.rate) as out:
-            made = (
+        assert movie is not None
+        with video.writing(movie, footage.rate) as write:
+            for image in (
                 _live(steady, footage, frames, advance)
                 if lag is not None
-                else _recording(
-                    steady, footage, lambda: video.opened(source, reader), frames, advance
-                )
-            )
-            for k, (before, after) in enumerate(made):
-                out.write(after)
-                kept.add(k, before, after)
+                else _recording(steady, footage, video.opened(source, reader), frames, advance)
+            ):
+                write(image)
         spent = clock.process_time() - cpu
         columns, raw, smoothed = steady.numbers()
-        if parts[1] is not None:
-            _write_path(parts[1], columns, raw, smoothed)
-        if plot is not None or strip is not None:
-            from kgmrf.vision.figures_steady import before_after, path_plot
-
-            if parts[2] is not None:
-                path_plot(columns, raw, smoothed, parts[2])
-            if parts[3] is not None:
-                before_after(kept.before, kept.after, parts[3], first=kept.first)
+        if table is not None:
+            _write_path(table, columns, raw, smoothed)
     n, gaps = len(raw), int(np.isnan(raw[:, 0]).sum())
-    (w, h), (u, v) = kept.sizes
+    (w, h), (v, u) = steady.size, image.shape[:2]
     about = {
         "input": footage.name,
         "frames": n,
@@ -147,37 +119,20 @@ def stabilize(
     video.tell(about, [f"{words}{about['milliseconds']:.1f} ms per image"], files, as_json, quiet)
 
 
-class _Kept:
-    """A stretch of images from the middle of the video, before and after."""
-
-    def __init__(self, total: int | None) -> None:
-        self.first = max(0, ((total or STRETCH) - STRETCH) // 2)
-        self.before: list[Any] = []
-        self.after: list[Any] = []
-        self.sizes: list[tuple[int, int]] = []
-
-    def add(self, k: int, before: Any, after: Any) -> None:
-        if k == 0:
-            self.sizes = [(image.shape[1], image.shape[0]) for image in (before, after)]
-        if self.first <= k < self.first + STRETCH:
-            self.before.append(before)
-            self.after.append(after)
-
-
 def _recording(
     steady: Stabilizer,
     footage: video.Footage,
-    again: Callable[[], video.Footage],
+    again: video.Footage,
     most: int | None,
     advance: Callable[[int, str], None],
-) -> Iterator[tuple[Any, Any]]:
-    """Through the video twice: once to follow the camera, once to warp; pairs before and after."""
+) -> Iterator[Any]:
+    """Through the video twice: once to follow the camera, once to warp."""
     for k, image in enumerate(islice(footage.frames, most)):
         steady.watch([image])
         advance(k + 1, "following the camera")
     steady.plan()
-    for k, image in enumerate(islice(again().frames, len(steady.path))):
-        yield image, steady.steady(image, k)
+    for k, image in enumerate(islice(again.frames, len(steady.path))):
+        yield steady.steady(image, k)
         advance(k + 1, "writing")
 
 
@@ -186,21 +141,18 @@ def _live(
     footage: video.Footage,
     most: int | None,
     advance: Callable[[int, str], None],
-) -> Iterator[tuple[Any, Any]]:
+) -> Iterator[Any]:
     """Through the video once; a camera ends by Ctrl-C."""
-    waiting: list[Any] = []
     k = -1
     try:
         for k, image in enumerate(islice(footage.frames, most)):
-            waiting.append(image)
             advance(k + 1, "live")
             if (made := steady.update(image)) is not None:
-                yield waiting.pop(0), made
+                yield made
     except KeyboardInterrupt:
         if not footage.live or k < 0:
             raise
-    for made in steady.finish():
-        yield waiting.pop(0), made
+    yield from steady.finish()
 
 
 def _recorded(
@@ -236,7 +188,7 @@ def _recorded(
 def _write_path(path: Path, columns: tuple[str, ...], raw: Numbers, steady: Numbers) -> None:
     """frame, the camera's pose (empty in gaps), the steady one."""
     with open(path, "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["frame", *columns, *(f"steady_{name}" for name in columns)])
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(["frame", *columns, *(f"steady_{name}" for name in columns)])
         for k, row in enumerate(np.hstack([raw, steady])):
-            table.writerow([k, *("" if np.isnan(v) else round(float(v), 6) for v in row)])
+            lines.writerow([k, *("" if np.isnan(v) else round(float(v), 6) for v in row)])

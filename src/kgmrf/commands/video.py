@@ -8,52 +8,32 @@ import os
 import sys
 import time as clock
 from collections.abc import Callable
-from enum import StrEnum
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import typer
 
 from kgmrf.commands import _options as opt
-from kgmrf.commands._video import (
-    CODECS,
-    Footage,
-    Image,
-    Most,
-    ReaderName,
-    ReaderOption,
-    VideoOut,
-    appearing,
-    bar,
-    check_files,
-    opened,
-    tell,
-    tell_cut,
-)
+from kgmrf.commands import _video as shared
 
 TABLES = (".csv", ".json", ".txt")
 Box: TypeAlias = tuple[float, float, float, float]
+Model: TypeAlias = Literal["anchor+ema", "static"]
 WORDS = ("x", "y", "width", "height")
 HELP = {
-    "input": "Video file, folder of images, or number of a camera.",
-    "box": "Left, top, width, height of a box in the first image, in pixels; repeat it for several "
+    "input": "Video file, folder of images, or camera number.",
+    "box": "Left, top, width, height of a box in the first image, in pixels; repeat for several "
     "targets. Default: select it in a window.",
     "boxes": "File of boxes in the first image, one X,Y,W,H per line.",
-    "output": f"Annotated video: {' '.join(CODECS)}.",
+    "output": f"Annotated video: {' '.join(shared.CODECS)}.",
     "table": "Boxes, scores and lost flags of every image: .csv, .json, or .txt for the format of "
     "the MOT challenge.",
-    "model": "Compare with the first image and a slow average, or the first only.",
-    "demo": "A clip drawn on the spot, with motion blur, a hiding and true boxes.",
+    "model": "Compare with the first image and a slow average, or with the first image only.",
+    "demo": "Track a van in a drawn clip with motion blur, an occlusion and true boxes.",
 }
-
-
-class ModelName(StrEnum):
-    """What the target is compared with."""
-
-    ANCHOR_EMA = "anchor+ema"
-    STATIC = "static"
 
 
 def video(
@@ -62,65 +42,57 @@ def video(
     boxes: Annotated[Path | None, typer.Option(help=HELP["boxes"])] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help=HELP["output"])] = None,
     table: Annotated[Path | None, typer.Option("--table", "-t", help=HELP["table"])] = None,
-    model: Annotated[ModelName, typer.Option(help=HELP["model"])] = ModelName.ANCHOR_EMA,
-    frames: Most = None,
-    reader: ReaderOption = ReaderName.AUTO,
+    model: Annotated[Model, typer.Option(help=HELP["model"])] = "anchor+ema",
+    frames: shared.Most = None,
+    reader: shared.ReaderOption = "auto",
     demo: Annotated[bool, typer.Option("--demo", help=HELP["demo"])] = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Follow one box or several through a video by the covariances of regions.
+    """Follow one box or several through a video by region covariances.
 
     A score of 0 is like the target, 1 like its surroundings. While a target
     is lost its box coasts and the search widens; it keeps its number. A camera
-    is followed until Ctrl-C. Beside OpenCV's trackers: kgmrf video-eval.
+    is followed until Ctrl-C.
     """
-    start = _check_call(source, box or [], boxes, demo)
-    files = {"output": output, "table": table}
-    check_files(source, files, (CODECS, TABLES))
-    footage = _drawn(frames) if demo else opened(str(source), reader)
-    began = clock.perf_counter()
-    with (
-        appearing(output, table) as (movie, part),
-        bar(footage, frames, not (quiet or as_json)) as advance,
-    ):
-        if movie is None:
-            rows, size = _follow(footage, start, model, frames, None, advance)
-        else:
-            with VideoOut(movie, footage.rate) as out:
-                rows, size = _follow(footage, start, model, frames, out, advance)
-        about = _summary(footage, model, rows, size, clock.perf_counter() - began)
-        if part is not None:
-            _write(part, about, rows)
-    tell_cut(footage, about["frames"], frames, quiet)
-    tell(about, _words(about), files, as_json, quiet)
-
-
-# ------------------------------------------------------------------------- at the door
-
-
-def _check_call(
-    source: str | None, words: list[str], boxes: Path | None, demo: bool
-) -> list[Box] | None:
-    """The first boxes; None where they are to be selected, or drawn with the demo."""
-    if demo and (source is not None or words or boxes is not None):
+    if demo and (source is not None or box or boxes is not None):
         raise ValueError("--demo draws its own video and box: leave INPUT, --box and --boxes out")
     if not demo and not source:
         raise ValueError("a video is missing: give INPUT, or --demo for a drawn one")
-    found = [_parse(word) for word in words]
+    start = [_parse(word, "--box") for word in box or []]
     if boxes is not None:
-        from kgmrf.vision.sequences import read_boxes
+        lines = boxes.read_text(encoding="utf-8-sig").splitlines()
+        start += [_parse(s, f"{boxes}, line {k}:") for k, s in enumerate(lines, 1) if s.strip()]
+        if not start:
+            raise ValueError(f"{boxes} holds no boxes; it needs one X,Y,W,H per line")
+    files = {"output": output, "table": table}
+    shared.check_files(source, files, (shared.CODECS, TABLES))
+    footage = _drawn(frames or 120) if demo else shared.opened(str(source), reader)
+    began = clock.perf_counter()
+    with (
+        shared.appearing(output, table) as (movie, part),
+        shared.bar(footage, frames, not (quiet or as_json)) as advance,
+    ):
+        with nullcontext() if movie is None else shared.writing(movie, footage.rate) as write:
+            rows, seconds, size = _follow(footage, start, model, frames, write, advance)
+        about = _summary(footage, rows, seconds)
+        about |= {"model": model, "size": size, "seconds": round(clock.perf_counter() - began, 3)}
+        if part is not None:
+            _write(part, about, rows)
+    shared.tell_cut(footage, about["frames"], frames, quiet)
+    shared.tell(about, _words(about), files, as_json, quiet)
 
-        found += [(float(x), float(y), float(w), float(h)) for x, y, w, h in read_boxes(boxes)]
-    return found or None
+
+# ---------------------------------------------------------------------- the first boxes
 
 
-def _parse(words: str) -> Box:
+def _parse(words: str, where: str) -> Box:
     """The box in "x,y,w,h"; whether it lies in the image is seen when there is one."""
+    numbers = words.translate(str.maketrans(";,\t", "   ")).split()
     try:
-        x, y, width, height = (float(word) for word in words.replace(" ", ",").split(",") if word)
+        x, y, width, height = (float(number) for number in numbers)
     except ValueError:
-        raise ValueError(f"--box takes four numbers x,y,w,h, got {words!r}") from None
+        raise ValueError(f"{where} takes four numbers x,y,w,h, got {words!r}") from None
     return x, y, width, height
 
 
@@ -129,15 +101,15 @@ def _check_inside(box: Box, size: tuple[int, int]) -> None:
     x, y, width, height = box
     across = max(min(x + width, size[0]) - max(x, 0.0), 0.0)
     down = max(min(y + height, size[1]) - max(y, 0.0), 0.0)
-    if width > 0 and height > 0 and across * down < 0.5 * width * height:
+    if across * down < 0.5 * width * height:
         share = 100 * (1 - across * down / (width * height))
         raise ValueError(
             f"box {x:g},{y:g},{width:g},{height:g} lies {share:.0f} % outside the {size[0]} x "
-            f"{size[1]} image; --box takes left, top, width, height in pixels"
+            f"{size[1]} image; a box is left, top, width, height in pixels"
         )
 
 
-def _select(frame: Image) -> Box:
+def _select(frame: shared.Image) -> Box:
     """The box that the user draws on the first frame."""
     remedy = "give the box in the first frame with --box x,y,w,h"
     shown = sys.platform in ("win32", "darwin")
@@ -161,35 +133,37 @@ def _select(frame: Image) -> Box:
 # ---------------------------------------------------------------------------- the loop
 
 
-def _drawn(frames: int | None) -> Footage:
-    from kgmrf.vision.clip import render_clip
+def _drawn(n_frames: int) -> shared.Footage:
+    from kgmrf.vision.clip import demo_clip
 
-    clip = render_clip(frames or 120, height=180, width=240, speed=6.0, occlusion=(70, 76))
+    clip = demo_clip(n_frames)
     truth = np.where(clip.hidden[:, None], np.nan, clip.boxes)
-    return Footage("demo", clip.frames, len(clip.frames), truth=truth)
+    return shared.Footage("demo", clip.frames, n_frames, truth=truth)
 
 
 def _follow(
-    footage: Footage,
-    boxes: list[Box] | None,
-    model: ModelName,
+    footage: shared.Footage,
+    boxes: list[Box],
+    model: Model,
     most: int | None,
-    out: VideoOut | None,
+    write: Callable[[shared.Image], None] | None,
     advance: Callable[[int, str], None],
-) -> tuple[list[dict[str, Any]], tuple[int, int]]:
-    """One row per target and image, and the size of the image."""
+) -> tuple[list[dict[str, Any]], list[float], tuple[int, int]]:
+    """One row per target and image, the tracker's seconds per image, and the size of images."""
     from kgmrf.vision.annotate import annotated
     from kgmrf.vision.crowd import BoxesTracker
-    from kgmrf.vision.evaluation import box_iou
+    from kgmrf.vision.regions import box_iou
 
-    tracker = BoxesTracker(model.value)
+    tracker = BoxesTracker(model)
     rows: list[dict[str, Any]] = []
+    seconds: list[float] = []
     size = (0, 0)
     try:
         for k, frame in enumerate(islice(footage.frames, most)):
+            true = None if footage.truth is None else footage.truth[k]
             if k == 0:
                 size = (frame.shape[1], frame.shape[0])
-                boxes = boxes or [_select(frame) if footage.truth is None else footage.truth[0]]
+                boxes = boxes or [_select(frame) if true is None else true]
                 for box in boxes:
                     _check_inside(box, size)
             start = clock.perf_counter()
@@ -198,8 +172,7 @@ def _follow(
                 found = tracker.present()
             else:
                 found = tracker.update(frame)
-            seconds = clock.perf_counter() - start
-            true = None if footage.truth is None else footage.truth[k]
+            seconds.append(clock.perf_counter() - start)
             for one in found:
                 row: dict[str, Any] = {
                     "frame": k,
@@ -208,13 +181,12 @@ def _follow(
                     "score": one.score,
                     "lost": one.lost,
                     "reacquired": one.reacquired,
-                    "seconds": seconds,
                 }
                 if true is not None:
                     row["iou"] = float(box_iou(one.box, true)) if np.isfinite(true).all() else None
                 rows.append(row)
-            if out is not None:
-                out.write(annotated(frame, found, number=k, truth=true))
+            if write is not None:
+                write(annotated(frame, found, number=k, truth=true))
             lost = sum(one.lost for one in found)
             advance(k + 1, f"[dark_orange]lost {lost}" if lost else "[green]found")
     except KeyboardInterrupt:
@@ -223,32 +195,24 @@ def _follow(
             raise
     if not rows:
         raise OSError(f"{footage.name} holds no frames that can be read")
-    return rows, size
+    return rows, seconds, size
 
 
 def _summary(
-    footage: Footage,
-    model: ModelName,
-    rows: list[dict[str, Any]],
-    size: tuple[int, int],
-    seconds: float,
+    footage: shared.Footage, rows: list[dict[str, Any]], seconds: list[float]
 ) -> dict[str, Any]:
     last = [row for row in rows if row["frame"] == rows[-1]["frame"]]
     # the first update may have to wait for the compiler: the median does not see it
-    one = [row for row in rows if row["id"] == last[0]["id"]]
-    typical = float(np.median([row["seconds"] for row in one[1:] or one]))
+    typical = float(np.median(seconds[1:] or seconds))
     about: dict[str, Any] = {
         "input": footage.name,
-        "model": model.value,
-        "frames": len(one),
+        "frames": rows[-1]["frame"] + 1,
         "targets": len(last),
-        "size": list(size),
         "lost": sum(row["lost"] for row in rows),
         "reacquired": sum(row["reacquired"] for row in rows),
         "boxes": {str(row["id"]): [row[word] for word in WORDS] for row in last},
         "tracker_milliseconds": round(1000 * typical, 3),
         "tracker_fps": round(1 / max(typical, 1e-9), 1),
-        "seconds": round(seconds, 3),
     }
     if footage.truth is not None:
         iou = np.array([row["iou"] for row in rows if row["iou"] is not None])
@@ -275,12 +239,12 @@ def _words(about: dict[str, Any]) -> list[str]:
     return lines
 
 
-# --------------------------------------------------------------------------- files out
-
-
 def _write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """The table in the format of its ending."""
-    entries = [_plain(row) for row in rows]
+    """The table in the format of its extension."""
+    entries = [
+        {name: round(v, 4) if isinstance(v, float) else v for name, v in row.items()}
+        for row in rows
+    ]
     if path.suffix.lower() == ".json":  # the summary, and one object per target and image
         record = {**about, "rows": entries}
         path.write_text(json.dumps(record, allow_nan=False) + "\n", encoding="utf-8")
@@ -295,14 +259,5 @@ def _write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> Non
                 lines.writerow([row["frame"] + 1, row["id"], *place, sure, -1, -1, -1])
             return
         lines.writerow(entries[0])
-        for row in entries:
-            cells = (int(v) if isinstance(v, bool) else v for v in row.values())
-            lines.writerow(["" if v is None else v for v in cells])
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: round(value, 4) if isinstance(value, float) else value
-        for name, value in row.items()
-        if name != "seconds"
-    }
+        for row in entries:  # the writer leaves None empty
+            lines.writerow(int(v) if isinstance(v, bool) else v for v in row.values())

@@ -2,21 +2,16 @@
 
 Boxes, in this order: `features` (what a pixel says), `regions` (covariances of rectangles and
 cells), `resample` and `cells` (a window as a map of SPD matrices), `appearance` and `motion` (what
-is remembered), `search` and `tracker` (one box), `crowd` (several). Steady video: `camera` (how the
-camera moved), `steady` (the warp). Then `videos`, `sequences`, `scenery`, `clip`, `annotate`,
-`evaluation`, `rivals` and `figures`.
+is remembered), `search` and `tracker` (one box), `crowd` (several), `annotate`. Steady video:
+`camera` (how the camera moved), `steady` (the warp). Images come from `videos`, or drawn from
+`scenery` and `clip`.
 """
 
 from kgmrf.vision.appearance import AppearanceModel, ExponentialAverage
 from kgmrf.vision.crowd import BoxesTracker
-from kgmrf.vision.features import FEATURES, feature_planes, register_feature
+from kgmrf.vision.features import FEATURES, feature_planes
 from kgmrf.vision.motion import BoxMotion, MotionSettings
-from kgmrf.vision.regions import (
-    integral_covariances,
-    integral_planes,
-    jbld,
-    region_covariance,
-)
+from kgmrf.vision.regions import jbld, region_covariance
 from kgmrf.vision.search import SearchSettings
 from kgmrf.vision.steady import Stabilizer
 from kgmrf.vision.tracker import RegionCovarianceTracker
@@ -32,9 +27,6 @@ __all__ = [
     "SearchSettings",
     "Stabilizer",
     "feature_planes",
-    "integral_covariances",
-    "integral_planes",
     "jbld",
     "region_covariance",
-    "register_feature",
 ]

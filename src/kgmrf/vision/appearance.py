@@ -9,34 +9,26 @@ from numpy.typing import NDArray
 
 from kgmrf.trackers._contract import Tracker
 
-__all__ = ["AppearanceModel", "CellMemory", "ExponentialAverage", "anchored", "observe"]
+__all__ = ["AppearanceModel", "CellMemory", "ExponentialAverage", "anchored"]
 
 Matrices = NDArray[np.float64]
 
 
 class AppearanceModel(Protocol):
-    """Anything that takes in covariances; :func:`observe` reads the estimate."""
+    """Anything that takes in covariances and tells its estimate."""
 
     def update(self, observation: Matrices, /, *, n_samples: float) -> Any:
-        """Take in the cells (cells, d, d) of a frame, each a mean of ``n_samples`` products."""
+        """Take in the cells (cells, d, d) of a frame, each a mean of ``n_samples`` products.
+
+        The estimate is the ``covariance`` of the answer, or else of the model.
+        """
         ...
-
-
-def observe(model: AppearanceModel, cells: Matrices, *, n_samples: float) -> Matrices:
-    """Update a model and read its estimate: ``covariance`` of the answer, else of the model.
-
-    >>> observe(ExponentialAverage(0.5), np.eye(2), n_samples=1).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    """
-    answer = model.update(cells, n_samples=n_samples)
-    for holder in (answer, model):
-        if (estimate := getattr(holder, "covariance", None)) is not None:
-            return np.asarray(estimate, dtype=np.float64)
-    raise TypeError(f"neither {type(model).__name__} nor its update has a covariance")
 
 
 class ExponentialAverage:
     """M <- (1 - a) M + a C: the moments of a fading mixture of all Gaussians seen.
+
+    ``covariance`` is M, None before the first update.
 
     >>> model = ExponentialAverage(gain=0.5)
     >>> for scale in (1.0, 3.0):
@@ -49,22 +41,13 @@ class ExponentialAverage:
         if not 0 <= gain <= 1:
             raise ValueError(f"gain must lie in [0, 1], not {gain}")
         self.gain = gain
-        self._mean: Matrices | None = None
-
-    @property
-    def covariance(self) -> Matrices:
-        """Present estimate, of the shape of the observations."""
-        if self._mean is None:
-            raise ValueError("no observation yet: call update first")
-        return self._mean
+        self.covariance: Matrices | None = None
 
     def update(self, observation: Matrices, /, *, n_samples: float = 1) -> Matrices:
         """Blend in an observation (..., d, d); the first one is taken as it is."""
-        if self._mean is None:
-            self._mean = np.array(observation, dtype=np.float64)
-        else:
-            self._mean = self._mean + self.gain * (observation - self._mean)
-        return self._mean
+        old = observation if self.covariance is None else self.covariance
+        self.covariance = np.asarray(old + self.gain * (observation - old), dtype=np.float64)
+        return self.covariance
 
 
 class CellMemory:
@@ -77,10 +60,15 @@ class CellMemory:
 
     def update(self, cells: Matrices | None) -> None:
         """Take in the cells of a frame; without, a tracker of ours coasts, other models rest."""
-        if cells is not None:
-            self.cells = observe(self.model, cells, n_samples=self.n_samples)
-        elif isinstance(self.model, Tracker):
-            self.cells = np.asarray(self.model.update(None).covariance)
+        if cells is None:
+            if isinstance(self.model, Tracker):
+                self.cells = np.asarray(self.model.update(None).covariance)
+            return
+        answer = self.model.update(cells, n_samples=self.n_samples)
+        estimate = getattr(answer, "covariance", None)
+        if estimate is None and (estimate := getattr(self.model, "covariance", None)) is None:
+            raise TypeError(f"neither {type(self.model).__name__} nor its update has a covariance")
+        self.cells = np.asarray(estimate, dtype=np.float64)
 
 
 def anchored(anchor: Matrices, present: Matrices, anchor_weight: float) -> Matrices:
@@ -92,8 +80,5 @@ def anchored(anchor: Matrices, present: Matrices, anchor_weight: float) -> Matri
     >>> anchored(np.eye(1), np.array([[3.0]]), 0.5)
     array([[2.]])
     """
-    if np.isfinite(present).all():
-        return anchor_weight * anchor + (1 - anchor_weight) * present
     usable = np.isfinite(present).all(axis=(-2, -1), keepdims=True)
-    blend = anchor_weight * anchor + (1 - anchor_weight) * np.where(usable, present, anchor)
-    return np.where(usable, blend, anchor)
+    return anchor_weight * anchor + (1 - anchor_weight) * np.where(usable, present, anchor)

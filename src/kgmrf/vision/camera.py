@@ -3,7 +3,7 @@
 A *pose* says where the camera looks, a *step* how it moved since the last pose. `Similarity`
 follows shift, turn and zoom in the image plane, `Turning` the orientation of a camera of known
 focal length. Both compose steps on their group; the path is smoothed by the Gauss-Markov random
-field that is also the smoother of our trackers.
+field behind our trackers.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solveh_banded
+from scipy.spatial.transform import Rotation, Slerp
 
-from kgmrf.gains import InformationGains
 from kgmrf.geometry import so
-from kgmrf.smoothing import gmrf
 
 __all__ = ["FeatureMotion", "Motion", "RecordedMotion", "Similarity", "Turning"]
 
 Array = NDArray[np.float64]
-FEWEST = 12
-"""Points that must agree on a motion; with fewer the image is a gap."""
+FEWEST, MOST = 12, 200
+"""Points that must agree on a motion (with fewer the image is a gap), and corners kept."""
+
+WORKING_SIZE = 640
+"""Pixels on the longer side of the images in which corners are followed."""
 
 
 class Motion(Protocol):
@@ -34,6 +37,31 @@ class Motion(Protocol):
         ...
 
 
+def smoothed(rows: Array, weights: Array, smoothness: float, rate_prior: float = 1.0) -> Array:
+    """The constant-velocity smoother of `VectorTracker` as one banded solve, (n, k); NaN: gaps.
+
+    In units of the shake's variance, ``smoothness**-4`` is the variance of the acceleration and
+    ``rate_prior`` that of the first velocity. The first position is free. The unknowns are position
+    and velocity of every image in turn; their precision (:mod:`kgmrf.smoothing.gmrf`) has three
+    diagonals beside its own, so that the cost is linear in n.
+    """
+    n, seen = len(rows), np.isfinite(rows).all(axis=1)
+    band = np.zeros((4, n, 2))  # band[i, t, j]: entry (2t + j + i, 2t + j)
+    band[0, :-1] += [12, 4]  # F^T Q^-1 F of the step that begins here
+    band[0, 1:] += [12, 4]  # Q^-1 of the step that ends here
+    band[1, :-1, 0] += 6
+    band[1, 1:, 0] -= 6
+    band[1, :-1, 1], band[2, :-1], band[3, :-1, 0] = -6, [-12, 2], 6  # -Q^-1 F
+    band *= smoothness**4.0
+    band[0, :, 0] += np.where(seen, weights, 0.0)
+    band[0, 0] += [1e-12, 1 / rate_prior]
+    centre = rows[seen].mean(axis=0)  # the free position is about 0
+    pull = np.zeros((n, 2, rows.shape[1]))
+    pull[seen, 0] = weights[seen, None] * (rows[seen] - centre)
+    found = solveh_banded(band.reshape(4, -1), pull.reshape(2 * n, -1), lower=True)
+    return np.asarray(found)[::2] + centre
+
+
 class Similarity:
     """x -> e^l R(a) (x - c) + c + p about the centre c of the image; pose (p_x, p_y, a, l).
 
@@ -44,6 +72,7 @@ class Similarity:
 
     columns = ("x", "y", "angle", "log_scale")
     start: Array = np.zeros(4)
+    smooth = staticmethod(smoothed)
 
     def __init__(self, size: tuple[int, int]) -> None:
         self.centre = (np.array(size, dtype=float) - 1) / 2
@@ -64,7 +93,7 @@ class Similarity:
 
     def compose(self, pose: Array, step: Array) -> Array:
         """The pose after a step."""
-        shift = np.exp(pose[3]) * _turn(pose[2]) @ step[:2]
+        shift = np.exp(pose[3]) * so.exp(so.hat(pose[2:3])) @ step[:2]
         return np.concatenate([pose[:2] + shift, pose[2:] + step[2:]])
 
     def difference(self, poses: Array, others: Array) -> Array:
@@ -79,19 +108,13 @@ class Similarity:
         """Poses as rows of a table."""
         return poses
 
-    def smooth(
-        self, poses: Array, weights: Array, smoothness: float, rate_prior: float = 1.0
-    ) -> Array:
-        """The steady poses behind the seen ones (n, 4); rows of NaN are gaps."""
-        return _smoothed(poses, weights, smoothness, rate_prior)
-
     def warp(self, pose: Array, steady: Array) -> Array:
         """Pixels of images at ``pose`` (..., 4) -> pixels of steady images, (..., 3, 3)."""
         return np.linalg.inv(self._matrix(steady)) @ self._matrix(pose)
 
     def _matrix(self, pose: Array) -> Array:
         matrix = np.zeros((*pose.shape[:-1], 3, 3))
-        matrix[..., :2, :2] = np.exp(pose[..., 3, None, None]) * _turn(pose[..., 2])
+        matrix[..., :2, :2] = np.exp(pose[..., 3, None, None]) * so.exp(so.hat(pose[..., 2:3]))
         matrix[..., :2, 2] = pose[..., :2] + self.centre - matrix[..., :2, :2] @ self.centre
         matrix[..., 2, 2] = 1.0
         return matrix
@@ -168,31 +191,12 @@ class Turning:
         for _ in range(3):
             rows = self.numbers(steady)
             wanted = rows + self.difference(steady, poses)
-            steady = self.add(steady, _smoothed(wanted, weights, smoothness, rate_prior) - rows)
+            steady = self.add(steady, smoothed(wanted, weights, smoothness, rate_prior) - rows)
         return so.polish(steady)
 
     def warp(self, pose: Array, steady: Array) -> Array:
         """Pixels of images at ``pose`` (..., 3, 3) -> pixels of steady images, (..., 3, 3)."""
         return self.camera @ np.swapaxes(steady, -1, -2) @ pose @ np.linalg.inv(self.camera)
-
-
-def _smoothed(rows: Array, weights: Array, smoothness: float, rate_prior: float) -> Array:
-    """The constant-velocity smoother of `VectorTracker` as one banded solve, (n, k); NaN: gaps.
-
-    In units of the shake's variance, ``smoothness**-4`` is the variance of the acceleration and
-    ``rate_prior`` that of the first velocity. The first position is free.
-    """
-    seen = np.isfinite(rows)
-    law = InformationGains(smoothness**-4.0, rate_prior=rate_prior, angle_prior=1e12)
-    with np.errstate(divide="ignore"):
-        variance = 1.0 / np.where(seen, weights[:, None], 0.0)
-    centre = np.nanmean(rows, axis=0)  # the free position is about 0
-    return gmrf.solve(gmrf.chain(law, variance), rows - centre)[..., 0] + centre
-
-
-def _turn(angle: Any) -> Array:
-    c, s = np.cos(angle), np.sin(angle)
-    return np.stack([np.stack([c, -s], -1), np.stack([s, c], -1)], -2)
 
 
 def apply(matrices: Array, points: Array) -> Array:
@@ -212,16 +216,13 @@ class _View(NamedTuple):
 class FeatureMotion:
     """Corners followed by optical flow, and the motion that most of them agree on (RANSAC).
 
-    ``n_points`` corners are kept under way, and those that went along so far decide. Images are
-    looked at with at most ``working_size`` pixels on the longer side. One without enough corners is
-    a gap: the next is compared with the last good one, and if that fails with the one just before,
-    from which the path then starts again.
+    Those that went along so far decide. An image without enough corners is a gap: the next is
+    compared with the last good one, and if that fails with the one just before, from which the path
+    then starts again.
     """
 
-    def __init__(
-        self, model: Similarity | Turning, *, n_points: int = 200, working_size: int = 640
-    ) -> None:
-        self.model, self.n_points, self.working_size = model, n_points, working_size
+    def __init__(self, model: Similarity | Turning) -> None:
+        self.model = model
         self.restarted = False
         self._good: _View | None = None
         self._lost: _View | None = None
@@ -237,10 +238,8 @@ class FeatureMotion:
             step, self._good, self._lost = *found, None
             return step
         # fast shake: the last good image is out of reach, but those after it may know each other
-        found = None if self._lost is None else self._match(self._lost, grey, scale)
-        self.restarted = found is not None
-        if found is not None:
-            self._good, self._lost = found[1], None
+        if self._lost is not None and (found := self._match(self._lost, grey, scale)) is not None:
+            self.restarted, self._good, self._lost = True, found[1], None
         else:
             self._lost = self._view(grey)
         return None
@@ -270,21 +269,20 @@ class FeatureMotion:
 
         What enters the view, however large, does not outvote the background.
         """
+        model = self.model
         if trusted.sum() >= 2 * FEWEST:
-            fitted = self.model.fit(before[trusted], after[trusted], threshold)
+            fitted = model.fit(before[trusted], after[trusted], threshold)
             if fitted is not None:
-                warp = self.model.warp(
-                    self.model.compose(self.model.start, fitted[0]), self.model.start
-                )
+                warp = model.warp(model.compose(model.start, fitted[0]), model.start)
                 off = np.hypot(*(apply(warp, after) - before).T)
                 return fitted[0], off < threshold
-        return self.model.fit(before, after, threshold) if len(before) >= FEWEST else None
+        return model.fit(before, after, threshold) if len(before) >= FEWEST else None
 
     def _small(self, image: Any) -> tuple[Any, float]:
         import cv2
 
         grey = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if image.ndim == 3 else image
-        scale = max(1.0, max(grey.shape) / self.working_size)
+        scale = max(1.0, max(grey.shape) / WORKING_SIZE)
         if scale > 1:
             size = (round(grey.shape[1] / scale), round(grey.shape[0] / scale))
             grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)
@@ -296,12 +294,12 @@ class FeatureMotion:
 
         old = np.zeros((0, 1, 2), np.float32) if points is None else points
         new = None
-        if len(old) < 0.6 * self.n_points:
+        if len(old) < 0.6 * MOST:
             apart = _apart(grey)
             free = np.full(grey.shape, 255, np.uint8)
             for x, y in old.reshape(-1, 2):
                 cv2.circle(free, (round(float(x)), round(float(y))), round(apart), 0, -1)
-            new = cv2.goodFeaturesToTrack(grey, self.n_points - len(old), 0.01, apart, mask=free)
+            new = cv2.goodFeaturesToTrack(grey, MOST - len(old), 0.01, apart, mask=free)
         both = old if new is None else np.concatenate([old, new])
         return _View(grey, both, np.arange(len(both)) < len(old))
 
@@ -344,16 +342,15 @@ class RecordedMotion:
         """
         if len(stamps) < 2:
             raise ValueError(f"a motion needs two time stamps at least, got {len(stamps)}")
-        k = np.clip(np.searchsorted(stamps, times, side="right") - 1, 0, len(stamps) - 2)
-        share = (times - stamps[k]) / np.maximum(stamps[k + 1] - stamps[k], 1e-12)
-        turns = so.log(np.swapaxes(rotations[k], -1, -2) @ rotations[k + 1])
-        found = rotations[k] @ so.exp(turns * share[:, None, None])
         inside = (times >= stamps[0] - 1e-9) & (times <= stamps[-1] + 1e-9)
         if not inside.any():
             raise ValueError(
                 f"no image falls into the motion: it lasts from {stamps[0]:g} to {stamps[-1]:g}, "
                 f"the first image is at {times[0]:g}"
             )
+        later = np.append(True, np.diff(stamps) > 0)  # of equal stamps the first counts
+        between = Slerp(stamps[later], Rotation.from_matrix(rotations[later]))
+        found = between(np.clip(times, stamps[0], stamps[-1])).as_matrix()
         return cls(np.where(inside[:, None, None], found, np.nan))
 
     @staticmethod

@@ -15,15 +15,7 @@ from numpy.typing import NDArray
 
 from kgmrf.kernels.compile import compiled
 
-__all__ = [
-    "cell_moments",
-    "colour_and_gradient",
-    "cost_map",
-    "log_determinants",
-    "place_costs",
-    "shifted_moments",
-    "standardise",
-]
+__all__ = ["cell_moments", "colour_and_gradient", "place_costs", "standardise"]
 
 Maps = NDArray[np.float32]
 fast = compiled(fastmath=True)

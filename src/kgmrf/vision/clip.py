@@ -10,7 +10,7 @@ from scipy.ndimage import affine_transform
 
 from kgmrf.vision.scenery import street, van
 
-__all__ = ["Clip", "render_clip"]
+__all__ = ["Clip", "demo_clip", "paste", "render_clip"]
 
 
 class Clip(NamedTuple):
@@ -21,7 +21,7 @@ class Clip(NamedTuple):
     hidden: NDArray[np.bool_]
 
 
-def _paste(
+def paste(
     frame: NDArray[np.float32],
     sprite: NDArray[np.float32],
     cover: NDArray[np.float32],
@@ -92,14 +92,23 @@ def render_clip(
         light = np.zeros((height, width, 3), np.float32)
         for s in instants:
             frame = background.copy()
-            _paste(frame, target, cover, box(t + s))
+            paste(frame, target, cover, box(t + s))
             light += frame / len(instants)
         if occlusion is not None and occlusion[0] <= t <= occlusion[1]:
             hidden[t] = True
             x, y, w, h = boxes[t]
-            _paste(
+            paste(
                 light, panel, np.ones((8, 8), np.float32), np.array([x - 8, y - 8, w + 16, h + 16])
             )
         light += rng.normal(0, noise_std, light.shape).astype(np.float32)
         frames[t] = np.clip(np.rint(light), 0, 255)
     return Clip(frames, boxes, hidden)
+
+
+def demo_clip(n_frames: int = 120) -> Clip:
+    """The clip of ``kgmrf video --demo``: fast, blurred, and hidden around image 73.
+
+    >>> demo_clip(2).frames.shape
+    (2, 180, 240, 3)
+    """
+    return render_clip(n_frames, height=180, width=240, speed=6.0, occlusion=(70, 76))

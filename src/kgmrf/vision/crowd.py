@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,8 +15,7 @@ from kgmrf.vision.tracker import RegionCovarianceTracker
 __all__ = ["BoxesTracker", "Followed"]
 
 
-@dataclass(frozen=True)
-class Followed:
+class Followed(NamedTuple):
     """One target in one image: who it is, where, how sure, and whether it is lost."""
 
     identity: int
@@ -59,12 +57,12 @@ class BoxesTracker:
         array = np.atleast_2d(np.asarray(boxes, dtype=np.float64))
         if array.ndim != 2 or array.shape[1] != 4 or not len(array):
             raise ValueError(f"boxes must have shape (n, 4), not {array.shape}")
-        self.trackers, self._last = {}, 0
         if len(array) == 1:
             alone = self._make()
             alone.init(image, array[0])
             self.trackers, self._last = {1: alone}, 1
             return [1]
+        self.trackers, self._last = {}, 0
         shared = Pyramid(as_image(image))
         return [self.add(shared, box) for box in array]
 

@@ -1,4 +1,4 @@
-"""What is measured at a pixel: a registry of features over planar images."""
+"""What is measured at a pixel: features of planar images by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["FEATURES", "as_image", "feature_planes", "register_feature"]
+__all__ = ["FEATURES", "as_image", "feature_planes"]
 
 Planes = NDArray[np.float32]
 Feature: TypeAlias = Callable[[Planes], Planes]
@@ -28,26 +28,7 @@ FEATURES: dict[str, Feature] = {
     "absolute gradient": lambda planes: np.abs(_gradient(planes)),
     "gradient magnitude": lambda planes: np.linalg.norm(_gradient(planes), axis=0, keepdims=True),
 }
-
-
-def register_feature(name: str) -> Callable[[Feature], Feature]:
-    """Add a feature: a function of planes (C, H, W) returning planes (d, H, W).
-
-    >>> @register_feature("brightest channel")
-    ... def brightest(planes):
-    ...     return planes.max(axis=0, keepdims=True)
-    >>> feature_planes(np.ones((3, 4, 5), np.float32), ["brightest channel"]).shape
-    (1, 4, 5)
-    >>> del FEATURES["brightest channel"]
-    """
-
-    def add(function: Feature) -> Feature:
-        if name in FEATURES:
-            raise ValueError(f"a feature named {name!r} exists already")
-        FEATURES[name] = function
-        return function
-
-    return add
+"""Functions of planes (C, H, W) that return planes (d, H, W); add your own under a new name."""
 
 
 def feature_planes(planes: Planes, names: Sequence[str]) -> Planes:

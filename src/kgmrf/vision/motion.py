@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,7 @@ class BoxMotion:
         self.settings = s = settings or MotionSettings()
         scale = float(np.exp(np.mean(log_size)))
         moves = use != "never"
+        shared: dict[str, Any] = {"retention": s.retention, "time_unit": 1.0}
         same, other = np.full((2, 2), 0.5), np.array([[0.5, -0.5], [-0.5, 0.5]])
         self._noise = (s.centre_noise * scale) ** 2
         self._point = VectorTracker(
@@ -75,8 +76,7 @@ class BoxMotion:
             position_noise=(s.wander * scale) ** 2,
             acceleration=(s.push * scale) ** 2 if moves else 0.0,
             rate_prior=(s.push * scale) ** 2 if moves else 1e-12,
-            retention=s.retention,
-            time_unit=1.0,
+            **shared,
         )
         self._extent = VectorTracker(
             2,
@@ -84,8 +84,7 @@ class BoxMotion:
             position_noise=s.size_wander**2,
             acceleration=s.size_push**2,
             rate_prior=max(s.size_push**2, 1e-12),
-            retention=s.retention,
-            time_unit=1.0,
+            **shared,
         )
         self._surprise = 1.0
         self._lost = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,42 +21,40 @@ class _Canvas:
         self.scale = 2.0 * height
         self.pixels = np.zeros((2 * height, 2 * width, 3), np.float32)
 
-    def _part(self, x0: float, y0: float, x1: float, y1: float) -> tuple[slice, slice]:
+    def _part(self, x: float, y: float, width: float, height: float) -> tuple[Any, Any, Any]:
+        """The pixels of a rectangle, their y (rows, 1) and their x (columns,)."""
         rows, cols = self.pixels.shape[:2]
-        ends = np.clip(np.rint(np.array([y0, y1]) * self.scale), 0, rows).astype(int)
-        sides = np.clip(np.rint(np.array([x0, x1]) * self.scale), 0, cols).astype(int)
-        return slice(*ends), slice(*sides)
+        top, bottom = np.clip(np.rint(np.array([y, y + height]) * self.scale), 0, rows).astype(int)
+        left, right = np.clip(np.rint(np.array([x, x + width]) * self.scale), 0, cols).astype(int)
+        down, across = np.arange(top, bottom)[:, None], np.arange(left, right)
+        return self.pixels[top:bottom, left:right], down / self.scale, across / self.scale
 
     def box(self, x: float, y: float, width: float, height: float, colour: Colour) -> None:
-        self.pixels[self._part(x, y, x + width, y + height)] = colour
+        self._part(x, y, width, height)[0][:] = colour
 
     def fade(self, y0: float, y1: float, top: Colour, bottom: Colour) -> None:
-        rows, cols = self._part(0, y0, 1e9, y1)
-        share = np.linspace(0, 1, rows.stop - rows.start, dtype=np.float32)[:, None, None]
+        pixels = self._part(0, y0, 1e9, y1 - y0)[0]
+        share = np.linspace(0, 1, len(pixels), dtype=np.float32)[:, None, None]
         first, last = np.array(top, np.float32), np.array(bottom, np.float32)
-        self.pixels[rows, cols] = (1 - share) * first + share * last
+        pixels[:] = (1 - share) * first + share * last
 
     def disc(self, x: float, y: float, a: float, b: float, colour: Colour) -> None:
-        part = self._part(x - a, y - b, x + a, y + b)
-        i, j = (np.arange(s.start, s.stop) / self.scale for s in part)
-        inside = ((j - x) / a)[None, :] ** 2 + ((i - y) / b)[:, None] ** 2 < 1
-        self.pixels[part][inside] = colour
+        pixels, i, j = self._part(x - a, y - b, 2 * a, 2 * b)
+        pixels[((j - x) / a) ** 2 + ((i - y) / b) ** 2 < 1] = colour
 
     def below(self, line: NDArray[np.float64], until: float, colour: Colour) -> None:
         """Everything between a skyline (one height per column) and ``until``."""
-        rows, cols = self._part(0, 0, 1e9, until)
-        inside = np.arange(rows.stop)[:, None] > line[None, :] * self.scale
-        self.pixels[rows, cols][inside] = colour
+        pixels, i, _ = self._part(0, 0, 1e9, until)
+        pixels[i > line] = colour
 
     def roof(self, x: float, y: float, width: float, height: float, colour: Colour) -> None:
-        part = self._part(x, y - height, x + width, y)
-        i, j = (np.arange(s.start, s.stop) / self.scale for s in part)
-        inside = np.abs(j - x - width / 2)[None, :] * 2 / width < 1 - ((y - i) / height)[:, None]
-        self.pixels[part][inside] = colour
+        pixels, i, j = self._part(x, y - height, width, height)
+        pixels[np.abs(j - x - width / 2) * 2 / width < 1 - (y - i) / height] = colour
 
-    def shown(self) -> Picture:
-        rows, cols, _ = self.pixels.shape
-        return self.pixels.reshape(rows // 2, 2, cols // 2, 2, 3).mean((1, 3), dtype=np.float32)
+
+def _halved(pixels: Picture) -> Picture:
+    rows, cols = pixels.shape[:2]
+    return pixels.reshape(rows // 2, 2, cols // 2, 2, -1).mean((1, 3), dtype=np.float32)
 
 
 def _mixed(rng: np.random.Generator, colours: list[Colour], spread: float = 8.0) -> Colour:
@@ -64,6 +64,8 @@ def _mixed(rng: np.random.Generator, colours: list[Colour], spread: float = 8.0)
 
 WALLS: list[Colour] = [(150, 190, 215), (120, 150, 200), (170, 175, 180), (105, 130, 170)]
 ROOFS: list[Colour] = [(60, 70, 130), (75, 70, 75), (60, 60, 100)]
+DOORS: list[Colour] = [(40, 60, 90), (90, 60, 40)]
+LEAVES: list[Colour] = [(55, 110, 70), (45, 90, 55), (70, 130, 95)]
 
 
 def street(height: int, width: int, seed: int = 0) -> Picture:
@@ -80,9 +82,8 @@ def street(height: int, width: int, seed: int = 0) -> Picture:
         x, y = rng.uniform(0, length), rng.uniform(0.04, 0.22)
         for _ in range(5):
             size = rng.uniform(0.02, 0.05)
-            canvas.disc(
-                x + rng.normal(0, 0.05), y + rng.normal(0, 0.01), 2 * size, size, (245, 243, 240)
-            )
+            at = x + rng.normal(0, 0.05), y + rng.normal(0, 0.01)
+            canvas.disc(*at, 2 * size, size, (245, 243, 240))
     across = np.linspace(0, length, 2 * width)
     for k, colour in enumerate([(150, 150, 120), (95, 125, 90)]):
         waves = [
@@ -103,9 +104,8 @@ def street(height: int, width: int, seed: int = 0) -> Picture:
         canvas.disc(x - 0.03, 0.413, 0.014, 0.009, (190, 235, 250))
     for x in np.arange(rng.uniform(0, 0.1), length, 0.085):
         canvas.box(x, 0.725, 0.006, 0.03, (110, 112, 110))
-    picture = canvas.shown()
     grain = rng.normal(0, 4, (height, width, 1)).astype(np.float32)
-    return np.clip(picture + grain, 0, 255)
+    return np.clip(_halved(canvas.pixels) + grain, 0, 255)
 
 
 def _house(canvas: _Canvas, rng: np.random.Generator, x: float) -> float:
@@ -120,9 +120,7 @@ def _house(canvas: _Canvas, rng: np.random.Generator, x: float) -> float:
             canvas.box(left - 0.004, y - 0.004, 0.048, 0.063, (235, 238, 240))
             canvas.box(left, y, 0.04, 0.055, _mixed(rng, [dark, (150, 130, 110)], 15))
             canvas.box(left + 0.0185, y, 0.003, 0.055, (235, 238, 240))
-    canvas.box(
-        x + width * 0.5 - 0.022, 0.625, 0.044, 0.095, _mixed(rng, [(40, 60, 90), (90, 60, 40)])
-    )
+    canvas.box(x + width * 0.5 - 0.022, 0.625, 0.044, 0.095, _mixed(rng, DOORS))
     return x + width + rng.uniform(0.0, 0.03)
 
 
@@ -130,13 +128,8 @@ def _tree(canvas: _Canvas, rng: np.random.Generator, x: float) -> float:
     canvas.box(x + 0.07, 0.55, 0.016, 0.17, (45, 65, 85))
     for _ in range(14):
         size = rng.uniform(0.025, 0.05)
-        canvas.disc(
-            x + 0.08 + rng.normal(0, 0.035),
-            0.48 + rng.normal(0, 0.04),
-            size,
-            size,
-            _mixed(rng, [(55, 110, 70), (45, 90, 55), (70, 130, 95)], 10),
-        )
+        at = x + 0.08 + rng.normal(0, 0.035), 0.48 + rng.normal(0, 0.04)
+        canvas.disc(*at, size, size, _mixed(rng, LEAVES, 10))
     return x + 0.16
 
 
@@ -146,23 +139,18 @@ def van(height: int = 96, width: int = 144) -> tuple[Picture, Picture]:
     >>> van(48, 72)[1].shape
     (48, 72)
     """
-    shapes = _Canvas(height, width)
-    length = width / height
-    cover = _Canvas(height, width)
-    for canvas, body, cab, glass, wheel, hub in (
-        (shapes, (50, 70, 205), (55, 80, 225), (120, 95, 70), (30, 30, 30), (170, 170, 170)),
-        (cover, *((1.0, 1.0, 1.0),) * 5),
-    ):
-        canvas.box(0, 0, 0.68 * length, 0.86, body)
-        canvas.box(0.66 * length, 0.18, 0.34 * length, 0.68, cab)
-        canvas.box(0.74 * length, 0.26, 0.20 * length, 0.24, glass)
-        for x in (0.2 * length, 0.8 * length):
-            canvas.disc(x, 0.84, 0.16, 0.16, wheel)
-            canvas.disc(x, 0.84, 0.07, 0.07, hub)
-    shapes.box(0.06 * length, 0.16, 0.52 * length, 0.34, (235, 240, 240))
-    shapes.box(0.12 * length, 0.24, 0.40 * length, 0.05, (60, 140, 50))
-    shapes.box(0.12 * length, 0.34, 0.28 * length, 0.05, (60, 140, 50))
-    shapes.box(0.0, 0.62, length, 0.04, (35, 45, 140))
-    shapes.box(0.955 * length, 0.56, 0.045 * length, 0.08, (180, 240, 250))
-    shapes.box(0.0, 0.70, 0.02 * length, 0.1, (40, 40, 160))
-    return shapes.shown(), cover.shown()[..., 0]
+    canvas, length = _Canvas(height, width), width / height
+    canvas.box(0, 0, 0.68 * length, 0.86, (50, 70, 205))
+    canvas.box(0.66 * length, 0.18, 0.34 * length, 0.68, (55, 80, 225))
+    canvas.box(0.74 * length, 0.26, 0.20 * length, 0.24, (120, 95, 70))
+    for x in (0.2 * length, 0.8 * length):
+        canvas.disc(x, 0.84, 0.16, 0.16, (30, 30, 30))
+        canvas.disc(x, 0.84, 0.07, 0.07, (170, 170, 170))
+    canvas.box(0.06 * length, 0.16, 0.52 * length, 0.34, (235, 240, 240))
+    canvas.box(0.12 * length, 0.24, 0.40 * length, 0.05, (60, 140, 50))
+    canvas.box(0.12 * length, 0.34, 0.28 * length, 0.05, (60, 140, 50))
+    canvas.box(0.0, 0.62, length, 0.04, (35, 45, 140))
+    canvas.box(0.955 * length, 0.56, 0.045 * length, 0.08, (180, 240, 250))
+    canvas.box(0.0, 0.70, 0.02 * length, 0.1, (40, 40, 160))
+    cover = np.asarray(canvas.pixels.any(axis=2), dtype=np.float32)
+    return _halved(canvas.pixels), _halved(cover)[..., 0]

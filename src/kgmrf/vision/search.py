@@ -1,13 +1,10 @@
-"""Every number of the search for a box, and least values of small maps."""
+"""Every number of the search for a box, and least values between samples."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-__all__ = ["CROWD", "SearchSettings", "minima", "step", "vertex"]
+__all__ = ["CROWD", "SearchSettings", "step", "vertex"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,6 @@ class SearchSettings:
     reach_growth: float = 1.1
     reach_limit: float = 2.4
     alternate_cells: bool = True
-    n_refined: int = 1
     softness: float = 0.4
     prior_weight: float = 0.04
     prior_freedom: float = 3.0
@@ -59,20 +55,6 @@ def step(below: float, middle: float, above: float) -> float:
     if middle <= below and middle <= above:
         return vertex(below, middle, above)
     return -1.0 if below < above else 1.0
-
-
-def minima(cost: NDArray[np.floating], n: int, radius: int) -> list[tuple[int, int]]:
-    """The ``n`` least places of a map, no two within ``radius``."""
-    cost, found = cost.copy(), []
-    for _ in range(n):
-        row, col = divmod(int(cost.argmin()), cost.shape[1])
-        if not np.isfinite(cost[row, col]):
-            break
-        found.append((row, col))
-        cost[max(row - radius, 0) : row + radius + 1, max(col - radius, 0) : col + radius + 1] = (
-            np.inf
-        )
-    return found
 
 
 CROWD = SearchSettings(n_cells=16, reach=0.5, renew_every=4)

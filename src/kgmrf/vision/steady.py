@@ -97,16 +97,27 @@ class Stabilizer:
             self._look(image)
 
     def plan(self) -> None:
-        """Smooth the path that was watched and find the rectangle that every image fills."""
+        """Smooth the path that was watched and find the rectangle that every image fills.
+
+        The smoothest path that keeps the central rectangle filled: an image whose correction is too
+        large counts more, one with room to spare less, down to 1.
+        """
         model, path = self._started(), np.stack(self._poses)
-        self.path = path
-        self.steady_path = _within(model, path, self.smoothness, self.keep, self._size)
-        filled = _without_gaps(model, path, self.steady_path)
-        self.warps = model.warp(filled, self.steady_path)
+        weights, excess, seen = np.ones(len(path)), np.zeros(len(path)), _seen(path)
+        for _ in range(31):
+            steady = model.smooth(path, weights, self.smoothness)
+            excess[seen] = self._excess(path[seen], steady[seen])
+            changed = np.clip(weights * np.maximum(excess, 0.1) ** 2, 1.0, 1e9)
+            if excess.max() <= 1.005 or np.allclose(changed, weights, rtol=1e-3):
+                break
+            weights = changed
+        steady = self._clamped(self._filled(path, steady), steady)
+        self.path, self.steady_path = path, steady
+        self.warps = model.warp(self._filled(path, steady), steady)
         self.rectangle = (
-            steady_rectangle(self.warps, self._size)
+            steady_rectangle(self.warps, self.size)
             if self.border == "crop"
-            else Rectangle(0.0, 0.0, *self._size)
+            else Rectangle(0.0, 0.0, *self.size)
         )
 
     def steady(self, image: Image, k: int) -> Image:
@@ -138,24 +149,22 @@ class Stabilizer:
     def _oldest(self) -> Image:
         model, path = self._started(), np.stack(self._poses)
         at = len(path) - len(self._waiting)
+        here, s = slice(at, at + 1), self.smoothness
         for _ in range(6):
             # a steady camera at rest, not one that follows the first shake
-            steady = model.smooth(
-                path, np.array(self._weights), self.smoothness, 2.0 * self.smoothness**-3
-            )
-            filled = _without_gaps(model, path, steady)[at]
-            excess = _excess(model.warp(filled, steady[at])[None], self._size, self.keep)[0]
+            steady = model.smooth(path, np.array(self._weights), s, 2.0 * s**-3)
+            filled = self._filled(path, steady)[here]
+            excess = self._excess(filled, steady[here])[0]
             if excess < SOFT or np.isnan(path[at]).any():
                 break
             # well before the border is reached the path follows closer, and remembers why
             self._weights[at] *= (excess / SOFT) ** 2
-        clamped = _clamped(model, filled[None], steady[at][None], self.keep, self._size)
-        warp = model.warp(filled, clamped[0])
-        self._lived.append((path[at], clamped[0], warp))
-        width, height = self._size
+        clamped = self._clamped(filled, steady[here])[0]
+        warp = model.warp(filled[0], clamped)
+        self._lived.append((path[at], clamped, warp))
         keep = self.keep if self.border == "crop" else 1.0
-        left, top = 0.5 * (1 - keep) * width, 0.5 * (1 - keep) * height
-        kept = Rectangle(left, top, keep * width, keep * height)
+        size = keep * np.array(self.size)
+        kept = Rectangle(*(0.5 * (np.array(self.size) - size)), *size)
         return self._warped(self._waiting.pop(0), warp, kept)
 
     # ------------------------------------------------------------------ parts
@@ -176,27 +185,56 @@ class Stabilizer:
     def _look(self, image: Image) -> None:
         size = (image.shape[1], image.shape[0])
         if self._model is None:
-            self._size = size
+            self.size = size
             self._model = Similarity(size) if self.focal is None else Turning(size, self.focal)
             self.motion = self.motion or FeatureMotion(self._model)
             self._pose = self._model.start
-        if size != self._size:
-            wanted = "{} x {}".format(*self._size)
+        if size != self.size:
+            wanted = "{} x {}".format(*self.size)
             raise ValueError(f"an image of {size[0]} x {size[1]} pixels, the first has {wanted}")
         assert self.motion is not None
         step = self.motion.update(image)
-        nothing = np.full_like(self._pose, np.nan)
+        self._poses.append(np.full_like(self._pose, np.nan))
         if step is not None:
-            self._pose = self._model.compose(self._pose, step)
+            self._pose = self._poses[-1] = self._model.compose(self._pose, step)
         elif self.motion.restarted:
             # nothing ties this image to those before: the camera is where the tracker coasts to
-            path = np.stack([*self._poses[-int(MEMORY * self.smoothness) :], nothing])
-            self._pose = self._model.smooth(path, np.ones(len(path)), self.smoothness)[-1]
-        known = step is not None or self.motion.restarted
-        self._poses.append(self._pose if known else nothing)
+            path = np.stack(self._poses[-int(MEMORY * self.smoothness) - 1 :])
+            steady = self._model.smooth(path, np.ones(len(path)), self.smoothness)
+            self._pose = self._poses[-1] = steady[-1]
         # live, the first image is where the camera stands: as sure as the filter will ever be
         first = self.lag is not None and len(self._poses) == 1
         self._weights.append(max(1.0, self.smoothness / 2**0.5) if first else 1.0)
+
+    def _excess(self, path: Array, steady: Array) -> Array:
+        """How far the central rectangle leaves each image, in units of the room it has, (n,)."""
+        inner = _corners(self.size, self.keep)
+        outward = np.sign(inner - inner.mean(0))
+        room = 0.5 * (1 - self.keep) * (np.array(self.size) - 1)
+        inverse = self._started().warp(steady, path)
+        return (outward * (apply(inverse, inner) - inner) / room).max(axis=(1, 2))
+
+    def _clamped(self, path: Array, steady: Array) -> Array:
+        """The steady path, drawn to the camera's as far as the central rectangle needs."""
+        model = self._started()
+        for _ in range(8):
+            excess = self._excess(path, steady)
+            if excess.max() <= 1:
+                break
+            share = np.maximum(excess, 1.0)[:, None] * (1 + 1e-6 * (excess > 1)[:, None])
+            steady = model.add(path, model.difference(path, steady) / share)
+        return steady
+
+    def _filled(self, path: Array, steady: Array) -> Array:
+        """The path with gaps filled: corrections are interpolated, at the ends held."""
+        model, seen, at = self._started(), _seen(path), np.arange(len(path))
+        if seen.all():
+            return path
+        known = model.difference(path[seen], steady[seen])
+        between = np.stack([np.interp(at, at[seen], column) for column in known.T], axis=1)
+        filled = model.add(steady, -between)
+        filled[seen] = path[seen]
+        return filled
 
     def _warped(self, image: Image, warp: Array, kept: Rectangle) -> Image:
         cv2: Any = import_module("cv2")
@@ -212,63 +250,14 @@ class Stabilizer:
         return cv2.warpPerspective(image, matrix, size, borderMode=mode)
 
 
+def _seen(path: Array) -> NDArray[np.bool_]:
+    """Which poses are no gaps, (n,)."""
+    return np.asarray(np.isfinite(path).reshape(len(path), -1).all(axis=1))
+
+
 def _corners(size: tuple[int, int], share: float = 1.0) -> Array:
     half = 0.5 * (np.array(size, dtype=float) - 1)
     return half + share * half * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
-
-
-def _excess(warps: Array, size: tuple[int, int], keep: float) -> Array:
-    """How far the central rectangle leaves each image, in units of the room that it has, (n,)."""
-    inner = _corners(size, keep)
-    outward = np.sign(inner - inner.mean(0))
-    room = 0.5 * (1 - keep) * (np.array(size) - 1)
-    inverse = np.asarray(np.linalg.inv(warps), dtype=np.float64)
-    return (outward * (apply(inverse, inner) - inner) / room).max(axis=(1, 2))
-
-
-def _within(
-    model: Similarity | Turning, path: Array, smoothness: float, keep: float, size: tuple[int, int]
-) -> Array:
-    """The smoothest path that keeps the central rectangle filled: weights where it is too far.
-
-    An image whose correction is too large counts more, one with room to spare less, down to 1.
-    """
-    weights = np.ones(len(path))
-    seen = ~np.isnan(path.reshape(len(path), -1)[:, 0])
-    steady = model.smooth(path, weights, smoothness)
-    for _ in range(30):
-        excess = np.zeros(len(path))
-        excess[seen] = _excess(model.warp(path[seen], steady[seen]), size, keep)
-        changed = np.clip(weights * np.maximum(excess, 0.1) ** 2, 1.0, 1e9)
-        if excess.max() <= 1.005 or np.allclose(changed, weights, rtol=1e-3):
-            break
-        weights = changed
-        steady = model.smooth(path, weights, smoothness)
-    return _clamped(model, _without_gaps(model, path, steady), steady, keep, size)
-
-
-def _clamped(
-    model: Similarity | Turning, path: Array, steady: Array, keep: float, size: tuple[int, int]
-) -> Array:
-    """The steady path, drawn to the camera's as far as the central rectangle needs."""
-    for _ in range(8):
-        excess = _excess(model.warp(path, steady), size, keep)
-        if excess.max() <= 1:
-            break
-        share = np.maximum(excess, 1.0)[:, None] * (1 + 1e-6 * (excess > 1)[:, None])
-        steady = model.add(path, model.difference(path, steady) / share)
-    return steady
-
-
-def _without_gaps(model: Similarity | Turning, path: Array, steady: Array) -> Array:
-    """The path with gaps filled: corrections are interpolated, at the ends held."""
-    seen = ~np.isnan(path.reshape(len(path), -1)[:, 0])
-    if seen.all():
-        return path
-    at = np.arange(len(path))
-    known = model.difference(path[seen], steady[seen])
-    filled = np.stack([np.interp(at, at[seen], column) for column in known.T], axis=1)
-    return np.where(seen.reshape((-1,) + (1,) * (path.ndim - 1)), path, model.add(steady, -filled))
 
 
 def steady_rectangle(warps: Array, size: tuple[int, int]) -> Rectangle:
@@ -295,6 +284,5 @@ def steady_rectangle(warps: Array, size: tuple[int, int]) -> Rectangle:
     if found.status != 0:
         raise ValueError("no part of the image is seen throughout; give a smaller smoothness")
     x, y, share = found.x
-    width, height = share * width, share * height
-    sides = (x - width / 2, y - height / 2, width, height)
+    sides = (x - share * width / 2, y - share * height / 2, share * width, share * height)
     return Rectangle(*(round(float(v), 6) for v in sides))

@@ -18,7 +18,7 @@ from kgmrf.vision.features import as_image, feature_planes
 from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
 from kgmrf.vision.regions import cell_matrices, stein_costs
 from kgmrf.vision.resample import Pyramid, Window, cut_window, sample_window
-from kgmrf.vision.search import SearchSettings, minima, vertex
+from kgmrf.vision.search import SearchSettings, vertex
 from kgmrf.vision.search import step as best_step
 
 __all__ = ["RegionCovarianceTracker"]
@@ -46,8 +46,9 @@ class RegionCovarianceTracker:
     (the search starts where it points), or ``"never"``; on the videos that we measured the three
     differ by no more than chance.
 
-    After each frame: ``box``, ``score`` (0 like the target, 1 like its surroundings), ``lost`` and
-    ``reacquired``. While lost the box coasts, nothing is learned and the window grows.
+    After each frame: ``box``, ``score`` (cost of the match relative to the median of its window: 0
+    like the target, 1 like its surroundings), ``lost`` and ``reacquired``. While lost the box
+    coasts, nothing is learned and the window grows.
 
     >>> rng = np.random.default_rng(0)
     >>> scene = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
@@ -92,19 +93,9 @@ class RegionCovarianceTracker:
         return float(x - width / 2), float(y - height / 2), float(width), float(height)
 
     @property
-    def score(self) -> float:
-        """Cost of the last match relative to the median of its window; 0 after ``init``."""
-        return self._score
-
-    @property
     def lost(self) -> bool:
         """Whether the target was not found in the last frame."""
         return self._frames_lost > 0
-
-    @property
-    def reacquired(self) -> bool:
-        """Whether the last frame found a target that had been lost."""
-        return self._reacquired
 
     def stagger(self, k: int) -> None:
         """Renew ``k`` images out of turn, so that many trackers do not all do so at once."""
@@ -132,7 +123,7 @@ class RegionCovarianceTracker:
         self._samples = np.array([self._nx, self._ny], dtype=np.float64) * s.cell
         self._channels = pixels.shape[2]
         self._aspect = float(np.log(width / height))
-        self._score, self._frames_lost, self._reacquired = 0.0, 0, False
+        self.score, self._frames_lost, self.reacquired = 0.0, 0, False
         self._since_renewed = 0
         self._limits = np.array([cols, rows], dtype=np.float64)
         centre, size = np.array([x + width / 2, y + height / 2]), np.array([width, height])
@@ -176,30 +167,24 @@ class RegionCovarianceTracker:
         median = float(np.partition(cost, cost.size // 2, axis=None)[cost.size // 2]) or 1.0
         total = cost / median + self._prior(cost, (-margin[0], -margin[1]), s.stride, step / scale)
 
-        best, value, centre = np.inf, 1.0, predicted
         r = s.stride // 2 + 1
-        for row, col in minima(total, s.n_refined, max(1, s.cell // s.stride)):
-            dx, dy = col * s.stride - margin[0], row * s.stride - margin[1]
-            start = predicted + step * (dx, dy)
-            fine = self._cost(self._patch(window, start, size, (r, r)), 1) / median
-            total = fine + self._prior(fine, (dx - r, dy - r), 1, step / scale)
-            i, j = divmod(int(total.argmin()), total.shape[1])
-            if total[i, j] < best:
-                sub = [0.0, 0.0]
-                if 0 < j < 2 * r:
-                    sub[0] = vertex(*total[i, j - 1 : j + 2].tolist())
-                if 0 < i < 2 * r:
-                    sub[1] = vertex(*total[i - 1 : i + 2, j].tolist())
-                best, value = float(total[i, j]), float(fine[i, j])
-                centre = start + step * (j - r + sub[0], i - r + sub[1])
-        self._score = value
-        self._reacquired = False
+        row, col = divmod(int(total.argmin()), total.shape[1])
+        dx, dy = col * s.stride - margin[0], row * s.stride - margin[1]
+        centre = predicted + step * (dx, dy)
+        fine = self._cost(self._patch(window, centre, size, (r, r)), 1) / median
+        total = fine + self._prior(fine, (dx - r, dy - r), 1, step / scale)
+        i, j = divmod(int(total.argmin()), total.shape[1])
+        across = vertex(*total[i, j - 1 : j + 2].tolist()) if 0 < j < 2 * r else 0.0
+        down = vertex(*total[i - 1 : i + 2, j].tolist()) if 0 < i < 2 * r else 0.0
+        centre = centre + step * (j - r + across, i - r + down)
+        self.score = value = float(fine[i, j])
+        self.reacquired = False
         if value > (s.found_below if self.lost else s.lost_above):
             self._frames_lost += 1
             motion.coast()
             self._learn(None)
             return False, self.box
-        self._reacquired = self.lost
+        self.reacquired = self.lost
         self._frames_lost = 0
 
         cells = None
@@ -249,6 +234,7 @@ class RegionCovarianceTracker:
         return cell_matrices(cell_moments(patch, s.cell, s.cell, s.ridge), self._d)
 
     def _cost(self, patch: Maps, stride: int) -> Maps:
+        """Cost of the box at every ``stride``-th shift of a patch."""
         s = self.settings
         weights = self._weights if stride == 1 else self._coarse_weights
         model = self._target, self._target_log_det, weights, self._nx, self._ny

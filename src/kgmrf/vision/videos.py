@@ -17,15 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Reader",
-    "Video",
-    "frame_number",
-    "image_files",
-    "open_video",
-    "read_image",
-    "read_video",
-]
+__all__ = ["Reader", "Video", "image_files", "open_video", "read_image", "read_video"]
 
 IMAGES = {".jpg", ".jpeg", ".png", ".bmp"}
 Frame: TypeAlias = NDArray[np.uint8]
@@ -33,7 +25,6 @@ Reader: TypeAlias = Literal["auto", "opencv", "av"]
 """Who decodes; "auto" is OpenCV, and PyAV where OpenCV is absent or cannot read the file."""
 
 _MODULES = {"opencv": "cv2", "av": "av"}
-_NAMES = {"opencv": "OpenCV", "av": "PyAV"}
 
 
 class Video(NamedTuple):
@@ -81,7 +72,9 @@ def open_video(source: str | Path | int, *, reader: Reader = "auto") -> Video:
         files = image_files(source)
         frames = (read_image(file, reader=reader) for file in files)
         return Video(frames, len(files), None, next(iter(modules)))
-    if not isinstance(source, int) and not _remote(source) and not Path(source).exists():
+    # of a stream or a pattern of images no file of this very name has to exist
+    named = "://" in str(source) or "%" in str(source)
+    if not (isinstance(source, int) or named or Path(source).exists()):
         raise FileNotFoundError(2, "No such file or directory", str(source))
     for name, module in modules.items():
         video = _by_opencv(module, source) if name == "opencv" else _by_av(module, source)
@@ -90,9 +83,8 @@ def open_video(source: str | Path | int, *, reader: Reader = "auto") -> Video:
     if isinstance(source, int):
         helps = "" if "opencv" in modules else ": cameras need OpenCV"
         raise OSError(f"there is no camera {source} that can be opened{helps}")
-    who = " and ".join(_NAMES[name] for name in modules)
     more = '; pip install "kgmrf[av]" reads more' if (reader, len(modules)) == ("auto", 1) else ""
-    raise OSError(f"{source} is not a video that {who} can read, or it is damaged{more}")
+    raise OSError(f"{source} is not a video that {_who(modules)} can read, or it is damaged{more}")
 
 
 def read_image(file: str | Path, *, reader: Reader = "auto") -> Frame:
@@ -105,8 +97,7 @@ def read_image(file: str | Path, *, reader: Reader = "auto") -> Frame:
                 return np.asarray(image, dtype=np.uint8)
         elif (video := _by_av(module, file)) is not None:
             return next(video.frames)
-    who = " and ".join(_NAMES[name] for name in modules)
-    raise OSError(f"{file} is not an image that {who} can read")
+    raise OSError(f"{file} is not an image that {_who(modules)} can read")
 
 
 def image_files(folder: str | Path) -> tuple[Path, ...]:
@@ -114,39 +105,27 @@ def image_files(folder: str | Path) -> tuple[Path, ...]:
     files = [f for f in Path(folder).iterdir() if f.suffix.lower() in IMAGES]
     if not files:
         raise FileNotFoundError(f"no images in {folder}")
-    return tuple(sorted(files, key=lambda file: (frame_number(file), file.name)))
-
-
-def frame_number(file: Path) -> int:
-    """The last number in the name of a file, 0 where there is none.
-
-    >>> frame_number(Path("car2_0017.jpg"))
-    17
-    """
-    digits = re.findall(r"\d+", file.stem)
-    return int(digits[-1]) if digits else 0
+    number = {f: int(["0", *re.findall(r"\d+", f.stem)][-1]) for f in files}
+    return tuple(sorted(files, key=lambda f: (number[f], f.name)))
 
 
 def _available(reader: Reader) -> dict[str, Any]:
     """The modules to try, in order; none at all is the error of the first."""
-    wanted = ("opencv", "av") if reader == "auto" else (reader,)
-    found: dict[str, Any] = {}
-    missing = None
-    for name in wanted:
+    found, missing = {}, []
+    for name in _MODULES if reader == "auto" else (reader,):
         try:
             found[name] = import_module(_MODULES[name])
         except ModuleNotFoundError as error:
             if error.name != _MODULES[name]:
                 raise
-            missing = missing or error
-    if missing is not None and not found:
-        raise missing
+            missing.append(error)
+    if not found:
+        raise missing[0]
     return found
 
 
-def _remote(source: str | Path) -> bool:
-    """A stream or a pattern of images: no file of this very name has to exist."""
-    return "://" in str(source) or "%" in str(source)
+def _who(modules: dict[str, Any]) -> str:
+    return " and ".join({"opencv": "OpenCV", "av": "PyAV"}[name] for name in modules)
 
 
 # Both return None where they cannot read; why is known to nobody but the decoder.
@@ -160,18 +139,16 @@ def _by_opencv(cv2: Any, source: str | Path | int) -> Video | None:
         return None
     total, rate = capture.get(cv2.CAP_PROP_FRAME_COUNT), capture.get(cv2.CAP_PROP_FPS)
 
-    def later() -> Iterator[Frame]:
+    def decoded() -> Iterator[Frame]:
+        frame = first
         try:
-            while True:
-                found, frame = capture.read()
-                if not found:
-                    return
+            while frame is not None:
                 yield np.asarray(frame, dtype=np.uint8)
+                frame = capture.read()[1]
         finally:
             capture.release()
 
-    frames = chain([np.asarray(first, dtype=np.uint8)], later())
-    return Video(frames, int(total) if total > 0 else None, _sane(rate), "opencv")
+    return Video(decoded(), int(total) if total > 0 else None, _sane(rate), "opencv")
 
 
 def _by_av(av: Any, source: str | Path | int) -> Video | None:

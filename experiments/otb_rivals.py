@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RIVALS", "OpenCVTracker"]
-
 Box = tuple[float, float, float, float]
 RIVALS = ("CSRT", "KCF", "KCF-0", "MIL", "MOSSE")
 """KCF as OpenCV ships it, and KCF-0 with its failure threshold (detect_thresh) at 0."""
@@ -25,8 +23,6 @@ class OpenCVTracker:
     def __init__(self, name: str) -> None:
         cv2: Any = import_module("cv2")  # its type stubs do not know the contrib trackers
         cv2.setNumThreads(1)
-        if name not in RIVALS:
-            raise ValueError(f"{name!r} is none of {', '.join(RIVALS)}")
         try:
             if name == "KCF-0":
                 parameters = cv2.TrackerKCF_Params()
