@@ -197,9 +197,8 @@ def divergence(
         broken = np.any(np.isinf(main), axis=-1)
     measured = {"broken_frames": float(broken.sum())}
     if broken.any():
-        evidence = (
-            f"the estimate is not finite in {broken.sum()} frames, first in {broken.argmax()}"
-        )
+        evidence = f"the estimate is not finite in {broken.sum()} frames, "
+        evidence += f"first in frame {broken.argmax()}"
         remedy = "smaller gains keep a linear tracker stable; KGMRF cannot leave the manifold"
         return Finding(name, "fault", evidence, remedy, measured)
     if run is None:
