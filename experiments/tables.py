@@ -74,7 +74,7 @@ def _cell(value: float | None, digits: int = 1) -> str:
 
 
 def appearance_models(results: Path) -> str:
-    """Overlap of every appearance model inside one and the same tracker, by target and on average."""
+    """Overlap of every appearance model inside one and the same tracker, target by target."""
     found = otb_models.load(results)
     names = next(iter(found.values()))["rows"] if found else ()
     cells = {name: [d["rows"][name]["mean_iou"] for d in found.values()] for name in names}
