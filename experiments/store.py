@@ -105,14 +105,13 @@ def current(unit: Unit, results: Path) -> bool:
     """Whether the unit's result is there and these very sources made it, or would make it again.
 
     A rival's result stays valid while none of the files it depends on has changed since the commit
-    that made it, on the same kind of processor; `confirm` then says so in the record.
+    that made it, with the same OpenCV and processor; `confirm` then says so in the record.
     """
     record = load(unit.path(results)) or {}
-    made = record.get("made_with", {})
-    same = state(record) == fingerprint() or (
-        made.get("processor") == _processor() and _unchanged(made.get("commit"), files_of(unit))
-    )
-    return same and finished(unit, results)
+    made, now = record.get("made_with", {}), provenance()
+    alike = all(made.get(k) == now[k] for k in ("processor", "opencv-contrib-python-headless"))
+    valid = alike and _unchanged(made.get("commit"), files_of(unit))
+    return (valid or state(record) == fingerprint()) and finished(unit, results)
 
 
 def files_of(unit: Unit) -> tuple[str, ...]:
