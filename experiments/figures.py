@@ -68,31 +68,12 @@ def draw_panel(axes: Any, panel: dict[str, Any]) -> None:
         axes.set_ylim(bottom=y["low"])
     for name, log in (("x", x["log"]), ("y", y["log"])):
         if log:
-            _log_ticks(axes, name)
+            plots.log_ticks(axes, name)
         else:
             axes.ticklabel_format(axis=name, style="sci", scilimits=(-3, 4), useMathText=True)
     axes.set_xlabel(x["label"])
     axes.set_ylabel(y["label"])
     axes.set_title(panel["title"])
-
-
-def _log_ticks(axes: Any, name: str) -> None:
-    """Plain numbers at 1, 2, 5 where a logarithmic axis spans little; powers of ten where much."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    side = getattr(axes, f"{name}axis")
-    low, high = side.get_view_interval()
-    side.set_minor_formatter(NullFormatter())
-    if high / low >= 3e3 or low <= 1e-3:
-        return
-    # As few as tell three numbers: decades, then 1-2-5, then finer.
-    steps: tuple[float, ...] = (1.0,)
-    for steps in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
-        decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-        if sum(low <= m * 10.0**k <= high for k in decades for m in steps) >= 3:
-            break
-    side.set_major_locator(LogLocator(subs=steps))
-    side.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
 
 
 def names(panel: dict[str, Any]) -> list[tuple[float, str, str]]:

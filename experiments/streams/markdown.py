@@ -89,9 +89,9 @@ _CELLS = "all cells, some missing, those rows dropped"
 FAULTS: list[tuple[str, str, Callable[[Any], str]]] = [
     ("zeros_first", "25 zero rows first: final trace, true value 5", _listed("trace")),
     ("zeros_inside_20", "20 zero rows in the middle: the rows after", _after("ours")),
+    ("zeros_inside_20", "the same rows under the true density", _after("oracle")),
     ("zeros_inside_200", "200 zero rows in the middle: the rows after", _after("ours")),
     ("stuck_channel_200", "one channel zero for 200 rows: the rows after", _after("ours")),
-    ("zeros_inside_20", "the same rows under the true density", _after("oracle")),
     (
         "outlier",
         "one row of five funds times 10^8: trace over the trace without it",

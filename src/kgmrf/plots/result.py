@@ -17,6 +17,7 @@ from kgmrf.plots.look import (
     MOST_LABELS,
     colours_of,
     label_lines,
+    log_ticks,
     new_figure,
     running_mean,
     shade_gaps,
@@ -219,20 +220,8 @@ def _draw(axes: Axes, times: Numbers, panel: _Panel) -> None:
     if panel.from_zero:
         axes.set_ylim(bottom=0.0)
     if panel.log:
-        _log_axis(axes)
-
-
-def _log_axis(axes: Axes) -> None:
-    """A logarithmic axis with round numbers that say themselves: 0.5, 1, 2, 5."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    decades = np.log10(high / low)
-    if decades < 2.5:
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.7 else (1.0,)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_yscale("log")
+        log_ticks(axes, "y")
 
 
 def _line(panel: _Panel, k: int) -> Numbers:
