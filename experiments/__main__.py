@@ -87,6 +87,10 @@ def run_all(
     # The longest first: the last ones to finish are then short, and no core waits.
     todo.sort(key=lambda u: -store.cost(u, results))
     kept = len(units) - len(todo)
+    if keep is store.current:
+        for unit in units:
+            if unit not in todo:
+                store.confirm(unit, results)
     if kept:
         print(f"{kept} of {len(units)} results are there already")
         _tell_age([u for u in units if u not in todo], results)
@@ -94,10 +98,9 @@ def run_all(
     alone = [u for u in todo if u.experiment in ALONE]
     failures: list[tuple[str, BaseException]] = []
     spent: dict[str, float] = {}
-    with _progress(len(todo)) as bar:
-        for batch, workers in ((together, jobs), (alone, 1)):
-            if batch:
-                failures += _pool(batch, results, workers, bar, spent)
+    for batch, workers in ((together, jobs), (alone, 1)):
+        if batch:
+            failures += _pool(batch, results, workers, len(todo), spent)
     _tell_times(spent)
     for key, error in failures:
         print(f"failed: {key}: {type(error).__name__}: {error}", file=sys.stderr)
@@ -126,7 +129,7 @@ def _tell_age(units: list[store.Unit], results: Path) -> None:
 
 
 def _pool(
-    units: list[store.Unit], results: Path, workers: int, bar: Any, spent: dict[str, float]
+    units: list[store.Unit], results: Path, workers: int, total: int, spent: dict[str, float]
 ) -> list[tuple[str, BaseException]]:
     failures: list[tuple[str, BaseException]] = []
     context = multiprocessing.get_context("spawn")
@@ -140,62 +143,19 @@ def _pool(
             for future in as_completed(futures):
                 unit = futures[future]
                 error = future.exception()
+                status = "failed"
                 if error is not None:
                     failures.append((unit.key, error))
-                    bar(unit.key, "failed")
                 else:
                     record = future.result()
                     spent[unit.key] = record["cpu_seconds"]
-                    bar(unit.key, record.get("reason", f"{record['cpu_seconds']:.1f} s CPU"))
+                    status = record.get("reason", f"{record['cpu_seconds']:.1f} s CPU")
+                print(f"[{len(spent) + len(failures)}/{total}] {unit.key}: {status}", flush=True)
         except KeyboardInterrupt:
             # What is finished is on disk; the rest starts again next time.
             pool.shutdown(wait=False, cancel_futures=True)
             raise SystemExit("stopped; run the same command again to go on") from None
     return failures
-
-
-class _progress:
-    """A rich progress bar on a terminal, one line per unit elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done = total, 0
-        self.bar: Any = None
-
-    def __enter__(self) -> _progress:
-        if sys.stdout.isatty() and self.total:
-            try:
-                from rich.progress import (
-                    BarColumn,
-                    MofNCompleteColumn,
-                    Progress,
-                    TextColumn,
-                    TimeElapsedColumn,
-                    TimeRemainingColumn,
-                )
-            except ImportError:
-                return self
-            self.bar = Progress(
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.description}"),
-            )
-            self.bar.__enter__()
-            self.task = self.bar.add_task("starting", total=self.total)
-        return self
-
-    def __call__(self, key: str, status: str) -> None:
-        self.done += 1
-        note = f"{key}: {status}"
-        if self.bar is not None:
-            self.bar.update(self.task, advance=1, description=note)
-        else:
-            print(f"[{self.done}/{self.total}] {note}", flush=True)
-
-    def __exit__(self, *error: Any) -> None:
-        if self.bar is not None:
-            self.bar.__exit__(*error)
 
 
 if __name__ == "__main__":

@@ -156,17 +156,17 @@ def spectral_gap(results: Results) -> Figure | None:
         names = (
             ("kgmrf", "one law that fits", "paper_kgmrf"),
             ("ema_0.1_at_0.1", "EMA .1", "paper_euclidean_ema"),
-            ("ours", "ours", "ours"),
+            ("ours", "information law", "ours"),
         )
         printed = [row["values"][0] for row in rows.values()]
         title, label = "recovered: σ² = .16, ω = .1", "whitened gap Δ_wh"
         gap_panel(title, label, found["whitened_gap"], found["errors"], names, printed)
-    data = results.data("spectral_gap", "rate_0.08.samples_8")
+    data = results.data("spectral_gap", "printed")
     if data:
         names = (
             ("kgmrf_paper", "K-GMRF, paper", "paper_kgmrf"),
             ("ema", "EMA .2", "paper_euclidean_ema"),
-            ("ours", "ours", "ours"),
+            ("ours", "information law", "ours"),
         )
         x, title = data["deltas"], "as printed: σ² = 4, ω = .08"
         gap_panel(title, "eigenvalue gap δ", x, data["errors"], names, [float(r) for r in rows])
@@ -175,7 +175,7 @@ def spectral_gap(results: Results) -> Figure | None:
         "spectral_gap",
         "Spectral-gap phase transition",
         "Open rings: printed. Left: with Λ = diag(1, 1 − .99 δ) and σ² = .16 the "
-        "printed gaps and both columns come out; ours, at its defaults, waits longer before it "
+        "printed gaps and both columns come out; the information law waits longer before it "
         "believes. Right: with the printed σ² = 4 one observation at δ = 1 has a standard "
         "deviation of 111°, and no filter that must find the rate reaches the printed errors.",
         panels,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from experiments import claims
@@ -29,44 +27,21 @@ def ellipse_lines(results: Results) -> list[Line]:
         ("main table, normal", "main_ellipse", "Normal", "normal", "0.08"),
         ("main table, “20 % dropout”", "main_ellipse", "20% Dropout", "occluded", "occluded"),
     ]
-    run, printed = results.methods("ellipse", "as_run"), results.methods("ellipse", "as_printed")
     return [
-        _line(
-            group,
-            column,
-            table,
-            row,
-            run.get(f"paper_{name}"),
-            cell_run,
-            printed.get(f"printed_{name}"),
-            cell_printed,
-            absolute=0.25,
-            relative=0.1,
-        )
-        for group, table, row, cell_run, cell_printed in spots
-        for column, name in COLUMNS.items()
+        _line(results, "ellipse", group, column, (table, row), cells, 0.25, 0.1)
+        for group, table, row, *cells in spots
+        for column in COLUMNS
     ]
 
 
 def camera_lines(results: Results) -> list[Line]:
     """tab:dropout-sweep, cell by cell; as run over 600 seeds where they are there."""
-    run, printed = results.methods("camera", "as_run"), results.methods("camera", "as_printed")
     lines = []
     for k, row in enumerate(claims.load()["tables"]["dropout_sweep"]["rows"]):
-        cell = f"{k / 10:.1f}"
+        cells = [f"{k / 10:.1f}"] * 2
         for column, name in COLUMNS.items():
-            line = _line(
-                f"dropout {row}",
-                column,
-                "dropout_sweep",
-                row,
-                run.get(f"paper_{name}"),
-                cell,
-                printed.get(f"printed_{name}"),
-                cell,
-                absolute=0.0,
-                relative=0.15,
-            )
+            place = ("dropout_sweep", row)
+            line = _line(results, "camera", f"dropout {row}", column, place, cells, 0.0, 0.15)
             spread = results.data("camera", f"spread.paper_{name}")
             if spread is not None:
                 line.close = abs(spread["mean"][k] - line.claim) <= 0.15 * line.claim
@@ -75,25 +50,24 @@ def camera_lines(results: Results) -> list[Line]:
 
 
 def _line(
+    results: Results,
+    experiment: str,
     group: str,
     column: str,
-    table: str,
-    row: str,
-    run: dict[str, Any] | None,
-    cell_run: str,
-    printed: dict[str, Any] | None,
-    cell_printed: str,
-    *,
+    place: tuple[str, str],
+    cells: list[str],
     absolute: float,
     relative: float,
 ) -> Line:
-    claim = float(claims.value(table, row, column))
-    as_run = None if run is None else mean_half(numbers(run, cell_run))
-    as_printed = None if printed is None else mean_half(numbers(printed, cell_printed))
-    close = None
-    if as_run is not None:
-        close = abs(as_run[0] - claim) <= max(absolute, relative * claim)
-    return Line(group, column, claim, claims.std(table, row, column), as_printed, as_run, close)
+    """A claim, its table and row in ``place``, beside the cells of both readings."""
+    claim = float(claims.value(*place, column))
+    found = [
+        results.data(experiment, f"{reading}.{family}_{COLUMNS[column]}")
+        for reading, family in (("as_run", "paper"), ("as_printed", "printed"))
+    ]
+    run, printed = (d and mean_half(numbers(d, c)) for d, c in zip(found, cells, strict=True))
+    close = None if run is None else abs(run[0] - claim) <= max(absolute, relative * claim)
+    return Line(group, column, claim, claims.std(*place, column), printed, run, close)
 
 
 def best_cells(results: Results, experiment: str, ours: str | None = None) -> list[Best]:

@@ -1,4 +1,4 @@
-"""The figures as files: PNG, one style, colours that colour-blind readers tell apart."""
+"""Pictures that the page shows as images: ellipses, a fibre, boards, and all tasks at a glance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments import charts, figures_scenes, otb_models, report_steady
-from experiments.chart_parts import Figure, tint
+from experiments.chart_parts import tint
 from experiments.reading import Results
 from kgmrf import plots
 
@@ -16,56 +16,21 @@ DASHES = {"solid": "-", "dashed": (0, (4, 2)), "dotted": (0, (1, 1.4))}
 
 
 def write(results: Results, folder: Path) -> list[Path]:
-    """Write every figure for which there are results; returns the files."""
+    """Write every picture for which there are results; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    files: list[Path] = []
+    drawn = {
+        "ellipse_frames": ellipse_frames,
+        "teaser": teaser,
+        "fibre": figures_scenes.fibre,
+        "camera_frames": figures_scenes.camera_frames,
+        "steady_strip": report_steady.strip,
+    }
     with plots.style():
-        for description in charts.figures(results):
-            files.append(_save(_panels(description), folder, description["id"]))
-        for name, draw in (
-            ("ellipse_frames", ellipse_frames),
-            ("teaser", teaser),
-            ("fibre", figures_scenes.fibre),
-            ("camera_frames", figures_scenes.camera_frames),
-        ):
-            figure = draw(results)
-            if figure is not None:
-                files.append(_save(figure, folder, name))
-        if (figure := report_steady.strip(results)) is not None:  # images: nothing to draw as lines
-            files.append(plots.write_figure(figure, folder / "steady_strip.png"))
-    return files
+        made = {name: draw(results) for name, draw in drawn.items()}
+        return [plots.write_figure(f, folder / f"{name}.png") for name, f in made.items() if f]
 
 
-def _save(figure: Any, folder: Path, name: str) -> Path:
-    return plots.write_figure(figure, folder / f"{name}.png")
-
-
-def _panels(description: Figure) -> Any:
-    panels = description["panels"]
-    stacked = description["id"] in ("occlusion_coasting", "camera_trajectories", "camera_error")
-    if stacked:
-        figure = plots.new_figure(height=0.35 + 1.45 * len(panels))
-        grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-    elif len(panels) == 4:
-        figure = plots.new_figure(height=4.6)
-        grid = figure.subplots(2, 2).ravel()
-    elif len(panels) == 6:
-        figure = plots.new_figure(height=3.8)
-        grid = figure.subplots(2, 3, sharey=True).ravel()
-    else:
-        figure = plots.new_figure(height=2.6)
-        grid = figure.subplots(1, len(panels), squeeze=False)[0]
-    for k, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
-        if panel.get("kind") == "map":
-            _map(figure, axes, panel, last=k == len(panels) - 1)
-            continue
-        draw_panel(axes, panel, x_label=not stacked or k == len(panels) - 1)
-    drawn = zip(grid, panels, strict=True)
-    plots.label_lines({a: names(p) for a, p in drawn if p.get("kind") != "map"})
-    return figure
-
-
-def draw_panel(axes: Any, panel: dict[str, Any], *, x_label: bool = True) -> None:
+def draw_panel(axes: Any, panel: dict[str, Any]) -> None:
     """Lines, error bars and shaded gaps of one panel."""
     x, y = panel["x"], panel["y"]
     for first, last in panel.get("shade", []):
@@ -103,32 +68,12 @@ def draw_panel(axes: Any, panel: dict[str, Any], *, x_label: bool = True) -> Non
         axes.set_ylim(bottom=y["low"])
     for name, log in (("x", x["log"]), ("y", y["log"])):
         if log:
-            _log_ticks(axes, name)
+            plots.log_ticks(axes, name)
         else:
             axes.ticklabel_format(axis=name, style="sci", scilimits=(-3, 4), useMathText=True)
-    if x_label:
-        axes.set_xlabel(x["label"])
+    axes.set_xlabel(x["label"])
     axes.set_ylabel(y["label"])
     axes.set_title(panel["title"])
-
-
-def _log_ticks(axes: Any, name: str) -> None:
-    """Plain numbers at 1, 2, 5 where a logarithmic axis spans little; powers of ten where much."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    side = getattr(axes, f"{name}axis")
-    low, high = side.get_view_interval()
-    side.set_minor_formatter(NullFormatter())
-    if high / low >= 3e3 or low <= 1e-3:
-        return
-    # As few as tell three numbers: decades, then 1-2-5, then finer.
-    steps: tuple[float, ...] = (1.0,)
-    for steps in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
-        decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-        if sum(low <= m * 10.0**k <= high for k in decades for m in steps) >= 3:
-            break
-    side.set_major_locator(LogLocator(subs=steps))
-    side.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
 
 
 def names(panel: dict[str, Any]) -> list[tuple[float, str, str]]:
@@ -138,45 +83,6 @@ def names(panel: dict[str, Any]) -> list[tuple[float, str, str]]:
         for line in panel["series"]
         if line["points"] and not line["off"] and line["line"]
     ]
-
-
-def _map(figure: Any, axes: Any, panel: dict[str, Any], *, last: bool) -> None:
-    from matplotlib.colors import TwoSlopeNorm
-
-    x, y = np.array(panel["x"]["values"]), np.array(panel["y"]["values"])
-    scale = panel["scale"]
-    low, middle, high = (scale[k] for k in ("low", "middle", "high"))
-    grid = np.clip(np.array(panel["grid"], dtype=float), low, high)
-    norm = TwoSlopeNorm(middle, low, high)
-    mesh = axes.pcolormesh(
-        x, y, grid, cmap="RdYlBu_r", norm=norm, shading="nearest", rasterized=True
-    )
-    for name in ("x", "y"):
-        if panel[name].get("log"):
-            getattr(axes, f"set_{name}scale")("log")
-            _log_ticks(axes, name)
-    if panel["edge"]:
-        edge = np.array(panel["edge"])
-        inside = (edge[:, 1] <= y[-1]) & (edge[:, 0] <= x[-1])
-        axes.plot(edge[inside, 0], edge[inside, 1], color=plots.COLOURS["truth"], linewidth=1.2)
-    for a, b, word in panel.get("marks", []):
-        axes.plot(a, b, "o", color=plots.COLOURS["truth"], markersize=4, markerfacecolor="white")
-        right = a > np.sqrt(x[0] * x[-1])
-        axes.annotate(
-            word,
-            (a, b),
-            xytext=(-6 if right else 6, 0),
-            textcoords="offset points",
-            ha="right" if right else "left",
-            va="center",
-        )
-    axes.grid(False)
-    axes.set_xlabel(panel["x"]["label"])
-    axes.set_ylabel(panel["y"]["label"])
-    axes.set_title(panel["title"])
-    if last:
-        bar = figure.colorbar(mesh, ax=axes, ticks=[low, 0.5 * (low + middle), middle, high])
-        bar.set_label(scale["unit"])
 
 
 # --------------------------------------------------------------------------- ellipses

@@ -6,7 +6,7 @@ import base64
 import html
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from experiments.chart_parts import Figure
@@ -101,6 +101,28 @@ def picture(folder: Path | None, name: str, words: str, caption: str) -> str:
         f'<figure id="{name}"><div class="scroll"><img class="drawn" alt="{e(words)}" '
         f'src="data:image/png;base64,{data}"></div><figcaption>{caption}</figcaption></figure>'
     )
+
+
+def inline(text: str, figures: Collection[str] = ()) -> str:
+    """The Markdown of the notes and tables: code, emphasis, and names of figures as links."""
+    safe = e(" ".join(text.split()))
+
+    def code(match: re.Match[str]) -> str:
+        word = match.group(1)
+        shown = f"<code>{word}</code>"
+        return f'<a href="#{word}">{shown}</a>' if word in figures else shown
+
+    safe = re.sub(r"`([^`]+)`", code, safe)
+    safe = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", safe)
+    return re.sub(r"\*([^*]+)\*", r"<em>\1</em>", safe)
+
+
+def from_markdown(text: str) -> str:
+    """A table in Markdown as HTML, numbers at the right."""
+    lines = [line.strip("|").split("|") for line in text.splitlines()]
+    head, _, *rows = [[inline(cell) for cell in line] for line in lines]
+    shown = [row(first, *[num(c.translate(MINUS)) for c in rest]) for first, *rest in rows]
+    return table([head[0], *map(n, head[1:])], shown)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:

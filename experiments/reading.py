@@ -106,7 +106,7 @@ class Results:
 
     def states(self) -> Counter[str]:
         """How many results each state of the sources made, by fingerprint."""
-        return Counter(r["made_with"]["source"] for r in self.every())
+        return Counter(str(store.state(r)) for r in self.every())
 
     def methods(self, experiment: str, reading: str) -> dict[str, dict[str, Any]]:
         """method -> data, for all methods that ran under a reading."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,16 @@ def _seen(observations: Numbers) -> tuple[Mask, Numbers]:
     """Where there is an observation, and the observations with the identity in the gaps."""
     seen = ~np.isnan(observations[..., 0, 0])
     return seen, np.where(seen[..., None, None], observations, np.eye(observations.shape[-1]))
+
+
+def _path(observed: Numbers, seen: Mask, step: Callable[..., Any], n_rates: int = 1) -> Numbers:
+    """Estimates along time: (x, rates) <- step(x, *rates, observation, where it is there)."""
+    x, rates = observed[0], [np.zeros_like(observed[0])] * n_rates
+    path = [x]
+    for z, there in zip(observed[1:], seen[1:], strict=True):
+        x, *rates = step(x, *rates, z, there)
+        path.append(x)
+    return np.stack(path)
 
 
 def half_turn(angle: Numbers) -> Numbers:
@@ -40,18 +51,16 @@ def kinetic_angle(
     x <- x + v; e = the angle from x to the observed axis; x <- x + position_gain e;
     v <- v + velocity_gain e; without data v <- coast_retention v after the drift.
     """
-    seen, filled = _seen(observations)
-    axis = metrics.axis_angle(filled)
-    x, v = axis[0], np.zeros_like(axis[0])
-    path = [x]
-    for t in range(1, len(axis)):
+
+    def step(x: Numbers, v: Numbers, z: Numbers, there: Mask) -> Any:
         x = x + v
-        error = np.where(seen[t], half_turn(axis[t] - x), 0.0)
-        x = x + position_gain * error
-        v = np.where(seen[t], v + velocity_gain * error, coast_retention * v)
-        path.append(x)
-    frame = so.exp(so.hat(np.stack(path)[..., None]))
-    return np.asarray(orbit.compose(frame, SPECTRUM))
+        error = np.where(there, half_turn(z - x), 0.0)
+        v = np.where(there, v + velocity_gain * error, coast_retention * v)
+        return x + position_gain * error, v
+
+    seen, filled = _seen(observations)
+    found = _path(metrics.axis_angle(filled), seen, step)
+    return np.asarray(orbit.compose(so.exp(so.hat(found[..., None])), SPECTRUM))
 
 
 def plane_law(
@@ -112,23 +121,25 @@ def tangent_kalman_local(
     return np.stack(path)
 
 
+def _difference(x: Numbers, z: Numbers, there: Mask) -> Numbers:
+    return np.where(there[..., None, None], z - x, 0.0)
+
+
+def _innovation(x: Numbers, z: Numbers, there: Mask) -> Numbers:
+    return np.where(there[..., None, None], so.log(np.swapaxes(x, -1, -2) @ z), 0.0)
+
+
 def alpha_beta_printed(
     observations: Numbers, position_gain: float = 0.4, velocity_gain: float = 0.1
 ) -> Numbers:
     """x <- x + alpha (z - x) + v;  v <- v + beta (z - x), both from the old x: as printed."""
+
+    def step(x: Numbers, v: Numbers, z: Numbers, there: Mask) -> Any:
+        e = _difference(x, z, there)
+        return x + position_gain * e + v, v + velocity_gain * e
+
     seen, filled = _seen(observations)
-    x, v = filled[0], np.zeros_like(filled[0])
-    path = [x]
-    for t in range(1, len(filled)):
-        error = np.where(seen[t][..., None, None], filled[t] - x, 0.0)
-        x, v = x + position_gain * error + v, v + velocity_gain * error
-        path.append(x)
-    return np.stack(path)
-
-
-def _innovation(here: Numbers, there: Numbers, seen: Mask) -> Numbers:
-    turn = so.log(np.swapaxes(here, -1, -2) @ there)
-    return np.where(seen[..., None, None], turn, 0.0)
+    return _path(filled, seen, step)
 
 
 def _third_order(
@@ -140,22 +151,14 @@ def _third_order(
     acceleration_gain: float,
 ) -> Numbers:
     """x, v, a predicted, then each corrected by its own gain."""
-    seen, filled = _seen(observations)
-    x = filled[0]
-    v, a = np.zeros_like(x), np.zeros_like(x)
-    path = [x]
-    for t in range(1, len(filled)):
+
+    def step(x: Numbers, v: Numbers, a: Numbers, z: Numbers, there: Mask) -> Any:
         x, v = move(x, v + 0.5 * a), v + a
-        e = error(x, filled[t], seen[t])
-        x = move(x, position_gain * e)
-        v = v + velocity_gain * e
-        a = a + acceleration_gain * e
-        path.append(x)
-    return np.stack(path)
+        e = error(x, z, there)
+        return move(x, position_gain * e), v + velocity_gain * e, a + acceleration_gain * e
 
-
-def _difference(x: Numbers, z: Numbers, seen: Mask) -> Numbers:
-    return np.where(seen[..., None, None], z - x, 0.0)
+    seen, filled = _seen(observations)
+    return _path(filled, seen, step, n_rates=2)
 
 
 alpha_beta_gamma = partial(_third_order, np.add, _difference)
@@ -170,32 +173,23 @@ def kinetic_rotation(
     position_gain: float = 0.5,
     velocity_gain: float = 0.05,
     retention: float = 0.98,
+    *,
+    late: bool = False,
 ) -> Numbers:
     """The paper's K-GMRF on SO(3) as recovered: e = Log(S^T Z) before any drift.
 
-    v <- retention v + velocity_gain e;  S <- S Exp(v + position_gain e).
+    v <- retention v + velocity_gain e;  S <- S Exp(v + position_gain e). ``late`` moves S by the
+    old v.
     """
+
+    def step(x: Numbers, v: Numbers, z: Numbers, there: Mask) -> Any:
+        e = _innovation(x, z, there)
+        new = retention * v + velocity_gain * e
+        return x @ so.exp((v if late else new) + position_gain * e), new
+
     seen, filled = _seen(observations)
-    x, v = filled[0], np.zeros_like(filled[0])
-    path = [x]
-    for t in range(1, len(filled)):
-        error = _innovation(x, filled[t], seen[t])
-        v = retention * v + velocity_gain * error
-        x = x @ so.exp(v + position_gain * error)
-        path.append(x)
-    return np.stack(path)
+    return _path(filled, seen, step)
 
 
-def alpha_beta_rotation(
-    observations: Numbers, position_gain: float = 0.5, velocity_gain: float = 0.05
-) -> Numbers:
-    """The paper's alpha-beta on SO(3) as recovered: S <- S Exp(v + alpha e), then v <- v + beta
-    e."""
-    seen, filled = _seen(observations)
-    x, v = filled[0], np.zeros_like(filled[0])
-    path = [x]
-    for t in range(1, len(filled)):
-        error = _innovation(x, filled[t], seen[t])
-        x, v = x @ so.exp(v + position_gain * error), v + velocity_gain * error
-        path.append(x)
-    return np.stack(path)
+alpha_beta_rotation = partial(kinetic_rotation, retention=1.0, late=True)
+"""The paper's alpha-beta on SO(3) as recovered: S <- S Exp(v + alpha e), then v <- v + beta e."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import catalogue, charts, claims, figures, reading, spoken, store, verdicts
-from experiments.markup import e, n, num, picture, row, sentence, table, tag
+from experiments.markup import e, inline, n, num, picture, row, sentence, table, tag
 from experiments.reading import Results
 from experiments.report_tasks import (
     AGREES,
@@ -198,31 +198,14 @@ def _errata(drawn: list[charts.Figure]) -> str:
     except OSError:
         notes = ""
     for title, text in re.findall(r"^### \d+\. (.+?)\n(.+?)(?=^##|\Z)", notes, re.M | re.S):
-        paragraphs = "".join(f"<p>{_inline(p, there)}</p>" for p in text.strip().split("\n\n"))
-        items.append(f"<li><b>{_inline(title, there)}</b>{paragraphs}</li>")
+        paragraphs = "".join(f"<p>{inline(p, there)}</p>" for p in text.strip().split("\n\n"))
+        items.append(f"<li><b>{inline(title, there)}</b>{paragraphs}</li>")
     return (
         '<section id="errata"><h2>Errata, with evidence</h2>'
         "<p>From <code>docs/paper_notes.md</code>. Each names a test of this repository or a "
         "figure of this "
         f'page.</p><ol class="errata">{"".join(items)}</ol></section>'
     )
-
-
-def _inline(text: str, there: set[str]) -> str:
-    """The little Markdown that the notes use: code, emphasis, and names of figures as links."""
-    safe = e(" ".join(text.split()))
-
-    def code(match: re.Match[str]) -> str:
-        word = match.group(1)
-        return (
-            f'<a href="#{word}"><code>{word}</code></a>'
-            if word in there
-            else f"<code>{word}</code>"
-        )
-
-    safe = re.sub(r"`([^`]+)`", code, safe)
-    safe = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", safe)
-    return re.sub(r"\*([^*]+)\*", r"<em>\1</em>", safe)
 
 
 def _rerun(results: Results, quick: bool) -> str:

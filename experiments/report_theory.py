@@ -40,7 +40,8 @@ def gap_table(results: Results) -> str:
         cells += [f"{kinetic:.1f}", law, f"{ema:.1f}", average, ours]
         rows.append(row(*map(num, cells)))
     head = [n(h) for h in ("δ", "Δ_wh<br>printed", "Δ_wh<br>recovered", "K-GMRF<br>printed",
-            "one law<br>that fits", "EMA<br>printed", "EMA .1<br>ω = .1", "ours")]  # fmt: skip
+            "one law<br>that fits", "EMA<br>printed", "EMA .1<br>ω = .1",
+            "information<br>law")]  # fmt: skip
     return (
         "<p>The printed gaps follow from Λ = diag(1, 1 − .99 δ) and σ² = .16 instead of diag(1 + "
         "δ, 1) and 4. The EMA column then is an average of gain .1 at ω = .1 rad per frame. "

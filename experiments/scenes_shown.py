@@ -14,7 +14,6 @@ from kgmrf import (
     EuclideanEMA,
     RiemannianEMA,
     RotationTracker,
-    gains,
     metrics,
     simulate,
 )
@@ -34,7 +33,7 @@ def run_ellipse(n_samples: int, n_frames: int) -> dict[str, Any]:
     )
     seen = scene.observations
     found = {
-        "ours": KGMRF(gains="information", n_samples=n_samples).filter(seen).covariance,
+        "ours": KGMRF(n_samples=n_samples).filter(seen).covariance,
         "paper": kinetic_angle(seen),
         "ema": RiemannianEMA(gain=0.2).filter(seen).covariance,
         "alpha_beta": AlphaBeta(position_gain=0.4, velocity_gain=0.1).filter(seen).covariance,
@@ -59,20 +58,11 @@ def _entries(matrices: Numbers) -> Numbers:
 
 def run_camera(reading: str, probability: float, n_frames: int) -> dict[str, Any]:
     """One camera with dropouts: roll, pitch, yaw and the angle error, degrees."""
-    if reading == "as_printed":
-        scene = simulate.camera_shake(SEED, probability, n_frames=n_frames)
-        # The rate of a shaken camera changes all the time, and the law must be told so.
-        law: gains.Gains = gains.information(1e-3, retention=0.91)
-    else:
-        scene = simulate.steady_camera(SEED, probability, n_frames=n_frames)
-        law = gains.information()
-    try:
-        ours, name = RotationTracker(noise_std=scene.noise_std, gains="auto"), "auto"
-    except (ValueError, TypeError):
-        ours, name = RotationTracker(noise_std=scene.noise_std, gains=law), "information"
+    camera = simulate.camera_shake if reading == "as_printed" else simulate.steady_camera
+    scene = camera(SEED, probability, n_frames=n_frames)
     seen = scene.observations
     found = {
-        "ours": ours.filter(seen).rotation,
+        "ours": RotationTracker(noise_std=scene.noise_std).filter(seen).rotation,
         "paper": kinetic_rotation(seen),
         "ema": EuclideanEMA(gain=0.2, kind="rotation").filter(seen).rotation,
     }
@@ -80,7 +70,6 @@ def run_camera(reading: str, probability: float, n_frames: int) -> dict[str, Any
         "reading": reading,
         "probability": probability,
         "seed": SEED,
-        "our_law": name,
         "observed": scene.observed.astype(int),
         "truth": _angles(scene.rotation),
         "tracks": {name: _angles(r) for name, r in found.items()},

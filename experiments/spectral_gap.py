@@ -22,30 +22,8 @@ from kgmrf.geometry import orbit
 DELTAS = (0.01, 0.05, 0.10, 0.30, 0.50, 1.00)
 FINE_DELTAS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
 NOISE_FLOOR, N_SAMPLES, N_FRAMES, BURN_IN = 4.0, 8, 400, 50
+PRINTED_RATE = 0.08  # of the other tables: this one does not tell its rate
 COLUMNS = ("K-GMRF", "EMA")
-
-
-def run(rate: float, deltas: list[float], n_samples: int, n_seeds: int) -> dict[str, Any]:
-    """Mean angle error against the gap: paper's law, EMA, ours, and the floor."""
-    seeds = range(10, 10 + n_seeds)
-    table: dict[str, list[list[float]]] = {}
-    for delta in deltas:
-        for name, per_seed in _one_gap(rate, delta, n_samples, seeds).items():
-            half = 1.96 * per_seed.std(ddof=1) / np.sqrt(n_seeds)
-            means, halves = table.setdefault(name, [[], []])
-            means.append(float(per_seed.mean()))
-            halves.append(float(half))
-    spectra = np.stack([1.0 + np.asarray(deltas), np.ones(len(deltas))], -1)
-    return {
-        "deltas": deltas,
-        "rate": rate,
-        "n_samples": n_samples,
-        "whitened_gap": orbit.whitened_gap(spectra, NOISE_FLOOR),
-        "identifiability": orbit.identifiability(spectra, NOISE_FLOOR),
-        "floor": [_floor(d, n_samples) for d in deltas],
-        "errors": table,
-        "seeds": [seeds[0], seeds[-1]],
-    }
 
 
 RECOVERED_FLOOR = 0.16
@@ -72,46 +50,68 @@ def recovered_spectrum(delta: float) -> tuple[float, float]:
     return 1.0, 1.0 - 0.99 * delta
 
 
+def run_printed(deltas: list[float], n_seeds: int) -> dict[str, Any]:
+    """Mean angle error against the gap with the printed noise: paper's law, EMA, ours, and the
+    floor."""
+    laws = {"kgmrf_paper": gains.zero_lag(0.1, 0.05, 0.95), "ours": gains.information(1e-7)}
+    spectra = np.array([(1.0 + delta, 1.0) for delta in deltas])
+    return {
+        "deltas": deltas,
+        "rate": PRINTED_RATE,
+        "floor": [_floor(d) for d in deltas],
+        "errors": _table(spectra, PRINTED_RATE, NOISE_FLOOR, laws, {"ema": 0.2}, n_seeds),
+        "seeds": [10, 9 + n_seeds],
+    }
+
+
 def run_recovered(n_seeds: int) -> dict[str, Any]:
     """The printed table again: whitened gaps, and errors of one law and two averages that fit."""
-    seeds = range(10, 10 + n_seeds)
     spectra = np.array([recovered_spectrum(d) for d in DELTAS])
-    law = gains.FixedGains(
-        LAW["position_gain"], LAW["velocity_gain"], LAW["retention"], LAW["retention"], LAW["ridge"]
-    )
-    rows: dict[str, list[list[float]]] = {}
-
-    def add(name: str, errors: Numbers) -> None:
-        means, halves = rows.setdefault(name, [[], []])
-        means.append(float(errors.mean()))
-        halves.append(float(1.96 * errors.std(ddof=1) / np.sqrt(n_seeds)))
-
-    for spectrum in spectra:
-        for rate in sorted({LAW["rate"], *(r for r, _ in AVERAGES)}):
-            seen, truth = _batch(rate, tuple(spectrum), N_SAMPLES, RECOVERED_FLOOR, seeds)
-            setup: dict[str, Any] = {
-                "n_samples": N_SAMPLES,
-                "noise_floor": RECOVERED_FLOOR,
-                "spectrum": spectrum,
-                "initial": truth[0, 0],
-            }
-            for average_rate, gain in AVERAGES:
-                if average_rate == rate:
-                    add(f"ema_{gain:g}_at_{rate:g}", _error(EuclideanEMA(gain=gain), seen, truth))
-            if rate == LAW["rate"]:
-                add("kgmrf", _error(KGMRF(gains=law, **setup), seen, truth))
-                add("ours", _error(KGMRF(gains="information", **setup), seen, truth))
-    tried = int(np.prod([len(SEARCHED[k]) for k in SEARCHED if k != "ema_gains"]))
+    rate, a, b, retention, ridge = LAW.values()
+    laws = {
+        "kgmrf": gains.FixedGains(a, b, retention, retention, ridge),
+        "ours": gains.information(),
+    }
+    errors: dict[str, Any] = {}
+    for turn, gain in AVERAGES:
+        name = {f"ema_{gain:g}_at_{turn:g}": gain}
+        here = laws if turn == rate else {}
+        errors |= _table(spectra, turn, RECOVERED_FLOOR, here, name, n_seeds)
     return {
         "deltas": DELTAS,
         "spectra": spectra,
         "noise_floor": RECOVERED_FLOOR,
         "whitened_gap": orbit.whitened_gap(spectra, RECOVERED_FLOOR),
         "law": LAW,
-        "errors": rows,
-        "seeds": [seeds[0], seeds[-1]],
-        "laws_tried": tried,
+        "errors": errors,
+        "seeds": [10, 9 + n_seeds],
     }
+
+
+def _table(
+    spectra: Numbers,
+    rate: float,
+    floor: float,
+    laws: dict[str, gains.Gains],
+    averages: dict[str, float],
+    n_seeds: int,
+) -> dict[str, list[Numbers]]:
+    """Name -> means over the seeds and half widths of their intervals, one per spectrum.
+
+    The laws know the eigenvalues, as on the paper's isospectral orbit, and start at the truth.
+    """
+    found: dict[str, list[Numbers]] = {name: [] for name in (*laws, *averages)}
+    for spectrum in spectra:
+        seen, truth = _batch(rate, tuple(spectrum), floor, range(10, 10 + n_seeds))
+        setup: dict[str, Any] = {"n_samples": N_SAMPLES, "noise_floor": floor}
+        setup |= {"spectrum": spectrum, "initial": truth[0, 0]}
+        for name, law in laws.items():
+            found[name].append(_error(KGMRF(gains=law, **setup), seen, truth))
+        for name, gain in averages.items():
+            found[name].append(_error(EuclideanEMA(gain=gain), seen, truth))
+    tables = {name: np.stack(rows) for name, rows in found.items()}
+    half = 1.96 / np.sqrt(n_seeds)
+    return {n: [t.mean(axis=1), half * t.std(axis=1, ddof=1)] for n, t in tables.items()}
 
 
 def run_search(n_seeds: int) -> dict[str, Any]:
@@ -121,9 +121,7 @@ def run_search(n_seeds: int) -> dict[str, Any]:
     laws: list[dict[str, Any]] = []
     averages: list[dict[str, Any]] = []
     for rate in SEARCHED["rates"]:
-        scenes = [
-            _batch(rate, recovered_spectrum(d), N_SAMPLES, RECOVERED_FLOOR, seeds) for d in DELTAS
-        ]
+        scenes = [_batch(rate, recovered_spectrum(d), RECOVERED_FLOOR, seeds) for d in DELTAS]
         for gain in SEARCHED["ema_gains"]:
             got = [float(_error(EuclideanEMA(gain=gain), *scene).mean()) for scene in scenes]
             off = np.abs(np.array(got) - wanted["EMA"])
@@ -170,52 +168,22 @@ def _error(tracker: Any, seen: Numbers, truth: Numbers) -> Numbers:
 
 
 def _batch(
-    rate: float, spectrum: tuple[float, float], n_samples: int, floor: float, seeds: range
+    rate: float, spectrum: tuple[float, ...], floor: float, seeds: range
 ) -> tuple[Numbers, Numbers]:
     """Observations and truth of all seeds, (T, seeds, 2, 2)."""
-    scenes = [
-        simulate.ellipse(
-            rate,
-            n_frames=N_FRAMES,
-            spectrum=spectrum,
-            n_samples=n_samples,
-            noise_floor=floor,
-            rng=seed,
-        )
-        for seed in seeds
-    ]
+    shown: dict[str, Any] = {"n_frames": N_FRAMES, "n_samples": N_SAMPLES, "noise_floor": floor}
+    scenes = [simulate.ellipse(rate, spectrum=spectrum, rng=seed, **shown) for seed in seeds]
     seen = np.stack([s.observations for s in scenes], 1)
     return seen, np.stack([s.covariance for s in scenes], 1)
 
 
-def _one_gap(rate: float, delta: float, n_samples: int, seeds: range) -> dict[str, Numbers]:
-    """Mean angle error of every tracker and seed; all start at the truth."""
-    spectrum = (1.0 + delta, 1.0)
-    seen, truth = _batch(rate, spectrum, n_samples, NOISE_FLOOR, seeds)
-    # Known eigenvalues for all, as the paper's isospectral orbit has them.
-    setup: dict[str, Any] = {
-        "n_samples": n_samples,
-        "noise_floor": NOISE_FLOOR,
-        "spectrum": np.array(spectrum),
-        "initial": truth[0, 0],
-    }
-    trackers = {
-        "kgmrf_paper": KGMRF(gains=gains.zero_lag(0.1, 0.05, 0.95), **setup),
-        "kgmrf_printed": KGMRF(gains=gains.printed(0.05, 0.95), **setup),
-        "ours": KGMRF(gains=gains.information(1e-7), **setup),
-        "ema": EuclideanEMA(gain=0.2),
-        "ema_slow": EuclideanEMA(gain=0.02),
-    }
-    return {name: _error(tracker, seen, truth) for name, tracker in trackers.items()}
-
-
-def _floor(delta: float, n_samples: int) -> float:
+def _floor(delta: float) -> float:
     """Mean |angle| of an ideal filter at constant rate from a known start, degrees.
 
     Covariance of (angle, rate) by exact information filtering with rate prior 4e-4 and no process
     noise; E|x| = sqrt(2/pi) std, and never more than 45 degrees, the mean of a blind guess.
     """
-    variance = (1 + delta + NOISE_FLOOR) * (1 + NOISE_FLOOR) / (n_samples * delta**2)
+    variance = (1 + delta + NOISE_FLOOR) * (1 + NOISE_FLOOR) / (N_SAMPLES * delta**2)
     p = np.array([[0.0, 0.0], [0.0, 4e-4]])
     drift = np.array([[1.0, 1.0], [0.0, 1.0]])
     total = []
@@ -227,24 +195,10 @@ def _floor(delta: float, n_samples: int) -> float:
 
 
 def units(quick: bool) -> list[Unit]:
-    """At rest and turning, with the printed noise and with much less; recovered, and the search."""
-    n_seeds = 3 if quick else 40
-    deltas = list(DELTAS if quick else FINE_DELTAS)
-    as_printed = [
-        unit(
-            "spectral_gap",
-            f"rate_{rate:g}.samples_{n_samples}",
-            run,
-            rate=rate,
-            deltas=deltas,
-            n_samples=n_samples,
-            n_seeds=n_seeds,
-        )
-        for rate in (0.0, 0.08)
-        for n_samples in (8, 800)
-    ]
+    """With the printed noise, recovered, and the search."""
+    n_seeds, deltas = (3, list(DELTAS)) if quick else (40, list(FINE_DELTAS))
     return [
-        *as_printed,
+        unit("spectral_gap", "printed", run_printed, deltas=deltas, n_seeds=n_seeds),
         unit("spectral_gap", "recovered", run_recovered, n_seeds=n_seeds),
         unit("spectral_gap", "search", run_search, n_seeds=2 if quick else 5),
     ]

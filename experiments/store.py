@@ -87,11 +87,63 @@ def finished(unit: Unit, results: Path) -> bool:
     )
 
 
+RIVALS = {
+    r"otb(_unseen)?/(CSRT|KCF|KCF-0|MIL|MOSSE)\..+": (
+        "experiments/otb.py",
+        "experiments/otb_unseen.py",
+        "experiments/drawn_videos.py",
+        "src/kgmrf/vision/evaluation.py",
+        "src/kgmrf/vision/rivals.py",
+        "src/kgmrf/vision/sequences.py",
+        "src/kgmrf/vision/videos.py",
+    ),
+}
+"""Units of other people's programs, and all files of ours that their results depend on."""
+
+
 def current(unit: Unit, results: Path) -> bool:
-    """Whether the unit's result is there and was made by these very sources."""
+    """Whether the unit's result is there and these very sources made it, or would make it again.
+
+    A rival's result stays valid while none of the files it depends on has changed since the commit
+    that made it, with the same OpenCV and processor; `confirm` then says so in the record.
+    """
     record = load(unit.path(results)) or {}
-    same = record.get("made_with", {}).get("source") == fingerprint()
-    return same and finished(unit, results)
+    made, now = record.get("made_with", {}), provenance()
+    alike = all(made.get(k) == now[k] for k in ("processor", "opencv-contrib-python-headless"))
+    valid = alike and _unchanged(made.get("commit"), files_of(unit))
+    return (valid or state(record) == fingerprint()) and finished(unit, results)
+
+
+def files_of(unit: Unit) -> tuple[str, ...]:
+    """The files that a rival's result depends on; none where it depends on all sources."""
+    return next((files for key, files in RIVALS.items() if re.fullmatch(key, unit.key)), ())
+
+
+def state(record: dict[str, Any]) -> str | None:
+    """The state of the sources for which a record was made or confirmed."""
+    found: dict[str, Any] = record.get("confirmed_for") or record.get("made_with", {})
+    return found.get("source")
+
+
+def confirm(unit: Unit, results: Path) -> None:
+    """Write into a rival's record that it is valid for the present sources, and why."""
+    record = load(unit.path(results))
+    if record is not None and state(record) != fingerprint() and files_of(unit):
+        record["confirmed_for"] = {
+            "commit": _commit(),
+            "source": fingerprint(),
+            "unchanged_since_it_was_made": list(files_of(unit)),
+        }
+        write(unit.path(results), record)
+
+
+@functools.cache
+def _unchanged(commit: str | None, files: tuple[str, ...]) -> bool:
+    """Whether the files are there and as they were at a commit; "+" is a state that no one kept."""
+    there = bool(files) and all((HERE.parent / name).exists() for name in files)
+    if not there or not commit or commit.endswith("+"):
+        return False
+    return _git("diff", "--quiet", commit, "--", *files) is not None
 
 
 def execute(unit: Unit, results: Path) -> dict[str, Any]:
@@ -199,21 +251,27 @@ def _version(name: str) -> str | None:
 
 def _commit() -> str | None:
     """The checked-out commit, with a plus sign if the sources differ from it."""
-
-    def git(*words: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", *words], cwd=HERE, capture_output=True, text=True, timeout=10, check=False
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    head = git("rev-parse", "--short=12", "HEAD")
+    head = _git("rev-parse", "--short=12", "HEAD")
     if head is None:
         return None
-    changed = git("status", "--porcelain", "--", "../src", "*.py")
+    changed = _git("status", "--porcelain", "--", "src", "experiments/*.py")
     return head + "+" if changed else head
+
+
+def _git(*words: str) -> str | None:
+    """What git says; None where it fails or is not there."""
+    try:
+        done = subprocess.run(
+            ["git", *words],
+            cwd=HERE.parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 READERS = re.compile(

@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from experiments import headline, low_rank, otb, otb_choice, otb_unseen, recentring, steady
+from experiments import (
+    headline,
+    low_rank,
+    otb,
+    otb_choice,
+    otb_models,
+    otb_unseen,
+    recentring,
+    steady,
+)
 from experiments.markup import markdown
 from experiments.reading import Results
 from experiments.streams import markdown as streams
@@ -62,6 +71,16 @@ def _name(method: str) -> str:
 
 def _cell(value: float | None, digits: int = 1) -> str:
     return "" if value is None else f"{value:.{digits}f}"
+
+
+def appearance_models(results: Path) -> str:
+    """Overlap of every appearance model inside one and the same tracker, target by target."""
+    found = otb_models.load(results)
+    names = next(iter(found.values()))["rows"] if found else ()
+    cells = {name: [d["rows"][name]["mean_iou"] for d in found.values()] for name in names}
+    rows = sorted(cells.items(), key=lambda item: -sum(item[1]))
+    lines = [[m, *[_cell(v, 3) for v in (*row, sum(row) / len(row))]] for m, row in rows]
+    return markdown(["mean IoU", *found, "mean"], lines)
 
 
 def otb_sequences(results: Path) -> str:
@@ -228,6 +247,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "low_rank_velocity": low_rank.velocity_table,
     "low_rank_cost": low_rank.cost_table,
     "otb": otb_averages,
+    "otb_models": appearance_models,
     "otb_rivals": otb_rivals,
     "otb_unseen": beyond_one_pass,
     "otb_kinetics": velocity_of_the_box,

@@ -6,6 +6,8 @@ further condition "holds, narrowed", and the condition is told.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from experiments import claims
@@ -61,8 +63,7 @@ def _gap(results: Results) -> Verdict:
     return Verdict(title, where, word, why, "gap")
 
 
-def _master(results: Results) -> list[Verdict]:
-    found = []
+def _master(results: Results) -> Iterator[Verdict]:
     fixed = results.data("master", "samples.zero_lag")
     gentle = results.data("master", "samples.zero_lag_gentle")
     if fixed and gentle:
@@ -73,9 +74,7 @@ def _master(results: Results) -> list[Verdict]:
             f"{printed['exponent']:.2f} ({printed['r2']}). It is the root of the risk, which goes "
             f"as m^{square['slope']:.2f}; calling −.50 “O(1/m)” mixes the two."
         )
-        found.append(
-            Verdict("Error against m", "fig:master-validation (a)", REPRODUCED, why, "master")
-        )
+        yield Verdict("Error against m", "fig:master-validation (a)", REPRODUCED, why, "master")
     moved = results.data("master", "variation.zero_lag")
     if moved:
         one, many = moved["one_change"], moved["many_changes"]
@@ -87,7 +86,7 @@ def _master(results: Results) -> list[Verdict]:
             "V): a bound in V/T holds where V, or every single change, is bounded "
             "(theory.risk_bound with max_variation or max_jump), and not otherwise."
         )
-        found.append(Verdict("Error against V", "thm:master, fig. (b)", NARROWED, why, "master"))
+        yield Verdict("Error against V", "thm:master, fig. (b)", NARROWED, why, "master")
     decay = results.data("master", "transient.zero_lag")
     if decay:
         why = (
@@ -97,14 +96,13 @@ def _master(results: Results) -> list[Verdict]:
             "theorem bounds a time average, and the measured one falls like "
             f"T^{decay['average_exponent']:.2f}, never like (1−κ)^T/T."
         )
-        found.append(Verdict("Transient term", "thm:master, fig. (c)", FALSE, why, "master"))
-    return found
+        yield Verdict("Transient term", "thm:master, fig. (c)", FALSE, why, "master")
 
 
-def _energy(results: Results) -> list[Verdict]:
+def _energy(results: Results) -> Iterator[Verdict]:
     data = results.data("master", "energy")
     if data is None:
-        return []
+        return
     small = data["cases"]["eta .05, gamma .1"]
     own = data["cases"]["eta .05, gamma .95"]
     why = (
@@ -115,13 +113,13 @@ def _energy(results: Results) -> list[Verdict]:
         f"({small['best']['rises']} rises). Outside, the Lyapunov form of the same proof still "
         f"falls ({data['lyapunov_rises']} rises)."
     )
-    return [Verdict("Energy contracts in every step", "thm:stability", NARROWED, why, "master")]
+    yield Verdict("Energy contracts in every step", "thm:stability", NARROWED, why, "master")
 
 
-def _minimax(results: Results) -> list[Verdict]:
+def _minimax(results: Results) -> Iterator[Verdict]:
     data = results.data("master", "minimax")
     if data is None:
-        return []
+        return
     why = (
         f"both terms are undercut: an average of gain {data['static']['gain']:g} has a static risk "
         f"of {data['static']['over_R']:.0e} R, and with {data['many_samples']['n_samples']:.0e} "
@@ -142,17 +140,18 @@ def _minimax(results: Results) -> list[Verdict]:
         f"torque's slope is {lemmas['measured_lipschitz']:.2f}. Correct and sharp for d = 2: "
         f"(c_max − c_min)(1/d_min − 1/d_max) = {lemmas['lipschitz']:.2f}."
     )
-    return [
+    yield from [
         Verdict("Minimax rate", "thm:minimax", FALSE, why, "master"),
         Verdict("Variance of the torque", "lem:unbiased", REPRODUCED, loose, "master"),
         Verdict("Torque is Lipschitz", "lem:torque-lipschitz", FALSE, units, "master"),
     ]
 
 
-def _lags(results: Results) -> list[Verdict]:
+def _lags(results: Results) -> Iterator[Verdict]:
     data = results.data("lag", "lines")
     if data is None:
-        return [Verdict("Zero lag", "thm:zero-lag", NOT_RUN, "no results", "lag")]
+        yield Verdict("Zero lag", "thm:zero-lag", NOT_RUN, "no results", "lag")
+        return
     rates = np.array(data["rates"])
     at = int(np.argmin(np.abs(rates - 0.08)))
     printed = data["lines"]["printed_0.05_0.95"]["measured"][at]
@@ -165,7 +164,7 @@ def _lags(results: Results) -> list[Verdict]:
         for name, line in data["lines"].items()
         if name.startswith("euclidean")
     )
-    return [
+    yield from [
         Verdict(
             "Zero steady-state error",
             "thm:zero-lag",
@@ -199,10 +198,11 @@ def _lags(results: Results) -> list[Verdict]:
     ]
 
 
-def _stability(results: Results) -> list[Verdict]:
+def _stability(results: Results) -> Iterator[Verdict]:
     data = results.data("stability", "printed")
     if data is None:
-        return [Verdict("Stability domain", "thm:zero-lag", NOT_RUN, "no results", "stability")]
+        yield Verdict("Stability domain", "thm:zero-lag", NOT_RUN, "no results", "stability")
+        return
     why = (
         f"{100 * data['agree_off_boundary']:.1f} % of the gains away from the boundary behave as "
         "predicted, with κ_max = 1 always (inertia and stiffness cancel)."
@@ -214,7 +214,7 @@ def _stability(results: Results) -> list[Verdict]:
             f"{error['paper']:.0f}° with the paper's gains, {error['best']['error']:.1f}° at best."
         )
     word = REPRODUCED if data["agree_off_boundary"] > 0.99 else FALSE
-    found = [Verdict("Stability domain", "thm:zero-lag", word, why, "stability")]
+    yield Verdict("Stability domain", "thm:zero-lag", word, why, "stability")
     turning = results.data("stability", "turning")
     if turning:
         gentle, firm = turning["laws"]["A .1, B .005"], turning["laws"]["A .5, B 2.5"]
@@ -228,14 +228,10 @@ def _stability(results: Results) -> list[Verdict]:
             f"at |Ω| = .3, and (.5, 2.5), stable at rest, has {firm['radius'][fast]:.3f} at 1.5. "
             f"Simulated decay agrees within {turning['largest_gap']:.0e}."
         )
-        found.append(
-            Verdict("Noncommutative rotations", "cor:noncommutative", NARROWED, why, "turning")
-        )
-    return found
+        yield Verdict("Noncommutative rotations", "cor:noncommutative", NARROWED, why, "turning")
 
 
-def _structure(results: Results) -> list[Verdict]:
-    found = []
+def _structure(results: Results) -> Iterator[Verdict]:
     maps = results.data("structure", "maps")
     if maps:
         last = {k: v["orthogonality"][-1] for k, v in maps["lines"].items()}
@@ -246,7 +242,7 @@ def _structure(results: Results) -> list[Verdict]:
             f"{'infinite' if neumann is None else f'{neumann:.0e}'} with the paper's three-term "
             "Cayley-Neumann map, which is not orthogonal."
         )
-        found.append(Verdict("Orbit invariance", "prop:structure", REPRODUCED, why, "structure"))
+        yield Verdict("Orbit invariance", "prop:structure", REPRODUCED, why, "structure")
     runs = {
         (d, name): results.data("structure", f"energy_{d}.{name}")
         for d in (2, 3, 5)
@@ -269,15 +265,15 @@ def _structure(results: Results) -> list[Verdict]:
             f"= 5), in Strang's order by {100 * wander[3, 'printed_strang']:.2f} and "
             f"{100 * wander[5, 'printed_strang']:.2f} %."
         )
-        found.append(Verdict("Symplecticity", "prop:structure", NARROWED, why, "energy"))
-    return found
+        yield Verdict("Symplecticity", "prop:structure", NARROWED, why, "energy")
 
 
-def _cost(results: Results) -> list[Verdict]:
+def _cost(results: Results) -> Iterator[Verdict]:
     data = results.data("cost", "information")
     maps = results.data("cost", "maps")
     if data is None or maps is None or 7 not in data["dimensions"]:
-        return [Verdict("Run time and complexity", "tab:complexity", NOT_RUN, "no results", "cost")]
+        yield Verdict("Run time and complexity", "tab:complexity", NOT_RUN, "no results", "cost")
+        return
     k = data["dimensions"].index(7)
     online, whole = data["online_microseconds"][k], data["filter_microseconds"][k]
     limit = 1000 * claims.text("runtime_frame")["milliseconds"]
@@ -289,7 +285,7 @@ def _cost(results: Results) -> list[Verdict]:
         + f" (printed: below {limit:.0f} µs)."
     )
     word = REPRODUCED if online < limit else NOT
-    found = [Verdict("Below .5 ms per frame", "tab:complexity", word, why, "cost")]
+    yield Verdict("Below .5 ms per frame", "tab:complexity", word, why, "cost")
     neumann, lu = maps["lines"]["cayley_neumann_3"], maps["lines"]["cayley"]
     if 8 in maps["dimensions"] and neumann["exponent"] is not None:
         eight = maps["dimensions"].index(8)
@@ -310,14 +306,13 @@ def _cost(results: Results) -> list[Verdict]:
                 f"Cayley's map and {last['exponential']:.0f} with the exponential; the errors "
                 f"differ by {max(error) - min(error):.0e}°, because the frame is polished."
             )
-        found.append(Verdict("Cayley-Neumann is O(Kd²)", "Sec. 3.2", FALSE, why, "cost"))
-    return found
+        yield Verdict("Cayley-Neumann is O(Kd²)", "Sec. 3.2", FALSE, why, "cost")
 
 
-def _guide(results: Results) -> list[Verdict]:
+def _guide(results: Results) -> Iterator[Verdict]:
     data = results.data("guide", "rules")
     if data is None:
-        return []
+        return
     good = sum(r["holds"] for r in data["rules"])
     safe = claims.text("safe_defaults")
     reset = next(r for r in data["rules"] if "reset" in r["rule"])
@@ -327,13 +322,13 @@ def _guide(results: Results) -> list[Verdict]:
         f"{safe['gamma']}) is stable, and follows nothing faster than {reset['after']:.3f} rad per "
         "frame."
     )
-    return [Verdict("Tuning guide", "app. on tuning, tab:failure-modes", NARROWED, why, "guide")]
+    yield Verdict("Tuning guide", "app. on tuning, tab:failure-modes", NARROWED, why, "guide")
 
 
-def _tensors(results: Results) -> list[Verdict]:
+def _tensors(results: Results) -> Iterator[Verdict]:
     swelling, fibre = results.data("tensors", "swelling"), results.data("tensors", "fibre.snr_20")
     if swelling is None or fibre is None:
-        return []
+        return
     largest = max(swelling["lines"]["Euclidean"]["determinant"])
     rows = fibre["rows"]
     tuned = min(v["direction"] for k, v in rows.items() if "best gain" in k)
@@ -343,13 +338,13 @@ def _tensors(results: Results) -> list[Verdict]:
         f"direction error is {rows['K-GMRF']['direction']:.1f}°, the best average's {tuned:.1f}°, "
         f"an average of gain .2 {rows['Euclidean average, gain .2']['direction']:.1f}°."
     )
-    return [Verdict("Euclidean averages swell", "Sec. 1", REPRODUCED, why, "tensors")]
+    yield Verdict("Euclidean averages swell", "Sec. 1", REPRODUCED, why, "tensors")
 
 
-def _noise(results: Results) -> list[Verdict]:
+def _noise(results: Results) -> Iterator[Verdict]:
     data = results.data("noise_floor", "true_0.1")
     if data is None:
-        return []
+        return
     fixed = data["lines"]["zero-lag, spectrum known"][0]
     ours = data["lines"]["information, spectrum known"][0]
     assumed = data["assumed"]
@@ -362,4 +357,4 @@ def _noise(results: Results) -> list[Verdict]:
         f"{ours[0]:.1f}° assuming 0 and {ours[one]:.1f}° assuming 1 where .1 is true, but "
         f"{ours[ten]:.0f}° assuming 10."
     )
-    return [Verdict("σ² sets the whitening", "Alg. 1, def:torque", FALSE, why, "noise")]
+    yield Verdict("σ² sets the whitening", "Alg. 1, def:torque", FALSE, why, "noise")

@@ -3,6 +3,7 @@ tuning."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -127,6 +128,39 @@ def test_results_of_other_sources_are_there_but_not_current(tmp_path):
         store.write(unit.path(tmp_path), record)
         assert store.finished(unit, tmp_path)
         assert store.current(unit, tmp_path) == same
+
+
+def test_a_rival_is_current_while_its_own_files_are_unchanged(tmp_path, monkeypatch):
+    unit = store.Unit("otb", "CSRT.CarScale", "otb:follow")
+    made = {**store.provenance(), "source": "another", "commit": "0123456789ab"}
+    store.write(unit.path(tmp_path), {"status": "done", "settings": {}, "made_with": made})
+    for changed in (True, False):
+        store._unchanged.cache_clear()
+        monkeypatch.setattr(store, "_git", lambda *_, out=None if changed else "": out)
+        assert store.current(unit, tmp_path) != changed
+    store.confirm(unit, tmp_path)
+    record = store.load(unit.path(tmp_path))
+    assert store.state(record) == store.fingerprint()
+    assert record["made_with"]["source"] == "another"
+    assert "experiments/otb.py" in record["confirmed_for"]["unchanged_since_it_was_made"]
+    store._unchanged.cache_clear()
+    made["commit"] += "+"  # sources that are in no commit
+    store.write(unit.path(tmp_path), {"status": "done", "settings": {}, "made_with": made})
+    assert not store.current(unit, tmp_path)
+    assert store.files_of(store.Unit("otb", "kgmrf.CarScale", "otb:follow")) == ()
+
+
+def test_the_files_of_a_rival_import_nothing_else_of_ours():
+    # What otb.tracker loads for our own trackers, and names of types.
+    allowed = {"kgmrf", "kgmrf.vision", "kgmrf.vision.clip", "kgmrf._types", "experiments"}
+    allowed |= {"experiments.store"}
+    for files in store.RIVALS.values():
+        names = {f.removeprefix("src/").removesuffix(".py").replace("/", ".") for f in files}
+        for path in files:
+            for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+                module = getattr(node, "module", None) or ""
+                if module.partition(".")[0] in ("kgmrf", "experiments"):
+                    assert module in names | allowed, (path, module)
 
 
 def test_files_that_no_unit_writes_are_removed(tmp_path):
@@ -468,7 +502,6 @@ def test_the_page_renders_without_network_references(some_results, tmp_path):
     assert {"first_order_lag", "stability_map", "occlusion_coasting", "omega_sweep"} <= drawn
     for name in drawn:
         assert f'data-figure="{name}"' in text
-        assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 1000
     assert (tmp_path / "figures" / "ellipse_frames.png").exists()
     assert len(data["player"]["truth"]) == 400
     assert ">0.700<" in text  # the mean of the two Jogging targets

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 pytest.importorskip("experiments.streams", reason="the experiments are not here")
 
 from experiments import faults, motions, rotating, starts, store
+from experiments.reading import Results
 from experiments.streams import data, dcc, rivals, scores, shown, study
 
 from kgmrf import KGMRF
@@ -262,9 +262,8 @@ def test_scenes_start_anywhere_and_every_cell_has_its_record() -> None:
 # ----------------------------------------------------------------------- what is shown
 
 
-def test_sections_say_what_was_not_run() -> None:
-    empty: Any = SimpleNamespace(data=lambda *_: None)
-    text = shown.sections(empty)
+def test_sections_say_what_was_not_run(tmp_path: Path) -> None:
+    text = shown.sections(Results(tmp_path))
     assert text.count("not run") == 5
     for name in ("streams", "starts", "faults", "rotating", "motions"):
         assert f"python -m experiments run {name}" in text

@@ -169,6 +169,16 @@ def test_schur_conditions_agree_with_the_radius_while_turning(a, b, rho, coordin
         assert theory.stable(a, b, rho, velocity=velocity) == (radius < 1)
 
 
+def test_schur_conditions_agree_with_the_radius_near_the_boundary():
+    rng = np.random.default_rng(0)
+    a, b, rho = rng.uniform((-0.2, -0.3, -1.1), (2.2, 4.2, 1.1), (20_000, 3)).T
+    turns = so.hat(rng.uniform(-2, 2, (a.size, 3)))
+    radius = theory.stability_radius(a, b, rho, velocity=turns)
+    near = (np.abs(radius - 1) > 1e-6) & (np.abs(radius - 1) < 0.1)
+    assert near.sum() > 1000
+    assert (theory.stable(a, b, rho, velocity=turns) == (radius < 1))[near].all()
+
+
 def test_turning_costs_stability_in_proportion_to_the_speed():
     """The paper's C |Omega|^2 is too small when underdamped: the growth is linear."""
     speeds = np.array([0.005, 0.01, 0.02, 0.04])
@@ -283,6 +293,9 @@ def test_two_angles_at_rest():
     """The two-point bound lies below the mean of n observations, by no more than 27/4."""
     r, n = 0.01, 25
     assert theory.two_point_bound(r, n) < r / n < 7 * theory.two_point_bound(r, n)
+    theta = np.linspace(0.0, np.sqrt(r / n), 10_001)  # the best pair of angles +-theta
+    best = (theta**2 * (1 - theta * np.sqrt(n / r))).max()
+    assert theory.two_point_bound(r, n) == pytest.approx(best, rel=1e-6)
 
 
 def test_the_printed_minimax_theorem_is_false():
@@ -333,6 +346,16 @@ def test_all_forms_of_the_risk_bound_hold(jumps, angle, rate, a):
     assert measured <= tight
     assert measured <= min(linear)
     assert both == pytest.approx(min(linear))
+
+
+def test_the_bound_for_jumps_is_tight_up_to_its_factor_of_two():
+    """Equal jumps in every frame and overdamped gains: the error is |g|_1 times the jump."""
+    a, b, jump, n = 0.5, 0.02, 1e-3, 20_000
+    terms = theory.risk_bound(
+        spectrum=LAM, n_samples=1e15, n_frames=n, position_gain=a, velocity_gain=b,
+        rate_variation=n * jump, max_jump=jump,
+    )  # fmt: skip
+    assert run(a, b, n * [jump]) == pytest.approx(0.5 * terms.nonstationarity, rel=0.01)
 
 
 def test_no_multiple_of_the_variation_bounds_one_jump():

@@ -75,60 +75,62 @@ def rotating(results: Path) -> str:
     return markdown(["d, rad per frame", "KGMRF()", "previous default", "best EMA"], rows)
 
 
-def faults(results: Path) -> str:
-    """What the default does during and after each fault."""
-    rows: list[list[str]] = []
+def _after(who: str) -> Callable[[Any], str]:
+    return lambda f: ", ".join(f"{rows} {_number(value, 1)}" for rows, value in f[who].items())
 
-    def add(unit: str, words: str, line: Callable[[Any], str]) -> None:
-        found = read(results, "faults", unit)
-        if found:
-            rows.append([words, line(found)])
 
-    def after(part: dict[str, float]) -> str:
-        return ", ".join(f"{rows} {_number(value, 1)}" for rows, value in part.items())
+def _listed(*keys: str) -> Callable[[Any], str]:
+    return lambda f: ", ".join(_number(f[k]) for k in keys)
 
-    add(
-        "zeros_first",
-        "25 zero rows first: final trace, true value 5",
-        lambda f: _number(f["trace"]),
-    )
-    for n in (20, 200):
-        words = f"{n} zero rows in the middle: the rows after"
-        add(f"zeros_inside_{n}", words, lambda f: after(f["ours"]))
-    add(
-        "stuck_channel_200",
-        "one channel zero for 200 rows: the rows after",
-        lambda f: after(f["ours"]),
-    )
-    add("zeros_inside_20", "the same rows under the true density", lambda f: after(f["oracle"]))
-    add(
+
+_QUIET = "standard deviation 1/1,000 for 50-300 rows, again and again"
+_LOST = "nats per dimension lost to the true density, by the best EWMA (t)"
+_CELLS = "all cells, some missing, those rows dropped"
+FAULTS: list[tuple[str, str, Callable[[Any], str]]] = [
+    ("zeros_first", "25 zero rows first: final trace, true value 5", _listed("trace")),
+    ("zeros_inside_20", "20 zero rows in the middle: the rows after", _after("ours")),
+    ("zeros_inside_20", "the same rows under the true density", _after("oracle")),
+    ("zeros_inside_200", "200 zero rows in the middle: the rows after", _after("ours")),
+    ("stuck_channel_200", "one channel zero for 200 rows: the rows after", _after("ours")),
+    (
         "outlier",
         "one row of five funds times 10^8: trace over the trace without it",
         lambda f: ", ".join(f"{words} {_number(value)}" for words, value in f.items()),
-    )
-    add(
+    ),
+    (
         "units",
         "units of two funds times 10^9 and 10^-9: change of the score",
         lambda f: f"{f['mean_difference'] or 0.0:.0e}",
-    )
-    add(
+    ),
+    (
         "rounded",
         "rows rounded to one standard deviation: score, and that of an EWMA of half-life 64",
-        lambda f: f"{_number(f['ours'])}, {_number(f['ewma_half_life_64'])}",
-    )
-    for d in (3, 9):
-        words = "standard deviation 1/1,000 for 50-300 rows, again and again"
-        add(
+        _listed("ours", "ewma_half_life_64"),
+    ),
+    *(
+        (
             f"bursts_{d}",
-            f"{words}, d = {d}: nats per dimension lost to the true density, by the best EWMA (t)",
+            f"{_QUIET}, d = {d}: {_LOST}",
             lambda f: f"{_number(f['ours']['all'])}, {_number(f['ewma']['all'])}",
         )
-    for stream in ("etf18", "factors8", "simulated"):
-        add(
+        for d in (3, 9)
+    ),
+    *(
+        (
             f"missing_{stream}",
-            f"10 % of the cells missing, {stream}: all cells, some missing, those rows dropped",
-            lambda f: ", ".join(
-                _number(f[k]) for k in ("every cell", "cells missing", "rows dropped")
-            ),
+            f"10 % of the cells missing, {stream}: {_CELLS}",
+            _listed("every cell", "cells missing", "rows dropped"),
         )
+        for stream in ("etf18", "factors8", "simulated")
+    ),
+]
+
+
+def faults(results: Path) -> str:
+    """What the default does during and after each fault."""
+    rows = [
+        [words, line(found)]
+        for unit, words, line in FAULTS
+        if (found := read(results, "faults", unit))
+    ]
     return markdown(["fault", "measured"], rows)

@@ -6,24 +6,18 @@ each, or a line that says what was not run; ``sections`` joins them.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
-from experiments import faults, motions, rotating
 from experiments import markup as page
-from experiments import starts as start_up
-from experiments.streams import data, rivals
-
-
-class Results(Protocol):
-    """Result files, read on demand (:class:`experiments.verdicts.Results`)."""
-
-    def data(self, experiment: str, unit: str) -> Any:
-        """What a unit computed, or None."""
+from experiments import motions
+from experiments.reading import Results
+from experiments.rotating import PREVIOUS_COMMIT
+from experiments.streams import data, markdown, rivals
 
 
 def sections(results: Results) -> str:
     """All sections."""
-    parts = (streams, starts, faults_section, rotating_section, motions_section)
+    parts = (streams, starts, faults, rotating, motions_section)
     return "\n".join(part(results) for part in parts)
 
 
@@ -86,77 +80,46 @@ def _rival(found: Any, kind: str) -> str:
 
 def starts(results: Results) -> str:
     """Start-up: nats per dimension in ranges of rows."""
-    rows, head = [], []
-    for unit in start_up.units(quick=False):
-        found = results.data("starts", unit.name)
-        if found is None:
-            continue
-        d, word = unit.settings["d"], unit.name.partition("_")[0]
-        head = ["nats per dimension", *[page.n(page.e(f"rows {r}")) for r in found["ranges"]]]
-        for name, values in found["rows"].items():
-            rows.append(_row(f"d = {d}, sizes {word}: {page.e(name)}", values))
-    if not rows:
-        return _not_run("starts", "Start-up")
-    return (
-        '<section id="starts"><h2>Start-up</h2><p>Log-density of every row of a factor model under '
-        "the forecast from the rows before it. Ledoit and Wolf's covariance of all rows so far and "
-        "the true covariance are scored as Gaussians.</p>"
-        f"{page.table(head, rows)}</section>"
+    return _section(
+        results,
+        "starts",
+        "Start-up",
+        "Log-density of every row of a factor model under the forecast from the rows before it. "
+        "Ledoit and Wolf's covariance of all rows so far and the true covariance are scored as "
+        "Gaussians.",
     )
 
 
-def faults_section(results: Results) -> str:
-    """One line per fault and figure."""
-    rows = []
-    for unit in faults.units(quick=False):
-        found = results.data("faults", unit.name)
-        if found is None:
-            continue
-        words = (getattr(faults, unit.function.split(":")[1]).__doc__ or "").split("\n")[0]
-        cells = "; ".join(f"{page.e(k)} {v}" for k, v in _flat(found))
-        rows.append(f"<tr><td>{page.e(words)} ({page.e(unit.name)})</td><td>{cells}</td></tr>")
-    if not rows:
-        return _not_run("faults", "Faults")
-    return (
-        '<section id="faults"><h2>Faults</h2><p>What sensors do, and the default after it. Scores '
-        "in nats per row, bursts in nats per dimension lost against the true Gaussian. The EWMA "
-        "is scored as a Gaussian, in bursts as a t with everything best in hindsight.</p>"
-        f"{page.table(['fault', 'measured'], rows)}</section>"
+def faults(results: Results) -> str:
+    """One line per fault."""
+    return _section(
+        results,
+        "faults",
+        "Faults",
+        "What sensors do, and the default after it. Scores in nats per row, bursts in nats per "
+        "dimension lost against the true Gaussian. The EWMA is scored as a Gaussian, in bursts as "
+        "a t with everything best in hindsight.",
     )
 
 
-def _flat(found: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
-    out: list[tuple[str, str]] = []
-    for key, value in found.items():
-        if isinstance(value, dict):
-            out += _flat(value, f"{before}{key}: ")
-        elif isinstance(value, bool):
-            out.append((f"{before}{key}", "yes" if value else "no"))
-        else:
-            out.append((f"{before}{key.replace('_', ' ')}", page.number(value, 4)))
-    return out
-
-
-def rotating_section(results: Results) -> str:
+def rotating(results: Results) -> str:
     """Angles in degrees, ours, the previous default and the best EMA."""
-    rows = []
-    for unit in rotating.units(quick=False):
-        found = results.data("rotating", unit.name)
-        if found is None:
-            continue
-        values = [found[k] for k in ("ours", "previous", "ratio", "ema", "ema_gain")]
-        words = f"d = {unit.settings['d']}, {unit.settings['rate']:g} rad per frame"
-        rows.append(_row(words, values))
-    if not rows:
-        return _not_run("rotating", "Simulated rotations")
-    head = ["degrees", *map(page.n, ("KGMRF()", "previous", "ratio", "best EMA", "its gain"))]
-    return (
-        '<section id="rotating"><h2>Simulated rotations</h2><p>Angle between the filtered and the '
-        "true eigenframe, 8 samples a frame, cold start, frames 50–399, ten seeds. The previous "
-        f"default's figures were recorded at commit {rotating.PREVIOUS_COMMIT} on the same frames; "
-        "the EMA has the gain that is best in hindsight.</p>"
-        f"{page.table(head, rows)}</section>"
+    return _section(
+        results,
+        "rotating",
+        "Simulated rotations",
+        "Angle between the filtered and the true eigenframe, 8 samples a frame, cold start, frames "
+        f"50–399, ten seeds. The previous default's figures were recorded at commit "
+        f"{PREVIOUS_COMMIT} on the same frames; the EMA has the gain that is best in hindsight.",
     )
+
+
+def _section(results: Results, name: str, title: str, words: str) -> str:
+    """A table of the documentation, on the page."""
+    if not any((results.folder / name).glob("*.json")):
+        return _not_run(name, title)
+    found = page.from_markdown(getattr(markdown, name)(results.folder))
+    return f'<section id="{name}"><h2>{title}</h2><p>{words}</p>{found}</section>'
 
 
 def motions_section(results: Results) -> str:

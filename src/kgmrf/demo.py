@@ -10,13 +10,12 @@ import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kgmrf import metrics, plots, simulate
 from kgmrf._types import Mask, Numbers
-from kgmrf.results import Result
 from kgmrf.trackers import (
     KGMRF,
     AlphaBeta,
@@ -29,8 +28,6 @@ from kgmrf.trackers import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from rich.console import Console
 
 __all__ = ["Demo", "Row", "Scene", "print_demo", "run_demo"]
@@ -103,6 +100,8 @@ class Row:
     before: float
     occluded: float
     after: float
+    score: float  # over all frames but the start
+    covered: float  # share of those frames with the truth within two angle_std
 
     def words(self) -> str:
         """The settings as text."""
@@ -115,28 +114,24 @@ class Demo:
 
     scene: Scene
     rows: tuple[Row, ...]
-    covered: float
     figure: Path
+
+    @property
+    def covered(self) -> float:
+        """How often the truth was within two of KGMRF's ``angle_std``."""
+        return self.rows[0].covered
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and words, for JSON."""
         return {
             "figure": str(self.figure),
             "scene": asdict(self.scene),
-            "mean_error_degrees": [asdict(row) for row in self.rows],
+            "mean_error_degrees": [
+                {k: v for k, v in asdict(row).items() if k not in ("score", "covered")}
+                for row in self.rows
+            ],
             "share_within_two_angle_std": self.covered,
         }
-
-
-class _Run(NamedTuple):
-    """One tracker on all seeds: its row, and errors (T, seeds) in degrees."""
-
-    row: Row
-    result: Result
-    errors: Numbers
-
-    def score(self, scene: Scene) -> float:
-        return float(self.errors[scene.scored_from :].mean())
 
 
 def run_demo(
@@ -153,23 +148,35 @@ def run_demo(
     plots.check_path(output)  # before the work, not after it
     seen, truth = _simulate(scene)
 
-    def run(tracker: Tracker, settings: dict[str, float], tried: int) -> _Run:
+    def run(tracker: Tracker, settings: dict[str, float], tried: int) -> tuple[Row, Numbers]:
+        """The row, and the covariances of the first seed."""
         name = type(tracker).__name__
         advance(name)
-        result = tracker.filter(seen)
-        errors = np.asarray(metrics.angular_error(result.covariance, truth, degrees=True))
+        found = tracker.filter(seen)
+        errors = np.asarray(metrics.angular_error(found.covariance, truth, degrees=True))
         means = {phase: float(errors[frames].mean()) for phase, frames in scene.phases().items()}
-        return _Run(Row(name, settings, tried, **means), result, errors)
+        within = errors <= 2.0 * np.degrees(found.angle_std[..., 0, 1])
+        scored = {"score": errors[scene.scored_from :], "covered": within[scene.scored_from :]}
+        means |= {name: float(values.mean()) for name, values in scored.items()}
+        return Row(name, settings, tried, **means), found.covariance[:, 0]
 
-    ours = run(KGMRF(n_samples=scene.n_samples), {}, 1)
-    runs = [ours]
+    runs = [run(KGMRF(n_samples=scene.n_samples), {}, 1)]
     for kind, grid in CONTENDERS.items():
         tried = [run(kind(**s), s, len(grid)) for s in grid]  # type: ignore[arg-type]
-        runs.append(min(tried, key=lambda one: one.score(scene)))
-    band = 2.0 * np.degrees(ours.result.angle_std[..., 0, 1])
-    covered = float((ours.errors <= band)[scene.scored_from :].mean())
-    figure = plots.write_figure(_figure(scene, runs, truth), output)
-    return Demo(scene, tuple(one.row for one in runs), covered, figure)
+        runs.append(min(tried, key=lambda one: one[0].score))
+    average = min(runs[1:4], key=lambda one: one[0].score)
+    part = slice(max(scene.occluded_from - 27, 0), min(scene.occluded_to + 30, scene.n_frames))
+    plots.plot_ellipses(
+        {f"{row.tracker}\n{row.words()}": found[part] for row, found in (runs[0], average)},
+        output,
+        truth=truth[part, 0],
+        times=np.arange(scene.n_frames, dtype=float)[part],
+        observed=scene.observed[part],
+        n_shown=15,
+        title=f"Truth filled, estimates outlined: {np.degrees(scene.rate):.1f}° per frame, "
+        f"{scene.n_samples} samples per frame, grey: no data",
+    )
+    return Demo(scene, tuple(row for row, _ in runs), Path(output))
 
 
 def _simulate(scene: Scene) -> tuple[Numbers, Numbers]:
@@ -180,93 +187,6 @@ def _simulate(scene: Scene) -> tuple[Numbers, Numbers]:
         for seed in range(scene.n_seeds)
     ]
     return np.stack([r.observations for r in runs], 1), np.stack([r.covariance for r in runs], 1)
-
-
-# ---------------------------------------------------------------------- the figure
-
-
-def _figure(scene: Scene, runs: list[_Run], truth: Numbers) -> Figure:
-    """Ellipses of one run, our error with its own uncertainty, and the mean error of each."""
-    ours, average = runs[0], min(runs[1:4], key=lambda one: one.score(scene))
-    times = np.arange(scene.n_frames, dtype=float)
-    with plots.style():
-        figure = plots.new_figure(height=6.2)
-        title = (
-            f"A covariance that rotates {np.degrees(scene.rate):.1f}° per frame, seen through "
-            f"{scene.n_samples} samples per frame"
-        )
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5)
-        ellipses, single, mean = figure.subplots(3, 1, height_ratios=[1.15, 1.0, 1.9])
-        mean.sharex(single)
-        for axes in (ellipses, single, mean):
-            plots.shade_gaps(axes, times, ~scene.observed)
-        _draw_ellipses(ellipses, scene, ours, average, truth[:, 0])
-        _draw_single(single, scene, ours, truth[:, 0])
-        _draw_means(mean, scene, runs)
-        middle = 0.5 * (scene.occluded_from + scene.occluded_to - 1)
-        _write(ellipses, middle, "no data", "center")
-        _write(single, middle, "no data", "center")
-        _write(mean, scene.scored_from, "start ", "right")
-    return figure
-
-
-def _draw_ellipses(axes: Axes, scene: Scene, ours: _Run, average: _Run, truth: Numbers) -> None:
-    start = max(scene.occluded_from - 27, 0)
-    shown = np.arange(start, min(scene.occluded_to + 30, scene.n_frames), 6)
-    rows = {
-        "KGMRF\ndefaults": ours.result.covariance[shown, 0],
-        f"{average.row.tracker}\n{average.row.words()}": average.result.covariance[shown, 0],
-    }
-    plots.draw_rows(axes, rows, truth[shown], shown.astype(float), len(shown))
-    axes.set_title("a  One run around the occlusion: truth filled, estimates outlined")
-    axes.set_xlabel("frame")
-
-
-def _draw_single(axes: Axes, scene: Scene, ours: _Run, truth: Numbers) -> None:
-    times = np.arange(scene.n_frames)
-    band = 2.0 * np.degrees(ours.result.angle_std[:, 0, 0, 1])
-    here = metrics.axis_angle(ours.result.covariance[:, 0]) - metrics.axis_angle(truth)
-    error = np.degrees(0.5 * np.arctan2(np.sin(2 * here), np.cos(2 * here)))
-    axes.fill_between(times, -band, band, color=plots.COLOURS["ours"], alpha=0.2, linewidth=0)
-    axes.axhline(0.0, color=plots.COLOURS["truth"], linewidth=0.6)
-    axes.plot(times, error, color=plots.COLOURS["ours"])
-    late = slice(scene.scored_from // 2, None)
-    reach = 1.25 * max(float(band[late].max()), float(np.abs(error[late]).max()))
-    axes.set_ylim(-reach, reach)
-    axes.set_ylabel("error (degrees)")
-    axes.tick_params(labelbottom=False)
-    axes.set_title("b  The same run: error of KGMRF and the ±2 angle_std that it reports")
-
-
-def _draw_means(axes: Axes, scene: Scene, runs: list[_Run]) -> None:
-    colours = [plots.CYCLE[k] for k in (0, 1, 4, 3, 2, 5)] + [plots.COLOURS["quiet"]]
-    labels = []
-    for run, colour in reversed(list(zip(runs, colours, strict=True))):
-        mean = run.errors.mean(axis=1)
-        axes.plot(mean, color=colour, linewidth=1.8 if run is runs[0] else 0.8)
-        labels.append((float(np.median(mean[scene.occluded_to :])), run.row.tracker, colour))
-    axes.set_yscale("log")
-    axes.set_ylim(min(2.0, 0.9 * float(runs[0].errors.mean(axis=1).min())), 95.0)
-    axes.set_yticks([2, 5, 10, 20, 45, 90], ["2", "5", "10", "20", "45", "90"])
-    axes.set_yticks([], minor=True)
-    axes.axvline(scene.scored_from, color=plots.COLOURS["quiet"], linewidth=0.8, linestyle=":")
-    axes.set_xlim(0, scene.n_frames - 1)
-    axes.set_xlabel("frame")
-    axes.set_ylabel("mean error (degrees)")
-    axes.set_title(
-        f"c  Mean of {scene.n_seeds} seeds: KGMRF with its defaults, "
-        "baselines with the best settings tried"
-    )
-    plots.label_lines({axes: labels})
-
-
-def _write(axes: Axes, x: float, words: str, align: str) -> None:
-    """Words under the upper edge of a panel."""
-    place: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "ha": align, "va": "top"}
-    axes.text(x, 0.98, words, fontsize=7.0, color=plots.COLOURS["quiet"], **place)
-
-
-# ---------------------------------------------------------------------- the terminal
 
 
 def print_demo(demo: Demo, console: Console) -> None:

@@ -15,7 +15,6 @@ from kgmrf import _check
 from kgmrf._types import Numbers
 from kgmrf.diagnosis import verdicts
 from kgmrf.diagnosis.innovations import (
-    Run,
     as_matrices,
     fields_of,
     innovations_of,
@@ -75,36 +74,27 @@ def diagnose(
         run = innovations_of(kind, fields, seen, counts, noise_std, noise_floor)
         if np.isfinite(settled(run.innovation)).sum() < 20 * max(run.innovation.shape[-1], 1):
             run = None  # too little was observed, or there is no plane to turn in
+    names = ["persistent lag", "overshoot", "oscillation"]
+    names += ["worse than averaging"] if kind == "covariance" else []
+    findings = [Finding(name, "unknown", verdicts.NEEDS) for name in names]
     memory, loop = ({}, {}) if run is None else (memory_of(run), loop_of(run))
-    findings = [
-        *_motion(run, memory, loop, fields),
-        verdicts.divergence(kind, fields, run, loop),
-        verdicts.manifold(kind, fields),
-    ]
-    others = [f.name for f in findings if f.verdict == "fault"]
+    if run is not None:
+        findings = [
+            verdicts.lag(run, memory, loop, fields),
+            verdicts.overshoot(memory, loop, run.kind),
+            verdicts.oscillation(memory, loop),
+            *([verdicts.worth(run)] if kind == "covariance" else []),
+        ]
+    findings.append(verdicts.divergence(kind, fields, run, loop))
+    findings.append(verdicts.manifold(kind, fields))
+    # Worse than averaging has causes of its own.
+    others = [f.name for f in findings if f.verdict == "fault" and f.name != "worse than averaging"]
     findings.append(verdicts.calibration(kind, fields, run, counts, noise_std, others))
     if kind == "covariance":
         findings.append(verdicts.gaps(fields, noise_floor))
-        findings.append(_unknown("worse than averaging") if run is None else verdicts.worth(run))
     degrees = np.asarray(float(verdicts.freedom(kind, fields)))
     traces = {"time": fields["time"], "nis": fields["nis"], "freedom": degrees}
     if run is not None:
         traces |= {"innovation": run.innovation, "autocorrelation": memory["acf"]}
     traces |= {name: fields[name] for name in ("angle_std", "std") if name in fields}
     return Report(tuple(findings), n_frames, traces)
-
-
-def _motion(
-    run: Run | None, memory: dict[str, Any], loop: dict[str, float], fields: dict[str, Numbers]
-) -> list[Finding]:
-    if run is None:
-        return [_unknown(name) for name in ("persistent lag", "overshoot", "oscillation")]
-    return [
-        verdicts.lag(run, memory, loop, fields),
-        verdicts.overshoot(memory, loop, run.kind),
-        verdicts.oscillation(memory, loop),
-    ]
-
-
-def _unknown(name: str) -> Finding:
-    return Finding(name, "unknown", verdicts.NEEDS)

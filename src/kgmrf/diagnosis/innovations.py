@@ -66,7 +66,7 @@ def of_item(values: Numbers, item: int | tuple[int, ...]) -> Numbers:
 def as_matrices(observations: Any) -> Any:
     """Rotations of scipy as matrices."""
     if isinstance(observations, (list, tuple)):
-        return [f.as_matrix() if hasattr(f, "as_matrix") else f for f in observations]
+        return [as_matrices(f) for f in observations]
     return observations.as_matrix() if hasattr(observations, "as_matrix") else observations
 
 
@@ -96,24 +96,11 @@ def innovations_of(
     known: Mask = ~np.any(np.isnan(fields[kind][:-1]), axis=inner)
     valid: Mask = known & ~np.any(np.isnan(seen[1:]), axis=inner)
     velocity = np.where(np.isnan(fields["velocity"]), 0.0, fields["velocity"])
-    fields = {**fields, "velocity": velocity}
     m = np.ones(()) if counts is None else counts
     if kind == "covariance":
-        return _of_covariances(fields, seen, valid, m, noise_floor)
-    return _of_direct(kind, fields, seen, valid, noise_std, m)
-
-
-def _of_direct(
-    kind: str,
-    fields: dict[str, Numbers],
-    seen: Numbers,
-    valid: Mask,
-    noise_std: float | None,
-    m: Numbers,
-) -> Run:
-    """Rotations and vectors: the state itself is observed."""
-    times, velocity = fields["time"], fields["velocity"]
-    steps = np.diff(times)
+        return _of_covariances({**fields, "velocity": velocity}, seen, valid, m, noise_floor)
+    # Of rotations and vectors the state itself is observed.
+    times, steps = fields["time"], np.diff(fields["time"])
     if kind == "position":
         ahead = fields["position"][:-1] + steps[:, None] * velocity[:-1]
         error, correction = seen[1:] - ahead, fields["position"][1:] - ahead
@@ -127,15 +114,14 @@ def _of_direct(
         naive = np.where(there[:-1] & there[1:], apart, np.nan)
         velocity = planes(velocity)
     error = np.where(valid[:, None], error, np.nan)
-    if noise_std is None:
-        found = error[~np.isnan(error)]
-        unit = np.asarray(max(float(np.sqrt(np.mean(found**2))), 1e-300) if found.size else 1.0)
-    else:
-        unit = np.asarray(noise_std / np.sqrt(m))
+    found = error[~np.isnan(error)]
+    unit = np.asarray(max(float(np.sqrt(np.mean(found**2))), 1e-300) if found.size else 1.0)
+    if noise_std is not None:
+        unit = noise_std / np.sqrt(m if m.ndim == 0 else m[1:, None])
     return Run(
         kind=kind,
         times=times,
-        innovation=late(error / (unit[1:, None] if unit.ndim else unit)),
+        innovation=late(error / unit),
         correction=late(np.where(valid[:, None], correction, np.nan)),
         angle=late(error),
         velocity=velocity,
@@ -156,10 +142,10 @@ def _of_covariances(
     spectrum = np.where(valid[:, None], fields["spectrum"][:-1], 1.0)
     observed = np.where(valid[:, None, None], seen[1:], np.eye(d))
     level = spectrum + noise_floor
-    gap = orbit.gaps(spectrum)[:, rows, columns]
+    gap = planes(orbit.gaps(spectrum))
     size = np.sqrt(level[:, rows] * level[:, columns])
     body = np.swapaxes(ahead, -1, -2) @ observed @ ahead
-    cross = -body[:, rows, columns]
+    cross = -planes(body)
     root = np.sqrt(m if m.ndim == 0 else m[1:, None])
     # Where a plane is hardly seen its angle is noise divided by nothing.
     clear = np.abs(gap) > 0.1 * size
@@ -264,16 +250,6 @@ def innovation_log_likelihood(result: Any, n_samples: float, noise_floor: float 
     after the update, v, as r^2 / (r - v G^2), r = d_i d_j / m. NaN in the first step and where
     nothing was observed. Changes of the spectrum count as noise: on simulated data the fitted
     ``n_samples`` is 1-15 % low, most at m = 2.
-
-    >>> from kgmrf import KGMRF, simulate
-    >>> scene = simulate.ellipse(n_samples=8, n_frames=300, noise_floor=0.0, rng=1)
-    >>> runs = {
-    ...     m: KGMRF(gains="information", n_samples=m).filter(scene.observations)
-    ...     for m in (2, 8, 32)
-    ... }
-    >>> likelihood = {m: np.nansum(innovation_log_likelihood(r, m)) for m, r in runs.items()}
-    >>> max(likelihood, key=likelihood.get)
-    8
     """
     m = float(n_samples)
     spectrum, variance = result.spectrum[:-1], result.angle_std[1:] ** 2
@@ -281,14 +257,12 @@ def innovation_log_likelihood(result: Any, n_samples: float, noise_floor: float 
     level = np.where(np.isnan(spectrum), 1.0, spectrum) + noise_floor
     rows, columns = np.triu_indices(d, 1)
     noise = (level[..., rows] * level[..., columns]) / m
-    gap = orbit.gaps(level)[..., rows, columns]
-    left = np.maximum(noise - variance[..., rows, columns] * gap**2, 1e-12 * noise)
+    left = np.maximum(noise - planes(variance * orbit.gaps(level) ** 2), 1e-12 * noise)
     predicted = noise**2 / left
-    planes = -0.5 * (result.nis[1:] + np.sum(np.log(2.0 * np.pi * predicted), axis=-1))
+    turned = -0.5 * (result.nis[1:] + np.sum(np.log(2.0 * np.pi * predicted), axis=-1))
     log_level = np.log(level).sum(axis=-1)
     power = -2.0 * result.log_likelihood[1:] / m - d * np.log(2.0 * np.pi) - log_level
     power = np.where(power > 0, power, np.nan)
     half = 0.5 * m * d
     total = half * np.log(m / 2.0) + (half - 1.0) * np.log(power) - 0.5 * m * power
-    values = planes + total - math.lgamma(half)
-    return np.concatenate([np.full_like(values[:1], np.nan), values])
+    return late(turned + total - math.lgamma(half))

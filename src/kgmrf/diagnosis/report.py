@@ -92,9 +92,7 @@ class Report:
             "angle_std": "standard deviation of the angle in every plane, degrees",
             "std": "standard deviation of every component",
         }
-        panels = [
-            name for name in titles if name in self.traces and not np.isnan(self.traces[name]).all()
-        ]
+        panels = [n for n in titles if n in self.traces and not np.isnan(self.traces[n]).all()]
         dashed: dict[str, Any] = {"color": COLOURS["quiet"], "lw": 0.6, "ls": "--"}
         with style():
             figure = new_figure(1.5 * len(panels) + 0.4)

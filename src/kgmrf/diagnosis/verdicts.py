@@ -11,29 +11,14 @@ from kgmrf.diagnosis.innovations import Run
 from kgmrf.diagnosis.measures import blocks, mean_of, settled
 from kgmrf.diagnosis.report import MEMORY, Finding, Verdict
 
-SURE = 5.0
-"""Standard errors beyond which a deviation is not chance."""
-
-BIAS = 0.25
-"""Mean innovation, in standard deviations of the innovations, that is a fault."""
-
-RINGING = 0.3
-"""Damping ratio below which a loop rings at every disturbance (1 is critical)."""
-
-DAMPING = 0.5
-"""Damping ratio below which a loop rings if the innovations show it too."""
-
-MISFIT = 1.6
-"""Factor by which the size of the innovations may differ from what the tracker expects."""
-
-WIDE_ANGLE = 0.4
-"""Standard deviation of a plane's angle (radians) at which its axes are unknown."""
-
-DEFECT = 1e-6
-"""Departure from orthonormality or symmetry that is more than rounding."""
-
-ROUNDING = 1e-10
-"""How far below zero, as a share of the largest entry, an eigenvalue of zero may be computed."""
+SURE = 5.0  # standard errors beyond which a deviation is not chance
+BIAS = 0.25  # mean innovation, in standard deviations of the innovations, that is a fault
+RINGING = 0.3  # damping ratio below which a loop rings at every disturbance (1 is critical)
+DAMPING = 0.5  # damping ratio below which a loop rings if the innovations show it too
+MISFIT = 1.6  # factor by which innovations may differ from the size that the tracker expects
+WIDE_ANGLE = 0.4  # standard deviation of a plane's angle (radians) at which its axes are unknown
+DEFECT = 1e-6  # departure from orthonormality or symmetry that is more than rounding
+ROUNDING = 1e-10  # how far below zero, relative to the largest entry, a zero may be computed
 
 NEEDS = "needs the observations of 20 frames or more: diagnose(result, observations, ...)"
 
@@ -47,9 +32,6 @@ def _judged(
     verdict: Verdict = "fault",
 ) -> Finding:
     return Finding(name, verdict if failed else "ok", evidence, remedy if failed else "", measured)
-
-
-# --------------------------------------------------------------------------- the motion
 
 
 def lag(
@@ -72,30 +54,31 @@ def lag(
     evidence = (
         f"mean innovation is {share[worst]:.2f} sigma{unit}; autocorrelation at lag 1 is {r1:+.2f}"
     )
-    no_variance = np.isnan(fields["nis"]).all()
-    if not loop.get("moves"):
-        better = (
-            "RotationTracker(noise_std=...)"
-            if run.kind == "rotation"
-            else 'KGMRF(gains="information")'
-        )
-        remedy = f"it carries no velocity: use {better}"
-    elif loop["retention"] < 0.98 and no_variance:
-        remedy = (
-            f"the velocity is damped (retention {loop['retention']:.2f}): use "
-            'gains="information", or gains="zero_lag", which keeps retention at 1'
-        )
-    elif no_variance and rings:
-        remedy = "correct the oscillation first"
-    elif no_variance:
-        remedy = 'raise position_gain and velocity_gain together, or use gains="information"'
-    elif mean_of(settled(fields["nis"])) / max(freedom(run.kind, fields), 1) < 1.0 / MISFIT:
-        remedy = "it expects more noise than there is and follows too slowly: see wrong noise"
-    else:
-        remedy = (
+    fixed = np.isnan(fields["nis"]).all()
+    better = "RotationTracker(noise_std=...)"
+    better = better if run.kind == "rotation" else 'KGMRF(gains="information")'
+    kept = loop.get("retention", 1.0)
+    nis = mean_of(settled(fields["nis"])) / max(freedom(run.kind, fields), 1)
+    remedies = [
+        (not loop.get("moves"), f"it carries no velocity: use {better}"),
+        (
+            fixed and kept < 0.98,
+            f"the velocity is damped (retention {kept:.2f}): use "
+            'gains="information", or gains="zero_lag", which keeps retention at 1',
+        ),
+        (fixed and rings, "correct the oscillation first"),
+        (fixed, 'raise position_gain and velocity_gain together, or use gains="information"'),
+        (
+            nis < 1.0 / MISFIT,
+            "it expects more noise than there is and follows too slowly: see wrong noise",
+        ),
+        (
+            True,
             "the motion changes faster than expected: raise acceleration in "
-            "gains.information(acceleration=...), or let kgmrf.learn.fit find it"
-        )
+            "gains.information(acceleration=...), or let kgmrf.learn.fit find it",
+        ),
+    ]
+    remedy = next(words for applies, words in remedies if applies)
     measured = {"bias": float(share[worst]), "autocorrelation": r1, "mean_innovation": angle}
     return _judged("persistent lag", biased or slow, evidence, remedy, measured)
 
@@ -192,22 +175,15 @@ def calibration(
         return Finding(name, "unknown", "; ".join(words), measured=measured)
     worst = max(factors, key=lambda f: abs(np.log(max(f, 1e-12))), default=1.0)
     more = "larger" if worst > 1 else "smaller"
-    number = ""
+    best = None if noise_std is None else noise_std * np.sqrt(worst)
+    verb, setting = "set", "noise_std"
     if kind == "covariance":
-        if counts is not None:
-            best = measured.get("n_samples", float(np.mean(counts)) / worst)
-            number = f" to about {best:.3g}"
-        verb = "lower" if worst > 1 else "raise"
-        remedy = f"the noise is {more} than n_samples says: {verb} n_samples{number}"
-    else:
-        if noise_std is not None:
-            number = f" to about {noise_std * np.sqrt(worst):.3g}"
-        remedy = f"the noise is {more} than noise_std says: set noise_std{number}"
+        verb, setting = "lower" if worst > 1 else "raise", "n_samples"
+        best = None if counts is None else measured.get(setting, float(np.mean(counts)) / worst)
+    remedy = f"the noise is {more} than {setting} says: {verb} {setting}"
+    remedy += "" if best is None else f" to about {best:.3g}"
     failed = not 1.0 / MISFIT < worst < MISFIT
     return _judged(name, failed, "; ".join(words), remedy, measured)
-
-
-# --------------------------------------------------------------------------- the estimate
 
 
 def divergence(
@@ -221,15 +197,15 @@ def divergence(
         broken = np.any(np.isinf(main), axis=-1)
     measured = {"broken_frames": float(broken.sum())}
     if broken.any():
-        evidence = (
-            f"the estimate is not finite in {int(broken.sum())} frames, first in frame "
-            f"{int(np.argmax(broken))}"
-        )
+        evidence = f"the estimate is not finite in {broken.sum()} frames, "
+        evidence += f"first in frame {broken.argmax()}"
         remedy = "smaller gains keep a linear tracker stable; KGMRF cannot leave the manifold"
         return Finding(name, "fault", evidence, remedy, measured)
     if run is None:
         return Finding(name, "unknown", f"all frames are finite; the rest {NEEDS}")
-    mean, error = blocks(_second_half(run.over_nothing)[:, None])
+    # In the second half every tracker has started.
+    half = run.over_nothing.size // 2
+    mean, error = blocks(run.over_nothing[half:, None])
     advantage = float(mean[0])
     measured["advantage"] = advantage
     if "radius" in loop:
@@ -239,7 +215,7 @@ def divergence(
         limit = 0.02 * fields[kind].shape[-1]
     else:
         evidence = f"against holding the last observation: {advantage:+.3g} of squared error"
-        limit = 0.3 * float(mean_of(np.sum(_second_half(run.angle) ** 2, axis=-1)))
+        limit = 0.3 * float(mean_of(np.sum(run.angle[half:] ** 2, axis=-1)))
     lost = advantage < -limit and advantage < -SURE * float(error[0])
     unstable = loop.get("radius", 0.0) > 1.02
     if unstable:
@@ -252,14 +228,9 @@ def divergence(
     return _judged(name, lost or unstable, evidence, remedy, measured)
 
 
-def _second_half(values: Numbers) -> Numbers:
-    """Where every tracker has started."""
-    return values[values.shape[0] // 2 :]
-
-
 def worth(run: Run) -> Finding:
     """Against the best plain moving average, in nats per sample."""
-    mean, error = blocks(_second_half(run.over_average)[:, None])
+    mean, error = blocks(run.over_average[run.over_average.size // 2 :, None])
     advantage = float(mean[0])
     evidence = f"against the best plain moving average: {advantage:+.3f} nats per sample"
     failed = advantage < -0.01 * run.power.shape[-1] and advantage < -SURE * float(error[0])

@@ -64,6 +64,7 @@ def plot_ellipses(
     times: Numbers | None = None,
     observed: Mask | None = None,
     n_shown: int = 20,
+    title: str = "",
 ) -> Figure:
     """Ellipses of 2 x 2 covariances along time, one row per estimate, over the truth in grey.
 
@@ -98,6 +99,7 @@ def plot_ellipses(
             shade_gaps(axes, clock, ~np.asarray(observed, dtype=bool))
         draw_rows(axes, rows, truth, clock, n_shown)
         axes.set_xlabel("time")
+        axes.set_title(title)
     if path is not None:
         write_figure(figure, path)
     return figure

@@ -138,6 +138,24 @@ def colours_of(count: int) -> list[str]:
     return [matplotlib.colors.to_hex(shade) for shade in shades]
 
 
+def log_ticks(axes: Axes, name: str) -> None:
+    """Plain numbers on a logarithmic axis, three or more; powers of ten where it is long."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    side = getattr(axes, f"{name}axis")
+    low, high = side.get_view_interval()
+    side.set_minor_formatter(NullFormatter())
+    if high / low >= 3e3 or low <= 1e-3:
+        return
+    steps: tuple[float, ...] = (1.0,)
+    for steps in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
+        decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+        if sum(low <= m * 10.0**k <= high for k in decades for m in steps) >= 3:
+            break
+    side.set_major_locator(LogLocator(subs=steps))
+    side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 def shade_gaps(axes: Axes, times: Numbers, missing: Numbers) -> None:
     """Grey background where there is no observation.
 

@@ -17,6 +17,7 @@ from kgmrf.plots.look import (
     MOST_LABELS,
     colours_of,
     label_lines,
+    log_ticks,
     new_figure,
     running_mean,
     shade_gaps,
@@ -117,21 +118,21 @@ def _flat(values: Numbers, lines: int = 1) -> Numbers:
 
 
 def _panels(result: Result) -> list[_Panel]:
-    if "rotation" in result.fields():
-        d = result.rotation.shape[-1]
-        first = [_rotation_panel(result)]
-    else:
-        d = result.covariance.shape[-1]
-        first = [_spectrum_panel(result), *_axis_panel(result)]
-    planes = np.triu_indices(d, 1)
-    n_planes = len(planes[0])
-    rest = [_Panel("log-likelihood\n(nats per frame)", _flat(result.log_likelihood), dots=True)]
+    rotates = "rotation" in result.fields()
+    first = _rotation_panel(result) if rotates else _spectrum_panel(result)
+    rest = [] if rotates or result.covariance.shape[1:] != (2, 2) else [_axis_panel(result)]
+    n_planes = len(np.triu_indices(result.velocity.shape[-1], 1)[0])
     if n_planes:
+        speed = np.degrees(np.linalg.norm(result.velocity, axis=(-2, -1)) / np.sqrt(2.0))
         mean = ((n_planes, f"expected mean: {n_planes}"),)
-        nis = _Panel("NIS", _flat(result.nis), dots=True, from_zero=True, levels=mean)
-        rest = [_speed_panel(result), _uncertainty_panel(result, planes), nis, *rest]
+        rest += [
+            _Panel("speed (degrees\nper unit time)", _flat(speed), from_zero=True),
+            _uncertainty_panel(result),
+            _Panel("NIS", _flat(result.nis), dots=True, from_zero=True, levels=mean),
+        ]
+    rest += [_Panel("log-likelihood\n(nats per frame)", _flat(result.log_likelihood), dots=True)]
     # The matrix itself always has its panel, even when nothing was ever seen.
-    return [first[0], *(p for p in [*first[1:], *rest] if np.isfinite(p.values).any())]
+    return [first, *(p for p in rest if np.isfinite(p.values).any())]
 
 
 def _spectrum_panel(result: Result) -> _Panel:
@@ -147,13 +148,11 @@ def _spectrum_panel(result: Result) -> _Panel:
     return _Panel("eigenvalues", values, names, log=True)
 
 
-def _axis_panel(result: Result) -> list[_Panel]:
+def _axis_panel(result: Result) -> _Panel:
     """Direction of the major axis of a single ellipse, followed through half turns."""
-    if result.covariance.shape[1:] != (2, 2):
-        return []
     angle = _unwrapped(np.asarray(metrics.axis_angle(result.covariance)), np.pi)
     spread = 2.0 * np.degrees(_flat(result.angle_std[:, 0, 1]))
-    return [_Panel("major axis\n(degrees)", _flat(np.degrees(angle)), spread=spread)]
+    return _Panel("major axis\n(degrees)", _flat(np.degrees(angle)), spread=spread)
 
 
 def _rotation_panel(result: Result) -> _Panel:
@@ -177,13 +176,8 @@ def _rotation_panel(result: Result) -> _Panel:
     return _Panel("angle from start\n(degrees)", np.degrees(angle)[..., None])
 
 
-def _speed_panel(result: Result) -> _Panel:
-    speed = np.linalg.norm(result.velocity, axis=(-2, -1)) / np.sqrt(2.0)
-    return _Panel("speed (degrees\nper unit time)", _flat(np.degrees(speed)), from_zero=True)
-
-
-def _uncertainty_panel(result: Result, planes: tuple[Numbers, Numbers]) -> _Panel:
-    std = np.degrees(result.angle_std[..., planes[0], planes[1]])
+def _uncertainty_panel(result: Result) -> _Panel:
+    std = np.degrees(result.angle_std[..., *np.triu_indices(result.angle_std.shape[-1], 1)])
     worst, best = std.max(axis=-1), std.min(axis=-1)
     label = "angle std\n(degrees)"
     cap = float(np.degrees(np.sqrt(ANGLE_VARIANCE_LIMIT)))
@@ -217,47 +211,31 @@ def _draw(axes: Axes, times: Numbers, panel: _Panel) -> None:
         line = _line(panel, k)
         axes.plot(times, line, color=colour, zorder=2.5)
         # A frame between two gaps has no line to its neighbours.
-        if (lone := _lone(line)).any():
+        gap = np.isnan(np.pad(line, 1, constant_values=np.nan))
+        lone = ~gap[1:-1] & gap[:-2] & gap[2:]
+        if lone.any():
             axes.plot(times[lone], line[lone], ".", color=colour, markersize=3.0, zorder=2.5)
     for level, _ in panel.levels:
         axes.axhline(level, color=COLOURS["quiet"], linewidth=0.8, linestyle=(0, (4, 2)))
     if panel.from_zero:
         axes.set_ylim(bottom=0.0)
     if panel.log:
-        _log_axis(axes)
-
-
-def _log_axis(axes: Axes) -> None:
-    """A logarithmic axis with round numbers that say themselves: 0.5, 1, 2, 5."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    decades = np.log10(high / low)
-    if decades < 2.5:
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 1.7 else (1.0,)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_yscale("log")
+        log_ticks(axes, "y")
 
 
 def _line(panel: _Panel, k: int) -> Numbers:
     """What is drawn as a line: the median of the items, or the running mean of scattered dots."""
-    if not panel.dots:
-        return _quantiles(panel.values[:, :, k])[1]
     values = panel.values[:, :, k]
-    count = np.isfinite(values).sum(axis=1)
-    mean = np.nansum(values, axis=1) / np.maximum(count, 1)
-    mean = np.where(count > 0, mean, np.nan)
+    if not panel.dots:
+        return _quantiles(values)[1]
+    with catch_warnings(action="ignore"):  # times at which nothing is known
+        mean = np.nanmean(values, axis=1)
     width = max(5, len(mean) // 20) | 1
     if len(mean) < 3 * width:
         return np.full_like(mean, np.nan)
     # Short gaps are bridged, long ones stay open.
     return running_mean(mean, width, least=width / 3)
-
-
-def _lone(line: Numbers) -> Mask:
-    gap = np.isnan(np.concatenate([[np.nan], line, [np.nan]]))
-    return ~gap[1:-1] & gap[:-2] & gap[2:]
 
 
 def _line_labels(panel: _Panel) -> list[tuple[float, str, str]]:
@@ -274,5 +252,4 @@ def _line_labels(panel: _Panel) -> list[tuple[float, str, str]]:
 def _quantiles(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """10 %, 50 % and 90 % over the items (T, items) that are known at each time."""
     with catch_warnings(action="ignore"):  # times at which nothing is known
-        low, middle, high = np.nanquantile(values, [0.1, 0.5, 0.9], axis=1)
-    return low, middle, high
+        return tuple(np.nanquantile(values, [0.1, 0.5, 0.9], axis=1))

@@ -30,18 +30,12 @@ def steady_noise_covariance(
 
     Gains of shape (...) give (..., 2, 2); inf where the gains are unstable. For a covariance plane
     R = d_i d_j / (m (lam_i - lam_j)^2), for rotations R = noise_std^2.
-
-    >>> steady_noise_covariance(0.5, 0.0, 0.0).round(4)
-    array([[0.3333, 0.    ],
-           [0.    , 0.    ]])
     """
     a, b, rho, r = floats(position_gain, velocity_gain, retention, observation_variance)
     g = np.stack([a, b], -1)
-    # Pure position gain with an idle velocity (B = 0, rho = 1) is stable where it matters: the
-    # velocity never moves, so it is taken as damped.
+    # With B = 0 and rho = 1 the velocity never moves: it is taken as damped.
     rho = np.where((b == 0) & (rho == 1), 0.0, rho)
-    source = r[..., None, None] * g[..., :, None] * g[..., None, :]
-    return stein(error_map(a, b, rho), source)
+    return stein(error_map(a, b, rho), r[..., None, None] * g[..., :, None] * g[..., None, :])
 
 
 def steady_noise_variance(
@@ -51,14 +45,13 @@ def steady_noise_variance(
     *,
     observation_variance: ArrayLike = 1.0,
 ) -> Any:
-    """P_11 of the steady error covariance: variance of the filtered angle, in units of R.
+    """P_11 of `steady_noise_covariance`: variance of the filtered angle.
 
     >>> round(steady_noise_variance(0.1, 0.0), 4)  # an EMA: g / (2 - g)
     0.0526
     """
-    p = steady_noise_covariance(
-        position_gain, velocity_gain, retention, observation_variance=observation_variance
-    )
+    gains = (position_gain, velocity_gain, retention)
+    p = steady_noise_covariance(*gains, observation_variance=observation_variance)
     return number(p[..., 0, 0])
 
 
@@ -78,15 +71,12 @@ def steady_information_gains(
     dt: ArrayLike = 1.0,
     angle_noise: ArrayLike = 0.0,
     retention: ArrayLike = 1.0,
-    tolerance: float = 1e-13,
-    max_iterations: int = 1_000_000,
 ) -> SteadyGains:
     """K = (p_11, p_12) / (p_11 + R) at the fixed point of the two-state Riccati recursion.
 
     ``acceleration`` is q, the variance a velocity gains per unit time (rad^2 per time^3), and
     ``observation_variance`` is R in rad^2; the variances returned are those after the correction.
-    The gains feed the other functions here. Without any process noise the gains fade like 1/t and
-    are returned as zero.
+    Without any process noise the gains fade like 1/t and are returned as zero.
 
     >>> gains = steady_information_gains(1e-7, 0.3)
     >>> round(float(gains.position_gain), 4), round(float(gains.velocity_gain), 6)
@@ -102,19 +92,14 @@ def steady_information_gains(
     quiet = (q == 0) & (wander == 0)
     p11, p12, p22 = np.full_like(r, law.angle_prior), np.zeros_like(r), np.full_like(r, 4e-4)
     k1 = k2 = np.zeros_like(r)
-    for _ in range(max_iterations):
+    for _ in range(1_000_000):
         p11 = p11 + 2 * over.turn * p12 + over.turn**2 * p22 + over.angle
         p12 = over.coast * (p12 + over.turn * p22) + over.cross
         p22 = over.coast**2 * p22 + over.rate
         new1, new2 = p11 / (p11 + r), p12 / (p11 + r)
         p11, p12, p22 = (1 - new1) * p11, (1 - new1) * p12, p22 - new2 * p12
-        moved = (np.abs(new1 - k1) > tolerance * new1) | (np.abs(new2 - k2) > tolerance * new1)
+        moved = np.maximum(np.abs(new1 - k1), np.abs(new2 - k2)) > 1e-13 * new1
         k1, k2 = new1, new2
         if not np.any(moved & ~quiet):
-            break
-    else:
-        raise RuntimeError(
-            f"gains not settled after {max_iterations} frames; raise acceleration or max_iterations"
-        )
-    zero = np.zeros_like(r)
-    return SteadyGains(*(np.where(quiet, zero, v) for v in (k1, k2, p11, p22)))
+            return SteadyGains(*(np.where(quiet, 0.0, v) for v in (k1, k2, p11, p22)))
+    raise RuntimeError("gains not settled after 1000000 frames; raise acceleration")

@@ -37,12 +37,8 @@ class RiskTerms(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The sum of the three terms.
-
-        >>> RiskTerms(1.0, 2.0, 3.0).total
-        6.0
-        """
-        return self.statistical + self.nonstationarity + self.transient
+        """The sum of the three terms."""
+        return sum(self)
 
 
 def risk_bound(
@@ -61,24 +57,16 @@ def risk_bound(
 ) -> RiskTerms:
     """(1/T) sum E angle_t^2 <= P_11 sum_{i<j} R_ij + (sqrt(h) V + sqrt(X(z_0)))^2 / T.
 
-    For the zero-lag law (retention 1) with fixed gains and errors small enough to be linear, summed
-    over the planes. R_ij = d_i d_j / (m (lam_i - lam_j)^2), d_i = lam_i + noise_floor; P_11 is the
-    steady noise variance at R = 1; V = ``rate_variation`` = sum_t |Omega_{t+1} - Omega_t|_F / sqrt
-    2; h = sum_k (F^k)_{12}^2; X(z) = sum_{t >= 1} (F^t z)_1^2 for the initial angle and velocity
-    errors. ``spectrum`` has shape (d,). The cross term of the square is shared equally. Without
-    noise and with one jump of the rate, or none, it is an equality as T grows. All terms are inf
-    where the gains are unstable.
+    For the zero-lag law (retention 1) in the linear regime, summed over the planes of a
+    ``spectrum`` (d,). R_ij = d_i d_j / (m (lam_i - lam_j)^2), d_i = lam_i + noise_floor; P_11 is
+    the steady noise variance at R = 1; V = ``rate_variation`` = sum_t |Omega_{t+1} - Omega_t|_F /
+    sqrt 2; h = sum_k (F^k)_{12}^2; X(z) = sum_{t >= 1} (F^t z)_1^2 for the initial errors. The
+    cross term of the square is shared equally. An equality for one jump of the rate without noise,
+    as T grows. All terms are inf where the gains are unstable.
 
-    The paper's form, linear in V, holds only where something else is bounded: with
-    ``max_variation`` >= V the term is 2 h V_max V / T, with ``max_jump``, the largest single change
-    of the rate, it is 2 |g|_1^2 jump V / T, g_k = (F^k)_12; given both, the smaller. The transient
-    term is then 2 X / T.
-
-    Errata: the paper's nonstationarity term is V/T in the statement and V^2/(2T) in the proof; no
-    constant makes V/T true for one jump of any size. Its statistical term sigma^2 / (m Delta_wh^2)
-    diverges as sigma^2 -> 0, which R_ij does not. Its transient term d_0^2 (1 - kappa)^T / T cannot
-    bound an average that holds the first frames' errors: that part decays like 1/T, no faster. And
-    the error of a run scales as m^(-1/2), being the root of this risk.
+    A form linear in V needs another bound: with ``max_variation`` >= V the term is 2 h V_max V / T,
+    with ``max_jump``, the largest single change of the rate, 2 |g|_1^2 jump V / T, g_k = (F^k)_12;
+    given both, the smaller. The transient term is then 2 X / T.
 
     >>> terms = risk_bound(
     ...     spectrum=(2.0, 0.5), n_samples=8, n_frames=400, position_gain=0.1, velocity_gain=0.005
@@ -96,10 +84,9 @@ def risk_bound(
             f"max_variation {max_variation} is below the variation of the rate {rate_variation}"
         )
     i, j = np.triu_indices(lam.size, 1)
-    gap = lam[i] - lam[j]
+    gap, d = lam[i] - lam[j], lam + noise_floor
     if np.any(gap == 0):
         raise ValueError(f"equal eigenvalues carry no angle: the risk is infinite for {lam}")
-    plane_variance = (lam[i] + noise_floor) * (lam[j] + noise_floor) / (n_samples * gap**2)
     f = error_map(position_gain, velocity_gain)
     if not stable(position_gain, velocity_gain):
         return RiskTerms(np.inf, np.inf, np.inf)
@@ -108,7 +95,8 @@ def risk_bound(
     z0 = np.array([initial_angle, initial_velocity])
     moved = float(np.sqrt(x[1, 1])) * rate_variation
     left = float(np.sqrt(max(z0 @ (f.T @ x @ f) @ z0, 0.0)))
-    statistical = float(steady_noise_variance(position_gain, velocity_gain) * plane_variance.sum())
+    noise = steady_noise_variance(position_gain, velocity_gain)
+    statistical = float(noise * (d[i] * d[j] / (n_samples * gap**2)).sum())
     linear = []
     if max_variation is not None:
         linear.append(2 * float(x[1, 1]) * max_variation * rate_variation)
@@ -142,14 +130,10 @@ def fixed_gain_minimax(
 ) -> FixedGainMinimax:
     """inf_{A,B} sup_{TV <= V} R_T = A R, with A the Kalman gain for velocity noise q = V^2 / T.
 
-    For given gains the worst path of a given variation is one jump of the rate, which costs
-    h V^2 / T beside the noise P_11 R; the sum is the variance of a Kalman filter whose velocity
-    takes steps of variance q, and the best gains are that filter's: with lam = sqrt(q/R), y = (lam
-    + sqrt(lam^2 + 16))/2 and s = (y - sqrt(y^2 - 4))/2 they are A = 1 - s^2, B = A^2/(2 - A). About
-    sqrt(2) R^(3/4) (V^2/T)^(1/4) when small. Linear regime, retention 1, started in the steady
-    state.
-
-    Shapes: three of (...) -> three of (...).
+    The worst path is one jump of the rate, which costs h V^2 / T beside the noise P_11 R. The best
+    gains: with lam = sqrt(q/R), y = (lam + sqrt(lam^2 + 16))/2 and s = (y - sqrt(y^2 - 4))/2, A =
+    1 - s^2, B = A^2/(2 - A). About sqrt(2) R^(3/4) (V^2/T)^(1/4) when small. Linear regime,
+    retention 1, started in the steady state.
 
     >>> found = fixed_gain_minimax(0.05, 0.02, 400)
     >>> round(found.risk, 5), round(found.position_gain, 4), round(found.velocity_gain, 5)
@@ -173,12 +157,8 @@ def minimax_lower_bound(
 
     Assouad's argument: K = T // n blocks, in each the plane turns there and back at the rate +-c, c
     = V/(4K - 2), one sign per block; x = c^2 (n^3/12 + n/6) is the summed square of a block's
-    angle, at most 4R/9 (a smaller c is allowed too), its peak at most pi/4. Two signs differ by a
-    Kullback-Leibler divergence of 2x/R at most, for Wishart observations as well. Holds for any
-    estimator, also one that sees the whole run. For long runs it is close to the closed form .0618
-    R^(4/5) (V/T)^(2/5).
-
-    Shapes: three of (...) -> (...).
+    angle, at most 4R/9 (a smaller c is allowed too), its peak at most pi/4. Holds for any
+    estimator, also one that sees the whole run. For long runs close to .0618 R^(4/5) (V/T)^(2/5).
 
     >>> round(minimax_lower_bound(0.05, 0.5, 4000), 6)
     0.000153
@@ -186,14 +166,12 @@ def minimax_lower_bound(
     r, v, n = floats(noise_variance, variation, n_frames)
     if np.any(r <= 0) or np.any(v < 0) or np.any(n < 2):
         raise ValueError("need noise_variance > 0, variation >= 0 and n_frames >= 2")
-    out = np.empty(r.shape)
-    for k in np.ndindex(r.shape):
-        out[k] = _assouad(float(r[k]), float(v[k]), int(n[k]))
-    return number(out)
+    return number(np.asarray(_assouad(r, v, np.floor(n))))
 
 
-def _assouad(r: float, v: float, n_frames: int) -> float:
-    n = np.arange(2, n_frames + 1, 2, dtype=np.float64)
+@np.vectorize
+def _assouad(r: float, v: float, n_frames: float) -> float:
+    n = np.arange(2.0, n_frames + 1, 2)
     blocks = n_frames // n
     rate = np.minimum(v / (4 * blocks - 2), np.pi / (2 * n))
     x = np.minimum(rate**2 * (n**3 / 12 + n / 6), 4 * r / 9)
@@ -204,10 +182,7 @@ def two_point_bound(noise_variance: ArrayLike, n_observations: ArrayLike) -> Any
     """4 R / (27 n): no estimate of an angle at rest from n observations has a smaller worst risk.
 
     Le Cam: two angles +-theta differ by a divergence of 2 n theta^2 / R, so that the risk is at
-    least theta^2 (1 - theta sqrt(n/R)), best at theta = (2/3) sqrt(R/n). It falls like 1/n: an
-    estimator that keeps averaging has no floor, against the paper's static term.
-
-    Shapes: two of (...) -> (...).
+    least theta^2 (1 - theta sqrt(n/R)), best at theta = (2/3) sqrt(R/n).
 
     >>> round(two_point_bound(0.27, 10), 4)
     0.004

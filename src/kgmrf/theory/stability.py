@@ -25,7 +25,7 @@ def error_map(
 ) -> Array:
     """F = [[1 - A, 1 - A], [-B, rho - B]]: how (angle error, velocity error) propagate.
 
-    Gains of shape (...) give maps of shape (..., 2, 2).
+    Gains (...) -> (..., 2, 2).
 
     >>> error_map(0.25, 0.5)
     array([[ 0.75,  0.75],
@@ -45,15 +45,9 @@ def turning_map(
     """F(theta) = [[(1-A) e, (1-A) phi], [-B e, rho - B phi]], e = exp(-i theta), one per mode.
 
     The error map about a target that turns at ``velocity``, a skew matrix (..., d, d) in the body
-    frame. With one gain for all planes the errors split into d (d-1) / 2 modes, theta = theta_a +
-    theta_b for a < b with i theta_a the eigenvalues of the velocity, and phi = (1 - e)/(i theta).
-    Gains of shape (...) give (..., d (d-1) / 2, 2, 2). At rest, and always for d = 2, all modes are
-    `error_map`. The retention acts on the velocity error.
-
-    >>> import numpy as np
-    >>> turning_map(0.25, 0.5, velocity=np.zeros((2, 2))).real
-    array([[[ 0.75,  0.75],
-            [-0.5 ,  0.5 ]]])
+    frame: d (d-1) / 2 modes theta = theta_a + theta_b, a < b, i theta_a the eigenvalues of the
+    velocity, phi = (1 - e)/(i theta). Gains (...) -> (..., modes, 2, 2). At rest, and always for
+    d = 2, all modes are `error_map`. The retention acts on the velocity error.
     """
     w = np.asarray(velocity, dtype=np.float64)
     if w.ndim < 2 or w.shape[-1] != w.shape[-2] or not np.allclose(w, -np.swapaxes(w, -1, -2)):
@@ -80,10 +74,8 @@ def stability_radius(
 ) -> Any:
     """max |eig F|: a small error grows where this exceeds 1 and decays where it is below.
 
-    Gains of shape (...) give radii of shape (...). ``velocity``, skew (..., d, d), asks about a
-    target that turns (see `turning_map`): for d >= 3 that costs stability, in proportion to the
-    speed when the gains are underdamped. The group is compact, so an unstable tracker does not blow
-    up; it wanders.
+    ``velocity``, skew (..., d, d), asks about a target that turns (see `turning_map`): for d >= 3
+    that costs stability, in proportion to the speed when the gains are underdamped.
 
     >>> from kgmrf.geometry import so
     >>> round(stability_radius(0.1, 0.005), 4)
@@ -91,10 +83,8 @@ def stability_radius(
     >>> round(stability_radius(0.1, 0.005, velocity=so.hat(np.array([0.0, 0.0, 0.1]))), 4)
     0.9812
     """
-    if velocity is None:
-        maps: NDArray[Any] = error_map(position_gain, velocity_gain, retention)
-        return number(np.abs(np.linalg.eigvals(maps)).max(-1))
-    maps = turning_map(position_gain, velocity_gain, retention, velocity=velocity)
+    at_rest = np.zeros((2, 2)) if velocity is None else velocity
+    maps = turning_map(position_gain, velocity_gain, retention, velocity=at_rest)
     return number(np.abs(np.linalg.eigvals(maps)).max((-1, -2)))
 
 
@@ -107,15 +97,11 @@ def stable(
 ) -> Any:
     """|rho (1-A)| < 1,  B + A (1-rho) > 0,  B < (2-A)(1+rho): Jury's conditions for radius < 1.
 
-    Gains of shape (...) give booleans of shape (...). With A = 0 and rho = 1 - damping this is the
-    printed domain. For a target that turns at ``velocity`` the conditions are, in every mode,
-    |delta| < 1 and |tau - delta conj(tau)| < 1 - |delta|^2 with tau = tr F, delta = det F.
+    For a target that turns at ``velocity`` the conditions are, in every mode, |delta| < 1 and
+    |tau - delta conj(tau)| < 1 - |delta|^2 with tau = tr F, delta = det F.
 
     >>> from kgmrf.geometry import so
-    >>> stable(0.1, 0.05), stable(0.0, 0.05), stable(0.1, 4.0)
-    (True, False, False)
-    >>> turning = so.hat(np.array([0.0, 0.0, 1.5]))
-    >>> stable(0.5, 2.5), stable(0.5, 2.5, velocity=turning)
+    >>> stable(0.5, 2.5), stable(0.5, 2.5, velocity=so.hat(np.array([0.0, 0.0, 1.5])))
     (True, False)
     """
     if velocity is None:
@@ -132,9 +118,8 @@ def stable(
 def printed_domain(velocity_gain: ArrayLike, damping: ArrayLike) -> Any:
     """0 < gamma < 2 and 0 < eta < 2 (2 - gamma): where Algorithm 1 as printed is stable.
 
-    The paper divides the second bound by kappa_max, the largest eigenvalue of (inertia inverse) o
-    (stiffness); that operator is the identity, so kappa_max = 1. ``damping`` is gamma as in W <- (1
-    - gamma) W + eta w (erratum: the paper also uses the letter for the retention 1 - gamma).
+    ``damping`` is gamma as in W <- (1 - gamma) W + eta w. The paper divides the second bound by
+    kappa_max, which is 1.
 
     >>> printed_domain(0.05, 0.95), printed_domain(2.2, 0.95)
     (True, False)
@@ -150,16 +135,14 @@ def convergence_rate(
     *,
     velocity: ArrayLike | None = None,
 ) -> Any:
-    """-log(max |eig F|): errors fade like exp(-rate t), per frame; negative where they grow.
-
-    ``velocity``: as in `stability_radius`.
+    """-log(stability_radius): errors fade like exp(-rate t), per frame; negative where they grow.
 
     >>> round(convergence_rate(0.1, 0.005), 4)
     0.0527
     """
     with np.errstate(divide="ignore"):
         rate = -np.log(stability_radius(position_gain, velocity_gain, retention, velocity=velocity))
-    return number(np.asarray(rate))
+    return number(rate)
 
 
 def time_constant(
