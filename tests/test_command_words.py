@@ -112,6 +112,6 @@ def test_diagnose_ends_with_1_for_faults_only(
 
 def test_flags_do_not_look_as_if_they_took_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     """No option that is given without a value is shown with one, as in --json <bool>."""
-    for command in ("track", "smooth", "forecast", "compare", "stream", "bench", "warmup", "info"):
+    for command in ("track", "smooth", "forecast", "compare", "stream", "warmup", "info"):
         assert main([command, "--help"]) == 0
         assert "<bool>" not in capsys.readouterr().out

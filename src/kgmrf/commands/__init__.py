@@ -16,10 +16,9 @@ from kgmrf import __version__
 from kgmrf.commands.compare import compare
 from kgmrf.commands.demo import demo
 from kgmrf.commands.diagnose import diagnose
-from kgmrf.commands.info import info
+from kgmrf.commands.info import info, warmup
 from kgmrf.commands.simulate import simulate
 from kgmrf.commands.smooth import smooth
-from kgmrf.commands.speed import bench, warmup
 from kgmrf.commands.stabilize import stabilize
 from kgmrf.commands.stream import stream
 from kgmrf.commands.track import forecast, track
@@ -49,7 +48,6 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     stabilize,
     demo,
     simulate,
-    bench,
     warmup,
     info,
 )

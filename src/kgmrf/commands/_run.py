@@ -21,7 +21,7 @@ from kgmrf._types import Numbers
 from kgmrf.centring import RunningMean
 from kgmrf.geometry import so
 from kgmrf.io import ARRAYS, Chunk, DataError, Source, dates
-from kgmrf.results import Result, join, stack
+from kgmrf.results import Result, stack
 from kgmrf.trackers._samples import second_moments
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 2.0
 """Seconds after which a progress bar appears."""
-
-MOST_DRAWN = 4000
-"""Steps in a picture; more cannot be told apart."""
 
 FEWEST = 8
 """Rows that have to grow before it can hardly be chance: one in 40000."""
@@ -90,6 +87,7 @@ class Run:
         self.tracker: Any = self._tracker(first)
         self.n_frames = 0
         self.n_observed = 0
+        self.total_score, self.n_scored = 0.0, 0
         self.last_time = 0.0
         self.weekends = False  # whether any step is dated on one
 
@@ -156,6 +154,9 @@ class Run:
             )
             self.n_frames += len(result)
             self.n_observed += int((result.age == 0).sum())
+            scores = result.log_likelihood[np.isfinite(result.log_likelihood)]
+            self.total_score += float(scores.sum())
+            self.n_scored += scores.size
             self.last_time = float(result.time[-1])
             if self.given.noise_std is None and "noise_std" in result.fields():
                 self.noise_std = float(result.noise_std[-1])
@@ -263,38 +264,6 @@ def as_matrices(values: Any, kind: str) -> tuple[Any, Any]:
     total, counts = second_moments(blocks, None)
     there = (counts > 0) & ~np.isnan(total).any(axis=(-2, -1))
     return np.where(there[:, None, None], total, np.nan), np.maximum(counts, 1.0)
-
-
-class Thinned:
-    """Every k-th frame of a long run, k growing so that a picture stays drawable."""
-
-    def __init__(self) -> None:
-        self.every = 1
-        self.next = 0
-        self.kept: list[Result] = []
-
-    def add(self, result: Result) -> None:
-        """Take in the next frames."""
-        picked = result[self.next :: self.every]
-        assert isinstance(picked, Result)
-        taken = len(range(self.next, len(result), self.every))
-        self.next += taken * self.every - len(result)
-        if taken:
-            values = {name: picked._field(name) for name in picked.fields()}
-            self.kept.append(Result(values).named(picked.channels, picked.index))
-        while sum(len(r) for r in self.kept) > MOST_DRAWN:
-            whole = join(self.kept)
-            # The next frame to keep is the first that continues the wider spacing.
-            if len(whole) % 2:
-                self.next += self.every
-            self.every *= 2
-            half = whole[::2]
-            assert isinstance(half, Result)
-            self.kept = [half]
-
-    def result(self) -> Result:
-        """What was kept."""
-        return join(self.kept)
 
 
 def remark(run: Run, *, shown: bool) -> None:
