@@ -8,7 +8,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -29,6 +29,7 @@ LONGEST_LINE = 16_000_000
 GLANCE = 200
 """Rows that are looked at before it is said what the columns are."""
 GLANCE_BYTES = 4_000_000
+_EMPTY = re.compile(rb"(?<=[,\[])(?=[,\]])")
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+(?:[eE][+-]?\d+)?\s*")
 
 
@@ -169,15 +170,10 @@ def plain_table(text: bytes) -> Numbers | None:
         return None
     # These are rows of JSON but for their brackets and gaps.
     text = b"[[" + text.replace(b"nan", b"null").replace(b"\n", b"],[") + b"]]"
-    for gap, null in (
-        (b",,", b",null,"),
-        (b"[,", b"[null,"),
-        (b",,", b",null,"),
-        (b",]", b",null]"),
-    ):
-        text = text.replace(gap, null)
     try:
-        return np.array(orjson.loads(text), dtype=float)
+        with suppress(orjson.JSONDecodeError):
+            return np.array(orjson.loads(text), dtype=float)
+        return np.array(orjson.loads(_EMPTY.sub(b"null", text)), dtype=float)
     except ValueError:  # not JSON, or rows of different lengths
         return None
 

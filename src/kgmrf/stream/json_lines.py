@@ -152,9 +152,9 @@ class JsonReader:
         self, records: list[dict[str, Any]], rows: list[int], faults: dict[int, str]
     ) -> Parsed | None:
         """Lines that are all as usual: a word, a number and a list of d numbers; otherwise None."""
-        keys, times, values = (
-            [record.get(name) for record in records] for name in (self.key, self.time, "x")
-        )
+        keys: list[Any] = [record.get(self.key) for record in records]
+        times: list[Any] = [record.get(self.time) for record in records]
+        values: list[Any] = [record.get("x") for record in records]
         if (
             self.clock.style
             or any("n_samples" in record for record in records)
