@@ -135,13 +135,6 @@ def test_the_noise_of_rotations_is_estimated_and_told(scenes: Path, capsys: Capt
     assert capsys.readouterr() == ("", "")
 
 
-def test_baselines_can_be_chosen(scenes: Path, tmp_path: Path, capsys: Capture) -> None:
-    out = tmp_path / "out.npz"
-    call(capsys, "track", scenes / "ellipse.csv", "--tracker", "euclidean-ema", "-o", out)
-    expected = EuclideanEMA().filter(written(scenes / "ellipse.csv"))
-    assert np.array_equal(written(out, "covariance"), expected.covariance)
-
-
 def test_a_figure_of_a_long_run(scenes: Path, tmp_path: Path, capsys: Capture) -> None:
     pytest.importorskip("matplotlib")
     figure = tmp_path / "out.png"

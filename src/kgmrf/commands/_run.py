@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,24 +32,6 @@ PATIENCE = 2.0
 
 FEWEST = 8
 """Rows that have to grow before it can hardly be chance: one in 40000."""
-
-TrackerName: TypeAlias = Literal[
-    "kgmrf",
-    "euclidean-ema",
-    "log-euclidean-ema",
-    "riemannian-ema",
-    "alpha-beta",
-    "tangent-kalman",
-    "hold-last",
-]
-BASELINES: dict[str, type[trackers.Tracker]] = {
-    "euclidean-ema": trackers.EuclideanEMA,
-    "log-euclidean-ema": trackers.LogEuclideanEMA,
-    "riemannian-ema": trackers.RiemannianEMA,
-    "alpha-beta": trackers.AlphaBeta,
-    "tangent-kalman": trackers.TangentKalman,
-    "hold-last": trackers.HoldLast,
-}
 
 
 class Run:
@@ -75,13 +57,11 @@ class Run:
         if first.times is not None:
             self.unit = given.time_unit or unit_of(np.diff(first.times))
             self.per_second = source.per_second
-        ours = given.tracker == "kgmrf" and given.gains == "auto"
-        learns = ours and source.kind == "rotation" and source.d == 3
+        learns = given.gains == "auto" and source.kind == "rotation" and source.d == 3
         self.poses = poses and learns and first.positions is not None
         self.noise_std = given.noise_std
-        self.estimated_noise = source.kind == "rotation" and not (
-            learns or given.noise_std is not None or given.tracker != "kgmrf"
-        )
+        told = learns or given.noise_std is not None
+        self.estimated_noise = source.kind == "rotation" and not told
         if self.estimated_noise:
             self.noise_std = noise_of(first.values)
         self.tracker: Any = self._tracker(first)
@@ -93,8 +73,6 @@ class Run:
 
     def _tracker(self, first: Chunk) -> Any:
         given, source = self.given, self.source
-        if given.tracker != "kgmrf":
-            return self.baseline(BASELINES[given.tracker])
         shared: dict[str, Any] = {"time_unit": self.unit, "on_invalid": given.on_invalid}
         if self.poses:
             assert first.positions is not None
@@ -118,8 +96,6 @@ class Run:
         """A baseline for this file, with settings of its own."""
         kind = self.source.kind
         settings["kind"] = "rotation" if kind == "rotation" else "covariance"
-        if settings["kind"] not in maker.kinds:
-            raise DataError(f"{maker.__name__} does not track {settings['kind']}s")
         if kind == "covariance":
             settings["n_samples"] = self._count()
         settings |= {"on_invalid": self.given.on_invalid, "time_unit": self.unit}

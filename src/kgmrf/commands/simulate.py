@@ -33,7 +33,10 @@ def simulate(
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Angular velocity, radians per step.")] = None,
     samples: Annotated[
-        int | None, typer.Option(help="Samples behind each observed covariance.", min=1)
+        int | None,
+        typer.Option(
+            "--n-samples", "--samples", help="Samples behind each observed covariance.", min=1
+        ),
     ] = None,
     noise_std: Annotated[
         float | None, typer.Option(help="Noise of observed rotations, radians.", min=0.0)
@@ -47,27 +50,22 @@ def simulate(
     if output.suffix.lower() not in writers:
         raise ValueError(f"--output ends in .npz or .csv, got {str(output)!r}")
     make: Callable[..., Any] = getattr(scenes, scene.replace("-", "_"))
-    given = {
-        "n_frames": ("--frames", frames),
-        "d": ("--dimension", dimension),
-        "rate": ("--rate", rate),
-        "n_samples": ("--samples", samples),
-        "noise_std": ("--noise-std", noise_std),
+    given = {"n_frames": frames, "d": dimension, "rate": rate, "n_samples": samples}
+    settings: dict[str, Any] = {
+        k: v for k, v in {**given, "noise_std": noise_std}.items() if v is not None
     }
     known = inspect.signature(make).parameters
-    for name, (option, value) in given.items():
-        if value is not None and name not in known:
-            raise ValueError(f"the scene {scene} has no {option}")
-    settings: dict[str, Any] = {name: v for name, (_, v) in given.items() if v is not None}
+    for name in settings:
+        if name not in known:
+            option = {"n_frames": "frames", "d": "dimension"}.get(name, name.replace("_", "-"))
+            raise ValueError(f"the scene {scene} has no --{option}")
     if "seed" in known:
         settings |= {"seed": seed, "dropout_probability": dropout}
     else:
         length = settings.get("n_frames", known["n_frames"].default)
         # The mask has a generator of its own: the motion is the same at every dropout.
-        settings |= {
-            "rng": seed,
-            "observed": scenes.iid(length, dropout, np.random.default_rng([seed, 1])),
-        }
+        observed = scenes.iid(length, dropout, np.random.default_rng([seed, 1]))
+        settings |= {"rng": seed, "observed": observed}
     made = make(**settings)
     writers[output.suffix.lower()](made, output)
     lost = int((~made.observed).sum())

@@ -13,7 +13,7 @@ from kgmrf.io import dates
 from kgmrf.io import source as src
 from kgmrf.io.columns import tidy
 from kgmrf.io.header import GLANCE, described
-from kgmrf.io.source import Chunk, DataError, Piece, Source
+from kgmrf.io.source import Chunk, DataError, Source
 
 
 def open_parquet(path: Path, **said: Any) -> Source:
@@ -45,7 +45,7 @@ def open_parquet(path: Path, **said: Any) -> Source:
     wanted = [stored[k] for k in what.used]
     clock = [] if what.time is None else [stored[what.time]]
 
-    def pieces() -> Iterator[Piece]:
+    def pieces() -> Iterator[Chunk]:
         d = len(what.names)
         rows, first = src.rows_per_chunk(16 * max(len(wanted), d * d)), 0
         with src.told(path, pa.ArrowException), pq.ParquetFile(path) as file:
@@ -57,7 +57,7 @@ def open_parquet(path: Path, **said: Any) -> Source:
                     stamps = dates.days(stamps)
                 places = first + np.arange(len(values))
                 first += len(values)
-                yield Piece(values, stamps, places, min(1.0, first / total))
+                yield Chunk(values, stamps, places, min(1.0, first / total))
 
     def chunks() -> Iterator[Chunk]:
         column = lambda j: f", column {wanted[j]!r}"  # noqa: E731

@@ -20,7 +20,7 @@ from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io import header as top_of
 from kgmrf.io.columns import TUM, Meaning, tidy
-from kgmrf.io.source import Chunk, DataError, Kind, Piece, Source, checked
+from kgmrf.io.source import Chunk, DataError, Kind, Source, checked
 
 BLOCK = 4_000_000
 """Bytes of text that are parsed at a time."""
@@ -89,7 +89,7 @@ class _Table:
         where = f"{self.path}, line"
         return checked(self._pieces(), where, column, what.assemble, positions=what.positions)
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Iterator[Chunk]:
         size = max(os.path.getsize(self.path), 1)
         line, blank = self.line, b""
         with top_of.opened(self.path) as (file, packed):
@@ -107,7 +107,7 @@ class _Table:
                 times, values, places = self._exact(text, line) if found is None else found
                 line += text.count(b"\n") + 1
                 if len(values):
-                    yield Piece(values, times, places, min(1.0, packed.tell() / size))
+                    yield Chunk(values, times, places, min(1.0, packed.tell() / size))
 
     def _plain(self, text: bytes, line: int) -> tuple[Numbers | None, Numbers, Numbers] | None:
         """The numbers of a block in which there is nothing else; None for any other block."""
