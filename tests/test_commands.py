@@ -181,7 +181,7 @@ def test_a_figure_shows_every_kth_step(
         (["smooth", "good.csv", "-o", "same.csv"], "same.csv would overwrite the input good.csv"),
         (["forecast", "good.csv", "-o", "good.csv"], "would overwrite the input"),
         (["forecast", "good.csv", "-n", "100000000"], "--steps can be 100000 at most"),
-        (["track", "-"], "-: a pipe cannot be gone through twice; save it in a file first"),
+        (["track", "-"], "-: a pipe cannot be read twice; save it in a file first"),
         (["track", "index.csv"], "choose the channels with --columns, or a clock with --time"),
         (["stream", "--replay"], "--replay needs --state"),
         (["stream", "--gains", "bold"], "'bold' is not one of 'auto', 'information'"),
@@ -259,13 +259,17 @@ def test_what_was_assumed_is_told(tmp_path: Path, capsys: Capture) -> None:
         assert main([str(a) for a in arguments]) == 0
         return capsys.readouterr().err
 
-    assert "column 'n' only ever grows: if it is a clock, give --time n" in told("track", plain)
+    assert "column 'n' increases in every row: if it is a clock, give --time n" in told(
+        "track", plain
+    )
     assert told("track", plain, "--time", "n") == ""
     timed = tmp_path / "timed.csv"
     timed.write_text(
         "".join(["t,n,a\n", *(f"{2 * k},{k},{a}\n" for k, a in enumerate(rows[:, 0]))])
     )
-    assert "column 'n' only ever grows: if it is a counter, leave it out" in told("track", timed)
+    assert "column 'n' increases in every row: if it is a counter, leave it out" in told(
+        "track", timed
+    )
     assert "no name and its values grow: taken as the time" in told("track", index)
     assert told("track", index, "-q") == ""
     assert "--n-samples is for files of covariances" in told("track", index, "-m", 5)

@@ -202,7 +202,7 @@ def _got(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, Numbers]]:
         raise ValueError(f"its header is {text.dtype} of shape {text.shape}")
     header = json.loads(text.tobytes().decode())
     if not isinstance(header, dict) or "format" not in header:
-        raise ValueError("its header is no table with a format")
+        raise ValueError("its header has no format")
     if header["format"] != FORMAT:
         raise ValueError(
             f"it has format {str(header['format'])[:20]}, this version reads {FORMAT}; make the "
@@ -227,7 +227,7 @@ def arrays_in(file: IO[bytes]) -> dict[str, Numbers]:
             if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
                 raise ValueError(f"{name[:40]} is compressed")
             if name in found:
-                raise ValueError(f"{name[:40]} is there twice")
+                raise ValueError(f"{name[:40]} occurs twice")
             with archive.open(entry) as stream:
                 found[name] = _array(stream, name, entry.file_size)
     return found

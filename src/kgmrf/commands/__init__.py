@@ -27,15 +27,6 @@ from kgmrf.commands.video_eval import video_eval
 
 __all__ = ["app", "run"]
 
-app = typer.Typer(
-    name="kgmrf",
-    help="Track covariance matrices and rotations as they move.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
 _COMMANDS: tuple[Callable[..., Any], ...] = (
     track,
     smooth,
@@ -53,14 +44,33 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
 )
 
 
-class _Command(typer.core.TyperCommand):
-    """A command whose ``--help`` does not look as if it took a value."""
+class _Help:
+    """``--help`` that does not look as if it took a value."""
 
     def get_help_option(self, ctx: Any) -> Any:
-        option = super().get_help_option(ctx)
+        option = super().get_help_option(ctx)  # type: ignore[misc]
         if option is not None:
             option.metavar = ""
         return option
+
+
+class _Command(_Help, typer.core.TyperCommand):
+    pass
+
+
+class _Group(_Help, typer.core.TyperGroup):
+    pass
+
+
+app = typer.Typer(
+    name="kgmrf",
+    cls=_Group,
+    help="Track covariance matrices and rotations as they move.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _paragraphs(text: str | None) -> str:

@@ -36,7 +36,7 @@ class Given:
     ]
     kind: Annotated[
         Kind | None,
-        option(FILE, "samples, covariance or rotation. Default: recognised.", metavar="KIND"),
+        option(FILE, "samples, covariance or rotation. Default: detected.", metavar="KIND"),
     ] = None
     time: Annotated[
         str | None,

@@ -280,7 +280,7 @@ def _means(source: Source, chunk: Chunk, given: Given) -> list[str]:
 
 
 def _clocks(source: Source, chunk: Chunk) -> list[str]:
-    """A channel that only ever grows is likely to be a clock or a counter."""
+    """A channel that increases in every row is likely to be a clock or a counter."""
     values = chunk.values
     if values.ndim != 2 or len(values) < FEWEST:
         return []
@@ -293,7 +293,7 @@ def _clocks(source: Source, chunk: Chunk) -> list[str]:
             remedy = f"if it is a clock, give --time {shlex.quote(name)}"
         else:
             remedy = "if it is a counter, leave it out with --columns"
-        words.append(f"column {name!r} only ever grows: {remedy}")
+        words.append(f"column {name!r} increases in every row: {remedy}")
     return words
 
 

@@ -227,7 +227,7 @@ def _judge(field_: list[Entrant], n_frames: int, skip: int | None, kind: str) ->
         if entrant.trouble is None:
             missing = 1.0 - float(np.isfinite(entrant.score[base]).mean())
             if missing > 0.01:
-                entrant.trouble = f"has no proper forecast in {100 * missing:.0f} % of the steps"
+                entrant.trouble = f"has no valid forecast in {100 * missing:.0f} % of the steps"
     taking_part = [entrant for entrant in field_ if entrant.trouble is None]
     scored = np.logical_and.reduce([base, *(np.isfinite(e.score) for e in taking_part)])
     sign, measure = 1.0, "mean one-step-ahead log-likelihood, nats per step"

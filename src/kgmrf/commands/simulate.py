@@ -26,23 +26,34 @@ def simulate(
         SceneName, typer.Argument(metavar="SCENE", help=f"One of {', '.join(get_args(SceneName))}.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .npz or .csv.")],
-    seed: Annotated[int, typer.Option(help="Seed of the random numbers.", min=0)] = 0,
-    frames: Annotated[int | None, typer.Option(help="Number of steps.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random numbers.", min=0, metavar="N")] = 0,
+    frames: Annotated[int | None, typer.Option(help="Number of steps.", min=1, metavar="N")] = None,
     dimension: Annotated[
-        int | None, typer.Option("--dimension", "-d", help="Number of channels.", min=1)
+        int | None,
+        typer.Option("--dimension", "-d", help="Number of channels.", min=1, metavar="D"),
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Angular velocity, radians per step.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Angular velocity, radians per step.", metavar="RAD")
+    ] = None,
     samples: Annotated[
         int | None,
         typer.Option(
-            "--n-samples", "--samples", help="Samples behind each observed covariance.", min=1
+            "--n-samples",
+            "--samples",
+            help="Number of samples behind each observed covariance.",
+            min=1,
+            metavar="M",
         ),
     ] = None,
     noise_std: Annotated[
-        float | None, typer.Option(help="Noise of observed rotations, radians.", min=0.0)
+        float | None,
+        typer.Option(help="Noise of observed rotations, in radians.", min=0.0, metavar="RAD"),
     ] = None,
     dropout: Annotated[
-        float, typer.Option(help="Probability that an observation is missing.", min=0.0, max=1.0)
+        float,
+        typer.Option(
+            help="Probability that an observation is missing.", min=0.0, max=1.0, metavar="P"
+        ),
     ] = 0.0,
 ) -> None:
     """Write a simulated scene, truth and observations, to a file."""

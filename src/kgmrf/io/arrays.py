@@ -158,7 +158,9 @@ def _source(
             "samples (T, m, d) or matrices (T, d, d), time first"
         )
     if math.prod(shape[1:]) * 8 > MOST_HELD or shape[-1] > src.MOST_CHANNELS:
-        raise DataError(f"{path}: {key or 'the array'} has shape {shape}, too wide to be followed")
+        raise DataError(
+            f"{path}: {key or 'the array'} has shape {shape}: too many channels to track"
+        )
     if clock is not None and clock.shape != shape[:1]:
         raise DataError(f"{path}: times have shape {clock.shape}, the values {shape}")
     kind = kind or _guess(shape, key, beside)

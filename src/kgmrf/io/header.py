@@ -77,11 +77,15 @@ def look(path: Path) -> Top:
             if not line:
                 raise DataError(f"{path} is empty")
             if len(line) == LONGEST_LINE:
-                raise DataError(f"{path}, line {number}: longer than any table has, is this text?")
+                raise DataError(
+                    f"{path}, line {number}: the line is too long; is this a text file?"
+                )
             if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise DataError(f"{path} is UTF-16 text; save it again as UTF-8")
             if b"\0" in line:
-                raise DataError(f"{path}, line {number}: holds a zero byte, so this is no text")
+                raise DataError(
+                    f"{path}, line {number}: contains a zero byte; this is not a text file"
+                )
             if line.strip() and not is_comment(line):
                 break
             if line.strip():

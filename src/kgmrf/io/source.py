@@ -18,7 +18,7 @@ Kind: TypeAlias = Literal["samples", "covariance", "rotation"]
 
 KINDS: tuple[Kind, ...] = ("samples", "covariance", "rotation")
 MOST_CHANNELS = 4096
-"""Wider tables are taken for a mistake: a state of this d is a gigabyte already."""
+"""Wider tables are refused: a state of this d is a gigabyte already."""
 CHUNK_BYTES = 16_000_000
 """How much of a file is in memory at a time, about."""
 

@@ -195,7 +195,7 @@ class _Table:
             stamp = float(dates.days(np.asarray([stamp]))[0])
             if math.isnan(stamp):
                 raise DataError(
-                    f"{where}: {shown!r} is no day such as 20240131, as the rows above have them"
+                    f"{where}: {shown!r} is not a day such as 20240131, as in the rows above"
                 )
         return stamp
 
