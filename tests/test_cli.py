@@ -182,7 +182,7 @@ def test_info_knows_versions(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["kgmrf"] == kgmrf.__version__
     assert found["packages"]["numpy"] == np.__version__
-    assert found["engine"] in ("numpy", "numba")
+    assert {"torch", "opencv-contrib-python-headless"} <= set(found["packages"])
     assert main(["info"]) == 0
     assert np.__version__ in capsys.readouterr().out
 
@@ -193,7 +193,7 @@ def test_info_says_how_to_get_what_is_missing(
     from kgmrf.commands import info  # noqa: F401
 
     module = sys.modules["kgmrf.commands.info"]
-    monkeypatch.setattr(module, "OPTIONAL", {"no-such-package": "plots"})
+    monkeypatch.setattr(module, "EXTRAS", {"no-such-package": "plots"})
     assert main(["info"]) == 0
     assert 'not installed: pip install "kgmrf[plots]"' in capsys.readouterr().out
 

@@ -110,8 +110,29 @@ def test_diagnose_ends_with_1_for_faults_only(
     assert json.loads(capsys.readouterr().out)["healthy"]
 
 
+def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main([*words, "--help"]) == 0
+    return capsys.readouterr().out
+
+
 def test_flags_do_not_look_as_if_they_took_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     """No option that is given without a value is shown with one, as in --json <bool>."""
-    for command in ("track", "smooth", "forecast", "compare", "stream", "bench", "warmup", "info"):
-        assert main([command, "--help"]) == 0
-        assert "<bool>" not in capsys.readouterr().out
+    assert "<bool>" not in help_of(capsys)
+    for command in ("track", "compare", "stream", "demo", "simulate", "warmup", "info"):
+        assert "<bool>" not in help_of(capsys, command)
+
+
+def test_one_word_for_one_thing_in_every_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ("track", "smooth", "forecast", "compare", "diagnose"):
+        text = help_of(capsys, command)
+        for word in ("--kind", "--n-samples", "--on-invalid", "--time-unit", "--noise-std"):
+            assert word in text, (command, word)
+    for command in ("stream", "simulate"):
+        assert "--n-samples" in help_of(capsys, command)
+    for command in ("track", "stream", "simulate"):
+        text = help_of(capsys, command)
+        assert "…" not in text  # nothing is cut off at 80 columns
+        assert not any(word in text for word in ("--present", "--follows", "--invalid "))

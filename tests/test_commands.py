@@ -22,6 +22,9 @@ from kgmrf.cli import main
 from kgmrf.commands import _run
 from kgmrf.geometry import so
 from kgmrf.io import open_source, text
+from kgmrf.results import Result
+
+track = sys.modules["kgmrf.commands.track"]  # the package has a command of this name
 
 Capture = pytest.CaptureFixture[str]
 
@@ -132,13 +135,6 @@ def test_the_noise_of_rotations_is_estimated_and_told(scenes: Path, capsys: Capt
     assert capsys.readouterr() == ("", "")
 
 
-def test_baselines_can_be_chosen(scenes: Path, tmp_path: Path, capsys: Capture) -> None:
-    out = tmp_path / "out.npz"
-    call(capsys, "track", scenes / "ellipse.csv", "--tracker", "euclidean-ema", "-o", out)
-    expected = EuclideanEMA().filter(written(scenes / "ellipse.csv"))
-    assert np.array_equal(written(out, "covariance"), expected.covariance)
-
-
 def test_a_figure_of_a_long_run(scenes: Path, tmp_path: Path, capsys: Capture) -> None:
     pytest.importorskip("matplotlib")
     figure = tmp_path / "out.png"
@@ -146,18 +142,21 @@ def test_a_figure_of_a_long_run(scenes: Path, tmp_path: Path, capsys: Capture) -
     assert figure.stat().st_size > 10_000
 
 
-def test_thinning_keeps_every_kth_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_run, "MOST_DRAWN", 30)
-    run = EuclideanEMA().filter(np.tile(np.eye(2), (500, 1, 1)))
-    for cuts in ([], [100, 103, 104, 350], list(range(7, 500, 7))):
-        thinned = _run.Thinned()
-        for part in np.split(np.arange(500), cuts):
-            thinned.add(run[part[0] : part[-1] + 1])  # type: ignore[arg-type]
-        kept = thinned.result().time
-        assert 15 <= len(kept) <= 30
-        assert kept[0] == 0
-        assert set(np.diff(kept)) == {float(thinned.every)}
-        assert kept[-1] + thinned.every >= 500
+def test_a_figure_shows_every_kth_step(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(track, "MOST_DRAWN", 30)
+    monkeypatch.setattr(Result, "plot", lambda self, path: shown.append(self.time))
+    pytest.importorskip("matplotlib")
+    for block in (500, 2000, 100_000):
+        monkeypatch.setattr(text, "BLOCK", block)
+        figure = tmp_path / "out.png"
+        assert main(["track", str(scenes / "samples.csv"), "-q", "--plot", str(figure)]) == 0
+        steps = np.round(np.diff(shown[-1]) / 0.004)
+        assert 20 <= len(shown[-1]) <= 40
+        assert shown[-1][0] == 1000.0
+        assert len(set(steps)) == 1
 
 
 @pytest.mark.parametrize(
@@ -182,12 +181,11 @@ def test_thinning_keeps_every_kth_frame(monkeypatch: pytest.MonkeyPatch) -> None
         (["smooth", "good.csv", "-o", "same.csv"], "same.csv would overwrite the input good.csv"),
         (["forecast", "good.csv", "-o", "good.csv"], "would overwrite the input"),
         (["forecast", "good.csv", "-n", "100000000"], "--steps can be 100000 at most"),
-        (["track", "-"], "-: a pipe cannot be gone through twice; save it in a file first"),
+        (["track", "-"], "-: a pipe cannot be read twice; save it in a file first"),
         (["track", "index.csv"], "choose the channels with --columns, or a clock with --time"),
         (["stream", "--replay"], "--replay needs --state"),
         (["stream", "--gains", "bold"], "'bold' is not one of 'auto', 'information'"),
         (["stream", "--fields", "mood"], "--fields has no 'mood'"),
-        (["bench", "-d", "0"], "--dimensions takes numbers from 1 to 256"),
     ],
 )
 def test_a_wrong_call_or_file_is_one_line_and_exit_code_2(
@@ -261,13 +259,17 @@ def test_what_was_assumed_is_told(tmp_path: Path, capsys: Capture) -> None:
         assert main([str(a) for a in arguments]) == 0
         return capsys.readouterr().err
 
-    assert "column 'n' only ever grows: if it is a clock, give --time n" in told("track", plain)
+    assert "column 'n' increases in every row: if it is a clock, give --time n" in told(
+        "track", plain
+    )
     assert told("track", plain, "--time", "n") == ""
     timed = tmp_path / "timed.csv"
     timed.write_text(
         "".join(["t,n,a\n", *(f"{2 * k},{k},{a}\n" for k, a in enumerate(rows[:, 0]))])
     )
-    assert "column 'n' only ever grows: if it is a counter, leave it out" in told("track", timed)
+    assert "column 'n' increases in every row: if it is a counter, leave it out" in told(
+        "track", timed
+    )
     assert "no name and its values grow: taken as the time" in told("track", index)
     assert told("track", index, "-q") == ""
     assert "--n-samples is for files of covariances" in told("track", index, "-m", 5)
@@ -458,11 +460,42 @@ def test_a_stream_without_any_observation_is_an_error(text: str, more: list[str]
     assert done.stderr.splitlines()[-1].startswith("kgmrf: no ")
 
 
-def test_bench_and_warmup(capsys: Capture) -> None:
-    rows = json.loads(call(capsys, "bench", "-d", "2", "--json"))
-    assert [row["d"] for row in rows] == [2, 2, 3, 3]
-    assert all(row["update"] > 0 and row["filter"] > 0 for row in rows)
+def test_warmup_says_when_it_is_ready(capsys: Capture) -> None:
     assert "ready after" in call(capsys, "warmup")
+
+
+@pytest.mark.slow
+def test_after_the_warm_up_no_command_compiles(scenes: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    folder = str(Path(kgmrf.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": folder, "NUMBA_CACHE_DIR": str(cache)}
+
+    def run(*words: object, lines: str = "") -> int:
+        done = subprocess.run(
+            [sys.executable, "-m", "kgmrf", *map(str, words)],
+            input=lines,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=600,
+        )
+        assert done.returncode in (0, 1), done.stderr
+        assert words == ("warmup",) or "compiling" not in done.stderr, words
+        return len(list(cache.rglob("*.nbc")))
+
+    ready = run("warmup")
+    file = scenes / "samples.csv"
+    for command in ("track", "forecast", "smooth", "compare", "diagnose"):
+        assert run(command, file, "-q") == ready, command
+    assert run("track", scenes / "camera.npz", "-q") == ready
+    assert run("stream", "-q", lines='{"x": [1, 2]}\n') == ready
+    clip = tmp_path / "clip"
+    clip.mkdir()
+    cv2 = pytest.importorskip("cv2")
+    for k in range(4):
+        image = np.random.default_rng(k).integers(0, 255, (120, 160, 3), dtype=np.uint8)
+        cv2.imwrite(str(clip / f"{k:03d}.png"), image)
+    assert run("video", clip, "--box", "40,40,30,30", "-q") == ready
 
 
 def test_every_command_explains_itself(capsys: Capture) -> None:

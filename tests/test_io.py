@@ -238,7 +238,7 @@ def test_days_as_numbers(tmp_path: Path) -> None:
     table(path, "Date,a\n" + "".join(f"202402{k:02d},1\n" for k in range(1, 29)) + "20240230,1\n")
     assert len(whole(open_source(table(path, path.read_bytes()[:-11])))[0]) == 28
     table(path, "Date,a\n" + "20240229,1\n" * 300 + "20240230,1\n")
-    with pytest.raises(DataError, match=r"line 302: '20240230' is no day"):
+    with pytest.raises(DataError, match=r"line 302: '20240230' is not a day"):
         whole(open_source(path))
     # Other numbers under that name stay numbers, and so do these under other names.
     assert whole(open_source(table(path, "date,a\n1,1\n2,2\n")))[1].tolist() == [1.0, 2.0]
@@ -476,10 +476,10 @@ def test_windows_do_not_depend_on_chunks(n: int, size: int, cuts: list[int]) -> 
         ),
         ("a.csv", "time,a\n1,2\nnan,3\n", "line 3: no time"),
         ("a.csv", "time\n1\n2\n", "no column of values beside the time"),
-        ("a.csv", "a,a\n1,2\n", "the column 'a' is there twice"),
+        ("a.csv", "a,a\n1,2\n", "the column 'a' occurs twice"),
         ("a.csv", "a,b\n", "a header and no data"),
         ("a.csv", "", "is empty"),
-        ("a.csv", "a\0b\n1\n", "line 1: holds a zero byte"),
+        ("a.csv", "a\0b\n1\n", "line 1: contains a zero byte"),
         ("a.csv", "covariance_0_0,covariance_1_1\n1,2\n", "no column covariance_0_1"),
         ("a.csv", "covariance_0_0,covariance_9999_9999\n1,2\n", "d = 10000"),
         ("a.tum", "0 0 0 0 0 0 0 0\n", "line 1: a quaternion of length zero"),
@@ -620,3 +620,34 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     unit = 1 if sys.platform == "darwin" else 1024
     assert rows == 1_500_000
     assert growth * unit < 60e6
+
+
+@given(
+    st.sampled_from([",", ";", "\t", " "]),
+    st.lists(
+        st.tuples(
+            *[st.sampled_from(["1", "-0.5", "1e3", "+2", ".5", "", "nan", "NA", "1_0", "x", "3,5"])]
+            * 2
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+)
+def test_plain_blocks_are_read_as_line_by_line(
+    tmp_path: Path, delimiter: str, rows: list[Any]
+) -> None:
+    path = tmp_path / "a.txt"
+    lines = [delimiter.join(["time", "a", "b"])]
+    lines += [delimiter.join([str(k), *row]) for k, row in enumerate([("1", "2"), *rows])]
+    path.write_text("\n".join(lines) + "\n")
+
+    def outcome() -> str:
+        try:
+            return repr([chunk.values.tolist() for chunk in open_source(path)])
+        except DataError as error:
+            return str(error)
+
+    quick = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_module._Table, "_plain", lambda *block: None)
+        assert outcome() == quick

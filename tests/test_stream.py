@@ -300,7 +300,7 @@ def test_an_index_and_names_of_other_software_in_csv() -> None:
 def test_matrices_that_are_none_are_bad_lines() -> None:
     good = json.dumps({"covariance": [[2.0, 0.0], [0.0, 1.0]], "n_samples": 5}).encode()
     for bad, fault in (
-        ({"covariance": [[1.0, 3.0], [3.0, 1.0]], "n_samples": 5}, "no covariance"),
+        ({"covariance": [[1.0, 3.0], [3.0, 1.0]], "n_samples": 5}, "not a valid covariance"),
         ({"covariance": [[1.0, 0.0], [0.0, 1.0]]}, "how many samples"),
     ):
         with pytest.raises(StreamError, match=f"^line 2: .*{fault}") as caught:

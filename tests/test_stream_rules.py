@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from kgmrf import KGMRF
 from kgmrf.centring import RunningMean
 from kgmrf.stream import Settings, Stream, StreamError
+from kgmrf.stream.csv_lines import CsvReader
+from kgmrf.stream.json_lines import JsonReader
 
 SKIP = Settings(on_error="skip")
 
@@ -388,3 +390,46 @@ def test_other_fields_keep_the_state(tmp_path: Path) -> None:
             assert form == "json" or text.startswith(whole.writer.header())  # type: ignore[union-attr]
     with pytest.raises(ValueError, match=r"other settings \(centre\)"):
         Stream(Settings(centre=True)).restore(tmp_path / "json")
+
+
+CELLS = st.sampled_from(
+    ["1", "-0.5", "1e3", "+2", ".5", "3.", "007", "", "nan", "NA", "inf", "1e400", "1_0", " 4", "x"]
+    + ["[1]", "1],[2", "null", "true", '"5"', "2024-01-31"]
+)
+JSON_CELLS = st.sampled_from(
+    ["1", "-0.5", "1e3", "null", "true", '"5"', "[1]", "{}", "NaN", "1e400", "99999999999999999999"]
+)
+
+
+def parsed(reader: Any, lines: list[bytes], size: int) -> tuple[Any, ...]:
+    """Lines in blocks of a size: keys, times, values and faults, by row."""
+    keys, times, values, faults = [], [], [], {}
+    for first in range(0, len(lines), size):
+        found = reader.parse(lines[first : first + size])
+        keys += found.keys
+        times += map(repr, found.times.tolist())
+        values += map(repr, found.values.tolist())
+        faults |= {first + row: reason for row, reason in found.faults.items()}
+    return keys, times, values, faults
+
+
+@given(st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=6), st.integers(2, 6))
+def test_csv_rows_are_read_alike_in_blocks_and_alone(rows: list[Any], size: int) -> None:
+    for header in (b"key,time,a,b", b"time,a,key,b", b"a,time,b,c"):
+        lines = [b"k,0,1,2" if header[:1] == b"k" else b"0,1,2,3"]
+        lines += [",".join(row).encode() for row in rows]
+        alone, together = CsvReader(), CsvReader()
+        for reader in (alone, together):
+            reader.parse([header])
+        assert parsed(alone, lines, 1) == parsed(together, lines, size)
+
+
+@given(
+    st.lists(st.tuples(JSON_CELLS, JSON_CELLS, JSON_CELLS), min_size=1, max_size=6),
+    st.integers(2, 6),
+)
+def test_json_lines_are_read_alike_in_blocks_and_alone(rows: list[Any], size: int) -> None:
+    lines = [b'{"key": "a", "time": 0.0, "x": [1, 2]}']
+    for key, time, x in rows:
+        lines.append(f'{{"key": {key}, "time": {time}, "x": [{x}, 2]}}'.encode())
+    assert parsed(JsonReader(), lines, 1) == parsed(JsonReader(), lines, size)

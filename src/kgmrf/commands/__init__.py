@@ -16,25 +16,15 @@ from kgmrf import __version__
 from kgmrf.commands.compare import compare
 from kgmrf.commands.demo import demo
 from kgmrf.commands.diagnose import diagnose
-from kgmrf.commands.info import info
+from kgmrf.commands.info import info, warmup
 from kgmrf.commands.simulate import simulate
 from kgmrf.commands.smooth import smooth
-from kgmrf.commands.speed import bench, warmup
 from kgmrf.commands.stabilize import stabilize
 from kgmrf.commands.stream import stream
 from kgmrf.commands.track import forecast, track
 from kgmrf.commands.video import video
 
 __all__ = ["app", "run"]
-
-app = typer.Typer(
-    name="kgmrf",
-    help="Track covariance matrices and rotations as they move.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
 _COMMANDS: tuple[Callable[..., Any], ...] = (
     track,
@@ -47,20 +37,38 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     stabilize,
     demo,
     simulate,
-    bench,
     warmup,
     info,
 )
 
 
-class _Command(typer.core.TyperCommand):
-    """A command whose ``--help`` does not look as if it took a value."""
+class _Help:
+    """``--help`` that does not look as if it took a value."""
 
     def get_help_option(self, ctx: Any) -> Any:
-        option = super().get_help_option(ctx)
+        option = super().get_help_option(ctx)  # type: ignore[misc]
         if option is not None:
             option.metavar = ""
         return option
+
+
+class _Command(_Help, typer.core.TyperCommand):
+    pass
+
+
+class _Group(_Help, typer.core.TyperGroup):
+    pass
+
+
+app = typer.Typer(
+    name="kgmrf",
+    cls=_Group,
+    help="Track covariance matrices and rotations as they move.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _paragraphs(text: str | None) -> str:

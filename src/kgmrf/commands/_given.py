@@ -15,7 +15,7 @@ import typer
 from kgmrf.centring import HALF_LIFE
 from kgmrf.commands import _options as opt
 from kgmrf.commands._options import FILE, MODEL, option
-from kgmrf.commands._run import BASELINES, Run, TrackerName, remark, spare
+from kgmrf.commands._run import Run, remark, spare
 from kgmrf.io import FIELDS, Kind, Source, Writer, check_output, open_source
 from kgmrf.io.write import DEFAULT
 from kgmrf.plots import check_path
@@ -36,7 +36,7 @@ class Given:
     ]
     kind: Annotated[
         Kind | None,
-        option(FILE, "samples, covariance or rotation. Default: recognised.", metavar="KIND"),
+        option(FILE, "samples, covariance or rotation. Default: detected.", metavar="KIND"),
     ] = None
     time: Annotated[
         str | None,
@@ -93,10 +93,6 @@ class Given:
         ),
     ] = None
     gains: opt.Gains = "auto"
-    tracker: Annotated[
-        TrackerName,
-        option(MODEL, f"kgmrf, or a baseline: {', '.join(BASELINES)}.", metavar="NAME"),
-    ] = "kgmrf"
     on_invalid: Annotated[
         Literal["raise", "skip", "repair"], option(MODEL, "What to do with an invalid matrix.")
     ] = "raise"

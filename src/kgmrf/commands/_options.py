@@ -43,9 +43,7 @@ FieldsOption: TypeAlias = Annotated[
 ]
 Centre: TypeAlias = Annotated[
     bool,
-    option(
-        MODEL, "Subtract the running mean of every channel.", "--centre", "--center", metavar=""
-    ),
+    option(FILE, "Subtract the running mean of every channel.", "--centre", "--center", metavar=""),
 ]
 NoiseStd: TypeAlias = Annotated[
     float | None,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from kgmrf._types import Numbers
 from kgmrf.centring import RunningMean
 from kgmrf.geometry import so
 from kgmrf.io import ARRAYS, Chunk, DataError, Source, dates
-from kgmrf.results import Result, join, stack
+from kgmrf.results import Result, stack
 from kgmrf.trackers._samples import second_moments
 
 if TYPE_CHECKING:
@@ -30,29 +30,8 @@ if TYPE_CHECKING:
 PATIENCE = 2.0
 """Seconds after which a progress bar appears."""
 
-MOST_DRAWN = 4000
-"""Steps in a picture; more cannot be told apart."""
-
 FEWEST = 8
 """Rows that have to grow before it can hardly be chance: one in 40000."""
-
-TrackerName: TypeAlias = Literal[
-    "kgmrf",
-    "euclidean-ema",
-    "log-euclidean-ema",
-    "riemannian-ema",
-    "alpha-beta",
-    "tangent-kalman",
-    "hold-last",
-]
-BASELINES: dict[str, type[trackers.Tracker]] = {
-    "euclidean-ema": trackers.EuclideanEMA,
-    "log-euclidean-ema": trackers.LogEuclideanEMA,
-    "riemannian-ema": trackers.RiemannianEMA,
-    "alpha-beta": trackers.AlphaBeta,
-    "tangent-kalman": trackers.TangentKalman,
-    "hold-last": trackers.HoldLast,
-}
 
 
 class Run:
@@ -78,25 +57,22 @@ class Run:
         if first.times is not None:
             self.unit = given.time_unit or unit_of(np.diff(first.times))
             self.per_second = source.per_second
-        ours = given.tracker == "kgmrf" and given.gains == "auto"
-        learns = ours and source.kind == "rotation" and source.d == 3
+        learns = given.gains == "auto" and source.kind == "rotation" and source.d == 3
         self.poses = poses and learns and first.positions is not None
         self.noise_std = given.noise_std
-        self.estimated_noise = source.kind == "rotation" and not (
-            learns or given.noise_std is not None or given.tracker != "kgmrf"
-        )
+        told = learns or given.noise_std is not None
+        self.estimated_noise = source.kind == "rotation" and not told
         if self.estimated_noise:
             self.noise_std = noise_of(first.values)
         self.tracker: Any = self._tracker(first)
         self.n_frames = 0
         self.n_observed = 0
+        self.total_score, self.n_scored = 0.0, 0
         self.last_time = 0.0
         self.weekends = False  # whether any step is dated on one
 
     def _tracker(self, first: Chunk) -> Any:
         given, source = self.given, self.source
-        if given.tracker != "kgmrf":
-            return self.baseline(BASELINES[given.tracker])
         shared: dict[str, Any] = {"time_unit": self.unit, "on_invalid": given.on_invalid}
         if self.poses:
             assert first.positions is not None
@@ -120,8 +96,6 @@ class Run:
         """A baseline for this file, with settings of its own."""
         kind = self.source.kind
         settings["kind"] = "rotation" if kind == "rotation" else "covariance"
-        if settings["kind"] not in maker.kinds:
-            raise DataError(f"{maker.__name__} does not track {settings['kind']}s")
         if kind == "covariance":
             settings["n_samples"] = self._count()
         settings |= {"on_invalid": self.given.on_invalid, "time_unit": self.unit}
@@ -156,6 +130,9 @@ class Run:
             )
             self.n_frames += len(result)
             self.n_observed += int((result.age == 0).sum())
+            scores = result.log_likelihood[np.isfinite(result.log_likelihood)]
+            self.total_score += float(scores.sum())
+            self.n_scored += scores.size
             self.last_time = float(result.time[-1])
             if self.given.noise_std is None and "noise_std" in result.fields():
                 self.noise_std = float(result.noise_std[-1])
@@ -265,38 +242,6 @@ def as_matrices(values: Any, kind: str) -> tuple[Any, Any]:
     return np.where(there[:, None, None], total, np.nan), np.maximum(counts, 1.0)
 
 
-class Thinned:
-    """Every k-th frame of a long run, k growing so that a picture stays drawable."""
-
-    def __init__(self) -> None:
-        self.every = 1
-        self.next = 0
-        self.kept: list[Result] = []
-
-    def add(self, result: Result) -> None:
-        """Take in the next frames."""
-        picked = result[self.next :: self.every]
-        assert isinstance(picked, Result)
-        taken = len(range(self.next, len(result), self.every))
-        self.next += taken * self.every - len(result)
-        if taken:
-            values = {name: picked._field(name) for name in picked.fields()}
-            self.kept.append(Result(values).named(picked.channels, picked.index))
-        while sum(len(r) for r in self.kept) > MOST_DRAWN:
-            whole = join(self.kept)
-            # The next frame to keep is the first that continues the wider spacing.
-            if len(whole) % 2:
-                self.next += self.every
-            self.every *= 2
-            half = whole[::2]
-            assert isinstance(half, Result)
-            self.kept = [half]
-
-    def result(self) -> Result:
-        """What was kept."""
-        return join(self.kept)
-
-
 def remark(run: Run, *, shown: bool) -> None:
     """Say what was assumed, and what the user might have meant."""
     source, given = run.source, run.given
@@ -335,7 +280,7 @@ def _means(source: Source, chunk: Chunk, given: Given) -> list[str]:
 
 
 def _clocks(source: Source, chunk: Chunk) -> list[str]:
-    """A channel that only ever grows is likely to be a clock or a counter."""
+    """A channel that increases in every row is likely to be a clock or a counter."""
     values = chunk.values
     if values.ndim != 2 or len(values) < FEWEST:
         return []
@@ -348,7 +293,7 @@ def _clocks(source: Source, chunk: Chunk) -> list[str]:
             remedy = f"if it is a clock, give --time {shlex.quote(name)}"
         else:
             remedy = "if it is a counter, leave it out with --columns"
-        words.append(f"column {name!r} only ever grows: {remedy}")
+        words.append(f"column {name!r} increases in every row: {remedy}")
     return words
 
 

@@ -46,7 +46,7 @@ class Entrant:
         return np.concatenate([part[name] for part in self.parts]) if self.parts else np.zeros(0)
 
 
-@on_a_file(without=["tracker"])
+@on_a_file()
 def compare(
     given: Given,
     frames: Annotated[
@@ -89,7 +89,7 @@ def compare(
     about = {
         "file": str(given.file),
         "frames": done,
-        "scored": found.n_scored,
+        "scored": int(found.scored.sum()),
         "measure": found.measure,
         "rows": [
             {"tracker": e.name, "settings": e.settings, **found.measures(e)} for e in found.ranked
@@ -125,15 +125,13 @@ def _let_run(run: Run, entrant: Entrant, chunk: Chunk) -> None:
     if entrant.trouble is not None:
         return
     try:
-        result = _measured(run, entrant, chunk)
+        entrant.parts.append(_measured(run, entrant, chunk))
     except (ObservationError, np.linalg.LinAlgError) as error:
         if entrant.tracker is run.tracker:
             raise
         entrant.trouble = str(error).partition("; ")[0]
         if isinstance(error, np.linalg.LinAlgError):
             entrant.trouble = "its estimate has no full rank, and missing channels need that"
-        return
-    entrant.parts.append(result)
 
 
 def _measured(run: Run, entrant: Entrant, chunk: Chunk) -> dict[str, Numbers]:
@@ -202,26 +200,17 @@ class Verdict:
     scored: Numbers
     measure: str
     ours: Entrant
-
-    @property
-    def n_scored(self) -> int:
-        """Frames that every entrant is judged on."""
-        return int(self.scored.sum())
-
-    def mean(self, entrant: Entrant) -> float:
-        """The mean score."""
-        return float(entrant.score[self.scored].mean())
+    sign: float
+    """1 if a higher score is better, -1 if a lower one is."""
 
     def measures(self, entrant: Entrant) -> dict[str, float | None]:
         """All measures, means over the scored frames; None for what cannot be told."""
-        found: dict[str, float | None] = {"score": self.mean(entrant)}
-        for name in ("gaussian", "qlike", "covered"):
-            if name in entrant.parts[0]:
-                values = entrant.all(name)[self.scored]
-                known = values[np.isfinite(values)]
-                found[name] = float(known.mean()) if known.size else None
-        gap = (self.ours.score - entrant.score)[self.scored]
-        gap = -gap if "angle" in self.measure else gap
+        found: dict[str, float | None] = {}
+        for name in entrant.parts[0]:
+            values = entrant.all(name)[self.scored]
+            known = values[np.isfinite(values)]
+            found[name] = float(known.mean()) if known.size else None
+        gap = self.sign * (self.ours.score - entrant.score)[self.scored]
         # Means of blocks, for neighbouring frames are not independent.
         blocks = np.array([part.mean() for part in np.array_split(gap, min(20, len(gap)))])
         wide = 1.96 * blocks.std(ddof=1) / np.sqrt(len(blocks)) if len(blocks) > 1 else np.nan
@@ -230,25 +219,23 @@ class Verdict:
 
 def _judge(field_: list[Entrant], n_frames: int, skip: int | None, kind: str) -> Verdict:
     start = min(500, n_frames // 5) if skip is None else skip
-    after = np.arange(n_frames) >= start
     ours = field_[0]
-    base = after & np.isfinite(ours.score)
+    base = (np.arange(n_frames) >= start) & np.isfinite(ours.score)
     if not base.any():
         raise DataError(f"none of {n_frames} steps can be scored; use more steps or --skip less")
     for entrant in field_:
         if entrant.trouble is None:
             missing = 1.0 - float(np.isfinite(entrant.score[base]).mean())
             if missing > 0.01:
-                entrant.trouble = f"has no proper forecast in {100 * missing:.0f} % of the steps"
+                entrant.trouble = f"has no valid forecast in {100 * missing:.0f} % of the steps"
     taking_part = [entrant for entrant in field_ if entrant.trouble is None]
     scored = np.logical_and.reduce([base, *(np.isfinite(e.score) for e in taking_part)])
-    rotation = kind == "rotation"
-    measure = "mean one-step-ahead log-likelihood, nats per step"
-    if rotation:
-        measure = "mean angle between forecast and observation, degrees"
-    verdict = Verdict(taking_part, [e for e in field_ if e.trouble], scored, measure, ours)
-    sign = 1.0 if rotation else -1.0
-    return replace(verdict, ranked=sorted(taking_part, key=lambda e: sign * verdict.mean(e)))
+    sign, measure = 1.0, "mean one-step-ahead log-likelihood, nats per step"
+    if kind == "rotation":
+        sign, measure = -1.0, "mean angle between forecast and observation, degrees"
+    ranked = sorted(taking_part, key=lambda e: -sign * float(e.score[scored].mean()))
+    left_out = [e for e in field_ if e.trouble is not None]
+    return Verdict(ranked, left_out, scored, measure, ours, sign)
 
 
 HEADS = {
@@ -301,7 +288,7 @@ def _draw(found: Verdict, path: Path) -> None:
     best: dict[str, Entrant] = {}
     for entrant in found.ranked:
         best.setdefault(entrant.name, entrant)
-    sign = -1.0 if "angle" in found.measure else 1.0
+    sign = found.sign
     where = np.flatnonzero(found.scored)
     with style():
         figure = new_figure(2.6)

@@ -18,7 +18,9 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The figure: .png, .svg or .pdf.")
     ] = Path("kgmrf-demo.png"),
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer frames and seeds.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", metavar="", help="Fewer frames and seeds.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", metavar="", help="Print the numbers as JSON.")
     ] = False,

@@ -16,7 +16,7 @@ from kgmrf.plots import check_path
 from kgmrf.results import Result, join
 
 
-@on_a_file(without=["tracker"])
+@on_a_file()
 def diagnose(
     given: Given,
     frames: Annotated[

@@ -1,54 +1,40 @@
-"""``kgmrf info``."""
+"""``kgmrf info`` and ``kgmrf warmup``."""
 
 from __future__ import annotations
 
 import json
 import platform
+import time as clock
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 
+import numpy as np
 import typer
 
 from kgmrf import __version__
+from kgmrf._extras import EXTRAS
 from kgmrf.commands import _options as opt
+from kgmrf.kernels.engine import warmup as compile_all
+from kgmrf.vision import RegionCovarianceTracker
 
-REQUIRED = ("numpy", "numba", "array-api-compat")
-
-OPTIONAL = {
-    "scipy": "scipy",
-    "pandas": "pandas",
-    "pyarrow": "files",
-    "h5py": "files",
-    "xarray": "xarray",
-    "matplotlib": "plots",
-    "typer": "cli",
-    "rich": "cli",
-    "torch": "torch",
-    "opencv-contrib-python-headless": "vision",
-    "scikit-learn": "sklearn",
-}
-"""The extra that brings each package."""
+REQUIRED = ("numpy", "scipy", "numba", "array-api-compat", "orjson")
+PACKAGES = {"cv2": "opencv-contrib-python-headless", "sklearn": "scikit-learn"}
+"""Packages that are not called like their module."""
 
 
-def info(
-    as_json: opt.AsJson = False,
-) -> None:
-    """Show versions of kgmrf and its dependencies, and which engine runs the loops."""
-    engine = "numba" if find_spec("kgmrf.kernels") else "numpy"
+def info(as_json: opt.AsJson = False) -> None:
+    """Show the versions of kgmrf, Python and all packages that kgmrf can use."""
     about = {
         "kgmrf": __version__,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "engine": engine,
     }
-    packages = {name: _version(name) for name in (*REQUIRED, *OPTIONAL)}
+    extras = {PACKAGES.get(module, module): extra for module, extra in EXTRAS.items()}
+    packages = {name: _version(name) for name in (*REQUIRED, *extras)}
     if as_json:
         typer.echo(json.dumps({**about, "packages": packages}, indent=2))
         return
-    for name, value in about.items():
-        typer.echo(f"{name:32s}{value}")
-    for name, found in packages.items():
-        missing = f'not installed: pip install "kgmrf[{OPTIONAL.get(name, "")}]"'
+    for name, found in {**about, **packages}.items():
+        missing = f'not installed: pip install "kgmrf[{extras.get(name, "")}]"'
         typer.echo(f"{name:32s}{found or missing}")
 
 
@@ -57,3 +43,15 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def warmup(quiet: opt.Quiet = False) -> None:
+    """Compile all loops now, so that later runs start at once."""
+    began = clock.perf_counter()
+    compile_all()
+    image = np.random.default_rng(0).integers(0, 255, (96, 96, 3), dtype=np.uint8)
+    box = RegionCovarianceTracker()
+    box.init(image, (30, 30, 30, 30))
+    box.update(image)
+    if not quiet:
+        typer.echo(f"ready after {clock.perf_counter() - began:.1f} s")

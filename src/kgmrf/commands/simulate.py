@@ -26,20 +26,34 @@ def simulate(
         SceneName, typer.Argument(metavar="SCENE", help=f"One of {', '.join(get_args(SceneName))}.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .npz or .csv.")],
-    seed: Annotated[int, typer.Option(help="Seed of the random numbers.", min=0)] = 0,
-    frames: Annotated[int | None, typer.Option(help="Number of steps.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random numbers.", min=0, metavar="N")] = 0,
+    frames: Annotated[int | None, typer.Option(help="Number of steps.", min=1, metavar="N")] = None,
     dimension: Annotated[
-        int | None, typer.Option("--dimension", "-d", help="Number of channels.", min=1)
+        int | None,
+        typer.Option("--dimension", "-d", help="Number of channels.", min=1, metavar="D"),
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Angular velocity, radians per step.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Angular velocity, radians per step.", metavar="RAD")
+    ] = None,
     samples: Annotated[
-        int | None, typer.Option(help="Samples behind each observed covariance.", min=1)
+        int | None,
+        typer.Option(
+            "--n-samples",
+            "--samples",
+            help="Number of samples behind each observed covariance.",
+            min=1,
+            metavar="M",
+        ),
     ] = None,
     noise_std: Annotated[
-        float | None, typer.Option(help="Noise of observed rotations, radians.", min=0.0)
+        float | None,
+        typer.Option(help="Noise of observed rotations, in radians.", min=0.0, metavar="RAD"),
     ] = None,
     dropout: Annotated[
-        float, typer.Option(help="Probability that an observation is missing.", min=0.0, max=1.0)
+        float,
+        typer.Option(
+            help="Probability that an observation is missing.", min=0.0, max=1.0, metavar="P"
+        ),
     ] = 0.0,
 ) -> None:
     """Write a simulated scene, truth and observations, to a file."""
@@ -47,27 +61,22 @@ def simulate(
     if output.suffix.lower() not in writers:
         raise ValueError(f"--output ends in .npz or .csv, got {str(output)!r}")
     make: Callable[..., Any] = getattr(scenes, scene.replace("-", "_"))
-    given = {
-        "n_frames": ("--frames", frames),
-        "d": ("--dimension", dimension),
-        "rate": ("--rate", rate),
-        "n_samples": ("--samples", samples),
-        "noise_std": ("--noise-std", noise_std),
+    given = {"n_frames": frames, "d": dimension, "rate": rate, "n_samples": samples}
+    settings: dict[str, Any] = {
+        k: v for k, v in {**given, "noise_std": noise_std}.items() if v is not None
     }
     known = inspect.signature(make).parameters
-    for name, (option, value) in given.items():
-        if value is not None and name not in known:
-            raise ValueError(f"the scene {scene} has no {option}")
-    settings: dict[str, Any] = {name: v for name, (_, v) in given.items() if v is not None}
+    for name in settings:
+        if name not in known:
+            option = {"n_frames": "frames", "d": "dimension"}.get(name, name.replace("_", "-"))
+            raise ValueError(f"the scene {scene} has no --{option}")
     if "seed" in known:
         settings |= {"seed": seed, "dropout_probability": dropout}
     else:
         length = settings.get("n_frames", known["n_frames"].default)
         # The mask has a generator of its own: the motion is the same at every dropout.
-        settings |= {
-            "rng": seed,
-            "observed": scenes.iid(length, dropout, np.random.default_rng([seed, 1])),
-        }
+        observed = scenes.iid(length, dropout, np.random.default_rng([seed, 1]))
+        settings |= {"rng": seed, "observed": observed}
     made = make(**settings)
     writers[output.suffix.lower()](made, output)
     lost = int((~made.observed).sum())

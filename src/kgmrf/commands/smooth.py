@@ -12,7 +12,7 @@ from kgmrf.io import Chunk, DataError, dates
 from kgmrf.io.source import joined
 
 
-@on_a_file(without=["gains", "tracker"])
+@on_a_file(without=["gains"])
 def smooth(
     given: Given,
     output: opt.Output = None,

@@ -23,14 +23,19 @@ def stream(
     ] = "json",
     wait: Annotated[
         float,
-        option(_IN, "Hold a line back for T, to sort in late ones.", metavar="T", min=0.0),
+        option(
+            _IN,
+            "Hold every line back for T, so that late lines can be sorted in.",
+            metavar="T",
+            min=0.0,
+        ),
     ] = 0.0,
     same_time: Annotated[
         Literal["drop", "use"],
-        option(_IN, "A second line of a track with the same time: drop it, or use it too."),
+        option(_IN, "Second line of a track with the same time: drop it, or use it."),
     ] = "drop",
     on_error: Annotated[
-        Literal["stop", "skip"], option(_IN, "At a line that cannot be used: stop, or skip it.")
+        Literal["stop", "skip"], option(_IN, "What to do with an invalid line: stop, or skip it.")
     ] = "stop",
     key: Annotated[
         str | None,
@@ -42,7 +47,9 @@ def stream(
     ] = None,
     bad_lines: Annotated[
         Path | None,
-        option(_IN, "Append unusable lines to FILE, with number and reason.", metavar="FILE"),
+        option(
+            _IN, "Append invalid lines to FILE as JSON, with number and reason.", metavar="FILE"
+        ),
     ] = None,
     max_gap: Annotated[
         float | None,
@@ -110,7 +117,10 @@ def stream(
     time_unit: Annotated[
         float,
         option(
-            _MODEL, "Sampling interval of a track, in the lines' time.", metavar="T", min=1e-300
+            _MODEL,
+            "Sampling interval of a track, in units of the lines' time.",
+            metavar="T",
+            min=1e-300,
         ),
     ] = 1.0,
     samples: Annotated[
@@ -135,18 +145,19 @@ def stream(
     JSON lines: {"key": "eeg-3", "time": 12.5, "x": [0.1, null, -0.3]}; x is one sample (a number
     alone: d = 1). Instead of x a line may have covariance (with n_samples), rotation, or
     quaternion (x, y, z, w). CSV: a header with key, time and the channels. A line with only key and
-    time moves its track on. A line without key belongs to the track ""; a line without time comes
-    one --time-unit after the line before.
+    time advances its track without an observation. A line without key belongs to the track ""; a
+    line without time comes one --time-unit after the line before.
 
     Time: numbers, or ISO 8601 dates, which count in seconds and come out as dates. A line that is
     not later than the last one of its track is dropped and counted, unless --wait gave it time to
     be sorted in.
 
-    Safety: with --state the stream can be killed at any moment and no line is lost. Started again,
-    it goes on from the checkpoint and writes the lines since then a second time, the same as before
-    (at least once). Send those input lines again, or all of them with --replay; lines that the
-    checkpoint has are recognised by their time and not used twice. SIGTERM, SIGINT, a closed output
-    and a full disk also leave a checkpoint. Only one process at a time may use a state.
+    Safety: with --state the stream can be killed at any moment and no line is lost. After a
+    restart it continues from the checkpoint; output lines since then are written twice, with the
+    same content (at least once). Send those input lines again, or all of them with --replay; lines
+    that are part of the checkpoint are recognised by their time and not used twice. A checkpoint is
+    also written after SIGTERM, SIGINT, a closed output and a full disk. One process at a time may
+    use a state.
     """
     chosen = None if fields is None else split_fields(fields)
     if replay and state is None:

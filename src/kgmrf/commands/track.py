@@ -12,13 +12,16 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.commands import _options as opt
 from kgmrf.commands._given import Given, files_written, on_a_file, split_fields
-from kgmrf.commands._run import Run, Thinned, progress
+from kgmrf.commands._run import Run, progress
 from kgmrf.geometry import so
 from kgmrf.io import DataError, dates
-from kgmrf.results import Result
+from kgmrf.results import Result, join
 
 MOST_STEPS = 100_000
 """Frames of a forecast: some hundred times more than any forecast is good for."""
+
+MOST_DRAWN = 4000
+"""Steps in a picture; more cannot be told apart."""
 
 MOST_AHEAD = 8_000_000
 """Numbers of a forecast that are held in memory, for each of its fields."""
@@ -39,30 +42,43 @@ def track(
     chosen = split_fields(fields)
     source = given.open()
     run = given.follow(source)
-    drawn = Thinned()
+    drawn: list[Result] = []
+    every = 0
     began = clock.monotonic()
-    scores = Scores()
     with (
         nullcontext() if output is None else given.writer(output, chosen, source) as writer,
         progress(given.file.name, shown=given.talk) as advance,
     ):
         for chunk, result in run:
-            scores.add(result)
             if writer is not None:
                 writer.write(result)
             if plot is not None:
-                drawn.add(result)
+                # By the first chunk it is known how many steps there will be.
+                every = every or max(1, math.ceil(len(result) / chunk.done / MOST_DRAWN))
+                picked: Any = result[(len(result) - run.n_frames) % every :: every]
+                drawn.append(join([picked]))  # a copy, which does not hold the whole chunk
             advance(chunk.done)
     if plot is not None:
-        drawn.result().plot(plot)
-    about = {
+        join(drawn).plot(plot)
+    speed = np.linalg.norm(so.vee(result.velocity[-1]))
+    about: dict[str, Any] = {
         "file": str(given.file),
         "kind": source.kind,
         "channels": list(source.names),
-        **summary(run, result, scores),
-        "seconds": round(clock.monotonic() - began, 3),
-        **files_written(output=output, figure=plot),
+        "frames": run.n_frames,
+        "observed": run.n_observed,
+        "time_unit": run.unit,
+        "rate": run.rate,
+        "mean_log_likelihood": run.total_score / run.n_scored if run.n_scored else None,
+        "last_time": run.last_time,
+        "speed": float(speed) if np.isfinite(speed) else None,
     }
+    if "spectrum" in result.fields():
+        about["spectrum"] = [float(v) if np.isfinite(v) else None for v in result.spectrum[-1]]
+    if run.noise_std is not None:
+        about["noise_std"] = run.noise_std
+    about["seconds"] = round(clock.monotonic() - began, 3)
+    about |= files_written(output=output, figure=plot)
     given.say(about, _words(about))
 
 
@@ -103,37 +119,6 @@ def forecast(
     if output is not None:
         words.append(f"written to {output}")
     given.say({"file": str(given.file), "from": began, "forecast": rows}, words)
-
-
-class Scores:
-    """Mean one-step-ahead log-likelihood over the steps that have one."""
-
-    total, count = 0.0, 0
-
-    def add(self, result: Result) -> None:
-        """Take in the next steps."""
-        known = result.log_likelihood[np.isfinite(result.log_likelihood)]
-        self.total += float(known.sum())
-        self.count += known.size
-
-
-def summary(run: Run, last: Result, scores: Scores) -> dict[str, Any]:
-    """Numbers about a run and its last frame."""
-    speed = np.linalg.norm(so.vee(last.velocity[-1]))
-    about: dict[str, Any] = {
-        "frames": run.n_frames,
-        "observed": run.n_observed,
-        "time_unit": run.unit,
-        "rate": run.rate,
-        "mean_log_likelihood": scores.total / scores.count if scores.count else None,
-        "last_time": run.last_time,
-        "speed": float(speed) if np.isfinite(speed) else None,
-    }
-    if "spectrum" in last.fields():
-        about["spectrum"] = [float(v) if np.isfinite(v) else None for v in last.spectrum[-1]]
-    if run.noise_std is not None:
-        about["noise_std"] = run.noise_std
-    return about
 
 
 def _words(about: dict[str, Any]) -> list[str]:

@@ -41,9 +41,8 @@ def needed(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(
-            f"kgmrf.dask needs {name.partition('.')[0]}: pip install 'kgmrf[dask]'"
-        ) from error
+        package = name.partition(".")[0]
+        raise ImportError(f"kgmrf.dask needs {package}: pip install 'kgmrf[dask]'") from error
 
 
 def planned(

@@ -69,7 +69,7 @@ def open_source(
     path = Path(path)
     if str(path) in _PIPES or path.is_fifo() or path.is_char_device():
         raise DataError(
-            f"{path}: a pipe cannot be gone through twice; save it in a file first, or give its "
+            f"{path}: a pipe cannot be read twice; save it in a file first, or give its "
             "lines to kgmrf stream"
         )
     ending = suffix(path) if path.suffix.lower() == ".gz" else path.suffix.lower()

@@ -15,7 +15,7 @@ from kgmrf import _npz
 from kgmrf._types import Numbers
 from kgmrf.io import source as src
 from kgmrf.io.columns import quaternions
-from kgmrf.io.source import Chunk, DataError, Kind, Piece, Source
+from kgmrf.io.source import Chunk, DataError, Kind, Source
 
 VALUE_NAMES = ("observations", "samples", "covariances", "covariance", "rotations", "rotation")
 TIME_NAMES = ("times", "time", "timestamps", "t")
@@ -95,44 +95,33 @@ class _Stored:
             raise DataError(f"{path} holds {header.dtype}, not numbers")
 
     def slices(self, rows: int) -> Iterator[Numbers]:
-        header = self.header
-        width = math.prod(self.shape[1:])
-        if header.fortran and len(self.shape) > 1:
-            yield from self._turned(rows)
-            return
+        header, n_rows = self.header, self.shape[0]
+        whole, width = None, math.prod(self.shape[1:])
         with src.told(self.path), self.stream() as file:
             _npz.read_header(file)
-            for first in range(0, self.shape[0], rows):
-                n = min(rows, self.shape[0] - first)
-                array = self._numbers(file, n * width, first)
-                yield array.reshape(n, *self.shape[1:])
-
-    def _turned(self, rows: int) -> Iterator[Numbers]:
-        """Columns first: the whole array has to be there before its first row is complete."""
-        if self.header.n_bytes > MOST_HELD:
-            raise DataError(
-                f"{self.path} is stored column by column and too large to be turned; save it again "
-                "after numpy.ascontiguousarray"
-            )
-        with src.told(self.path), self.stream() as file:
-            _npz.read_header(file)
-            whole = self._numbers(file, math.prod(self.shape), 0)
-        whole = whole.reshape(self.shape, order="F")
-        for first in range(0, len(whole), rows):
-            yield whole[first : first + rows]
+            if header.fortran and len(self.shape) > 1:
+                # Columns first: the whole array has to be there before its first row is complete.
+                if header.n_bytes > MOST_HELD:
+                    raise DataError(
+                        f"{self.path} is stored column by column and too large to be turned; save "
+                        "it again after numpy.ascontiguousarray"
+                    )
+                whole = self._numbers(file, n_rows * width, 0).reshape(self.shape, order="F")
+            for first in range(0, n_rows, rows):
+                n = min(rows, n_rows - first)
+                if whole is not None:
+                    yield whole[first : first + n]
+                else:
+                    yield self._numbers(file, n * width, first).reshape(n, *self.shape[1:])
 
     def _numbers(self, file: IO[bytes], count: int, row: int) -> Numbers:
         size = count * self.header.dtype.itemsize
-        parts, got = [], 0
-        while got < size:
-            part = file.read(min(size - got, 1 << 24))
-            if not part:
-                raise DataError(
-                    f"{self.path} ends after row {row}: it should have {self.shape[0]} rows"
-                )
-            parts.append(part)
-            got += len(part)
-        return np.frombuffer(b"".join(parts), dtype=self.header.dtype).astype(float)
+        data = file.read(size)
+        if len(data) < size:
+            raise DataError(
+                f"{self.path} ends after row {row}: it should have {self.shape[0]} rows"
+            )
+        return np.frombuffer(data, dtype=self.header.dtype).astype(float)
 
 
 class _Dataset:
@@ -169,7 +158,9 @@ def _source(
             "samples (T, m, d) or matrices (T, d, d), time first"
         )
     if math.prod(shape[1:]) * 8 > MOST_HELD or shape[-1] > src.MOST_CHANNELS:
-        raise DataError(f"{path}: {key or 'the array'} has shape {shape}, too wide to be followed")
+        raise DataError(
+            f"{path}: {key or 'the array'} has shape {shape}: too many channels to track"
+        )
     if clock is not None and clock.shape != shape[:1]:
         raise DataError(f"{path}: times have shape {clock.shape}, the values {shape}")
     kind = kind or _guess(shape, key, beside)
@@ -179,7 +170,7 @@ def _source(
     elif kind != "samples" and (len(shape) != 3 or shape[1] != shape[2]):
         raise DataError(f"{path}: {kind} matrices have shape (T, d, d), this is {shape}")
 
-    def pieces() -> Iterator[Piece]:
+    def pieces() -> Iterator[Chunk]:
         # Room for d x d matrices beside the samples, and for the result.
         rows = src.rows_per_chunk(16 * max(math.prod(shape[1:]), d * d))
         times = None if clock is None else iter(clock.slices(rows))
@@ -187,7 +178,7 @@ def _source(
         for part in values.slices(rows):
             places = first + np.arange(len(part))
             first += len(part)
-            yield Piece(part, None if times is None else next(times), places, first / shape[0])
+            yield Chunk(part, None if times is None else next(times), places, first / shape[0])
 
     def chunks() -> Iterator[Chunk]:
         where, named = f"{path}, row", lambda *at: f", at {list(at)}"

@@ -121,7 +121,7 @@ def meaning(
     """
     twice = {name for name in header if header.count(name) > 1}
     if twice:
-        raise DataError(f"{where}: the column {sorted(twice)[0]!r} is there twice")
+        raise DataError(f"{where}: the column {sorted(twice)[0]!r} occurs twice")
     clock = next((k for k, name in enumerate(header) if named and is_clock(name)), None)
     if time is not None:
         clock = _find(header, time, where)

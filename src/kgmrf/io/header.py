@@ -8,14 +8,18 @@ import math
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
+
+import numpy as np
+import orjson
 
 from kgmrf import _npz
+from kgmrf._types import Numbers
 from kgmrf.io import dates
-from kgmrf.io.columns import quaternion_of, tidy
+from kgmrf.io.columns import Meaning, meaning, quaternion_of, tidy
 from kgmrf.io.source import DataError
 
 GAPS = {"", "nan", "na", "n/a", "null", "none", "-"}
@@ -25,6 +29,7 @@ LONGEST_LINE = 16_000_000
 GLANCE = 200
 """Rows that are looked at before it is said what the columns are."""
 GLANCE_BYTES = 4_000_000
+_EMPTY = re.compile(rb"(?<=[,\[])(?=[,\]])")
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+(?:[eE][+-]?\d+)?\s*")
 
 
@@ -72,11 +77,15 @@ def look(path: Path) -> Top:
             if not line:
                 raise DataError(f"{path} is empty")
             if len(line) == LONGEST_LINE:
-                raise DataError(f"{path}, line {number}: longer than any table has, is this text?")
+                raise DataError(
+                    f"{path}, line {number}: the line is too long; is this a text file?"
+                )
             if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise DataError(f"{path} is UTF-16 text; save it again as UTF-8")
             if b"\0" in line:
-                raise DataError(f"{path}, line {number}: holds a zero byte, so this is no text")
+                raise DataError(
+                    f"{path}, line {number}: contains a zero byte; this is not a text file"
+                )
             if line.strip() and not is_comment(line):
                 break
             if line.strip():
@@ -146,12 +155,31 @@ def number(cell: str, comma: bool = False) -> float | None:
         return TRUTH.get(word)
 
 
-def decimal_comma(top: Top, delimiter: bytes | None) -> bool:
+def decimal_comma(rows: list[list[str]], delimiter: bytes | None) -> bool:
     """Whether a comma stands where others have a point: cells look like 1,5 and commas are free."""
     if delimiter not in (b";", b"\t"):
         return False
-    rows = [split(raw, delimiter) for raw in (top.first, *top.rows)]
     return any(DECIMAL_COMMA.fullmatch(cell) for row in rows for cell in row)
+
+
+def plain_table(text: bytes) -> Numbers | None:
+    """Lines of numbers between commas as a table, quickly; None if there is anything else.
+
+    Empty cells and nan are NaN.
+
+    >>> plain_table(b"1,2.5\\n,nan").tolist(), plain_table(b"1,2\\n3"), plain_table(b"1,a")
+    ([[1.0, 2.5], [nan, nan]], None, None)
+    """
+    if text.replace(b"nan", b"").translate(None, b"0123456789+-.eE,\n"):
+        return None
+    # These are rows of JSON but for their brackets and gaps.
+    text = b"[[" + text.replace(b"nan", b"null").replace(b"\n", b"],[") + b"]]"
+    try:
+        with suppress(orjson.JSONDecodeError):
+            return np.array(orjson.loads(text), dtype=float)
+        return np.array(orjson.loads(_EMPTY.sub(b"null", text)), dtype=float)
+    except ValueError:  # not JSON, or rows of different lengths
+        return None
 
 
 def is_data(cells: list[str], comma: bool) -> bool:
@@ -180,13 +208,53 @@ def commented(
     return [], None
 
 
-def dated(rows: list[list[str]]) -> int | None:
-    """The first column of dates."""
-    cells = enumerate(rows[0] if rows else [])
-    return next((k for k, cell in cells if dates.seconds(cell) is not None), None)
+def described(
+    path: Path,
+    header: list[str],
+    rows: list[list[str]],
+    *,
+    index: int | None,
+    named: bool = True,
+    comma: bool = False,
+    head: str = "",
+    **said: Any,
+) -> tuple[Meaning, bool, dict[str, Any]]:
+    """What a table holds, by its first rows; whether its times are days as numbers; and what a
+    `Source` is told about it. head: the text above the rows. said: kind, time and columns."""
+
+    def column(k: int) -> list[str]:
+        return [row[k] for row in rows]
+
+    dated = next(
+        (k for k, cell in enumerate(rows[0] if rows else []) if dates.seconds(cell) is not None),
+        None,
+    )
+    what = meaning(
+        header,
+        named=named,
+        where=str(path),
+        index=index,
+        grows=lambda k: _grow(column(k)),
+        dated=dated,
+        **said,
+    )
+    clock = [] if what.time is None else column(what.time)
+    by_day = what.time is not None and dates.are_days(header[what.time], clock)
+    style = "D" if by_day else ""
+    if clock and dates.seconds(clock[0]) is not None:
+        style = dates.style(clock)
+    second = 1.0 if style or what.rest is not None else None
+    if second is None and clock:
+        second = dates.per_second(head, number(clock[0], comma) or 0.0)
+    count = None
+    if what.kind == "covariance" and "n_samples" in header and rows:
+        count = number(rows[0][header.index("n_samples")], comma) or math.nan
+        count = count if 0 < count < math.inf else None
+    about = {"remarks": what.remarks, "dates": style, "per_second": second, "n_samples": count}
+    return what, by_day, about
 
 
-def grows(cells: list[str]) -> bool:
+def _grow(cells: list[str]) -> bool:
     """Whether these could be times: numbers or dates, each later than the one before."""
     found = [dates.seconds(cell) if (n := number(cell)) is None else n for cell in cells]
     times = [math.nan if stamp is None else stamp for stamp in found]

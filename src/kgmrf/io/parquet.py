@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,103 +11,72 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io import source as src
-from kgmrf.io.columns import meaning, tidy
-from kgmrf.io.header import GLANCE
-from kgmrf.io.source import Chunk, DataError, Kind, Piece, Source
+from kgmrf.io.columns import tidy
+from kgmrf.io.header import GLANCE, described
+from kgmrf.io.source import Chunk, DataError, Source
 
 
-def open_parquet(
-    path: Path,
-    *,
-    kind: Kind | None = None,
-    time: str | None = None,
-    columns: Sequence[str] | None = None,
-) -> Source:
+def open_parquet(path: Path, **said: Any) -> Source:
     """A table of samples, or of entries of matrices; nulls are gaps."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with src.told(path, pa.ArrowException), pq.ParquetFile(path) as file:
         schema = file.schema_arrow
-    stored = list(schema.names)
+        first = next(file.iter_batches(GLANCE, use_threads=False), None)
+        glance = [] if first is None else [_cells(column) for column in first.columns]
+    stored, types = list(schema.names), schema.types
     if not stored:
         raise DataError(f"{path} has no columns")
     header, index = tidy(stored)
-
-    def glance(k: int) -> Any:
-        with src.told(path, pa.ArrowException), pq.ParquetFile(path) as file:
-            batches = file.iter_batches(GLANCE, columns=[stored[k]], use_threads=False)
-            batch = next(batches, None)
-            return None if batch is None else batch.column(0)
-
-    def grows(k: int) -> bool:
-        if not (_is_date(schema.types[k]) or _is_number(schema.types[k])):
-            return False
-        column = glance(k)
-        return column is not None and bool(np.all(np.diff(_stamps(column)) > 0))
-
-    dated = next((k for k, type_ in enumerate(schema.types) if _is_date(type_)), None)
-    what = meaning(
-        header,
-        named=True,
-        kind=kind,
-        time=time,
-        columns=columns,
-        where=str(path),
-        index=index,
-        grows=grows,
-        dated=dated,
-    )
+    rows = [list(row) for row in zip(*glance, strict=True)]
+    what, by_day, about = described(path, header, rows, index=index, head=" ".join(stored), **said)
     for k in what.used:
-        if not _is_number(schema.types[k]):
+        if not _is_number(types[k]):
             raise DataError(
-                f"{path}: the column {header[k]!r} holds {schema.types[k]}, not numbers; "
+                f"{path}: the column {header[k]!r} holds {types[k]}, not numbers; "
                 "choose other columns with --columns"
             )
+    if what.time is not None and not (_is_number(types[what.time]) or _is_date(types[what.time])):
+        raise DataError(
+            f"{path}: the time {header[what.time]!r} holds {types[what.time]}, neither numbers nor "
+            "dates; choose another with --time"
+        )
     wanted = [stored[k] for k in what.used]
-    names, style, by_day = wanted, "", False
-    if what.time is not None:
-        names = [stored[what.time], *wanted]
-        type_ = schema.types[what.time]
-        if _is_date(type_):
-            style = "D" if pa.types.is_date(type_) else "us" + "Z" * (type_.tz is not None)
-        elif _is_number(type_):
-            column = glance(what.time)
-            cells = [] if column is None else [f"{v:.0f}" for v in _numbers(column).tolist()]
-            by_day = dates.are_days(header[what.time], cells)
-            style = "D" if by_day else ""
-        else:
-            raise DataError(
-                f"{path}: the time {header[what.time]!r} holds {type_}, neither numbers nor dates; "
-                "choose another with --time"
-            )
+    clock = [] if what.time is None else [stored[what.time]]
 
-    def pieces() -> Iterator[Piece]:
+    def pieces() -> Iterator[Chunk]:
         d = len(what.names)
         rows, first = src.rows_per_chunk(16 * max(len(wanted), d * d)), 0
         with src.told(path, pa.ArrowException), pq.ParquetFile(path) as file:
             total = max(file.metadata.num_rows, 1)
-            for batch in file.iter_batches(batch_size=rows, columns=names, use_threads=False):
+            for batch in file.iter_batches(rows, columns=[*clock, *wanted], use_threads=False):
                 values = np.column_stack([_numbers(batch.column(name)) for name in wanted])
-                stamps = None
-                if what.time is not None:
-                    stamps = _stamps(batch.column(names[0]))
-                    stamps = dates.days(stamps) if by_day else stamps
+                stamps = _stamps(batch.column(clock[0])) if clock else None
+                if stamps is not None and by_day:
+                    stamps = dates.days(stamps)
                 places = first + np.arange(len(values))
                 first += len(values)
-                yield Piece(values, stamps, places, min(1.0, first / total))
+                yield Chunk(values, stamps, places, min(1.0, first / total))
 
     def chunks() -> Iterator[Chunk]:
         column = lambda j: f", column {wanted[j]!r}"  # noqa: E731
-        return src.checked(
-            pieces(), f"{path}, row", column, what.assemble, positions=what.positions
-        )
+        where = f"{path}, row"
+        return src.checked(pieces(), where, column, what.assemble, positions=what.positions)
 
-    second = 1.0 if style else None
-    if second is None and what.time is not None:
-        second = dates.per_second(stored[what.time], 0.0)
-    about: dict[str, Any] = {"remarks": what.remarks, "dates": style, "per_second": second}
     return Source(path, what.kind, what.names, chunks, **about)
+
+
+def _cells(column: Any) -> list[str]:
+    """A column as text has it; "?" for what is neither a number nor a date."""
+    if not (_is_number(column.type) or _is_date(column.type)):
+        return ["?"] * len(column)
+    values = _stamps(column)
+    if not _is_date(column.type):
+        return ["" if np.isnan(v) else repr(v) for v in values.tolist()]
+    zone = "Z" if getattr(column.type, "tz", None) else ""
+    words = dates.words(np.nan_to_num(values), f"s{zone}" if hasattr(column.type, "unit") else "D")
+    return ["" if gap else word for gap, word in zip(np.isnan(values).tolist(), words, strict=True)]
 
 
 def _is_number(type_: Any) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ Kind: TypeAlias = Literal["samples", "covariance", "rotation"]
 
 KINDS: tuple[Kind, ...] = ("samples", "covariance", "rotation")
 MOST_CHANNELS = 4096
-"""Wider tables are taken for a mistake: a state of this d is a gigabyte already."""
+"""Wider tables are refused: a state of this d is a gigabyte already."""
 CHUNK_BYTES = 16_000_000
 """How much of a file is in memory at a time, about."""
 
@@ -43,10 +43,10 @@ class Chunk(NamedTuple):
 
     def cut(self, first: int, last: int) -> Chunk:
         """The steps from first up to last."""
-        parts = (None if a is None else a[first:last] for a in (self.times, self.positions))
-        times, positions = parts
-        places = self.places[first:last]
-        return Chunk(self.values[first:last], times, places, self.done, positions)
+        return self._replace(**{name: array[first:last] for name, array in self._arrays().items()})
+
+    def _arrays(self) -> dict[str, Any]:
+        return {name: a for name, a in self._asdict().items() if isinstance(a, np.ndarray)}
 
 
 @dataclass(frozen=True)
@@ -101,28 +101,22 @@ def _windows(source: Source, size: int) -> Iterator[Chunk]:
     for rest in kept:
         missing = -len(rest.values) % size
         if missing:
-            times = None if rest.times is None else np.full(missing, rest.times[-1])
-            gaps = np.full((missing, source.d), np.nan)
-            filler = Chunk(gaps, times, np.full(missing, rest.places[-1]), 1.0)
-            yield _frames(joined([rest, filler]), size)
+            last = rest.cut(-1, len(rest.values))
+            filler = last._replace(values=np.full((1, source.d), np.nan))
+            yield _frames(joined([rest, *[filler] * missing]), size)
 
 
 def _frames(chunk: Chunk, size: int) -> Chunk:
     blocks = chunk.values.reshape(-1, size, chunk.values.shape[-1])
     times = None if chunk.times is None else chunk.times[size - 1 :: size]
-    return Chunk(blocks, times, chunk.places[::size], chunk.done)
+    return chunk._replace(values=blocks, times=times, places=chunk.places[::size])
 
 
 def joined(chunks: Sequence[Chunk]) -> Chunk:
     """Successive chunks as one."""
-    values, times, places, done, positions = zip(*chunks, strict=True)
-    return Chunk(
-        np.concatenate(values),
-        None if times[0] is None else np.concatenate(times),
-        np.concatenate(places),
-        done[-1],
-        None if positions[0] is None else np.concatenate(positions),
-    )
+    names = chunks[0]._arrays()
+    whole: Any = {name: np.concatenate([getattr(c, name) for c in chunks]) for name in names}
+    return chunks[-1]._replace(**whole)
 
 
 def rows_per_chunk(bytes_per_row: int) -> int:
@@ -130,17 +124,8 @@ def rows_per_chunk(bytes_per_row: int) -> int:
     return max(1, min(65_536, CHUNK_BYTES // max(bytes_per_row, 1)))
 
 
-class Piece(NamedTuple):
-    """Numbers of a file as they stand there; see `Chunk`."""
-
-    values: Numbers
-    times: Numbers | None
-    places: Numbers
-    done: float
-
-
 def checked(
-    pieces: Iterable[Piece],
+    pieces: Iterable[Chunk],
     where: str,
     named: Callable[..., str],
     assemble: Callable[[Numbers], Numbers] = lambda values: values,
@@ -154,7 +139,8 @@ def checked(
     are a position.
     """
     last = -math.inf
-    for values, times, places, done in pieces:
+    for piece in pieces:
+        values, times, places = piece[:3]
         if np.isinf(values).any():
             first, *at = np.argwhere(np.isinf(values))[0].tolist()
             raise DataError(f"{where} {places[first]}{named(*at)}: infinite")
@@ -168,7 +154,7 @@ def checked(
                 f"{where} {places[k]}: a quaternion of length zero; leave its cells empty if "
                 "nothing was observed"
             )
-        yield Chunk(made, times, places, done, values[:, -3:] if positions else None)
+        yield piece._replace(values=made, positions=values[:, -3:] if positions else None)
 
 
 def _check_times(times: Numbers, places: Numbers, last: float, where: str) -> None:

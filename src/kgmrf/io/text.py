@@ -1,18 +1,15 @@
-"""CSV, TSV, TUM: text tables in chunks, quick where all is well, exact where it is not.
+"""CSV, TSV, TUM: text tables in chunks.
 
-A block of lines goes through numpy's reader. If that stumbles, or the block holds anything but
-plain numbers, the same lines are read again one by one: gaps in other words, quotes and dates are
-understood there, and a cell that is no number is named with its line.
+A block of plain numbers is read in one go. Any other block is read line by line: missing values,
+quotes and dates are understood there, and a cell that is not a number is named with its line.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import re
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,29 +19,23 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io import header as top_of
-from kgmrf.io.columns import TUM, Meaning, meaning, tidy
-from kgmrf.io.source import Chunk, DataError, Kind, Piece, Source, checked
+from kgmrf.io.columns import TUM, Meaning, tidy
+from kgmrf.io.source import Chunk, DataError, Kind, Source, checked
 
 BLOCK = 4_000_000
 """Bytes of text that are parsed at a time."""
 
 
-def open_text(
-    path: Path,
-    *,
-    kind: Kind | None = None,
-    time: str | None = None,
-    columns: Sequence[str] | None = None,
-) -> Source:
+def open_text(path: Path, *, kind: Kind | None = None, **said: Any) -> Source:
     """A text table: delimiter and header are found by looking at its first lines."""
     top = top_of.look(path)
     delimiter = top_of.delimiter_of(top.first, path)
-    cells = top_of.split(top.first, delimiter)
-    comma = top_of.decimal_comma(top, delimiter)
+    rows = [top_of.split(raw, delimiter) for raw in (top.first, *top.rows)]
+    cells = rows[0]
+    comma = top_of.decimal_comma(rows, delimiter)
     header, index = top_of.commented(top, cells, delimiter, comma)
     start, line = top.start, top.line
     named = bool(header) or not top_of.is_data(cells, comma)
-    rows = [top_of.split(raw, delimiter) for raw in (top.first, *top.rows)]
     tum = not named and len(cells) == 8 and delimiter is None
     if header:
         pass
@@ -63,38 +54,19 @@ def open_text(
     else:
         header = [str(k) for k in range(len(cells))]
     rows = [row for row in rows if len(row) == len(header)]
-    what = meaning(
-        header,
-        named=named,
-        kind=kind,
-        time=time,
-        columns=columns,
-        where=str(path),
-        index=index,
-        grows=lambda k: top_of.grows([row[k] for row in rows]),
-        dated=top_of.dated(rows),
+    head = b" ".join([*top.comments, top.first]).decode("latin-1")
+    what, by_day, about = top_of.described(
+        path, header, rows, index=index, named=named, comma=comma, head=head, kind=kind, **said
     )
-    clock = [] if what.time is None else [row[what.time] for row in rows]
-    by_day = what.time is not None and dates.are_days(header[what.time], clock)
-    style = "D" if by_day else ""
-    if clock and dates.seconds(clock[0]) is not None:
-        style = dates.style(clock)
-    remarks = what.remarks
+    if tum and what.time is not None:
+        about["per_second"] = 1.0
     if comma:
-        remarks = (*remarks, "numbers such as 1,5 are read with a decimal comma")
+        about["remarks"] += ("numbers such as 1,5 are read with a decimal comma",)
     try:
         top.first.decode("utf-8")
     except UnicodeDecodeError:
-        remarks = (*remarks, "the header is not UTF-8: read as Latin-1; save it as UTF-8")
+        about["remarks"] += ("the header is not UTF-8: read as Latin-1; save it as UTF-8",)
     table = _Table(path, header, delimiter, what, start, line, comma, by_day)
-    second = 1.0 if style or tum or what.rest is not None else None
-    if second is None and clock:
-        head = b" ".join([*top.comments, top.first]).decode("latin-1")
-        second = dates.per_second(head, top_of.number(clock[0], comma) or 0.0)
-    about: dict[str, Any] = {"remarks": remarks, "dates": style, "per_second": second}
-    if what.kind == "covariance" and "n_samples" in header and rows:
-        count = top_of.number(rows[0][header.index("n_samples")], comma) or math.nan
-        about["n_samples"] = count if 0 < count < math.inf else None
     return Source(path, what.kind, what.names, table.chunks, word="line", **about)
 
 
@@ -117,58 +89,40 @@ class _Table:
         where = f"{self.path}, line"
         return checked(self._pieces(), where, column, what.assemble, positions=what.positions)
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Iterator[Chunk]:
         size = max(os.path.getsize(self.path), 1)
-        line = self.line
-        blank: list[int] = []
+        line, blank = self.line, b""
         with top_of.opened(self.path) as (file, packed):
             file.seek(self.start)
             while block := file.read(BLOCK):
-                block += file.readline(top_of.LONGEST_LINE)
+                block = blank + block + file.readline(top_of.LONGEST_LINE)
                 if len(block) >= BLOCK + top_of.LONGEST_LINE:
                     raise DataError(f"{self.path}: a line beyond line {line} has no end")
-                found = self._quick(block, line)
-                times, values, places = self._exact(block, line) if found is None else found
-                line += block.count(b"\n") + (not block.endswith(b"\n"))
-                if len(self.header) == 1:
-                    values, places, blank = _blanks(values, places, block, line, blank)
+                # Blank lines at the end wait for what follows them.
+                text = block.rstrip(b" \r\n")
+                blank = block[len(text) :].partition(b"\n")[2] if text else block
+                if not text:
+                    continue
+                found = self._plain(text, line)
+                times, values, places = self._exact(text, line) if found is None else found
+                line += text.count(b"\n") + 1
                 if len(values):
-                    yield Piece(values, times, places, min(1.0, packed.tell() / size))
+                    yield Chunk(values, times, places, min(1.0, packed.tell() / size))
 
-    def _quick(self, block: bytes, line: int) -> tuple[Numbers | None, Numbers, Numbers] | None:
-        """The block through numpy's reader; None if it is not plain numbers and single newlines."""
-        if b'"' in block or b"#" in block or b"\n\n" in block or b"\n\r" in block:
-            return None
-        if block.startswith((b"\n", b"\r")) or b"_" in block or b"\0" in block or b"%" in block:
-            return None
-        what, comma = self.what, self.delimiter
+    def _plain(self, text: bytes, line: int) -> tuple[Numbers | None, Numbers, Numbers] | None:
+        """The numbers of a block in which there is nothing else; None for any other block."""
+        what = self.what
         if self.comma:
-            if b"." in block:
+            if b"." in text:
                 return None
-            block = block.replace(b",", b".")
-        if comma not in (None, b"\t"):
-            assert comma is not None
-            if comma * 2 in block or comma + b"\n" in block or b"\n" + comma in block:
-                nan = comma + b"nan"
-                for _ in range(2):
-                    block = block.replace(comma * 2, nan + comma)
-                block = block.replace(comma + b"\n", nan + b"\n")
-                block = block.replace(b"\n" + comma, b"\nnan" + comma)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                table = np.loadtxt(
-                    io.BytesIO(block),
-                    delimiter=None if comma is None else comma.decode(),
-                    comments=None,
-                    ndmin=2,
-                    encoding="latin-1",
-                )
-        except (ValueError, UserWarning):
+            text = text.replace(b",", b".")
+        if self.delimiter is None:
+            text = b"\n".join(b",".join(row.split()) for row in text.split(b"\n"))
+        elif self.delimiter != b",":
+            text = text.replace(self.delimiter, b",")
+        table = top_of.plain_table(text.replace(b"\r\n", b"\n"))
+        if table is None or table.shape[1:] != (len(self.header),):
             return None
-        if table.shape[1] != len(self.header):
-            return None
-        places = line + np.arange(len(table))
         times = None if what.time is None else table[:, what.time]
         if times is not None and what.rest is not None:
             times = times + 1e-9 * table[:, what.rest]
@@ -176,19 +130,20 @@ class _Table:
             times = dates.days(times)
             if np.isnan(times).any():
                 return None
-        return times, table[:, list(what.used)], places
+        return times, table[:, list(what.used)], line + np.arange(len(table))
 
-    def _exact(self, block: bytes, line: int) -> tuple[Numbers | None, Numbers, Numbers]:
+    def _exact(self, text: bytes, line: int) -> tuple[Numbers | None, Numbers, Numbers]:
         stamps, rows, places = [], [], []
-        what = self.what
-        for number, raw in enumerate(block.split(b"\n"), line):
-            if not raw.strip() or top_of.is_comment(raw):
+        what, width = self.what, len(self.header)
+        for number, raw in enumerate(text.split(b"\n"), line):
+            # In a table of one column a blank line is a gap.
+            if top_of.is_comment(raw) or (width > 1 and not raw.strip()):
                 continue
-            cells = top_of.split(raw, self.delimiter)
-            if len(cells) != len(self.header):
+            cells = top_of.split(raw, self.delimiter) if raw.strip() else [""]
+            if len(cells) != width:
                 raise DataError(
                     f"{self.path}, line {number}: {len(cells)} cells where the table has "
-                    f"{len(self.header)} columns"
+                    f"{width} columns"
                 )
             if what.time is not None:
                 stamp = self._time(cells[what.time], number)
@@ -240,33 +195,10 @@ class _Table:
             stamp = float(dates.days(np.asarray([stamp]))[0])
             if math.isnan(stamp):
                 raise DataError(
-                    f"{where}: {shown!r} is no day such as 20240131, as the rows above have them"
+                    f"{where}: {shown!r} is not a day such as 20240131, as in the rows above"
                 )
         return stamp
 
 
 def _shown(cell: str) -> str:
     return cell if len(cell) <= 40 else cell[:37] + "..."
-
-
-def _blanks(
-    values: Numbers, places: Numbers, block: bytes, after: int, before: list[int]
-) -> tuple[Numbers, Numbers, list[int]]:
-    """In a table of one column a blank line is a gap, unless nothing follows.
-
-    after: number of the line behind the block. before: blank lines at the end of the block before.
-    Returns the values and places with the gaps, and the blank lines at the end of this block.
-    """
-    lines = block.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    first = after - len(lines)
-    blank = before + [first + k for k, raw in enumerate(lines) if not raw.strip()]
-    if not blank:
-        return values, places, []
-    last = int(places[-1]) if len(places) else -1
-    inside = [place for place in blank if place < last]
-    every = np.append(np.asarray(inside, dtype=int), places)
-    gaps = np.full((len(inside), values.shape[1]), np.nan)
-    order = np.argsort(every, kind="stable")
-    return np.vstack([gaps, values])[order], every[order], blank[len(inside) :]

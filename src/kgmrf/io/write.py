@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, Any, Self
 
 import numpy as np
 
@@ -65,16 +65,6 @@ def columns_of(
     return columns
 
 
-class _About(NamedTuple):
-    """What is written: the fields, the names of the channels, how dates look; where, beside it."""
-
-    fields: tuple[str, ...]
-    channels: tuple[str, ...]
-    dates: str
-    per_second: float
-    folder: Path
-
-
 def check_output(path: Path) -> None:
     """Refuse what cannot be written, before any work is done."""
     _sink(path)
@@ -112,14 +102,13 @@ class Writer:
         per_second: float | None = None,
     ) -> None:
         check_output(path)
-        self.path = path
-        second = per_second or 1.0
-        self.about = _About(tuple(fields), tuple(channels), dates, second, path.parent)
+        self.path, self.fields, self.channels = path, tuple(fields), tuple(channels)
+        self.dates, self.per_second = dates, per_second or 1.0
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             file = stack.enter_context(_npz.replacing(self.path))
-            self._sink = _sink(self.path)(file, self.about)
+            self._sink = _sink(self.path)(file, self)
             stack.callback(self._sink.close)
             self._stack = stack.pop_all()
         return self
@@ -135,7 +124,7 @@ class Writer:
 class _Sink:
     """What writes one format to an open file."""
 
-    def __init__(self, file: IO[bytes], about: _About) -> None:
+    def __init__(self, file: IO[bytes], about: Writer) -> None:
         self.file, self.about = file, about
         self.begun = False
 
@@ -195,7 +184,7 @@ class _Parquet(_Sink):
 class _Npz(_Sink):
     """Whole arrays under the names of the fields; each grows in a file of its own until the end."""
 
-    def __init__(self, file: IO[bytes], about: _About) -> None:
+    def __init__(self, file: IO[bytes], about: Writer) -> None:
         super().__init__(file, about)
         self.parts: dict[str, IO[bytes]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -204,7 +193,7 @@ class _Npz(_Sink):
         for name, values in arrays_of(result, self.about.fields).items():
             array = np.ascontiguousarray(values, dtype="<f8")
             if name not in self.parts:
-                self.parts[name] = tempfile.TemporaryFile(dir=self.about.folder)  # noqa: SIM115
+                self.parts[name] = tempfile.TemporaryFile(dir=self.about.path.parent)  # noqa: SIM115
                 self.shapes[name] = (0, *array.shape[1:])
             self.parts[name].write(array.tobytes())
             self.shapes[name] = (self.shapes[name][0] + len(array), *array.shape[1:])

@@ -84,7 +84,7 @@ class Clocks(Columns):
         if not np.isnan(times).any():
             return times
         times = times.copy()
-        now = dict(zip(tracks.tolist(), self.last[tracks].tolist(), strict=True))
+        now = self._of("last", tracks)
         unit = self.settings.time_unit
         for k, track in enumerate(tracks.tolist()):
             if math.isnan(times[k]):
@@ -96,62 +96,31 @@ class Clocks(Columns):
 
     def admit(self, tracks: Numbers, times: Numbers) -> Admitted:
         """Look at lines as they arrive, as many as can be judged by the tracks as they are now."""
-        quick = self._all_well(tracks, times)
-        return self._one_by_one(tracks, times) if quick is None else quick
-
-    def _all_well(self, tracks: Numbers, times: Numbers) -> Admitted | None:
-        """If every line is later than the one before of its track, and not by too much."""
-        newest = self.arrays["newest"]
-        order, first, before = _before(tracks, times, newest)
-        step = np.where(np.isnan(before), 0.0, times[order] - before)
-        if not ((step >= 0) & (step <= self.settings.gap)).all():
-            return None
-        if not np.isnan(self.arrays["aside"][tracks]).all():
-            return None
-        n, none = len(tracks), np.zeros(0, dtype=np.int64)
-        horizon = self.settings.forget_after
-        if horizon is not None and n:
-            mark = np.fmax.accumulate(np.append(self.watermark, times))
-            ahead = times > np.where(np.isnan(mark[:-1]), np.inf, mark[:-1] + self.settings.gap)
-            if ahead.any() or (times < mark[:-1] - horizon).any():
-                return None
-            idle = (mark[:-1][order] - before) > horizon
-            if (idle & first).any():
-                return Admitted(0, none, np.unique(tracks[order][idle & first]), {})
-            if idle.any():
-                # Idle within this block: what comes before is taken in first.
-                n = int(order[idle].min())
-                return self.admit(tracks[:n], times[:n])
-            self.watermark = float(mark[-1])
-        # The last line of a track wins, and it is the latest.
-        self.arrays["lone"][tracks[order]] = np.isnan(before)
-        newest[tracks] = times
-        return Admitted(n, np.zeros(n, dtype=np.int64), none, {})
-
-    def _one_by_one(self, tracks: Numbers, times: Numbers) -> Admitted:
-        newest, aside, lone = (self.arrays[name] for name in ("newest", "aside", "lone"))
+        newest, aside, lone = (self._of(name, tracks) for name in ("newest", "aside", "lone"))
         gap, horizon = self.settings.gap, self.settings.forget_after
-        verdict = np.zeros(len(tracks), dtype=np.int64)
-        reasons: dict[int, str] = {}
+        verdict, reasons, stale = np.zeros(len(tracks), dtype=np.int64), {}, []
+        n = len(tracks)
         for k, (track, time) in enumerate(zip(tracks.tolist(), times.tolist(), strict=True)):
-            now, mark = float(newest[track]), self.watermark
+            now, mark = newest[track], self.watermark
+            if horizon is None and 0.0 <= time - now <= gap and math.isnan(aside[track]):
+                newest[track], lone[track] = time, 0.0  # as nearly always
+                continue
             if horizon is not None and mark - now > horizon:
-                stale = np.array([track] if k == 0 else [], dtype=np.int64)
-                return Admitted(k, verdict[:k], stale, reasons)
+                n, stale = k, [track] if k == 0 else []
+                break
             known = now if not math.isnan(now) or horizon is None else mark
-            back = bool(lone[track]) and now - time > gap
+            back = lone[track] and now - time > gap
             if time - known > gap or back:
-                if not 0.0 <= time - float(aside[track]) <= gap:
+                if not 0.0 <= time - aside[track] <= gap:
                     aside[track] = time
                     verdict[k], reasons[k] = JUMP, self._jump(time - known)
                     continue
                 # A second line says the same: the jump is real.
                 if back:
                     if k:
-                        return Admitted(k, verdict[:k], np.zeros(0, dtype=np.int64), reasons)
-                    self.last[track] = aside[track]
-                    newest[track] = aside[track]
-                    now = float(aside[track])
+                        n = k
+                        break
+                    self.last[track] = now = aside[track]
             elif horizon is not None and time < mark - horizon:
                 verdict[k] = LATE
                 continue
@@ -160,7 +129,13 @@ class Clocks(Columns):
             newest[track] = time if math.isnan(now) else max(now, time)
             if horizon is not None:
                 self.watermark = time if math.isnan(mark) else max(mark, time)
-        return Admitted(len(tracks), verdict, np.zeros(0, dtype=np.int64), reasons)
+        for name, values in (("newest", newest), ("aside", aside), ("lone", lone)):
+            self.arrays[name][list(values)] = list(values.values())
+        return Admitted(n, verdict[:n], np.array(stale, dtype=np.int64), reasons)
+
+    def _of(self, name: str, tracks: Numbers) -> dict[int, float]:
+        """The times of these tracks by number: much faster to go through than arrays."""
+        return dict(zip(tracks.tolist(), self.arrays[name][tracks].tolist(), strict=True))
 
     def _jump(self, step: float) -> str:
         return (
@@ -183,36 +158,19 @@ class Clocks(Columns):
 
         What is not is counted as late or duplicate.
         """
-        last = self.last
-        order, _, previous = _before(tracks, times, last)
         strictly = self.settings.same_time == "drop"
-        later = times[order] > previous if strictly else times[order] >= previous
-        keep, before = np.empty(len(order), dtype=bool), np.empty(len(order))
-        if (np.isnan(previous) | later).all():
-            keep[order], before[order] = True, previous
-            return keep, before
-        now: dict[int, float] = {}
-        for k, (track, time) in enumerate(zip(tracks.tolist(), times.tolist(), strict=True)):
-            latest = now.get(track, float(last[track]))
-            before[k] = latest
-            late = time < latest
-            keep[k] = not (late or (strictly and time == latest))
-            if keep[k]:
+        now = self._of("last", tracks)
+        keep, before = [], []
+        for track, time in zip(tracks.tolist(), times.tolist(), strict=True):
+            latest = now[track]
+            before.append(latest)
+            if time > latest or math.isnan(latest) or (time == latest and not strictly):
                 now[track] = time
-            elif late:
+                keep.append(True)
+                continue
+            keep.append(False)
+            if time < latest:
                 counts.late += 1
             else:
                 counts.duplicate += 1
-        return keep, before
-
-
-def _before(tracks: Numbers, times: Numbers, known: Numbers) -> tuple[Numbers, Mask, Numbers]:
-    """Lines sorted by track: their order, which is the first of its track, the time before each.
-
-    known: the time of every track before these lines.
-    """
-    order = np.argsort(tracks, kind="stable")
-    which = tracks[order]
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = which[1:] != which[:-1]
-    return order, first, np.where(first, known[which], np.append(np.nan, times[order][:-1]))
+        return np.array(keep, dtype=bool), np.array(before, dtype=float)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from kgmrf._names import is_clock
+from kgmrf._types import Numbers
 from kgmrf.io.columns import quaternion_of, tidy
+from kgmrf.io.header import plain_table
 from kgmrf.stream import records as rec
 from kgmrf.stream.pool import Kind
 from kgmrf.stream.records import Clock, Parsed
@@ -114,42 +115,55 @@ class CsvReader:
             first += 1
         elif lines and self._is_header(lines[0]):
             first = 1  # the same header again, after a restart
-        keys, times, values, rows = [], [], [], []
         faults: dict[int, str] = {}
-        width, key, time, used = len(self.header), self.key, self.time, self.used
-        wanted = used if time is None else [*used, time]
-        # One place alone would give the cell and not a tuple of it.
-        pick = itemgetter(*wanted) if len(wanted) > 1 else lambda cells: (cells[wanted[0]],)
-        for row in range(first, len(lines)):
-            line = lines[row].rstrip(b"\r")
-            try:
-                # The usual row is let through first: cells without quotes, all of them numbers.
-                cells = line.split(b",")
-                chosen = pick(cells)
-                if len(cells) != width or b'"' in line:
-                    raise ValueError
-                if b"_" in line and any(b"_" in cell for cell in chosen):
-                    raise ValueError
-                numbers = list(map(float, chosen))
-                stamp = math.nan if time is None else self.clock.of(numbers.pop())
-                name = "" if key is None else cells[key].decode()
-            except (ValueError, IndexError):
-                if not line.strip():
-                    continue
+        plain = self._plain(lines[first:])
+        if plain is not None:
+            keys, stamps, table = plain
+            where = np.arange(first, len(lines))
+        else:
+            keys, times, values, rows = [], [], [], []
+            for row in range(first, len(lines)):
                 try:
-                    name, stamp, numbers = self._slowly(line)
+                    if lines[row].strip():
+                        name, stamp, numbers = self._row(lines[row])
+                        keys.append(name)
+                        times.append(stamp)
+                        values.append(numbers)
+                        rows.append(row)
                 except ValueError as error:
                     faults[row] = str(error)
-                    continue
-            keys.append(name)
-            times.append(stamp)
-            values.append(numbers)
-            rows.append(row)
-        table = np.array(values, dtype=float).reshape(len(rows), len(used))
-        counts = np.full(len(rows), math.nan)
-        stamps, where = np.array(times, dtype=float), np.array(rows, dtype=np.int64)
+            table = np.array(values, dtype=float).reshape(len(rows), len(self.used))
+            stamps, where = np.array(times, dtype=float), np.array(rows, dtype=np.int64)
+        counts = np.full(len(keys), math.nan)
         parsed = Parsed(keys, stamps, table, counts, where, faults)
         return rec.gathered(parsed, quaternion=self.quaternion)
+
+    def _plain(self, lines: list[bytes]) -> tuple[list[str], Numbers, Numbers] | None:
+        """Keys, times and values of rows in which all but the key are plain numbers, or None."""
+        text = b"\n".join(lines)
+        if self.clock.style or b'"' in text:
+            return None
+        if b"\r" in text:
+            lines = [line.rstrip(b"\r") for line in lines]
+        keys, key, columns = [""] * len(lines), self.key, list(range(len(self.header)))
+        try:
+            if key is not None:
+                cells = [line.split(b",", key + 1) for line in lines]
+                keys = [row.pop(key).decode() for row in cells]
+                lines = [b",".join(row) for row in cells]
+                del columns[key]
+            table = plain_table(b"\n".join(lines))
+        except (UnicodeDecodeError, IndexError):
+            return None
+        if table is None or table.shape != (len(keys), len(columns)):
+            return None
+        stamps = np.full(len(keys), math.nan)
+        if self.time is not None:
+            stamps = table[:, columns.index(self.time)]
+            if not np.isfinite(stamps).all():
+                return None
+            self.clock.style = ""
+        return keys, stamps, table[:, [columns.index(k) for k in self.used]]
 
     def _is_header(self, line: bytes) -> bool:
         try:
@@ -157,7 +171,7 @@ class CsvReader:
         except ValueError:
             return False
 
-    def _slowly(self, line: bytes) -> tuple[str, float, list[float]]:
+    def _row(self, line: bytes) -> tuple[str, float, list[float]]:
         cells = _cells(line)
         if len(cells) != len(self.header):
             raise ValueError(f"{len(cells)} cells where the header has {len(self.header)}")

@@ -42,7 +42,7 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT only leave a mark; a second one ends the process as ever."""
+        """SIGTERM and SIGINT only leave a mark; a second one ends the process as usual."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -113,31 +115,23 @@ class JsonReader:
     def _taken(
         self, records: list[dict[str, Any]], rows: list[int], faults: dict[int, str]
     ) -> Parsed:
-        what, clock = self.what or "x", self.clock
+        what = self.what or "x"
         shape = {"x": (self.d,), "quaternion": (4,)}.get(what, (self.d, self.d))
-        samples, d, name = what == "x", self.d, ""
+        parsed = self._plain(records, rows, faults) if what == "x" else None
+        if parsed is not None:
+            return rec.gathered(parsed, quaternion=False, what=f"{what!r}: ")
         keys, times, values, counts, used = [], [], [], [], []
         for record, row in zip(records, rows, strict=True):
+            name = self.time
             try:
-                name = self.time
-                time = clock.of(record.get(name))
+                time = self.clock.of(record.get(name))
                 name = "n_samples"
                 count = record.get(name)
                 number = math.nan if count is None else rec.number_of(count)
                 name = self.key
-                key = record.get(name)
-                if type(key) is not str:
-                    key = _key(key)
+                key = _key(record.get(name))
                 name = ""
-                value = record.get(what)
-                # The usual line is let through first: a list of d numbers.
-                if not (
-                    samples
-                    and type(value) is list
-                    and len(value) == d
-                    and _NUMBERS.issuperset(map(type, value))
-                ):
-                    value = self._value(record, shape)
+                value = self._value(record, shape)
             except ValueError as error:
                 faults[row] = f"{name!r} {error}" if name else str(error)
                 continue
@@ -147,12 +141,35 @@ class JsonReader:
             values.append(value)
             used.append(row)
         stacked = np.array(values, dtype=float).reshape(len(used), *shape)
-        if not samples:  # a matrix with a hole was not seen
+        if what != "x":  # a matrix with a hole was not seen
             holes = np.isnan(stacked).reshape(len(used), -1).any(axis=1)
             stacked[holes] = math.nan
         stamps, where = np.array(times), np.array(used, dtype=np.int64)
         parsed = Parsed(keys, stamps, stacked, np.array(counts), where, faults)
         return rec.gathered(parsed, quaternion=what == "quaternion", what=f"{what!r}: ")
+
+    def _plain(
+        self, records: list[dict[str, Any]], rows: list[int], faults: dict[int, str]
+    ) -> Parsed | None:
+        """Lines that are all as usual: a word, a number and a list of d numbers; otherwise None."""
+        keys: list[Any] = [record.get(self.key) for record in records]
+        times: list[Any] = [record.get(self.time) for record in records]
+        values: list[Any] = [record.get("x") for record in records]
+        if (
+            self.clock.style
+            or any("n_samples" in record for record in records)
+            or {*map(type, keys)} != {str}
+            or not {*map(type, times)} <= {int, float}
+            or {*map(type, values)} != {list}
+            or {*map(len, values)} != {self.d}
+            or not _NUMBERS.issuperset(map(type, chain.from_iterable(values)))
+        ):
+            return None
+        stamps = np.array(times, dtype=float)
+        self.clock.style = ""
+        counts = np.full(len(keys), math.nan)
+        where = np.array(rows, dtype=np.int64)
+        return Parsed(keys, stamps, np.array(values, dtype=float), counts, where, faults)
 
     def _value(self, record: dict[str, Any], shape: tuple[int, ...]) -> Any:
         value = record.get(self.what or "x")
@@ -202,11 +219,14 @@ def _records(
     lines: list[bytes], faults: dict[int, str], stop: bool
 ) -> tuple[list[dict[str, Any]], list[int]]:
     """The lines that are JSON objects; the others are faults."""
+    with suppress(orjson.JSONDecodeError):
+        every = list(map(orjson.loads, lines))
+        if {*map(type, every)} == {dict}:  # as nearly always
+            return every, list(range(len(lines)))
     records, rows = [], []
-    loads = orjson.loads
     for row, line in enumerate(lines):
         try:
-            record = loads(line)
+            record = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             if line.isspace() or not line:
                 continue
@@ -223,6 +243,8 @@ def _records(
 
 
 def _key(value: Any) -> str:
+    if type(value) is str:
+        return value
     if value is None:
         return ""
     if type(value) is int:

@@ -146,13 +146,13 @@ class Stream:
         """The lines whose matrices are such, with the samples behind each; others are faults."""
         pool = self._pool()
         values, bad = pool.checked(parsed.values)
-        wrong = dict.fromkeys(bad.tolist(), f"this is no {MATRIX[pool.kind]}")
+        wrong = dict.fromkeys(bad.tolist(), f"this is not a valid {MATRIX[pool.kind]} matrix")
         counts = np.ones(len(parsed.keys))
         if pool.kind == "covariance":
             default = self.settings.tracker.get("n_samples") or math.nan
             counts = np.where(np.isnan(parsed.counts), default, parsed.counts)
             unknown = ~(counts > 0) & ~np.isnan(parsed.values[:, 0, 0])
-            told = "how many samples are behind the covariance? Give n_samples or --samples"
+            told = "how many samples are behind the covariance? Give n_samples or --n-samples"
             wrong = {**dict.fromkeys(np.flatnonzero(unknown).tolist(), told), **wrong}
             counts = np.where(counts > 0, counts, 1.0)
         if self.settings.wait > 0 or self.settings.forget_after is not None:

@@ -200,7 +200,9 @@ def turned(values: Numbers) -> tuple[Numbers, dict[int, str]]:
     with np.errstate(invalid="ignore"):
         matrices = quaternions(safe)
     reasons = {
-        k: "a quaternion of length zero" if size[k] == 0 else "a quaternion beyond all size"
+        k: "a quaternion of length zero"
+        if size[k] == 0
+        else "a quaternion whose numbers are too large"
         for k in np.flatnonzero(bad).tolist()
     }
     return matrices, reasons

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time as clock
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -120,34 +121,30 @@ def prometheus(counts: Counts, tracks: int, rate: float, memory: int | None) -> 
     >>> print(prometheus(Counts(lines=3), 2, 1.5, None).splitlines()[2])
     kgmrf_stream_lines_total 3
     """
-    rows = []
-    for name, value in counts.told().items():
-        full = f"kgmrf_stream_{name}_total"
-        rows += [f"# HELP {full} {_HELP[name]}", f"# TYPE {full} counter", f"{full} {value}"]
-    gauges = {
-        "kgmrf_stream_tracks": ("Tracks in memory.", tracks),
-        "kgmrf_stream_lines_per_second": ("Input lines per second of late.", round(rate, 3)),
-        "kgmrf_stream_last_report_seconds": ("Unix time of these numbers.", round(clock.time(), 3)),
-    }
+    rows: list[tuple[str, str, str, float]] = [
+        ("counter", f"{name}_total", _HELP[name], value) for name, value in counts.told().items()
+    ]
+    rows += [
+        ("gauge", "tracks", "Tracks in memory.", tracks),
+        ("gauge", "lines_per_second", "Input lines per second since the last report.", rate),
+        ("gauge", "last_report_seconds", "Unix time of these numbers.", clock.time()),
+    ]
     if memory is not None:
-        gauges["kgmrf_stream_resident_bytes"] = ("Resident memory.", memory)
-    for full, (words, number) in gauges.items():
-        rows += [f"# HELP {full} {words}", f"# TYPE {full} gauge", f"{full} {number}"]
-    return "\n".join(rows) + "\n"
+        rows.append(("gauge", "resident_bytes", "Resident memory.", memory))
+    return "".join(
+        f"# HELP kgmrf_stream_{name} {words}\n# TYPE kgmrf_stream_{name} {kind}\n"
+        f"kgmrf_stream_{name} {round(value, 3)}\n"
+        for kind, name, words, value in rows
+    )
 
 
 def resident() -> int | None:
     """Resident memory in bytes (its largest so far on macOS); None where nobody tells."""
     try:
-        with open("/proc/self/statm") as file:
-            import resource
-
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except (OSError, ImportError):
-        pass
-    try:
         import resource
     except ImportError:  # Windows
         return None
+    with suppress(OSError), open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
     scale = 1 if sys.platform == "darwin" else 1024
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * scale

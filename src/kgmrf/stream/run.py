@@ -9,7 +9,6 @@ import socket
 import time as clock
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from kgmrf import _npz
@@ -36,25 +35,21 @@ def run(
     went away, a full disk. replay: the input starts again from its first line, so skip what the
     state has taken in. SIGINT is raised as KeyboardInterrupt after the checkpoint.
     """
-    stop = Stop()
+    stop, told = Stop(), report or Report()
     with ExitStack() as stack:
         stack.enter_context(stop.on_signals())
         if state is not None:
             _check_state(state)
             stack.enter_context(Lock(state))
             _npz.clear_parts(state)
-        told = report or Report()
         stack.callback(told.close)
-        stream = Stream(settings)
-        out = Sink(sink, stop)
-        skip, resumed = 0, False
-        if state is not None and state.exists():
-            more = stream.restore(state)
-            out.pending = more["pending"]
-            skip, resumed = stream.counts.lines if replay else 0, True
+        stream, out = Stream(settings), Sink(sink, stop)
+        resumed = state is not None and state.exists()
+        if state is not None and resumed:
+            out.pending = stream.restore(state)["pending"]
+        out.mend(resumed=resumed or replay)
         process = _Process(stream, out, state, every, told)
-        process.begin(resumed=resumed or replay)
-        process.follow(Source(source, stop), skip)
+        process.follow(Source(source, stop), stream.counts.lines if replay and resumed else 0)
     if stop.signal == signal.SIGINT:
         raise KeyboardInterrupt
     return stream
@@ -69,13 +64,9 @@ class _Process:
         self.stream, self.sink = stream, sink
         self.state, self.every, self.report = state, every, report
         self.saved = clock.monotonic()
-        self.changed = False
-
-    def begin(self, *, resumed: bool) -> None:
-        self.sink.mend(resumed=resumed)
-        self.changed = bool(self.sink.pending)
-        self.sink.write(b"")  # what the process before could not deliver
-        self.report.begin(self.stream)
+        self.changed = bool(sink.pending)
+        sink.write(b"")  # what the process before could not deliver
+        report.begin(stream)
 
     def follow(self, source: Source, skip: int) -> None:
         """Take in lines to the end, and leave a checkpoint behind, also in failure."""
@@ -176,12 +167,7 @@ class Lock:
         os.write(self.handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         os.ftruncate(self.handle, 0)
         os.close(self.handle)
 

@@ -147,7 +147,7 @@ def _unpacked(text: Numbers, ends: Numbers) -> list[str]:
 
 def _whole(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{str(value)[:20]!r} is no count")
+        raise ValueError(f"{str(value)[:20]!r} is not a count")
     return value
 
 
