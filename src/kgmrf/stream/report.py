@@ -139,7 +139,7 @@ def prometheus(counts: Counts, tracks: int, rate: float, memory: int | None) -> 
 def resident() -> int | None:
     """Resident memory in bytes (its largest so far on macOS); None where nobody tells."""
     try:
-        with open("/proc/self/statm") as file:
+        with open("/proc/self/statm", encoding="ascii") as file:
             import resource
 
             return int(file.read().split()[1]) * resource.getpagesize()

@@ -92,13 +92,17 @@ def read_otb(folder: str | Path) -> list[FrameSequence]:
     """
     root = Path(folder)
     # OTB has an empty file for a target that was given up
-    truths = [f for f in sorted(root.glob("groundtruth_rect*.txt")) if f.read_text().strip()]
+    truths = [
+        f
+        for f in sorted(root.glob("groundtruth_rect*.txt"))
+        if f.read_text(encoding="utf-8").strip()
+    ]
     if not truths:
         raise FileNotFoundError(f"no boxes in any groundtruth_rect*.txt of {root}")
     files = image_files(root / "img" if (root / "img").is_dir() else root)
     note = root / "offset.txt"
     if note.is_file():
-        files = files[int(note.read_text().split()[0]) :]
+        files = files[int(note.read_text(encoding="utf-8").split()[0]) :]
     elif (start := OTB_START.get(root.name.lower())) is not None:
         # by the number in the name: a copy without the frames before it stays as it is
         files = tuple(f for f in files if frame_number(f) >= start)
