@@ -104,13 +104,13 @@ def opens_text_without_encoding(call: ast.Call) -> bool:
     return not (mode and isinstance(mode[0], ast.Constant) and "b" in str(mode[0].value))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_text_has_an_encoding_and_imports_are_for_every_system(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    bare = [call.lineno for call in calls(tree) if opens_text_without_encoding(call)]
-    assert not bare, f"{path}: no encoding= in lines {bare}"
-    for node in tree.body:
-        if isinstance(node, ast.Import):
-            assert not {n.name for n in node.names} & (POSIX_ONLY | WINDOWS_ONLY), path
-        if isinstance(node, ast.ImportFrom):
-            assert node.module not in POSIX_ONLY | WINDOWS_ONLY, path
+def test_text_has_an_encoding_and_imports_are_for_every_system() -> None:
+    for path in SOURCES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        bare = [call.lineno for call in calls(tree) if opens_text_without_encoding(call)]
+        assert not bare, f"{path}: no encoding= in lines {bare}"
+        for node in tree.body:
+            if isinstance(node, ast.Import):
+                assert not {n.name for n in node.names} & (POSIX_ONLY | WINDOWS_ONLY), path
+            if isinstance(node, ast.ImportFrom):
+                assert node.module not in POSIX_ONLY | WINDOWS_ONLY, path
