@@ -210,7 +210,7 @@ def rotations() -> Figure:
     labels = []
     for name, tracker, colour in (
         ("last seen", HoldLast(kind="rotation"), RED),
-        ("RotationTracker", RotationTracker(noise_std=0.05), OURS),
+        ("RotationTracker", RotationTracker(), OURS),
     ):
         result = tracker.filter(camera.observations)
         error = metrics.geodesic_error(result.rotation, camera.rotation, degrees=True)
@@ -272,6 +272,29 @@ def channels() -> Figure:
     axes.set_ylim(0, 90)
     axes.set_xlabel("row")
     axes.set_ylabel("error of the leading\naxis, degrees")
+    look.label_lines({axes: labels})
+    return figure
+
+
+def eeg() -> Figure:
+    """The gallery's source that moves from O1 to O2: amplitude of each channel."""
+    rng = np.random.default_rng(0)
+    angle = np.linspace(0, np.pi / 2, 1280)
+    mixing = 30 * np.stack([np.cos(angle), 0 * angle + 0.3, np.sin(angle)])
+    recording = rng.standard_normal(1280) * mixing + 10 * rng.standard_normal((3, 1280))
+    found = KGMRF().filter(recording.T).volatility
+    figure = look.new_figure(height=2.4)
+    axes = figure.subplots()
+    seconds, labels = np.arange(1280) / 128, []
+    colours = (OURS, look.COLOURS["orange"], RED)
+    for k, (name, colour) in enumerate(zip(("O1", "Oz", "O2"), colours, strict=True)):
+        axes.plot(seconds, found[:, k], color=colour)
+        axes.plot(seconds, np.hypot(mixing[k], 10), "--", color=colour, linewidth=0.8)
+        labels.append((float(found[-1, k]), name, colour))
+    axes.set_xlim(0, 10)
+    axes.set_ylim(0, 50)
+    axes.set_xlabel("seconds (dashed: truth)")
+    axes.set_ylabel("amplitude, microvolts")
     look.label_lines({axes: labels})
     return figure
 
@@ -378,6 +401,7 @@ PICTURES = (
     rotations,
     volatility,
     channels,
+    eeg,
     field,
 )
 

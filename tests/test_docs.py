@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +19,17 @@ SNIPPET = re.compile(r"^```(python|sh)\n(.*?)^```(?:\n+```text\n(.*?)^```)?", re
 PICTURE = re.compile(r"!\[[^]]+\]\(images/(\w+)\.png\)")
 
 
+def bash() -> str:
+    """Windows finds its own bash first, which is another system; git brings one that is right."""
+    git = shutil.which("git") if os.name == "nt" else None
+    return "bash" if git is None else str(Path(git).parents[1] / "bin" / "bash.exe")
+
+
 def shell(script: str) -> str:
     # The command of this environment, whether or not it is on the path.
-    command = f'kgmrf() {{ "{sys.executable}" -m kgmrf "$@"; }}'
+    command = f'kgmrf() {{ "{Path(sys.executable).as_posix()}" -m kgmrf "$@"; }}'
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", f"{command}\n{script}"],
+        [bash(), "-euo", "pipefail", "-c", f"{command}\n{script}"],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUTF8": "1"},
         capture_output=True,
         encoding="utf-8",

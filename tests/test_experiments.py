@@ -62,6 +62,7 @@ def environment() -> dict[str, str]:
 # ------------------------------------------------------------------------- running
 
 
+@pytest.mark.skipif(os.name != "posix", reason="kills a group of processes")
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path, environment):
     words = command("run", "master", "--quick", "--jobs", "1", "--results", str(tmp_path))
     process = subprocess.Popen(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgmrf import KGMRF, EuclideanEMA, ObservationError, TrackerBank, load
+from kgmrf import KGMRF, EuclideanEMA, ObservationError, TrackerBank, load, track_table
 from kgmrf._names import from_names
 from kgmrf.centring import RunningMean
 from kgmrf.io import Writer, open_source
@@ -77,6 +79,32 @@ def test_time_columns_are_labels_and_never_channels() -> None:
     assert list(found.index) == list(DAYS)  # the column of dates stands first
     with pytest.raises(ValueError, match="no column of values beside the time"):
         KGMRF().filter(pd.DataFrame({"time": [0.0, 1.0]}))
+
+
+@pytest.mark.parametrize("follow", [lambda t: KGMRF().filter(t), track_table])
+def test_a_table_with_the_newest_row_first_is_refused(follow: Callable[[Any], Any]) -> None:
+    newest_first = returns()[::-1]
+    match = "dates run backwards.*sort the table by time"
+    as_text = newest_first.set_axis(newest_first.index.strftime("%Y-%m-%d"))
+    for table in (
+        newest_first,
+        newest_first.tz_localize("UTC"),
+        newest_first.reset_index(names="date"),
+        as_text,
+        as_text.reset_index(names="date"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            follow(table)
+    # Numbers may start again from zero, as in trials one after the other.
+    follow(returns().reset_index(drop=True).assign(time=np.tile(np.arange(30.0), 2)))
+    follow(returns().set_axis([*DAYS[:-1], pd.NaT]))
+
+
+@pytest.mark.parametrize("follow", [lambda t: KGMRF().filter(t), track_table])
+def test_a_column_of_text_is_named(follow: Callable[[Any], Any]) -> None:
+    with pytest.raises(ValueError, match="column 'sector' holds text, such as 'tech'; drop it"):
+        follow(returns().assign(sector="tech"))
+    follow(returns().assign(more=pd.Series([1.0, None] * 30, dtype=object, index=DAYS)))
 
 
 def test_recordings_of_mne_keep_their_channels() -> None:

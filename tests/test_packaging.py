@@ -77,7 +77,7 @@ def test_the_wheel_is_complete(built: Path) -> None:
         metadata = Parser().parsestr(wheel.read(about).decode())
         scripts = wheel.read(about.replace("METADATA", "entry_points.txt")).decode()
     sources = {
-        str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "kgmrf").rglob("*.py")
+        path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "kgmrf").rglob("*.py")
     }
     assert sources <= names
     assert "kgmrf/py.typed" in names

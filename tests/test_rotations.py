@@ -364,3 +364,14 @@ def test_state_files_that_were_tampered_with_are_refused(tmp_path: Path) -> None
         np.savez(tmp_path / "b.npz", **broken)
         with pytest.raises(ValueError, match="rows"):
             load(tmp_path / "b.npz")
+
+
+@pytest.mark.parametrize("shape", [(20, 3), (3,), (20, 2, 3)])
+def test_angles_instead_of_matrices_are_told_how_to_become_rotations(shape: tuple[int]) -> None:
+    with pytest.raises(ObservationError, match=r"rotation matrices .*Rotation\.from_euler"):
+        RotationTracker().filter(np.zeros(shape))
+
+
+def test_noise_in_degrees_is_refused() -> None:
+    with pytest.raises(ValueError, match="noise_std is in radians, at most pi, got 5; degrees"):
+        RotationTracker(noise_std=5.0)

@@ -109,6 +109,41 @@ def test_csv_says_what_json_says() -> None:
         assert cells["key"] == estimate["key"]
 
 
+@pytest.mark.parametrize("format_", ["json", "csv"])
+def test_volatilities_and_correlations_are_those_of_the_covariance(format_: str) -> None:
+    lines = sample_lines(60, keys=2)
+    if format_ == "csv":
+        rows = [json.loads(line) for line in lines]
+        text = [",".join([r["key"], str(r["time"]), *map(repr, r["x"])]) for r in rows]
+        lines = [b"key,time,a,b,c", *(row.encode() for row in text)]
+    names = ("covariance", "volatility", "correlation")
+    stream = Stream(Settings(format=format_, fields=names, digits=17))
+    found = stream.take(lines).decode().splitlines()[-1]
+    last = json.loads(found) if format_ == "json" else None
+    if last is None:
+        cells = np.array(found.split(",")[2:], dtype=float)
+        last = dict(zip(names, np.split(cells, [9, 12]), strict=True))
+    covariance = np.reshape(last["covariance"], (3, 3))
+    sizes = np.sqrt(np.diag(covariance))
+    assert np.allclose(last["volatility"], sizes, rtol=1e-14)
+    shares = covariance / np.outer(sizes, sizes)
+    assert np.allclose(np.reshape(last["correlation"], (3, 3)), shares, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        (b'{"x": [1, 2]}', "rotation"),
+        (b'{"x": [1, 2]}', "position"),
+        (b'{"quaternion": [0, 0, 0, 1]}', "volatility"),
+        (b'{"quaternion": [0, 0, 0, 1]}', "spectrum"),
+    ],
+)
+def test_a_field_that_the_lines_do_not_have_is_named(line: bytes, field: str) -> None:
+    with pytest.raises(ValueError, match=rf"--fields has '{field}', which .* not have; it has age"):
+        Stream(Settings(fields=(field,))).take([line])
+
+
 def test_covariances_rotations_and_quaternions() -> None:
     scene = simulate.ellipse(0.05, n_frames=40, n_samples=8, rng=0)
     lines = [

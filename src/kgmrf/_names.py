@@ -18,6 +18,8 @@ TIME_NAMES = ("time", "times", "timestamp", "t", "date", "datetime", "stamp")
 _STAMP = re.compile(r".*[._]stamp(?:[._](?:secs?|seconds))?|stamp[._](?:secs?|seconds)")
 """How ROS calls it: header.stamp, or its seconds in a column of their own."""
 
+_ISO_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+
 BRAIN = ("eeg", "mag", "grad", "seeg", "ecog", "dbs", "csd", "hbo", "hbr")
 """Types of MNE's channels that are followed; stimuli, eye movements and heart beats are not."""
 
@@ -78,7 +80,40 @@ def clocks_of(table: Any) -> list[Any]:
         raise ValueError(
             f"the table has no column of values beside the time ({', '.join(map(str, names))})"
         )
+    for name in (name for name in names if name not in clocks):
+        _no_text(name, table[name])
+    index = getattr(table, "index", None)
+    for stamps in ([] if index is None else [index]) + [table[name] for name in clocks]:
+        _oldest_first(stamps)
     return clocks
+
+
+def _no_text(name: Any, column: Any) -> None:
+    if not str(column.dtype).lower().startswith(("str", "object", "categor", "enum")):
+        return
+    for cell in column:
+        if isinstance(cell, str):
+            try:
+                float(cell)
+            except ValueError:
+                raise ValueError(
+                    f"column {name!r} holds text, such as {cell!r}; drop it, or make it the index"
+                ) from None
+
+
+def _oldest_first(stamps: Any) -> None:
+    """Dates, also as text, from a table with the newest row first."""
+    values = stamps.to_numpy()
+    if values.dtype.kind not in "MOUT" or len(values) < 2:
+        return
+    first, last = values[0], values[-1]
+    text = isinstance(first, str) and isinstance(last, str)
+    if text and not (_ISO_DAY.match(first) and _ISO_DAY.match(last)):
+        return
+    if (text or _dated(stamps.dtype)) and last < first:
+        raise ValueError(
+            f"the dates run backwards, from {first} to {last}; sort the table by time first"
+        )
 
 
 def _dated(dtype: Any) -> bool:

@@ -7,6 +7,7 @@ traceback, as everything does with ``KGMRF_TRACEBACK=1`` in the environment.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
         sys.stdout.write(f"kgmrf {__version__}\n")  # also where no command can be loaded
         return 0
+    for screen in (sys.stdout, sys.stderr):
+        # Windows into a pipe, or LANG=C: a letter that is not known there becomes a question mark.
+        if isinstance(screen, io.TextIOWrapper) and "utf" not in screen.encoding.lower():
+            screen.reconfigure(errors="replace")
     try:
         from kgmrf.commands import run
 

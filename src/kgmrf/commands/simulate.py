@@ -108,7 +108,7 @@ def _write_csv(scene: CovarianceScene | RotationScene, path: Path) -> None:
     parts += [] if known is None else [np.full((len(truth), 1), known)]
     names = [f"{kind}_{i}_{j}" for i, j in pairs] + ["n_samples"] * (known is not None)
     table = np.hstack([*parts, truth[:, rows, columns]]).tolist()
-    with open(path, "w", newline="") as file:
+    with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["time", *names, *(f"truth_{i}_{j}" for i, j in pairs)])
         writer.writerows([["" if math.isnan(v) else repr(v) for v in row] for row in table])

@@ -186,7 +186,7 @@ def _agreed(
             file.write(json.dumps({**kept, "about": about}, indent=1).encode())
         return str(kept["run"])
     try:
-        old = json.loads(path.read_text())
+        old = json.loads(path.read_text(encoding="utf-8"))
         if old["format"] != FORMAT:
             raise ValueError(f"it has format {old['format']}, this version reads {FORMAT}")
         then, known = old["about"], int(old["n_frames"])

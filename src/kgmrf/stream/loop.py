@@ -17,6 +17,8 @@ import numpy as np
 from kgmrf import _npz
 from kgmrf._types import Numbers
 from kgmrf.centring import off_the_mean
+from kgmrf.io.write import FIELDS
+from kgmrf.results import Estimate
 from kgmrf.stream import state
 from kgmrf.stream.clocks import JUMP, LATE, Clocks, Columns
 from kgmrf.stream.csv_lines import CsvReader
@@ -28,6 +30,8 @@ from kgmrf.stream.waiting import Waiting
 from kgmrf.stream.writer import LineWriter
 
 MATRIX = {"samples": "covariance", "covariance": "covariance", "rotation": "rotation"}
+PLURAL = {"samples": "samples", "covariance": "covariances", "rotation": "rotations"}
+FROM_COVARIANCE = ("volatility", "correlation")
 SWEEPS = 8
 """Idle tracks are looked for this often in the time after which they are forgotten."""
 
@@ -173,10 +177,22 @@ class Stream:
             self.pool = Pool(kind, d, self.settings.tracker)
             if self.settings.centre:
                 self.means = Columns(total=np.zeros(d), count=np.zeros(d))
-            shapes = dict.fromkeys(("covariance", "rotation", "velocity", "angle_std"), (d, d))
-            known: dict[str, tuple[int, ...]] = {**shapes, "frame": (d, d), "spectrum": (d,)}
+            known = [
+                *self.pool.bank.estimate().fields(),
+                *(() if kind == "rotation" else FROM_COVARIANCE),
+            ]
             fields = self.settings.fields or (MATRIX[kind], "log_likelihood")
-            found = {name: known.get(name, ()) for name in fields}
+            for name in fields:
+                if name not in known:
+                    there = ", ".join(field for field in FIELDS if field in known)
+                    raise ValueError(
+                        f"--fields has {name!r}, which a stream of {PLURAL[kind]} does not have; "
+                        f"it has {there}"
+                    )
+            square = ("covariance", "correlation", "rotation", "velocity", "angle_std")
+            shapes: dict[str, tuple[int, ...]] = {"spectrum": (d,), "volatility": (d,)}
+            shapes |= dict.fromkeys(square, (d, d))
+            found = {name: shapes.get(name, ()) for name in fields}
             self.writer = LineWriter(self.settings.format, found, self.settings.digits)
         return self.pool
 
@@ -242,7 +258,9 @@ class Stream:
         values = self._centred(tracks, parsed.values) if self.settings.centre else parsed.values
         assert self.writer is not None
         dt, fields = step / self.settings.time_unit, list(self.writer.fields)
-        found = pool.bank.take(tracks, values, dt=dt, n_samples=parsed.counts, fields=fields)
+        needed = ["covariance" if name in FROM_COVARIANCE else name for name in fields]
+        taken = pool.bank.take(tracks, values, dt=dt, n_samples=parsed.counts, fields=needed)
+        found = {name: getattr(Estimate(taken), name) for name in fields}
         self.clocks.last[tracks] = times  # the last line of a track wins, and it is the latest
         self.counts.used += len(tracks)
         return [Moved(parsed.keys, times, found)]

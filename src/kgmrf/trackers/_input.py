@@ -85,6 +85,11 @@ class Input(OneAtATime):
                 f"{name} has shape {shape}: quaternions? Wrap them with "
                 "scipy.spatial.transform.Rotation.from_quat(...), which fixes their order"
             )
+        if self.kind == "rotation" and (array.ndim < 2 or shape[-1] != shape[-2]):
+            raise ObservationError(
+                f"{name} must be rotation matrices of shape (..., d, d), got shape {shape}; make "
+                "them with scipy.spatial.transform.Rotation.from_euler, from_rotvec or from_quat"
+            )
         _check.square(array, name, self.d)
         if mask is not None:
             used = as_mask(mask, array.shape[:-2])

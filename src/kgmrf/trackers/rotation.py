@@ -86,6 +86,8 @@ class RotationTracker(EngineTracker):
         for name, value in (("noise_std", noise_std), ("noise_std_guess", noise_std_guess)):
             if value is not None:
                 _check.in_range(value, name, 0.0, np.inf, open_low=True)
+                if name == "noise_std" and value > np.pi:
+                    raise ValueError(f"{name} is in radians, at most pi, got {value:g}; degrees?")
         self.noise_std, self.noise_std_guess = noise_std, noise_std_guess
         check_lag(lag)
         self.oscillations, self.lag = bool(oscillations), lag
