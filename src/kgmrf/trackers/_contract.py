@@ -24,10 +24,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
@@ -35,8 +34,8 @@ from kgmrf import _check, _npz
 from kgmrf._check import ObservationError
 from kgmrf._time import duration, stamps
 from kgmrf._types import Mask, Numbers
-from kgmrf.results import FIELDS, Estimate, Result, Values, stack
-from kgmrf.trackers._input import Input
+from kgmrf.results import FIELDS, Estimate, Result, Values, stacked
+from kgmrf.trackers._input import Given, Input, Recording
 
 
 class Tracker(Input):
@@ -45,17 +44,14 @@ class Tracker(Input):
     Several threads may share a tracker: their calls wait for one another, and none is lost.
     """
 
-    _shows: ClassVar[type[Estimate]] = Estimate
-    """The kind of its estimates."""
+    _shows: ClassVar[tuple[type[Estimate], type[Result]]] = (Estimate, Result)
+    """The kinds of its estimates and results."""
 
     stays_positive: ClassVar[bool] = True
     """Whether every estimate of a covariance is positive semidefinite, by construction."""
 
     channels: tuple[str, ...] | None = None
     """Names of the channels, if a table or a recording with names was followed."""
-
-    _wanted: tuple[str, ...] | None = None
-    """Fields that the sequence in hand is filtered for; None: all."""
 
     # ------------------------------------------------------------------ for subclasses
 
@@ -96,51 +92,49 @@ class Tracker(Input):
         dt: float | Numbers = 1.0,
         n_samples: float | Numbers | None = None,
         assume_valid: bool = False,
+        **more: Any,
     ) -> Estimate:
-        """Take in the observation of one frame and return the filtered estimate at its time.
+        """Take in the observation of one step and return the filtered estimate at its time.
 
         observation: ``(..., d, d)``, or None for none; items of a batch that are NaN have none.
-        dt: time since the frame before, in units of the stamps (ignored at the very first frame).
+        dt: time since the step before, in units of the stamps (ignored at the very first step).
         n_samples: how many samples are behind the matrix (or set at construction).
         assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
         """
-        found = self._update_at_once(observation, dt, n_samples, assume_valid)
+        found = None if more else self._update_at_once(observation, dt, n_samples, assume_valid)
         if found is not None:
             return found
         if assume_valid and observation is not None and self.batch_shape is not None:
             seen, observed = self._trusted(observation)
         else:
             seen, observed = self.checked(observation)
-        counts = self._counts(n_samples, observed)
+        counts = self._counts(n_samples, observed, seen.shape[-1], **more)
         step = self._interval(dt, observed.shape)
         self.begin(seen.shape)
         self.advance(seen, observed, counts, step)
-        return self.told(self._estimate())
+        return self._told_of(self.look())
+
+    def _told_of(self, values: Any) -> Any:
+        """The estimate of these fields."""
+        found = self._shows[0](values)
+        found.channels = self.channels
+        return found if self.clock.plain else self.told(found)
 
     def estimate(self) -> Estimate:
         """The filtered estimate at the time of the last step, once more."""
         if self.batch_shape is None:
             raise ObservationError("nothing to estimate yet: call update(observation) first")
-        return self.told(self._estimate())
+        return self._told_of(self.look())
 
     def forecast(self, steps: float = 1.0) -> Estimate:
         """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
-        plain = type(steps) in (int, float) and 0.0 <= steps < np.inf
-        number = steps if plain else _check.ahead(duration(steps))
+        if type(steps) not in (int, float) or not 0.0 <= steps < math.inf:
+            steps = _check.ahead(duration(steps))
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(observation) first")
-        ahead = self._shows(self.ahead(number / self.clock.unit))
-        return self.told(ahead.named(self.channels))
+        return self._told_of(self.ahead(steps / self.clock.unit))
 
-    def filter(
-        self,
-        sequence: Any,
-        *,
-        times: Any = None,
-        mask: Any = None,
-        n_samples: float | Numbers | None = None,
-        fields: Any = None,
-    ) -> Result:
+    def filter(self, sequence: Any, *, fields: Any = None, **given: Unpack[Given]) -> Result:
         """Run `update` over a whole sequence and return all estimates, time first.
 
         sequence: ``(T, ..., d, d)``; frames that are None or all NaN have no observation.
@@ -150,24 +144,22 @@ class Tracker(Input):
         n_samples: a number, or one per frame ``(T, ...)``.
         fields: the names of the fields to keep, to save memory; default all.
 
+        Trackers of covariances also take raw samples: ``(T, d)``, one per step, or with
+        ``samples=True`` blocks ``(T, ..., m, d)``; ``layout="channels_first"`` if they are
+        ``(d, T)`` or ``(T, ..., d, m)``. A table (pandas, polars) or a recording of MNE (Raw,
+        Epochs) names the channels of the result; a column of times is not followed. Trackers of
+        vectors take ``noise_covariance``, ``(d, d)`` or one per frame.
+
         Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
         before the first frame is taken in, so an error leaves the tracker as it was.
         """
-        with self._keeping(fields):
-            record = self.recording(sequence, times=times, mask=mask, n_samples=n_samples)
-            return self.told(self._run(*record), times).only(fields)
-
-    @contextmanager
-    def _keeping(self, fields: Any) -> Iterator[None]:
-        """While a sequence is filtered: keep no more than these fields."""
         names = None if fields is None else (fields,) if isinstance(fields, str) else tuple(fields)
         for name in names or ():
             _check.choice(name, FIELDS, "every one of fields")
-        self._wanted = names
-        try:
-            yield
-        finally:
-            self._wanted = None
+        record = self.recording(sequence, **given)
+        self.channels = record.channels or self.channels
+        found = self._shows[1](self._run(record, names))
+        return self.told(found, record.times).only(names).named(self.channels, record.index)
 
     def fit(self, sequence: Any, **options: Any) -> Self:
         """Fit the settings to a recording (see :func:`kgmrf.learn.fit`); starts afresh."""
@@ -188,13 +180,7 @@ class Tracker(Input):
 
     def save(self, path: str | Path) -> None:
         """Write settings and state to one file, all or nothing; nothing in it is executable."""
-        header = {
-            "tracker": type(self).__name__,
-            "settings": self.settings(),
-            "d": self.d,
-            "batch_shape": self.batch_shape,
-            **({} if self.channels is None else {"channels": list(self.channels)}),
-        }
+        header = {**_plain(self), "batch_shape": self.batch_shape, "channels": self.channels}
         _npz.write(path, header, self.memory())
 
     @classmethod
@@ -241,20 +227,21 @@ class Tracker(Input):
         self.clock.restore(memory["clock"])
         self._remember({name: value for name, value in memory.items() if name != "clock"})
 
-    def _estimate(self) -> Estimate:
-        return Estimate(self.look()).named(self.channels)
-
-    def _run(self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers) -> Result:
-        batch = observed.shape[1:]
-        estimates = []
-        for k in range(seen.shape[0]):
-            self.advance(seen[k], observed[k], counts[k], np.broadcast_to(dt[k], batch))
-            estimates.append(self._estimate())
-        return stack(estimates)
+    def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
+        """The fields after every step of a recording; with ``names`` those are enough."""
+        batch, looks = record.observed.shape[1:], []
+        for seen, observed, counts, dt in zip(*record[:4], strict=True):
+            self.advance(seen, observed, counts, np.broadcast_to(dt, batch))
+            looks.append(self.look())
+        return stacked(looks)
 
 
 def _plain(value: Any) -> Any:
     """A setting as JSON can hold it."""
+    if isinstance(value, Tracker):
+        return {"tracker": type(value).__name__, "settings": value.settings(), "d": value.d}
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):

@@ -82,11 +82,6 @@ class RobustTracker(CovarianceTracker):
         self.patience = int(patience)
         self._tail = NormalDist().inv_cdf(1.0 - self.gate)
 
-    def settings(self) -> dict[str, Any]:
-        """The arguments that build this tracker anew, as plain numbers, words and lists."""
-        inner = {"tracker": type(self.tracker).__name__, "settings": self.tracker.settings()}
-        return {"tracker": inner, "dof": self.dof, "gate": self.gate, "patience": self.patience}
-
     # ------------------------------------------------------------------ one frame
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
