@@ -13,7 +13,7 @@ from kgmrf._threads import OneAtATime
 from kgmrf._time import Clock, duration
 from kgmrf._types import Mask, Numbers
 from kgmrf.bank.rows import Rows, Taken, processors
-from kgmrf.engines import Engine
+from kgmrf.engines import SEEN, TIME, Engine
 from kgmrf.engines.law import SingleLaw
 from kgmrf.results import Estimate
 from kgmrf.step import State
@@ -36,8 +36,10 @@ class TrackerBank(OneAtATime):
 
     A track never disturbs another: each has its own time, and what is wrong with its observation
     concerns it alone. A bank of n tracks gives what n trackers give. Their unit of time is
-    ``time_unit``, or the median interval of the first step that has one (rotations: each track's
-    own, as in `RotationTracker`); times, velocities and half-lives are told in units of ``dt``.
+    ``time_unit``, or the median interval of the first step that has one; times, velocities and
+    half-lives are told in units of ``dt``. Rotations learn a unit for each track; covariances have
+    one for all tracks: where tracks are sampled at different intervals, divide each ``dt`` by the
+    usual one of its track, with ``time_unit=1``, or keep a bank for each interval.
 
     >>> import numpy as np
     >>> from kgmrf import TrackerBank
@@ -163,15 +165,11 @@ class TrackerBank(OneAtATime):
         if fresh.any() or not len(self):  # before its first step a track has no interval
             intervals = np.where(fresh, 0.0, intervals)
         intervals = self._clock.count(intervals, at_once=True)
-        if raw:
-            if n_samples is not None:
-                raise ObservationError("raw samples count themselves; leave out n_samples")
-            one = np.ones(1)
-            self._take_kind(raw=True)
-            return self._tracks.update(seen, there, one, intervals, self.on_invalid, matrix=False)
-        counts = self._counts(n_samples)
-        self._take_kind(raw=False)
-        return self._tracks.update(seen, there, counts, intervals, self.on_invalid, matrix=True)
+        if raw and n_samples is not None:
+            raise ObservationError("raw samples count themselves; leave out n_samples")
+        counts = np.ones(1) if raw else self._counts(n_samples)
+        self._take_kind(raw=raw)
+        return self._tracks.update(seen, there, counts, intervals, self.on_invalid, matrix=not raw)
 
     def _take_kind(self, *, raw: bool) -> None:
         """The first observations decide: samples of many channels have an engine of their own."""
@@ -287,22 +285,22 @@ class TrackerBank(OneAtATime):
     @property
     def time(self) -> Numbers:
         """Time of every track, (n,)."""
-        return self._tracks.time * self._clock.unit
+        return self._tracks.rows[:, TIME] * self._clock.unit
 
     @property
     def age(self) -> Numbers:
         """Time since the last observation of every track, NaN before the first, (n,)."""
-        return self._tracks.age * self._clock.unit
+        return self.time - self._tracks.rows[:, SEEN] * self._clock.unit
 
     @property
     def nis(self) -> Numbers:
         """How surprising the last observation of every track was, (n,): see `Estimate.nis`."""
-        return np.asarray(self._tracks.shown()["nis"])
+        return self.estimate().nis
 
     @property
     def log_likelihood(self) -> Numbers:
         """One-step-ahead log-likelihood of every track at the last step, (n,)."""
-        return np.asarray(self._tracks.shown()["log_likelihood"])
+        return self.estimate().log_likelihood
 
     @property
     def covariance(self) -> Numbers:
@@ -317,7 +315,7 @@ class TrackerBank(OneAtATime):
     @property
     def nbytes(self) -> int:
         """Memory of the state of all tracks."""
-        return int(self._tracks.nbytes + self.ids.nbytes)
+        return int(sum(array.nbytes for array in (self.ids, *self.memory().values())))
 
     # ------------------------------------------------------------------ files
 
