@@ -24,6 +24,11 @@ LIGHT = 2**20
 """Bytes that a file may ask for without bringing them along."""
 
 
+def _field(name: str, text: str) -> Any:
+    """One field of the estimate of all tracks, without the rest of it."""
+    return property(lambda bank: getattr(bank.estimate(), name), doc=text)
+
+
 class TrackerBank(OneAtATime):
     """n independent trackers of dimension d as arrays, each with its own state and time.
 
@@ -70,7 +75,7 @@ class TrackerBank(OneAtATime):
         if n_tracks < 0 or int(n_tracks) != n_tracks:
             raise ValueError(f"n_tracks must be a whole number, 0 or more, got {n_tracks!r}")
         self.kind, self.d, self.on_invalid = kind, int(d), on_invalid
-        threads = processors() if n_threads is None else int(n_threads)
+        self.n_threads = processors() if n_threads is None else int(n_threads)
         maker = KGMRF if kind == "covariance" else RotationTracker
         self._pattern: Any = maker(self.d, **settings)
         if settings.get("mean", "zero") != "zero":
@@ -86,20 +91,11 @@ class TrackerBank(OneAtATime):
                     f"{name} has shape {np.shape(value)}"
                 )
         self._raw = self._pattern.n_samples is None  # whether samples are expected
-        self._tracks = Rows(self._engine(self._raw), kind, threads)
+        self._tracks = Rows(self._engine(self._raw), kind)
         self._clock: Clock = self._pattern.clock
         self.ids = np.zeros(0, dtype=np.int64)
         self._next_id = 0
         self.add(int(n_tracks))
-
-    @property
-    def n_threads(self) -> int:
-        """Threads that share the tracks."""
-        return self._tracks.n_threads
-
-    @n_threads.setter
-    def n_threads(self, value: int) -> None:
-        self._tracks.n_threads = int(value)
 
     # ------------------------------------------------------------------ tracks come and go
 
@@ -169,13 +165,14 @@ class TrackerBank(OneAtATime):
             raise ObservationError("raw samples count themselves; leave out n_samples")
         counts = np.ones(1) if raw else self._counts(n_samples)
         self._take_kind(raw=raw)
-        return self._tracks.update(seen, there, counts, intervals, self.on_invalid, matrix=not raw)
+        step = (seen, there, counts, intervals, self.on_invalid, self.n_threads)
+        return self._tracks.update(*step, matrix=not raw)
 
     def _take_kind(self, *, raw: bool) -> None:
         """The first observations decide: samples of many channels have an engine of their own."""
         if self.kind == "covariance" and self._raw != raw and self._tracks.fresh.all():
             self._raw, n = raw, len(self)
-            self._tracks = Rows(self._engine(raw), self.kind, self.n_threads)
+            self._tracks = Rows(self._engine(raw), self.kind)
             self._tracks.add(n)
 
     def _engine(self, raw: bool) -> Engine:
@@ -292,25 +289,10 @@ class TrackerBank(OneAtATime):
         """Time since the last observation of every track, NaN before the first, (n,)."""
         return self.time - self._tracks.rows[:, SEEN] * self._clock.unit
 
-    @property
-    def nis(self) -> Numbers:
-        """How surprising the last observation of every track was, (n,): see `Estimate.nis`."""
-        return self.estimate().nis
-
-    @property
-    def log_likelihood(self) -> Numbers:
-        """One-step-ahead log-likelihood of every track at the last step, (n,)."""
-        return self.estimate().log_likelihood
-
-    @property
-    def covariance(self) -> Numbers:
-        """Covariance of every track, (n, d, d), without the rest of an estimate."""
-        return self.estimate().covariance
-
-    @property
-    def rotation(self) -> Numbers:
-        """Rotation of every track, (n, d, d), without the rest of an estimate."""
-        return self.estimate().rotation
+    nis = _field("nis", "How surprising the last observation of every track was, (n,).")
+    log_likelihood = _field("log_likelihood", "One-step-ahead, of every track, (n,).")
+    covariance = _field("covariance", "Covariance of every track, (n, d, d).")
+    rotation = _field("rotation", "Rotation of every track, (n, d, d).")
 
     @property
     def nbytes(self) -> int:

@@ -41,8 +41,8 @@ class Rows:
     """n tracks of an engine: ``rows`` holds all that is remembered of them, ``records`` what the
     last observation said, where the rows do not."""
 
-    def __init__(self, engine: Engine, kind: str, n_threads: int) -> None:
-        self.engine, self.kind, self.n_threads = engine, kind, n_threads
+    def __init__(self, engine: Engine, kind: str) -> None:
+        self.engine, self.kind = engine, kind
         self.rows, self.fresh = engine.init(0), np.ones(0, dtype=bool)
         self.records = np.zeros((0, engine.kept))
 
@@ -125,6 +125,7 @@ class Rows:
         counts: Numbers,
         intervals: Numbers,
         on_invalid: OnInvalid,
+        n_threads: int,
         *,
         matrix: bool,
     ) -> Taken:
@@ -168,7 +169,7 @@ class Rows:
                 none = np.zeros(bad.size)
                 self._take(bad, seen[bad], none, dt[bad], True, self.engine.kept)
 
-        in_parts(part, n, self.n_threads)
+        in_parts(part, n, n_threads)
         self.fresh[:] = False
         return Taken(status == OBSERVED, invalid | (status == INVALID))
 

@@ -23,9 +23,6 @@ class VectorState(NamedTuple):
     time          (...)             time of the last drift
     seen          (...)             time of the last observation, NaN before the first
     ============  ================  ==============================================================
-
-    >>> initial_state((4, 2), np.eye(2)).position.shape
-    (4, 2)
     """
 
     mean: Numbers
@@ -52,11 +49,7 @@ class VectorState(NamedTuple):
 
 
 def initial_state(shape: tuple[int, ...], rate_prior: Numbers) -> VectorState:
-    """A state at rest in which nothing is known but the spread of velocities, ``(..., d, d)``.
-
-    >>> initial_state((2,), np.eye(2)).covariance[2, 2].item()
-    1.0
-    """
+    """A state at rest in which nothing is known but the spread of velocities, ``(..., d, d)``."""
     d, batch = shape[-1], shape[:-1]
     mean, nan = np.zeros((*batch, 2 * d)), np.full(batch, np.nan)
     joint = joined(batch, np.zeros((d, d)), 0.0, rate_prior)
@@ -73,11 +66,7 @@ def joined(batch: tuple[int, ...], first: Numbers, cross: Any, last: Any) -> Num
 
 
 def motion(retention: float, dt: Numbers) -> Transition:
-    """What a time ``dt`` (...) does to a velocity that accelerates with unit density.
-
-    >>> motion(1.0, np.asarray(3.0)).angle
-    array([9.])
-    """
+    """What a time ``dt`` (...) does to a velocity that accelerates with unit density."""
     return transition(InformationGains(acceleration=1.0, retention=retention), dt[..., None])
 
 
@@ -93,11 +82,6 @@ def drift(
     ``acceleration`` and ``position_noise`` are densities of covariance, ``(..., d, d)``. The noise
     of the velocity is integrated as for the angles of a frame (:func:`kgmrf.gains.transition`);
     ``over`` is the `motion` of ``dt``. Components that were never seen stay as they are.
-
-    >>> still = initial_state((1,), np.eye(1))._replace(known=np.ones(1))
-    >>> three = np.asarray(3.0)
-    >>> drift(still, three, np.zeros((1, 1)), np.zeros((1, 1)), motion(1.0, three))[0].spread.item()
-    9.0
     """
     known, batch = state.known, state.time.shape
     eye, both = np.eye(known.shape[-1]), known[..., :, None] * known[..., None, :]
@@ -125,10 +109,6 @@ def correct(
     endlessly wide prior). Returns the state, the normalised innovation squared (chi-squared with
     as many degrees of freedom as known components were seen) and the log-likelihood; both are NaN
     where no known component was seen.
-
-    >>> state, nis, _ = correct(initial_state((2,), np.eye(2)), np.asarray([1.0, 2.0]), np.eye(2))
-    >>> state.position, nis.item()
-    (array([1., 2.]), nan)
     """
     d, there = seen.shape[-1], ~np.isnan(seen)
     old = (there & (state.known > 0)).astype(float)
@@ -176,10 +156,6 @@ def smooth_vectors(
     filtered: the states of a run, time first; dt ``(T, ...)``: the interval before each. With
     ``lag``, state t knows the frames up to t + lag. Components stay as they are before they are
     first seen.
-
-    >>> run = VectorState(*(np.stack([part] * 3) for part in initial_state((2,), np.eye(2))))
-    >>> smooth_vectors(run, np.ones(3), np.eye(2), np.eye(2), 1.0).position.shape
-    (3, 2)
     """
 
     def backward(frames: slice, later: VectorState) -> VectorState:
