@@ -160,13 +160,16 @@ class TrackerBank(OneAtATime):
         fresh = self._tracks.fresh
         if fresh.any() or not len(self):  # before its first step a track has no interval
             intervals = np.where(fresh, 0.0, intervals)
-        intervals = self._clock.count(intervals, at_once=True)
+        clock = self._clock.copy()  # an error changes nothing
+        intervals = clock.count(intervals, at_once=True)
         if raw and n_samples is not None:
             raise ObservationError("raw samples count themselves; leave out n_samples")
-        counts = np.ones(1) if raw else self._counts(n_samples)
+        counts = np.ones(1) if raw else self._pattern.counts(n_samples, there, self.d)
         self._take_kind(raw=raw)
         step = (seen, there, counts, intervals, self.on_invalid, self.n_threads)
-        return self._tracks.update(*step, matrix=not raw)
+        taken = self._tracks.update(*step, matrix=not raw)
+        self._clock = clock
+        return taken
 
     def _take_kind(self, *, raw: bool) -> None:
         """The first observations decide: samples of many channels have an engine of their own."""
@@ -202,18 +205,6 @@ class TrackerBank(OneAtATime):
                 f"mask must hold {n} truth values, got {there.dtype} of shape {there.shape}"
             )
         return seen, there
-
-    def _counts(self, n_samples: float | Numbers | None) -> Numbers:
-        value = self._pattern.n_samples if n_samples is None else n_samples
-        if value is None:
-            if self._pattern.needs_samples:
-                raise ObservationError(
-                    "how many samples are behind each matrix? Give n_samples to this call or at "
-                    "construction; or pass raw samples (n, d), which count themselves"
-                )
-            value = 1.0
-        counts = _check.positive(value, "n_samples", "it counts the samples behind each matrix")
-        return self._per_track(counts, "n_samples")
 
     def _per_track(self, array: Numbers, name: str) -> Numbers:
         if array.ndim == 0:

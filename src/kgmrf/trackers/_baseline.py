@@ -165,9 +165,10 @@ class BaselineTracker(CovarianceTracker):
         safe = np.where(proper[..., None, None], forecast, np.eye(seen.shape[-1]))
         return np.where(proper, wishart.predictive_log_likelihood(safe, seen, n_samples), np.nan)
 
-    def _counts(self, n_samples: Any, observed: Mask, d: int) -> Numbers:
+    def counts(self, n_samples: Any, observed: Mask, d: int) -> Numbers:
+        """The number of samples behind every matrix, in the shape of ``observed``."""
         self._counted = n_samples is not None or self.n_samples is not None
-        return super()._counts(n_samples, observed, d)
+        return super().counts(n_samples, observed, d)
 
     def blocks(self, value: Any, *, sequence: bool = False) -> Numbers:
         """Samples as ``(..., m, d)``, checked; with ``sequence`` the steps come first."""

@@ -1,18 +1,10 @@
 """The contract that every tracker keeps: update, forecast, filter, save, load, copy.
 
 A tracker remembers; the mathematics is in free functions. Checks, time, missing data, files and
-locks are here. A subclass says what it remembers (`_begin`, `_memory`, `_remember`) and implements
-the state protocol below, which is public: trackers that hold other trackers, banks and smoothers
-use nothing else of them.
-
-    checked(value), blocks(value)       input as arrays, or an error that says what is wrong
-    recording(sequence, ...)            a whole sequence, checked, with its counted intervals
-    begin(shape)                        allocate, at the first observation
-    advance(seen, observed, n, dt)      take in one checked step
-    look(), ahead(dt)                   the fields now, and dt from now
-    memory(), restore(memory)           everything remembered, clock included
-    anew(**changes)                     a fresh tracker with the same settings
-    told(result)                        fields with time in units of the stamps
+locks are here and in :mod:`kgmrf.trackers._input`. A subclass says what it remembers (`_begin`,
+`_memory`, `_remember`) and implements the state protocol, which is public: trackers that hold other
+trackers, banks and smoothers use nothing else of them. It is `checked`, `blocks`, `recording`,
+`begin`, `advance`, `look`, `ahead`, `memory`, `restore`, `anew` and `told`.
 
 Time: the first step of a track is at time 0 (or at the first of ``times``); every later step
 comes ``dt`` after the one before. Nothing drifts before the first observation. Stamps may be in any
@@ -25,6 +17,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -57,6 +50,10 @@ class Tracker(Input):
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step: checked observations, where they are, their counts, the time."""
+        raise NotImplementedError
+
+    def _advance_samples(self, block: Numbers, dt: Numbers) -> None:
+        """Take in the samples ``(..., m, d)`` of one step."""
         raise NotImplementedError
 
     def _update_at_once(
@@ -108,7 +105,7 @@ class Tracker(Input):
             seen, observed = self._trusted(observation)
         else:
             seen, observed = self.checked(observation)
-        counts = self._counts(n_samples, observed, seen.shape[-1], **more)
+        counts = self.counts(n_samples, observed, seen.shape[-1], **more)
         step = self._interval(dt, observed.shape)
         self.begin(seen.shape)
         self.advance(seen, observed, counts, step)
@@ -229,11 +226,17 @@ class Tracker(Input):
 
     def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
         """The fields after every step of a recording; with ``names`` those are enough."""
-        batch, looks = record.observed.shape[1:], []
+        return stacked([self.look() for _ in self._steps(record)])
+
+    def _steps(self, record: Recording) -> Iterator[None]:
+        """Take in a recording, one step after the other."""
         for seen, observed, counts, dt in zip(*record[:4], strict=True):
-            self.advance(seen, observed, counts, np.broadcast_to(dt, batch))
-            looks.append(self.look())
-        return stacked(looks)
+            step = np.broadcast_to(dt, observed.shape)
+            if record.samples:
+                self._advance_samples(seen, step)
+            else:
+                self.advance(seen, observed, counts, step)
+            yield
 
 
 def _plain(value: Any) -> Any:

@@ -156,7 +156,7 @@ class Input(OneAtATime):
                 f"{self.batch_shape}; use a new tracker for another batch"
             )
 
-    def _counts(self, n_samples: Any, observed: Mask, d: int) -> Numbers:
+    def counts(self, n_samples: Any, observed: Mask, d: int) -> Numbers:
         """The number of samples behind every matrix, in the shape of ``observed``."""
         value = self.n_samples if n_samples is None else n_samples
         if value is None:
@@ -194,7 +194,7 @@ class Input(OneAtATime):
         whole: take the unit of time from all stamps, for a recording that is looked back at.
         """
         seen, observed = self.checked(sequence, mask, sequence=True)
-        counts = self._counts(n_samples, observed, seen.shape[-1], **more)
+        counts = self.counts(n_samples, observed, seen.shape[-1], **more)
         dt = self._intervals(times, len(seen), whole)
         self.begin(seen.shape[1:])
         return Recording(seen, observed, counts, dt, times)

@@ -10,7 +10,7 @@ from kgmrf import _check, wishart
 from kgmrf._check import ObservationError
 from kgmrf._names import from_names
 from kgmrf._types import Mask, Numbers
-from kgmrf.results import Estimate, Values, stacked
+from kgmrf.results import Estimate
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._input import Recording, as_mask
 
@@ -92,17 +92,7 @@ class CovarianceTracker(Tracker):
         total = np.sum([estimate.covariance for estimate in ahead], axis=0)
         return Estimate({"time": ahead[-1].time, "covariance": total}).named(self.channels)
 
-    def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
-        if not record.samples:
-            return super()._run(record, names)
-        looks = []
-        for block, dt in zip(record.seen, record.dt, strict=True):
-            self._advance_samples(block, np.broadcast_to(dt, block.shape[:-2]))
-            looks.append(self.look())
-        return stacked(looks)
-
     def _advance_samples(self, block: Numbers, dt: Numbers) -> None:
-        """Take in the samples ``(..., m, d)`` of one step."""
         nan = np.isnan(block)
         outer = None
         if (nan.any(axis=-1) & ~nan.all(axis=-1)).any():

@@ -117,12 +117,8 @@ class KineticGaussian(Composite):
 
         times: ``(T,)`` time stamps; mask: ``(T, ...)``, True where there is an observation.
         """
-        looks = []
-        for seen, observed, counts, dt in zip(
-            *self.recording(sequence, times=times, mask=mask)[:4], strict=True
-        ):
-            self.advance(seen, observed, counts, np.broadcast_to(dt, observed.shape))
-            looks.append((self._mean.look(), self._cov.look(), self._start.joint))
+        record = self.recording(sequence, times=times, mask=mask)
+        looks = [self.look() for _ in self._steps(record)]
         means, covariances, joint = zip(*looks, strict=True)
         parts = {"mean": VectorResult(stacked(means)), "covariance": Result(stacked(covariances))}
         return self.told(GaussianResult(parts, np.stack(joint)), times)

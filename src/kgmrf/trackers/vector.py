@@ -196,7 +196,7 @@ class VectorTracker(Tracker):
     def _trusted(self, observation: Any) -> tuple[Numbers, Mask]:
         return observation, ~np.all(np.isnan(observation), axis=-1)
 
-    def _counts(
+    def counts(
         self, n_samples: Any, observed: Mask, d: int, noise_covariance: Any = None
     ) -> Numbers:
         """The covariance of the noise of every observation, ``(..., d, d)``."""
@@ -220,7 +220,7 @@ class VectorTracker(Tracker):
                     "noise_covariance with the observation"
                 )
             noise = np.ones(1)
-        counts = super()._counts(n_samples, observed, d)
+        counts = super().counts(n_samples, observed, d)
         return on.as_matrix(noise, d) / counts[..., None, None]
 
     # ------------------------------------------------------------------ machinery
@@ -261,10 +261,7 @@ class VectorTracker(Tracker):
 
     def _states(self, record: Recording) -> tuple[VectorState, Numbers, Numbers]:
         """The states of a sequence, time first, and their surprises."""
-        looks = []
-        for seen, observed, noise, dt in zip(*record[:4], strict=True):
-            self.advance(seen, observed, noise, np.broadcast_to(dt, observed.shape))
-            looks.append((self._state, self._nis, self._log_likelihood))
+        looks = [(self._state, self._nis, self._log_likelihood) for _ in self._steps(record)]
         states, nis, likelihood = zip(*looks, strict=True)
         state = VectorState(*(np.stack(parts) for parts in zip(*states, strict=True)))
         return state, np.stack(nis), np.stack(likelihood)
