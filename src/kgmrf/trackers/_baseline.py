@@ -37,6 +37,7 @@ class BaselineTracker(CovarianceTracker):
     _takes_logarithms: ClassVar[bool] = False
     """Whether rank-deficient covariances must be refused."""
 
+    _kept = ("_arrays", "_time", "_seen", "_log_likelihood", "_fresh")
     _counted = False
     """Whether anybody said how many samples are behind a matrix."""
 
@@ -218,21 +219,6 @@ class BaselineTracker(CovarianceTracker):
             values["frame"] = np.where(there, frame, np.nan)
             values["spectrum"] = np.where(there[..., 0], spectrum, np.nan)
         return values
-
-    def _memory(self) -> Arrays:
-        return {
-            **self._arrays,
-            "clock_time": self._time,
-            "clock_seen": self._seen,
-            "clock_fresh": np.asarray(float(self._fresh)),
-            "log_likelihood": self._log_likelihood,
-        }
-
-    def _remember(self, memory: Arrays) -> None:
-        self._arrays = {name: memory[name] for name in self._arrays}
-        self._time, self._seen = memory["clock_time"], memory["clock_seen"]
-        self._fresh = bool(memory["clock_fresh"])
-        self._log_likelihood = memory["log_likelihood"]
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""

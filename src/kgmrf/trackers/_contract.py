@@ -2,7 +2,7 @@
 
 A tracker remembers; the mathematics is in free functions. Checks, time, missing data, files and
 locks are here and in :mod:`kgmrf.trackers._input`. A subclass says what it remembers (`_begin`,
-`_memory`, `_remember`) and implements the state protocol, which is public: trackers that hold other
+`_kept`) and implements the state protocol, which is public: trackers that hold other
 trackers, banks and smoothers use nothing else of them. It is `checked`, `blocks`, `recording`,
 `begin`, `advance`, `look`, `ahead`, `memory`, `restore`, `anew` and `told`.
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -70,12 +70,16 @@ class Tracker(Input):
         """All fields of an `Estimate` as predicted ``dt`` of counted time from now."""
         raise NotImplementedError
 
+    _kept: ClassVar[tuple[str, ...]] = ()
+    """Attributes that hold everything remembered: arrays, numbers, trackers, or tables of those."""
+
     def _memory(self) -> dict[str, Numbers]:
         """Everything that is remembered, by name; the inverse of `_remember`."""
-        raise NotImplementedError
+        return flat({name.strip("_"): getattr(self, name) for name in self._kept})
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
-        raise NotImplementedError
+        for name in self._kept:
+            setattr(self, name, _like(getattr(self, name), name.strip("_"), memory))
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be; see `load`."""
@@ -267,14 +271,32 @@ def _arguments(kind: type) -> list[str]:
     return names
 
 
-def under(
-    name: str, memory: dict[str, Numbers], without: tuple[str, ...] = ()
-) -> dict[str, Numbers]:
-    """The memory of a part, each name with that of the part before it; see `part_of`."""
-    return {f"{name}.{key}": value for key, value in memory.items() if key not in without}
+def flat(table: Mapping[str, Any]) -> dict[str, Numbers]:
+    """A table of arrays; what is in tables, tuples and trackers as ``name.part``."""
+    out: dict[str, Numbers] = {}
+    for name, value in table.items():
+        inner = value.memory() if isinstance(value, Tracker) else value
+        inner = inner._asdict() if hasattr(inner, "_asdict") else inner
+        if isinstance(inner, dict):
+            out |= {f"{name}.{key}": part for key, part in flat(inner).items()}
+        else:
+            out[name] = inner if isinstance(inner, np.ndarray) else np.asarray(float(inner))
+    return out
 
 
 def part_of(name: str, memory: dict[str, Numbers]) -> dict[str, Numbers]:
-    """What `under` put into a memory."""
+    """What `flat` made of the entry of this name."""
     head = f"{name}."
     return {k.removeprefix(head): v for k, v in memory.items() if k.startswith(head)}
+
+
+def _like(old: Any, name: str, memory: dict[str, Numbers]) -> Any:
+    """What has the place of ``old`` in a memory that `flat` made."""
+    if isinstance(old, Tracker):
+        old.restore(part_of(name, memory))
+        return old
+    if isinstance(old, dict):
+        return {key: _like(part, f"{name}.{key}", memory) for key, part in old.items()}
+    if hasattr(old, "_asdict"):
+        return type(old)(**_like(old._asdict(), name, memory))
+    return type(old)(memory[name]) if isinstance(old, (bool, int, float)) else memory[name]

@@ -65,6 +65,7 @@ class KineticGaussian(Composite):
 
     kind = "product"
     axes = 2
+    _kept = ("components", "_start")
     _start: Start
 
     def __init__(
@@ -336,9 +337,6 @@ class KineticGaussian(Composite):
         before = np.full((*batch, self.d), np.nan)
         self._start = Start(before, np.ones(batch), zero, zero, zero, zero, nan)
 
-    def _memory(self) -> dict[str, Numbers]:
-        return {**super()._memory(), **{f"start_{k}": v for k, v in self._start._asdict().items()}}
-
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""
         state = self._mean.state
@@ -349,8 +347,4 @@ class KineticGaussian(Composite):
             raise ValueError("the uncertainty of its mean is not a number")
         for name in ("before_count", "owed", "samples", "frames"):
             if not (getattr(self._start, name) >= 0).all():
-                raise ValueError(f"start_{name} is no count")
-
-    def _remember(self, memory: dict[str, Numbers]) -> None:
-        super()._remember(memory)
-        self._start = Start(*(memory[f"start_{name}"] for name in Start._fields))
+                raise ValueError(f"start.{name} is no count")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from kgmrf._check import ObservationError
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
-from kgmrf.trackers._contract import Tracker, part_of, under
+from kgmrf.trackers._contract import Tracker, part_of
 from kgmrf.trackers._files import rebuilt
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ class Composite(Tracker):
 
     components: dict[str, Tracker]
     axes = 0
+    _kept: ClassVar[tuple[str, ...]] = ("components",)
 
     def __getitem__(self, name: str) -> Tracker:
         """The component of that name."""
@@ -156,18 +157,10 @@ class Composite(Tracker):
                 part.begin((*shape, *(part.d,) * part.axes))
         self.batch_shape = tuple(shape)
 
-    def _memory(self) -> dict[str, Numbers]:
-        parts = [under(name, part.memory()) for name, part in self.components.items()]
-        return {key: value for part in parts for key, value in part.items()}
-
     def prepare(self, memory: dict[str, Numbers]) -> None:
         """What has to be known of a file before `begin`."""
         for name, part in self.components.items():
-            part.prepare(part_of(name, memory))
-
-    def _remember(self, memory: dict[str, Numbers]) -> None:
-        for name, part in self.components.items():
-            part.restore(part_of(name, memory))
+            part.prepare(part_of(f"components.{name}", memory))
 
     @property
     def counted_now(self) -> float | None:

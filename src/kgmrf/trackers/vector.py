@@ -102,6 +102,7 @@ class VectorTracker(Tracker):
     kind = "vector"
     axes = 1
     _shows = (VectorEstimate, VectorResult)
+    _kept = ("_state", "_nis", "_log_likelihood", "_fresh")
 
     def __init__(
         self,
@@ -285,15 +286,6 @@ class VectorTracker(Tracker):
         state = self._drifted(np.full_like(self._state.time, dt))
         nan = np.full_like(state.time, np.nan)
         return on.view(state, nan, nan)
-
-    def _memory(self) -> dict[str, Numbers]:
-        surprise = {"nis": self._nis, "log_likelihood": self._log_likelihood}
-        return {**self._state._asdict(), **surprise, "fresh": np.asarray(float(self._fresh))}
-
-    def _remember(self, memory: dict[str, Numbers]) -> None:
-        state = VectorState(**{name: memory[name] for name in VectorState._fields})
-        self.take_over(state, memory["nis"], memory["log_likelihood"])
-        self._fresh = bool(memory["fresh"])
 
     @property
     def counted_now(self) -> float | None:
