@@ -348,3 +348,19 @@ def test_a_self_tuned_bank_skips_raises_and_repairs() -> None:
     strict = TrackerBank(2, 2, on_invalid="raise")
     with pytest.raises(ObservationError, match="too large to square"):
         strict.update([[1.0, 2.0], [1e200, 1.0]])
+
+
+def test_a_refused_step_does_not_set_the_unit_of_time() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(6, 2, 3))
+    clean, tried = (TrackerBank(2, 3, on_invalid="raise") for _ in range(2))
+    for k in range(6):
+        if k == 1:
+            with pytest.raises(ObservationError):
+                tried.update(np.full((2, 3), 1e200), dt=7.0)
+            with pytest.raises(ObservationError):
+                tried.update(x[k], dt=7.0, n_samples=3)
+        for bank in (clean, tried):
+            bank.update(x[k], dt=2.0)
+    np.testing.assert_array_equal(tried.time, clean.time)
+    np.testing.assert_array_equal(tried.covariance, clean.covariance)

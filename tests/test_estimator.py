@@ -298,3 +298,21 @@ def test_xarray_keeps_its_names() -> None:
         track_array(data)
     with pytest.raises(ValueError, match="do not fill one window"):
         track_array(data, channel="sensor", window=100)
+
+
+def test_the_transformer_takes_time_stamps() -> None:
+    """Stamps in another unit change nothing; a gap counts as long as it lasts."""
+    rng = np.random.default_rng(3)
+    X = np.stack([np.cov(rng.normal(size=(3, 30))) for _ in range(40)])
+    times = np.arange(40.0)
+    times[20:] += 15.0
+    for output in ("estimate", "recentred", "body"):
+        model = KineticTransformer(n_samples=30, output=output, gains="information")
+        plain, slow = model.fit_transform(X, times=times), model.fit_transform(X, times=60 * times)
+        np.testing.assert_allclose(slow, plain, rtol=1e-7, atol=1e-9)
+        even = model.fit_transform(X)
+        np.testing.assert_allclose(plain[:20], even[:20], rtol=1e-7, atol=1e-9)
+        assert not np.allclose(plain[20:25], even[20:25], rtol=1e-4)
+    half = KineticTransformer(n_samples=30, go_on=True).fit(X[:20], times=times[:20])
+    whole = KineticTransformer(n_samples=30).fit_transform(X, times=times)
+    np.testing.assert_allclose(half.transform(X[20:], times=times[20:]), whole[20:], rtol=1e-9)

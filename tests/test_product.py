@@ -227,7 +227,7 @@ def test_the_joint_likelihood_counts_every_sample_once() -> None:
     X = X - mean[:, None]
     tracker.filter(X[:-1])
     tracker._mean._state = tracker._mean._state._replace(
-        position=np.zeros(3), uncertainty=np.zeros((3, 3, 3)), velocity=np.zeros(3)
+        mean=np.zeros(6), covariance=np.zeros((6, 6))
     )
     S = tracker.forecast(1).covariance
     C = X[-1].T @ X[-1] / 4

@@ -249,13 +249,13 @@ def test_states_that_cannot_be_are_refused(tmp_path: Path) -> None:
     header, arrays = _npz.read(path)
     header.pop("format")
     for name, value in (
-        ("matrix", np.diag([1.0, -1.0])),
-        ("matrix", np.array([[1.0, 0.5], [0.0, 1.0]])),
-        ("matrix", np.full((2, 2), np.nan)),
-        ("matrix", np.full((2, 2), np.inf)),
-        ("matrix", np.eye(3)),
-        ("matrix", np.eye(2, dtype=np.float32)),
-        ("clock_time", np.asarray(np.nan)),
+        ("arrays.matrix", np.diag([1.0, -1.0])),
+        ("arrays.matrix", np.array([[1.0, 0.5], [0.0, 1.0]])),
+        ("arrays.matrix", np.full((2, 2), np.nan)),
+        ("arrays.matrix", np.full((2, 2), np.inf)),
+        ("arrays.matrix", np.eye(3)),
+        ("arrays.matrix", np.eye(2, dtype=np.float32)),
+        ("time", np.asarray(np.nan)),
     ):
         _npz.write(path, header, {**arrays, name: value})
         with pytest.raises(ValueError, match=r"s\.npz is not a kgmrf state file"):

@@ -104,8 +104,7 @@ def upright(samples: Any, name: str) -> None:
 def finite(array: Numbers, name: str, limit: float = LARGEST) -> None:
     """Refuses infinities and what is larger than ``limit``; NaN may stay."""
     if (np.abs(array) > limit).any():
-        which = np.argwhere(np.abs(array) > limit)[0]
-        where = tuple(int(i) for i in which)
+        where = _first(np.abs(array) > limit)
         found = array[where]
         if np.isinf(found):
             raise ObservationError(
@@ -144,6 +143,11 @@ def square(array: Numbers, name: str, d: int | None) -> int:
         )
     if array.shape[-1] == 0:
         raise ObservationError(f"{name} has shape {array.shape}: d must be at least 1")
+    return dimension(array, name, d)
+
+
+def dimension(array: Numbers, name: str, d: int | None) -> int:
+    """The last axis, which must be d if that is known."""
     if d is not None and array.shape[-1] != d:
         raise ObservationError(
             f"{name} has d = {array.shape[-1]} (shape {array.shape}), "
@@ -158,10 +162,9 @@ def present(array: Numbers, name: str) -> Mask:
     missing: Mask = np.all(nan, axis=(-2, -1))
     partly = nan.any(axis=(-2, -1)) & ~missing
     if partly.any():
-        which = tuple(int(i) for i in np.argwhere(partly)[0])
         raise ObservationError(
-            f"{name}{_at(which)} is partly NaN (shape {array.shape}); a missing matrix is all NaN. "
-            "If single channels are missing, give the raw samples to partial_fit instead"
+            f"{name}{_at(_first(partly))} is partly NaN (shape {array.shape}); a missing matrix is "
+            "all NaN. If single channels are missing, give the raw samples to partial_fit instead"
         )
     return ~missing
 
@@ -184,39 +187,34 @@ def covariances(
     good = observed & (size > 0)
     if good.any():
         lowest[good] = np.linalg.eigvalsh(used[good])[..., 0]
-    extreme = good & ((size > LARGEST) | (size < SMALLEST))
+    hopeless = observed & ((size == 0) | (size > LARGEST) | (size < SMALLEST))
     asymmetric = good & (skewness > tolerance * size)
-    negative = good & (lowest < -tolerance * size)
-    zero = observed & (size == 0)
-    invalid = asymmetric | negative | zero | extreme
-    if not invalid.any():
-        return _symmetric(used), observed
-    if on_invalid == "raise":
-        which = tuple(int(i) for i in np.argwhere(invalid)[0])
-        if zero[which]:
+    invalid = hopeless | asymmetric | (good & (lowest < -tolerance * size))
+    if invalid.any() and on_invalid == "raise":
+        which = _first(invalid)
+        large, low = size[which], lowest[which]
+        if large == 0:
             fault = "is the zero matrix, which no covariance is; mark missing data with NaN or None"
-        elif extreme[which]:
+        elif hopeless[which]:
             fault = (
-                f"has entries of {size[which]:.3g} at most, beyond the {SMALLEST:g} to "
-                f"{LARGEST:g} whose squares are numbers; use other units (divide all by a typical "
-                "value)"
+                f"has entries of {large:.3g} at most, beyond the {SMALLEST:g} to {LARGEST:g} whose "
+                "squares are numbers; use other units (divide all by a typical value)"
             )
         elif asymmetric[which]:
             fault = (
                 f"is not symmetric: entries differ by up to {skewness[which]:.3g} where the "
-                f"largest is {size[which]:.3g}; symmetrise it with (C + C.T) / 2"
+                f"largest is {large:.3g}; symmetrise it with (C + C.T) / 2"
             )
         else:
             fault = (
-                f"has a negative eigenvalue {lowest[which]:.3g} (largest entry {size[which]:.3g}), "
-                "so it is not a covariance; project it or pass on_invalid='repair'"
+                f"has a negative eigenvalue {low:.3g} (largest entry {large:.3g}), so it is not a "
+                "covariance; project it or pass on_invalid='repair'"
             )
         raise ObservationError(f"{name}{_at(which)} of shape {array.shape} {fault}")
-    if on_invalid == "repair":
-        used = used.copy()
-        mendable = invalid & ~zero & ~extreme
+    if invalid.any() and on_invalid == "repair":
+        mendable = invalid & ~hopeless
         used[mendable] = _nearest_semidefinite(used[mendable])
-        invalid = zero | extreme | (mendable & (np.abs(used).max(axis=(-2, -1)) == 0))
+        invalid = hopeless | (mendable & (np.abs(used).max(axis=(-2, -1)) == 0))
     return _symmetric(used), observed & ~invalid
 
 
@@ -232,25 +230,22 @@ def rotations(
     eye = np.eye(array.shape[-1])
     used = np.where(observed[..., None, None], array, eye)
     defect = np.abs(np.swapaxes(used, -1, -2) @ used - eye).max(axis=(-2, -1))
-    sign = np.linalg.det(used)
     if tolerance is None:
         tolerance = 1e-3 if rough else 1e-6
     bent = observed & (defect > tolerance)
-    mirrored = observed & ~bent & (sign < 0)
-    invalid = bent | mirrored
-    if invalid.any():
-        if on_invalid == "raise":
-            which = tuple(int(i) for i in np.argwhere(invalid)[0])
+    invalid = bent | (observed & (np.linalg.det(used) < 0))
+    if invalid.any() and on_invalid == "raise":
+        which = _first(invalid)
+        fault = "has determinant -1, so it is a reflection; check the handedness of the axes"
+        if bent[which]:
             fault = (
                 f"is not orthogonal: |R^T R - I| is {defect[which]:.3g}; project it with "
                 "kgmrf.geometry.so.project or pass on_invalid='repair'"
-                if bent[which]
-                else "has determinant -1, so it is a reflection; check the handedness of the axes"
             )
-            raise ObservationError(f"{name}{_at(which)} of shape {array.shape} {fault}")
-        if on_invalid == "skip":
-            observed = observed & ~invalid
-            used = np.where(observed[..., None, None], used, eye)
+        raise ObservationError(f"{name}{_at(which)} of shape {array.shape} {fault}")
+    if invalid.any() and on_invalid == "skip":
+        observed = observed & ~invalid
+        used = np.where(observed[..., None, None], used, eye)
     return used, observed
 
 
@@ -372,15 +367,18 @@ def _numbers(array: Any) -> Any:
 
 
 def _remedy(array: Any) -> str:
-    if array.dtype.kind == "m":
-        return "count in the usual interval: divide it by, say, np.timedelta64(1, 's')"
-    if array.dtype.kind in "SU":
-        return "it is text: read it as numbers with .astype(float)"
-    if array.dtype.kind == "M":
-        return "dates are no observations"
-    if array.dtype.kind == "c":
-        return "take its .real part, or stack real and imaginary parts as channels"
-    return "convert it with .astype(float)"
+    text = "it is text: read it as numbers with .astype(float)"
+    return {
+        "m": "count in the usual interval: divide it by, say, np.timedelta64(1, 's')",
+        "S": text,
+        "U": text,
+        "M": "dates are no observations",
+        "c": "take its .real part, or stack real and imaginary parts as channels",
+    }.get(array.dtype.kind, "convert it with .astype(float)")
+
+
+def _first(fault: Mask) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argwhere(fault)[0])
 
 
 def _at(which: tuple[int, ...]) -> str:

@@ -10,7 +10,7 @@ dates count in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -97,17 +97,16 @@ class Clock:
         self.frozen = unit is not None
         self.first: list[float] = []
         self.at = (0.0, 0.0)
-        self.marks = np.array([[0.0], [0.0], [self.unit]])
+        self._mark(np.array([[0.0], [0.0], [self.unit]]))
 
     def begin(self, stamp: float) -> None:
         """The counted time 0 is this stamp."""
         self.at = (0.0, stamp)
-        self.marks = np.array([[0.0], [stamp], [self.unit]])
+        self._mark(np.array([[0.0], [stamp], [self.unit]]))
 
-    @property
-    def plain(self) -> bool:
-        """Whether stamps and counted time are the same."""
-        return self.marks.shape[1] == 1 and self.marks[1, 0] == 0.0 and self.marks[2, 0] == 1.0
+    def _mark(self, marks: Numbers) -> None:
+        self.marks = marks
+        self.plain = marks.tolist() == [[0.0], [0.0], [1.0]]  # stamps are counted times
 
     def counted(self, steps: Numbers) -> Numbers:
         """Intervals ``(T,)`` between stamps, as counted; learns the unit from the first of them."""
@@ -138,7 +137,7 @@ class Clock:
         if unit != self.unit:
             self.unit = unit
             mark = np.array([[self.at[0]], [self.at[1]], [unit]])
-            self.marks = np.concatenate([self.marks, mark], axis=1)
+            self._mark(np.concatenate([self.marks, mark], axis=1))
         self.at = (self.at[0] + usual / unit, self.at[1] + usual)
         # Items with clocks of their own cannot change their unit together: the first decides.
         uneven = dt.size > 1 and float(np.ptp(dt)) > 0.0
@@ -187,39 +186,31 @@ class Clock:
             raise ValueError("its clock is none")
         self.unit, self.frozen = float(numbers[0]), bool(numbers[1])
         self.at = float(numbers[2]), float(numbers[3])
-        self.first, self.marks = numbers[5 : 5 + n].tolist(), marks.copy()
+        self.first = numbers[5 : 5 + n].tolist()
+        self._mark(marks.copy())
 
 
 class Told(Mapping[str, Numbers]):
-    """Fields of an estimate that count time, told in units of the stamps when they are asked for.
+    """Fields that count time, told in units of the stamps when they are asked for.
 
-    values: the fields, or a function that makes them; time: the stamps themselves, if known.
+    time: the stamps themselves, if known.
     """
 
     def __init__(
-        self,
-        values: Mapping[str, Numbers] | Callable[[], Mapping[str, Numbers]],
-        clock: Clock,
-        time: Numbers | None = None,
+        self, values: Mapping[str, Numbers], clock: Clock, time: Numbers | None = None
     ) -> None:
         self._values, self._clock, self._time = values, clock, time
         self._made: dict[str, Numbers] = {}
 
-    @property
-    def _all(self) -> Mapping[str, Numbers]:
-        if callable(self._values):
-            self._values = self._values()
-        return self._values
-
     def __getitem__(self, name: str) -> Numbers:
         if name not in ("time", "age", "velocity", "half_life"):
-            return self._all[name]
+            return self._values[name]
         if name not in self._made:
-            self._made[name] = self._make(name, self._all[name])
+            self._made[name] = self._make(name, self._values[name])
         return self._made[name]
 
     def _make(self, name: str, value: Numbers) -> Numbers:
-        clock, time = self._clock, self._all["time"]
+        clock, time = self._clock, self._values["time"]
         if name == "time":
             return clock.stamp(time) if self._time is None else self._time
         if name == "age":
@@ -231,7 +222,7 @@ class Told(Mapping[str, Numbers]):
         return np.asarray(value / unit.reshape(unit.shape + (1,) * (value.ndim - unit.ndim)))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self._values)

@@ -22,6 +22,14 @@ GAUSSIAN = 1e8
 """Degrees of freedom that stand for a Gaussian."""
 
 
+def as_vectors(x: Any, d: int) -> Numbers:
+    """Vectors ``(..., d)``, checked."""
+    vectors = np.asarray(x, dtype=float)
+    if vectors.ndim < 1 or vectors.shape[-1] != d:
+        raise ObservationError(f"x must have shape (..., {d}), got {vectors.shape}")
+    return vectors
+
+
 class Mixture:
     """What densities share: weights ``tails`` ``(..., J)`` of degrees of freedom ``dofs`` ``(J,)``.
 
@@ -104,9 +112,7 @@ class Density(Mixture):
         return int(self.scale.shape[-1])
 
     def _compare(self, x: Any) -> tuple[Numbers, Numbers, Numbers]:
-        vectors, d = np.asarray(x, dtype=float), self.d
-        if vectors.ndim < 1 or vectors.shape[-1] != d:
-            raise ObservationError(f"x must have shape (..., {d}), got {vectors.shape}")
+        vectors, d = as_vectors(x, self.d), self.d
         here = ~np.isnan(vectors)
         scale = np.where(np.isnan(self.scale), np.eye(d), self.scale)
         here = here & ~np.isnan(np.diagonal(self.scale, axis1=-2, axis2=-1))

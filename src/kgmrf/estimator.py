@@ -32,8 +32,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
     window: rows per step of the tracker; the last step of a call may be shorter.
     assume_centered: X has mean zero. Otherwise each row is centred on the mean of the rows before
     it: ``mean="running"``, or "drift" for a mean that moves (`location_` is its last value).
-    gains, noise_floor, spectrum, spectrum_rate, scale_rate: as for :class:`kgmrf.KGMRF`; the last
-    three are for a single gain law such as ``gains="information"``.
+    gains, noise_floor, spectrum, spectrum_rate, scale_rate: as for :class:`kgmrf.KGMRF`.
 
     After `fit`: `covariance_` ``(d, d)``, `location_` ``(d,)``, `frame_`, `spectrum_`,
     `velocity_` (see :data:`kgmrf.results.FIELDS`), `log_likelihood_` (mean one-step-ahead
@@ -57,14 +56,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         spectrum_rate: float = 1e-4,
         scale_rate: float = 0.0,
     ) -> None:
-        self.window = window
-        self.assume_centered = assume_centered
-        self.mean = mean
-        self.gains = gains
-        self.noise_floor = noise_floor
-        self.spectrum = spectrum
-        self.spectrum_rate = spectrum_rate
-        self.scale_rate = scale_rate
+        _keep(self, locals())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -99,12 +91,8 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         rows = self._rows(X, reset=fresh, ensure_min_samples=least)
         d = rows.shape[1]
         if fresh:
-            law = ("gains", "noise_floor", "spectrum", "spectrum_rate", "scale_rate")
-            self.tracker_ = KGMRF(
-                d,
-                mean="zero" if self.assume_centered else self.mean,
-                **{name: getattr(self, name) for name in law},
-            )
+            mean = "zero" if self.assume_centered else self.mean
+            self.tracker_ = KGMRF(d, mean=mean, **_law(self, "noise_floor", "spectrum"))
             if hasattr(self, "feature_names_in_"):
                 self.tracker_.channels = tuple(map(str, self.feature_names_in_))
             self.n_samples_seen_ = 0
@@ -202,14 +190,7 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         noise_floor: float = 0.0,
         on_invalid: Literal["raise", "skip", "repair"] = "raise",
     ) -> None:
-        self.output = output
-        self.n_samples = n_samples
-        self.go_on = go_on
-        self.gains = gains
-        self.spectrum_rate = spectrum_rate
-        self.scale_rate = scale_rate
-        self.noise_floor = noise_floor
-        self.on_invalid = on_invalid
+        _keep(self, locals())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -218,31 +199,26 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Track the matrices X ``(n_matrices, d, d)``; the labels y are not used."""
-        self.fit_transform(X)
+    def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
+        """Track the matrices X ``(n_matrices, d, d)``; times: their stamps, numbers or dates."""
+        self.fit_transform(X, times=times)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> Numbers:
+    def fit_transform(self, X: Any, y: Any = None, *, times: Any = None) -> Numbers:
         """Track the matrices X and return them transformed, ``(n_matrices, d, d)``."""
         matrices = self._matrices(X)
         self._word = _check.choice(self.output, ("estimate", "recentred", "body"), "output")
-        d = matrices.shape[-1]
-        self.n_features_in_ = d
-        law = ("gains", "spectrum_rate", "scale_rate", "noise_floor", "on_invalid")
-        self.tracker_ = KGMRF(
-            d,
-            n_samples=2.0 * d if self.n_samples is None else self.n_samples,
-            **{name: getattr(self, name) for name in law},
-        )
+        self.n_features_in_ = d = matrices.shape[-1]
+        m = 2.0 * d if self.n_samples is None else self.n_samples
+        self.tracker_ = KGMRF(d, n_samples=m, **_law(self, "noise_floor", "on_invalid"))
         self._blank = self.tracker_.copy()
-        return self._through(self.tracker_, matrices)
+        return self._through(self.tracker_, matrices, times)
 
-    def transform(self, X: Any) -> Numbers:
+    def transform(self, X: Any, *, times: Any = None) -> Numbers:
         """The matrices X ``(n_matrices, d, d)``, transformed; the transformer is not changed."""
         check_is_fitted(self)
         tracker = (self.tracker_ if self.go_on else self._blank).copy()
-        return self._through(tracker, self._matrices(X))
+        return self._through(tracker, self._matrices(X), times)
 
     def _matrices(self, X: Any) -> Numbers:
         array = check_array(
@@ -255,21 +231,24 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         return array
 
-    def _through(self, tracker: KGMRF, matrices: Numbers) -> Numbers:
+    def _through(self, tracker: KGMRF, matrices: Numbers, times: Any) -> Numbers:
         began = None if tracker.batch_shape is None else tracker.estimate()
-        result = tracker.filter(matrices)
+        result = tracker.filter(matrices, times=times)
         if self._word == "estimate":
             return result.covariance
-        # A comes from the estimate before, turned by one unit of time; of the very first matrix,
-        # from itself. The velocity of the self-tuning tracker is that of its forecast.
-        law = self.tracker_.gains
-        turn = 1.0 if isinstance(law, str) else transition(law, np.asarray(1.0)).turn
-        frame = np.roll(result.frame @ so.exp(turn * result.velocity), 1, axis=0)
-        spectrum = np.roll(result.spectrum, 1, axis=0)
-        frame[0], spectrum[0] = result.frame[0], result.spectrum[0]
-        if began is not None:
-            frame[0] = began.frame @ so.exp(turn * began.velocity)
-            spectrum[0] = began.spectrum
+        # A comes from the estimate before, turned by the time since; of the very first matrix, from
+        # itself. The velocity of the self-tuning tracker is that of its forecast.
+        before = {}
+        for name in ("time", "frame", "spectrum", "velocity"):
+            value = getattr(result, name)
+            first = value[0] if began is None else getattr(began, name)
+            before[name] = np.concatenate([first[None], value[:-1]])
+        law, unit = tracker.gains, tracker.clock.unit
+        turn = (result.time - before["time"]) / unit
+        if not isinstance(law, str):
+            turn = transition(law, turn).turn
+        frame = before["frame"] @ so.exp((unit * turn)[:, None, None] * before["velocity"])
+        spectrum = before["spectrum"]
         spectrum = spectrum + self.noise_floor
         # Before there are as many samples as channels some eigenvalues are zero.
         roots = np.sqrt(np.maximum(spectrum, 1e-12 * spectrum[:, :1]))[:, :, None]
@@ -318,8 +297,7 @@ class OnlineRecenter(KineticTransformer):
         n_samples: float | None = None,
         on_invalid: Literal["raise", "skip", "repair"] = "raise",
     ) -> None:
-        self.n_samples = n_samples
-        self.on_invalid = on_invalid
+        _keep(self, locals())
 
     def new_session(self) -> Self:
         """Forget the reference; the next matrix starts a new one. For known starts of a session."""
@@ -327,12 +305,24 @@ class OnlineRecenter(KineticTransformer):
         self.tracker_ = self._blank.copy()
         return self
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
         """Continue with the matrices X; the first call fits."""
         if not hasattr(self, "tracker_"):
-            return self.fit(X)
-        self.tracker_.filter(self._matrices(X), fields=["log_likelihood"])
+            return self.fit(X, times=times)
+        self.tracker_.filter(self._matrices(X), times=times, fields=["log_likelihood"])
         return self
+
+
+def _keep(estimator: Any, settings: dict[str, Any]) -> None:
+    """The arguments of a constructor as attributes of the same names, as scikit-learn asks."""
+    for name, value in settings.items():
+        if name not in ("self", "__class__"):
+            setattr(estimator, name, value)
+
+
+def _law(estimator: Any, *more: str) -> dict[str, Any]:
+    names = ("gains", "spectrum_rate", "scale_rate", *more)
+    return {name: getattr(estimator, name) for name in names}
 
 
 def whole(value: Any, name: str) -> int:

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
-from kgmrf.density import TAILS, Mixture
+from kgmrf.density import TAILS, Mixture, as_vectors
 from kgmrf.geometry import orbit
 
 DENSE = ("covariance", "scale", "frame", "spectrum", "velocity", "angle_std")
@@ -40,7 +39,7 @@ def solve(loadings: Numbers, noise: Numbers, x: Any) -> Numbers:
     >>> (compose(f, n) @ solve(f, n, [3.0, 4.0])).round(9).tolist()
     [3.0, 4.0]
     """
-    vectors = _vectors(x, noise.shape[-1])
+    vectors = as_vectors(x, noise.shape[-1])
     scaled = loadings / noise[..., None]
     inner = np.eye(loadings.shape[-1]) + np.swapaxes(loadings, -1, -2) @ scaled
     b = np.einsum("...ik,...i->...k", scaled, vectors)
@@ -99,7 +98,7 @@ class FactorDensity(Mixture):
         return int(self.noise.shape[-1])
 
     def _compare(self, x: Any) -> tuple[Numbers, Numbers, Numbers]:
-        vectors = _vectors(x, self.d)
+        vectors = as_vectors(x, self.d)
         here: Mask = ~np.isnan(vectors) & ~np.isnan(self.noise)
         noise = np.where(here, self.noise, 1.0)
         loadings = np.where(here[..., None], self.loadings, 0.0)
@@ -113,10 +112,3 @@ class FactorDensity(Mixture):
         log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=-1)
         log_det = log_det + np.log(noise).sum(axis=-1)
         return np.maximum(distance, 0.0), log_det, here.sum(axis=-1).astype(float)
-
-
-def _vectors(x: Any, d: int) -> Numbers:
-    vectors = np.asarray(x, dtype=float)
-    if vectors.ndim < 1 or vectors.shape[-1] != d:
-        raise ObservationError(f"x must have shape (..., {d}), got {vectors.shape}")
-    return vectors

@@ -70,11 +70,9 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1, times: Any 
             raise ValueError("times=True needs a column of times or dates; this table has none")
         times = frame[clocks[0]].to_numpy()
     covariances = _covariances(rows, tracker, window, times)
-    d, last = len(names), _last_rows(len(rows), window)
-    first, labels = "row", last
-    if clocks:
-        first, labels = clocks[0], frame[clocks[0]].to_numpy()[last]
-    columns: dict[str, Any] = {first: np.repeat(labels, d)}
+    last = _last_rows(len(rows), window)
+    labels = frame[clocks[0]].to_numpy()[last] if clocks else last
+    columns: dict[str, Any] = {clocks[0] if clocks else "row": np.repeat(labels, len(names))}
     columns["channel"] = names * len(covariances)
     columns |= {name: covariances[:, :, j].reshape(-1) for j, name in enumerate(names)}
     return nw.from_dict(columns, backend=frame.implementation).to_native()
@@ -91,13 +89,9 @@ def as_blocks(covariances: Numbers, table: pandas.DataFrame, window: int) -> pan
     with optional():
         import pandas as pd
 
-    d = len(table.columns)
-    last = table.index.take(_last_rows(len(table), window))
-    codes = np.repeat(np.arange(len(last)), d), np.tile(np.arange(d), len(last))
-    index = pd.MultiIndex.from_arrays(
-        [last.take(codes[0]), table.columns.take(codes[1])],
-        names=[table.index.name, table.columns.name],
-    )
+    d, last = len(table.columns), table.index.take(_last_rows(len(table), window))
+    rows = [last.repeat(d), table.columns.take(np.tile(np.arange(d), len(last)))]
+    index = pd.MultiIndex.from_arrays(rows, names=[table.index.name, table.columns.name])
     return pd.DataFrame(covariances.reshape(-1, d), index=index, columns=table.columns)
 
 
@@ -148,23 +142,16 @@ def track_array(
     ends = ordered[time][window - 1 : n_frames * window : window]
     times = None if unit is None else np.asarray((ends.values - ends.values[0]) / unit)
     tracker = KGMRF() if tracker is None else tracker
-    kept = {name: ordered.coords[name] for name in (*others, channel) if name in ordered.coords}
-    coordinates = {name: (coord.dims, coord.values) for name, coord in kept.items()}
+    kept = [name for name in (*others, channel) if name in ordered.coords]
+    coordinates = {name: (ordered[name].dims, ordered[name].values) for name in kept}
     if time in array.coords:
         coordinates[time] = ((time,), ends.values)
-    pair = f"{channel}_2"
+    pair, first = f"{channel}_2", (time, *others)
     if channel in coordinates:
         coordinates[pair] = ((pair,), coordinates[channel][1])
-    first = (time, *others)
-    fields = {
-        "covariance": (*first, channel, pair),
-        "spectrum": (*first, "rank"),
-        "velocity": (*first, "rank", "rank_2"),
-        "angle_std": (*first, "rank", "rank_2"),
-        "age": first,
-        "nis": first,
-        "log_likelihood": first,
-    }
+    fields = {"covariance": (*first, channel, pair), "spectrum": (*first, "rank")}
+    fields |= dict.fromkeys(("velocity", "angle_std"), (*first, "rank", "rank_2"))
+    fields |= dict.fromkeys(("age", "nis", "log_likelihood"), first)
     used = ordered[: n_frames * window]
     if used.chunks is None:
         values = np.asarray(used.values, dtype=float)
@@ -233,8 +220,7 @@ def _covariances(rows: Numbers, tracker: Any, window: int, times: Any) -> Number
 def _followed(tracker: Any, blocks: Numbers, **words: Any) -> Result:
     if isinstance(tracker, CovarianceTracker):
         words["layout"] = "channels_last"  # names say which axis has the channels, however few rows
-    result: Result = tracker.filter(blocks, samples=True, **words)
-    return result
+    return tracker.filter(blocks, samples=True, **words)
 
 
 def _last_rows(n_rows: int, window: int) -> Numbers:

@@ -22,7 +22,6 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.diagnosis.innovations import innovation_log_likelihood
 from kgmrf.trackers import Tracker
-from kgmrf.trackers.gaussian import KineticGaussian
 from kgmrf.trackers.product import ProductTracker
 
 __all__ = ["Fit", "fit", "fit_in_place", "innovation_log_likelihood", "score"]
@@ -50,8 +49,8 @@ _STARTS = {
 class Fit:
     """A fitted tracker (fresh, not yet run) and how it was found.
 
-    ``start`` and ``end`` hold the settings before and after by name; log-likelihoods are sums over
-    ``frames`` scored steps, in nats; ``objective`` is "likelihood" or "innovations".
+    start, end: settings by name. Log-likelihoods are sums over ``frames`` scored steps, in nats;
+    ``objective`` is "likelihood" or "innovations".
     """
 
     tracker: Any
@@ -117,7 +116,7 @@ def fit(
     0.02
     """
     _needs_tracker("fit", tracker, sequence)
-    if isinstance(tracker, ProductTracker) and not isinstance(tracker, KineticGaussian):
+    if isinstance(tracker, ProductTracker):
         return _fit_parts(tracker, sequence, parameters, max_evaluations, filter_options)
     settings = tracker.settings()
     names = tuple(_default_parameters(settings) if parameters is None else parameters)
@@ -210,7 +209,7 @@ def score(tracker: Tracker, sequence: Any = None, **filter_options: Any) -> floa
     True
     """
     _needs_tracker("score", tracker, sequence)
-    result = type(tracker)(**tracker.settings()).filter(sequence, **filter_options)
+    result = tracker.anew().filter(sequence, **filter_options)
     return float(np.nansum(result.log_likelihood))
 
 
@@ -317,12 +316,10 @@ def _fit_parts(
     filter_options: dict[str, Any],
 ) -> Fit:
     parts: dict[str, Fit] = {}
-    fitted: dict[str, Tracker] = {}
     for name, part in tracker.components.items():
         wanted = None
         if parameters is not None:
-            wanted = [p.partition(".")[2] for p in parameters if p.partition(".")[0] == name]
-        fitted[name] = type(part)(**part.settings())
+            wanted = [p.removeprefix(f"{name}.") for p in parameters if p.startswith(f"{name}.")]
         if sequence.get(name) is None or wanted == []:
             continue
         # Options are one for each component by its name, or the same for all.
@@ -334,7 +331,6 @@ def _fit_parts(
         parts[name] = fit(
             part, sequence[name], parameters=wanted, max_evaluations=max_evaluations, **own
         )
-        fitted[name] = parts[name].tracker
     unknown = {p for p in parameters or () if p.partition(".")[0] not in parts}
     if unknown or not parts:
         raise ValueError(
@@ -342,8 +338,9 @@ def _fit_parts(
             f"{next(iter(tracker.components))}.acceleration, and give that component a sequence"
         )
     found = parts.values()
+    fresh = {n: parts[n].tracker if n in parts else p.anew() for n, p in tracker.components.items()}
     return Fit(
-        tracker=type(tracker)(fitted),
+        tracker=type(tracker)(fresh),
         start={f"{n}.{k}": v for n, part in parts.items() for k, v in part.start.items()},
         end={f"{n}.{k}": v for n, part in parts.items() for k, v in part.end.items()},
         log_likelihood_start=sum(part.log_likelihood_start for part in found),

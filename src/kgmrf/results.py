@@ -7,9 +7,9 @@ its own uncertainty) is NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-Values = dict[str, Numbers]
-R = TypeVar("R", bound="Result")
+Values = Mapping[str, Numbers]
 
 
 class _Fields(RotationFields):
@@ -45,8 +44,6 @@ class _Fields(RotationFields):
     """Factors of a covariance of many channels, (..., d, k): see `noise`."""
     noise: Numbers
     """Diagonal beside the factors, (..., d): covariance = loadings loadings^T + diag(noise)."""
-    rotation: Numbers
-    """Estimate of the rotation, (..., d, d)."""
     position: Numbers
     """Estimate of a vector, (..., d); NaN for components that were never seen."""
     std: Numbers
@@ -57,8 +54,6 @@ class _Fields(RotationFields):
     """Eigenframe of the covariance, columns by descending eigenvalue, det +1, (..., d, d)."""
     spectrum: Numbers
     """Eigenvalues of the covariance, descending, (..., d)."""
-    velocity: Numbers
-    """Angular velocity per unit time in the body frame, skew, (..., d, d); of a vector (..., d)."""
     angle_std: Numbers
     """Standard deviation of the angle in each plane (i, j), radians, (..., d, d)."""
     nis: Numbers
@@ -87,7 +82,7 @@ class _Fields(RotationFields):
     channels: tuple[str, ...] | None = None
     index: Any = None
 
-    def __init__(self, values: Mapping[str, Numbers] | Callable[[], Mapping[str, Numbers]]) -> None:
+    def __init__(self, values: Values) -> None:
         self._values = values
 
     def named(self, channels: tuple[str, ...] | None, index: Any = None) -> Self:
@@ -106,8 +101,6 @@ class _Fields(RotationFields):
         return [*super().__dir__(), *FIELDS]
 
     def _field(self, name: str) -> Any:
-        if callable(self._values):
-            self._values = self._values()
         try:
             return self._values[name]
         except KeyError:
@@ -120,12 +113,9 @@ class _Fields(RotationFields):
             ) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        # What makes the fields may be a closure over a whole tracker: what travels is the numbers.
+        # What makes the fields may hold a whole sequence: what travels is the numbers.
         values = {name: np.array(value) for name, value in self.as_dict().items()}
         return {"_values": values, "channels": self.channels, "index": self.index}
-
-    def __copy__(self) -> Self:
-        return type(self)(self._values).named(self.channels, self.index)
 
     def as_dict(self) -> Values:
         """All fields by name."""
@@ -133,8 +123,7 @@ class _Fields(RotationFields):
 
     def fields(self) -> tuple[str, ...]:
         """The names of the fields that this tracker fills."""
-        self._field("time")
-        return tuple(self._values)  # type: ignore[arg-type]
+        return tuple(self._values)
 
     @property
     def volatility(self) -> Numbers:
@@ -186,9 +175,10 @@ class _Fields(RotationFields):
         return self.density.region(level)
 
 
-FIELDS = (
-    *(name for name in _Fields.__annotations__ if name not in ("channels", "index")),
-    *("noise_std", "status"),
+FIELDS = tuple(
+    name
+    for name in (*_Fields.__annotations__, *RotationFields.__annotations__)
+    if name not in ("channels", "index")
 )
 """The names of all fields. A tracker fills those that it knows: see `Estimate.fields`."""
 
@@ -353,11 +343,14 @@ def _brief(value: Numbers) -> str:
     return f"{float(value):g}" if np.ndim(value) == 0 else f"array{np.shape(value)}"
 
 
-def stack(estimates: list[Any], kind: type[R] = Result) -> R:  # type: ignore[assignment]
+def stacked(steps: Sequence[Values]) -> Values:
+    """The fields of a sequence from those of its steps."""
+    return {name: np.stack([one[name] for one in steps]) for name in steps[0]}
+
+
+def stack(estimates: Sequence[Estimate]) -> Result:
     """A `Result` from the estimates of successive frames."""
-    every = [estimate.as_dict() for estimate in estimates]
-    stacked = {name: np.stack([one[name] for one in every]) for name in every[0]}
-    return kind(stacked).named(estimates[0].channels)
+    return Result(stacked([one.as_dict() for one in estimates])).named(estimates[0].channels)
 
 
 def join(results: list[Result]) -> Result:

@@ -27,8 +27,14 @@ class RotationFields:
     ((4,), (3,))
     """
 
-    def _field(self, name: str) -> Numbers:
-        raise NotImplementedError
+    rotation: Numbers
+    """Estimate of the rotation, (..., d, d)."""
+    velocity: Numbers
+    """Angular velocity per unit time in the body frame, skew, (..., d, d); of a vector (..., d)."""
+    noise_std: Numbers
+    """Standard deviation of the observed rotations, as given or learned, radians, (...)."""
+    status: Numbers
+    """What became of the observation: 0 none, 1 taken in, 3 rejected, 4 started again there."""
 
     @property
     def quaternion(self) -> Numbers:
@@ -37,7 +43,7 @@ class RotationFields:
 
     def as_quat(self, *, scalar_first: bool = False) -> Numbers:
         """The rotation as unit quaternions (x, y, z, w), or (w, x, y, z); NaN where unknown."""
-        matrices = self._field("rotation")
+        matrices = self.rotation
         known = ~np.isnan(matrices).any(axis=(-2, -1))
         found = np.full((*matrices.shape[:-2], 4), np.nan)
         if known.any():
@@ -50,7 +56,7 @@ class RotationFields:
         """The rotation as scipy's ``Rotation``; frames before the first observation raise."""
         from scipy.spatial.transform import Rotation
 
-        matrices = self._field("rotation")
+        matrices = self.rotation
         if np.isnan(matrices).any():
             raise ValueError(
                 "some frames come before the first observation and have no rotation; drop them"
@@ -60,21 +66,11 @@ class RotationFields:
     @property
     def angular_velocity(self) -> Numbers:
         """Angular velocity in the body frame, rad per unit of time, (..., 3)."""
-        w = self._field("velocity")
+        w = self.velocity
         return np.stack([w[..., 2, 1], w[..., 0, 2], w[..., 1, 0]], axis=-1)
 
     @property
     def angular_velocity_world(self) -> Numbers:
         """Angular velocity in the world frame, R times that of the body, (..., 3)."""
-        turned = self._field("rotation") @ self.angular_velocity[..., None]
+        turned = self.rotation @ self.angular_velocity[..., None]
         return np.asarray(turned[..., 0])
-
-    @property
-    def noise_std(self) -> Numbers:
-        """Standard deviation of the observed rotations, as given or learned, radians."""
-        return self._field("noise_std")
-
-    @property
-    def status(self) -> Numbers:
-        """What became of the observation: 0 none, 1 taken in, 3 rejected, 4 started again there."""
-        return self._field("status")

@@ -8,12 +8,11 @@ Rotations in space have a sharper one, see :mod:`kgmrf.smoothing.rotations`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.gains import Transition
 from kgmrf.geometry import so
 from kgmrf.motion import drift, passage
 from kgmrf.state import Model, State, select, warming
@@ -26,17 +25,6 @@ _FIELDS = (
 """The fields of a `State` that looking back changes."""
 
 
-class _Links(NamedTuple):
-    """For every frame but the last: its filtered state, what was predicted from it, and how."""
-
-    here: State
-    ahead: State
-    over: Transition
-    keep: Numbers
-    moves: Mask
-    scale_keep: Numbers
-
-
 def smooth_planes(
     filtered: State, model: Model, dt: Numbers, observed: Mask, lag: int | None = None
 ) -> State:
@@ -45,21 +33,13 @@ def smooth_planes(
     ``dt`` and ``observed`` ``(T, ...)``: as the filter had them, interval before each frame. With
     ``lag``, state t takes into account the frames up to t + lag; lag 0 returns ``filtered``. States
     before the first observation, and those that still pool (see `smooth_warmup`), stay as they are.
-
-    >>> from kgmrf.gains import InformationGains
-    >>> from kgmrf.state import initial_state
-    >>> one = initial_state(np.eye(2), np.asarray([2.0, 0.5]), InformationGains())
-    >>> run = State(*(np.stack([field] * 4) for field in one))
-    >>> args = Model(InformationGains()), np.ones(4), np.ones(4, bool)
-    >>> smooth_planes(run, *args).frame.shape
-    (4, 2, 2)
     """
-    if filtered.time.shape[0] == 1 or lag == 0:
-        return filtered
-    links = _links(filtered, model, dt, observed)
+    shape = filtered.time.shape
+    steps, waits = (np.broadcast_to(_time_first(x, len(shape)), shape) for x in (dt, observed))
 
     def backward(frames: slice, later: State) -> State:
-        return _backward(_pick(links, frames), model, later)
+        after = slice(frames.start + 1, frames.stop + 1)
+        return _backward(_at(filtered, frames), model, steps[after], waits[after], later)
 
     return walk_back(filtered, backward, lag)
 
@@ -69,13 +49,6 @@ def walk_back(filtered: Any, backward: Callable[[slice, Any], Any], lag: int | N
 
     backward: ``(frames, states one frame later)`` to smoothed states of these frames. With ``lag``,
     state t knows of those up to t + lag.
-
-    >>> class Sum(NamedTuple):
-    ...     total: Numbers
-    >>> def add(frames, later):
-    ...     return Sum(np.arange(5)[frames] + later.total)
-    >>> walk_back(Sum(np.arange(5)), add, None).total, walk_back(Sum(np.arange(5)), add, 1).total
-    (array([10, 10,  9,  7,  4]), array([1, 3, 5, 7, 4]))
     """
     kind, n = type(filtered), len(filtered[0])
     if n == 1 or lag == 0:
@@ -104,14 +77,6 @@ def smooth_warmup(
     Pooling finds where to begin but leaves the prior wide, so that the pooled observations have
     not been counted yet. A recording that ends while pooling gets the last pool throughout.
     Shapes: observations ``(T, ..., d, d)`` (NaN where missing), the rest ``(T, ...)``.
-
-    >>> from kgmrf.gains import InformationGains
-    >>> from kgmrf.state import cold_state
-    >>> cold = cold_state(np.zeros((2, 2)), InformationGains())
-    >>> run = State(*(np.stack([field] * 3) for field in cold))
-    >>> model = Model(InformationGains(), warmup_samples=10.0, warmup_frames=4.0)
-    >>> smooth_warmup(run, model, np.full((3, 2, 2), np.nan), np.ones(3), np.ones(3)) is run
-    True
     """
     n, shape = smoothed.time.shape[0], smoothed.time.shape
     waiting: Mask = np.asarray(warming(smoothed, model)) & ~np.isnan(smoothed.seen)
@@ -144,42 +109,33 @@ def _reversed(state: State) -> State:
     return state._replace(velocity=-state.velocity, uncertainty=p)
 
 
-def _links(filtered: State, model: Model, dt: Numbers, observed: Mask) -> _Links:
-    here = _at(filtered, slice(None, -1))
-    batch = here.time.shape
-    step = np.broadcast_to(_time_first(dt, filtered.time.ndim), filtered.time.shape)[1:]
-    wait = np.broadcast_to(_time_first(observed, filtered.time.ndim), filtered.time.shape)[1:]
-    moves = np.broadcast_to(~np.isnan(here.seen) & ~np.asarray(warming(here, model)), batch)
-    over = passage(model.gains, step, here.frame)
-    still = here._replace(spectrum=np.where(np.isnan(here.spectrum), 1.0, here.spectrum))
-    ahead = drift(still, model, step, wait, over)
-    keep = np.where(wait[..., None, None], np.asarray(over.keep), np.asarray(over.coast))
-    scale_keep = np.power(model.scale_retention, step)
-    over = Transition(*(np.broadcast_to(part, (*batch, *part.shape[-2:])) for part in over))
-    return _Links(here, ahead, over, keep, moves, scale_keep)
-
-
-def _backward(links: _Links, model: Model, later: State) -> State:
+def _backward(here: State, model: Model, dt: Numbers, observed: Mask, later: State) -> State:
     """One step of Rauch, Tung and Striebel, in every plane and for every eigenvalue.
+
+    dt, observed: of the frames after those of ``here``, whose states ``later`` are known.
 
     P F^T = [[s (a11 + h a12), r a12], [s (a12 + h a22), r a22]] with h the turning time, r the
     retention of the velocity, and s below 1 where an angle was kept within the circle; errors are
     Log(Q_predicted^T Q_later), in the body frame.
     """
-    here, ahead, h, r = links.here, links.ahead, links.over.turn, links.keep
+    moved = ~np.isnan(here.seen) & ~np.asarray(warming(here, model))
+    over = passage(model.gains, dt, here.frame)
+    still = here._replace(spectrum=np.where(np.isnan(here.spectrum), 1.0, here.spectrum))
+    ahead, h = drift(still, model, dt, observed, over), over.turn
+    r = np.where(observed[..., None, None], np.asarray(over.keep), np.asarray(over.coast))
     a11, a12, a22 = (here.uncertainty[..., k, :, :] for k in range(3))
     b11, b12, b22 = (ahead.uncertainty[..., k, :, :] for k in range(3))
     det = b11 * b22 - b12**2
     ok = det > 0
     safe = np.where(ok, det, 1.0)
-    wide = a11 + 2.0 * h * a12 + h**2 * a22 + links.over.angle
+    wide = a11 + 2.0 * h * a12 + h**2 * a22 + over.angle
     s = np.sqrt(np.minimum(_ratio(b11, wide), 1.0))
     u11, u12, u21, u22 = s * (a11 + h * a12), r * a12, s * (a12 + h * a22), r * a22
     c11 = np.where(ok, (u11 * b22 - u12 * b12) / safe, 0.0)
     c12 = np.where(ok, (u12 * b11 - u11 * b12) / safe, 0.0)
     c21 = np.where(ok, (u21 * b22 - u22 * b12) / safe, 0.0)
     c22 = np.where(ok, (u22 * b11 - u21 * b12) / safe, 0.0)
-    moves = links.moves[..., None, None]
+    moves = moved[..., None, None]
     gap = np.swapaxes(ahead.frame, -1, -2) @ later.frame
     angle = so.log(np.where(moves, gap, np.eye(gap.shape[-1])))
     speed = later.velocity - ahead.velocity
@@ -202,14 +158,14 @@ def _backward(links: _Links, model: Model, later: State) -> State:
     log_later = np.log(later.spectrum + model.noise_floor)
     level = level * np.exp(gain * (log_later - np.log(level)))
     spectrum = np.maximum(level - model.noise_floor, 1e-12 * level.max(axis=-1, keepdims=True))
-    pull = links.scale_keep * _ratio(here.scale_var, ahead.scale_var)
+    pull = model.scale_retention**dt * _ratio(here.scale_var, ahead.scale_var)
     smoothed = smoothed._replace(
         spectrum=np.where(gain > 0, spectrum, here.spectrum),
         spectrum_var=here.spectrum_var + gain**2 * (later.spectrum_var - ahead.spectrum_var),
         log_scale=here.log_scale + pull * (later.log_scale - ahead.log_scale),
         scale_var=here.scale_var + pull**2 * (later.scale_var - ahead.scale_var),
     )
-    return select(links.moves, smoothed, here)
+    return select(moved, smoothed, here)
 
 
 def _ratio(part: Numbers, whole: Numbers) -> Numbers:
@@ -223,14 +179,3 @@ def _time_first(array: Any, ndim: int) -> Numbers:
 
 def _at(state: Any, frames: Any) -> Any:
     return type(state)(*(field[frames] for field in state))
-
-
-def _pick(links: _Links, frames: slice) -> _Links:
-    return _Links(
-        _at(links.here, frames),
-        _at(links.ahead, frames),
-        Transition(*(part[frames] for part in links.over)),
-        links.keep[frames],
-        links.moves[frames],
-        links.scale_keep[frames],
-    )

@@ -13,7 +13,7 @@ from kgmrf._threads import OneAtATime
 from kgmrf._time import Clock, duration
 from kgmrf._types import Mask, Numbers
 from kgmrf.bank.rows import Rows, Taken, processors
-from kgmrf.engines import Engine
+from kgmrf.engines import SEEN, TIME, Engine
 from kgmrf.engines.law import SingleLaw
 from kgmrf.results import Estimate
 from kgmrf.state import State
@@ -22,6 +22,11 @@ from kgmrf.trackers.rotation import RotationTracker
 
 LIGHT = 2**20
 """Bytes that a file may ask for without bringing them along."""
+
+
+def _field(name: str, text: str) -> Any:
+    """One field of the estimate of all tracks, without the rest of it."""
+    return property(lambda bank: getattr(bank.estimate(), name), doc=text)
 
 
 class TrackerBank(OneAtATime):
@@ -36,8 +41,10 @@ class TrackerBank(OneAtATime):
 
     A track never disturbs another: each has its own time, and what is wrong with its observation
     concerns it alone. A bank of n tracks gives what n trackers give. Their unit of time is
-    ``time_unit``, or the median interval of the first step that has one (rotations: each track's
-    own, as in `RotationTracker`); times, velocities and half-lives are told in units of ``dt``.
+    ``time_unit``, or the median interval of the first step that has one; times, velocities and
+    half-lives are told in units of ``dt``. Rotations learn a unit for each track; covariances have
+    one for all tracks: where tracks are sampled at different intervals, divide each ``dt`` by the
+    usual one of its track, with ``time_unit=1``, or keep a bank for each interval.
 
     >>> import numpy as np
     >>> from kgmrf import TrackerBank
@@ -68,7 +75,7 @@ class TrackerBank(OneAtATime):
         if n_tracks < 0 or int(n_tracks) != n_tracks:
             raise ValueError(f"n_tracks must be a whole number, 0 or more, got {n_tracks!r}")
         self.kind, self.d, self.on_invalid = kind, int(d), on_invalid
-        threads = processors() if n_threads is None else int(n_threads)
+        self.n_threads = processors() if n_threads is None else int(n_threads)
         maker = KGMRF if kind == "covariance" else RotationTracker
         self._pattern: Any = maker(self.d, **settings)
         if settings.get("mean", "zero") != "zero":
@@ -84,20 +91,11 @@ class TrackerBank(OneAtATime):
                     f"{name} has shape {np.shape(value)}"
                 )
         self._raw = self._pattern.n_samples is None  # whether samples are expected
-        self._tracks = Rows(self._engine(self._raw), kind, threads)
+        self._tracks = Rows(self._engine(self._raw), kind)
         self._clock: Clock = self._pattern.clock
         self.ids = np.zeros(0, dtype=np.int64)
         self._next_id = 0
         self.add(int(n_tracks))
-
-    @property
-    def n_threads(self) -> int:
-        """Threads that share the tracks."""
-        return self._tracks.n_threads
-
-    @n_threads.setter
-    def n_threads(self, value: int) -> None:
-        self._tracks.n_threads = int(value)
 
     # ------------------------------------------------------------------ tracks come and go
 
@@ -162,22 +160,22 @@ class TrackerBank(OneAtATime):
         fresh = self._tracks.fresh
         if fresh.any() or not len(self):  # before its first step a track has no interval
             intervals = np.where(fresh, 0.0, intervals)
-        intervals = self._clock.count(intervals, at_once=True)
-        if raw:
-            if n_samples is not None:
-                raise ObservationError("raw samples count themselves; leave out n_samples")
-            one = np.ones(1)
-            self._take_kind(raw=True)
-            return self._tracks.update(seen, there, one, intervals, self.on_invalid, matrix=False)
-        counts = self._counts(n_samples)
-        self._take_kind(raw=False)
-        return self._tracks.update(seen, there, counts, intervals, self.on_invalid, matrix=True)
+        clock = self._clock.copy()  # an error changes nothing
+        intervals = clock.count(intervals, at_once=True)
+        if raw and n_samples is not None:
+            raise ObservationError("raw samples count themselves; leave out n_samples")
+        counts = np.ones(1) if raw else self._pattern.counts(n_samples, there, self.d)
+        self._take_kind(raw=raw)
+        step = (seen, there, counts, intervals, self.on_invalid, self.n_threads)
+        taken = self._tracks.update(*step, matrix=not raw)
+        self._clock = clock
+        return taken
 
     def _take_kind(self, *, raw: bool) -> None:
         """The first observations decide: samples of many channels have an engine of their own."""
         if self.kind == "covariance" and self._raw != raw and self._tracks.fresh.all():
             self._raw, n = raw, len(self)
-            self._tracks = Rows(self._engine(raw), self.kind, self.n_threads)
+            self._tracks = Rows(self._engine(raw), self.kind)
             self._tracks.add(n)
 
     def _engine(self, raw: bool) -> Engine:
@@ -207,18 +205,6 @@ class TrackerBank(OneAtATime):
                 f"mask must hold {n} truth values, got {there.dtype} of shape {there.shape}"
             )
         return seen, there
-
-    def _counts(self, n_samples: float | Numbers | None) -> Numbers:
-        value = self._pattern.n_samples if n_samples is None else n_samples
-        if value is None:
-            if self._pattern.needs_samples:
-                raise ObservationError(
-                    "how many samples are behind each matrix? Give n_samples to this call or at "
-                    "construction; or pass raw samples (n, d), which count themselves"
-                )
-            value = 1.0
-        counts = _check.positive(value, "n_samples", "it counts the samples behind each matrix")
-        return self._per_track(counts, "n_samples")
 
     def _per_track(self, array: Numbers, name: str) -> Numbers:
         if array.ndim == 0:
@@ -287,37 +273,22 @@ class TrackerBank(OneAtATime):
     @property
     def time(self) -> Numbers:
         """Time of every track, (n,)."""
-        return self._tracks.time * self._clock.unit
+        return self._tracks.rows[:, TIME] * self._clock.unit
 
     @property
     def age(self) -> Numbers:
         """Time since the last observation of every track, NaN before the first, (n,)."""
-        return self._tracks.age * self._clock.unit
+        return self.time - self._tracks.rows[:, SEEN] * self._clock.unit
 
-    @property
-    def nis(self) -> Numbers:
-        """How surprising the last observation of every track was, (n,): see `Estimate.nis`."""
-        return np.asarray(self._tracks.shown()["nis"])
-
-    @property
-    def log_likelihood(self) -> Numbers:
-        """One-step-ahead log-likelihood of every track at the last step, (n,)."""
-        return np.asarray(self._tracks.shown()["log_likelihood"])
-
-    @property
-    def covariance(self) -> Numbers:
-        """Covariance of every track, (n, d, d), without the rest of an estimate."""
-        return self.estimate().covariance
-
-    @property
-    def rotation(self) -> Numbers:
-        """Rotation of every track, (n, d, d), without the rest of an estimate."""
-        return self.estimate().rotation
+    nis = _field("nis", "How surprising the last observation of every track was, (n,).")
+    log_likelihood = _field("log_likelihood", "One-step-ahead, of every track, (n,).")
+    covariance = _field("covariance", "Covariance of every track, (n, d, d).")
+    rotation = _field("rotation", "Rotation of every track, (n, d, d).")
 
     @property
     def nbytes(self) -> int:
         """Memory of the state of all tracks."""
-        return int(self._tracks.nbytes + self.ids.nbytes)
+        return int(sum(array.nbytes for array in (self.ids, *self.memory().values())))
 
     # ------------------------------------------------------------------ files
 

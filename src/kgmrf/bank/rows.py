@@ -13,7 +13,7 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
-from kgmrf.engines import INVALID, OBSERVED, SEEN, TIME, TRUST, Engine, View, rounds
+from kgmrf.engines import INVALID, OBSERVED, TRUST, Engine, View, rounds
 from kgmrf.geometry import so
 from kgmrf.kernels.engine import ROTATION_TOLERANCE, inspect_covariances
 
@@ -38,13 +38,11 @@ class Taken(NamedTuple):
 
 
 class Rows:
-    """n tracks of an engine; ``rows`` holds all that is remembered of them.
+    """n tracks of an engine: ``rows`` holds all that is remembered of them, ``records`` what the
+    last observation said, where the rows do not."""
 
-    ``records`` has what the last observation said, where the engine's rows do not.
-    """
-
-    def __init__(self, engine: Engine, kind: str, n_threads: int) -> None:
-        self.engine, self.kind, self.n_threads = engine, kind, n_threads
+    def __init__(self, engine: Engine, kind: str) -> None:
+        self.engine, self.kind = engine, kind
         self.rows, self.fresh = engine.init(0), np.ones(0, dtype=bool)
         self.records = np.zeros((0, engine.kept))
 
@@ -127,6 +125,7 @@ class Rows:
         counts: Numbers,
         intervals: Numbers,
         on_invalid: OnInvalid,
+        n_threads: int,
         *,
         matrix: bool,
     ) -> Taken:
@@ -170,7 +169,7 @@ class Rows:
                 none = np.zeros(bad.size)
                 self._take(bad, seen[bad], none, dt[bad], True, self.engine.kept)
 
-        in_parts(part, n, self.n_threads)
+        in_parts(part, n, n_threads)
         self.fresh[:] = False
         return Taken(status == OBSERVED, invalid | (status == INVALID))
 
@@ -223,11 +222,7 @@ class Rows:
         *,
         matrix: bool,
     ) -> dict[str, Numbers]:
-        """Take in lines of any tracks in order; the fields after each of them.
-
-        seen: ``(N, d)`` samples or ``(N, d, d)`` matrices, NaN where there are none. Which lines
-        come in one call changes nothing.
-        """
+        """As `TrackerBank.take`; which lines come in one call changes nothing."""
         engine = self.engine
         block = np.array(seen if matrix else seen[:, None, :], dtype=float, order="C")
         m = np.array(counts if matrix else np.ones(len(which)), dtype=float)
@@ -261,21 +256,6 @@ class Rows:
         """All fields ``steps`` units of time ahead; changes nothing."""
         later, records = self.engine.ahead(self.rows[self.positions(tracks)], steps)
         return self.engine.view(records, later)
-
-    @property
-    def time(self) -> Numbers:
-        """Time of every track, (n,)."""
-        return self.rows[:, TIME]
-
-    @property
-    def age(self) -> Numbers:
-        """Time since the last observation, NaN before the first, (n,)."""
-        return self.rows[:, TIME] - self.rows[:, SEEN]
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the state of all tracks."""
-        return int(self.rows.nbytes + self.records.nbytes + self.fresh.nbytes)
 
 
 def _refuse(seen: Numbers, invalid: Mask, what: str) -> None:

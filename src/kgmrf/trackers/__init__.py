@@ -4,16 +4,16 @@ from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._files import load
 from kgmrf.trackers.baselines import (
     AlphaBeta,
+    ErrorStateKalman,
     EuclideanEMA,
     HoldLast,
     LogEuclideanEMA,
+    OneEuro,
     RiemannianEMA,
     TangentKalman,
 )
-from kgmrf.trackers.error_state_kalman import ErrorStateKalman
 from kgmrf.trackers.gaussian import KineticGaussian
 from kgmrf.trackers.kgmrf import KGMRF
-from kgmrf.trackers.one_euro import OneEuro
 from kgmrf.trackers.pose import PoseTracker
 from kgmrf.trackers.product import ProductTracker
 from kgmrf.trackers.robust import RobustTracker

@@ -37,6 +37,7 @@ class BaselineTracker(CovarianceTracker):
     _takes_logarithms: ClassVar[bool] = False
     """Whether rank-deficient covariances must be refused."""
 
+    _kept = ("_arrays", "_time", "_seen", "_log_likelihood", "_fresh")
     _counted = False
     """Whether anybody said how many samples are behind a matrix."""
 
@@ -165,9 +166,10 @@ class BaselineTracker(CovarianceTracker):
         safe = np.where(proper[..., None, None], forecast, np.eye(seen.shape[-1]))
         return np.where(proper, wishart.predictive_log_likelihood(safe, seen, n_samples), np.nan)
 
-    def _counts(self, n_samples: float | Numbers | None, observed: Mask) -> Numbers:
+    def counts(self, n_samples: Any, observed: Mask, d: int) -> Numbers:
+        """The number of samples behind every matrix, in the shape of ``observed``."""
         self._counted = n_samples is not None or self.n_samples is not None
-        return super()._counts(n_samples, observed)
+        return super().counts(n_samples, observed, d)
 
     def blocks(self, value: Any, *, sequence: bool = False) -> Numbers:
         """Samples as ``(..., m, d)``, checked; with ``sequence`` the steps come first."""
@@ -217,21 +219,6 @@ class BaselineTracker(CovarianceTracker):
             values["frame"] = np.where(there, frame, np.nan)
             values["spectrum"] = np.where(there[..., 0], spectrum, np.nan)
         return values
-
-    def _memory(self) -> Arrays:
-        return {
-            **self._arrays,
-            "clock_time": self._time,
-            "clock_seen": self._seen,
-            "clock_fresh": np.asarray(float(self._fresh)),
-            "log_likelihood": self._log_likelihood,
-        }
-
-    def _remember(self, memory: Arrays) -> None:
-        self._arrays = {name: memory[name] for name in self._arrays}
-        self._time, self._seen = memory["clock_time"], memory["clock_seen"]
-        self._fresh = bool(memory["clock_fresh"])
-        self._log_likelihood = memory["log_likelihood"]
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""

@@ -7,24 +7,29 @@ unsure they are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from kgmrf._time import stamps
 from kgmrf._types import Numbers
 from kgmrf.geometry import orbit
 from kgmrf.results import Result, Values
+from kgmrf.trackers._input import Recording
 
 
-def smooth_both_ways(
-    tracker: Any, values: Numbers, times: Numbers, n_samples: Numbers | None
-) -> Result:
+def smooth_both_ways(tracker: Callable[[], Any], record: Recording) -> Result:
     """S_t = (1 - a) S_t|past + a S_t|future, a in proportion to how sure the future is.
 
-    tracker: gives a fresh tracker. values: covariances ``(T, ..., d, d)`` with ``n_samples``
-    ``(T, ...)``, or, without, samples ``(T, ..., m, d)``; NaN where there is none. times: ``(T,)``.
+    tracker: gives a fresh tracker. record: covariances ``(T, ..., d, d)`` or samples
+    ``(T, ..., m, d)``.
     """
-    raw = n_samples is None
+    raw, n_samples = record.samples, None if record.samples else record.counts
+    values = np.where(record.observed[..., None, None], record.seen, np.nan)
+    times = np.arange(len(values), dtype=float)
+    if record.times is not None:
+        times = np.asarray(stamps(record.times), dtype=float)
     past = tracker().filter(values, times=times, n_samples=n_samples, samples=raw)
     # Backward every frame comes twice: unseen, which shows its forecast, and then seen.
     unseen = np.full_like(values, np.nan)

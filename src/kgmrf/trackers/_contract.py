@@ -1,18 +1,10 @@
 """The contract that every tracker keeps: update, forecast, filter, save, load, copy.
 
 A tracker remembers; the mathematics is in free functions. Checks, time, missing data, files and
-locks are here. A subclass says what it remembers (`_begin`, `_memory`, `_remember`) and implements
-the state protocol below, which is public: trackers that hold other trackers, banks and smoothers
-use nothing else of them.
-
-    checked(value), blocks(value)       input as arrays, or an error that says what is wrong
-    recording(sequence, ...)            a whole sequence, checked, with its counted intervals
-    begin(shape)                        allocate, at the first observation
-    advance(seen, observed, n, dt)      take in one checked step
-    look(), ahead(dt)                   the fields now, and dt from now
-    memory(), restore(memory)           everything remembered, clock included
-    anew(**changes)                     a fresh tracker with the same settings
-    told(result)                        fields with time in units of the stamps
+locks are here and in :mod:`kgmrf.trackers._input`. A subclass says what it remembers (`_begin`,
+`_kept`) and implements the state protocol, which is public: trackers that hold other
+trackers, banks and smoothers use nothing else of them. It is `checked`, `blocks`, `recording`,
+`begin`, `advance`, `look`, `ahead`, `memory`, `restore`, `anew` and `told`.
 
 Time: the first step of a track is at time 0 (or at the first of ``times``); every later step
 comes ``dt`` after the one before. Nothing drifts before the first observation. Stamps may be in any
@@ -24,10 +16,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
@@ -35,8 +27,8 @@ from kgmrf import _check, _npz
 from kgmrf._check import ObservationError
 from kgmrf._time import duration, stamps
 from kgmrf._types import Mask, Numbers
-from kgmrf.results import FIELDS, Estimate, Result, Values, stack
-from kgmrf.trackers._input import Input
+from kgmrf.results import FIELDS, Estimate, Result, Values, stacked
+from kgmrf.trackers._input import Given, Input, Recording
 
 
 class Tracker(Input):
@@ -45,8 +37,8 @@ class Tracker(Input):
     Several threads may share a tracker: their calls wait for one another, and none is lost.
     """
 
-    _shows: ClassVar[type[Estimate]] = Estimate
-    """The kind of its estimates."""
+    _shows: ClassVar[tuple[type[Estimate], type[Result]]] = (Estimate, Result)
+    """The kinds of its estimates and results."""
 
     stays_positive: ClassVar[bool] = True
     """Whether every estimate of a covariance is positive semidefinite, by construction."""
@@ -54,13 +46,14 @@ class Tracker(Input):
     channels: tuple[str, ...] | None = None
     """Names of the channels, if a table or a recording with names was followed."""
 
-    _wanted: tuple[str, ...] | None = None
-    """Fields that the sequence in hand is filtered for; None: all."""
-
     # ------------------------------------------------------------------ for subclasses
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step: checked observations, where they are, their counts, the time."""
+        raise NotImplementedError
+
+    def _advance_samples(self, block: Numbers, dt: Numbers) -> None:
+        """Take in the samples ``(..., m, d)`` of one step."""
         raise NotImplementedError
 
     def _update_at_once(
@@ -77,12 +70,16 @@ class Tracker(Input):
         """All fields of an `Estimate` as predicted ``dt`` of counted time from now."""
         raise NotImplementedError
 
+    _kept: ClassVar[tuple[str, ...]] = ()
+    """Attributes that hold everything remembered: arrays, numbers, trackers, or tables of those."""
+
     def _memory(self) -> dict[str, Numbers]:
         """Everything that is remembered, by name; the inverse of `_remember`."""
-        raise NotImplementedError
+        return flat({name.strip("_"): getattr(self, name) for name in self._kept})
 
     def _remember(self, memory: dict[str, Numbers]) -> None:
-        raise NotImplementedError
+        for name in self._kept:
+            setattr(self, name, _like(getattr(self, name), name.strip("_"), memory))
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be; see `load`."""
@@ -96,51 +93,49 @@ class Tracker(Input):
         dt: float | Numbers = 1.0,
         n_samples: float | Numbers | None = None,
         assume_valid: bool = False,
+        **more: Any,
     ) -> Estimate:
-        """Take in the observation of one frame and return the filtered estimate at its time.
+        """Take in the observation of one step and return the filtered estimate at its time.
 
         observation: ``(..., d, d)``, or None for none; items of a batch that are NaN have none.
-        dt: time since the frame before, in units of the stamps (ignored at the very first frame).
+        dt: time since the step before, in units of the stamps (ignored at the very first step).
         n_samples: how many samples are behind the matrix (or set at construction).
         assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
         """
-        found = self._update_at_once(observation, dt, n_samples, assume_valid)
+        found = None if more else self._update_at_once(observation, dt, n_samples, assume_valid)
         if found is not None:
             return found
         if assume_valid and observation is not None and self.batch_shape is not None:
             seen, observed = self._trusted(observation)
         else:
             seen, observed = self.checked(observation)
-        counts = self._counts(n_samples, observed)
+        counts = self.counts(n_samples, observed, seen.shape[-1], **more)
         step = self._interval(dt, observed.shape)
         self.begin(seen.shape)
         self.advance(seen, observed, counts, step)
-        return self.told(self._estimate())
+        return self._told_of(self.look())
+
+    def _told_of(self, values: Any) -> Any:
+        """The estimate of these fields."""
+        found = self._shows[0](values)
+        found.channels = self.channels
+        return found if self.clock.plain else self.told(found)
 
     def estimate(self) -> Estimate:
         """The filtered estimate at the time of the last step, once more."""
         if self.batch_shape is None:
             raise ObservationError("nothing to estimate yet: call update(observation) first")
-        return self.told(self._estimate())
+        return self._told_of(self.look())
 
     def forecast(self, steps: float = 1.0) -> Estimate:
         """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
-        plain = type(steps) in (int, float) and 0.0 <= steps < np.inf
-        number = steps if plain else _check.ahead(duration(steps))
+        if type(steps) not in (int, float) or not 0.0 <= steps < math.inf:
+            steps = _check.ahead(duration(steps))
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(observation) first")
-        ahead = self._shows(self.ahead(number / self.clock.unit))
-        return self.told(ahead.named(self.channels))
+        return self._told_of(self.ahead(steps / self.clock.unit))
 
-    def filter(
-        self,
-        sequence: Any,
-        *,
-        times: Any = None,
-        mask: Any = None,
-        n_samples: float | Numbers | None = None,
-        fields: Any = None,
-    ) -> Result:
+    def filter(self, sequence: Any, *, fields: Any = None, **given: Unpack[Given]) -> Result:
         """Run `update` over a whole sequence and return all estimates, time first.
 
         sequence: ``(T, ..., d, d)``; frames that are None or all NaN have no observation.
@@ -150,24 +145,22 @@ class Tracker(Input):
         n_samples: a number, or one per frame ``(T, ...)``.
         fields: the names of the fields to keep, to save memory; default all.
 
+        Trackers of covariances also take raw samples: ``(T, d)``, one per step, or with
+        ``samples=True`` blocks ``(T, ..., m, d)``; ``layout="channels_first"`` if they are
+        ``(d, T)`` or ``(T, ..., d, m)``. A table (pandas, polars) or a recording of MNE (Raw,
+        Epochs) names the channels of the result; a column of times is not followed. Trackers of
+        vectors take ``noise_covariance``, ``(d, d)`` or one per frame.
+
         Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
         before the first frame is taken in, so an error leaves the tracker as it was.
         """
-        with self._keeping(fields):
-            record = self.recording(sequence, times=times, mask=mask, n_samples=n_samples)
-            return self.told(self._run(*record), times).only(fields)
-
-    @contextmanager
-    def _keeping(self, fields: Any) -> Iterator[None]:
-        """While a sequence is filtered: keep no more than these fields."""
         names = None if fields is None else (fields,) if isinstance(fields, str) else tuple(fields)
         for name in names or ():
             _check.choice(name, FIELDS, "every one of fields")
-        self._wanted = names
-        try:
-            yield
-        finally:
-            self._wanted = None
+        record = self.recording(sequence, **given)
+        self.channels = record.channels or self.channels
+        found = self._shows[1](self._run(record, names))
+        return self.told(found, record.times).only(names).named(self.channels, record.index)
 
     def fit(self, sequence: Any, **options: Any) -> Self:
         """Fit the settings to a recording (see :func:`kgmrf.learn.fit`); starts afresh."""
@@ -188,13 +181,7 @@ class Tracker(Input):
 
     def save(self, path: str | Path) -> None:
         """Write settings and state to one file, all or nothing; nothing in it is executable."""
-        header = {
-            "tracker": type(self).__name__,
-            "settings": self.settings(),
-            "d": self.d,
-            "batch_shape": self.batch_shape,
-            **({} if self.channels is None else {"channels": list(self.channels)}),
-        }
+        header = {**_plain(self), "batch_shape": self.batch_shape, "channels": self.channels}
         _npz.write(path, header, self.memory())
 
     @classmethod
@@ -241,20 +228,27 @@ class Tracker(Input):
         self.clock.restore(memory["clock"])
         self._remember({name: value for name, value in memory.items() if name != "clock"})
 
-    def _estimate(self) -> Estimate:
-        return Estimate(self.look()).named(self.channels)
+    def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
+        """The fields after every step of a recording; with ``names`` those are enough."""
+        return stacked([self.look() for _ in self._steps(record)])
 
-    def _run(self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers) -> Result:
-        batch = observed.shape[1:]
-        estimates = []
-        for k in range(seen.shape[0]):
-            self.advance(seen[k], observed[k], counts[k], np.broadcast_to(dt[k], batch))
-            estimates.append(self._estimate())
-        return stack(estimates)
+    def _steps(self, record: Recording) -> Iterator[None]:
+        """Take in a recording, one step after the other."""
+        for seen, observed, counts, dt in zip(*record[:4], strict=True):
+            step = np.broadcast_to(dt, observed.shape)
+            if record.samples:
+                self._advance_samples(seen, step)
+            else:
+                self.advance(seen, observed, counts, step)
+            yield
 
 
 def _plain(value: Any) -> Any:
     """A setting as JSON can hold it."""
+    if isinstance(value, Tracker):
+        return {"tracker": type(value).__name__, "settings": value.settings(), "d": value.d}
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):
@@ -277,14 +271,32 @@ def _arguments(kind: type) -> list[str]:
     return names
 
 
-def under(
-    name: str, memory: dict[str, Numbers], without: tuple[str, ...] = ()
-) -> dict[str, Numbers]:
-    """The memory of a part, each name with that of the part before it; see `part_of`."""
-    return {f"{name}.{key}": value for key, value in memory.items() if key not in without}
+def flat(table: Mapping[str, Any]) -> dict[str, Numbers]:
+    """A table of arrays; what is in tables, tuples and trackers as ``name.part``."""
+    out: dict[str, Numbers] = {}
+    for name, value in table.items():
+        inner = value.memory() if isinstance(value, Tracker) else value
+        inner = inner._asdict() if hasattr(inner, "_asdict") else inner
+        if isinstance(inner, dict):
+            out |= {f"{name}.{key}": part for key, part in flat(inner).items()}
+        else:
+            out[name] = inner if isinstance(inner, np.ndarray) else np.asarray(float(inner))
+    return out
 
 
 def part_of(name: str, memory: dict[str, Numbers]) -> dict[str, Numbers]:
-    """What `under` put into a memory."""
+    """What `flat` made of the entry of this name."""
     head = f"{name}."
     return {k.removeprefix(head): v for k, v in memory.items() if k.startswith(head)}
+
+
+def _like(old: Any, name: str, memory: dict[str, Numbers]) -> Any:
+    """What has the place of ``old`` in a memory that `flat` made."""
+    if isinstance(old, Tracker):
+        old.restore(part_of(name, memory))
+        return old
+    if isinstance(old, dict):
+        return {key: _like(part, f"{name}.{key}", memory) for key, part in old.items()}
+    if hasattr(old, "_asdict"):
+        return type(old)(**_like(old._asdict(), name, memory))
+    return type(old)(memory[name]) if isinstance(old, (bool, int, float)) else memory[name]

@@ -12,7 +12,7 @@ from numpy import ndarray
 from kgmrf._types import Mask, Numbers
 from kgmrf.engines import INVALID, TIME, TRUST, Engine, View
 from kgmrf.kernels.engine import inspect_covariances
-from kgmrf.results import Estimate, Result, Values
+from kgmrf.results import Estimate, Values
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._input import Recording
 
@@ -86,9 +86,7 @@ class EngineTracker(Tracker):
         if status[0] == INVALID:
             return None
         self._records = records
-        found = Estimate(partial(_shown, engine, records, self._rows.copy(), ()))
-        found.channels = self.channels
-        return self.told(found)
+        return self._told_of(_shown(engine, records, self._rows.copy(), ()))
 
     def _update_at_once(
         self, observation: Any, dt: Any, n_samples: Any, assume_valid: bool
@@ -129,27 +127,20 @@ class EngineTracker(Tracker):
 
     # ------------------------------------------------------------------ sequences
 
-    def _run(self, seen: Numbers, observed: Mask, counts: Numbers, dt: Numbers) -> Result:
-        safe = np.where(observed[..., None, None], seen, 0.0)
-        return self._filtered(safe, np.where(observed, counts, 0.0), dt, matrix=True)
-
-    def rows_after(self, record: Recording, *, matrix: bool) -> Numbers:
+    def rows_after(self, record: Recording) -> Numbers:
         """Take in a recording; the rows after each step ``(T, ..., size)``, for a smoother."""
-        seen, counts = record.seen, record.counts
-        if matrix:
-            seen = np.where(record.observed[..., None, None], seen, 0.0)
-            counts = np.where(record.observed, counts, 0.0)
-        return self._moved(seen, counts, record.dt, matrix, self._engine.size)
+        return self._moved(*_trusted_steps(record), not record.samples, self._engine.size)
 
-    def _filtered(self, seen: Numbers, counts: Numbers, dt: Numbers, *, matrix: bool) -> Result:
-        engine = self._engine
-        names = engine.names if self._wanted is None else ("time", *self._wanted)
+    def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
+        engine, steps = self._engine, _trusted_steps(record)
+        shown = engine.names if names is None else ("time", *names)
         again: Any = None
-        if set(engine.from_rows) & set(names):
-            lines = self._lined_up(seen, counts, dt)
-            again = partial(_replay, engine, self._rows.copy(), lines, matrix, counts.shape[1:])
-        records = self._moved(seen, counts, dt, matrix, engine.room(names))
-        return Result(engine.view(records, again, names))
+        if set(engine.from_rows) & set(shown):
+            batch = record.observed.shape[1:]
+            lines, before = self._lined_up(*steps), self._rows.copy()
+            again = partial(_replay, engine, before, lines, not record.samples, batch)
+        records = self._moved(*steps, not record.samples, engine.room(shown))
+        return engine.view(records, again, shown)
 
     def checked(
         self, value: Any, mask: Any = None, *, sequence: bool = False
@@ -173,19 +164,16 @@ class EngineTracker(Tracker):
 
     # ------------------------------------------------------------------ what is seen of it
 
-    def _estimate(self) -> Estimate:
+    def look(self) -> Values:
+        """All fields as they stand now, each made when it is asked for."""
         engine, rows = self._engine, self._rows.copy()
         records = engine.look(rows) if self._records is None else self._records
-        return Estimate(_shown(engine, records, rows, self.batch_shape)).named(self.channels)
-
-    def look(self) -> Values:
-        """All fields as they stand now."""
-        return self._estimate().as_dict()
+        return _shown(engine, records, rows, self.batch_shape)
 
     def ahead(self, dt: float) -> Values:
         """All fields as predicted ``dt`` from now, each made when it is asked for."""
         rows, records = self._engine.ahead(self._rows, dt)
-        return _shown(self._engine, records, rows, self.batch_shape)  # type: ignore[return-value]
+        return _shown(self._engine, records, rows, self.batch_shape)
 
     # ------------------------------------------------------------------ files and clocks
 
@@ -214,7 +202,17 @@ class EngineTracker(Tracker):
 
 def _shown(engine: Engine, records: Numbers, rows: Numbers, batch: Any) -> View:
     """The fields of records and rows ``(n, ...)`` of tracks with these batch axes."""
+    if batch == ():
+        return engine.view(records[0], rows[0])
     return engine.view(records.reshape(*batch, -1), rows.reshape(*batch, -1))
+
+
+def _trusted_steps(record: Recording) -> tuple[Numbers, Numbers, Numbers]:
+    """Observations, counts and intervals as an engine takes them: a count of 0 where is none."""
+    if record.samples:
+        return record.seen, record.counts, record.dt
+    seen = np.where(record.observed[..., None, None], record.seen, 0.0)
+    return seen, np.where(record.observed, record.counts, 0.0), record.dt
 
 
 def _replay(

@@ -36,12 +36,11 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
                 raise ValueError("it holds a bank; read it with TrackerBank.load")
             raise ValueError(f"it holds a {str(header.get('kind', 'something else'))[:40]}")
         tracker = rebuilt(header, named)
-        tracker.d = header["d"]
-        if "channels" in header:
+        if header["channels"] is not None:
             tracker.channels = tuple(str(name) for name in header["channels"])
         if header["batch_shape"] is not None:
             batch = tuple(int(n) for n in header["batch_shape"])
-            shape = (*batch, *(tracker.d,) * tracker.axes)
+            shape = (*batch, *(header["d"],) * tracker.axes)
             tracker.prepare(memory)
             # Before room is made for it.
             if _least(tracker, shape) > sum(array.nbytes for array in memory.values()):
@@ -63,19 +62,19 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
 
 
 def rebuilt(table: dict[str, Any], named: type[Tracker] | None = None) -> Tracker:
-    """The tracker that ``{"tracker": its class, "settings": its arguments}`` describes.
+    """The tracker that ``{"tracker": its class, "settings": its arguments, "d": ...}`` describes.
 
     The class is one that kgmrf defines, whatever else was imported, or ``named``.
     """
-    word = table["tracker"]
-    if named is not None and named.__name__ == word:
-        return named(**table["settings"])
-    classes = Tracker.__subclasses__()
+    word: str = table["tracker"]
+    classes = [*([] if named is None else [named]), *Tracker.__subclasses__()]
     for kind in classes:  # grows as it goes
         classes += kind.__subclasses__()
         own = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
-        if own and kind.__name__ == word and not word.startswith("_"):
-            return kind(**table["settings"])
+        if kind.__name__ == word and (kind is named or (own and not word.startswith("_"))):
+            tracker = kind(**table["settings"])
+            tracker.d = table["d"]
+            return tracker
     raise ValueError(f"it holds a {str(word)[:40]!r}, which kgmrf does not define")
 
 
@@ -85,10 +84,9 @@ def _least(tracker: Any, shape: tuple[int, ...]) -> int:
     if getattr(tracker, "_raw", False) and isinstance(tracker.engine(shape[:-2]), LowRank):
         return 128 * math.prod(shape[:-1])
     sizes = [8 * math.prod(shape) * max(1, getattr(tracker, "patience", 1))]
-    for name, part in getattr(tracker, "components", {}).items():
-        batch = getattr(tracker, "_pending", {}).get(name, shape)
-        for d in (part.d, tracker.d):
-            sizes.append(8 * math.prod(batch) * (d or 1) ** 2)
+    for part in getattr(tracker, "components", {}).values():
+        batch = math.prod(shape[: len(shape) - tracker.axes])
+        sizes += [8 * batch * (d or 1) ** 2 for d in (part.d, tracker.d)]
     return max(sizes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -14,13 +14,28 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import so
 
 
+class Given(TypedDict, total=False):
+    """What may come with a sequence; `Tracker.filter` says what each word means."""
+
+    times: Any
+    mask: Any
+    n_samples: Any
+    samples: bool | None
+    layout: str | None
+    noise_covariance: Any
+
+
 class Recording(NamedTuple):
-    """Checked input, steps first: what was seen, where, samples behind it, counted intervals."""
+    """Checked input, steps first, and the names that came with it."""
 
     seen: Numbers
     observed: Mask
-    counts: Numbers
-    dt: Numbers
+    counts: Numbers  # samples behind each matrix; of vectors the covariance of the noise
+    dt: Numbers  # counted intervals
+    times: Any = None  # stamps as they were given
+    samples: bool = False  # whether ``seen`` holds raw samples
+    channels: tuple[str, ...] | None = None
+    index: Any = None
 
 
 class Input(OneAtATime):
@@ -146,7 +161,7 @@ class Input(OneAtATime):
                 f"{self.batch_shape}; use a new tracker for another batch"
             )
 
-    def _counts(self, n_samples: float | Numbers | None, observed: Mask) -> Numbers:
+    def counts(self, n_samples: Any, observed: Mask, d: int) -> Numbers:
         """The number of samples behind every matrix, in the shape of ``observed``."""
         value = self.n_samples if n_samples is None else n_samples
         if value is None:
@@ -177,16 +192,17 @@ class Input(OneAtATime):
         mask: Any = None,
         n_samples: float | Numbers | None = None,
         whole: bool = False,
+        **more: Any,
     ) -> Recording:
         """A sequence as `filter` takes it, checked; the tracker begins with it.
 
         whole: take the unit of time from all stamps, for a recording that is looked back at.
         """
         seen, observed = self.checked(sequence, mask, sequence=True)
-        counts = self._counts(n_samples, observed)
+        counts = self.counts(n_samples, observed, seen.shape[-1], **more)
         dt = self._intervals(times, len(seen), whole)
         self.begin(seen.shape[1:])
-        return Recording(seen, observed, counts, dt)
+        return Recording(seen, observed, counts, dt, times)
 
     # ------------------------------------------------------------------ time
 
@@ -198,14 +214,12 @@ class Input(OneAtATime):
     def _interval(self, dt: float | Numbers, batch: tuple[int, ...]) -> Numbers:
         """The time since the frame before, checked and counted."""
         step = _check.interval(duration(dt))
-        if self.counted_now is None:
-            step = np.zeros(())
-        try:
-            np.broadcast_to(step, batch)
-        except ValueError:
+        if step.ndim and step.shape != batch:
             raise ObservationError(
                 f"dt has shape {step.shape}, but the tracker follows a batch of {batch}"
-            ) from None
+            )
+        if self.counted_now is None:
+            step = np.zeros(())
         return np.broadcast_to(self.clock.count(step), batch)
 
     def _intervals(self, times: Any, n_frames: int, whole: bool = False) -> Numbers:

@@ -10,7 +10,7 @@ from kgmrf import _check, wishart
 from kgmrf._check import ObservationError
 from kgmrf._names import from_names
 from kgmrf._types import Mask, Numbers
-from kgmrf.results import Estimate, Result, stack
+from kgmrf.results import Estimate
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._input import Recording, as_mask
 
@@ -35,67 +35,29 @@ class CovarianceTracker(Tracker):
         except ValueError:
             self.clock = before  # an error changes nothing
             raise
-        return self.told(self._estimate())
-
-    def filter(
-        self,
-        sequence: Any,
-        *,
-        times: Any = None,
-        mask: Any = None,
-        n_samples: float | Numbers | None = None,
-        samples: bool | None = None,
-        layout: str | None = None,
-        fields: Any = None,
-    ) -> Result:
-        """Run over a whole sequence and return all estimates, time first.
-
-        sequence: covariances ``(T, ..., d, d)``, or samples: ``(T, d)``, one per step, or with
-        ``samples=True`` blocks ``(T, ..., m, d)``. NaN or None: no observation. A table (pandas,
-        polars) or a recording of MNE (Raw, Epochs) names the channels of the result; a column of
-        times is not followed.
-        times, mask, n_samples, fields: as for every tracker; see `Tracker.filter`.
-        layout: "channels_first" for samples ``(d, T)`` or blocks ``(T, ..., d, m)``; default
-        "channels_last".
-        """
-        sequence, names, index, samples = self._named(sequence, samples, layout)
-        with self._keeping(fields):
-            record = self.recording(
-                sequence, times=times, mask=mask, n_samples=n_samples, samples=samples
-            )
-            self.channels = names or self.channels
-            found = self._run_blocks(record) if samples else self._run(*record)
-            return self.told(found, times).only(fields).named(self.channels, index)
-
-    def _named(
-        self, sequence: Any, samples: bool | None, layout: str | None
-    ) -> tuple[Any, tuple[str, ...] | None, Any, bool]:
-        """The numbers of a sequence, the names that came with it, and whether it is of samples."""
-        sequence, names, index, blockwise = from_names(sequence)
-        samples = _check.are_samples(sequence, blockwise or samples)
-        if samples:
-            sequence = _check.oriented(sequence, layout)
-            if layout is None and self.d is None:
-                _check.upright(sequence, "sequence")
-        return sequence, names, index, samples
+        return self._told_of(self.look())
 
     def recording(
         self,
         sequence: Any,
         *,
+        samples: bool | None = None,
+        layout: str | None = None,
         times: Any = None,
         mask: Any = None,
-        n_samples: float | Numbers | None = None,
         whole: bool = False,
-        samples: bool = False,
+        **given: Any,
     ) -> Recording:
-        """As for every tracker; ``samples``: raw ones ``(T, d)`` or ``(T, ..., m, d)``, centred."""
-        if not samples:
-            return super().recording(
-                sequence, times=times, mask=mask, n_samples=n_samples, whole=whole
-            )
-        if n_samples is not None:
+        """As for every tracker; raw samples are centred."""
+        sequence, names, index, blockwise = from_names(sequence)
+        if not _check.are_samples(sequence, blockwise or samples):
+            record = super().recording(sequence, times=times, mask=mask, whole=whole, **given)
+            return record._replace(channels=names, index=index)
+        if given.get("n_samples") is not None:
             raise ObservationError("raw samples count themselves; leave out n_samples")
+        sequence = _check.oriented(sequence, layout)
+        if layout is None and self.d is None:
+            _check.upright(sequence, "sequence")
         blocks = self.blocks(sequence, sequence=True)
         if mask is not None:
             used = as_mask(np.asarray(mask, dtype=bool), blocks.shape[:-2])
@@ -104,7 +66,7 @@ class CovarianceTracker(Tracker):
         self.begin((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
         blocks = self._centred(blocks)
         observed: Mask = ~np.all(np.isnan(blocks), axis=(-2, -1))
-        return Recording(blocks, observed, np.ones(observed.shape), dt)
+        return Recording(blocks, observed, np.ones(observed.shape), dt, times, True, names, index)
 
     def _centred(self, blocks: Numbers) -> Numbers:
         """Checked samples ``(T, ..., m, d)`` without their mean, where the tracker follows one."""
@@ -130,16 +92,7 @@ class CovarianceTracker(Tracker):
         total = np.sum([estimate.covariance for estimate in ahead], axis=0)
         return Estimate({"time": ahead[-1].time, "covariance": total}).named(self.channels)
 
-    def _run_blocks(self, record: Recording) -> Result:
-        """Filter checked samples; one step after the other, for holes need a prediction."""
-        estimates = []
-        for block, dt in zip(record.seen, record.dt, strict=True):
-            self._advance_samples(block, np.broadcast_to(dt, block.shape[:-2]))
-            estimates.append(self._estimate())
-        return stack(estimates)
-
     def _advance_samples(self, block: Numbers, dt: Numbers) -> None:
-        """Take in the samples ``(..., m, d)`` of one step."""
         nan = np.isnan(block)
         outer = None
         if (nan.any(axis=-1) & ~nan.all(axis=-1)).any():

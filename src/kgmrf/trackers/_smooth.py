@@ -22,14 +22,12 @@ def check_lag(lag: int | None) -> None:
         raise ValueError(f"lag must be None or a whole number of frames, 0 or more, got {lag!r}")
 
 
-def smooth_law(
-    tracker: Any, sequence: Any, lag: int | None, *, times: Any = None, **options: Any
-) -> Result:
+def smooth_law(tracker: Any, sequence: Any, lag: int | None, **given: Any) -> Result:
     """p(M_t | C_1..C_T), or with ``lag`` p(M_t | C_1..C_{t+lag}); lag 0 is `filter`.
 
-    times, options: as for `Tracker.recording`. Each plane has its own backward pass (Rauch, Tung
-    and Striebel), and so have the log eigenvalues and the scale. The steps of the cold start are
-    smoothed too, except with a lag.
+    given: as for `Tracker.filter`. Each plane has its own backward pass (Rauch, Tung and Striebel),
+    and so have the log eigenvalues and the scale. The steps of the cold start are smoothed too,
+    except with a lag.
     """
     check_lag(lag)
     if not isinstance(tracker.gains, InformationGains):
@@ -37,18 +35,18 @@ def smooth_law(
             "smoothing needs to know how sure the filter was: it must have information gains, "
             f"not {tracker.gains!r}"
         )
-    fresh, samples = tracker.anew(), options.get("samples", False)
-    seen, observed, counts, dt = record = fresh.recording(
-        sequence, times=times, whole=True, **options
-    )
+    fresh = tracker.anew()
+    record = fresh.recording(sequence, whole=True, **given)
+    seen, observed, counts, dt = record[:4]
     engine = fresh.engine(fresh.batch_shape)
-    filtered = engine.state(fresh.rows_after(record, matrix=not samples))[0]
+    filtered = engine.state(fresh.rows_after(record))[0]
     smoothed = smooth_planes(filtered, engine.model, dt, observed, lag)
     if fresh.kind == "covariance" and (lag is None or lag >= len(dt) - 1):
-        if samples:  # the cold start looks at whole samples only
+        if record.samples:  # the cold start looks at whole samples only
             whole = ~np.isnan(seen).any(axis=-1, keepdims=True)
             seen, counts = second_moments(np.where(whole, seen, np.nan))
             observed, counts = counts > 0, np.maximum(counts, 1.0)
         seen = np.where(observed[..., None, None], seen, np.nan)
         smoothed = smooth_warmup(smoothed, engine.model, seen, counts, dt)
-    return fresh.told(Result(engine.view_state(smoothed)), times)
+    found = fresh.told(Result(engine.view_state(smoothed)), record.times)
+    return found.named(record.channels, record.index)

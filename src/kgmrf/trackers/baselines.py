@@ -8,7 +8,9 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._types import Numbers
+from kgmrf.gains import InformationGains, transition
 from kgmrf.geometry import so, spd
+from kgmrf.smoothing.rotations import Turning, correct, predict
 from kgmrf.trackers._baseline import Arrays, BaselineTracker, Common, gain_over
 
 
@@ -226,3 +228,120 @@ class TangentKalman(BaselineTracker):
     def _matrix(self, arrays: Arrays) -> Numbers:
         position = np.where(np.isnan(arrays["position"]), 0.0, arrays["position"])
         return so.exp(position) if self.kind == "rotation" else spd.exp(position)
+
+
+class OneEuro(BaselineTracker):
+    """x <- x Exp(a Log(x^T z)), a = 1/(1 + 1/(2 pi f dt)), f = min_cutoff + slope |speed|.
+
+    A moving average on the group that follows faster when the rotation is fast (Casiez, Roussel and
+    Vogel, 2012). The speed is that of the observations, averaged with the cutoff ``speed_cutoff``.
+    Frequencies are per unit of time; dt counts from the last observation. It has no velocity of its
+    own and holds its value through gaps.
+
+    >>> tracker = OneEuro(min_cutoff=0.1, slope=0.0)
+    >>> _ = tracker.update(np.eye(3))
+    >>> turned = tracker.update(so.exp(so.hat(np.array([0.0, 0.0, 0.1]))))
+    >>> so.vee(so.log(turned.rotation)).round(4)[2].item()
+    0.0386
+    """
+
+    kinds = ("rotation",)
+
+    def __init__(
+        self,
+        d: int | None = None,
+        *,
+        min_cutoff: float = 0.1,
+        slope: float = 1.0,
+        speed_cutoff: float = 0.1,
+        **options: Unpack[Common],
+    ) -> None:
+        super().__init__(d, **options)
+        self.min_cutoff = _check.in_range(min_cutoff, "min_cutoff", 0.0, np.inf, open_low=True)
+        self.slope = _check.in_range(slope, "slope", 0.0, np.inf)
+        self.speed_cutoff = _check.in_range(
+            speed_cutoff, "speed_cutoff", 0.0, np.inf, open_low=True
+        )
+
+    def _fresh_arrays(self, shape: tuple[int, ...]) -> Arrays:
+        nan, zero = np.full(shape, np.nan), np.zeros(shape)
+        return {"matrix": nan, "last": nan.copy(), "speed": zero, "waited": zero[..., :1, :1]}
+
+    def _first(self, arrays: Arrays, seen: Numbers) -> Arrays:
+        return {**arrays, "matrix": seen, "last": seen}
+
+    def _predict(self, arrays: Arrays, dt: Numbers) -> Arrays:
+        return {**arrays, "waited": arrays["waited"] + dt}
+
+    def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
+        here, last, waited = arrays["matrix"], arrays["last"], arrays["waited"]
+        speed = so.log(last.swapaxes(-1, -2) @ seen) / np.where(waited > 0, waited, np.inf)
+        mean = arrays["speed"] + _share(self.speed_cutoff, waited) * (speed - arrays["speed"])
+        size = np.linalg.norm(mean, axis=(-2, -1), keepdims=True) / np.sqrt(2.0)
+        share = _share(self.min_cutoff + self.slope * size, waited)
+        turn = so.exp(share * so.log(here.swapaxes(-1, -2) @ seen))
+        zero = np.zeros_like(waited)
+        return {"matrix": here @ turn, "last": seen, "speed": mean, "waited": zero}
+
+
+def _share(cutoff: Numbers | float, dt: Numbers) -> Numbers:
+    """Weight of the new value in a low-pass filter: dt / (dt + 1 / (2 pi f))."""
+    step = 2.0 * np.pi * cutoff * dt
+    return np.asarray(step / (1.0 + step))
+
+
+class ErrorStateKalman(BaselineTracker):
+    """Constant velocity with white acceleration on the group: e = Log(R^T Z), R <- R Exp(K1 e).
+
+    The Lie-group extended Kalman filter of robotics: the error (angle, velocity) lives in the body
+    frame with a dense 6 x 6 covariance (:mod:`kgmrf.smoothing.rotations`). All settings are fixed.
+
+    noise_std: of the observed rotations, radians. acceleration: density of the white acceleration,
+    rad^2 per unit time^3. rate_prior: variance of a velocity component at the start.
+
+    >>> tracker = ErrorStateKalman(noise_std=0.01)
+    >>> turns = so.exp(so.hat(np.linspace(0, 1, 50)[:, None] * np.asarray([0.0, 0.0, 1.0])))
+    >>> tracker.filter(turns).velocity[-1, 1, 0].round(3).item()
+    0.02
+    """
+
+    kinds = ("rotation",)
+
+    def __init__(
+        self,
+        d: int = 3,
+        *,
+        noise_std: float = 0.05,
+        acceleration: float = 1e-4,
+        rate_prior: float = 1e-2,
+        **options: Unpack[Common],
+    ) -> None:
+        super().__init__(d, **options)
+        if d != 3:
+            raise ValueError(f"the error-state filter is that of space: d must be 3, got {d!r}")
+        self.noise_std = _check.in_range(noise_std, "noise_std", 0.0, np.inf, open_low=True)
+        self.acceleration = _check.in_range(acceleration, "acceleration", 0.0, np.inf)
+        self.rate_prior = _check.in_range(rate_prior, "rate_prior", 0.0, np.inf, open_low=True)
+
+    def _fresh_arrays(self, shape: tuple[int, ...]) -> Arrays:
+        prior = np.diag(np.repeat([self.noise_std**2, self.rate_prior], 3))
+        cov = np.broadcast_to(prior, (*shape[:-2], 6, 6)).copy()
+        return {"matrix": np.full(shape, np.nan), "rate": np.zeros(shape), "cov": cov}
+
+    def _predict(self, arrays: Arrays, dt: Numbers) -> Arrays:
+        law = InformationGains(acceleration=self.acceleration)
+        return _arrays(predict(_state(arrays), transition(law, dt[..., 0, 0]))[0])
+
+    def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
+        return _arrays(correct(_state(arrays), seen, self.noise_std**2))
+
+    def _velocity(self, arrays: Arrays) -> Numbers:
+        return arrays["rate"]
+
+
+def _state(arrays: Arrays) -> Turning:
+    return Turning(arrays["matrix"], so.vee(arrays["rate"]), arrays["cov"])
+
+
+def _arrays(state: Turning) -> Arrays:
+    return {"matrix": state.rotation, "rate": so.hat(state.velocity), "cov": state.covariance}

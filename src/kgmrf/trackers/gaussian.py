@@ -8,11 +8,12 @@ import numpy as np
 
 from kgmrf import _check, wishart
 from kgmrf._check import ObservationError
-from kgmrf._time import Clock, duration
+from kgmrf._time import Clock
 from kgmrf._types import Mask, Numbers
-from kgmrf.results import Estimate, stack
+from kgmrf.results import Estimate, Result, stacked
 from kgmrf.trackers import _vector_step as vector
 from kgmrf.trackers._contract import Tracker
+from kgmrf.trackers._files import rebuilt
 from kgmrf.trackers._gaussian import (
     GaussianEstimate,
     GaussianResult,
@@ -24,13 +25,14 @@ from kgmrf.trackers._gaussian import (
     transport,
     within_log_likelihood,
 )
+from kgmrf.trackers._input import as_mask
 from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers.kgmrf import KGMRF
-from kgmrf.trackers.product import ProductTracker
+from kgmrf.trackers.product import Composite
 from kgmrf.trackers.vector import VectorEstimate, VectorResult, VectorTracker
 
 
-class KineticGaussian(ProductTracker):
+class KineticGaussian(Composite):
     """x ~ N(mu_t, S_t): follow a drifting mean and a turning covariance from the samples alone.
 
     covariance: a tracker of covariances, default ``KGMRF(d)``.
@@ -61,6 +63,9 @@ class KineticGaussian(ProductTracker):
     (400, 2, 2)
     """
 
+    kind = "product"
+    axes = 2
+    _kept = ("components", "_start")
     _start: Start
 
     def __init__(
@@ -74,53 +79,37 @@ class KineticGaussian(ProductTracker):
         mean_rate_prior: float = 1e-2,
         time_unit: float | None = None,
     ) -> None:
-        mean = VectorTracker(
-            d,
-            noise_std=1.0,
-            acceleration=_check.in_range(mean_acceleration, "mean_acceleration", 0.0, np.inf),
-            position_noise=_check.in_range(mean_noise, "mean_noise", 0.0, np.inf),
-            retention=mean_retention,
-            rate_prior=_check.in_range(
-                mean_rate_prior, "mean_rate_prior", 0.0, np.inf, open_low=True
-            ),
-        )
-        super().__init__(
-            {"mean": mean, "covariance": KGMRF(d) if covariance is None else covariance}
-        )
-        self._mean, part = mean, self.components["covariance"]
+        part = KGMRF(d) if covariance is None else covariance
+        part = rebuilt(part) if isinstance(part, dict) else part
         if not isinstance(part, CovarianceTracker) or part.now is not None:
             raise ValueError(f"covariance must be a fresh tracker of covariances, got {part!r}")
         if d is not None and part.d not in (None, d):
             raise ValueError(f"covariance has d = {part.d}, but d = {d}")
-        self._cov: CovarianceTracker = part
+        unit = part.time_unit if time_unit is None else time_unit
+        super().__init__(part.d if d is None else d, None, "raise", unit)
+        for name, value in (("mean_acceleration", mean_acceleration), ("mean_noise", mean_noise)):
+            _check.in_range(value, name, 0.0, np.inf)
+        _check.in_range(mean_rate_prior, "mean_rate_prior", 0.0, np.inf, open_low=True)
+        self._mean = mean = VectorTracker(
+            self.d,
+            noise_std=1.0,
+            acceleration=mean_acceleration,
+            position_noise=mean_noise,
+            retention=mean_retention,
+            rate_prior=mean_rate_prior,
+        )
+        self.covariance = self._cov = part
         part.clock = Clock(1.0)  # it gets its time counted already
-        self.time_unit = part.time_unit if time_unit is None else time_unit
-        if time_unit is not None:
-            _check.in_range(time_unit, "time_unit", 0.0, np.inf, open_low=True)
-        self.clock = Clock(self.time_unit)
-        self.d = mean.d = part.d = part.d if d is None else int(d)
+        part.d = self.d
+        self.components = {"mean": mean, "covariance": part}
         self.mean_acceleration, self.mean_noise = mean.acceleration, mean.position_noise
         self.mean_retention, self.mean_rate_prior = mean.retention, mean.rate_prior
 
     # ------------------------------------------------------------------ the public contract
 
-    def update(  # type: ignore[override]
-        self, observation: Any, *, dt: float = 1.0, assume_valid: bool = False
-    ) -> GaussianEstimate:
-        """Take in the samples of one frame, ``(d,)`` or ``(..., m, d)``; None for none."""
-        if observation is None:
-            if self.d is None:
-                raise ObservationError("the first frame is None and d is unknown; give d")
-            observation = np.full((*(self.batch_shape or ()), 1, self.d), np.nan)
-        block = self.blocks(observation)
-        step = self._step_of(dt)
-        self._start_parts(block)
-        counted = 0.0 if self.counted_now is None else float(self.clock.count(step))
-        return self.told(self._take(block, counted))
-
     def partial_fit(self, samples: Any, *, dt: float = 1.0) -> GaussianEstimate:
         """The same as `update`, by the name that covariance trackers use for raw samples."""
-        return self.update(samples, dt=dt)
+        return self.update(samples, dt=dt)  # type: ignore[return-value]
 
     def filter(  # type: ignore[override]
         self, sequence: Any, *, times: Any = None, mask: Any = None
@@ -129,20 +118,10 @@ class KineticGaussian(ProductTracker):
 
         times: ``(T,)`` time stamps; mask: ``(T, ...)``, True where there is an observation.
         """
-        blocks = self.blocks(sequence, sequence=True)
-        if mask is not None:
-            keep = np.asarray(mask, dtype=bool)
-            keep = keep.reshape(keep.shape + (1,) * (blocks.ndim - keep.ndim))
-            blocks = np.where(keep, blocks, np.nan)
-        dt = self._intervals(times, blocks.shape[0])
-        self._start_parts(blocks[0])
-        means, covariances, joint = [], [], []
-        for block, step in zip(blocks, dt, strict=True):
-            estimate = self._take(block, float(step))
-            means.append(estimate["mean"])
-            covariances.append(estimate["covariance"])
-            joint.append(estimate.log_likelihood)
-        parts = {"mean": stack(means, VectorResult), "covariance": stack(covariances)}
+        record = self.recording(sequence, times=times, mask=mask)
+        looks = [self.look() for _ in self._steps(record)]
+        means, covariances, joint = zip(*looks, strict=True)
+        parts = {"mean": VectorResult(stacked(means)), "covariance": Result(stacked(covariances))}
         return self.told(GaussianResult(parts, np.stack(joint)), times)
 
     def told(self, what: Any, times: Any = None) -> Any:
@@ -150,41 +129,33 @@ class KineticGaussian(ProductTracker):
         told = {name: super(KineticGaussian, self).told(part, times) for name, part in what.items()}
         return type(what)(told, what._log_likelihood)
 
-    def forecast(self, steps: float = 1.0) -> GaussianEstimate:  # type: ignore[override]
-        """The estimate ``steps`` units of time ahead if no samples came; changes nothing."""
-        number = _check.ahead(duration(steps)) / self.clock.unit
-        if self.batch_shape is None:
-            raise ObservationError("nothing to forecast yet: call update(samples) first")
-        state = self._drifted(self._mean.state, number, self._unit(regular(self._scatter(0.0))))
-        nan = np.full(self.batch_shape, np.nan)
-        mean = VectorEstimate(vector.view(state, nan, nan))
-        ahead = Estimate(self._cov.ahead(number))
-        return self.told(GaussianEstimate({"mean": mean, "covariance": ahead}, nan))
+    def _told_of(self, values: Any) -> GaussianEstimate:
+        mean, covariance, joint = values
+        parts = {"mean": VectorEstimate(mean), "covariance": Estimate(covariance)}
+        return self.told(GaussianEstimate(parts, joint))
 
-    def settings(self) -> dict[str, Any]:
-        """The arguments that build this tracker anew, as plain numbers, words and lists."""
-        return {
-            "d": self.d,
-            "covariance": super().settings()["components"]["covariance"],
-            "mean_acceleration": self.mean_acceleration,
-            "mean_noise": self.mean_noise,
-            "mean_retention": self.mean_retention,
-            "mean_rate_prior": self.mean_rate_prior,
-            "time_unit": self.time_unit,
-        }
+    def look(self) -> Any:
+        """The fields of mean and covariance as they stand now, and the joint likelihood."""
+        return self._mean.look(), self._cov.look(), self._start.joint
+
+    def ahead(self, dt: float) -> Any:
+        """The same ``dt`` of counted time from now."""
+        state = self._drifted(self._mean.state, dt, self._unit(regular(self._scatter(0.0))))
+        nan = np.full(state.time.shape, np.nan)
+        return vector.view(state, nan, nan), self._cov.ahead(dt), nan
 
     # ------------------------------------------------------------------ one frame
 
-    def _take(self, block: Numbers, dt: float) -> GaussianEstimate:
-        """Take in one frame; an error, such as a covariance tracker may raise, changes nothing."""
+    def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
+        """Take in one step; an error, such as a covariance tracker may raise, changes nothing."""
         before = self.memory()  # references: arrays are replaced, never written to
         try:
-            return self._taken(block, dt)
+            self._step(seen, float(dt.flat[0]) if dt.size else 0.0)
         except Exception:
             self.restore(before)
             raise
 
-    def _taken(self, block: Numbers, dt: float) -> GaussianEstimate:
+    def _step(self, block: Numbers, dt: float) -> None:
         d, batch, start = block.shape[-1], block.shape[:-2], self._start
         whole: Mask = ~np.any(np.isnan(block), axis=-1)
         step = np.full(batch, dt if self.counted_now is not None else 0.0)
@@ -229,15 +200,13 @@ class KineticGaussian(ProductTracker):
         inside = within_log_likelihood(within, count, unit)
         # A start counts from where something varies.
         varies = usable | (np.trace(rough, axis1=-2, axis2=-1) > _check.SMALLEST)
-        self._start = start = self._start._replace(
+        self._start = self._start._replace(
             before=np.where((count > 0)[..., None], centre, start.before),
             before_count=np.where(count > 0, count, start.before_count),
             samples=start.samples + np.where(varies, np.where(late, counts, freedom), 0.0),
             frames=start.frames + ((count > 0) & varies),
             joint=np.where(late & complete, ahead + inside, np.nan),
         )
-        parts = {"mean": VectorEstimate(self._mean.look()), "covariance": self._cov.estimate()}
-        return GaussianEstimate(parts, start.joint)
 
     def _scatter_of(
         self,
@@ -249,7 +218,7 @@ class KineticGaussian(ProductTracker):
         unit: Numbers,
     ) -> tuple[Numbers, Numbers]:
         """Second moment about the predicted mean, freed of that mean's uncertainty; its count."""
-        spread = predicted.uncertainty[..., 0, :, :]
+        spread = predicted.spread
         m = np.maximum(count, 1.0)
         error = np.where((count > 0)[..., None], centre - predicted.position, 0.0)
         fair = unit / m[..., None, None]
@@ -285,8 +254,9 @@ class KineticGaussian(ProductTracker):
             since=np.where(begins, state.time, self._start.since),
         )
         wide = begins[..., None]
+        moved = np.concatenate([np.where(wide, centre, state.position), state.velocity], axis=-1)
         return state._replace(
-            position=np.where(wide, centre, state.position),
+            mean=moved,
             known=np.where(wide, 1.0, state.known),
             seen=np.where(begins, state.time, state.seen),
         )
@@ -298,31 +268,26 @@ class KineticGaussian(ProductTracker):
         pays = usable & (self._start.owed > 0)
         if not pays.any():
             return state
-        start = np.zeros_like(state.uncertainty)
-        start[..., 0, :, :] = self._start.owed[..., None, None] * unit
-        start[..., 2, :, :] = self.mean_rate_prior * unit
-        at_start = state._replace(uncertainty=start, velocity=np.zeros_like(state.velocity))
+        owed = self._start.owed[..., None, None]
+        batch = state.time.shape
+        start = vector.joined(batch, owed * unit, 0.0, self.mean_rate_prior * unit)
+        still = np.concatenate([state.position, np.zeros_like(state.velocity)], axis=-1)
+        at_start = state._replace(covariance=start, mean=still)
         elapsed = np.where(pays, state.time - self._start.since, 0.0)
-        now = self._drifted(at_start, elapsed, unit).uncertainty
+        now = self._drifted(at_start, elapsed, unit).covariance
         self._start = self._start._replace(owed=np.where(pays, 0.0, self._start.owed))
-        return state._replace(
-            uncertainty=np.where(pays[..., None, None, None], now, state.uncertainty)
-        )
+        return state._replace(covariance=np.where(pays[..., None, None], now, state.covariance))
 
     def _drifted(
         self, state: vector.VectorState, dt: float | Numbers, unit: Numbers
     ) -> vector.VectorState:
         step = np.broadcast_to(np.asarray(dt, dtype=float), state.time.shape)
         idle = np.isnan(state.seen)
-        later = vector.drift(
-            state,
-            step,
-            self.mean_acceleration * unit,
-            self.mean_noise * unit,
-            self.mean_retention,
-        )
+        walk, wander = self.mean_acceleration * unit, self.mean_noise * unit
+        over = vector.motion(self.mean_retention, step)
+        later = vector.drift(state, step, walk, wander, over)[0]
         return later._replace(
-            uncertainty=np.where(idle[..., None, None, None], state.uncertainty, later.uncertainty)
+            covariance=np.where(idle[..., None, None], state.covariance, later.covariance)
         )
 
     def _scatter(self, dt: float) -> Numbers:
@@ -337,38 +302,40 @@ class KineticGaussian(ProductTracker):
 
     # ------------------------------------------------------------------ checks and memory
 
-    def blocks(self, value: Any, *, sequence: bool = False) -> Numbers:
-        """Samples as ``(..., m, d)``, checked; with ``sequence`` the steps come first."""
+    def checked(
+        self, value: Any, mask: Any = None, *, sequence: bool = False
+    ) -> tuple[Numbers, Mask]:
+        """Samples as ``(..., m, d)``, NaN where the mask is False, and where there are any."""
         if sequence:
             _check.some_frames(value)
+        if value is None:
+            if self.d is None:
+                raise ObservationError("the first frame is None and d is unknown; give d")
+            value = np.full((*(self.batch_shape or ()), 1, self.d), np.nan)
         self._cov.d, self._cov.batch_shape = self.d, self.batch_shape
-        return self._cov.blocks(value, sequence=sequence)
+        blocks = self._cov.blocks(value, sequence=sequence)
+        if mask is not None:
+            used = as_mask(np.asarray(mask, dtype=bool), blocks.shape[:-2])
+            blocks = np.where(used[..., None, None], blocks, np.nan)
+        return blocks, np.asarray(~np.isnan(blocks).all(axis=(-2, -1)))
 
-    def _step_of(self, dt: Any) -> Numbers:
-        step = _check.interval(duration(dt))
-        if step.ndim:
-            raise ObservationError(f"dt must be one number for all items, got shape {step.shape}")
-        return step
+    def _trusted(self, observation: Any) -> tuple[Numbers, Mask]:
+        return self.checked(observation)
 
-    def _start_parts(self, block: Numbers) -> None:
-        if self.batch_shape is None:
-            self._cov.batch_shape = None
-            self.d = self._mean.d = int(block.shape[-1])
-            self._pending = dict.fromkeys(self.components, block.shape[:-2])
-            self._cov.d = self.d
-            self.begin(block.shape[:-2])
+    def _interval(self, dt: Any, batch: tuple[int, ...]) -> Numbers:
+        return np.broadcast_to(super()._interval(dt, ()), batch)  # one number for all items
 
     def begin(self, shape: tuple[int, ...]) -> None:
-        """Allocate for a batch of this shape."""
-        d = self.d or 1
-        self._pending = dict.fromkeys(self.components, tuple(shape))
-        super().begin(tuple(shape))
-        zero, nan = np.zeros(shape), np.full(shape, np.nan)
-        before = np.full((*shape, d), np.nan)
-        self._start = Start(before, np.ones(shape), zero, zero, zero, zero, nan)
-
-    def _memory(self) -> dict[str, Numbers]:
-        return {**super()._memory(), **{f"start_{k}": v for k, v in self._start._asdict().items()}}
+        """Allocate for blocks of this shape, unless that is done."""
+        if self.batch_shape is not None:
+            return
+        self.d = self._mean.d = self._cov.d = int(shape[-1])
+        self._cov.batch_shape = None
+        batch = tuple(shape[:-2])
+        super().begin(batch)
+        zero, nan = np.zeros(batch), np.full(batch, np.nan)
+        before = np.full((*batch, self.d), np.nan)
+        self._start = Start(before, np.ones(batch), zero, zero, zero, zero, nan)
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""
@@ -376,12 +343,8 @@ class KineticGaussian(ProductTracker):
         known = (state.known > 0) & ~np.isnan(state.seen)[..., None]
         if np.isnan(state.position[known]).any() or np.isnan(state.velocity[known]).any():
             raise ValueError("its mean is not a number")
-        if np.isnan(state.uncertainty).any() or np.isnan(state.time).any():
+        if np.isnan(state.covariance).any() or np.isnan(state.time).any():
             raise ValueError("the uncertainty of its mean is not a number")
         for name in ("before_count", "owed", "samples", "frames"):
             if not (getattr(self._start, name) >= 0).all():
-                raise ValueError(f"start_{name} is no count")
-
-    def _remember(self, memory: dict[str, Numbers]) -> None:
-        super()._remember(memory)
-        self._start = Start(*(memory[f"start_{name}"] for name in Start._fields))
+                raise ValueError(f"start.{name} is no count")

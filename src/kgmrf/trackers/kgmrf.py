@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from kgmrf import _check
 from kgmrf._check import SYMMETRY_TOLERANCE, OnInvalid
-from kgmrf._time import stamps
 from kgmrf._types import Mask, Numbers
 from kgmrf.centring import MEANS, RunningMean
 from kgmrf.engines import TRUST
@@ -24,7 +23,7 @@ from kgmrf.state import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._both_ways import smooth_both_ways
 from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._gains import as_gains
-from kgmrf.trackers._input import Recording
+from kgmrf.trackers._input import Given
 from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers._smooth import smooth_law
 
@@ -230,20 +229,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         there = np.ones((1, *block.shape[:-2]))
         self._moved(block[None], there, dt[None], False, self._engine.small)
 
-    def _run_blocks(self, record: Recording) -> Result:
-        return self._filtered(record.seen, record.counts, record.dt, matrix=False)
-
-    def smooth(
-        self,
-        sequence: Any,
-        *,
-        times: Any = None,
-        mask: Any = None,
-        n_samples: float | Numbers | None = None,
-        samples: bool | None = None,
-        layout: str | None = None,
-        lag: int | None = None,
-    ) -> Result:
+    def smooth(self, sequence: Any, *, lag: int | None = None, **given: Unpack[Given]) -> Result:
         """E[M_t | C_1..C_T]: a recording, looked back at.
 
         Arguments as for `filter`. The ensemble runs forward and backward and joins both; a single
@@ -259,14 +245,13 @@ class KGMRF(EngineTracker, CovarianceTracker):
         >>> bool(early < 0.8 * late)
         True
         """
-        sequence, names, index, samples = self._named(sequence, samples, layout)
-        options = dict(times=times, mask=mask, n_samples=n_samples, samples=samples)
         if self._mean is not None:
-            centred = self.anew().recording(sequence, **options).seen
-            found = self.anew(mean="zero").smooth(centred, times=times, samples=True, lag=lag)
-            return found.named(names, index)
+            centred = self.anew().recording(sequence, **given)
+            zero = self.anew(mean="zero")
+            found = zero.smooth(centred.seen, times=centred.times, samples=True, lag=lag)
+            return found.named(centred.channels, centred.index)
         if not self.automatic:
-            return smooth_law(self, sequence, lag, **options).named(names, index)
+            return smooth_law(self, sequence, lag, **given)
         if lag is not None:
             raise ValueError(
                 f"lag={lag!r}: the self-tuned tracker looks back all the way; a fixed lag needs "
@@ -278,17 +263,10 @@ class KGMRF(EngineTracker, CovarianceTracker):
                 "smooth with the engine for few channels"
             )
         fresh = self.anew(rank=None)
-        record = fresh.recording(sequence, whole=True, **options)
-        values = np.where(record.observed[..., None, None], record.seen, np.nan)
-        clock = np.arange(len(values), dtype=float)
-        if times is not None:
-            clock = np.asarray(stamps(times), dtype=float)
+        record = fresh.recording(sequence, whole=True, **given)
         return smooth_both_ways(
-            lambda: self.anew(rank=None, time_unit=fresh.clock.unit),
-            values,
-            clock,
-            None if samples else record.counts,
-        ).named(names, index)
+            lambda: self.anew(rank=None, time_unit=fresh.clock.unit), record
+        ).named(record.channels, record.index)
 
     def scatter_ahead(self, dt: float) -> Numbers:
         """The covariance of the next samples, noise floor included."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from kgmrf._check import ObservationError
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
-from kgmrf.trackers._contract import Tracker, part_of, under
+from kgmrf.trackers._contract import Tracker, part_of
 from kgmrf.trackers._files import rebuilt
 
 if TYPE_CHECKING:
@@ -139,7 +139,36 @@ class ProductResult(_Parts):
         return joined
 
 
-class ProductTracker(Tracker):
+class Composite(Tracker):
+    """A tracker that holds others by name, as ``components``, all with its batch shape."""
+
+    components: dict[str, Tracker]
+    axes = 0
+    _kept: ClassVar[tuple[str, ...]] = ("components",)
+
+    def __getitem__(self, name: str) -> Tracker:
+        """The component of that name."""
+        return self.components[name]
+
+    def begin(self, shape: tuple[int, ...]) -> None:
+        """Allocate for a batch of this shape."""
+        for part in self.components.values():
+            if part.d is not None:
+                part.begin((*shape, *(part.d,) * part.axes))
+        self.batch_shape = tuple(shape)
+
+    def prepare(self, memory: dict[str, Numbers]) -> None:
+        """What has to be known of a file before `begin`."""
+        for name, part in self.components.items():
+            part.prepare(part_of(f"components.{name}", memory))
+
+    @property
+    def counted_now(self) -> float | None:
+        """Counted time of the last step; None before the first."""
+        return next(iter(self.components.values())).counted_now
+
+
+class ProductTracker(Composite):
     """Components under one clock: update({"name": observation or None, ...}), one contract.
 
     components: trackers by name, all fresh, or all at the same time.
@@ -162,19 +191,17 @@ class ProductTracker(Tracker):
     """
 
     kind = "product"
-    axes = 0
 
     def __init__(self, components: Mapping[str, Tracker | dict[str, Any]]) -> None:
         super().__init__(None, None, "raise")
         if not components:
             raise ValueError('components is empty; give trackers by name, e.g. {"place": ...}')
-        self._pending: dict[str, tuple[int, ...]] = {}
-        self.components: dict[str, Tracker] = {}
+        self.components = {}
         for name, part in components.items():
             if not isinstance(name, str) or not name.isidentifier():
                 raise ValueError(f"components need names like 'place', got {name!r}")
-            tracker = self._rebuilt(name, part) if isinstance(part, dict) else part
-            if not isinstance(tracker, Tracker) or isinstance(tracker, ProductTracker):
+            tracker = rebuilt(part) if isinstance(part, dict) else part
+            if not isinstance(tracker, Tracker) or isinstance(tracker, Composite):
                 raise ValueError(f"component {name!r} must be a simple tracker, got {part!r}")
             if any(tracker is other for other in self.components.values()):
                 raise ValueError(f"component {name!r} is the same tracker as another; copy() it")
@@ -184,10 +211,6 @@ class ProductTracker(Tracker):
             raise ValueError(f"the components' clocks disagree: {clocks}; start with fresh ones")
         if next(iter(clocks.values())) is not None:
             self.batch_shape = next(iter(self.components.values())).batch_shape
-
-    def __getitem__(self, name: str) -> Tracker:
-        """The component of that name."""
-        return self.components[name]
 
     # ------------------------------------------------------------------ the public contract
 
@@ -207,7 +230,8 @@ class ProductTracker(Tracker):
         """
         table = self._table(observation, "observation")
         options = self._options(by_component)
-        batch = self._batch_of(table)
+        shapes = (np.shape(v)[: -self[k].axes] for k, v in table.items() if v is not None)
+        batch = next(shapes, ()) if self.batch_shape is None else self.batch_shape
         parts: dict[str, Any] = {}
         with self._together(parts, list(self.components), safe=not assume_valid):
             for name, tracker in self.components.items():
@@ -259,20 +283,6 @@ class ProductTracker(Tracker):
                 )
         return ProductResult({name: parts[name] for name in self.components})
 
-    def settings(self) -> dict[str, Any]:
-        """The arguments that build this tracker anew, as plain numbers, words and lists."""
-        return {
-            "components": {
-                name: {
-                    "tracker": type(part).__name__,
-                    "settings": part.settings(),
-                    "d": part.d,
-                    "batch_shape": part.batch_shape,
-                }
-                for name, part in self.components.items()
-            }
-        }
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.components!r})"
 
@@ -299,14 +309,6 @@ class ProductTracker(Tracker):
             for name, value in self._table(table, keyword).items():
                 options[name][keyword] = value
         return options
-
-    def _batch_of(self, table: dict[str, Any]) -> tuple[int, ...]:
-        if self.batch_shape is not None:
-            return self.batch_shape
-        for name, value in table.items():
-            if value is not None:
-                return tuple(np.shape(value)[: -self.components[name].axes])
-        return ()
 
     @contextmanager
     def _together(
@@ -336,36 +338,3 @@ class ProductTracker(Tracker):
             refused = [name for name in order if name not in parts]
             where = f"component {refused[0]!r}: " if refused else ""
             raise type(error)(f"{where}{error}") from error
-
-    def _rebuilt(self, name: str, table: dict[str, Any]) -> Tracker:
-        tracker = rebuilt(table)
-        tracker.d = table["d"]
-        if table["batch_shape"] is not None:
-            self._pending[name] = tuple(int(n) for n in table["batch_shape"])
-        return tracker
-
-    def begin(self, shape: tuple[int, ...]) -> None:
-        """Allocate for a batch of this shape, or each component for the one that its file had."""
-        for name, part in self.components.items():
-            if part.d is not None:
-                batch = self._pending.get(name, tuple(shape))
-                part.begin((*batch, *(part.d,) * part.axes))
-        self.batch_shape = tuple(shape)
-
-    def _memory(self) -> dict[str, Numbers]:
-        parts = [under(name, part.memory()) for name, part in self.components.items()]
-        return {key: value for part in parts for key, value in part.items()}
-
-    def prepare(self, memory: dict[str, Numbers]) -> None:
-        """What has to be known of a file before `begin`."""
-        for name, part in self.components.items():
-            part.prepare(part_of(name, memory))
-
-    def _remember(self, memory: dict[str, Numbers]) -> None:
-        for name, part in self.components.items():
-            part.restore(part_of(name, memory))
-
-    @property
-    def counted_now(self) -> float | None:
-        """Counted time of the last step; None before the first."""
-        return next(iter(self.components.values())).counted_now

@@ -13,7 +13,7 @@ from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import so
 from kgmrf.results import Values
-from kgmrf.trackers._contract import Tracker, part_of, under
+from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._files import rebuilt
 from kgmrf.trackers._samples import CovarianceTracker
 
@@ -56,6 +56,7 @@ class RobustTracker(CovarianceTracker):
     _strikes: int
     _score: float
     _predicts: bool
+    _kept = ("tracker", "_refused", "_refused_at", "_strikes", "_score", "_predicts")
 
     def __init__(
         self,
@@ -81,11 +82,6 @@ class RobustTracker(CovarianceTracker):
             )
         self.patience = int(patience)
         self._tail = NormalDist().inv_cdf(1.0 - self.gate)
-
-    def settings(self) -> dict[str, Any]:
-        """The arguments that build this tracker anew, as plain numbers, words and lists."""
-        inner = {"tracker": type(self.tracker).__name__, "settings": self.tracker.settings()}
-        return {"tracker": inner, "dof": self.dof, "gate": self.gate, "patience": self.patience}
 
     # ------------------------------------------------------------------ one frame
 
@@ -214,20 +210,6 @@ class RobustTracker(CovarianceTracker):
     def ahead(self, dt: float) -> Values:
         """All fields as predicted ``dt`` from now."""
         return {**self.tracker.ahead(dt), "score": np.asarray(self._score)}
-
-    def _memory(self) -> dict[str, Numbers]:
-        return {
-            **under("tracker", self.tracker.memory(), without=("clock",)),
-            "refused": self._refused,
-            "refused_at": self._refused_at,
-            "counters": np.array([self._strikes, self._score, self._predicts], dtype=float),
-        }
-
-    def _remember(self, memory: dict[str, Numbers]) -> None:
-        self.tracker.restore({**part_of("tracker", memory), "clock": self.clock.numbers()})
-        self._refused, self._refused_at = memory["refused"], memory["refused_at"]
-        strikes, score, predicts = memory["counters"]
-        self._strikes, self._score, self._predicts = int(strikes), float(score), bool(predicts)
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""
