@@ -20,7 +20,6 @@ SWITCHING = 1e-3
 PRIORS = (0.25, 0.25, 0.5)  # of the experts: joint weights, weights per axis, dense members
 LEAST = 1e-30 ** (1.0 - at.FORGETTING)  # of the probability of a level, so that it can return
 UNLIKELY = 1e-6  # levels of the noise are left out if they and their neighbours are below this
-TOP = at.LEVELS - 2
 WIDEST = math.pi**2  # no angle is less certain
 SQUARES = 40 + 3 * K  # in the scratch: (4, K) squared innovations over S, (K,) log S ...
 FOUND = SQUARES + 5 * K  # ... (2, L) evidence of levels ...
@@ -138,16 +137,24 @@ def place(x: Any, e: Any, settings: Any) -> None:
     n_levels = (len(settings) - at.S_LEVELS) // 3
     square = e[0] * e[0] + e[1] * e[1] + e[2] * e[2]
     base = 0
-    while base + at.LEVELS < n_levels and settings[at.S_LEVELS + base + TOP] < square:
+    while base + at.LEVELS < n_levels and settings[at.S_LEVELS + base + at.LEVELS - 2] < square:
         base += 1
     x[at.BASE] = base
+    for j in range(2):
+        for m in range(at.LEVELS):
+            prior = settings[at.S_LEVELS + n_levels + base + m] if m < n_levels else 0.0
+            x[at.LEVEL + at.LEVELS * j + m] = prior
+        normalise(x, at.LEVEL + at.LEVELS * j, at.LEVELS)
+
+
+@jit
+def normalise(x: Any, first: int, n: int) -> None:
+    """Divide x[first : first + n] by its sum."""
     total = 0.0
-    for m in range(min(n_levels, at.LEVELS)):
-        total += settings[at.S_LEVELS + n_levels + base + m]
-    for m in range(at.LEVELS):
-        prior = settings[at.S_LEVELS + n_levels + base + m] / total if m < n_levels else 0.0
-        x[at.LEVEL + m] = prior
-        x[at.LEVEL + at.LEVELS + m] = prior
+    for m in range(n):
+        total += x[first + m]
+    for m in range(n):
+        x[first + m] /= total
 
 
 @jit
@@ -157,10 +164,10 @@ def slide(x: Any, settings: Any) -> None:
     middle = 0.0
     for m in range(2 * at.LEVELS):
         middle += 0.5 * (m % at.LEVELS) * x[at.LEVEL + m]
-    steps = round(middle - 0.5 * (at.LEVELS - 1))
     base = int(x[at.BASE])
-    steps = min(max(steps, -base), max(n_levels - at.LEVELS - base, 0))
-    if n_levels <= at.LEVELS or steps == 0:
+    steps = round(middle - 0.5 * (at.LEVELS - 1))
+    steps = min(max(steps, -base), n_levels - at.LEVELS - base)
+    if n_levels < at.LEVELS or steps == 0:
         return
     x[at.BASE] += steps
     for j in range(6):
@@ -171,11 +178,7 @@ def slide(x: Any, settings: Any) -> None:
             for k in range(size):
                 x[first + size * m + k] = x[first + size * source + k]
     for j in range(2):
-        total = 0.0
-        for m in range(at.LEVELS):
-            total += x[at.LEVEL + at.LEVELS * j + m]
-        for m in range(at.LEVELS):
-            x[at.LEVEL + at.LEVELS * j + m] /= total
+        normalise(x, at.LEVEL + at.LEVELS * j, at.LEVELS)
 
 
 @jit
@@ -214,8 +217,7 @@ def score(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> None:
             found = FOUND + at.LEVELS * expert + m
             w[found] = math.exp(w[found] - top)
             total += w[found]
-        for m in range(n_levels):
-            w[FOUND + at.LEVELS * expert + m] /= total
+        normalise(w, FOUND + at.LEVELS * expert, n_levels)
         e[3 + expert] = top + math.log(total) - 1.5 * LOG_2PI
 
 
@@ -225,18 +227,18 @@ def level(x: Any, r: float, j: int, m: int, laws: Any, w: Any) -> float:
     size = 3.0 if j == 0 else 1.0
     old = at.TABLES + K * (at.LEVELS * j + m)
     new = NEW + K * (at.LEVELS * j + m)
+    prior = 4 if j == 0 else 5
     top = -math.inf
     for k in range(K):
         value = -0.5 * (size * w[SQUARES + 4 * K + k] + w[SQUARES + K * j + k] / r)
-        w[new + k] = value
-        top = max(top, value)
+        w[new + k] = value if laws[k, prior] > 0.0 else -math.inf
+        top = max(top, w[new + k])
     total = 0.0
     for k in range(K):
-        weight = (1.0 - SWITCHING) * x[old + k] + SWITCHING * laws[k, 4 if j == 0 else 5]
+        weight = (1.0 - SWITCHING) * x[old + k] + SWITCHING * laws[k, prior]
         w[new + k] = weight * math.exp(w[new + k] - top)
         total += w[new + k]
-    for k in range(K):
-        w[new + k] /= total
+    normalise(w, new, K)
     return top + math.log(total) - 0.5 * size * math.log(r)
 
 
@@ -252,7 +254,6 @@ def learn(x: Any, settings: Any, w: Any) -> None:
     noise = 0.0
     for expert in range(2):
         share = joint if expert == 0 else 1.0 - joint
-        total = 0.0
         for m in range(n_levels):
             found = w[FOUND + at.LEVELS * expert + m]
             noise += share * found * settings[levels + m]
@@ -268,9 +269,7 @@ def learn(x: Any, settings: Any, w: Any) -> None:
             found = LEAST if found < 1e-30 else found ** (1.0 - at.FORGETTING)
             found *= settings[levels + 2 * n_all + m]
             x[at.LEVEL + at.LEVELS * expert + m] = found
-            total += found
-        for m in range(n_levels):
-            x[at.LEVEL + at.LEVELS * expert + m] /= total
+        normalise(x, at.LEVEL + at.LEVELS * expert, n_levels)
     x[at.NOISE] = noise
     slide(x, settings)
 

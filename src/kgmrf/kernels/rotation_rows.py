@@ -11,7 +11,7 @@ import numpy as np
 from kgmrf._types import Numbers
 
 MEMBERS = 24
-LEVELS = 6  # of the noise that have weights of their own, about its estimate
+LEVELS = 12  # of the noise that have weights of their own, about its estimate
 DENSE_MEMBERS = 12
 FORGETTING = 1.0 / 250.0  # of what was learned of the noise, at every observation
 
