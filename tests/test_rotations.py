@@ -255,6 +255,27 @@ def test_a_jump_is_followed_within_three_observations_and_outliers_are_not() -> 
         assert list(result.status[[20, 75]]) == [at.OUTLIER, at.OUTLIER]
 
 
+def test_jitter_is_motion_but_does_not_spoil_the_velocity() -> None:
+    """Precise observations of a steady turn that trembles about one axis, as inexact stamps do."""
+    g = np.random.default_rng(2)
+    turn = np.outer(np.arange(300), [0.0, 0.0, 0.05])
+    truth = Rotation.from_rotvec(turn + g.standard_normal((300, 3)) * [0.0, 0.0, 0.01]).as_matrix()
+    z = truth @ Rotation.from_rotvec(1e-4 * g.standard_normal((300, 3))).as_matrix()
+    for noise_std, near in ((1e-4, 1.1), (None, np.inf)):
+        tracker = RotationTracker(noise_std=noise_std)
+        result = tracker.filter(z)
+        assert _error(result.rotation, truth)[50:].mean() < near * _error(z, truth)[50:].mean()
+        np.testing.assert_allclose(result.angular_velocity[-100:, 2], 0.05, atol=5e-3)
+        later = tracker.forecast(9.0).rotation
+        expected = Rotation.from_rotvec([0.0, 0.0, 0.05 * 308]).as_matrix()
+        assert _error(later, expected) < 0.03
+
+
+def test_a_row_is_small() -> None:
+    assert 8 * Rotations().size < 22_000
+    assert 8 * Rotations(oscillations=False).size < 12_000
+
+
 # --------------------------------------------------------------------------- what is shown
 
 

@@ -34,7 +34,7 @@ def smooth(
     >>> z = np.tile(np.eye(3), (5, 1, 1, 1))
     >>> ones = np.ones((5, 1))
     >>> smooth(Rotations(noise_std=0.1), z, ones > 0, ones, ones, 0.0).shape
-    (5, 1, 59)
+    (5, 1, 63)
     """
     rows = engine.init(observed.shape[1])
     rows[:, at.TIME] = start

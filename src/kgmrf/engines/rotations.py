@@ -74,7 +74,7 @@ class Rotations:
         self._trusting = np.array([given, unit, float(oscillations), -1.0, *levels])
         self._checking = self._trusting.copy()
         self._checking[at.S_TOLERANCE] = ROTATION_TOLERANCE
-        self._laws, self._table = at.isotropic_laws(), at.dense_laws()
+        self._laws, self._table = at.isotropic_laws(not given), at.dense_laws()
         self.size = at.WHOLE if oscillations else at.CORE + 1
         self.record_size = self.small = self.kept = at.RECORD
 
@@ -82,7 +82,7 @@ class Rotations:
         """Rows ``(n, size)`` of tracks that have seen nothing.
 
         >>> Rotations(oscillations=False).init(4).shape
-        (4, 3551)
+        (4, 1496)
         """
         rows = np.zeros((n_tracks, self.size))
         rows[:, at.SEEN] = np.nan
@@ -203,6 +203,10 @@ class Rotations:
         known, stored = rows[..., at.KNOWN], rows[..., at.CORE]
         if not ((known >= 0) & (known <= 8) & (stored >= 0) & (stored <= at.LONGEST_START)).all():
             raise ValueError("rows count more intervals or observations than they hold")
+        base = rows[..., at.BASE]
+        most = len(self._trusting[at.S_LEVELS :]) // 3 - at.LEVELS
+        if not ((base >= -1) & (base <= max(most, 0)) & (base == np.floor(base))).all():
+            raise ValueError("rows hold a level of the noise that there is not")
         if not (rows[..., at.UNIT] > 0).all():
             raise ValueError("rows have a unit of time that is not positive")
         if (rows[..., at.GAPS : at.GAPS + 8] < 0).any():
@@ -238,11 +242,11 @@ def _check_members(rows: Numbers) -> None:
         units.append(dense[..., :4])
         speeds.append(dense[..., at.MOTION : at.SHARE])
         positive.append(dense[..., at.AGE])
-        spread = dense[..., at.COV :].reshape(*dense.shape[:2], 12, 12)
+        spread = np.zeros((*dense.shape[:2], 12, 12))
+        spread[..., *np.tril_indices(12)] = dense[..., at.COV :]
+        spread += np.swapaxes(np.tril(spread, -1), -1, -2)
         most = np.abs(spread).max(axis=(-2, -1), initial=0.0)[..., None]
-        if (np.abs(spread - np.swapaxes(spread, -1, -2)) > 1e-6 * most[..., None]).any() or (
-            np.linalg.eigvalsh(spread) < -1e-6 * most
-        ).any():
+        if (np.linalg.eigvalsh(spread) < -1e-6 * most).any():
             raise ValueError("rows hold a covariance that is none")
         first = part(at.FIRST, at.LONGEST_START, 6)
         stored = np.arange(at.LONGEST_START) < rows[:, at.STORED, None]

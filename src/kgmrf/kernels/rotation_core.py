@@ -33,15 +33,15 @@ def begin(x: Any, z: Any, laws: Any, settings: Any, anew: bool) -> None:
     n_levels = (len(settings) - at.S_LEVELS) // 3
     noise = 0.0
     for m in range(n_levels):
-        prior = settings[at.S_LEVELS + n_levels + m]
-        x[at.LEVEL + m] = prior
-        x[at.LEVEL + at.LEVELS + m] = prior
-        noise += prior * math.log(settings[at.S_LEVELS + m])
+        noise += settings[at.S_LEVELS + n_levels + m] * math.log(settings[at.S_LEVELS + m])
     x[at.NOISE] = math.exp(noise)
+    x[at.BASE] = -1.0
+    for m in range(2 * at.LEVELS):
+        x[at.LEVEL + m] = 1.0 / at.LEVELS
     for a in range(4):
         x[at.FRAME + a] = z[a]
     for k in range(K):
-        x[at.P00 + k] = 1.0
+        x[at.P00 + k] = 1.0 + laws[k, 3]
         x[at.P01 + k] = 0.0
         x[at.P11 + k] = laws[k, 2] + (x[at.P11 + k] if anew else 0.0)
         for a in range(3):
@@ -50,9 +50,9 @@ def begin(x: Any, z: Any, laws: Any, settings: Any, anew: bool) -> None:
             for a in range(3):
                 x[at.EXPERTS + a] = PRIORS[a]
                 x[at.RATE + K * a + k] = 0.0
-                x[at.WEIGHT + K * a + k] = laws[k, 3]
+                x[at.WEIGHT + K * a + k] = laws[k, 5]
             for m in range(4 * at.LEVELS):
-                x[at.TABLES + K * m + k] = laws[k, 3]
+                x[at.TABLES + K * m + k] = laws[k, 4 if m < at.LEVELS else 5]
 
 
 @jit
@@ -132,15 +132,68 @@ def shift(x: Any, whole: float, w: Any) -> None:
 
 
 @jit
+def place(x: Any, e: Any, settings: Any) -> None:
+    """The first innovation says which levels of the noise are tabulated: up to its square."""
+    n_levels = (len(settings) - at.S_LEVELS) // 3
+    square = e[0] * e[0] + e[1] * e[1] + e[2] * e[2]
+    base = 0
+    while base + at.LEVELS < n_levels and settings[at.S_LEVELS + base + at.LEVELS - 2] < square:
+        base += 1
+    x[at.BASE] = base
+    for j in range(2):
+        for m in range(at.LEVELS):
+            prior = settings[at.S_LEVELS + n_levels + base + m] if m < n_levels else 0.0
+            x[at.LEVEL + at.LEVELS * j + m] = prior
+        normalise(x, at.LEVEL + at.LEVELS * j, at.LEVELS)
+
+
+@jit
+def normalise(x: Any, first: int, n: int) -> None:
+    """Divide x[first : first + n] by its sum."""
+    total = 0.0
+    for m in range(n):
+        total += x[first + m]
+    for m in range(n):
+        x[first + m] /= total
+
+
+@jit
+def slide(x: Any, settings: Any) -> None:
+    """The tabulated levels follow the noise; one that enters is as likely as its neighbour."""
+    n_levels = (len(settings) - at.S_LEVELS) // 3
+    middle = 0.0
+    for m in range(2 * at.LEVELS):
+        middle += 0.5 * (m % at.LEVELS) * x[at.LEVEL + m]
+    base = int(x[at.BASE])
+    steps = round(middle - 0.5 * (at.LEVELS - 1))
+    steps = min(max(steps, -base), n_levels - at.LEVELS - base)
+    if n_levels < at.LEVELS or steps == 0:
+        return
+    x[at.BASE] += steps
+    for j in range(6):
+        size = 1 if j < 2 else K
+        first = at.LEVEL + at.LEVELS * j if j < 2 else at.TABLES + at.LEVELS * K * (j - 2)
+        for m in range(at.LEVELS) if steps > 0 else range(at.LEVELS - 1, -1, -1):
+            source = min(max(m + steps, 0), at.LEVELS - 1)
+            for k in range(size):
+                x[first + size * m + k] = x[first + size * source + k]
+    for j in range(2):
+        normalise(x, at.LEVEL + at.LEVELS * j, at.LEVELS)
+
+
+@jit
 def score(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> None:
     """New weights and what they say of the noise to the scratch; log evidence to e[3], e[4].
 
-    At a level r of the noise y_k = e - delta_k is N(0, r S_k), S_k = P00_k + rel. Each level has
+    At a level r of the noise y_k = e - delta_k is N(0, r S_k), S_k = P00_k + rho_k + rel. Each level has
     weights of its own, for all axes together (e[3]) and for each axis (e[4]).
     """
-    n_levels = (len(settings) - at.S_LEVELS) // 3
+    n_levels = min((len(settings) - at.S_LEVELS) // 3, at.LEVELS)
+    if x[at.BASE] < 0.0:
+        place(x, e, settings)
+    levels = at.S_LEVELS + int(x[at.BASE])
     for k in range(K):
-        s = x[at.P00 + k] + rel
+        s = x[at.P00 + k] + rel + laws[k, 3]
         w[SQUARES + 4 * K + k] = math.log(s)
         w[SQUARES + k] = 0.0
         for a in range(3):
@@ -156,7 +209,7 @@ def score(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> None:
             if near > UNLIKELY:
                 value = math.log(x[p + m])
                 for j in range(2 * expert + 1):
-                    value += level(x, settings[at.S_LEVELS + m], expert + j, m, laws, w)
+                    value += level(x, settings[levels + m], expert + j, m, laws, w)
             w[FOUND + at.LEVELS * expert + m] = value
             top = max(top, value)
         total = 0.0
@@ -164,8 +217,7 @@ def score(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> None:
             found = FOUND + at.LEVELS * expert + m
             w[found] = math.exp(w[found] - top)
             total += w[found]
-        for m in range(n_levels):
-            w[FOUND + at.LEVELS * expert + m] /= total
+        normalise(w, FOUND + at.LEVELS * expert, n_levels)
         e[3 + expert] = top + math.log(total) - 1.5 * LOG_2PI
 
 
@@ -175,35 +227,36 @@ def level(x: Any, r: float, j: int, m: int, laws: Any, w: Any) -> float:
     size = 3.0 if j == 0 else 1.0
     old = at.TABLES + K * (at.LEVELS * j + m)
     new = NEW + K * (at.LEVELS * j + m)
+    prior = 4 if j == 0 else 5
     top = -math.inf
     for k in range(K):
         value = -0.5 * (size * w[SQUARES + 4 * K + k] + w[SQUARES + K * j + k] / r)
-        w[new + k] = value
-        top = max(top, value)
+        w[new + k] = value if laws[k, prior] > 0.0 else -math.inf
+        top = max(top, w[new + k])
     total = 0.0
     for k in range(K):
-        weight = (1.0 - SWITCHING) * x[old + k] + SWITCHING * laws[k, 3]
+        weight = (1.0 - SWITCHING) * x[old + k] + SWITCHING * laws[k, prior]
         w[new + k] = weight * math.exp(w[new + k] - top)
         total += w[new + k]
-    for k in range(K):
-        w[new + k] /= total
+    normalise(w, new, K)
     return top + math.log(total) - 0.5 * size * math.log(r)
 
 
 @jit
 def learn(x: Any, settings: Any, w: Any) -> None:
     """Take over weights and noise from the scratch; what is known of the noise fades."""
-    n_levels = (len(settings) - at.S_LEVELS) // 3
+    n_all = (len(settings) - at.S_LEVELS) // 3
+    n_levels = min(n_all, at.LEVELS)
+    levels = at.S_LEVELS + int(x[at.BASE])
     joint = x[at.EXPERTS] / (x[at.EXPERTS] + x[at.EXPERTS + 1])
     for j in range(3 * K):
         x[at.WEIGHT + j] = 0.0
     noise = 0.0
     for expert in range(2):
         share = joint if expert == 0 else 1.0 - joint
-        total = 0.0
         for m in range(n_levels):
             found = w[FOUND + at.LEVELS * expert + m]
-            noise += share * found * settings[at.S_LEVELS + m]
+            noise += share * found * settings[levels + m]
             if found > 0.0:
                 for j in range(2 * expert + 1):
                     table = K * (at.LEVELS * (expert + j) + m)
@@ -214,12 +267,11 @@ def learn(x: Any, settings: Any, w: Any) -> None:
                     for k in range(K):
                         x[at.WEIGHT + K * a + k] += share * found * w[table + k]
             found = LEAST if found < 1e-30 else found ** (1.0 - at.FORGETTING)
-            found *= settings[at.S_LEVELS + 2 * n_levels + m]
+            found *= settings[levels + 2 * n_all + m]
             x[at.LEVEL + at.LEVELS * expert + m] = found
-            total += found
-        for m in range(n_levels):
-            x[at.LEVEL + at.LEVELS * expert + m] /= total
+        normalise(x, at.LEVEL + at.LEVELS * expert, n_levels)
     x[at.NOISE] = noise
+    slide(x, settings)
 
 
 @jit
@@ -233,7 +285,7 @@ def take(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> float:
         nis += x[at.WEIGHT + j] * y / r
     learn(x, settings, w)
     for k in range(K):
-        s = x[at.P00 + k] + rel
+        s = x[at.P00 + k] + rel + laws[k, 3]
         k0 = x[at.P00 + k] / s
         k1 = x[at.P01 + k] / s
         for a in range(3):
@@ -243,8 +295,8 @@ def take(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> float:
             x[at.RATE + j] += k1 * y
             gain += x[at.WEIGHT + j] * k0 / 3.0
         x[at.P11 + k] = max(x[at.P11 + k] - k1 * x[at.P01 + k], 1e-300)
-        x[at.P00 + k] = rel * k0
-        x[at.P01 + k] = rel * k1
+        x[at.P00 + k] = (rel + laws[k, 3]) * k0
+        x[at.P01 + k] = (rel + laws[k, 3]) * k1
     x[at.GAIN] = gain
     recentre(x, laws, w)
     return nis
@@ -274,7 +326,7 @@ def recentre(x: Any, laws: Any, w: Any) -> None:
             far += x[at.DELTA + K * a + k] ** 2
             fast += x[at.RATE + K * a + k] ** 2
         if not (far < 0.99 * WIDEST and fast < WIDEST):
-            x[at.P00 + k] = 1.0
+            x[at.P00 + k] = 1.0 + laws[k, 3]
             x[at.P01 + k] = 0.0
             x[at.P11 + k] = laws[k, 2]
             for a in range(3):

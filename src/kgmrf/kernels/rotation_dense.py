@@ -6,7 +6,7 @@ Each axis of the body frame carries a velocity v, its quadrature u and a log fre
 
 so that over one unit of time the angle moves by exactly v; at frequency 0 this is constant
 velocity. A member is an extended Kalman filter of (angle, v, u, l), three numbers each, with its
-own frame; members that do not oscillate use the leading 6 x 6 block. ``m`` is scratch.
+own frame; only the lower triangle of its covariance is kept. ``m`` is scratch.
 """
 
 from __future__ import annotations
@@ -29,11 +29,26 @@ STASH = 624  # and from here 16 numbers for every member
 
 
 @jit
+def spot(p: int, i: int, j: int) -> int:
+    """Where the covariance of numbers i >= j of the member at p is."""
+    return p + at.COV + i * (i + 1) // 2 + j
+
+
+@jit
+def unpack(x: Any, p: int, m: Any) -> None:
+    """The covariance of the member at p as a full matrix, to m[B]."""
+    for i in range(12):
+        for j in range(i + 1):
+            m[B + 12 * i + j] = x[spot(p, i, j)]
+            m[B + 12 * j + i] = x[spot(p, i, j)]
+
+
+@jit
 def fresh(x: Any, d: int, r: float, table: Any) -> None:
     """A member starts at the common frame with the common velocity and its own prior."""
     p = at.DENSE + at.BLOCK * d
-    for j in range(144):
-        x[p + at.COV + j] = 0.0
+    for j in range(at.COV, at.BLOCK):
+        x[p + j] = 0.0
     for j in range(4):
         x[p + j] = x[at.FRAME + j]
     for a in range(3):
@@ -43,10 +58,10 @@ def fresh(x: Any, d: int, r: float, table: Any) -> None:
         x[p + at.MOTION + a] = v
         x[p + at.MOTION + 3 + a] = 0.0
         x[p + at.MOTION + 6 + a] = math.log(table[d, a]) if table[d, a] > 0.0 else 0.0
-        x[p + at.COV + 13 * a] = r
-        x[p + at.COV + 13 * (3 + a)] = table[d, 4 + a]
-        x[p + at.COV + 13 * (6 + a)] = table[d, 4 + a]
-        x[p + at.COV + 13 * (9 + a)] = table[d, 3] ** 2
+        x[spot(p, a, a)] = r
+        x[spot(p, 3 + a, 3 + a)] = table[d, 4 + a]
+        x[spot(p, 6 + a, 6 + a)] = table[d, 4 + a]
+        x[spot(p, 9 + a, 9 + a)] = table[d, 3] ** 2
     x[p + at.AGE] = 0.0
 
 
@@ -60,27 +75,24 @@ def rescale(x: Any, f: float, table: Any) -> None:
                 x[p + at.MOTION + a] *= f
             else:
                 x[p + at.MOTION + a] += math.log(f)
-        for a in range(12):
-            for b in range(12):
-                g = f if 3 <= a < 9 else 1.0
-                if 3 <= b < 9:
-                    g *= f
-                x[p + at.COV + 12 * a + b] *= g
+        for i in range(12):
+            for j in range(i + 1):
+                x[spot(p, i, j)] *= (f if 3 <= i < 9 else 1.0) * (f if 3 <= j < 9 else 1.0)
 
 
 @jit
-def product(n: int, m: Any, src: Any, s: int, out: int) -> None:
-    """m[out] = (F src)^T for 12 x 12 blocks of numbers; F is sparse, F src stays in m[C]."""
-    for i in range(n):
-        for j in range(n):
+def product(m: Any, src: int, out: int) -> None:
+    """m[out] = (F m[src])^T for 12 x 12 blocks of numbers; F is sparse, F src stays in m[C]."""
+    for i in range(12):
+        for j in range(12):
             m[C + 12 * i + j] = 0.0
-        for k in range(n):
+        for k in range(12):
             f = m[F + 12 * i + k]
             if f != 0.0:
-                for j in range(n):
-                    m[C + 12 * i + j] += f * src[s + 12 * k + j]
-    for i in range(n):
-        for j in range(n):
+                for j in range(12):
+                    m[C + 12 * i + j] += f * m[src + 12 * k + j]
+    for i in range(12):
+        for j in range(12):
             m[out + 12 * j + i] = m[C + 12 * i + j]
 
 
@@ -93,15 +105,14 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
     w h var(log w) var(amplitude): the error of the frequency is coherent over about one radian.
     """
     p = at.DENSE + at.BLOCK * d
-    cov = p + at.COV
-    n = 12 if table[d, 0] > 0.0 else 6
     q = table[d, 7]
+    unpack(x, p, m)
     for j in range(144):
         m[F + j] = 0.0
     for a in range(3):  # the motion of each axis; how the angle depends on it goes to row 3 of N
         v = x[p + at.MOTION + a]
         u = x[p + at.MOTION + 3 + a]
-        w = math.exp(x[p + at.MOTION + 6 + a]) if n == 12 else 0.0
+        w = math.exp(x[p + at.MOTION + 6 + a]) if table[d, a] > 0.0 else 0.0
         c = math.cos(w * h)
         s = math.sin(w * h)
         g = h  # (1 - z^h)/(1 - z) = g - i f, its derivative by the log frequency gl - i fl
@@ -127,20 +138,19 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
         m[N + 39 + a] = gl * v + fl * u
         m[F + 13 * (3 + a)] = c
         wh = w * h
-        if n == 12:
-            m[F + 12 * (3 + a) + 6 + a] = s
-            m[F + 12 * (3 + a) + 9 + a] = wh * u2
-            m[F + 12 * (6 + a) + 3 + a] = -s
-            m[F + 13 * (6 + a)] = c
-            m[F + 12 * (6 + a) + 9 + a] = -wh * v2
-            m[F + 13 * (9 + a)] = 1.0
-        pv = x[cov + 12 * (3 + a) + 9 + a]
-        pu = x[cov + 12 * (6 + a) + 9 + a]
+        m[F + 12 * (3 + a) + 6 + a] = s
+        m[F + 12 * (3 + a) + 9 + a] = wh * u2
+        m[F + 12 * (6 + a) + 3 + a] = -s
+        m[F + 13 * (6 + a)] = c
+        m[F + 12 * (6 + a) + 9 + a] = -wh * v2
+        m[F + 13 * (9 + a)] = 1.0
+        pv = m[B + 12 * (3 + a) + 9 + a]
+        pu = m[B + 12 * (6 + a) + 9 + a]
         x[p + at.MOTION + a] = v2 + wh * (c * pu - s * pv)
         x[p + at.MOTION + 3 + a] = u2 - wh * (c * pv + s * pu)
-        f = wh * x[cov + 13 * (9 + a)]
-        m[N + 42 + a] = f * x[cov + 13 * (6 + a)] + q * h
-        m[N + 45 + a] = f * x[cov + 13 * (3 + a)] + q * h
+        f = wh * m[B + 13 * (9 + a)]
+        m[N + 42 + a] = f * m[B + 13 * (6 + a)] + q * h
+        m[N + 45 + a] = f * m[B + 13 * (3 + a)] + q * h
     f0 = m[N + 30]
     f1 = m[N + 31]
     f2 = m[N + 32]
@@ -153,24 +163,23 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
             jac = m[A + 9 + 3 * a + b]
             m[F + 12 * a + b] = m[A + 3 * b + a]
             m[F + 12 * a + 3 + b] = jac * m[N + 33 + b]
-            if n == 12:
-                m[F + 12 * a + 6 + b] = jac * m[N + 36 + b]
-                m[F + 12 * a + 9 + b] = jac * m[N + 39 + b]
-    product(n, m, x, cov, A)
-    product(n, m, m, A, B)
+            m[F + 12 * a + 6 + b] = jac * m[N + 36 + b]
+            m[F + 12 * a + 9 + b] = jac * m[N + 39 + b]
+    product(m, B, A)
+    product(m, A, B)
     for a in range(3):
         m[B + 13 * a] += q * h * h * h / 3.0
         m[B + 12 * a + 3 + a] += q * h * h / 2.0
         m[B + 12 * (3 + a) + a] += q * h * h / 2.0
         m[B + 13 * (3 + a)] += m[N + 42 + a]
         m[B + 13 * (6 + a)] += m[N + 45 + a]
-    for a in range(n):
+    for a in range(12):
         m[A + a] = 1.0
         if a < 3 and m[B + 13 * a] > ANGLE_CAP:  # row and column, so that P stays definite
             m[A + a] = math.sqrt(ANGLE_CAP / m[B + 13 * a])
-    for a in range(n):
-        for b in range(n):
-            x[cov + 12 * a + b] = m[A + a] * m[A + b] * m[B + 12 * a + b]
+    for i in range(12):
+        for j in range(i + 1):
+            x[spot(p, i, j)] = m[A + i] * m[A + j] * m[B + 12 * i + j]
 
 
 @jit
@@ -198,7 +207,7 @@ def score(x: Any, z: Any, r: float, table: Any, m: Any) -> float:
         cov = p + at.COV
         sound = True
         for a in range(12):
-            sound = sound and (x[cov + 13 * a] >= 0.0) and (x[cov + 13 * a] < 1e12)
+            sound = sound and 0.0 <= x[spot(p, a, a)] < 1e12
         for a in range(3):
             sound = sound and abs(x[p + at.MOTION + a]) < math.pi
         if not sound:
@@ -207,10 +216,10 @@ def score(x: Any, z: Any, r: float, table: Any, m: Any) -> float:
         half = 0.5 * between(x, p, z, 0, m, s)
         s00 = x[cov] + r
         s01 = x[cov + 1]
-        s02 = x[cov + 2]
-        s11 = x[cov + 13] + r
-        s12 = x[cov + 14]
-        s22 = x[cov + 26] + r
+        s11 = x[cov + 2] + r
+        s02 = x[cov + 3]
+        s12 = x[cov + 4]
+        s22 = x[cov + 5] + r
         m[s + 6] = s11 * s22 - s12 * s12
         m[s + 7] = s02 * s12 - s01 * s22
         m[s + 8] = s01 * s12 - s02 * s11
@@ -256,32 +265,29 @@ def take(x: Any, r: float, table: Any, m: Any) -> None:
     """
     for d in range(len(table)):
         p = at.DENSE + at.BLOCK * d
-        cov = p + at.COV
         s = STASH + 16 * d
-        n = 12 if table[d, 0] > 0.0 else 6
         x[p + at.SHARE] = m[s + 15]
         x[p + at.AGE] += 1.0
-        for k in range(n):  # gains S^-1 P to A, the step to N
+        unpack(x, p, m)
+        for k in range(12):  # gains S^-1 P to A, the step to N
             m[N + k] = 0.0
             for a in range(3):
-                m[N + k] += x[cov + 12 * a + k] * m[s + 3 + a]
+                m[N + k] += m[B + 12 * a + k] * m[s + 3 + a]
                 m[A + 12 * a + k] = 0.0
                 for b in range(3):
-                    m[A + 12 * a + k] += m[s + 6 + 3 * a + b] * x[cov + 12 * b + k]
-        for i in range(3, n):
-            for a in range(3):
-                f = x[cov + 12 * a + i]
-                for j in range(3, n):
-                    x[cov + 12 * i + j] -= f * m[A + 12 * a + j]
-        for a in range(3):  # P - K S K^T is r S^-1 P here, without cancellation
-            for k in range(n):
-                x[cov + 12 * a + k] = r * m[A + 12 * a + k]
-                x[cov + 12 * k + a] = r * m[A + 12 * a + k]
+                    m[A + 12 * a + k] += m[s + 6 + 3 * a + b] * m[B + 12 * b + k]
+        for i in range(12):
+            for j in range(i + 1):
+                if j < 3:  # P - K S K^T is r S^-1 P here, without cancellation
+                    x[spot(p, i, j)] = r * m[A + 12 * j + i]
+                else:
+                    for a in range(3):
+                        x[spot(p, i, j)] -= m[B + 12 * a + i] * m[A + 12 * a + j]
         turn(x, p, m[N], m[N + 1], m[N + 2])
-        for k in range(3, n):
-            x[p + at.MOTION + k - 3] += m[N + k]
-        for a in range(6, n - 3):
-            x[p + at.MOTION + a] = min(max(x[p + at.MOTION + a], LOWEST), HIGHEST)
+        for k in range(9):
+            x[p + at.MOTION + k] += m[N + 3 + k]
+        for k in range(6, 9):
+            x[p + at.MOTION + k] = min(max(x[p + at.MOTION + k], LOWEST), HIGHEST)
         share = x[p + at.SHARE] * x[at.EXPERTS + 2]
         if x[p + at.AGE] > 30.0 and share < 1e-3 * SWITCHING * table[d, 8]:
             fresh(x, d, r, table)

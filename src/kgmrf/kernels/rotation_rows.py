@@ -10,21 +10,22 @@ import numpy as np
 
 from kgmrf._types import Numbers
 
-MEMBERS = 20
-LEVELS = 40  # of the noise, where it is learned
+MEMBERS = 24
+LEVELS = 12  # of the noise that have weights of their own, about its estimate
 DENSE_MEMBERS = 12
 FORGETTING = 1.0 / 250.0  # of what was learned of the noise, at every observation
 
 # ---- a row: the clock and what all members share
-TIME, SEEN, REJECTED, ACCEPT, NOISE, GAIN = 0, 1, 2, 3, 5, 6
+TIME, SEEN, REJECTED, ACCEPT, NOW, NOISE, GAIN = range(7)  # NOW: noise of Z, 0 after a step
 EXPERTS = 7  # probabilities of the joint, the per-axis and the dense weights
 EVIDENCE = 10  # log evidence of the joint and of the per-axis weights so far, while noise is young
 FRAME = 12  # quaternion (w, x, y, z) of the common frame Q
-LAST = 16  # quaternion of the observation that was rejected last
+LAST = 16  # quaternion of the last observation, taken in or rejected
 UNIT, KNOWN, GAPS = 20, 21, 22  # unit of time, how many intervals are known, the first eight
+BASE = 30  # number of the lowest level with weights of its own; -1 before the first innovation
 
 # ---- a row: isotropic members
-DELTA = 30  # (3, K) angle of the member, seen from the common frame
+DELTA = 31  # (3, K) angle of the member, seen from the common frame
 RATE = DELTA + 3 * MEMBERS  # (3, K) velocity per unit
 P00 = RATE + 3 * MEMBERS  # (K,) variances in units of the noise variance
 P01 = P00 + MEMBERS
@@ -35,13 +36,14 @@ WEIGHT = TABLES + 4 * LEVELS * MEMBERS  # (3, K) all of it together
 CORE = WEIGHT + 3 * MEMBERS
 
 # ---- a row: the first observations, while the noise is learned; (interval, relative noise, Z)
-LONGEST_START = 64
+LONGEST_START = 16
 STORED = CORE
 FIRST = CORE + 1
 DENSE = FIRST + 6 * LONGEST_START
 
 # ---- a row: dense members, one after the other
-MOTION, SHARE, AGE, COV, BLOCK = 4, 13, 14, 15, 159  # after the quaternion
+# Quaternion, v, u, log frequency (3 each), weight, age, lower triangle of the covariance.
+MOTION, SHARE, AGE, COV, BLOCK = 4, 13, 14, 15, 93
 WHOLE = DENSE + DENSE_MEMBERS * BLOCK
 
 # ---- a record
@@ -58,23 +60,29 @@ MISSING, OBSERVED, INVALID, OUTLIER, RESTART = 0, 1, 2, 3, 4
 S_GIVEN, S_UNIT, S_DENSE, S_TOLERANCE, S_LEVELS = range(5)  # variances, then their prior
 
 
-def isotropic_laws() -> Numbers:
-    """The isotropic members ``(K, 4)``: lambda, decay g, velocity prior c, prior weight.
+def isotropic_laws(learned: bool = True) -> Numbers:
+    """The isotropic members ``(K, 6)``: lambda, decay g, velocity prior c, jitter rho, two priors.
 
-    lambda: variance of the acceleration, and c: of the velocity at the start, both over the
-    variance of the noise.
+    lambda: variance of the acceleration, c: of the velocity at the start, rho: of white jitter that
+    is part of the motion, all over the variance of the noise. Priors of weights for all axes
+    together and for each axis. If the noise is learned, jitter can hardly be told from it: it is
+    less likely, and not on all axes alike.
 
     >>> isotropic_laws().shape
-    (20, 4)
+    (24, 6)
     """
     listed = [(0.0, 0.0, 0.051), (1e-5, 0.0, 0.099), (1e-4, 0.0, 0.099)]
     usual = [(1e-3, 0.099), (0.01, 0.099), (0.1, 0.099), (1.0, 0.05), (10.0, 0.025)]
     listed += [(ratio, 0.03, prior) for ratio, prior in usual]
-    listed += [(10.0**n, 0.03, 0.018) for n in (2, 3, 4, 5, 6)]
+    listed += [(ratio, 0.03, 0.03) for ratio in (1e2, 1e4, 1e6)]
     listed += [(ratio, 0.3, prior) for ratio, prior in usual]
     listed += [(1e3, 0.3, 0.05), (1e6, 0.3, 0.05)]
-    table = np.array([(ratio, g, max(0.1, ratio), prior) for ratio, g, prior in listed])
-    table[:, 3] /= table[:, 3].sum()
+    rows = [(ratio, g, max(0.1, ratio), 0.0, prior, prior) for ratio, g, prior in listed]
+    for own in (1e1, 1e3, 1e5):
+        for ratio in (1e-4, 1e-2):
+            rows.append((ratio * own, 0.0, own, own, 0.0, 0.005 if learned else 0.02))
+    table = np.array(sorted(rows, key=lambda row: row[1]))  # by decay, as the loop expects them
+    table[:, 4:] /= table[:, 4:].sum(axis=0)
     return table
 
 
@@ -90,7 +98,7 @@ def noise_levels(noise_std: float | None, guess: float | None = None) -> Numbers
     """
     if noise_std is not None:
         return np.array([float(noise_std) ** 2, 1.0, 1.0])
-    levels = 2.0 ** np.arange(-LEVELS, 0)
+    levels = 2.0 ** np.arange(-40, 0)
     prior = np.exp(-0.1 * np.abs(np.log(levels / float(1e-3 if guess is None else guess) ** 2)))
     prior /= prior.sum()
     return np.concatenate([levels, prior, prior**FORGETTING])

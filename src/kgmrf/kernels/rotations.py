@@ -59,6 +59,7 @@ def drift(x: Any, dt: float, laws: Any, table: Any, settings: Any, w: Any) -> bo
     x[at.TIME] += dt
     if dt > 0.0 and not math.isnan(x[at.SEEN]):
         h = dt / x[at.UNIT]
+        x[at.NOW] = 0.0
         # In pieces of about one unit, so that coasting over several is forecasting them.
         pieces = max(math.ceil(min(h, dense.LONGEST) - 0.5), 1)
         for _ in range(pieces):
@@ -78,7 +79,7 @@ def restart_dense(x: Any, table: Any) -> None:
 
 @jit
 def keep_first(x: Any, z: Any, rel: float, table: Any, w: Any) -> None:
-    """While the noise is young: store Z; after 8, 16, 32, 64 run the dense members anew."""
+    """While the noise is young: store Z; after 8 and 16 run the dense members anew."""
     n = int(x[at.STORED])
     if n >= at.LONGEST_START:
         return
@@ -89,7 +90,7 @@ def keep_first(x: Any, z: Any, rel: float, table: Any, w: Any) -> None:
         x[row + 2 + a] = z[a]
     x[at.STORED] = n + 1.0
     n += 1
-    if n != 8 and n != 16 and n != 32 and n != 64:
+    if n != 8 and n != 16:
         return
     restart_dense(x, table)
     total = 0.0
@@ -166,9 +167,13 @@ def observe(
             again = between(x, at.LAST, z, 0, e, 8) < min(1.0, half)
         if not again:
             x[at.REJECTED] = 1.0
+            x[at.NOW] = 0.0
             for a in range(4):
                 x[at.LAST + a] = z[a]
             return at.OUTLIER
+    x[at.NOW] = rel
+    for a in range(4):
+        x[at.LAST + a] = z[a]
     if again:
         core.begin(x, z, laws, settings, True)
         x[at.REJECTED] = 0.0
@@ -200,13 +205,14 @@ def observe(
 
 
 @jit
-def note(x: Any, with_dense: bool, table: Any, out: Any, w: Any) -> None:
+def note(x: Any, with_dense: bool, laws: Any, table: Any, out: Any, w: Any) -> None:
     """What an estimate shows: the moments of the mixture of all members, into a record."""
     share = x[at.EXPERTS + 2] if with_dense else 0.0
     for j in range(at.RECORD):
         out[j] = 0.0
     for a in range(3):
         w[10 + a] = 0.0
+    between(x, at.FRAME, x, at.LAST, w, 14)
     for twice in range(2):  # means, then second moments about them
         for d in range(len(table)):
             p = at.DENSE + at.BLOCK * d
@@ -224,20 +230,27 @@ def note(x: Any, with_dense: bool, table: Any, out: Any, w: Any) -> None:
                         b = (a + 1) % 3
                         c = (a + 2) % 3
                         cross = (w[b] - w[10 + b]) * (w[c] - w[10 + c])
-                        out[at.R_ANGLE + a] += f * (x[p + at.COV + 13 * a] + y * y)
-                        out[at.R_CROSS + a] += f * (x[p + at.COV + 12 * a + 3 + a] + y * v)
-                        out[at.R_RATE + a] += f * (x[p + at.COV + 13 * (3 + a)] + v * v)
-                        out[at.R_OFF + a] += f * (x[p + at.COV + 12 * b + c] + cross)
+                        out[at.R_ANGLE + a] += f * (x[dense.spot(p, a, a)] + y * y)
+                        out[at.R_CROSS + a] += f * (x[dense.spot(p, 3 + a, a)] + y * v)
+                        out[at.R_RATE + a] += f * (x[dense.spot(p, 3 + a, 3 + a)] + v * v)
+                        out[at.R_OFF + a] += f * (x[dense.spot(p, max(b, c), min(b, c))] + cross)
         for k in range(K):
+            own = laws[k, 3]  # jitter of the rotation itself: R = S Exp(j), j of variance own
+            kept = 1.0
+            if x[at.NOW] > 0.0:  # given S and Z it is (1 - kept) (Z - S) with variance own kept
+                kept = x[at.NOW] / (x[at.NOW] + own)
             p00 = min(x[at.NOISE] * x[at.P00 + k], core.WIDEST)
-            p01 = x[at.P01 + k] * math.sqrt(x[at.NOISE] * p00 / x[at.P00 + k])
+            p01 = kept * x[at.P01 + k] * math.sqrt(x[at.NOISE] * p00 / x[at.P00 + k])
+            p00 = kept * kept * p00 + x[at.NOISE] * own * kept
             for a in range(3):
                 f = (1.0 - share) * x[at.WEIGHT + K * a + k]
+                y = kept * x[at.DELTA + K * a + k] + (1.0 - kept) * w[14 + a]
                 if twice == 0:
+                    w[10 + a] += f * y
                     out[at.R_WEIGHTS + k] += f / 3.0
                     out[at.R_VELOCITY + a] += f * x[at.RATE + K * a + k]
                 else:
-                    y = x[at.DELTA + K * a + k] - w[10 + a]
+                    y -= w[10 + a]
                     v = x[at.RATE + K * a + k] - out[at.R_VELOCITY + a]
                     out[at.R_ANGLE + a] += f * (p00 + y * y)
                     out[at.R_CROSS + a] += f * (p01 + y * v)
@@ -254,13 +267,13 @@ def note(x: Any, with_dense: bool, table: Any, out: Any, w: Any) -> None:
 
 
 @jit
-def show(x: Any, with_dense: bool, table: Any, out: Any, w: Any) -> None:
+def show(x: Any, with_dense: bool, laws: Any, table: Any, out: Any, w: Any) -> None:
     """The record of a track; NaN before its first observation."""
     if math.isnan(x[at.SEEN]):
         for j in range(at.RECORD):
             out[j] = math.nan
     else:
-        note(x, with_dense, table, out, w)
+        note(x, with_dense, laws, table, out, w)
     out[at.R_TIME] = x[at.TIME]
     out[at.R_SEEN] = x[at.SEEN]
     out[at.R_UNIT] = x[at.UNIT]
@@ -303,6 +316,9 @@ def advance(
             if status == at.OBSERVED:
                 if math.isnan(x[at.SEEN]):
                     core.begin(x, z, laws, settings, False)
+                    x[at.NOW] = noise[t, i]
+                    for a in range(4):
+                        x[at.LAST + a] = z[a]
                     if settings[at.S_DENSE] > 0.0:
                         restart_dense(x, table)
                         keep_first(x, z, noise[t, i], table, w)
@@ -310,7 +326,7 @@ def advance(
                     status = observe(x, z, e, noise[t, i], with_dense, laws, table, settings, w)
                 if status != at.OUTLIER:
                     x[at.SEEN] = x[at.TIME]
-            show(x, in_use(x, settings), table, records[t, i], w)
+            show(x, in_use(x, settings), laws, table, records[t, i], w)
             records[t, i, at.R_NIS] = e[7]
             records[t, i, at.R_LIKELIHOOD] = e[6]
             records[t, i, at.R_STATUS] = status
