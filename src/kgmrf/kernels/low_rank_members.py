@@ -200,10 +200,12 @@ def hold(row: Any, law: Any, s: int, level: Any, share: float, factors: Any, noi
     root = lam.copy()
     cholesky(root)
     mixed = product(root.T.copy(), axes)
+    deviation = np.empty(s)
     for i in range(s):
-        deviation = math.sqrt(share * grow * metric[i])
-        for a in range(axes.shape[0]):
-            factors[a, i] = deviation * mixed[a, i]
+        deviation[i] = math.sqrt(share * grow * metric[i])
+    for a in range(axes.shape[0]):
+        for i in range(s):
+            factors[a, i] = deviation[i] * mixed[a, i]
 
 
 # ----------------------------------------------------------------------- learn
