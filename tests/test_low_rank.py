@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import readable_low_rank as readable
 from kgmrf.density import TAILS, Density
 from kgmrf.engines import INVALID
 from kgmrf.engines.layout import COUNT
 from kgmrf.engines.low_rank import LowRank, track
-from kgmrf.engines.low_rank_step import BUFFERED, Factors, blend, spike, weigh_factors
+from kgmrf.engines.low_rank_step import BUFFERED, Factors, spike
 from kgmrf.factors import compose
 from kgmrf.results import Estimate, Result
 
@@ -70,10 +71,8 @@ def rough(d=45, n=150, seed=1):
 )
 def test_compiled_equals_readable(d, rank, velocity):
     x, dt = rough(d)
-    readable = LowRank(d, rank, velocity=velocity)
-    readable._compiled = False
     engine = LowRank(d, rank, velocity=velocity)
-    records, expected = run(x, dt, engine)[2], run(x, dt, readable)[2]
+    records, expected = run(x, dt, engine)[2], readable.run(engine, engine.init(1), x, dt)
     small = engine.small
     np.testing.assert_allclose(records[:, :small], expected[:, :small], rtol=1e-7, atol=1e-7)
     whole, truth = covariance(engine, records), covariance(engine, expected)
@@ -326,7 +325,7 @@ def test_small_algebra():
     g = np.random.default_rng(0)
     root, x = np.tril(g.normal(size=(4, 4))), g.normal(size=(4, 9))
     gram, b = x @ x.T, g.normal(size=4)
-    inverse, scores = weigh_factors(root, gram, b)
+    inverse, scores = readable.weigh_factors(root, gram, b)
     truth = np.linalg.inv(np.linalg.inv(root @ root.T) + gram)
     np.testing.assert_allclose(inverse, truth)
     np.testing.assert_allclose(scores, truth @ b)
@@ -344,7 +343,7 @@ def test_before_its_first_stage_a_member_is_a_diagonal():
     parts = track(rows[0], engine.plan)
     live = [law.stages[0] <= len(x) for law in engine.members]
     assert live == [False, False, False, True, False, False]
-    assert np.isfinite(blend(parts, engine.plan, sharp=False)[1]).all()
+    assert np.isfinite(readable.blend(parts, engine.plan, sharp=False)[1]).all()
 
 
 def test_rank_must_fit():

@@ -16,13 +16,12 @@ Vectors over channels begin at multiples of eight and are filled up with zeros t
 compiled loop: to it, what is filled up are channels that were never seen.
 
 A record is head, tails and weights of the row, and where there is room the loadings ``(d, k)`` and
-the noise ``(d,)`` of the blend S = F F^T + diag N. `low_rank_step` tells the formulas.
+the noise ``(d,)`` of the blend S = F F^T + diag N. `kgmrf.kernels.low_rank` tells the formulas.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,12 +29,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines import MISSING, OBSERVED
+from kgmrf.engines import TRUST
 from kgmrf.engines import layout as at
 from kgmrf.engines import low_rank_step as maths
-from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.ensemble_view import SMALL, EnsembleView
 from kgmrf.engines.low_rank_step import Factors
+from kgmrf.engines.self_tuned import SelfTuned
 from kgmrf.factors import DENSE, derived, heaviness
 from kgmrf.kernels import engine
 
@@ -46,7 +45,6 @@ FASTEST_AXIS = 10.0  # radians per unit of time
 LARGEST_LOG = 350.0  # of a ratio of sizes: values beyond 1e75 are no observations
 FROM_ROWS = ("loadings", "noise", *DENSE)  # fields that a small record cannot show
 NAMES = ("time", "age", "loadings", "noise", *SMALL[2:])
-UNKNOWN = [at.SEEN, at.LIKELIHOOD, at.DISTANCE, at.VALUES]  # NaN before the first observation
 
 
 def default_members(d: int, rank: int | None = None, velocity: bool = False) -> tuple[Factors, ...]:
@@ -158,7 +156,7 @@ def track(row: Numbers, plan: Layout) -> Track:
     return Track(head, row[..., at.N_HEAD : tails], roots, level, counts, first, parts, buffer)
 
 
-class LowRank(Ensemble):
+class LowRank(SelfTuned):
     """Six laws of few factors plus a diagonal, blended by the gradient of their likelihood.
 
     rank, velocity: as for `default_members`. members: `Factors` in place of these.
@@ -171,11 +169,8 @@ class LowRank(Ensemble):
     [(50, 100, 25), (50, 100)]
     """
 
-    plan: Any
-    members: Any
-    names: Any = NAMES
-    from_rows: Any = FROM_ROWS
-    told = FROM_ROWS  # by whole records as well
+    names = NAMES
+    from_rows = FROM_ROWS
     noise_floor = 0.0
 
     def __init__(
@@ -192,23 +187,15 @@ class LowRank(Ensemble):
         for law in self.members:
             if not 1 <= law.rank <= self.d:
                 raise ValueError(f"rank must be between 1 and d = {d}, got {law.rank!r}")
+        super().__init__(len(self.members))
         self.plan: Layout = layout(self.d, self.members)
         self.size = self.plan.size
-        self.small = at.N_HEAD + 2 * at.N_TAILS + len(self.members)
         self.record_size = self.small + self.d * (self.plan.columns + 1)
-        self._compiled = engine.compiles(1, rotation=False) and not engine.switched_off()
-        self._work = threading.local()  # banks of several threads may share an engine
 
-    def __deepcopy__(self, memo: Any) -> LowRank:
-        return LowRank(self.d, members=self.members)  # nothing of a track is in an engine
-
-    def init(self, n_tracks: int) -> Numbers:
-        """Rows ``(n, size)`` of tracks that have seen nothing."""
-        rows = np.zeros((n_tracks, self.size))
-        rows[:, at.N_HEAD : at.N_HEAD + 2 * at.N_TAILS] = 1.0 / at.N_TAILS
-        rows[:, at.N_HEAD + 2 * at.N_TAILS : self.small] = self.plan.table[:, at.ROOT]
-        rows[:, UNKNOWN] = np.nan
-        return rows
+    def _work_space(self) -> tuple[Numbers, Numbers]:
+        p = self.plan
+        counts = np.array([p.d, p.stride, p.columns, p.channels, p.buffer, p.rows])
+        return counts, np.zeros((p.columns + len(p.members), p.stride))
 
     def advance(
         self,
@@ -219,7 +206,7 @@ class LowRank(Ensemble):
         dt: Numbers,
         *,
         matrix: bool = False,
-        tolerance: float = -1.0,
+        tolerance: float = TRUST,
         room: int | None = None,
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`. A matrix has no single samples: refused."""
@@ -228,20 +215,11 @@ class LowRank(Ensemble):
                 f"factors of {self.d} channels need raw samples (m, d), not matrices; pass those, "
                 "or rank=None for the engine that takes matrices"
             )
-        n = len(which)
         size = self.record_size if room is None else room
-        records = np.empty((n if size else 0, size))
-        status = np.zeros(n, dtype=np.int8)
-        if not self._compiled:
-            self._one_by_one(rows, (which, seen, counts, dt), records, status)
-            return status, records
-        loop = engine.loops("low_rank")
-        places = getattr(self._work, "places", None)
-        if places is None:
-            places = self._work.places = loop.work(self.plan)
-        flat, mark = rows.reshape(-1), np.zeros(3, dtype=np.int64)
-        lines = (which, seen, counts, dt, self.plan.table, *places, records, status, mark)
-        while loop.run(flat, *lines):
+        records = np.empty((len(which) if size else 0, size))
+        status, mark = np.zeros(len(which), dtype=np.int8), np.zeros(3, dtype=np.int64)
+        loop, lines = engine.loops("low_rank"), (which, seen, counts, dt)
+        while loop.run(rows, *lines, self.plan.table, *self._work(), records, status, mark):
             line, samples, left = mark
             parts = track(rows[which[line]], self.plan)
             if left == loop.COAST:
@@ -249,22 +227,6 @@ class LowRank(Ensemble):
             else:
                 maths.arrive(parts, self.plan, seen[line, samples - 1], left == loop.COUNTED)
         return status, records
-
-    def _one_by_one(self, rows: Numbers, lines: Any, records: Numbers, status: Numbers) -> None:
-        for k, (row, seen, count, dt) in enumerate(zip(*lines, strict=True)):
-            parts = track(rows[row], self.plan)
-            samples = seen[~np.isnan(seen).all(axis=-1)] if count > 0 else seen[:0]
-            if count >= 0:
-                maths.step(parts, self.plan, samples, float(dt))
-            status[k] = OBSERVED if len(samples) else MISSING
-            if records.shape[1]:
-                records[k, : self.small] = rows[row, : self.small][: records.shape[1]]
-            if records.shape[1] > self.small:
-                there, sharp = maths.present(parts), not np.isnan(parts.head[at.VALUES])
-                factors, noises = maths.blend(parts, self.plan, sharp=sharp)
-                noise = at.blend_weights(parts.roots, sharp) @ noises
-                factors[~there], noise[~there] = np.nan, np.nan
-                records[k, self.small :] = np.concatenate([factors.reshape(-1), noise])
 
     def factors(self, records: Numbers) -> tuple[Numbers, Numbers]:
         """Loadings ``(..., d, k)`` and noise ``(..., d)`` of S; NaN for channels never seen."""
@@ -278,7 +240,8 @@ class LowRank(Ensemble):
 
     def view(self, records: Numbers, rows: Any = None, names: Any = None) -> LowRankView:
         """The fields of records by name."""
-        return LowRankView(self, records, rows, self.names if names is None else names)
+        like: Any = self
+        return LowRankView(like, records, rows, self.names if names is None else names)
 
     def half_life(self, weights: Numbers) -> Numbers:
         """Of the noise, in the geometric mean of the members."""
@@ -291,20 +254,20 @@ class LowRank(Ensemble):
 
     def check(self, rows: Numbers) -> None:
         """Raise ValueError unless these rows could have come from this engine."""
-        if rows.ndim != 2 or rows.shape[1] != self.size or rows.dtype != np.float64:
-            raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
-        if not np.isfinite(np.delete(rows, UNKNOWN, axis=1)).all() or np.isinf(rows).any():
-            raise ValueError("a row holds numbers that are not finite")
+        self._check_start(rows)
+        rest = rows.copy()
+        blank = track(rest, self.plan)
+        for values in (*blank[:-2], *(array for part in blank.parts for array in part), blank[-1]):
+            values[...] = 0.0
+        if rest.any():
+            raise ValueError("a row holds numbers beyond its channels")
         parts = track(rows, self.plan)
         head, buffered = parts.head, parts.head[:, maths.BUFFERED]
-        positive = [head[:, at.COUNT : at.KAPPA], buffered, *parts[1:-2]]
+        positive = [buffered, parts.level, parts.counts, parts.first]
         for part in parts.parts:
             positive += [part.noise, part.metric, part.numbers[:, maths.N_NOISE :]]
         if any((array < 0.0).any() for array in positive):
-            raise ValueError("a row holds a negative weight, count or variance")
-        for shares in (*np.split(parts.tails, 2, axis=1), parts.roots):
-            if (np.abs(shares.sum(axis=-1) - 1.0) > 1e-9).any():
-                raise ValueError("weights of a row do not sum to 1")
+            raise ValueError("a row holds a negative count or variance")
         if (buffered != np.floor(buffered)).any() or (buffered > self.plan.rows).any():
             raise ValueError("a row counts more first rows than it holds")
         sizes = [head[:, at.KAPPA], *(part.numbers[:, maths.SIZE] for part in parts.parts)]

@@ -1,22 +1,7 @@
-"""Many channels, one track and one sample at a time, readable beside its formulas.
+"""Many channels: the numbers that describe members, and the steps that are rare.
 
-Every member of the ensemble holds a covariance of few factors plus a diagonal,
-
-    S_k = e^s [D U^T Lam U D + diag psi]
-
-with axes U ``(r, d)``, U U^T = I, that turn by a Kalman filter whose covariance P all channels
-share: ``(r, r)``, or ``(2 r, 2 r)`` for axes that keep turning with a velocity V ``(r, d)``,
-U V^T = 0. One step of all members:
-
-    drift     s, the counts, U, V and P move on by dt
-    hold      S_k = F_k F_k^T + diag N_k
-    forecast  S = sum_k w_k S_k, again factors plus a diagonal; p(x) as of the small ensemble
-    judge     tails, kappa and w learn from how well the forecast did
-    learn     noise, spectrum, axes and size of every member
-    arrive    channels come, and axes start from the first rows by singular values
-
-The compiled loop of :mod:`kgmrf.kernels.low_rank` is the twin of this file, and calls `arrive`;
-tests hold the two together.
+What happens with every sample is compiled: `kgmrf.kernels.low_rank` tells it. Its loop stops for
+axes that keep turning (`coast`), for channels that come and for axes that start (`arrive`).
 """
 
 from __future__ import annotations
@@ -28,7 +13,6 @@ import numpy as np
 
 from kgmrf._types import Mask, Numbers
 from kgmrf.engines import layout as row
-from kgmrf.engines.ensemble_step import FLOOR, LEVEL_MEMORY, SIZE_RETENTION, log_student, weigh
 
 if TYPE_CHECKING:
     from kgmrf.engines.low_rank import Layout, Part, Track
@@ -83,42 +67,24 @@ class Factors(NamedTuple):
         return np.array([noise, max(METRIC_HALF_LIFE, noise), self.spectrum_half_life])
 
 
-def weigh_factors(root: Numbers, gram: Numbers, b: Numbers) -> tuple[Numbers, Numbers]:
-    """(Lam^-1 + G)^-1, and that times b, for Lam = root root^T; factors may have no variance."""
-    inner = np.linalg.cholesky(np.eye(len(b)) + root.T @ gram @ root)
-    half = np.linalg.solve(inner, root.T)
-    return half.T @ half, half.T @ (half @ b)
-
-
-def polish(axes: Numbers, there: Mask) -> None:
+def polish(axes: Numbers, level: Numbers) -> None:
     """Gram-Schmidt, in place; an axis of which nothing is left becomes that of a channel."""
-    for j, axis in enumerate(axes):
-        whole = axis @ axis
-        axis -= (axes[:j] @ axis) @ axes[:j]
-        if not axis @ axis > LOST * whole:
-            for channel in np.flatnonzero(there):
-                axis[:] = -axes[:j, channel] @ axes[:j]
-                axis[channel] += 1.0
-                if 2.0 * len(axes) * (axis @ axis) >= 1.0:
-                    break
-        length = math.sqrt(axis @ axis)
-        axis /= length if length > 0.0 else 1.0
-
-
-# ----------------------------------------------------------------------- drift and hold
-
-
-def drift(track: Track, plan: Layout, dt: float) -> None:
-    """s <- .98^dt s; n <- 2^(-dt/h) n, not below 8; P <- P + a^2 dt/d I, diagonal <= 1/d."""
-    for law, part in zip(plan.members, track.parts, strict=True):
-        part.numbers[SIZE] *= SIZE_RETENTION**dt
-        n = part.numbers[N_NOISE:]
-        n[:] = np.maximum(n * 2.0 ** (-dt / law.half_lives), np.minimum(n, LEAST_ROWS))
-        own = part.angle_var
-        own[np.diag_indices(law.rank)] += law.angle_noise**2 * dt / plan.d
-        # Shrink whole rows and columns: cutting a variance alone could make P indefinite.
-        cut = np.sqrt(np.minimum(1.0, 1.0 / (plan.d * np.maximum(np.diag(own), 1e-300))))
-        own *= cut[:, None] * cut
+    for j in range(axes.shape[0]):
+        axis = axes[j]
+        least = LOST * (axis @ axis)
+        for channel in range(-1, axis.shape[0]):
+            if channel >= 0:
+                if level[channel] == 0.0:
+                    continue
+                axis[:] = 0.0
+                axis[channel] = 1.0
+                least = 0.5 / axes.shape[0]
+            for k in range(j):
+                axis -= (axes[k] @ axis) * axes[k]
+            length = axis @ axis
+            if length > least:
+                break
+        axis /= math.sqrt(length) if length > 0.0 else 1.0
 
 
 def coast(track: Track, plan: Layout, dt: float) -> None:
@@ -157,112 +123,6 @@ def live(track: Track, law: Factors) -> bool:
     return bool(track.head[BUFFERED] >= law.stages[0])
 
 
-def hold(track: Track, law: Factors, part: Part) -> tuple[Numbers, Numbers]:
-    """F = e^(s/2) D U^T Lam^(1/2) ``(d, r)`` and the noise e^s psi >= phi L ``(d,)``."""
-    grow = math.exp(part.numbers[SIZE])
-    noise = np.maximum(grow * part.noise, FLOOR * track.level)
-    if not live(track, law):
-        return np.zeros((len(noise), law.rank)), noise
-    deviation = np.sqrt(grow * part.metric)
-    return deviation[:, None] * (part.axes.T @ np.linalg.cholesky(part.spectrum)), noise
-
-
-def blend(track: Track, plan: Layout, *, sharp: bool) -> tuple[Numbers, Numbers]:
-    """S = sum_k w_k S_k = F F^T + diag w N: F ``(d, sum r)``, the noises N ``(K, d)``."""
-    weights = row.blend_weights(track.roots, sharp)
-    held = [hold(track, law, part) for law, part in zip(plan.members, track.parts, strict=True)]
-    factors = [math.sqrt(w) * f for w, (f, _) in zip(weights, held, strict=True)]
-    return np.concatenate(factors, axis=1), np.array([n for _, n in held])
-
-
-# ----------------------------------------------------------------------- judge
-
-
-def judge(track: Track, plan: Layout, x: Numbers, o: Mask) -> None:
-    """log p(x) over the observed channels o; the tails, kappa and the weights learn from it."""
-    factors, noises = blend(track, plan, sharp=False)
-    weights = row.blend_weights(track.roots, False)
-    f, noises = factors[o], noises[:, o]
-    noise = weights @ noises
-    inner = np.linalg.cholesky(np.eye(f.shape[1]) + f.T @ (f / noise[:, None]))
-    half = np.linalg.solve(inner, f.T) / noise  # (sum r, n): S^-1 = 1/N - half^T half
-    y = x[o] / noise - half.T @ (half @ x[o])
-    n, kappa = float(o.sum()), float(track.head[row.KAPPA])
-    distance = math.exp(-kappa) * float(x[o] @ y)
-    log_det = float(np.log(noise).sum()) + 2.0 * float(np.log(np.diag(inner)).sum()) + n * kappa
-    # <S^-1 x x^T S^-1, S_k> and <S^-1, S_k>, where F^T S^-1 F = I - (I + F^T N^-1 F)^-1.
-    inverse = np.linalg.inv(inner)
-    taken = 1.0 - (inverse**2).sum(axis=0)
-    along = (f.T @ y) ** 2
-    precision = 1.0 / noise - (half**2).sum(axis=0)
-    k = np.repeat(np.arange(len(plan.members)), [law.rank for law in plan.members])
-    outer = np.bincount(k, along) / weights + noises @ y**2
-    trace = np.bincount(k, taken) / weights + noises @ precision
-    prior, each = plan.table[:, row.ROOT], log_student(n, distance, log_det)
-    weigh(track, prior, outer, trace, each, n, distance, n**-0.5)
-
-
-# ----------------------------------------------------------------------- learn
-
-
-def learn(track: Track, law: Factors, part: Part, x: Numbers, o: Mask) -> None:
-    """One member takes in a sample: noise, spectrum, axes, size."""
-    numbers, axes, there = part.numbers, part.axes, present(track)
-    n, started = float(o.sum()), live(track, law)
-    s = numbers[SIZE]
-    deviation = np.sqrt(np.where(o, part.metric, 1.0))
-    z = np.where(o, x, 0.0) * math.exp(-0.5 * s) / deviation
-    lowest = math.exp(-s) * FLOOR * track.level
-    noise = np.maximum(part.noise, lowest) / deviation**2
-    known = np.where(o, 1.0 / np.where(o, noise, 1.0), 0.0)
-    square = float((z * known) @ z)
-    if started:
-        gram, b = (axes * known) @ axes.T, (axes * known) @ z
-        inverse, scores = weigh_factors(np.linalg.cholesky(part.spectrum), gram, b)
-        square -= float(b @ scores)
-    limit = math.sqrt(min(1.0, LIMIT * n / max(square, 1e-300)))
-    e, spread = limit * z, np.zeros(len(z))
-    numbers[N_NOISE:] += 1.0
-    if started:
-        wide = np.linalg.cholesky(part.spectrum + np.eye(law.rank))  # dead factors come back
-        g = weigh_factors(wide, gram, limit * b)[1]
-        e = np.where(o, e - g @ axes, 0.0)
-        spread = ((inverse @ axes) * axes).sum(axis=0)
-        lam = part.spectrum
-        lam += (limit**2 * np.outer(scores, scores) + inverse - lam) / numbers[N_SPECTRUM]
-        lam[np.diag_indices(law.rank)] = np.maximum(np.diag(lam), DEAD)
-    target = deviation**2 * (e**2 + spread)
-    for values, place in ((part.noise, N_NOISE), (part.metric, N_METRIC)):
-        gain = 1.0 / np.minimum(numbers[place], track.counts + PRIOR_ROWS)
-        values[o] = np.maximum(values + gain * (target - values), lowest)[o]
-    if started:
-        turn(part, e, g, n / there.sum())
-        if track.head[row.COUNT] % POLISH_EVERY == 0:
-            polish(axes, there)
-            velocity = part.states[law.rank :]
-            velocity -= (velocity @ axes.T) @ axes
-    numbers[SIZE] += math.log1p(law.size_gain * (min(square / n, LIMIT) - 1.0))
-
-
-def turn(part: Part, e: Numbers, g: Numbers, share: float) -> None:
-    """U <- U + gain e_perp and V <- V + kick e_perp, both carried along a great circle."""
-    axes, own, r = part.axes, part.angle_var, len(g)
-    velocity = part.states[r:]
-    pg = own[:, :r] @ g
-    c = 1.0 + share * (g @ pg[:r])
-    own -= share * np.outer(pg, pg) / c
-    e = e - (axes @ e) @ axes
-    gain, kick = pg[:r] / c, pg[r:] / c
-    length, size = math.sqrt(e @ e), math.sqrt(gain @ gain)
-    if length * size > 0.0:
-        rise, fall = math.sin(length * size), math.cos(length * size) - 1.0
-        gain, unit = gain / size, e / length
-        along = gain @ axes
-        velocity += np.outer(kick, e)
-        velocity += np.outer(velocity @ unit, fall * unit - rise * along)
-        axes += np.outer(gain, fall * along + rise * unit)
-
-
 # ----------------------------------------------------------------------- start
 
 
@@ -293,7 +153,7 @@ def start_axes(track: Track, law: Factors, part: Part, rows: Numbers) -> None:
     part.metric[:] = part.noise
     part.axes[:] = np.where(there, u / np.sqrt(p), 0.0)
     before = part.axes.copy()
-    polish(part.axes, there)
+    polish(part.axes, track.level)
     mixing = part.axes @ before.T
     mixing[np.diag_indices(r)] += ~before.any(axis=1)
     part.spectrum[:] = (mixing * spikes) @ mixing.T
@@ -349,51 +209,3 @@ def enter(track: Track, x: Numbers) -> None:
             part.numbers[[N_NOISE, N_METRIC]] = 1.0 + PRIOR_ROWS
         part.noise[new] = part.metric[new] = math.exp(-part.numbers[SIZE]) * own
         part.states[:, new] = 0.0
-
-
-# ----------------------------------------------------------------------- one step
-
-
-def step(track: Track, plan: Layout, samples: Numbers, dt: float) -> None:
-    """One step of one track, in place; samples ``(m, d)``, NaN where a cell is missing.
-
-    The samples are taken one after the other, at one time, and their log-densities add up: that is
-    their joint density. m = 0: no observation.
-    """
-    head, told = track.head, [row.LIKELIHOOD, row.DISTANCE, row.VALUES]
-    head[row.TIME] += dt
-    if head[row.COUNT] > 0.0:
-        coast(track, plan, dt)
-        drift(track, plan, dt)
-    scores = []
-    for x in samples:
-        head[row.SEEN] = head[row.TIME]
-        if take(track, plan, x):
-            scores.append(head[told])
-    head[told] = np.sum(scores, axis=0) if scores else np.nan
-
-
-def take(track: Track, plan: Layout, x: Numbers) -> bool:
-    """One sample ``(d,)``; returns whether it was scored."""
-    head, o, limit = track.head, present(track) & ~np.isnan(x), 1.0
-    n, fresh = float(o.sum()), head[row.COUNT] == 0.0
-    if fresh and not (x**2 > 0.0).any():
-        return False
-    if n > 0:
-        judge(track, plan, x, o)
-        limit = min(1.0, LIMIT * n / max(head[row.DISTANCE], 1e-300))
-        track.counts[o] += 1.0
-        gain = 1.0 / np.minimum(track.counts[o] + PRIOR_ROWS, LEVEL_MEMORY)
-        track.level[o] += gain * (limit * x[o] ** 2 - track.level[o])
-    counted = fresh or n > 0
-    head[[row.COUNT, row.SAMPLES]] += counted
-    if n > 0:
-        for law, part in zip(plan.members, track.parts, strict=True):
-            learn(track, law, part, x, o)
-    at = int(head[BUFFERED])
-    counted = counted and at < len(track.buffer)
-    if counted:
-        track.buffer[at] = math.sqrt(limit) * np.nan_to_num(x)
-        head[BUFFERED] = at + 1.0
-    arrive(track, plan, x, counted)
-    return n > 0

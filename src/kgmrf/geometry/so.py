@@ -13,7 +13,6 @@ and second derivatives are exact and finite. Third and higher ones are not.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from array_api_compat import array_namespace, device
 from kgmrf._types import Array
 from kgmrf.geometry.so_maps import (
     _constant,
-    _differentiates,
     _eps,
     _eye,
     _matrix22,
@@ -72,10 +70,8 @@ def log(R: Array) -> Array:
         return _matrix22(0 * angle, -angle, angle, 0 * angle)
     if d == 3:
         return hat(_rotation_vector(R))
-    if not _differentiates(R):
-        return _log_value(R)
-    W0 = _log_value(R.detach())
-    return _chord_steps(R, W0)
+    W = _log_value(_constant(R))
+    return _chord_steps(R, W) if hasattr(R, "detach") else W
 
 
 def _angle2(R: Array) -> Array:
@@ -125,82 +121,33 @@ def _rotation_vector(R: Array) -> Array:
 
 
 def _log_value(R: Array) -> Array:
-    """Logarithm for d >= 4 as A g(S), with S, A the symmetric and skew parts of R.
+    """Logarithm for d >= 4: the real Schur form R = Z T Z^T has plane rotations for blocks.
 
-    S and A commute, with eigenvalues cos t and i sin t, so that log R = A (t / sin t)(S) needs no
-    joint diagonalisation. Planes near pi, where t / sin t has its pole, are treated apart: on them
-    A is small and its unitary factor carries the orientation, t = pi - asin |sin t|.
+    The Schur form is exact to rounding of 1; one Newton step makes small angles as exact.
     """
     xp = array_namespace(R)
-    S = (R + _transpose(R)) / 2
-    A = _skew(R)
-    cosines, V = xp.linalg.eigh(S)
-    B = _skew(_transpose(V) @ A @ V)
-    near = _near_pi(cosines)
-    # acos loses half the digits of a small t, but t / sin t depends on t^2 only.
-    one = xp.ones_like(cosines)
-    safe = xp.where(near, one, xp.clip(cosines, -0.999, 1.0))
-    t = xp.acos(safe)
-    tiny = t < 0.05
-    u = xp.where(tiny, t * t, 0 * t)
-    t = xp.where(tiny, one, t)
-    g = xp.where(tiny, 1 + u / 6 * (1 + 7 * u / 60 * (1 + 31 * u / 294)), t / xp.sin(t))
-    far = xp.where(near, 0 * one, one)
-    W = B * (far[..., :, None] * far[..., None, :]) * (g[..., :, None] + g[..., None, :]) / 2
-    some_near = bool(xp.any(near))
-    if some_near:
-        W = W + _log_near_pi(B, near)
-    W = _skew(V @ W @ _transpose(V))
-    # The choice of an orientation costs a few digits, which one Newton step brings back.
-    return _chord_steps(R, W, steps=1) if some_near else W
+    items = np.asarray(R.cpu() if hasattr(R, "cpu") else R, dtype=np.float64)
+    flat = items.reshape(-1, *items.shape[-2:])
+    W = np.array([_log_of_one(item) for item in flat]).reshape(items.shape)
+    return _chord_steps(R, xp.asarray(W, dtype=R.dtype, device=device(R)), steps=1)
 
 
-def _near_pi(cosines: Array) -> Array:
-    """Marks the leading planes as near pi, cut at the widest gap of cos t in [-.995, -.5].
+def _log_of_one(R: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    from scipy import linalg
 
-    Cutting at a gap never parts the two vectors of one plane, nor planes of equal angle whose
-    eigenvectors come out mixed. cosines ascend and come in pairs.
-    """
-    xp = array_namespace(cosines)
-    d = cosines.shape[-1]
-    inside = xp.clip(cosines, -0.995, -0.5)
-    low = xp.full_like(inside[..., :1], -0.995)
-    high = xp.full_like(inside[..., :1], -0.5)
-    gaps = xp.concat([inside, high], axis=-1) - xp.concat([low, inside], axis=-1)
-    even = gaps[..., 0 : 2 * (d // 2) + 1 : 2]
-    count = 2 * xp.argmax(even, axis=-1)
-    return xp.arange(d, device=device(cosines)) < count[..., None]
-
-
-@lru_cache(maxsize=64)
-def _generic_skew(d: int) -> np.ndarray[Any, Any]:
-    """A fixed skew matrix to orient planes at exactly pi.
-
-    Neighbouring vectors are paired, as eigh returns a plane; a part without special directions
-    serves the case that several planes at pi come out mixed.
-    """
-    X = np.random.default_rng(d).standard_normal((d, d))
-    T = (X - X.T) / (4 * np.linalg.norm(X - X.T, 2))
-    for i in range(0, d - 1, 2):
-        T[i, i + 1] += 1
-        T[i + 1, i] -= 1
-    return np.asarray(T)
-
-
-def _log_near_pi(B: Array, near: Array) -> Array:
-    xp = array_namespace(B)
-    d = B.shape[-1]
-    mark = xp.astype(near, B.dtype)
-    block = mark[..., :, None] * mark[..., None, :]
-    # At exactly pi A vanishes and any orientation will do, but one must be chosen.
-    choice = 16 * d * _eps(B) * xp.asarray(_generic_skew(d), dtype=B.dtype, device=device(B))
-    sines, U = xp.linalg.eigh(-1j * (block * (B + choice)))
-    # Vectors outside the block have sine 0 and must stay out: weigh by how much lies inside.
-    absolute = xp.abs(sines)
-    angle = math.pi - xp.asin(xp.clip(absolute, 0.0, 1.0))
-    inside = xp.sum(mark[..., :, None] * xp.real(U * xp.conj(U)), axis=-2) > 0.5
-    signed = xp.where(inside, xp.where(sines < 0, -angle, angle), 0 * angle)
-    return xp.real((U * (1j * signed)[..., None, :]) @ _transpose(xp.conj(U)))
+    W = np.full_like(R, 0.0 if np.isfinite(R).all() else math.nan)
+    if np.isnan(W).any():
+        return W
+    T, Z = linalg.schur(R)
+    below = np.append(np.diag(T, -1), 0.0)
+    planes = np.flatnonzero(below)
+    alone = np.setdiff1d(np.flatnonzero(np.diag(T) < 0), [*planes, *(planes + 1)])
+    for i in planes:
+        sine, cosine = T[i + 1, i] - T[i, i + 1], T[i, i] + T[i + 1, i + 1]
+        W[i + 1, i] = math.atan2(sine, cosine)
+    # Eigenvalues -1 come in pairs: planes at pi, of which any orientation will do.
+    W[alone[1::2], alone[: len(alone) // 2 * 2 : 2]] = math.pi
+    return np.asarray(_skew(2.0 * Z @ W @ Z.T))
 
 
 def _chord_steps(R: Array, W0: Array, steps: int = 2) -> Array:
@@ -277,7 +224,7 @@ def _nearest(M: Array, *, proper: bool) -> Array:
         U = U * flip[..., None, :]
         singular = singular * flip
     R0 = U @ Vh
-    if not _differentiates(M):
+    if not hasattr(M, "detach"):
         return R0
     # As in log: chord-Newton on skew(R^T M) = 0 gives the derivatives that the SVD lacks.
     total = singular[..., :, None] + singular[..., None, :]

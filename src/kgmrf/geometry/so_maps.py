@@ -34,11 +34,6 @@ def _eps(X: Array) -> float:
     return float(array_namespace(X).finfo(X.dtype).eps)
 
 
-def _differentiates(X: Array) -> bool:
-    """Whether the array belongs to a library that differentiates (and can cut its graph)."""
-    return hasattr(X, "detach")
-
-
 def _constant(X: Array) -> Array:
     return X.detach() if hasattr(X, "detach") else X
 
@@ -154,30 +149,13 @@ def _exp3(W: Array) -> Array:
     return _eye(W) + a * W + b * (W @ W)
 
 
-# Degree: numerator coefficients of the diagonal Pade approximant of e^x, constant first.
-_PADE = {
-    q: tuple(
-        math.factorial(2 * q - k)
-        * math.factorial(q)
-        / (math.factorial(2 * q) * math.factorial(k) * math.factorial(q - k))
-        for k in range(q + 1)
-    )
-    for q in (3, 5, 7, 9, 13)
-}
-_DOUBLE_EPS = 2.3e-16
+_DEGREES = (3, 5, 7, 9, 13)
 
 
-@lru_cache(maxsize=8)
-def _pade_reach(eps: float) -> dict[int, float]:
-    """Largest |x| for which degree q is exact to rounding.
-
-    The leading error is (q!)^2 x^(2q+1) / ((2q)! (2q+1)!).
-    """
-    reach = {}
-    for q in _PADE:
-        scale = math.factorial(q) ** 2 / (math.factorial(2 * q) * math.factorial(2 * q + 1))
-        reach[q] = (eps / scale) ** (1 / (2 * q + 1))
-    return reach
+@lru_cache(maxsize=16)
+def _reach(q: int, eps: float) -> float:
+    """Largest |x| for which degree q is exact: the error is (q!)^2 x^(2q+1) / ((2q)! (2q+1)!)."""
+    return float((eps * math.comb(2 * q, q) * math.factorial(2 * q + 1)) ** (1 / (2 * q + 1)))
 
 
 def _exp_pade(W: Array, norm_bound: float | None) -> Array:
@@ -187,15 +165,16 @@ def _exp_pade(W: Array, norm_bound: float | None) -> Array:
         # A broken item of the batch (NaN, inf) must not decide for the others.
         norms = xp.where(xp.isfinite(norms), norms, xp.zeros_like(norms))
         norm_bound = float(xp.max(norms)) if math.prod(W.shape) else 0.0
-    reach = _pade_reach(max(_eps(W) / 4, _DOUBLE_EPS / 4))
-    degree = next((q for q in _PADE if norm_bound <= reach[q]), 13)
-    squarings = max(0, math.ceil(math.log2(norm_bound / reach[13]))) if norm_bound > 0 else 0
+    eps = _eps(W) / 4
+    degree = next((q for q in _DEGREES if norm_bound <= _reach(q, eps)), _DEGREES[-1])
+    excess = norm_bound / _reach(_DEGREES[-1], eps)
+    squarings = max(0, math.ceil(math.log2(excess))) if excess > 0 else 0
     X = W / 2**squarings
-    b = _PADE[degree]
+    b = [math.comb(degree, k) / math.perm(2 * degree, k) for k in range(degree + 1)]
     eye = _eye(W)
     X2 = X @ X
     power, odd, even = eye, b[1] * eye, b[0] * eye
-    for k in range(2, degree, 2):  # every degree in the table is odd
+    for k in range(2, degree, 2):  # every degree is odd
         power = X2 if k == 2 else power @ X2
         even = even + b[k] * power
         odd = odd + b[k + 1] * power

@@ -94,15 +94,30 @@ def unwiden(old: Any, step: Any, decay: float, raw: Any, bar: Any, step_bar: Any
 
 
 @jit
-def pulls(seen: Any, lam: Any, level: Any, m: float, planes: Any, x: Any) -> None:
-    """x <- the correction A w under information gains (see `kgmrf.step.correct_and_kick`)."""
-    d = lam.shape[0]
-    for i in range(d):
-        for j in range(d):
-            gap = lam[i] - lam[j]
-            weight = gap * m / (level[i] * level[j])
-            predicted = 1.0 + planes[0, i, j] * gap * weight
-            x[i, j] = -planes[0, i, j] / predicted * seen[i, j] * weight
+def response(
+    i: int, j: int, lam: Any, level: Any, m: float, planes: Any, head: Any, table: Any
+) -> Any:
+    """Gains A and B of a plane, and the weight of what is seen in its innovation.
+
+    See `kgmrf.step.correct_and_kick`.
+    """
+    gap = lam[i] - lam[j]
+    if head[INFORMATION] == 0.0:
+        return table[0, i, j], table[1, i, j], gap / (gap * gap + head[RIDGE])
+    weight = gap * m / (level[i] * level[j])
+    rest = 1.0 / (1.0 + planes[0, i, j] * gap * weight)
+    return planes[0, i, j] * rest, planes[1, i, j] * rest, weight
+
+
+@jit
+def pulls(
+    seen: Any, lam: Any, level: Any, m: float, planes: Any, head: Any, table: Any, x: Any
+) -> None:
+    """x <- the correction A w."""
+    for i in range(lam.shape[0]):
+        for j in range(lam.shape[0]):
+            a, _, weight = response(i, j, lam, level, m, planes, head, table)
+            x[i, j] = -a * seen[i, j] * weight
         x[i, i] = 0.0
 
 
@@ -113,6 +128,8 @@ def unpull(
     level: Any,
     m: float,
     planes: Any,
+    head: Any,
+    table: Any,
     x_bar: Any,
     velocity_bar: Any,
     nis_bar: float,
@@ -120,90 +137,51 @@ def unpull(
     seen_bar: Any,
     lam_bar: Any,
     level_bar: Any,
+    table_bar: Any,
+    head_bar: Any,
 ) -> float:
-    """Back through correct and kick under information gains; returns the derivative by m."""
+    """Back through correct and kick; returns the derivative by m."""
     d = lam.shape[0]
     m_bar = 0.0
     for i in range(d):
         for j in range(d):
             if i == j:
                 continue
-            r, gap, noise = -seen[i, j], lam[i] - lam[j], level[i] * level[j] / m
-            p11, p12 = planes[0, i, j], planes[1, i, j]
-            weight = gap / noise
-            information, pull = gap * weight, r * weight
-            rest = 1.0 / (1.0 + p11 * information)
-            turned, kicked = x_bar[i, j], velocity_bar[i, j]
-            b11, b12, b22 = bar[0, i, j], bar[1, i, j], bar[2, i, j]
-            rest_bar = (
-                (turned * p11 + kicked * p12) * pull
-                + b11 * p11
-                + b12 * p12
-                - b22 * p12 * p12 * information
-                + 0.5 * nis_bar * r * r / noise
-            )
-            pull_bar = (turned * p11 + kicked * p12) * rest
-            predicted_bar = -rest_bar * rest * rest
-            information_bar = predicted_bar * p11 - b22 * p12 * p12 * rest
-            bar[0, i, j] = (turned * pull + b11) * rest + predicted_bar * information
-            bar[1, i, j] = (kicked * pull + b12 - 2.0 * b22 * p12 * information) * rest
-            weight_bar = pull_bar * r + information_bar * gap
-            gap_bar = information_bar * weight + weight_bar / noise
-            surprise = nis_bar * r * rest / noise
-            noise_bar = -(weight_bar * weight + 0.5 * r * surprise) / noise
-            seen_bar[i, j] = -pull_bar * weight - surprise
+            a, b, weight = response(i, j, lam, level, m, planes, head, table)
+            r, gap = -seen[i, j], lam[i] - lam[j]
+            a_bar, b_bar = x_bar[i, j] * r * weight, velocity_bar[i, j] * r * weight
+            share = x_bar[i, j] * a + velocity_bar[i, j] * b
+            weight_bar = share * r
+            seen_bar[i, j] = -share * weight
+            if head[INFORMATION] == 0.0:
+                table_bar[0, i, j] += a_bar
+                table_bar[1, i, j] += b_bar
+                stiffness = gap * gap + head[RIDGE]
+                stiffness_bar = -weight_bar * weight / stiffness
+                head_bar[RIDGE] += stiffness_bar
+                gap_bar = weight_bar / stiffness + 2.0 * gap * stiffness_bar
+            else:
+                p11, p12, noise = planes[0, i, j], planes[1, i, j], level[i] * level[j] / m
+                information = gap * weight
+                rest = 1.0 / (1.0 + p11 * information)
+                b11, b12, b22 = bar[0, i, j], bar[1, i, j], bar[2, i, j]
+                rest_bar = (a_bar + b11) * p11 + (b_bar + b12) * p12
+                rest_bar += 0.5 * nis_bar * r * r / noise - b22 * p12 * p12 * information
+                predicted_bar = -rest_bar * rest * rest
+                information_bar = predicted_bar * p11 - b22 * p12 * p12 * rest
+                bar[0, i, j] = (a_bar + b11) * rest + predicted_bar * information
+                bar[1, i, j] = (b_bar + b12 - 2.0 * b22 * p12 * information) * rest
+                weight_bar += information_bar * gap
+                gap_bar = information_bar * weight + weight_bar / noise
+                surprise = nis_bar * r * rest / noise
+                seen_bar[i, j] -= surprise
+                noise_bar = -(weight_bar * weight + 0.5 * r * surprise) / noise
+                level_bar[i] += noise_bar * level[j] / m
+                level_bar[j] += noise_bar * level[i] / m
+                m_bar -= noise_bar * noise / m
             lam_bar[i] += gap_bar
             lam_bar[j] -= gap_bar
-            level_bar[i] += noise_bar * level[j] / m
-            level_bar[j] += noise_bar * level[i] / m
-            m_bar -= noise_bar * noise / m
     return m_bar
-
-
-@jit
-def fixed_pulls(seen: Any, lam: Any, ridge: float, position: Any, x: Any) -> None:
-    """x <- the correction A w under fixed gains."""
-    d = lam.shape[0]
-    for i in range(d):
-        for j in range(d):
-            gap = lam[i] - lam[j]
-            x[i, j] = -position[i, j] * seen[i, j] * gap / (gap * gap + ridge)
-        x[i, i] = 0.0
-
-
-@jit
-def fixed_unpull(
-    seen: Any,
-    lam: Any,
-    ridge: float,
-    table: Any,
-    x_bar: Any,
-    velocity_bar: Any,
-    table_bar: Any,
-    seen_bar: Any,
-    lam_bar: Any,
-) -> float:
-    """Back through correct and kick under fixed gains; returns the derivative by the ridge."""
-    d = lam.shape[0]
-    ridge_bar = 0.0
-    for i in range(d):
-        for j in range(d):
-            if i == j:
-                continue
-            gap = lam[i] - lam[j]
-            stiffness = gap * gap + ridge
-            innovation = -seen[i, j] * gap / stiffness
-            turned, kicked = x_bar[i, j], velocity_bar[i, j]
-            table_bar[0, i, j] += turned * innovation
-            table_bar[1, i, j] += kicked * innovation
-            share = (turned * table[0, i, j] + kicked * table[1, i, j]) / stiffness
-            stiffness_bar = -share * innovation
-            ridge_bar += stiffness_bar
-            seen_bar[i, j] = -share * gap
-            gap_bar = -share * seen[i, j] + 2.0 * gap * stiffness_bar
-            lam_bar[i] += gap_bar
-            lam_bar[j] -= gap_bar
-    return ridge_bar
 
 
 @jit
@@ -333,10 +311,7 @@ def pull_back(
                 at.product_from_left(w, at.TURNED, at.HALF, at.SEEN, d, s)
                 for k in range(d):
                     level[k], power[k], power_bar[k] = lam[k] + floor, seen[k, k], 0.0
-                if information:
-                    pulls(seen, lam, level, m, planes, w3[at.X2])
-                else:
-                    fixed_pulls(seen, lam, head[RIDGE], table[0], w3[at.X2])
+                pulls(seen, lam, level, m, planes, head, table, w3[at.X2])
                 h2 = at.exponential(w, w3, at.X2, at.E2, at.ROOT2, d, s)
                 # And back.
                 m_bar = 0.0
@@ -345,15 +320,10 @@ def pull_back(
                     m_bar += unadapt(level, power, var, m, floor, vector_bars, power_bar)
                 w3[at.AFTER, :d, :d] = rows[t + 1, i, :nn].reshape(d, d)
                 at.unturn(w, w3, at.AFTER, at.FRAME_BAR, at.X2, at.E2, at.ROOT2, h2, d, s)
-                if information:
-                    known = (seen, lam, level, m, planes, x_bar, velocity_bar)
-                    nis_bar = bar[tail + _NIS]
-                    m_bar += unpull(*known, nis_bar, p_bar, seen_bar, lam_bar, level_bar)
-                else:
-                    head_bar[RIDGE] += fixed_unpull(
-                        *(seen, lam, head[RIDGE], table, x_bar, velocity_bar),
-                        *(tables_bar, seen_bar, lam_bar),
-                    )
+                m_bar += unpull(
+                    *(seen, lam, level, m, planes, head, table, x_bar, velocity_bar),
+                    *(bar[tail + _NIS], p_bar, seen_bar, lam_bar, level_bar, tables_bar, head_bar),
+                )
                 m_bar += unlikely(
                     *(bar[tail + _LIKELIHOOD], rows[t + 1, i, tail + _LIKELIHOOD]),
                     *(m, level, power, level_bar, power_bar),

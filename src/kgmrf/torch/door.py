@@ -32,14 +32,18 @@ def tensor(value: Any, name: str) -> Tensor:
     Traceback (most recent call last):
     TypeError: observations must be a torch tensor, got ndarray of shape (2, 2); ...
     """
+    if _tensor(value, name).is_complex() or value.dtype == torch.bool:
+        raise ObservationError(
+            f"{name} has dtype {value.dtype}, expected real numbers; convert it with .float()"
+        )
+    return _tensor(value, name)
+
+
+def _tensor(value: Any, name: str) -> Tensor:
     if not isinstance(value, Tensor):
         raise TypeError(
             f"{name} must be a torch tensor, got {type(value).__name__} of shape "
             f"{np.shape(value)}; convert it with torch.as_tensor(...)"
-        )
-    if value.is_complex() or value.dtype == torch.bool:
-        raise ObservationError(
-            f"{name} has dtype {value.dtype}, expected real numbers; convert it with .float()"
         )
     return value
 
@@ -69,37 +73,27 @@ def fits(value: Any, name: str, shape: torch.Size) -> None:
 
 def gaps(mask: Any, shape: torch.Size) -> None:
     """Refuses a mask that is no tensor, or not one truth value per frame."""
-    if mask is not None and not isinstance(mask, Tensor):
-        raise TypeError(
-            f"mask must be a torch tensor, got {type(mask).__name__} of shape {np.shape(mask)}; "
-            "convert it with torch.as_tensor(...)"
-        )
-    fits(mask, "mask", shape)
+    if mask is not None:
+        fits(_tensor(mask, "mask"), "mask", shape)
 
 
 def times(dt: Any) -> None:
     """Refuses intervals that run backwards or are no numbers."""
-    if dt is None or not _looks(dt):
-        return
-    found = _extremes(dt, "dt")
-    if not 0.0 <= found[0] <= found[1] < np.inf:
-        worst = found[1] if found[0] >= 0 else found[0]
+    low, high = _extremes(dt, "dt", 0.0)
+    if not 0.0 <= low <= high < np.inf:
         raise ObservationError(
-            f"dt must be finite and 0 or more, got {worst:g}: time cannot run backwards; "
-            "sort the frames"
+            f"dt must be finite and 0 or more, got {high if low >= 0 else low:g}: time cannot run "
+            "backwards; sort the frames"
         )
 
 
 def counts(n_samples: Any) -> None:
     """Refuses numbers of samples that are not positive; NaN may stand where there is no frame."""
-    if not _looks(n_samples):
-        return
-    found = _extremes(n_samples, "n_samples")
-    if found[0] <= 0.0 or found[1] == np.inf:
-        worst = found[0] if found[0] <= 0 else found[1]
+    low, high = _extremes(n_samples, "n_samples", 1.0)
+    if low <= 0.0 or high == np.inf:
         raise ObservationError(
-            f"n_samples must be positive and finite, got {worst:g}; it counts the samples behind "
-            "each matrix, 1 or more"
+            f"n_samples must be positive and finite, got {low if low <= 0 else high:g}; it counts "
+            "the samples behind each matrix, 1 or more"
         )
 
 
@@ -135,8 +129,7 @@ def matrices(values: Tensor, mask: Tensor | None, *, rotation: bool) -> None:
     # A frame with a NaN has no observation, and what is masked is not looked at.
     invalid &= ~np.isnan(seen).any(axis=(-2, -1))
     if mask is not None:
-        there = mask.to(dtype=torch.bool).expand(values.shape[:-2])
-        invalid &= there.numpy()
+        invalid &= mask.to(dtype=torch.bool).expand(values.shape[:-2]).numpy()
     if not invalid.any():
         return
     check = _check.rotations if rotation else _check.covariances
@@ -153,10 +146,11 @@ def _looks(value: Any) -> bool:
     return not traced()
 
 
-def _extremes(value: Any, name: str) -> tuple[float, float]:
-    if isinstance(value, Tensor):
-        value = value.detach().numpy()
-    elif type(value) in (int, float):
+def _extremes(value: Any, name: str, usual: float) -> tuple[float, float]:
+    """The smallest and the largest of some numbers; the usual one where nobody may look."""
+    if value is None or not _looks(value):
+        return usual, usual
+    if type(value) in (int, float):
         return float(value), float(value)
-    array = _check.real_array(value, name)
-    return (0.0, 0.0) if not array.size else (float(np.nanmin(array)), float(np.nanmax(array)))
+    array = _check.real_array(value.detach().numpy() if isinstance(value, Tensor) else value, name)
+    return (float(np.nanmin(array)), float(np.nanmax(array))) if array.size else (usual, usual)

@@ -93,6 +93,13 @@ class Law(nn.Module):
         """One number, or one per plane as a symmetric table ``(d, d)``."""
         return numbers[self.table] if numbers.ndim else numbers
 
+    def _number(self, free: Tensor | None, edge: float, within: Any) -> Tensor:
+        """What a free number stands for; without one the edge of the range, which is kept."""
+        if free is None:
+            return torch.full((), edge, dtype=torch.float64, device=self.table.device)
+        value: Tensor = within(self._planes(free.double()))
+        return value
+
     def _log_inertia(self) -> Tensor | float:
         """Relative inertias: only their ratios count, since the gains carry their size."""
         if self.log_inertia is None:
@@ -161,22 +168,14 @@ class FixedLaw(Law):
 
     def forward(self) -> FixedGains:
         """The law these parameters stand for, ``(d, d)`` or a number each."""
-
-        def numbers(free: Tensor) -> Tensor:
-            return self._planes(free.double())
-
-        one = torch.ones((), dtype=torch.float64, device=self.table.device)
-        position = 0.0 * one
-        if self.free_position is not None:
-            position = _inside(numbers(self.free_position), 0.0, 2.0)
-        keep = one if self.free_retention is None else _inside(numbers(self.free_retention))
-        coast = one if self.free_coast is None else _inside(numbers(self.free_coast))
+        position = self._number(self.free_position, 0.0, lambda free: _inside(free, 0.0, 2.0))
+        keep = self._number(self.free_retention, 1.0, _inside)
+        coast = self._number(self.free_coast, 1.0, _inside)
         kept = keep * coast ** (self.longest_step - 1.0)
         most = (2.0 - position) * (1.0 + kept) / self.longest_step
-        velocity = most * _inside(numbers(self.free_velocity) - self._log_inertia())
-        return FixedGains(
-            position, velocity, keep, coast, positive(self.free_ridge.double(), *RIDGE)
-        )
+        velocity = most * _inside(self._planes(self.free_velocity.double()) - self._log_inertia())
+        ridge = positive(self.free_ridge.double(), *RIDGE)
+        return FixedGains(position, velocity, keep, coast, ridge)
 
 
 class InformationLaw(Law):
@@ -214,18 +213,17 @@ class InformationLaw(Law):
     def forward(self) -> InformationGains:
         """The law these parameters stand for, ``(d, d)`` or a number each."""
 
-        def numbers(free: Tensor) -> Tensor:
-            return self._planes(free.double())
+        def noise(free: Tensor) -> Tensor:
+            return positive(free, *NOISE)
 
-        one = torch.ones((), dtype=torch.float64, device=self.table.device)
-        quiet, keep = 0.0 * one, one
-        if self.free_angle_noise is not None:
-            quiet = positive(numbers(self.free_angle_noise), *NOISE)
-        if self.free_retention is not None:
-            keep = _inside(numbers(self.free_retention))
-        noise = positive(numbers(self.free_acceleration) - 2.0 * self._log_inertia(), *NOISE)
-        prior = positive(numbers(self.free_rate_prior), *NOISE)
-        return InformationGains(noise, quiet, keep, prior, InformationGains.angle_prior * one)
+        inertia = self._log_inertia()
+        return InformationGains(
+            self._number(self.free_acceleration, 0.0, lambda free: noise(free - 2.0 * inertia)),
+            self._number(self.free_angle_noise, 0.0, noise),
+            self._number(self.free_retention, 1.0, _inside),
+            self._number(self.free_rate_prior, 0.0, noise),
+            self._number(None, InformationGains.angle_prior, noise),
+        )
 
 
 def printed(d: int) -> FixedLaw:
@@ -236,14 +234,8 @@ def printed(d: int) -> FixedLaw:
     >>> round(printed(3)().retention.item(), 6)
     0.05
     """
-    law = gains.printed()
-    return FixedLaw(
-        d,
-        position_gain=law.position_gain,
-        velocity_gain=law.velocity_gain,
-        retention=law.retention,
-        coast_retention=law.coast_retention,
-    )
+    names = ("position_gain", "velocity_gain", "retention", "coast_retention")
+    return FixedLaw(d, **{name: getattr(gains.printed(), name) for name in names})
 
 
 def as_law(law: str | Law, d: int) -> Law:

@@ -112,71 +112,51 @@ class Kinetic(nn.Module):
         return self.turn_bound
 
     def _filter_matrices(
-        self,
-        observations: Tensor,
-        weight: Any,
-        mask: Tensor | None,
-        dt: float | Tensor | None,
-        state: State | None,
-        forecast: bool,
+        self, observations: Tensor, weight: Any, mask: Tensor | None, *rest: Any
     ) -> Filtered:
-        """Matrices ``(..., time, d, d)``, checked and filtered."""
+        """Matrices ``(..., time, d, d)``, checked and filtered; ``rest`` as for `_filter`."""
         with full_precision(door.tensor(observations, "observations")):
             values = at_least_single(observations)
-            self._shaped(values)
+            if values.ndim < 3 or values.shape[-2:] != (self.d, self.d):
+                shape = tuple(values.shape)
+                raise ValueError(f"expected (..., time, {self.d}, {self.d}), got {shape}")
+            door.frames(values, "observations", -3)
             door.gaps(mask, values.shape[:-2])
             door.counts(weight)
             self._check(observations, mask)
-            return self._filter(values, weight, mask, dt, state, forecast)
+            return self._filter(values, weight, mask, *rest)
 
     def _filter(
-        self,
-        values: Tensor,
-        weight: Any,
-        mask: Tensor | None,
-        dt: float | Tensor | None,
-        state: State | None,
-        forecast: bool,
-    ) -> Filtered:
-        """Checked matrices, prepared and run."""
-        door.fits(weight, "n_samples", values.shape[:-2])
-        door.fits(dt, "dt", values.shape[:-2])
-        door.times(dt)
-        law = self.gains()
-        frames = self._take(self._frames(values, weight, mask, dt))
-        return self._run(frames, law, state, forecast)
-
-    def _shaped(self, values: Tensor) -> None:
-        if values.ndim < 3 or values.shape[-2:] != (self.d, self.d):
-            shape = tuple(values.shape)
-            raise ValueError(f"expected (..., time, {self.d}, {self.d}), got {shape}")
-        door.frames(values, "observations", -3)
-
-    def _frames(
         self,
         seen: Tensor,
         weight: Any,
         mask: Tensor | None,
         dt: float | Tensor | None,
-    ) -> Frames:
-        """Time first, missing frames marked."""
+        state: State | None,
+        forecast: bool,
+    ) -> Filtered:
+        """Checked matrices, prepared and run: time first, missing frames marked."""
         shape = seen.shape[:-2]
+        door.fits(weight, "n_samples", shape)
+        door.fits(dt, "dt", shape)
+        door.times(dt)
         observed = (0.0 * seen.detach()).sum((-2, -1)) == 0.0  # 0 times NaN or infinity is NaN
         if mask is not None:
             observed = observed & mask.to(device=seen.device, dtype=torch.bool).expand(shape)
-        eye = torch.eye(self.d, dtype=seen.dtype, device=seen.device)
-        seen = torch.where(observed[..., None, None], seen, eye)
-        weights = torch.as_tensor(weight, dtype=seen.dtype, device=seen.device).expand(shape)
+        like: Any = {"dtype": seen.dtype, "device": seen.device}
+        seen = torch.where(observed[..., None, None], seen, torch.eye(self.d, **like))
+        weights = torch.as_tensor(weight, **like).expand(shape)
         weights = torch.where(observed, weights, torch.ones_like(weights))
-        dt = 1.0 if dt is None else dt
-        intervals = torch.as_tensor(dt, dtype=seen.dtype, device=seen.device)
-        return Frames(
+        intervals = torch.as_tensor(1.0 if dt is None else dt, **like)
+        each = intervals.expand(shape).movedim(-1, 0)
+        frames = Frames(
             seen.movedim(-3, 0),
             weights.movedim(-1, 0),
-            intervals.expand(shape).movedim(-1, 0),
+            each,
             observed.movedim(-1, 0),
-            _first(intervals.double(), shape),
+            (each if intervals.ndim else intervals).double(),
         )
+        return self._run(self._take(frames), self.gains(), state, forecast)
 
     def _run(self, frames: Frames, law: Gains, state: State | None, forecast: bool) -> Filtered:
         """All frames, one step each, in pieces that are computed twice to save memory if wanted."""
@@ -225,7 +205,8 @@ class Kinetic(nn.Module):
         if (forecast and self.scale_rate) or not compiled.reachable(frames.seen.device):
             return False
         parts = (*frames[:-1], *vars(law).values(), *self.parameters(), *state)
-        return not (torch.is_grad_enabled() and any(_needs_gradient(v) for v in parts))
+        asked = any(isinstance(v, Tensor) and v.requires_grad for v in parts)
+        return not (torch.is_grad_enabled() and asked)
 
     def _piece(
         self,
@@ -238,7 +219,10 @@ class Kinetic(nn.Module):
     ) -> tuple[State, tuple[Tensor | None, ...]]:
         warm = model._replace(warmup_samples=0.0, warmup_frames=0.0)
         near = cast(turns, frames.seen.dtype)
-        unrolls = self._unrolls(frames, warm, turns, start)
+        # Whether the frames have a compiled loop with a backward pass.
+        unrolls = not self.rotations and not self._stepped
+        unrolls = unrolls and compiled.reachable(frames.seen.device)
+        unrolls = unrolls and compiled.unrolls(warm, frames, turns, start)
         state, parts = start, []
         for k in range(frames.seen.shape[0]):
             if pools and not traced():
@@ -279,12 +263,6 @@ class Kinetic(nn.Module):
         if model.scale_rate:
             scale = scale * torch.where(started, model.scale_retention**frames.dt, 1.0)
         return self._matrix(before._replace(frame=frame, log_scale=scale))
-
-    def _unrolls(self, frames: Frames, model: Model, over: Transition, state: State) -> bool:
-        """Whether the frames left have a compiled loop with a backward pass."""
-        if self.rotations or self._stepped or not compiled.reachable(frames.seen.device):
-            return False
-        return compiled.unrolls(model, frames, over, state)
 
     def step(
         self,
@@ -358,12 +336,3 @@ def full_precision(like: Tensor) -> Any:
     if not torch.amp.is_autocast_available(kind):
         return nullcontext()
     return torch.autocast(device_type=kind, enabled=False)
-
-
-def _first(values: Tensor, shape: torch.Size) -> Tensor:
-    """Time first, unless it is one number for all frames."""
-    return values if values.ndim == 0 else values.expand(shape).movedim(-1, 0)
-
-
-def _needs_gradient(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad

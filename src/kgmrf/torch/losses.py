@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -66,19 +66,9 @@ class StudentTLoss(nn.Module):
         """Logarithm of the factor on the scale."""
         return bounded(self.free_kappa.double(), KAPPA_LIMIT)
 
-    def forward(
-        self,
-        scale: Tensor,
-        observations: Tensor,
-        *,
-        n_samples: float | Tensor | None = None,
-        samples: bool = False,
-        mask: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, scale: Tensor, observations: Tensor, **options: Any) -> Tensor:
         """The loss; arguments as in `log_density`."""
-        each = -self.log_density(
-            scale, observations, n_samples=n_samples, samples=samples, mask=mask
-        )
+        each = -self.log_density(scale, observations, **options)
         if self.reduction == "none":
             return each
         return each.nanmean() if self.reduction == "mean" else each.nansum()

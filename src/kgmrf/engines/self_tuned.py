@@ -1,0 +1,146 @@
+"""What the self-tuned engines have in common: many laws for one track, weighed by likelihood.
+
+The row of a track begins with the head, the tails and the roots of :mod:`kgmrf.engines.layout`, and
+so does its record. Nothing of a track is in an engine, so that copies of it may be the same object.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kgmrf._types import Numbers
+from kgmrf.engines import TRUST
+from kgmrf.engines import layout as at
+
+UNKNOWN = [at.SEEN, at.LIKELIHOOD, at.DISTANCE, at.VALUES]
+"""Numbers of the head that are NaN before the first observation."""
+
+
+def _of_head(index: int) -> Any:
+    return property(lambda record: record.head[..., index])
+
+
+@dataclass(frozen=True)
+class Record:
+    """The parts of records ``(..., size)``, as views."""
+
+    head: Numbers
+    tails: Numbers
+    before: Numbers  # tails before the observation
+    roots: Numbers
+
+    time = _of_head(at.TIME)
+    seen = _of_head(at.SEEN)  # time of the last observation; NaN before the first
+    observations = _of_head(at.COUNT)
+    samples = _of_head(at.SAMPLES)
+    kappa = _of_head(at.KAPPA)  # log of the factor between S and the scale of the density
+    log_likelihood = _of_head(at.LIKELIHOOD)
+    distance = _of_head(at.DISTANCE)  # m z, squared, of the observation from its forecast
+    values = _of_head(at.VALUES)  # number of observed values m d
+
+    @property
+    def weights(self) -> Numbers:
+        """Weight of each member in the forecast."""
+        return at.blend_weights(self.roots, False)
+
+
+class SelfTuned:
+    """An engine whose rows begin with head, tails and roots; `advance` and `_work_space` differ."""
+
+    kept = 0
+    d: int
+    plan: Any  # with ``table``, whose column ROOT has the roots of the start
+    size: int
+
+    def __init__(self, n_members: int) -> None:
+        self.small = at.N_HEAD + 2 * at.N_TAILS + n_members
+        self._local = threading.local()  # banks of several threads may share an engine
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_local"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _local=threading.local())
+
+    def _work_space(self) -> Any:
+        """Arrays that one thread needs to work."""
+        raise NotImplementedError
+
+    def _work(self) -> Any:
+        """The work space of this thread."""
+        work: Any = getattr(self._local, "work", None)
+        if work is None:
+            work = self._local.work = self._work_space()
+        return work
+
+    def init(self, n_tracks: int) -> Numbers:
+        """Rows ``(n, size)`` of tracks that have seen nothing."""
+        rows = np.zeros((n_tracks, self.size))
+        record = self.read(rows)
+        record.tails[:] = record.before[:] = 1.0 / at.N_TAILS
+        record.roots[:] = self.plan.table[:, at.ROOT]
+        rows[:, UNKNOWN] = np.nan
+        return rows
+
+    def advance(
+        self,
+        rows: Numbers,
+        which: Numbers,
+        seen: Numbers,
+        counts: Numbers,
+        dt: Numbers,
+        *,
+        matrix: bool = False,
+        tolerance: float = TRUST,
+        room: int | None = None,
+    ) -> tuple[Numbers, Numbers]:
+        """Take in lines; see :mod:`kgmrf.engines`."""
+        raise NotImplementedError
+
+    def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
+        """Rows and records after a time dt without observations; the given rows stay."""
+        later = rows.copy()
+        return later, self._still(later, 0.0, dt)
+
+    def look(self, rows: Numbers) -> Numbers:
+        """Records ``(n, record_size)`` of rows as they stand; rows stay."""
+        return self._still(rows.copy(), -1.0, 0.0)
+
+    def _still(self, rows: Numbers, count: float, dt: float | Numbers) -> Numbers:
+        n = len(rows)
+        line: Any = getattr(self._local, "line", None)
+        if line is None or len(line[0]) != n:
+            line = np.arange(n), np.zeros((n, 1, self.d)), np.empty(n), np.empty(n)
+            if n == 1:  # of one track they are at hand for the next forecast
+                self._local.line = line
+        line[2][:], line[3][:] = count, dt
+        return self.advance(rows, *line)[1]
+
+    def read(self, records: Numbers) -> Record:
+        """The parts of records, or of rows, ``(..., size)``."""
+        a, b, c = at.N_HEAD, at.N_HEAD + at.N_TAILS, at.N_HEAD + 2 * at.N_TAILS
+        return Record(
+            records[..., :a], records[..., a:b], records[..., b:c], records[..., c : self.small]
+        )
+
+    def _check_start(self, rows: Numbers) -> None:
+        """Raise ValueError unless rows begin as those of this engine do, and are finite."""
+        if rows.ndim != 2 or rows.shape[1] != self.size or rows.dtype != np.float64:
+            raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
+        if not np.isfinite(np.delete(rows, UNKNOWN, axis=1)).all() or np.isinf(rows).any():
+            raise ValueError("a row holds numbers that are not finite")
+        start = self.read(rows)
+        if (rows[:, at.COUNT : at.KAPPA] < 0.0).any():
+            raise ValueError("a row holds a negative count")
+        for shares in (start.tails, start.before, start.roots):
+            if (shares < 0.0).any():
+                raise ValueError("a row holds a negative weight")
+            if (np.abs(shares.sum(axis=-1) - 1.0) > 1e-9).any():
+                raise ValueError("weights of a row do not sum to 1")
