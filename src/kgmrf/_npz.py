@@ -41,7 +41,7 @@ from kgmrf._types import Numbers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FORMAT = 2
+FORMAT = 3
 """Version of all state files; see the policy above."""
 
 MOST_ARRAYS = 1024

@@ -6,9 +6,7 @@ triangle of the blend S. `kgmrf.engines.ensemble_step` tells the formulas.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from kgmrf.engines.details import half_life
 from kgmrf.engines.ensemble_view import NAMES, SMALL, EnsembleView
 from kgmrf.engines.layout import Layout, blend_weights, layout, pack, track, turned, unpack
 from kgmrf.engines.members import as_members
+from kgmrf.engines.self_tuned import SelfTuned
 from kgmrf.kernels import engine
 from kgmrf.kernels.ensemble_places import work
 
@@ -28,36 +27,7 @@ LARGEST_LOG = 345.0
 """The logarithm of a size is between minus this and this: e^345 is the largest observation."""
 
 
-def _of_head(index: int) -> Any:
-    return property(lambda record: record.head[..., index])
-
-
-@dataclass(frozen=True)
-class Record:
-    """The parts of records ``(..., size)``, as views."""
-
-    head: Numbers
-    tails: Numbers
-    before: Numbers  # tails before the observation
-    roots: Numbers
-    packed: Numbers  # lower triangle of S; empty in small records
-
-    time = _of_head(at.TIME)
-    seen = _of_head(at.SEEN)  # time of the last observation; NaN before the first
-    observations = _of_head(at.COUNT)
-    samples = _of_head(at.SAMPLES)
-    kappa = _of_head(at.KAPPA)  # log of the factor between S and the scale of the density
-    log_likelihood = _of_head(at.LIKELIHOOD)
-    distance = _of_head(at.DISTANCE)  # m z, squared, of the observation from its forecast
-    values = _of_head(at.VALUES)  # number of observed values m d
-
-    @property
-    def weights(self) -> Numbers:
-        """Weight of each member in the forecast."""
-        return blend_weights(self.roots, False)
-
-
-class Ensemble:
+class Ensemble(SelfTuned):
     """Many laws for one track, blended by the gradient of their likelihood.
 
     >>> import numpy as np
@@ -70,7 +40,6 @@ class Ensemble:
     (50, 11)
     """
 
-    kept = 0
     from_rows = ("velocity", "angle_std")
 
     def __init__(
@@ -81,33 +50,13 @@ class Ensemble:
         self.members = as_members(members, self.d)
         self.plan: Layout = layout(self.d, self.members)
         self.size = self.plan.size
-        self.small = at.N_HEAD + 2 * at.N_TAILS + len(self.members)
+        super().__init__(len(self.members))
         self.record_size = self.small + self.d * (self.d + 1) // 2
         # With the compiler switched off the readable step is the quicker one.
         self._compiled = engine.compiles(1, rotation=False) and not engine.switched_off()
-        self._work = threading.local()  # banks of several threads may share an engine
 
-    def __deepcopy__(self, memo: Any) -> Ensemble:
-        return Ensemble(
-            self.d, self.members, self.noise_floor
-        )  # nothing of a track is in an engine
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_work"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _work=threading.local())
-
-    # ------------------------------------------------------------------ three verbs
-
-    def init(self, n_tracks: int) -> Numbers:
-        """Rows ``(n, size)`` of tracks that have seen nothing."""
-        rows = np.zeros((n_tracks, self.size))
-        parts = track(rows, self.plan)
-        parts.tails[:] = 1.0 / at.N_TAILS
-        parts.roots[:] = self.plan.table[:, at.ROOT]
-        parts.head[:, [at.SEEN, at.LIKELIHOOD, at.DISTANCE, at.VALUES]] = np.nan
-        return rows
+    def _work_space(self) -> Any:
+        return engine.loops("ensemble").run, self.plan.table, *work(self.plan)
 
     def advance(
         self,
@@ -128,36 +77,11 @@ class Ensemble:
         status = np.zeros(n, dtype=np.int8)
         lines = (rows, which, seen, counts, dt, matrix, tolerance)
         if self._compiled:
-            self._loop()(*lines, *self._work.places, records, status)
+            run, *space = self._work()
+            run(*lines, *space, records, status)
         else:
             self._readable(lines, records, status)
         return status, records
-
-    def _loop(self) -> Any:
-        """The compiled loop; this thread has a work space from then on."""
-        work_space = self._work
-        if not hasattr(work_space, "loop"):
-            work_space.places = self.plan.table, *work(self.plan)
-            work_space.loop = engine.loops("ensemble").run
-        return work_space.loop
-
-    def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
-        """Rows and records after a time dt without observations; the given rows stay."""
-        later = rows.copy()
-        return later, self._still(later, 0.0, dt)
-
-    def look(self, rows: Numbers) -> Numbers:
-        """Records ``(n, record_size)`` of rows as they stand; rows stay."""
-        return self._still(rows.copy(), -1.0, 0.0)
-
-    def _still(self, rows: Numbers, count: float, dt: float | Numbers) -> Numbers:
-        n, line = len(rows), getattr(self._work, "line", None)
-        if line is None or len(line[0]) != n:
-            line = np.arange(n), np.zeros((n, 1, self.d)), np.empty(n), np.empty(n)
-            if n == 1:  # of one track they are at hand for the next forecast
-                self._work.line = line
-        line[2][:], line[3][:] = count, dt
-        return self.advance(rows, *line)[1]
 
     def _readable(self, lines: Any, records: Numbers, status: Numbers) -> None:
         rows, which, seen, counts, dt, matrix, tolerance = lines
@@ -183,17 +107,6 @@ class Ensemble:
                     records[k, self.small :] = pack(blend)
 
     # ------------------------------------------------------------------ what is in a record
-
-    def read(self, records: Numbers) -> Record:
-        """The parts of records ``(..., size)``."""
-        a, b, c = at.N_HEAD, at.N_HEAD + at.N_TAILS, at.N_HEAD + 2 * at.N_TAILS
-        return Record(
-            records[..., :a],
-            records[..., a:b],
-            records[..., b:c],
-            records[..., c : self.small],
-            records[..., self.small :],
-        )
 
     def blend(self, records: Numbers) -> Numbers:
         """S ``(..., d, d)`` of records with the matrix; NaN for channels that are absent."""
@@ -224,24 +137,15 @@ class Ensemble:
 
     def check(self, rows: Numbers) -> None:
         """Raise ValueError unless these rows could have come from this engine."""
-        if rows.ndim != 2 or rows.shape[1] != self.size or rows.dtype != np.float64:
-            raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
+        self._check_start(rows)
         parts = track(rows, self.plan)
-        loose = np.ones(self.size, dtype=bool)
-        loose[[at.SEEN, at.LIKELIHOOD, at.DISTANCE, at.VALUES]] = False
-        if not np.isfinite(rows[:, loose]).all() or np.isinf(rows).any():
-            raise ValueError("a row holds numbers that are not finite")
         # Observations reach LARGEST, and what is remembered of them hardly more.
         large = np.abs(rows) > 1e3 * LARGEST
         if large.any() or (np.abs(parts.size) > LARGEST_LOG).any():
             raise ValueError("a row holds numbers that are too large to square")
         head = parts.head
-        positive = [parts.tails, parts.roots, parts.level, parts.mass, head[:, at.COUNT : at.KAPPA]]
-        if any((part < 0.0).any() for part in positive) or (parts.deviation < 0.0).any():
-            raise ValueError("a row holds a negative weight, count or variance")
-        for part in (parts.tails[:, : at.N_TAILS], parts.tails[:, at.N_TAILS :], parts.roots):
-            if (np.abs(part.sum(axis=-1) - 1.0) > 1e-9).any():
-                raise ValueError("weights of a row do not sum to 1")
+        if any((part < 0.0).any() for part in (parts.level, parts.mass, parts.deviation)):
+            raise ValueError("a row holds a negative variance")
         if ((parts.level == 0.0)[:, None] & (parts.deviation > 0.0)).any():
             raise ValueError("a row has a channel that was never seen, and its deviation")
         started = head[:, at.COUNT] > 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from operator import mul
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from kgmrf.engines.details import half_life, velocity_and_angle_var
 from kgmrf.factors import HEAVY, heaviness
 from kgmrf.geometry import orbit
 from kgmrf.state import SMALLEST_SPECTRUM
-
-if TYPE_CHECKING:
-    from kgmrf.engines.ensemble import Ensemble
 
 NAMES = (
     "time",
@@ -46,9 +43,7 @@ SMALL = ("time", "age", "nis", "log_likelihood", "tails", "dof", "weights", "hal
 class EnsembleView(View):
     """The fields of estimates from their records ``(..., size)``, each made when asked for."""
 
-    def __init__(
-        self, engine: Ensemble, records: Numbers, rows: Any, names: tuple[str, ...]
-    ) -> None:
+    def __init__(self, engine: Any, records: Numbers, rows: Any, names: tuple[str, ...]) -> None:
         super().__init__(names)
         self._engine, self._floor = engine, engine.noise_floor
         self._records, self._rows = records, rows

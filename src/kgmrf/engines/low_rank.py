@@ -240,8 +240,7 @@ class LowRank(SelfTuned):
 
     def view(self, records: Numbers, rows: Any = None, names: Any = None) -> LowRankView:
         """The fields of records by name."""
-        like: Any = self
-        return LowRankView(like, records, rows, self.names if names is None else names)
+        return LowRankView(self, records, rows, self.names if names is None else names)
 
     def half_life(self, weights: Numbers) -> Numbers:
         """Of the noise, in the geometric mean of the members."""

@@ -60,7 +60,6 @@ CONSTANTS = (
     "vision/resample.py",
     "engines/*layout.py",
     "engines/*_step.py",
-    "engines/low_rank.py",
 )
 """Files outside this folder whose numbers are compiled in."""
 
