@@ -121,7 +121,12 @@ def from_markdown(text: str) -> str:
     """A table in Markdown as HTML, numbers at the right."""
     lines = [line.strip("|").split("|") for line in text.splitlines()]
     head, _, *rows = [[inline(cell) for cell in line] for line in lines]
-    shown = [row(first, *[num(c.translate(MINUS)) for c in rest]) for first, *rest in rows]
+    signed = [[re.sub(r"(?<!\w)-(?=[\d.])", "−", cell) for cell in line] for line in rows]
+    # Numbers do not wrap, words do.
+    shown = [
+        row(first, *[num(c) if re.fullmatch(r"[−–.\d][−.,\d]*", c) else c for c in rest])
+        for first, *rest in signed
+    ]
     return table([head[0], *map(n, head[1:])], shown)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from kgmrf import KGMRF, HoldLast, RotationTracker, gains, metrics, simulate
 from kgmrf.geometry import so
-from kgmrf.smoother import smooth_planes
+from kgmrf.smoother import smooth_planes, walk_back
 from kgmrf.smoothing import rotations as turning
 
 
@@ -385,3 +385,15 @@ def test_what_cannot_be_smoothed_says_why() -> None:
     assert len(tracker.smooth(seen, lag=2)) == 10
     nothing = np.full((4, 3, 3), np.nan)
     assert np.isnan(tracker.smooth(nothing).rotation).all()
+
+
+class Sum(NamedTuple):
+    total: Any
+
+
+@pytest.mark.parametrize(("lag", "expected"), [(None, [10, 10, 9, 7, 4]), (1, [1, 3, 5, 7, 4])])
+def test_a_walk_back_knows_the_frames_up_to_its_lag(lag: int | None, expected: list[int]) -> None:
+    def add(frames: slice, later: Sum) -> Sum:
+        return Sum(np.arange(5)[frames] + later.total)
+
+    assert walk_back(Sum(np.arange(5)), add, lag).total.tolist() == expected

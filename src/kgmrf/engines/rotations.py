@@ -140,17 +140,19 @@ class Rotations:
         self, rows: Numbers, seen: Numbers, dt: Numbers, noise: float, check: bool
     ) -> tuple[Numbers, Numbers]:
         """One line of one track, without a copy."""
-        records, there = np.empty((1, 1, at.RECORD)), _THERE
-        if np.isnan(seen[0, 0, 0]) and np.isnan(seen).all():
-            there = ~_THERE
+        there = np.array([[not (np.isnan(seen[0, 0, 0]) and np.isnan(seen).all())]])
         own = seen[None] if seen.flags.carray else seen[None].copy()
         settings = self._checking if check else self._trusting
         interval, spread = dt.reshape(1, 1), np.array([[noise]])
-        status = loops("rotations").advance(
-            rows, own, there, interval, spread, self._laws, self._table, settings, records
-        )
+        status, records = self._loop(rows, own, there, interval, spread, settings)
         taken = INVALID if status == at.INVALID else int(there[0, 0])
         return np.array([taken], dtype=np.int8), records[0]
+
+    def _loop(self, rows: Numbers, *steps_and_settings: Any) -> tuple[int, Numbers]:
+        *steps, settings = steps_and_settings
+        records = np.empty((*steps[1].shape, at.RECORD))
+        run = loops("rotations").advance
+        return run(rows, *steps, self._laws, self._table, settings, records), records
 
     def steps(
         self,
@@ -165,19 +167,10 @@ class Rotations:
         seen: rotations ``(T, n, 3, 3)``; observed: where there is one; dt: time since the step
         before, in units of the stamps; noise: variance of an observation over that of one sample.
         """
-        records = np.empty((*observed.shape, at.RECORD))
-        loops("rotations").advance(
-            rows,
-            _own(seen, (*observed.shape, 3, 3)),
-            np.array(observed, dtype=np.bool_, order="C"),
-            _own(dt, observed.shape),
-            _own(noise, observed.shape),
-            self._laws,
-            self._table,
-            self._trusting,
-            records,
-        )
-        return records
+        shape = observed.shape
+        own, there = _own(seen, (*shape, 3, 3)), np.array(observed, dtype=np.bool_, order="C")
+        spread = _own(dt, shape), _own(noise, shape)
+        return self._loop(rows, own, there, *spread, self._trusting)[1]
 
     def ahead(self, rows: Numbers, dt: Any) -> tuple[Numbers, Numbers]:
         """Rows as they are, and records ``(n, record_size)`` of them ``dt`` later, unobserved."""
@@ -357,6 +350,3 @@ def _checked(seen: Numbers, there: Mask) -> tuple[Numbers, Mask]:
     safe = np.where(finite[:, None, None], seen, np.eye(3))
     matrices, used = _check.rotations(safe, finite, "observations", "skip")
     return np.where(used[:, None, None], so.project(matrices), 0.0), used
-
-
-_THERE = np.ones((1, 1), dtype=bool)

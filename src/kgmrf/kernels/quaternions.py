@@ -93,20 +93,11 @@ def turning(a: float, b: float, c: float, out: Any) -> None:
 
 @jit
 def read(seen: Any, tolerance: float, out: Any) -> int:
-    """out[:4] = the quaternion of a matrix; returns 0 if it is missing, 1, or 2 if it is none.
+    """out[:4] = the quaternion of a matrix; returns 1, or 2 if it is no rotation.
 
     From the largest component, so that nothing cancels. tolerance: how far R^T R may be from I;
     below 0 the matrix is trusted.
     """
-    missing = 0
-    for i in range(3):
-        for j in range(3):
-            if math.isnan(seen[i, j]):
-                missing += 1
-    if missing == 9:
-        return 0
-    if missing > 0:
-        return 2
     if tolerance >= 0.0:
         for i in range(3):
             for j in range(3):

@@ -95,11 +95,10 @@ def keep_first(x: Any, z: Any, rel: float, table: Any, w: Any) -> None:
     restart_dense(x, table)
     total = 0.0
     for d in range(len(table)):
-        for a in range(9):
-            if a < 4:
-                x[at.DENSE + at.BLOCK * d + a] = x[at.FIRST + 2 + a]
-            if a < 6:
-                x[at.DENSE + at.BLOCK * d + at.MOTION + a] = 0.0
+        for a in range(4):
+            x[at.DENSE + at.BLOCK * d + a] = x[at.FIRST + 2 + a]
+        for a in range(3):
+            x[at.DENSE + at.BLOCK * d + at.MOTION + a] = 0.0
     for j in range(1, n):
         row = at.FIRST + 6 * j
         if x[row] > x[row - 6]:
@@ -114,6 +113,14 @@ def keep_first(x: Any, z: Any, rel: float, table: Any, w: Any) -> None:
         value = total if a == 2 else x[at.EVIDENCE + a]
         x[at.EXPERTS + a] = core.PRIORS[a] * math.exp(value - top)
     settle(x, x[at.EXPERTS] + x[at.EXPERTS + 1] + x[at.EXPERTS + 2])
+
+
+@jit
+def remember(x: Any, z: Any, now: float) -> None:
+    """Z came last, with noise ``now``, or was rejected (0)."""
+    x[at.NOW] = now
+    for a in range(4):
+        x[at.LAST + a] = z[a]
 
 
 @jit
@@ -167,17 +174,13 @@ def observe(
             again = between(x, at.LAST, z, 0, e, 8) < min(1.0, half)
         if not again:
             x[at.REJECTED] = 1.0
-            x[at.NOW] = 0.0
-            for a in range(4):
-                x[at.LAST + a] = z[a]
+            remember(x, z, 0.0)
             return at.OUTLIER
-    x[at.NOW] = rel
-    for a in range(4):
-        x[at.LAST + a] = z[a]
+    remember(x, z, rel)
+    x[at.REJECTED] = 0.0
+    x[at.ACCEPT] = 1.0 if again else 0.0
     if again:
         core.begin(x, z, laws, settings, True)
-        x[at.REJECTED] = 0.0
-        x[at.ACCEPT] = 1.0
         if with_dense:
             restart_dense(x, table)
         if settings[at.S_DENSE] > 0.0 and x[at.STORED] < at.LONGEST_START:
@@ -186,13 +189,8 @@ def observe(
             x[at.EVIDENCE + 1] = 0.0
             keep_first(x, z, rel, table, w)
         return at.RESTART
-    x[at.REJECTED] = 0.0
-    x[at.ACCEPT] = 0.0
     for a in range(3):
-        if a < 2 or with_dense:
-            x[at.EXPERTS + a] = e[8 + a]
-    if not with_dense:
-        x[at.EXPERTS + 2] = total
+        x[at.EXPERTS + a] = e[8 + a] if a < 2 or with_dense else total
     settle(x, x[at.EXPERTS] + x[at.EXPERTS + 1] + x[at.EXPERTS + 2])
     e[7] = core.take(x, e, rel, laws, settings, scratch)
     if with_dense:
@@ -316,9 +314,7 @@ def advance(
             if status == at.OBSERVED:
                 if math.isnan(x[at.SEEN]):
                     core.begin(x, z, laws, settings, False)
-                    x[at.NOW] = noise[t, i]
-                    for a in range(4):
-                        x[at.LAST + a] = z[a]
+                    remember(x, z, noise[t, i])
                     if settings[at.S_DENSE] > 0.0:
                         restart_dense(x, table)
                         keep_first(x, z, noise[t, i], table, w)

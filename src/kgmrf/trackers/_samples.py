@@ -21,10 +21,8 @@ class CovarianceTracker(Tracker):
     def partial_fit(self, samples: Any, *, dt: float | Numbers = 1.0) -> Estimate:
         """Take in the raw samples of one step: ``(d,)`` or ``(..., m, d)``, zero mean.
 
-        C = (1/m) sum x x^T and m counts the samples. A sample that is all NaN does not count; one
-        with some entries NaN enters as E[x x^T | observed entries] under the current estimate
-        (before there is one: as if the missing entries were uncorrelated and as large as the
-        others).
+        C = (1/m) sum x x^T and m counts the samples. One that is all NaN does not count; one with
+        some entries NaN enters as E[x x^T | observed entries] under the current estimate.
         """
         block = self.blocks(samples)
         before = self.clock.copy()

@@ -244,9 +244,7 @@ class RotationTracker(EngineTracker):
         if not self.lag:
             return records
         flat = (len(seen), len(self._rows))
-        spread = np.broadcast_to(
-            dt.reshape(dt.shape + (1,) * (counts.ndim - dt.ndim)), counts.shape
-        )
+        spread = dt.reshape(dt.shape + (1,) * (counts.ndim - dt.ndim))
         steps = (
             seen.reshape(*flat, 3, 3),
             counts.reshape(flat) > 0.0,
