@@ -132,14 +132,15 @@ class Rows:
         """Take in one step of every track: ``(n, r, d)`` samples or ``(n, d, d)`` matrices."""
         n = len(self)
         rough = seen.dtype == np.float32
-        seen = np.array(seen, dtype=float, order="C")
+        seen = np.require(seen, float, ["C", "W"])
         m = np.where(there, np.broadcast_to(counts, (n,)), 0.0)
         dt = np.where(self.fresh, 0.0, np.broadcast_to(intervals, (n,)))
         tolerance, invalid = TRUST, np.zeros(n, dtype=bool)
         if not matrix:
-            with np.errstate(over="ignore", invalid="ignore"):
-                fits = (seen * seen <= _check.LARGEST) | np.isnan(seen)
-            invalid = (m > 0) & ~fits.all(axis=(-2, -1))
+            # The largest of all first: one pass, and nothing to keep.
+            most = max(np.fmax.reduce(seen, None), -np.fmin.reduce(seen, None)) if n else 0.0
+            if not most <= _check.LARGEST_SAMPLE:
+                invalid = (m > 0) & (np.abs(seen) > _check.LARGEST_SAMPLE).any(axis=(-2, -1))
             if invalid.any() and on_invalid != "skip":
                 _refuse(seen, invalid, "not finite or too large to square")
             m[invalid] = 0.0
@@ -177,13 +178,15 @@ class Rows:
         self, seen: Numbers, m: Numbers, on_invalid: OnInvalid, rough: bool
     ) -> tuple[Numbers, Numbers]:
         """Observations that can be used, or an error that says what is wrong with the first."""
+        rotation = self.kind == "rotation"
+        status = None if rotation else inspect_covariances(seen, _TOLERANCES[self.kind][rough])
+        if status is not None and not ((status == INVALID) & (m > 0)).any():
+            return seen, np.where(status == OBSERVED, m, 0.0)
         there = (m > 0) & ~np.isnan(seen).all(axis=(-2, -1))
         finite = np.asarray(np.isfinite(seen).all(axis=(-2, -1)))
         if (there & ~finite).any():
             _refuse(seen, there & ~finite, "not finite or partly NaN")
-        rotation = self.kind == "rotation"
         check = _check.rotations if rotation else _check.covariances
-        status = None if rotation else inspect_covariances(seen, _TOLERANCES[self.kind][rough])
         seen = np.where(there[:, None, None], seen, np.eye(seen.shape[-1]))
         used = check(seen, there, "", "skip", rough)[1] if status is None else status == OBSERVED
         wrong = np.flatnonzero(there & ~used)
