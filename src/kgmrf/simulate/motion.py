@@ -19,6 +19,9 @@ def direction(d: int, rng: np.random.Generator | int) -> Numbers:
     """N / (|N|_F / sqrt 2), N a Gaussian skew matrix: a random unit rate, uniform over the planes.
 
     Shape (d, d); zero for d = 1, where nothing can turn.
+
+    >>> round(float(np.linalg.norm(direction(4, 0)) / 2**0.5), 12)
+    1.0
     """
     v = np.random.default_rng(rng).standard_normal(d * (d - 1) // 2)
     return so.hat(v / np.linalg.norm(v)) if v.size else np.zeros((d, d))
@@ -37,6 +40,9 @@ def velocities(
 
     Body-frame angular velocities of shape (n_frames, d, d). ``acceleration_std`` is the standard
     deviation of the change of velocity per frame and plane: the root of the information law's q.
+
+    >>> velocities(direction(2, 0), 0.1, 4, 0, "reversing", period=2)[:, 1, 0]
+    array([ 0.1,  0.1, -0.1, -0.1])
     """
     base: Numbers = np.broadcast_to(rate * unit, (n_frames, *unit.shape)).copy()
     if kind == "constant":
@@ -58,6 +64,9 @@ def frames(velocity: Numbers, start: Numbers | None = None) -> Numbers:
     """Q_{t+1} = Q_t Exp(W_t), Q_0 = start (identity): integrate body-frame velocities exactly.
 
     ``velocity`` of shape (T, d, d) gives frames of shape (T, d, d); the last velocity is not used.
+
+    >>> frames(np.zeros((3, 2, 2))).shape
+    (3, 2, 2)
     """
     n, d = velocity.shape[0], velocity.shape[-1]
     turns = so.exp(velocity)

@@ -19,6 +19,9 @@ def hide(observations: Numbers, observed: Mask | None) -> tuple[Numbers, Mask]:
     """C_t or NaN: blank out unseen frames; returns (observations, mask), both new.
 
     Observations (T, ...) and a mask (T,); None means all is seen.
+
+    >>> hide(np.ones((2, 1, 1)), np.array([True, False]))[0].ravel()
+    array([ 1., nan])
     """
     n = observations.shape[0]
     mask = np.ones(n, dtype=np.bool_) if observed is None else np.array(observed, dtype=np.bool_)
@@ -38,6 +41,9 @@ def covariances(
     """m C_t ~ Wishart(m, M_t + sigma^2 I); C_t = M_t + sigma^2 I where ``n_samples`` is None.
 
     Truth (T, d, d) gives observations (T, d, d).
+
+    >>> covariances(np.eye(2)[None], 8, 0, noise_floor=0.5).shape
+    (1, 2, 2)
     """
     if n_samples is None:
         return truth + noise_floor * np.eye(truth.shape[-1])
