@@ -96,15 +96,20 @@ class Clocks(Columns):
 
     def admit(self, tracks: Numbers, times: Numbers) -> Admitted:
         """Look at lines as they arrive, as many as can be judged by the tracks as they are now."""
-        newest, aside, lone = (self._of(name, tracks) for name in ("newest", "aside", "lone"))
         gap, horizon = self.settings.gap, self.settings.forget_after
-        verdict, reasons, stale = np.zeros(len(tracks), dtype=np.int64), {}, []
+        verdict, stale = np.zeros(len(tracks), dtype=np.int64), []
+        reasons: dict[int, str] = {}
         n = len(tracks)
+        if horizon is None and np.isnan(self.arrays["aside"][tracks]).all():
+            order, before = self._before("newest", tracks, times)
+            step = times[order] - before
+            if (np.isnan(before) | ((step >= 0.0) & (step <= gap))).all():  # as nearly always
+                self.arrays["lone"][tracks[order]] = np.isnan(before)
+                self.arrays["newest"][tracks] = times
+                return Admitted(n, verdict, verdict[:0], reasons)
+        newest, aside, lone = (self._of(name, tracks) for name in ("newest", "aside", "lone"))
         for k, (track, time) in enumerate(zip(tracks.tolist(), times.tolist(), strict=True)):
             now, mark = newest[track], self.watermark
-            if horizon is None and 0.0 <= time - now <= gap and math.isnan(aside[track]):
-                newest[track], lone[track] = time, 0.0  # as nearly always
-                continue
             if horizon is not None and mark - now > horizon:
                 n, stale = k, [track] if k == 0 else []
                 break
@@ -137,6 +142,13 @@ class Clocks(Columns):
         """The times of these tracks by number: much faster to go through than arrays."""
         return dict(zip(tracks.tolist(), self.arrays[name][tracks].tolist(), strict=True))
 
+    def _before(self, name: str, tracks: Numbers, times: Numbers) -> tuple[Numbers, Numbers]:
+        """Lines sorted by track, and the time before each: of the line before, or of the array."""
+        order = np.argsort(tracks, kind="stable")
+        which = tracks[order]
+        follows = np.diff(which, prepend=-1) == 0
+        return order, np.where(follows, np.roll(times[order], 1), self.arrays[name][which])
+
     def _jump(self, step: float) -> str:
         return (
             f"its time is {step:+.6g} from the line before of its track, more than --max-gap "
@@ -159,6 +171,10 @@ class Clocks(Columns):
         What is not is counted as late or duplicate.
         """
         strictly = self.settings.same_time == "drop"
+        order, previous = self._before("last", tracks, times)
+        later = times[order] > previous if strictly else times[order] >= previous
+        if (np.isnan(previous) | later).all():  # as nearly always
+            return np.ones(len(order), dtype=bool), previous[np.argsort(order)]
         now = self._of("last", tracks)
         keep, before = [], []
         for track, time in zip(tracks.tolist(), times.tolist(), strict=True):
