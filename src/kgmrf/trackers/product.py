@@ -140,7 +140,12 @@ class ProductResult(_Parts):
 
 
 class Composite(Tracker):
-    """A tracker that holds others by name, as ``components``, all with its batch shape."""
+    """A tracker that holds others by name, as ``components``, all with its batch shape.
+
+    >>> from kgmrf import KineticGaussian
+    >>> list(KineticGaussian().components)
+    ['mean', 'covariance']
+    """
 
     components: dict[str, Tracker]
     axes = 0
