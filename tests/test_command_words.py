@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +76,21 @@ def test_the_mean_is_said_in_words(file: Path, tmp_path: Path, words: list[str],
     assert main(["track", str(file), "-q", "-o", str(out), *words]) == 0
     expected = KGMRF().filter(RunningMean(mean).centre(rows(file)), times=TIMES)
     np.testing.assert_allclose(np.load(out)["covariance"][-1], expected.covariance[-1])
+
+
+def test_a_stream_takes_the_same_words_for_the_mean() -> None:
+    lines = b"".join(b'{"x": [%d, 5]}\n' % (k % 3) for k in range(9))
+    found = [
+        subprocess.run(
+            [sys.executable, "-m", "kgmrf", "stream", "-q", *words],
+            input=lines,
+            stdout=-1,
+            check=True,
+        ).stdout
+        for words in (["--centre"], ["--mean", "running"])
+    ]
+    assert found[0] == found[1]
+    assert found[0].count(b"\n") == 9
 
 
 def test_compare_measures_what_it_says(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,6 +138,16 @@ def test_channels_as_rows_are_refused_before_any_memory_is_taken() -> None:
         KGMRF().smooth(np.zeros((4, 400)))
 
 
+def test_one_channel_is_a_column() -> None:
+    series = returns()[NAMES[0]]
+    for one in (series, series.to_numpy()):
+        with pytest.raises(ObservationError, match=r"a column, filter\(x\[:, None\]\)"):
+            KGMRF().filter(one)
+    with pytest.raises(ObservationError, match=r"one raw sample goes to partial_fit"):
+        KGMRF().update([1.0, 2.0])
+    assert KGMRF().filter(series.to_numpy()[:, None]).covariance.shape == (60, 1, 1)
+
+
 def test_a_layout_that_is_said_is_taken() -> None:
     rows = np.random.default_rng(1).standard_normal((300, 4))
     expected = KGMRF().filter(rows).covariance

@@ -134,6 +134,11 @@ def sample_sizes(array: Numbers, name: str, *, whole: bool) -> None:
 
 def square(array: Numbers, name: str, d: int | None) -> int:
     """The dimension of ``(..., d, d)`` matrices; refuses other shapes."""
+    if array.ndim == 1:
+        raise ObservationError(
+            f"{name} has shape {array.shape}: one raw sample goes to partial_fit(x); many samples "
+            "of one channel are a column, filter(x[:, None])"
+        )
     if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
         raise ObservationError(
             f"{name} must be square matrices of shape (..., d, d), got shape {array.shape}; "

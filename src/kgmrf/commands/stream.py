@@ -138,6 +138,10 @@ def stream(
     noise_std: opt.NoiseStd = None,
     gains: opt.Gains = "auto",
     centre: opt.Centre = False,
+    mean: Annotated[
+        Literal["zero", "running"],
+        opt.option(opt.MODEL, "Mean of the samples: zero, or running, as --centre."),
+    ] = "zero",
     quiet: opt.Quiet = False,
 ) -> None:
     """Track live data: one line in on stdin, one estimate out on stdout, per key.
@@ -172,7 +176,7 @@ def stream(
         same_time=same_time,
         on_error=on_error,
         tracker={name: value for name, value in tracker.items() if value is not None},
-        centre=centre,
+        centre=centre or mean == "running",
         key=key,
         time=time,
         max_gap=max_gap,
