@@ -60,11 +60,11 @@ def stabilize(
 ) -> None:
     """Take the shake out of a video.
 
-    The motion between images is measured with features, smoothed by our
-    trackers and taken out by a warp; borders are cropped to the largest
-    rectangle that every image fills. Without --lag the video is read twice
-    and nothing lags; with it a camera can be steadied while it runs. Images
-    without enough features are coasted through.
+    The motion between images is measured with features, smoothed and removed
+    by a warp. Borders are cropped to the largest rectangle that every image
+    fills. Without --lag the video is read twice; with --lag a camera can be
+    stabilised while it runs. Images without enough features are gaps, which
+    the path bridges.
     """
     files = {"output": output, "path": path}
     video.check_files(source, files, (video.CODECS, (".csv",)))
@@ -114,7 +114,7 @@ def stabilize(
     video.tell_cut(footage, n, frames, quiet)
     if gaps:
         why = "had too few features" if motion is None else f"are outside the times of {motion}"
-        note(f"{gaps} of {n} images {why} and were coasted through", shown=not quiet)
+        note(f"{gaps} of {n} images {why} and were bridged", shown=not quiet)
     words = f"{footage.name}: {n} images of {w} x {h}, steady at {u} x {v}; "
     video.tell(about, [f"{words}{about['milliseconds']:.1f} ms per image"], files, as_json, quiet)
 

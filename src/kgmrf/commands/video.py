@@ -45,7 +45,7 @@ def video(
     model: Annotated[Model, typer.Option(help=HELP["model"])] = "anchor+ema",
     frames: shared.Most = None,
     reader: shared.ReaderOption = "auto",
-    demo: Annotated[bool, typer.Option("--demo", help=HELP["demo"])] = False,
+    demo: Annotated[bool, typer.Option("--demo", help=HELP["demo"], metavar="")] = False,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
