@@ -85,7 +85,7 @@ def judge(row: Any, o: Any, table: Any, work: Any, x: Any, here: Any, n: int) ->
             inverse[i] = 1.0 / noise[i]
             log_det += math.log(noise[i])
     half = times(factors, inverse)
-    inner, taken = np.eye(c), np.empty((c, s))
+    inner, beside, kept = np.eye(c), np.zeros(s), np.zeros(c)
     for a in range(0, c, BLOCK):
         end = min(a + BLOCK, c)
         inner[a:end, :end] += gram(half[a:end], factors[:end])
@@ -94,8 +94,10 @@ def judge(row: Any, o: Any, table: Any, work: Any, x: Any, here: Any, n: int) ->
     out = along(apply(left, b), left)  # F^T S^-1 x
     for a in range(0, c, BLOCK):
         end = min(a + BLOCK, c)
-        taken[a:end] = product(left[a:end, :end].copy(), half[:end])
-    told, beside, kept = along(out, half), overlap(taken, taken), overlap(left, left)
+        part = product(left[a:end, :end].copy(), half[:end])
+        overlap(beside, part, part)
+    overlap(kept, left, left)
+    told = along(out, half)
     distance, y = 0.0, np.empty(s)  # y: (S^-1 x)^2
     for i in range(s):
         solved = x[i] * inverse[i] - told[i]

@@ -79,13 +79,11 @@ def add(a: Any, x: Any, y: Any) -> None:
 
 
 @jit
-def overlap(a: Any, b: Any) -> Any:
-    """diag A^T B."""
-    sums = np.zeros(a.shape[1])
+def overlap(sums: Any, a: Any, b: Any) -> None:
+    """sums <- sums + diag A^T B."""
     for i in range(a.shape[0]):
         for j in range(a.shape[1]):
             sums[j] += a[i, j] * b[i, j]
-    return sums
 
 
 @jit
@@ -238,7 +236,8 @@ def learn(row: Any, law: Any, s: int, known: Any, x: Any, here: Any, n: int, sha
     limit = math.sqrt(min(1.0, maths.LIMIT * n / max(square, 1e-300)))
     for k in range(maths.N_NOISE, maths.N_NUMBERS):
         numbers[k] += 1.0
-    told, spread = along(g, axes), overlap(product(inverse, axes), axes)
+    told, spread = along(g, axes), np.zeros(s)
+    overlap(spread, product(inverse, axes), axes)
     rows_noise, rows_metric = numbers[maths.N_NOISE], numbers[maths.N_METRIC]
     for i in range(s):
         e[i] = limit * here[i] * (z[i] - told[i])
