@@ -29,6 +29,7 @@ from experiments.store import Unit
 from kgmrf import KGMRF
 from kgmrf._types import Numbers
 from kgmrf.density import GAUSSIAN, TAILS
+from kgmrf.engines import Lines
 from kgmrf.engines.low_rank import LowRank, default_members
 from kgmrf.factors import FactorDensity, solve
 
@@ -81,7 +82,9 @@ def forecasts(x: Numbers, rank: int | None = None) -> Iterator[tuple[Numbers, Nu
     rows, line, one = engine.init(1), np.zeros(1, dtype=np.int64), np.ones(1)
     for row in x:
         ahead = engine.factors(engine.ahead(rows, 1.0)[1][0])
-        record = engine.advance(rows, line, row[None, None], one, one, room=engine.small)[1]
+        record = engine.advance(
+            rows, Lines(line, row[None, None], one, one, matrix=False), engine.small
+        )[1]
         yield *ahead, float(engine.read(record).log_likelihood[0])
 
 
@@ -246,8 +249,8 @@ def run_cost(n_rounds: int) -> dict[str, Any]:
             rows = engine.init(1)
 
             def advance(n: int, engine: LowRank = engine, rows: Any = rows, x: Any = x) -> None:
-                lines = (np.zeros(n, dtype=np.int64), x[:n], np.ones(n), np.ones(n))
-                engine.advance(rows, *lines, room=0)
+                lines = Lines(np.zeros(n, dtype=np.int64), x[:n], np.ones(n), np.ones(n), False)
+                engine.advance(rows, lines, 0)
 
             advance(120)
             found[name][str(d)] = _best(lambda: advance(20), n_rounds) / 20 * 1e6

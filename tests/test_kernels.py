@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kgmrf import KGMRF, ObservationError, RotationTracker, gains
+from kgmrf.engines import Lines
 from kgmrf.engines.law import SingleLaw, guarded
 from kgmrf.geometry import orbit, so
 from kgmrf.kernels import engine
@@ -94,7 +95,7 @@ def _compiled_step(
     n = len(rows)
     counts = np.where(observed, 1.0 / m if rotation else m, 0.0).reshape(n)
     step = np.array(np.broadcast_to(dt, batch), dtype=float).reshape(n)
-    records = engine.advance(rows, np.arange(n), C.reshape(n, d, d), counts, step)[1]
+    records = engine.advance(rows, Lines(np.arange(n), C.reshape(n, d, d), counts, step))[1]
     shown = engine.view(records.reshape(*batch, -1))
     return *engine.state(rows.reshape(*batch, -1)), shown
 
@@ -228,14 +229,14 @@ def test_lines_in_any_order_are_their_tracks_one_by_one() -> None:
     C[5] = np.nan
     C[6] = -np.eye(d)
     rows = engine.init(n)
-    status, records = engine.advance(rows, which, C, counts, dt, tolerance=1e-8)
+    status, records = engine.advance(rows, Lines(which, C, counts, dt, tolerance=1e-8))
     assert set(status) == {0, 1, 2} or counts[6] <= 0
     for track in range(n):
         these = np.flatnonzero(which == track)
         own = engine.init(1)
         alone = [
             engine.advance(
-                own, np.zeros(1, dtype=int), C[[k]], counts[[k]], dt[[k]], tolerance=1e-8
+                own, Lines(np.zeros(1, dtype=int), C[[k]], counts[[k]], dt[[k]], tolerance=1e-8)
             )
             for k in these
         ]

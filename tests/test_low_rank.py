@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import readable_low_rank as readable
 from kgmrf.density import TAILS, Density
-from kgmrf.engines import INVALID
+from kgmrf.engines import INVALID, Lines
 from kgmrf.engines.layout import COUNT
 from kgmrf.engines.low_rank import LowRank, track
 from kgmrf.engines.low_rank_step import BUFFERED, Factors, spike
@@ -31,7 +31,9 @@ def advance(engine, rows, x, dt=1.0, room=None):
     blocks = x[:, None] if x.ndim == 2 else x
     line, counts = np.zeros(n, dtype=np.int64), np.ones(n)
     steps = np.array(np.broadcast_to(dt, n), dtype=float)
-    return engine.advance(rows, line, np.array(blocks, order="C"), counts, steps, room=room)
+    return engine.advance(
+        rows, Lines(line, np.array(blocks, order="C"), counts, steps, matrix=False), room
+    )
 
 
 def run(x, dt=1.0, engine=None):
@@ -94,7 +96,7 @@ def test_chunks_single_samples_and_many_rows_give_the_same():
     which = np.tile([0, 1], len(x))
     seen = np.repeat(x, 2, axis=0)[:, None].copy()
     seen[1::2] *= 3.0
-    engine.advance(both, which, seen, np.ones(2 * len(x)), np.repeat(dt, 2), room=0)
+    engine.advance(both, Lines(which, seen, np.ones(2 * len(x)), np.repeat(dt, 2), matrix=False), 0)
     np.testing.assert_array_equal(both[:1], rows)
 
 
@@ -293,7 +295,7 @@ def test_matrices_are_refused_with_the_remedy():
     engine = LowRank(3)
     line = np.zeros(1, dtype=np.int64), np.eye(3)[None], np.ones(1), np.ones(1)
     with pytest.raises(ValueError, match="rank=None"):
-        engine.advance(engine.init(1), *line, matrix=True)
+        engine.advance(engine.init(1), Lines(*line))
 
 
 @settings(max_examples=60, deadline=None)

@@ -23,6 +23,7 @@ from kgmrf import (
     simulate,
 )
 from kgmrf._time import duration, stamps, unit_of
+from kgmrf.engines import Lines
 from kgmrf.engines.rotations import Rotations
 from kgmrf.geometry import so
 from kgmrf.kernels import rotation_rows as at
@@ -97,7 +98,9 @@ def test_rows_are_all_that_is_remembered() -> None:
         place.append(step[track])
         step[track] += 1
     lined, seen = engine.init(3), observed[place, order]
-    found = engine.advance(lined, order, z[place, order], seen.astype(float), dt[place, order])[1]
+    found = engine.advance(
+        lined, Lines(order, z[place, order], seen.astype(float), dt[place, order])
+    )[1]
     np.testing.assert_array_equal(lined, rows)
     np.testing.assert_array_equal(found, records[place, order])
 

@@ -13,7 +13,7 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
-from kgmrf.engines import INVALID, OBSERVED, TRUST, Engine, View, rounds
+from kgmrf.engines import INVALID, OBSERVED, TRUST, Engine, Lines, View, rounds
 from kgmrf.geometry import so
 from kgmrf.kernels.engine import ROTATION_TOLERANCE, inspect_covariances
 
@@ -152,16 +152,8 @@ class Rows:
 
         def part(begin: int, end: int) -> None:
             these = slice(begin, end)
-            found, records = self.engine.advance(
-                self.rows,
-                which[these],
-                seen[these],
-                m[these],
-                dt[these],
-                matrix=matrix,
-                tolerance=tolerance,
-                room=self.engine.kept,
-            )
+            lines = Lines(which[these], seen[these], m[these], dt[these], matrix, tolerance)
+            found, records = self.engine.advance(self.rows, lines, self.engine.kept)
             status[these] = found
             if self.engine.kept:
                 self.records[these] = records
@@ -210,7 +202,8 @@ class Rows:
         room: int | None,
     ) -> Numbers:
         """Lines of any tracks, trusted; their records."""
-        found = self.engine.advance(self.rows, which, seen, counts, dt, matrix=matrix, room=room)[1]
+        lines = Lines(which, seen, counts, dt, matrix)
+        found = self.engine.advance(self.rows, lines, room)[1]
         if self.engine.kept:
             self.records[which] = found  # of lines of one track the last counts
         return found

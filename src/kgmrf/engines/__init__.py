@@ -4,13 +4,7 @@ The state of a track is one row of float64 numbers; everything that is remembere
 in its row, so a tracker is one row, a bank is n rows, and a stream is rows by key. All of them give
 the same numbers. Every engine (`law`, `ensemble`, `rotations`, `low_rank`) keeps `Engine`.
 
-Lines: line l belongs to row which[l]; tracks may repeat. seen is ``(N, r, d)``: with ``matrix``
-one matrix, otherwise r samples, NaN where a cell is missing. counts[l] is the number of samples
-behind a matrix; 0 means no observation, below 0 no step at all, only a record. dt is the time
-since the line before of the same track. tolerance: how far matrices may be from what they should
-be, TRUST takes them as they are; a line that cannot be used is INVALID and changes nothing. room:
-numbers of each record to keep; None keeps all, 0 none. In every row TIME and SEEN are the first two
-numbers.
+In every row TIME and SEEN are the first two numbers.
 
 Above an engine, trackers and banks only check, remember and show.
 """
@@ -18,7 +12,7 @@ Above an engine, trackers and banks only check, remember and show.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -33,6 +27,32 @@ MISSING, OBSERVED, INVALID = 0, 1, 2
 
 TRUST = -1.0
 """A tolerance that takes matrices as they are."""
+
+
+class Lines(NamedTuple):
+    """N observations of any tracks, in the order in which they came.
+
+    Line l belongs to row which[l]; tracks may repeat. seen is ``(N, r, d)``: with ``matrix`` one
+    matrix, otherwise r samples, NaN where a cell is missing. counts[l] is the number of samples
+    behind a matrix; 0 means no observation, below 0 no step at all, only a record. dt is the time
+    since the line before of the same track. tolerance: how far matrices may be from what they
+    should be, TRUST takes them as they are; a line that cannot be used is INVALID and changes
+    nothing.
+    """
+
+    which: Numbers
+    seen: Numbers
+    counts: Numbers
+    dt: Numbers
+    matrix: bool = True
+    tolerance: float = TRUST
+
+    def part(self, these: Any) -> Lines:
+        """Some of the lines."""
+        which, seen, counts, dt = self[:4]
+        return self._replace(
+            which=which[these], seen=seen[these], counts=counts[these], dt=dt[these]
+        )
 
 
 class View(Mapping[str, Numbers]):
@@ -77,18 +97,12 @@ class Engine(Protocol):
         """Rows ``(n, size)`` of tracks that have seen nothing."""
 
     def advance(
-        self,
-        rows: Numbers,
-        which: Numbers,
-        seen: Numbers,
-        counts: Numbers,
-        dt: Numbers,
-        *,
-        matrix: bool = True,
-        tolerance: float = TRUST,
-        room: int | None = None,
+        self, rows: Numbers, lines: Lines, room: int | None = None
     ) -> tuple[Numbers, Numbers]:
-        """Take in lines of observations in order; rows change in place. Status and records."""
+        """Take in lines of observations in order; rows change in place. Status and records.
+
+        room: numbers of each record to keep; None keeps all, 0 none.
+        """
 
     def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
         """Rows and records as forecast; the given rows stay."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Numbers
-from kgmrf.engines import INVALID, MISSING, OBSERVED, TRUST, ensemble_step, inspected
+from kgmrf.engines import INVALID, MISSING, OBSERVED, Lines, ensemble_step, inspected
 from kgmrf.engines import layout as at
 from kgmrf.engines.details import half_life
 from kgmrf.engines.ensemble_view import NAMES, SMALL, EnsembleView
@@ -34,8 +34,8 @@ class Ensemble(SelfTuned):
     >>> engine = Ensemble(2)
     >>> rows = engine.init(1)
     >>> x = np.random.default_rng(0).normal(size=(50, 1, 2))
-    >>> line = np.zeros(50, dtype=int)
-    >>> records = engine.advance(rows, line, x, np.ones(50), np.ones(50))[1]
+    >>> lines = Lines(np.zeros(50, dtype=int), x, np.ones(50), np.ones(50), matrix=False)
+    >>> records = engine.advance(rows, lines)[1]
     >>> engine.read(records).weights.shape
     (50, 11)
     """
@@ -59,32 +59,22 @@ class Ensemble(SelfTuned):
         return engine.loops("ensemble").run, self.plan.table, *work(self.plan)
 
     def advance(
-        self,
-        rows: Numbers,
-        which: Numbers,
-        seen: Numbers,
-        counts: Numbers,
-        dt: Numbers,
-        *,
-        matrix: bool = False,
-        tolerance: float = TRUST,
-        room: int | None = None,
+        self, rows: Numbers, lines: Lines, room: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`."""
-        n = len(which)
+        n = len(lines.which)
         size = self.record_size if room is None else room
         records = np.empty((n if size else 0, size))
         status = np.zeros(n, dtype=np.int8)
-        lines = (rows, which, seen, counts, dt, matrix, tolerance)
         if self._compiled:
             run, *space = self._work()
-            run(*lines, *space, records, status)
+            run(rows, *lines, *space, records, status)
         else:
-            self._readable(lines, records, status)
+            self._readable(rows, lines, records, status)
         return status, records
 
-    def _readable(self, lines: Any, records: Numbers, status: Numbers) -> None:
-        rows, which, seen, counts, dt, matrix, tolerance = lines
+    def _readable(self, rows: Numbers, lines: Lines, records: Numbers, status: Numbers) -> None:
+        which, seen, counts, dt, matrix, tolerance = lines
         found = inspected(seen, counts, tolerance) if matrix else None
         for k, row in enumerate(which):
             m, parts = float(counts[k]), track(rows[row], self.plan)

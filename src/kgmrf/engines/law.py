@@ -13,7 +13,7 @@ import numpy as np
 from kgmrf import wishart
 from kgmrf._check import FASTEST
 from kgmrf._types import Numbers
-from kgmrf.engines import INVALID, OBSERVED, TRUST, View, inspected, rounds
+from kgmrf.engines import INVALID, OBSERVED, Lines, View, inspected, rounds
 from kgmrf.gains import FixedGains, Gains, InformationGains
 from kgmrf.kernels import layout
 from kgmrf.kernels.engine import compiled_law, law_loop
@@ -37,7 +37,7 @@ class SingleLaw:
     >>> engine = SingleLaw(model, cold_state(np.zeros((2, 2)), model.gains))
     >>> rows, C = engine.init(1), np.tile(np.eye(2), (9, 1, 1))
     >>> line, one = np.zeros(9, dtype=int), np.ones(9)
-    >>> records = engine.advance(rows, line, C, 8 * one, one)[1]
+    >>> records = engine.advance(rows, Lines(line, C, 8 * one, one))[1]
     >>> engine.view(records)["spectrum"][-1].round(2).tolist()
     [1.0, 1.0]
     """
@@ -74,20 +74,12 @@ class SingleLaw:
         return np.array(np.broadcast_to(self._start, (n_tracks, self.size)), order="C")
 
     def advance(
-        self,
-        rows: Numbers,
-        which: Numbers,
-        seen: Numbers,
-        counts: Numbers,
-        dt: Numbers,
-        *,
-        matrix: bool = True,
-        tolerance: float = TRUST,
-        room: int | None = None,
+        self, rows: Numbers, lines: Lines, room: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`."""
-        if not matrix:
-            return self._samples(rows, which, seen, counts, dt, room)
+        if not lines.matrix:
+            return self._samples(rows, lines, room)
+        which, seen, counts, dt, _, tolerance = lines
         n, size = len(which), self.record_size if room is None else room
         records, status = np.empty((n if size else 0, size)), np.zeros(n, dtype=np.int8)
         strength = counts
@@ -95,8 +87,7 @@ class SingleLaw:
             strength = self.noise_var / np.where(counts > 0.0, counts, 1.0)
         law = self._compiled
         if law is None:
-            lines = (which, seen, counts, strength, dt)
-            self._readable(rows, lines, tolerance, records, status)
+            self._readable(rows, lines, strength, records, status)
             return status, records
         if n == 1:  # online: looking things up would take longer than the step
             present = _SIGNS[int(counts[0] > 0.0) - int(counts[0] < 0.0)]
@@ -113,7 +104,7 @@ class SingleLaw:
         later, n = rows.copy(), len(rows)
         seen, steps = np.zeros((n, self.d, self.d)), np.empty(n)
         steps[:] = dt
-        return later, self.advance(later, np.arange(n), seen, np.zeros(n), steps)[1]
+        return later, self.advance(later, Lines(np.arange(n), seen, np.zeros(n), steps))[1]
 
     def look(self, rows: Numbers) -> Numbers:
         """Records ``(..., record_size)`` of rows as they stand."""
@@ -149,9 +140,9 @@ class SingleLaw:
     # ------------------------------------------------------------------ the readable step
 
     def _readable(
-        self, rows: Numbers, lines: Any, tolerance: float, records: Numbers, status: Numbers
+        self, rows: Numbers, lines: Lines, strength: Numbers, records: Numbers, status: Numbers
     ) -> None:
-        which, seen, counts, strength, dt = lines
+        which, seen, counts, dt, _, tolerance = lines
         status[:] = inspected(seen, counts, tolerance, self.rotation)
         step = rotation_step if self.rotation else covariance_step
         for these in rounds(which):
@@ -176,16 +167,9 @@ class SingleLaw:
 
     # ------------------------------------------------------------------ raw samples
 
-    def _samples(
-        self,
-        rows: Numbers,
-        which: Numbers,
-        blocks: Numbers,
-        counts: Numbers,
-        dt: Numbers,
-        room: int | None,
-    ) -> tuple[Numbers, Numbers]:
+    def _samples(self, rows: Numbers, lines: Lines, room: int | None) -> tuple[Numbers, Numbers]:
         """Lines of samples ``(N, m, d)``; missing cells enter as the forecast expects them."""
+        which, blocks, counts, dt = lines[:4]
         nan = np.isnan(blocks)
         there = np.asarray(~nan.all(axis=-1))
         m = there.sum(axis=-1).astype(float)
@@ -196,7 +180,7 @@ class SingleLaw:
             # All zero says nothing: a covariance is positive.
             m = np.where(np.trace(moments, axis1=-2, axis2=-1) > 0.0, m, 0.0)
             m = np.where(counts > 0.0, m, counts)
-            return self.advance(rows, which, moments, m, dt, room=room)
+            return self.advance(rows, Lines(which, moments, m, dt), room)
         size = self.record_size if room is None else room
         records = np.empty((len(which) if size else 0, size))
         status = np.zeros(len(which), dtype=np.int8)
@@ -206,7 +190,7 @@ class SingleLaw:
             total = np.where(there[these][..., None, None], outer, 0.0).sum(axis=-3)
             count = np.where(counts[these] > 0.0, m[these], counts[these])
             moments = total / np.maximum(m[these], 1.0)[:, None, None]
-            found = self.advance(rows, tracks, moments, count, dt[these], room=room)
+            found = self.advance(rows, Lines(tracks, moments, count, dt[these]), room)
             status[these] = found[0]
             if size:
                 records[these] = found[1]

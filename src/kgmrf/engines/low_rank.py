@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines import TRUST
+from kgmrf.engines import Lines
 from kgmrf.engines import layout as at
 from kgmrf.engines import low_rank_step as maths
 from kgmrf.engines.ensemble_view import SMALL, EnsembleView
@@ -164,7 +164,8 @@ class LowRank(SelfTuned):
     >>> engine = LowRank(100, rank=4)
     >>> rows = engine.init(1)
     >>> x = np.random.default_rng(0).normal(size=(50, 1, 100))
-    >>> records = engine.advance(rows, np.zeros(50, dtype=int), x, np.ones(50), np.ones(50))[1]
+    >>> lines = Lines(np.zeros(50, dtype=int), x, np.ones(50), np.ones(50), matrix=False)
+    >>> records = engine.advance(rows, lines)[1]
     >>> [part.shape for part in engine.factors(records)]
     [(50, 100, 25), (50, 100)]
     """
@@ -198,18 +199,10 @@ class LowRank(SelfTuned):
         return counts, np.zeros((p.columns + len(p.members), p.stride))
 
     def advance(
-        self,
-        rows: Numbers,
-        which: Numbers,
-        seen: Numbers,
-        counts: Numbers,
-        dt: Numbers,
-        *,
-        matrix: bool = False,
-        tolerance: float = TRUST,
-        room: int | None = None,
+        self, rows: Numbers, lines: Lines, room: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`. A matrix has no single samples: refused."""
+        which, seen, counts, dt, matrix, _ = lines
         if matrix:
             raise ValueError(
                 f"factors of {self.d} channels need raw samples (m, d), not matrices; pass those, "
@@ -218,8 +211,10 @@ class LowRank(SelfTuned):
         size = self.record_size if room is None else room
         records = np.empty((len(which) if size else 0, size))
         status, mark = np.zeros(len(which), dtype=np.int8), np.zeros(3, dtype=np.int64)
-        loop, lines = engine.loops("low_rank"), (which, seen, counts, dt)
-        while loop.run(rows, *lines, self.plan.table, *self._work(), records, status, mark):
+        loop = engine.loops("low_rank")
+        while loop.run(
+            rows, which, seen, counts, dt, self.plan.table, *self._work(), records, status, mark
+        ):
             line, samples, left = mark
             parts = track(rows[which[line]], self.plan)
             if left == loop.COAST:

@@ -15,7 +15,7 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._types import Mask, Numbers
-from kgmrf.engines import INVALID, TRUST, View, rounds
+from kgmrf.engines import INVALID, Lines, View, rounds
 from kgmrf.geometry import so
 from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.engine import ROTATION_TOLERANCE, loops
@@ -52,7 +52,7 @@ class Rotations:
     >>> rows = engine.init(2)
     >>> seen = np.tile(np.eye(3), (5, 1, 1))
     >>> lines, one = np.array([0, 1, 0, 0, 1]), np.ones(5)
-    >>> records = engine.advance(rows, lines, seen, one, one)[1]
+    >>> records = engine.advance(rows, Lines(lines, seen, one, one))[1]
     >>> engine.view(records)["rotation"].shape
     (5, 3, 3)
     """
@@ -90,18 +90,10 @@ class Rotations:
         return rows
 
     def advance(
-        self,
-        rows: Numbers,
-        which: Numbers,
-        seen: Numbers,
-        counts: Numbers,
-        dt: Numbers,
-        *,
-        matrix: bool = True,
-        tolerance: float = TRUST,
-        room: int | None = None,
+        self, rows: Numbers, lines: Lines, room: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`. counts divide the noise variance."""
+        which, seen, counts, dt, _, tolerance = lines
         n, size = len(which), at.RECORD if room is None else room
         if n == 1 and len(rows) == 1 and counts[0] > 0.0:
             return self._one(rows, seen, dt, 1.0 / counts[0], tolerance >= 0.0)
@@ -131,8 +123,8 @@ class Rotations:
                 go = these[moves]
                 if len(go):
                     moved = np.ascontiguousarray(own[moves])
-                    lines = (seen[None, go], there[None, go], dt[None, go], noise[None, go])
-                    records[go] = self.steps(moved, *lines)[0]
+                    steps = (seen[None, go], there[None, go], dt[None, go], noise[None, go])
+                    records[go] = self.steps(moved, *steps)[0]
                     rows[which[go]] = moved
         return status, records[:, :size] if size else records[:0, :0]
 

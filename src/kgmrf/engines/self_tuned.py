@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines import TRUST
+from kgmrf.engines import Lines
 from kgmrf.engines import layout as at
 
 UNKNOWN = [at.SEEN, at.LIKELIHOOD, at.DISTANCE, at.VALUES]
@@ -90,16 +90,7 @@ class SelfTuned:
         return rows
 
     def advance(
-        self,
-        rows: Numbers,
-        which: Numbers,
-        seen: Numbers,
-        counts: Numbers,
-        dt: Numbers,
-        *,
-        matrix: bool = False,
-        tolerance: float = TRUST,
-        room: int | None = None,
+        self, rows: Numbers, lines: Lines, room: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`."""
         raise NotImplementedError
@@ -117,11 +108,12 @@ class SelfTuned:
         n = len(rows)
         line: Any = getattr(self._local, "line", None)
         if line is None or len(line[0]) != n:
-            line = np.arange(n), np.zeros((n, 1, self.d)), np.empty(n), np.empty(n)
+            zero = np.zeros((n, 1, self.d))
+            line = Lines(np.arange(n), zero, np.empty(n), np.empty(n), matrix=False)
             if n == 1:  # of one track they are at hand for the next forecast
                 self._local.line = line
-        line[2][:], line[3][:] = count, dt
-        return self.advance(rows, *line)[1]
+        line.counts[:], line.dt[:] = count, dt
+        return self.advance(rows, line)[1]
 
     def read(self, records: Numbers) -> Record:
         """The parts of records, or of rows, ``(..., size)``."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy import ndarray
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.engines import INVALID, TIME, TRUST, Engine, View
+from kgmrf.engines import INVALID, TIME, TRUST, Engine, Lines, View
 from kgmrf.kernels.engine import inspect_covariances
 from kgmrf.results import Estimate, Values
 from kgmrf.trackers._contract import Tracker
@@ -73,16 +73,9 @@ class EngineTracker(Tracker):
         engine, matrix = self._engine, len(shape) == 2
         which, counts, step = self._line
         counts[0], step[0] = count, dt / self.clock.unit
-        status, records = engine.advance(
-            self._rows,
-            which,
-            array.reshape(1, -1, shape[-1]),
-            counts,
-            step,
-            matrix=matrix,
-            tolerance=tolerance,
-            room=engine.small,
-        )
+        seen = array.reshape(1, -1, shape[-1])
+        lines = Lines(which, seen, counts, step, matrix, tolerance)
+        status, records = engine.advance(self._rows, lines, engine.small)
         if status[0] == INVALID:
             return None
         self._records = records
@@ -107,22 +100,23 @@ class EngineTracker(Tracker):
         self, seen: Numbers, counts: Numbers, dt: Numbers, matrix: bool, room: int | None
     ) -> Numbers:
         """A checked sequence ``(T, ..., r, d)`` through the engine; records ``(T, ..., room)``."""
-        lines = self._lined_up(seen, counts, dt)
-        records = self._engine.advance(self._rows, *lines, matrix=matrix, room=room)[1]
+        lines = self._lined_up(seen, counts, dt, matrix)
+        records = self._engine.advance(self._rows, lines, room)[1]
         self._fresh = False
         n = len(self._rows)
         self._records = records[len(records) - n :, : self._engine.small].copy()
         return records.reshape(*counts.shape, -1)
 
-    def _lined_up(self, seen: Numbers, counts: Numbers, dt: Numbers) -> tuple[Numbers, ...]:
+    def _lined_up(self, seen: Numbers, counts: Numbers, dt: Numbers, matrix: bool) -> Lines:
         """A sequence as the lines of `Engine.advance`, the tracks of one step together."""
         steps, n = len(seen), len(self._rows)
         spread = dt.reshape(dt.shape + (1,) * (counts.ndim - dt.ndim))
-        return (
+        return Lines(
             np.tile(np.arange(n), steps),
             np.array(seen, dtype=float, order="C").reshape(steps * n, *seen.shape[-2:]),
             np.array(counts, dtype=float).reshape(-1),
             np.array(np.broadcast_to(spread, counts.shape), dtype=float).reshape(-1),
+            matrix,
         )
 
     # ------------------------------------------------------------------ sequences
@@ -137,8 +131,8 @@ class EngineTracker(Tracker):
         again: Any = None
         if set(engine.from_rows) & set(shown):
             batch = record.observed.shape[1:]
-            lines, before = self._lined_up(*steps), self._rows.copy()
-            again = partial(_replay, engine, before, lines, not record.samples, batch)
+            lines, before = self._lined_up(*steps, not record.samples), self._rows.copy()
+            again = partial(_replay, engine, before, lines, batch)
         records = self._moved(*steps, not record.samples, engine.room(shown))
         return engine.view(records, again, shown)
 
@@ -218,20 +212,19 @@ def _trusted_steps(record: Recording) -> tuple[Numbers, Numbers, Numbers]:
 def _replay(
     engine: Engine,
     before: Numbers,
-    lines: tuple[Numbers, ...],
-    matrix: bool,
+    lines: Lines,
     batch: tuple[int, ...],
     take: Callable[[Any, Numbers], None],
 ) -> None:
     """Run a sequence of a batch once more and hand out the rows after its steps, in chunks."""
     rows, n = before.copy(), len(before)
-    steps = len(lines[0]) // n
+    steps = len(lines.which) // n
     chunk = max(1, min(CHUNK, ROOM // rows.size))
     for first in range(0, steps, chunk):
         last = min(first + chunk, steps)
         kept = np.empty((last - first, *rows.shape))
         for t in range(first, last):
             part = slice(t * n, (t + 1) * n)
-            engine.advance(rows, *(line[part] for line in lines), matrix=matrix, room=0)
+            engine.advance(rows, lines.part(part), 0)
             kept[t - first] = rows
         take(slice(first, last), kept.reshape(last - first, *batch, -1))
