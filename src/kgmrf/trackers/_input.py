@@ -102,8 +102,8 @@ class Input(OneAtATime):
             )
         if self.kind == "rotation" and (array.ndim < 2 or shape[-1] != shape[-2]):
             raise ObservationError(
-                f"{name} must be rotation matrices of shape (..., d, d), got shape {shape}; make "
-                "them with scipy.spatial.transform.Rotation.from_euler, from_rotvec or from_quat"
+                f"{name} must be square rotation matrices of shape (..., d, d), got shape {shape}; "
+                "use scipy.spatial.transform.Rotation.from_euler, from_rotvec or from_quat"
             )
         _check.square(array, name, self.d)
         if mask is not None:
