@@ -47,6 +47,8 @@ __all__ = [
 ]
 
 
+NEAR_PI = -0.9  # cosine of a plane angle
+
 # -- logarithm ----------------------------------------------------------------------------------
 
 
@@ -121,26 +123,40 @@ def _rotation_vector(R: Array) -> Array:
 
 
 def _log_value(R: Array) -> Array:
-    """Logarithm for d >= 4: the real Schur form R = Z T Z^T has plane rotations for blocks.
+    """Logarithm for d >= 4 as A g(S), with S, A the symmetric and skew parts of R.
 
-    The Schur form is exact to rounding of 1; one Newton step makes small angles as exact.
+    S and A commute, with eigenvalues cos t and i sin t, so that log R = A (t / sin t)(S) needs no
+    joint diagonalisation. Rotations with a plane near pi, where t / sin t has its pole, take the
+    Schur form; one Newton step makes their small angles exact too.
     """
     xp = array_namespace(R)
-    items = np.asarray(R.cpu() if hasattr(R, "cpu") else R, dtype=np.float64)
-    flat = items.reshape(-1, *items.shape[-2:])
-    W = np.array([_log_of_one(item) for item in flat]).reshape(items.shape)
-    return _chord_steps(R, xp.asarray(W, dtype=R.dtype, device=device(R)), steps=1)
+    cosines, V = xp.linalg.eigh((R + _transpose(R)) / 2)
+    # acos loses half the digits of a small t, but t / sin t depends on t^2 only.
+    t = xp.acos(xp.clip(cosines, NEAR_PI, 1.0))
+    tiny = t < 0.05
+    u = xp.where(tiny, t * t, 0 * t)
+    t = xp.where(tiny, xp.ones_like(t), t)
+    g = xp.where(tiny, 1 + u / 6 * (1 + 7 * u / 60 * (1 + 31 * u / 294)), t / xp.sin(t))
+    B = _skew(_transpose(V) @ _skew(R) @ V)
+    W = _skew(V @ (B * (g[..., :, None] + g[..., None, :]) / 2) @ _transpose(V))
+    near = cosines[..., 0] < NEAR_PI
+    if not bool(xp.any(near)):
+        return W
+    arrays = (np.asarray(X.cpu() if hasattr(X, "cpu") else X) for X in (W, R, near))
+    known, seen, where = (array.copy() for array in arrays)
+    for k in np.argwhere(where):
+        known[tuple(k)] = _log_by_schur(seen[tuple(k)])
+    exact = _chord_steps(R, xp.asarray(known, dtype=R.dtype, device=device(R)), steps=1)
+    return xp.where(near[..., None, None], exact, W)
 
 
-def _log_of_one(R: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _log_by_schur(R: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """From the real Schur form R = Z T Z^T, whose blocks are plane rotations."""
     from scipy import linalg
 
-    W = np.full_like(R, 0.0 if np.isfinite(R).all() else math.nan)
-    if np.isnan(W).any():
-        return W
     T, Z = linalg.schur(R)
-    below = np.append(np.diag(T, -1), 0.0)
-    planes = np.flatnonzero(below)
+    W = np.zeros_like(R)
+    planes = np.flatnonzero(np.diag(T, -1))
     alone = np.setdiff1d(np.flatnonzero(np.diag(T) < 0), [*planes, *(planes + 1)])
     for i in planes:
         sine, cosine = T[i + 1, i] - T[i, i + 1], T[i, i] + T[i + 1, i + 1]
