@@ -185,8 +185,8 @@ def slide(x: Any, settings: Any) -> None:
 def score(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> None:
     """New weights and what they say of the noise to the scratch; log evidence to e[3], e[4].
 
-    At a level r of the noise y_k = e - delta_k is N(0, r S_k), S_k = P00_k + rho_k + rel. Each level
-    has weights of its own, for all axes together (e[3]) and for each axis (e[4]).
+    At a level r of the noise y_k = e - delta_k is N(0, r S_k), S_k = P00_k + rho_k + rel. Each
+    level has weights of its own, for all axes together (e[3]) and for each axis (e[4]).
     """
     n_levels = min((len(settings) - at.S_LEVELS) // 3, at.LEVELS)
     if x[at.BASE] < 0.0:
