@@ -165,6 +165,19 @@ def test_the_files_of_a_rival_import_nothing_else_of_ours():
                     assert module in names | allowed, (path, module)
 
 
+def test_no_result_is_computed_with_a_face_of_the_package():
+    for path in (ROOT / "experiments").rglob("*.py"):
+        if store.READERS.fullmatch(path.name):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                module = getattr(node, "module", None) or ""
+                names = [f"{module}.{name.name}".lstrip(".") for name in node.names]
+                for name in names:
+                    parts = name.split(".")
+                    assert parts[0] != "kgmrf" or parts[1] not in (*store.FACES, "diagnose"), path
+
+
 def test_files_that_no_unit_writes_are_removed(tmp_path):
     unit = store.Unit("lag", "lines", "lag:run")
     for path in (unit.path(tmp_path), tmp_path / "lag" / "gone.json"):
