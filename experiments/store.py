@@ -92,9 +92,10 @@ RIVALS = {
         "experiments/otb.py",
         "experiments/otb_unseen.py",
         "experiments/drawn_videos.py",
-        "src/kgmrf/vision/evaluation.py",
-        "src/kgmrf/vision/rivals.py",
-        "src/kgmrf/vision/sequences.py",
+        "experiments/evaluation.py",
+        "experiments/otb_rivals.py",
+        "experiments/sequences.py",
+        "src/kgmrf/vision/regions.py",
         "src/kgmrf/vision/videos.py",
     ),
 }
