@@ -88,7 +88,10 @@ def judge(row: Any, o: Any, table: Any, work: Any, x: Any, here: Any, n: int) ->
     inner, beside, kept = np.eye(c), np.zeros(s), np.zeros(c)
     for a in range(0, c, BLOCK):
         end = min(a + BLOCK, c)
-        inner[a:end, :end] += gram(half[a:end], factors[:end])
+        block = gram(half[a:end], factors[:end])
+        for i in range(a, end):
+            for j in range(end):
+                inner[i, j] += block[i - a, j]
     log_det += cholesky(inner)
     left, b = inverse_of(inner), apply(half, x)
     out = along(apply(left, b), left)  # F^T S^-1 x
