@@ -224,7 +224,7 @@ def test_motion_learns_how_far_it_errs_and_coasts_ever_less_certain():
         motion.coast()
         assert motion.spread > before
     np.testing.assert_allclose(motion.centre, [3.0 * 203, 0], atol=1e-3)
-    assert motion._point.forecast(1).age == 5
+    assert motion._box.forecast(1).age == 5
 
 
 def test_velocity_enters_only_when_told():

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.gains import InformationGains, Transition, transition
+from kgmrf.gains import InformationGains, transition
 from kgmrf.results import Values
 from kgmrf.smoother import walk_back
 
@@ -65,38 +65,43 @@ def joined(batch: tuple[int, ...], first: Numbers, cross: Any, last: Any) -> Num
     return out
 
 
-def motion(retention: float, dt: Numbers) -> Transition:
-    """What a time ``dt`` (...) does to a velocity that accelerates with unit density."""
-    return transition(InformationGains(acceleration=1.0, retention=retention), dt[..., None])
+class Motion(NamedTuple):
+    """What a time dt does: x <- push x, P <- push P push^T + noise; ``(..., 2 d, 2 d)`` both."""
+
+    push: Numbers
+    noise: Numbers
 
 
-def drift(
-    state: VectorState,
-    dt: Numbers,
-    acceleration: Numbers,
-    position_noise: Numbers,
-    over: Transition,
-) -> tuple[VectorState, Numbers]:
-    """x <- F x, P <- F P F^T + Q over a time ``dt`` (...), F = [[1, turn], [0, keep]]; and F.
+def motion(
+    retention: float, dt: Numbers, known: Numbers, acceleration: Numbers, position_noise: Numbers
+) -> Motion:
+    """Push [[1, turn], [0, keep]] and noise of a time ``dt`` (...).
 
     ``acceleration`` and ``position_noise`` are densities of covariance, ``(..., d, d)``. The noise
-    of the velocity is integrated as for the angles of a frame (:func:`kgmrf.gains.transition`);
-    ``over`` is the `motion` of ``dt``. Components that were never seen stay as they are.
+    of the velocity is integrated as for the angles of a frame (:func:`kgmrf.gains.transition`).
+    Components that are not ``known`` (..., d) stay as they are.
     """
-    known, batch = state.known, state.time.shape
-    eye, both = np.eye(known.shape[-1]), known[..., :, None] * known[..., None, :]
+    over = transition(InformationGains(acceleration=1.0, retention=retention), dt[..., None])
+    batch, d = dt.shape, known.shape[-1]
+    eye, both = np.eye(d), known[..., :, None] * known[..., None, :]
     keep = 1.0 - (1.0 - over.keep) * known
     push = joined(batch, eye, (over.turn * known)[..., None] * eye, keep[..., None] * eye)
-    push[..., known.shape[-1] :, : known.shape[-1]] = 0.0
+    push[..., d:, :d] = 0.0
     walk = both * acceleration
     angle, cross, rate = (part[..., None] * walk for part in (over.angle, over.cross, over.rate))
-    noise = joined(batch, angle + dt[..., None, None] * both * position_noise, cross, rate)
-    later = state._replace(
+    return Motion(
+        push, joined(batch, angle + dt[..., None, None] * both * position_noise, cross, rate)
+    )
+
+
+def drift(state: VectorState, dt: Numbers, over: Motion) -> VectorState:
+    """The state after a time ``dt`` (...), whose `motion` is ``over``."""
+    push, noise = over
+    return state._replace(
         mean=(push @ state.mean[..., None])[..., 0],
         covariance=push @ state.covariance @ np.swapaxes(push, -1, -2) + noise,
         time=state.time + dt,
     )
-    return later, push
 
 
 def correct(
@@ -161,7 +166,8 @@ def smooth_vectors(
     def backward(frames: slice, later: VectorState) -> VectorState:
         here = VectorState(*(field[frames] for field in filtered))
         step = dt[frames.start + 1 : frames.stop + 1]
-        ahead, push = drift(here, step, acceleration, position_noise, motion(retention, step))
+        over = motion(retention, step, here.known, acceleration, position_noise)
+        ahead = drift(here, step, over)
         known = np.concatenate([here.known, here.known], axis=-1)
         both = known[..., :, None] * known[..., None, :]
         size = np.diagonal(ahead.covariance, axis1=-2, axis2=-1)
@@ -170,7 +176,7 @@ def smooth_vectors(
             both * ahead.covariance
             + np.eye(known.shape[-1]) * ((1.0 - known + 1e-14 * size)[..., None, :])
         )
-        gain = np.swapaxes(np.linalg.solve(safe, both * (push @ here.covariance)), -1, -2)
+        gain = np.swapaxes(np.linalg.solve(safe, both * (over.push @ here.covariance)), -1, -2)
         change = both * (later.covariance - ahead.covariance)
         return here._replace(
             mean=here.mean + (gain @ (known * (later.mean - ahead.mean))[..., None])[..., 0],

@@ -284,8 +284,8 @@ class KineticGaussian(Composite):
         step = np.broadcast_to(np.asarray(dt, dtype=float), state.time.shape)
         idle = np.isnan(state.seen)
         walk, wander = self.mean_acceleration * unit, self.mean_noise * unit
-        over = vector.motion(self.mean_retention, step)
-        later = vector.drift(state, step, walk, wander, over)[0]
+        over = vector.motion(self.mean_retention, step, state.known, walk, wander)
+        later = vector.drift(state, step, over)
         return later._replace(
             covariance=np.where(idle[..., None, None], state.covariance, later.covariance)
         )

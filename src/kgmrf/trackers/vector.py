@@ -252,10 +252,12 @@ class VectorTracker(Tracker):
 
     def _drifted(self, dt: Numbers) -> VectorState:
         # Frames mostly come at equal intervals: what the last one did is kept.
-        key = (self.retention, dt.shape, dt.tobytes())
+        known = self._state.known
+        key = (self.retention, dt.tobytes(), known.tobytes())
         if self._motion is None or self._motion[0] != key:
-            self._motion = (key, on.motion(self.retention, dt))
-        return on.drift(self._state, dt, self._walk, self._wander, self._motion[1])[0]
+            over = on.motion(self.retention, dt, known, self._walk, self._wander)
+            self._motion = key, over
+        return on.drift(self._state, dt, self._motion[1])
 
     def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
         return on.view(*self._states(record))

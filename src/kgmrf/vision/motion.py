@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ class MotionSettings:
 
 
 class BoxMotion:
-    """The centre (2,) in pixels and the log size (2,) of a box: a `VectorTracker` for each of them.
+    """The centre (2,) in pixels and the log size (2,) of a box: one `VectorTracker`.
 
     ``use`` says when the velocity of the centre enters the prediction: ``"always"``, only to
     ``"coast"`` while nothing is measured, or ``"never"``.
@@ -67,28 +67,24 @@ class BoxMotion:
         self.settings = s = settings or MotionSettings()
         scale = float(np.exp(np.mean(log_size)))
         moves = use != "never"
-        shared: dict[str, Any] = {"retention": s.retention, "time_unit": 1.0}
         same, other = np.full((2, 2), 0.5), np.array([[0.5, -0.5], [-0.5, 0.5]])
+        noise = np.zeros((4, 4))
         self._noise = (s.centre_noise * scale) ** 2
-        self._point = VectorTracker(
-            2,
-            noise_std=s.centre_noise * scale,
-            position_noise=(s.wander * scale) ** 2,
-            acceleration=(s.push * scale) ** 2 if moves else 0.0,
-            rate_prior=(s.push * scale) ** 2 if moves else 1e-12,
-            **shared,
-        )
-        self._extent = VectorTracker(
-            2,
-            noise_covariance=s.size_noise**2 * same + s.aspect_noise**2 * other,
-            position_noise=s.size_wander**2,
-            acceleration=s.size_push**2,
-            rate_prior=max(s.size_push**2, 1e-12),
-            **shared,
+        noise[:2, :2] = self._noise * np.eye(2)
+        noise[2:, 2:] = s.size_noise**2 * same + s.aspect_noise**2 * other
+        push = (s.push * scale) ** 2 if moves else 0.0
+        self._box = VectorTracker(
+            4,
+            noise_covariance=noise,
+            position_noise=np.repeat([(s.wander * scale) ** 2, s.size_wander**2], 2),
+            acceleration=np.repeat([push, s.size_push**2], 2),
+            rate_prior=np.repeat([max(push, 1e-12), max(s.size_push**2, 1e-12)], 2),
+            retention=s.retention,
+            time_unit=1.0,
         )
         self._surprise = 1.0
         self._lost = False
-        self._take(np.array(centre, float), np.array(log_size, float))
+        self._take(np.concatenate([centre, log_size]).astype(float))
 
     def predict(self) -> tuple[Vector, Vector]:
         """Centre and log size expected in the next frame; the state stays as it is."""
@@ -112,21 +108,21 @@ class BoxMotion:
         # errors beyond a box are re-detections, not motion: they must not blow the gate open
         limit = self._scale**2 / self._variance
         self._lost = False
-        nis = 0.5 * self._take(centre, log_size)
+        error = centre - self._next
+        nis = 0.5 * float(error @ error) / self._variance  # both axes alike
+        self._take(np.concatenate([centre, log_size]))
         self._surprise += (1 - self.settings.memory) * (min(nis, limit) - self._surprise)
 
     def coast(self) -> None:
         """Go on without a measurement: drift with a velocity that decays, ever less certain."""
         self._lost = True
-        self._take(None, None)
+        self._take(None)
 
-    def _take(self, centre: Vector | None, log_size: Vector | None) -> float:
-        found = self._point.update(centre, assume_valid=True)
-        self.centre: Vector = found.position
-        self.log_size: Vector = self._extent.update(log_size, assume_valid=True).position
+    def _take(self, box: Vector | None) -> None:
+        found = self._box.update(box, assume_valid=True).position
+        self.centre: Vector = found[:2]
+        self.log_size: Vector = found[2:]
         self._scale = math.exp(0.5 * float(self.log_size[0] + self.log_size[1]))
-        ahead = self._point.forecast(1)
-        self._next: Vector = ahead.position
-        spread = ahead.position_covariance
-        self._variance = 0.5 * float(spread[0, 0] + spread[1, 1]) + self._noise
-        return float(found.nis)
+        ahead = self._box.forecast(1)
+        self._next: Vector = ahead.position[:2]
+        self._variance = float(ahead.position_covariance[0, 0]) + self._noise
