@@ -25,6 +25,7 @@ from kgmrf import (
     RiemannianEMA,
     RotationTracker,
     TangentKalman,
+    _npz,
     gains,
     simulate,
 )
@@ -308,7 +309,7 @@ def test_files_of_other_versions_and_trackers_are_refused(tmp_path: Path) -> Non
     np.savez(path, header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8))
     with pytest.raises(ValueError, match="format 99"):
         kgmrf.load(path)
-    header |= {"format": 2, "tracker": "Popen"}
+    header |= {"format": _npz.FORMAT, "tracker": "Popen"}
     np.savez(path, header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8))
     with pytest.raises(ValueError, match="Popen"):
         kgmrf.load(path)

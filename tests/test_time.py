@@ -197,9 +197,14 @@ def test_smoothing_counts_as_filtering_does(name: str) -> None:
     same(plain, found, 0.02, 7.0)
 
 
+# Intervals of a stream are alike within nine decades: a first one of 1e-14 among seconds would make
+# counted times so large that they lose their digits.
+INTERVALS = st.one_of(st.just(0.0), st.floats(1e-6, 1e3))
+
+
 @settings(max_examples=50)
 @given(
-    st.lists(st.floats(0.0, 1e3), min_size=1, max_size=30),
+    st.lists(INTERVALS, min_size=1, max_size=30),
     st.floats(-1e6, 1e6),
     st.sampled_from([None, 0.3, 2.0]),
 )

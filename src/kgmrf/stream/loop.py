@@ -17,6 +17,7 @@ import numpy as np
 from kgmrf import _npz
 from kgmrf._types import Numbers
 from kgmrf.centring import off_the_mean
+from kgmrf.factors import DENSE
 from kgmrf.io.write import FIELDS
 from kgmrf.results import Estimate
 from kgmrf.stream import state
@@ -179,7 +180,7 @@ class Stream:
                 self.means = Columns(total=np.zeros(d), count=np.zeros(d))
             known = [
                 *self.pool.bank.estimate().fields(),
-                *(() if kind == "rotation" else FROM_COVARIANCE),
+                *(() if kind == "rotation" else (*DENSE, *FROM_COVARIANCE)),
             ]
             fields = self.settings.fields or (MATRIX[kind], "log_likelihood")
             for name in fields:

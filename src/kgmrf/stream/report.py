@@ -144,7 +144,7 @@ def resident() -> int | None:
         import resource
     except ImportError:  # Windows
         return None
-    with suppress(OSError), open("/proc/self/statm") as file:
+    with suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
     scale = 1 if sys.platform == "darwin" else 1024
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * scale
