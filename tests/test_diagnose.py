@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -274,6 +275,92 @@ def test_ordinary_returns_are_healthy() -> None:
     returns = level * tails * (market + rng.standard_normal((1500, 20)))
     report = diagnose(KGMRF().filter(returns), returns)
     assert report.faults == (), str(report)
+
+
+# ------------------------------------------------------------------ recordings, self-tuned
+
+
+def _recording(seed: int, noise_std: float = 1e-3) -> tuple[np.ndarray, np.ndarray]:
+    """A camera in a hand: smooth turns of all speeds, heavy tails, gaps. Times and rotations."""
+    rng = np.random.default_rng(seed)
+    times = np.arange(1200) / 30.0
+    waves = np.sin(2 * np.pi * rng.uniform(0.1, 1.2, 6) * times[:, None] + rng.uniform(0, 6, 6))
+    steps = so.exp(so.hat(waves @ (0.3 * rng.standard_normal((6, 3))) / 30.0))
+    turns = np.stack(list(itertools.accumulate(steps, np.matmul)))
+    tails = np.sqrt(3.0 / rng.chisquare(3.0, (1200, 1)))
+    seen = turns @ so.exp(so.hat(noise_std * tails * rng.standard_normal((1200, 3))))
+    kept = np.ones(1200, dtype=bool)
+    for start in rng.integers(50, 1100, 4):
+        kept[start : start + rng.integers(5, 40)] = False
+    return times[kept], seen[kept]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("noise_std", [1e-3, 1e-6])
+def test_a_usual_recording_of_rotations_is_healthy(seed: int, noise_std: float) -> None:
+    times, seen = _recording(seed, noise_std)
+    report = diagnose(RotationTracker().filter(seen, times=times), seen)
+    assert report.faults == (), str(report)
+    if noise_std == 1e-3:
+        told = RotationTracker(noise_std=noise_std).filter(seen, times=times)
+        assert diagnose(told, seen, noise_std=noise_std).faults == ()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("factor", [1 / 30, 30.0])
+def test_a_noise_that_is_wrong_by_far_is_a_fault(seed: int, factor: float) -> None:
+    times, seen = _recording(seed)
+    said = 1e-3 * factor
+    report = diagnose(RotationTracker(noise_std=said).filter(seen, times=times), seen)
+    assert not report.healthy
+    words = " ".join(finding.remedy for finding in report.findings)
+    assert "noise_std" in words
+    # The default has none of these.
+    assert not any(name in words for name in ("position_gain", "acceleration", "rate_prior"))
+
+
+def test_gains_that_are_too_low_for_a_turning_target_are_a_fault() -> None:
+    times, seen = _recording(0)
+    slow = RotationTracker(gains=gains.zero_lag(0.02, 0.0002)).filter(seen, times=times)
+    report = diagnose(slow, seen)
+    assert "persistent lag" in report.faults
+    assert "position_gain" in report["persistent lag"].remedy
+
+
+def test_a_self_tuned_run_that_is_lost_is_a_fault() -> None:
+    times, seen = _recording(1)
+    result = RotationTracker().filter(seen, times=times)
+    lost = result.rotation @ so.exp(so.hat(np.asarray([0.5, 0.0, 0.0])))
+    assert "divergence" in diagnose(_altered(result, rotation=lost), seen).faults
+    broken = result.rotation.copy()
+    broken[300:] = np.nan
+    assert "divergence" in diagnose(_altered(result, rotation=broken), seen).faults
+    late = np.concatenate([np.tile(result.rotation[:1], (30, 1, 1)), result.rotation[:-30]])
+    still = _altered(result, rotation=late, velocity=0.0 * result.velocity)
+    assert {"persistent lag", "divergence"} <= {*diagnose(still, seen).faults}
+
+
+def test_the_command_ends_with_1_for_faults_of_rotations_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("typer")
+    from kgmrf.cli import main
+
+    times, seen = _recording(0)
+    file = tmp_path / "camera.npz"
+    np.savez(file, rotation=seen, times=times)
+    assert main(["diagnose", str(file)]) == 0, capsys.readouterr().out
+    assert main(["diagnose", str(file), "--noise-std", "0.03"]) == 1
+    assert main(["diagnose", str(file), "--gains", "printed"]) == 1
+    assert "persistent lag" in capsys.readouterr().out
+
+
+def test_a_still_recording_is_healthy() -> None:
+    for noise in (0.0, 1e-3):
+        rng = np.random.default_rng(0)
+        seen = so.exp(so.hat(noise * rng.standard_normal((300, 3))))
+        report = diagnose(RotationTracker().filter(seen), seen)
+        assert report.faults == (), str(report)
 
 
 # ------------------------------------------------------------------ the report

@@ -81,8 +81,8 @@ def diagnose(
     if run is not None:
         findings = [
             verdicts.lag(run, memory, loop, fields),
-            verdicts.overshoot(memory, loop, run.kind),
-            verdicts.oscillation(memory, loop),
+            verdicts.overshoot(memory, loop, kind, fields),
+            verdicts.oscillation(memory, loop, kind, fields),
             *([verdicts.worth(run)] if kind == "covariance" else []),
         ]
     findings.append(verdicts.divergence(kind, fields, run, loop))

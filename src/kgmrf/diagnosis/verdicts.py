@@ -18,9 +18,65 @@ DAMPING = 0.5  # damping ratio below which a loop rings if the innovations show 
 MISFIT = 1.6  # factor by which innovations may differ from the size that the tracker expects
 WIDE_ANGLE = 0.4  # standard deviation of a plane's angle (radians) at which its axes are unknown
 DEFECT = 1e-6  # departure from orthonormality or symmetry that is more than rounding
+REVERSED = 0.45  # autocorrelation at which a self-tuned tracker follows the noise alone
 ROUNDING = 1e-10  # how far below zero, relative to the largest entry, a zero may be computed
 
 NEEDS = "needs the observations of 20 frames or more: diagnose(result, observations, ...)"
+
+
+# What a self-tuned tracker of rotations can be told: the settings that it has.
+USUAL = {
+    "persistent lag": "usual in recordings: the motion changes more slowly than expected; "
+    "smooth, or lag=..., uses later observations too",
+    "overshoot": "usual in recordings with gaps, sudden turns or noise that is not independent; "
+    "if the estimate is too rough, give a larger noise_std, or lag=... to wait for more",
+    "wrong noise": "the noise is learned, and its size or its tails change along the recording; "
+    "give noise_std if you know it",
+}
+SETTINGS = {
+    "persistent lag": "it forecasts hardly better than the last observation: check time_unit and "
+    "the time stamps, and leave noise_std out if you gave it",
+    "overshoot": "it follows the noise: noise_std is too small; raise it, or leave it out and it "
+    "is learned",
+    "oscillation": "try oscillations=False, and check time_unit",
+    "wrong noise": "the innovations do not have the size that noise_std implies: leave noise_std "
+    "out, and it is learned",
+    "divergence": "the estimate is worse than the last observation: check time_unit and the time "
+    "stamps, leave noise_std out if you gave it, and see whether on_invalid repairs much",
+}
+
+
+def learns(kind: str, fields: dict[str, Numbers]) -> bool:
+    """Whether the run is of the self-tuned tracker of rotations."""
+    return kind == "rotation" and "status" in fields
+
+
+def knows_noise(fields: dict[str, Numbers]) -> bool:
+    """Whether the self-tuned tracker of rotations was given its noise."""
+    noise = fields["noise_std"][~np.isnan(fields["noise_std"])]
+    return noise.size > 0 and float(np.ptp(noise)) <= 1e-9 * float(noise[0])
+
+
+def _usual_errors(run: Run, fields: dict[str, Numbers]) -> tuple[float, float, bool]:
+    """Medians of the squared error and of the advantage over the last observation, in the second
+    half; whether that error is large against the noise.
+
+    Recordings have gaps and jumps, which decide every mean.
+    """
+    half = run.over_nothing.size // 2
+    error = np.sum(run.angle[half:] ** 2, axis=-1)
+    there = ~np.isnan(error + run.over_nothing[half:])
+    if not there.any():
+        return 0.0, 0.0, False
+    usual = float(np.median(error[there]))
+    noise = min(3.0 * float(np.nanmedian(fields["noise_std"])), 0.1)
+    large = usual > median_of_chi_squared(freedom(run.kind, fields)) * noise**2
+    return usual, float(np.median(run.over_nothing[half:][there])), large
+
+
+def median_of_chi_squared(degrees: int) -> float:
+    """Wilson and Hilferty's approximation, good to a percent from two degrees of freedom on."""
+    return float(degrees * (1.0 - 2.0 / (9.0 * degrees)) ** 3)
 
 
 def _judged(
@@ -80,10 +136,22 @@ def lag(
     ]
     remedy = next(words for applies, words in remedies if applies)
     measured = {"bias": float(share[worst]), "autocorrelation": r1, "mean_innovation": angle}
-    return _judged("persistent lag", biased or slow, evidence, remedy, measured)
+    name = "persistent lag"
+    verdict: Verdict = "fault"
+    if learns(run.kind, fields):
+        usual, advantage, large = _usual_errors(run, fields)
+        # Without lag the error is small against the turn from one observation to the next.
+        verdict, remedy = _fault_or_note(name, large and advantage < 3.0 * usual)
+    return _judged(name, biased or slow, evidence, remedy, measured, verdict)
 
 
-def overshoot(memory: dict[str, Any], loop: dict[str, float], kind: str) -> Finding:
+def _fault_or_note(name: str, fault: bool) -> tuple[Verdict, str]:
+    return ("fault", SETTINGS[name]) if fault else ("note", USUAL[name])
+
+
+def overshoot(
+    memory: dict[str, Any], loop: dict[str, float], kind: str, fields: dict[str, Numbers]
+) -> Finding:
     """Innovations that change sign from step to step: the estimate follows the noise."""
     r1 = min(float(memory["acf"][1]), memory["first"])
     gains = {k: loop[k] for k in ("position_gain", "velocity_gain") if k in loop}
@@ -97,10 +165,16 @@ def overshoot(memory: dict[str, Any], loop: dict[str, float], kind: str) -> Find
         f'and velocity_gain, or with gains="information" lower acceleration and check {noise}'
     )
     failed = r1 < -MEMORY and r1 < -SURE * float(memory["error"][1])
-    return _judged("overshoot", failed, evidence, remedy, {"autocorrelation": r1} | gains)
+    name = "overshoot"
+    verdict: Verdict = "fault"
+    if learns(kind, fields):
+        verdict, remedy = _fault_or_note(name, r1 < -REVERSED and knows_noise(fields))
+    return _judged(name, failed, evidence, remedy, {"autocorrelation": r1} | gains, verdict)
 
 
-def oscillation(memory: dict[str, Any], loop: dict[str, float]) -> Finding:
+def oscillation(
+    memory: dict[str, Any], loop: dict[str, float], kind: str, fields: dict[str, Numbers]
+) -> Finding:
     """A loop that rings: too much velocity gain for its position gain."""
     name = "oscillation"
     acf, error = memory["acf"], memory["error"]
@@ -124,6 +198,7 @@ def oscillation(memory: dict[str, Any], loop: dict[str, float]) -> Finding:
         f"velocity_gain is too large for position_gain={position:.3g}: use about "
         f'{position**2 / (2.0 - position):.2g}, or gains="information"'
     )
+    remedy = SETTINGS[name] if learns(kind, fields) else remedy
     measured = {"damping": damping, "period": period, "swing": swing}
     return _judged(name, failed, evidence, remedy, measured)
 
@@ -148,8 +223,14 @@ def calibration(
     degrees = freedom(kind, fields)
     measured: dict[str, float] = {}
     words, factors = [], []
+    tuned = learns(kind, fields)
     if not np.isnan(nis).all() and degrees:
-        mean, error = blocks(nis[:, None] / degrees)
+        sizes = nis / degrees
+        if tuned:  # single jumps and the ends of gaps decide the mean, whatever the noise
+            parts = np.array_split(nis[~np.isnan(nis)], 12)
+            sizes = np.array([np.median(part) for part in parts if part.size])
+            sizes /= median_of_chi_squared(degrees)
+        mean, error = blocks(sizes[:, None])
         ratio = float(mean[0])
         measured["nis_ratio"] = ratio
         words.append(f"squared innovations are {ratio:.2f} times the expected size")
@@ -182,8 +263,11 @@ def calibration(
         best = None if counts is None else measured.get(setting, float(np.mean(counts)) / worst)
     remedy = f"the noise is {more} than {setting} says: {verb} {setting}"
     remedy += "" if best is None else f" to about {best:.3g}"
+    verdict: Verdict = "fault"
+    if tuned:
+        verdict, remedy = _fault_or_note(name, knows_noise(fields))
     failed = not 1.0 / MISFIT < worst < MISFIT
-    return _judged(name, failed, "; ".join(words), remedy, measured)
+    return _judged(name, failed, "; ".join(words), remedy, measured, verdict)
 
 
 def divergence(
@@ -200,6 +284,7 @@ def divergence(
         evidence = f"the estimate is not finite in {broken.sum()} frames, "
         evidence += f"first in frame {broken.argmax()}"
         remedy = "smaller gains keep a linear tracker stable; KGMRF cannot leave the manifold"
+        remedy = SETTINGS[name] if learns(kind, fields) else remedy
         return Finding(name, "fault", evidence, remedy, measured)
     if run is None:
         return Finding(name, "unknown", f"all frames are finite; the rest {NEEDS}")
@@ -217,6 +302,12 @@ def divergence(
         evidence = f"against holding the last observation: {advantage:+.3g} of squared error"
         limit = 0.3 * float(mean_of(np.sum(run.angle[half:] ** 2, axis=-1)))
     lost = advantage < -limit and advantage < -SURE * float(error[0])
+    tuned = learns(kind, fields)
+    if tuned:
+        usual, advantage, large = _usual_errors(run, fields)
+        measured["advantage"] = advantage
+        evidence = f"against holding the last observation: {advantage:+.3g} of squared error"
+        lost = large and advantage < -0.3 * usual
     unstable = loop.get("radius", 0.0) > 1.02
     if unstable:
         evidence += f"; the loop's error map has radius {loop['radius']:.2f} > 1"
@@ -225,6 +316,7 @@ def divergence(
         + ("the gains are unstable (theory.stable), lower velocity_gain; " if unstable else "")
         + 'use gains="information", check n_samples or noise_std, widen rate_prior'
     )
+    remedy = SETTINGS[name] if tuned else remedy
     return _judged(name, lost or unstable, evidence, remedy, measured)
 
 
