@@ -153,3 +153,47 @@ def test_one_word_for_one_thing_in_every_command(
         text = help_of(capsys, command)
         assert "…" not in text  # nothing is cut off at 80 columns
         assert not any(word in text for word in ("--present", "--follows", "--invalid "))
+
+
+def test_daily_data_turn_per_day(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rates of daily data were 1e-20 rad per second."""
+    assert main(["track", str(file), "-q", "--json"]) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert about["rate"] == "rad per second"  # as in the files that are written
+    assert main(["track", str(file)]) == 0
+    words = capsys.readouterr().out.splitlines()
+    speed, unit = next(line for line in words if "angular" in line).split(maxsplit=3)[2:]
+    assert unit == "rad per day"
+    per_day = 86400.0 * about["speed"]
+    assert float(speed) == pytest.approx(per_day if per_day > 1e-12 else 0.0, rel=1e-3)
+    assert main(["forecast", str(file), "-n", "1"]) == 0
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.split()[1] == "rad/day"
+    tracker = KGMRF()
+    tracker.filter(rows(file), times=TIMES)
+    turn = np.linalg.norm(tracker.forecast(3.0).velocity) / np.sqrt(2.0)  # from Friday to Monday
+    assert float(row.split()[1]) == pytest.approx(turn, rel=1e-3)
+
+
+def test_rates_that_are_rounding_are_0() -> None:
+    from kgmrf.commands.track import _spoken
+
+    assert _spoken(3.6e-20, 86400.0, "D") == (0.0, "rad/day")
+    assert _spoken(1e-6, 86400.0, "D") == (pytest.approx(0.0864), "rad/day")
+    assert _spoken(1e-6, 60.0, "s") == (1e-6, "")
+    assert _spoken(1e-6, 86400.0, "") == (1e-6, "")
+
+
+def test_a_channel_that_is_always_0_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The eigenvalues were all "-" beside a column of labels that are 0."""
+    x = np.random.default_rng(0).normal(size=(200, 3)) * [3.0, 1.0, 0.0]
+    path = tmp_path / "labels.csv"
+    np.savetxt(path, x, delimiter=",", header="a,b,label", comments="")
+    assert main(["track", str(path)]) == 0
+    line = next(w for w in capsys.readouterr().out.splitlines() if "eigenvalues" in w)
+    assert "label has had no value other than 0" in line
+    found = [float(word.strip(",")) for word in line.split()[2:4]]
+    expected = KGMRF().filter(x).covariance[-1][:2, :2]
+    np.testing.assert_allclose(found, np.linalg.eigvalsh(expected)[::-1], rtol=1e-3)

@@ -200,6 +200,28 @@ def test_dates_go_in_and_come_out(form: str, tmp_path: Path) -> None:
     assert back[-1].encode() in text + second.take(rows[-1:])
 
 
+@pytest.mark.parametrize("names", [("secs", "nsecs"), ("sec", "nanosec")])
+def test_headers_of_ros_hold_the_time(names: tuple[str, str]) -> None:
+    """Their stamps were ignored, and lines were counted."""
+    whole, parts = names
+    stamps = [{whole: 12}, {whole: 12, parts: 500_000_000}, {whole: "x"}, {}]
+    lines = [
+        json.dumps({"header": {"seq": 1, "stamp": s}, "quaternion": [0, 0, 0, 1]}).encode()
+        for s in stamps
+    ]
+    early = json.dumps({"header": {"stamp": {whole: 11}}}).encode()  # moves the track on
+    found = JsonReader().parse([early, *lines])
+    assert found.times.tolist() == [12.0, 12.5]
+    assert found.faults == {
+        3: "'header' is 'x', not a number",
+        4: "'header' is an object, not a number",
+    }
+    both = JsonReader().parse([b'{"time": 3, "header": {"stamp": {"secs": 12}}, "x": [1]}'])
+    assert both.times.tolist() == [3.0]
+    aside = JsonReader().parse([b'{"header": {"seq": 12}, "x": [1]}'])
+    assert np.isnan(aside.times).all()
+
+
 def test_dates_and_numbers_do_not_mix() -> None:
     stream = Stream(SKIP)
     assert times(stream.take([line("2024-03-01"), line(5.0), line("2024-03-02")])) == [

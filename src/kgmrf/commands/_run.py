@@ -163,6 +163,11 @@ class Run:
         return self.per_time(stack([merged(one) if self.poses else one for one in found]))
 
     @property
+    def interval(self) -> float:
+        """The usual time between steps, in the unit of `rate`."""
+        return self.unit / (self.per_second or 1.0)
+
+    @property
     def rate(self) -> str:
         """What velocities are given in."""
         return "rad per second" if self.per_second else "rad per unit of time"

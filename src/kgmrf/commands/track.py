@@ -20,6 +20,9 @@ from kgmrf.results import Result, join
 MOST_STEPS = 100_000
 """Frames of a forecast: some hundred times more than any forecast is good for."""
 
+ROUNDING = 1e-12
+"""Radians per interval that are no motion."""
+
 MOST_DRAWN = 4000
 """Steps in a picture; more cannot be told apart."""
 
@@ -79,7 +82,8 @@ def track(
         about["noise_std"] = run.noise_std
     about["seconds"] = round(clock.monotonic() - began, 3)
     about |= files_written(output=output, figure=plot)
-    given.say(about, _words(about))
+    speaks = about["speed"], run.interval, source.dates
+    given.say(about, _words(about, _eigenvalues(run, result), *_spoken(*speaks)))
 
 
 @on_a_file()
@@ -115,23 +119,52 @@ def forecast(
         places = ahead._field("position").tolist()
         rows = [{**row, "position": place} for row, place in zip(rows, places, strict=True)]
     began = _stamps(run, np.array([run.last_time]), source.dates)[0]
-    words = _table(ahead, matrix, [str(stamp) for stamp in stamps])
+    words = _table(ahead, matrix, [str(stamp) for stamp in stamps], run)
     if output is not None:
         words.append(f"written to {output}")
     given.say({"file": str(given.file), "from": began, "forecast": rows}, words)
 
 
-def _words(about: dict[str, Any]) -> list[str]:
+def _spoken(speed: float | None, seconds: float, style: str) -> tuple[float | None, str]:
+    """A speed as it is printed and its unit if that is another: of dates hours apart per day, and 0
+    where it is rounding. seconds: the usual interval, in the unit of the speed."""
+    if speed is not None and speed * seconds < ROUNDING:
+        speed = 0.0
+    if not style or seconds <= 3600.0:
+        return speed, ""
+    return None if speed is None else 86400.0 * speed, "rad/day"
+
+
+def _eigenvalues(run: Run, result: Result) -> str:
+    """The last eigenvalues; of the channels that vary, if some have not yet."""
+    if "spectrum" not in result.fields():
+        return ""
+    values, silent = result.spectrum[-1], ""
+    if np.isnan(values).any():
+        last = result[-1].covariance
+        seen = ~np.isnan(np.diagonal(last))
+        rest = last[np.ix_(seen, seen)]
+        if seen.any() and not seen.all() and np.isfinite(rest).all():
+            values = np.linalg.eigvalsh(rest)[::-1]
+            names = [run.source.names[k] for k in np.flatnonzero(~seen)]
+            some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            word = "value other than 0" if run.given.subtracted == "zero" else "change"
+            silent = f" ({some} {'has' if len(names) == 1 else 'have'} had no {word})"
+    shown = ", ".join("-" if np.isnan(v) else f"{v:.4g}" for v in values[:6])
+    return f"{shown}{', ...' if len(values) > 6 else ''}{silent}"
+
+
+def _words(about: dict[str, Any], values: str, speed: float | None, unit: str) -> list[str]:
     lines = [
         f"{about['file']}: {about['kind']}, d = {len(about['channels'])}, "
         f"{about['frames']} steps, {about['frames'] - about['observed']} without observation"
     ]
-    if "spectrum" in about:
-        shown = about["spectrum"][:6]
-        values = ", ".join("-" if v is None else f"{v:.4g}" for v in shown)
-        lines.append(f"  eigenvalues now   {values}{', ...' if len(about['spectrum']) > 6 else ''}")
-    if about["speed"] is not None:
-        lines.append(f"  angular velocity  {about['speed']:.4g} {about['rate']}")
+    if values:
+        lines.append(f"  eigenvalues now   {values}")
+    if speed is not None:
+        lines.append(
+            f"  angular velocity  {speed:.4g} {unit.replace('/', ' per ') or about['rate']}"
+        )
     if about["mean_log_likelihood"] is not None:
         lines.append(f"  log-likelihood    {about['mean_log_likelihood']:.4f} nats per step")
     for name in ("output", "figure"):
@@ -148,11 +181,13 @@ def _stamps(run: Run, times: Numbers, style: str) -> list[Any]:
     return [round(float(t), digits) for t in times]
 
 
-def _table(ahead: Result, matrix: str, stamps: list[str]) -> list[str]:
+def _table(ahead: Result, matrix: str, stamps: list[str], run: Run) -> list[str]:
     width = max(12, *(len(stamp) for stamp in stamps))
-    lines = [f"{'time':>{width}s}  {'speed':>10s}  {matrix}, row by row"]
+    unit = _spoken(None, run.interval, run.source.dates)[1] or "speed"
+    lines = [f"{'time':>{width}s}  {unit:>10s}  {matrix}, row by row"]
     for k in range(len(ahead)):
-        speed = float(np.linalg.norm(so.vee(ahead.velocity[k])))
+        plain = float(np.linalg.norm(so.vee(ahead.velocity[k])))
+        speed = _spoken(plain, run.interval, run.source.dates)[0]
         cells = " ".join(f"{v:10.4g}" for v in getattr(ahead, matrix)[k].reshape(-1)[:16])
         more = " ..." if getattr(ahead, matrix)[k].size > 16 else ""
         lines.append(f"{stamps[k]:>{width}s}  {speed:10.4g}  {cells}{more}")

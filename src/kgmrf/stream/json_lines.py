@@ -31,7 +31,8 @@ class JsonReader:
     """``{"key": ..., "time": ..., "x": [...]}``, or covariance, rotation, quaternion instead of x.
 
     The first line that has an observation decides what all lines hold, and what the fields are
-    called that hold key and time. Every line is one JSON object of its own.
+    called that hold key and time (or ``{"header": {"stamp": {"secs": ..., "nsecs": ...}}}``, as in
+    ROS). Every line is one JSON object of its own.
 
     >>> reader = JsonReader()
     >>> parsed = reader.parse([b'{"key": "a", "time": 3, "x": [1, null]}', b'{"x": ["1", 2]}'])
@@ -103,7 +104,8 @@ class JsonReader:
                 else:
                     names = list(record)
                     self.key = rec.find_key(names, self.wish[0], row) or "key"
-                    self.time = rec.find_time(names, self.wish[1], row) or "time"
+                    stamped = "header" if _stamped(record.get("header")) else "time"
+                    self.time = rec.find_time(names, self.wish[1], row) or stamped
                     self.what, self.d = found, d
                     return k
             if fault is not None:
@@ -124,7 +126,7 @@ class JsonReader:
         for record, row in zip(records, rows, strict=True):
             name = self.time
             try:
-                time = self.clock.of(record.get(name))
+                time = self.clock.of(_seconds(record.get(name)))
                 name = "n_samples"
                 count = record.get(name)
                 number = math.nan if count is None else rec.number_of(count)
@@ -208,11 +210,30 @@ class JsonReader:
                 rec.find_key(names, None, 0) or "key",
                 rec.find_time(names, None, 0) or "time",
             }
+            beside |= {"header"} if _stamped(record.get("header")) else set()
         for name in record:
             if name not in beside:
                 called = ", ".join(NAMES)
                 return f"has a field {name[:40]!r} and no observation, which is called {called}"
         return None
+
+
+def _stamped(value: Any) -> bool:
+    """Whether this is a header of ROS, which holds the time."""
+    return type(value) is dict and "stamp" in value
+
+
+def _seconds(value: Any) -> Any:
+    """The time of a header or stamp of ROS, 1 or 2, in seconds; anything else as it is.
+
+    >>> _seconds({"seq": 3, "stamp": {"secs": 12, "nsecs": 500000000}}), _seconds(7)
+    (12.5, 7)
+    """
+    stamp = value["stamp"] if _stamped(value) else value
+    for whole, parts in (("secs", "nsecs"), ("sec", "nanosec")):
+        if type(stamp) is dict and whole in stamp:
+            return rec.number_of(stamp[whole]) + 1e-9 * rec.number_of(stamp.get(parts, 0))
+    return stamp
 
 
 def _records(
