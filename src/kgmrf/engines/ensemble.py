@@ -56,7 +56,7 @@ class Ensemble(SelfTuned):
         self._compiled = engine.compiles(1, rotation=False) and not engine.switched_off()
 
     def _work_space(self) -> Any:
-        return engine.loops("ensemble").run, self.plan.table, *work(self.plan)
+        return engine.loops("ensemble").run, (self.plan.table, *work(self.plan))
 
     def advance(
         self, rows: Numbers, lines: Lines, room: int | None = None
@@ -67,7 +67,7 @@ class Ensemble(SelfTuned):
         records = np.empty((n if size else 0, size))
         status = np.zeros(n, dtype=np.int8)
         if self._compiled:
-            run, *space = self._work()
+            run, space = self._work()
             run(rows, *lines, *space, records, status)
         else:
             self._readable(rows, lines, records, status)

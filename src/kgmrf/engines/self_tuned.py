@@ -112,7 +112,8 @@ class SelfTuned:
             line = Lines(np.arange(n), zero, np.empty(n), np.empty(n), matrix=False)
             if n == 1:  # of one track they are at hand for the next forecast
                 self._local.line = line
-        line.counts[:], line.dt[:] = count, dt
+        line.counts.fill(count)
+        line.dt[:] = dt
         return self.advance(rows, line)[1]
 
     def read(self, records: Numbers) -> Record:

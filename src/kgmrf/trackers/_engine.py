@@ -43,8 +43,7 @@ class EngineTracker(Tracker):
         self._engine = self.engine(shape[:-2])
         self._rows = self._engine.init(int(np.prod(shape[:-2])))
         self._records, self._fresh = None, True
-        # At hand for the online update.
-        self._line = np.zeros(1, dtype=np.int64), np.ones(1), np.ones(1)
+        self._at_hand: dict[Any, Lines] = {}  # a line for each kind of online update
 
     # ------------------------------------------------------------------ one step
 
@@ -63,18 +62,19 @@ class EngineTracker(Tracker):
             and type(array) is ndarray
             and array.dtype is FLOAT64
             and array.shape == shape
-            and array.flags.c_contiguous
             and type(dt) in (int, float)
             and 0.0 <= dt < np.inf
             and type(count) in (int, float)
             and 0.0 < count < np.inf
         ):
             return None
-        engine, matrix = self._engine, len(shape) == 2
-        which, counts, step = self._line
-        counts[0], step[0] = count, dt / self.clock.unit
-        seen = array.reshape(1, -1, shape[-1])
-        lines = Lines(which, seen, counts, step, matrix, tolerance)
+        engine, kind = self._engine, (len(shape), tolerance)
+        lines = self._at_hand.get(kind)
+        if lines is None:
+            d, matrix = shape[-1], len(shape) == 2
+            parts = np.zeros(1, dtype=np.int64), np.empty((1, d if matrix else 1, d)), np.ones(1)
+            lines = self._at_hand[kind] = Lines(*parts, np.ones(1), matrix, tolerance)
+        lines.seen[0], lines.counts[0], lines.dt[0] = array, count, dt / self.clock.unit
         status, records = engine.advance(self._rows, lines, engine.small)
         if status[0] == INVALID:
             return None
