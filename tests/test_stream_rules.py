@@ -363,27 +363,28 @@ def test_a_million_keys_stay_within_bounds() -> None:
 # ---------------------------------------------------------------------- centring, fields
 
 
-@given(st.lists(st.integers(0, 60), max_size=4))
-def test_centred_samples_are_those_of_the_running_mean(cuts: list[int]) -> None:
+@pytest.mark.parametrize("mean", ["running", "drift"])
+@given(cuts=st.lists(st.integers(0, 60), max_size=4))
+def test_centred_samples_are_those_of_the_running_mean(mean: str, cuts: list[int]) -> None:
     """Streams could not subtract a mean."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 2)) + [50.0, -20.0]
     lines = [line(k // 2, "ab"[k % 2], x=row) for k, row in enumerate(rows.tolist())]
-    settings = Settings(centre=True, digits=17)
+    settings = Settings(mean=mean, digits=17)
     stream, text = Stream(settings), b""
     for first, last in pairwise([0, *sorted(cuts), 60]):
         text += stream.take(lines[first:last])
     assert text == Stream(settings).take(lines)
-    centred = RunningMean().centre(rows[::2])
+    centred = RunningMean(mean).centre(rows[::2])
     expected = KGMRF(2).filter(centred).covariance[-1]
     found = [row for row in estimates(text) if row["key"] == "a"][-1]
     assert np.allclose(found["covariance"], expected, rtol=1e-9)
-    with pytest.raises(ValueError, match="--centre is for samples"):
-        Stream(Settings(centre=True)).take([b'{"covariance": [[1.0]], "n_samples": 3}'])
+    with pytest.raises(ValueError, match=f"--mean {mean} is for samples"):
+        Stream(Settings(mean=mean)).take([b'{"covariance": [[1.0]], "n_samples": 3}'])
 
 
 def test_the_means_are_part_of_the_state(tmp_path: Path) -> None:
-    settings = Settings(centre=True, digits=17)
+    settings = Settings(mean="running", digits=17)
     lines = [line(k, x=[k % 3, k % 5]) for k in range(20)]
     first = Stream(settings)
     text = first.take(lines[:9])
@@ -410,8 +411,8 @@ def test_other_fields_keep_the_state(tmp_path: Path) -> None:
             assert text.splitlines()[-1] == whole.take(lines).splitlines()[-1]
             # Other columns come with a header of their own.
             assert form == "json" or text.startswith(whole.writer.header())  # type: ignore[union-attr]
-    with pytest.raises(ValueError, match=r"other settings \(centre\)"):
-        Stream(Settings(centre=True)).restore(tmp_path / "json")
+    with pytest.raises(ValueError, match=r"other settings \(mean\)"):
+        Stream(Settings(mean="running")).restore(tmp_path / "json")
 
 
 CELLS = st.sampled_from(

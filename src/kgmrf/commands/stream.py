@@ -139,8 +139,8 @@ def stream(
     gains: opt.Gains = "auto",
     centre: opt.Centre = False,
     mean: Annotated[
-        Literal["zero", "running"],
-        opt.option(opt.MODEL, "Mean of the samples: zero, or running, as --centre."),
+        Literal["zero", "running", "drift"],
+        opt.option(opt.MODEL, "Mean of the samples: zero, running (as --centre) or drift."),
     ] = "zero",
     quiet: opt.Quiet = False,
 ) -> None:
@@ -176,7 +176,7 @@ def stream(
         same_time=same_time,
         on_error=on_error,
         tracker={name: value for name, value in tracker.items() if value is not None},
-        centre=centre or mean == "running",
+        mean="running" if centre and mean == "zero" else mean,
         key=key,
         time=time,
         max_gap=max_gap,

@@ -16,7 +16,7 @@ import numpy as np
 
 from kgmrf import _npz
 from kgmrf._types import Numbers
-from kgmrf.centring import off_the_mean
+from kgmrf.centring import RunningMean, off_the_mean
 from kgmrf.factors import DENSE
 from kgmrf.io.write import FIELDS
 from kgmrf.results import Estimate
@@ -63,7 +63,7 @@ class Stream:
         self.pool: Pool | None = None
         self.writer: LineWriter | None = None
         self.clocks = Clocks(settings)
-        self.means = Columns()
+        self.means, self.keep = Columns(), 1.0
         self.waiting = Waiting(settings.wait)
         self.told_header = False
         self.faults: list[Fault] = []
@@ -173,11 +173,13 @@ class Stream:
         if self.pool is None:
             d = self.reader.d
             kind = self.reader.kind
-            if self.settings.centre and kind != "samples":
-                raise ValueError(f"--centre is for samples; these lines hold a {kind}")
+            mean = self.settings.mean
+            if mean != "zero" and kind != "samples":
+                raise ValueError(f"--mean {mean} is for samples; these lines hold a {kind}")
             self.pool = Pool(kind, d, self.settings.tracker)
-            if self.settings.centre:
-                self.means = Columns(total=np.zeros(d), count=np.zeros(d))
+            if mean != "zero":
+                none = np.zeros((3, d))
+                self.means, self.keep = Columns(sums=none), RunningMean(mean).keep
             known = [
                 *self.pool.bank.estimate().fields(),
                 *(() if kind == "rotation" else (*DENSE, *FROM_COVARIANCE)),
@@ -256,7 +258,9 @@ class Stream:
             return []
         # A track begins at its first line; nothing drifts before. Nor longer than the longest gap.
         step = np.minimum(np.where(np.isnan(before), 0.0, times - before), self.settings.gap)
-        values = self._centred(tracks, parsed.values) if self.settings.centre else parsed.values
+        values = (
+            self._centred(tracks, parsed.values) if self.settings.mean != "zero" else parsed.values
+        )
         assert self.writer is not None
         dt, fields = step / self.settings.time_unit, list(self.writer.fields)
         needed = ["covariance" if name in FROM_COVARIANCE else name for name in fields]
@@ -267,18 +271,18 @@ class Stream:
         return [Moved(parsed.keys, times, found)]
 
     def _centred(self, tracks: Numbers, values: Numbers) -> Numbers:
-        """Samples off the running mean of their track; tracks with equally many go together."""
+        """Samples off the mean of their track; tracks with equally many go together."""
         order = np.argsort(tracks, kind="stable")
         names, starts, lengths = np.unique(tracks[order], return_index=True, return_counts=True)
-        total, count = self.means.arrays["total"], self.means.arrays["count"]
+        known = self.means.arrays["sums"]
         centred = np.empty_like(values)
         for length in np.unique(lengths):
             these = np.flatnonzero(lengths == length)
             rows = order[starts[these] + np.arange(length)[:, None]]
             which = names[these]
-            sums = np.stack([total[which], count[which], count[which]])
-            centred[rows], sums = off_the_mean(values[rows], sums)
-            total[which], count[which] = sums[:2]
+            sums = np.moveaxis(known[which], 1, 0)
+            centred[rows], sums = off_the_mean(values[rows], sums, self.keep)
+            known[which] = np.moveaxis(sums, 0, 1)
         return centred
 
     # ------------------------------------------------------------------ ends

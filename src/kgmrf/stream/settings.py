@@ -19,8 +19,8 @@ class Settings:
     time on the lines' clock. wait: how long, on that clock, a line is held back for earlier ones.
     same_time: "drop" a second line of a track with the same time, or "use" it as another
     observation of that moment. on_error: "stop" at a line that cannot be used, or "skip" it.
-    tracker: settings of `kgmrf.KGMRF` or `kgmrf.RotationTracker`. centre: subtract the running
-    mean of every channel of every track. key, time: names of the fields or columns that hold them;
+    tracker: settings of `kgmrf.KGMRF` or `kgmrf.RotationTracker`. mean: of the samples of every
+    track: "zero", or "running" or "drift" to subtract it, as in `kgmrf.KGMRF`. key, time: names of the fields or columns that hold them;
     None: ``key`` and ``time``, or a usual name such as ``sensor`` and ``ts``. max_gap: a line that
     jumps further ahead, on the lines' clock, is refused until the next line of its track agrees;
     None: `LONGEST_GAP` units of time. forget_after: tracks that are this far behind the newest line
@@ -35,7 +35,7 @@ class Settings:
     same_time: str = "drop"
     on_error: str = "stop"
     tracker: dict[str, Any] = field(default_factory=dict)
-    centre: bool = False
+    mean: str = "zero"
     key: str | None = None
     time: str | None = None
     max_gap: float | None = None
@@ -48,7 +48,7 @@ class Settings:
 
     def lasting(self) -> dict[str, Any]:
         """The settings that a state depends on, as JSON gives them back; others may change."""
-        names = ("format", "time_unit", "centre", "key", "time")
+        names = ("format", "time_unit", "mean", "key", "time")
         tracker = {"gains": "auto", **self.tracker}  # the default, said or not
         lasting = {"tracker": tracker, **{name: getattr(self, name) for name in names}}
         return dict(json.loads(json.dumps(lasting)))
