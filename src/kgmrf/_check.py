@@ -40,7 +40,10 @@ def real_array(value: Any, name: str) -> Numbers:
     try:
         array = np.asarray(unmasked(value))
     except ValueError as error:
-        raise ObservationError(f"{name} is not a rectangular array of numbers: {error}") from None
+        fault = f"not a rectangular array of numbers: {error}"
+        if hasattr(value, "ch_names"):
+            fault = f"a {type(value).__name__}, a whole recording; give it to filter"
+        raise ObservationError(f"{name} is {fault}") from None
     except (RuntimeError, TypeError) as error:
         remedy = "detach() it" if getattr(value, "requires_grad", False) else "convert it yourself"
         raise ObservationError(
