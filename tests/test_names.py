@@ -117,6 +117,8 @@ def test_recordings_of_mne_keep_their_channels() -> None:
     assert result.channels == ("Oz", "O1")
     np.testing.assert_array_equal(result.covariance, KGMRF().filter(data[:2].T).covariance)
     np.testing.assert_array_equal(result.index, raw.times)
+    with pytest.raises(ValueError, match="RawArray, a whole recording; give it to filter"):
+        KGMRF().update(raw)
     epochs = mne.make_fixed_length_epochs(raw, 1.0, preload=True, verbose=False)
     assert KGMRF().filter(epochs).table("volatility").shape == (4, 2)
     blocks = epochs.get_data(picks=[0, 1])
@@ -249,3 +251,7 @@ def test_kind_is_the_word_and_follows_is_still_taken() -> None:
     np.testing.assert_array_equal(named.filter(turns).rotation, old.filter(turns).rotation)
     with pytest.raises(ValueError, match="kind must be one of"):
         EuclideanEMA(kind="vector")
+
+
+def test_a_result_counts_steps() -> None:
+    assert repr(KGMRF().filter(np.ones((5, 2)))).startswith("Result(5 steps, fields: time, ")

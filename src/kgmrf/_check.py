@@ -1,8 +1,7 @@
 """Validation at the door: every message names the value, the shape and the remedy.
 
-A leaf module: it knows arrays, not trackers. NaN or None always means "no observation"; anything
-else that cannot be used raises :class:`ObservationError`, unless the caller chose to skip or
-repair invalid observations.
+NaN or None always means "no observation"; anything else that cannot be used raises
+:class:`ObservationError`, unless the caller chose to skip or repair invalid observations.
 """
 
 from __future__ import annotations
@@ -40,7 +39,10 @@ def real_array(value: Any, name: str) -> Numbers:
     try:
         array = np.asarray(unmasked(value))
     except ValueError as error:
-        raise ObservationError(f"{name} is not a rectangular array of numbers: {error}") from None
+        fault = f"not a rectangular array of numbers: {error}"
+        if hasattr(value, "ch_names"):
+            fault = f"a {type(value).__name__}, a whole recording; give it to filter"
+        raise ObservationError(f"{name} is {fault}") from None
     except (RuntimeError, TypeError) as error:
         remedy = "detach() it" if getattr(value, "requires_grad", False) else "convert it yourself"
         raise ObservationError(
@@ -63,8 +65,7 @@ def some_frames(sequence: Any) -> None:
     shape = getattr(sequence, "shape", None)
     if not (len(sequence) if isinstance(sequence, (list, tuple)) else shape[0] if shape else 1):
         raise ObservationError(
-            f"sequence is empty (shape {np.shape(sequence)}): it has no frames; give at least 1 "
-            "frame"
+            f"sequence is empty (shape {np.shape(sequence)}): it has no frames; give at least 1"
         )
 
 

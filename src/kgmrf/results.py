@@ -240,7 +240,7 @@ class Result(_Fields):
         return int(self.time.shape[0])
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} frames, fields: {', '.join(self.fields())})"
+        return f"{type(self).__name__}({len(self)} steps, fields: {', '.join(self.fields())})"
 
     def __getitem__(self, frame: int | slice) -> Estimate | Result:
         """One frame as an `Estimate`, or a slice of frames as a `Result`."""
