@@ -20,11 +20,12 @@ class Settings:
     same_time: "drop" a second line of a track with the same time, or "use" it as another
     observation of that moment. on_error: "stop" at a line that cannot be used, or "skip" it.
     tracker: settings of `kgmrf.KGMRF` or `kgmrf.RotationTracker`. mean: of the samples of every
-    track: "zero", or "running" or "drift" to subtract it, as in `kgmrf.KGMRF`. key, time: names of the fields or columns that hold them;
-    None: ``key`` and ``time``, or a usual name such as ``sensor`` and ``ts``. max_gap: a line that
-    jumps further ahead, on the lines' clock, is refused until the next line of its track agrees;
-    None: `LONGEST_GAP` units of time. forget_after: tracks that are this far behind the newest line
-    of the stream are forgotten; None: never.
+    track: "zero", or "running" or "drift" to subtract it, as in `kgmrf.KGMRF`. key, time: names
+    of the fields or columns that hold them; None: ``key`` and ``time``, or a usual name such as
+    ``sensor`` and ``ts``. max_gap: a line that jumps further ahead, on the lines' clock, is
+    refused until the next line of its track agrees; None: `LONGEST_GAP` units of time.
+    forget_after: tracks that are this far behind the newest line of the stream are forgotten;
+    None: never.
     """
 
     format: str = "json"
