@@ -639,4 +639,4 @@ def test_results_are_sliced_by_frame() -> None:
     result = KGMRF(n_samples=12).filter(_sequence("kgmrf"))
     assert len(result[3:8]) == 5
     np.testing.assert_array_equal(result[4].covariance, result.covariance[4])
-    assert "40 frames" in repr(result)
+    assert "40 steps" in repr(result)

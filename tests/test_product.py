@@ -160,7 +160,7 @@ def test_products_are_checked_and_explain_themselves() -> None:
     with pytest.raises(KeyError, match="no component"):
         _ = going_on["b"]
     assert going_on.keys() == ("a",)
-    assert "ProductResult(40 frames" in repr(_pair().filter(_data()))
+    assert "ProductResult(40 steps" in repr(_pair().filter(_data()))
 
 
 # ------------------------------------------------------------------ mean x covariance

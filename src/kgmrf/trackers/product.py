@@ -120,7 +120,7 @@ class ProductResult(_Parts):
         return kind({name: part[key] for name, part in self._parts.items()}, joint)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} frames: {', '.join(self._parts)})"
+        return f"{type(self).__name__}({len(self)} steps: {', '.join(self._parts)})"
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas table with the columns of every component, such as ``place.position_0``."""
