@@ -56,7 +56,7 @@ class Ensemble(SelfTuned):
         self._compiled = engine.compiles(1, rotation=False) and not engine.switched_off()
 
     def _work_space(self) -> Any:
-        return engine.loops("ensemble").run, (self.plan.table, *work(self.plan))
+        return engine.loops("ensemble").run, work(self.plan)
 
     def advance(
         self, rows: Numbers, lines: Lines, room: int | None = None

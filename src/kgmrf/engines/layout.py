@@ -38,6 +38,7 @@ N_TAILS = len(TAILS)
 KIND, HALF_LIFE, SIZE_GAIN, CHANNEL, LIMITED, ACCELERATION, SPECTRUM_RATE, RATE_PRIOR, ROOT = range(
     9
 )
+N_COLUMNS = 9
 AVERAGE, DIAGONAL, TURNING = 0.0, 1.0, 2.0
 
 FORECAST, SHARP = 2.0, 6.0
@@ -94,7 +95,7 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
     >>> layout(7, default_members(7)).size
     573
     """
-    table = np.zeros((len(members), 9))
+    table = np.zeros((len(members), N_COLUMNS))
     for row, member in zip(table, members, strict=True):
         if isinstance(member, Average):
             row[KIND] = AVERAGE

@@ -7,7 +7,7 @@ from typing import Any
 
 from kgmrf._check import LARGEST, SMALLEST
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.lanes import above, first, fma, load, spread, store, total
+from kgmrf.kernels.lanes import above, fma, load, load_first, spread, store, total
 from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
 from kgmrf.kernels.products import copy, matrix
 
@@ -17,16 +17,9 @@ MISSING, OBSERVED, INVALID = 0, 1, 2
 @jit
 def spread_out(row: Any, at: int, w: Any, to: int, d: int, s: int) -> None:
     """A packed matrix into a padded one of w (see `products`)."""
-    zero = spread(0.0)
     for i in range(d):
-        start = at + i * d
-        if start + s <= row.size:
-            for j in range(0, s, 8):
-                v = load(row, start + j)
-                store(w, to + i * s + j, first(d - j, v, zero))
-        else:
-            for j in range(d):
-                w[to + i * s + j] = row[start + j]
+        for j in range(0, s, 8):
+            store(w, to + i * s + j, load_first(row, at + i * d + j, d - j))
 
 
 @jit
@@ -85,16 +78,15 @@ def take_covariance(w: Any, c: Any, at: int, d: int, s: int, tolerance: float) -
 
 
 @jit
-def take_samples(x: Any, line: int) -> Any:
-    """How many samples of a line have a value; a negative number if one is too large to square."""
+def take_samples(x: Any, begin: int, end: int, d: int) -> Any:
+    """How many samples of x[begin:end] have a value; negative if one is too large to square."""
     count = 0.0
-    for r in range(x.shape[1]):
+    for sample in range(begin, end, d):
         here = False
-        for i in range(x.shape[2]):
-            v = x[line, r, i]
-            if not math.isnan(v):
+        for i in range(sample, sample + d):
+            if not math.isnan(x[i]):
                 here = True
-                if not v * v <= LARGEST:
+                if not x[i] * x[i] <= LARGEST:
                     return -1.0
         count += 1.0 if here else 0.0
     return count

@@ -18,7 +18,7 @@ from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.ensemble_members import drift, enter, hold, learn_averages, start
 from kgmrf.kernels.ensemble_turning import learn_turning
 from kgmrf.kernels.judge import blend_weights, judge_tails, settle, tail_logs, weigh
-from kgmrf.kernels.lanes import fma, load, spread, store, total
+from kgmrf.kernels.lanes import bare, fma, load, spread, store, total
 from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
 from kgmrf.kernels.products import invert, matrix, multiply, pack, packed_room, unpack
 from kgmrf.kernels.turning import expect, move
@@ -107,8 +107,8 @@ def mark_present(w: Any, o: Any) -> int:
 
 
 @jit
-def compare(w: Any, o: Any, x: Any, line: int, m: float, n_there: int) -> Any:
-    """Samples of a line beside the forecast: N, Q e^kappa, log |S|, whether cells were missing."""
+def compare(w: Any, o: Any, x: Any, begin: int, end: int, m: float) -> Any:
+    """Samples x[begin:end] beside the forecast: N, Q e^kappa, log |S|, whether cells missed."""
     d, s = o[at.DIMENSION], o[at.STRIDE]
     mean, outer, precision = o[at.MEAN_FULL], o[at.OUTER], o[at.PRECISION]
     clear(w, mean, d * s)
@@ -116,10 +116,10 @@ def compare(w: Any, o: Any, x: Any, line: int, m: float, n_there: int) -> Any:
     clear(w, precision, d * s)
     values, distance, logs, holes = 0.0, 0.0, 0.0, False
     complete, common, same = 0, 0.0, False
-    for r in range(x.shape[1]):
+    for first in range(begin, end, d):
         known, hidden = 0, 0
         for i in range(d):
-            v = x[line, r, i]
+            v = x[first + i]
             inside = w[o[at.LEVEL] + i] > 0.0
             here = inside and not math.isnan(v)
             w[o[at.X] + i] = v if here else 0.0
@@ -209,9 +209,7 @@ def compare_matrix(w: Any, o: Any, m: float, n_there: int) -> Any:
 
 
 @jit
-def judge(
-    w: Any, o: Any, table: Any, values: float, distance: float, log_det: float, m: float
-) -> float:
+def judge(w: Any, o: Any, values: float, distance: float, log_det: float, m: float) -> float:
     """log p(x); the tails, kappa and the weights learn from it. Returns the weight u of x."""
     head, d, s, n = o[at.HEAD], o[at.DIMENSION], o[at.STRIDE], o[at.N_PAIRS]
     if w[o[at.INTERVAL] + at.LAST_VALUES] != values:
@@ -237,7 +235,7 @@ def judge(
         w[o[at.GRADIENT] + k] = total(acc)
         part += packed_room(n)
     weigh(w, o[at.ROOTS], w, o[at.WEIGHTS], o[at.GRADIENT], o[at.N_MEMBERS], m / values)
-    settle(w, head, o[at.ROOTS], table, u)
+    settle(w, head, o[at.ROOTS], w, o[at.TABLE] + row.ROOT, row.N_COLUMNS, o[at.N_MEMBERS], u)
     return u
 
 
@@ -245,8 +243,8 @@ def judge(
 
 
 @jit
-def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, given: bool) -> None:
-    """One line of one track. given: a matrix in SEEN_MATRIX over m samples; else samples x."""
+def step(w: Any, o: Any, x: Any, begin: int, end: int, m: float, dt: float, given: bool) -> None:
+    """One line of one track: a matrix over m samples in SEEN_MATRIX, or samples x[begin:end]."""
     head, d, s, n = o[at.HEAD], o[at.DIMENSION], o[at.STRIDE], o[at.N_PAIRS]
     w[head + row.LIKELIHOOD] = math.nan
     w[head + row.DISTANCE] = math.nan
@@ -254,7 +252,7 @@ def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, giv
     w[head + row.TIME] += dt
     fresh = w[head + row.COUNT] == 0.0
     if not fresh:
-        drift(w, o, table, dt)
+        drift(w, o, dt)
     if m == 0.0:
         return
     w[head + row.SEEN] = w[head + row.TIME]
@@ -264,21 +262,21 @@ def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, giv
         if given:
             add(w, o[at.OUTER], matrix(s, SEEN_MATRIX), 1.0, d, s)
         else:
-            for r in range(x.shape[1]):
+            for first in range(begin, end, d):
                 for i in range(d):
-                    v = x[line, r, i]
+                    v = x[first + i]
                     w[o[at.X] + i] = 0.0 if math.isnan(v) else v
                 add_outer(w, o[at.OUTER], o[at.X], 1.0 / m, d, s)
-        start(w, o, table, m)
+        start(w, o, m)
         return
-    hold(w, o, table)
+    hold(w, o)
     blend(w, o, False)
     n_there, holes = mark_present(w, o), False
     if given:
         values, distance, logs = compare_matrix(w, o, m, n_there)
     else:
         clear(w, o[at.OTHER], d * s)
-        values, distance, logs, holes = compare(w, o, x, line, m, n_there)
+        values, distance, logs, holes = compare(w, o, x, begin, end, m)
     if values > 0.0:
         pack(w, o[at.MEAN_FULL], o[at.MEAN], d, s, n)
         if holes:
@@ -288,7 +286,7 @@ def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, giv
             pack(w, o[at.OTHER], o[at.REST], d, s, n)
         else:
             clear(w, o[at.REST], n)
-        u = judge(w, o, table, values, distance, logs, m)
+        u = judge(w, o, values, distance, logs, m)
         w[head + row.COUNT] += 1.0
         w[head + row.SAMPLES] += m
         gain = 1.0 / min(w[head + row.COUNT], tuning.LEVEL_MEMORY)
@@ -298,11 +296,11 @@ def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, giv
                 seen = u * w[o[at.MEAN] + p] + w[o[at.REST] + p]
                 w[o[at.LEVEL] + i] += gain * (seen - w[o[at.LEVEL] + i])
         single = not given and m == 1.0 and not holes
-        if single and x.shape[1] > 1:
+        if single and end - begin > d:
             single = False  # which of the rows it was is not remembered
         limited = tuning.OUTLIER * values / max(w[head + row.DISTANCE], tuning.OUTLIER * values)
-        learn_averages(w, o, table, u, limited, float(n_there), single, holes)
-        learn_turning(w, o, table, u, m, single)
+        learn_averages(w, o, u, limited, float(n_there), single, holes)
+        learn_turning(w, o, u, m, single)
     if n_there == d:
         return
     for i in range(d):
@@ -310,39 +308,39 @@ def step(w: Any, o: Any, table: Any, x: Any, line: int, m: float, dt: float, giv
         if given:
             w[power + i] = w[matrix(s, SEEN_MATRIX) + i * s + i]
         else:
-            for r in range(x.shape[1]):
-                v = x[line, r, i]
+            for first in range(begin, end, d):
+                v = x[first + i]
                 w[power + i] += 0.0 if math.isnan(v) else v * v / m
-    enter(w, o, table, power, m)
+    enter(w, o, power, m)
 
 
 @jit
-def note(w: Any, o: Any, table: Any, records: Any, line: int) -> None:
+def note(w: Any, o: Any, record: Any, to: int, room: int) -> None:
     """The head, tails and weights of a row and, where there is room, its filtered S."""
     small = row.N_HEAD + 2 * row.N_TAILS + o[at.N_MEMBERS]
-    for i in range(min(small, records.shape[1])):
-        records[line, i] = w[o[at.HEAD] + i]
-    if records.shape[1] <= small:
+    move(w, o[at.HEAD], record, to, min(small, room))
+    if room <= small:
         return
+    to += small
     n = o[at.N_PAIRS]
     if w[o[at.HEAD] + row.COUNT] == 0.0:
         for p in range(n):
-            records[line, small + p] = math.nan
+            record[to + p] = math.nan
         return
-    hold(w, o, table)
+    hold(w, o)
     blend(w, o, not math.isnan(w[o[at.HEAD] + row.VALUES]))
     p = 0
     for i in range(o[at.DIMENSION]):
         absent = w[o[at.LEVEL] + i] == 0.0
         for j in range(i + 1):
             gone = absent or w[o[at.LEVEL] + j] == 0.0
-            records[line, small + p] = math.nan if gone else w[o[at.TOTAL] + p]
+            record[to + p] = math.nan if gone else w[o[at.TOTAL] + p]
             p += 1
 
 
 @compiled(
     "void(float64[:, ::1], int64[::1], float64[:, :, ::1], float64[::1], float64[::1], boolean,"
-    " float64, float64[:, ::1], int64[::1], float64[::1], float64[:, ::1], int8[::1])"
+    " float64, int64[::1], float64[::1], float64[:, ::1], int8[::1])"
 )
 def run(
     rows: Any,
@@ -352,9 +350,8 @@ def run(
     dt: Any,
     given: bool,
     tolerance: float,
-    table: Any,
-    o: Any,
-    w: Any,
+    where: Any,
+    work: Any,
     records: Any,
     status: Any,
 ) -> None:
@@ -365,31 +362,32 @@ def run(
     a record.
     Nothing happens to a track whose line is INVALID. records ``(N or 0, size)`` are written.
     """
-    d, s, size = o[at.DIMENSION], o[at.STRIDE], o[at.ROW]
-    state, held, flat_rows = o[at.HEAD], -1, rows.reshape(rows.size)
-    for line in range(which.shape[0]):
-        k = which[line]
+    w, o, x, every, notes = bare(work), bare(where), bare(seen), bare(rows), bare(records)
+    d, s, size, length = o[at.DIMENSION], o[at.STRIDE], o[at.ROW], seen.shape[1] * seen.shape[2]
+    state, held, lines, room = o[at.HEAD], -1, which.shape[0], records.shape[1]
+    for line in range(lines):
+        k, begin, end = which[line], line * length, (line + 1) * length
         found, m = MISSING, 0.0
         if counts[line] > 0.0:
             if given:
-                flat = seen.reshape(seen.size)
-                found = take_covariance(w, flat, line * d * d, d, s, tolerance)
+                found = take_covariance(w, x, begin, d, s, tolerance)
                 m = counts[line]
             else:
-                m = take_samples(seen, line)
+                m = take_samples(x, begin, end, d)
                 found = INVALID if m < 0.0 else OBSERVED if m > 0.0 else MISSING
         status[line] = found
         if found != INVALID:
             if k != held:
                 if held >= 0:
-                    move(w, state, flat_rows, held * size, size)
-                move(flat_rows, k * size, w, state, size)
+                    move(w, state, every, held * size, size)
+                move(every, k * size, w, state, size)
                 held = k
-                if line + 1 < which.shape[0]:
-                    expect(flat_rows, which[line + 1] * size, size)
+                if line + 1 < lines:
+                    expect(every, which[line + 1] * size, size)
             if counts[line] >= 0.0:
-                step(w, o, table, seen, line, m if found == OBSERVED else 0.0, dt[line], given)
+                m = m if found == OBSERVED else 0.0
+                step(w, o, x, begin, end, m, dt[line], given)
             if records.shape[0] > 0:
-                note(w, o, table, records, line)
+                note(w, o, notes, line * room, room)
     if held >= 0:
-        move(w, state, flat_rows, held * size, size)
+        move(w, state, every, held * size, size)

@@ -16,6 +16,7 @@ from kgmrf.kernels.compile import jit
 from kgmrf.kernels.ensemble_turning import (
     drift_turning,
     hold_turning,
+    member,
     transpose_frame,
     turning_size,
 )
@@ -60,7 +61,7 @@ def lay_out(w: Any, o: Any, part: int, lane: int) -> None:
 
 
 @jit
-def take_interval(w: Any, o: Any, table: Any, dt: float) -> None:
+def take_interval(w: Any, o: Any, dt: float) -> None:
     """What dt does to every clock, unless it is known already."""
     spot = o[at.INTERVAL]
     if w[spot + at.LAST_DT] == dt:
@@ -68,35 +69,35 @@ def take_interval(w: Any, o: Any, table: Any, dt: float) -> None:
     w[spot + at.LAST_DT] = dt
     w[spot + at.SIZE_KEEP] = tuning.SIZE_RETENTION**dt
     for k in range(o[at.N_MEMBERS]):
-        if table[k, row.KIND] == row.AVERAGE:
-            w[o[at.FADE] + k] = 2.0 ** (-dt / table[k, row.HALF_LIFE])
-        if table[k, row.CHANNEL] > 0.0:
-            w[o[at.CHANNEL_GAIN] + k] = 1.0 - 2.0 ** (-dt / table[k, row.CHANNEL])
+        if member(w, o, k, row.KIND) == row.AVERAGE:
+            w[o[at.FADE] + k] = 2.0 ** (-dt / member(w, o, k, row.HALF_LIFE))
+        if member(w, o, k, row.CHANNEL) > 0.0:
+            w[o[at.CHANNEL_GAIN] + k] = 1.0 - 2.0 ** (-dt / member(w, o, k, row.CHANNEL))
 
 
 @jit
-def drift(w: Any, o: Any, table: Any, dt: float) -> None:
+def drift(w: Any, o: Any, dt: float) -> None:
     """s <- .98^dt s, V <- 2^(-dt/h) V; turning members turn on and widen."""
-    take_interval(w, o, table, dt)
+    take_interval(w, o, dt)
     d, s = o[at.DIMENSION], o[at.STRIDE]
     clock, average, turning = o[at.SIZE], o[at.MASS], o[at.TURNED]
     live = w[o[at.HEAD] + row.POOLED] < 0.0
     for k in range(o[at.N_MEMBERS]):
-        if table[k, row.KIND] == row.AVERAGE:
+        if member(w, o, k, row.KIND) == row.AVERAGE:
             w[average] *= w[o[at.FADE] + k]
             average += 1
-            if table[k, row.SIZE_GAIN] > 0.0:
+            if member(w, o, k, row.SIZE_GAIN) > 0.0:
                 w[clock] *= w[o[at.INTERVAL] + at.SIZE_KEEP]
                 clock += 1
-        elif table[k, row.KIND] == row.TURNING:
+        elif member(w, o, k, row.KIND) == row.TURNING:
             if live:
-                drift_turning(w, o, turning, table[k, row.ACCELERATION], dt, d, s)
-                w[turning + turning_size(d) - 1] += table[k, row.SPECTRUM_RATE] * dt
+                drift_turning(w, o, turning, member(w, o, k, row.ACCELERATION), dt, d, s)
+                w[turning + turning_size(d) - 1] += member(w, o, k, row.SPECTRUM_RATE) * dt
             turning += turning_size(d)
 
 
 @jit
-def hold(w: Any, o: Any, table: Any) -> None:
+def hold(w: Any, o: Any) -> None:
     """S_k of every member, packed, into PARTS."""
     d, s, n = o[at.DIMENSION], o[at.STRIDE], o[at.N_PAIRS]
     clock, average, channel = 0, 0, o[at.DEVIATION]
@@ -105,7 +106,7 @@ def hold(w: Any, o: Any, table: Any) -> None:
         for k in range(o[at.N_TURNING]):
             transpose_frame(w, o, turning + k * turning_size(d), k, d, s)
     for k in range(o[at.N_MEMBERS]):
-        if table[k, row.KIND] == row.TURNING:
+        if member(w, o, k, row.KIND) == row.TURNING:
             if live:
                 hold_turning(w, o, turning, part, k + o[at.N_TURNING] - o[at.N_MEMBERS], d, s)
             else:
@@ -114,9 +115,9 @@ def hold(w: Any, o: Any, table: Any) -> None:
             turning += turning_size(d)
             part += packed_room(n)
             continue
-        if table[k, row.KIND] == row.AVERAGE:
+        if member(w, o, k, row.KIND) == row.AVERAGE:
             mass, size = w[o[at.MASS] + average], 1.0
-            if table[k, row.SIZE_GAIN] > 0.0:
+            if member(w, o, k, row.SIZE_GAIN) > 0.0:
                 size = math.exp(w[o[at.SIZE] + clock])
                 w[o[at.EXP_SIZES] + clock] = size
                 clock += 1
@@ -128,7 +129,7 @@ def hold(w: Any, o: Any, table: Any) -> None:
                 w[p] = 0.0
             for i in range(d):
                 w[part + i * (i + 3) // 2] = 1.0
-        if table[k, row.CHANNEL] > 0.0:
+        if member(w, o, k, row.CHANNEL) > 0.0:
             p = part
             for i in range(d):
                 v = w[channel + i]
@@ -145,7 +146,7 @@ def hold(w: Any, o: Any, table: Any) -> None:
 
 @jit
 def learn_averages(
-    w: Any, o: Any, table: Any, u: float, limited: float, n_there: float, single: bool, rest: bool
+    w: Any, o: Any, u: float, limited: float, n_there: float, single: bool, rest: bool
 ) -> None:
     """Clocks, deviations and averages take in what was seen.
 
@@ -156,27 +157,27 @@ def learn_averages(
     clock, average, channel, part = 0, 0, o[at.DEVIATION], o[at.PARTS]
     young = 1.0 / w[o[at.HEAD] + row.COUNT]
     if single:
-        sizes_of_one(w, o, table)
+        sizes_of_one(w, o)
     for k in range(o[at.N_MEMBERS]):
-        if table[k, row.KIND] == row.TURNING:
+        if member(w, o, k, row.KIND) == row.TURNING:
             continue
         weight, size = u, 1.0
-        if table[k, row.SIZE_GAIN] > 0.0:
+        if member(w, o, k, row.SIZE_GAIN) > 0.0:
             z, spare = w[o[at.CLOCK_SIZES] + clock % 8], 0.0
             if not single:
                 z, spare = size_of(w, o, part, rest)
-            if table[k, row.LIMITED] > 0.0:
+            if member(w, o, k, row.LIMITED) > 0.0:
                 weight = tuning.OUTLIER * n_there / max(z, tuning.OUTLIER * n_there)
-            grown = 1.0 + table[k, row.SIZE_GAIN] * ((weight * z + spare) / n_there - 1.0)
+            grown = 1.0 + member(w, o, k, row.SIZE_GAIN) * ((weight * z + spare) / n_there - 1.0)
             w[o[at.SIZE] + clock] += math.log(grown)
             size = 1.0 / (w[o[at.EXP_SIZES] + clock] * grown)
             clock += 1
-        elif table[k, row.LIMITED] > 0.0:
+        elif member(w, o, k, row.LIMITED) > 0.0:
             weight = limited
         part += packed_room(n)
         # What B learns from: the mean, or, where channels have clocks, a copy in their units.
         source, more = o[at.MEAN], o[at.REST]
-        if table[k, row.CHANNEL] > 0.0:
+        if member(w, o, k, row.CHANNEL) > 0.0:
             gain = max(w[o[at.CHANNEL_GAIN] + k], young)
             for i in range(d):
                 level = w[o[at.LEVEL] + i]
@@ -186,7 +187,7 @@ def learn_averages(
                     square = w[channel + i] ** 2
                     square = max(square + gain * (seen - square), tuning.FLOOR * level)
                     w[channel + i] = math.sqrt(square)
-            if table[k, row.KIND] == row.AVERAGE:
+            if member(w, o, k, row.KIND) == row.AVERAGE:
                 p = 0
                 for i in range(d):
                     a = 1.0 / w[channel + i] if w[channel + i] > 0.0 else 1.0
@@ -196,7 +197,7 @@ def learn_averages(
                         w[o[at.SCALED] + p] = v * a / b
                         p += 1
             channel += d
-        if table[k, row.KIND] != row.AVERAGE:
+        if member(w, o, k, row.KIND) != row.AVERAGE:
             continue
         mass = w[o[at.MASS] + average] + 1.0
         w[o[at.MASS] + average] = mass
@@ -204,7 +205,7 @@ def learn_averages(
         keep, gain = spread(1.0 - 1.0 / mass), spread(size / mass)
         heavy = spread(weight)
         for p in range(0, n, 8):
-            if table[k, row.CHANNEL] > 0.0:
+            if member(w, o, k, row.CHANNEL) > 0.0:
                 seen = load(w, o[at.SCALED] + p)
             else:
                 seen = heavy * load(w, source + p)
@@ -217,12 +218,12 @@ def learn_averages(
 
 
 @jit
-def sizes_of_one(w: Any, o: Any, table: Any) -> None:
+def sizes_of_one(w: Any, o: Any) -> None:
     """tr(S_k^-1 x x^T) of the members with a size clock, for the one sample in X."""
     d, lane, part = o[at.DIMENSION], 0, o[at.PARTS]
     x = o[at.CLOCK_PARTS] + 8 * o[at.N_PAIRS]
     for k in range(o[at.N_AVERAGE]):
-        if table[k, row.SIZE_GAIN] > 0.0 and lane < 8:
+        if member(w, o, k, row.SIZE_GAIN) > 0.0 and lane < 8:
             lay_out(w, o, part, lane)
             lane += 1
         part += packed_room(o[at.N_PAIRS])
@@ -258,7 +259,7 @@ def size_of(w: Any, o: Any, part: int, rest: bool) -> Any:
 
 
 @jit
-def enter(w: Any, o: Any, table: Any, power: int, m: float) -> None:
+def enter(w: Any, o: Any, power: int, m: float) -> None:
     """Channels whose first value other than zero is in this observation; C_ii lies at power."""
     head, d, n = o[at.HEAD], o[at.DIMENSION], o[at.N_PAIRS]
     new = False
@@ -268,7 +269,7 @@ def enter(w: Any, o: Any, table: Any, power: int, m: float) -> None:
     if not new:
         return
     if w[head + row.POOLED] < 0.0:  # turning members pool anew from what they hold
-        hold(w, o, table)
+        hold(w, o)
         part = o[at.PARTS] + (o[at.N_MEMBERS] - o[at.N_TURNING]) * packed_room(n)
         for k in range(o[at.N_TURNING]):
             q = o[at.TURNED] + k * turning_size(d)
@@ -293,30 +294,30 @@ def enter(w: Any, o: Any, table: Any, power: int, m: float) -> None:
         p = i * (i + 3) // 2
         clock, average, channel, turning = o[at.SIZE], 0, o[at.DEVIATION], o[at.TURNED]
         for k in range(o[at.N_MEMBERS]):
-            if table[k, row.KIND] == row.TURNING:
+            if member(w, o, k, row.KIND) == row.TURNING:
                 w[turning + p] = level
                 turning += turning_size(d)
                 continue
             variance = level
-            if table[k, row.SIZE_GAIN] > 0.0:
+            if member(w, o, k, row.SIZE_GAIN) > 0.0:
                 variance = math.exp(-w[clock]) * level
                 clock += 1
-            if table[k, row.CHANNEL] > 0.0:
+            if member(w, o, k, row.CHANNEL) > 0.0:
                 w[channel + i] = math.sqrt(variance)
                 variance = 1.0
                 channel += d
-            if table[k, row.KIND] == row.AVERAGE:
+            if member(w, o, k, row.KIND) == row.AVERAGE:
                 w[o[at.BODY] + average * n + p] = variance
                 average += 1
 
 
 @jit
-def start(w: Any, o: Any, table: Any, m: float) -> None:
+def start(w: Any, o: Any, m: float) -> None:
     """The first observation, in OUTER: B = C with the diagonal (1 + 1/m) C_ii."""
     d, s, n, seen = o[at.DIMENSION], o[at.STRIDE], o[at.N_PAIRS], o[at.OUTER]
     for i in range(d):
         w[o[at.Y] + i] = w[seen + i * s + i]
-    enter(w, o, table, o[at.Y], m)
+    enter(w, o, o[at.Y], m)
     if w[o[at.HEAD] + row.COUNT] == 0.0:
         return
     for i in range(d):
@@ -324,15 +325,15 @@ def start(w: Any, o: Any, table: Any, m: float) -> None:
             p, v = i * (i + 1) // 2 + j, w[seen + i * s + j]
             average, channel, turning = 0, o[at.DEVIATION], o[at.TURNED]
             for k in range(o[at.N_MEMBERS]):
-                if table[k, row.KIND] == row.TURNING:
+                if member(w, o, k, row.KIND) == row.TURNING:
                     w[turning + p] = v
                     turning += turning_size(d)
                     continue
                 scale = 1.0
-                if table[k, row.CHANNEL] > 0.0:
+                if member(w, o, k, row.CHANNEL) > 0.0:
                     a, b = w[channel + i], w[channel + j]
                     scale = 1.0 / (a * b) if a * b > 0.0 else 1.0
                     channel += d
-                if table[k, row.KIND] == row.AVERAGE:
+                if member(w, o, k, row.KIND) == row.AVERAGE:
                     w[o[at.BODY] + average * n + p] = scale * v
                     average += 1

@@ -25,12 +25,12 @@ X, Y, LAMBDA, INVERTED, POWER, THERE, HIDDEN = range(17, 24)
 INVERSE, OUTER, PRECISION, MEAN_FULL, TOTAL_FULL, OTHER = range(24, 30)
 # ... numbers of each member, of an interval and of a number of values.
 FADE, CHANNEL_GAIN, GRADIENT, LOGS, SHARES, INTERVAL = range(30, 36)
-CLOCK_PARTS, CLOCK_SIZES, EXP_SIZES, EIGENVECTORS, WEIGHTS, IDENTITY = range(36, 42)
+CLOCK_PARTS, CLOCK_SIZES, EXP_SIZES, EIGENVECTORS, WEIGHTS, IDENTITY, TABLE = range(36, 43)
 # (members with a size clock lie side by side in CLOCK_PARTS.) Counts.
 DIMENSION, STRIDE, N_MEMBERS, N_AVERAGE, N_TURNING, N_PAIRS, N_PLANES, ROW, PLANE_ROOM = range(
-    42, 51
+    43, 52
 )
-N_PLACES = 51
+N_PLACES = 52
 
 # Within INTERVAL: dt, size retention, turn noise; number of values of LOGS.
 LAST_DT, SIZE_KEEP, LAST_VALUES = range(3)
@@ -61,6 +61,7 @@ def places(plan: Layout) -> tuple[Numbers, int]:
         CLOCK_SIZES: 8,
         EXP_SIZES: members,
         IDENTITY: s * s,
+        TABLE: plan.table.size,
         EIGENVECTORS: plan.counts[2] * s * s,
     }
     for name, size in room.items():
@@ -80,6 +81,7 @@ def work(plan: Layout) -> tuple[Numbers, Numbers]:
     diagonal = 8 * (np.arange(d) * (np.arange(d) + 3) // 2)[:, None] + np.arange(8)
     array[where[CLOCK_PARTS] + diagonal] = 1.0
     array[where[IDENTITY] + np.arange(d) * (stride(d) + 1)] = 1.0
+    array[where[TABLE] : where[TABLE] + plan.table.size] = plan.table.ravel()
     array[where[INTERVAL] + LAST_DT] = np.nan
     array[where[INTERVAL] + LAST_VALUES] = np.nan
     return where, array

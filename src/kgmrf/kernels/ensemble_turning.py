@@ -16,7 +16,7 @@ from kgmrf.kernels import ensemble_places as at
 from kgmrf.kernels import layout as desk
 from kgmrf.kernels.compile import jit
 from kgmrf.kernels.eigen import jacobi, sort_rows
-from kgmrf.kernels.lanes import load, spread, store
+from kgmrf.kernels.lanes import flip, load, load_first, spread, store
 from kgmrf.kernels.products import (
     matrix,
     multiply,
@@ -39,6 +39,13 @@ from kgmrf.kernels.turning import (
 
 
 @jit
+def member(w: Any, o: Any, k: int, column: int) -> float:
+    """A number of the table of members."""
+    value: float = w[o[at.TABLE] + k * row.N_COLUMNS + column]
+    return value
+
+
+@jit
 def turning_size(d: int) -> int:
     """Numbers of a turning member."""
     return d * d + 2 * d * (d - 1) + d + 1
@@ -58,12 +65,15 @@ def drift_turning(w: Any, o: Any, q: int, noise: float, dt: float, d: int, s: in
 
 @jit
 def transpose_frame(w: Any, o: Any, q: int, index: int, d: int, s: int) -> None:
-    """Rows of (E Q)^T, for `hold_turning`, which comes later (see `set_turn`)."""
-    units, right = o[at.UNITS], o[at.EIGENVECTORS] + index * s * s
+    """Rows of (E Q)^T, for `hold_turning`."""
+    right, left = o[at.EIGENVECTORS] + index * s * s, matrix(s, desk.SCRATCH_A)
     for i in range(d):
-        unit = w[units + i]
-        for j in range(d):
-            w[right + j * s + i] = unit * w[q + i * d + j]
+        unit = spread(w[o[at.UNITS] + i])
+        for j in range(0, s, 8):
+            store(w, left + i * s + j, unit * load_first(w, q + i * d + j, d - j))
+    for i in range(0, d, 8):
+        for j in range(0, d, 8):
+            flip(w, left + i * s + j, right + j * s + i, s, 0.0, 1.0)
 
 
 @jit
@@ -80,7 +90,7 @@ def hold_turning(w: Any, o: Any, q: int, part: int, index: int, d: int, s: int) 
 
 
 @jit
-def learn_turning(w: Any, o: Any, table: Any, u: float, m: float, single: bool) -> None:
+def learn_turning(w: Any, o: Any, u: float, m: float, single: bool) -> None:
     """Turning members pool u C, or correct their planes and eigenvalues by it."""
     head, d, n = o[at.HEAD], o[at.DIMENSION], o[at.N_PAIRS]
     if o[at.N_TURNING] == 0:
@@ -102,7 +112,7 @@ def learn_turning(w: Any, o: Any, table: Any, u: float, m: float, single: bool) 
     if count * m >= tuning.POOL_SAMPLES * channels:
         for k in range(o[at.N_TURNING]):
             q = first + k * turning_size(d)
-            prior = table[o[at.N_MEMBERS] - o[at.N_TURNING] + k, row.RATE_PRIOR]
+            prior = member(w, o, o[at.N_MEMBERS] - o[at.N_TURNING] + k, row.RATE_PRIOR)
             start_turning(w, o, q, count, m, prior, k == 0)
         w[head + row.POOLED] = -1.0
 

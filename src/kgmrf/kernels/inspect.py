@@ -6,6 +6,7 @@ from typing import Any
 
 from kgmrf.kernels.check import take_covariance
 from kgmrf.kernels.compile import compiled
+from kgmrf.kernels.lanes import bare
 
 
 @compiled("void(float64[:, :, ::1], float64, float64[::1], int8[::1])")
@@ -13,6 +14,6 @@ def inspect(matrices: Any, tolerance: float, w: Any, status: Any) -> None:
     """Which of the matrices ``(n, d, d)`` are OBSERVED, MISSING or INVALID."""
     n, d = matrices.shape[0], matrices.shape[1]
     s = -(-d // 8) * 8
-    flat = matrices.reshape(matrices.size)
+    desk, numbers = bare(w), bare(matrices)
     for k in range(n):
-        status[k] = take_covariance(w, flat, k * d * d, d, s, tolerance)
+        status[k] = take_covariance(desk, numbers, k * d * d, d, s, tolerance)

@@ -79,15 +79,21 @@ def weigh(
 
 
 @jit
-def settle(w: Any, head: int, roots: int, table: Any, u: float) -> None:
-    """Kappa follows u q/n; after an observation beyond all tails half of the start comes back."""
+def settle(
+    w: Any, head: int, roots: int, v: Any, start: int, apart: int, members: int, u: float
+) -> None:
+    """Kappa follows u q/n; after an observation beyond all tails half of the start comes back.
+
+    The roots of the start lie at v[start], ``apart`` from each other.
+    """
     q, values = w[head + row.DISTANCE], w[head + row.VALUES]
     kappa = w[head + row.KAPPA] + math.log1p(tuning.KAPPA_GAIN * (u * q / values - 1.0))
     w[head + row.KAPPA] = min(max(kappa, -tuning.KAPPA_LIMIT), tuning.KAPPA_LIMIT)
     if q > tuning.OUTLIER * values:
         w[head + row.KAPPA] = 0.0
-        for k in range(table.shape[0]):
-            w[roots + k] = (1.0 - tuning.RETURN) * w[roots + k] + tuning.RETURN * table[k, row.ROOT]
+        for k in range(members):
+            back = tuning.RETURN * v[start + k * apart]
+            w[roots + k] = (1.0 - tuning.RETURN) * w[roots + k] + back
 
 
 @jit

@@ -5,7 +5,11 @@ a 7 x 7 product takes about a tenth of the time. LLVM maps the eight lanes to wh
 processor has (one 512-bit register, two of 256 bits, four of 128).
 
     load(a, i)            lanes a[i], ..., a[i + 7] of a contiguous array, unchecked, as float64
-    store(a, i, v)        the inverse; the array may be float32
+    load_first(a, i, n)   the first n of them, zero in the others, which are not read
+    store(a, i, v)        the inverse of load; the array may be float32
+    store_first(a, i, v, n)             the same for the first n lanes; the others stay
+    flip(a, i, j, n, keep, share)       an 8 x 8 block of rows n apart, transposed: the block at j
+                                        becomes keep times itself + share times that at i, flipped
     spread(x)             x in every lane
     fma(x, y, z)          x y + z, rounded once
     x + y, x - y, x * y   lane by lane;  div(x, y), root(x) likewise
@@ -14,6 +18,7 @@ processor has (one 512-bit register, two of 256 bits, four of 128).
     any_above(x, y)       whether x > y in some lane
     total(x)              the sum of the lanes
     fetch(a, i)           a[i] will be needed soon: bring it into the cache
+    bare(a)               the numbers of a contiguous array in one dimension, without its shape
     combine(a, i, n, b0, ..., b7, c)    a[i] b0 + a[i + n] b1 + ... + a[i + 7 n] b7 + c
 """
 
@@ -33,9 +38,25 @@ if getattr(numba.config, "DISABLE_JIT", 0):
         """Lanes a[i] ... a[i + 7]."""
         return a[i : i + LANES].astype(np.float64)
 
+    def load_first(a: Any, i: int, n: int) -> Any:
+        """Lanes a[i] ... a[i + n - 1], then zeros."""
+        lanes = np.zeros(LANES)
+        n = max(0, min(n, LANES))
+        lanes[:n] = a[i : i + n]
+        return lanes
+
     def store(a: Any, i: int, v: Any) -> None:
         """a[i] ... a[i + 7] = v."""
         a[i : i + LANES] = v
+
+    def store_first(a: Any, i: int, v: Any, n: int) -> None:
+        """a[i] ... a[i + n - 1] = v."""
+        a[i : i + max(0, min(n, LANES))] = v[: max(0, n)]
+
+    def flip(a: Any, i: int, j: int, n: int, keep: float, share: float) -> None:
+        """Block j = keep block j + share block i, transposed."""
+        rows, columns = np.arange(LANES)[:, None] * n, np.arange(LANES)
+        a[j + rows + columns] = keep * a[j + rows + columns] + share * a[i + rows + columns].T
 
     def spread(x: float) -> Any:
         """``x`` in every lane."""
@@ -75,6 +96,10 @@ if getattr(numba.config, "DISABLE_JIT", 0):
     def fetch(a: Any, i: int) -> None:
         """Nothing to be done."""
 
+    def bare(a: Any) -> Any:
+        """All numbers in one dimension."""
+        return a.reshape(-1)
+
     def combine(a: Any, i: int, n: int, *rows: Any) -> Any:
         """a[i] b0 + a[i + n] b1 + ... + c."""
         return rows[-1] + sum(a[i + k * n] * rows[k] for k in range(LANES))
@@ -102,14 +127,29 @@ else:
 
     _SINGLE = ir.VectorType(ir.FloatType(), LANES)
 
+    def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+        if isinstance(kind, types.CPointer):
+            return array
+        return context.make_array(kind)(context, builder, array).data
+
     def _place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-        data = context.make_array(kind)(context, builder, array).data
+        data = _data(context, builder, kind, array)
         width = _SINGLE if kind.dtype == types.float32 else _VECTOR
         return builder.bitcast(builder.gep(data, [index]), width.as_pointer())
 
     def _library(builder: Any, name: str, count: int) -> Any:
         kind = ir.FunctionType(_VECTOR, [_VECTOR] * count)
         return cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64")
+
+    def _everywhere(builder: Any, x: Any) -> Any:
+        blank = ir.Constant(ir.VectorType(x.type, LANES), ir.Undefined)
+        first = builder.insert_element(blank, x, ir.Constant(_INT, 0))
+        zeros = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
+        return builder.shuffle_vector(first, blank, zeros)
+
+    def _first(builder: Any, n: Any) -> Any:
+        index = ir.Constant(ir.VectorType(n.type, LANES), list(range(LANES)))
+        return builder.icmp_signed("<", index, _everywhere(builder, n))
 
     @intrinsic
     def load(typing: Any, a: Any, i: Any) -> Any:
@@ -122,6 +162,72 @@ else:
             return builder.fpext(value, _VECTOR) if kind.dtype == types.float32 else value
 
         return _lanes(a, types.intp), build
+
+    def _masked(builder: Any, name: str, result: Any, args: Any) -> Any:
+        kind = ir.FunctionType(result, [arg.type for arg in args])
+        width = f"v{LANES}f64"
+        place = next(arg.type for arg in args if isinstance(arg.type, ir.PointerType))
+        name = f"llvm.masked.{name}.{width}.p0" + width * ("*" in str(place))
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+
+    @intrinsic
+    def load_first(typing: Any, a: Any, i: Any, n: Any) -> Any:
+        """Lanes a[i] ... a[i + n - 1], then zeros."""
+
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = _place(context, builder, signature.args[0], args[0], args[1])
+            zero = ir.Constant(_VECTOR, [0.0] * LANES)
+            how = [place, ir.Constant(_INT, 8), _first(builder, args[2]), zero]
+            return _masked(builder, "load", _VECTOR, how)
+
+        return _lanes(a, types.intp, types.intp), build
+
+    @intrinsic
+    def store_first(typing: Any, a: Any, i: Any, v: Any, n: Any) -> Any:
+        """a[i] ... a[i + n - 1] = v."""
+
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = _place(context, builder, signature.args[0], args[0], args[1])
+            how = [args[2], place, ir.Constant(_INT, 8), _first(builder, args[3])]
+            _masked(builder, "store", ir.VoidType(), how)
+            return context.get_dummy_value()
+
+        return types.void(a, types.intp, _lanes, types.intp), build
+
+    @intrinsic
+    def flip(typing: Any, a: Any, i: Any, j: Any, n: Any, keep: Any, share: Any) -> Any:
+        """Block j = keep block j + share block i, transposed."""
+
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array, i, j, n, keep, share = args
+            blocks: list[list[Any]] = []
+            for at in (i, j):
+                blocks.append([])
+                for _ in range(LANES):
+                    blocks[-1].append(_place(context, builder, signature.args[0], array, at))
+                    at = builder.add(at, n)
+            old, rows = [], []
+            for places, numbers in zip(blocks, (rows, old), strict=True):
+                for place in places:
+                    numbers.append(builder.load(place))
+                    numbers[-1].align = 8
+            for step in (1, 2, 4):  # of two rows ``step`` apart, blocks of that size change places
+                low = [k + LANES - step if k & step else k for k in range(LANES)]
+                high = [k + LANES if k & step else k + step for k in range(LANES)]
+                for k in range(LANES):
+                    if not k & step:
+                        pair = rows[k], rows[k + step]
+                        for to, mask in ((k, low), (k + step, high)):
+                            which = ir.Constant(ir.VectorType(_INT, LANES), mask)
+                            rows[to] = builder.shuffle_vector(*pair, which)
+            keep, share = _everywhere(builder, keep), _everywhere(builder, share)
+            for place, before, row in zip(blocks[1], old, rows, strict=True):
+                whole = [share, row, builder.fmul(keep, before)]
+                builder.store(builder.call(_library(builder, "fma", 3), whole), place).align = 8
+            return context.get_dummy_value()
+
+        index = [types.intp] * 3
+        return types.void(a, *index, types.float64, types.float64), build
 
     @intrinsic
     def store(typing: Any, a: Any, i: Any, v: Any) -> Any:
@@ -142,10 +248,7 @@ else:
         """``x`` in every lane."""
 
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            blank = ir.Constant(_VECTOR, ir.Undefined)
-            first = builder.insert_element(blank, args[0], ir.Constant(_INT, 0))
-            everywhere = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
-            return builder.shuffle_vector(first, blank, everywhere)
+            return _everywhere(builder, args[0])
 
         return _lanes(types.float64), build
 
@@ -181,13 +284,7 @@ else:
         """``p`` in the first n lanes, else ``q``."""
 
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kind = ir.VectorType(args[0].type, LANES)
-            blank = ir.Constant(kind, ir.Undefined)
-            number = builder.insert_element(blank, args[0], ir.Constant(_INT, 0))
-            everywhere = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
-            many = builder.shuffle_vector(number, blank, everywhere)
-            index = ir.Constant(kind, list(range(LANES)))
-            return builder.select(builder.icmp_signed("<", index, many), args[1], args[2])
+            return builder.select(_first(builder, args[0]), args[1], args[2])
 
         return _lanes(types.intp, _lanes, _lanes), build
 
@@ -215,11 +312,21 @@ else:
         return types.float64(_lanes), build
 
     @intrinsic
+    def bare(typing: Any, a: Any) -> Any:
+        """The address of the numbers: one word to hand on where an array is seven. What is read
+        and written through it is not checked, and does not keep the array alive."""
+
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return _data(context, builder, signature.args[0], args[0])
+
+        return types.CPointer(a.dtype)(a), build
+
+    @intrinsic
     def fetch(typing: Any, a: Any, i: Any) -> Any:
         """a[i] will be needed soon."""
 
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            data = _data(context, builder, signature.args[0], args[0])
             place = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
             kind = ir.FunctionType(ir.VoidType(), [place.type, _INT, _INT, _INT])
             name = "llvm.prefetch.p0i8" if "*" in str(place.type) else "llvm.prefetch.p0"
@@ -248,15 +355,11 @@ else:
         """a[i] b0 + a[i + n] b1 + ... + c, in two chains to hide the latency."""
 
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            data = _data(context, builder, signature.args[0], args[0])
             at, step, rows = args[1], args[2], args[3:11]
-            blank = ir.Constant(_VECTOR, ir.Undefined)
-            everywhere = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
             chains = [args[11], None]
             for k, row in enumerate(rows):
-                number = builder.load(builder.gep(data, [at]))
-                first = builder.insert_element(blank, number, ir.Constant(_INT, 0))
-                factor = builder.shuffle_vector(first, blank, everywhere)
+                factor = _everywhere(builder, builder.load(builder.gep(data, [at])))
                 old = chains[k % 2]
                 chains[k % 2] = (
                     builder.fmul(factor, row)

@@ -17,7 +17,7 @@ from kgmrf.kernels import layout as row
 from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_covariance
 from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.eigen import jacobi, sort_rows
-from kgmrf.kernels.lanes import load, spread, store
+from kgmrf.kernels.lanes import bare, load, spread, store
 from kgmrf.kernels.law_rotations import compare_rotation, take_rotation
 from kgmrf.kernels.products import matrix, multiply, multiply_transposed, polish_frame, turn_frame
 from kgmrf.kernels.turning import (
@@ -35,46 +35,49 @@ from kgmrf.state import SMALLEST_SPECTRUM
 
 LOG_TWO_PI = math.log(2.0 * math.pi)
 
-# What a line of `steps` says of an interval.
+# Numbers of an interval, N_STEP of them in a line of `steps`.
 TURN, KEEP, COAST, ANGLE, CROSS, RATE, DT = range(7)
+N_STEP = 7
+
+# Places in the work space: the row in hand (its beginning, then its parts), vectors (eigenvalues of
+# the observations, their inverses, C~_ii), four lists of planes ROOM apart; and sizes.
+ROW, FRAME, LAM, VELOCITY, POOL, LEVEL, INVERSE, POWER, PLANES, ROOM, END, D, S, N = range(14)
 
 
 @jit
-def places(d: int, information: bool) -> Any:
-    """Where things lie in the work space: row, frame, eigenvalues, planes; vectors, planes.
-
-    The row in hand comes after the matrices of `products`; then three vectors (eigenvalues of the
-    observations, their inverses, C~_ii) and four lists of planes. Returned
-    last: the size of it all.
-    """
+def set_places(o: Any, d: int, information: bool) -> None:
+    """Where things lie; the matrices of `products` come first."""
     s, n = -(-d // 8) * 8, d * (d - 1) // 2
-    head = matrix(s, row.N_MATRICES)
-    frame = head + row.N_CLOCKS
-    lam = frame + d * d
-    velocity = lam + 2 * d
-    pool = velocity + (4 if information else 1) * n
-    vectors = pool + d * (d + 1) // 2 + 8
-    planes = vectors + 3 * s
-    room = -(-n // 8) * 8 + 8
-    return head, frame, lam, velocity, pool, vectors, planes, room, planes + 4 * room
+    o[D], o[S], o[N], o[ROOM] = d, s, n, -(-n // 8) * 8 + 8
+    o[ROW] = matrix(s, row.N_MATRICES)
+    o[FRAME] = o[ROW] + row.N_CLOCKS
+    o[LAM] = o[FRAME] + d * d
+    o[VELOCITY] = o[LAM] + 2 * d
+    o[POOL] = o[VELOCITY] + (4 if information else 1) * n
+    o[LEVEL] = o[POOL] + d * (d + 1) // 2 + 8
+    o[INVERSE] = o[LEVEL] + s
+    o[POWER] = o[INVERSE] + s
+    o[PLANES] = o[POWER] + s
+    o[END] = o[PLANES] + 4 * o[ROOM]
 
 
 @jit
-def turn(w: Any, q: int, d: int, s: int, polish: bool) -> None:
+def turn(w: Any, o: Any, polish: bool) -> None:
     """The frame of the row by what is in TURNING."""
+    d, s = o[D], o[S]
     turn_frame(w, d, s)
     if polish:
         polish_frame(w, d, s, matrix(s, row.FRAME))
-    close_frame(w, q, d, s)
+    close_frame(w, o[FRAME], d, s)
 
 
 @jit
-def pool_frame(w: Any, o: Any, head: Any, known: Any, mine: int, m: float, d: int, s: int) -> None:
+def pool_frame(w: Any, o: Any, head: Any, known: Any, first: int, m: float) -> None:
     """Cold start: the eigendecomposition of the mean of all samples so far."""
-    clocks, frame, lam, pool = o[0], o[1], o[2], o[4]
+    clocks, frame, lam, d, s = o[ROW], o[FRAME], o[LAM], o[D], o[S]
     seen, a, v = matrix(s, row.SEEN_MATRIX), matrix(s, row.BODY), matrix(s, row.TURNING)
     count = w[clocks + row.POOL_SAMPLES] + m
-    at = pool
+    at = o[POOL]
     for i in range(d):
         for j in range(d):
             w[v + i * s + j] = 1.0 if i == j else 0.0
@@ -88,7 +91,7 @@ def pool_frame(w: Any, o: Any, head: Any, known: Any, mine: int, m: float, d: in
     for i in range(d):
         w[lam + i] = max(w[a + i * s + i] - head[row.NOISE_FLOOR], lowest)
         if head[row.KNOWN] != 0.0:
-            w[lam + i] = known[mine, i]
+            w[lam + i] = known[first + i]
         w[lam + d + i] = 2.0 / count
         for j in range(d):
             w[frame + j * d + i] = w[v + i * s + j] * (sign if i == d - 1 else 1.0)
@@ -97,19 +100,19 @@ def pool_frame(w: Any, o: Any, head: Any, known: Any, mine: int, m: float, d: in
 
 
 @jit
-def drift(w: Any, o: Any, head: Any, over: Any, k: int, coasting: bool, d: int, s: int) -> None:
+def drift(w: Any, o: Any, head: Any, over: Any, k: int, coasting: bool) -> None:
     """Q <- Q Exp(turn W), W <- decay W, P <- F P F^T + noise; clocks widen."""
-    clocks, frame, lam, velocity = o[0], o[1], o[2], o[3]
-    n, dt, decay = d * (d - 1) // 2, over[k, DT], over[k, COAST if coasting else KEEP]
-    set_turn(w, velocity, over[k, TURN], d, s)
+    clocks, frame, lam, velocity, d, s, n = o[ROW], o[FRAME], o[LAM], o[VELOCITY], o[D], o[S], o[N]
+    dt, decay = over[k + DT], over[k + (COAST if coasting else KEEP)]
+    set_turn(w, velocity, over[k + TURN], d, s)
     open_frame(w, frame, d, s)
     if decay != 1.0:
         for p in range(n):
             w[velocity + p] *= decay
     if head[row.INFORMATION] != 0.0:
-        angle, cross, rate = over[k, ANGLE], over[k, CROSS], over[k, RATE]
+        angle, cross, rate = over[k + ANGLE], over[k + CROSS], over[k + RATE]
         most = head[row.RATE_LIMIT]
-        widen_planes(w, velocity, n, over[k, TURN], decay, angle, cross, rate, most)
+        widen_planes(w, velocity, n, over[k + TURN], decay, angle, cross, rate, most)
     if head[row.SPECTRUM_RATE] != 0.0:
         for i in range(d):
             w[lam + d + i] += head[row.SPECTRUM_RATE] * dt
@@ -121,18 +124,18 @@ def drift(w: Any, o: Any, head: Any, over: Any, k: int, coasting: bool, d: int, 
     if dt > 0.0:
         w[clocks + row.STEPS] += 1.0
         polish = w[clocks + row.STEPS] % POLISH_EVERY == 0.0
-    turn(w, frame, d, s, polish)
+    turn(w, o, polish)
 
 
 @jit
-def measure(w: Any, o: Any, head: Any, d: int, s: int) -> Any:
+def measure(w: Any, o: Any, head: Any) -> Any:
     """C~ = u Q^T C Q / e^s into BODY, its diagonal and eigenvalues beside it.
 
     u <= 1 shrinks an observation whose z = sum C~_ii / d_i is beyond LIMIT times d. Returns log |S|
     without the scale, and z.
     """
-    clocks, lam, vectors = o[0], o[2], o[5]
-    level, inverse, power = vectors, vectors + s, vectors + 2 * s
+    clocks, lam, level, inverse, power = o[ROW], o[LAM], o[LEVEL], o[INVERSE], o[POWER]
+    d, s = o[D], o[S]
     frame, seen = matrix(s, row.FRAME), matrix(s, row.SEEN_MATRIX)
     body, part = matrix(s, row.BODY), matrix(s, row.SCRATCH_A)
     multiply(w, seen, frame, part, seen, 0.0, d, s)
@@ -160,9 +163,10 @@ def measure(w: Any, o: Any, head: Any, d: int, s: int) -> Any:
 
 
 @jit
-def pull_planes(w: Any, o: Any, head: Any, gains: Any, mine: int, gap: bool, d: int, s: int) -> Any:
+def pull_planes(w: Any, o: Any, head: Any, gains: Any, mine: int, gap: bool) -> Any:
     """Fixed gains: W += B w, the angles A w left at the first planes; no nis."""
-    lam, velocity, planes, body = o[2], o[3], o[6], matrix(s, row.BODY)
+    lam, velocity, planes, d, s = o[LAM], o[VELOCITY], o[PLANES], o[D], o[S]
+    body = matrix(s, row.BODY)
     ridge, p = head[row.RIDGE], 0
     if gap and math.isnan(ridge):
         low, high = w[lam], w[lam]
@@ -176,17 +180,17 @@ def pull_planes(w: Any, o: Any, head: Any, gains: Any, mine: int, gap: bool, d: 
                 sensitivity = w[lam + j] - w[lam + i]
                 stiffness = sensitivity * sensitivity + ridge
                 innovation *= sensitivity / (stiffness if stiffness > 0.0 else 1.0)
-            w[velocity + p] += gains[mine, 1, i, j] * innovation
-            w[planes + p] = gains[mine, 0, i, j] * innovation
+            w[velocity + p] += gains[mine + (d + i) * d + j] * innovation
+            w[planes + p] = gains[mine + i * d + j] * innovation
             p += 1
     return math.nan
 
 
 @jit
-def adapt(w: Any, o: Any, head: Any, m: float, d: int, s: int) -> None:
+def adapt(w: Any, o: Any, head: Any, m: float) -> None:
     """log d_i += log1p(k (C~_ii / d_i - 1)); the scale clock likewise."""
-    clocks, lam, vectors = o[0], o[2], o[5]
-    level, inverse, power = vectors, vectors + s, vectors + 2 * s
+    clocks, lam, level, inverse, power = o[ROW], o[LAM], o[LEVEL], o[INVERSE], o[POWER]
+    d = o[D]
     if head[row.SCALE_RATE] != 0.0:
         ratio, var = 0.0, w[clocks + row.SCALE_VAR]
         for i in range(d):
@@ -208,26 +212,23 @@ def adapt(w: Any, o: Any, head: Any, m: float, d: int, s: int) -> None:
 
 
 @jit
-def correct(
-    w: Any, o: Any, head: Any, gains: Any, mine: int, m: float, gap: bool, d: int, s: int
-) -> None:
+def correct(w: Any, o: Any, head: Any, gains: Any, mine: int, m: float, gap: bool) -> None:
     """Q <- Q Exp(A w), W += B w, and P, from BODY; nis."""
-    clocks, frame, lam, velocity = o[0], o[1], o[2], o[3]
-    vectors, planes, room = o[5], o[6], o[7]
-    n = d * (d - 1) // 2
+    clocks, lam, velocity, planes, room = o[ROW], o[LAM], o[VELOCITY], o[PLANES], o[ROOM]
+    d, s = o[D], o[S]
     if head[row.INFORMATION] == 0.0:
-        w[clocks + row.NIS] = pull_planes(w, o, head, gains, mine, gap, d, s)
+        w[clocks + row.NIS] = pull_planes(w, o, head, gains, mine, gap)
     else:
         if gap:
             level = matrix(s, row.SCRATCH_A)
             for i in range(d):
                 w[level + i] = w[lam + i]
-            compare_planes(w, matrix(s, row.BODY), level, vectors + s, m, planes, room, d, s)
-        w[clocks + row.NIS] = correct_planes(w, velocity, n, planes, room)
+            compare_planes(w, matrix(s, row.BODY), level, o[INVERSE], m, planes, room, d, s)
+        w[clocks + row.NIS] = correct_planes(w, velocity, o[N], planes, room)
     set_turn(w, planes, 1.0, d, s)
     if gap:
-        adapt(w, o, head, m, d, s)
-    turn(w, frame, d, s, False)
+        adapt(w, o, head, m)
+    turn(w, o, False)
 
 
 @jit
@@ -238,50 +239,60 @@ def step(
     over: Any,
     k: int,
     gains: Any,
+    mine: int,
     known: Any,
-    track: int,
+    first: int,
     there: bool,
     m: float,
     rotation: bool,
-    d: int,
-    s: int,
 ) -> None:
     """One line of one track: ``there``, an observation in SEEN_MATRIX.
 
-    m: samples behind a matrix, or 1 over the noise variance of a rotation (NaN: unknown). k: which
-    interval of ``over`` leads here.
+    m: samples behind a matrix, or 1 over the noise variance of a rotation (NaN: unknown). k: where
+    the interval that leads here begins in ``over``; mine, first: where the gains and the known
+    spectrum of the track begin.
     """
-    clocks = o[0]
+    clocks, d = o[ROW], o[D]
     samples, frames = w[clocks + row.POOL_SAMPLES], w[clocks + row.POOL_FRAMES]
     pooling = samples < head[row.WARMUP_SAMPLES] and frames < head[row.WARMUP_FRAMES]
     started = not math.isnan(w[clocks + row.SEEN])
     if rotation:
         pooling = False
-    w[clocks + row.TIME] += over[k, DT]
+    w[clocks + row.TIME] += over[k + DT]
     w[clocks + row.NIS] = w[clocks + row.LIKELIHOOD] = math.nan
     if there:
         w[clocks + row.SEEN] = w[clocks + row.TIME]
     if started and not pooling:
-        drift(w, o, head, over, k, not there, d, s)
+        drift(w, o, head, over, k, not there)
     if not there:
         return
     if pooling:
-        pool_frame(w, o, head, known, min(track, known.shape[0] - 1), m, d, s)
+        pool_frame(w, o, head, known, first, m)
         return
-    mine = min(track, gains.shape[0] - 1)
     if rotation:
-        terms = compare_rotation(w, o, head, m, started, d, s)
+        terms = compare_rotation(
+            w,
+            o[FRAME],
+            o[VELOCITY],
+            o[PLANES],
+            o[ROOM],
+            d,
+            o[S],
+            head[row.INFORMATION] != 0.0,
+            m,
+            started,
+        )
         if not started:
             return
         w[clocks + row.LIKELIHOOD] = -0.5 * (terms + 0.5 * d * (d - 1) * LOG_TWO_PI)
-        correct(w, o, head, gains, mine, m, False, d, s)
+        correct(w, o, head, gains, mine, m, False)
         return
     if not started:  # a track with a matrix to start from does not drift to its first observation
-        open_frame(w, o[1], d, s)
-    logs, z = measure(w, o, head, d, s)
+        open_frame(w, o[FRAME], d, o[S])
+    logs, z = measure(w, o, head)
     terms = logs + z + d * (LOG_TWO_PI + w[clocks + row.LOG_SCALE])
     w[clocks + row.LIKELIHOOD] = -0.5 * m * terms
-    correct(w, o, head, gains, mine, m, True, d, s)
+    correct(w, o, head, gains, mine, m, True)
 
 
 @lru_cache(maxsize=2)
@@ -318,15 +329,14 @@ def loop(rotation: bool) -> Any:
         keep the beginnings of rows.
         """
         d, lines, size, room = seen.shape[1], which.size, rows.shape[1], records.shape[1]
-        s = -(-d // 8) * 8
-        o = places(d, head[row.INFORMATION] != 0.0)
-        w = np.zeros(o[8])
-        flat, frames, notes = (
-            rows.reshape(rows.size),
-            seen.reshape(seen.size),
-            records.reshape(records.size),
-        )
-        held = -1
+        where = np.empty(N + 1, dtype=np.int64)
+        o, s = bare(where), -(-d // 8) * 8
+        set_places(o, d, head[row.INFORMATION] != 0.0)
+        work = np.zeros(o[END])
+        w, every, frames, notes = bare(work), bare(rows), bare(seen), bare(records)
+        law, over, gains, spectra = bare(head), bare(steps), bare(tables), bare(known)
+        own, spectrum = tables.shape[0] - 1, known.shape[0] - 1
+        held, at = -1, o[ROW]
         for line in range(lines):
             found = MISSING
             if present[line] > 0:
@@ -338,18 +348,21 @@ def loop(rotation: bool) -> Any:
             k = which[line]
             if k != held:
                 if held >= 0:
-                    move(w, o[0], flat, held * size, size)
-                move(flat, k * size, w, o[0], size)
+                    move(w, at, every, held * size, size)
+                move(every, k * size, w, at, size)
                 held = k
                 if line + 1 < lines:
-                    expect(flat, which[line + 1] * size, size)
+                    expect(every, which[line + 1] * size, size)
             if found != INVALID and present[line] >= 0:
-                m, at = 1.0 / strength[line] if rotation else strength[line], interval[line]
+                m = 1.0 / strength[line] if rotation else strength[line]
+                mine, first = min(k, own) * 2 * d * d, N_STEP * interval[line]
+                start = min(k, spectrum) * d
                 there = found == OBSERVED
-                step(w, o, head, steps, at, tables, known, k, there, m, rotation, d, s)
+                step(w, o, law, over, first, gains, mine, spectra, start, there, m, rotation)
             if room > 0:
-                move(w, o[0], notes, line * room, room)
+                move(w, at, notes, line * room, room)
         if held >= 0:
-            move(w, o[0], flat, held * size, size)
+            move(w, at, every, held * size, size)
+        where[0] = work[0] = 0.0  # they are not let go before
 
     return run

@@ -8,7 +8,7 @@ from typing import Any
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, spread_out
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.layout import BODY, FRAME, INFORMATION, SCRATCH_A, SEEN_MATRIX
+from kgmrf.kernels.layout import BODY, FRAME, SCRATCH_A, SEEN_MATRIX
 from kgmrf.kernels.products import copy, matrix, multiply_transposed, polish_frame
 from kgmrf.kernels.turning import close_frame
 
@@ -74,15 +74,22 @@ def rotation_vector(w: Any, r: int, s: int) -> Any:
 
 @jit
 def compare_rotation(
-    w: Any, o: Any, head: Any, precision: float, started: bool, d: int, s: int
+    w: Any,
+    frame: int,
+    velocity: int,
+    planes: int,
+    room: int,
+    d: int,
+    s: int,
+    information: bool,
+    precision: float,
+    started: bool,
 ) -> float:
     """Log(Q^T R) into BODY and the lists of planes; returns log |var| + sum r^2/var.
 
     The first rotation of a track is where it begins, as uncertain as that observation.
     """
-    frame, velocity, planes, room = o[1], o[3], o[6], o[7]
     body, n = matrix(s, BODY), d * (d - 1) // 2
-    information = head[INFORMATION] != 0.0
     if not started:
         copy(w, matrix(s, SEEN_MATRIX), matrix(s, FRAME), d, s)
         close_frame(w, frame, d, s)

@@ -27,6 +27,7 @@ from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_samples
 from kgmrf.kernels.compile import compiled
 from kgmrf.kernels.compile import jit_views as jit
 from kgmrf.kernels.judge import blend_weights, judge_tails, settle, tail_logs, weigh
+from kgmrf.kernels.lanes import bare
 from kgmrf.kernels.low_rank_members import (
     along,
     apply,
@@ -123,7 +124,7 @@ def judge(row: Any, o: Any, table: Any, work: Any, x: Any, here: Any, n: int) ->
         numbers[to + k] = weights[k]
         numbers[to + members + k] = 0.5 * (u * grow * outer[k] - trace[k])
     weigh(row, ROOTS, numbers, to, to + members, members, 1.0 / math.sqrt(values))
-    settle(row, 0, ROOTS, table, u)
+    settle(row, 0, ROOTS, bare(table), at.ROOT, table.shape[1], members, u)
 
 
 # ----------------------------------------------------------------------- one sample
@@ -234,7 +235,9 @@ def run(
     for line in range(mark[0], which.shape[0]):
         row = rows[which[line]]
         if mark[1] == 0:
-            m = take_samples(seen, line) if counts[line] > 0.0 else 0.0
+            m, length = 0.0, seen.shape[1] * seen.shape[2]
+            if counts[line] > 0.0:
+                m = take_samples(bare(seen), line * length, (line + 1) * length, seen.shape[2])
             status[line] = INVALID if m < 0.0 else OBSERVED if m > 0.0 else MISSING
             if counts[line] >= 0.0 and m >= 0.0:
                 if velocity and mark[2] != COAST:

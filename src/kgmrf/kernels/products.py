@@ -11,7 +11,18 @@ import math
 from typing import Any
 
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.lanes import above, combine, fma, load, spread, store, total
+from kgmrf.kernels.lanes import (
+    above,
+    combine,
+    first,
+    flip,
+    fma,
+    load,
+    load_first,
+    spread,
+    store,
+    total,
+)
 from kgmrf.kernels.layout import FRAME, SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_D, TURNING
 
 # exp(A) - I to degree 8 in three products: with y = A2 (c1 A2 + c2 A) it is
@@ -225,16 +236,23 @@ def packed_room(n: int) -> int:
 
 
 @jit
+def mirror(w: Any, a: int, share: float, d: int, s: int) -> None:
+    """A <- A + share A^T, A being zero above the diagonal."""
+    for i in range(0, d, 8):
+        for j in range(0, i + 1, 8):
+            flip(w, a + i * s + j, a + j * s + i, s, 1.0, share)
+
+
+@jit
 def unpack(w: Any, packed: int, full: int, d: int, s: int) -> None:
     """The symmetric matrix of a lower triangle."""
-    p = packed
+    p, half = packed, spread(0.5)
     for i in range(d):
-        for j in range(i):
-            v = w[p + j]
-            w[full + i * s + j] = v
-            w[full + j * s + i] = v
-        w[full + i * s + i] = w[p + i]
+        for j in range(0, s, 8):
+            v = load_first(w, p + j, i + 1 - j)
+            store(w, full + i * s + j, first(i - j, v, half * v))
         p += i + 1
+    mirror(w, full, 1.0, d, s)
 
 
 @jit
@@ -269,8 +287,8 @@ def invert(w: Any, a: int, factors: int, unit: int, d: int, s: int) -> float:
     logs, product = 0.0, 1.0
     half, zero = spread(0.5), spread(0.0)
     for k in range(d):
-        first = a + k * s
-        pivot = w[first + k]
+        top = a + k * s
+        pivot = w[top + k]
         product *= pivot
         if not 1e-100 < product < 1e100:
             logs += math.log(product)
@@ -279,12 +297,12 @@ def invert(w: Any, a: int, factors: int, unit: int, d: int, s: int) -> float:
         for i in range(d):
             w[factors + i] = w[a + i * s + k]
         for j in range(0, s, 8):
-            lanes = inverse * load(w, first + j)
+            lanes = inverse * load(w, top + j)
             here = load(w, unit + k * s + j)
             for i in range(d):
                 spot = a + i * s + j
                 factor = zero - spread(w[factors + i])
                 new = fma(factor, lanes, load(w, spot))
                 store(w, spot, above(here, half, factor * inverse, new))
-            store(w, first + j, above(here, half, inverse, lanes))
+            store(w, top + j, above(here, half, inverse, lanes))
     return logs + math.log(product)

@@ -2,7 +2,7 @@
 
 The frame lies on the desk of :mod:`kgmrf.kernels.products`, and so do its turns. Numbers of planes
 i > j lie row by row, ``n`` of them, in the order W, P11, P12, P22 that rows have. They are taken by
-eight, and what is stored too far is what was there.
+eight; the lanes beyond the last are zero.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from kgmrf.kernels import layout as desk
+from kgmrf.kernels.check import spread_out
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.lanes import fetch, first, fma, load, spread, store, total
+from kgmrf.kernels.lanes import fetch, fma, load, load_first, spread, store, store_first, total
 from kgmrf.kernels.plane import correct, widen, within_circle
-from kgmrf.kernels.products import matrix
+from kgmrf.kernels.products import matrix, mirror
 
 
 @jit
@@ -35,11 +36,8 @@ def expect(a: Any, start: int, n: int) -> None:
 
 @jit
 def open_frame(w: Any, q: int, d: int, s: int) -> None:
-    """Q of a row onto the desk, zero beyond its columns."""
-    frame, zero = matrix(s, desk.FRAME), spread(0.0)
-    for i in range(d):
-        for j in range(0, s, 8):
-            store(w, frame + i * s + j, first(d - j, load(w, q + i * d + j), zero))
+    """Q of a row onto the desk."""
+    spread_out(w, q, w, matrix(s, desk.FRAME), d, s)
 
 
 @jit
@@ -48,26 +46,19 @@ def close_frame(w: Any, q: int, d: int, s: int) -> None:
     frame = matrix(s, desk.FRAME)
     for i in range(d):
         for j in range(0, s, 8):
-            spot = q + i * d + j
-            store(w, spot, first(d - j, load(w, frame + i * s + j), load(w, spot)))
+            store_first(w, q + i * d + j, load(w, frame + i * s + j), d - j)
 
 
 @jit
 def set_turn(w: Any, planes: int, share: float, d: int, s: int) -> None:
-    """The next turn is share X, X skew with these planes.
-
-    Some other work should lie between this and `turn_frame`: numbers that were stored one by one
-    are slow to load by eight at once.
-    """
-    x = matrix(s, desk.TURNING)
+    """The next turn is share X, X skew with these planes."""
+    x, much = matrix(s, desk.TURNING), spread(share)
     p = planes
     for i in range(d):
-        w[x + i * s + i] = 0.0
-        for j in range(i):
-            v = share * w[p]
-            w[x + i * s + j] = v
-            w[x + j * s + i] = -v
-            p += 1
+        for j in range(0, s, 8):
+            store(w, x + i * s + j, much * load_first(w, p + j, i - j))
+        p += i
+    mirror(w, x, -1.0, d, s)
 
 
 @jit
@@ -87,13 +78,14 @@ def widen_planes(
     turns, keeps = spread(turn), spread(keep)
     angles, crosses, rates = spread(angle), spread(cross), spread(rate)
     for p in range(0, n, 8):
-        o11, o12, o22 = load(w, a + p), load(w, b + p), load(w, c + p)
-        p11, p12, p22 = widen(o11, o12, o22, turns, keeps, angles, crosses, rates)
+        left = n - p
+        p11, p12 = load_first(w, a + p, left), load_first(w, b + p, left)
+        p22 = load_first(w, c + p, left)
+        p11, p12, p22 = widen(p11, p12, p22, turns, keeps, angles, crosses, rates)
         p11, p12, p22 = within_circle(p11, p12, p22, most)
-        # In this order: what a store writes too far is what was there, or is written next.
-        store(w, a + p, first(n - p, p11, o11))
-        store(w, b + p, first(n - p, p12, o12))
-        store(w, c + p, first(n - p, p22, o22))
+        store_first(w, a + p, p11, left)
+        store_first(w, b + p, p12, left)
+        store_first(w, c + p, p22, left)
 
 
 @jit
@@ -123,21 +115,20 @@ def correct_planes(w: Any, velocity: int, n: int, planes: int, room: int) -> flo
     """W and P of every plane after what `compare_planes` found; the angles to turn by are left at
     ``planes``. Returns nis."""
     a, b, c = velocity + n, velocity + 2 * n, velocity + 3 * n
-    zero, one, squares = spread(0.0), spread(1.0), spread(0.0)
+    one, squares = spread(1.0), spread(0.0)
     for p in range(0, n, 8):
-        at = planes + p
-        share, weight = load(w, at), load(w, at + 3 * room)
+        at, left = planes + p, n - p
+        share, weight = load_first(w, at, left), load_first(w, at + 3 * room, left)
         information = load(w, at + 2 * room) * weight
-        o11, o12, o22 = load(w, a + p), load(w, b + p), load(w, c + p)
-        old = load(w, velocity + p)
-        angle, kick, p11, p12, p22, rest = correct(o11, o12, o22, share * weight, information, one)
-        term = share * load(w, at + room) * rest
-        squares = squares + first(n - p, term, zero)
+        p11, p12 = load_first(w, a + p, left), load_first(w, b + p, left)
+        p22, old = load_first(w, c + p, left), load(w, velocity + p)
+        angle, kick, p11, p12, p22, rest = correct(p11, p12, p22, share * weight, information, one)
+        squares = fma(share * load(w, at + room), rest, squares)
         store(w, at, angle)
-        store(w, velocity + p, first(n - p, old + kick, old))
-        store(w, a + p, first(n - p, p11, o11))
-        store(w, b + p, first(n - p, p12, o12))
-        store(w, c + p, first(n - p, p22, o22))
+        store_first(w, velocity + p, old + kick, left)
+        store_first(w, a + p, p11, left)
+        store_first(w, b + p, p12, left)
+        store_first(w, c + p, p22, left)
     return total(squares)
 
 
