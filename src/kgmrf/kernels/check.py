@@ -7,9 +7,9 @@ from typing import Any
 
 from kgmrf._check import LARGEST, SMALLEST
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.lanes import above, fma, load, load_first, spread, store, total
+from kgmrf.kernels.lanes import above, fma, highest, load, load_first, spread, store, total
 from kgmrf.kernels.layout import SCRATCH_A, SEEN_MATRIX
-from kgmrf.kernels.products import copy, matrix
+from kgmrf.kernels.products import copy, matrix, transpose
 
 MISSING, OBSERVED, INVALID = 0, 1, 2
 
@@ -31,35 +31,25 @@ def take_covariance(w: Any, c: Any, at: int, d: int, s: int, tolerance: float) -
     """
     seen, work = matrix(s, SEEN_MATRIX), matrix(s, SCRATCH_A)
     spread_out(c, at, w, seen, d, s)
-    skewness = 0.0
-    for i in range(d):
-        for j in range(i):
-            skewness = max(skewness, abs(w[seen + i * s + j] - w[seen + j * s + i]))
-    if skewness > 0.0:
-        for i in range(d):
-            for j in range(i):
-                mean = 0.5 * (w[seen + i * s + j] + w[seen + j * s + i])
-                w[seen + i * s + j] = mean
-                w[seen + j * s + i] = mean
-    if tolerance < 0.0:
-        return MISSING if math.isnan(c[at]) else OBSERVED
-    zero = spread(0.0)
-    largest, fault = zero, zero
+    transpose(w, seen, work, d, s)
+    zero, half = spread(0.0), spread(0.5)
+    largest, skewness, fault = zero, zero, zero
     for k in range(0, d * s, 8):
-        v = load(w, seen + k)
+        v, other = load(w, seen + k), load(w, work + k)
+        store(w, seen + k, fma(half, v, half * other))
         fault = fma(v, zero, fault)  # NaN where v is not finite
         largest = above(v, largest, v, largest)
         largest = above(zero - v, largest, zero - v, largest)
+        skewness = above(v - other, skewness, v - other, skewness)
+    if tolerance < 0.0:
+        return MISSING if math.isnan(c[at]) else OBSERVED
     if total(fault) != 0.0:
         for k in range(d * d):
             if not math.isnan(c[at + k]):
                 return INVALID
         return MISSING
-    store(w, work, largest)
-    size = 0.0
-    for k in range(8):
-        size = max(size, w[work + k])
-    if not SMALLEST <= size <= LARGEST or skewness > tolerance * size:
+    size = highest(largest)
+    if not SMALLEST <= size <= LARGEST or highest(skewness) > tolerance * size:
         return INVALID
     copy(w, seen, work, d, s)
     for i in range(d):

@@ -16,7 +16,7 @@ from kgmrf.kernels import ensemble_places as at
 from kgmrf.kernels import layout as desk
 from kgmrf.kernels.compile import jit
 from kgmrf.kernels.eigen import jacobi, sort_rows
-from kgmrf.kernels.lanes import flip, load, load_first, spread, store
+from kgmrf.kernels.lanes import load, load_first, spread, store
 from kgmrf.kernels.products import (
     matrix,
     multiply,
@@ -24,6 +24,7 @@ from kgmrf.kernels.products import (
     pack,
     polish_frame,
     scaled,
+    transpose,
     turn_frame,
     unpack,
 )
@@ -71,9 +72,7 @@ def transpose_frame(w: Any, o: Any, q: int, index: int, d: int, s: int) -> None:
         unit = spread(w[o[at.UNITS] + i])
         for j in range(0, s, 8):
             store(w, left + i * s + j, unit * load_first(w, q + i * d + j, d - j))
-    for i in range(0, d, 8):
-        for j in range(0, d, 8):
-            flip(w, left + i * s + j, right + j * s + i, s, 0.0, 1.0)
+    transpose(w, left, right, d, s)
 
 
 @jit

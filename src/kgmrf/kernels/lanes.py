@@ -8,15 +8,15 @@ processor has (one 512-bit register, two of 256 bits, four of 128).
     load_first(a, i, n)   the first n of them, zero in the others, which are not read
     store(a, i, v)        the inverse of load; the array may be float32
     store_first(a, i, v, n)             the same for the first n lanes; the others stay
-    flip(a, i, j, n, keep, share)       an 8 x 8 block of rows n apart, transposed: the block at j
-                                        becomes keep times itself + share times that at i, flipped
+    flip(a, i, j, n)                    the 8 x 8 block at i, rows n apart, transposed to j
+    add_flip(a, i, j, n, x)             x times that block, transposed, added to the one at j
     spread(x)             x in every lane
     fma(x, y, z)          x y + z, rounded once
     x + y, x - y, x * y   lane by lane;  div(x, y), root(x) likewise
     above(x, y, p, q)     p where x > y, else q
     first(n, p, q)        p in the first n lanes, else q
     any_above(x, y)       whether x > y in some lane
-    total(x)              the sum of the lanes
+    total(x), highest(x)  the sum of the lanes, the largest of them
     fetch(a, i)           a[i] will be needed soon: bring it into the cache
     bare(a)               the numbers of a contiguous array in one dimension, without its shape
     combine(a, i, n, b0, ..., b7, c)    a[i] b0 + a[i + n] b1 + ... + a[i + 7 n] b7 + c
@@ -53,10 +53,16 @@ if getattr(numba.config, "DISABLE_JIT", 0):
         """a[i] ... a[i + n - 1] = v."""
         a[i : i + max(0, min(n, LANES))] = v[: max(0, n)]
 
-    def flip(a: Any, i: int, j: int, n: int, keep: float, share: float) -> None:
-        """Block j = keep block j + share block i, transposed."""
-        rows, columns = np.arange(LANES)[:, None] * n, np.arange(LANES)
-        a[j + rows + columns] = keep * a[j + rows + columns] + share * a[i + rows + columns].T
+    def _block(i: int, n: int) -> Any:
+        return i + np.arange(LANES)[:, None] * n + np.arange(LANES)
+
+    def flip(a: Any, i: int, j: int, n: int) -> None:
+        """Block j = block i, transposed."""
+        a[_block(j, n)] = a[_block(i, n)].T
+
+    def add_flip(a: Any, i: int, j: int, n: int, x: float) -> None:
+        """Block j += x block i, transposed."""
+        a[_block(j, n)] += x * a[_block(i, n)].T
 
     def spread(x: float) -> Any:
         """``x`` in every lane."""
@@ -92,6 +98,10 @@ if getattr(numba.config, "DISABLE_JIT", 0):
     def total(x: Any) -> Any:
         """Sum of the lanes."""
         return np.sum(x)
+
+    def highest(x: Any) -> Any:
+        """The largest lane."""
+        return np.max(x)
 
     def fetch(a: Any, i: int) -> None:
         """Nothing to be done."""
@@ -194,40 +204,59 @@ else:
 
         return types.void(a, types.intp, _lanes, types.intp), build
 
+    def _rows(context: Any, builder: Any, kind: Any, array: Any, at: Any, n: Any) -> Any:
+        """Where the rows of an 8 x 8 block lie, and the rows."""
+        places = []
+        for _ in range(LANES):
+            places.append(_place(context, builder, kind, array, at))
+            at = builder.add(at, n)
+        rows = [builder.load(place) for place in places]
+        for row in rows:
+            row.align = 8
+        return places, rows
+
+    def _flipped(builder: Any, rows: Any) -> Any:
+        for step in (1, 2, 4):  # of two rows ``step`` apart, blocks of that size change places
+            low = [k + LANES - step if k & step else k for k in range(LANES)]
+            high = [k + LANES if k & step else k + step for k in range(LANES)]
+            for k in range(LANES):
+                if not k & step:
+                    pair = rows[k], rows[k + step]
+                    for to, mask in ((k, low), (k + step, high)):
+                        which = ir.Constant(ir.VectorType(_INT, LANES), mask)
+                        rows[to] = builder.shuffle_vector(*pair, which)
+        return rows
+
     @intrinsic
-    def flip(typing: Any, a: Any, i: Any, j: Any, n: Any, keep: Any, share: Any) -> Any:
-        """Block j = keep block j + share block i, transposed."""
+    def flip(typing: Any, a: Any, i: Any, j: Any, n: Any) -> Any:
+        """Block j = block i, transposed."""
 
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            array, i, j, n, keep, share = args
-            blocks: list[list[Any]] = []
-            for at in (i, j):
-                blocks.append([])
-                for _ in range(LANES):
-                    blocks[-1].append(_place(context, builder, signature.args[0], array, at))
-                    at = builder.add(at, n)
-            old, rows = [], []
-            for places, numbers in zip(blocks, (rows, old), strict=True):
-                for place in places:
-                    numbers.append(builder.load(place))
-                    numbers[-1].align = 8
-            for step in (1, 2, 4):  # of two rows ``step`` apart, blocks of that size change places
-                low = [k + LANES - step if k & step else k for k in range(LANES)]
-                high = [k + LANES if k & step else k + step for k in range(LANES)]
-                for k in range(LANES):
-                    if not k & step:
-                        pair = rows[k], rows[k + step]
-                        for to, mask in ((k, low), (k + step, high)):
-                            which = ir.Constant(ir.VectorType(_INT, LANES), mask)
-                            rows[to] = builder.shuffle_vector(*pair, which)
-            keep, share = _everywhere(builder, keep), _everywhere(builder, share)
-            for place, before, row in zip(blocks[1], old, rows, strict=True):
-                whole = [share, row, builder.fmul(keep, before)]
-                builder.store(builder.call(_library(builder, "fma", 3), whole), place).align = 8
+            array, i, j, n = args
+            rows = _rows(context, builder, signature.args[0], array, i, n)[1]
+            for row in _flipped(builder, rows):
+                place = _place(context, builder, signature.args[0], array, j)
+                builder.store(row, place).align = 8
+                j = builder.add(j, n)
             return context.get_dummy_value()
 
-        index = [types.intp] * 3
-        return types.void(a, *index, types.float64, types.float64), build
+        return types.void(a, types.intp, types.intp, types.intp), build
+
+    @intrinsic
+    def add_flip(typing: Any, a: Any, i: Any, j: Any, n: Any, x: Any) -> Any:
+        """Block j += x block i, transposed."""
+
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array, i, j, n, x = args
+            rows = _rows(context, builder, signature.args[0], array, i, n)[1]
+            places, old = _rows(context, builder, signature.args[0], array, j, n)
+            share = _everywhere(builder, x)
+            for place, before, row in zip(places, old, _flipped(builder, rows), strict=True):
+                new = builder.call(_library(builder, "fma", 3), [share, row, before])
+                builder.store(new, place).align = 8
+            return context.get_dummy_value()
+
+        return types.void(a, types.intp, types.intp, types.intp, types.float64), build
 
     @intrinsic
     def store(typing: Any, a: Any, i: Any, v: Any) -> Any:
@@ -298,16 +327,30 @@ else:
 
         return types.boolean(_lanes, _lanes), build
 
+    def _in_pairs(builder: Any, x: Any, join: Any) -> Any:
+        parts = [builder.extract_element(x, ir.Constant(_INT, k)) for k in range(LANES)]
+        while len(parts) > 1:
+            parts = [join(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
     @intrinsic
     def total(typing: Any, x: Any) -> Any:
         """Sum of the lanes, in pairs."""
 
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            parts = [builder.extract_element(args[0], ir.Constant(_INT, k)) for k in range(LANES)]
-            while len(parts) > 1:
-                pairs = zip(parts[::2], parts[1::2], strict=True)
-                parts = [builder.fadd(x, y) for x, y in pairs]
-            return parts[0]
+            return _in_pairs(builder, args[0], builder.fadd)
+
+        return types.float64(_lanes), build
+
+    @intrinsic
+    def highest(typing: Any, x: Any) -> Any:
+        """The largest lane."""
+
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            def larger(x: Any, y: Any) -> Any:
+                return builder.select(builder.fcmp_ordered(">", x, y), x, y)
+
+            return _in_pairs(builder, args[0], larger)
 
         return types.float64(_lanes), build
 

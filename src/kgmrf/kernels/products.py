@@ -13,6 +13,7 @@ from typing import Any
 from kgmrf.kernels.compile import jit
 from kgmrf.kernels.lanes import (
     above,
+    add_flip,
     combine,
     first,
     flip,
@@ -158,6 +159,14 @@ def copy(w: Any, a: int, b: int, d: int, s: int) -> None:
 
 
 @jit
+def transpose(w: Any, a: int, b: int, d: int, s: int) -> None:
+    """B = A^T."""
+    for i in range(0, d, 8):
+        for j in range(0, d, 8):
+            flip(w, a + i * s + j, b + j * s + i, s)
+
+
+@jit
 def exponential(w: Any, x: int, a2: int, b: int, c: int, e: int, d: int, s: int) -> None:
     """Exp(X) - I into A2; the others are scratch."""
     multiply(w, x, x, a2, x, 0.0, d, s)
@@ -240,7 +249,7 @@ def mirror(w: Any, a: int, share: float, d: int, s: int) -> None:
     """A <- A + share A^T, A being zero above the diagonal."""
     for i in range(0, d, 8):
         for j in range(0, i + 1, 8):
-            flip(w, a + i * s + j, a + j * s + i, s, 1.0, share)
+            add_flip(w, a + i * s + j, a + j * s + i, s, share)
 
 
 @jit
