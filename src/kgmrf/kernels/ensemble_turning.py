@@ -154,7 +154,7 @@ def correct_turning(w: Any, o: Any, q: int, u: float, m: float, single: bool) ->
         w[lam + i] += gain * (w[body + i * s + i] - w[lam + i])
     keep_above(w, o, lam, d)
     turn_frame(w, d, s)
-    if w[o[at.HEAD] + row.COUNT] % tuning.POLISH_EVERY == 0.0:
+    if int(w[o[at.HEAD] + row.COUNT]) % tuning.POLISH_EVERY == 0:
         polish_frame(w, d, s, frame)
     close_frame(w, q, d, s)
 

@@ -62,16 +62,6 @@ def set_places(o: Any, d: int, information: bool) -> None:
 
 
 @jit
-def turn(w: Any, o: Any, polish: bool) -> None:
-    """The frame of the row by what is in TURNING."""
-    d, s = o[D], o[S]
-    turn_frame(w, d, s)
-    if polish:
-        polish_frame(w, d, s, matrix(s, row.FRAME))
-    close_frame(w, o[FRAME], d, s)
-
-
-@jit
 def pool_frame(w: Any, o: Any, head: Any, known: Any, first: int, m: float) -> None:
     """Cold start: the eigendecomposition of the mean of all samples so far."""
     clocks, frame, lam, d, s = o[ROW], o[FRAME], o[LAM], o[D], o[S]
@@ -120,11 +110,11 @@ def drift(w: Any, o: Any, head: Any, over: Any, k: int, coasting: bool) -> None:
         keep, var = head[row.SCALE_RETENTION] ** dt, clocks + row.SCALE_VAR
         w[clocks + row.LOG_SCALE] *= keep
         w[var] = keep * keep * w[var] + head[row.SCALE_RATE] * dt
-    polish = False
+    turn_frame(w, d, s)
     if dt > 0.0:
         w[clocks + row.STEPS] += 1.0
-        polish = w[clocks + row.STEPS] % POLISH_EVERY == 0.0
-    turn(w, o, polish)
+        if int(w[clocks + row.STEPS]) % POLISH_EVERY == 0:
+            polish_frame(w, d, s, matrix(s, row.FRAME))
 
 
 @jit
@@ -140,7 +130,8 @@ def measure(w: Any, o: Any, head: Any) -> Any:
     body, part = matrix(s, row.BODY), matrix(s, row.SCRATCH_A)
     multiply(w, seen, frame, part, seen, 0.0, d, s)
     multiply_transposed(w, frame, part, body, d, s)
-    shrink, product, logs, z = math.exp(-w[clocks + row.LOG_SCALE]), 1.0, 0.0, 0.0
+    scale, product, logs, z = w[clocks + row.LOG_SCALE], 1.0, 0.0, 0.0
+    shrink = math.exp(-scale) if scale != 0.0 else 1.0
     for i in range(d):
         v = w[lam + i] + head[row.NOISE_FLOOR]
         w[level + i], w[inverse + i] = v, 1.0 / v
@@ -228,7 +219,8 @@ def correct(w: Any, o: Any, head: Any, gains: Any, mine: int, m: float, gap: boo
     set_turn(w, planes, 1.0, d, s)
     if gap:
         adapt(w, o, head, m)
-    turn(w, o, False)
+    turn_frame(w, d, s)
+    close_frame(w, o[FRAME], d, s)
 
 
 @jit
@@ -264,6 +256,8 @@ def step(
         w[clocks + row.SEEN] = w[clocks + row.TIME]
     if started and not pooling:
         drift(w, o, head, over, k, not there)
+        if not there:
+            close_frame(w, o[FRAME], d, o[S])
     if not there:
         return
     if pooling:
