@@ -226,14 +226,13 @@ def learn(track: Track, plan: Layout, parts: Numbers, frame: Frame, u: float, dt
             track.mass[average] += 1.0
             track.body[average] += (pack(target) - track.body[average]) / track.mass[average]
             average += 1
-    learn_turning(track, plan, whole, frame.m)
+    if len(track.turning):
+        learn_turning(track, plan, whole, frame.m)
 
 
 def learn_turning(track: Track, plan: Layout, seen: Numbers, m: float) -> None:
     """One angle-velocity Kalman step per plane, one random-walk step per log eigenvalue."""
     d = plan.d
-    if not len(track.turning):
-        return
     if pooling(track):
         track.head[at.POOLED] += 1.0
         n = track.head[at.POOLED]

@@ -40,7 +40,8 @@ def take_covariance(w: Any, c: Any, at: int, d: int, s: int, tolerance: float) -
         fault = fma(v, zero, fault)  # NaN where v is not finite
         largest = above(v, largest, v, largest)
         largest = above(zero - v, largest, zero - v, largest)
-        skewness = above(v - other, skewness, v - other, skewness)
+        skew = fma(other, spread(-1.0), v)
+        skewness = above(skew, skewness, skew, skewness)
     if tolerance < 0.0:
         return MISSING if math.isnan(c[at]) else OBSERVED
     if total(fault) != 0.0:

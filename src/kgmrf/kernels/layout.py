@@ -13,9 +13,8 @@ P             (3, planes)  information gains only: var(angle), cov(angle, veloci
 pool          (pairs)      lower triangle, row by row; zero once the cold start is over
 ============  ===========  =======================================================================
 
-A record is the beginning of a row, up to var(angle). The compiled loop works on eight rows side by
-side, number by number (:mod:`kgmrf.kernels.blocks`); work on one matrix has the space of
-:mod:`kgmrf.kernels.products`.
+A record is the beginning of a row, up to var(angle). The compiled loop takes one row at a time into
+the work space of :mod:`kgmrf.kernels.products`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,111 @@
+"""The words of `kgmrf.kernels.lanes` for arrays, for when Numba is switched off.
+
+Here an address beyond the end of an array is an error, as it is not in compiled code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+LANES = 8
+
+
+def load(a: Any, i: int) -> Any:
+    """Lanes a[i] ... a[i + 7]."""
+    return a[i : i + LANES].copy()
+
+
+def load_first(a: Any, i: int, n: int) -> Any:
+    """Lanes a[i] ... a[i + n - 1], then zeros."""
+    lanes = np.zeros(LANES)
+    n = max(0, min(n, LANES))
+    lanes[:n] = a[i : i + n]
+    return lanes
+
+
+def store(a: Any, i: int, v: Any) -> None:
+    """a[i] ... a[i + 7] = v."""
+    a[i : i + LANES] = v
+
+
+def store_first(a: Any, i: int, v: Any, n: int) -> None:
+    """a[i] ... a[i + n - 1] = v."""
+    a[i : i + max(0, min(n, LANES))] = v[: max(0, n)]
+
+
+def _block(i: int, n: int) -> Any:
+    return i + np.arange(LANES)[:, None] * n + np.arange(LANES)
+
+
+def flip(a: Any, i: int, j: int, n: int) -> None:
+    """Block j = block i, transposed."""
+    a[_block(j, n)] = a[_block(i, n)].T
+
+
+def add_flip(a: Any, i: int, j: int, n: int, x: float) -> None:
+    """Block j += x block i, transposed."""
+    a[_block(j, n)] += x * a[_block(i, n)].T
+
+
+def spread(x: float) -> Any:
+    """``x`` in every lane."""
+    return np.full(LANES, x)
+
+
+def fma(x: Any, y: Any, z: Any) -> Any:
+    """X y + z; lanes may be infinite or NaN."""
+    with np.errstate(all="ignore"):
+        return x * y + z
+
+
+def div(x: Any, y: Any) -> Any:
+    """X / y; lanes beyond the matrix may divide by zero."""
+    with np.errstate(all="ignore"):
+        return x / y
+
+
+def root(x: Any) -> Any:
+    """Square root; lanes beyond the matrix may be anything."""
+    with np.errstate(all="ignore"):
+        return np.sqrt(x)
+
+
+def above(x: Any, y: Any, p: Any, q: Any) -> Any:
+    """``p`` where x > y, else ``q``."""
+    return np.where(x > y, p, q)
+
+
+def first(n: int, p: Any, q: Any) -> Any:
+    """``p`` in the first n lanes, else ``q``."""
+    return np.where(np.arange(LANES) < n, p, q)
+
+
+def any_above(x: Any, y: Any) -> bool:
+    """Whether x > y in some lane."""
+    return bool(np.any(x > y))
+
+
+def total(x: Any) -> Any:
+    """Sum of the lanes."""
+    return np.sum(x)
+
+
+def highest(x: Any) -> Any:
+    """The largest lane."""
+    return np.max(x)
+
+
+def fetch(a: Any, i: int) -> None:
+    """Nothing to be done."""
+
+
+def bare(a: Any) -> Any:
+    """All numbers in one dimension."""
+    return a.reshape(-1)
+
+
+def combine(a: Any, i: int, n: int, *rows: Any) -> Any:
+    """a[i] b0 + a[i + n] b1 + ... + c."""
+    return rows[-1] + sum(a[i + k * n] * rows[k] for k in range(LANES))
