@@ -120,6 +120,8 @@ def quickly() -> Iterator[None]:
 
     def remembering(original: Any) -> Any:
         def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
+            if isinstance(self, types.Dispatcher):  # a helper is compiled once, not for each number
+                args = tuple(types.unliteral(arg) for arg in args)
             key = (self, tuple(args), tuple(kws.items()) if kws else ())
             found = known.get(key)
             if found is None:
