@@ -1,4 +1,4 @@
-"""Which gains are stable, at rest and while the target turns, and how fast errors fade."""
+"""Which gains are stable, how fast errors fade, and how much noise stays in the estimate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kgmrf.theory._arrays import Array, floats, number
+from kgmrf.theory._arrays import Array, floats, number, stein
 
 __all__ = [
     "convergence_rate",
@@ -15,7 +15,7 @@ __all__ = [
     "printed_domain",
     "stability_radius",
     "stable",
-    "time_constant",
+    "steady_noise_variance",
     "turning_map",
 ]
 
@@ -145,19 +145,24 @@ def convergence_rate(
     return number(rate)
 
 
-def time_constant(
+def steady_noise_variance(
     position_gain: ArrayLike,
     velocity_gain: ArrayLike,
     retention: ArrayLike = 1.0,
     *,
-    velocity: ArrayLike | None = None,
+    observation_variance: ArrayLike = 1.0,
 ) -> Any:
-    """1 / convergence_rate: frames in which an error shrinks by a factor e; inf where it does not.
+    """P_11 of P = F P F^T + R (A, B)(A, B)^T: variance of the filtered angle in the steady state.
 
-    >>> round(time_constant(0.1, 0.005), 1)
-    19.0
+    For a covariance plane R = d_i d_j / (m (lam_i - lam_j)^2), for rotations R = noise_std^2; inf
+    where the gains are unstable.
+
+    >>> round(steady_noise_variance(0.1, 0.0), 4)  # an EMA: g / (2 - g)
+    0.0526
     """
-    rate = np.asarray(convergence_rate(position_gain, velocity_gain, retention, velocity=velocity))
-    # A rate within rounding of zero is a radius of one: the error stays.
-    decays = rate > 1e-12
-    return number(np.where(decays, 1.0 / np.where(decays, rate, 1.0), np.inf))
+    a, b, rho, r = floats(position_gain, velocity_gain, retention, observation_variance)
+    g = np.stack([a, b], -1)
+    # With B = 0 and rho = 1 the velocity never moves: it is taken as damped.
+    rho = np.where((b == 0) & (rho == 1), 0.0, rho)
+    sources = r[..., None, None] * g[..., :, None] * g[..., None, :]
+    return number(stein(error_map(a, b, rho), sources)[..., 0, 0])
