@@ -224,21 +224,14 @@ def project(M: Array) -> Array:
     array([[1., 0.],
            [0., 1.]])
     """
-    return _nearest(M, proper=True)
-
-
-def _nearest(M: Array, *, proper: bool) -> Array:
-    """Nearest orthogonal matrix; `proper` admits rotations only."""
     xp = array_namespace(M)
     fixed = _constant(M)
     U, singular, Vh = xp.linalg.svd(fixed, full_matrices=False)
-    if proper:
-        sign = xp.where(xp.linalg.det(U @ Vh) < 0, -1.0, 1.0)
-        last = xp.astype(sign, M.dtype)[..., None]
-        ones = xp.ones_like(singular[..., :-1])
-        flip = xp.concat([ones, last], axis=-1)
-        U = U * flip[..., None, :]
-        singular = singular * flip
+    sign = xp.where(xp.linalg.det(U @ Vh) < 0, -1.0, 1.0)
+    last = xp.astype(sign, M.dtype)[..., None]
+    flip = xp.concat([xp.ones_like(singular[..., :-1]), last], axis=-1)
+    U = U * flip[..., None, :]
+    singular = singular * flip
     R0 = U @ Vh
     if not hasattr(M, "detach"):
         return R0
