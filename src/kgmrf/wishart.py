@@ -7,7 +7,6 @@ is a number or an array of the batch shape.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -23,14 +22,6 @@ __all__ = [
     "predictive_log_likelihood",
     "sample",
 ]
-
-
-def _counts(n_samples: Any) -> np.ndarray[Any, Any]:
-    """n_samples as whole numbers >= 1."""
-    counts = np.asarray(n_samples)
-    if counts.size and not (np.all(counts >= 1) and np.all(counts == np.floor(counts))):
-        raise ValueError(f"n_samples must be whole numbers of at least 1, got {n_samples!r}")
-    return counts.astype(np.int64)
 
 
 def sample(
@@ -57,7 +48,10 @@ def sample(
     detached = covariance.detach().cpu() if hasattr(covariance, "detach") else covariance
     M = np.asarray(detached, dtype=np.float64)
     d = M.shape[-1]
-    m = _counts(n_samples)
+    m = np.asarray(n_samples)
+    if m.size and not (np.all(m >= 1) and np.all(m == np.floor(m))):
+        raise ValueError(f"n_samples must be whole numbers of at least 1, got {n_samples!r}")
+    m = m.astype(np.int64)
     S = np.asarray(_observed(M, np.asarray(noise_floor)))
     shape = np.broadcast_shapes(S.shape[:-2], m.shape)
     # eigh, not Cholesky: a singular covariance has samples too.
