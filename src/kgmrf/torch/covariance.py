@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -13,7 +14,7 @@ from kgmrf.gains import Gains
 from kgmrf.geometry import orbit, so
 from kgmrf.state import Model, State, cold_state, initial_state, select, support
 from kgmrf.step import covariance_step
-from kgmrf.torch import door, moments
+from kgmrf.torch import door
 from kgmrf.torch.compiled import Frames, Track, traced
 from kgmrf.torch.filtered import Filtered, join
 from kgmrf.torch.laws import FixedLaw, Law, bounded, cast, free_positive, positive
@@ -162,22 +163,27 @@ class KGMRFLayer(Kinetic):
         door.gaps(mask, samples.shape[:-2])
         door.fits(dt, "dt", samples.shape[:-2])
         door.finite(samples, "samples", mask)
-        rows = moments.checked(samples, self.d, mask)
+        if samples.ndim < 3 or samples.shape[-1] != self.d:
+            shape = tuple(samples.shape)
+            raise ValueError(f"samples must be (..., time, m, d) with d = {self.d}, got {shape}")
+        there = torch.isfinite(samples)
+        if mask is not None:
+            there = there & mask.to(device=samples.device, dtype=torch.bool)[..., None, None]
+        rows = torch.where(there, samples, math.nan)
         if traced():
-            seen, count = moments.of_complete(rows)
-            return self._filter(seen, count, mask, dt, state, forecast)
+            return self._filter(*_of_complete(rows), mask, dt, state, forecast)
         interval = torch.as_tensor(1.0 if dt is None else dt, dtype=rows.dtype, device=rows.device)
         interval = interval.expand(rows.shape[:-2]) if interval.ndim else interval
         results = []
-        for part, partly in moments.pieces(rows):
+        for part, partly in _pieces(rows):
             piece = rows[..., part, :, :]
             times = interval[..., part] if interval.ndim else interval
             if partly:
                 expected = self._expected(piece[..., 0, :, :], times, state)
-                seen, count = moments.of_expected(piece, *expected)
+                seen = _of_expected(piece, *expected)
             else:
-                seen, count = moments.of_complete(piece)
-            results.append(self._filter(seen, count, None, times, state, forecast))
+                seen = _of_complete(piece)
+            results.append(self._filter(*seen, None, times, state, forecast))
             state = results[-1].state
         return join(results)
 
@@ -267,3 +273,43 @@ def _upper(X: Tensor) -> Tensor:
     row, column = torch.triu_indices(d, d, device=X.device)
     weight = torch.where(row == column, 1.0, math.sqrt(2.0)).to(X.dtype)
     return X[..., row, column] * weight
+
+
+def _pieces(rows: Tensor) -> Iterator[tuple[slice, bool]]:
+    """Runs of frames without partly missing samples, and single frames with some."""
+    nan = torch.isnan(rows)
+    mixed = nan.any(-1) & ~nan.all(-1)
+    partly = mixed.any(-1).flatten(0, -2).any(0) if mixed.ndim > 2 else mixed.any(-1)
+    edges = [0]
+    for k, now in enumerate(partly.tolist()):
+        if k and (now or partly[k - 1]):
+            edges.append(k)
+    for start, stop in zip(edges, [*edges[1:], len(partly)], strict=True):
+        yield slice(start, stop), bool(partly[start])
+
+
+def _of_complete(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """C = (1/m) sum x x^T over the complete samples, and m; NaN where there are none."""
+    there = ~torch.isnan(rows).any(-1)
+    known = torch.where(there[..., None], rows, torch.zeros_like(rows))
+    return _mean(known.mT @ known, there)
+
+
+def _of_expected(rows: Tensor, covariance: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
+    """The same over all samples with something in them, E[x x^T | what is there] for each.
+
+    Shapes: rows ``(..., time, m, d)``, covariance ``(..., d, d)``, the same for all times, and
+    support ``(...)``, how many samples it is worth.
+    """
+    there = ~torch.isnan(rows).all(-1)
+    worth = support[..., None, None]
+    outer = wishart.expected_outer(rows, covariance[..., None, None, :, :], worth)
+    outer = torch.where(there[..., None, None], outer, torch.zeros_like(outer))
+    return _mean(outer.sum(-3), there)
+
+
+def _mean(total: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    count = there.to(total.dtype).sum(-1)
+    known = torch.where(count > 0, count, torch.ones_like(count))
+    C = total / known[..., None, None]
+    return torch.where((count > 0)[..., None, None], C, math.nan), known
