@@ -42,7 +42,6 @@ class Track(NamedTuple):
     frame: Tensor
     spectrum: Tensor
     velocity: Tensor
-    log_scale: Tensor
 
 
 def over_frame(over: Transition, frames: Frames, k: int | slice) -> Transition:
@@ -118,13 +117,7 @@ def run(
 
     clocks, shape = seen["clocks"], (*records.shape[:-1], d, d)
     velocity = layout.folded(seen["velocity"], d, -1.0)
-    shown = (
-        seen["frame"].reshape(shape),
-        seen["spectrum"],
-        velocity,
-        clocks[..., layout.LOG_SCALE],
-    )
-    track = Track(*map(tensor, shown))
+    track = Track(*map(tensor, (seen["frame"].reshape(shape), seen["spectrum"], velocity)))
     surprise = [tensor(clocks[..., k]) for k in (layout.LIKELIHOOD, layout.NIS)]
     return track, surprise, State(*(tensor(part).clone() for part in after))
 
@@ -142,14 +135,14 @@ class Plan(NamedTuple):
     dtype: torch.dtype
 
 
-def unrolls(model: Model, frames: Frames, over: Transition, state: State) -> bool:
-    """Whether `unrolled` knows this model: no scale clock, no noise that differs between planes."""
+def unrolls(model: Model, frames: Frames, over: Transition) -> bool:
+    """Whether `unrolled` knows this model: no noise that differs between planes."""
     d, batch = frames.seen.shape[-1], tuple(frames.observed.shape[1:])
-    if model.scale_rate or (d > 1 and any(v.shape[-1] != 1 for v in over)):
+    if d > 1 and any(v.shape[-1] != 1 for v in over):
         return False
     if isinstance(model.gains, FixedGains) and model.gains.ridge is None:
         return False
-    return _law(model, d, batch, rotation=False) is not None and not bool(state.log_scale.any())
+    return _law(model, d, batch, rotation=False) is not None
 
 
 def unrolled(
@@ -191,8 +184,7 @@ def unrolled(
         pool=state.pool,
         **dict(zip(layout.CLOCKS, rest, strict=True)),
     )
-    track = Track(frame, spectrum, velocity, torch.zeros_like(likelihood))
-    return track, [likelihood, nis], last
+    return Track(frame, spectrum, velocity), [likelihood, nis], last
 
 
 class _Unrolled(torch.autograd.Function):

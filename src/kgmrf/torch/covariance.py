@@ -33,7 +33,7 @@ class KGMRFLayer(Kinetic):
     `InformationLaw` or `FixedLaw` with its settings.
     spectrum: "adaptive" follows the eigenvalues, with a learned ``spectrum_rate``; "fixed" keeps
     those of the start.
-    noise_floor, n_samples, scale_rate, scale_retention: as in :class:`kgmrf.KGMRF`.
+    noise_floor, n_samples: as in :class:`kgmrf.KGMRF`.
     start: "data" pools the first steps like :class:`kgmrf.KGMRF` (``warmup_samples``,
     ``warmup_frames``); "learned" starts every sequence from a learned frame, spectrum and velocity.
     output: "covariance" hands out matrices; "tangent" vectors: log M, d (d+1)/2 numbers with the
@@ -68,8 +68,6 @@ class KGMRFLayer(Kinetic):
         spectrum_rate: float = 1e-4,
         noise_floor: float = 0.0,
         n_samples: float | None = None,
-        scale_rate: float = 0.0,
-        scale_retention: float = 0.98,
         start: Literal["data", "learned"] = "data",
         warmup_samples: float | None = None,
         warmup_frames: float | None = None,
@@ -91,15 +89,12 @@ class KGMRFLayer(Kinetic):
                 "damped alike in all planes; give it gains=FixedLaw(d, position_gain=0, retention="
                 '0.9) or gains="printed"'
             )
-        if scale_rate and noise_floor:
-            raise ValueError("the scale clock needs noise_floor=0: it multiplies the whole matrix")
         self.free_spectrum_rate = None
         if spectrum == "adaptive":
             self.free_spectrum_rate = nn.Parameter(
                 torch.tensor(free_positive(spectrum_rate, *SPECTRUM_RATE))
             )
         self.noise_floor, self.n_samples = noise_floor, n_samples
-        self.scale_rate, self.scale_retention = scale_rate, scale_retention
         self.start, self.output, self.integrator = start, output, integrator
         self.warmup_samples = 5.0 * d if warmup_samples is None else warmup_samples
         self.warmup_frames = 2.0 * d if warmup_frames is None else warmup_frames
@@ -197,7 +192,7 @@ class KGMRFLayer(Kinetic):
         interval = dt[..., 0] if dt.ndim else dt
         later = self._later(state, interval)
         later = select(torch.isnan(state.seen), state, later)
-        level = torch.exp(later.log_scale)[..., None] * later.spectrum + self.noise_floor
+        level = later.spectrum + self.noise_floor
         unknown = torch.isnan(level).any(-1, keepdim=True)
         known = orbit.compose(later.frame, torch.where(unknown, torch.ones_like(level), level))
         return torch.where(unknown[..., None], guess, known), support(state)
@@ -211,8 +206,6 @@ class KGMRFLayer(Kinetic):
             spectrum_rate=0.0
             if rate is None
             else positive(rate.double(), *SPECTRUM_RATE).to(law.retention.dtype),
-            scale_rate=self.scale_rate,
-            scale_retention=self.scale_retention,
             warmup_samples=self.warmup_samples if pools else 0.0,
             warmup_frames=self.warmup_frames if pools else 0.0,
             turn_bound=self._bound(device),
@@ -234,8 +227,7 @@ class KGMRFLayer(Kinetic):
 
     def _level(self, track: Track) -> Tensor:
         unknown = torch.isnan(track.spectrum)
-        spectrum = torch.where(unknown, torch.ones_like(track.spectrum), track.spectrum)
-        return torch.exp(track.log_scale)[..., None] * spectrum
+        return torch.where(unknown, torch.ones_like(track.spectrum), track.spectrum)
 
     def _matrix(self, track: Track) -> Tensor:
         return orbit.compose(track.frame, self._level(track))

@@ -24,15 +24,13 @@ TRACED_TURN = math.pi
 
 
 def _track(state: State) -> Track:
-    return Track(state.frame, state.spectrum, state.velocity, state.log_scale)
+    return Track(state.frame, state.spectrum, state.velocity)
 
 
 class Kinetic(nn.Module):
     """What the two layers share: the loop."""
 
     rotations: bool
-    scale_rate = 0.0
-
     gains: Law
 
     def __init__(
@@ -160,7 +158,7 @@ class Kinetic(nn.Module):
         """All frames, one step each, in pieces that are computed twice to save memory if wanted."""
         exact, law = law, cast(law, frames.seen.dtype)
         now = self._fresh(frames.seen[0], law) if state is None else state
-        if self._for_looking(frames, law, now, forecast):
+        if self._for_looking(frames, law, now):
             with torch.no_grad():
                 model = self._model(exact, frames.seen.device)
                 found = compiled.run(model, frames, now, self.rotations)
@@ -192,10 +190,9 @@ class Kinetic(nn.Module):
         like = torch.empty((self.d, self.d), dtype=torch.float64, device=frames.seen.device)
         return passage(law, frames.clock, like)
 
-    def _for_looking(self, frames: Frames, law: Gains, state: State, forecast: bool) -> bool:
+    def _for_looking(self, frames: Frames, law: Gains, state: State) -> bool:
         """Whether nobody will ask for gradients and the numbers lie where compiled loops reach."""
-        # A record of the compiled loop has the scale in its spectrum, where it cannot decay.
-        if (forecast and self.scale_rate) or not compiled.reachable(frames.seen.device):
+        if not compiled.reachable(frames.seen.device):
             return False
         parts = (*frames[:-1], *vars(law).values(), *self.parameters(), *state)
         asked = any(isinstance(v, Tensor) and v.requires_grad for v in parts)
@@ -209,7 +206,7 @@ class Kinetic(nn.Module):
         # Whether the frames have a compiled loop with a backward pass.
         unrolls = not self.rotations and self._advance is self._one
         unrolls = unrolls and compiled.reachable(frames.seen.device)
-        unrolls = unrolls and compiled.unrolls(warm, frames, turns, start)
+        unrolls = unrolls and compiled.unrolls(warm, frames, turns)
         k, n, state, parts = 0, frames.seen.shape[0], start, []
         pools = model.warmup_frames > 0
         while k < n:
@@ -259,10 +256,7 @@ class Kinetic(nn.Module):
         started = ~torch.isnan(start.seen) | (earlier > 0)
         turn = torch.where(started[..., None, None], over.turn, torch.zeros_like(over.turn))
         frame, _ = turned(before.frame, before.velocity, before.spectrum, model, turn)
-        scale = before.log_scale
-        if model.scale_rate:
-            scale = scale * torch.where(started, model.scale_retention**frames.dt, 1.0)
-        return self._matrix(before._replace(frame=frame, log_scale=scale))
+        return self._matrix(before._replace(frame=frame))
 
     def step(
         self,
