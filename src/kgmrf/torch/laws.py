@@ -218,23 +218,20 @@ class InformationLaw(Law):
         )
 
 
-def printed(d: int) -> FixedLaw:
-    """The law of the paper's Algorithm 1 as printed, learned: :func:`kgmrf.gains.printed`."""
-    names = ("position_gain", "velocity_gain", "retention", "coast_retention")
-    return FixedLaw(d, **{name: getattr(gains.printed(), name) for name in names})
-
-
 def as_law(law: str | Law, d: int) -> Law:
     """A law from its name, or a law, checked."""
     if isinstance(law, Law):
         if law.d != d:
             raise ValueError(f"the gain law is made for d = {law.d}, the layer for d = {d}")
         return law
-    laws: dict[str, Any] = {"information": InformationLaw, "fixed": FixedLaw, "printed": printed}
-    if law not in laws:
-        raise ValueError(f"gains must be {', '.join(map(repr, laws))} or a law, got {law!r}")
-    made: Law = laws[law](d)
-    return made
+    if law == "information":
+        return InformationLaw(d)
+    if law == "fixed":
+        return FixedLaw(d)
+    if law == "printed":  # Algorithm 1: its M_{t+1} is the layer's forecast after C_t
+        numbers = vars(gains.printed())
+        return FixedLaw(d, **{name: v for name, v in numbers.items() if name != "ridge"})
+    raise ValueError(f"gains must be 'information', 'fixed', 'printed' or a law, got {law!r}")
 
 
 def cast(law: Any, dtype: torch.dtype) -> Any:
