@@ -87,8 +87,6 @@ def _plain_gains(model: Model) -> Gains:
 
 
 def _law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool) -> layout.Law | None:
-    if model.integrator != "exponential":
-        return None
     rate = float(plain(model.spectrum_rate))
     model = model._replace(gains=_plain_gains(model), spectrum_rate=rate)
     return engine.compiled_law(model, d, batch, rotation=rotation)
@@ -135,28 +133,23 @@ class Plan(NamedTuple):
     dtype: torch.dtype
 
 
-def unrolls(model: Model, frames: Frames, over: Transition) -> bool:
-    """Whether `unrolled` knows this model: no noise that differs between planes."""
+def unrolling(model: Model, frames: Frames, over: Transition) -> layout.Law | None:
+    """The law for `unrolled`; None where it is not known there: planes that differ in noise."""
     d, batch = frames.seen.shape[-1], tuple(frames.observed.shape[1:])
-    if d > 1 and any(v.shape[-1] != 1 for v in over):
-        return False
-    if isinstance(model.gains, FixedGains) and model.gains.ridge is None:
-        return False
-    return _law(model, d, batch, rotation=False) is not None
+    ridged = not isinstance(model.gains, FixedGains) or model.gains.ridge is not None
+    if not ridged or (d > 1 and any(v.shape[-1] != 1 for v in over)):
+        return None
+    return _law(model, d, batch, rotation=False)
 
 
 def unrolled(
-    model: Model, frames: Frames, over: Transition, state: State
+    law: layout.Law, model: Model, frames: Frames, over: Transition, state: State
 ) -> tuple[Track, list[Tensor], State]:
     """As `run`, with gradients, for covariances after their warm-up; ``over`` in double precision.
 
-    The backward pass is compiled too and keeps the states alone: some six matrices per frame.
+    The backward pass is compiled too and keeps the states alone: five matrices per frame.
     """
-    d, batch = frames.seen.shape[-1], tuple(frames.observed.shape[1:])
-    model = model._replace(warmup_samples=0.0, warmup_frames=0.0)
-    law = _law(model, d, batch, rotation=False)
-    assert law is not None
-    n_frames = frames.seen.shape[0]
+    n_frames, d = frames.seen.shape[0], frames.seen.shape[-1]
     observed = np.ascontiguousarray(plain(frames.observed)).reshape(n_frames, -1)
     start = State(*(part.detach().double() for part in state))
     plan = Plan(law, model, start, observed, frames.seen.dtype)

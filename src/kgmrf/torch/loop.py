@@ -203,10 +203,10 @@ class Kinetic(nn.Module):
     ) -> Filtered:
         warm = model._replace(warmup_samples=0.0, warmup_frames=0.0)
         near = cast(turns, frames.seen.dtype)
-        # Whether the frames have a compiled loop with a backward pass.
-        unrolls = not self.rotations and self._advance is self._one
-        unrolls = unrolls and compiled.reachable(frames.seen.device)
-        unrolls = unrolls and compiled.unrolls(warm, frames, turns)
+        law = None  # of the compiled loop with a backward pass
+        plain = not self.rotations and self._advance is self._one
+        if plain and compiled.reachable(frames.seen.device):
+            law = compiled.unrolling(warm, frames, turns)
         k, n, state, parts = 0, frames.seen.shape[0], start, []
         pools = model.warmup_frames > 0
         while k < n:
@@ -215,9 +215,9 @@ class Kinetic(nn.Module):
             # While the start-up lasts, somebody has to look after every frame.
             part = slice(k, k + 1 if pools and not traced() else n)
             piece, k = frames.part(part), part.stop
-            if unrolls and not pools:
+            if law is not None and not pools:
                 over = over_frame(turns, frames, part)
-                parts.append(compiled.unrolled(warm, piece, over, state))
+                parts.append(compiled.unrolled(law, warm, piece, over, state))
             else:
                 over = over_frame(near, frames, part)
                 parts.append(walk(self._advance, model if pools else warm, piece, over, state))
