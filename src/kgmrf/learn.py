@@ -94,8 +94,8 @@ def fit(
     are passed on to it.
     parameters: names of settings or of numbers of the gain law, such as "acceleration",
     "retention", "rate_prior", "spectrum_rate", "scale_rate", "noise_std", "n_samples",
-    "position_gain"; of a component, "place.acceleration". Default: the acceleration (or the gains),
-    the rates that are not zero, and noise_std where there is one.
+    "position_gain"; of a component, "covariance.acceleration". Default: the acceleration (or the
+    gains), the rates that are not zero, and noise_std where there is one.
 
     Components of a `ProductTracker` are independent: fit each of them.
 

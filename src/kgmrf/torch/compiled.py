@@ -44,6 +44,11 @@ class Track(NamedTuple):
     velocity: Tensor
 
 
+def track_of(state: State) -> Track:
+    """What is seen of a state."""
+    return Track(state.frame, state.spectrum, state.velocity)
+
+
 def over_frame(over: Transition, frames: Frames, k: int | slice) -> Transition:
     """What the intervals before some frames do."""
     return over if frames.shared else Transition(*(v[k] for v in over))
@@ -57,8 +62,7 @@ def walk(
     for k in range(frames.seen.shape[0]):
         now = (part[k] for part in frames[:-1])
         state, surprise = step(state, model, *now, over_frame(over, frames, k))
-        track = (getattr(state, name) for name in Track._fields)
-        looks.append((*track, surprise.log_likelihood, surprise.nis))
+        looks.append((*track_of(state), surprise.log_likelihood, surprise.nis))
     *parts, likelihood, nis = (torch.stack(part) for part in zip(*looks, strict=True))
     return Track(*parts), [likelihood, nis], state
 

@@ -166,19 +166,15 @@ class KGMRFLayer(Kinetic):
             there = there & mask.to(device=samples.device, dtype=torch.bool)[..., None, None]
         rows = torch.where(there, samples, math.nan)
         if traced():
-            return self._filter(*_of_complete(rows), mask, dt, state, forecast)
+            return self._filter(*_moments(rows), mask, dt, state, forecast)
         interval = torch.as_tensor(1.0 if dt is None else dt, dtype=rows.dtype, device=rows.device)
         interval = interval.expand(rows.shape[:-2]) if interval.ndim else interval
         results = []
         for part, partly in _pieces(rows):
             piece = rows[..., part, :, :]
             times = interval[..., part] if interval.ndim else interval
-            if partly:
-                expected = self._expected(piece[..., 0, :, :], times, state)
-                seen = _of_expected(piece, *expected)
-            else:
-                seen = _of_complete(piece)
-            results.append(self._filter(*seen, None, times, state, forecast))
+            expected = self._expected(piece[..., 0, :, :], times, state) if partly else None
+            results.append(self._filter(*_moments(piece, expected), None, times, state, forecast))
             state = results[-1].state
         return join(results)
 
@@ -280,28 +276,23 @@ def _pieces(rows: Tensor) -> Iterator[tuple[slice, bool]]:
         yield slice(start, stop), bool(partly[start])
 
 
-def _of_complete(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """C = (1/m) sum x x^T over the complete samples, and m; NaN where there are none."""
-    there = ~torch.isnan(rows).any(-1)
-    known = torch.where(there[..., None], rows, torch.zeros_like(rows))
-    return _mean(known.mT @ known, there)
+def _moments(rows: Tensor, expected: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    """C = (1/m) sum x x^T over the complete samples, and m; NaN where there are none.
 
-
-def _of_expected(rows: Tensor, covariance: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """The same over all samples with something in them, E[x x^T | what is there] for each.
-
-    Shapes: rows ``(..., time, m, d)``, covariance ``(..., d, d)``, the same for all times, and
-    support ``(...)``, how many samples it is worth.
+    With a covariance ``(..., d, d)`` that is expected, and how many samples it is worth, over all
+    samples with something in them: E[x x^T | what is there].
     """
-    there = ~torch.isnan(rows).all(-1)
-    worth = support[..., None, None]
-    outer = wishart.expected_outer(rows, covariance[..., None, None, :, :], worth)
-    outer = torch.where(there[..., None, None], outer, torch.zeros_like(outer))
-    return _mean(outer.sum(-3), there)
-
-
-def _mean(total: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-    count = there.to(total.dtype).sum(-1)
-    known = torch.where(count > 0, count, torch.ones_like(count))
-    C = total / known[..., None, None]
-    return torch.where((count > 0)[..., None, None], C, math.nan), known
+    nan = torch.isnan(rows)
+    if expected is None:
+        there = ~nan.any(-1)
+        known = torch.where(there[..., None], rows, torch.zeros_like(rows))
+        total = known.mT @ known
+    else:
+        there = ~nan.all(-1)
+        covariance, support = expected
+        worth = support[..., None, None]
+        outer = wishart.expected_outer(rows, covariance[..., None, None, :, :], worth)
+        total = torch.where(there[..., None, None], outer, torch.zeros_like(outer)).sum(-3)
+    seen = there.to(total.dtype).sum(-1)
+    count = torch.where(seen > 0, seen, torch.ones_like(seen))
+    return torch.where((seen > 0)[..., None, None], total / count[..., None, None], math.nan), count

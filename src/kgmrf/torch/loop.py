@@ -15,16 +15,12 @@ from kgmrf.gains import Gains, Transition
 from kgmrf.motion import drift, passage, turned
 from kgmrf.state import Model, State, Surprise, warming
 from kgmrf.torch import compiled, door
-from kgmrf.torch.compiled import Frames, Track, over_frame, traced, walk
+from kgmrf.torch.compiled import Frames, Track, over_frame, traced, track_of, walk
 from kgmrf.torch.filtered import Filtered, Stream, join
 from kgmrf.torch.laws import Law, as_law, cast
 
 TRACED_TURN = math.pi
 """Turn bound (radians per frame) where looking at the data is impossible or costs a round trip."""
-
-
-def _track(state: State) -> Track:
-    return Track(state.frame, state.spectrum, state.velocity)
 
 
 class Kinetic(nn.Module):
@@ -250,7 +246,7 @@ class Kinetic(nn.Module):
         self, start: State, track: Track, frames: Frames, over: Transition, model: Model
     ) -> Tensor:
         """What every step expected: the track after the step before it, one drift later."""
-        pairs = zip(_track(start), track, strict=True)
+        pairs = zip(track_of(start), track, strict=True)
         before = Track(*(torch.cat([first[None], after[:-1]]) for first, after in pairs))
         earlier = frames.observed.cumsum(0) - frames.observed.to(torch.int64)
         started = ~torch.isnan(start.seen) | (earlier > 0)
@@ -290,7 +286,7 @@ class Kinetic(nn.Module):
         """
         door.times(dt)
         with full_precision(state.frame):
-            return self._look(_track(self._later(state, dt)))
+            return self._look(track_of(self._later(state, dt)))
 
     def _later(self, state: State, dt: float | Tensor) -> State:
         law = cast(self.gains(), state.frame.dtype)
