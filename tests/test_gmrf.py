@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import linalg
 
-from kgmrf import RotationTracker, gains, theory
+from kgmrf import RotationTracker, gains
 from kgmrf.geometry import so
 from kgmrf.smoothing import gmrf
 
@@ -163,8 +164,12 @@ def test_only_the_corrected_prior_is_free_for_constant_velocity():
 def test_the_middle_of_a_long_run_is_better_known_than_its_end():
     law = gains.information(1e-4)
     cov = gmrf.marginals(gmrf.chain(law, np.full(300, 0.05)))
-    steady = theory.steady_information_gains(1e-4, 0.05)
-    assert cov[-1, 0, 0] == pytest.approx(float(steady.angle_variance), rel=1e-6)
+    over = gains.transition(law, np.asarray(1.0))
+    noise = np.array([[over.angle, over.cross], [over.cross, over.rate]])
+    steady = linalg.solve_discrete_are(
+        np.array([[1.0, 0.0], [1.0, 1.0]]), np.array([[1.0], [0.0]]), noise, np.array([[0.05]])
+    )[0, 0]
+    assert cov[-1, 0, 0] == pytest.approx(steady * 0.05 / (steady + 0.05), rel=1e-6)
     assert cov[150, 0, 0] < 0.5 * cov[-1, 0, 0]
 
 

@@ -131,7 +131,7 @@ def test_rotation_layer_is_the_rotation_tracker(d: int) -> None:
 @pytest.mark.parametrize("start", ["data", "learned"])
 def test_compiled_twin_and_readable_step_agree(k: int, start: Any) -> None:
     seen, there = _covariances(3, 2, 30)
-    layer = KGMRFLayer(3, gains=_laws(3)[k], n_samples=8, start=start, scale_rate=0.01).double()
+    layer = KGMRFLayer(3, gains=_laws(3)[k], n_samples=8, start=start).double()
     layer.velocity = "spatial"  # eigenvectors may have other signs
     slow = layer(seen, mask=there)
     with torch.no_grad():
@@ -622,8 +622,6 @@ def test_mistakes_are_named() -> None:
         KGMRFLayer(3, start="cold")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not inside"):
         KGMRFLayer(3, spectrum_rate=0.0)
-    with pytest.raises(ValueError, match="noise_floor"):
-        KGMRFLayer(3, scale_rate=0.1, noise_floor=0.1)
     with pytest.raises(ValueError, match="checkpoint_every"):
         KGMRFLayer(3, checkpoint_every=0)
     with pytest.raises(ValueError, match="at least 1"):

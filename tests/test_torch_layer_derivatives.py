@@ -47,7 +47,6 @@ def _layers() -> dict[str, Any]:
         "per plane": KGMRFLayer(3, gains=_laws(3)["per plane"], warmup_frames=2),
         "fixed": KGMRFLayer(3, gains=fixed, start="learned", output="tangent"),
         "fixed spectrum": KGMRFLayer(3, gains=fixed, warmup_frames=2, spectrum="fixed"),
-        "scale clock": KGMRFLayer(3, warmup_frames=2, scale_rate=0.01),
         "pieces": KGMRFLayer(3, start="learned", checkpoint_every=3),
         "split": KGMRFLayer(3, gains=kicks, start="learned", integrator="split"),
         "rotations": RotationLayer(3, gains=_laws(3)["information"]),

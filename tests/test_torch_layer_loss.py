@@ -92,7 +92,7 @@ def test_masked_steps_and_missing_scales_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("graph", [True, False])
-@pytest.mark.parametrize("case", ["information", "fixed", "noise floor", "start", "scale clock"])
+@pytest.mark.parametrize("case", ["information", "fixed", "noise floor", "start"])
 def test_with_a_gaussian_it_is_the_likelihood_of_the_layer(case: str, graph: bool) -> None:
     """So the forecast is what the likelihood was counted under."""
     rng = np.random.default_rng(3)
@@ -104,7 +104,6 @@ def test_with_a_gaussian_it_is_the_likelihood_of_the_layer(case: str, graph: boo
         "fixed": {"gains": FixedLaw(3, retention=0.9, per="plane", coast_retention=0.8)},
         "noise floor": {"noise_floor": 0.2},
         "start": {"start": "learned"},
-        "scale clock": {"scale_rate": 0.05, "scale_retention": 0.9},
     }
     layer = KGMRFLayer(3, **kinds[case]).double()
     with torch.set_grad_enabled(graph):

@@ -116,3 +116,21 @@ def test_a_result_prints_its_shapes() -> None:
         "(2, 50), nis (2, 50), state of 2 tracks, forecast (2, 50, 3, 3)"
     )
     assert np.shape(out.scored) == (2, 50)
+
+
+def test_covariances_have_the_name_that_they_have_in_results() -> None:
+    x = _samples(2, 50, 6)
+    out = KGMRFLayer(3)(x, samples=True)
+    assert out.covariance is out.estimate
+    assert KGMRFLayer(3, start="learned").stream()(x[:, 0], samples=True).covariance.shape == (
+        2,
+        3,
+        3,
+    )
+    others = (
+        KGMRFLayer(3, output="tangent")(x, samples=True),
+        RotationLayer(3)(torch.eye(3).expand(4, 3, 3)),
+    )
+    for other in others:
+        with pytest.raises(AttributeError, match="no covariances"):
+            _ = other.covariance

@@ -99,20 +99,8 @@ def zero_lag(
     return FixedGains(position_gain, velocity_gain, 1.0, coast_retention)
 
 
-def information(
-    acceleration: Array = 1e-6,
-    *,
-    angle_noise: Array = 0.0,
-    retention: Array = 1.0,
-    rate_prior: Array = 4e-4,
-) -> InformationGains:
-    """K = P H / (H P H + R) in every plane: gains from the Fisher information, nothing to tune.
-
-    >>> information(acceleration=1e-7).acceleration
-    1e-07
-    """
-    return InformationGains(acceleration, angle_noise, retention, rate_prior)
-
+information = InformationGains
+"""K = P H / (H P H + R) in every plane: gains from the Fisher information, nothing to tune."""
 
 LAWS = {"printed": printed, "zero_lag": zero_lag, "information": information}
 """The laws by name, at their default settings."""
@@ -183,13 +171,6 @@ def _decay(xp: Array, rho: Array, dt: Array) -> Array:
     return xp.pow(rho + xp.zeros_like(dt), dt + xp.zeros_like(rho))
 
 
-def _rate_of(xp: Array, rho: Array) -> tuple[Array, Array]:
-    """-log(rho), with rho = 1 replaced beforehand; and where that happened."""
-    still = (1.0 - rho) < 1e-9
-    inside = xp.where(still | (rho < 1e-9), xp.full_like(rho, 0.5), rho)
-    return -xp.log(inside), still
-
-
 def _turning_time(xp: Array, rho: Array, decay: Array, dt: Array) -> Array:
     """(1 - rho^dt) / (1 - rho), which is dt for rho = 1."""
     still = (1.0 - rho) < 1e-9
@@ -204,7 +185,8 @@ def _velocity_noise(xp: Array, rho: Array, decay: Array, dt: Array) -> tuple[Arr
     rate = (1 - u^2) / 2a, cross = c (1 - u)^2 / 2a^2,
     angle = (c/a)^2 (dt - 2 (1 - u)/a + (1 - u^2)/2a); small a dt by series.
     """
-    a, still = _rate_of(xp, rho)
+    still = (1.0 - rho) < 1e-9
+    a = -xp.log(xp.where(still | (rho < 1e-9), xp.full_like(rho, 0.5), rho))
     scale = xp.where(still, xp.ones_like(rho), a / xp.where(still, xp.ones_like(rho), 1.0 - rho))
     x = xp.where(still, xp.zeros_like(dt), a * dt)
     tiny = x < 0.02

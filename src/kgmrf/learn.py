@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,17 +61,11 @@ class Fit:
     frames: int
     evaluations: int
     objective: str = "likelihood"
-    parts: dict[str, Fit] = field(default_factory=dict)
 
     @property
     def gain(self) -> float:
         """Increase of the log-likelihood over the whole recording, in nats."""
         return self.log_likelihood - self.log_likelihood_start
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the tracker itself, as plain numbers and words."""
-        plain = {name: value for name, value in vars(self).items() if name != "parts"}
-        return plain | {"tracker": type(self.tracker).__name__, "settings": self.tracker.settings()}
 
     def __str__(self) -> str:
         width = max([len(name) for name in self.start], default=7)
@@ -100,10 +94,10 @@ def fit(
     are passed on to it.
     parameters: names of settings or of numbers of the gain law, such as "acceleration",
     "retention", "rate_prior", "spectrum_rate", "scale_rate", "noise_std", "n_samples",
-    "position_gain"; of a component, "place.acceleration". Default: the acceleration (or the gains),
-    the rates that are not zero, and noise_std where there is one.
+    "position_gain"; of a component, "covariance.acceleration". Default: the acceleration (or the
+    gains), the rates that are not zero, and noise_std where there is one.
 
-    Components of a `ProductTracker` are independent and are fitted one after the other.
+    Components of a `ProductTracker` are independent: fit each of them.
 
     >>> from kgmrf import RotationTracker, simulate
     >>> scene = simulate.rotating_frame(noise_std=0.02, n_frames=150, rng=1)
@@ -117,7 +111,10 @@ def fit(
     """
     _needs_tracker("fit", tracker, sequence)
     if isinstance(tracker, ProductTracker):
-        return _fit_parts(tracker, sequence, parameters, max_evaluations, filter_options)
+        raise ValueError(
+            "the components of a product are fitted one by one: fit(tracker.components[name], "
+            f"sequence[name]) for name in {', '.join(map(repr, tracker.components))}"
+        )
     settings = tracker.settings()
     names = tuple(_default_parameters(settings) if parameters is None else parameters)
     if not names and parameters is None:
@@ -306,49 +303,6 @@ def _default_parameters(settings: dict[str, Any]) -> list[str]:
     if settings.get("noise_std") is not None:
         names.append("noise_std")
     return names
-
-
-def _fit_parts(
-    tracker: ProductTracker,
-    sequence: Mapping[str, Any],
-    parameters: Sequence[str] | None,
-    max_evaluations: int,
-    filter_options: dict[str, Any],
-) -> Fit:
-    parts: dict[str, Fit] = {}
-    for name, part in tracker.components.items():
-        wanted = None
-        if parameters is not None:
-            wanted = [p.removeprefix(f"{name}.") for p in parameters if p.startswith(f"{name}.")]
-        if sequence.get(name) is None or wanted == []:
-            continue
-        # Options are one for each component by its name, or the same for all.
-        own = {
-            key: option[name] if isinstance(option, Mapping) else option
-            for key, option in filter_options.items()
-            if not isinstance(option, Mapping) or name in option
-        }
-        parts[name] = fit(
-            part, sequence[name], parameters=wanted, max_evaluations=max_evaluations, **own
-        )
-    unknown = {p for p in parameters or () if p.partition(".")[0] not in parts}
-    if unknown or not parts:
-        raise ValueError(
-            f"cannot fit {', '.join(sorted(unknown)) or 'anything'}: write parameters like "
-            f"{next(iter(tracker.components))}.acceleration, and give that component a sequence"
-        )
-    found = parts.values()
-    fresh = {n: parts[n].tracker if n in parts else p.anew() for n, p in tracker.components.items()}
-    return Fit(
-        tracker=type(tracker)(fresh),
-        start={f"{n}.{k}": v for n, part in parts.items() for k, v in part.start.items()},
-        end={f"{n}.{k}": v for n, part in parts.items() for k, v in part.end.items()},
-        log_likelihood_start=sum(part.log_likelihood_start for part in found),
-        log_likelihood=sum(part.log_likelihood for part in found),
-        frames=max(part.frames for part in found),
-        evaluations=sum(part.evaluations for part in found),
-        parts=parts,
-    )
 
 
 def _search(

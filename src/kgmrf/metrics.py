@@ -11,7 +11,6 @@ from typing import Literal
 
 from array_api_compat import array_namespace, device
 
-from kgmrf import wishart
 from kgmrf._types import Array
 from kgmrf.geometry import orbit, so, spd
 
@@ -21,7 +20,6 @@ __all__ = [
     "axis_angle",
     "geodesic_error",
     "orbit_error",
-    "predictive_log_likelihood",
 ]
 
 
@@ -141,23 +139,3 @@ def affine_invariant_error(estimate: Array, truth: Array) -> Array:
     _check_pair(estimate, truth)
     estimate, truth, blank = _shield(estimate, truth)
     return spd.distance(estimate, truth, metric="affine_invariant") + blank
-
-
-def predictive_log_likelihood(
-    predicted: Array, observations: Array, n_samples: Array | float, *, noise_floor: float = 0.0
-) -> Array:
-    """-(m/2)(d log 2 pi + log det S + tr S^{-1} C), S = predicted + sigma^2 I: nats per frame.
-
-    ``predicted`` is what was expected *before* each observation, shape (..., d, d). The score is
-    that of the m samples behind C, so it exists for m < d too. -> (...).
-
-    >>> import numpy as np
-    >>> round(predictive_log_likelihood(np.eye(2), np.eye(2), 1).item(), 6)
-    -2.837877
-    """
-    xp = array_namespace(predicted, observations)
-    _check_pair(predicted, observations)
-    predicted, observations, blank = _shield(predicted, observations)
-    eye = xp.eye(predicted.shape[-1], dtype=predicted.dtype, device=device(predicted))
-    expected = predicted + noise_floor * eye
-    return wishart.predictive_log_likelihood(expected, observations, n_samples) + blank

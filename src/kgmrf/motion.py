@@ -17,7 +17,6 @@ from kgmrf.gains import (
 )
 from kgmrf.geometry import orbit, so
 from kgmrf.geometry.orbit import RELATIVE_RIDGE
-from kgmrf.geometry.split import free_turn
 from kgmrf.state import Model, State, off_diagonal, spread
 
 POLISH_EVERY = 16
@@ -127,7 +126,7 @@ def turned(
     rigid = stiffness(xp, orbit.gaps(known) ** 2, model.gains)
     gain = spread(xp, model.gains.velocity_gain, velocity)
     inertia = rigid / (level[..., :, None] * level[..., None, :] * gain)
-    frame, momentum = free_turn(frame, inertia * velocity, turn / inertia)
+    frame, momentum = so.free_turn(frame, inertia * velocity, turn / inertia)
     return frame, momentum / inertia
 
 

@@ -7,39 +7,21 @@ is a number or an array of the batch shape.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
 from kgmrf._types import Array
-from kgmrf.geometry.orbit import gaps
+from kgmrf.geometry.orbit import _observed, _scales, _trailing, gaps
 
 __all__ = [
     "cramer_rao",
     "expected_outer",
     "fisher_information",
-    "from_samples",
     "negative_log_likelihood",
     "predictive_log_likelihood",
     "sample",
 ]
-
-
-def _observed(M: Array, noise_floor: float | Array) -> Array:
-    """S = M + noise_floor I."""
-    xp = array_namespace(M)
-    if getattr(noise_floor, "shape", ()):
-        noise_floor = noise_floor[..., None, None]  # type: ignore[index]
-    return M + noise_floor * xp.eye(M.shape[-1], dtype=M.dtype, device=device(M))
-
-
-def _counts(n_samples: Any) -> np.ndarray[Any, Any]:
-    """n_samples as whole numbers >= 1."""
-    counts = np.asarray(n_samples)
-    if counts.size and not (np.all(counts >= 1) and np.all(counts == np.floor(counts))):
-        raise ValueError(f"n_samples must be whole numbers of at least 1, got {n_samples!r}")
-    return counts.astype(np.int64)
 
 
 def sample(
@@ -66,7 +48,10 @@ def sample(
     detached = covariance.detach().cpu() if hasattr(covariance, "detach") else covariance
     M = np.asarray(detached, dtype=np.float64)
     d = M.shape[-1]
-    m = _counts(n_samples)
+    m = np.asarray(n_samples)
+    if m.size and not (np.all(m >= 1) and np.all(m == np.floor(m))):
+        raise ValueError(f"n_samples must be whole numbers of at least 1, got {n_samples!r}")
+    m = m.astype(np.int64)
     S = np.asarray(_observed(M, np.asarray(noise_floor)))
     shape = np.broadcast_shapes(S.shape[:-2], m.shape)
     # eigh, not Cholesky: a singular covariance has samples too.
@@ -82,24 +67,6 @@ def sample(
     C = factor @ factor.swapaxes(-1, -2) / m[..., None, None]
     C = (C + C.swapaxes(-1, -2)) / 2
     return xp.asarray(C, dtype=covariance.dtype, device=device(covariance))
-
-
-def from_samples(X: Array) -> tuple[Array, int]:
-    """(C, m) with C = X^T X / m: a block of zero-mean samples as one observation.
-
-    Shapes: X `(..., m, d)` -> `(..., d, d)` and the number m. The mean is taken to be zero;
-    subtract it first where it is not (and m - 1 is then the honest count).
-
-    >>> import numpy as np
-    >>> from_samples(np.array([[1.0, 0.0], [1.0, 2.0]]))
-    (array([[1., 1.],
-           [1., 2.]]), 2)
-    """
-    m = X.shape[-2]
-    if m < 1:
-        raise ValueError(f"from_samples: no sample in an array of shape {tuple(X.shape)}")
-    C = array_namespace(X).matrix_transpose(X) @ X / m
-    return C, m
 
 
 def _log_det_and_trace(S: Array, C: Array) -> tuple[Array, Array]:
@@ -154,13 +121,8 @@ def fisher_information(
     array([[0., 4.],
            [4., 0.]])
     """
-    if getattr(noise_floor, "shape", ()):
-        noise_floor = noise_floor[..., None]  # type: ignore[index]
-    if getattr(n_samples, "shape", ()):
-        n_samples = n_samples[..., None, None]  # type: ignore[index]
-    observed = spectrum + noise_floor
     G = gaps(spectrum)
-    return n_samples * (G * G) / (observed[..., :, None] * observed[..., None, :])
+    return _trailing(n_samples, 2) * (G * G) / _scales(spectrum, noise_floor)
 
 
 def cramer_rao(

@@ -105,6 +105,12 @@ def _trailing(value: Array, axes: int) -> Array:
     return value[(..., *([None] * axes))] if shape else value
 
 
+def _observed(M: Array, noise_floor: float | Array) -> Array:
+    """S = M + noise_floor I."""
+    xp = array_namespace(M)
+    return M + _trailing(noise_floor, 2) * xp.eye(M.shape[-1], dtype=M.dtype, device=device(M))
+
+
 def torque(M: Array, C: Array, noise_floor: float | Array = 0.0) -> Array:
     """tau = S^{-1} [C, M] S^{-1}, S = M + noise_floor I.
 
@@ -118,8 +124,7 @@ def torque(M: Array, C: Array, noise_floor: float | Array = 0.0) -> Array:
            [ 0.5,  0. ]])
     """
     xp = array_namespace(M, C)
-    eye = xp.eye(M.shape[-1], dtype=M.dtype, device=device(M))
-    S = M + _trailing(noise_floor, 2) * eye
+    S = _observed(M, noise_floor)
     X = xp.linalg.solve(S, C @ M - M @ C)
     tau = -xp.matrix_transpose(xp.linalg.solve(S, xp.matrix_transpose(X)))
     return (xp.matrix_transpose(tau) - tau) / 2

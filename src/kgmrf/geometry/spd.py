@@ -4,7 +4,7 @@ Arrays of shape `(..., d, d)`, numpy or torch, float32 or float64. First derivat
 functions are exact and finite at repeated eigenvalues too (divided differences instead of the
 derivative of an eigendecomposition); second derivatives are not carried.
 
-Metrics: `"affine_invariant"`, `"log_euclidean"`, `"stein"`, `"bures_wasserstein"`.
+Metrics: `"affine_invariant"`, `"log_euclidean"`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from collections.abc import Callable
 from array_api_compat import array_namespace
 
 from kgmrf._types import Array
-from kgmrf.geometry import so
+from kgmrf.geometry.so import _root
+from kgmrf.geometry.so_maps import _transpose
 
 __all__ = ["METRICS", "distance", "exp", "geodesic", "log", "power", "sqrt"]
 
-METRICS = ("affine_invariant", "log_euclidean", "stein", "bures_wasserstein")
-
-
-def _transpose(X: Array) -> Array:
-    return array_namespace(X).matrix_transpose(X)
+METRICS = ("affine_invariant", "log_euclidean")
 
 
 def _symmetric(X: Array) -> Array:
@@ -144,19 +141,11 @@ def _relative(A: Array, B: Array) -> tuple[Array, Array]:
     return L, _symmetric(xp.linalg.solve(L, _transpose(X)))
 
 
-def _aligned_roots(A: Array, B: Array) -> tuple[Array, Array]:
-    """Roots X X^T = A, Y Y^T = B as near to each other as they can be."""
-    X, Y = sqrt(A), sqrt(B)
-    return X, Y @ so._nearest(Y @ X, proper=False)
-
-
 def geodesic(A: Array, B: Array, t: float | Array, *, metric: str = "affine_invariant") -> Array:
     """gamma(t), gamma(0) = A, gamma(1) = B: the curve of constant speed from A to B.
 
     affine_invariant: A^{1/2} (A^{-1/2} B A^{-1/2})^t A^{1/2}; log_euclidean:
-    exp((1 - t) log A + t log B); bures_wasserstein: Z Z^T, Z = (1 - t) A^{1/2} + t B^{1/2} U with
-    U orthogonal that brings the roots together; stein: the Stein divergence is no length metric,
-    its infinitesimal form is the affine-invariant one (up to a constant), and so is its curve.
+    exp((1 - t) log A + t log B).
 
     Shapes: A, B `(..., d, d)`, t a number or `(...)` -> `(..., d, d)`.
 
@@ -166,26 +155,18 @@ def geodesic(A: Array, B: Array, t: float | Array, *, metric: str = "affine_inva
            [0., 2.]])
     """
     _check_metric(metric)
-    xp = array_namespace(A, B)
     if getattr(t, "shape", ()):
         t = t[..., None, None]  # type: ignore[index]
     if metric == "log_euclidean":
         return exp((1 - t) * log(A) + t * log(B))
-    if metric == "bures_wasserstein":
-        X, Y = _aligned_roots(A, B)
-        Z = (1 - t) * X + t * Y
-        return _symmetric(Z @ xp.matrix_transpose(Z))
     L, relative = _relative(A, B)
-    return _symmetric(L @ exp(t * log(relative)) @ xp.matrix_transpose(L))
+    return _symmetric(L @ exp(t * log(relative)) @ _transpose(L))
 
 
 def distance(A: Array, B: Array, *, metric: str = "affine_invariant") -> Array:
-    """Distance of A and B, mu the eigenvalues of A^{-1} B:
+    """(sum log^2 mu)^{1/2}, mu the eigenvalues of A^{-1} B; log_euclidean: |log A - log B|_F.
 
-    affine_invariant: (sum log^2 mu)^{1/2}; log_euclidean: |log A - log B|_F; stein:
-    (log det (A + B)/2 - log det(A B)/2)^{1/2} = (sum log cosh(log(mu)/2))^{1/2};
-    bures_wasserstein: (tr A + tr B - 2 tr (A^{1/2} B A^{1/2})^{1/2})^{1/2}. Each is evaluated in a
-    form that does not cancel for A near B, with derivative 0 at A = B.
+    Does not cancel for A near B; the derivative at A = B is 0.
 
     Shapes: `(..., d, d)`, `(..., d, d)` -> `(...)`.
 
@@ -197,13 +178,7 @@ def distance(A: Array, B: Array, *, metric: str = "affine_invariant") -> Array:
     xp = array_namespace(A, B)
     if metric == "log_euclidean":
         difference = log(A) - log(B)
-        return so._root(xp.sum(difference * difference, axis=(-2, -1)))
-    if metric == "bures_wasserstein":
-        X, Y = _aligned_roots(A, B)
-        return so._root(xp.sum((X - Y) ** 2, axis=(-2, -1)))
+        return _root(xp.sum(difference * difference, axis=(-2, -1)))
     _, relative = _relative(A, B)
     x = xp.log(xp.linalg.eigvalsh(relative))
-    if metric == "stein":
-        quarter = xp.sinh(x / 4)
-        return so._root(xp.sum(xp.log1p(2 * quarter * quarter), axis=-1))
-    return so._root(xp.sum(x * x, axis=-1))
+    return _root(xp.sum(x * x, axis=-1))

@@ -24,8 +24,8 @@ from kgmrf.state import SMALLEST_SPECTRUM
 
 # Columns of an interval, as in layout.steps.
 _TURN, _KEEP, _COAST, _ANGLE, _CROSS, _RATE, _DT = range(7)
-# Behind the matrices and the two vectors of a row (layout.SCALARS, layout.SURPRISES).
-_SEEN, _STEPS, _NIS, _LIKELIHOOD = 5, 6, 7, 8
+# Columns of the clocks.
+_SEEN, _STEPS, _LIKELIHOOD = range(3)
 
 # ----------------------------------------------------------------------- one frame
 
@@ -239,34 +239,47 @@ def unlikely(
 
 
 @compiled(
-    "void(float64[:, :, ::1], float64[:, :, :, ::1], boolean[:, ::1], float64[:, ::1],"
+    "void(float64[:, :, :, ::1], float64[:, :, :, ::1], float64[:, :, :, :, ::1],"
+    " float64[:, :, :, ::1], float64[:, :, ::1],"
+    " float64[:, :, :, ::1], boolean[:, ::1], float64[:, ::1],"
     " float64[:, :, ::1], float64[::1], float64[:, :, :, ::1],"
-    " float64[:, :, ::1], float64[:, :, :, ::1], float64[:, ::1],"
+    " float64[:, :, :, ::1], float64[:, :, :, ::1], float64[:, :, :, ::1],"
+    " float64[:, :, :, ::1], float64[:, :, ::1],"
+    " float64[:, :, :, ::1], float64[:, ::1],"
     " float64[:, :, ::1], float64[:, :, ::1], float64[::1])",
 )
 def pull_back(
-    rows: Any,
+    frames: Any,
+    velocities: Any,
+    spreads: Any,
+    vectors: Any,
+    clocks: Any,
     sequence: Any,
     observed: Any,
     counts: Any,
     steps: Any,
     head: Any,
     tables: Any,
-    bars: Any,
+    frame_bars: Any,
+    velocity_bars: Any,
+    spread_bars: Any,
+    vectors_bars: Any,
+    surprise_bars: Any,
     sequence_bar: Any,
     counts_bar: Any,
     steps_bar: Any,
     tables_bar: Any,
     head_bar: Any,
 ) -> None:
-    """Derivatives by everything `unroll` was given, from ``bars`` ``(T + 1, n, size)`` by its rows.
+    """Derivatives by everything `unroll` was given, from those by its states ``(T + 1, n, ...)``.
 
-    bars[0] ends as the derivative by rows[0]; the others are used up. The other ``_bar`` arrays
-    start as zeros of the shape of what they belong to (tables: of one item).
+    spreads: P; vectors: spectrum and spectrum_var; clocks: seen, steps, log_likelihood. The entries
+    0 of ``_bars`` end as the derivatives by the start, the others are used up; spread_bars is that
+    of the last frame at first, surprise_bars ``(T, n, 2)`` by nis and log_likelihood. The ``_bar``
+    arrays start as zeros of the shape of what they belong to (tables: of one item).
     """
     n_frames, n, d = sequence.shape[0], sequence.shape[1], sequence.shape[2]
-    nn, s = d * d, -(-d // 8) * 8
-    tail = 6 * nn + 2 * d
+    s = -(-d // 8) * 8
     information, floor = head[INFORMATION] != 0.0, head[NOISE_FLOOR]
     w = np.zeros(at.N_MATRICES * s * s)
     w3 = w.reshape(at.N_MATRICES, s, s)
@@ -276,22 +289,18 @@ def pull_back(
     for i in range(n):
         table = tables[min(i, tables.shape[0] - 1)]
         for t in range(n_frames - 1, -1, -1):
-            row, bar, before = rows[t, i], bars[t + 1, i], bars[t, i]
             a, b = min(t, steps.shape[0] - 1), min(i, steps.shape[1] - 1)
             step, step_bar = steps[a, b], steps_bar[a, b]
             here, m = observed[t, i], counts[t, i]
-            moves = not math.isnan(row[tail + _SEEN])
-            velocity = row[nn : 2 * nn].reshape(d, d)
-            velocity_bar = bar[nn : 2 * nn].reshape(d, d)
-            old = row[2 * nn : 5 * nn].reshape(3, d, d)
-            p_bar = bar[2 * nn : 5 * nn].reshape(3, d, d)
-            lam, old_var = row[6 * nn : 6 * nn + d], row[6 * nn + d : tail]
+            moves = not math.isnan(clocks[t, i, _SEEN])
+            velocity, velocity_bar = velocities[t, i], velocity_bars[t + 1, i]
+            old, p_bar = spreads[t, i], spread_bars[i]
+            lam, old_var = vectors[t, i, 0], vectors[t, i, 1]
             lam_bar, level_bar = vector_bars[0], vector_bars[2]
-            vector_bars[0] = bar[6 * nn : 6 * nn + d]
-            vector_bars[1] = bar[6 * nn + d : tail]
+            vector_bars[:2] = vectors_bars[t + 1, i]
             vector_bars[2] = 0.0
-            frame_bar[:d, :d] = bar[:nn].reshape(d, d)
-            w3[at.TURNED, :d, :d] = row[:nn].reshape(d, d)
+            frame_bar[:d, :d] = frame_bars[t + 1, i]
+            w3[at.TURNED, :d, :d] = frames[t, i]
             decay = step[_KEEP] if here else step[_COAST]
             # Forwards once more, as far as the way back needs it.
             if information:
@@ -318,14 +327,15 @@ def pull_back(
                 if head[SPECTRUM_RATE] != 0.0:
                     var = old_var + wider
                     m_bar += unadapt(level, power, var, m, floor, vector_bars, power_bar)
-                w3[at.AFTER, :d, :d] = rows[t + 1, i, :nn].reshape(d, d)
+                w3[at.AFTER, :d, :d] = frames[t + 1, i]
                 at.unturn(w, w3, at.AFTER, at.FRAME_BAR, at.X2, at.E2, at.ROOT2, h2, d, s)
                 m_bar += unpull(
                     *(seen, lam, level, m, planes, head, table, x_bar, velocity_bar),
-                    *(bar[tail + _NIS], p_bar, seen_bar, lam_bar, level_bar, tables_bar, head_bar),
+                    *(surprise_bars[t, i, 0], p_bar, seen_bar, lam_bar, level_bar),
+                    *(tables_bar, head_bar),
                 )
                 m_bar += unlikely(
-                    *(bar[tail + _LIKELIHOOD], rows[t + 1, i, tail + _LIKELIHOOD]),
+                    *(surprise_bars[t, i, 1], clocks[t + 1, i, _LIKELIHOOD]),
                     *(m, level, power, level_bar, power_bar),
                 )
                 counts_bar[t, i] += m_bar
@@ -343,7 +353,7 @@ def pull_back(
                 w3[at.FRAME_BAR] += w3[at.SPARE]
             if moves:
                 decay_bar = 0.0
-                if step[_DT] > 0.0 and (row[tail + _STEPS] + 1.0) % POLISH_EVERY == 0.0:
+                if step[_DT] > 0.0 and (clocks[t, i, _STEPS] + 1.0) % POLISH_EVERY == 0.0:
                     at.unpolish(w, w3, at.TURNED, at.FRAME_BAR, d, s)
                 at.unturn(w, w3, at.TURNED, at.FRAME_BAR, at.X1, at.E1, at.ROOT1, h1, d, s)
                 for k in range(d):
@@ -358,10 +368,6 @@ def pull_back(
                 for k in range(d):
                     head_bar[SPECTRUM_RATE] += step[_DT] * vector_bars[1, k]
                     step_bar[_DT] += head[SPECTRUM_RATE] * vector_bars[1, k]
-            for k in range(d):
-                for j in range(d):
-                    before[k * d + j] += frame_bar[k, j]
-                before[6 * nn + k] += vector_bars[0, k]
-                before[6 * nn + d + k] += vector_bars[1, k]
-            for k in range(nn, 5 * nn):
-                before[k] += bar[k]
+            frame_bars[t, i] += frame_bar[:d, :d]
+            velocity_bars[t, i] += velocity_bar
+            vectors_bars[t, i] += vector_bars[:2]

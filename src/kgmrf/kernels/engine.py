@@ -12,7 +12,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.gains import Gains
 from kgmrf.kernels import layout
 from kgmrf.kernels.layout import Law
-from kgmrf.state import Model
+from kgmrf.state import Model, State, Surprise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,56 +183,21 @@ def _lines(
 
 
 def unroll(
-    law: Law, rows: Numbers, sequence: Numbers, observed: Mask, counts: Numbers, steps: Numbers
-) -> Numbers:
-    """All states of a sequence ``(T, n, d, d)`` from rows ``(n, size)``: ``(T + 1, n, size)``.
+    law: Law, start: State, sequence: Numbers, observed: Mask, counts: Numbers, steps: Numbers
+) -> tuple[State, Surprise]:
+    """All states ``(T + 1, n, ...)`` of a sequence ``(T, n, d, d)``, and its surprises ``(T, n)``.
 
-    Covariances after the warm-up only; steps ``(1 or T, 1 or n, 7)`` as `layout.steps`; rows as
-    `layout.rows` writes them.
+    Covariances after the warm-up only; steps ``(1 or T, 1 or n, 7)`` as `layout.steps`.
     """
     n_frames, n, d = sequence.shape[:3]
     information = bool(law.head[layout.INFORMATION])
     full = np.broadcast_to(steps, (n_frames, n, 7)).reshape(-1, 7)
-    first = layout.rows_of(*layout.views(rows, d), information)
+    first = layout.rows_of(start, Surprise(start.time, start.time), information)
     inputs = (sequence, observed, counts, np.ascontiguousarray(full), np.arange(len(full)))
     records = _lines(law, first, *inputs, layout.row_size(d, information))
-    after = layout.rows(*layout.state_of(records.reshape(n_frames, n, -1), d, information))
-    return np.concatenate([rows[None], after])
-
-
-class Slopes(NamedTuple):
-    """Derivatives by what `unroll` was given; ``head`` and ``tables`` as in `Law`."""
-
-    rows: Numbers
-    sequence: Numbers
-    counts: Numbers
-    steps: Numbers
-    tables: Numbers
-    head: Numbers
-
-
-def pull_back(
-    law: Law,
-    states: Numbers,
-    sequence: Numbers,
-    observed: Mask,
-    counts: Numbers,
-    steps: Numbers,
-    bars: Numbers,
-) -> Slopes:
-    """The derivatives of a loss, from those by the states that `unroll` returned (used up)."""
-    slopes = Slopes(
-        rows=bars[0],
-        sequence=np.zeros_like(sequence),
-        counts=np.zeros_like(counts),
-        steps=np.zeros_like(steps),
-        tables=np.zeros_like(law.tables[0]),
-        head=np.zeros_like(law.head),
-    )
-    loops("adjoint").pull_back(
-        states, sequence, observed, counts, steps, law.head, law.tables, bars, *slopes[1:]
-    )
-    return slopes
+    after, surprise = layout.state_of(records.reshape(n_frames, n, -1), d, information)
+    pairs = zip(start, after, strict=True)
+    return State(*(np.concatenate([one[None], more]) for one, more in pairs)), surprise
 
 
 def inspect_covariances(matrices: Numbers, tolerance: float = SYMMETRY_TOLERANCE) -> Numbers | None:

@@ -128,42 +128,6 @@ def _plane_index(d: int) -> np.ndarray[Any, Any]:
     return index
 
 
-# --------------------------------------------------------------------------- gradients
-
-# The backward pass (`adjoint`) reads full matrices: frame, velocity, P, pool; then vectors, clocks.
-MATRICES = ("frame", "velocity", "uncertainty", "pool")
-VECTORS = ("spectrum", "spectrum_var")
-SCALARS = ("log_scale", "scale_var", "pool_samples", "pool_frames", "time", "seen", "steps")
-SURPRISES = ("nis", "log_likelihood")
-
-
-def rows(state: State, surprise: Surprise) -> Numbers:
-    """A state and its surprise for the backward pass, one row of numbers each."""
-    batch = state.time.shape
-    pieces = [np.reshape(getattr(state, name), (*batch, -1)) for name in MATRICES + VECTORS]
-    pieces += [getattr(state, name)[..., None] for name in SCALARS]
-    pieces += [part[..., None] for part in surprise]
-    return np.concatenate(pieces, axis=-1)
-
-
-def views(row: Numbers, d: int) -> tuple[State, Surprise]:
-    """The inverse of `rows`, without copying."""
-    batch = row.shape[:-1]
-    fields: dict[str, Numbers] = {}
-    at = 0
-    for name in MATRICES + VECTORS + SCALARS + SURPRISES:
-        shape: tuple[int, ...] = ()
-        if name in MATRICES:
-            shape = (3, d, d) if name == "uncertainty" else (d, d)
-        elif name in VECTORS:
-            shape = (d,)
-        size = int(np.prod(shape))
-        fields[name] = row[..., at : at + size].reshape((*batch, *shape))
-        at += size
-    surprise = Surprise(*(fields.pop(name) for name in SURPRISES))
-    return State(**fields), surprise
-
-
 # --------------------------------------------------------------------------- laws
 
 

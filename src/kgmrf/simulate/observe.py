@@ -1,6 +1,6 @@
-"""What is seen of the truth: noise, then gaps. Missing observations are NaN.
+"""Gaps: masks that are True where there is an observation.
 
-Masks are True where there is an observation. Frame 0 is always seen: every filter can start.
+Frame 0 is always seen: every filter can start.
 """
 
 from __future__ import annotations
@@ -9,45 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kgmrf import wishart
-from kgmrf._types import Mask, Numbers
+from kgmrf._types import Mask
 
-__all__ = ["bursts", "covariances", "hide", "iid", "occlusions"]
-
-
-def hide(observations: Numbers, observed: Mask | None) -> tuple[Numbers, Mask]:
-    """C_t or NaN: blank out unseen frames; returns (observations, mask), both new.
-
-    Observations (T, ...) and a mask (T,); None means all is seen.
-
-    >>> hide(np.ones((2, 1, 1)), np.array([True, False]))[0].ravel()
-    array([ 1., nan])
-    """
-    n = observations.shape[0]
-    mask = np.ones(n, dtype=np.bool_) if observed is None else np.array(observed, dtype=np.bool_)
-    if mask.shape != (n,):
-        raise ValueError(f"observed must have shape ({n},), one entry per frame; got {mask.shape}")
-    shape = (n,) + (1,) * (observations.ndim - 1)
-    return np.where(mask.reshape(shape), observations, np.nan), mask
-
-
-def covariances(
-    truth: Numbers,
-    n_samples: int | None,
-    rng: np.random.Generator | int,
-    *,
-    noise_floor: float = 0.0,
-) -> Numbers:
-    """m C_t ~ Wishart(m, M_t + sigma^2 I); C_t = M_t + sigma^2 I where ``n_samples`` is None.
-
-    Truth (T, d, d) gives observations (T, d, d).
-
-    >>> covariances(np.eye(2)[None], 8, 0, noise_floor=0.5).shape
-    (1, 2, 2)
-    """
-    if n_samples is None:
-        return truth + noise_floor * np.eye(truth.shape[-1])
-    return wishart.sample(truth, n_samples, np.random.default_rng(rng), noise_floor=noise_floor)
+__all__ = ["bursts", "iid", "occlusions"]
 
 
 def _check(n_frames: int, probability: float = 0.0) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kgmrf import wishart
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import orbit, so
 from kgmrf.simulate import motion, observe
@@ -61,6 +62,15 @@ class RotationScene(NamedTuple):
     noise_std: float
 
 
+def _hidden(observations: Numbers, observed: Mask | None) -> tuple[Numbers, Mask]:
+    """C_t or NaN: unseen frames blanked out, and the mask; None means all is seen."""
+    n = observations.shape[0]
+    mask = np.ones(n, dtype=np.bool_) if observed is None else np.array(observed, dtype=np.bool_)
+    if mask.shape != (n,):
+        raise ValueError(f"observed must have shape ({n},), one entry per frame; got {mask.shape}")
+    return np.where(mask[:, None, None], observations, np.nan), mask
+
+
 def _covariance_scene(
     spectrum: Numbers,
     velocity: Numbers,
@@ -72,8 +82,11 @@ def _covariance_scene(
 ) -> CovarianceScene:
     frame = motion.frames(velocity, start)
     truth = orbit.compose(frame, spectrum)
-    seen = observe.covariances(truth, n_samples, rng, noise_floor=noise_floor)
-    seen, mask = observe.hide(seen, observed)
+    if n_samples is None:
+        seen = truth + noise_floor * np.eye(truth.shape[-1])
+    else:
+        seen = wishart.sample(truth, n_samples, rng, noise_floor=noise_floor)
+    seen, mask = _hidden(seen, observed)
     times = np.arange(frame.shape[0], dtype=np.float64)
     return CovarianceScene(
         times, truth, frame, spectrum, velocity, seen, mask, n_samples, noise_floor
@@ -190,7 +203,7 @@ def _rotation_scene(
     observed: Mask | None,
 ) -> RotationScene:
     truth = motion.frames(velocity, start)
-    seen, mask = observe.hide(truth @ so.exp(so.hat(noise)), observed)
+    seen, mask = _hidden(truth @ so.exp(so.hat(noise)), observed)
     times = np.arange(truth.shape[0], dtype=np.float64)
     return RotationScene(times, truth, velocity, seen, mask, noise_std)
 

@@ -15,14 +15,11 @@ All functions take numbers or arrays and broadcast over them. Angles are radians
 `mechanics` holds the rigid body behind the paper: its energy and its symplectic integrators.
 """
 
-from kgmrf.theory import energy, lag, mechanics, noise, risk, stability, torque
+from kgmrf.theory import energy, mechanics, risk, stability, torque
 from kgmrf.theory.energy import *  # noqa: F403
-from kgmrf.theory.lag import *  # noqa: F403
-from kgmrf.theory.noise import *  # noqa: F403
 from kgmrf.theory.risk import *  # noqa: F403
 from kgmrf.theory.stability import *  # noqa: F403
 from kgmrf.theory.torque import *  # noqa: F403
 
 __all__ = ["mechanics"]
-__all__ += energy.__all__ + lag.__all__ + noise.__all__
-__all__ += risk.__all__ + stability.__all__ + torque.__all__
+__all__ += energy.__all__ + risk.__all__ + stability.__all__ + torque.__all__

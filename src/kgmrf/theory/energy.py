@@ -14,23 +14,10 @@ __all__ = [
     "InertiaRange",
     "energy_contraction",
     "energy_inertia",
-    "lyapunov_contraction",
     "lyapunov_energy",
-    "lyapunov_matrix",
 ]
 
 First = Literal["drift", "kick"]
-
-
-def lyapunov_matrix(
-    position_gain: ArrayLike, velocity_gain: ArrayLike, retention: ArrayLike = 1.0
-) -> Array:
-    """L with L - F^T L F = I: z^T L z falls by |z|^2 in every noiseless step.
-
-    Gains of shape (...) give (..., 2, 2); inf where unstable.
-    """
-    f = error_map(position_gain, velocity_gain, retention)
-    return stein(np.swapaxes(f, -1, -2), np.eye(2))
 
 
 def lyapunov_energy(
@@ -40,28 +27,17 @@ def lyapunov_energy(
     velocity_gain: ArrayLike,
     retention: ArrayLike = 1.0,
 ) -> Any:
-    """z^T L z with z = (e, u): per plane; add over planes for the whole frame.
+    """z^T L z with z = (e, u), L - F^T L F = I: falls by |z|^2 in every noiseless step.
+
+    Per plane; add over planes for the whole frame. Not finite where the gains are unstable.
 
     >>> lyapunov_energy(0.3, 0.4, 1.0, 0.0, 0.0)
     0.25
     """
     z = np.stack(floats(angle_error, velocity_error), -1)
-    matrix = lyapunov_matrix(position_gain, velocity_gain, retention)
+    f = error_map(position_gain, velocity_gain, retention)
+    matrix = stein(np.swapaxes(f, -1, -2), np.eye(2))
     return number(np.einsum("...i,...ij,...j->...", z, matrix, z))
-
-
-def lyapunov_contraction(
-    position_gain: ArrayLike, velocity_gain: ArrayLike, retention: ArrayLike = 1.0
-) -> Any:
-    """kappa = 1 / lambda_max(L): energy' <= (1 - kappa) energy, without noise; 0 where unstable.
-
-    >>> round(lyapunov_contraction(0.1, 0.05), 4)
-    0.0114
-    """
-    m = lyapunov_matrix(position_gain, velocity_gain, retention)
-    ok = np.asarray(np.isfinite(m).all((-1, -2)))
-    safe = np.where(ok[..., None, None], m, np.eye(2))
-    return number(np.where(ok, 1.0 / np.linalg.eigvalsh(safe)[..., -1], 0.0))
 
 
 class InertiaRange(NamedTuple):

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kgmrf.geometry import orbit, so
-from kgmrf.geometry.split import free_turn
 from kgmrf.theory._arrays import number
 
 __all__ = [
@@ -119,7 +118,7 @@ def plane_split_step(state: Phase, body: Body, dt: float = 1.0) -> Phase:
     symplectic, explicit and of second order. Keep dt Pi_ij / w_ij small.
     """
     momentum = state.momentum + 0.5 * dt * body.torque(state.frame)
-    frame, momentum = free_turn(state.frame, momentum, dt / body.inertia)
+    frame, momentum = so.free_turn(state.frame, momentum, dt / body.inertia)
     return Phase(frame, momentum + 0.5 * dt * body.torque(frame))
 
 

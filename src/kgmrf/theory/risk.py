@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kgmrf.theory._arrays import Array, floats, number, stein
-from kgmrf.theory.noise import steady_noise_variance
-from kgmrf.theory.stability import error_map, stable
+from kgmrf.theory.stability import error_map, stable, steady_noise_variance
 
 __all__ = [
     "FixedGainMinimax",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +42,29 @@ class Track(NamedTuple):
     frame: Tensor
     spectrum: Tensor
     velocity: Tensor
-    log_scale: Tensor
+
+
+def track_of(state: State) -> Track:
+    """What is seen of a state."""
+    return Track(state.frame, state.spectrum, state.velocity)
+
+
+def over_frame(over: Transition, frames: Frames, k: int | slice) -> Transition:
+    """What the intervals before some frames do."""
+    return over if frames.shared else Transition(*(v[k] for v in over))
+
+
+def walk(
+    step: Callable[..., Any], model: Model, frames: Frames, over: Transition, state: State
+) -> tuple[Track, list[Tensor], State]:
+    """All frames by the readable step: the track, its likelihood and nis, and the last state."""
+    looks = []
+    for k in range(frames.seen.shape[0]):
+        now = (part[k] for part in frames[:-1])
+        state, surprise = step(state, model, *now, over_frame(over, frames, k))
+        looks.append((*track_of(state), surprise.log_likelihood, surprise.nis))
+    *parts, likelihood, nis = (torch.stack(part) for part in zip(*looks, strict=True))
+    return Track(*parts), [likelihood, nis], state
 
 
 def traced() -> bool:
@@ -69,22 +91,15 @@ def _plain_gains(model: Model) -> Gains:
 
 
 def _law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool) -> layout.Law | None:
-    if model.integrator != "exponential":
-        return None
     rate = float(plain(model.spectrum_rate))
     model = model._replace(gains=_plain_gains(model), spectrum_rate=rate)
     return engine.compiled_law(model, d, batch, rotation=rotation)
 
 
-def _rows(state: State) -> np.ndarray[Any, Any]:
-    before = State(*(plain(part.double()) for part in state))
-    return layout.rows(before, Surprise(before.time, before.time))
-
-
 def run(
     model: Model, frames: Frames, state: State, rotation: bool
 ) -> tuple[Track, list[Tensor], State] | None:
-    """The track, its likelihood and nis, and the last state; None where the loop lacks the law."""
+    """As `walk`, compiled; None where the loop lacks the law."""
     d, dtype = frames.seen.shape[-1], frames.seen.dtype
     law = _law(model, d, tuple(frames.observed.shape[1:]), rotation=rotation)
     if law is None:
@@ -93,7 +108,8 @@ def run(
     dt = frames.dt.reshape(frames.dt.shape[0], -1)[:, 0] if frames.shared else frames.dt
     arrays = (plain(v) for v in (frames.seen, frames.observed, frames.weight, dt))
     information = isinstance(gains, InformationGains)
-    before = layout.rows_of(*layout.views(_rows(state), d), information)
+    start = State(*(plain(part.double()) for part in state))
+    before = layout.rows_of(start, Surprise(start.time, start.time), information)
     rows, records = engine.run(law, gains, before, *arrays)
     seen = layout.parts(records, d, information)
     after, _ = layout.state_of(rows, d, information)
@@ -103,13 +119,7 @@ def run(
 
     clocks, shape = seen["clocks"], (*records.shape[:-1], d, d)
     velocity = layout.folded(seen["velocity"], d, -1.0)
-    shown = (
-        seen["frame"].reshape(shape),
-        seen["spectrum"],
-        velocity,
-        clocks[..., layout.LOG_SCALE],
-    )
-    track = Track(*map(tensor, shown))
+    track = Track(*map(tensor, (seen["frame"].reshape(shape), seen["spectrum"], velocity)))
     surprise = [tensor(clocks[..., k]) for k in (layout.LIKELIHOOD, layout.NIS)]
     return track, surprise, State(*(tensor(part).clone() for part in after))
 
@@ -127,28 +137,23 @@ class Plan(NamedTuple):
     dtype: torch.dtype
 
 
-def unrolls(model: Model, frames: Frames, over: Transition, state: State) -> bool:
-    """Whether `unrolled` knows this model: no scale clock, no noise that differs between planes."""
+def unrolling(model: Model, frames: Frames, over: Transition) -> layout.Law | None:
+    """The law for `unrolled`; None where it is not known there: planes that differ in noise."""
     d, batch = frames.seen.shape[-1], tuple(frames.observed.shape[1:])
-    if model.scale_rate or (d > 1 and any(v.shape[-1] != 1 for v in over)):
-        return False
-    if isinstance(model.gains, FixedGains) and model.gains.ridge is None:
-        return False
-    return _law(model, d, batch, rotation=False) is not None and not bool(state.log_scale.any())
+    ridged = not isinstance(model.gains, FixedGains) or model.gains.ridge is not None
+    if not ridged or (d > 1 and any(v.shape[-1] != 1 for v in over)):
+        return None
+    return _law(model, d, batch, rotation=False)
 
 
 def unrolled(
-    model: Model, frames: Frames, over: Transition, state: State
+    law: layout.Law, model: Model, frames: Frames, over: Transition, state: State
 ) -> tuple[Track, list[Tensor], State]:
     """As `run`, with gradients, for covariances after their warm-up; ``over`` in double precision.
 
-    The backward pass is compiled too and keeps the states alone: some six matrices per frame.
+    The backward pass is compiled too and keeps the states alone: five matrices per frame.
     """
-    d, batch = frames.seen.shape[-1], tuple(frames.observed.shape[1:])
-    model = model._replace(warmup_samples=0.0, warmup_frames=0.0)
-    law = _law(model, d, batch, rotation=False)
-    assert law is not None
-    n_frames = frames.seen.shape[0]
+    n_frames, d = frames.seen.shape[0], frames.seen.shape[-1]
     observed = np.ascontiguousarray(plain(frames.observed)).reshape(n_frames, -1)
     start = State(*(part.detach().double() for part in state))
     plan = Plan(law, model, start, observed, frames.seen.dtype)
@@ -167,7 +172,6 @@ def unrolled(
     apply: Any = _Unrolled.apply
     out = apply(plan, *parts, frames.seen, frames.weight, steps, tables, rate, ridge)
     frame, velocity, spectrum, likelihood, nis, uncertainty, spectrum_var, *rest = out
-    names = layout.SCALARS
     last = State(
         frame=frame[-1],
         spectrum=spectrum[-1],
@@ -175,10 +179,9 @@ def unrolled(
         uncertainty=uncertainty,
         spectrum_var=spectrum_var,
         pool=state.pool,
-        **dict(zip(names, rest, strict=True)),
+        **dict(zip(layout.CLOCKS, rest, strict=True)),
     )
-    track = Track(frame, spectrum, velocity, torch.zeros_like(likelihood))
-    return track, [likelihood, nis], last
+    return Track(frame, spectrum, velocity), [likelihood, nis], last
 
 
 class _Unrolled(torch.autograd.Function):
@@ -191,30 +194,34 @@ class _Unrolled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Plan, *inputs: Tensor) -> tuple[Tensor, ...]:
         sequence, counts, steps = _sequence(inputs)
-        n_frames, d = sequence.shape[0], sequence.shape[-1]
-        rows = _rows(plan.start)
-        flat = rows.reshape(-1, rows.shape[-1])
-        states = engine.unroll(plan.law, flat, sequence, plan.observed, counts, steps)
+        batch = plan.start.time.shape
+        parts = (plain(part) for part in plan.start)
+        start = State(*(part.reshape(-1, *part.shape[len(batch) :]) for part in parts))
+        states, surprise = engine.unroll(plan.law, start, sequence, plan.observed, counts, steps)
+        vectors = np.stack([states.spectrum, states.spectrum_var], axis=-2)
+        scores = np.concatenate([surprise.nis[:1], surprise.log_likelihood])
+        clocks = np.stack([states.seen, states.steps, scores], axis=-1)
         ctx.plan = plan
-        ctx.save_for_backward(torch.from_numpy(states), *inputs)
-        after, surprise = layout.views(states[1:].reshape(n_frames, *rows.shape), d)
+        kept = (states.frame, states.velocity, states.uncertainty, vectors, clocks)
+        ctx.save_for_backward(*inputs, *map(torch.from_numpy, kept))
 
         def tensor(values: Any) -> Tensor:
+            values = values.reshape(len(values), *batch, *values.shape[2:])
             return torch.tensor(values, dtype=plan.dtype)
 
-        rest = [tensor(getattr(after, name)[-1]) for name in layout.SCALARS]
+        rest = [tensor(getattr(states, name)[-1:])[0] for name in layout.CLOCKS]
         ctx.mark_non_differentiable(*rest)
         ctx.set_materialize_grads(False)
-        outputs = (after.frame, after.velocity, after.spectrum, *surprise[::-1])
-        last = (after.uncertainty[-1], after.spectrum_var[-1])
-        return (*map(tensor, (*outputs, *last)), *rest)
+        each = (states.frame[1:], states.velocity[1:], states.spectrum[1:], *surprise[::-1])
+        last = (states.uncertainty[-1:], states.spectrum_var[-1:])
+        return (*map(tensor, each), *(tensor(part)[0] for part in last), *rest)
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor | None) -> Any:
-        states, *inputs = ctx.saved_tensors
+        saved = ctx.saved_tensors  # once: checkpoints compute them anew
         # With create_graph the gradients are to be differentiated again: the readable step can.
         pull_back = _pull_back_again if torch.is_grad_enabled() else _pull_back
-        return None, *pull_back(ctx.plan, states, inputs, slopes)
+        return None, *pull_back(ctx.plan, saved[:-5], saved[-5:], slopes)
 
 
 def _sequence(inputs: Sequence[Tensor]) -> tuple[np.ndarray[Any, Any], ...]:
@@ -225,36 +232,46 @@ def _sequence(inputs: Sequence[Tensor]) -> tuple[np.ndarray[Any, Any], ...]:
 
 
 def _pull_back(
-    plan: Plan, states: Tensor, inputs: Sequence[Tensor], slopes: Sequence[Tensor | None]
+    plan: Plan, inputs: Sequence[Tensor], states: Sequence[Tensor], slopes: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """Gradients by the inputs, compiled."""
-    batch, rows = plan.start.time.shape, states.numpy()
+    law, known = plan.law, [part.numpy() for part in states]
     sequence, counts, steps = _sequence(inputs)
-    n_frames, d = sequence.shape[0], sequence.shape[-1]
-    bars = np.zeros_like(rows)
-    after, surprise = layout.views(bars.reshape(n_frames + 1, *batch, -1), d)
+    frames, velocities, spreads, vectors, _ = known
+    ahead = [np.zeros_like(v) for v in (frames, velocities, spreads[-1], vectors)]
+    frame, velocity, spread, vector = ahead
+    surprise = np.zeros((*counts.shape, 2))
     targets = (
-        *(part[1:] for part in (after.frame, after.velocity, after.spectrum)),
-        *(part[1:] for part in surprise[::-1]),
-        after.uncertainty[-1],
-        after.spectrum_var[-1],
+        *(frame[1:], velocity[1:], vector[1:, :, 0]),
+        *(surprise[..., 1], surprise[..., 0], spread, vector[-1, :, 1]),
     )
     for target, slope in zip(targets, slopes[: len(targets)], strict=True):
         if slope is not None:
-            target += slope.detach().numpy()
-    found = engine.pull_back(plan.law, rows, sequence, plan.observed, counts, steps, bars)
-    first, _ = layout.views(found.rows.reshape(*batch, -1), d)
+            target += slope.detach().numpy().reshape(target.shape)
+    found = [np.zeros_like(v) for v in (sequence, counts, steps, law.tables[0], law.head)]
+    engine.loops("adjoint").pull_back(
+        *known,
+        sequence,
+        plan.observed,
+        counts,
+        steps,
+        law.head,
+        law.tables,
+        *ahead,
+        surprise,
+        *found,
+    )
+    head = found.pop()
     parts = (
-        *(first.frame, first.velocity, first.uncertainty, first.spectrum, first.spectrum_var),
-        *(found.sequence, found.counts, found.steps, found.tables),
-        *(found.head[layout.SPECTRUM_RATE], found.head[layout.RIDGE]),
+        *(frame[0], velocity[0], spread, vector[0, :, 0], vector[0, :, 1]),
+        *(*found, head[layout.SPECTRUM_RATE], head[layout.RIDGE]),
     )
     pairs = zip(parts, inputs, strict=True)
     return [torch.tensor(v, dtype=like.dtype).reshape(like.shape) for v, like in pairs]
 
 
 def _pull_back_again(
-    plan: Plan, states: Tensor, inputs: Sequence[Tensor], slopes: Sequence[Tensor | None]
+    plan: Plan, inputs: Sequence[Tensor], _: Sequence[Tensor], slopes: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """The same gradients with a graph of their own: the sequence is run again, readably."""
     # Views: an input that depends on another must not pass its share on to it here.
@@ -282,15 +299,11 @@ def _readably(plan: Plan, inputs: Sequence[Tensor]) -> list[Tensor]:
         model = model._replace(gains=FixedGains(tables[0], tables[1], ridge=ridge))
     if isinstance(model.spectrum_rate, Tensor):
         model = model._replace(spectrum_rate=rate)
+    steps = steps.expand(seen.shape[0], batch.numel(), 7).reshape(-1, *batch, 7)
     observed = torch.from_numpy(plan.observed).reshape(-1, *batch)
-    looks = []
-    for k in range(seen.shape[0]):
-        numbers = steps[min(k, steps.shape[0] - 1)]
-        numbers = numbers.expand(batch.numel(), 7).reshape(*batch, 7)
-        over = Transition(*(v[..., None, None] for v in numbers[..., :6].unbind(-1)))
-        state, surprise = covariance_step(
-            state, model, seen[k], weight[k], numbers[..., 6], observed[k], over
-        )
-        looks.append((state.frame, state.velocity, state.spectrum, *surprise[::-1]))
-    ends = [torch.stack(part) for part in zip(*looks, strict=True)]
+    dt = steps[..., 6]
+    over = Transition(*(v[..., None, None] for v in steps[..., :6].unbind(-1)))
+    frames = Frames(seen, weight, dt, observed, dt)
+    track, surprise, state = walk(covariance_step, model, frames, over, state)
+    ends = (track.frame, track.velocity, track.spectrum, *surprise)
     return [v.to(plan.dtype) for v in (*ends, state.uncertainty, state.spectrum_var)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -13,7 +14,7 @@ from kgmrf.gains import Gains
 from kgmrf.geometry import orbit, so
 from kgmrf.state import Model, State, cold_state, initial_state, select, support
 from kgmrf.step import covariance_step
-from kgmrf.torch import door, moments
+from kgmrf.torch import door
 from kgmrf.torch.compiled import Frames, Track, traced
 from kgmrf.torch.filtered import Filtered, join
 from kgmrf.torch.laws import FixedLaw, Law, bounded, cast, free_positive, positive
@@ -32,7 +33,7 @@ class KGMRFLayer(Kinetic):
     `InformationLaw` or `FixedLaw` with its settings.
     spectrum: "adaptive" follows the eigenvalues, with a learned ``spectrum_rate``; "fixed" keeps
     those of the start.
-    noise_floor, n_samples, scale_rate, scale_retention: as in :class:`kgmrf.KGMRF`.
+    noise_floor, n_samples: as in :class:`kgmrf.KGMRF`.
     start: "data" pools the first steps like :class:`kgmrf.KGMRF` (``warmup_samples``,
     ``warmup_frames``); "learned" starts every sequence from a learned frame, spectrum and velocity.
     output: "covariance" hands out matrices; "tangent" vectors: log M, d (d+1)/2 numbers with the
@@ -67,8 +68,6 @@ class KGMRFLayer(Kinetic):
         spectrum_rate: float = 1e-4,
         noise_floor: float = 0.0,
         n_samples: float | None = None,
-        scale_rate: float = 0.0,
-        scale_retention: float = 0.98,
         start: Literal["data", "learned"] = "data",
         warmup_samples: float | None = None,
         warmup_frames: float | None = None,
@@ -90,15 +89,12 @@ class KGMRFLayer(Kinetic):
                 "damped alike in all planes; give it gains=FixedLaw(d, position_gain=0, retention="
                 '0.9) or gains="printed"'
             )
-        if scale_rate and noise_floor:
-            raise ValueError("the scale clock needs noise_floor=0: it multiplies the whole matrix")
         self.free_spectrum_rate = None
         if spectrum == "adaptive":
             self.free_spectrum_rate = nn.Parameter(
                 torch.tensor(free_positive(spectrum_rate, *SPECTRUM_RATE))
             )
         self.noise_floor, self.n_samples = noise_floor, n_samples
-        self.scale_rate, self.scale_retention = scale_rate, scale_retention
         self.start, self.output, self.integrator = start, output, integrator
         self.warmup_samples = 5.0 * d if warmup_samples is None else warmup_samples
         self.warmup_frames = 2.0 * d if warmup_frames is None else warmup_frames
@@ -162,22 +158,23 @@ class KGMRFLayer(Kinetic):
         door.gaps(mask, samples.shape[:-2])
         door.fits(dt, "dt", samples.shape[:-2])
         door.finite(samples, "samples", mask)
-        rows = moments.checked(samples, self.d, mask)
+        if samples.ndim < 3 or samples.shape[-1] != self.d:
+            shape = tuple(samples.shape)
+            raise ValueError(f"samples must be (..., time, m, d) with d = {self.d}, got {shape}")
+        there = torch.isfinite(samples)
+        if mask is not None:
+            there = there & mask.to(device=samples.device, dtype=torch.bool)[..., None, None]
+        rows = torch.where(there, samples, math.nan)
         if traced():
-            seen, count = moments.of_complete(rows)
-            return self._filter(seen, count, mask, dt, state, forecast)
+            return self._filter(*_moments(rows), mask, dt, state, forecast)
         interval = torch.as_tensor(1.0 if dt is None else dt, dtype=rows.dtype, device=rows.device)
         interval = interval.expand(rows.shape[:-2]) if interval.ndim else interval
         results = []
-        for part, partly in moments.pieces(rows):
+        for part, partly in _pieces(rows):
             piece = rows[..., part, :, :]
             times = interval[..., part] if interval.ndim else interval
-            if partly:
-                expected = self._expected(piece[..., 0, :, :], times, state)
-                seen, count = moments.of_expected(piece, *expected)
-            else:
-                seen, count = moments.of_complete(piece)
-            results.append(self._filter(seen, count, None, times, state, forecast))
+            expected = self._expected(piece[..., 0, :, :], times, state) if partly else None
+            results.append(self._filter(*_moments(piece, expected), None, times, state, forecast))
             state = results[-1].state
         return join(results)
 
@@ -191,7 +188,7 @@ class KGMRFLayer(Kinetic):
         interval = dt[..., 0] if dt.ndim else dt
         later = self._later(state, interval)
         later = select(torch.isnan(state.seen), state, later)
-        level = torch.exp(later.log_scale)[..., None] * later.spectrum + self.noise_floor
+        level = later.spectrum + self.noise_floor
         unknown = torch.isnan(level).any(-1, keepdim=True)
         known = orbit.compose(later.frame, torch.where(unknown, torch.ones_like(level), level))
         return torch.where(unknown[..., None], guess, known), support(state)
@@ -205,8 +202,6 @@ class KGMRFLayer(Kinetic):
             spectrum_rate=0.0
             if rate is None
             else positive(rate.double(), *SPECTRUM_RATE).to(law.retention.dtype),
-            scale_rate=self.scale_rate,
-            scale_retention=self.scale_retention,
             warmup_samples=self.warmup_samples if pools else 0.0,
             warmup_frames=self.warmup_frames if pools else 0.0,
             turn_bound=self._bound(device),
@@ -228,8 +223,7 @@ class KGMRFLayer(Kinetic):
 
     def _level(self, track: Track) -> Tensor:
         unknown = torch.isnan(track.spectrum)
-        spectrum = torch.where(unknown, torch.ones_like(track.spectrum), track.spectrum)
-        return torch.exp(track.log_scale)[..., None] * spectrum
+        return torch.where(unknown, torch.ones_like(track.spectrum), track.spectrum)
 
     def _matrix(self, track: Track) -> Tensor:
         return orbit.compose(track.frame, self._level(track))
@@ -267,3 +261,38 @@ def _upper(X: Tensor) -> Tensor:
     row, column = torch.triu_indices(d, d, device=X.device)
     weight = torch.where(row == column, 1.0, math.sqrt(2.0)).to(X.dtype)
     return X[..., row, column] * weight
+
+
+def _pieces(rows: Tensor) -> Iterator[tuple[slice, bool]]:
+    """Runs of frames without partly missing samples, and single frames with some."""
+    nan = torch.isnan(rows)
+    mixed = nan.any(-1) & ~nan.all(-1)
+    partly = mixed.any(-1).flatten(0, -2).any(0) if mixed.ndim > 2 else mixed.any(-1)
+    edges = [0]
+    for k, now in enumerate(partly.tolist()):
+        if k and (now or partly[k - 1]):
+            edges.append(k)
+    for start, stop in zip(edges, [*edges[1:], len(partly)], strict=True):
+        yield slice(start, stop), bool(partly[start])
+
+
+def _moments(rows: Tensor, expected: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    """C = (1/m) sum x x^T over the complete samples, and m; NaN where there are none.
+
+    With a covariance ``(..., d, d)`` that is expected, and how many samples it is worth, over all
+    samples with something in them: E[x x^T | what is there].
+    """
+    nan = torch.isnan(rows)
+    if expected is None:
+        there = ~nan.any(-1)
+        known = torch.where(there[..., None], rows, torch.zeros_like(rows))
+        total = known.mT @ known
+    else:
+        there = ~nan.all(-1)
+        covariance, support = expected
+        worth = support[..., None, None]
+        outer = wishart.expected_outer(rows, covariance[..., None, None, :, :], worth)
+        total = torch.where(there[..., None, None], outer, torch.zeros_like(outer)).sum(-3)
+    seen = there.to(total.dtype).sum(-1)
+    count = torch.where(seen > 0, seen, torch.ones_like(seen))
+    return torch.where((seen > 0)[..., None, None], total / count[..., None, None], math.nan), count

@@ -26,12 +26,7 @@ LARGEST_SINGLE = 1e18
 
 
 def tensor(value: Any, name: str) -> Tensor:
-    """``value``, if it is a tensor of real numbers.
-
-    >>> tensor(np.eye(2), "observations")
-    Traceback (most recent call last):
-    TypeError: observations must be a torch tensor, got ndarray of shape (2, 2); ...
-    """
+    """``value``, if it is a tensor of real numbers."""
     if _tensor(value, name).is_complex() or value.dtype == torch.bool:
         raise ObservationError(
             f"{name} has dtype {value.dtype}, expected real numbers; convert it with .float()"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -40,6 +39,15 @@ class Filtered(NamedTuple):
     forecast: Tensor | None = None
 
     @property
+    def covariance(self) -> Tensor:
+        """The estimate of a `KGMRFLayer`, by the name it has in the trackers' results."""
+        state = self.state
+        rotations = bool((state.pool_samples.eq(0) & state.spectrum.eq(1).all(-1)).any())
+        if rotations or self.estimate.ndim != self.nis.ndim + 2:
+            raise AttributeError("this layer has no covariances: take estimate, which it returns")
+        return self.estimate
+
+    @property
     def scored(self) -> Tensor:
         """Where there is a log-likelihood: observed, and after the start-up, ``(..., time)``."""
         return ~torch.isnan(self.log_likelihood)
@@ -69,28 +77,13 @@ def detach(state: State) -> State:
 
 
 def join(results: list[Filtered]) -> Filtered:
-    """Pieces of a sequence, one after the other.
-
-    >>> from kgmrf.torch import KGMRFLayer
-    >>> layer, C = KGMRFLayer(2, n_samples=8), torch.eye(2).expand(1, 4, 2, 2)
-    >>> first = layer(C)
-    >>> join([first, layer(C, state=first.state)]).estimate.shape
-    torch.Size([1, 8, 2, 2])
-    """
+    """Pieces of a sequence, one after the other."""
     axis = results[0].nis.ndim - 1
 
     def one(parts: tuple[Any, ...]) -> Any:
         return torch.cat(parts, dim=axis) if isinstance(parts[0], Tensor) else parts[-1]
 
     return Filtered(*map(one, zip(*results, strict=True)))
-
-
-def time_last(parts: Sequence[Tensor | None], state: State) -> Filtered:
-    """Time behind the batch axes, where the input had it; ``parts`` have it first."""
-    n = parts[2].ndim - 1 if parts[2] is not None else 0
-    *first, forecast = (None if part is None else part.movedim(0, n) for part in parts)
-    everything: Any = (*first, state, forecast)
-    return Filtered(*everything)
 
 
 class Stream:

@@ -37,20 +37,12 @@ def _outside(value: float, low: float = 0.0, high: float = 1.0) -> float:
 
 
 def bounded(free: Tensor, limit: float) -> Tensor:
-    """limit tanh(free / limit): a free number that no training step can throw out of range.
-
-    >>> bounded(torch.tensor([0.0, 1e9]), 3.0).tolist()
-    [0.0, 3.0]
-    """
+    """limit tanh(free / limit): a free number that no training step can throw out of range."""
     return limit * torch.tanh(free / limit)
 
 
 def positive(free: Tensor, low: float, high: float) -> Tensor:
-    """A free number as a positive one between low and high; near the middle its logarithm.
-
-    >>> round(positive(torch.tensor(free_positive(0.05, 1e-6, 1e2)), 1e-6, 1e2).item(), 6)
-    0.05
-    """
+    """A free number as a positive one between low and high; near the middle its logarithm."""
     middle, half = _middle(low, high)
     return torch.exp(middle + bounded(free, half))
 
@@ -226,41 +218,24 @@ class InformationLaw(Law):
         )
 
 
-def printed(d: int) -> FixedLaw:
-    """The law of the paper's Algorithm 1 as printed, learned: :func:`kgmrf.gains.printed`.
-
-    Its M_{t+1} is the layer's forecast after C_t.
-
-    >>> round(printed(3)().retention.item(), 6)
-    0.05
-    """
-    names = ("position_gain", "velocity_gain", "retention", "coast_retention")
-    return FixedLaw(d, **{name: getattr(gains.printed(), name) for name in names})
-
-
 def as_law(law: str | Law, d: int) -> Law:
-    """A law from its name, or a law, checked.
-
-    >>> as_law("fixed", 3).d
-    3
-    """
+    """A law from its name, or a law, checked."""
     if isinstance(law, Law):
         if law.d != d:
             raise ValueError(f"the gain law is made for d = {law.d}, the layer for d = {d}")
         return law
-    laws: dict[str, Any] = {"information": InformationLaw, "fixed": FixedLaw, "printed": printed}
-    if law not in laws:
-        raise ValueError(f"gains must be {', '.join(map(repr, laws))} or a law, got {law!r}")
-    made: Law = laws[law](d)
-    return made
+    if law == "information":
+        return InformationLaw(d)
+    if law == "fixed":
+        return FixedLaw(d)
+    if law == "printed":  # Algorithm 1: its M_{t+1} is the layer's forecast after C_t
+        numbers = vars(gains.printed())
+        return FixedLaw(d, **{name: v for name, v in numbers.items() if name != "ridge"})
+    raise ValueError(f"gains must be 'information', 'fixed', 'printed' or a law, got {law!r}")
 
 
 def cast(law: Any, dtype: torch.dtype) -> Any:
-    """The same law, or tuple of tensors, in another precision.
-
-    >>> cast(InformationLaw(2)(), torch.float32).acceleration.dtype
-    torch.float32
-    """
+    """The same law, or tuple of tensors, in another precision."""
     if isinstance(law, (FixedGains, InformationGains)):
         return type(law)(**{name: number.to(dtype) for name, number in vars(law).items()})
     return type(law)(*(number.to(dtype) for number in law))

@@ -15,24 +15,18 @@ from kgmrf.gains import Gains, Transition
 from kgmrf.motion import drift, passage, turned
 from kgmrf.state import Model, State, Surprise, warming
 from kgmrf.torch import compiled, door
-from kgmrf.torch.compiled import Frames, Track, traced
-from kgmrf.torch.filtered import Filtered, Stream, time_last
+from kgmrf.torch.compiled import Frames, Track, over_frame, traced, track_of, walk
+from kgmrf.torch.filtered import Filtered, Stream, join
 from kgmrf.torch.laws import Law, as_law, cast
 
 TRACED_TURN = math.pi
 """Turn bound (radians per frame) where looking at the data is impossible or costs a round trip."""
 
 
-def _track(state: State) -> Track:
-    return Track(state.frame, state.spectrum, state.velocity, state.log_scale)
-
-
 class Kinetic(nn.Module):
     """What the two layers share: the loop."""
 
     rotations: bool
-    scale_rate = 0.0
-
     gains: Law
 
     def __init__(
@@ -55,7 +49,6 @@ class Kinetic(nn.Module):
         self.checkpoint_every = checkpoint_every
         self.turn_bound = turn_bound
         self._advance: Callable[..., tuple[State, Surprise]] = self._one
-        self._stepped = False  # whether `compile_step` was asked for
 
     def __prepare_scriptable__(self) -> Any:
         raise NotImplementedError(
@@ -104,7 +97,6 @@ class Kinetic(nn.Module):
         if self.turn_bound is None:
             self.turn_bound = TRACED_TURN
         self._advance = torch.compile(self._one, **{"dynamic": False, **options})
-        self._stepped = True
 
     def _bound(self, device: torch.device) -> float | None:
         if self.turn_bound is None and (device.type != "cpu" or traced()):
@@ -162,107 +154,105 @@ class Kinetic(nn.Module):
         """All frames, one step each, in pieces that are computed twice to save memory if wanted."""
         exact, law = law, cast(law, frames.seen.dtype)
         now = self._fresh(frames.seen[0], law) if state is None else state
-        if self._for_looking(frames, law, now, forecast):
+        if self._for_looking(frames, law, now):
             with torch.no_grad():
                 model = self._model(exact, frames.seen.device)
-                seen = compiled.run(model, frames, now, self.rotations)
-                if seen is not None:
-                    track, surprise, last = seen
-                    ahead = None
+                found = compiled.run(model, frames, now, self.rotations)
+                if found is not None:
+                    over = None
                     if forecast:
                         over = cast(self._passage(exact, frames), frames.seen.dtype)
-                        ahead = self._ahead(now, track, frames, over, model)
-                    return time_last([*self._look(track), *surprise, ahead], last)
+                    return self._shown(now, frames, over, model, *found)
         model = self._model(law, frames.seen.device)
         over = self._passage(exact, frames)
-        pools = model.warmup_frames > 0
         n = frames.seen.shape[0]
         size = self.checkpoint_every or n
         # Transforms of torch.func do not know checkpoints: they keep everything.
         saves = self.checkpoint_every is not None and torch.is_grad_enabled() and not traced()
-        pieces = []
+        pieces: list[Filtered] = []
         for first in range(0, n, size):
             part = slice(first, min(first + size, n))
-            turns = over if frames.shared else Transition(*(v[part] for v in over))
-            arguments = (now, frames.part(part), turns, model, pools, forecast)
+            turns = over_frame(over, frames, part)
+            arguments = (now, frames.part(part), turns, model, forecast)
             if saves:
-                now, looks = checkpoint(self._piece, *arguments, use_reentrant=False)
+                pieces.append(checkpoint(self._piece, *arguments, use_reentrant=False))
             else:
-                now, looks = self._piece(*arguments)
-            pieces.append(looks)
-        columns = zip(*pieces, strict=True)
-        parts = [None if part[0] is None else torch.cat(part, dim=0) for part in columns]
-        return time_last(parts, now)
+                pieces.append(self._piece(*arguments))
+            now = pieces[-1].state
+        return join(pieces)
 
     def _passage(self, law: Gains, frames: Frames) -> Transition:
         """What the intervals do, in double precision: learned retentions near 1 cancel."""
         like = torch.empty((self.d, self.d), dtype=torch.float64, device=frames.seen.device)
         return passage(law, frames.clock, like)
 
-    def _for_looking(self, frames: Frames, law: Gains, state: State, forecast: bool) -> bool:
+    def _for_looking(self, frames: Frames, law: Gains, state: State) -> bool:
         """Whether nobody will ask for gradients and the numbers lie where compiled loops reach."""
-        # A record of the compiled loop has the scale in its spectrum, where it cannot decay.
-        if (forecast and self.scale_rate) or not compiled.reachable(frames.seen.device):
+        if not compiled.reachable(frames.seen.device):
             return False
         parts = (*frames[:-1], *vars(law).values(), *self.parameters(), *state)
         asked = any(isinstance(v, Tensor) and v.requires_grad for v in parts)
         return not (torch.is_grad_enabled() and asked)
 
     def _piece(
+        self, start: State, frames: Frames, turns: Transition, model: Model, forecast: bool
+    ) -> Filtered:
+        warm = model._replace(warmup_samples=0.0, warmup_frames=0.0)
+        near = cast(turns, frames.seen.dtype)
+        law = None  # of the compiled loop with a backward pass
+        plain = not self.rotations and self._advance is self._one
+        if plain and compiled.reachable(frames.seen.device):
+            law = compiled.unrolling(warm, frames, turns)
+        k, n, state, parts = 0, frames.seen.shape[0], start, []
+        pools = model.warmup_frames > 0
+        while k < n:
+            if pools and not traced():
+                pools = bool(warming(state, model).any())
+            # While the start-up lasts, somebody has to look after every frame.
+            part = slice(k, k + 1 if pools and not traced() else n)
+            piece, k = frames.part(part), part.stop
+            if law is not None and not pools:
+                over = over_frame(turns, frames, part)
+                parts.append(compiled.unrolled(law, warm, piece, over, state))
+            else:
+                over = over_frame(near, frames, part)
+                parts.append(walk(self._advance, model if pools else warm, piece, over, state))
+            state = parts[-1][-1]
+        tracks, surprises, _ = zip(*parts, strict=True)
+        track = Track(*(torch.cat(part) for part in zip(*tracks, strict=True)))
+        surprise = [torch.cat(part) for part in zip(*surprises, strict=True)]
+        return self._shown(start, frames, near if forecast else None, model, track, surprise, state)
+
+    def _shown(
         self,
         start: State,
         frames: Frames,
-        turns: Transition,
+        over: Transition | None,
         model: Model,
-        pools: bool,
-        forecast: bool,
-    ) -> tuple[State, tuple[Tensor | None, ...]]:
-        warm = model._replace(warmup_samples=0.0, warmup_frames=0.0)
-        near = cast(turns, frames.seen.dtype)
-        # Whether the frames have a compiled loop with a backward pass.
-        unrolls = not self.rotations and not self._stepped
-        unrolls = unrolls and compiled.reachable(frames.seen.device)
-        unrolls = unrolls and compiled.unrolls(warm, frames, turns, start)
-        state, parts = start, []
-        for k in range(frames.seen.shape[0]):
-            if pools and not traced():
-                pools = bool(warming(state, model).any())
-            if unrolls and not pools:
-                rest = turns if frames.shared else Transition(*(v[k:] for v in turns))
-                seen = compiled.unrolled(warm, frames.part(slice(k, None)), rest, state)
-                track, surprise, state = seen
-                parts.append((*track, *surprise))
-                break
-            state, one = self._advance(
-                state,
-                model if pools else warm,
-                frames.seen[k],
-                frames.weight[k],
-                frames.dt[k],
-                frames.observed[k],
-                near if frames.shared else Transition(*(v[k] for v in near)),
-            )
-            now = (*_track(state), one.log_likelihood, one.nis)
-            parts.append(tuple(part[None] for part in now))
-        *looks, likelihood, nis = (torch.cat(part) for part in zip(*parts, strict=True))
-        track = Track(*looks)
-        ahead = self._ahead(start, track, frames, near, model) if forecast else None
-        return state, (*self._look(track), likelihood, nis, ahead)
+        track: Track,
+        surprise: list[Tensor],
+        last: State,
+    ) -> Filtered:
+        """What is handed out, time behind the batch axes; with ``over`` also the forecasts."""
+        axis = surprise[0].ndim - 1
+        looks = (part.movedim(0, axis) for part in (*self._look(track), *surprise))
+        ahead = None
+        if over is not None:
+            ahead = self._ahead(start, track, frames, over, model).movedim(0, axis)
+        everything: Any = (*looks, last, ahead)
+        return Filtered(*everything)
 
     def _ahead(
         self, start: State, track: Track, frames: Frames, over: Transition, model: Model
     ) -> Tensor:
         """What every step expected: the track after the step before it, one drift later."""
-        pairs = zip(_track(start), track, strict=True)
+        pairs = zip(track_of(start), track, strict=True)
         before = Track(*(torch.cat([first[None], after[:-1]]) for first, after in pairs))
         earlier = frames.observed.cumsum(0) - frames.observed.to(torch.int64)
         started = ~torch.isnan(start.seen) | (earlier > 0)
         turn = torch.where(started[..., None, None], over.turn, torch.zeros_like(over.turn))
         frame, _ = turned(before.frame, before.velocity, before.spectrum, model, turn)
-        scale = before.log_scale
-        if model.scale_rate:
-            scale = scale * torch.where(started, model.scale_retention**frames.dt, 1.0)
-        return self._matrix(before._replace(frame=frame, log_scale=scale))
+        return self._matrix(before._replace(frame=frame))
 
     def step(
         self,
@@ -296,7 +286,7 @@ class Kinetic(nn.Module):
         """
         door.times(dt)
         with full_precision(state.frame):
-            return self._look(_track(self._later(state, dt)))
+            return self._look(track_of(self._later(state, dt)))
 
     def _later(self, state: State, dt: float | Tensor) -> State:
         law = cast(self.gains(), state.frame.dtype)
@@ -311,22 +301,13 @@ class Kinetic(nn.Module):
 
 
 def one_of(name: str, value: str, words: tuple[str, ...]) -> None:
-    """Refuses a setting that is none of the words.
-
-    >>> one_of("start", "now", ("data", "learned"))
-    Traceback (most recent call last):
-    ValueError: start must be one of ('data', 'learned'), got 'now'
-    """
+    """Refuses a setting that is none of the words."""
     if value not in words:
         raise ValueError(f"{name} must be one of {words}, got {value!r}")
 
 
 def at_least_single(values: Tensor) -> Tensor:
-    """Half precision as single precision.
-
-    >>> at_least_single(torch.ones(2, dtype=torch.bfloat16)).dtype
-    torch.float32
-    """
+    """Half precision as single precision."""
     return values if values.dtype == torch.float64 else values.to(torch.float32)
 
 

@@ -112,7 +112,11 @@ class StudentTLoss(nn.Module):
                 distance, log_det, n = _of_samples(S, seen, eye)
             else:
                 distance, log_det, n = _of_moments(S, seen, n_samples)
-            found = _log_mixture(distance, log_det, n, self.dofs, torch.log(self.tails()))
+            dofs, q, k = self.dofs, distance[..., None], n[..., None]
+            each = torch.lgamma(0.5 * (dofs + k)) - torch.lgamma(0.5 * dofs)
+            each = each - 0.5 * k * torch.log(math.pi * dofs) - 0.5 * log_det[..., None]
+            each = each - 0.5 * (dofs + k) * torch.log1p(q / dofs)
+            found = torch.logsumexp(torch.log(self.tails()) + each, -1)
             found = torch.where(usable & (n > 0), found, math.nan)
             return found.to(torch.promote_types(scale.dtype, observations.dtype))
 
@@ -139,13 +143,3 @@ def _of_moments(S: Tensor, C: Tensor, m: float | Tensor | None) -> tuple[Tensor,
     trace = torch.cholesky_solve(seen, factor).diagonal(dim1=-2, dim2=-1).sum(-1)
     log_det = 2.0 * torch.log(factor.diagonal(dim1=-2, dim2=-1)).sum(-1)
     return count * trace, count * log_det, count * S.shape[-1]
-
-
-def _log_mixture(
-    distance: Tensor, log_det: Tensor, n: Tensor, dofs: Tensor, log_tails: Tensor
-) -> Tensor:
-    n, q = n[..., None], distance[..., None]
-    each = torch.lgamma(0.5 * (dofs + n)) - torch.lgamma(0.5 * dofs)
-    each = each - 0.5 * n * torch.log(math.pi * dofs) - 0.5 * log_det[..., None]
-    each = each - 0.5 * (dofs + n) * torch.log1p(q / dofs)
-    return torch.logsumexp(log_tails + each, -1)
