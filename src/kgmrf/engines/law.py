@@ -1,6 +1,7 @@
 """One gain law as an engine: printed, zero-lag or information, for covariances or rotations.
 
-:mod:`kgmrf.step` is the readable step; :mod:`kgmrf.kernels.law` is its compiled twin. A record is the beginning of a row (:mod:`kgmrf.kernels.layout`).
+:mod:`kgmrf.step` is the readable step, :mod:`kgmrf.kernels.law` its compiled twin. A record is the
+beginning of a row (:mod:`kgmrf.kernels.layout`).
 """
 
 from __future__ import annotations
