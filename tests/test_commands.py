@@ -135,6 +135,14 @@ def test_the_noise_of_rotations_is_estimated_and_told(scenes: Path, capsys: Capt
     assert capsys.readouterr() == ("", "")
 
 
+def test_the_noise_behind_a_motion() -> None:
+    scene = simulate.rotating_frame(n_frames=400, noise_std=0.05, rng=0)
+    assert _run.noise_of(scene.observations) == pytest.approx(0.05, rel=0.1)
+    line = np.arange(300.0)[:, None] * np.ones(3)
+    shaken = line + 0.1 * np.random.default_rng(0).normal(size=(300, 3))
+    assert _run.noise_of_places(shaken) == pytest.approx(0.1, rel=0.2)
+
+
 def test_a_figure_of_a_long_run(scenes: Path, tmp_path: Path, capsys: Capture) -> None:
     pytest.importorskip("matplotlib")
     figure = tmp_path / "out.png"

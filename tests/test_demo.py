@@ -55,10 +55,10 @@ def test_the_command_prints_json_and_writes_a_png(tmp_path: Path) -> None:
 
 
 def test_the_same_call_gives_the_same_numbers_and_picture(tiny: Demo, tmp_path: Path) -> None:
-    told: list[str] = []
-    again = run_demo(tmp_path / "demo.png", scene=TINY, advance=told.append)
-    assert len(told) == RUNS
-    assert set(told) == {"KGMRF", *(kind.__name__ for kind in CONTENDERS)}
+    told: list[tuple[int, str]] = []
+    again = run_demo(tmp_path / "demo.png", scene=TINY, advance=lambda *done: told.append(done))
+    assert [done for done, _ in told] == list(range(RUNS))
+    assert {name for _, name in told} == {"KGMRF", *(kind.__name__ for kind in CONTENDERS)}
     assert again.rows == tiny.rows
     assert again.covered == tiny.covered
     assert again.figure.read_bytes() == tiny.figure.read_bytes()

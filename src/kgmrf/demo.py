@@ -138,20 +138,21 @@ def run_demo(
     output: str | Path = "kgmrf-demo.png",
     *,
     scene: Scene | None = None,
-    advance: Callable[[str], None] = lambda name: None,
+    advance: Callable[[int, str], None] = lambda done, name: None,
 ) -> Demo:
     """Simulate, track with everything, score, and write the figure to ``output``.
 
-    ``advance`` is called with the name of the tracker before each of the `RUNS` runs.
+    ``advance`` is called with the number of runs done, of `RUNS`, and the name of the next tracker.
     """
     scene = Scene() if scene is None else scene
     plots.check_path(output)  # before the work, not after it
     seen, truth = _simulate(scene)
+    done = itertools.count()
 
     def run(tracker: Tracker, settings: dict[str, float], tried: int) -> tuple[Row, Numbers]:
         """The row, and the covariances of the first seed."""
         name = type(tracker).__name__
-        advance(name)
+        advance(next(done), name)
         found = tracker.filter(seen)
         errors = np.asarray(metrics.angular_error(found.covariance, truth, degrees=True))
         means = {phase: float(errors[frames].mean()) for phase, frames in scene.phases().items()}

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import typer.core
 
 from kgmrf import __version__
+from kgmrf.commands._options import takes
 from kgmrf.commands.compare import compare
 from kgmrf.commands.demo import demo
 from kgmrf.commands.diagnose import diagnose
@@ -81,21 +82,12 @@ for _command in _COMMANDS:
     app.command(cls=_Command, help=_paragraphs(_command.__doc__))(_command)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+@app.callback()
+@takes("Options:\n  --version  Show the version.\n")
+def _options(version: bool = False) -> None:
+    if version:
         typer.echo(f"kgmrf {__version__}")
         raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, metavar="", help="Show the version."
-        ),
-    ] = False,
-) -> None: ...
 
 
 # typer carries its own copy of click in newer versions and uses the installed one in older ones.
