@@ -54,13 +54,13 @@ def diagnose(
     'persistent lag'
     """
     fields = fields_of(result, item)
-    n_frames = fields["time"].shape[0]
+    n_steps = fields["time"].shape[0]
     # The covariance of a rotation or a vector is that of its error.
     kind = next(name for name in ("rotation", "position", "covariance") if name in fields)
     counts = None if n_samples is None else np.asarray(n_samples, dtype=float)
-    if counts is not None and counts.ndim and counts.shape != (n_frames,):
-        raise ValueError(f"n_samples must be a number or one per frame, got shape {counts.shape}")
-    run = None
+    if counts is not None and counts.ndim and counts.shape != (n_steps,):
+        raise ValueError(f"n_samples must be a number or one per step, got shape {counts.shape}")
+    run, memory, loop = None, {}, {}
     if observations is not None:
         seen = _check.real_array(as_matrices(observations), "observations")
         if item is not None:
@@ -74,27 +74,24 @@ def diagnose(
         run = innovations_of(kind, fields, seen, counts, noise_std, noise_floor)
         if np.isfinite(settled(run.innovation)).sum() < 20 * max(run.innovation.shape[-1], 1):
             run = None  # too little was observed, or there is no plane to turn in
-    names = ["persistent lag", "overshoot", "oscillation"]
-    names += ["worse than averaging"] if kind == "covariance" else []
-    findings = [Finding(name, "unknown", verdicts.NEEDS) for name in names]
-    memory, loop = ({}, {}) if run is None else (memory_of(run), loop_of(run))
-    if run is not None:
-        findings = [
-            verdicts.lag(run, memory, loop, fields),
-            verdicts.overshoot(memory, loop, kind, fields),
-            verdicts.oscillation(memory, loop, kind, fields),
-            *([verdicts.worth(run)] if kind == "covariance" else []),
-        ]
-    findings.append(verdicts.divergence(kind, fields, run, loop))
-    findings.append(verdicts.manifold(kind, fields))
+        else:
+            memory, loop = memory_of(run), loop_of(run)
+    case = verdicts.Case(kind, fields, run, memory, loop, counts, noise_std, noise_floor)
+    averaged = kind == "covariance"
+    if run is None:
+        names = ["persistent lag", "overshoot", "oscillation", *["worse than averaging"] * averaged]
+        findings = [Finding(name, "unknown", verdicts.NEEDS) for name in names]
+    else:
+        findings = [verdicts.lag(case, run), verdicts.overshoot(case), verdicts.oscillation(case)]
+        findings += [verdicts.worth(case, run)] if averaged else []
+    findings.append(verdicts.divergence(case))
     # Worse than averaging has causes of its own.
     others = [f.name for f in findings if f.verdict == "fault" and f.name != "worse than averaging"]
-    findings.append(verdicts.calibration(kind, fields, run, counts, noise_std, others))
-    if kind == "covariance":
-        findings.append(verdicts.gaps(fields, noise_floor))
-    degrees = np.asarray(float(verdicts.freedom(kind, fields)))
+    findings.append(verdicts.calibration(case, others))
+    findings += [verdicts.gaps(case)] if averaged else []
+    degrees = np.asarray(float(case.freedom))
     traces = {"time": fields["time"], "nis": fields["nis"], "freedom": degrees}
     if run is not None:
         traces |= {"innovation": run.innovation, "autocorrelation": memory["acf"]}
     traces |= {name: fields[name] for name in ("angle_std", "std") if name in fields}
-    return Report(tuple(findings), n_frames, traces)
+    return Report(tuple(findings), n_steps, traces)

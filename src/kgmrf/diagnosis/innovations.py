@@ -54,7 +54,7 @@ def fields_of(result: Any, item: int | tuple[int, ...] | None) -> dict[str, Numb
     if "velocity" in fields:
         fields["velocity"] = fields["velocity"] * unit
     if len(steps) < 29:
-        raise ValueError(f"{len(steps) + 1} frames are too few; at least 30 are needed")
+        raise ValueError(f"{len(steps) + 1} steps are too few; at least 30 are needed")
     return fields
 
 

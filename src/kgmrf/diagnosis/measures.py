@@ -33,7 +33,7 @@ def memory_of(run: Run) -> dict[str, Any]:
         acf[k] = np.sum(filled[k:] * filled[:-k]) / pairs / power
         error[k] = 1.0 / np.sqrt(pairs)
     first = _first_lag(settled(run.shape), acf[1])
-    return {"acf": acf, "error": error, "first": first, "frames": run.times.size}
+    return {"acf": acf, "error": error, "first": first}
 
 
 def _first_lag(shape: Numbers, otherwise: float) -> float:

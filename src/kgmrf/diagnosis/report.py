@@ -63,7 +63,7 @@ class Report:
         unknown, notes = (sum(f.verdict == v for f in self.findings) for v in ("unknown", "note"))
         head = "healthy" if self.healthy else f"{len(self.faults)} fault(s)"
         head += f", {notes} note(s)" if notes else ""
-        lines = [f"{self.frames} frames: {head}" + (f", {unknown} unchecked" if unknown else "")]
+        lines = [f"{self.frames} steps: {head}" + (f", {unknown} unchecked" if unknown else "")]
         width = max(len(f.name) for f in self.findings)
         marks = {"ok": "ok     ", "note": "note   ", "fault": "FAULT  ", "unknown": "?      "}
         order = ("fault", "note", "ok", "unknown")
@@ -87,7 +87,7 @@ class Report:
 
         titles = {
             "innovation": "innovations, in standard deviations of the observation's noise",
-            "autocorrelation": "autocorrelation of the innovations, against lag in frames",
+            "autocorrelation": "autocorrelation of the innovations, against lag in steps",
             "nis": "normalised innovation squared, over its expectation (running mean of 25)",
             "angle_std": "standard deviation of the angle in every plane, degrees",
             "std": "standard deviation of every component",
