@@ -7,9 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kgmrf.trackers._contract import Tracker
-
-__all__ = ["AppearanceModel", "CellMemory", "ExponentialAverage", "anchored"]
+__all__ = ["AppearanceModel", "ExponentialAverage"]
 
 Matrices = NDArray[np.float64]
 
@@ -48,37 +46,3 @@ class ExponentialAverage:
         old = observation if self.covariance is None else self.covariance
         self.covariance = np.asarray(old + self.gain * (observation - old), dtype=np.float64)
         return self.covariance
-
-
-class CellMemory:
-    """What an appearance model remembers of the cells (cells, d, d), in frames with and without."""
-
-    cells: Matrices
-
-    def __init__(self, model: AppearanceModel, n_samples: float) -> None:
-        self.model, self.n_samples = model, n_samples
-
-    def update(self, cells: Matrices | None) -> None:
-        """Take in the cells of a frame; without, a tracker of ours coasts, other models rest."""
-        if cells is None:
-            if isinstance(self.model, Tracker):
-                self.cells = np.asarray(self.model.update(None).covariance)
-            return
-        answer = self.model.update(cells, n_samples=self.n_samples)
-        estimate = getattr(answer, "covariance", None)
-        if estimate is None and (estimate := getattr(self.model, "covariance", None)) is None:
-            raise TypeError(f"neither {type(self.model).__name__} nor its update has a covariance")
-        self.cells = np.asarray(estimate, dtype=np.float64)
-
-
-def anchored(anchor: Matrices, present: Matrices, anchor_weight: float) -> Matrices:
-    """w A + (1 - w) M: moments of the mixture of the first frame and the present model.
-
-    One matrix per cell stands for both, so one Cholesky factor per candidate scores both. Where the
-    present model is not finite (a tracker that is still warming up) the anchor stands alone.
-
-    >>> anchored(np.eye(1), np.array([[3.0]]), 0.5)
-    array([[2.]])
-    """
-    usable = np.isfinite(present).all(axis=(-2, -1), keepdims=True)
-    return anchor_weight * anchor + (1 - anchor_weight) * np.where(usable, present, anchor)
