@@ -29,6 +29,6 @@ def demo(output: Path = Path("kgmrf-demo.png"), quick: bool = False, json_: bool
     with progress("comparing", shown=not json_, total=RUNS) as advance:
         found = run_demo(output, scene=scene, advance=advance)
     if json_:
-        typer.echo(json.dumps(found.as_dict(), indent=2))
+        typer.echo(json.dumps(found, indent=2))
     else:
         print_demo(found, Console())
