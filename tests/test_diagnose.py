@@ -187,10 +187,10 @@ def test_unstable_gains_diverge() -> None:
     assert "divergence" in _examine(fixed, _covariances()).faults
 
 
-def test_a_fixed_spectrum_that_is_wrong_is_worse_than_averaging() -> None:
+def test_a_fixed_spectrum_that_is_wrong_is_worse_than_none() -> None:
     tracker = KGMRF(gains="information", n_samples=8, spectrum=[40.0, 2.0, 0.1])
     report = _examine(tracker, _covariances())
-    assert "worse than averaging" in report.faults
+    assert report.faults == ("divergence",)
 
 
 def _altered(result: Result, **fields: np.ndarray) -> Result:
@@ -334,7 +334,7 @@ def test_a_still_recording_is_healthy() -> None:
 # ------------------------------------------------------------------ the report
 
 
-def test_a_report_reads_prints_and_draws(tmp_path: Path) -> None:
+def test_a_report_reads_and_prints() -> None:
     observations = _covariances()
     report = _examine(KGMRF(gains="information", n_samples=32), observations)
     text = str(report)
@@ -347,9 +347,6 @@ def test_a_report_reads_prints_and_draws(tmp_path: Path) -> None:
     assert {f["name"] for f in table["findings"]} == {f.name for f in report.findings}
     with pytest.raises(KeyError, match="no finding"):
         _ = report["hiccups"]
-    pytest.importorskip("matplotlib")
-    report.plot(tmp_path / "report.png")
-    assert (tmp_path / "report.png").stat().st_size > 5000
 
 
 def test_what_cannot_be_checked_is_said() -> None:
@@ -367,14 +364,14 @@ def test_odd_streams_do_not_break_it() -> None:
     assert _examine(KGMRF(gains="information", n_samples=8), one).faults == ()
     X = rng.standard_normal((200, 4, 3)) * [2.0, 1.0, 0.0]
     silent = X.swapaxes(-1, -2) @ X / 4
-    assert len(_examine(KGMRF(gains="information", n_samples=4), silent).findings) == 7
+    assert len(_examine(KGMRF(gains="information", n_samples=4), silent).findings) == 6
     rare = _covariances()
     rare[10:] = np.nan
     assert (
         _examine(KGMRF(gains="information", n_samples=8), rare)["persistent lag"].verdict
         == "unknown"
     )
-    assert len(_examine(KGMRF(gains="information", n_samples=8), _covariances()[:30]).findings) == 7
+    assert len(_examine(KGMRF(gains="information", n_samples=8), _covariances()[:30]).findings) == 6
     nothing = np.full((50, 2), np.nan)
     assert _examine(VectorTracker(2, noise_std=1.0), nothing).healthy
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from kgmrf.results import join
 
 
 @on_a_file("Options:\n  --frames, -n >=30  Steps to use, from the first.\n")
-def diagnose(given: Given, frames: int = 20_000, plot: Path | None = None) -> None:
+def diagnose(given: Given, frames: int = 20_000) -> None:
     """Track a file and report what is wrong with the run: evidence, verdict, remedy.
 
     The exit code is 1 if a fault was found. A note is about the data and is not a fault.
@@ -37,10 +36,6 @@ def diagnose(given: Given, frames: int = 20_000, plot: Path | None = None) -> No
     elif run.source.kind == "covariance":
         settings["n_samples"] = run.tracker.n_samples
     report = examine(join(results), np.concatenate(seen), **settings)
-    words = [f"{given.file}: {report}"]
-    if plot is not None:
-        report.plot(plot)
-        words.append(f"figure: {plot}")
-    given.say(report.to_dict(), words)
+    given.say(report.to_dict(), [f"{given.file}: {report}"])
     if not report.healthy:
         raise typer.Exit(1)

@@ -77,21 +77,14 @@ def diagnose(
         else:
             memory, loop = memory_of(run), loop_of(run)
     case = verdicts.Case(kind, fields, run, memory, loop, counts, noise_std, noise_floor)
-    averaged = kind == "covariance"
     if run is None:
-        names = ["persistent lag", "overshoot", "oscillation", *["worse than averaging"] * averaged]
+        names = ("persistent lag", "overshoot", "oscillation")
         findings = [Finding(name, "unknown", verdicts.NEEDS) for name in names]
     else:
         findings = [verdicts.lag(case, run), verdicts.overshoot(case), verdicts.oscillation(case)]
-        findings += [verdicts.worth(case, run)] if averaged else []
     findings.append(verdicts.divergence(case))
-    # Worse than averaging has causes of its own.
-    others = [f.name for f in findings if f.verdict == "fault" and f.name != "worse than averaging"]
+    others = [finding.name for finding in findings if finding.verdict == "fault"]
     findings.append(verdicts.calibration(case, others))
-    findings += [verdicts.gaps(case)] if averaged else []
-    degrees = np.asarray(float(case.freedom))
-    traces = {"time": fields["time"], "nis": fields["nis"], "freedom": degrees}
-    if run is not None:
-        traces |= {"innovation": run.innovation, "autocorrelation": memory["acf"]}
-    traces |= {name: fields[name] for name in ("angle_std", "std") if name in fields}
-    return Report(tuple(findings), n_steps, traces)
+    if kind == "covariance":
+        findings.append(verdicts.gaps(case))
+    return Report(tuple(findings), n_steps)

@@ -26,7 +26,6 @@ class Run(NamedTuple):
     # Of covariances only:
     power: Numbers = NOTHING  # (T, d): observed over predicted variance along the axes
     shape: Numbers = NOTHING  # (T, d, d): whitened residual in the space frame
-    over_average: Numbers = NOTHING  # (T,): advantage over a moving average, nats per sample
 
 
 def fields_of(result: Any, item: int | tuple[int, ...] | None) -> dict[str, Numbers]:
@@ -153,10 +152,11 @@ def _of_covariances(
     correction = np.where(clear | np.isnan(correction), correction, 0.0)
     ratio = np.diagonal(body, axis1=-2, axis2=-1) / level
     predicted = (ahead * level[:, None, :]) @ np.swapaxes(ahead, -1, -2)
-    overall = np.linalg.cholesky(_average(observed, valid)) + 0 * observed
+    mean = _average(observed, valid)
+    overall = np.linalg.cholesky(mean) + 0 * observed
     residual = np.linalg.solve(overall, observed - predicted)
     residual = np.linalg.solve(overall, np.swapaxes(residual, -1, -2))
-    sphere, average = _plain_forecasts(observed, valid, m if m.ndim == 0 else m[1:])
+    sphere = np.trace(mean) / d * np.eye(d) + 0 * observed
     moving = np.sum(np.log(level) + ratio, axis=-1)
 
     def row(values: Numbers) -> Numbers:
@@ -170,10 +170,9 @@ def _of_covariances(
         correction=row(correction),
         angle=row(angle),
         velocity=planes(velocity),
-        over_nothing=row(0.5 * (sphere - moving)),
+        over_nothing=row(0.5 * (_misfit(sphere, observed) - moving)),
         power=row(ratio),
         shape=row(residual),
-        over_average=row(0.5 * (average - moving)),
     )
 
 
@@ -197,32 +196,6 @@ def _turns(
 def planes(matrices: Numbers) -> Numbers:
     """The entries (i, j), i < j, of matrices."""
     return matrices[..., *np.triu_indices(matrices.shape[-1], 1)]
-
-
-def _plain_forecasts(observed: Numbers, valid: Mask, m: Numbers) -> tuple[Numbers, Numbers]:
-    """log det + trace of a sphere, and of the best average in hindsight (moving or constant).
-
-    A constant has seen the samples that it forecasts. With p entries and N samples that is worth
-    p/N, and forecasts from earlier samples cost p/n at the n-th sample, 2 p log 2 / N on average
-    over the second half; both are subtracted.
-    """
-    overall = _average(observed, valid)
-    d = overall.shape[-1]
-    sphere = _misfit(np.trace(overall) / d * np.eye(d) + 0 * observed, observed)
-    best = _misfit(overall + 0 * observed, observed)
-    best += 0.5 * d * (d + 1) * (1.0 + 2.0 * np.log(2.0)) / max(float(np.sum(m * valid)), 1.0)
-    half = best.shape[0] // 2
-    for gain in (0.02, 0.05, 0.1, 0.2):
-        averages, current = np.empty_like(observed), overall
-        for k in range(observed.shape[0]):
-            averages[k] = current
-            if valid[k]:
-                current = current + gain * (observed[k] - current)
-        # A little of the constant keeps averages of few samples invertible.
-        value = _misfit(0.95 * averages + 0.05 * overall, observed)
-        if float(np.mean(value[half:])) < float(np.mean(best[half:])):
-            best = value
-    return sphere, best
 
 
 def _average(observed: Numbers, valid: Mask) -> Numbers:

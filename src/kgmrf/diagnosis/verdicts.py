@@ -311,19 +311,6 @@ def divergence(case: Case) -> Finding:
     return judge(lost or unstable, evidence, remedy, measured)
 
 
-def worth(case: Case, run: Run) -> Finding:
-    """Against the best plain moving average, in nats per sample."""
-    mean, error = blocks(run.over_average[run.over_average.size // 2 :, None])
-    advantage = float(mean[0])
-    evidence = f"against the best plain moving average: {advantage:+.3f} nats per sample"
-    failed = advantage < -0.01 * run.power.shape[-1] and advantage < -SURE * float(error[0])
-    remedy = (
-        'a plain average predicts better: use gains="information", fit its acceleration and '
-        "spectrum_rate with kgmrf.learn.fit, or let the spectrum adapt"
-    )
-    return case.judge("worse than averaging", failed, evidence, remedy, {"advantage": advantage})
-
-
 def gaps(case: Case) -> Finding:
     """Axes whose eigenvalues are too close for their directions to mean anything."""
     name = "near-degenerate gaps"
