@@ -39,8 +39,8 @@ def diagnose(
     """Innovations are zero-mean, white and of the expected size, or something is wrong.
 
     result: what ``filter`` returned for covariances, rotations or vectors.
-    observations: what ``filter`` was given, matrices or raw samples ``(T, d)``; without them lag,
-    overshoot and oscillation are not checked.
+    observations: what ``filter`` was given, matrices or raw samples ``(T, d)``; without them lag
+    and overshoot are not checked.
     n_samples, noise_std, noise_floor: the settings of the tracker.
     item: which track of a batch.
 
@@ -78,10 +78,10 @@ def diagnose(
             memory, loop = memory_of(run), loop_of(run)
     case = verdicts.Case(kind, fields, run, memory, loop, counts, noise_std, noise_floor)
     if run is None:
-        names = ("persistent lag", "overshoot", "oscillation")
+        names = ("persistent lag", "overshoot")
         findings = [Finding(name, "unknown", verdicts.NEEDS) for name in names]
     else:
-        findings = [verdicts.lag(case, run), verdicts.overshoot(case), verdicts.oscillation(case)]
+        findings = [verdicts.lag(case, run), verdicts.overshoot(case)]
     findings.append(verdicts.divergence(case))
     others = [finding.name for finding in findings if finding.verdict == "fault"]
     findings.append(verdicts.calibration(case, others))

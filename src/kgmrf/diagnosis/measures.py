@@ -68,12 +68,10 @@ def loop_of(run: Run) -> dict[str, float]:
     table += 1e-12 * np.trace(table) * np.eye(2)
     rho, B = map(float, np.linalg.solve(table, np.asarray([x @ z, y @ z])))
     loop = {"position_gain": A, "velocity_gain": B, "retention": rho, "moves": 1.0}
-    root = np.linalg.eigvals(theory.error_map(A, B, min(rho, 1.0)))
-    k = int(np.argmax(np.abs(root.imag) * 1e3 + np.abs(root)))
-    radius, turned = float(np.abs(root[k])), float(np.abs(np.angle(root[k])))
-    loop["radius"] = float(np.abs(root).max())
-    if abs(root[k].imag) > 1e-9:
-        decay = -np.log(max(radius, 1e-12))
+    roots = np.linalg.eigvals(theory.error_map(A, B, min(rho, 1.0)))
+    loop["radius"] = float(np.abs(roots).max())
+    if roots[0].imag:
+        decay, turned = -np.log(max(np.abs(roots[0]), 1e-12)), np.abs(np.angle(roots[0]))
         loop["damping"] = float(decay / np.hypot(decay, turned))
         loop["period"] = float(2.0 * np.pi / turned)
     return loop

@@ -13,14 +13,19 @@ from kgmrf.diagnosis.measures import blocks, mean_of, settled
 from kgmrf.diagnosis.report import MEMORY, Finding
 
 SURE = 5.0  # standard errors beyond which a deviation is not chance
-BIAS = 0.25  # mean innovation, in standard deviations of the innovations, that is a fault
 RINGING = 0.3  # damping ratio below which a loop rings at every disturbance (1 is critical)
-DAMPING = 0.5  # damping ratio below which a loop rings if the innovations show it too
+BIAS = 0.25  # mean innovation, in standard deviations of the innovations, that is a fault
 MISFIT = 1.6  # factor by which innovations may differ from the size that the tracker expects
 WIDE_ANGLE = 0.4  # standard deviation of a plane's angle (radians) at which its axes are unknown
 REVERSED = 0.45  # autocorrelation at which a self-tuned tracker follows the noise alone
 
 NEEDS = "needs the observations of 20 steps or more: diagnose(result, observations, ...)"
+
+
+FIXED = (
+    "fixed gains do not fit this motion (position_gain {position_gain:.2g}, velocity_gain "
+    "{velocity_gain:.2g}, retention {retention:.2f}): leave gains out, and they are tuned"
+)
 
 
 # What a self-tuned tracker of rotations can be told: the settings that it has.
@@ -37,7 +42,6 @@ SETTINGS = {
     "the time stamps, and leave noise_std out if you gave it",
     "overshoot": "it follows the noise: noise_std is too small; raise it, or leave it out and it "
     "is learned",
-    "oscillation": "try oscillations=False, and check time_unit",
     "wrong noise": "the innovations do not have the size that noise_std implies: leave noise_std "
     "out, and it is learned",
     "divergence": "the estimate is worse than the last observation: check time_unit and the time "
@@ -73,6 +77,12 @@ class Case(NamedTuple):
         """Degrees of freedom of nis: components, or planes."""
         width = self.fields[self.kind].shape[-1]
         return width if self.kind == "position" else width * (width - 1) // 2
+
+    @property
+    def rings(self) -> bool:
+        """Whether the loop overshoots again and again; eight periods are told from a drift."""
+        lasts = self.loop.get("period", 0.0) * 8.0 < self.fields["time"].size
+        return lasts and self.loop.get("damping", 1.0) < RINGING
 
     def usual_errors(self) -> tuple[float, float, bool]:
         """Medians of the squared error and of the advantage over the last observation, in the
@@ -125,38 +135,24 @@ def lag(case: Case, run: Run) -> Finding:
     biased = bool(sure[worst]) and share[worst] > BIAS
     r1 = float(memory["acf"][1])
     # A ringing loop has a memory of its own.
-    rings = loop.get("damping", 1.0) < RINGING
-    slow = r1 > MEMORY and r1 > SURE * memory["error"][1] and not rings
+    slow = r1 > MEMORY and r1 > SURE * memory["error"][1] and not case.rings
     angle = float(mean_of(settled(run.angle))[worst])
     unit = "" if run.kind == "position" else f" ({np.degrees(angle):.2f} degrees)"
     evidence = (
         f"mean innovation is {share[worst]:.2f} sigma{unit}; autocorrelation at lag 1 is {r1:+.2f}"
     )
-    fixed = np.isnan(case.fields["nis"]).all()
-    better = "RotationTracker(noise_std=...)"
-    better = better if run.kind == "rotation" else 'KGMRF(gains="information")'
-    kept = loop.get("retention", 1.0)
     nis = mean_of(settled(case.fields["nis"])) / max(case.freedom, 1)
-    remedies = [
-        (not loop.get("moves"), f"it carries no velocity: use {better}"),
-        (
-            fixed and kept < 0.98,
-            f"the velocity is damped (retention {kept:.2f}): use "
-            'gains="information", or gains="zero_lag", which keeps retention at 1',
-        ),
-        (fixed and rings, "correct the oscillation first"),
-        (fixed, 'raise position_gain and velocity_gain together, or use gains="information"'),
-        (
-            nis < 1.0 / MISFIT,
-            "it expects more noise than there is and follows too slowly: see wrong noise",
-        ),
-        (
-            True,
-            "the motion changes faster than expected: raise acceleration in "
-            "gains.information(acceleration=...), or let kgmrf.learn.fit find it",
-        ),
-    ]
-    remedy = next(words for applies, words in remedies if applies)
+    remedy = (
+        "the motion changes faster than expected: raise acceleration in "
+        "gains.information(acceleration=...), or let kgmrf.learn.fit find it"
+    )
+    if not loop.get("moves"):
+        better = "RotationTracker()" if run.kind == "rotation" else "KGMRF()"
+        remedy = f"it carries no velocity: use {better}"
+    elif np.isnan(nis):
+        remedy = FIXED.format(**loop)
+    elif nis < 1.0 / MISFIT:
+        remedy = "it expects more noise than there is and follows too slowly: see wrong noise"
     measured = {"bias": float(share[worst]), "autocorrelation": r1, "mean_innovation": angle}
     serious = True
     if case.tuned:
@@ -167,51 +163,26 @@ def lag(case: Case, run: Run) -> Finding:
 
 
 def overshoot(case: Case) -> Finding:
-    """Innovations that change sign from step to step: the estimate follows the noise."""
+    """Innovations that change sign from step to step, or a loop that rings."""
     memory, loop = case.memory, case.loop
     r1 = min(float(memory["acf"][1]), memory["first"])
-    gains = {k: loop[k] for k in ("position_gain", "velocity_gain") if k in loop}
+    names = ("position_gain", "velocity_gain", "damping", "period")
+    measured = {"autocorrelation": r1} | {name: loop[name] for name in names if name in loop}
     evidence = f"autocorrelation of the innovations at lag 1 is {r1:+.2f}"
     if loop:
         evidence += f"; measured position gain {loop['position_gain']:.3g}"
         evidence += f", velocity gain {loop['velocity_gain']:.3g}" if loop.get("moves") else ""
     noise = "n_samples" if case.kind == "covariance" else "noise_std"
     remedy = (
-        "corrections are reversed at the next step, so it follows the noise: lower position_gain "
-        f'and velocity_gain, or with gains="information" lower acceleration and check {noise}'
+        "corrections are reversed at the next step, so it follows the noise: lower the gains, or "
+        f"acceleration if they follow from it, and check {noise}"
     )
-    failed = r1 < -MEMORY and r1 < -SURE * float(memory["error"][1])
-    serious = not case.tuned or (r1 < -REVERSED and case.knows_noise)
-    measured = {"autocorrelation": r1} | gains
+    if case.rings:
+        evidence += f"; damping ratio {loop['damping']:.2f}, period {loop['period']:.1f} steps"
+        remedy = FIXED.format(**loop)
+    failed = case.rings or (r1 < -MEMORY and r1 < -SURE * float(memory["error"][1]))
+    serious = not case.tuned or case.rings or (r1 < -REVERSED and case.knows_noise)
     return case.judge("overshoot", failed, evidence, remedy, measured, serious)
-
-
-def oscillation(case: Case) -> Finding:
-    """A loop that rings: too much velocity gain for its position gain."""
-    name, loop = "oscillation", case.loop
-    acf, error = case.memory["acf"], case.memory["error"]
-    if "damping" not in loop:
-        return Finding(name, "ok", "the loop has no velocity or does not ring")
-    period, damping = loop["period"], loop["damping"]
-    half = min(max(round(period / 2.0), 1), acf.size - 1)
-    window = slice(max(half - half // 3, 1), min(half + half // 3 + 1, acf.size))
-    k = window.start + int(np.argmin(acf[window]))
-    swing = float(acf[k])
-    evidence = (
-        f"the loop's damping ratio is {damping:.2f} (1 is critical), its period {period:.1f} "
-        f"steps; innovations half a period apart correlate by {swing:+.2f}"
-    )
-    shows = swing < -max(0.05, SURE * float(error[k]))
-    # Fewer than eight periods cannot be distinguished from a mean that changes.
-    repeats = period * 8.0 < case.fields["time"].size
-    failed = repeats and (damping < RINGING or (damping < DAMPING and shows))
-    position = loop["position_gain"]
-    remedy = (
-        f"velocity_gain is too large for position_gain={position:.3g}: use about "
-        f'{position**2 / (2.0 - position):.2g}, or gains="information"'
-    )
-    measured = {"damping": damping, "period": period, "swing": swing}
-    return case.judge(name, failed, evidence, remedy, measured)
 
 
 def calibration(case: Case, others: list[str]) -> Finding:
@@ -306,7 +277,7 @@ def divergence(case: Case) -> Finding:
     remedy = (
         "the estimate is worse than none: "
         + ("the gains are unstable (theory.stable), lower velocity_gain; " if unstable else "")
-        + 'use gains="information", check n_samples or noise_std, widen rate_prior'
+        + "leave gains out, check n_samples or noise_std, widen rate_prior"
     )
     return judge(lost or unstable, evidence, remedy, measured)
 
@@ -340,5 +311,5 @@ def gaps(case: Case) -> Finding:
         faint = angles[widest] > WIDE_ANGLE
         remedy += "pool more samples per step (n_samples) if you need the axes"
     else:
-        remedy += 'gains="information", which turns such planes no further than the data allow'
+        remedy += "KGMRF(), which turns such planes no further than the data allow"
     return case.judge(name, bool(faint), evidence, remedy, measured, serious=False)
