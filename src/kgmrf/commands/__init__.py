@@ -19,10 +19,9 @@ from kgmrf.commands.demo import demo
 from kgmrf.commands.diagnose import diagnose
 from kgmrf.commands.info import info, warmup
 from kgmrf.commands.simulate import simulate
-from kgmrf.commands.smooth import smooth
 from kgmrf.commands.stabilize import stabilize
 from kgmrf.commands.stream import stream
-from kgmrf.commands.track import forecast, track
+from kgmrf.commands.track import forecast, smooth, track
 from kgmrf.commands.video import video
 
 __all__ = ["app", "run"]

@@ -8,6 +8,7 @@ import time as clock
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,6 +26,7 @@ Options:
   --reader  Decoder: auto is OpenCV, then PyAV for what OpenCV cannot read.
 """
 Image: TypeAlias = Any
+Advance: TypeAlias = Callable[[int, str], None]
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Footage:
     live: bool = False
 
 
-def opened(source: str, reader: videos.Reader) -> Footage:
-    """A video file, a folder of images, a camera or a stream."""
+def opened(source: str, reader: videos.Reader, most: int | None) -> Footage:
+    """A video file, a folder of images, a camera or a stream; ``most`` images of it."""
     # Said by us in one line, where OpenCV and FFmpeg would say it in many.
     os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
@@ -51,8 +53,9 @@ def opened(source: str, reader: videos.Reader) -> Footage:
     live = camera or "://" in source
     video = videos.open_video(int(source) if camera else source if live else path, reader=reader)
     name, rate = (f"camera {source}", 30.0) if camera else (source, 25.0)
-    total = None if live else video.n_frames
-    return Footage(name, video.frames, total, video.rate or rate, live=live)
+    known = [n for n in (None if live else video.n_frames, most) if n is not None]
+    frames = islice(video.frames, most)
+    return Footage(name, frames, min(known, default=None), video.rate or rate, live=live)
 
 
 def check_files(source: str | None, **files: tuple[Path | None, Iterable[str]]) -> dict[str, str]:
@@ -90,9 +93,9 @@ def appearing(*paths: Path | None) -> Iterator[list[Path | None]]:
                 made.unlink(missing_ok=True)
 
 
-def tell_cut(footage: Footage, n: int, most: int | None, quiet: bool) -> None:
+def tell_cut(footage: Footage, n: int, quiet: bool) -> None:
     """Remark on a file that ends before the images it announces."""
-    if footage.total is not None and most is None and n < footage.total:
+    if footage.total is not None and not footage.live and n < footage.total:
         note(f"{footage.name} announces {footage.total} frames, {n} could be read", shown=not quiet)
 
 
@@ -130,10 +133,9 @@ def writing(path: Path, rate: float) -> Iterator[Callable[[Image], None]]:
 
 
 @contextmanager
-def bar(footage: Footage, most: int | None, shown: bool) -> Iterator[Callable[[int, str], None]]:
+def bar(footage: Footage, shown: bool) -> Iterator[Advance]:
     """A progress bar with the images per second, and a word on each image."""
-    total = min((n for n in (footage.total, most) if n is not None), default=None)
-    began = clock.monotonic()
+    total, began = footage.total, clock.monotonic()
     with progress(footage.name, shown=shown, total=total) as draw:
 
         def advance(done: int, state: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import time as clock
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +15,10 @@ from kgmrf._types import Numbers
 from kgmrf.commands import _video as video
 from kgmrf.commands._options import JSON, QUIET, takes
 from kgmrf.commands._run import note, say
-from kgmrf.vision.steady import Border
+from kgmrf.io import open_source
+from kgmrf.vision.camera import RecordedMotion
+from kgmrf.vision.steady import Border, Stabilizer
 from kgmrf.vision.videos import Reader
-
-if TYPE_CHECKING:
-    from kgmrf.vision import Stabilizer
-    from kgmrf.vision.camera import RecordedMotion
 
 OPTIONS = f"""
 Options:
@@ -67,31 +65,26 @@ def stabilize(
     files = video.check_files(input_, output=(output, video.CODECS), path=(path, (".csv",)))
     if motion is not None and focal is None:
         raise ValueError("--motion turns the camera in space: give --focal, in pixels, as well")
-    footage = video.opened(input_, reader)
+    footage = video.opened(input_, reader, frames)
     if footage.live and lag is None:
         raise ValueError(f"{footage.name} has no end: give --lag, 0 or more")
-    from kgmrf.vision import Stabilizer
-
     steady = Stabilizer(
         max(1.0, smooth * footage.rate),
         lag=lag,
         keep=keep,
         border=border,
         focal=focal,
-        motion=None if motion is None else _recorded(motion, footage, offset, frames),
+        motion=None if motion is None else _recorded(motion, footage, offset),
     )
     began, cpu = clock.perf_counter(), clock.process_time()
     with (
         video.appearing(output, path) as (movie, table),
-        video.bar(footage, frames, not (quiet or json_)) as advance,
+        video.bar(footage, not (quiet or json_)) as advance,
     ):
         assert movie is not None
         with video.writing(movie, footage.rate) as write:
-            for image in (
-                _live(steady, footage, frames, advance)
-                if lag is not None
-                else _recording(steady, footage, video.opened(input_, reader), frames, advance)
-            ):
+            again = None if lag is not None else video.opened(input_, reader, frames)
+            for image in _steadied(steady, footage, again, advance):
                 write(image)
         spent = clock.process_time() - cpu
         columns, raw, smoothed = steady.numbers()
@@ -108,7 +101,7 @@ def stabilize(
         "milliseconds": round(1000 * spent / n, 3),
         "seconds": round(clock.perf_counter() - began, 3),
     }
-    video.tell_cut(footage, n, frames, quiet)
+    video.tell_cut(footage, n, quiet)
     if gaps:
         why = "had too few features" if motion is None else f"are outside the times of {motion}"
         note(f"{gaps} of {n} images {why} and were bridged", shown=not quiet)
@@ -117,49 +110,32 @@ def stabilize(
     say(about | files, [words, *(f"{name}: {file}" for name, file in files.items())], json_, quiet)
 
 
-def _recording(
-    steady: Stabilizer,
-    footage: video.Footage,
-    again: video.Footage,
-    most: int | None,
-    advance: Callable[[int, str], None],
+def _steadied(
+    steady: Stabilizer, footage: video.Footage, again: video.Footage | None, advance: video.Advance
 ) -> Iterator[Any]:
-    """Through the video twice: once to follow the camera, once to warp."""
-    for k, image in enumerate(islice(footage.frames, most)):
-        steady.watch([image])
-        advance(k + 1, "following the camera")
-    steady.plan()
-    for k, image in enumerate(islice(again.frames, len(steady.path))):
-        yield steady.steady(image, k)
-        advance(k + 1, "writing")
-
-
-def _live(
-    steady: Stabilizer,
-    footage: video.Footage,
-    most: int | None,
-    advance: Callable[[int, str], None],
-) -> Iterator[Any]:
-    """Through the video once; a camera ends by Ctrl-C."""
-    k = -1
+    """Through a video twice: to follow the camera, and to warp; or once, a camera until Ctrl-C."""
+    k = 0
     try:
-        for k, image in enumerate(islice(footage.frames, most)):
-            advance(k + 1, "live")
-            if (made := steady.update(image)) is not None:
+        for k, image in enumerate(footage.frames, 1):
+            advance(k, "live" if again is None else "following the camera")
+            if again is not None:
+                steady.watch([image])
+            elif (made := steady.update(image)) is not None:
                 yield made
     except KeyboardInterrupt:
-        if not footage.live or k < 0:
+        if not footage.live or not k:
             raise
-    yield from steady.finish()
+    if again is None:
+        yield from steady.finish()
+        return
+    steady.plan()
+    for k, image in enumerate(islice(again.frames, len(steady.path)), 1):
+        yield steady.steady(image, k - 1)
+        advance(k, "writing")
 
 
-def _recorded(
-    path: Path, footage: video.Footage, offset: float, most: int | None
-) -> RecordedMotion:
+def _recorded(path: Path, footage: video.Footage, offset: float) -> RecordedMotion:
     """The camera's orientation at every image, from a trajectory or a gyroscope."""
-    from kgmrf.io import open_source
-    from kgmrf.vision.camera import RecordedMotion
-
     if footage.total is None:
         raise ValueError(f"{footage.name} does not say how many images it has: --motion needs that")
     source = open_source(path)
@@ -178,8 +154,7 @@ def _recorded(
     elif source.kind != "rotation":
         raise ValueError(f"{path} holds {source.kind} matrices; expected rates or orientations")
     good = ~np.isnan(values[:, 0, 0])
-    n = footage.total if most is None else min(most, footage.total)
-    times = stamps[0] + offset + np.arange(n) / footage.rate
+    times = stamps[0] + offset + np.arange(footage.total) / footage.rate
     return RecordedMotion.sampled(values[good], stamps[good], times)
 
 

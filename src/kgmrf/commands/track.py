@@ -1,10 +1,11 @@
-"""``kgmrf track`` and ``kgmrf forecast``."""
+"""``kgmrf track``, ``kgmrf smooth`` and ``kgmrf forecast``."""
 
 from __future__ import annotations
 
 import math
 import time as clock
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,17 @@ import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.commands._given import Given, on_a_file
-from kgmrf.commands._run import Run, progress
+from kgmrf.commands._run import Run, located, progress
 from kgmrf.geometry import so
-from kgmrf.io import DataError, dates
+from kgmrf.io import Chunk, DataError, dates
+from kgmrf.io.source import joined
 from kgmrf.results import Result, join
+
+SMOOTH = """
+Tracker:
+  --frames, -n >=2  Refuse a longer recording.
+  --lag >=0  Use only so many steps of the future. Default: all.
+"""
 
 MOST_STEPS = 100_000
 """Frames of a forecast: some hundred times more than any forecast is good for."""
@@ -60,9 +68,8 @@ def track(
         join(drawn).plot(plot)
     about = _summary(run, result)
     about["seconds"] = round(clock.monotonic() - began, 3)
-    files = {"output": None if output is None else str(output)}
-    files["figure"] = None if plot is None else str(plot)
-    given.say({**about, **files}, [*_words(run, result, about), *listed(files)])
+    files = _files(output=output, figure=plot)
+    given.say({**about, **files}, [*_words(run, result, about), *_listed(files)])
 
 
 def _summary(run: Run, result: Result) -> dict[str, Any]:
@@ -83,6 +90,44 @@ def _summary(run: Run, result: Result) -> dict[str, Any]:
     if run.noise_std is not None:
         about["noise_std"] = run.noise_std
     return about
+
+
+@on_a_file(SMOOTH, without=["gains"])
+def smooth(
+    given: Given,
+    output: Path | None = None,
+    plot: Path | None = None,
+    fields: Any = None,
+    frames: int = 200_000,
+    lag: int | None = None,
+) -> None:
+    """Estimate every step of a recording from all of it, past and future.
+
+    The whole recording is held in memory.
+    """
+    lagged = lag is not None and given.open().kind != "rotation"
+    run = replace(given, gains="information" if lagged else "auto").follow()
+    chunks: list[Chunk] = []
+    with progress(given.file.name, shown=given.talk) as advance:
+        for chunk in run.chunks():
+            chunks.append(chunk)
+            if sum(len(c.values) for c in chunks) > frames:
+                raise DataError(
+                    f"{given.file} has more than {frames} steps; allow more with --frames, "
+                    "or use track"
+                )
+            advance(0.1 * chunk.done)
+        whole = joined(chunks)
+        with located(run.source, whole):
+            result = run.named(run.per_time(run.through(run.tracker.smooth, whole, lag=lag)))
+    if output is not None:
+        with run.writer(output, fields) as writer:
+            writer.write(result)
+    if plot is not None:
+        result.plot(plot)
+    files = _files(output=output, figure=plot)
+    about = {"kind": run.source.kind, "frames": len(result), **files}
+    given.say(about, [f"{given.file}: {len(result)} steps smoothed", *_listed(files)])
 
 
 @on_a_file("Tracker:\n  --steps, -n >=1  Number of steps to look ahead.\n")
@@ -161,7 +206,11 @@ def _words(run: Run, result: Result, about: dict[str, Any]) -> list[str]:
     return lines
 
 
-def listed(files: dict[str, str | None]) -> list[str]:
+def _files(**files: Path | None) -> dict[str, str | None]:
+    return {name: None if path is None else str(path) for name, path in files.items()}
+
+
+def _listed(files: dict[str, str | None]) -> list[str]:
     """The files that were written, one in a line."""
     return [f"  {name:18s}{path}" for name, path in files.items() if path]
 

@@ -7,7 +7,6 @@ import json
 import time as clock
 from collections.abc import Callable
 from contextlib import nullcontext
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -17,6 +16,10 @@ from kgmrf.commands import _video as shared
 from kgmrf.commands._options import JSON, QUIET, takes
 from kgmrf.commands._run import say
 from kgmrf.kernels.engine import announced
+from kgmrf.vision.annotate import annotated
+from kgmrf.vision.clip import demo_clip
+from kgmrf.vision.crowd import BoxesTracker
+from kgmrf.vision.regions import box_iou
 from kgmrf.vision.videos import Reader
 
 TABLES = (".csv", ".json", ".txt")
@@ -67,20 +70,20 @@ def video(
     if not demo and not start:
         raise ValueError("give the box in the first image with --box x,y,w,h, or a file of --boxes")
     files = shared.check_files(input_, output=(output, shared.CODECS), table=(table, TABLES))
-    footage = _drawn(frames or 120) if demo else shared.opened(str(input_), reader)
+    footage = _drawn(frames or 120) if demo else shared.opened(str(input_), reader, frames)
     began = clock.perf_counter()
     with (
         announced(),
         shared.appearing(output, table) as (movie, part),
-        shared.bar(footage, frames, not (quiet or json_)) as advance,
+        shared.bar(footage, not (quiet or json_)) as advance,
     ):
         with nullcontext() if movie is None else shared.writing(movie, footage.rate) as write:
-            rows, seconds, size = _follow(footage, start, model, frames, write, advance)
+            rows, seconds, size = _follow(footage, start, model, write, advance)
         about = _summary(footage, rows, seconds)
         about |= {"model": model, "size": size, "seconds": round(clock.perf_counter() - began, 3)}
         if part is not None:
             _write(part, about, rows)
-    shared.tell_cut(footage, about["frames"], frames, quiet)
+    shared.tell_cut(footage, about["frames"], quiet)
     words = _words(about) + [f"{name}: {path}" for name, path in files.items()]
     say(about | files, words, json_, quiet)
 
@@ -115,8 +118,6 @@ def _check_inside(box: Box, size: tuple[int, int]) -> None:
 
 
 def _drawn(n_frames: int) -> shared.Footage:
-    from kgmrf.vision.clip import demo_clip
-
     clip = demo_clip(n_frames)
     truth = np.where(clip.hidden[:, None], np.nan, clip.boxes)
     return shared.Footage("demo", clip.frames, n_frames, truth=truth)
@@ -126,21 +127,16 @@ def _follow(
     footage: shared.Footage,
     boxes: list[Box],
     model: Model,
-    most: int | None,
     write: Callable[[shared.Image], None] | None,
-    advance: Callable[[int, str], None],
+    advance: shared.Advance,
 ) -> tuple[list[dict[str, Any]], list[float], tuple[int, int]]:
     """One row per target and image, the tracker's seconds per image, and the size of images."""
-    from kgmrf.vision.annotate import annotated
-    from kgmrf.vision.crowd import BoxesTracker
-    from kgmrf.vision.regions import box_iou
-
     tracker = BoxesTracker(model)
     rows: list[dict[str, Any]] = []
     seconds: list[float] = []
     size = (0, 0)
     try:
-        for k, frame in enumerate(islice(footage.frames, most)):
+        for k, frame in enumerate(footage.frames):
             true = None if footage.truth is None else footage.truth[k]
             if k == 0:
                 size = (frame.shape[1], frame.shape[0])

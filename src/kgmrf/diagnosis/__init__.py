@@ -18,10 +18,12 @@ from kgmrf.diagnosis.innovations import (
     as_matrices,
     fields_of,
     innovations_of,
+    loop_of,
+    memory_of,
     of_item,
     second_moments,
+    settled,
 )
-from kgmrf.diagnosis.measures import loop_of, memory_of, settled
 from kgmrf.diagnosis.report import Finding, Report
 
 __all__ = ["Finding", "Report", "diagnose"]

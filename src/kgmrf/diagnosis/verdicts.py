@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.diagnosis.innovations import Run
-from kgmrf.diagnosis.measures import blocks, mean_of, settled
+from kgmrf.diagnosis.innovations import Run, blocks, mean_of, settled
 from kgmrf.diagnosis.report import MEMORY, Finding
 
 SURE = 5.0  # standard errors beyond which a deviation is not chance

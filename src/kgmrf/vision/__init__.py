@@ -1,19 +1,21 @@
 """Images in, boxes or a steady video out.
 
 Boxes, in this order: `regions` (covariances of rectangles and cells), `resample` and `cells` (a
-window as a map of SPD matrices), `appearance` and `motion` (what is remembered), `search` and
-`tracker` (one box), `crowd` (several), `annotate`. Steady video:
-`camera` (how the camera moved), `steady` (the warp). Images come from `videos`, or drawn from
-`scenery` and `clip`.
+window as a map of SPD matrices), `motion` (where a box goes), `search` and `tracker` (one box),
+`crowd` (several), `annotate`. Steady video: `camera` (how the camera moved), `steady` (the warp).
+Images come from `videos`, or drawn from `scenery` and `clip`.
 """
 
-from kgmrf.vision.appearance import AppearanceModel, ExponentialAverage
 from kgmrf.vision.crowd import BoxesTracker
 from kgmrf.vision.motion import BoxMotion, MotionSettings
 from kgmrf.vision.regions import jbld, region_covariance
 from kgmrf.vision.search import SearchSettings
 from kgmrf.vision.steady import Stabilizer
-from kgmrf.vision.tracker import RegionCovarianceTracker
+from kgmrf.vision.tracker import (
+    AppearanceModel,
+    ExponentialAverage,
+    RegionCovarianceTracker,
+)
 
 __all__ = [
     "AppearanceModel",

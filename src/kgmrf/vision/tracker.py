@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kgmrf._types import Numbers
 from kgmrf.trackers._contract import Tracker
-from kgmrf.vision.appearance import AppearanceModel, ExponentialAverage
 from kgmrf.vision.cells import cell_moments, colour_and_gradient, place_costs
 from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
 from kgmrf.vision.regions import cell_matrices, stein_costs
@@ -20,10 +19,46 @@ from kgmrf.vision.resample import Pyramid, Window, as_image, cut_window, sample_
 from kgmrf.vision.search import SearchSettings, vertex
 from kgmrf.vision.search import step as best_step
 
-__all__ = ["RegionCovarianceTracker"]
+__all__ = ["AppearanceModel", "ExponentialAverage", "RegionCovarianceTracker"]
 
 Maps = NDArray[np.float32]
 Box = tuple[float, float, float, float]
+
+
+class AppearanceModel(Protocol):
+    """Anything that takes in covariances and tells its estimate."""
+
+    def update(self, observation: Numbers, /, *, n_samples: float) -> Any:
+        """Take in the cells (cells, d, d) of a frame, each a mean of ``n_samples`` products.
+
+        The estimate is the ``covariance`` of the answer, or else of the model.
+        """
+        ...
+
+
+class ExponentialAverage:
+    """M <- (1 - a) M + a C: the moments of a fading mixture of all Gaussians seen.
+
+    ``covariance`` is M, None before the first update.
+
+    >>> model = ExponentialAverage(gain=0.5)
+    >>> for scale in (1.0, 3.0):
+    ...     _ = model.update(scale * np.eye(2), n_samples=64)
+    >>> model.covariance.tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+    """
+
+    def __init__(self, gain: float) -> None:
+        if not 0 <= gain <= 1:
+            raise ValueError(f"gain must lie in [0, 1], not {gain}")
+        self.gain = gain
+        self.covariance: Numbers | None = None
+
+    def update(self, observation: Numbers, /, *, n_samples: float = 1) -> Numbers:
+        """Blend in an observation (..., d, d); the first one is taken as it is."""
+        old = observation if self.covariance is None else self.covariance
+        self.covariance = np.asarray(old + self.gain * (observation - old), dtype=np.float64)
+        return self.covariance
 
 
 class RegionCovarianceTracker:
