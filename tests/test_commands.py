@@ -506,11 +506,12 @@ def test_after_the_warm_up_no_command_compiles(scenes: Path, tmp_path: Path) -> 
     assert run("video", clip, "--box", "40,40,30,30", "-q") == ready
 
 
-def test_every_command_explains_itself(capsys: Capture) -> None:
+def test_every_command_and_option_explains_itself(capsys: Capture) -> None:
+    import typer.main
+
     from kgmrf.commands import app
 
-    for command in app.registered_commands:
-        assert command.callback is not None
-        name = command.callback.__name__.replace("_", "-")
-        text_ = call(capsys, name, "--help")
-        assert f"kgmrf {name}" in text_
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        assert f"kgmrf {name}" in call(capsys, name, "--help")
+        assert [option.name for option in command.params if not option.help] == []

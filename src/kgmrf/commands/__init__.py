@@ -1,6 +1,6 @@
 """What ``kgmrf`` can do, one file per group of commands.
 
-A new command is a function with annotated arguments and one line in `_COMMANDS`.
+A new command is a function, the text of its options (`_options`) and one line in `_COMMANDS`.
 """
 
 from __future__ import annotations

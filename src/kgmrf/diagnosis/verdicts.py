@@ -22,8 +22,8 @@ NEEDS = "needs the observations of 20 steps or more: diagnose(result, observatio
 
 
 FIXED = (
-    "fixed gains do not fit this motion (position_gain {position_gain:.2g}, velocity_gain "
-    "{velocity_gain:.2g}, retention {retention:.2f}): leave gains out, and they are tuned"
+    "fixed gains do not fit this motion (position_gain {position_gain:.3f}, velocity_gain "
+    "{velocity_gain:.3f}, retention {retention:.2f}): leave gains out, and they are tuned"
 )
 
 
