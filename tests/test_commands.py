@@ -135,6 +135,14 @@ def test_the_noise_of_rotations_is_estimated_and_told(scenes: Path, capsys: Capt
     assert capsys.readouterr() == ("", "")
 
 
+def test_the_noise_behind_a_motion() -> None:
+    scene = simulate.rotating_frame(n_frames=400, noise_std=0.05, rng=0)
+    assert _run.noise_of(scene.observations) == pytest.approx(0.05, rel=0.1)
+    line = np.arange(300.0)[:, None] * np.ones(3)
+    shaken = line + 0.1 * np.random.default_rng(0).normal(size=(300, 3))
+    assert _run.noise_of_places(shaken) == pytest.approx(0.1, rel=0.2)
+
+
 def test_a_figure_of_a_long_run(scenes: Path, tmp_path: Path, capsys: Capture) -> None:
     pytest.importorskip("matplotlib")
     figure = tmp_path / "out.png"
@@ -498,11 +506,12 @@ def test_after_the_warm_up_no_command_compiles(scenes: Path, tmp_path: Path) -> 
     assert run("video", clip, "--box", "40,40,30,30", "-q") == ready
 
 
-def test_every_command_explains_itself(capsys: Capture) -> None:
+def test_every_command_and_option_explains_itself(capsys: Capture) -> None:
+    import typer.main
+
     from kgmrf.commands import app
 
-    for command in app.registered_commands:
-        assert command.callback is not None
-        name = command.callback.__name__.replace("_", "-")
-        text_ = call(capsys, name, "--help")
-        assert f"kgmrf {name}" in text_
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        assert f"kgmrf {name}" in call(capsys, name, "--help")
+        assert [option.name for option in command.params if not option.help] == []

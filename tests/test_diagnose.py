@@ -124,10 +124,10 @@ def test_too_large_a_velocity_gain_oscillates(position: float, velocity: float) 
     assert "velocity_gain" in finding.remedy
     root = np.linalg.eigvals(theory.error_map(position, velocity))[0]
     assert finding.measured["period"] == pytest.approx(2 * np.pi / abs(np.angle(root)), rel=0.05)
-    assert finding.measured["swing"] < -0.1
     remedied = gains.zero_lag(position, position**2 / (2 - position))
     report = _examine(KGMRF(n_samples=1280, gains=remedied), _ellipse())
     assert "oscillation" not in report.faults
+    assert _examine(KGMRF(n_samples=1280), _ellipse()).faults == ()
     law = gains.zero_lag(0.1, 0.2)
     assert "oscillation" in _examine(RotationTracker(gains=law), _rotations()).faults
 
@@ -188,10 +188,10 @@ def test_unstable_gains_diverge() -> None:
     assert "divergence" in _examine(fixed, _covariances()).faults
 
 
-def test_a_fixed_spectrum_that_is_wrong_is_worse_than_averaging() -> None:
+def test_a_fixed_spectrum_that_is_wrong_is_worse_than_none() -> None:
     tracker = KGMRF(gains="information", n_samples=8, spectrum=[40.0, 2.0, 0.1])
     report = _examine(tracker, _covariances())
-    assert "worse than averaging" in report.faults
+    assert report.faults == ("divergence",)
 
 
 def _altered(result: Result, **fields: np.ndarray) -> Result:
@@ -205,7 +205,7 @@ def test_estimates_that_are_not_finite_are_a_divergence() -> None:
     broken[300:] = np.nan
     report = diagnose(_altered(result, covariance=broken), observations, n_samples=8)
     assert "divergence" in report.faults
-    assert "frame 300" in report["divergence"].evidence
+    assert "step 300" in report["divergence"].evidence
 
 
 def test_drift_off_the_manifold_is_found() -> None:
@@ -236,7 +236,7 @@ def test_drift_off_the_manifold_is_found() -> None:
     tracker = AlphaBeta(position_gain=0.4, velocity_gain=0.4)
     report = diagnose(tracker.filter(observations), observations)
     assert "off the manifold" in report.faults
-    assert report["off the manifold"].measured["not_positive_frames"] > 0
+    assert report["off the manifold"].measured["lowest"] < 0
 
 
 def test_near_degenerate_gaps_are_found() -> None:
@@ -366,20 +366,19 @@ def test_a_still_recording_is_healthy() -> None:
 # ------------------------------------------------------------------ the report
 
 
-def test_a_report_reads_prints_and_draws(tmp_path: Path) -> None:
+def test_a_report_reads_and_prints() -> None:
     observations = _covariances()
     report = _examine(KGMRF(gains="information", n_samples=32), observations)
     text = str(report)
     assert text.splitlines()[1].startswith("  FAULT  wrong noise")
     assert "-> " in text
+    assert text.startswith("500 steps: ")
+    assert "frames" not in text
     table = json.loads(json.dumps(report.to_dict()))
     assert not table["healthy"]
     assert {f["name"] for f in table["findings"]} == {f.name for f in report.findings}
     with pytest.raises(KeyError, match="no finding"):
         _ = report["hiccups"]
-    pytest.importorskip("matplotlib")
-    report.plot(tmp_path / "report.png")
-    assert (tmp_path / "report.png").stat().st_size > 5000
 
 
 def test_what_cannot_be_checked_is_said() -> None:
@@ -397,14 +396,14 @@ def test_odd_streams_do_not_break_it() -> None:
     assert _examine(KGMRF(gains="information", n_samples=8), one).faults == ()
     X = rng.standard_normal((200, 4, 3)) * [2.0, 1.0, 0.0]
     silent = X.swapaxes(-1, -2) @ X / 4
-    assert len(_examine(KGMRF(gains="information", n_samples=4), silent).findings) == 8
+    assert len(_examine(KGMRF(gains="information", n_samples=4), silent).findings) == 7
     rare = _covariances()
     rare[10:] = np.nan
     assert (
         _examine(KGMRF(gains="information", n_samples=8), rare)["persistent lag"].verdict
         == "unknown"
     )
-    assert len(_examine(KGMRF(gains="information", n_samples=8), _covariances()[:30]).findings) == 8
+    assert len(_examine(KGMRF(gains="information", n_samples=8), _covariances()[:30]).findings) == 7
     nothing = np.full((50, 2), np.nan)
     assert _examine(VectorTracker(2, noise_std=1.0), nothing).healthy
 
@@ -423,7 +422,7 @@ def test_batches_lists_and_bad_input() -> None:
     single = KGMRF(gains="information", n_samples=8).filter(observations)
     with pytest.raises(ValueError, match="shape"):
         diagnose(single, observations[:100], n_samples=8)
-    with pytest.raises(ValueError, match="one per frame"):
+    with pytest.raises(ValueError, match="one per step"):
         diagnose(single, n_samples=np.ones(3))
     with pytest.raises(ValueError, match="at least 30"):
         diagnose(single[:10])

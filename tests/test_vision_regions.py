@@ -11,11 +11,9 @@ from kgmrf.vision.cells import (
     log_determinants,
     place_costs,
     shifted_moments,
-    standardise,
 )
-from kgmrf.vision.features import FEATURES, as_image, feature_planes
 from kgmrf.vision.regions import cell_matrices, stein_costs
-from kgmrf.vision.resample import cut_window, sample_window
+from kgmrf.vision.resample import as_image, cut_window, sample_window
 
 
 @settings(max_examples=40, deadline=None)
@@ -141,11 +139,13 @@ def test_costs_of_a_window_are_those_of_its_parts(stride):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_the_usual_features_are_those_of_the_registry(channels):
+def test_features_are_colour_and_absolute_gradient(channels):
     rng = np.random.default_rng(5)
     planes = rng.uniform(0, 255, (channels, 7, 9)).astype(np.float32)
     offset, gain = rng.normal(size=(2, channels + 2)).astype(np.float32)
-    plain = standardise(feature_planes(planes, ["colour", "absolute gradient"]), offset, gain)
+    gy, gx = np.gradient(planes.mean(0))
+    features = np.concatenate([planes, np.abs([gx, gy])])[:, 1:-1, 1:-1]
+    plain = (features - offset[:, None, None]) * gain[:, None, None]
     np.testing.assert_allclose(
         colour_and_gradient(planes, offset, gain), plain, rtol=1e-5, atol=1e-4
     )
@@ -183,24 +183,6 @@ def test_sampling_keeps_linear_images(step_x, step_y, x, y):
     got = sample_window(window, x, y, step_x, step_y, 5, 4)
     np.testing.assert_allclose(got[1, 0], x + step_x * np.arange(5), atol=2e-3)
     np.testing.assert_allclose(got[0, :, 0], y + step_y * np.arange(4), atol=2e-3)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_every_feature_has_its_planes(channels):
-    planes = np.random.default_rng(0).random((channels, 6, 7)).astype(np.float32)
-    for name in FEATURES:
-        got = feature_planes(planes, [name])
-        assert got.shape[1:] == (6, 7)
-        assert got.dtype == np.float32
-    with pytest.raises(ValueError, match="unknown features"):
-        feature_planes(planes, ["no such"])
-
-
-def test_gradient_is_central_difference_of_grey():
-    planes = np.random.default_rng(0).random((3, 6, 7)).astype(np.float32)
-    got = feature_planes(planes, ["gradient"])
-    gy, gx = np.gradient(planes.mean(0))
-    np.testing.assert_allclose(got, np.stack([gx, gy]), atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.float32, np.float64, np.bool_])

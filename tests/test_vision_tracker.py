@@ -11,7 +11,6 @@ from kgmrf.vision import (
     RegionCovarianceTracker,
     SearchSettings,
 )
-from kgmrf.vision.appearance import CellMemory, anchored
 from kgmrf.vision.clip import render_clip
 from kgmrf.vision.regions import box_iou
 
@@ -249,24 +248,24 @@ def test_the_box_moves_alike_in_any_unit():
     assert motions[1].spread == pytest.approx(motions[0].spread)
 
 
-def test_while_nothing_is_learned_a_tracker_coasts_and_another_model_rests():
+def test_while_nothing_is_learned_a_tracker_coasts_and_another_model_rests(clip):
     for model, moves in ((KGMRF(), True), (ExponentialAverage(0.2), False)):
-        turning = [
-            np.array([[2 + np.cos(a), np.sin(a)], [np.sin(a), 2 - np.cos(a)]])[None]
-            for a in np.linspace(0, 1, 10)
-        ]
-        memory = CellMemory(model, n_samples=36)
-        for matrix in turning:
-            memory.update(matrix)
-        held = memory.cells
-        ahead = model.forecast(1).covariance if moves else held
-        memory.update(None)
-        np.testing.assert_allclose(memory.cells, ahead, atol=1e-8)
-        assert np.allclose(memory.cells, held, atol=1e-9) != moves
+        tracker = RegionCovarianceTracker(model, anchor_weight=0.0)
+        run_tracker(tracker, clip.frames[:12], clip.boxes[0])
+        held, inner = tracker._target, tracker._model
+        ahead = inner.forecast(1).covariance if moves else held
+        tracker._learn(None)
+        np.testing.assert_allclose(tracker._target, ahead, rtol=1e-5, atol=1e-6)
+        assert np.array_equal(tracker._target, held) != moves
 
 
-def test_where_a_model_knows_nothing_the_first_frame_stands_alone():
-    anchor, present = np.stack([np.eye(2)] * 2), np.stack([3 * np.eye(2)] * 2)
-    present[1, 0, 1] = np.nan
-    got = anchored(anchor, present, 0.5)
-    np.testing.assert_array_equal(got, [2 * np.eye(2), np.eye(2)])
+def test_where_a_model_knows_nothing_the_first_frame_stands_alone(clip):
+    class Unsure:
+        def update(self, observation, *, n_samples):
+            self.covariance = 3 * observation
+            self.covariance[1] = np.nan
+
+    tracker = RegionCovarianceTracker(Unsure(), anchor_weight=0.5)
+    tracker.init(clip.frames[0], clip.boxes[0])
+    np.testing.assert_allclose(tracker._target[0], 2 * tracker._anchor[0], rtol=1e-6)
+    np.testing.assert_allclose(tracker._target[1], tracker._anchor[1], rtol=1e-6)

@@ -30,7 +30,7 @@ from kgmrf.trackers import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Demo", "Row", "Scene", "print_demo", "run_demo"]
+__all__ = ["Scene", "print_demo", "run_demo"]
 
 _GAINS = [{"gain": gain} for gain in (0.1, 0.2, 0.3, 0.5, 0.7)]
 
@@ -89,85 +89,42 @@ QUICK = Scene(n_frames=120, scored_from=40, occluded_from=70, occluded_frames=20
 """The same motion, fewer frames and seeds."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """Mean angular errors of one tracker in degrees, over seeds and frames."""
-
-    tracker: str
-    settings: dict[str, float]
-    settings_tried: int
-    start: float
-    before: float
-    occluded: float
-    after: float
-    score: float  # over all frames but the start
-    covered: float  # share of those frames with the truth within two angle_std
-
-    def words(self) -> str:
-        """The settings as text."""
-        return ", ".join(f"{name}={value:g}" for name, value in self.settings.items()) or "defaults"
-
-
-@dataclass(frozen=True)
-class Demo:
-    """What a run of the demonstration measured."""
-
-    scene: Scene
-    rows: tuple[Row, ...]
-    figure: Path
-
-    @property
-    def covered(self) -> float:
-        """How often the truth was within two of KGMRF's ``angle_std``."""
-        return self.rows[0].covered
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
-        return {
-            "figure": str(self.figure),
-            "scene": asdict(self.scene),
-            "mean_error_degrees": [
-                {k: v for k, v in asdict(row).items() if k not in ("score", "covered")}
-                for row in self.rows
-            ],
-            "share_within_two_angle_std": self.covered,
-        }
-
-
 def run_demo(
     output: str | Path = "kgmrf-demo.png",
     *,
     scene: Scene | None = None,
-    advance: Callable[[str], None] = lambda name: None,
-) -> Demo:
+    advance: Callable[[int, str], None] = lambda done, name: None,
+) -> dict[str, Any]:
     """Simulate, track with everything, score, and write the figure to ``output``.
 
-    ``advance`` is called with the name of the tracker before each of the `RUNS` runs.
+    Returns plain numbers and words, errors as means over seeds and frames. ``advance`` is called
+    with the number of runs done, of `RUNS`, and the name of the next tracker.
     """
     scene = Scene() if scene is None else scene
     plots.check_path(output)  # before the work, not after it
     seen, truth = _simulate(scene)
+    done = itertools.count()
 
-    def run(tracker: Tracker, settings: dict[str, float], tried: int) -> tuple[Row, Numbers]:
-        """The row, and the covariances of the first seed."""
+    def run(tracker: Tracker, settings: dict[str, float], tried: int) -> dict[str, Any]:
         name = type(tracker).__name__
-        advance(name)
+        advance(next(done), name)
         found = tracker.filter(seen)
         errors = np.asarray(metrics.angular_error(found.covariance, truth, degrees=True))
-        means = {phase: float(errors[frames].mean()) for phase, frames in scene.phases().items()}
+        row: dict[str, Any] = {"tracker": name, "settings": settings, "settings_tried": tried}
+        row |= {phase: float(errors[frames].mean()) for phase, frames in scene.phases().items()}
         within = errors <= 2.0 * np.degrees(found.angle_std[..., 0, 1])
-        scored = {"score": errors[scene.scored_from :], "covered": within[scene.scored_from :]}
-        means |= {name: float(values.mean()) for name, values in scored.items()}
-        return Row(name, settings, tried, **means), found.covariance[:, 0]
+        scored, covered = errors[scene.scored_from :], within[scene.scored_from :]
+        shown = {f"{name}\n{_words(settings)}": found.covariance[part, 0]}
+        return {"row": row, "score": scored.mean(), "covered": covered.mean(), "shown": shown}
 
+    part = slice(max(scene.occluded_from - 27, 0), min(scene.occluded_to + 30, scene.n_frames))
     runs = [run(KGMRF(n_samples=scene.n_samples), {}, 1)]
     for kind, grid in CONTENDERS.items():
         tried = [run(kind(**s), s, len(grid)) for s in grid]  # type: ignore[arg-type]
-        runs.append(min(tried, key=lambda one: one[0].score))
-    average = min(runs[1:4], key=lambda one: one[0].score)
-    part = slice(max(scene.occluded_from - 27, 0), min(scene.occluded_to + 30, scene.n_frames))
+        runs.append(min(tried, key=lambda one: one["score"]))
+    average = min(runs[1:4], key=lambda one: one["score"])
     plots.plot_ellipses(
-        {f"{row.tracker}\n{row.words()}": found[part] for row, found in (runs[0], average)},
+        runs[0]["shown"] | average["shown"],
         output,
         truth=truth[part, 0],
         times=np.arange(scene.n_frames, dtype=float)[part],
@@ -176,7 +133,16 @@ def run_demo(
         title=f"Truth filled, estimates outlined: {np.degrees(scene.rate):.1f}° per frame, "
         f"{scene.n_samples} samples per frame, grey: no data",
     )
-    return Demo(scene, tuple(row for row, _ in runs), Path(output))
+    return {
+        "figure": str(output),
+        "scene": asdict(scene),
+        "mean_error_degrees": [one["row"] for one in runs],
+        "share_within_two_angle_std": float(runs[0]["covered"]),
+    }
+
+
+def _words(settings: dict[str, float]) -> str:
+    return ", ".join(f"{name}={value:g}" for name, value in settings.items()) or "defaults"
 
 
 def _simulate(scene: Scene) -> tuple[Numbers, Numbers]:
@@ -189,12 +155,13 @@ def _simulate(scene: Scene) -> tuple[Numbers, Numbers]:
     return np.stack([r.observations for r in runs], 1), np.stack([r.covariance for r in runs], 1)
 
 
-def print_demo(demo: Demo, console: Console) -> None:
+def print_demo(about: dict[str, Any], console: Console) -> None:
     """The table and the closing lines."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    scene = demo.scene
+    scene, rows = Scene(**about["scene"]), about["mean_error_degrees"]
+    covered = 100 * about["share_within_two_angle_std"]
     title = (
         f"Mean angular error in degrees, {scene.n_seeds} seeds, no data in frames "
         f"{scene.occluded_from}-{scene.occluded_to - 1}"
@@ -205,20 +172,21 @@ def print_demo(demo: Demo, console: Console) -> None:
     table.add_column("settings")
     for phase in scene.phases():
         table.add_column(phase, justify="right")
-    for k, row in enumerate(demo.rows):
-        numbers = (f"{getattr(row, phase):.1f}" for phase in scene.phases())
-        table.add_row(row.tracker, row.words(), *numbers, style="bold cyan" if k == 0 else "")
+    for k, row in enumerate(rows):
+        numbers = (f"{row[phase]:.1f}" for phase in scene.phases())
+        name, words = row["tracker"], _words(row["settings"])
+        table.add_row(name, words, *numbers, style="bold cyan" if k == 0 else "")
     console.print()
     console.print(table)
     closing = f"""
 start: frames 0-{scene.scored_from - 1}, while KGMRF learns the speed. A guess has 45 degrees.
-Baselines: the best of up to {max(row.settings_tried for row in demo.rows)} settings, chosen on \
+Baselines: the best of up to {max(row["settings_tried"] for row in rows)} settings, chosen on \
 frames {scene.scored_from}-{scene.n_frames - 1} themselves.
 KGMRF: its defaults.
-The truth is within ±2 angle_std of the estimate in {100 * demo.covered:.0f} % of those frames
+The truth is within ±2 angle_std of the estimate in {covered:.0f} % of those frames
 (95 % if calibrated).
 
-Figure: {demo.figure}
+Figure: {about["figure"]}
 Try next:
   kgmrf simulate ellipse -o ellipse.csv    write such a scene to a file
   kgmrf track ellipse.csv -o track.csv     track it; any file of yours will do

@@ -1,27 +1,27 @@
 """What ``kgmrf`` can do, one file per group of commands.
 
-A new command is a function with annotated arguments and one line in `_COMMANDS`.
+A new command is a function, the text of its options (`_options`) and one line in `_COMMANDS`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import typer.core
 
 from kgmrf import __version__
+from kgmrf.commands._options import takes
 from kgmrf.commands.compare import compare
 from kgmrf.commands.demo import demo
 from kgmrf.commands.diagnose import diagnose
 from kgmrf.commands.info import info, warmup
 from kgmrf.commands.simulate import simulate
-from kgmrf.commands.smooth import smooth
 from kgmrf.commands.stabilize import stabilize
 from kgmrf.commands.stream import stream
-from kgmrf.commands.track import forecast, track
+from kgmrf.commands.track import forecast, smooth, track
 from kgmrf.commands.video import video
 
 __all__ = ["app", "run"]
@@ -81,21 +81,12 @@ for _command in _COMMANDS:
     app.command(cls=_Command, help=_paragraphs(_command.__doc__))(_command)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+@app.callback()
+@takes("Options:\n  --version  Show the version.\n")
+def _options(version: bool = False) -> None:
+    if version:
         typer.echo(f"kgmrf {__version__}")
         raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, metavar="", help="Show the version."
-        ),
-    ] = False,
-) -> None: ...
 
 
 # typer carries its own copy of click in newer versions and uses the installed one in older ones.

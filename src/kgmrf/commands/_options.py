@@ -1,60 +1,96 @@
-"""Options that several commands take, each described once."""
+"""Options of commands, written as they read in a help text, and what several commands share.
+
+A heading begins a panel of the help; further indented lines continue a text. A line is the names of
+an option, a word for its value, bounds, then two spaces and the help::
+
+    Input:
+      --wait T >=0.0  Hold every line back for T, so that late lines can be sorted in.
+
+An argument is its word alone. Types and defaults are those of the function's parameter of the same
+name; ``json_`` is ``--json``.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+import inspect
+import re
+from ast import literal_eval
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from kgmrf.io import FIELDS
 
-FILE, MODEL, OUT = "Input", "Tracker", "Output"
-Law: TypeAlias = Literal["auto", "information", "zero_lag", "printed"]
+JSON = "Output:\n  --json  Print results as JSON.\n"
+QUIET = "Output:\n  --quiet, -q  Print nothing but errors.\n"
+PLOT = "Output:\n  --plot  Also draw a figure: .png, .svg or .pdf.\n"
+WRITTEN = f"""
+Output:
+  --output, -o  Write the estimates to a file: .csv, .parquet, .npz; rotations also .tum,
+    .euroc.csv.
+  --fields A,B,...  Fields to write: {", ".join(FIELDS)}. Default: all but correlation, volatility
+    and spectrum.
+"""
+LAW = """
+Tracker:
+  --noise-std RAD >=1e-12  Noise of observed rotations, in radians. Default: estimated.
+  --gains LAW  auto: self-tuned; a single law: information, zero_lag, printed.
+"""
+CENTRE = "Input:\n  --centre, --center  Subtract the running mean of every channel.\n"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_ENTRY = re.compile(
+    r"(?P<names>--?[\w-]+(?:, --?[\w-]+)*)?(?P<word> ?[A-Z][A-Z,.]*)?"
+    r"(?: >=(?P<min>[\d.e-]+))?(?: <=(?P<max>[\d.e-]+))?  (?P<help>.*)"
+)
 
 
-def option(panel: str | None, help_: str, *names: str, **more: Any) -> Any:
-    """An option in a panel of the help; a flag takes ``metavar=""``, so that no value is shown."""
-    return typer.Option(*names, help=help_, rich_help_panel=panel, **more)
+def parameters(function: Any, text: str) -> list[inspect.Parameter]:
+    """The parameters of a function, each with its option or argument of the text."""
+    known = _read(text)
+    own = inspect.signature(function, eval_str=True).parameters.values()
+    return [p.replace(annotation=_annotated(p, known)) for p in own]
 
 
-AsJson: TypeAlias = Annotated[bool, option(OUT, "Print results as JSON.", "--json", metavar="")]
-Quiet: TypeAlias = Annotated[
-    bool, option(OUT, "Print nothing but errors.", "--quiet", "-q", metavar="")
-]
-Plot: TypeAlias = Annotated[Path | None, option(OUT, "Also draw a figure: .png, .svg or .pdf.")]
-Output: TypeAlias = Annotated[
-    Path | None,
-    option(
-        OUT,
-        "Write the estimates to a file: .csv, .parquet, .npz; rotations also .tum, .euroc.csv.",
-        "--output",
-        "-o",
-    ),
-]
-FieldsOption: TypeAlias = Annotated[
-    str | None,
-    option(
-        OUT,
-        f"Fields to write: {', '.join(FIELDS)}. Default: all but correlation, volatility and "
-        "spectrum.",
-        metavar="A,B,...",
-    ),
-]
-Centre: TypeAlias = Annotated[
-    bool,
-    option(FILE, "Subtract the running mean of every channel.", "--centre", "--center", metavar=""),
-]
-NoiseStd: TypeAlias = Annotated[
-    float | None,
-    option(
-        MODEL,
-        "Noise of observed rotations, in radians. Default: estimated.",
-        min=1e-12,
-        metavar="RAD",
-    ),
-]
-Gains: TypeAlias = Annotated[
-    Law,
-    option(MODEL, "auto: self-tuned; a single law: information, zero_lag, printed.", metavar="LAW"),
-]
+def _annotated(parameter: inspect.Parameter, known: dict[str, Any]) -> Any:
+    name = parameter.name.rstrip("_").replace("_", "-")
+    if name not in known:
+        return parameter.annotation
+    make, names, more = known[name]
+    if parameter.annotation is bool:
+        more = {**more, "metavar": ""}  # so that a flag does not look as if it took a value
+    return Annotated[parameter.annotation, make(*names, **more)]
+
+
+def _read(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    panel = None
+    for line in re.sub(r"\n {4,}", " ", text).splitlines():
+        if line and not line.startswith(" "):
+            panel = line.rstrip(":")
+        entry = _ENTRY.fullmatch(line.strip())
+        if entry is None:
+            continue
+        bounds = {key: literal_eval(entry[key]) for key in ("min", "max") if entry[key]}
+        more = {"help": entry["help"], **bounds}
+        if entry["word"]:
+            more["metavar"] = entry["word"].strip()
+        if entry["names"]:
+            names = entry["names"].split(", ")
+            more["rich_help_panel"] = None if panel == "Options" else panel
+            found[names[0].lstrip("-")] = typer.Option, names, more
+        else:
+            found[more["metavar"].lower()] = typer.Argument, [], more
+    return found
+
+
+def takes(*texts: str) -> Callable[[Command], Command]:
+    """Give the parameters of a command the options of these texts."""
+
+    def wrap(command: Command) -> Command:
+        found = parameters(command, "\n".join(texts))
+        command.__annotations__ = {p.name: p.annotation for p in found}
+        return command
+
+    return wrap

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
 import time as clock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import typer
 
 from kgmrf import trackers
 from kgmrf._check import ObservationError
@@ -20,9 +22,8 @@ from kgmrf._time import unit_of
 from kgmrf._types import Numbers
 from kgmrf.centring import RunningMean
 from kgmrf.geometry import so
-from kgmrf.io import ARRAYS, Chunk, DataError, Source, dates
+from kgmrf.io import ARRAYS, Chunk, DataError, Source, Writer, dates
 from kgmrf.results import Result, stack
-from kgmrf.trackers._samples import second_moments
 
 if TYPE_CHECKING:
     from kgmrf.commands._given import Given
@@ -44,9 +45,8 @@ class Run:
 
     def __init__(self, source: Source, given: Given, *, poses: bool = True) -> None:
         self.source, self.given = source, given
-        samples = source.kind == "samples"
-        self.frames = source.windows(given.window) if samples else source
-        if not samples and (given.window > 1 or given.subtracted != "zero"):
+        self.frames = source.windows(given.window) if source.kind == "samples" else source
+        if source.kind != "samples" and (given.window > 1 or given.subtracted != "zero"):
             raise DataError(
                 f"{source.path} holds matrices: only samples can be windowed or centred"
             )
@@ -59,16 +59,12 @@ class Run:
             self.per_second = source.per_second
         learns = given.gains == "auto" and source.kind == "rotation" and source.d == 3
         self.poses = poses and learns and first.positions is not None
-        self.noise_std = given.noise_std
         told = learns or given.noise_std is not None
         self.estimated_noise = source.kind == "rotation" and not told
-        if self.estimated_noise:
-            self.noise_std = noise_of(first.values)
+        self.noise_std = noise_of(first.values) if self.estimated_noise else given.noise_std
         self.tracker: Any = self._tracker(first)
-        self.n_frames = 0
-        self.n_observed = 0
-        self.total_score, self.n_scored = 0.0, 0
-        self.last_time = 0.0
+        self.n_frames = self.n_observed = self.n_scored = 0
+        self.total_score = self.last_time = 0.0
         self.weekends = False  # whether any step is dated on one
 
     def _tracker(self, first: Chunk) -> Any:
@@ -76,10 +72,8 @@ class Run:
         shared: dict[str, Any] = {"time_unit": self.unit, "on_invalid": given.on_invalid}
         if self.poses:
             assert first.positions is not None
-            noise = noise_of_places(first.positions)
-            return trackers.PoseTracker(
-                position_noise_std=noise, noise_std=self.noise_std, **shared
-            )
+            shared["position_noise_std"] = noise_of_places(first.positions)
+            return trackers.PoseTracker(noise_std=self.noise_std, **shared)
         shared["gains"] = given.gains
         if source.kind == "rotation":
             return trackers.RotationTracker(source.d, noise_std=self.noise_std, **shared)
@@ -89,8 +83,9 @@ class Run:
                 f"{source.path} holds covariances: how many samples are behind each? "
                 "Give --n-samples"
             )
-        shared["noise_floor"] = given.noise_floor
-        return trackers.KGMRF(source.d, n_samples=n_samples, **shared)
+        return trackers.KGMRF(
+            source.d, n_samples=n_samples, noise_floor=given.noise_floor, **shared
+        )
 
     def baseline(self, maker: Any, **settings: Any) -> Any:
         """A baseline for this file, with settings of its own."""
@@ -102,7 +97,7 @@ class Run:
         return maker(self.source.d, **settings)
 
     def _count(self) -> float | None:
-        return self.source.n_samples if self.given.samples is None else self.given.samples
+        return self.source.n_samples if self.given.n_samples is None else self.given.n_samples
 
     def chunks(self) -> Iterator[Chunk]:
         """The steps of the file, centred if that was asked for."""
@@ -125,9 +120,7 @@ class Run:
         for chunk in self.chunks():
             with located(self.source, chunk):
                 result = self.per_time(self.through(self.tracker.filter, chunk))
-            result = result.named(
-                self.source.names, dates.instants(result.time) if self.source.dates else None
-            )
+            result = self.named(result)
             self.n_frames += len(result)
             self.n_observed += int((result.age == 0).sum())
             scores = result.log_likelihood[np.isfinite(result.log_likelihood)]
@@ -141,8 +134,13 @@ class Run:
                 self.weekends |= not np.is_busday(days).all()
             yield chunk, result
 
+    def named(self, result: Result) -> Result:
+        """A result with the names and dates of the file."""
+        found = dates.instants(result.time) if self.source.dates else None
+        return result.named(self.source.names, found)
+
     def steps_ahead(self, n: int) -> list[float]:
-        """How far ahead the next n frames are: of daily data without weekends, business days."""
+        """How far ahead the next n steps are: of daily data without weekends, business days."""
         if self.source.dates.removesuffix("Z") != "D" or self.weekends or self.unit != 86400.0:
             return [(k + 1) * self.unit for k in range(n)]
         last = dates.instants(np.array([self.last_time])).astype("datetime64[D]")[0]
@@ -154,13 +152,18 @@ class Run:
         if self.per_second in (None, 1.0):
             return result
         values = {name: result._field(name) for name in result.fields()}
-        scaled = {**values, "velocity": values["velocity"] * self.per_second}
-        return Result(scaled).named(result.channels, result.index)
+        values["velocity"] = values["velocity"] * self.per_second
+        return Result(values).named(result.channels, result.index)
 
     def ahead(self, steps: int) -> Result:
         """Forecasts from where the tracker stands, one interval apart."""
         found = [self.tracker.forecast(far) for far in self.steps_ahead(steps)]
         return self.per_time(stack([merged(one) if self.poses else one for one in found]))
+
+    def writer(self, output: Path, fields: Sequence[str]) -> Writer:
+        """A file for results that knows the names and dates of the file they come from."""
+        about: dict[str, Any] = {"dates": self.source.dates, "per_second": self.source.per_second}
+        return Writer(output, fields, channels=self.source.names, **about)
 
     @property
     def interval(self) -> float:
@@ -171,6 +174,26 @@ class Run:
     def rate(self) -> str:
         """What velocities are given in."""
         return "rad per second" if self.per_second else "rad per unit of time"
+
+    def remark(self) -> None:
+        """Say what was assumed, and what the user might have meant."""
+        source, given = self.source, self.given
+        words = [f"{source.path}: {text}" for text in source.remarks]
+        if given.n_samples is not None and source.kind != "covariance":
+            words.append(
+                f"--n-samples is for files of covariances; {source.path} holds {source.kind}: "
+                "ignored"
+            )
+        if self.estimated_noise:
+            words.append(
+                f"noise of the rotations estimated as {self.noise_std:.3g} rad; "
+                "give --noise-std if you know it"
+            )
+        if source.kind == "samples":
+            chunk = next(iter(source))
+            words += [*_clocks(source, chunk), *_means(source, chunk, given)]
+        for text in words:
+            note(text, shown=given.talk)
 
 
 def merged(pose: Any) -> Any:
@@ -188,13 +211,7 @@ def _centred(source: Source, mean: RunningMean) -> Iterator[Chunk]:
 
 
 def noise_of(rotations: Numbers) -> float:
-    """Noise of observed rotations ``(n, d, d)`` in radians, from the jerkiness of the motion.
-
-    >>> from kgmrf import simulate
-    >>> scene = simulate.rotating_frame(n_frames=400, noise_std=0.05, rng=0)
-    >>> round(noise_of(scene.observations), 2)
-    0.05
-    """
+    """Noise of observed rotations ``(n, d, d)`` in radians, from the jerkiness of the motion."""
     seen = rotations[~np.isnan(rotations).any(axis=(-2, -1))][:4000]
     if len(seen) < 5:
         raise DataError("too few rotations to estimate their noise; give --noise-std")
@@ -203,12 +220,7 @@ def noise_of(rotations: Numbers) -> float:
 
 
 def noise_of_places(positions: Numbers) -> float:
-    """Noise of observed positions ``(n, 3)`` in their unit, from the jerkiness of the motion.
-
-    >>> line = np.arange(300.0)[:, None] * np.ones(3)
-    >>> round(noise_of_places(line + 0.1 * np.random.default_rng(0).normal(size=(300, 3))), 1)
-    0.1
-    """
+    """Noise of observed positions ``(n, 3)`` in their unit, from the jerkiness of the motion."""
     seen = positions[~np.isnan(positions).any(axis=-1)][:4000]
     if len(seen) < 5:
         return 0.01
@@ -235,36 +247,6 @@ def located(source: Source, chunk: Chunk) -> Iterator[None]:
         place = chunk.places[int(where[1])]
         fault = text[where.end() :]
         raise DataError(f"{source.path}, {source.word} {place}: {fault}") from error
-
-
-def as_matrices(values: Any, kind: str) -> tuple[Any, Any]:
-    """Samples as covariances with their counts; a frame with a hole in it counts as a gap."""
-    if kind != "samples":
-        return values, np.zeros(len(values))
-    blocks = values[:, None, :] if values.ndim == 2 else values
-    total, counts = second_moments(blocks, None)
-    there = (counts > 0) & ~np.isnan(total).any(axis=(-2, -1))
-    return np.where(there[:, None, None], total, np.nan), np.maximum(counts, 1.0)
-
-
-def remark(run: Run, *, shown: bool) -> None:
-    """Say what was assumed, and what the user might have meant."""
-    source, given = run.source, run.given
-    words = [f"{source.path}: {text}" for text in source.remarks]
-    if given.samples is not None and source.kind != "covariance":
-        words.append(
-            f"--n-samples is for files of covariances; {source.path} holds {source.kind}: ignored"
-        )
-    if run.estimated_noise:
-        words.append(
-            f"noise of the rotations estimated as {run.noise_std:.3g} rad; "
-            "give --noise-std if you know it"
-        )
-    if source.kind == "samples":
-        chunk = next(iter(source))
-        words += [*_clocks(source, chunk), *_means(source, chunk, given)]
-    for text in words:
-        note(text, shown=shown)
 
 
 def _means(source: Source, chunk: Chunk, given: Given) -> list[str]:
@@ -303,25 +285,33 @@ def _clocks(source: Source, chunk: Chunk) -> list[str]:
 
 
 @contextmanager
-def progress(words: str, *, shown: bool) -> Iterator[Callable[[float], None]]:
-    """A function that takes the share done, 0 to 1; a bar on stderr once it takes long."""
+def progress(
+    words: str, *, shown: bool, total: float | None = 1.0
+) -> Iterator[Callable[..., None]]:
+    """A function that takes how much of ``total`` is done, and a remark on it.
+
+    On a terminal it draws a bar on stderr once it takes long.
+    """
     began = clock.monotonic()
     bar: Any = None
-    task: Any = None
 
-    def advance(done: float) -> None:
-        nonlocal bar, task
+    def advance(done: float, state: str = "") -> None:
+        nonlocal bar, shown
         if not shown or clock.monotonic() - began < PATIENCE:
             return
         if bar is None:
+            from rich import progress as parts
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-            bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            console = Console(stderr=True)
+            shown = console.is_terminal
+            names = ("{task.description}", "{task.fields[state]}")
+            text, said = (parts.TextColumn(name) for name in names)
+            columns = (text, parts.BarColumn(), parts.TimeRemainingColumn(), said)
+            bar = parts.Progress(*columns, console=console, transient=True, disable=not shown)
             bar.start()
-            task = bar.add_task(words, total=1.0)
-        bar.update(task, completed=done)
+            bar.add_task(words, total=total, state=state)
+        bar.update(bar.task_ids[0], completed=done, state=state)
 
     try:
         yield advance
@@ -330,16 +320,21 @@ def progress(words: str, *, shown: bool) -> Iterator[Callable[[float], None]]:
             bar.stop()
 
 
+def say(about: dict[str, Any], words: Sequence[str], as_json: bool, quiet: bool) -> None:
+    """The result on stdout, as JSON or as lines."""
+    if as_json:
+        typer.echo(json.dumps(about))
+    elif not quiet:
+        typer.echo("\n".join(words))
+
+
 def note(words: str, *, shown: bool) -> None:
     """A remark on stderr."""
     if shown:
         sys.stderr.write(f"kgmrf: {words}\n")
 
 
-def spare(source: Path, *outputs: Path | None) -> None:
+def spare(source: Path, output: Path) -> None:
     """Refuse to write over the file that is read, by whatever name."""
-    for output in outputs:
-        if output is None or not (output.exists() and source.exists()):
-            continue
-        if output.samefile(source):
-            raise ValueError(f"{output} would overwrite the input {source}; give another name")
+    if output.exists() and source.exists() and output.samefile(source):
+        raise ValueError(f"{output} would overwrite the input {source}; give another name")

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
-import sys
+import time as clock
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
-
-import typer
+from typing import Any, TypeAlias
 
 from kgmrf._types import Numbers
-from kgmrf.commands._run import note, spare
+from kgmrf.commands._run import note, progress, spare
+from kgmrf.vision import videos
 
 CODECS = {".mp4": "mp4v", ".m4v": "mp4v", ".mov": "mp4v", ".mkv": "XVID", ".avi": "MJPG"}
 """Extensions of videos to write, and the codec that every OpenCV can write them with."""
 
+OPTIONS = """
+INPUT  Video file, folder of images, or camera number.
+Options:
+  --frames, -n >=1  Stop after this many images.
+  --reader  Decoder: auto is OpenCV, then PyAV for what OpenCV cannot read.
+"""
 Image: TypeAlias = Any
-ReaderOption: TypeAlias = Annotated[
-    Literal["auto", "opencv", "av"],
-    typer.Option(help="Decoder: auto is OpenCV, then PyAV for what OpenCV cannot read."),
-]
-Most: TypeAlias = Annotated[
-    int | None, typer.Option("--frames", "-n", help="Stop after this many images.", min=1)
-]
+Advance: TypeAlias = Callable[[int, str], None]
 
 
 @dataclass(frozen=True)
@@ -42,29 +41,29 @@ class Footage:
     live: bool = False
 
 
-def opened(source: str, reader: Literal["auto", "opencv", "av"]) -> Footage:
-    """A video file, a folder of images, a camera or a stream."""
+def opened(source: str, reader: videos.Reader, most: int | None) -> Footage:
+    """A video file, a folder of images, a camera or a stream; ``most`` images of it."""
     # Said by us in one line, where OpenCV and FFmpeg would say it in many.
     os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
-    from kgmrf.vision.videos import open_video
-
     path = Path(source)
     camera = source.isdecimal() and not path.exists()
     if path.is_dir() and (path / "img").is_dir():
         path = path / "img"  # OTB keeps its images one level down
     live = camera or "://" in source
-    video = open_video(int(source) if camera else source if live else path, reader=reader)
+    video = videos.open_video(int(source) if camera else source if live else path, reader=reader)
     name, rate = (f"camera {source}", 30.0) if camera else (source, 25.0)
-    total = None if live else video.n_frames
-    return Footage(name, video.frames, total, video.rate or rate, live=live)
+    known = [n for n in (None if live else video.n_frames, most) if n is not None]
+    frames = islice(video.frames, most)
+    return Footage(name, frames, min(known, default=None), video.rate or rate, live=live)
 
 
-def check_files(
-    source: str | None, files: dict[str, Path | None], extensions: Iterable[Iterable[str]]
-) -> None:
-    """Refuse names that cannot be written: wrong extension, no folder, or the input itself."""
-    for (option, path), known in zip(files.items(), extensions, strict=True):
+def check_files(source: str | None, **files: tuple[Path | None, Iterable[str]]) -> dict[str, str]:
+    """Refuse names that cannot be written: wrong extension, no folder, or the input itself.
+
+    Takes the file of each option with its extensions; returns those that were given.
+    """
+    for option, (path, known) in files.items():
         if path is None:
             continue
         if path.suffix.lower() not in known:
@@ -75,6 +74,7 @@ def check_files(
             raise IsADirectoryError(errno.EISDIR, "A folder has this name", str(path))
         if source is not None:
             spare(Path(source), path)
+    return {option: str(path) for option, (path, _) in files.items() if path is not None}
 
 
 @contextmanager
@@ -93,25 +93,9 @@ def appearing(*paths: Path | None) -> Iterator[list[Path | None]]:
                 made.unlink(missing_ok=True)
 
 
-def tell(
-    about: dict[str, Any],
-    lines: list[str],
-    files: dict[str, Path | None],
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """The summary as JSON, or in words; and which files were written."""
-    written = {word: str(path) for word, path in files.items() if path is not None}
-    if as_json:
-        typer.echo(json.dumps(about | written))
-    elif not quiet:
-        for line in lines + [f"{word}: {path}" for word, path in written.items()]:
-            typer.echo(line)
-
-
-def tell_cut(footage: Footage, n: int, most: int | None, quiet: bool) -> None:
+def tell_cut(footage: Footage, n: int, quiet: bool) -> None:
     """Remark on a file that ends before the images it announces."""
-    if footage.total is not None and most is None and n < footage.total:
+    if footage.total is not None and not footage.live and n < footage.total:
         note(f"{footage.name} announces {footage.total} frames, {n} could be read", shown=not quiet)
 
 
@@ -149,27 +133,13 @@ def writing(path: Path, rate: float) -> Iterator[Callable[[Image], None]]:
 
 
 @contextmanager
-def bar(footage: Footage, most: int | None, shown: bool) -> Iterator[Callable[[int, str], None]]:
-    """A progress bar on stderr with the images per second, and a word on each image."""
-    if not shown or not sys.stderr.isatty():
-        yield lambda done, state: None
-        return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
-        progress.TextColumn("{task.fields[state]}"),
-    )
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown_bar:
-        known = [n for n in (footage.total, most) if n is not None]
-        task = shown_bar.add_task(footage.name, total=min(known, default=None), state="")
+def bar(footage: Footage, shown: bool) -> Iterator[Advance]:
+    """A progress bar with the images per second, and a word on each image."""
+    total, began = footage.total, clock.monotonic()
+    with progress(footage.name, shown=shown, total=total) as draw:
 
         def advance(done: int, state: str) -> None:
-            rate = done / max(shown_bar.tasks[0].elapsed or 0.0, 1e-6)
-            shown_bar.update(task, completed=done, state=f"{rate:4.0f} fps  {state}")
+            rate = done / max(clock.monotonic() - began, 1e-6)
+            draw(done, f"{done}/{total or '?'} {rate:4.0f} fps  {state}")
 
         yield advance

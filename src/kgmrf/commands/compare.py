@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -14,20 +14,25 @@ from scipy.special import chdtri
 from kgmrf import trackers
 from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
-from kgmrf.commands import _options as opt
 from kgmrf.commands._given import Given, on_a_file
-from kgmrf.commands._run import Run, as_matrices, located, progress
+from kgmrf.commands._run import Run, located, progress
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError
 from kgmrf.plots import COLOURS, CYCLE, label_lines, new_figure, style, write_figure
+from kgmrf.trackers._samples import second_moments
 
+OPTIONS = """
+Tracker:
+  --frames, -n >=30  Number of steps to use.
+  --skip >=0  Steps at the start without score. Default: a fifth, at most 500.
+"""
 HALF_LIVES = (4, 16, 64, 256)
 OURS = ("KGMRF", "RotationTracker")
 
 
 @dataclass
 class Entrant:
-    """A tracker with settings, its score on every frame, and why it had to give up, if it did."""
+    """A tracker with settings, its measures of every step, and why it had to give up, if it did."""
 
     name: str
     settings: str
@@ -36,29 +41,14 @@ class Entrant:
     last: Numbers | None = None
     trouble: str | None = None
 
-    @property
-    def score(self) -> Numbers:
-        """One number per frame: log-likelihood under its own density, or degrees."""
-        return self.all("score")
-
-    def all(self, name: str) -> Numbers:
-        """One number per frame of any of the measures."""
+    def all(self, name: str = "score") -> Numbers:
+        """One number per step: log-likelihood under its own density, or degrees."""
         return np.concatenate([part[name] for part in self.parts]) if self.parts else np.zeros(0)
 
 
-@on_a_file()
+@on_a_file(OPTIONS)
 def compare(
-    given: Given,
-    frames: Annotated[
-        int, opt.option(opt.MODEL, "Number of steps to use.", "--frames", "-n", min=30)
-    ] = 20_000,
-    skip: Annotated[
-        int | None,
-        opt.option(
-            opt.MODEL, "Steps at the start without score. Default: a fifth, at most 500.", min=0
-        ),
-    ] = None,
-    plot: opt.Plot = None,
+    given: Given, frames: int = 20_000, skip: int | None = None, plot: Path | None = None
 ) -> None:
     """Compare one-step-ahead forecasts of the kinetic tracker and the usual baselines on a file.
 
@@ -69,35 +59,42 @@ def compare(
     the nominal 95 % region, and the lead of the kinetic tracker with its 95 % interval. Rotations
     are ranked by the angle between forecast and observation.
     """
-    source = given.open()
-    run = given.follow(source, poses=False)
+    run = given.follow(poses=False)
     field_ = _entrants(run)
     done = 0
     with progress(given.file.name, shown=given.talk) as advance:
         for whole in run.chunks():
             chunk = whole.cut(0, frames - done)
-            with located(source, chunk):
+            with located(run.source, chunk):
                 for entrant in field_:
                     _let_run(run, entrant, chunk)
             done += len(chunk.values)
             advance(done / frames if done < frames else 1.0)
             if done >= frames:
                 break
-    found = _judge(field_, done, skip, source.kind)
+    rotations = run.source.kind == "rotation"
+    scored = _scored(field_, done, skip)
+    sign = -1.0 if rotations else 1.0  # whether a higher score is better
+    ranked = sorted(
+        (e for e in field_ if e.trouble is None), key=lambda e: -sign * e.all()[scored].mean()
+    )
     if plot is not None:
-        _draw(found, plot)
+        _draw(ranked, scored, sign, plot)
     about = {
         "file": str(given.file),
         "frames": done,
-        "scored": int(found.scored.sum()),
-        "measure": found.measure,
+        "scored": int(scored.sum()),
+        "measure": "mean angle between forecast and observation, degrees"
+        if rotations
+        else "mean one-step-ahead log-likelihood, nats per step",
         "rows": [
-            {"tracker": e.name, "settings": e.settings, **found.measures(e)} for e in found.ranked
+            {"tracker": e.name, "settings": e.settings, **_measures(e, field_[0], scored, sign)}
+            for e in ranked
         ],
-        "left_out": [{"tracker": e.name, "why": e.trouble} for e in found.left_out],
+        "left_out": [{"tracker": e.name, "why": e.trouble} for e in field_ if e.trouble],
         "figure": None if plot is None else str(plot),
     }
-    if given.as_json:
+    if given.json_:
         typer.echo(json.dumps(about))
     elif not given.quiet:
         _print(about)
@@ -135,18 +132,21 @@ def _let_run(run: Run, entrant: Entrant, chunk: Chunk) -> None:
 
 
 def _measured(run: Run, entrant: Entrant, chunk: Chunk) -> dict[str, Numbers]:
-    """The measures of every frame of a chunk, each made from the frames before it."""
+    """The measures of every step of a chunk, each made from the steps before it."""
     if run.source.kind == "rotation":
         return {"score": _angles(run, entrant.tracker, chunk)}
     result = run.through(entrant.tracker.filter, chunk)
-    seen, counts = as_matrices(chunk.values, run.source.kind)
+    seen, m = chunk.values, run.tracker.n_samples or 1.0
+    if run.source.kind == "samples":
+        total, counts = second_moments(seen[:, None, :] if seen.ndim == 2 else seen, None)
+        there = (counts > 0) & ~np.isnan(total).any(axis=(-2, -1))  # no hole in the step
+        seen, m = np.where(there[:, None, None], total, np.nan), np.maximum(counts, 1.0)
     d = seen.shape[-1]
     start = np.full((1, d, d), np.nan) if entrant.last is None else entrant.last
     entrant.last = result.covariance[-1:]
     before = np.concatenate([start, result.covariance[:-1]])
     before = before + run.given.noise_floor * np.eye(d)
     log_det, distance = _against(before, seen)
-    m = counts if run.source.kind == "samples" else (run.tracker.n_samples or 1.0)
     found = {
         "score": result.log_likelihood,
         "gaussian": -0.5 * m * (log_det + distance + d * np.log(2.0 * np.pi)),
@@ -163,7 +163,7 @@ def _measured(run: Run, entrant: Entrant, chunk: Chunk) -> dict[str, Numbers]:
 
 
 def _against(forecast: Numbers, seen: Numbers) -> tuple[Numbers, Numbers]:
-    """log det S and tr(S^{-1} C) of every frame; NaN where S has no full rank or C is missing."""
+    """log det S and tr(S^{-1} C) of every step; NaN where S has no full rank or C is missing."""
     good: Mask = np.all(np.isfinite(forecast + seen), axis=(-2, -1))
     values, vectors = np.linalg.eigh(np.where(good[:, None, None], forecast, np.eye(len(seen[0]))))
     good &= values[:, 0] > 1e-12 * values[:, -1]
@@ -175,7 +175,7 @@ def _against(forecast: Numbers, seen: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _angles(run: Run, tracker: Any, chunk: Chunk) -> Numbers:
-    """Degrees between forecast and observation, frame by frame."""
+    """Degrees between forecast and observation, step by step."""
     times, angles = chunk.times, []
     for k, seen in enumerate(chunk.values):
         dt, now = 1.0, tracker.now
@@ -191,51 +191,38 @@ def _angles(run: Run, tracker: Any, chunk: Chunk) -> Numbers:
     return np.array(angles)
 
 
-@dataclass
-class Verdict:
-    """Who took part, on which frames they are judged, and by what."""
-
-    ranked: list[Entrant]
-    left_out: list[Entrant]
-    scored: Numbers
-    measure: str
-    ours: Entrant
-    sign: float
-    """1 if a higher score is better, -1 if a lower one is."""
-
-    def measures(self, entrant: Entrant) -> dict[str, float | None]:
-        """All measures, means over the scored frames; None for what cannot be told."""
-        found: dict[str, float | None] = {}
-        for name in entrant.parts[0]:
-            values = entrant.all(name)[self.scored]
-            known = values[np.isfinite(values)]
-            found[name] = float(known.mean()) if known.size else None
-        gap = self.sign * (self.ours.score - entrant.score)[self.scored]
-        # Means of blocks, for neighbouring frames are not independent.
-        blocks = np.array([part.mean() for part in np.array_split(gap, min(20, len(gap)))])
-        wide = 1.96 * blocks.std(ddof=1) / np.sqrt(len(blocks)) if len(blocks) > 1 else np.nan
-        return {**found, "lead": float(gap.mean()), "lead_within": float(wide)}
-
-
-def _judge(field_: list[Entrant], n_frames: int, skip: int | None, kind: str) -> Verdict:
-    start = min(500, n_frames // 5) if skip is None else skip
-    ours = field_[0]
-    base = (np.arange(n_frames) >= start) & np.isfinite(ours.score)
-    if not base.any():
-        raise DataError(f"none of {n_frames} steps can be scored; use more steps or --skip less")
+def _scored(field_: list[Entrant], n_steps: int, skip: int | None) -> Mask:
+    """The steps on which all are judged; who has no forecast in many of them is left out."""
+    start = min(500, n_steps // 5) if skip is None else skip
+    scored: Mask = (np.arange(n_steps) >= start) & np.isfinite(field_[0].all())
+    if not scored.any():
+        raise DataError(f"none of {n_steps} steps can be scored; use more steps or --skip less")
+    base = scored.copy()
     for entrant in field_:
         if entrant.trouble is None:
-            missing = 1.0 - float(np.isfinite(entrant.score[base]).mean())
+            there = np.isfinite(entrant.all())
+            missing = 1.0 - float(there[base].mean())
             if missing > 0.01:
                 entrant.trouble = f"has no valid forecast in {100 * missing:.0f} % of the steps"
-    taking_part = [entrant for entrant in field_ if entrant.trouble is None]
-    scored = np.logical_and.reduce([base, *(np.isfinite(e.score) for e in taking_part)])
-    sign, measure = 1.0, "mean one-step-ahead log-likelihood, nats per step"
-    if kind == "rotation":
-        sign, measure = -1.0, "mean angle between forecast and observation, degrees"
-    ranked = sorted(taking_part, key=lambda e: -sign * float(e.score[scored].mean()))
-    left_out = [e for e in field_ if e.trouble is not None]
-    return Verdict(ranked, left_out, scored, measure, ours, sign)
+            else:
+                scored &= there
+    return scored
+
+
+def _measures(
+    entrant: Entrant, ours: Entrant, scored: Mask, sign: float
+) -> dict[str, float | None]:
+    """All measures, means over the scored steps; None for what cannot be told."""
+    found: dict[str, float | None] = {}
+    for name in entrant.parts[0]:
+        values = entrant.all(name)[scored]
+        known = values[np.isfinite(values)]
+        found[name] = float(known.mean()) if known.size else None
+    gap = sign * (ours.all() - entrant.all())[scored]
+    # Means of blocks, for neighbouring steps are not independent.
+    blocks = np.array([part.mean() for part in np.array_split(gap, min(20, len(gap)))])
+    wide = 1.96 * blocks.std(ddof=1) / np.sqrt(len(blocks)) if len(blocks) > 1 else np.nan
+    return {**found, "lead": float(gap.mean()), "lead_within": float(wide)}
 
 
 HEADS = {
@@ -282,25 +269,24 @@ def _cell(row: dict[str, Any], name: str) -> str:
     return f"{value:.4f}" if name == "score" else f"{value:.3f}"
 
 
-def _draw(found: Verdict, path: Path) -> None:
-    """How far ahead the kinetic tracker is of each baseline's best setting, added up."""
-    ours = next(e for e in found.ranked if e.name in OURS)
+def _draw(ranked: list[Entrant], scored: Mask, sign: float, path: Path) -> None:
+    """How far the kinetic tracker is ahead of each baseline's best setting, added up."""
+    ours = next(e for e in ranked if e.name in OURS)
     best: dict[str, Entrant] = {}
-    for entrant in found.ranked:
+    for entrant in ranked:
         best.setdefault(entrant.name, entrant)
-    sign = found.sign
-    where = np.flatnonzero(found.scored)
+    where = np.flatnonzero(scored)
     with style():
         figure = new_figure(2.6)
         axes = figure.add_subplot()
         labels = []
         for k, (name, entrant) in enumerate((n, e) for n, e in best.items() if n not in OURS):
-            lead = sign * np.cumsum(ours.score[where] - entrant.score[where])
+            lead = sign * np.cumsum(ours.all()[where] - entrant.all()[where])
             colour = CYCLE[(k + 1) % len(CYCLE)]
             axes.plot(where, lead, color=colour)
             labels.append((float(lead[-1]), f"{name}, {entrant.settings}", colour))
         axes.axhline(0.0, color=COLOURS["quiet"], lw=0.6)
-        axes.set_xlabel("frame")
+        axes.set_xlabel("step")
         axes.set_ylabel("degrees" if sign < 0 else "nats")
         axes.set_title(f"How far {ours.name} is ahead of each baseline's best setting, added up")
         label_lines({axes: labels})

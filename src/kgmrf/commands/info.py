@@ -12,7 +12,7 @@ import typer
 
 from kgmrf import __version__
 from kgmrf._extras import EXTRAS
-from kgmrf.commands import _options as opt
+from kgmrf.commands._options import JSON, QUIET, takes
 from kgmrf.kernels.engine import warmup as compile_all
 from kgmrf.vision import RegionCovarianceTracker
 
@@ -21,7 +21,8 @@ PACKAGES = {"cv2": "opencv-contrib-python-headless", "sklearn": "scikit-learn"}
 """Packages that are not called like their module."""
 
 
-def info(as_json: opt.AsJson = False) -> None:
+@takes(JSON)
+def info(json_: bool = False) -> None:
     """Show the versions of kgmrf, Python and all packages that kgmrf can use."""
     about = {
         "kgmrf": __version__,
@@ -30,7 +31,7 @@ def info(as_json: opt.AsJson = False) -> None:
     }
     extras = {PACKAGES.get(module, module): extra for module, extra in EXTRAS.items()}
     packages = {name: _version(name) for name in (*REQUIRED, *extras)}
-    if as_json:
+    if json_:
         typer.echo(json.dumps({**about, "packages": packages}, indent=2))
         return
     for name, found in {**about, **packages}.items():
@@ -45,7 +46,8 @@ def _version(package: str) -> str | None:
         return None
 
 
-def warmup(quiet: opt.Quiet = False) -> None:
+@takes(QUIET)
+def warmup(quiet: bool = False) -> None:
     """Compile all loops now, so that later runs start at once."""
     began = clock.perf_counter()
     compile_all()

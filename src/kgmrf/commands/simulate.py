@@ -7,12 +7,13 @@ import inspect
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import typer
 
 from kgmrf import simulate as scenes
+from kgmrf.commands._options import takes
 from kgmrf.simulate import CovarianceScene, RotationScene
 
 SceneName: TypeAlias = Literal[
@@ -20,51 +21,40 @@ SceneName: TypeAlias = Literal[
 ]
 """Scenes by the name of their function in :mod:`kgmrf.simulate`."""
 
+OPTIONS = f"""
+SCENE  One of {", ".join(get_args(SceneName))}.
+Options:
+  --output, -o  File to write: .npz or .csv.
+  --seed N >=0  Seed of the random numbers.
+  --frames N >=1  Number of steps.
+  --dimension, -d D >=1  Number of channels.
+  --rate RAD  Angular velocity, radians per step.
+  --n-samples, --samples M >=1  Number of samples behind each observed covariance.
+  --noise-std RAD >=0.0  Noise of observed rotations, in radians.
+  --dropout P >=0.0 <=1.0  Probability that an observation is missing.
+"""
 
+
+@takes(OPTIONS)
 def simulate(
-    scene: Annotated[
-        SceneName, typer.Argument(metavar="SCENE", help=f"One of {', '.join(get_args(SceneName))}.")
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .npz or .csv.")],
-    seed: Annotated[int, typer.Option(help="Seed of the random numbers.", min=0, metavar="N")] = 0,
-    frames: Annotated[int | None, typer.Option(help="Number of steps.", min=1, metavar="N")] = None,
-    dimension: Annotated[
-        int | None,
-        typer.Option("--dimension", "-d", help="Number of channels.", min=1, metavar="D"),
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Angular velocity, radians per step.", metavar="RAD")
-    ] = None,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            "--n-samples",
-            "--samples",
-            help="Number of samples behind each observed covariance.",
-            min=1,
-            metavar="M",
-        ),
-    ] = None,
-    noise_std: Annotated[
-        float | None,
-        typer.Option(help="Noise of observed rotations, in radians.", min=0.0, metavar="RAD"),
-    ] = None,
-    dropout: Annotated[
-        float,
-        typer.Option(
-            help="Probability that an observation is missing.", min=0.0, max=1.0, metavar="P"
-        ),
-    ] = 0.0,
+    scene: SceneName,
+    output: Path,
+    seed: int = 0,
+    frames: int | None = None,
+    dimension: int | None = None,
+    rate: float | None = None,
+    n_samples: int | None = None,
+    noise_std: float | None = None,
+    dropout: float = 0.0,
 ) -> None:
     """Write a simulated scene, truth and observations, to a file."""
     writers = {".npz": _write_npz, ".csv": _write_csv}
     if output.suffix.lower() not in writers:
         raise ValueError(f"--output ends in .npz or .csv, got {str(output)!r}")
     make: Callable[..., Any] = getattr(scenes, scene.replace("-", "_"))
-    given = {"n_frames": frames, "d": dimension, "rate": rate, "n_samples": samples}
-    settings: dict[str, Any] = {
-        k: v for k, v in {**given, "noise_std": noise_std}.items() if v is not None
-    }
+    given = {"n_frames": frames, "d": dimension, "rate": rate, "n_samples": n_samples}
+    given["noise_std"] = noise_std
+    settings: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
     known = inspect.signature(make).parameters
     for name in settings:
         if name not in known:

@@ -4,59 +4,55 @@ from __future__ import annotations
 
 import csv
 import time as clock
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-import typer
 
 from kgmrf._types import Numbers
-from kgmrf.commands import _options as opt
 from kgmrf.commands import _video as video
-from kgmrf.commands._run import note
+from kgmrf.commands._options import JSON, QUIET, takes
+from kgmrf.commands._run import note, say
+from kgmrf.io import open_source
+from kgmrf.vision.camera import RecordedMotion
+from kgmrf.vision.steady import Border, Stabilizer
+from kgmrf.vision.videos import Reader
 
-if TYPE_CHECKING:
-    from kgmrf.vision import Stabilizer
-    from kgmrf.vision.camera import RecordedMotion
-
-HELP = {
-    "input": "Video file, folder of images, or camera number.",
-    "output": f"Steady video: {' '.join(video.CODECS)}.",
-    "smooth": "Time constant of the steady camera: faster motion is shake.",
-    "lag": "Work live, this many images behind the camera (0: no delay). Default: look at the "
-    "whole video first.",
-    "keep": "Least share of width and height to keep.",
-    "border": "Crop to the largest steady rectangle, or fill what is missing.",
-    "focal": "Focal length: the camera turns in space. Default: shift, turn and zoom in the image "
-    "plane.",
-    "motion": "Take the camera's motion from a file, not from features: a gyroscope (time and "
-    "three rates, rad/s) or a trajectory (TUM, or CSV with qx qy qz qw). Needs --focal.",
-    "offset": "Time of the first image after the file's first row.",
-    "path": "The camera's and the steady path: .csv.",
-}
+OPTIONS = f"""
+Options:
+  --output, -o  Steady video: {" ".join(video.CODECS)}.
+  --smooth SECONDS >=0.01  Time constant of the steady camera: faster motion is shake.
+  --lag >=0  Work live, this many images behind the camera (0: no delay). Default: look at the whole
+    video first.
+  --keep >=0.1 <=0.99  Least share of width and height to keep.
+  --border  Crop to the largest steady rectangle, or fill what is missing.
+  --focal PIXELS >=1.0  Focal length: the camera turns in space. Default: shift, turn and zoom in
+    the image plane.
+  --motion  Take the camera's motion from a file, not from features: a gyroscope (time and three
+    rates, rad/s) or a trajectory (TUM, or CSV with qx qy qz qw). Needs --focal.
+  --offset SECONDS  Time of the first image after the file's first row.
+  --path  The camera's and the steady path: .csv.
+"""
 
 
+@takes(video.OPTIONS, OPTIONS, JSON, QUIET)
 def stabilize(
-    source: Annotated[str, typer.Argument(metavar="INPUT", help=HELP["input"])],
-    output: Annotated[Path, typer.Option("--output", "-o", help=HELP["output"])],
-    smooth: Annotated[float, typer.Option(metavar="SECONDS", help=HELP["smooth"], min=0.01)] = 1.0,
-    lag: Annotated[int | None, typer.Option(help=HELP["lag"], min=0)] = None,
-    keep: Annotated[float, typer.Option(help=HELP["keep"], min=0.1, max=0.99)] = 0.8,
-    border: Annotated[
-        Literal["crop", "black", "replicate", "reflect"], typer.Option(help=HELP["border"])
-    ] = "crop",
-    focal: Annotated[
-        float | None, typer.Option(metavar="PIXELS", help=HELP["focal"], min=1.0)
-    ] = None,
-    motion: Annotated[Path | None, typer.Option(help=HELP["motion"])] = None,
-    offset: Annotated[float, typer.Option(metavar="SECONDS", help=HELP["offset"])] = 0.0,
-    path: Annotated[Path | None, typer.Option(help=HELP["path"])] = None,
-    frames: video.Most = None,
-    reader: video.ReaderOption = "auto",
-    as_json: opt.AsJson = False,
-    quiet: opt.Quiet = False,
+    input_: str,
+    output: Path,
+    smooth: float = 1.0,
+    lag: int | None = None,
+    keep: float = 0.8,
+    border: Border = "crop",
+    focal: float | None = None,
+    motion: Path | None = None,
+    offset: float = 0.0,
+    path: Path | None = None,
+    frames: int | None = None,
+    reader: Reader = "auto",
+    json_: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Take the shake out of a video.
 
@@ -66,35 +62,29 @@ def stabilize(
     stabilised while it runs. Images without enough features are gaps, which
     the path bridges.
     """
-    files = {"output": output, "path": path}
-    video.check_files(source, files, (video.CODECS, (".csv",)))
+    files = video.check_files(input_, output=(output, video.CODECS), path=(path, (".csv",)))
     if motion is not None and focal is None:
         raise ValueError("--motion turns the camera in space: give --focal, in pixels, as well")
-    footage = video.opened(source, reader)
+    footage = video.opened(input_, reader, frames)
     if footage.live and lag is None:
         raise ValueError(f"{footage.name} has no end: give --lag, 0 or more")
-    from kgmrf.vision import Stabilizer
-
     steady = Stabilizer(
         max(1.0, smooth * footage.rate),
         lag=lag,
         keep=keep,
         border=border,
         focal=focal,
-        motion=None if motion is None else _recorded(motion, footage, offset, frames),
+        motion=None if motion is None else _recorded(motion, footage, offset),
     )
     began, cpu = clock.perf_counter(), clock.process_time()
     with (
         video.appearing(output, path) as (movie, table),
-        video.bar(footage, frames, not (quiet or as_json)) as advance,
+        video.bar(footage, not (quiet or json_)) as advance,
     ):
         assert movie is not None
         with video.writing(movie, footage.rate) as write:
-            for image in (
-                _live(steady, footage, frames, advance)
-                if lag is not None
-                else _recording(steady, footage, video.opened(source, reader), frames, advance)
-            ):
+            again = None if lag is not None else video.opened(input_, reader, frames)
+            for image in _steadied(steady, footage, again, advance):
                 write(image)
         spent = clock.process_time() - cpu
         columns, raw, smoothed = steady.numbers()
@@ -111,57 +101,41 @@ def stabilize(
         "milliseconds": round(1000 * spent / n, 3),
         "seconds": round(clock.perf_counter() - began, 3),
     }
-    video.tell_cut(footage, n, frames, quiet)
+    video.tell_cut(footage, n, quiet)
     if gaps:
         why = "had too few features" if motion is None else f"are outside the times of {motion}"
         note(f"{gaps} of {n} images {why} and were bridged", shown=not quiet)
     words = f"{footage.name}: {n} images of {w} x {h}, steady at {u} x {v}; "
-    video.tell(about, [f"{words}{about['milliseconds']:.1f} ms per image"], files, as_json, quiet)
+    words += f"{about['milliseconds']:.1f} ms per image"
+    say(about | files, [words, *(f"{name}: {file}" for name, file in files.items())], json_, quiet)
 
 
-def _recording(
-    steady: Stabilizer,
-    footage: video.Footage,
-    again: video.Footage,
-    most: int | None,
-    advance: Callable[[int, str], None],
+def _steadied(
+    steady: Stabilizer, footage: video.Footage, again: video.Footage | None, advance: video.Advance
 ) -> Iterator[Any]:
-    """Through the video twice: once to follow the camera, once to warp."""
-    for k, image in enumerate(islice(footage.frames, most)):
-        steady.watch([image])
-        advance(k + 1, "following the camera")
-    steady.plan()
-    for k, image in enumerate(islice(again.frames, len(steady.path))):
-        yield steady.steady(image, k)
-        advance(k + 1, "writing")
-
-
-def _live(
-    steady: Stabilizer,
-    footage: video.Footage,
-    most: int | None,
-    advance: Callable[[int, str], None],
-) -> Iterator[Any]:
-    """Through the video once; a camera ends by Ctrl-C."""
-    k = -1
+    """Through a video twice: to follow the camera, and to warp; or once, a camera until Ctrl-C."""
+    k = 0
     try:
-        for k, image in enumerate(islice(footage.frames, most)):
-            advance(k + 1, "live")
-            if (made := steady.update(image)) is not None:
+        for k, image in enumerate(footage.frames, 1):
+            advance(k, "live" if again is None else "following the camera")
+            if again is not None:
+                steady.watch([image])
+            elif (made := steady.update(image)) is not None:
                 yield made
     except KeyboardInterrupt:
-        if not footage.live or k < 0:
+        if not footage.live or not k:
             raise
-    yield from steady.finish()
+    if again is None:
+        yield from steady.finish()
+        return
+    steady.plan()
+    for k, image in enumerate(islice(again.frames, len(steady.path)), 1):
+        yield steady.steady(image, k - 1)
+        advance(k, "writing")
 
 
-def _recorded(
-    path: Path, footage: video.Footage, offset: float, most: int | None
-) -> RecordedMotion:
+def _recorded(path: Path, footage: video.Footage, offset: float) -> RecordedMotion:
     """The camera's orientation at every image, from a trajectory or a gyroscope."""
-    from kgmrf.io import open_source
-    from kgmrf.vision.camera import RecordedMotion
-
     if footage.total is None:
         raise ValueError(f"{footage.name} does not say how many images it has: --motion needs that")
     source = open_source(path)
@@ -180,8 +154,7 @@ def _recorded(
     elif source.kind != "rotation":
         raise ValueError(f"{path} holds {source.kind} matrices; expected rates or orientations")
     good = ~np.isnan(values[:, 0, 0])
-    n = footage.total if most is None else min(most, footage.total)
-    times = stamps[0] + offset + np.arange(n) / footage.rate
+    times = stamps[0] + offset + np.arange(footage.total) / footage.rate
     return RecordedMotion.sampled(values[good], stamps[good], times)
 
 

@@ -5,144 +5,69 @@ from __future__ import annotations
 import sys
 import time as clock
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from kgmrf.commands import _options as opt
 from kgmrf.commands._given import split_fields
-from kgmrf.commands._options import option
+from kgmrf.commands._options import CENTRE, LAW, QUIET, takes
 from kgmrf.commands._run import note
 from kgmrf.io import FIELDS
 from kgmrf.stream import Report, Settings, run
 
-_IN, _OUT, _SAFE, _MODEL = opt.FILE, opt.OUT, "Safety", opt.MODEL
+OPTIONS = f"""
+Input:
+  --format  Format of the lines, in and out.
+  --wait T >=0.0  Hold every line back for T, so that late lines can be sorted in.
+  --same-time  Second line of a track with the same time: drop it, or use it.
+  --on-error  What to do with an invalid line: stop, or skip it.
+  --key NAME  Field that names the track. Default: key, sensor, id, ...
+  --time NAME  Field that holds the time. Default: time, ts, timestamp, ...
+  --bad-lines FILE  Append invalid lines to FILE as JSON, with number and reason.
+  --max-gap T >=0.0  Refuse a line more than T ahead of its track, unless the next line of the track
+    agrees. Default: a million --time-unit.
+Output:
+  --fields A,B,...  Fields to write: {", ".join(FIELDS)}. Default: the matrix and log_likelihood.
+  --digits >=1 <=17  Significant digits; 17 writes every bit.
+Safety:
+  --state FILE  Checkpoint: read at the start if it exists, kept up to date.
+  --checkpoint-every SECONDS >=0.0  Write the checkpoint this often.
+  --replay  The input starts again from its first line: skip what the checkpoint has.
+  --forget-after T >=0.0  Forget tracks more than T behind the newest line.
+  --stats SECONDS >=0.0  Print statistics on stderr this often.
+  --metrics FILE  Keep statistics in FILE, in Prometheus' text format; as often as --stats, or every
+    15 s.
+Tracker:
+  --time-unit T >=1e-300  Sampling interval of a track, in units of the lines' time.
+  --n-samples, --samples, -m M >=1e-9  Number of samples behind a covariance, if its line has no
+    n_samples.
+  --mean  Mean of the samples: zero, running (as --centre) or drift.
+"""
 
 
+@takes(OPTIONS, LAW, CENTRE, QUIET)
 def stream(
-    format_: Annotated[
-        Literal["json", "csv"], option(_IN, "Format of the lines, in and out.", "--format")
-    ] = "json",
-    wait: Annotated[
-        float,
-        option(
-            _IN,
-            "Hold every line back for T, so that late lines can be sorted in.",
-            metavar="T",
-            min=0.0,
-        ),
-    ] = 0.0,
-    same_time: Annotated[
-        Literal["drop", "use"],
-        option(_IN, "Second line of a track with the same time: drop it, or use it."),
-    ] = "drop",
-    on_error: Annotated[
-        Literal["stop", "skip"], option(_IN, "What to do with an invalid line: stop, or skip it.")
-    ] = "stop",
-    key: Annotated[
-        str | None,
-        option(_IN, "Field that names the track. Default: key, sensor, id, ...", metavar="NAME"),
-    ] = None,
-    time: Annotated[
-        str | None,
-        option(_IN, "Field that holds the time. Default: time, ts, timestamp, ...", metavar="NAME"),
-    ] = None,
-    bad_lines: Annotated[
-        Path | None,
-        option(
-            _IN, "Append invalid lines to FILE as JSON, with number and reason.", metavar="FILE"
-        ),
-    ] = None,
-    max_gap: Annotated[
-        float | None,
-        option(
-            _IN,
-            "Refuse a line more than T ahead of its track, unless the next line of the track "
-            "agrees. Default: a million --time-unit.",
-            metavar="T",
-            min=0.0,
-        ),
-    ] = None,
-    fields: Annotated[
-        str | None,
-        option(
-            _OUT,
-            f"Fields to write: {', '.join(FIELDS)}. Default: the matrix and log_likelihood.",
-            metavar="A,B,...",
-        ),
-    ] = None,
-    digits: Annotated[
-        int, option(_OUT, "Significant digits; 17 writes every bit.", min=1, max=17)
-    ] = 9,
-    state: Annotated[
-        Path | None,
-        option(
-            _SAFE, "Checkpoint: read at the start if it exists, kept up to date.", metavar="FILE"
-        ),
-    ] = None,
-    every: Annotated[
-        float,
-        option(
-            _SAFE,
-            "Write the checkpoint this often.",
-            "--checkpoint-every",
-            metavar="SECONDS",
-            min=0.0,
-        ),
-    ] = 5.0,
-    replay: Annotated[
-        bool,
-        option(
-            _SAFE,
-            "The input starts again from its first line: skip what the checkpoint has.",
-            "--replay",
-            metavar="",
-        ),
-    ] = False,
-    forget_after: Annotated[
-        float | None,
-        option(_SAFE, "Forget tracks more than T behind the newest line.", metavar="T", min=0.0),
-    ] = None,
-    stats: Annotated[
-        float,
-        option(_SAFE, "Print statistics on stderr this often.", metavar="SECONDS", min=0.0),
-    ] = 0.0,
-    metrics: Annotated[
-        Path | None,
-        option(
-            _SAFE,
-            "Keep statistics in FILE, in Prometheus' text format; as often as --stats, or every "
-            "15 s.",
-            metavar="FILE",
-        ),
-    ] = None,
-    time_unit: Annotated[
-        float,
-        option(
-            _MODEL,
-            "Sampling interval of a track, in units of the lines' time.",
-            metavar="T",
-            min=1e-300,
-        ),
-    ] = 1.0,
-    samples: Annotated[
-        float | None,
-        option(
-            _MODEL,
-            "Number of samples behind a covariance, if its line has no n_samples.",
-            "--n-samples",
-            "--samples",
-            "-m",
-            metavar="M",
-            min=1e-9,
-        ),
-    ] = None,
-    noise_std: opt.NoiseStd = None,
-    gains: opt.Gains = "auto",
-    centre: opt.Centre = False,
-    mean: Annotated[
-        Literal["zero", "running", "drift"],
-        opt.option(opt.MODEL, "Mean of the samples: zero, running (as --centre) or drift."),
-    ] = "zero",
-    quiet: opt.Quiet = False,
+    format_: Literal["json", "csv"] = "json",
+    wait: float = 0.0,
+    same_time: Literal["drop", "use"] = "drop",
+    on_error: Literal["stop", "skip"] = "stop",
+    key: str | None = None,
+    time: str | None = None,
+    bad_lines: Path | None = None,
+    max_gap: float | None = None,
+    fields: str | None = None,
+    digits: int = 9,
+    state: Path | None = None,
+    checkpoint_every: float = 5.0,
+    replay: bool = False,
+    forget_after: float | None = None,
+    stats: float = 0.0,
+    metrics: Path | None = None,
+    time_unit: float = 1.0,
+    n_samples: float | None = None,
+    noise_std: float | None = None,
+    gains: Literal["auto", "information", "zero_lag", "printed"] = "auto",
+    centre: bool = False,
+    mean: Literal["zero", "running", "drift"] = "zero",
+    quiet: bool = False,
 ) -> None:
     """Track live data: one line in on stdin, one estimate out on stdout, per key.
 
@@ -166,7 +91,7 @@ def stream(
     chosen = None if fields is None else split_fields(fields)
     if replay and state is None:
         raise ValueError("--replay needs --state")
-    tracker: dict[str, Any] = {"gains": gains, "n_samples": samples, "noise_std": noise_std}
+    tracker: dict[str, Any] = {"gains": gains, "n_samples": n_samples, "noise_std": noise_std}
     settings = Settings(
         format=format_,
         fields=chosen,
@@ -189,7 +114,7 @@ def stream(
         sys.stdout.fileno(),
         state=state,
         replay=replay,
-        every=every,
+        every=checkpoint_every,
         report=Report(stats, metrics, bad_lines, sys.stderr),
     )
     counts, seconds = done.counts, clock.monotonic() - began

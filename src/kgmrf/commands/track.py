@@ -1,21 +1,29 @@
-"""``kgmrf track`` and ``kgmrf forecast``."""
+"""``kgmrf track``, ``kgmrf smooth`` and ``kgmrf forecast``."""
 
 from __future__ import annotations
 
 import math
 import time as clock
 from contextlib import nullcontext
-from typing import Annotated, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.commands import _options as opt
-from kgmrf.commands._given import Given, files_written, on_a_file, split_fields
-from kgmrf.commands._run import Run, progress
+from kgmrf.commands._given import Given, on_a_file
+from kgmrf.commands._run import Run, located, progress
 from kgmrf.geometry import so
-from kgmrf.io import DataError, dates
+from kgmrf.io import Chunk, DataError, dates
+from kgmrf.io.source import joined
 from kgmrf.results import Result, join
+
+SMOOTH = """
+Tracker:
+  --frames, -n >=2  Refuse a longer recording.
+  --lag >=0  Use only so many steps of the future. Default: all.
+"""
 
 MOST_STEPS = 100_000
 """Frames of a forecast: some hundred times more than any forecast is good for."""
@@ -32,24 +40,19 @@ MOST_AHEAD = 8_000_000
 
 @on_a_file()
 def track(
-    given: Given,
-    output: opt.Output = None,
-    plot: opt.Plot = None,
-    fields: opt.FieldsOption = None,
+    given: Given, output: Path | None = None, plot: Path | None = None, fields: Any = None
 ) -> None:
     """Track the covariance or rotation in a file of any length.
 
     Empty cells and NaN are gaps. Velocities are in radians per second, or per unit of the time
     column if that unit is not known. Positions beside rotations are tracked too.
     """
-    chosen = split_fields(fields)
-    source = given.open()
-    run = given.follow(source)
+    run = given.follow()
     drawn: list[Result] = []
     every = 0
     began = clock.monotonic()
     with (
-        nullcontext() if output is None else given.writer(output, chosen, source) as writer,
+        nullcontext() if output is None else run.writer(output, fields) as writer,
         progress(given.file.name, shown=given.talk) as advance,
     ):
         for chunk, result in run:
@@ -63,11 +66,17 @@ def track(
             advance(chunk.done)
     if plot is not None:
         join(drawn).plot(plot)
+    about = _summary(run, result)
+    about["seconds"] = round(clock.monotonic() - began, 3)
+    files = _files(output=output, figure=plot)
+    given.say({**about, **files}, [*_words(run, result, about), *_listed(files)])
+
+
+def _summary(run: Run, result: Result) -> dict[str, Any]:
     speed = np.linalg.norm(so.vee(result.velocity[-1]))
     about: dict[str, Any] = {
-        "file": str(given.file),
-        "kind": source.kind,
-        "channels": list(source.names),
+        "kind": run.source.kind,
+        "channels": list(run.source.names),
         "frames": run.n_frames,
         "observed": run.n_observed,
         "time_unit": run.unit,
@@ -80,35 +89,62 @@ def track(
         about["spectrum"] = [float(v) if np.isfinite(v) else None for v in result.spectrum[-1]]
     if run.noise_std is not None:
         about["noise_std"] = run.noise_std
-    about["seconds"] = round(clock.monotonic() - began, 3)
-    about |= files_written(output=output, figure=plot)
-    speaks = about["speed"], run.interval, source.dates
-    given.say(about, _words(about, _eigenvalues(run, result), *_spoken(*speaks)))
+    return about
 
 
-@on_a_file()
-def forecast(
+@on_a_file(SMOOTH, without=["gains"])
+def smooth(
     given: Given,
-    steps: Annotated[
-        int, opt.option(opt.MODEL, "Number of steps to look ahead.", "--steps", "-n", min=1)
-    ] = 10,
-    output: opt.Output = None,
-    fields: opt.FieldsOption = None,
+    output: Path | None = None,
+    plot: Path | None = None,
+    fields: Any = None,
+    frames: int = 200_000,
+    lag: int | None = None,
 ) -> None:
+    """Estimate every step of a recording from all of it, past and future.
+
+    The whole recording is held in memory.
+    """
+    lagged = lag is not None and given.open().kind != "rotation"
+    run = replace(given, gains="information" if lagged else "auto").follow()
+    chunks: list[Chunk] = []
+    with progress(given.file.name, shown=given.talk) as advance:
+        for chunk in run.chunks():
+            chunks.append(chunk)
+            if sum(len(c.values) for c in chunks) > frames:
+                raise DataError(
+                    f"{given.file} has more than {frames} steps; allow more with --frames, "
+                    "or use track"
+                )
+            advance(0.1 * chunk.done)
+        whole = joined(chunks)
+        with located(run.source, whole):
+            result = run.named(run.per_time(run.through(run.tracker.smooth, whole, lag=lag)))
+    if output is not None:
+        with run.writer(output, fields) as writer:
+            writer.write(result)
+    if plot is not None:
+        result.plot(plot)
+    files = _files(output=output, figure=plot)
+    about = {"kind": run.source.kind, "frames": len(result), **files}
+    given.say(about, [f"{given.file}: {len(result)} steps smoothed", *_listed(files)])
+
+
+@on_a_file("Tracker:\n  --steps, -n >=1  Number of steps to look ahead.\n")
+def forecast(given: Given, steps: int = 10, output: Path | None = None, fields: Any = None) -> None:
     """Track a file to its end and forecast the next steps."""
-    chosen = split_fields(fields)
     source = given.open()
     most = max(1, min(MOST_STEPS, MOST_AHEAD // source.d**2))
     if steps > most:
         raise DataError(f"{given.file} has d = {source.d}: --steps can be {most} at most")
-    run = given.follow(source)
+    run = given.follow()
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk, _ in run:
             advance(chunk.done)
     ahead = run.ahead(steps)
-    stamps = _stamps(run, ahead.time, source.dates)
+    stamps = _stamps(run, ahead.time)
     if output is not None:
-        with given.writer(output, chosen, source) as writer:
+        with run.writer(output, fields) as writer:
             writer.write(ahead)
     matrix = source.kind if source.kind == "rotation" else "covariance"
     rows = [
@@ -118,11 +154,11 @@ def forecast(
     if run.poses:
         places = ahead._field("position").tolist()
         rows = [{**row, "position": place} for row, place in zip(rows, places, strict=True)]
-    began = _stamps(run, np.array([run.last_time]), source.dates)[0]
+    began = _stamps(run, np.array([run.last_time]))[0]
     words = _table(ahead, matrix, [str(stamp) for stamp in stamps], run)
     if output is not None:
         words.append(f"written to {output}")
-    given.say({"file": str(given.file), "from": began, "forecast": rows}, words)
+    given.say({"from": began, "forecast": rows}, words)
 
 
 def _spoken(speed: float | None, seconds: float, style: str) -> tuple[float | None, str]:
@@ -154,29 +190,35 @@ def _eigenvalues(run: Run, result: Result) -> str:
     return f"{shown}{', ...' if len(values) > 6 else ''}{silent}"
 
 
-def _words(about: dict[str, Any], values: str, speed: float | None, unit: str) -> list[str]:
+def _words(run: Run, result: Result, about: dict[str, Any]) -> list[str]:
+    missing = run.n_frames - run.n_observed
     lines = [
-        f"{about['file']}: {about['kind']}, d = {len(about['channels'])}, "
-        f"{about['frames']} steps, {about['frames'] - about['observed']} without observation"
+        f"{run.given.file}: {run.source.kind}, d = {run.source.d}, {run.n_frames} steps, "
+        f"{missing} without observation"
     ]
-    if values:
+    if values := _eigenvalues(run, result):
         lines.append(f"  eigenvalues now   {values}")
+    speed, unit = _spoken(about["speed"], run.interval, run.source.dates)
     if speed is not None:
-        lines.append(
-            f"  angular velocity  {speed:.4g} {unit.replace('/', ' per ') or about['rate']}"
-        )
-    if about["mean_log_likelihood"] is not None:
+        lines.append(f"  angular velocity  {speed:.4g} {unit.replace('/', ' per ') or run.rate}")
+    if run.n_scored:
         lines.append(f"  log-likelihood    {about['mean_log_likelihood']:.4f} nats per step")
-    for name in ("output", "figure"):
-        if about[name]:
-            lines.append(f"  {name:18s}{about[name]}")
     return lines
 
 
-def _stamps(run: Run, times: Numbers, style: str) -> list[Any]:
+def _files(**files: Path | None) -> dict[str, str | None]:
+    return {name: None if path is None else str(path) for name, path in files.items()}
+
+
+def _listed(files: dict[str, str | None]) -> list[str]:
+    """The files that were written, one in a line."""
+    return [f"  {name:18s}{path}" for name, path in files.items() if path]
+
+
+def _stamps(run: Run, times: Numbers) -> list[Any]:
     """Times as the file has them: dates as dates, numbers to a thousandth of an interval."""
-    if style:
-        return list(dates.words(times, style))
+    if run.source.dates:
+        return list(dates.words(times, run.source.dates))
     digits = max(0, 3 - math.floor(math.log10(run.unit)))
     return [round(float(t), digits) for t in times]
 

@@ -4,50 +4,54 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import sys
 import time as clock
 from collections.abc import Callable
 from contextlib import nullcontext
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import typer
 
-from kgmrf.commands import _options as opt
 from kgmrf.commands import _video as shared
+from kgmrf.commands._options import JSON, QUIET, takes
+from kgmrf.commands._run import say
+from kgmrf.kernels.engine import announced
+from kgmrf.vision.annotate import annotated
+from kgmrf.vision.clip import demo_clip
+from kgmrf.vision.crowd import BoxesTracker
+from kgmrf.vision.regions import box_iou
+from kgmrf.vision.videos import Reader
 
 TABLES = (".csv", ".json", ".txt")
 Box: TypeAlias = tuple[float, float, float, float]
 Model: TypeAlias = Literal["anchor+ema", "static"]
 WORDS = ("x", "y", "width", "height")
-HELP = {
-    "input": "Video file, folder of images, or camera number.",
-    "box": "Left, top, width, height of a box in the first image, in pixels; repeat for several "
-    "targets. Default: select it in a window.",
-    "boxes": "File of boxes in the first image, one X,Y,W,H per line.",
-    "output": f"Annotated video: {' '.join(shared.CODECS)}.",
-    "table": "Boxes, scores and lost flags of every image: .csv, .json, or .txt for the format of "
-    "the MOT challenge.",
-    "model": "Compare with the first image and a slow average, or with the first image only.",
-    "demo": "Track a van in a drawn clip with motion blur, an occlusion and true boxes.",
-}
+OPTIONS = f"""
+Options:
+  --box X,Y,W,H  Left, top, width, height of a box in the first image, in pixels; repeat for several
+    targets.
+  --boxes  File of boxes in the first image, one X,Y,W,H per line.
+  --output, -o  Annotated video: {" ".join(shared.CODECS)}.
+  --table, -t  Boxes, scores and lost flags of every image: .csv, .json, or .txt for the format of
+    the MOT challenge.
+  --model  Compare with the first image and a slow average, or with the first image only.
+  --demo  Track a van in a drawn clip with motion blur, an occlusion and true boxes.
+"""
 
 
+@takes(shared.OPTIONS, OPTIONS, JSON, QUIET)
 def video(
-    source: Annotated[str | None, typer.Argument(metavar="INPUT", help=HELP["input"])] = None,
-    box: Annotated[list[str] | None, typer.Option(metavar="X,Y,W,H", help=HELP["box"])] = None,
-    boxes: Annotated[Path | None, typer.Option(help=HELP["boxes"])] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help=HELP["output"])] = None,
-    table: Annotated[Path | None, typer.Option("--table", "-t", help=HELP["table"])] = None,
-    model: Annotated[Model, typer.Option(help=HELP["model"])] = "anchor+ema",
-    frames: shared.Most = None,
-    reader: shared.ReaderOption = "auto",
-    demo: Annotated[bool, typer.Option("--demo", help=HELP["demo"], metavar="")] = False,
-    as_json: opt.AsJson = False,
-    quiet: opt.Quiet = False,
+    input_: str | None = None,
+    box: list[str] | None = None,
+    boxes: Path | None = None,
+    output: Path | None = None,
+    table: Path | None = None,
+    model: Model = "anchor+ema",
+    frames: int | None = None,
+    reader: Reader = "auto",
+    demo: bool = False,
+    json_: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Follow one box or several through a video by region covariances.
 
@@ -55,32 +59,33 @@ def video(
     is lost its box coasts and the search widens; it keeps its number. A camera
     is followed until Ctrl-C.
     """
-    if demo and (source is not None or box or boxes is not None):
+    if demo and (input_ is not None or box or boxes is not None):
         raise ValueError("--demo draws its own video and box: leave INPUT, --box and --boxes out")
-    if not demo and not source:
+    if not demo and not input_:
         raise ValueError("a video is missing: give INPUT, or --demo for a drawn one")
     start = [_parse(word, "--box") for word in box or []]
     if boxes is not None:
         lines = boxes.read_text(encoding="utf-8-sig").splitlines()
         start += [_parse(s, f"{boxes}, line {k}:") for k, s in enumerate(lines, 1) if s.strip()]
-        if not start:
-            raise ValueError(f"{boxes} holds no boxes; it needs one X,Y,W,H per line")
-    files = {"output": output, "table": table}
-    shared.check_files(source, files, (shared.CODECS, TABLES))
-    footage = _drawn(frames or 120) if demo else shared.opened(str(source), reader)
+    if not demo and not start:
+        raise ValueError("give the box in the first image with --box x,y,w,h, or a file of --boxes")
+    files = shared.check_files(input_, output=(output, shared.CODECS), table=(table, TABLES))
+    footage = _drawn(frames or 120) if demo else shared.opened(str(input_), reader, frames)
     began = clock.perf_counter()
     with (
+        announced(),
         shared.appearing(output, table) as (movie, part),
-        shared.bar(footage, frames, not (quiet or as_json)) as advance,
+        shared.bar(footage, not (quiet or json_)) as advance,
     ):
         with nullcontext() if movie is None else shared.writing(movie, footage.rate) as write:
-            rows, seconds, size = _follow(footage, start, model, frames, write, advance)
+            rows, seconds, size = _follow(footage, start, model, write, advance)
         about = _summary(footage, rows, seconds)
         about |= {"model": model, "size": size, "seconds": round(clock.perf_counter() - began, 3)}
         if part is not None:
             _write(part, about, rows)
-    shared.tell_cut(footage, about["frames"], frames, quiet)
-    shared.tell(about, _words(about), files, as_json, quiet)
+    shared.tell_cut(footage, about["frames"], quiet)
+    words = _words(about) + [f"{name}: {path}" for name, path in files.items()]
+    say(about | files, words, json_, quiet)
 
 
 # ---------------------------------------------------------------------- the first boxes
@@ -109,33 +114,10 @@ def _check_inside(box: Box, size: tuple[int, int]) -> None:
         )
 
 
-def _select(frame: shared.Image) -> Box:
-    """The box that the user draws on the first frame."""
-    remedy = "give the box in the first frame with --box x,y,w,h"
-    shown = sys.platform in ("win32", "darwin")
-    if not (shown or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        raise ValueError(f"there is no display to select the box on: {remedy}")
-    import cv2
-
-    try:
-        # its own notice would go to stdout, among the numbers
-        x, y, width, height = cv2.selectROI(
-            "select the target, then Enter", frame, printNotice=False
-        )
-        cv2.destroyAllWindows()
-    except cv2.error:
-        raise ValueError(f"this OpenCV has no windows to select the box in: {remedy}") from None
-    if width < 1 or height < 1:
-        raise ValueError(f"no box was selected: {remedy}")
-    return float(x), float(y), float(width), float(height)
-
-
 # ---------------------------------------------------------------------------- the loop
 
 
 def _drawn(n_frames: int) -> shared.Footage:
-    from kgmrf.vision.clip import demo_clip
-
     clip = demo_clip(n_frames)
     truth = np.where(clip.hidden[:, None], np.nan, clip.boxes)
     return shared.Footage("demo", clip.frames, n_frames, truth=truth)
@@ -145,25 +127,20 @@ def _follow(
     footage: shared.Footage,
     boxes: list[Box],
     model: Model,
-    most: int | None,
     write: Callable[[shared.Image], None] | None,
-    advance: Callable[[int, str], None],
+    advance: shared.Advance,
 ) -> tuple[list[dict[str, Any]], list[float], tuple[int, int]]:
     """One row per target and image, the tracker's seconds per image, and the size of images."""
-    from kgmrf.vision.annotate import annotated
-    from kgmrf.vision.crowd import BoxesTracker
-    from kgmrf.vision.regions import box_iou
-
     tracker = BoxesTracker(model)
     rows: list[dict[str, Any]] = []
     seconds: list[float] = []
     size = (0, 0)
     try:
-        for k, frame in enumerate(islice(footage.frames, most)):
+        for k, frame in enumerate(footage.frames):
             true = None if footage.truth is None else footage.truth[k]
             if k == 0:
                 size = (frame.shape[1], frame.shape[0])
-                boxes = boxes or [_select(frame) if true is None else true]
+                boxes = boxes if true is None else [true]
                 for box in boxes:
                     _check_inside(box, size)
             start = clock.perf_counter()

@@ -18,10 +18,12 @@ from kgmrf.diagnosis.innovations import (
     as_matrices,
     fields_of,
     innovations_of,
+    loop_of,
+    memory_of,
     of_item,
     second_moments,
+    settled,
 )
-from kgmrf.diagnosis.measures import loop_of, memory_of, settled
 from kgmrf.diagnosis.report import Finding, Report
 
 __all__ = ["Finding", "Report", "diagnose"]
@@ -39,8 +41,8 @@ def diagnose(
     """Innovations are zero-mean, white and of the expected size, or something is wrong.
 
     result: what ``filter`` returned for covariances, rotations or vectors.
-    observations: what ``filter`` was given, matrices or raw samples ``(T, d)``; without them lag,
-    overshoot and oscillation are not checked.
+    observations: what ``filter`` was given, matrices or raw samples ``(T, d)``; without them lag
+    and overshoot are not checked.
     n_samples, noise_std, noise_floor: the settings of the tracker.
     item: which track of a batch.
 
@@ -54,13 +56,13 @@ def diagnose(
     'persistent lag'
     """
     fields = fields_of(result, item)
-    n_frames = fields["time"].shape[0]
+    n_steps = fields["time"].shape[0]
     # The covariance of a rotation or a vector is that of its error.
     kind = next(name for name in ("rotation", "position", "covariance") if name in fields)
     counts = None if n_samples is None else np.asarray(n_samples, dtype=float)
-    if counts is not None and counts.ndim and counts.shape != (n_frames,):
-        raise ValueError(f"n_samples must be a number or one per frame, got shape {counts.shape}")
-    run = None
+    if counts is not None and counts.ndim and counts.shape != (n_steps,):
+        raise ValueError(f"n_samples must be a number or one per step, got shape {counts.shape}")
+    run, memory, loop = None, {}, {}
     if observations is not None:
         seen = _check.real_array(as_matrices(observations), "observations")
         if item is not None:
@@ -74,27 +76,17 @@ def diagnose(
         run = innovations_of(kind, fields, seen, counts, noise_std, noise_floor)
         if np.isfinite(settled(run.innovation)).sum() < 20 * max(run.innovation.shape[-1], 1):
             run = None  # too little was observed, or there is no plane to turn in
-    names = ["persistent lag", "overshoot", "oscillation"]
-    names += ["worse than averaging"] if kind == "covariance" else []
-    findings = [Finding(name, "unknown", verdicts.NEEDS) for name in names]
-    memory, loop = ({}, {}) if run is None else (memory_of(run), loop_of(run))
-    if run is not None:
-        findings = [
-            verdicts.lag(run, memory, loop, fields),
-            verdicts.overshoot(memory, loop, kind, fields),
-            verdicts.oscillation(memory, loop, kind, fields),
-            *([verdicts.worth(run)] if kind == "covariance" else []),
-        ]
-    findings.append(verdicts.divergence(kind, fields, run, loop))
-    findings.append(verdicts.manifold(kind, fields))
-    # Worse than averaging has causes of its own.
-    others = [f.name for f in findings if f.verdict == "fault" and f.name != "worse than averaging"]
-    findings.append(verdicts.calibration(kind, fields, run, counts, noise_std, others))
+        else:
+            memory, loop = memory_of(run), loop_of(run)
+    case = verdicts.Case(kind, fields, run, memory, loop, counts, noise_std, noise_floor)
+    if run is None:
+        names = ("persistent lag", "overshoot", "oscillation")
+        findings = [Finding(name, "unknown", verdicts.NEEDS) for name in names]
+    else:
+        findings = [verdicts.lag(case, run), verdicts.overshoot(case), verdicts.oscillation(case)]
+    findings += [verdicts.divergence(case), verdicts.manifold(case)]
+    others = [finding.name for finding in findings if finding.verdict == "fault"]
+    findings.append(verdicts.calibration(case, others))
     if kind == "covariance":
-        findings.append(verdicts.gaps(fields, noise_floor))
-    degrees = np.asarray(float(verdicts.freedom(kind, fields)))
-    traces = {"time": fields["time"], "nis": fields["nis"], "freedom": degrees}
-    if run is not None:
-        traces |= {"innovation": run.innovation, "autocorrelation": memory["acf"]}
-    traces |= {name: fields[name] for name in ("angle_std", "std") if name in fields}
-    return Report(tuple(findings), n_frames, traces)
+        findings.append(verdicts.gaps(case))
+    return Report(tuple(findings), n_steps)

@@ -1,4 +1,7 @@
-"""Innovations of a finished run: every step predicted from the one before, and compared."""
+"""Innovations of a finished run: every step predicted from the one before, and compared.
+
+Their mean, their memory, and the gains of the loop.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kgmrf import theory
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import orbit, so
 
@@ -26,7 +30,6 @@ class Run(NamedTuple):
     # Of covariances only:
     power: Numbers = NOTHING  # (T, d): observed over predicted variance along the axes
     shape: Numbers = NOTHING  # (T, d, d): whitened residual in the space frame
-    over_average: Numbers = NOTHING  # (T,): advantage over a moving average, nats per sample
 
 
 def fields_of(result: Any, item: int | tuple[int, ...] | None) -> dict[str, Numbers]:
@@ -54,7 +57,7 @@ def fields_of(result: Any, item: int | tuple[int, ...] | None) -> dict[str, Numb
     if "velocity" in fields:
         fields["velocity"] = fields["velocity"] * unit
     if len(steps) < 29:
-        raise ValueError(f"{len(steps) + 1} frames are too few; at least 30 are needed")
+        raise ValueError(f"{len(steps) + 1} steps are too few; at least 30 are needed")
     return fields
 
 
@@ -153,10 +156,11 @@ def _of_covariances(
     correction = np.where(clear | np.isnan(correction), correction, 0.0)
     ratio = np.diagonal(body, axis1=-2, axis2=-1) / level
     predicted = (ahead * level[:, None, :]) @ np.swapaxes(ahead, -1, -2)
-    overall = np.linalg.cholesky(_average(observed, valid)) + 0 * observed
+    mean = _average(observed, valid)
+    overall = np.linalg.cholesky(mean) + 0 * observed
     residual = np.linalg.solve(overall, observed - predicted)
     residual = np.linalg.solve(overall, np.swapaxes(residual, -1, -2))
-    sphere, average = _plain_forecasts(observed, valid, m if m.ndim == 0 else m[1:])
+    sphere = np.trace(mean) / d * np.eye(d) + 0 * observed
     moving = np.sum(np.log(level) + ratio, axis=-1)
 
     def row(values: Numbers) -> Numbers:
@@ -170,10 +174,9 @@ def _of_covariances(
         correction=row(correction),
         angle=row(angle),
         velocity=planes(velocity),
-        over_nothing=row(0.5 * (sphere - moving)),
+        over_nothing=row(0.5 * (_misfit(sphere, observed) - moving)),
         power=row(ratio),
         shape=row(residual),
-        over_average=row(0.5 * (average - moving)),
     )
 
 
@@ -197,32 +200,6 @@ def _turns(
 def planes(matrices: Numbers) -> Numbers:
     """The entries (i, j), i < j, of matrices."""
     return matrices[..., *np.triu_indices(matrices.shape[-1], 1)]
-
-
-def _plain_forecasts(observed: Numbers, valid: Mask, m: Numbers) -> tuple[Numbers, Numbers]:
-    """log det + trace of a sphere, and of the best average in hindsight (moving or constant).
-
-    A constant has seen the samples that it forecasts. With p entries and N samples that is worth
-    p/N, and forecasts from earlier samples cost p/n at the n-th sample, 2 p log 2 / N on average
-    over the second half; both are subtracted.
-    """
-    overall = _average(observed, valid)
-    d = overall.shape[-1]
-    sphere = _misfit(np.trace(overall) / d * np.eye(d) + 0 * observed, observed)
-    best = _misfit(overall + 0 * observed, observed)
-    best += 0.5 * d * (d + 1) * (1.0 + 2.0 * np.log(2.0)) / max(float(np.sum(m * valid)), 1.0)
-    half = best.shape[0] // 2
-    for gain in (0.02, 0.05, 0.1, 0.2):
-        averages, current = np.empty_like(observed), overall
-        for k in range(observed.shape[0]):
-            averages[k] = current
-            if valid[k]:
-                current = current + gain * (observed[k] - current)
-        # A little of the constant keeps averages of few samples invertible.
-        value = _misfit(0.95 * averages + 0.05 * overall, observed)
-        if float(np.mean(value[half:])) < float(np.mean(best[half:])):
-            best = value
-    return sphere, best
 
 
 def _average(observed: Numbers, valid: Mask) -> Numbers:
@@ -266,3 +243,85 @@ def innovation_log_likelihood(result: Any, n_samples: float, noise_floor: float 
     half = 0.5 * m * d
     total = half * np.log(m / 2.0) + (half - 1.0) * np.log(power) - 0.5 * m * power
     return late(turned + total - math.lgamma(half))
+
+
+def settled(values: Numbers) -> Numbers:
+    """Without the start, which no tracker can predict: the first tenth, 20 steps at least."""
+    return values[min(max(20, values.shape[0] // 10), values.shape[0] // 2) :]
+
+
+def memory_of(run: Run) -> dict[str, Any]:
+    """Autocorrelation of the innovations, all planes pooled, and its standard error."""
+    u = settled(run.innovation)
+    u = u[:, mean_of(u**2) > 0]
+    there = ~np.isnan(u)
+    filled = np.where(there, u, 0.0)
+    # A single outlier must not decide: innovations are limited at four standard deviations.
+    limit = 4.0 * np.sqrt(np.nanmedian(u**2) / 0.455) if there.any() else 1.0
+    filled = np.clip(filled, -limit, limit)
+    power = max(float(np.sum(filled**2)) / max(int(there.sum()), 1), 1e-300)
+    lags = min(100, u.shape[0] // 3)
+    acf, error = np.ones(lags + 1), np.zeros(lags + 1)
+    for k in range(1, lags + 1):
+        pairs = max(int(np.sum(there[k:] & there[:-k])), 1)
+        acf[k] = np.sum(filled[k:] * filled[:-k]) / pairs / power
+        error[k] = 1.0 / np.sqrt(pairs)
+    first = _first_lag(settled(run.shape), acf[1])
+    return {"acf": acf, "error": error, "first": first}
+
+
+def _first_lag(shape: Numbers, otherwise: float) -> float:
+    """Autocorrelation at lag 1 of whole matrices in the space frame, where axes may jump."""
+    there = ~np.isnan(shape[:, 0, 0])
+    if not there.any():
+        return float(otherwise)
+    X = np.where(there[:, None, None], shape, 0.0)
+    limit = 4.0 * np.sqrt(np.mean(X[there] ** 2))
+    X = np.clip(X, -limit, limit)
+    pairs = there[1:] & there[:-1]
+    return float(np.sum(X[1:] * X[:-1]) / max(pairs.sum(), 1) / (np.sum(X**2) / there.sum()))
+
+
+def loop_of(run: Run) -> dict[str, float]:
+    """Position gain, velocity gain and retention, by least squares from the run itself.
+
+    correction = A w;  velocity = rho velocity_before + B w.
+    """
+    w, turn = settled(run.angle), settled(run.correction)
+    after, before = settled(run.velocity), settled(late(run.velocity[:-1]))
+    dt = settled(late(np.diff(run.times)))[:, None]
+    good = ~(np.isnan(w) | np.isnan(turn) | np.isnan(before)) & (dt > 0)
+    total = float(np.sum(w[good] ** 2))
+    if total == 0:
+        return {}
+    A = float(np.sum(turn[good] * w[good])) / total
+    x, y, z = before[good], w[good], after[good]
+    if not np.any(z):
+        return {"position_gain": A, "velocity_gain": 0.0, "retention": 0.0, "moves": 0.0}
+    table = np.asarray([[x @ x, x @ y], [x @ y, y @ y]])
+    table += 1e-12 * np.trace(table) * np.eye(2)
+    rho, B = map(float, np.linalg.solve(table, np.asarray([x @ z, y @ z])))
+    loop = {"position_gain": A, "velocity_gain": B, "retention": rho, "moves": 1.0}
+    roots = np.linalg.eigvals(theory.error_map(A, B, min(rho, 1.0)))
+    loop["radius"] = float(np.abs(roots).max())
+    if roots[0].imag:
+        decay, turned = -np.log(max(np.abs(roots[0]), 1e-12)), np.abs(np.angle(roots[0]))
+        loop["damping"] = float(decay / np.hypot(decay, turned))
+        loop["period"] = float(2.0 * np.pi / turned)
+    return loop
+
+
+def blocks(values: Numbers, count: int = 12) -> tuple[Numbers, Numbers]:
+    """Mean over time and its standard error, from blocks because of the autocorrelation."""
+    means = np.stack([mean_of(part) for part in np.array_split(values, count)])
+    centre = mean_of(means)
+    there = (~np.isnan(means)).sum(axis=0)
+    return centre, np.sqrt(mean_of((means - centre) ** 2) / np.maximum(there - 1, 1))
+
+
+def mean_of(values: Numbers) -> Numbers:
+    """Mean over the first axis of the values that are not NaN."""
+    there = ~np.isnan(values)
+    number = there.sum(axis=0)
+    total = np.where(there, values, 0.0).sum(axis=0) / np.maximum(number, 1)
+    return np.where(number > 0, total, np.nan)

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
-
-from kgmrf._types import Numbers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from typing import Any, Literal
 
 Verdict = Literal["ok", "note", "fault", "unknown"]
 
@@ -41,7 +32,6 @@ class Report:
 
     findings: tuple[Finding, ...]
     frames: int
-    traces: Mapping[str, Numbers] = field(default_factory=dict, repr=False)
 
     @property
     def healthy(self) -> bool:
@@ -63,7 +53,7 @@ class Report:
         unknown, notes = (sum(f.verdict == v for f in self.findings) for v in ("unknown", "note"))
         head = "healthy" if self.healthy else f"{len(self.faults)} fault(s)"
         head += f", {notes} note(s)" if notes else ""
-        lines = [f"{self.frames} frames: {head}" + (f", {unknown} unchecked" if unknown else "")]
+        lines = [f"{self.frames} steps: {head}" + (f", {unknown} unchecked" if unknown else "")]
         width = max(len(f.name) for f in self.findings)
         marks = {"ok": "ok     ", "note": "note   ", "fault": "FAULT  ", "unknown": "?      "}
         order = ("fault", "note", "ok", "unknown")
@@ -77,42 +67,3 @@ class Report:
         """The report as plain numbers and words, ready for JSON."""
         findings = [asdict(finding) for finding in self.findings]
         return {"frames": self.frames, "healthy": self.healthy, "findings": findings}
-
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw the innovations, their autocorrelation, their size and the planes' uncertainty.
-
-        Returns the matplotlib figure; with ``path`` also writes it (PNG, SVG or PDF by its ending).
-        """
-        from kgmrf.plots import COLOURS, CYCLE, new_figure, running_mean, style, write_figure
-
-        titles = {
-            "innovation": "innovations, in standard deviations of the observation's noise",
-            "autocorrelation": "autocorrelation of the innovations, against lag in frames",
-            "nis": "normalised innovation squared, over its expectation (running mean of 25)",
-            "angle_std": "standard deviation of the angle in every plane, degrees",
-            "std": "standard deviation of every component",
-        }
-        panels = [n for n in titles if n in self.traces and not np.isnan(self.traces[n]).all()]
-        dashed: dict[str, Any] = {"color": COLOURS["quiet"], "lw": 0.6, "ls": "--"}
-        with style():
-            figure = new_figure(1.5 * len(panels) + 0.4)
-            for k, name in enumerate(panels):
-                axes = figure.add_subplot(len(panels), 1, k + 1)
-                axes.set_title(titles[name])
-                values = self.traces[name]
-                if name == "autocorrelation":
-                    axes.stem(np.arange(1, values.size), values[1:], basefmt=" ", markerfmt=".")
-                    for level in (-MEMORY, MEMORY):
-                        axes.axhline(level, **dashed)
-                    continue
-                if name == "nis":
-                    values = running_mean(values / self.traces["freedom"], 25)[:, None]
-                    axes.axhline(1.0, **dashed)
-                if name == "angle_std":
-                    values = np.degrees(values[:, *np.triu_indices(values.shape[-1], 1)])
-                axes.set_prop_cycle(color=CYCLE)
-                axes.plot(self.traces["time"], values, lw=0.8)
-            figure.axes[-1].set_xlabel("time")
-            if path is not None:
-                write_figure(figure, path)
-        return figure

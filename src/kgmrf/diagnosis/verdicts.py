@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.diagnosis.innovations import Run
-from kgmrf.diagnosis.measures import blocks, mean_of, settled
-from kgmrf.diagnosis.report import MEMORY, Finding, Verdict
+from kgmrf.diagnosis.innovations import Run, blocks, mean_of, settled
+from kgmrf.diagnosis.report import MEMORY, Finding
 
 SURE = 5.0  # standard errors beyond which a deviation is not chance
-BIAS = 0.25  # mean innovation, in standard deviations of the innovations, that is a fault
+DEFECT = 1e-6  # departure from orthonormality or symmetry that is more than rounding
 RINGING = 0.3  # damping ratio below which a loop rings at every disturbance (1 is critical)
-DAMPING = 0.5  # damping ratio below which a loop rings if the innovations show it too
+BIAS = 0.25  # mean innovation, in standard deviations of the innovations, that is a fault
 MISFIT = 1.6  # factor by which innovations may differ from the size that the tracker expects
 WIDE_ANGLE = 0.4  # standard deviation of a plane's angle (radians) at which its axes are unknown
-DEFECT = 1e-6  # departure from orthonormality or symmetry that is more than rounding
 REVERSED = 0.45  # autocorrelation at which a self-tuned tracker follows the noise alone
-ROUNDING = 1e-10  # how far below zero, relative to the largest entry, a zero may be computed
 
-NEEDS = "needs the observations of 20 frames or more: diagnose(result, observations, ...)"
+NEEDS = "needs the observations of 20 steps or more: diagnose(result, observations, ...)"
+
+
+FIXED = (
+    "fixed gains do not fit this motion (position_gain {position_gain:.3f}, velocity_gain "
+    "{velocity_gain:.3f}, retention {retention:.2f}): leave gains out, and they are tuned"
+)
 
 
 # What a self-tuned tracker of rotations can be told: the settings that it has.
@@ -46,32 +50,73 @@ SETTINGS = {
 }
 
 
-def learns(kind: str, fields: dict[str, Numbers]) -> bool:
-    """Whether the run is of the self-tuned tracker of rotations."""
-    return kind == "rotation" and "status" in fields
+class Case(NamedTuple):
+    """One run, and what was measured on it; without observations there is no `run`."""
 
+    kind: str
+    fields: dict[str, Numbers]
+    run: Run | None
+    memory: dict[str, Any]
+    loop: dict[str, float]
+    counts: Numbers | None
+    noise_std: float | None
+    noise_floor: float
 
-def knows_noise(fields: dict[str, Numbers]) -> bool:
-    """Whether the self-tuned tracker of rotations was given its noise."""
-    noise = fields["noise_std"][~np.isnan(fields["noise_std"])]
-    return noise.size > 0 and float(np.ptp(noise)) <= 1e-9 * float(noise[0])
+    @property
+    def tuned(self) -> bool:
+        """Whether the run is of the self-tuned tracker of rotations."""
+        return self.kind == "rotation" and "status" in self.fields
 
+    @property
+    def knows_noise(self) -> bool:
+        """Whether the self-tuned tracker of rotations was given its noise."""
+        noise = self.fields["noise_std"][~np.isnan(self.fields["noise_std"])]
+        return noise.size > 0 and float(np.ptp(noise)) <= 1e-9 * float(noise[0])
 
-def _usual_errors(run: Run, fields: dict[str, Numbers]) -> tuple[float, float, bool]:
-    """Medians of the squared error and of the advantage over the last observation, in the second
-    half; whether that error is large against the noise.
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of nis: components, or planes."""
+        width = self.fields[self.kind].shape[-1]
+        return width if self.kind == "position" else width * (width - 1) // 2
 
-    Recordings have gaps and jumps, which decide every mean.
-    """
-    half = run.over_nothing.size // 2
-    error = np.sum(run.angle[half:] ** 2, axis=-1)
-    there = ~np.isnan(error + run.over_nothing[half:])
-    if not there.any():
-        return 0.0, 0.0, False
-    usual = float(np.median(error[there]))
-    noise = min(3.0 * float(np.nanmedian(fields["noise_std"])), 0.1)
-    large = usual > median_of_chi_squared(freedom(run.kind, fields)) * noise**2
-    return usual, float(np.median(run.over_nothing[half:][there])), large
+    @property
+    def rings(self) -> bool:
+        """Whether the loop overshoots again and again; eight periods are told from a drift."""
+        lasts = self.loop.get("period", 0.0) * 8.0 < self.fields["time"].size
+        return lasts and self.loop.get("damping", 1.0) < RINGING
+
+    def usual_errors(self) -> tuple[float, float, bool]:
+        """Medians of the squared error and of the advantage over the last observation, in the
+        second half; whether that error is large against the noise.
+
+        Recordings have gaps and jumps, which decide every mean.
+        """
+        assert self.run is not None
+        half = self.run.over_nothing.size // 2
+        error, advantage = np.sum(self.run.angle[half:] ** 2, axis=-1), self.run.over_nothing[half:]
+        there = ~np.isnan(error + advantage)
+        if not there.any():
+            return 0.0, 0.0, False
+        usual = float(np.median(error[there]))
+        noise = min(3.0 * float(np.nanmedian(self.fields["noise_std"])), 0.1)
+        large = usual > median_of_chi_squared(self.freedom) * noise**2
+        return usual, float(np.median(advantage[there])), large
+
+    def judge(
+        self,
+        name: str,
+        failed: bool,
+        evidence: str,
+        remedy: str,
+        measured: dict[str, float],
+        serious: bool = True,
+    ) -> Finding:
+        """A finding; of a self-tuned run a note, unless it is serious."""
+        if not failed:
+            return Finding(name, "ok", evidence, measured=measured)
+        if self.tuned:
+            remedy = (SETTINGS if serious else USUAL)[name]
+        return Finding(name, "fault" if serious else "note", evidence, remedy, measured)
 
 
 def median_of_chi_squared(degrees: int) -> float:
@@ -79,21 +124,9 @@ def median_of_chi_squared(degrees: int) -> float:
     return float(degrees * (1.0 - 2.0 / (9.0 * degrees)) ** 3)
 
 
-def _judged(
-    name: str,
-    failed: bool,
-    evidence: str,
-    remedy: str,
-    measured: dict[str, float],
-    verdict: Verdict = "fault",
-) -> Finding:
-    return Finding(name, verdict if failed else "ok", evidence, remedy if failed else "", measured)
-
-
-def lag(
-    run: Run, memory: dict[str, Any], loop: dict[str, float], fields: dict[str, Numbers]
-) -> Finding:
+def lag(case: Case, run: Run) -> Finding:
     """Innovations with a mean or a memory: the estimate lags behind."""
+    memory, loop = case.memory, case.loop
     u = settled(run.innovation)
     mean, error = blocks(u)
     scale = np.sqrt(mean_of(u**2))
@@ -103,130 +136,99 @@ def lag(
     biased = bool(sure[worst]) and share[worst] > BIAS
     r1 = float(memory["acf"][1])
     # A ringing loop has a memory of its own.
-    rings = loop.get("damping", 1.0) < RINGING
-    slow = r1 > MEMORY and r1 > SURE * memory["error"][1] and not rings
+    slow = r1 > MEMORY and r1 > SURE * memory["error"][1] and not case.rings
     angle = float(mean_of(settled(run.angle))[worst])
     unit = "" if run.kind == "position" else f" ({np.degrees(angle):.2f} degrees)"
     evidence = (
         f"mean innovation is {share[worst]:.2f} sigma{unit}; autocorrelation at lag 1 is {r1:+.2f}"
     )
-    fixed = np.isnan(fields["nis"]).all()
-    better = "RotationTracker(noise_std=...)"
-    better = better if run.kind == "rotation" else 'KGMRF(gains="information")'
-    kept = loop.get("retention", 1.0)
-    nis = mean_of(settled(fields["nis"])) / max(freedom(run.kind, fields), 1)
-    remedies = [
-        (not loop.get("moves"), f"it carries no velocity: use {better}"),
-        (
-            fixed and kept < 0.98,
-            f"the velocity is damped (retention {kept:.2f}): use "
-            'gains="information", or gains="zero_lag", which keeps retention at 1',
-        ),
-        (fixed and rings, "correct the oscillation first"),
-        (fixed, 'raise position_gain and velocity_gain together, or use gains="information"'),
-        (
-            nis < 1.0 / MISFIT,
-            "it expects more noise than there is and follows too slowly: see wrong noise",
-        ),
-        (
-            True,
-            "the motion changes faster than expected: raise acceleration in "
-            "gains.information(acceleration=...), or let kgmrf.learn.fit find it",
-        ),
-    ]
-    remedy = next(words for applies, words in remedies if applies)
+    nis = mean_of(settled(case.fields["nis"])) / max(case.freedom, 1)
+    remedy = (
+        "the motion changes faster than expected: raise acceleration in "
+        "gains.information(acceleration=...), or let kgmrf.learn.fit find it"
+    )
+    if not loop.get("moves"):
+        better = "RotationTracker()" if run.kind == "rotation" else "KGMRF()"
+        remedy = f"it carries no velocity: use {better}"
+    elif np.isnan(nis):
+        remedy = FIXED.format(**loop)
+    elif nis < 1.0 / MISFIT:
+        remedy = "it expects more noise than there is and follows too slowly: see wrong noise"
     measured = {"bias": float(share[worst]), "autocorrelation": r1, "mean_innovation": angle}
-    name = "persistent lag"
-    verdict: Verdict = "fault"
-    if learns(run.kind, fields):
-        usual, advantage, large = _usual_errors(run, fields)
+    serious = True
+    if case.tuned:
+        usual, advantage, large = case.usual_errors()
         # Without lag the error is small against the turn from one observation to the next.
-        verdict, remedy = _fault_or_note(name, large and advantage < 3.0 * usual)
-    return _judged(name, biased or slow, evidence, remedy, measured, verdict)
+        serious = large and advantage < 3.0 * usual
+    return case.judge("persistent lag", biased or slow, evidence, remedy, measured, serious)
 
 
-def _fault_or_note(name: str, fault: bool) -> tuple[Verdict, str]:
-    return ("fault", SETTINGS[name]) if fault else ("note", USUAL[name])
-
-
-def overshoot(
-    memory: dict[str, Any], loop: dict[str, float], kind: str, fields: dict[str, Numbers]
-) -> Finding:
+def overshoot(case: Case) -> Finding:
     """Innovations that change sign from step to step: the estimate follows the noise."""
+    memory, loop = case.memory, case.loop
     r1 = min(float(memory["acf"][1]), memory["first"])
-    gains = {k: loop[k] for k in ("position_gain", "velocity_gain") if k in loop}
+    names = ("position_gain", "velocity_gain")
+    measured = {"autocorrelation": r1} | {name: loop[name] for name in names if name in loop}
     evidence = f"autocorrelation of the innovations at lag 1 is {r1:+.2f}"
     if loop:
         evidence += f"; measured position gain {loop['position_gain']:.3g}"
         evidence += f", velocity gain {loop['velocity_gain']:.3g}" if loop.get("moves") else ""
-    noise = "n_samples" if kind == "covariance" else "noise_std"
+    noise = "n_samples" if case.kind == "covariance" else "noise_std"
     remedy = (
-        "corrections are reversed at the next step, so it follows the noise: lower position_gain "
-        f'and velocity_gain, or with gains="information" lower acceleration and check {noise}'
+        "corrections are reversed at the next step, so it follows the noise: lower the gains, or "
+        f"acceleration if they follow from it, and check {noise}"
     )
     failed = r1 < -MEMORY and r1 < -SURE * float(memory["error"][1])
-    name = "overshoot"
-    verdict: Verdict = "fault"
-    if learns(kind, fields):
-        verdict, remedy = _fault_or_note(name, r1 < -REVERSED and knows_noise(fields))
-    return _judged(name, failed, evidence, remedy, {"autocorrelation": r1} | gains, verdict)
+    serious = not case.tuned or (r1 < -REVERSED and case.knows_noise)
+    return case.judge("overshoot", failed, evidence, remedy, measured, serious)
 
 
-def oscillation(
-    memory: dict[str, Any], loop: dict[str, float], kind: str, fields: dict[str, Numbers]
-) -> Finding:
+def oscillation(case: Case) -> Finding:
     """A loop that rings: too much velocity gain for its position gain."""
-    name = "oscillation"
-    acf, error = memory["acf"], memory["error"]
+    loop = case.loop
     if "damping" not in loop:
-        return Finding(name, "ok", "the loop has no velocity or does not ring")
-    period, damping = loop["period"], loop["damping"]
-    half = min(max(round(period / 2.0), 1), acf.size - 1)
-    window = slice(max(half - half // 3, 1), min(half + half // 3 + 1, acf.size))
-    k = window.start + int(np.argmin(acf[window]))
-    swing = float(acf[k])
-    evidence = (
-        f"the loop's damping ratio is {damping:.2f} (1 is critical), its period {period:.1f} "
-        f"frames; innovations half a period apart correlate by {swing:+.2f}"
-    )
-    shows = swing < -max(0.05, SURE * float(error[k]))
-    # Fewer than eight periods cannot be distinguished from a mean that changes.
-    repeats = period * 8.0 < memory["frames"]
-    failed = repeats and (damping < RINGING or (damping < DAMPING and shows))
-    position = loop["position_gain"]
-    remedy = (
-        f"velocity_gain is too large for position_gain={position:.3g}: use about "
-        f'{position**2 / (2.0 - position):.2g}, or gains="information"'
-    )
-    remedy = SETTINGS[name] if learns(kind, fields) else remedy
-    measured = {"damping": damping, "period": period, "swing": swing}
-    return _judged(name, failed, evidence, remedy, measured)
+        return Finding("oscillation", "ok", "the loop has no velocity or does not ring")
+    measured = {name: loop[name] for name in ("damping", "period")}
+    evidence = f"damping ratio {loop['damping']:.2f} (1 is critical), "
+    evidence += f"period {loop['period']:.1f} steps"
+    return case.judge("oscillation", case.rings, evidence, FIXED.format(**loop), measured)
 
 
-def freedom(kind: str, fields: dict[str, Numbers]) -> int:
-    """Degrees of freedom of nis: components, or planes."""
-    width = fields[kind].shape[-1]
-    return width if kind == "position" else width * (width - 1) // 2
+def manifold(case: Case) -> Finding:
+    """Departure from rotations, or from symmetric positive semidefinite matrices."""
+    name, X = "off the manifold", case.fields[case.kind]
+    if case.kind == "position":
+        return Finding(name, "ok", "vectors cannot leave their space")
+    good = ~np.isnan(X).any(axis=(1, 2))
+    if not good.any():
+        return Finding(name, "unknown", "there is no estimate at any step")
+    X = X[good]
+    frame = X if case.kind == "rotation" else case.fields["frame"][good]
+    flipped = np.swapaxes(X, -1, -2)
+    defect = float(np.abs(np.swapaxes(frame, -1, -2) @ frame - np.eye(X.shape[-1])).max())
+    measured, evidence = {"defect": defect}, f"|Q^T Q - I| is at most {defect:.1e}"
+    if case.kind == "covariance":
+        size = np.abs(X).max(axis=(1, 2))
+        skew = float((np.abs(X - flipped).max(axis=(1, 2)) / size).max())
+        lowest = float((np.linalg.eigvalsh(0.5 * (X + flipped))[:, 0] / size).min())
+        measured |= {"asymmetry": skew, "lowest": lowest}
+        evidence += f", asymmetry {skew:.1e}, lowest eigenvalue {lowest:.1e} of the largest entry"
+        # Dependent channels have an eigenvalue of zero, which rounding may make negative.
+        defect = max(defect, skew, -1e4 * lowest)
+    remedy = "use KGMRF or RotationTracker, which cannot leave it"
+    return case.judge(name, defect > DEFECT, evidence, remedy, measured)
 
 
-def calibration(
-    kind: str,
-    fields: dict[str, Numbers],
-    run: Run | None,
-    counts: Numbers | None,
-    noise_std: float | None,
-    others: list[str],
-) -> Finding:
+def calibration(case: Case, others: list[str]) -> Finding:
     """The size of the innovations against what the tracker expects."""
     name = "wrong noise"
-    nis = settled(fields["nis"])
-    degrees = freedom(kind, fields)
+    counts, degrees = case.counts, case.freedom
+    nis = settled(case.fields["nis"])
     measured: dict[str, float] = {}
     words, factors = [], []
-    tuned = learns(kind, fields)
     if not np.isnan(nis).all() and degrees:
         sizes = nis / degrees
-        if tuned:  # single jumps and the ends of gaps decide the mean, whatever the noise
+        if case.tuned:  # single jumps and the ends of gaps decide the mean, whatever the noise
             parts = np.array_split(nis[~np.isnan(nis)], 12)
             sizes = np.array([np.median(part) for part in parts if part.size])
             sizes /= median_of_chi_squared(degrees)
@@ -237,9 +239,9 @@ def calibration(
         if abs(np.log(max(ratio, 1e-12))) * ratio > SURE * float(error[0]):
             factors.append(ratio)
     # A tracker with heavy tails expects more scatter than Gaussian samples have.
-    gaussian = "tails" not in fields
-    if run is not None and kind == "covariance" and counts is not None and gaussian:
-        power = settled(run.power)
+    gaussian = "tails" not in case.fields and case.kind == "covariance"
+    if case.run is not None and counts is not None and gaussian:
+        power = settled(case.run.power)
         m = counts if counts.ndim == 0 else settled(counts)[:, None]
         spread = float(mean_of(np.reshape(0.5 * m * (power - 1.0) ** 2, -1)))
         measured["n_samples"] = float(np.mean(counts)) / spread
@@ -256,38 +258,34 @@ def calibration(
         return Finding(name, "unknown", "; ".join(words), measured=measured)
     worst = max(factors, key=lambda f: abs(np.log(max(f, 1e-12))), default=1.0)
     more = "larger" if worst > 1 else "smaller"
-    best = None if noise_std is None else noise_std * np.sqrt(worst)
+    best = None if case.noise_std is None else case.noise_std * np.sqrt(worst)
     verb, setting = "set", "noise_std"
-    if kind == "covariance":
+    if case.kind == "covariance":
         verb, setting = "lower" if worst > 1 else "raise", "n_samples"
         best = None if counts is None else measured.get(setting, float(np.mean(counts)) / worst)
     remedy = f"the noise is {more} than {setting} says: {verb} {setting}"
     remedy += "" if best is None else f" to about {best:.3g}"
-    verdict: Verdict = "fault"
-    if tuned:
-        verdict, remedy = _fault_or_note(name, knows_noise(fields))
     failed = not 1.0 / MISFIT < worst < MISFIT
-    return _judged(name, failed, "; ".join(words), remedy, measured, verdict)
+    serious = not case.tuned or case.knows_noise
+    return case.judge(name, failed, "; ".join(words), remedy, measured, serious)
 
 
-def divergence(
-    kind: str, fields: dict[str, Numbers], run: Run | None, loop: dict[str, float]
-) -> Finding:
+def divergence(case: Case) -> Finding:
     """Estimates that are not finite, worse than none, or of a loop that is unstable."""
-    name = "divergence"
+    judge = partial(case.judge, "divergence")
+    kind, fields, run, loop = case.kind, case.fields, case.run, case.loop
     main = fields[kind].reshape(fields["time"].size, -1)
     broken: Mask = ~np.isnan(fields["age"]) & ~np.all(np.isfinite(main), axis=-1)
     if kind == "position":
         broken = np.any(np.isinf(main), axis=-1)
     measured = {"broken_frames": float(broken.sum())}
     if broken.any():
-        evidence = f"the estimate is not finite in {broken.sum()} frames, "
-        evidence += f"first in frame {broken.argmax()}"
+        evidence = f"the estimate is not finite in {broken.sum()} steps, "
+        evidence += f"first in step {broken.argmax()}"
         remedy = "smaller gains keep a linear tracker stable; KGMRF cannot leave the manifold"
-        remedy = SETTINGS[name] if learns(kind, fields) else remedy
-        return Finding(name, "fault", evidence, remedy, measured)
+        return judge(True, evidence, remedy, measured)
     if run is None:
-        return Finding(name, "unknown", f"all frames are finite; the rest {NEEDS}")
+        return Finding("divergence", "unknown", f"all steps are finite; the rest {NEEDS}")
     # In the second half every tracker has started.
     half = run.over_nothing.size // 2
     mean, error = blocks(run.over_nothing[half:, None])
@@ -302,9 +300,8 @@ def divergence(
         evidence = f"against holding the last observation: {advantage:+.3g} of squared error"
         limit = 0.3 * float(mean_of(np.sum(run.angle[half:] ** 2, axis=-1)))
     lost = advantage < -limit and advantage < -SURE * float(error[0])
-    tuned = learns(kind, fields)
-    if tuned:
-        usual, advantage, large = _usual_errors(run, fields)
+    if case.tuned:
+        usual, advantage, large = case.usual_errors()
         measured["advantage"] = advantage
         evidence = f"against holding the last observation: {advantage:+.3g} of squared error"
         lost = large and advantage < -0.3 * usual
@@ -314,65 +311,21 @@ def divergence(
     remedy = (
         "the estimate is worse than none: "
         + ("the gains are unstable (theory.stable), lower velocity_gain; " if unstable else "")
-        + 'use gains="information", check n_samples or noise_std, widen rate_prior'
+        + "leave gains out, check n_samples or noise_std, widen rate_prior"
     )
-    remedy = SETTINGS[name] if tuned else remedy
-    return _judged(name, lost or unstable, evidence, remedy, measured)
+    return judge(lost or unstable, evidence, remedy, measured)
 
 
-def worth(run: Run) -> Finding:
-    """Against the best plain moving average, in nats per sample."""
-    mean, error = blocks(run.over_average[run.over_average.size // 2 :, None])
-    advantage = float(mean[0])
-    evidence = f"against the best plain moving average: {advantage:+.3f} nats per sample"
-    failed = advantage < -0.01 * run.power.shape[-1] and advantage < -SURE * float(error[0])
-    remedy = (
-        'a plain average predicts better: use gains="information", fit its acceleration and '
-        "spectrum_rate with kgmrf.learn.fit, or let the spectrum adapt"
-    )
-    return _judged("worse than averaging", failed, evidence, remedy, {"advantage": advantage})
-
-
-def manifold(kind: str, fields: dict[str, Numbers]) -> Finding:
-    """Departure from rotations, or from symmetric positive semidefinite matrices."""
-    name = "off the manifold"
-    if kind == "position":
-        return Finding(name, "ok", "vectors cannot leave their space")
-    good = ~np.isnan(fields[kind]).any(axis=(1, 2))
-    if not good.any():
-        return Finding(name, "unknown", "there is no estimate in any frame")
-    X = fields[kind][good]
-    frame = X if kind == "rotation" else fields["frame"][good]
-    defect = float(np.abs(np.swapaxes(frame, -1, -2) @ frame - np.eye(X.shape[-1])).max())
-    measured = {"defect": defect}
-    evidence = f"|Q^T Q - I| is at most {defect:.1e}"
-    failed = defect > DEFECT
-    remedy = "project the frame with geometry.so.project, or use the exact exponential so.exp"
-    if kind == "covariance":
-        size = np.abs(X).max(axis=(1, 2))
-        skew = float((np.abs(X - np.swapaxes(X, -1, -2)).max(axis=(1, 2)) / size).max())
-        lowest = np.linalg.eigvalsh(0.5 * (X + np.swapaxes(X, -1, -2)))[:, 0] / size
-        # Fewer samples than channels, or dependent channels, leave an eigenvalue of zero, which
-        # rounding may make negative.
-        outside = int(np.sum(~(lowest > -ROUNDING)))
-        measured |= {"asymmetry": skew, "not_positive_frames": float(outside)}
-        evidence += f", asymmetry {skew:.1e}, {outside} frames with a negative eigenvalue"
-        if skew > DEFECT or outside:
-            failed = True
-            remedy = "averaged entries left the cone: use KGMRF, which tracks frame and spectrum"
-    return _judged(name, failed, evidence, remedy, measured)
-
-
-def gaps(fields: dict[str, Numbers], noise_floor: float) -> Finding:
+def gaps(case: Case) -> Finding:
     """Axes whose eigenvalues are too close for their directions to mean anything."""
     name = "near-degenerate gaps"
-    spectrum = fields["spectrum"]
+    spectrum = case.fields["spectrum"]
     good = ~np.isnan(spectrum).any(axis=-1)
     d = spectrum.shape[-1]
     if d == 1 or not good.any():
         return Finding(name, "ok", "there is no plane to turn in")
     late = settled(spectrum[good])
-    level = late + noise_floor
+    level = late + case.noise_floor
     gap = np.abs(np.diff(late, axis=-1))
     seen = np.median(gap**2 / (level[:, 1:] * level[:, :-1]), axis=0)
     worst = int(np.argmin(seen))
@@ -380,7 +333,7 @@ def gaps(fields: dict[str, Numbers], noise_floor: float) -> Finding:
     evidence = f"axes {worst} and {worst + 1} differ by G^2/(d_i d_j) = {seen[worst]:.2g}"
     faint = seen[worst] < 1e-2
     remedy = "these axes cannot be distinguished: use the covariance rather than single axes, and "
-    spread = fields.get("angle_std")
+    spread = case.fields.get("angle_std")
     if spread is not None and not np.isnan(spread).all():
         angles = np.median(np.diagonal(settled(spread[good]), 1, axis1=-2, axis2=-1), axis=0)
         widest = int(np.argmax(angles))
@@ -392,5 +345,5 @@ def gaps(fields: dict[str, Numbers], noise_floor: float) -> Finding:
         faint = angles[widest] > WIDE_ANGLE
         remedy += "pool more samples per step (n_samples) if you need the axes"
     else:
-        remedy += 'gains="information", which turns such planes no further than the data allow'
-    return _judged(name, bool(faint), evidence, remedy, measured, "note")
+        remedy += "KGMRF(), which turns such planes no further than the data allow"
+    return case.judge(name, bool(faint), evidence, remedy, measured, serious=False)

@@ -76,14 +76,14 @@ def loops(name: str) -> Any:
         with _importing:
             module = _loaded.get(name)
             if module is None:
-                with _announced():
+                with announced():
                     module = importlib.import_module(f"kgmrf.kernels.{name}")
                 _loaded[name] = module
     return module
 
 
 @contextmanager
-def _announced() -> Iterator[None]:
+def announced() -> Iterator[None]:
     """Say once, on stderr, that compiling takes a while; say nothing if the cache has it."""
     from numba.core import event
 
@@ -117,7 +117,7 @@ def warmup() -> None:
 def law_loop(rotation: bool) -> Any:
     """The loop of single laws over lines of tracks: `kgmrf.kernels.law.loop`."""
     module = loops("law")
-    with _announced():
+    with announced():
         return module.loop(rotation)
 
 

@@ -223,12 +223,3 @@ def apart(wanted: Sequence[float], spacing: float, low: float, high: float) -> l
     shift = spacing * np.arange(len(wanted))
     levels = isotonic_regression(np.asarray(wanted) - shift).x
     return list(np.clip(levels, low, max(high - shift[-1], low)) + shift)
-
-
-def running_mean(values: Numbers, width: int, least: float = 0.0) -> Numbers:
-    """Mean of the finite values in a window; NaN where there are no more than ``least`` of them."""
-    there = np.isfinite(values)
-    window = np.ones(width)
-    total = np.convolve(np.where(there, values, 0.0), window, mode="same")
-    count = np.round(np.convolve(there.astype(float), window, mode="same"))
-    return np.where(count > least, total / np.maximum(count, 1.0), np.nan)

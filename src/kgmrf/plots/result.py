@@ -19,7 +19,6 @@ from kgmrf.plots.look import (
     label_lines,
     log_ticks,
     new_figure,
-    running_mean,
     shade_gaps,
     style,
     write_figure,
@@ -234,8 +233,11 @@ def _line(panel: _Panel, k: int) -> Numbers:
     width = max(5, len(mean) // 20) | 1
     if len(mean) < 3 * width:
         return np.full_like(mean, np.nan)
+    there, window = np.isfinite(mean), np.ones(width)
+    total = np.convolve(np.where(there, mean, 0.0), window, mode="same")
+    count = np.round(np.convolve(there.astype(float), window, mode="same"))
     # Short gaps are bridged, long ones stay open.
-    return running_mean(mean, width, least=width / 3)
+    return np.where(count > width / 3, total / np.maximum(count, 1.0), np.nan)
 
 
 def _line_labels(panel: _Panel) -> list[tuple[float, str, str]]:

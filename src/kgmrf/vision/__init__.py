@@ -1,23 +1,23 @@
 """Images in, boxes or a steady video out.
 
-Boxes, in this order: `features` (what a pixel says), `regions` (covariances of rectangles and
-cells), `resample` and `cells` (a window as a map of SPD matrices), `appearance` and `motion` (what
-is remembered), `search` and `tracker` (one box), `crowd` (several), `annotate`. Steady video:
-`camera` (how the camera moved), `steady` (the warp). Images come from `videos`, or drawn from
-`scenery` and `clip`.
+Boxes, in this order: `regions` (covariances of rectangles and cells), `resample` and `cells` (a
+window as a map of SPD matrices), `motion` (where a box goes), `search` and `tracker` (one box),
+`crowd` (several), `annotate`. Steady video: `camera` (how the camera moved), `steady` (the warp).
+Images come from `videos`, or drawn from `scenery` and `clip`.
 """
 
-from kgmrf.vision.appearance import AppearanceModel, ExponentialAverage
 from kgmrf.vision.crowd import BoxesTracker
-from kgmrf.vision.features import FEATURES, feature_planes
 from kgmrf.vision.motion import BoxMotion, MotionSettings
 from kgmrf.vision.regions import jbld, region_covariance
 from kgmrf.vision.search import SearchSettings
 from kgmrf.vision.steady import Stabilizer
-from kgmrf.vision.tracker import RegionCovarianceTracker
+from kgmrf.vision.tracker import (
+    AppearanceModel,
+    ExponentialAverage,
+    RegionCovarianceTracker,
+)
 
 __all__ = [
-    "FEATURES",
     "AppearanceModel",
     "BoxMotion",
     "BoxesTracker",
@@ -26,7 +26,6 @@ __all__ = [
     "RegionCovarianceTracker",
     "SearchSettings",
     "Stabilizer",
-    "feature_planes",
     "jbld",
     "region_covariance",
 ]

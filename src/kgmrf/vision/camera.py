@@ -63,12 +63,7 @@ def smoothed(rows: Array, weights: Array, smoothness: float, rate_prior: float =
 
 
 class Similarity:
-    """x -> e^l R(a) (x - c) + c + p about the centre c of the image; pose (p_x, p_y, a, l).
-
-    >>> model = Similarity((640, 480))
-    >>> model.compose(model.start, np.array([3.0, 0.0, 0.0, 0.0])).tolist()
-    [3.0, 0.0, 0.0, 0.0]
-    """
+    """x -> e^l R(a) (x - c) + c + p about the centre c of the image; pose (p_x, p_y, a, l)."""
 
     columns = ("x", "y", "angle", "log_scale")
     start: Array = np.zeros(4)
@@ -124,9 +119,6 @@ class Turning:
     """x -> K R K^-1 x: a camera that turns in space; pose R (3, 3), from the camera to the world.
 
     ``focal`` is the focal length in pixels; the axes are right, down, forward.
-
-    >>> np.allclose(Turning((640, 480), 600.0).warp(np.eye(3), np.eye(3)), np.eye(3))
-    True
     """
 
     columns = ("turn_x", "turn_y", "turn_z")
@@ -334,11 +326,6 @@ class RecordedMotion:
         """Orientations (m, 3, 3) at ``stamps`` as seen by images at ``times`` of the same clock.
 
         Between stamps they turn at a constant rate; images outside the stamps are gaps.
-
-        >>> turns = so.exp(so.hat(np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.2]])))
-        >>> motion = RecordedMotion.sampled(turns, np.array([0.0, 1.0]), np.array([0.5, 2.0]))
-        >>> so.vee(so.log(motion.rotations[0])).round(3).tolist(), motion.rotations[1, 0, 0]
-        ([0.0, 0.0, 0.1], np.float64(nan))
         """
         if len(stamps) < 2:
             raise ValueError(f"a motion needs two time stamps at least, got {len(stamps)}")
@@ -355,12 +342,7 @@ class RecordedMotion:
 
     @staticmethod
     def integrated(rates: Array, stamps: Array) -> Array:
-        """Orientations (m, 3, 3) from a gyroscope's rates (m, 3), rad/s in the camera's axes.
-
-        >>> rates = np.tile([0.0, 0.0, 0.1], (11, 1))
-        >>> so.vee(so.log(RecordedMotion.integrated(rates, np.arange(11.0))[-1])).round(6).tolist()
-        [0.0, 0.0, 1.0]
-        """
+        """Orientations (m, 3, 3) from a gyroscope's rates (m, 3), rad/s in the camera's axes."""
         turns = 0.5 * (rates[1:] + rates[:-1]) * np.diff(stamps)[:, None]
         out = [np.eye(3)]
         for step in so.exp(so.hat(np.nan_to_num(turns))):

@@ -15,15 +15,10 @@ from numpy.typing import NDArray
 
 from kgmrf.kernels.compile import compiled
 
-__all__ = ["cell_moments", "colour_and_gradient", "place_costs", "standardise"]
+__all__ = ["cell_moments", "colour_and_gradient", "place_costs"]
 
 Maps = NDArray[np.float32]
 fast = compiled(fastmath=True)
-
-
-def standardise(features: Maps, offset: Maps, gain: Maps) -> Maps:
-    """(f - offset) gain per feature, without the outermost samples: (d, H, W) -> (d, H-2, W-2)."""
-    return (features[:, 1:-1, 1:-1] - offset[:, None, None]) * gain[:, None, None]
 
 
 @fast
@@ -285,7 +280,11 @@ def place_costs(patch, cell, stride, ridge, models, model_log_dets, weights, nx,
 
 @fast
 def colour_and_gradient(planes, offset, gain):  # type: ignore[no-untyped-def]
-    """``standardise`` of the features "colour" and "absolute gradient" of planes (C, H, W)."""
+    """(f - offset) gain of the features of planes (C, H, W), without the outermost samples.
+
+    The features are the channels and the absolute central differences of their mean along x and y:
+    (C+2, H-2, W-2).
+    """
     channels, height, width = planes.shape
     out = np.empty((channels + 2, height - 2, width - 2), np.float32)
     grey = np.empty((3, width), np.float32)

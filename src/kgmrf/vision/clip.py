@@ -106,9 +106,5 @@ def render_clip(
 
 
 def demo_clip(n_frames: int = 120) -> Clip:
-    """The clip of ``kgmrf video --demo``: fast, blurred, and hidden around image 73.
-
-    >>> demo_clip(2).frames.shape
-    (2, 180, 240, 3)
-    """
+    """The clip of ``kgmrf video --demo``: fast, blurred, and hidden around image 73."""
     return render_clip(n_frames, height=180, width=240, speed=6.0, occlusion=(70, 76))

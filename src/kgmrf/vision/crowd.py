@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kgmrf.vision.features import as_image
-from kgmrf.vision.resample import Pyramid
+from kgmrf.vision.resample import Pyramid, as_image
 from kgmrf.vision.search import CROWD
 from kgmrf.vision.tracker import RegionCovarianceTracker
 

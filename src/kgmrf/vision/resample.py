@@ -1,17 +1,43 @@
-"""A window of an image at the resolution the tracker wants, edges replicated."""
+"""Images of any kind, and windows of them at the resolution the tracker wants."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from kgmrf.kernels.compile import compiled
 
-__all__ = ["Pyramid", "Window", "cut_window", "sample_window"]
+__all__ = ["Pyramid", "Window", "as_image", "cut_window", "sample_window"]
 
 fast = compiled(fastmath=True)
+
+
+def as_image(image: ArrayLike) -> NDArray[np.generic]:
+    """View an image (H, W) or (H, W, C) as contiguous (H, W, C) on a 0-255 scale.
+
+    8-bit images are taken as they are. Other integers are scaled from their full range, booleans
+    and floating-point images from [0, 1] (or left alone if any value exceeds 2, so that grey levels
+    stored as floating-point numbers keep their meaning); values that are not finite become 0.
+    """
+    array = np.asarray(image)
+    if array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim != 3 or 0 in array.shape:
+        raise ValueError(f"an image has shape (H, W) or (H, W, C), not {np.shape(image)}")
+    if array.shape[2] == 4:  # an alpha channel says nothing about the scene
+        array = array[:, :, :3]
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"images of {array.dtype} are not supported")
+    if array.dtype.kind == "f":
+        array = np.nan_to_num(array, nan=0, posinf=0, neginf=0)
+        scale = 1.0 if array.max() > 2 else 255.0
+    else:
+        scale = 255.0 / (1 if array.dtype == np.bool_ else np.iinfo(array.dtype).max)
+    return np.ascontiguousarray(array * scale, dtype=np.float32)
 
 
 class Window(NamedTuple):
@@ -127,9 +153,6 @@ def cut_window(
     """Means of the largest whole blocks not above (step_x, step_y) over a part of the image.
 
     ``image`` (H, W, C); the part may lie partly or wholly outside.
-
-    >>> cut_window(np.ones((8, 8, 1), np.uint8), -4, 0, 8, 4, 2.0, 2.5).pixels.shape
-    (3, 5, 1)
     """
     block_x, block_y = max(1, int(step_x)), max(1, int(step_y))
     x, y = int(np.floor(left)), int(np.floor(top))
@@ -141,12 +164,7 @@ def cut_window(
 def sample_window(
     window: Window, x: float, y: float, step_x: float, step_y: float, width: int, height: int
 ) -> NDArray[np.float32]:
-    """I(x + j step_x, y + i step_y), antialiased: (C, height, width); pixels have whole x, y.
-
-    >>> window = cut_window(np.arange(4.0)[None, :, None], 0, 0, 4, 1, 1, 1)
-    >>> sample_window(window, 0.5, 0, 1.0, 1.0, 3, 1)[0, 0].tolist()
-    [0.5, 1.5, 2.5]
-    """
+    """I(x + j step_x, y + i step_y), antialiased: (C, height, width); pixels have whole x, y."""
     return _sample(
         window.pixels,
         (x - window.left - (window.block_x - 1) / 2) / window.block_x,
@@ -162,9 +180,6 @@ class Pyramid:
     """An image (H, W, C) and its means over blocks of 2, 4, 8 ... pixels, made when asked for.
 
     Many boxes of one image share them: a window is then a whole level, and nothing is cut out.
-
-    >>> Pyramid(np.ones((8, 12, 3), np.uint8)).level(2.5).pixels.shape
-    (4, 6, 3)
     """
 
     def __init__(self, image: NDArray[np.generic]) -> None:

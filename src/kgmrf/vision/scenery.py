@@ -69,11 +69,7 @@ LEAVES: list[Colour] = [(55, 110, 70), (45, 90, 55), (70, 130, 95)]
 
 
 def street(height: int, width: int, seed: int = 0) -> Picture:
-    """Sky, hills, houses, trees, lamps and a road: (height, width, 3), blue, green, red, 0-255.
-
-    >>> street(60, 90).shape
-    (60, 90, 3)
-    """
+    """Sky, hills, houses, trees, lamps and a road: (height, width, 3), blue, green, red, 0-255."""
     rng = np.random.default_rng(seed)
     canvas = _Canvas(height, width)
     length = width / height
@@ -134,11 +130,7 @@ def _tree(canvas: _Canvas, rng: np.random.Generator, x: float) -> float:
 
 
 def van(height: int = 96, width: int = 144) -> tuple[Picture, Picture]:
-    """A delivery van that fills its box, and how much of each pixel it covers, 0-1.
-
-    >>> van(48, 72)[1].shape
-    (48, 72)
-    """
+    """A delivery van that fills its box, and how much of each pixel it covers, 0-1."""
     canvas, length = _Canvas(height, width), width / height
     canvas.box(0, 0, 0.68 * length, 0.86, (50, 70, 205))
     canvas.box(0.66 * length, 0.18, 0.34 * length, 0.68, (55, 80, 225))

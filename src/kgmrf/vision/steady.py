@@ -265,9 +265,6 @@ def steady_rectangle(warps: Array, size: tuple[int, int]) -> Rectangle:
 
     max s over (c, s): n.c + s (|n_x| w + |n_y| h) / 2 <= b for every edge n.x <= b of every image,
     a linear programme. ``warps`` (n, 3, 3), ``size`` width and height.
-
-    >>> steady_rectangle(np.eye(3)[None], (640, 480))
-    Rectangle(left=0.0, top=0.0, width=639.0, height=479.0)
     """
     from scipy.optimize import linprog
 

@@ -5,40 +5,71 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kgmrf._types import Numbers
 from kgmrf.trackers._contract import Tracker
-from kgmrf.vision.appearance import AppearanceModel, CellMemory, ExponentialAverage, anchored
-from kgmrf.vision.cells import cell_moments, colour_and_gradient, place_costs, standardise
-from kgmrf.vision.features import as_image, feature_planes
+from kgmrf.vision.cells import cell_moments, colour_and_gradient, place_costs
 from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
 from kgmrf.vision.regions import cell_matrices, stein_costs
-from kgmrf.vision.resample import Pyramid, Window, cut_window, sample_window
+from kgmrf.vision.resample import Pyramid, Window, as_image, cut_window, sample_window
 from kgmrf.vision.search import SearchSettings, vertex
 from kgmrf.vision.search import step as best_step
 
-__all__ = ["RegionCovarianceTracker"]
+__all__ = ["AppearanceModel", "ExponentialAverage", "RegionCovarianceTracker"]
 
 Maps = NDArray[np.float32]
 Box = tuple[float, float, float, float]
-USUAL = ("colour", "absolute gradient")
-"""Features with a compiled way of their own."""
+
+
+class AppearanceModel(Protocol):
+    """Anything that takes in covariances and tells its estimate."""
+
+    def update(self, observation: Numbers, /, *, n_samples: float) -> Any:
+        """Take in the cells (cells, d, d) of a frame, each a mean of ``n_samples`` products.
+
+        The estimate is the ``covariance`` of the answer, or else of the model.
+        """
+        ...
+
+
+class ExponentialAverage:
+    """M <- (1 - a) M + a C: the moments of a fading mixture of all Gaussians seen.
+
+    ``covariance`` is M, None before the first update.
+
+    >>> model = ExponentialAverage(gain=0.5)
+    >>> for scale in (1.0, 3.0):
+    ...     _ = model.update(scale * np.eye(2), n_samples=64)
+    >>> model.covariance.tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+    """
+
+    def __init__(self, gain: float) -> None:
+        if not 0 <= gain <= 1:
+            raise ValueError(f"gain must lie in [0, 1], not {gain}")
+        self.gain = gain
+        self.covariance: Numbers | None = None
+
+    def update(self, observation: Numbers, /, *, n_samples: float = 1) -> Numbers:
+        """Blend in an observation (..., d, d); the first one is taken as it is."""
+        old = observation if self.covariance is None else self.covariance
+        self.covariance = np.asarray(old + self.gain * (observation - old), dtype=np.float64)
+        return self.covariance
 
 
 class RegionCovarianceTracker:
     """argmin over boxes of sum_k w_k phi(JBLD(C_k, M_k)) / median + prior, frame after frame.
 
     The box is divided into about 36 square-ish cells; each is one SPD matrix (covariance, mean and
-    slope of its features). ``model`` says what the cells are compared with: ``"static"`` the first
-    frame, ``"anchor+ema"`` the first frame mixed with a slow average, or any object with
-    ``update(covariances, n_samples=...)`` that returns (or keeps) a ``covariance``, such as every
-    covariance tracker of this library, mixed with the first frame by ``anchor_weight``; a given
-    object is copied at ``init`` and stays untouched. ``features`` names entries of
-    ``kgmrf.vision.FEATURES``.
+    slope of colour and absolute gradient). ``model`` says what the cells are compared with:
+    ``"static"`` the first frame, ``"anchor+ema"`` the first frame mixed with a slow average, or any
+    object with ``update(covariances, n_samples=...)`` that returns (or keeps) a ``covariance``,
+    such as every covariance tracker of this library, mixed with the first frame by
+    ``anchor_weight``; a given object is copied at ``init`` and stays untouched.
 
     Centre and log size are followed by a filter each (:class:`kgmrf.vision.BoxMotion`); the search
     prefers places within what the centre's filter says of its own error. ``kinetics`` says when a
@@ -63,7 +94,6 @@ class RegionCovarianceTracker:
         self,
         model: Literal["anchor+ema", "static"] | AppearanceModel = "anchor+ema",
         *,
-        features: Sequence[str] = USUAL,
         anchor_weight: float = 0.25,
         model_gain: float = 0.02,
         kinetics: Use = "coast",
@@ -75,7 +105,6 @@ class RegionCovarianceTracker:
         if not 0 <= anchor_weight <= 1:
             raise ValueError(f"anchor_weight must lie in [0, 1], not {anchor_weight}")
         self.model = model
-        self.features = tuple(features)
         self.anchor_weight = anchor_weight
         self.model_gain = model_gain
         self.kinetics = kinetics
@@ -128,8 +157,8 @@ class RegionCovarianceTracker:
         self._limits = np.array([cols, rows], dtype=np.float64)
         centre, size = np.array([x + width / 2, y + height / 2]), np.array([width, height])
         window = self._window(pixels, centre, size, (1, 1))
-        self._d = len(feature_planes(np.zeros((self._channels, 3, 3), np.float32), self.features))
-        self._offset, self._gain = np.zeros(self._d, np.float32), np.ones(self._d, np.float32)
+        self._d = d = self._channels + 2
+        self._offset, self._gain = np.zeros(d, np.float32), np.ones(d, np.float32)
         raw = self._patch(window, centre, size, (0, 0))
         self._offset = raw.mean(axis=(1, 2))
         self._gain = 1 / np.maximum(raw.std(axis=(1, 2)), np.float32(s.feature_floor))
@@ -141,8 +170,9 @@ class RegionCovarianceTracker:
         self._cell_cost: Numbers | None = None
         given = self.model
         gain = self.model_gain if given == "anchor+ema" else 0.0
-        model = ExponentialAverage(gain) if isinstance(given, str) else copy.deepcopy(given)
-        self._memory = CellMemory(model, n_samples=s.cell**2)
+        self._model: Any = (
+            ExponentialAverage(gain) if isinstance(given, str) else copy.deepcopy(given)
+        )
         self._motion = BoxMotion(centre, np.log(size), use=self.kinetics, settings=self.motion)
         self._learn(self._anchor)
 
@@ -223,10 +253,8 @@ class RegionCovarianceTracker:
         top = float(centre[1]) - (0.5 * ny + margin[1] + 0.5) * step_y - 0.5
         width, height = nx + 2 * margin[0] + 2, ny + 2 * margin[1] + 2
         planes = sample_window(window, left, top, step_x, step_y, width, height)
-        if self.features == USUAL:
-            usual: Maps = colour_and_gradient(planes, self._offset, self._gain)
-            return usual
-        return standardise(feature_planes(planes, self.features), self._offset, self._gain)
+        features: Maps = colour_and_gradient(planes, self._offset, self._gain)
+        return features
 
     def _cells(self, window: Window, centre: Numbers, size: Numbers) -> Numbers:
         patch = self._patch(window, centre, size, (0, 0))
@@ -287,13 +315,25 @@ class RegionCovarianceTracker:
         return centre, size * (g ** (grow + widen), g ** (grow - widen))
 
     def _learn(self, cells: Numbers | None) -> None:
-        """Renew what candidates are compared with after the appearance moved on."""
-        s = self.settings
-        self._memory.update(cells)
-        if cells is None and not isinstance(self.model, Tracker):
+        """Renew what candidates are compared with after the appearance moved on.
+
+        Without cells a tracker of ours coasts, other models rest.
+        """
+        s, model = self.settings, self._model
+        if cells is not None:
+            present = getattr(model.update(cells, n_samples=s.cell**2), "covariance", None)
+            if present is None and (present := getattr(model, "covariance", None)) is None:
+                raise TypeError(f"neither {type(model).__name__} nor its update has a covariance")
+        elif isinstance(model, Tracker):
+            present = model.update(None).covariance
+        else:
             return
-        weight = 1.0 if self.model == "static" else self.anchor_weight
-        target = anchored(self._anchor, self._memory.cells, weight)
+        # One matrix per cell stands for the first frame and the present model, so that one Cholesky
+        # factor per candidate scores both. A tracker that is still warming up has no say.
+        w = 1.0 if self.model == "static" else self.anchor_weight
+        known = np.asarray(present, dtype=np.float64)
+        usable = np.isfinite(known).all(axis=(-2, -1), keepdims=True)
+        target = w * self._anchor + (1 - w) * np.where(usable, known, self._anchor)
         log_det, cost = stein_costs(target if cells is None else cells, target)
         self._target = np.ascontiguousarray(target, dtype=np.float32)
         self._target_log_det = log_det.astype(np.float32)
