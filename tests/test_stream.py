@@ -354,7 +354,7 @@ def test_matrices_that_are_none_are_bad_lines() -> None:
         ([b"a,b", "1,١".encode()], "line 2: column 'b': '١' is not a number"),
         ([b"a,b", b'1,"2'], "line 2: not CSV: unexpected end of data"),
         ([b'a,"b', b"1,2"], "line 1: not CSV: unexpected end of data"),
-        ([b"time,a", b",1"], "line 2: column 'time': is '', not a number"),
+        ([b"time,a", b",1"], "line 2: 'time' is '', not a number"),
         ([b"a,b", b"1,inf"], "line 2: infinite"),
         ([b"a,a", b"1,2"], "line 1: the header has a column twice"),
         ([b"key,time", b"1,2"], "line 1: the header has 0 channels"),

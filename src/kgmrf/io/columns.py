@@ -76,6 +76,17 @@ def quaternion_of(names: Sequence[str]) -> list[tuple[int, ...]]:
     return _axes(names, _QUATERNION_NAME, "xyzw")
 
 
+def nanoseconds_of(names: Sequence[str], clock: str) -> int | None:
+    """The column of the nanoseconds beside the seconds of a stamp of ROS, if ``clock`` is such.
+
+    >>> nanoseconds_of(["header.stamp.secs", "header.stamp.nsecs"], "header.stamp.secs")
+    1
+    """
+    if not _SECONDS.fullmatch(clock.lower()):
+        return None
+    return next((k for k, name in enumerate(names) if _NANOSECONDS.fullmatch(name.lower())), None)
+
+
 def position_of(names: Sequence[str]) -> tuple[int, ...] | None:
     """The places of x, y, z of the position among columns, if there is exactly one.
 
@@ -125,9 +136,7 @@ def meaning(
     clock = next((k for k, name in enumerate(header) if named and is_clock(name)), None)
     if time is not None:
         clock = _find(header, time, where)
-    rest = None
-    if named and clock is not None and _SECONDS.fullmatch(header[clock].lower()):
-        rest = next((k for k, n in enumerate(header) if _NANOSECONDS.fullmatch(n.lower())), None)
+    rest = nanoseconds_of(header, header[clock]) if named and clock is not None else None
     chosen = None if columns is None else [_find(header, name, where) for name in columns]
     remarks: list[str] = []
     what = "the first column" if index == 0 else "the index"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -105,15 +104,14 @@ def instants(times: Numbers) -> Numbers:
 
 
 def words(times: Numbers, style: str) -> list[str]:
-    """Dates in a style, or finer where that cannot tell them.
+    """Dates in a style, each finer where that cannot tell it.
 
-    >>> words(np.array([0.0, 86400.0]), "D"), words(np.array([0.5]), "sZ")
-    (['1970-01-01', '1970-01-02'], ['1970-01-01T00:00:00.500000Z'])
+    >>> words(np.array([0.0, 86400.5]), "D"), words(np.array([0.5]), "sZ")
+    (['1970-01-01', '1970-01-02T00:00:00.500000'], ['1970-01-01T00:00:00.500000Z'])
     """
-    stamps = instants(times)
-    unit: Any = style.removesuffix("Z")
-    for finer in ("s", "us"):
-        if not np.array_equal(stamps.astype(f"datetime64[{unit}]"), stamps):
-            unit = finer
-    zone = "Z" if style.endswith("Z") else ""
-    return [f"{word}{zone}" for word in np.datetime_as_string(stamps, unit=unit).tolist()]
+    found: list[str] = np.datetime_as_string(instants(times), unit="us").tolist()
+    if not style.startswith("us"):
+        found = [word.removesuffix(".000000") for word in found]
+    if style.startswith("D"):
+        found = [word.removesuffix("T00:00:00") for word in found]
+    return [f"{word}Z" for word in found] if style.endswith("Z") else found

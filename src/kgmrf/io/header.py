@@ -147,8 +147,8 @@ def number(cell: str, comma: bool = False) -> float | None:
         return math.nan
     if comma and DECIMAL_COMMA.fullmatch(cell):
         word = word.replace(",", ".")
-    elif "_" in word or (comma and "." in word):
-        return None
+    elif "_" in word or not word.isascii() or (comma and "." in word):
+        return None  # Python's own numbers have 1_000 and digits of any script
     try:
         return float(word)
     except ValueError:

@@ -25,7 +25,7 @@ from kgmrf.stream.clocks import JUMP, LATE, Clocks, Columns
 from kgmrf.stream.csv_lines import CsvReader
 from kgmrf.stream.json_lines import JsonReader
 from kgmrf.stream.pool import Pool
-from kgmrf.stream.records import Parsed, too_large
+from kgmrf.stream.records import Parsed, Reader, too_large
 from kgmrf.stream.settings import Counts, Fault, LineError, Settings, StreamError
 from kgmrf.stream.waiting import Waiting
 from kgmrf.stream.writer import LineWriter
@@ -59,7 +59,7 @@ class Stream:
         self.settings = settings
         self.counts = Counts()
         maker: Any = CsvReader if settings.format == "csv" else JsonReader
-        self.reader: JsonReader | CsvReader = maker(key=settings.key, time=settings.time)
+        self.reader: Reader = maker(key=settings.key, time=settings.time)
         self.pool: Pool | None = None
         self.writer: LineWriter | None = None
         self.clocks = Clocks(settings)

@@ -6,7 +6,7 @@ difference to any track: none at all with the default, rounding with a single la
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from kgmrf import _check
 from kgmrf._types import Mask, Numbers
 from kgmrf.bank import TrackerBank
 from kgmrf.geometry import so
-
-Kind: TypeAlias = Literal["samples", "covariance", "rotation"]
+from kgmrf.io.source import Kind
 
 
 class Pool:

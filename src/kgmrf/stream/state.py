@@ -10,8 +10,8 @@ import numpy as np
 from kgmrf._npz import DAMAGE, told
 from kgmrf._types import Numbers
 from kgmrf.stream.csv_lines import CsvReader
-from kgmrf.stream.json_lines import NAMES, JsonReader
-from kgmrf.stream.records import LARGEST_D, Clock
+from kgmrf.stream.json_lines import JsonReader
+from kgmrf.stream.records import LARGEST_D, NAMES, Reader
 from kgmrf.stream.settings import Counts
 
 if TYPE_CHECKING:
@@ -108,21 +108,21 @@ def _taken(head: str, arrays: dict[str, Numbers]) -> dict[str, Numbers]:
     return {name.removeprefix(head): arrays.pop(name) for name in names}
 
 
-def _reader(told: dict[str, Any], stream: Stream) -> JsonReader | CsvReader:
+def _reader(told: dict[str, Any], stream: Stream) -> Reader:
     """The reader whose settings these are."""
     style = told["dates"]
     if style not in (None, "", "D", "s", "us", "DZ", "sZ", "usZ"):
         raise ValueError(f"unknown dates {str(style)[:20]!r}")
     if told["format"] != stream.settings.format:
         raise ValueError(f"its lines are {str(told['format'])[:20]!r}")
-    wish: dict[str, Any] = dict(key=stream.settings.key, time=stream.settings.time)
+    wish: dict[str, Any] = dict(key=stream.settings.key, time=stream.settings.time, style=style)
     if told["format"] == "csv":
-        return CsvReader([str(name) for name in told["header"]], clock=Clock(style), **wish)
+        return CsvReader([str(name) for name in told["header"]], **wish)
     what, d = told["what"], told["d"]
     if what not in NAMES or type(d) is not int:
         raise ValueError(f"unknown observation {str(what)[:20]!r}")
-    reader = JsonReader(what, d, clock=Clock(style), **wish)
-    reader.key, reader.time = str(told["key"]), str(told["time"])
+    reader = JsonReader(what, d, **wish)
+    reader.key, reader.time, reader.rest = (str(told[name]) for name in ("key", "time", "rest"))
     return reader
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import orjson
 
 from kgmrf._types import Numbers
+from kgmrf.io import dates
 from kgmrf.stream.records import Clock
 
 EXACT = 22
@@ -52,7 +53,7 @@ class LineWriter:
             stamps = _pieces(times)
         else:
             mark = '"' if self.json else ""
-            stamps = [f"{mark}{word}{mark}".encode() for word in clock.words(times)]
+            stamps = [f"{mark}{word}{mark}".encode() for word in dates.words(times, clock.style)]
         columns = []
         for name, shape in self.fields.items():
             values = rounded(found[name], self.digits)
