@@ -142,17 +142,17 @@ def number(cell: str, comma: bool = False) -> float | None:
     >>> number("1.5"), number("1,5"), number("1,5", comma=True), number("NA"), number("1_000")
     (1.5, None, 1.5, nan, None)
     """
-    word = cell.strip().lower()
-    if word in GAPS:
-        return math.nan
-    if comma and DECIMAL_COMMA.fullmatch(cell):
-        word = word.replace(",", ".")
-    elif "_" in word or not word.isascii() or (comma and "." in word):
-        return None  # Python's own numbers have 1_000 and digits of any script
-    try:
-        return float(word)
+    if comma:
+        if "." in cell:
+            return None
+        cell = cell.replace(",", ".")
+    try:  # Python's own numbers have 1_000 and digits of any script
+        if "_" not in cell and (cell.isascii() or cell.strip().isascii()):
+            return float(cell)
+        return None
     except ValueError:
-        return TRUTH.get(word)
+        word = cell.strip().lower()
+        return math.nan if word in GAPS else TRUTH.get(word)
 
 
 def decimal_comma(rows: list[list[str]], delimiter: bytes | None) -> bool:

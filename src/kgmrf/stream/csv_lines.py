@@ -127,17 +127,17 @@ class CsvReader(Reader):
         cells = _cells(item)
         if len(cells) != len(self.header):
             raise ValueError(f"{len(cells)} cells where the header has {len(self.header)}")
-        clock = [k for k in (self.time_at, self.rest_at) if k is not None]
-        stamp = self._stamp(*(_plain_cell(cells[k]) for k in clock)) if clock else math.nan
-        numbers = [self._cell(cells[k], self.header[k]) for k in self.used]
+        stamp = math.nan
+        if self.time_at is not None:
+            rest = None if self.rest_at is None else _plain_cell(cells[self.rest_at])
+            stamp = self._stamp(_plain_cell(cells[self.time_at]), rest)
+        numbers = [number(cells[k]) for k in self.used]
+        if None in numbers:
+            k = self.used[numbers.index(None)]
+            name = self.header[k]
+            hint = f"; if it names the track, give --key {name}" if self.key_at is None else ""
+            raise ValueError(f"column {name!r}: {cells[k][:40]!r} is not a number{hint}")
         return "" if self.key_at is None else cells[self.key_at], stamp, numbers, math.nan
-
-    def _cell(self, cell: str, name: str) -> float:
-        found = number(cell)
-        if found is not None:
-            return found
-        hint = f"; if it names the track, give --key {name}" if self.key_at is None else ""
-        raise ValueError(f"column {name!r}: {cell[:40]!r} is not a number{hint}")
 
 
 def _cells(line: bytes) -> list[str]:

@@ -105,8 +105,7 @@ class JsonReader(Reader):
         return key, time, self._value(item), number
 
     def _value(self, record: dict[str, Any]) -> Any:
-        what = self.what or "x"
-        shape = {"x": (self.d,), "quaternion": (4,)}.get(what, (self.d, self.d))
+        what, shape = self.what or "x", self.shape
         value = record.get(what)
         if value is None:
             other = next((name for name in NAMES if record.get(name) is not None), None)
@@ -125,9 +124,9 @@ class JsonReader(Reader):
             type(row) is list and _NUMBERS.issuperset(map(type, row)) for row in rows
         ):
             raise ValueError(f"{what!r} is not an array of numbers")
-        lengths = {len(row) for row in rows}
-        found = (*(len(value),) * (len(shape) - 1), *sorted(lengths))
-        if found != shape:
+        lengths = {*map(len, rows)}
+        if lengths != {shape[-1]} or (len(shape) == 2 and len(value) != shape[0]):
+            found = (*(len(value),) * (len(shape) - 1), *sorted(lengths))
             raise ValueError(f"{what!r} has shape {found}, expected {shape}")
         return value
 

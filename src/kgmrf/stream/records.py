@@ -214,6 +214,13 @@ class Reader:
         """What the lines hold."""
         return NAMES[self.what or "x"]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the observation in a line."""
+        if self.what == "x":
+            return (self.d,)
+        return (4,) if self.what == "quaternion" else (self.d, self.d)
+
     def settings(self) -> dict[str, Any]:
         """What the first lines told, to go on in another process."""
         names = ("format", "what", "d", "key", "time", "rest")
@@ -228,18 +235,23 @@ class Reader:
         items, rows = self._items(lines, faults, stop)
         found = self._plain(items) if rows else None
         if found is None:
-            read, used = [], []
+            keys, times, values, counts, used = [], [], [], [], []
             for item, row in zip(items, rows, strict=True):
                 try:
-                    read.append(self._read(item))
-                    used.append(row)
+                    key, time, value, count = self._read(item)
                 except ValueError as error:
                     faults[row] = str(error)
+                    continue
+                keys.append(key)
+                times.append(time)
+                values.append(value)
+                counts.append(count)
+                used.append(row)
             if not used:
                 return nothing(faults)
-            found, rows = tuple(zip(*read, strict=True)), used
-        times, values, counts = (np.array(column, dtype=float) for column in found[1:])
-        return self._checked(Parsed(list(found[0]), times, values, counts, np.array(rows), faults))
+            found, rows = (keys, times, values, counts), used
+        a, b, c = (np.array(column, dtype=float) for column in found[1:])
+        return self._checked(Parsed(found[0], a, b, c, np.array(rows), faults))
 
     def _checked(self, parsed: Parsed) -> Parsed:
         """Without the lines whose numbers are too large or no quaternion, which become faults."""
