@@ -180,11 +180,11 @@ def _source(
             first += len(part)
             yield Chunk(part, None if times is None else next(times), places, first / shape[0])
 
-    def chunks() -> Iterator[Chunk]:
-        where, named = f"{path}, row", lambda *at: f", at {list(at)}"
-        return src.checked(pieces(), where, named, *[quaternions] * turns)
-
-    return Source(path, kind, tuple(str(k) for k in range(d)), chunks, n_samples)
+    names = tuple(str(k) for k in range(d))
+    made = [quaternions] if turns else []
+    return src.source_of(
+        path, kind, names, pieces, lambda *at: f", at {list(at)}", *made, n_samples=n_samples
+    )
 
 
 def _guess(shape: tuple[int, ...], key: str, beside: Sequence[str]) -> Kind:

@@ -1,7 +1,8 @@
-"""Dates in tables: to seconds since 1970 and back, in the words in which they came."""
+"""Cells of tables: numbers; dates, to seconds since 1970 and back, in the words they came in."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -9,11 +10,34 @@ import numpy as np
 
 from kgmrf._types import Numbers
 
+GAPS = {"", "nan", "na", "n/a", "null", "none", "-"}
+"""What a missing value may be called, in any case."""
+TRUTH = {"true": 1.0, "false": 0.0}
+
 DAY_NAMES = ("date", "day")
 """Columns in which a number of eight digits is a day, 20240131."""
 
 _DATE = re.compile(r"\d{4}-\d\d(?:-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?)?")
 _OFFSET = re.compile(r"(?<=\d)\s?(?:([zZ])|([+-])(\d\d):?(\d\d))$")
+
+
+def number(cell: str, comma: bool = False) -> float | None:
+    """A cell as a number, NaN if it is a gap, None if it is neither.
+
+    >>> number("1.5"), number("1,5"), number("1,5", comma=True), number("NA"), number("1_000")
+    (1.5, None, 1.5, nan, None)
+    """
+    if comma:
+        if "." in cell:
+            return None
+        cell = cell.replace(",", ".")
+    try:  # Python's own numbers have 1_000 and digits of any script
+        if "_" not in cell and (cell.isascii() or cell.strip().isascii()):
+            return float(cell)
+        return None
+    except ValueError:
+        word = cell.strip().lower()
+        return math.nan if word in GAPS else TRUTH.get(word)
 
 
 def seconds(cell: str) -> float | None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import gzip
-import math
 import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import orjson
@@ -19,12 +17,10 @@ import orjson
 from kgmrf import _npz
 from kgmrf._types import Numbers
 from kgmrf.io import dates
-from kgmrf.io.columns import Meaning, meaning, quaternion_of, tidy
+from kgmrf.io.columns import quaternion_of, tidy
+from kgmrf.io.dates import number
 from kgmrf.io.source import DataError
 
-GAPS = {"", "nan", "na", "n/a", "null", "none", "-"}
-"""What a missing value may be called, in any case."""
-TRUTH = {"true": 1.0, "false": 0.0}
 LONGEST_LINE = 16_000_000
 GLANCE = 200
 """Rows that are looked at before it is said what the columns are."""
@@ -69,7 +65,7 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 def look(path: Path) -> Top:
     """Read the first lines; refuse what is no text."""
-    number, start = 1, 0
+    count, start = 1, 0
     comments: list[bytes] = []
     with opened(path) as (file, _):
         while True:
@@ -77,21 +73,18 @@ def look(path: Path) -> Top:
             if not line:
                 raise DataError(f"{path} is empty")
             if len(line) == LONGEST_LINE:
-                raise DataError(
-                    f"{path}, line {number}: the line is too long; is this a text file?"
-                )
-            if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise DataError(f"{path} is UTF-16 text; save it again as UTF-8")
+                raise DataError(f"{path}, line {count}: the line is too long; is this a text file?")
             if b"\0" in line:
                 raise DataError(
-                    f"{path}, line {number}: contains a zero byte; this is not a text file"
+                    f"{path}, line {count}: contains a zero byte; this is not a text file, or it "
+                    "is UTF-16: save it again as UTF-8"
                 )
             if line.strip() and not is_comment(line):
                 break
             if line.strip():
                 comments.append(line)
             start += len(line)
-            number += 1
+            count += 1
         rows: list[bytes] = []
         size = 0
         while len(rows) < GLANCE and (not rows or size < GLANCE_BYTES):
@@ -101,7 +94,7 @@ def look(path: Path) -> Top:
             size += len(raw)
             if raw.strip() and not is_comment(raw):
                 rows.append(raw)
-    return Top(line, start, number, comments, rows)
+    return Top(line, start, count, comments, rows)
 
 
 def is_comment(line: bytes) -> bool:
@@ -134,25 +127,6 @@ def split(line: bytes, delimiter: bytes | None) -> list[str]:
         return next(csv.reader([text], delimiter=delimiter.decode()), [])
     except csv.Error:
         return text.split(delimiter.decode())
-
-
-def number(cell: str, comma: bool = False) -> float | None:
-    """A cell as a number, NaN if it is a gap, None if it is neither.
-
-    >>> number("1.5"), number("1,5"), number("1,5", comma=True), number("NA"), number("1_000")
-    (1.5, None, 1.5, nan, None)
-    """
-    if comma:
-        if "." in cell:
-            return None
-        cell = cell.replace(",", ".")
-    try:  # Python's own numbers have 1_000 and digits of any script
-        if "_" not in cell and (cell.isascii() or cell.strip().isascii()):
-            return float(cell)
-        return None
-    except ValueError:
-        word = cell.strip().lower()
-        return math.nan if word in GAPS else TRUTH.get(word)
 
 
 def decimal_comma(rows: list[list[str]], delimiter: bytes | None) -> bool:
@@ -206,56 +180,3 @@ def commented(
         if len(set(header)) == len(header) and not prose:
             return header, index
     return [], None
-
-
-def described(
-    path: Path,
-    header: list[str],
-    rows: list[list[str]],
-    *,
-    index: int | None,
-    named: bool = True,
-    comma: bool = False,
-    head: str = "",
-    **said: Any,
-) -> tuple[Meaning, bool, dict[str, Any]]:
-    """What a table holds, by its first rows; whether its times are days as numbers; and what a
-    `Source` is told about it. head: the text above the rows. said: kind, time and columns."""
-
-    def column(k: int) -> list[str]:
-        return [row[k] for row in rows]
-
-    dated = next(
-        (k for k, cell in enumerate(rows[0] if rows else []) if dates.seconds(cell) is not None),
-        None,
-    )
-    what = meaning(
-        header,
-        named=named,
-        where=str(path),
-        index=index,
-        grows=lambda k: _grow(column(k)),
-        dated=dated,
-        **said,
-    )
-    clock = [] if what.time is None else column(what.time)
-    by_day = what.time is not None and dates.are_days(header[what.time], clock)
-    style = "D" if by_day else ""
-    if clock and dates.seconds(clock[0]) is not None:
-        style = dates.style(clock)
-    second = 1.0 if style or what.rest is not None else None
-    if second is None and clock:
-        second = dates.per_second(head, number(clock[0], comma) or 0.0)
-    count = None
-    if what.kind == "covariance" and "n_samples" in header and rows:
-        count = number(rows[0][header.index("n_samples")], comma) or math.nan
-        count = count if 0 < count < math.inf else None
-    about = {"remarks": what.remarks, "dates": style, "per_second": second, "n_samples": count}
-    return what, by_day, about
-
-
-def _grow(cells: list[str]) -> bool:
-    """Whether these could be times: numbers or dates, each later than the one before."""
-    found = [dates.seconds(cell) if (n := number(cell)) is None else n for cell in cells]
-    times = [math.nan if stamp is None else stamp for stamp in found]
-    return bool(times) and math.isfinite(times[0]) and all(a < b for a, b in pairwise(times))

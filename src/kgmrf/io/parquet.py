@@ -11,8 +11,8 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io import source as src
-from kgmrf.io.columns import tidy
-from kgmrf.io.header import GLANCE, described
+from kgmrf.io.columns import meaning, tidy
+from kgmrf.io.header import GLANCE
 from kgmrf.io.source import Chunk, DataError, Source
 
 
@@ -30,7 +30,7 @@ def open_parquet(path: Path, **said: Any) -> Source:
         raise DataError(f"{path} has no columns")
     header, index = tidy(stored)
     rows = [list(row) for row in zip(*glance, strict=True)]
-    what, by_day, about = described(path, header, rows, index=index, head=" ".join(stored), **said)
+    what = meaning(header, rows, str(path), index=index, head=" ".join(stored), **said)
     for k in what.used:
         if not _is_number(types[k]):
             raise DataError(
@@ -53,18 +53,22 @@ def open_parquet(path: Path, **said: Any) -> Source:
             for batch in file.iter_batches(rows, columns=[*clock, *wanted], use_threads=False):
                 values = np.column_stack([_numbers(batch.column(name)) for name in wanted])
                 stamps = _stamps(batch.column(clock[0])) if clock else None
-                if stamps is not None and by_day:
+                if stamps is not None and what.by_day:
                     stamps = dates.days(stamps)
                 places = first + np.arange(len(values))
                 first += len(values)
                 yield Chunk(values, stamps, places, min(1.0, first / total))
 
-    def chunks() -> Iterator[Chunk]:
-        column = lambda j: f", column {wanted[j]!r}"  # noqa: E731
-        where = f"{path}, row"
-        return src.checked(pieces(), where, column, what.assemble, positions=what.positions)
-
-    return Source(path, what.kind, what.names, chunks, **about)
+    return src.source_of(
+        path,
+        what.kind,
+        what.names,
+        pieces,
+        lambda j: f", column {wanted[j]!r}",
+        what.assemble,
+        positions=what.positions,
+        **what.about,
+    )
 
 
 def _cells(column: Any) -> list[str]:

@@ -124,37 +124,45 @@ def rows_per_chunk(bytes_per_row: int) -> int:
     return max(1, min(65_536, CHUNK_BYTES // max(bytes_per_row, 1)))
 
 
-def checked(
-    pieces: Iterable[Chunk],
-    where: str,
+def source_of(
+    path: Path,
+    kind: Kind,
+    names: tuple[str, ...],
+    pieces: Callable[[], Iterable[Chunk]],
     named: Callable[..., str],
     assemble: Callable[[Numbers], Numbers] = lambda values: values,
     *,
+    word: str = "row",
     positions: bool = False,
-) -> Iterator[Chunk]:
-    """Chunks of finite numbers, in order of time.
+    **about: Any,
+) -> Source:
+    """A source whose chunks are pieces of a file, checked: finite numbers, in order of time.
 
-    where: the file and what a place in it is called. named: words for the place of a number in its
-    row. assemble: from numbers to samples or matrices. positions: whether the last three columns
-    are a position.
+    named: words for the place of a number in its row. assemble: from numbers to samples or
+    matrices. positions: whether the last three columns are a position.
     """
-    last = -math.inf
-    for piece in pieces:
-        values, times, places = piece[:3]
-        if np.isinf(values).any():
-            first, *at = np.argwhere(np.isinf(values))[0].tolist()
-            raise DataError(f"{where} {places[first]}{named(*at)}: infinite")
-        if times is not None:
-            _check_times(times, places, last, where)
-            last = float(times[-1])
-        made = assemble(values)
-        if np.isinf(made).any():
-            k = int(np.argwhere(np.isinf(made))[0, 0])
-            raise DataError(
-                f"{where} {places[k]}: a quaternion of length zero; leave its cells empty if "
-                "nothing was observed"
-            )
-        yield piece._replace(values=made, positions=values[:, -3:] if positions else None)
+    where = f"{path}, {word}"
+
+    def read() -> Iterator[Chunk]:
+        last = -math.inf
+        for piece in pieces():
+            values, times, places = piece[:3]
+            if np.isinf(values).any():
+                first, *at = np.argwhere(np.isinf(values))[0].tolist()
+                raise DataError(f"{where} {places[first]}{named(*at)}: infinite")
+            if times is not None:
+                _check_times(times, places, last, where)
+                last = float(times[-1])
+            made = assemble(values)
+            if np.isinf(made).any():
+                k = int(np.argwhere(np.isinf(made))[0, 0])
+                raise DataError(
+                    f"{where} {places[k]}: a quaternion of length zero; leave its cells empty if "
+                    "nothing was observed"
+                )
+            yield piece._replace(values=made, positions=values[:, -3:] if positions else None)
+
+    return Source(path, kind, names, read, word=word, **about)
 
 
 def _check_times(times: Numbers, places: Numbers, last: float, where: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,9 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io import header as top_of
-from kgmrf.io.columns import TUM, Meaning, tidy
-from kgmrf.io.source import Chunk, DataError, Kind, Source, checked
+from kgmrf.io.columns import TUM, Meaning, meaning, tidy
+from kgmrf.io.dates import number
+from kgmrf.io.source import Chunk, DataError, Kind, Source, source_of
 
 BLOCK = 4_000_000
 """Bytes of text that are parsed at a time."""
@@ -55,24 +55,29 @@ def open_text(path: Path, *, kind: Kind | None = None, **said: Any) -> Source:
         header = [str(k) for k in range(len(cells))]
     rows = [row for row in rows if len(row) == len(header)]
     head = b" ".join([*top.comments, top.first]).decode("latin-1")
-    what, by_day, about = top_of.described(
-        path, header, rows, index=index, named=named, comma=comma, head=head, kind=kind, **said
-    )
+    words: dict[str, Any] = {"index": index, "named": named, "comma": comma, "head": head}
+    what = meaning(header, rows, str(path), kind=kind, **words, **said)
+    about = what.about
     if tum and what.time is not None:
         about["per_second"] = 1.0
     if comma:
         about["remarks"] += ("numbers such as 1,5 are read with a decimal comma",)
-    try:
-        top.first.decode("utf-8")
-    except UnicodeDecodeError:
-        about["remarks"] += ("the header is not UTF-8: read as Latin-1; save it as UTF-8",)
-    table = _Table(path, header, delimiter, what, start, line, comma, by_day)
-    return Source(path, what.kind, what.names, table.chunks, word="line", **about)
+    return source_of(
+        path,
+        what.kind,
+        what.names,
+        _Table(path, header, delimiter, what, start, line, comma).pieces,
+        lambda j: f", column {header[what.used[j]]!r}",
+        what.assemble,
+        word="line",
+        positions=what.positions,
+        **about,
+    )
 
 
 @dataclass(frozen=True)
 class _Table:
-    """One pass over the lines of a file per call of `chunks`."""
+    """One pass over the lines of a file per call of `pieces`."""
 
     path: Path
     header: list[str]
@@ -81,15 +86,8 @@ class _Table:
     start: int
     line: int
     comma: bool
-    by_day: bool
 
-    def chunks(self) -> Iterator[Chunk]:
-        what = self.what
-        column = lambda j: f", column {self.header[what.used[j]]!r}"  # noqa: E731
-        where = f"{self.path}, line"
-        return checked(self._pieces(), where, column, what.assemble, positions=what.positions)
-
-    def _pieces(self) -> Iterator[Chunk]:
+    def pieces(self) -> Iterator[Chunk]:
         size = max(os.path.getsize(self.path), 1)
         line, blank = self.line, b""
         with top_of.opened(self.path) as (file, packed):
@@ -116,6 +114,8 @@ class _Table:
             if b"." in text:
                 return None
             text = text.replace(b",", b".")
+        elif self.delimiter != b"," and b"," in text:
+            return None  # part of a cell
         if self.delimiter is None:
             text = b"\n".join(b",".join(row.split()) for row in text.split(b"\n"))
         elif self.delimiter != b",":
@@ -126,7 +126,7 @@ class _Table:
         times = None if what.time is None else table[:, what.time]
         if times is not None and what.rest is not None:
             times = times + 1e-9 * table[:, what.rest]
-        if times is not None and self.by_day:
+        if times is not None and what.by_day:
             times = dates.days(times)
             if np.isnan(times).any():
                 return None
@@ -135,55 +135,41 @@ class _Table:
     def _exact(self, text: bytes, line: int) -> tuple[Numbers | None, Numbers, Numbers]:
         stamps, rows, places = [], [], []
         what, width = self.what, len(self.header)
-        for number, raw in enumerate(text.split(b"\n"), line):
+        for place, raw in enumerate(text.split(b"\n"), line):
             # In a table of one column a blank line is a gap.
             if top_of.is_comment(raw) or (width > 1 and not raw.strip()):
                 continue
             cells = top_of.split(raw, self.delimiter) if raw.strip() else [""]
             if len(cells) != width:
                 raise DataError(
-                    f"{self.path}, line {number}: {len(cells)} cells where the table has "
+                    f"{self.path}, line {place}: {len(cells)} cells where the table has "
                     f"{width} columns"
                 )
             if what.time is not None:
-                stamp = self._time(cells[what.time], number)
+                stamp = self._time(cells[what.time], place)
                 if what.rest is not None:
-                    stamp += 1e-9 * self._number(cells[what.rest], number, what.rest)
+                    stamp += 1e-9 * self._number(cells[what.rest], place, what.rest)
                 stamps.append(stamp)
-            rows.append([self._number(cells[k], number, k) for k in what.used])
-            places.append(number)
+            rows.append([self._number(cells[k], place, k) for k in what.used])
+            places.append(place)
         values = np.asarray(rows, dtype=float).reshape(len(rows), len(what.used))
         times = None if what.time is None else np.asarray(stamps, dtype=float)
         return times, values, np.asarray(places, dtype=int)
 
     def _number(self, cell: str, line: int, column: int) -> float:
-        found = top_of.number(cell, self.comma)
+        found = number(cell, self.comma)
         if found is None:
+            also = " (others here have a decimal comma)" if self.comma and "." in cell else ""
             raise DataError(
                 f"{self.path}, line {line}, column {self.header[column]!r}: {_shown(cell)!r} is "
-                f"not a number; {self._remedy(cell.strip().lower())}"
+                f"not a number{also}; choose other columns with --columns, or leave the cell empty "
+                "if it is missing"
             )
         return found
 
-    def _remedy(self, word: str) -> str:
-        """What a cell that is no number looks like, and what helps."""
-        if re.fullmatch(r"[+-]?[\d.,]+\s*%", word):
-            return "it looks like a percentage: write 0.05 for 5 %"
-        if self.comma and "." in word:
-            return "other cells have a decimal comma: use one kind of number, without thousands"
-        if re.fullmatch(r"[+-]?\d{1,3}(?:[,' \u00a0]\d{3})+(?:\.\d*)?", word):
-            return "it looks like thousands apart: write 1234.5 for 1,234.5"
-        if top_of.DECIMAL_COMMA.fullmatch(word):
-            return "a decimal comma? Write 1.5 for 1,5"
-        if word[0] in "$€£¥" or word[-1] in "$€£¥":
-            return "it looks like money: write the number alone"
-        if dates.seconds(word) is not None:
-            return "it is a date: choose channels with --columns, or the clock with --time"
-        return "choose other columns with --columns, or leave the cell empty if it is missing"
-
     def _time(self, cell: str, line: int) -> float:
         where, shown = f"{self.path}, line {line}", _shown(cell)
-        stamp = top_of.number(cell, self.comma)
+        stamp = number(cell, self.comma)
         if stamp is None:
             stamp = dates.seconds(cell)
             if stamp is None:
@@ -191,7 +177,7 @@ class _Table:
                     f"{where}: the time {shown!r} is neither a number nor a date such as "
                     "2024-01-31 or 2024-01-31T10:00:00; choose another clock with --time"
                 )
-        elif self.by_day:
+        elif self.what.by_day:
             stamp = float(dates.days(np.asarray([stamp]))[0])
             if math.isnan(stamp):
                 raise DataError(

@@ -12,7 +12,8 @@ import numpy as np
 
 from kgmrf._names import is_clock
 from kgmrf.io.columns import nanoseconds_of, quaternion_of, tidy
-from kgmrf.io.header import number, plain_table
+from kgmrf.io.dates import number
+from kgmrf.io.header import plain_table
 from kgmrf.stream import records as rec
 from kgmrf.stream.records import Columns, Reader
 from kgmrf.stream.settings import LineError
