@@ -38,13 +38,7 @@ def remedy(error: ModuleNotFoundError) -> str | None:
 
 @contextmanager
 def optional() -> Iterator[None]:
-    """Around imports of optional packages: if one is missing, the error names its extra.
-
-    >>> with optional():
-    ...     raise ModuleNotFoundError(name="pandas")
-    Traceback (most recent call last):
-    ModuleNotFoundError: this needs pandas: pip install "kgmrf[pandas]"
-    """
+    """Around imports of optional packages: if one is missing, the error names its extra."""
     try:
         yield
     except ModuleNotFoundError as error:

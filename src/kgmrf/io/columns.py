@@ -74,31 +74,19 @@ def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
 
 
 def quaternion_of(names: Sequence[str]) -> list[tuple[int, ...]]:
-    """Quaternions among columns: the places of x, y, z, w of each.
-
-    >>> quaternion_of(["p_x", "q_RS_w", "q_RS_x", "q_RS_y", "q_RS_z"])
-    [(2, 3, 4, 1)]
-    """
+    """Quaternions among columns: the places of x, y, z, w of each."""
     return _axes(names, _QUATERNION_NAME, "xyzw")
 
 
 def nanoseconds_of(names: Sequence[str], clock: str) -> int | None:
-    """The column of the nanoseconds beside the seconds of a stamp of ROS, if ``clock`` is such.
-
-    >>> nanoseconds_of(["header.stamp.secs", "header.stamp.nsecs"], "header.stamp.secs")
-    1
-    """
+    """The column of the nanoseconds beside the seconds of a stamp of ROS, if ``clock`` is such."""
     if not _SECONDS.fullmatch(clock.lower()):
         return None
     return next((k for k, name in enumerate(names) if _NANOSECONDS.fullmatch(name.lower())), None)
 
 
 def position_of(names: Sequence[str]) -> tuple[int, ...] | None:
-    """The places of x, y, z of the position among columns, if there is exactly one.
-
-    >>> position_of(["time", "tx", "ty", "tz", "qx"]), position_of(["p_RS_R_x", "q_RS_x"])
-    ((1, 2, 3), None)
-    """
+    """The places of x, y, z of the position among columns, if there is exactly one."""
     found = _axes(names, _POSITION_NAME, "xyz")
     return found[0] if len(found) == 1 else None
 
@@ -239,11 +227,7 @@ def _values(
 
 
 def _labels(word: str, header: Sequence[str]) -> tuple[str, ...]:
-    """Names of channels in the columns of a matrix, from those of its diagonal.
-
-    >>> _labels("covariance", ["covariance_O_1_O_1", "covariance_O_1_Oz", "covariance_Oz_Oz"])
-    ('O_1', 'Oz')
-    """
+    """Names of channels in the columns of a matrix, from those of its diagonal."""
     rest = [name.removeprefix(f"{word}_") for name in header if name.startswith(f"{word}_")]
     halves = [(name[: len(name) // 2], name[len(name) // 2 + 1 :], name) for name in rest]
     return tuple(a for a, b, name in halves if a == b and name == f"{a}_{b}" and a)

@@ -15,7 +15,7 @@ from kgmrf.io.columns import nanoseconds_of, quaternion_of, tidy
 from kgmrf.io.dates import number
 from kgmrf.io.header import plain_table
 from kgmrf.stream import records as rec
-from kgmrf.stream.records import Columns, Reader
+from kgmrf.stream.records import Reader
 from kgmrf.stream.settings import LineError
 
 
@@ -96,9 +96,9 @@ class CsvReader(Reader):
             return [cell.strip() for cell in _cells(line)] == self.header
         return False
 
-    def _plain(self, items: list[Any]) -> Columns | None:
+    def _plain(self, items: list[Any]) -> tuple[Any, ...] | None:
         text = b"\n".join(items)
-        if self.clock.style or b'"' in text:
+        if self.style or b'"' in text:
             return None
         if b"\r" in text:
             items = [line.rstrip(b"\r") for line in items]
@@ -121,7 +121,7 @@ class CsvReader(Reader):
                 stamps = stamps + 1e-9 * table[:, columns.index(self.rest_at)]
             if not np.isfinite(stamps).all():
                 return None
-            self.clock.style = ""
+            self.style = ""
         return keys, stamps, table[:, [columns.index(k) for k in self.used]], nans
 
     def _read(self, item: Any) -> tuple[str, float, Any, float]:

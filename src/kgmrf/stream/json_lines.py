@@ -12,7 +12,7 @@ import orjson
 
 from kgmrf.io.columns import nanoseconds_of
 from kgmrf.stream import records as rec
-from kgmrf.stream.records import NAMES, Columns, Reader
+from kgmrf.stream.records import NAMES, Reader
 
 _NUMBERS = frozenset({int, float, type(None)})
 _WHOLE = 2.0**63
@@ -71,8 +71,8 @@ class JsonReader(Reader):
         self.what, self.d = found, d
         return None
 
-    def _plain(self, items: list[Any]) -> Columns | None:
-        if self.what != "x" or self.clock.style or self.rest:
+    def _plain(self, items: list[Any]) -> tuple[Any, ...] | None:
+        if self.what != "x" or self.style or self.rest:
             return None
         keys: list[Any] = [record.get(self.key) for record in items]
         times: list[Any] = [record.get(self.time) for record in items]
@@ -86,7 +86,7 @@ class JsonReader(Reader):
             or not _NUMBERS.issuperset(map(type, chain.from_iterable(values)))
         ):
             return None
-        self.clock.style = ""
+        self.style = ""
         return keys, times, values, np.full(len(keys), math.nan)
 
     def _read(self, item: Any) -> tuple[str, float, Any, float]:

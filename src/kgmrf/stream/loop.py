@@ -194,7 +194,7 @@ class Stream:
 
     def _text(self, moved: Moved) -> bytes:
         form = self.settings.format
-        text = text_of(*moved, form, self.settings.digits, self.reader.clock.style or "")
+        text = text_of(*moved, form, self.settings.digits, self.reader.style or "")
         if not self.told_header and moved.keys:
             self.told_header = True
             return header_of(moved.fields) + text if form == "csv" else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,6 @@ NAMES: dict[str, Kind] = {
     "quaternion": "rotation",
 }
 """The field of a line that is the observation, and what it is."""
-
-Columns: TypeAlias = tuple[Any, ...]
-"""Keys, times, values and the numbers of samples behind them."""
 
 KEY_NAMES = (
     *("id", "sensor", "device", "series", "symbol", "ticker", "station", "node", "host"),
@@ -68,18 +65,8 @@ class Parsed(NamedTuple):
         return self.select(np.flatnonzero(keep))
 
 
-def nothing(faults: dict[int, str]) -> Parsed:
-    """No line that can be used."""
-    none = np.zeros(0)
-    return Parsed([], none, np.zeros((0, 1)), none, np.zeros(0, dtype=np.int64), faults)
-
-
 def find_key(names: Sequence[str], wish: str | None, row: int) -> str | None:
-    """The name that holds the key, or None.
-
-    >>> find_key(["sensor", "ts", "a"], None, 0), find_key(["a", "b"], None, 0)
-    ('sensor', None)
-    """
+    """The name that holds the key, or None."""
     lower = {name.lower(): name for name in reversed(names)}
     if "key" in lower and wish is None:
         return lower["key"]
@@ -87,11 +74,7 @@ def find_key(names: Sequence[str], wish: str | None, row: int) -> str | None:
 
 
 def find_time(names: Sequence[str], wish: str | None, row: int) -> str | None:
-    """The name that holds the time, or None.
-
-    >>> find_time(["sensor", "ts", "a"], None, 0), find_time(["a", "Time [s]"], None, 0)
-    ('ts', 'Time [s]')
-    """
+    """The name that holds the time, or None."""
     clocks = [name for name in names if is_clock(name)]
     if clocks and wish is None:
         return clocks[0]
@@ -112,40 +95,6 @@ def _find(
             row, f"{usual[0]!r} or {usual[1]!r} may be the {what}; choose with --{what} NAME"
         )
     return usual[0] if usual else None
-
-
-class Clock:
-    """Times as numbers, or dates as seconds since 1970; the first one decides which.
-
-    >>> clock = Clock()
-    >>> clock.of("1970-01-02T00:00:00Z"), clock.style
-    (86400.0, 'sZ')
-    """
-
-    def __init__(self, style: str | None = None) -> None:
-        self.style = style
-        """None: not known yet; "": numbers; otherwise how dates are written."""
-
-    def of(self, value: object) -> float:
-        """The time; ValueError with the reason if it is none. None is NaN."""
-        if type(value) is float and self.style == "" and math.isfinite(value):
-            return value  # as nearly always
-        if value is None:
-            return math.nan
-        if type(value) is str:
-            found = dates.seconds(value)
-            if found is None:
-                raise ValueError(f"is {value[:40]!r}, not a number and not an ISO 8601 date")
-            if self.style is None:
-                self.style = dates.style([value])
-            if not self.style:
-                raise ValueError(f"is {value[:40]!r}, where lines before had numbers")
-            return found
-        if self.style:
-            raise ValueError(f"is {str(value)[:40]}, where lines before had dates")
-        number = number_of(value)
-        self.style = ""
-        return number
 
 
 def stamped(value: Any) -> bool:
@@ -196,7 +145,8 @@ def too_large(values: Numbers) -> dict[int, str]:
 
 class Reader:
     """What both formats share. ``what`` the lines hold and its ``d`` are told by the first of them,
-    as are the names of the fields with key, time and nanoseconds (``rest``)."""
+    as are the names of the fields with key, time and nanoseconds (``rest``), and the ``style`` of
+    times: None, not known yet; "", numbers; otherwise how dates are written."""
 
     format = ""
 
@@ -207,7 +157,7 @@ class Reader:
         self.what: str | None = None
         self.d = 0
         self.key, self.time, self.rest = key or "key", time or "time", ""
-        self.clock = Clock(style)
+        self.style = style
 
     @property
     def kind(self) -> Kind:
@@ -224,7 +174,7 @@ class Reader:
     def settings(self) -> dict[str, Any]:
         """What the first lines told, to go on in another process."""
         names = ("format", "what", "d", "key", "time", "rest")
-        return {name: getattr(self, name) for name in names} | {"dates": self.clock.style}
+        return {name: getattr(self, name) for name in names} | {"dates": self.style}
 
     def parse(self, lines: list[bytes], *, stop: bool = False) -> Parsed:
         """All lines that can be used, and what is wrong with the others.
@@ -248,7 +198,8 @@ class Reader:
                 counts.append(count)
                 used.append(row)
             if not used:
-                return nothing(faults)
+                none = np.zeros(0)
+                return Parsed([], none, np.zeros((0, 1)), none, none.astype(np.int64), faults)
             found, rows = (keys, times, values, counts), used
         a, b, c = (np.array(column, dtype=float) for column in found[1:])
         return self._checked(Parsed(found[0], a, b, c, np.array(rows), faults))
@@ -273,12 +224,34 @@ class Reader:
         return parsed.without(wrong)
 
     def _stamp(self, value: object, rest: object = None) -> float:
+        """The time of a line; None is NaN."""
+        if type(value) is float and self.style == "" and rest is None and math.isfinite(value):
+            return value  # as nearly always
         try:
             if rest is not None:
                 value = number_of(value) + 1e-9 * number_of(rest)
-            return self.clock.of(_seconds(value))
+            return self._time(_seconds(value))
         except ValueError as error:
             raise ValueError(f"{self.time!r} {error}") from None
+
+    def _time(self, value: object) -> float:
+        """A number, or a date as seconds since 1970; the first one decides which."""
+        if value is None:
+            return math.nan
+        if type(value) is str:
+            found = dates.seconds(value)
+            if found is None:
+                raise ValueError(f"is {value[:40]!r}, not a number and not an ISO 8601 date")
+            if self.style is None:
+                self.style = dates.style([value])
+            if not self.style:
+                raise ValueError(f"is {value[:40]!r}, where lines before had numbers")
+            return found
+        if self.style:
+            raise ValueError(f"is {str(value)[:40]}, where lines before had dates")
+        number = number_of(value)
+        self.style = ""
+        return number
 
     def _items(
         self, lines: list[bytes], faults: dict[int, str], stop: bool
@@ -286,7 +259,7 @@ class Reader:
         """The lines that may hold an observation, and their rows; learns what they hold."""
         raise NotImplementedError
 
-    def _plain(self, items: list[Any]) -> Columns | None:
+    def _plain(self, items: list[Any]) -> tuple[Any, ...] | None:
         """All at once, if every line is as usual: numbers where numbers are expected."""
         raise NotImplementedError
 

@@ -141,12 +141,6 @@ class Lock:
 
     The lock belongs to the open file and not to its presence: it ends with the process, however
     that ends, and a file that is left behind locks nothing. The file says who holds it.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "tracks.state"
-    >>> with Lock(path):
-    ...     print((path.parent / "tracks.state.lock").read_text().split()[0] == str(os.getpid()))
-    True
     """
 
     def __init__(self, state: Path) -> None:
