@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import kgmrf
 from kgmrf import KGMRF, simulate
 from kgmrf.geometry import so
-from kgmrf.io import DataError, Source, Writer, columns_of, open_source
+from kgmrf.io import DataError, Source, Writer, open_source
 from kgmrf.io import text as text_module
 from kgmrf.io.columns import quaternions
+from kgmrf.io.write import columns_of
 
 ROWS = np.array([[0.5, -1.0, 2.0], [np.nan, 3.0, 1e-7], [1e10, -0.25, 0.125], [4.0, 5.0, 6.0]])
 TIMES = np.array([0.0, 0.5, 1.0, 2.5])
@@ -402,6 +403,13 @@ def test_tum_trajectories_and_named_quaternions(tmp_path: Path) -> None:
     assert np.allclose(whole(open_source(named))[0], turns)
     np.savez(tmp_path / "q.npz", q=quats)
     assert np.allclose(whole(open_source(tmp_path / "q.npz", kind="rotation"))[0], turns)
+
+
+def test_matrices_of_named_channels(tmp_path: Path) -> None:
+    head = "covariance_O_1_O_1,covariance_O_1_Oz,covariance_Oz_Oz"
+    source = open_source(table(tmp_path / "a.csv", f"{head}\n2,0.5,1\n"))
+    assert source.names == ("O_1", "Oz")
+    assert whole(source)[0].tolist() == [[[2.0, 0.5], [0.5, 1.0]]]
 
 
 def test_matrices_in_columns_without_names(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kgmrf.io.header import suffix
 from kgmrf.io.source import KINDS, Chunk, DataError, Kind, Source
-from kgmrf.io.write import FIELDS, Writer, check_output, columns_of
+from kgmrf.io.write import FIELDS, Writer, check_output
 
 __all__ = [
     "FIELDS",
@@ -23,7 +23,6 @@ __all__ = [
     "Source",
     "Writer",
     "check_output",
-    "columns_of",
     "open_source",
 ]
 

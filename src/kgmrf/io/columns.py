@@ -12,15 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from kgmrf._names import is_clock
+from kgmrf._names import is_clock, nanoseconds_of
 from kgmrf._types import Mask, Numbers
 from kgmrf.io import dates
 from kgmrf.io.dates import number
 from kgmrf.io.source import MOST_CHANNELS, DataError, Kind
 
-_SECONDS = re.compile(r"(?:.*[._])?stamp[._](?:secs?|seconds)")
-_NANOSECONDS = re.compile(r"(?:.*[._])?stamp[._](?:nsecs?|nanosecs?|nanoseconds)")
-"""A time in two columns, as ROS writes it."""
 ENTRY = re.compile(r"(covariance|rotation)_(\d+)_(\d+)")
 QUATERNION = ("qx", "qy", "qz", "qw")
 _QUATERNION_NAME = re.compile(
@@ -76,13 +73,6 @@ def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
 def quaternion_of(names: Sequence[str]) -> list[tuple[int, ...]]:
     """Quaternions among columns: the places of x, y, z, w of each."""
     return _axes(names, _QUATERNION_NAME, "xyzw")
-
-
-def nanoseconds_of(names: Sequence[str], clock: str) -> int | None:
-    """The column of the nanoseconds beside the seconds of a stamp of ROS, if ``clock`` is such."""
-    if not _SECONDS.fullmatch(clock.lower()):
-        return None
-    return next((k for k, name in enumerate(names) if _NANOSECONDS.fullmatch(name.lower())), None)
 
 
 def position_of(names: Sequence[str]) -> tuple[int, ...] | None:

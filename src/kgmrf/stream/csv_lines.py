@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf._names import is_clock
-from kgmrf.io.columns import nanoseconds_of, quaternion_of, tidy
+from kgmrf._names import is_clock, nanoseconds_of
+from kgmrf.io.columns import quaternion_of, tidy
 from kgmrf.io.dates import number
 from kgmrf.io.header import plain_table
 from kgmrf.stream import records as rec

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from kgmrf.io.columns import nanoseconds_of
+from kgmrf._names import nanoseconds_of
 from kgmrf.stream import records as rec
 from kgmrf.stream.records import NAMES, Reader
 
