@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from math import isqrt
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from kgmrf._names import is_clock, nanoseconds_of
 from kgmrf._types import Mask, Numbers
 from kgmrf.io import dates
 from kgmrf.io.dates import number
-from kgmrf.io.source import MOST_CHANNELS, DataError, Kind
+from kgmrf.io.source import MOST_CHANNELS, Chunk, DataError, Kind, Source, source_of
 
 ENTRY = re.compile(r"(covariance|rotation)_(\d+)_(\d+)")
 QUATERNION = ("qx", "qy", "qz", "qw")
@@ -155,6 +156,22 @@ def meaning(
         count = count if 0 < count < math.inf else None
     about = {"remarks": tuple(remarks), "dates": style, "per_second": second, "n_samples": count}
     return said._replace(rest=rest, by_day=by_day, about=about)
+
+
+def table_of(
+    path: Path,
+    header: Sequence[str],
+    what: Meaning,
+    pieces: Callable[[], Iterator[Chunk]],
+    word: str,
+) -> Source:
+    """A table as a source; pieces: chunks of the numbers of the columns that are used."""
+
+    def column(j: int) -> str:
+        return f", column {header[what.used[j]]!r}"
+
+    told: Any = {"word": word, "positions": what.positions, **what.about}
+    return source_of(path, what.kind, what.names, pieces, column, what.assemble, **told)
 
 
 def _grow(cells: list[str]) -> bool:

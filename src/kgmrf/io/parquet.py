@@ -11,7 +11,7 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io import source as src
-from kgmrf.io.columns import meaning, tidy
+from kgmrf.io.columns import meaning, table_of, tidy
 from kgmrf.io.header import GLANCE
 from kgmrf.io.source import Chunk, DataError, Source
 
@@ -59,16 +59,7 @@ def open_parquet(path: Path, **said: Any) -> Source:
                 first += len(values)
                 yield Chunk(values, stamps, places, min(1.0, first / total))
 
-    return src.source_of(
-        path,
-        what.kind,
-        what.names,
-        pieces,
-        lambda j: f", column {wanted[j]!r}",
-        what.assemble,
-        positions=what.positions,
-        **what.about,
-    )
+    return table_of(path, header, what, pieces, "row")
 
 
 def _cells(column: Any) -> list[str]:
@@ -99,10 +90,7 @@ def _is_date(type_: Any) -> bool:
 def _numbers(column: Any) -> Numbers:
     import pyarrow as pa
 
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    plain = column.cast(pa.float64())
-    return np.asarray(plain.to_numpy(zero_copy_only=False), dtype=float)
+    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=float)
 
 
 def _stamps(column: Any) -> Numbers:

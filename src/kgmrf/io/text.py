@@ -18,9 +18,9 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io import header as top_of
-from kgmrf.io.columns import TUM, Meaning, meaning, tidy
+from kgmrf.io.columns import TUM, Meaning, meaning, table_of, tidy
 from kgmrf.io.dates import number
-from kgmrf.io.source import Chunk, DataError, Kind, Source, source_of
+from kgmrf.io.source import Chunk, DataError, Kind, Source
 
 BLOCK = 4_000_000
 """Bytes of text that are parsed at a time."""
@@ -57,22 +57,12 @@ def open_text(path: Path, *, kind: Kind | None = None, **said: Any) -> Source:
     head = b" ".join([*top.comments, top.first]).decode("latin-1")
     words: dict[str, Any] = {"index": index, "named": named, "comma": comma, "head": head}
     what = meaning(header, rows, str(path), kind=kind, **words, **said)
-    about = what.about
     if tum and what.time is not None:
-        about["per_second"] = 1.0
+        what.about["per_second"] = 1.0
     if comma:
-        about["remarks"] += ("numbers such as 1,5 are read with a decimal comma",)
-    return source_of(
-        path,
-        what.kind,
-        what.names,
-        _Table(path, header, delimiter, what, start, line, comma).pieces,
-        lambda j: f", column {header[what.used[j]]!r}",
-        what.assemble,
-        word="line",
-        positions=what.positions,
-        **about,
-    )
+        what.about["remarks"] += ("numbers such as 1,5 are read with a decimal comma",)
+    lines = _Table(path, header, delimiter, what, start, line, comma)
+    return table_of(path, header, what, lines.pieces, "line")
 
 
 @dataclass(frozen=True)
