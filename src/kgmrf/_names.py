@@ -62,13 +62,7 @@ def nanoseconds_of(names: Sequence[str], clock: str) -> int | None:
 
 
 def from_names(value: Any) -> Named:
-    """The samples of a table or a recording, and their names; anything else as it is.
-
-    >>> import pandas as pd
-    >>> found = from_names(pd.DataFrame({"time": [0.0, 0.1], "Oz": [1.0, 2.0]}))
-    >>> found.channels, found.values.tolist(), found.index.tolist()
-    (('Oz',), [[1.0], [2.0]], [0.0, 0.1])
-    """
+    """The samples of a table or a recording, and their names; anything else as it is."""
     if hasattr(value, "ch_names") and hasattr(value, "get_channel_types"):
         return _recording(value)
     columns = getattr(value, "columns", None)
@@ -153,11 +147,7 @@ def _recording(recording: Any) -> Named:
 
 
 def entries(name: str, d: int) -> list[tuple[int, int]]:
-    """The entries of a matrix that say it all: a triangle of symmetric and skew ones.
-
-    >>> entries("velocity", 3)
-    [(0, 1), (0, 2), (1, 2)]
-    """
+    """The entries of a matrix that say it all: a triangle of symmetric and skew ones."""
     if name == "rotation":
         return [(i, j) for i in range(d) for j in range(d)]
     first = 0 if name in ("covariance", "error_covariance", "scale") else 1

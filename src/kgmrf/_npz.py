@@ -116,13 +116,6 @@ def write(path: str | Path, header: dict[str, Any], arrays: dict[str, Numbers]) 
     """Put a state file in the place of ``path``, whole or not at all.
 
     header: what JSON can hold, `LONGEST_HEADER` bytes at most. arrays: numbers by name.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "state.npz"
-    >>> write(path, {"lines": 3}, {"last": np.zeros(2)})
-    >>> header, arrays = read(path)
-    >>> header["lines"], arrays["last"].shape
-    (3, (2,))
     """
     content = _content(header, arrays)
     with replacing(path) as file:

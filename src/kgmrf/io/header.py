@@ -140,9 +140,6 @@ def plain_table(text: bytes) -> Numbers | None:
     """Lines of numbers between commas as a table, quickly; None if there is anything else.
 
     Empty cells and nan are NaN.
-
-    >>> plain_table(b"1,2.5\\n,nan").tolist(), plain_table(b"1,2\\n3"), plain_table(b"1,a")
-    ([[1.0, 2.5], [nan, nan]], None, None)
     """
     if text.replace(b"nan", b"").translate(None, b"0123456789+-.eE,\n"):
         return None

@@ -24,13 +24,6 @@ class CsvReader(Reader):
 
     A first column without a name is the time, if no other is. Columns qx, qy, qz, qw are a
     quaternion instead. Empty cells were not seen.
-
-    >>> reader = CsvReader()
-    >>> parsed = reader.parse([b"sensor,ts,a,b", b"k1,2024-03-01,1,", b"k1,soon,1,2"])
-    >>> parsed.keys, parsed.times.tolist(), parsed.values.tolist()
-    (['k1'], [1709251200.0], [[1.0, nan]])
-    >>> parsed.faults
-    {2: "'ts' is 'soon', not a number and not an ISO 8601 date"}
     """
 
     format = "csv"

@@ -25,11 +25,6 @@ class JsonReader(Reader):
     The first line that has an observation decides what all lines hold, and what the fields are
     called that hold key and time (or ``{"header": {"stamp": {"secs": ..., "nsecs": ...}}}``, as in
     ROS). Every line is one JSON object of its own.
-
-    >>> reader = JsonReader()
-    >>> parsed = reader.parse([b'{"key": "a", "time": 3, "x": [1, null]}', b'{"x": ["1", 2]}'])
-    >>> parsed.keys, parsed.times.tolist(), parsed.values.tolist(), parsed.faults
-    (['a'], [3.0], [[1.0, nan]], {1: "'x' is not an array of numbers"})
     """
 
     format = "json"

@@ -103,11 +103,7 @@ def stamped(value: Any) -> bool:
 
 
 def _seconds(value: Any) -> Any:
-    """The time of a header or stamp of ROS, 1 or 2, in seconds; anything else as it is.
-
-    >>> _seconds({"seq": 3, "stamp": {"secs": 12, "nsecs": 500000000}}), _seconds(7)
-    (12.5, 7)
-    """
+    """The time of a header or stamp of ROS, 1 or 2, in seconds; anything else as it is."""
     stamp = value["stamp"] if stamped(value) else value
     for whole, parts in (("secs", "nsecs"), ("sec", "nanosec")):
         if type(stamp) is dict and whole in stamp:

@@ -114,11 +114,7 @@ class Report:
 
 
 def prometheus(counts: Counts, tracks: int, rate: float, memory: int | None) -> str:
-    """The numbers in Prometheus' text format.
-
-    >>> print(prometheus(Counts(lines=3), 2, 1.5, None).splitlines()[2])
-    kgmrf_stream_lines_total 3
-    """
+    """The numbers in Prometheus' text format."""
     rows: list[tuple[str, str, str, float]] = [
         ("counter", f"{name}_total", _HELP[name], value) for name, value in asdict(counts).items()
     ]
