@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kgmrf.io.header import suffix
-from kgmrf.io.source import KINDS, Chunk, DataError, Kind, Source
+from kgmrf.io.source import KINDS, Chunk, DataError, Kind, Source, suffix
 from kgmrf.io.write import FIELDS, Writer, check_output
 
 __all__ = [

@@ -166,10 +166,7 @@ def table_of(
     word: str,
 ) -> Source:
     """A table as a source; pieces: chunks of the numbers of the columns that are used."""
-
-    def column(j: int) -> str:
-        return f", column {header[what.used[j]]!r}"
-
+    column = lambda j: f", column {header[what.used[j]]!r}"  # noqa: E731
     told: Any = {"word": word, "positions": what.positions, **what.about}
     return source_of(path, what.kind, what.names, pieces, column, what.assemble, **told)
 

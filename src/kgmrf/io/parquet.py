@@ -12,8 +12,7 @@ from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io import source as src
 from kgmrf.io.columns import meaning, table_of, tidy
-from kgmrf.io.header import GLANCE
-from kgmrf.io.source import Chunk, DataError, Source
+from kgmrf.io.source import GLANCE, Chunk, DataError, Source
 
 
 def open_parquet(path: Path, **said: Any) -> Source:

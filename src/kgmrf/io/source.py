@@ -19,6 +19,8 @@ Kind: TypeAlias = Literal["samples", "covariance", "rotation"]
 KINDS: tuple[Kind, ...] = ("samples", "covariance", "rotation")
 MOST_CHANNELS = 4096
 """Wider tables are refused: a state of this d is a gigabyte already."""
+GLANCE = 200
+"""Rows that are looked at before it is said what the columns of a table are."""
 CHUNK_BYTES = 16_000_000
 """How much of a file is in memory at a time, about."""
 
@@ -110,6 +112,11 @@ def _frames(chunk: Chunk, size: int) -> Chunk:
     blocks = chunk.values.reshape(-1, size, chunk.values.shape[-1])
     times = None if chunk.times is None else chunk.times[size - 1 :: size]
     return chunk._replace(values=blocks, times=times, places=chunk.places[::size])
+
+
+def suffix(path: Path) -> str:
+    """The ending of a name, that of the text if it is packed."""
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
 
 
 def joined(chunks: Sequence[Chunk]) -> Chunk:

@@ -13,7 +13,7 @@ import numpy as np
 from kgmrf._names import is_clock, nanoseconds_of
 from kgmrf.io.columns import quaternion_of, tidy
 from kgmrf.io.dates import number
-from kgmrf.io.header import plain_table
+from kgmrf.io.text import plain_table
 from kgmrf.stream import records as rec
 from kgmrf.stream.records import Reader
 from kgmrf.stream.settings import LineError

@@ -92,8 +92,12 @@ class _Process:
                 self.checkpoint()
             raise
         except OSError:
-            # The output is full or gone; what it did not take is part of the state.
-            self._last_checkpoint()
+            # The output is full or gone; what it did not take is part of the state, if the disk
+            # takes that; otherwise the checkpoint before stays, which is as good.
+            try:
+                self.checkpoint()
+            except OSError as error:
+                self.report.say(f"no checkpoint: {error.strerror}; the one before is kept")
             raise
         self.checkpoint()
         self.report.tick(stream, last=True)
@@ -107,13 +111,6 @@ class _Process:
         if self.state is not None:
             self.stream.save(self.state, self.sink.pending)
         self.saved, self.changed = clock.monotonic(), False
-
-    def _last_checkpoint(self) -> None:
-        """If the disk takes it; otherwise the checkpoint before stays, which is as good."""
-        try:
-            self.checkpoint()
-        except OSError as error:
-            self.report.say(f"no checkpoint: {error.strerror}; the one before is kept")
 
 
 def _check_state(state: Path) -> None:
