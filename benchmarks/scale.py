@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -62,32 +61,19 @@ def one_process(frames: Any, *, told: bool) -> float:
 
 
 def through_dask(folder: Path, d: int, client: Any, rounds: int) -> dict[str, Any]:
-    """Seconds per track and frame of `filter_zarr` and `filter_array`, all processes together."""
+    """Seconds per track and frame of `filter_array` from zarr, all processes together."""
     import dask.array as da
 
-    from kgmrf.dask import filter_array, filter_zarr
+    from kgmrf.dask import filter_array
 
     source = str(folder / "in.zarr")
-    units = _size(source)
-    n = iter(range(1000))
-
-    def disk() -> None:
-        k = next(n)
-        words: dict[str, Any] = {"time_chunk": TIME_CHUNK, "track_chunk": TRACK_CHUNK[d]}
-        at = folder / f"at{k}"
-        filter_zarr(pattern(d), source, folder / f"out{k}", checkpoint=at, client=client, **words)
-        shutil.rmtree(folder / f"out{k}")
-        shutil.rmtree(at)
 
     def lazy() -> None:
         frames = da.from_zarr(source, chunks=(TIME_CHUNK, TRACK_CHUNK[d], d, d))
         total = filter_array(pattern(d), frames)["covariance"].sum()
         total.compute(**({"scheduler": "synchronous"} if client is None else {}))
 
-    return {
-        "filter_zarr": _race(disk, client, units, rounds),
-        "filter_array": _race(lazy, client, units, rounds),
-    }
+    return {"filter_array": _race(lazy, client, _size(source), rounds)}
 
 
 def _size(source: str) -> int:
@@ -167,20 +153,6 @@ def checkpoint(folder: Path, frames: Any, rounds: int) -> dict[str, float]:
     }
 
 
-def message(source: Path, d: int) -> int:
-    """Bytes of the description of one task: all that travels for a block of tracks."""
-    import pickle
-
-    import zarr
-
-    from kgmrf.dask._block import Plan
-
-    plan = Plan(pattern(d), ("covariance",), False, None, None)
-    array = zarr.open_array(str(source), mode="r")
-    task = (plan, array, {"covariance": array}, str(source), 0, TIME_CHUNK, TRACK_CHUNK[d])
-    return len(pickle.dumps(task))
-
-
 def run(*, quick: bool = False) -> Path:
     """Measure everything and write ``results/scale.json``."""
     from distributed import Client, LocalCluster
@@ -205,7 +177,6 @@ def run(*, quick: bool = False) -> Path:
                 row[what] = min(costs)
             row["zarr"] = on_disk(place, frames)
             row["checkpoint"] = checkpoint(place, frames, rounds)
-            row["message"] = message(place / "observations-plain", d)
             (place / "observations-plain").rename(place / "in.zarr")
             row["in process"] = through_dask(place, d, None, rounds)
         for workers in (1, 2):
@@ -272,14 +243,9 @@ def tables(found: dict[str, Any]) -> str:
     row("state file, bytes", lambda r: f"{r['checkpoint']['file']:,.0f}")
     row("a frame: bank in memory, ns", lambda r: f"{1e9 * r['bank']:,.0f}")
     row("and its covariance read, ns", lambda r: f"{1e9 * r['bank, covariances read']:,.0f}")
-    for how in ("filter_array", "filter_zarr"):
-        for place in ("in process", "1 workers", "2 workers"):
-            name = place.replace("1 workers", "1 worker")
-            row(f"`{how}`, {name}, ns", lambda r, p=place, h=how: f"{1e9 * _cost(r[p][h]):,.0f}")
-    row(
-        "`filter_zarr` on 2 workers over the bank whose covariances are read",
-        lambda r: f"{_cost(r['2 workers']['filter_zarr']) / r['bank, covariances read']:.2f}",
-    )
+    for place in ("in process", "1 workers", "2 workers"):
+        name = place.replace("1 workers", "1 worker")
+        row(f"`filter_array`, {name}, ns", lambda r, p=place: f"{1e9 * _cost(r[p]):,.0f}")
     for name in ("observations", "estimates"):
         row(
             f"{name} on disk, bytes a frame: plain, zarr's default compression",
@@ -294,18 +260,17 @@ def tables(found: dict[str, Any]) -> str:
             f"{r['checkpoint']['seconds to read 100,000']:.2f}"
         ),
     )
-    row("between processes, bytes per block of tracks", lambda r: f"{r['message']:,}")
     lines += [
         "",
         "| tracks | d | state, and one checkpoint of it | in and out per frame "
-        "| cores at 1 Hz: in memory, disk to disk | at 10 Hz | shuffle |",
+        "| cores at 1 Hz: in memory, through dask | at 10 Hz | shuffle |",
         "|---|---|---|---|---|---|---|",
     ]
     for power in (6, 7, 8, 9):
         for d, r in results.items():
             n = 10**power
             disk = r["zarr"]["observations, plain"] + r["zarr"]["estimates, plain"]
-            costs = r["bank, covariances read"], _cost(r["2 workers"]["filter_zarr"])
+            costs = r["bank, covariances read"], _cost(r["2 workers"])
             cores = [" and ".join(_number(n * hertz * cost) for cost in costs) for hertz in (1, 10)]
             lines.append(
                 f"| 10^{power} | {d} | {_bytes(n * r['checkpoint']['state'])}, "
@@ -315,8 +280,9 @@ def tables(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _cost(entry: dict[str, float]) -> float:
-    return entry["workers"] + entry["scheduler and client"]
+def _cost(place: dict[str, Any]) -> float:
+    entry = place["filter_array"]
+    return float(entry["workers"] + entry["scheduler and client"])
 
 
 def _bytes(value: float) -> str:

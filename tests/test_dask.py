@@ -1,4 +1,4 @@
-"""Blocks of tracks on dask are the bank that holds them all, whatever the chunks and the kills."""
+"""Blocks of tracks on dask are the bank that holds them all, whatever the chunks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,10 +22,10 @@ from kgmrf.geometry import so
 
 pytest.importorskip("dask", reason="dask is not installed: nothing is scaled out")
 pytest.importorskip("distributed", reason="distributed is not installed: nothing is scaled out")
-zarr = pytest.importorskip("zarr", reason="zarr is not installed: nothing is scaled out")
-import dask.array as da  # noqa: E402
+pytest.importorskip("zarr", reason="zarr is not installed: nothing is scaled out")
+import dask.array as da
 
-from kgmrf.dask import filter_array, filter_zarr  # noqa: E402
+from kgmrf.dask import filter_array
 
 FIELDS = ["covariance", "velocity", "nis", "age"]
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
@@ -216,7 +215,7 @@ def test_wrong_arguments_say_so_before_anything_runs() -> None:
 
 def test_what_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask.array", None)
-    with pytest.raises(ImportError, match=r"needs dask: pip install 'kgmrf\[dask\]'"):
+    with pytest.raises(ImportError, match=r'needs dask: pip install "kgmrf\[dask\]"'):
         filter_array(TrackerBank(0, 3), np.ones((1, 1, 3, 3)))
 
 
@@ -249,168 +248,46 @@ def test_named_dimensions_in_chunks(chunks: dict[str, int]) -> None:
     )
 
 
-# ---------------------------------------------------------------------- from disk to disk
+# ---------------------------------------------------------------------- going on
 
 
-def _stored(folder: Path, frames: Any, chunks: tuple[int, int] = (3, 8)) -> str:
-    path = str(folder / "in.zarr")
-    array = zarr.create_array(
-        path, shape=frames.shape, chunks=(*chunks, *frames.shape[2:]), dtype=frames.dtype
-    )
-    array[:] = frames
-    return path
-
-
-def _files(folder: Path) -> dict[str, int]:
-    return {str(p): p.stat().st_mtime_ns for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def test_disk_to_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_run_goes_on_from_saved_states(tmp_path: Path, timed: bool, alone: bool) -> None:
     frames = _covariances(np.random.default_rng(6), 11, 20, 3)
     frames[5, 3] = np.nan
-    expected = _in_memory(frames, n_samples=6)
-    source = _stored(tmp_path, frames)
-    bank = TrackerBank(0, 3, n_samples=6)
+    times = 100.0 + np.cumsum(np.random.default_rng(7).random(11))
+    pattern: Any = KGMRF(3, n_samples=6) if alone else TrackerBank(0, 3, n_samples=6)
+    lazy = da.from_array(frames, chunks=(4, 8, 3, 3))
+    words: dict[str, Any] = {"fields": ["covariance", "age", "state"]}
 
-    def go(**words: Any) -> Any:
-        return filter_zarr(
-            bank, source, tmp_path / "out", checkpoint=tmp_path / "at", fields=FIELDS, **words
-        )
+    def stamps(first: int, last: int) -> dict[str, Any]:
+        return {"times": times[first:last]} if timed else {}
 
-    found = go()
-    for name in FIELDS:
-        _same(found[name][:], expected[name], exact=True)
-        assert found[name].chunks[:2] == (3, 8)
-    before = _files(tmp_path)
-    go()
-    assert _files(tmp_path) == before  # all is done: nothing is touched
-    assert not list((tmp_path / "at").glob(".*"))
-    # The source grows: only what is new is computed, from the states as they are.
-    later = np.concatenate([frames, _covariances(np.random.default_rng(7), 6, 20, 3)])
-    grown = zarr.open_array(source, mode="a")
-    grown.resize(later.shape)
-    grown[11:] = later[11:]
-    expected = _in_memory(later, n_samples=6)
-    found = go()
-    for name in FIELDS:
-        _same(found[name][:], expected[name], exact=True)
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
-@settings(max_examples=10)
-@given(st.integers(0, 40), st.integers(1, 5), st.integers(5, 20), st.booleans())
-def test_a_run_goes_on_from_wherever_it_was_killed(
-    tmp_path_factory: pytest.TempPathFactory,
-    life: int,
-    time_chunk: int,
-    track_chunk: int,
-    auto: bool,
-) -> None:
-    folder = tmp_path_factory.mktemp("run")
-    frames = _covariances(np.random.default_rng(8), 10, 20, 2)
-    source = _stored(folder, frames)
-    pattern: Any = KGMRF(2, n_samples=6) if auto else TrackerBank(0, 2, n_samples=6)
-    words: dict[str, Any] = {"time_chunk": time_chunk, "track_chunk": track_chunk}
-    times = np.linspace(0.0, 5.0, 10)
-    whole = filter_zarr(
-        pattern, source, folder / "whole", checkpoint=folder / "a", times=times, **words
-    )
-    real, left = os.replace, life
-
-    def replace(a: Any, b: Any) -> None:
-        # Every state and every chunk of the target comes by way of a rename.
-        nonlocal left
-        if left == 0:
-            raise Killed
-        left -= 1
-        real(a, b)
-
-    def go() -> Any:
-        import dask
-
-        with dask.config.set(scheduler="synchronous"):
-            return filter_zarr(
-                pattern, source, folder / "out", checkpoint=folder / "b", times=times, **words
-            )
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "replace", replace)
-        try:
-            go()
-        except Killed:
-            assert left == 0
-    found = go()
-    _same(found["covariance"][:], whole["covariance"][:], exact=True)
-    assert not list((folder / "b").glob(".*"))
-
-
-def test_another_run_is_refused(tmp_path: Path) -> None:
-    frames = _covariances(np.random.default_rng(9), 6, 8, 2)
-    source = _stored(tmp_path, frames)
-    bank = TrackerBank(0, 2, n_samples=6)
-
-    def go(tracker: Any = bank, target: str = "out", at: str = "at", **words: Any) -> Any:
-        given: dict[str, Any] = {"source": source, **words}
-        return filter_zarr(
-            tracker, given.pop("source"), tmp_path / target, checkpoint=tmp_path / at, **given
-        )
-
-    go(times=np.arange(6.0))
-    for words, message in (
-        ({"tracker": TrackerBank(0, 2, n_samples=7)}, "n_samples was 6, is 7"),
-        ({"tracker": KGMRF(2, n_samples=6)}, "tracker was TrackerBank, is KGMRF|AutoKGMRF"),
-        ({"time_chunk": 2}, "time_chunk was 3, is 2"),
-        ({"fields": "nis"}, "fields was"),
-        ({"times": np.arange(6.0) * 2}, "times are others"),
-        ({}, "times are others"),
-    ):
-        with pytest.raises(ValueError, match=message) as caught:
-            go(**{"times": np.arange(6.0), **words} if words else {})
-        assert "to start afresh" in str(caught.value)
-    with pytest.raises(ValueError, match="belongs to another run"):
-        go(at="new", times=np.arange(6.0))
-    zarr.create_array(str(tmp_path / "foreign" / "covariance"), shape=(2,), dtype="float64")
-    with pytest.raises(ValueError, match="already has some of covariance"):
-        go(target="foreign", at="third")
-    with pytest.raises(ValueError, match="says that some of it is done"):
-        go(target="elsewhere", times=np.arange(6.0))
-    other = zarr.create_array(
-        str(tmp_path / "b"), shape=(4, 8, 2, 2), dtype="float64", chunks=(3, 8, 2, 2)
-    )
-    other[:] = np.broadcast_to(np.eye(2), other.shape)
-    with pytest.raises(ValueError, match=r"first frame of the source was .*had 6 frames, has 4"):
-        go(source=other, times=np.arange(4.0))
-    with pytest.raises(ValueError, match="is a group"):
-        go(source=str(tmp_path / "out"))
-    with pytest.raises(ValueError, match="one axis of tracks"):
-        go(source=zarr.zeros((2, 2, 2, 2, 2)))
-    with pytest.raises(ValueError, match="track_chunk must be a whole number"):
-        go(track_chunk=-1)
-    state = next((tmp_path / "at").glob("*.npz"))
-    state.rename(state.with_name("000000000000.000000000003.npz")).write_bytes(b"PK")
-    with pytest.raises(ValueError, match="is not a kgmrf state file"):
-        go(times=np.arange(6.0))
-    for text in ("{", "[]", '{"format": 2}'):
-        (tmp_path / "at" / "run.json").write_text(text)
-        with pytest.raises(ValueError, match=r"is not a kgmrf run file.*to start afresh"):
-            go(times=np.arange(6.0))
-
-
-def _states(folder: Path) -> list[Path]:
-    return list(folder.glob("*.npz"))
+    whole = filter_array(pattern, lazy, **words, **stamps(0, 11))
+    begun = filter_array(pattern, lazy[:7], **words, **stamps(0, 7))
+    assert len(begun["state"]) == 3
+    for k, state in enumerate(begun["state"]):
+        state.compute(scheduler="synchronous").save(tmp_path / f"{k}.npz")
+    read = kgmrf.load if alone else TrackerBank.load
+    states = [read(tmp_path / f"{k}.npz") for k in range(3)]
+    for start in (states, begun["state"]):
+        more = filter_array(pattern, lazy[7:], **words, **stamps(6, 11), start=start)
+        for name in ("covariance", "age"):
+            (a, b, c) = da.compute(whole[name], begun[name], more[name], scheduler="synchronous")
+            _same(np.concatenate([b, c]), a, exact=True)
+    with pytest.raises(ValueError, match="2 states for 3 chunks of tracks"):
+        filter_array(pattern, lazy[7:], start=states[:2])
+    with pytest.raises(ObservationError, match="times"):
+        filter_array(pattern, lazy[7:], start=states, times=times[7:])
 
 
 def test_a_killed_worker_is_made_up_for(tmp_path: Path) -> None:
     from distributed import Client, LocalCluster
 
     frames = _covariances(np.random.default_rng(10), 60, 32, 3)
-    source = _stored(tmp_path, frames, (60, 8))
-    expected = _in_memory(frames, n_samples=6)
-    at = tmp_path / "at"
-    result: list[Any] = []
+    expected = _in_memory(frames, n_samples=6)["covariance"]
+    da.from_array(frames, chunks=(1, 8, 3, 3)).to_zarr(str(tmp_path / "in"))
     with (
         LocalCluster(
             n_workers=2,
@@ -426,72 +303,11 @@ def test_a_killed_worker_is_made_up_for(tmp_path: Path) -> None:
         workers = client.run(os.getpid)
         assert len(workers) == 2
         assert os.getpid() not in workers.values()
-
-        def go() -> None:
-            result.append(
-                filter_zarr(
-                    TrackerBank(0, 3, n_samples=6),
-                    source,
-                    tmp_path / "out",
-                    checkpoint=at,
-                    time_chunk=1,
-                    client=client,
-                )
-            )
-
-        thread = threading.Thread(target=go, daemon=True)
-        thread.start()
-        _wait(lambda: _states(at), "a first checkpoint")
-        os.kill(next(iter(workers.values())), KILL)
-        assert thread.is_alive()  # in the middle of it
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-        # And a lazy graph, through the same cluster.
-        lazy = da.from_zarr(source).rechunk((20, 8, 3, 3))
+        lazy = da.from_zarr(str(tmp_path / "in"))
         found = filter_array(TrackerBank(0, 3, n_samples=6), lazy)["covariance"]
-        _same(client.compute(found).result(PATIENCE), expected["covariance"], exact=True)
-    _same(result[0]["covariance"][:], expected["covariance"], exact=True)
-    assert len(_states(at)) == 4
-
-
-RUN = """
-import sys
-from kgmrf import TrackerBank
-from kgmrf.dask import filter_zarr
-folder = sys.argv[1]
-filter_zarr(TrackerBank(0, 3, n_samples=6), folder + "/in.zarr", folder + "/out",
-            checkpoint=folder + "/at", time_chunk=1)
-"""
-
-
-def test_a_killed_run_goes_on(tmp_path: Path) -> None:
-    frames = _covariances(np.random.default_rng(11), 150, 16, 3)
-    _stored(tmp_path, frames, (150, 8))
-    expected = _in_memory(frames, n_samples=6)["covariance"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(kgmrf.__file__).parents[1])}
-    process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)], env=environment)
-    try:
-        _wait(lambda: _states(tmp_path / "at"), "a first checkpoint")
-    finally:
-        process.kill()
-        assert process.wait(PATIENCE) == (-KILL if os.name == "posix" else 1)  # in the middle
-    begun = max(int(path.name.split(".")[1]) for path in _states(tmp_path / "at"))
-    assert 0 < begun < 150
-    seen: list[int] = []
-    real = TrackerBank.update
-
-    def update(bank: Any, *arguments: Any, **words: Any) -> Any:
-        seen.append(len(bank))
-        return real(bank, *arguments, **words)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrackerBank, "update", update)
-        found = filter_zarr(
-            TrackerBank(0, 3, n_samples=6),
-            tmp_path / "in.zarr",
-            tmp_path / "out",
-            checkpoint=tmp_path / "at",
-            time_chunk=1,
-        )
-    assert seen.count(8) <= 300 - begun  # what was done is not done again
-    _same(found["covariance"][:], expected, exact=True)
+        running = client.compute(found.to_zarr(str(tmp_path / "out"), compute=False))
+        _wait(lambda: len(list((tmp_path / "out" / "c").glob("*"))) > 2, "a few chunks")
+        os.kill(next(iter(workers.values())), KILL)
+        assert not running.done()  # in the middle of it
+        running.result(PATIENCE)
+    _same(da.from_zarr(str(tmp_path / "out")).compute(), expected, exact=True)

@@ -26,6 +26,14 @@ def returns(n: int = 60, rng: int = 0) -> pd.DataFrame:
     return pd.DataFrame(values, index=DAYS[:n], columns=NAMES)
 
 
+def test_a_time_in_two_columns_is_refused() -> None:
+    """The nanoseconds were followed as a channel."""
+    table = pd.DataFrame({"header.stamp.secs": [1, 2], "header.stamp.nsecs": [0, 5], "a": [1, 2]})
+    for follow in (track_table, KGMRF().filter):
+        with pytest.raises(ValueError, match="make one of them, in seconds"):
+            follow(table)
+
+
 # ---------------------------------------------------------------------- names in, names out
 
 

@@ -22,7 +22,7 @@ from kgmrf import KGMRF, RotationTracker, simulate
 from kgmrf.stream import Settings, Stream, StreamError, run
 from kgmrf.stream.csv_lines import CsvReader
 from kgmrf.stream.json_lines import JsonReader
-from kgmrf.stream.writer import LineWriter
+from kgmrf.stream.writer import text_of
 
 
 def sample_lines(n: int = 120, keys: int = 3, d: int = 3, seed: int = 0) -> list[bytes]:
@@ -354,7 +354,7 @@ def test_matrices_that_are_none_are_bad_lines() -> None:
         ([b"a,b", "1,١".encode()], "line 2: column 'b': '١' is not a number"),
         ([b"a,b", b'1,"2'], "line 2: not CSV: unexpected end of data"),
         ([b'a,"b', b"1,2"], "line 1: not CSV: unexpected end of data"),
-        ([b"time,a", b",1"], "line 2: column 'time': is '', not a number"),
+        ([b"time,a", b",1"], "line 2: 'time' is '', not a number"),
         ([b"a,b", b"1,inf"], "line 2: infinite"),
         ([b"a,a", b"1,2"], "line 1: the header has a column twice"),
         ([b"key,time", b"1,2"], "line 1: the header has 0 channels"),
@@ -385,8 +385,7 @@ numbers = st.floats(allow_nan=False, allow_infinity=False)
 @given(st.lists(numbers, min_size=1, max_size=20), st.integers(1, 17))
 def test_numbers_have_the_digits_of_printf(values: list[float], digits: int) -> None:
     for form in ("json", "csv"):
-        writer = LineWriter(form, {"v": (len(values),)}, digits)
-        text = writer.text(["k"], np.zeros(1), {"v": np.array([values])}).decode()
+        text = text_of(["k"], np.zeros(1), {"v": np.array([values])}, form, digits, "").decode()
         cells = text.partition("[")[2][:-3] if form == "json" else text.split(",", 2)[2][:-1]
         for value, cell in zip(values, cells.split(","), strict=True):
             number = Decimal(cell)  # as floats their difference would be rounded
@@ -459,13 +458,9 @@ def test_a_mark_before_all_text_is_passed_over() -> None:
 
 def test_numbers_that_are_none() -> None:
     found = {"v": np.array([[math.nan, math.inf, 0.0, -1.5]])}
-    assert b'"v":[null,null,0.0,-1.5]' in LineWriter("json", {"v": (4,)}, 9).text(
-        ["k"], np.zeros(1), found
-    )
-    assert (
-        LineWriter("csv", {"v": (4,)}, 9).text(['a,"b'], np.zeros(1), found)
-        == b'"a,""b",0.0,,,0.0,-1.5\n'
-    )
+    assert b'"v":[null,null,0.0,-1.5]' in text_of(["k"], np.zeros(1), found, "json", 9, "")
+    text = text_of(['a,"b'], np.zeros(1), found, "csv", 9, "")
+    assert text == b'"a,""b",0.0,,,0.0,-1.5\n'
 
 
 # ---------------------------------------------------------------------- inside another engine

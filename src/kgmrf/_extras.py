@@ -26,11 +26,7 @@ EXTRAS = {
 
 
 def remedy(error: ModuleNotFoundError) -> str | None:
-    """What to install if a module is missing; None if it is none of the optional ones.
-
-    >>> remedy(ModuleNotFoundError(name="matplotlib.figure"))
-    'this needs matplotlib: pip install "kgmrf[plots]"'
-    """
+    """What to install if a module is missing; None if it is none of the optional ones."""
     module = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(module)
     return None if extra is None else f'this needs {module}: pip install "kgmrf[{extra}]"'
@@ -38,13 +34,7 @@ def remedy(error: ModuleNotFoundError) -> str | None:
 
 @contextmanager
 def optional() -> Iterator[None]:
-    """Around imports of optional packages: if one is missing, the error names its extra.
-
-    >>> with optional():
-    ...     raise ModuleNotFoundError(name="pandas")
-    Traceback (most recent call last):
-    ModuleNotFoundError: this needs pandas: pip install "kgmrf[pandas]"
-    """
+    """Around imports of optional packages: if one is missing, the error names its extra."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -15,8 +15,9 @@ import numpy as np
 from kgmrf._types import Numbers
 
 TIME_NAMES = ("time", "times", "timestamp", "t", "date", "datetime", "stamp")
-_STAMP = re.compile(r".*[._]stamp(?:[._](?:secs?|seconds))?|stamp[._](?:secs?|seconds)")
-"""How ROS calls it: header.stamp, or its seconds in a column of their own."""
+_SECONDS = re.compile(r"(?:.*[._])?stamp[._](?:secs?|seconds)")
+_NANOSECONDS = re.compile(r"(?:.*[._])?stamp[._](?:nsecs?|nanosecs?|nanoseconds)")
+"""A time in two columns, as ROS writes it; in one it is called header.stamp."""
 
 _ISO_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -46,17 +47,22 @@ def is_clock(name: str) -> bool:
     True
     """
     word = re.sub(r"\s*(\([^)]*\)|\[[^\]]*\])$", "", name.strip().lstrip("#% ")).lower()
-    return word in TIME_NAMES or bool(_STAMP.fullmatch(word))
+    return word in TIME_NAMES or word.endswith(("_stamp", ".stamp")) or _is_seconds(word)
+
+
+def _is_seconds(word: str) -> bool:
+    return _SECONDS.fullmatch(word) is not None
+
+
+def nanoseconds_of(names: Sequence[str], clock: str) -> int | None:
+    """The column of the nanoseconds beside the seconds of a stamp of ROS, if ``clock`` is such."""
+    if not _is_seconds(clock.lower()):
+        return None
+    return next((k for k, name in enumerate(names) if _NANOSECONDS.fullmatch(name.lower())), None)
 
 
 def from_names(value: Any) -> Named:
-    """The samples of a table or a recording, and their names; anything else as it is.
-
-    >>> import pandas as pd
-    >>> found = from_names(pd.DataFrame({"time": [0.0, 0.1], "Oz": [1.0, 2.0]}))
-    >>> found.channels, found.values.tolist(), found.index.tolist()
-    (('Oz',), [[1.0], [2.0]], [0.0, 0.1])
-    """
+    """The samples of a table or a recording, and their names; anything else as it is."""
     if hasattr(value, "ch_names") and hasattr(value, "get_channel_types"):
         return _recording(value)
     columns = getattr(value, "columns", None)
@@ -82,6 +88,12 @@ def clocks_of(table: Any) -> list[Any]:
         )
     for name in (name for name in names if name not in clocks):
         _no_text(name, table[name])
+    rest = nanoseconds_of([str(name) for name in names], str(clocks[0])) if clocks else None
+    if rest is not None:
+        raise ValueError(
+            f"the time is in two columns, {clocks[0]} and {names[rest]}: make one of them, in "
+            "seconds (whole + 1e-9 * nanoseconds)"
+        )
     index = getattr(table, "index", None)
     for stamps in ([] if index is None else [index]) + [table[name] for name in clocks]:
         _oldest_first(stamps)
@@ -135,11 +147,7 @@ def _recording(recording: Any) -> Named:
 
 
 def entries(name: str, d: int) -> list[tuple[int, int]]:
-    """The entries of a matrix that say it all: a triangle of symmetric and skew ones.
-
-    >>> entries("velocity", 3)
-    [(0, 1), (0, 2), (1, 2)]
-    """
+    """The entries of a matrix that say it all: a triangle of symmetric and skew ones."""
     if name == "rotation":
         return [(i, j) for i in range(d) for j in range(d)]
     first = 0 if name in ("covariance", "error_covariance", "scale") else 1

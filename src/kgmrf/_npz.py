@@ -1,19 +1,11 @@
 """State files, and .npy and .npz files read without trust.
 
 A state file is an .npz without compression: a JSON header and arrays of numbers. Nothing in it is
-executable, and reading it takes no more memory than a few times its size.
+executable, and reading it takes no more memory than a few times its size: a header that claims more
+than the file holds is refused, where ``numpy.load`` would make room for it first.
 
-Writing is all or nothing. `write` makes a new file of an unpredictable name beside the target,
-writes it, forces it to the disk and renames it. A full disk or a kill leaves the old file. A link
-at the target is replaced, not followed.
-
-Format policy. All state files (trackers, banks, streams) carry one number, `FORMAT`. It changes
-whenever an older release could not read a new file or would read it wrongly. A release reads the
-format that it writes and refuses every other one by its number; there is no conversion, because a
-state can be made again from its data. A change of `FORMAT` is told in the changelog.
-
-``numpy.load`` allocates what a header claims before it has read a byte of data. Here a header that
-claims more than the file holds is refused first.
+Writing is all or nothing: a new file of an unpredictable name beside the target is forced to the
+disk and renamed. A full disk or a kill leaves the old file. A link is replaced, not followed.
 """
 
 from __future__ import annotations
@@ -42,7 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FORMAT = 3
-"""Version of all state files; see the policy above."""
+"""Version of all state files (trackers, banks, streams). It changes, and the changelog says so,
+whenever an older release could not read a new file or would read it wrongly. Every other format is
+refused by its number; there is no conversion, because a state can be made again from its data."""
 
 MOST_ARRAYS = 1024
 """Arrays in one state file."""
@@ -65,15 +59,7 @@ ABSENT = (FileNotFoundError, IsADirectoryError, PermissionError)
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of ``path`` when the block is left without an error.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
-    >>> with replacing(path) as file:
-    ...     _ = file.write(b"whole")
-    >>> path.read_bytes(), [p.name for p in path.parent.iterdir()]
-    (b'whole', ['a.txt'])
-    """
+    """A new file that takes the place of ``path`` when the block is left without an error."""
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "Is a folder, not a file", str(target))
@@ -130,13 +116,6 @@ def write(path: str | Path, header: dict[str, Any], arrays: dict[str, Numbers]) 
     """Put a state file in the place of ``path``, whole or not at all.
 
     header: what JSON can hold, `LONGEST_HEADER` bytes at most. arrays: numbers by name.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "state.npz"
-    >>> write(path, {"lines": 3}, {"last": np.zeros(2)})
-    >>> header, arrays = read(path)
-    >>> header["lines"], arrays["last"].shape
-    (3, (2,))
     """
     content = _content(header, arrays)
     with replacing(path) as file:
@@ -144,11 +123,7 @@ def write(path: str | Path, header: dict[str, Any], arrays: dict[str, Numbers]) 
 
 
 def pack(header: dict[str, Any], arrays: dict[str, Numbers]) -> bytes:
-    """The bytes of the file that `write` would write, for engines that keep states themselves.
-
-    >>> unpack(pack({"lines": 3}, {"last": np.zeros(2)}))[0]["lines"]
-    3
-    """
+    """The bytes of the file that `write` would write, for engines that keep states themselves."""
     file = io.BytesIO()
     np.savez(file, **_content(header, arrays))
     return file.getvalue()
@@ -185,11 +160,7 @@ def unpack(state: bytes) -> tuple[dict[str, Any], dict[str, Numbers]]:
 
 
 def told(error: BaseException) -> str:
-    """An error as one short line.
-
-    >>> told(ValueError("two\\nlines"))
-    'two lines'
-    """
+    """An error as one short line."""
     return " ".join(str(error).split())[:160] or type(error).__name__
 
 
@@ -240,11 +211,7 @@ def _array(stream: IO[bytes], name: str, size: int) -> Numbers:
         raise ValueError(f"{name[:40]} should be {header.n_bytes} bytes, but is {size - used}")
     if header.dtype.kind not in "biuf" or not header.dtype.isnative:
         raise ValueError(f"{name[:40]} holds {header.dtype}, not numbers of this machine")
-    raw = np.empty(header.n_bytes, dtype=np.uint8)
-    done = 0
-    while part := stream.read(1 << 20):  # to the end, where the checksum is compared
-        raw[done : done + len(part)] = np.frombuffer(part, dtype=np.uint8)
-        done += len(part)
+    raw = np.frombuffer(bytearray(stream.read()), dtype=np.uint8)  # to the end, and its checksum
     if header.dtype.kind == "b" and raw.size and raw.max() > 1:
         raise ValueError(f"{name[:40]} holds truth values other than 0 and 1")
     array = raw.view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")

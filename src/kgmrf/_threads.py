@@ -19,16 +19,6 @@ class OneAtATime:
 
     No update is lost when several threads share an object, and no method sees it half changed. The
     order in which threads come is theirs.
-
-    >>> class Sum(OneAtATime):
-    ...     total = 0
-    ...
-    ...     def add(self, n):
-    ...         self.total += n
-    >>> some = Sum()
-    >>> some.add(3)
-    >>> some.total
-    3
     """
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -56,11 +56,7 @@ def stamps(times: Any) -> Any:
 
 
 def duration(steps: Any) -> Any:
-    """A time span as a number; numpy's and Python's time differences in seconds.
-
-    >>> duration(np.timedelta64(1500, "ms")), duration(0.05)
-    (1.5, 0.05)
-    """
+    """A time span as a number; numpy's and Python's time differences in seconds."""
     if isinstance(steps, np.timedelta64):
         return float(steps / np.timedelta64(1, "ns")) * 1e-9
     if hasattr(steps, "total_seconds"):
@@ -69,11 +65,7 @@ def duration(steps: Any) -> Any:
 
 
 def unit_of(intervals: Numbers) -> float:
-    """The unit of time of a track from all its intervals so far; 1 while none is positive.
-
-    >>> unit_of(np.array([0.0, 0.1, 0.3, 0.1, 5.0]))
-    0.2
-    """
+    """The unit of time of a track from all its intervals so far; 1 while none is positive."""
     first = np.asarray(intervals, dtype=float)
     first = first[first > 0][:FIRST]
     return float(np.median(first)) if first.size else 1.0

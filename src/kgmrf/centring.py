@@ -56,9 +56,6 @@ def off_the_mean(samples: Numbers, sums: Numbers, keep: float = 1.0) -> tuple[Nu
 
     samples: ``(n, ..., d)``. sums: ``(3, ..., d)``, of w x, w and w^2 over everything before. keep:
     the share of each weight w that is left one sample later.
-
-    >>> off_the_mean(np.asarray([[3.0], [2.0]]), np.ones((3, 1)))[0].round(3)[:, 0].tolist()
-    [1.414, 0.0]
     """
     from scipy.signal import lfilter  # half a second, which `import kgmrf` should not wait for
 

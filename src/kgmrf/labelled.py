@@ -79,13 +79,7 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1, times: Any 
 
 
 def as_blocks(covariances: Numbers, table: pandas.DataFrame, window: int) -> pandas.DataFrame:
-    """Covariances ``(n_frames, d, d)`` under the index and column names of the samples' table.
-
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}, index=["mon", "tue"])
-    >>> as_blocks(np.asarray([np.eye(2)]), table, window=2).index.tolist()
-    [('tue', 'a'), ('tue', 'b')]
-    """
+    """Covariances ``(n_frames, d, d)`` under the index and column names of the samples' table."""
     with optional():
         import pandas as pd
 
@@ -196,11 +190,7 @@ def _lazily(
 
 
 def window_stamps(times: Any, n_rows: int, window: int) -> Any:
-    """The time of the last row of every window, from those of all rows; None stays None.
-
-    >>> window_stamps([0.0, 0.1, 0.2, 0.3, 0.4], 5, 2).tolist()
-    [0.1, 0.3, 0.4]
-    """
+    """The time of the last row of every window, from those of all rows; None stays None."""
     if times is None:
         return None
     if len(times) != n_rows:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kgmrf.io.header import suffix
-from kgmrf.io.source import KINDS, Chunk, DataError, Kind, Source
-from kgmrf.io.write import FIELDS, Writer, check_output, columns_of
+from kgmrf.io.source import KINDS, Chunk, DataError, Kind, Source, suffix
+from kgmrf.io.write import FIELDS, Writer, check_output
 
 __all__ = [
     "FIELDS",
@@ -23,7 +22,6 @@ __all__ = [
     "Source",
     "Writer",
     "check_output",
-    "columns_of",
     "open_source",
 ]
 

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def open_npy(path: Path, *, kind: Kind | None = None) -> Source:
 
     with src.told(path), open(path, "rb") as file:
         header = _npz.read_header(file)
-    return _source(path, _Stored(path, header, lambda: open(path, "rb")), None, kind, ())
+    return _source(path, _stored(path, header, lambda: open(path, "rb")), None, kind, ())
 
 
 def open_npz(
@@ -54,13 +54,13 @@ def open_npz(
     shapes = {name: header.shape for name, header in headers.items()}
     key, times = _choose(path, shapes, key, time)
 
-    def member(name: str) -> _Stored:
+    def member(name: str) -> _Array:
         @contextmanager
         def stream() -> Iterator[IO[bytes]]:
             with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as inside:
                 yield inside
 
-        return _Stored(path, headers[name], stream)
+        return _stored(path, headers[name], stream)
 
     clock = None if times is None else member(times)
     return _source(path, member(key), clock, kind, tuple(shapes), key, n_samples)
@@ -81,71 +81,68 @@ def open_hdf5(
     with src.told(path), h5py.File(path, "r") as file:
         file.visititems(note)
     key, times = _choose(path, shapes, key and key.strip("/"), time)
-    clock = None if times is None else _Dataset(path, times, shapes[times])
-    return _source(path, _Dataset(path, key, shapes[key]), clock, kind, tuple(shapes), key)
+    clock = None if times is None else _dataset(path, times, shapes[times])
+    return _source(path, _dataset(path, key, shapes[key]), clock, kind, tuple(shapes), key)
 
 
-class _Stored:
+class _Array(NamedTuple):
+    """What is read slice by slice: so many rows at a time."""
+
+    shape: tuple[int, ...]
+    slices: Callable[[int], Iterator[Numbers]]
+
+
+def _stored(path: Path, header: _npz.Header, stream: Callable[[], Any]) -> _Array:
     """An array in npy format behind a stream that is read from front to back."""
+    shape, dtype = header.shape, header.dtype
+    if dtype.kind not in "fiu":
+        raise DataError(f"{path} holds {dtype}, not numbers")
 
-    def __init__(self, path: Path, header: _npz.Header, stream: Callable[[], Any]) -> None:
-        self.path, self.header, self.stream = path, header, stream
-        self.shape = header.shape
-        if header.dtype.kind not in "fiu":
-            raise DataError(f"{path} holds {header.dtype}, not numbers")
+    def numbers(file: IO[bytes], count: int, row: int) -> Numbers:
+        data = file.read(count * dtype.itemsize)
+        if len(data) < count * dtype.itemsize:
+            raise DataError(f"{path} ends after row {row}: it should have {shape[0]} rows")
+        return np.frombuffer(data, dtype=dtype).astype(float)
 
-    def slices(self, rows: int) -> Iterator[Numbers]:
-        header, n_rows = self.header, self.shape[0]
-        whole, width = None, math.prod(self.shape[1:])
-        with src.told(self.path), self.stream() as file:
+    def slices(rows: int) -> Iterator[Numbers]:
+        whole, width = None, math.prod(shape[1:])
+        with src.told(path), stream() as file:
             _npz.read_header(file)
-            if header.fortran and len(self.shape) > 1:
+            if header.fortran and len(shape) > 1:
                 # Columns first: the whole array has to be there before its first row is complete.
                 if header.n_bytes > MOST_HELD:
                     raise DataError(
-                        f"{self.path} is stored column by column and too large to be turned; save "
+                        f"{path} is stored column by column and too large to be turned; save "
                         "it again after numpy.ascontiguousarray"
                     )
-                whole = self._numbers(file, n_rows * width, 0).reshape(self.shape, order="F")
-            for first in range(0, n_rows, rows):
-                n = min(rows, n_rows - first)
+                whole = numbers(file, math.prod(shape), 0).reshape(shape, order="F")
+            for first in range(0, shape[0], rows):
+                n = min(rows, shape[0] - first)
                 if whole is not None:
                     yield whole[first : first + n]
                 else:
-                    yield self._numbers(file, n * width, first).reshape(n, *self.shape[1:])
+                    yield numbers(file, n * width, first).reshape(n, *shape[1:])
 
-    def _numbers(self, file: IO[bytes], count: int, row: int) -> Numbers:
-        size = count * self.header.dtype.itemsize
-        data = file.read(size)
-        if len(data) < size:
-            raise DataError(
-                f"{self.path} ends after row {row}: it should have {self.shape[0]} rows"
-            )
-        return np.frombuffer(data, dtype=self.header.dtype).astype(float)
+    return _Array(shape, slices)
 
 
-class _Dataset:
+def _dataset(path: Path, key: str, shape: tuple[int, ...]) -> _Array:
     """A dataset of an HDF5 file."""
 
-    def __init__(self, path: Path, key: str, shape: tuple[int, ...]) -> None:
-        self.path, self.key, self.shape = path, key, shape
-
-    def slices(self, rows: int) -> Iterator[Numbers]:
+    def slices(rows: int) -> Iterator[Numbers]:
         import h5py
 
-        with src.told(self.path), h5py.File(self.path, "r") as file:
-            data = file[self.key]
-            chunk = data.chunks
-            if chunk is not None and math.prod(chunk) * data.dtype.itemsize > MOST_HELD:
-                raise DataError(f"{self.path}: {self.key} has chunks of shape {chunk}, too large")
-            for first in range(0, self.shape[0], rows):
-                yield np.asarray(data[first : first + rows], dtype=float)
+        with src.told(path), h5py.File(path, "r") as file:
+            for first in range(0, shape[0], rows):
+                yield np.asarray(file[key][first : first + rows], dtype=float)
+
+    return _Array(shape, slices)
 
 
 def _source(
     path: Path,
-    values: _Stored | _Dataset,
-    clock: _Stored | _Dataset | None,
+    values: _Array,
+    clock: _Array | None,
     kind: Kind | None,
     beside: Sequence[str],
     key: str = "",
@@ -180,11 +177,11 @@ def _source(
             first += len(part)
             yield Chunk(part, None if times is None else next(times), places, first / shape[0])
 
-    def chunks() -> Iterator[Chunk]:
-        where, named = f"{path}, row", lambda *at: f", at {list(at)}"
-        return src.checked(pieces(), where, named, *[quaternions] * turns)
-
-    return Source(path, kind, tuple(str(k) for k in range(d)), chunks, n_samples)
+    names = tuple(str(k) for k in range(d))
+    made = [quaternions] if turns else []
+    return src.source_of(
+        path, kind, names, pieces, lambda *at: f", at {list(at)}", *made, n_samples=n_samples
+    )
 
 
 def _guess(shape: tuple[int, ...], key: str, beside: Sequence[str]) -> Kind:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from math import isqrt
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from kgmrf._names import is_clock
+from kgmrf._names import is_clock, nanoseconds_of
 from kgmrf._types import Mask, Numbers
-from kgmrf.io.source import MOST_CHANNELS, DataError, Kind
+from kgmrf.io import dates
+from kgmrf.io.dates import number
+from kgmrf.io.source import MOST_CHANNELS, Chunk, DataError, Kind, Source, source_of
 
-_SECONDS = re.compile(r"(?:.*[._])?stamp[._](?:secs?|seconds)")
-_NANOSECONDS = re.compile(r"(?:.*[._])?stamp[._](?:nsecs?|nanosecs?|nanoseconds)")
-"""A time in two columns, as ROS writes it."""
 ENTRY = re.compile(r"(covariance|rotation)_(\d+)_(\d+)")
 QUATERNION = ("qx", "qy", "qz", "qw")
 _QUATERNION_NAME = re.compile(
@@ -36,16 +38,18 @@ TUM = ("time", "tx", "ty", "tz", *QUATERNION)
 class Meaning(NamedTuple):
     """time: number of the time column, or None; rest: that of its nanoseconds. used: numbers of the
     value columns. assemble: from their values ``(n, len(used))`` to samples or matrices. positions:
-    whether the last three of them are a position."""
+    whether the last three of them are a position. by_day: whether times are days, 20240131. about:
+    what a `Source` is told of the rest."""
 
     kind: Kind
     names: tuple[str, ...]
     time: int | None
     used: tuple[int, ...]
     assemble: Callable[[Numbers], Numbers]
-    remarks: tuple[str, ...] = ()
-    rest: int | None = None
     positions: bool = False
+    rest: int | None = None
+    by_day: bool = False
+    about: dict[str, Any] = {}  # noqa: RUF012
 
 
 def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
@@ -68,20 +72,12 @@ def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
 
 
 def quaternion_of(names: Sequence[str]) -> list[tuple[int, ...]]:
-    """Quaternions among columns: the places of x, y, z, w of each.
-
-    >>> quaternion_of(["p_x", "q_RS_w", "q_RS_x", "q_RS_y", "q_RS_z"])
-    [(2, 3, 4, 1)]
-    """
+    """Quaternions among columns: the places of x, y, z, w of each."""
     return _axes(names, _QUATERNION_NAME, "xyzw")
 
 
 def position_of(names: Sequence[str]) -> tuple[int, ...] | None:
-    """The places of x, y, z of the position among columns, if there is exactly one.
-
-    >>> position_of(["time", "tx", "ty", "tz", "qx"]), position_of(["p_RS_R_x", "q_RS_x"])
-    ((1, 2, 3), None)
-    """
+    """The places of x, y, z of the position among columns, if there is exactly one."""
     found = _axes(names, _POSITION_NAME, "xyz")
     return found[0] if len(found) == 1 else None
 
@@ -99,24 +95,25 @@ def _axes(names: Sequence[str], pattern: re.Pattern[str], axes: str) -> list[tup
 
 def meaning(
     header: Sequence[str],
-    *,
-    named: bool,
-    kind: Kind | None,
-    time: str | None,
-    columns: Sequence[str] | None,
+    rows: Sequence[Sequence[str]],
     where: str,
+    *,
+    named: bool = True,
     index: int | None = None,
-    grows: Callable[[int], bool] = lambda k: False,
-    dated: int | None = None,
+    comma: bool = False,
+    head: str = "",
+    kind: Kind | None = None,
+    time: str | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Meaning:
-    """Read the header of a table.
+    """What a table holds, by its header and its first rows.
 
-    named: whether these are names from the file, or just numbers because it has none. kind, time,
-    columns: what the user says, or None. where: the file, for messages. index: number of a first
-    column without a name; it is the time if ``grows`` says that its values could be one. dated:
-    number of a column of dates, which is the time if no column is called so.
+    where: the file, for messages. named: whether the header is from the file, or just numbers
+    because it has none. index: number of a first column without a name, which is the time if its
+    values grow. comma: whether numbers have a decimal comma. head: the text above the rows. kind,
+    time, columns: what the user says.
 
-    >>> meaning(["time", "a", "b"], named=True, kind=None, time=None, columns=None, where="f").used
+    >>> meaning(["time", "a", "b"], [["0", "1", "2"]], "file.csv").used
     (1, 2)
     """
     twice = {name for name in header if header.count(name) > 1}
@@ -125,14 +122,12 @@ def meaning(
     clock = next((k for k, name in enumerate(header) if named and is_clock(name)), None)
     if time is not None:
         clock = _find(header, time, where)
-    rest = None
-    if named and clock is not None and _SECONDS.fullmatch(header[clock].lower()):
-        rest = next((k for k, n in enumerate(header) if _NANOSECONDS.fullmatch(n.lower())), None)
+    rest = nanoseconds_of(header, header[clock]) if named and clock is not None else None
     chosen = None if columns is None else [_find(header, name, where) for name in columns]
     remarks: list[str] = []
     what = "the first column" if index == 0 else "the index"
     if index is not None and clock is None and index not in (chosen or ()):
-        if grows(index):
+        if _grow([row[index] for row in rows]):
             clock = index
             remarks.append(f"{what} has no name and its values grow: taken as the time")
         elif chosen is None:
@@ -140,13 +135,47 @@ def meaning(
                 f"{where}: {what} has no name, and its values do not grow as a time does; "
                 "choose the channels with --columns, or a clock with --time"
             )
-    if clock is None and dated is not None and dated not in (chosen or ()):
-        clock = dated
-        remarks.append(f"the column {header[dated]!r} holds dates: taken as the time")
+    dated = [k for k, cell in enumerate(rows[0] if rows else ()) if dates.seconds(cell) is not None]
+    if clock is None and dated and dated[0] not in (chosen or ()):
+        clock = dated[0]
+        remarks.append(f"the column {header[clock]!r} holds dates: taken as the time")
     if index is not None and chosen is None and index != clock:
         remarks.append(f"{what} has no name: left out, as there is another time")
     said = _values(header, named, kind, clock, (index, rest), chosen, where)
-    return said._replace(remarks=tuple(remarks), rest=rest)
+    stamps = [] if clock is None else [row[clock] for row in rows]
+    by_day = clock is not None and dates.are_days(header[clock], stamps)
+    style = "D" if by_day else ""
+    if stamps and dates.seconds(stamps[0]) is not None:
+        style = dates.style(stamps)
+    second = 1.0 if style or rest is not None else None
+    if second is None and stamps:
+        second = dates.per_second(head, number(stamps[0], comma) or 0.0)
+    count = None
+    if said.kind == "covariance" and "n_samples" in header and rows:
+        count = number(rows[0][header.index("n_samples")], comma) or math.nan
+        count = count if 0 < count < math.inf else None
+    about = {"remarks": tuple(remarks), "dates": style, "per_second": second, "n_samples": count}
+    return said._replace(rest=rest, by_day=by_day, about=about)
+
+
+def table_of(
+    path: Path,
+    header: Sequence[str],
+    what: Meaning,
+    pieces: Callable[[], Iterator[Chunk]],
+    word: str,
+) -> Source:
+    """A table as a source; pieces: chunks of the numbers of the columns that are used."""
+    column = lambda j: f", column {header[what.used[j]]!r}"  # noqa: E731
+    told: Any = {"word": word, "positions": what.positions, **what.about}
+    return source_of(path, what.kind, what.names, pieces, column, what.assemble, **told)
+
+
+def _grow(cells: list[str]) -> bool:
+    """Whether these could be times: numbers or dates, each later than the one before."""
+    found = [dates.seconds(cell) if (n := number(cell)) is None else n for cell in cells]
+    times = [math.nan if stamp is None else stamp for stamp in found]
+    return bool(times) and math.isfinite(times[0]) and all(a < b for a, b in pairwise(times))
 
 
 def _values(
@@ -202,11 +231,7 @@ def _values(
 
 
 def _labels(word: str, header: Sequence[str]) -> tuple[str, ...]:
-    """Names of channels in the columns of a matrix, from those of its diagonal.
-
-    >>> _labels("covariance", ["covariance_O_1_O_1", "covariance_O_1_Oz", "covariance_Oz_Oz"])
-    ('O_1', 'Oz')
-    """
+    """Names of channels in the columns of a matrix, from those of its diagonal."""
     rest = [name.removeprefix(f"{word}_") for name in header if name.startswith(f"{word}_")]
     halves = [(name[: len(name) // 2], name[len(name) // 2 + 1 :], name) for name in rest]
     return tuple(a for a, b, name in halves if a == b and name == f"{a}_{b}" and a)

@@ -1,14 +1,18 @@
-"""Dates in tables: to seconds since 1970 and back, in the words in which they came."""
+"""Cells of tables: numbers; dates, to seconds since 1970 and back, in the words they came in."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
 from kgmrf._types import Numbers
+
+GAPS = {"", "nan", "na", "n/a", "null", "none", "-"}
+"""What a missing value may be called, in any case."""
+TRUTH = {"true": 1.0, "false": 0.0}
 
 DAY_NAMES = ("date", "day")
 """Columns in which a number of eight digits is a day, 20240131."""
@@ -17,12 +21,27 @@ _DATE = re.compile(r"\d{4}-\d\d(?:-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?)?"
 _OFFSET = re.compile(r"(?<=\d)\s?(?:([zZ])|([+-])(\d\d):?(\d\d))$")
 
 
-def seconds(cell: str) -> float | None:
-    """Seconds since 1970 of a date, or None if it is none. Without a zone it is taken as UTC.
+def number(cell: str, comma: bool = False) -> float | None:
+    """A cell as a number, NaN if it is a gap, None if it is neither.
 
-    >>> seconds("2024-03-01T02:00:00+02:00") == seconds("2024-03-01")
-    True
+    >>> number("1.5"), number("1,5"), number("1,5", comma=True), number("NA"), number("1_000")
+    (1.5, None, 1.5, nan, None)
     """
+    if comma:
+        if "." in cell:
+            return None
+        cell = cell.replace(",", ".")
+    try:  # Python's own numbers have 1_000 and digits of any script
+        if "_" not in cell and (cell.isascii() or cell.strip().isascii()):
+            return float(cell)
+        return None
+    except ValueError:
+        word = cell.strip().lower()
+        return math.nan if word in GAPS else TRUTH.get(word)
+
+
+def seconds(cell: str) -> float | None:
+    """Seconds since 1970 of a date, or None if it is none. Without a zone it is taken as UTC."""
     text, away = cell.strip(), 0
     offset = _OFFSET.search(text) if ":" in text else None
     if offset is not None:
@@ -39,11 +58,7 @@ def seconds(cell: str) -> float | None:
 
 
 def style(cells: Iterable[str]) -> str:
-    """How dates are written: the last unit that is told, D, s or us, and Z if they have a zone.
-
-    >>> style(["2024-03-01", "2024-03-04"]), style(["2024-03-01 10:00Z"])
-    ('D', 'sZ')
-    """
+    """How dates are written: the last unit that is told, D, s or us, and Z if they have a zone."""
     words = [cell.strip() for cell in cells]
     if all(":" not in word for word in words):
         return "D"
@@ -52,11 +67,7 @@ def style(cells: Iterable[str]) -> str:
 
 
 def days(numbers: Numbers) -> Numbers:
-    """Seconds of days that are written as numbers, 20240131; NaN where there is no such day.
-
-    >>> days(np.array([19700102.0, 19700230.0])).tolist()
-    [86400.0, nan]
-    """
+    """Seconds of days that are written as numbers, 20240131; NaN where there is no such day."""
     good = (numbers >= 16000101) & (numbers <= 22001231) & (numbers == np.floor(numbers))
     whole = np.where(good, numbers, 19700101).astype(np.int64)
     year, month, day = whole // 10000, whole // 100 % 100, whole % 100
@@ -105,15 +116,14 @@ def instants(times: Numbers) -> Numbers:
 
 
 def words(times: Numbers, style: str) -> list[str]:
-    """Dates in a style, or finer where that cannot tell them.
+    """Dates in a style, each finer where that cannot tell it.
 
-    >>> words(np.array([0.0, 86400.0]), "D"), words(np.array([0.5]), "sZ")
-    (['1970-01-01', '1970-01-02'], ['1970-01-01T00:00:00.500000Z'])
+    >>> words(np.array([0.0, 86400.5]), "D"), words(np.array([0.5]), "sZ")
+    (['1970-01-01', '1970-01-02T00:00:00.500000'], ['1970-01-01T00:00:00.500000Z'])
     """
-    stamps = instants(times)
-    unit: Any = style.removesuffix("Z")
-    for finer in ("s", "us"):
-        if not np.array_equal(stamps.astype(f"datetime64[{unit}]"), stamps):
-            unit = finer
-    zone = "Z" if style.endswith("Z") else ""
-    return [f"{word}{zone}" for word in np.datetime_as_string(stamps, unit=unit).tolist()]
+    found: list[str] = np.datetime_as_string(instants(times), unit="us").tolist()
+    if not style.startswith("us"):
+        found = [word.removesuffix(".000000") for word in found]
+    if style.startswith("D"):
+        found = [word.removesuffix("T00:00:00") for word in found]
+    return [f"{word}Z" for word in found] if style.endswith("Z") else found

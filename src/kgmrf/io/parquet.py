@@ -11,9 +11,8 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io import source as src
-from kgmrf.io.columns import tidy
-from kgmrf.io.header import GLANCE, described
-from kgmrf.io.source import Chunk, DataError, Source
+from kgmrf.io.columns import meaning, table_of, tidy
+from kgmrf.io.source import GLANCE, Chunk, DataError, Source
 
 
 def open_parquet(path: Path, **said: Any) -> Source:
@@ -30,7 +29,7 @@ def open_parquet(path: Path, **said: Any) -> Source:
         raise DataError(f"{path} has no columns")
     header, index = tidy(stored)
     rows = [list(row) for row in zip(*glance, strict=True)]
-    what, by_day, about = described(path, header, rows, index=index, head=" ".join(stored), **said)
+    what = meaning(header, rows, str(path), index=index, head=" ".join(stored), **said)
     for k in what.used:
         if not _is_number(types[k]):
             raise DataError(
@@ -53,18 +52,13 @@ def open_parquet(path: Path, **said: Any) -> Source:
             for batch in file.iter_batches(rows, columns=[*clock, *wanted], use_threads=False):
                 values = np.column_stack([_numbers(batch.column(name)) for name in wanted])
                 stamps = _stamps(batch.column(clock[0])) if clock else None
-                if stamps is not None and by_day:
+                if stamps is not None and what.by_day:
                     stamps = dates.days(stamps)
                 places = first + np.arange(len(values))
                 first += len(values)
                 yield Chunk(values, stamps, places, min(1.0, first / total))
 
-    def chunks() -> Iterator[Chunk]:
-        column = lambda j: f", column {wanted[j]!r}"  # noqa: E731
-        where = f"{path}, row"
-        return src.checked(pieces(), where, column, what.assemble, positions=what.positions)
-
-    return Source(path, what.kind, what.names, chunks, **about)
+    return table_of(path, header, what, pieces, "row")
 
 
 def _cells(column: Any) -> list[str]:
@@ -95,10 +89,7 @@ def _is_date(type_: Any) -> bool:
 def _numbers(column: Any) -> Numbers:
     import pyarrow as pa
 
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    plain = column.cast(pa.float64())
-    return np.asarray(plain.to_numpy(zero_copy_only=False), dtype=float)
+    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=float)
 
 
 def _stamps(column: Any) -> Numbers:

@@ -19,6 +19,8 @@ Kind: TypeAlias = Literal["samples", "covariance", "rotation"]
 KINDS: tuple[Kind, ...] = ("samples", "covariance", "rotation")
 MOST_CHANNELS = 4096
 """Wider tables are refused: a state of this d is a gigabyte already."""
+GLANCE = 200
+"""Rows that are looked at before it is said what the columns of a table are."""
 CHUNK_BYTES = 16_000_000
 """How much of a file is in memory at a time, about."""
 
@@ -112,6 +114,11 @@ def _frames(chunk: Chunk, size: int) -> Chunk:
     return chunk._replace(values=blocks, times=times, places=chunk.places[::size])
 
 
+def suffix(path: Path) -> str:
+    """The ending of a name, that of the text if it is packed."""
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+
+
 def joined(chunks: Sequence[Chunk]) -> Chunk:
     """Successive chunks as one."""
     names = chunks[0]._arrays()
@@ -124,37 +131,45 @@ def rows_per_chunk(bytes_per_row: int) -> int:
     return max(1, min(65_536, CHUNK_BYTES // max(bytes_per_row, 1)))
 
 
-def checked(
-    pieces: Iterable[Chunk],
-    where: str,
+def source_of(
+    path: Path,
+    kind: Kind,
+    names: tuple[str, ...],
+    pieces: Callable[[], Iterable[Chunk]],
     named: Callable[..., str],
     assemble: Callable[[Numbers], Numbers] = lambda values: values,
     *,
+    word: str = "row",
     positions: bool = False,
-) -> Iterator[Chunk]:
-    """Chunks of finite numbers, in order of time.
+    **about: Any,
+) -> Source:
+    """A source whose chunks are pieces of a file, checked: finite numbers, in order of time.
 
-    where: the file and what a place in it is called. named: words for the place of a number in its
-    row. assemble: from numbers to samples or matrices. positions: whether the last three columns
-    are a position.
+    named: words for the place of a number in its row. assemble: from numbers to samples or
+    matrices. positions: whether the last three columns are a position.
     """
-    last = -math.inf
-    for piece in pieces:
-        values, times, places = piece[:3]
-        if np.isinf(values).any():
-            first, *at = np.argwhere(np.isinf(values))[0].tolist()
-            raise DataError(f"{where} {places[first]}{named(*at)}: infinite")
-        if times is not None:
-            _check_times(times, places, last, where)
-            last = float(times[-1])
-        made = assemble(values)
-        if np.isinf(made).any():
-            k = int(np.argwhere(np.isinf(made))[0, 0])
-            raise DataError(
-                f"{where} {places[k]}: a quaternion of length zero; leave its cells empty if "
-                "nothing was observed"
-            )
-        yield piece._replace(values=made, positions=values[:, -3:] if positions else None)
+    where = f"{path}, {word}"
+
+    def read() -> Iterator[Chunk]:
+        last = -math.inf
+        for piece in pieces():
+            values, times, places = piece[:3]
+            if np.isinf(values).any():
+                first, *at = np.argwhere(np.isinf(values))[0].tolist()
+                raise DataError(f"{where} {places[first]}{named(*at)}: infinite")
+            if times is not None:
+                _check_times(times, places, last, where)
+                last = float(times[-1])
+            made = assemble(values)
+            if np.isinf(made).any():
+                k = int(np.argwhere(np.isinf(made))[0, 0])
+                raise DataError(
+                    f"{where} {places[k]}: a quaternion of length zero; leave its cells empty if "
+                    "nothing was observed"
+                )
+            yield piece._replace(values=made, positions=values[:, -3:] if positions else None)
+
+    return Source(path, kind, names, read, word=word, **about)
 
 
 def _check_times(times: Numbers, places: Numbers, last: float, where: str) -> None:

@@ -47,13 +47,7 @@ def arrays_of(result: Result, fields: Sequence[str] = DEFAULT) -> dict[str, Numb
 def columns_of(
     result: Result, fields: Sequence[str] = DEFAULT, channels: Sequence[str] | None = None
 ) -> dict[str, Numbers]:
-    """A result as columns of numbers, one row per step; `Result.to_frame` without pandas.
-
-    >>> from kgmrf import KGMRF
-    >>> result = KGMRF(n_samples=8).filter(np.tile(np.diag([2.0, 0.5]), (5, 1, 1)))
-    >>> list(columns_of(result, ["covariance"], ["x", "y"]))
-    ['time', 'covariance_x_x', 'covariance_x_y', 'covariance_y_y']
-    """
+    """A result as columns of numbers, one row per step; `Result.to_frame` without pandas."""
     arrays = arrays_of(result, fields)
     place = arrays.pop("position", None)
     if "rotation" in result.fields() and "covariance" in arrays:
@@ -148,12 +142,10 @@ class _Csv(_Sink):
         if not self.begun:
             table.writerow(columns)
             self.begun = True
-        rows = np.column_stack(list(columns.values()))
-        stamps = calendar.words(rows[:, 0], self.about.dates) if self.about.dates else None
-        cells = [["" if math.isnan(v) else repr(v) for v in row] for row in rows.tolist()]
-        if stamps is not None:
-            cells = [[stamp, *row[1:]] for stamp, row in zip(stamps, cells, strict=True)]
-        table.writerows(cells)
+        cells = [["" if math.isnan(v) else repr(v) for v in c.tolist()] for c in columns.values()]
+        if self.about.dates:
+            cells[0] = calendar.words(columns["time"], self.about.dates)
+        table.writerows(zip(*cells, strict=True))
         self.file.write(text.getvalue().encode())
 
 

@@ -14,14 +14,7 @@ OK, LATE, JUMP = 0, 1, 2
 
 
 class Columns:
-    """One row per track in arrays by name; what a new track begins with.
-
-    >>> columns = Columns(last=np.nan)
-    >>> columns.make_room(3)
-    >>> columns.keep(np.array([True, False, True]))
-    >>> columns.arrays["last"].tolist()
-    [nan, nan]
-    """
+    """One row per track in arrays by name; ``blank`` is what a new track begins with."""
 
     def __init__(self, **blank: float | Numbers) -> None:
         self.blank = {name: np.asarray(value, dtype=float) for name, value in blank.items()}
@@ -54,13 +47,13 @@ class Columns:
 
 
 class Admitted(NamedTuple):
-    """n: how many lines were looked at. verdict: OK, LATE or JUMP for each. stale: tracks that are
-    to be forgotten before any of these lines is looked at; then n is 0. reasons: why lines jump."""
+    """n: lines that were looked at. verdict: OK, LATE or JUMP for each. reasons: why lines jump.
+    stale: a track that is to be forgotten before any of these lines is looked at; then n is 0."""
 
     n: int
     verdict: Numbers
-    stale: Numbers
     reasons: dict[int, str]
+    stale: int | None = None
 
 
 class Clocks(Columns):
@@ -97,21 +90,21 @@ class Clocks(Columns):
     def admit(self, tracks: Numbers, times: Numbers) -> Admitted:
         """Look at lines as they arrive, as many as can be judged by the tracks as they are now."""
         gap, horizon = self.settings.gap, self.settings.forget_after
-        verdict, stale = np.zeros(len(tracks), dtype=np.int64), []
+        n, stale = len(tracks), None
+        verdict = np.zeros(n, dtype=np.int64)
         reasons: dict[int, str] = {}
-        n = len(tracks)
         if horizon is None and np.isnan(self.arrays["aside"][tracks]).all():
             order, before = self._before("newest", tracks, times)
             step = times[order] - before
             if (np.isnan(before) | ((step >= 0.0) & (step <= gap))).all():  # as nearly always
                 self.arrays["lone"][tracks[order]] = np.isnan(before)
                 self.arrays["newest"][tracks] = times
-                return Admitted(n, verdict, verdict[:0], reasons)
+                return Admitted(n, verdict, reasons)
         newest, aside, lone = (self._of(name, tracks) for name in ("newest", "aside", "lone"))
         for k, (track, time) in enumerate(zip(tracks.tolist(), times.tolist(), strict=True)):
             now, mark = newest[track], self.watermark
             if horizon is not None and mark - now > horizon:
-                n, stale = k, [track] if k == 0 else []
+                n, stale = k, track if k == 0 else None
                 break
             known = now if not math.isnan(now) or horizon is None else mark
             back = lone[track] and now - time > gap
@@ -136,7 +129,7 @@ class Clocks(Columns):
                 self.watermark = time if math.isnan(mark) else max(mark, time)
         for name, values in (("newest", newest), ("aside", aside), ("lone", lone)):
             self.arrays[name][list(values)] = list(values.values())
-        return Admitted(n, verdict[:n], np.array(stale, dtype=np.int64), reasons)
+        return Admitted(n, verdict[:n], reasons, stale)
 
     def _of(self, name: str, tracks: Numbers) -> dict[int, float]:
         """The times of these tracks by number: much faster to go through than arrays."""

@@ -24,14 +24,7 @@ _POLLS = sys.platform != "win32"
 
 
 class Stop:
-    """Whether the process was asked to end, and by which signal.
-
-    >>> stop = Stop()
-    >>> with stop.on_signals():
-    ...     signal.raise_signal(signal.SIGTERM)
-    >>> stop.signal == signal.SIGTERM
-    True
-    """
+    """Whether the process was asked to end, and by which signal."""
 
     signal: int | None = None
     blocked = False
@@ -152,17 +145,13 @@ class Sink:
         tail = self._tail(found.st_size)
         if tail is not None and tail.endswith(b"\n"):
             return
-        if tail is None:  # perhaps an empty line, but never two lines in one
-            if resumed:
-                os.write(self.handle, b"\n")
+        if tail is None and not resumed:
             return
-        if resumed and b"\n" in tail:
-            size = found.st_size - (len(tail) - tail.rfind(b"\n") - 1)
-        elif resumed and len(tail) == found.st_size:
-            size = 0
-        else:
-            os.write(self.handle, b"\n")
+        whole = tail is not None and (b"\n" in tail or len(tail) == found.st_size)
+        if tail is None or not (resumed and whole):
+            os.write(self.handle, b"\n")  # perhaps an empty line, but never two lines in one
             return
+        size = found.st_size - (len(tail) - tail.rfind(b"\n") - 1)
         os.ftruncate(self.handle, size)
         if os.lseek(self.handle, 0, os.SEEK_CUR) > size:
             os.lseek(self.handle, 0, os.SEEK_END)

@@ -25,10 +25,10 @@ from kgmrf.stream.clocks import JUMP, LATE, Clocks, Columns
 from kgmrf.stream.csv_lines import CsvReader
 from kgmrf.stream.json_lines import JsonReader
 from kgmrf.stream.pool import Pool
-from kgmrf.stream.records import Parsed, too_large
+from kgmrf.stream.records import Parsed, Reader, too_large
 from kgmrf.stream.settings import Counts, Fault, LineError, Settings, StreamError
 from kgmrf.stream.waiting import Waiting
-from kgmrf.stream.writer import LineWriter
+from kgmrf.stream.writer import header_of, text_of
 
 MATRIX = {"samples": "covariance", "covariance": "covariance", "rotation": "rotation"}
 PLURAL = {"samples": "samples", "covariance": "covariances", "rotation": "rotations"}
@@ -59,9 +59,9 @@ class Stream:
         self.settings = settings
         self.counts = Counts()
         maker: Any = CsvReader if settings.format == "csv" else JsonReader
-        self.reader: JsonReader | CsvReader = maker(key=settings.key, time=settings.time)
+        self.reader: Reader = maker(key=settings.key, time=settings.time)
         self.pool: Pool | None = None
-        self.writer: LineWriter | None = None
+        self.fields: tuple[str, ...] = ()
         self.clocks = Clocks(settings)
         self.means, self.keep = Columns(), 1.0
         self.waiting = Waiting(settings.wait)
@@ -180,31 +180,24 @@ class Stream:
             if mean != "zero":
                 none = np.zeros((3, d))
                 self.means, self.keep = Columns(sums=none), RunningMean(mean).keep
-            known = [
-                *self.pool.bank.estimate().fields(),
-                *(() if kind == "rotation" else (*DENSE, *FROM_COVARIANCE)),
-            ]
-            fields = self.settings.fields or (MATRIX[kind], "log_likelihood")
-            for name in fields:
+            known = {*self.pool.bank.estimate().fields()}
+            known |= set() if kind == "rotation" else {*DENSE, *FROM_COVARIANCE}
+            self.fields = self.settings.fields or (MATRIX[kind], "log_likelihood")
+            for name in self.fields:
                 if name not in known:
                     there = ", ".join(field for field in FIELDS if field in known)
                     raise ValueError(
                         f"--fields has {name!r}, which a stream of {PLURAL[kind]} does not have; "
                         f"it has {there}"
                     )
-            square = ("covariance", "correlation", "rotation", "velocity", "angle_std")
-            shapes: dict[str, tuple[int, ...]] = {"spectrum": (d,), "volatility": (d,)}
-            shapes |= dict.fromkeys(square, (d, d))
-            found = {name: shapes.get(name, ()) for name in fields}
-            self.writer = LineWriter(self.settings.format, found, self.settings.digits)
         return self.pool
 
     def _text(self, moved: Moved) -> bytes:
-        assert self.writer is not None
-        text = self.writer.text(*moved, self.reader.clock)
+        form = self.settings.format
+        text = text_of(*moved, form, self.settings.digits, self.reader.style or "")
         if not self.told_header and moved.keys:
             self.told_header = True
-            return self.writer.header() + text
+            return header_of(moved.fields) + text if form == "csv" else text
         return text
 
     # ------------------------------------------------------------------ time
@@ -218,7 +211,7 @@ class Stream:
             times = self.clocks.numbered(tracks, parsed.times)
             newest = self.clocks.arrays["newest"][tracks]
             seen = self.clocks.admit(tracks, times)
-            if seen.stale.size:
+            if seen.stale is not None:
                 idle = self.clocks.idle(len(pool))
                 idle[tracks] = False  # these come again, and may be new by then
                 idle[seen.stale] = True
@@ -261,11 +254,10 @@ class Stream:
         values = (
             self._centred(tracks, parsed.values) if self.settings.mean != "zero" else parsed.values
         )
-        assert self.writer is not None
-        dt, fields = step / self.settings.time_unit, list(self.writer.fields)
-        needed = ["covariance" if name in FROM_COVARIANCE else name for name in fields]
+        dt = step / self.settings.time_unit
+        needed = ["covariance" if name in FROM_COVARIANCE else name for name in self.fields]
         taken = pool.bank.take(tracks, values, dt=dt, n_samples=parsed.counts, fields=needed)
-        found = {name: getattr(Estimate(taken), name) for name in fields}
+        found = {name: getattr(Estimate(taken), name) for name in self.fields}
         self.clocks.last[tracks] = times  # the last line of a track wins, and it is the latest
         self.counts.used += len(tracks)
         return [Moved(parsed.keys, times, found)]
@@ -302,10 +294,8 @@ class Stream:
         if not tracks.size:
             return []
         pieces = self._advance(*self.waiting.all_of(tracks.tolist(), pool.names, pool.shape))
-        keep = ~idle
-        pool.forget(tracks)
-        for columns in (self.clocks, self.means, self.waiting):
-            columns.keep(keep)
+        for part in (pool, self.clocks, self.means, self.waiting):
+            part.keep(~idle)
         self.counts.forgotten += tracks.size
         return pieces
 

@@ -6,7 +6,7 @@ difference to any track: none at all with the default, rounding with a single la
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -14,18 +14,13 @@ from kgmrf import _check
 from kgmrf._types import Mask, Numbers
 from kgmrf.bank import TrackerBank
 from kgmrf.geometry import so
-
-Kind: TypeAlias = Literal["samples", "covariance", "rotation"]
+from kgmrf.io.source import Kind
 
 
 class Pool:
     """Tracks by key: a `TrackerBank`, and ``names`` in the order in which they came.
 
     kind: "samples", "covariance" or "rotation". settings: of `KGMRF` or `RotationTracker`.
-
-    >>> pool = Pool("samples", 2, {})
-    >>> pool.numbers(["b", "a", "b"]).tolist()
-    [0, 1, 0]
     """
 
     def __init__(self, kind: Kind, d: int, settings: dict[str, Any]) -> None:
@@ -51,17 +46,11 @@ class Pool:
             self.bank.add(max(short, len(self.bank), 16))
         return np.fromiter(map(known.__getitem__, keys), dtype=np.int64, count=len(keys))
 
-    def forget(self, tracks: Numbers) -> None:
-        """Drop tracks by number; those that stay keep their order and are numbered anew from 0."""
-        keep = np.ones(len(self.names), dtype=bool)
-        keep[tracks] = False
-        self.names = [name for name, kept in zip(self.names, keep.tolist(), strict=True) if kept]
+    def keep(self, which: Mask) -> None:
+        """Those tracks alone, numbered anew in their order."""
+        self.names = [name for name, kept in zip(self.names, which.tolist(), strict=True) if kept]
         self._number = {name: k for k, name in enumerate(self.names)}
-        self.bank = self.bank.select(np.flatnonzero(keep))
-
-    def memory(self) -> dict[str, Numbers]:
-        """All that is remembered of the tracks, one array per name with the tracks first."""
-        return self.bank.select(np.arange(len(self.names))).memory()
+        self.bank = self.bank.select(np.flatnonzero(which))
 
     def checked(self, values: Numbers) -> tuple[Numbers, Numbers]:
         """Matrices ready to be taken in, and the numbers of those that are none (and left out)."""

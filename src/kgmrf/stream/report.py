@@ -6,6 +6,7 @@ import json
 import sys
 import time as clock
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
@@ -65,7 +66,12 @@ class Report:
         found, stream.faults = stream.faults, []
         for fault in found:
             self.letter(fault)
-            self._name(fault)
+            self.named += 1
+            if self.named <= NAMED:
+                self.say(f"line {fault.line} skipped: {fault.reason}")
+            if self.named == NAMED:
+                where = "in the file of --bad-lines" if self.letters else "with --bad-lines FILE"
+                self.say(f"more such lines are counted only; all of them are {where}")
         if self.letters is not None and found:
             self.letters.flush()
 
@@ -75,14 +81,6 @@ class Report:
             text = fault.text.decode("utf-8", "backslashreplace")
             letter = {"line": fault.line, "reason": fault.reason, "text": text}
             self.letters.write(json.dumps(letter).encode() + b"\n")
-
-    def _name(self, fault: Fault) -> None:
-        self.named += 1
-        if self.named <= NAMED:
-            self.say(f"line {fault.line} skipped: {fault.reason}")
-        if self.named == NAMED:
-            where = "in the file of --bad-lines" if self.letters else "with --bad-lines FILE"
-            self.say(f"more such lines are counted only; all of them are {where}")
 
     def tick(self, stream: Stream, *, last: bool = False) -> None:
         """Say how things stand, if it is time."""
@@ -102,11 +100,11 @@ class Report:
                 self.say(f"no metrics: {error.strerror}: {self.metrics}")
         if self.stats:
             counts = stream.counts
-            room = "unknown" if memory is None else f"{memory / 1e6:.0f} MB"
+            room = "unknown" if memory is None else f"{memory / 1e6:.0f}MB"
             self.say(
                 f"stats lines={counts.lines} keys={tracks} bad={counts.bad} late={counts.late} "
                 f"duplicate={counts.duplicate} forgotten={counts.forgotten} "
-                f"lines/s={rate:.0f} memory={room.replace(' ', '')}"
+                f"lines/s={rate:.0f} memory={room}"
             )
 
     def close(self) -> None:
@@ -116,13 +114,9 @@ class Report:
 
 
 def prometheus(counts: Counts, tracks: int, rate: float, memory: int | None) -> str:
-    """The numbers in Prometheus' text format.
-
-    >>> print(prometheus(Counts(lines=3), 2, 1.5, None).splitlines()[2])
-    kgmrf_stream_lines_total 3
-    """
+    """The numbers in Prometheus' text format."""
     rows: list[tuple[str, str, str, float]] = [
-        ("counter", f"{name}_total", _HELP[name], value) for name, value in counts.told().items()
+        ("counter", f"{name}_total", _HELP[name], value) for name, value in asdict(counts).items()
     ]
     rows += [
         ("gauge", "tracks", "Tracks in memory.", tracks),

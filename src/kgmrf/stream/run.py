@@ -92,8 +92,12 @@ class _Process:
                 self.checkpoint()
             raise
         except OSError:
-            # The output is full or gone; what it did not take is part of the state.
-            self._last_checkpoint()
+            # The output is full or gone; what it did not take is part of the state, if the disk
+            # takes that; otherwise the checkpoint before stays, which is as good.
+            try:
+                self.checkpoint()
+            except OSError as error:
+                self.report.say(f"no checkpoint: {error.strerror}; the one before is kept")
             raise
         self.checkpoint()
         self.report.tick(stream, last=True)
@@ -107,13 +111,6 @@ class _Process:
         if self.state is not None:
             self.stream.save(self.state, self.sink.pending)
         self.saved, self.changed = clock.monotonic(), False
-
-    def _last_checkpoint(self) -> None:
-        """If the disk takes it; otherwise the checkpoint before stays, which is as good."""
-        try:
-            self.checkpoint()
-        except OSError as error:
-            self.report.say(f"no checkpoint: {error.strerror}; the one before is kept")
 
 
 def _check_state(state: Path) -> None:
@@ -141,12 +138,6 @@ class Lock:
 
     The lock belongs to the open file and not to its presence: it ends with the process, however
     that ends, and a file that is left behind locks nothing. The file says who holds it.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "tracks.state"
-    >>> with Lock(path):
-    ...     print((path.parent / "tracks.state.lock").read_text().split()[0] == str(os.getpid()))
-    True
     """
 
     def __init__(self, state: Path) -> None:

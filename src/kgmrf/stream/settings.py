@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 LONGEST_GAP = 1e6
@@ -65,10 +65,6 @@ class Counts:
     duplicate: int = 0
     bad: int = 0
     forgotten: int = 0
-
-    def told(self) -> dict[str, int]:
-        """By name."""
-        return asdict(self)
 
 
 class Fault(NamedTuple):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +12,8 @@ import numpy as np
 from kgmrf._npz import DAMAGE, told
 from kgmrf._types import Numbers
 from kgmrf.stream.csv_lines import CsvReader
-from kgmrf.stream.json_lines import NAMES, JsonReader
-from kgmrf.stream.records import LARGEST_D, Clock
+from kgmrf.stream.json_lines import JsonReader
+from kgmrf.stream.records import LARGEST_D, NAMES, Reader
 from kgmrf.stream.settings import Counts
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
     header: dict[str, Any] = {
         "kind": "stream",
         "settings": stream.settings.lasting(),
-        "counts": stream.counts.told(),
+        "counts": asdict(stream.counts),
         "told_header": stream.told_header,
         "fields": None if fields is None else list(fields),
     }
@@ -35,7 +37,8 @@ def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
         header["reader"] = stream.reader.settings()
         header["watermark"] = _plain(stream.clocks.watermark)
         header["swept"] = _plain(stream.swept)
-        arrays |= {f"track_{name}": array for name, array in pool.memory().items()}
+        memory = pool.bank.select(np.arange(n)).memory()
+        arrays |= {f"track_{name}": array for name, array in memory.items()}
         arrays |= {f"clock_{name}": array[:n] for name, array in stream.clocks.arrays.items()}
         arrays |= {f"mean_{name}": array[:n] for name, array in stream.means.arrays.items()}
         arrays |= stream.waiting.arrays(pool.shape)
@@ -98,8 +101,9 @@ def _tracks(stream: Stream, header: dict[str, Any], arrays: dict[str, Numbers]) 
         raise ValueError("its tracks are not as many as its keys")
     if n:
         pool.bank.restore(memory)
-    stream.clocks.watermark = _number(header["watermark"], math.nan)
-    stream.swept = _number(header["swept"], -math.inf)
+    mark, swept = header["watermark"], header["swept"]
+    stream.clocks.watermark = math.nan if mark is None else float(mark)
+    stream.swept = -math.inf if swept is None else float(swept)
 
 
 def _taken(head: str, arrays: dict[str, Numbers]) -> dict[str, Numbers]:
@@ -108,21 +112,21 @@ def _taken(head: str, arrays: dict[str, Numbers]) -> dict[str, Numbers]:
     return {name.removeprefix(head): arrays.pop(name) for name in names}
 
 
-def _reader(told: dict[str, Any], stream: Stream) -> JsonReader | CsvReader:
+def _reader(told: dict[str, Any], stream: Stream) -> Reader:
     """The reader whose settings these are."""
     style = told["dates"]
     if style not in (None, "", "D", "s", "us", "DZ", "sZ", "usZ"):
         raise ValueError(f"unknown dates {str(style)[:20]!r}")
     if told["format"] != stream.settings.format:
         raise ValueError(f"its lines are {str(told['format'])[:20]!r}")
-    wish: dict[str, Any] = dict(key=stream.settings.key, time=stream.settings.time)
+    wish: dict[str, Any] = dict(key=stream.settings.key, time=stream.settings.time, style=style)
     if told["format"] == "csv":
-        return CsvReader([str(name) for name in told["header"]], clock=Clock(style), **wish)
+        return CsvReader([str(name) for name in told["header"]], **wish)
     what, d = told["what"], told["d"]
     if what not in NAMES or type(d) is not int:
         raise ValueError(f"unknown observation {str(what)[:20]!r}")
-    reader = JsonReader(what, d, clock=Clock(style), **wish)
-    reader.key, reader.time = str(told["key"]), str(told["time"])
+    reader = JsonReader(what, d, **wish)
+    reader.key, reader.time, reader.rest = (str(told[name]) for name in ("key", "time", "rest"))
     return reader
 
 
@@ -137,12 +141,11 @@ def _packed(words: list[str]) -> tuple[Numbers, Numbers]:
 def _unpacked(text: Numbers, ends: Numbers) -> list[str]:
     if text.dtype != np.uint8 or ends.dtype != np.int64 or text.ndim != 1 or ends.ndim != 1:
         raise ValueError("its keys are not words")
-    starts = np.append(0, ends[:-1])
-    if len(ends) and ((ends < starts).any() or starts[0] < 0 or ends[-1] != text.size):
+    edges = [0, *ends.tolist()]
+    if edges != sorted(edges) or edges[-1] != text.size:
         raise ValueError("its keys are not words")
     raw = text.tobytes()
-    pairs = zip(starts.tolist(), ends.tolist(), strict=True) if len(ends) else ()
-    return [raw[a:b].decode("utf-8", "surrogatepass") for a, b in pairs]
+    return [raw[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(edges)]
 
 
 def _whole(value: Any) -> int:
@@ -153,7 +156,3 @@ def _whole(value: Any) -> int:
 
 def _plain(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _number(value: Any, otherwise: float) -> float:
-    return otherwise if value is None else float(value)

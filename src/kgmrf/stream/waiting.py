@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
 from kgmrf.stream.records import Parsed
 
-
-class Held(NamedTuple):
-    """A line that waits for earlier ones; number: of its arrival, which decides between equals."""
-
-    time: float
-    number: int
-    values: Any
-    n_samples: float
-
+Held: TypeAlias = tuple[float, int, Any, float]
+"""Time, number of its arrival, which decides between equals, values, samples behind them."""
 
 HELD = {
     "held_track": np.int64,
@@ -28,20 +21,11 @@ HELD = {
     "held_values": float,
     "held_count": float,
 }
-"""The track and the fields of `Held`, as arrays of a state."""
+"""The track and the entries of `Held`, as arrays of a state."""
 
 
 class Waiting:
-    """Lines by track, earliest first.
-
-    >>> waiting = Waiting(wait=1.0)
-    >>> one = np.ones((1, 2))
-    >>> for time in (0.0, 2.0):
-    ...     parsed = Parsed(["a"], np.array([time]), one, np.ones(1), np.zeros(1, int), {})
-    ...     due = waiting.due(np.zeros(1, int), parsed, np.array([time]))
-    >>> due[1].times.tolist()
-    [0.0]
-    """
+    """Lines by track, earliest first."""
 
     def __init__(self, wait: float) -> None:
         self.wait = wait
@@ -58,39 +42,21 @@ class Waiting:
         for k, track in enumerate(tracks.tolist()):
             self.arrivals += 1
             time = float(parsed.times[k])
-            line = Held(time, self.arrivals, parsed.values[k], float(parsed.counts[k]))
             waiting = self.held.setdefault(track, [])
+            line = (time, self.arrivals, parsed.values[k], float(parsed.counts[k]))
             heapq.heappush(waiting, line)
             before = now.get(track, float(newest[k]))
             now[track] = time if math.isnan(before) else max(before, time)
-            while waiting and waiting[0].time <= now[track] - self.wait:
+            while waiting and waiting[0][0] <= now[track] - self.wait:
                 out.append((track, parsed.keys[k], heapq.heappop(waiting)))
-        return self._lines(out, parsed.values.shape[1:])
+        return _lines(out, parsed.values.shape[1:])
 
     def all_of(
         self, tracks: list[int], names: list[str], shape: tuple[int, ...]
     ) -> tuple[Numbers, Parsed]:
         """The lines of tracks that wait for nothing more."""
-        out = [
-            (track, names[track], line)
-            for track in tracks
-            for line in sorted(self.held.pop(track, []))
-        ]
-        return self._lines(out, shape)
-
-    def _lines(
-        self, out: list[tuple[int, str, Held]], shape: tuple[int, ...]
-    ) -> tuple[Numbers, Parsed]:
-        n = len(out)
-        parsed = Parsed(
-            [key for _, key, _ in out],
-            np.array([line.time for _, _, line in out], dtype=float),
-            np.array([line.values for _, _, line in out], dtype=float).reshape(n, *shape),
-            np.array([line.n_samples for _, _, line in out], dtype=float),
-            np.arange(n),
-            {},
-        )
-        return np.array([track for track, _, _ in out], dtype=np.int64), parsed
+        every = [(track, line) for track in tracks for line in sorted(self.held.pop(track, []))]
+        return _lines([(track, names[track], line) for track, line in every], shape)
 
     def keep(self, which: Mask) -> None:
         """Tracks are numbered anew: those that stay, in their order."""
@@ -102,27 +68,37 @@ class Waiting:
     def arrays(self, shape: tuple[int, ...]) -> dict[str, Numbers]:
         """Everything that waits, as arrays."""
         lines = [(track, *line) for track, waiting in self.held.items() for line in waiting]
-        columns = zip(*lines, strict=True) if lines else [()] * len(HELD)
         found = {
-            name: np.array(column, dtype=kind)
-            for (name, kind), column in zip(HELD.items(), columns, strict=True)
+            name: np.array([line[k] for line in lines], dtype=kind)
+            for k, (name, kind) in enumerate(HELD.items())
         }
         return found | {"held_values": found["held_values"].reshape(len(lines), *shape)}
 
     def restore(self, arrays: dict[str, Numbers], n_tracks: int, shape: tuple[int, ...]) -> None:
         """The inverse of `arrays` (names without head); ValueError if these are not such."""
-        track, time, number, values, count = (arrays[name[5:]] for name in HELD)
+        track, time, number, values, count = found = [arrays[name[5:]] for name in HELD]
         n = len(track)
-        if not (track.shape == number.shape == time.shape == count.shape == (n,)):
-            raise ValueError("its waiting lines do not fit together")
-        if values.shape != (n, *shape) or track.dtype.kind != "i" or number.dtype.kind != "i":
+        wanted = [(n,), (n,), (n,), (n, *shape), (n,)]
+        if [a.shape for a in found] != wanted or [a.dtype for a in found] != [*HELD.values()]:
             raise ValueError("its waiting lines do not fit together")
         if n and not (track.min() >= 0 and track.max() < n_tracks and np.isfinite(time).all()):
             raise ValueError("its waiting lines have no track or no time")
         if np.isinf(values).any() or not (count > 0).all():
             raise ValueError("its waiting lines are no observations")
-        self.arrivals = int(number.max()) if n else 0
-        self.held = {}
+        self.arrivals, self.held = int(number.max()) if n else 0, {}
         for k in range(n):
-            line = Held(float(time[k]), int(number[k]), values[k], float(count[k]))
+            line = (float(time[k]), int(number[k]), values[k], float(count[k]))
             heapq.heappush(self.held.setdefault(int(track[k]), []), line)
+
+
+def _lines(out: list[tuple[int, str, Held]], shape: tuple[int, ...]) -> tuple[Numbers, Parsed]:
+    n, lines = len(out), [line for _, _, line in out]
+    parsed = Parsed(
+        [key for _, key, _ in out],
+        np.array([line[0] for line in lines], dtype=float),
+        np.array([line[2] for line in lines], dtype=float).reshape(n, *shape),
+        np.array([line[3] for line in lines], dtype=float),
+        np.arange(n),
+        {},
+    )
+    return np.array([track for track, _, _ in out], dtype=np.int64), parsed

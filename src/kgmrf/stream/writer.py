@@ -2,64 +2,51 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import orjson
 
 from kgmrf._types import Numbers
-from kgmrf.stream.records import Clock
+from kgmrf.io import dates
 
 EXACT = 22
 """Powers of ten up to this one are exact in double precision."""
 _POWERS = 10.0 ** np.arange(EXACT + 1)
 
 
-class LineWriter:
-    """Estimates as JSON lines or CSV rows: key, time, and the fields.
+def header_of(fields: dict[str, Numbers]) -> bytes:
+    """The first line of CSV output: key, time, and the entries of the fields."""
+    names = [
+        f"{name}{''.join(f'_{k}' for k in index)}"
+        for name, array in fields.items()
+        for index in np.ndindex(*array.shape[1:])
+    ]
+    return ",".join(["key", "time", *names]).encode() + b"\n"
 
-    digits: significant digits; 16 and more write every bit.
+
+def text_of(
+    keys: list[str], times: Numbers, fields: dict[str, Numbers], form: str, digits: int, dated: str
+) -> bytes:
+    """Estimates as lines, "json" or "csv": key, time, and the fields.
+
+    digits: significant digits; 16 and more write every bit. dated: style of dates, "": numbers.
     """
-
-    def __init__(self, format_: str, fields: dict[str, tuple[int, ...]], digits: int) -> None:
-        self.json = format_ == "json"
-        self.fields = fields
-        self.digits = digits
-        pattern = "%b,%b" + ",%b" * len(fields)
-        if self.json:
-            parts = [
-                f',"{name}":{"[" * len(shape)}%b{"]" * len(shape)}'
-                for name, shape in fields.items()
-            ]
-            pattern = '{"key":%b,"time":%b' + "".join(parts) + "}"
-        self.pattern = pattern.encode() + b"\n"
-
-    def header(self) -> bytes:
-        """The first line of CSV output."""
-        if self.json:
-            return b""
-        names = []
-        for name, shape in self.fields.items():
-            names += [f"{name}{''.join(f'_{k}' for k in index)}" for index in np.ndindex(*shape)]
-        return ",".join(["key", "time", *names]).encode() + b"\n"
-
-    def text(
-        self, keys: list[str], times: Numbers, found: dict[str, Numbers], clock: Clock | None = None
-    ) -> bytes:
-        """The lines of all estimates; clock: how times are written."""
-        quoted = {key: orjson.dumps(key) if self.json else _quoted(key) for key in set(keys)}
-        if clock is None or not clock.style:
-            stamps = _pieces(times)
-        else:
-            mark = '"' if self.json else ""
-            stamps = [f"{mark}{word}{mark}".encode() for word in clock.words(times)]
-        columns = []
-        for name, shape in self.fields.items():
-            values = rounded(found[name], self.digits)
-            flat = shape if self.json else (math.prod(shape),) * bool(shape)
-            columns.append(_pieces(values.reshape(len(keys), *flat), nulls=self.json))
-        rows = zip([quoted[key] for key in keys], stamps, *columns, strict=True)
-        return b"".join(map(self.pattern.__mod__, rows))
+    json = form == "json"
+    pattern = "%b,%b" + ",%b" * len(fields)
+    if json:
+        deep = {name: array.ndim - 1 for name, array in fields.items()}
+        parts = [f',"{name}":{"[" * n}%b{"]" * n}' for name, n in deep.items()]
+        pattern = '{"key":%b,"time":%b' + "".join(parts) + "}"
+    quoted = {key: orjson.dumps(key) if json else _quoted(key) for key in set(keys)}
+    mark = '"' if json else ""
+    stamps = [f"{mark}{word}{mark}".encode() for word in dates.words(times, dated)] if dated else []
+    columns = []
+    for array in fields.values():
+        values = rounded(array, digits)
+        if not json and values.ndim > 2:
+            values = values.reshape(len(keys), -1)
+        columns.append(_pieces(values, nulls=json))
+    rows = zip([quoted[key] for key in keys], stamps or _pieces(times), *columns, strict=True)
+    return b"".join(map((pattern.encode() + b"\n").__mod__, rows))
 
 
 def _pieces(values: Numbers, *, nulls: bool = True) -> list[bytes]:

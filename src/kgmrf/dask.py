@@ -1,0 +1,221 @@
+"""More tracks than one process holds: the trackers on dask, block by block of tracks.
+
+Tracks never meet, so a block of them is a chain of tasks of its own: time goes on inside it, chunk
+after chunk, with the state carried over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kgmrf import _check
+from kgmrf._check import ObservationError
+from kgmrf._extras import optional
+from kgmrf._types import Numbers
+from kgmrf.bank import TrackerBank
+from kgmrf.trackers import Tracker
+from kgmrf.trackers._samples import CovarianceTracker
+
+__all__ = ["filter_array"]
+
+ALONE = ("covariance", "rotation", "time", "age", "nis", "log_likelihood")
+"""What a bank tells without working out all of an estimate."""
+
+
+class _Plan(NamedTuple):
+    """What a block needs to know besides its frames."""
+
+    pattern: Any  # a tracker that has seen nothing, or a bank without tracks
+    fields: tuple[str, ...]  # none: all
+    samples: bool
+    n_samples: float | None
+    times: Numbers | None  # (T,) of the whole sequence
+    steps: Numbers | None  # (T,) time since the frame before
+
+
+class _Look(NamedTuple):
+    """How a field looks for one track at one time."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def filter_array(
+    tracker: Any,
+    frames: Any,
+    *,
+    fields: str | Sequence[str] | None = None,
+    samples: bool = False,
+    n_samples: float | None = None,
+    times: Any = None,
+    start: Sequence[Any] | None = None,
+) -> dict[str, Any]:
+    """The estimates of every track at every time, as dask arrays ``(time, ..., *field)`` by name.
+
+    tracker: the pattern of all tracks: a bank without any, ``TrackerBank(0, d, ...)``, which is
+    fastest, or a tracker that has seen nothing, such as ``KGMRF(d)``, which tunes itself.
+    frames: dask array ``(time, ..., d, d)`` of covariances or rotations, or with ``samples=True``
+    ``(time, ..., m, d)``; one or more axes of tracks; NaN: no observation.
+    fields: which of `kgmrf.results.FIELDS`; default the covariance or the rotation. "state" is a
+    list: one delayed bank or tracker for each chunk of tracks, as the last frame left it.
+    n_samples: samples behind each matrix, unless the tracker knows.
+    times: ``(time,)`` time stamps that do not decrease; default one unit per frame.
+    start: go on from such a list of states, computed or not. Then ``times`` has one stamp more, in
+    front: that of the last frame before.
+
+    The chunks of the result are those of the frames. In a chunk of tracks the state goes from one
+    chunk of time to the next, so neither all tracks nor all times need be in memory. Blocks of
+    tracks that are multiples of 8 give what one bank gives, bit by bit; others to rounding.
+
+    >>> import dask.array as da
+    >>> from kgmrf import TrackerBank
+    >>> frames = da.tile(da.from_array(np.diag([2.0, 0.5])), (30, 16, 1, 1)).rechunk((10, 8, 2, 2))
+    >>> found = filter_array(TrackerBank(0, 2, n_samples=8), frames, fields=["velocity", "age"])
+    >>> found["age"].chunks
+    ((10, 10, 10), (8, 8))
+    >>> found["velocity"].compute().shape
+    (30, 16, 2, 2)
+    """
+    with optional():
+        import dask.array
+        from dask.delayed import delayed
+
+    da: Any = dask.array  # half of it has no types
+    frames = da.asarray(frames)
+    names = (fields,) if isinstance(fields, str) else None if fields is None else tuple(fields)
+    arrays = None if names is None else tuple(name for name in names if name != "state")
+    going_on = start is not None
+    plan, looks = _planned(tracker, frames.shape, arrays, samples, n_samples, times, going_on)
+    frames = frames.rechunk({frames.ndim - 2: -1, frames.ndim - 1: -1})
+    blocks = frames.to_delayed()[..., 0, 0]
+    places = list(np.ndindex(blocks.shape[1:]))
+    states = [None] * len(places) if start is None else list(start)
+    if len(states) != len(places):
+        raise ValueError(
+            f"start has {len(states)} states for {len(places)} chunks of tracks; rechunk the "
+            "frames as they were when the states were made"
+        )
+    chunks = frames.chunks[:-2]
+    starts = np.concatenate([[0], np.cumsum(chunks[0])])
+    told = delayed(plan, traverse=False)
+    step = delayed(_advance, nout=2)
+    grids = {name: np.empty(blocks.shape, dtype=object) for name in plan.fields}
+    for j, place in enumerate(places):
+        for k in range(blocks.shape[0]):
+            at = (k, *place)
+            states[j], found = step(told, states[j], blocks[at], int(starts[k]))
+            size = tuple(axis[i] for axis, i in zip(chunks, at, strict=True))
+            for name, (shape, dtype) in looks.items():
+                grids[name][at] = da.from_delayed(found[name], (*size, *shape), dtype)
+    made = {name: _joined(da.concatenate, grid, 0) for name, grid in grids.items()}
+    return made | ({"state": states} if "state" in (names or ()) else {})
+
+
+def _joined(concatenate: Any, grid: Any, axis: int) -> Any:
+    """Blocks in their places as one array."""
+    if not isinstance(grid, np.ndarray):
+        return grid
+    return concatenate([_joined(concatenate, part, axis + 1) for part in grid], axis=axis)
+
+
+def _planned(
+    tracker: Any,
+    shape: tuple[int, ...],
+    fields: tuple[str, ...] | None,
+    samples: bool,
+    n_samples: float | None,
+    times: Any,
+    going_on: bool,
+) -> tuple[_Plan, dict[str, _Look]]:
+    """Everything checked before the first task is made; and what every field will look like."""
+    if not isinstance(tracker, (Tracker, TrackerBank)) or getattr(tracker, "axes", 2) != 2:
+        raise TypeError(
+            f"the pattern of all tracks is a tracker of matrices, such as KGMRF(n_samples=8), or "
+            f"a bank without tracks, TrackerBank(0, d, n_samples=8); got {tracker!r}"
+        )
+    begun = len(tracker) if isinstance(tracker, TrackerBank) else tracker.batch_shape is not None
+    if begun:
+        raise ValueError(
+            "the pattern of all tracks must not have tracks of its own: give "
+            "TrackerBank(0, d, ...), or a tracker that has seen nothing"
+        )
+    d = tracker.d or shape[-1]
+    wanted = "(time, ..., m, d)" if samples else "(time, ..., d, d)"
+    if len(shape) < 4 or 0 in shape or shape[-1] != d or (not samples and shape[-2] != d):
+        raise ObservationError(
+            f"the frames of these tracks, d = {d}, must have shape {wanted} with at least one axis "
+            f"of tracks and nothing empty, got {shape}"
+        )
+    if samples and (
+        n_samples is not None
+        or not (isinstance(tracker, CovarianceTracker) or tracker.kind == "covariance")
+    ):
+        raise ValueError("raw samples are for covariances, and count themselves: no n_samples")
+    plan = _Plan(tracker, (), samples, n_samples, None, None)
+    available = _looks(plan, shape)
+    if fields is None:
+        fields = ("rotation" if "rotation" in available else "covariance",)
+    for name in fields:
+        _check.choice(name, tuple(available), "every one of fields")
+    if times is not None:
+        times = np.asarray(times, dtype=float)
+        _check.timeline(times, shape[0] + going_on, None)
+        steps = np.diff(times) if going_on else np.diff(times, prepend=times[0])
+        plan = plan._replace(times=times[int(going_on) :], steps=steps)
+    return plan._replace(fields=fields), {name: available[name] for name in fields}
+
+
+def _looks(plan: _Plan, shape: tuple[int, ...]) -> dict[str, _Look]:
+    """The fields of a tracker, from a trial on one frame of one track."""
+    m, d = shape[-2:]
+    frame = np.resize(np.eye(d), (m, d)) if plan.samples else np.eye(d)
+    fields = _advance(plan, None, frame[None, None], 0)[1]
+    looks = {name: _Look(value.shape[2:], value.dtype) for name, value in fields.items()}
+    if "loadings" in looks:  # many channels: matrices are made of the factors when asked for
+        looks["covariance"] = _Look((d, d), looks["noise"].dtype)
+    return looks
+
+
+def _advance(
+    plan: _Plan, state: Any, frames: Numbers, first: int
+) -> tuple[Any, dict[str, Numbers]]:
+    """The state after ``frames`` (T, ..., d, d), which begin at number ``first``; and the fields.
+
+    state: None before the first frame. It is left as it was: a task may be run twice.
+    """
+    batch, these = frames.shape[1:-2], slice(first, first + len(frames))
+    words: dict[str, Any] = {"samples": True} if plan.samples else {"n_samples": plan.n_samples}
+    moved = (plan.pattern if state is None else state).copy()
+    try:
+        if isinstance(moved, TrackerBank):
+            if state is None:
+                moved.add(math.prod(batch))
+            steps = np.ones(len(frames)) if plan.steps is None else plan.steps[these]
+            return moved, _through_bank(moved, plan.fields, frames, steps, words)
+        result = moved.filter(
+            frames, times=None if plan.times is None else plan.times[these], **words
+        )
+    except ObservationError as error:
+        error.add_note(f"in a block of tracks {batch}, frames {first} to {these.stop - 1}")
+        raise
+    return moved, {name: getattr(result, name) for name in plan.fields or result.fields()}
+
+
+def _through_bank(
+    bank: TrackerBank, fields: tuple[str, ...], frames: Numbers, steps: Numbers, words: Any
+) -> dict[str, Numbers]:
+    bank.n_threads = 1  # the processors are shared out by dask
+    quick = bool(fields) and set(fields) <= set(ALONE)
+    found: dict[str, list[Numbers]] = {}
+    for frame, dt in zip(frames, steps, strict=True):
+        bank.update(np.reshape(frame, (-1, *frame.shape[-2:])), dt=dt, **words)
+        shown = bank if quick else bank.estimate()
+        for name in fields or bank.estimate().fields():
+            # A copy: what a bank tells of its clocks is a view.
+            found.setdefault(name, []).append(np.array(getattr(shown, name)))
+    stacked = {name: np.stack(parts) for name, parts in found.items()}
+    return {k: v.reshape(*frames.shape[:-2], *v.shape[2:]) for k, v in stacked.items()}
