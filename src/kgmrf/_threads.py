@@ -44,8 +44,9 @@ class OneAtATime:
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
-        guard = self.__dict__.get("_guard")
-        if guard is None:
+        try:
+            guard = self._guard
+        except AttributeError:
             # Of two threads that come here at once, both use the guard that was first.
             guard = self.__dict__.setdefault("_guard", threading.RLock())
         with guard:

@@ -18,7 +18,7 @@ from kgmrf._names import BY_CHANNEL, as_columns
 from kgmrf._types import Numbers
 from kgmrf.density import GAUSSIAN, TAILS, Density
 from kgmrf.factors import DENSE, FactorDensity, derived, heaviness, solve
-from kgmrf.rotation_fields import RotationFields
+from kgmrf.rotation_fields import Field, RotationFields
 
 if TYPE_CHECKING:
     import pandas
@@ -34,49 +34,49 @@ class _Fields(RotationFields):
     index: labels of the rows (dates, seconds), if it had those, or None.
     """
 
-    time: Numbers
+    time = Field()
     """Time of the step, (...)."""
-    age: Numbers
+    age = Field()
     """Time since the last observation, (...); NaN before the first."""
-    covariance: Numbers
+    covariance = Field()
     """Estimate of M, (..., d, d)."""
-    loadings: Numbers
+    loadings = Field()
     """Factors of a covariance of many channels, (..., d, k): see `noise`."""
-    noise: Numbers
+    noise = Field()
     """Diagonal beside the factors, (..., d): covariance = loadings loadings^T + diag(noise)."""
-    position: Numbers
+    position = Field()
     """Estimate of a vector, (..., d); NaN for components that were never seen."""
-    std: Numbers
+    std = Field()
     """Standard deviation of every component of a vector, (..., d)."""
-    position_covariance: Numbers
+    position_covariance = Field()
     """Covariance of the error of a vector, (..., d, d)."""
-    frame: Numbers
+    frame = Field()
     """Eigenframe of the covariance, columns by descending eigenvalue, det +1, (..., d, d)."""
-    spectrum: Numbers
+    spectrum = Field()
     """Eigenvalues of the covariance, descending, (..., d)."""
-    angle_std: Numbers
+    angle_std = Field()
     """Standard deviation of the angle in each plane (i, j), radians, (..., d, d)."""
-    nis: Numbers
+    nis = Field()
     """Surprise of the observation: chi-squared with d(d-1)/2 degrees of freedom, (...).
 
     Of a single law the normalised innovation squared, summed over planes. Of the self-tuned tracker
     the chi-squared value that is as improbable as the observation under its Student-t forecast.
     """
-    score: Numbers
+    score = Field()
     """How lost a robust tracker is, (...): 0 where all is well, near 1 where it is lost."""
-    log_likelihood: Numbers
+    log_likelihood = Field()
     """One-step-ahead log-likelihood of the observation, nats, (...)."""
-    scale: Numbers
+    scale = Field()
     """Scale matrix of the forecast's Student-t density, (..., d, d)."""
-    tails: Numbers
+    tails = Field()
     """Weight of each degree of freedom (3, 6, 12, 1e5) of that density, (..., 4)."""
-    dof: Numbers
+    dof = Field()
     """Degrees of freedom of the one Student-t with the same second moment, (...)."""
-    weights: Numbers
+    weights = Field()
     """Weight of each member of a self-tuned tracker, (..., K)."""
-    half_life: Numbers
+    half_life = Field()
     """Time after which a self-tuned tracker has half forgotten an observation, (...)."""
-    starting: Numbers
+    starting = Field()
     """Whether fewer than 2 d samples are behind the estimate, (...)."""
 
     channels: tuple[str, ...] | None = None
@@ -89,16 +89,6 @@ class _Fields(RotationFields):
         """The same with names for its channels, and for its rows."""
         self.channels, self.index = channels, index
         return self
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            return self._field(name)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *FIELDS]
 
     def _field(self, name: str) -> Any:
         try:
@@ -177,8 +167,9 @@ class _Fields(RotationFields):
 
 FIELDS = tuple(
     name
-    for name in (*_Fields.__annotations__, *RotationFields.__annotations__)
-    if name not in ("channels", "index")
+    for kind in (_Fields, RotationFields)
+    for name, value in vars(kind).items()
+    if isinstance(value, Field)
 )
 """The names of all fields. A tracker fills those that it knows: see `Estimate.fields`."""
 

@@ -44,9 +44,8 @@ class EnsembleView(View):
     """The fields of estimates from their records ``(..., size)``, each made when asked for."""
 
     def __init__(self, engine: Any, records: Numbers, rows: Any, names: tuple[str, ...]) -> None:
-        super().__init__(names)
-        self._engine, self._floor = engine, engine.noise_floor
-        self._records, self._rows = records, rows
+        self._names, self._made = names, {}
+        self._engine, self._records, self._rows = engine, records, rows
 
     def _make(self, name: str) -> dict[str, Numbers]:
         if name == "covariance":
@@ -99,7 +98,7 @@ class EnsembleView(View):
         return engine.blend(records)
 
     def _covariance(self) -> Numbers:
-        if self._floor:
+        if self._engine.noise_floor:
             return orbit.compose(self["frame"], self["spectrum"])
         return self._raw()
 
@@ -108,7 +107,9 @@ class EnsembleView(View):
         unseen = np.asarray(np.isnan(whole).any(axis=(-2, -1)))
         safe = np.where(unseen[..., None, None], np.eye(self._engine.d), whole)
         frame, spectrum = orbit.decompose(safe)
-        spectrum = np.maximum(spectrum - self._floor, SMALLEST_SPECTRUM * spectrum[..., :1])
+        spectrum = np.maximum(
+            spectrum - self._engine.noise_floor, SMALLEST_SPECTRUM * spectrum[..., :1]
+        )
         return {
             "frame": np.where(unseen[..., None, None], np.nan, frame),
             "spectrum": np.where(unseen[..., None], np.nan, spectrum),

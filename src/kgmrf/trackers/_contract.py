@@ -117,8 +117,7 @@ class Tracker(Input):
 
     def _told_of(self, values: Any) -> Any:
         """The estimate of these fields."""
-        found = self._shows[0](values)
-        found.channels = self.channels
+        found = self._shows[0](values).named(self.channels)
         return found if self.clock.plain else self.told(found)
 
     def estimate(self) -> Estimate:

@@ -220,14 +220,14 @@ class KGMRF(EngineTracker, CovarianceTracker):
         NaN is scored by the others, and its missing entries are expected from the forecast.
         """
         if self._mean is None:
-            found = self._at_once(samples, (self.d,), dt, 1.0, TRUST)
+            found = self._at_once(samples, 1, dt, 1.0, TRUST)
             if found is not None:
                 return found
         return super().partial_fit(samples, dt=dt)
 
     def _advance_samples(self, block: Numbers, dt: Numbers) -> None:
         there = np.ones((1, *block.shape[:-2]))
-        self._moved(block[None], there, dt[None], False, self._engine.small)
+        self._moved(block[None], there, dt[None], False, self._engine.kept)
 
     def smooth(self, sequence: Any, *, lag: int | None = None, **given: Unpack[Given]) -> Result:
         """E[M_t | C_1..C_T]: a recording, looked back at.
