@@ -43,13 +43,17 @@ class OneAtATime:
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+    def call(*arguments: Any, **options: Any) -> Any:
+        # Every online update comes here: self among the arguments and no with statement halve it.
         try:
-            guard = self._guard
+            guard = arguments[0]._guard
         except AttributeError:
             # Of two threads that come here at once, both use the guard that was first.
-            guard = self.__dict__.setdefault("_guard", threading.RLock())
-        with guard:
-            return method(self, *arguments, **options)
+            guard = arguments[0].__dict__.setdefault("_guard", threading.RLock())
+        guard.acquire()
+        try:
+            return method(*arguments, **options)
+        finally:
+            guard.release()
 
     return call

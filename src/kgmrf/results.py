@@ -90,17 +90,14 @@ class _Fields(RotationFields):
         self.channels, self.index = channels, index
         return self
 
-    def _field(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except KeyError:
-            if name in DENSE and "loadings" in self._values:
-                return derived(name, self.loadings, self.noise, self.tails)
-            kind = "rotation" if "rotation" in self._values else "covariance"
-            raise AttributeError(
-                f"this tracker follows a {kind} and has no {name!r}; "
-                f"it has {', '.join(self._values)}"
-            ) from None
+    def _derived(self, name: str) -> Numbers:
+        """A field that is not among the values."""
+        if name in DENSE and "loadings" in self._values:
+            return derived(name, self.loadings, self.noise, self.tails)
+        kind = "rotation" if "rotation" in self._values else "covariance"
+        raise AttributeError(
+            f"this tracker follows a {kind} and has no {name!r}; it has {', '.join(self._values)}"
+        ) from None
 
     def __getstate__(self) -> dict[str, Any]:
         # What makes the fields may hold a whole sequence: what travels is the numbers.
@@ -109,7 +106,7 @@ class _Fields(RotationFields):
 
     def as_dict(self) -> Values:
         """All fields by name."""
-        return {name: self._field(name) for name in self.fields()}
+        return {name: getattr(self, name) for name in self.fields()}
 
     def fields(self) -> tuple[str, ...]:
         """The names of the fields that this tracker fills."""
@@ -210,7 +207,7 @@ class Estimate(_Fields):
         names = self.fields()
         known = ("rotation", "loadings", "position")
         matrix = next((name for name in known if name in names), "covariance")
-        shown = f"{matrix} {self._field(matrix).shape}"
+        shown = f"{matrix} {getattr(self, matrix).shape}"
         times = f"time={_brief(self.time)}, age={_brief(self.age)}"
         return f"{type(self).__name__}({shown}, {times})"
 
@@ -248,7 +245,7 @@ class Result(_Fields):
             return self
         names = (fields,) if isinstance(fields, str) else tuple(fields)
         return type(self)(
-            {name: np.array(self._field(name)) for name in dict.fromkeys(("time", *names))}
+            {name: np.array(getattr(self, name)) for name in dict.fromkeys(("time", *names))}
         ).named(self.channels, self.index)
 
     def to_frame(self) -> pandas.DataFrame:
@@ -272,7 +269,7 @@ class Result(_Fields):
             index = np.indices(self.time.shape).reshape(self.time.ndim, -1)
             columns["frame_number"] = index[0]
             columns |= {f"item_{k}": axis for k, axis in enumerate(index[1:])}
-        arrays = {name: self._field(name) for name in _IN_TABLES if name in self.fields()}
+        arrays = {name: getattr(self, name) for name in _IN_TABLES if name in self.fields()}
         columns |= as_columns(arrays, self.time.ndim, self.channels)
         return pd.DataFrame(columns, index=None if self.time.ndim > 1 else self.index)
 

@@ -25,7 +25,10 @@ class Field:
     def __get__(self, fields: Any, owner: type | None = None) -> Numbers:
         if fields is None:
             return self  # type: ignore[return-value]
-        return fields._field(self._name)  # type: ignore[no-any-return]
+        try:
+            return fields._values[self._name]
+        except KeyError:
+            return fields._derived(self._name)
 
 
 class RotationFields:

@@ -116,7 +116,7 @@ def forecast(
         for k, stamp in enumerate(stamps)
     ]
     if run.poses:
-        places = ahead._field("position").tolist()
+        places = ahead.position.tolist()
         rows = [{**row, "position": place} for row, place in zip(rows, places, strict=True)]
     began = _stamps(run, np.array([run.last_time]), source.dates)[0]
     words = _table(ahead, matrix, [str(stamp) for stamp in stamps], run)

@@ -24,6 +24,7 @@ from kgmrf.kernels import engine
 from kgmrf.kernels.ensemble_places import work
 
 NONE = np.empty((0, 0))
+INT8 = np.dtype(np.int8)
 
 LARGEST_LOG = 345.0
 """The logarithm of a size is between minus this and this: e^345 is the largest observation."""
@@ -68,7 +69,7 @@ class Ensemble(SelfTuned):
         n = len(lines.which)
         size = self.record_size if room is None else room
         records = np.empty((n, size)) if size else NONE
-        status = np.empty(n, np.int8)
+        status = np.empty(n, INT8)
         if self._compiled:
             run, space = self._work()
             run(rows, *lines, *space, records, status)
@@ -103,6 +104,8 @@ class Ensemble(SelfTuned):
 
     def blend(self, records: Numbers) -> Numbers:
         """S ``(..., d, d)`` of records with the matrix; NaN for channels that are absent."""
+        if records.ndim == 1:
+            return records[self._blend]
         return records.take(self._blend, axis=-1)
 
     def room(self, names: tuple[str, ...]) -> int:

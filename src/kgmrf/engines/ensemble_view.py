@@ -49,7 +49,9 @@ class EnsembleView(View):
 
     def _make(self, name: str) -> dict[str, Numbers]:
         if name == "covariance":
-            return {name: self._covariance()}
+            if self._engine.noise_floor:
+                return {name: orbit.compose(self["frame"], self["spectrum"])}
+            return {name: self._raw()}
         record = self._engine.read(self._records)
         if name == "time":
             return {name: record.time}
@@ -82,7 +84,8 @@ class EnsembleView(View):
             whole = self._blend()
             head = records[: at.N_HEAD + at.N_TAILS].tolist()
             if head[at.COUNT] > 1.0:
-                whole *= math.exp(head[at.KAPPA]) * sum(map(mul, head[at.N_HEAD :], HEAVY))
+                a, b, c, d = map(mul, head[at.N_HEAD :], HEAVY)
+                whole *= math.exp(head[at.KAPPA]) * (a + b + c + d)
             return whole
         record = self._engine.read(records)
         grow = np.exp(record.kappa) * heaviness(record.tails)
@@ -96,11 +99,6 @@ class EnsembleView(View):
             now = engine.look(self._rows.reshape(-1, engine.size))
             records = now.reshape(*records.shape[:-1], -1)
         return engine.blend(records)
-
-    def _covariance(self) -> Numbers:
-        if self._engine.noise_floor:
-            return orbit.compose(self["frame"], self["spectrum"])
-        return self._raw()
 
     def _eigen(self) -> dict[str, Numbers]:
         whole = self._raw()

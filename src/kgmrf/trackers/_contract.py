@@ -117,7 +117,9 @@ class Tracker(Input):
 
     def _told_of(self, values: Any) -> Any:
         """The estimate of these fields."""
-        found = self._shows[0](values).named(self.channels)
+        found = self._shows[0](values)
+        if self.channels is not None:
+            found.channels = self.channels
         return found if self.clock.plain else self.told(found)
 
     def estimate(self) -> Estimate:

@@ -172,14 +172,21 @@ class EngineTracker(Tracker):
 
     def look(self) -> Values:
         """All fields as they stand now, each made when it is asked for."""
-        engine, rows = self._engine, self._rows
-        records = self._records if engine.kept else rows[:, : engine.small]
-        return _shown(engine, records, rows, self.batch_shape)
+        return self._shown(self._rows, self._records if self._engine.kept else None)
 
     def ahead(self, dt: float) -> Values:
         """All fields as predicted ``dt`` from now, each made when it is asked for."""
-        rows, records = self._engine.ahead(self._rows, dt)
-        return _shown(self._engine, records, rows, self.batch_shape)
+        return self._shown(*self._engine.ahead(self._rows, dt))
+
+    def _shown(self, rows: Numbers, records: Numbers | None) -> View:
+        """The fields of tracks ``(n, ...)`` with the batch axes; records None: they are in rows."""
+        engine, batch = self._engine, self.batch_shape
+        if batch == ():
+            row = rows[0]
+            return engine.view(row[: engine.small] if records is None else records[0], row)
+        assert batch is not None
+        records = rows[:, : engine.small] if records is None else records
+        return engine.view(records.reshape(*batch, -1), rows.reshape(*batch, -1))
 
     # ------------------------------------------------------------------ files and clocks
 
@@ -200,13 +207,6 @@ class EngineTracker(Tracker):
         if self.batch_shape is None or self._fresh or not len(self._rows):
             return None
         return float(np.max(self._rows[:, TIME]))
-
-
-def _shown(engine: Engine, records: Numbers, rows: Numbers, batch: Any) -> View:
-    """The fields of records and rows ``(n, ...)`` of tracks with these batch axes."""
-    if batch == ():
-        return engine.view(records[0], rows[0])
-    return engine.view(records.reshape(*batch, -1), rows.reshape(*batch, -1))
 
 
 def _trusted_steps(record: Recording) -> tuple[Numbers, Numbers, Numbers]:
