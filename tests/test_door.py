@@ -402,6 +402,15 @@ def test_a_forecast_of_several_times_says_how() -> None:
             tracker.forecast([1, 2, 3])
 
 
+def test_the_word_for_the_mean_of_samples_is_named() -> None:
+    options: Any = {"centre": "running"}
+    for make in (KGMRF, lambda **o: TrackerBank(2, 3, **o)):
+        with pytest.raises(TypeError, match='no setting .centre.; .* mean="running"'):
+            make(**options)
+    with pytest.raises(TypeError, match="no setting 'speed'$"):
+        KGMRF(**{"speed": 1})
+
+
 def test_fit_and_score_without_a_tracker_say_so() -> None:
     for word in (learn.fit, learn.score):
         with pytest.raises(TypeError, match="a tracker, then the recording, got a ndarray"):

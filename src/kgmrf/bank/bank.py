@@ -258,7 +258,7 @@ class TrackerBank(OneAtATime):
         return Estimate(self._clock.told(self._tracks.shown(tracks)))
 
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
-        """The estimates ``steps`` units of time ahead; changes nothing."""
+        """The estimates ``steps`` units of ``dt`` ahead (a timedelta: seconds); changes nothing."""
         counted = _check.ahead(duration(steps)) / self._clock.unit
         return Estimate(self._clock.told(self._tracks.forecast(counted, tracks)))
 

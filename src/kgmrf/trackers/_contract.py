@@ -129,7 +129,11 @@ class Tracker(Input):
         return self._told_of(self.look())
 
     def forecast(self, steps: float = 1.0) -> Estimate:
-        """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
+        """The estimate ``steps`` units of time ahead if no observation came; changes nothing.
+
+        A unit is that of the stamps: after dates one second, otherwise one step if there were none.
+        A time difference such as ``np.timedelta64(1, "D")`` says its own.
+        """
         if type(steps) not in (int, float) or not 0.0 <= steps < math.inf:
             steps = _check.ahead(duration(steps))
         if self.batch_shape is None:

@@ -38,7 +38,6 @@ class EngineTracker(Tracker):
     _rows: Numbers
     _records: Numbers  # (n, engine.kept)
     _fresh = True
-    _raw = False  # whether the first observation was one of raw samples
 
     def engine(self, batch: tuple[int, ...] = ()) -> Engine:
         """The engine that the settings describe, for tracks with these batch axes."""

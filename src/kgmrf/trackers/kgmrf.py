@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Unpack
+from typing import Any, Never, Unpack
 
 import numpy as np
 
@@ -97,7 +97,11 @@ class KGMRF(EngineTracker, CovarianceTracker):
         on_invalid: OnInvalid = "raise",
         time_unit: float | None = None,
         mean: str = "zero",
+        **unknown: Never,
     ) -> None:
+        for name in unknown:
+            hint = '; the mean of raw samples is mean="running" or "drift"' * ("cent" in name)
+            raise TypeError(f"KGMRF has no setting {name!r}{hint}")
         super().__init__(d, n_samples, on_invalid, time_unit)
         self.mean = _check.choice(mean, MEANS, "mean")
         self._mean = None if self.mean == "zero" else RunningMean(self.mean)
@@ -182,12 +186,6 @@ class KGMRF(EngineTracker, CovarianceTracker):
             spectrum = spectrum if known is None else np.broadcast_to(known, (*batch, d))
             start = initial_state(frame, spectrum, self.gains)
         return SingleLaw(guarded(model), start)
-
-    def blocks(self, value: Any, *, sequence: bool = False) -> Numbers:
-        """Samples as ``(..., m, d)``, checked; with ``sequence`` the steps come first."""
-        blocks = super().blocks(value, sequence=sequence)
-        self._raw = self._raw or self.batch_shape is None  # the first observation decides
-        return blocks
 
     @property
     def location(self) -> Numbers:

@@ -249,7 +249,7 @@ class ProductTracker(Composite):
         return ProductEstimate(parts)
 
     def forecast(self, steps: float = 1.0) -> ProductEstimate:  # type: ignore[override]
-        """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
+        """The estimate ``steps`` units of time ahead, as for every tracker; changes nothing."""
         return ProductEstimate({n: part.forecast(steps) for n, part in self.components.items()})
 
     def filter(  # type: ignore[override]
