@@ -16,16 +16,14 @@ from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.law import SingleLaw, guarded
 from kgmrf.engines.low_rank import CROSSOVER, LowRank
 from kgmrf.engines.members import as_members, plain
-from kgmrf.gains import Gains
+from kgmrf.gains import Gains, as_gains
 from kgmrf.geometry import orbit
 from kgmrf.results import Estimate, Result
 from kgmrf.state import INTEGRATORS, Model, cold_state, initial_state
-from kgmrf.trackers._both_ways import smooth_both_ways
 from kgmrf.trackers._engine import EngineTracker
-from kgmrf.trackers._gains import as_gains
 from kgmrf.trackers._input import Given
 from kgmrf.trackers._samples import CovarianceTracker
-from kgmrf.trackers._smooth import smooth_law
+from kgmrf.trackers._smooth import smooth_both_ways, smooth_law
 
 
 class KGMRF(EngineTracker, CovarianceTracker):

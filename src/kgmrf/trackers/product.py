@@ -198,7 +198,7 @@ class ProductTracker(Composite):
     kind = "product"
 
     def __init__(self, components: Mapping[str, Tracker | dict[str, Any]]) -> None:
-        super().__init__(None, None, "raise")
+        super().__init__()
         if not components:
             raise ValueError('components is empty; give trackers by name, e.g. {"place": ...}')
         self.components = {}

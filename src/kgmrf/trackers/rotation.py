@@ -15,14 +15,13 @@ from kgmrf.engines import TIME
 from kgmrf.engines.law import SingleLaw
 from kgmrf.engines.rotation_smoother import lagged, packed, smooth
 from kgmrf.engines.rotations import Rotations, skew
-from kgmrf.gains import FixedGains, Gains
+from kgmrf.gains import FixedGains, Gains, as_gains
 from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.engine import ROTATION_TOLERANCE
 from kgmrf.results import Estimate, Result
 from kgmrf.smoothing import rotations as turning
 from kgmrf.state import Model, cold_state
 from kgmrf.trackers._engine import EngineTracker
-from kgmrf.trackers._gains import as_gains
 from kgmrf.trackers._smooth import check_lag, smooth_law
 
 
