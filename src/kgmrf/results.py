@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -222,8 +222,6 @@ class Result(_Fields):
     (200, (200, 2, 2))
     """
 
-    _estimate: ClassVar[type[Estimate]] = Estimate
-
     def __len__(self) -> int:
         return int(self.time.shape[0])
 
@@ -232,7 +230,7 @@ class Result(_Fields):
 
     def __getitem__(self, frame: int | slice) -> Estimate | Result:
         """One frame as an `Estimate`, or a slice of frames as a `Result`."""
-        kind = type(self) if isinstance(frame, slice) else self._estimate
+        kind = type(self) if isinstance(frame, slice) else Estimate
         index = self.index[frame] if isinstance(frame, slice) and self.index is not None else None
         if hasattr(self._values, "at"):  # fields that are made later, for these frames alone
             return kind(self._values.at(frame)).named(self.channels, index)

@@ -37,9 +37,6 @@ class Tracker(Input):
     Several threads may share a tracker: their calls wait for one another, and none is lost.
     """
 
-    _shows: ClassVar[tuple[type[Estimate], type[Result]]] = (Estimate, Result)
-    """The kinds of its estimates and results."""
-
     stays_positive: ClassVar[bool] = True
     """Whether every estimate of a covariance is positive semidefinite, by construction."""
 
@@ -117,7 +114,7 @@ class Tracker(Input):
 
     def _told_of(self, values: Any) -> Any:
         """The estimate of these fields."""
-        found = self._shows[0](values)
+        found = Estimate(values)
         if self.channels is not None:
             found.channels = self.channels
         return found if self.clock.plain else self.told(found)
@@ -164,7 +161,7 @@ class Tracker(Input):
             _check.choice(name, FIELDS, "every one of fields")
         record = self.recording(sequence, **given)
         self.channels = record.channels or self.channels
-        found = self._shows[1](self._run(record, names))
+        found = Result(self._run(record, names))
         return self.told(found, record.times).only(names).named(self.channels, record.index)
 
     def fit(self, sequence: Any, **options: Any) -> Self:
