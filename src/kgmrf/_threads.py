@@ -37,6 +37,9 @@ class OneAtATime:
             if name in vars(cls):
                 setattr(cls, name, _guarded(vars(cls)[name]))
 
+    def __copy__(self: Any) -> Any:
+        return self.copy()  # a shallow one would move when the original does
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_guard"}
 

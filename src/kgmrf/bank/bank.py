@@ -123,9 +123,6 @@ class TrackerBank(OneAtATime):
         """An independent bank in the same state."""
         return self.select(slice(None))
 
-    def __copy__(self) -> TrackerBank:
-        return self.copy()  # a shallow one would move when the original does
-
     def select(self, tracks: Any) -> TrackerBank:
         """A bank of its own with some of the tracks, by position or mask."""
         twin = TrackerBank.__new__(TrackerBank)

@@ -178,9 +178,6 @@ class Tracker(Input):
         """An independent tracker in the same state."""
         return copy.deepcopy(self)
 
-    def __copy__(self) -> Self:
-        return self.copy()  # a shallow one would move when the original does
-
     def save(self, path: str | Path) -> None:
         """Write settings and state to one file, all or nothing; nothing in it is executable."""
         header = {**_plain(self), "batch_shape": self.batch_shape, "channels": self.channels}

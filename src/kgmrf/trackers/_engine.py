@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import inf as INF
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy import ndarray
@@ -33,6 +33,7 @@ class EngineTracker(Tracker):
     Rows are replaced, never written to: estimates look at them when somebody asks.
     """
 
+    _kept: ClassVar[tuple[str, ...]] = ("_rows", "_records", "_fresh")
     _tolerance = TRUST
     _engine: Engine
     _rows: Numbers
@@ -189,15 +190,10 @@ class EngineTracker(Tracker):
 
     # ------------------------------------------------------------------ files and clocks
 
-    def _memory(self) -> dict[str, Numbers]:
-        fresh = np.asarray(float(self._fresh))
-        return {"rows": self._rows, "records": self._records, "fresh": fresh}
-
     def _remember(self, memory: dict[str, Numbers]) -> None:
-        rows = np.array(memory["rows"], dtype=float, order="C").reshape(-1, self._engine.size)
-        self._engine.check(rows)
-        self._rows, self._fresh = rows, bool(memory["fresh"])
-        self._records = np.array(memory["records"], dtype=float).reshape(len(rows), -1)
+        super()._remember(memory)
+        self._rows = np.ascontiguousarray(self._rows)
+        self._engine.check(self._rows)
         self._at_hand = {}
 
     @property

@@ -70,6 +70,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
     0.08
     """
 
+    _kept = (*EngineTracker._kept, "_raw")
     needs_samples = True
     _tolerance = SYMMETRY_TOLERANCE
     _engine: Any
@@ -276,7 +277,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
 
     def _memory(self) -> dict[str, Numbers]:
         mean = {} if self._mean is None else {"mean": self._mean.sums}
-        return {**super()._memory(), **mean, "raw": np.asarray(float(self._raw))}
+        return {**super()._memory(), **mean}
 
     def prepare(self, memory: dict[str, Numbers]) -> None:
         """What has to be known of a file before `begin`."""
