@@ -584,7 +584,7 @@ def test_more_samples_make_a_rotation_count_more() -> None:
         lambda: RotationTracker(time_unit=0.0),
         lambda: RotationTracker(noise_std=0.0, gains="information"),
         lambda: EuclideanEMA(gain=1.5),
-        lambda: EuclideanEMA(follows="vector"),  # type: ignore[arg-type]
+        lambda: EuclideanEMA(kind="vector"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(build: Any) -> None:

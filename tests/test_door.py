@@ -73,7 +73,7 @@ def same(a: Any, b: Any, rounding: float = 0.0) -> None:
     assert type(a) is type(b)
     assert a.fields() == b.fields()
     for field in a.fields():
-        assert_allclose(a._field(field), b._field(field), rtol=rounding, atol=rounding)
+        assert_allclose(getattr(a, field), getattr(b, field), rtol=rounding, atol=rounding)
 
 
 # --------------------------------------------------------------------------- masks
@@ -400,6 +400,15 @@ def test_a_forecast_of_several_times_says_how() -> None:
         tracker.filter(frames)
         with pytest.raises(ObservationError, match=r"shape \(3,\).*for step in steps"):
             tracker.forecast([1, 2, 3])
+
+
+def test_the_word_for_the_mean_of_samples_is_named() -> None:
+    options: Any = {"centre": "running"}
+    for make in (KGMRF, lambda **o: TrackerBank(2, 3, **o)):
+        with pytest.raises(TypeError, match=r"no setting 'centre'; .* mean=.running"):
+            make(**options)
+    with pytest.raises(TypeError, match=r"no setting 'speed'$"):
+        KGMRF(speed=1)
 
 
 def test_fit_and_score_without_a_tracker_say_so() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import kgmrf
-from kgmrf import KGMRF, TrackerBank
+from kgmrf import KGMRF, KineticGaussian, RobustTracker, TrackerBank
 from kgmrf._check import ObservationError
 from kgmrf.engines.low_rank import CROSSOVER, LowRank
 
@@ -259,3 +259,15 @@ def test_scikit_learn_with_many_channels(wide):
     assert found.frame_.shape == (CHANNELS, CHANNELS)
     assert np.isnan(found.velocity_).all()  # factors do not know
     assert np.isfinite(KineticCovariance().fit(x).score(np.nan_to_num(x)))
+
+
+@pytest.mark.parametrize("make", [lambda: RobustTracker(KGMRF()), KineticGaussian])
+def test_trackers_that_hand_on_matrices_take_many_channels_and_load_again(make, tmp_path):
+    x = rows(CROSSOVER, 12)
+    tracker = make()
+    tracker.filter(x[:10])
+    tracker.save(tmp_path / "state.npz")
+    loaded = kgmrf.load(tmp_path / "state.npz")
+    for row in x[10:]:
+        here, there = tracker.partial_fit(row), loaded.partial_fit(row)
+        np.testing.assert_array_equal(here.covariance, there.covariance)

@@ -251,12 +251,9 @@ def test_the_total_over_a_horizon_is_the_sum_of_its_days() -> None:
         tracker.forecast_total(0)
 
 
-def test_kind_is_the_word_and_follows_is_still_taken() -> None:
+def test_kind_is_what_a_baseline_follows() -> None:
     turns = np.tile(np.eye(3), (4, 1, 1))
-    named, old = EuclideanEMA(kind="rotation"), EuclideanEMA(follows="rotation")
-    assert named.kind == old.kind == "rotation"
-    assert named.settings() == old.settings()
-    np.testing.assert_array_equal(named.filter(turns).rotation, old.filter(turns).rotation)
+    np.testing.assert_array_equal(EuclideanEMA(kind="rotation").filter(turns).rotation, turns)
     with pytest.raises(ValueError, match="kind must be one of"):
         EuclideanEMA(kind="vector")
 

@@ -148,7 +148,9 @@ def test_items_with_clocks_of_their_own_share_the_frame_number() -> None:
     tracker = KGMRF(n_samples=8)
     seen = covariances(2, items=2, observed=None)[:10]
     estimates = [tracker.update(frame, dt=np.asarray([1.0, 2.0])) for frame in seen]
-    result = Result({name: np.stack([e._field(name) for e in estimates]) for name in MATRIX_FIELDS})
+    result = Result(
+        {name: np.stack([getattr(e, name) for e in estimates]) for name in MATRIX_FIELDS}
+    )
     assert result.plot().axes[-1].get_xlabel() == "frame"
 
 

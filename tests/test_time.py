@@ -65,7 +65,7 @@ def parts(found: Any) -> dict[str, Any]:
     """All fields by name, also of several components."""
     if hasattr(found, "keys"):
         return {f"{k}.{n}": v for k in found for n, v in parts(found[k]).items()}
-    return {name: found._field(name) for name in found.fields()}
+    return {name: getattr(found, name) for name in found.fields()}
 
 
 def same(a: Any, b: Any, unit: float, start: float, rtol: float = 1e-5) -> None:

@@ -286,7 +286,7 @@ def test_settings_are_checked() -> None:
 def test_words_and_pictures(tmp_path: Path) -> None:
     result = VectorTracker(noise_std=1.0).filter(_walk(np.random.default_rng(8)))
     assert "position" in repr(result[0])
-    assert "VectorResult(40 steps" in repr(result)
+    assert "Result(40 steps" in repr(result)
     pytest.importorskip("matplotlib")
     result.plot(tmp_path / "vector.png")
     assert (tmp_path / "vector.png").stat().st_size > 1000

@@ -27,18 +27,26 @@ class OneAtATime:
             if name in vars(cls):
                 setattr(cls, name, _guarded(vars(cls)[name]))
 
+    def __copy__(self: Any) -> Any:
+        return self.copy()  # a shallow one would move when the original does
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_guard"}
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    def call(self: Any, *arguments: Any, **options: Any) -> Any:
-        guard = self.__dict__.get("_guard")
-        if guard is None:
+    def call(*arguments: Any, **options: Any) -> Any:
+        # Every online update comes here: self among the arguments and no with statement halve it.
+        try:
+            guard = arguments[0]._guard
+        except AttributeError:
             # Of two threads that come here at once, both use the guard that was first.
-            guard = self.__dict__.setdefault("_guard", threading.RLock())
-        with guard:
-            return method(self, *arguments, **options)
+            guard = arguments[0].__dict__.setdefault("_guard", threading.RLock())
+        guard.acquire()
+        try:
+            return method(*arguments, **options)
+        finally:
+            guard.release()
 
     return call

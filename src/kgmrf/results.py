@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from kgmrf._names import BY_CHANNEL, as_columns
 from kgmrf._types import Numbers
 from kgmrf.density import GAUSSIAN, TAILS, Density
 from kgmrf.factors import DENSE, FactorDensity, derived, heaviness, solve
-from kgmrf.rotation_fields import RotationFields
+from kgmrf.rotation_fields import Field, RotationFields
 
 if TYPE_CHECKING:
     import pandas
@@ -34,49 +34,49 @@ class _Fields(RotationFields):
     index: labels of the rows (dates, seconds), if it had those, or None.
     """
 
-    time: Numbers
+    time = Field()
     """Time of the step, (...)."""
-    age: Numbers
+    age = Field()
     """Time since the last observation, (...); NaN before the first."""
-    covariance: Numbers
+    covariance = Field()
     """Estimate of M, (..., d, d)."""
-    loadings: Numbers
+    loadings = Field()
     """Factors of a covariance of many channels, (..., d, k): see `noise`."""
-    noise: Numbers
+    noise = Field()
     """Diagonal beside the factors, (..., d): covariance = loadings loadings^T + diag(noise)."""
-    position: Numbers
+    position = Field()
     """Estimate of a vector, (..., d); NaN for components that were never seen."""
-    std: Numbers
+    std = Field()
     """Standard deviation of every component of a vector, (..., d)."""
-    position_covariance: Numbers
+    position_covariance = Field()
     """Covariance of the error of a vector, (..., d, d)."""
-    frame: Numbers
+    frame = Field()
     """Eigenframe of the covariance, columns by descending eigenvalue, det +1, (..., d, d)."""
-    spectrum: Numbers
+    spectrum = Field()
     """Eigenvalues of the covariance, descending, (..., d)."""
-    angle_std: Numbers
+    angle_std = Field()
     """Standard deviation of the angle in each plane (i, j), radians, (..., d, d)."""
-    nis: Numbers
+    nis = Field()
     """Surprise of the observation: chi-squared with d(d-1)/2 degrees of freedom, (...).
 
     Of a single law the normalised innovation squared, summed over planes. Of the self-tuned tracker
     the chi-squared value that is as improbable as the observation under its Student-t forecast.
     """
-    score: Numbers
+    score = Field()
     """How lost a robust tracker is, (...): 0 where all is well, near 1 where it is lost."""
-    log_likelihood: Numbers
+    log_likelihood = Field()
     """One-step-ahead log-likelihood of the observation, nats, (...)."""
-    scale: Numbers
+    scale = Field()
     """Scale matrix of the forecast's Student-t density, (..., d, d)."""
-    tails: Numbers
+    tails = Field()
     """Weight of each degree of freedom (3, 6, 12, 1e5) of that density, (..., 4)."""
-    dof: Numbers
+    dof = Field()
     """Degrees of freedom of the one Student-t with the same second moment, (...)."""
-    weights: Numbers
+    weights = Field()
     """Weight of each member of a self-tuned tracker, (..., K)."""
-    half_life: Numbers
+    half_life = Field()
     """Time after which a self-tuned tracker has half forgotten an observation, (...)."""
-    starting: Numbers
+    starting = Field()
     """Whether fewer than 2 d samples are behind the estimate, (...)."""
 
     channels: tuple[str, ...] | None = None
@@ -90,27 +90,14 @@ class _Fields(RotationFields):
         self.channels, self.index = channels, index
         return self
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            return self._field(name)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *FIELDS]
-
-    def _field(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except KeyError:
-            if name in DENSE and "loadings" in self._values:
-                return derived(name, self.loadings, self.noise, self.tails)
-            kind = "rotation" if "rotation" in self._values else "covariance"
-            raise AttributeError(
-                f"this tracker follows a {kind} and has no {name!r}; "
-                f"it has {', '.join(self._values)}"
-            ) from None
+    def _derived(self, name: str) -> Numbers:
+        """A field that is not among the values."""
+        if name in DENSE and "loadings" in self._values:
+            return derived(name, self.loadings, self.noise, self.tails)
+        kind = "rotation" if "rotation" in self._values else "covariance"
+        raise AttributeError(
+            f"this tracker follows a {kind} and has no {name!r}; it has {', '.join(self._values)}"
+        ) from None
 
     def __getstate__(self) -> dict[str, Any]:
         # What makes the fields may hold a whole sequence: what travels is the numbers.
@@ -119,7 +106,7 @@ class _Fields(RotationFields):
 
     def as_dict(self) -> Values:
         """All fields by name."""
-        return {name: self._field(name) for name in self.fields()}
+        return {name: getattr(self, name) for name in self.fields()}
 
     def fields(self) -> tuple[str, ...]:
         """The names of the fields that this tracker fills."""
@@ -177,8 +164,9 @@ class _Fields(RotationFields):
 
 FIELDS = tuple(
     name
-    for name in (*_Fields.__annotations__, *RotationFields.__annotations__)
-    if name not in ("channels", "index")
+    for kind in (_Fields, RotationFields)
+    for name, value in vars(kind).items()
+    if isinstance(value, Field)
 )
 """The names of all fields. A tracker fills those that it knows: see `Estimate.fields`."""
 
@@ -219,7 +207,7 @@ class Estimate(_Fields):
         names = self.fields()
         known = ("rotation", "loadings", "position")
         matrix = next((name for name in known if name in names), "covariance")
-        shown = f"{matrix} {self._field(matrix).shape}"
+        shown = f"{matrix} {getattr(self, matrix).shape}"
         times = f"time={_brief(self.time)}, age={_brief(self.age)}"
         return f"{type(self).__name__}({shown}, {times})"
 
@@ -234,8 +222,6 @@ class Result(_Fields):
     (200, (200, 2, 2))
     """
 
-    _estimate: ClassVar[type[Estimate]] = Estimate
-
     def __len__(self) -> int:
         return int(self.time.shape[0])
 
@@ -244,7 +230,7 @@ class Result(_Fields):
 
     def __getitem__(self, frame: int | slice) -> Estimate | Result:
         """One frame as an `Estimate`, or a slice of frames as a `Result`."""
-        kind = type(self) if isinstance(frame, slice) else self._estimate
+        kind = type(self) if isinstance(frame, slice) else Estimate
         index = self.index[frame] if isinstance(frame, slice) and self.index is not None else None
         if hasattr(self._values, "at"):  # fields that are made later, for these frames alone
             return kind(self._values.at(frame)).named(self.channels, index)
@@ -257,7 +243,7 @@ class Result(_Fields):
             return self
         names = (fields,) if isinstance(fields, str) else tuple(fields)
         return type(self)(
-            {name: np.array(self._field(name)) for name in dict.fromkeys(("time", *names))}
+            {name: np.array(getattr(self, name)) for name in dict.fromkeys(("time", *names))}
         ).named(self.channels, self.index)
 
     def to_frame(self) -> pandas.DataFrame:
@@ -281,7 +267,7 @@ class Result(_Fields):
             index = np.indices(self.time.shape).reshape(self.time.ndim, -1)
             columns["frame_number"] = index[0]
             columns |= {f"item_{k}": axis for k, axis in enumerate(index[1:])}
-        arrays = {name: self._field(name) for name in _IN_TABLES if name in self.fields()}
+        arrays = {name: getattr(self, name) for name in _IN_TABLES if name in self.fields()}
         columns |= as_columns(arrays, self.time.ndim, self.channels)
         return pd.DataFrame(columns, index=None if self.time.ndim > 1 else self.index)
 

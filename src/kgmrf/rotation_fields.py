@@ -6,7 +6,7 @@ it. Quaternions are (x, y, z, w), as in ROS and scipy; their sign is the one wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,21 @@ from kgmrf._types import Numbers
 
 if TYPE_CHECKING:
     from scipy.spatial.transform import Rotation
+
+
+class Field:
+    """A field of an estimate or result by its own name, made when it is first read."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, fields: Any, owner: type | None = None) -> Numbers:
+        if fields is None:
+            return self  # type: ignore[return-value]
+        try:
+            return fields._values[self._name]
+        except KeyError:
+            return fields._derived(self._name)
 
 
 class RotationFields:
@@ -27,13 +42,13 @@ class RotationFields:
     ((4,), (3,))
     """
 
-    rotation: Numbers
+    rotation = Field()
     """Estimate of the rotation, (..., d, d)."""
-    velocity: Numbers
+    velocity = Field()
     """Angular velocity per unit time in the body frame, skew, (..., d, d); of a vector (..., d)."""
-    noise_std: Numbers
+    noise_std = Field()
     """Standard deviation of the observed rotations, as given or learned, radians, (...)."""
-    status: Numbers
+    status = Field()
     """What became of the observation: 0 none, 1 taken in, 3 rejected, 4 started again there."""
 
     @property

@@ -123,9 +123,6 @@ class TrackerBank(OneAtATime):
         """An independent bank in the same state."""
         return self.select(slice(None))
 
-    def __copy__(self) -> TrackerBank:
-        return self.copy()  # a shallow one would move when the original does
-
     def select(self, tracks: Any) -> TrackerBank:
         """A bank of its own with some of the tracks, by position or mask."""
         twin = TrackerBank.__new__(TrackerBank)
@@ -258,7 +255,7 @@ class TrackerBank(OneAtATime):
         return Estimate(self._clock.told(self._tracks.shown(tracks)))
 
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
-        """The estimates ``steps`` units of time ahead; changes nothing."""
+        """The estimates ``steps`` units of ``dt`` ahead (a timedelta: seconds); changes nothing."""
         counted = _check.ahead(duration(steps)) / self._clock.unit
         return Estimate(self._clock.told(self._tracks.forecast(counted, tracks)))
 

@@ -179,18 +179,10 @@ class Rows:
         if (there & ~finite).any():
             _refuse(seen, there & ~finite, "not finite or partly NaN")
         check = _check.rotations if rotation else _check.covariances
-        seen = np.where(there[:, None, None], seen, np.eye(seen.shape[-1]))
-        used = check(seen, there, "", "skip", rough)[1] if status is None else status == OBSERVED
-        wrong = np.flatnonzero(there & ~used)
-        if wrong.size:
-            name = f"observations[{wrong[0]}] (and {wrong.size - 1} others)"
-            if on_invalid == "raise":
-                check(seen[wrong[0]], np.asarray(True), name, "raise", rough)
-            one = np.ones(wrong.size, dtype=bool)
-            seen[wrong], used[wrong] = check(seen[wrong], one, name, on_invalid, rough)
+        seen, used = check(seen, there, "observations", on_invalid, rough)
         if rotation:
             seen = np.ascontiguousarray(so.project(seen))
-        return seen, np.where(there & used, m, 0.0)
+        return seen, np.where(used, m, 0.0)
 
     def _take(
         self,

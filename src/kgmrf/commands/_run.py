@@ -151,7 +151,7 @@ class Run:
         """Velocities per second, where it is known how long that is."""
         if self.per_second in (None, 1.0):
             return result
-        values = {name: result._field(name) for name in result.fields()}
+        values = dict(result.as_dict())
         values["velocity"] = values["velocity"] * self.per_second
         return Result(values).named(result.channels, result.index)
 
@@ -199,7 +199,7 @@ class Run:
 def merged(pose: Any) -> Any:
     """One estimate or result of a pose: the rotation's fields, and the position's beside them."""
     turn, place = pose["rotation"], pose["position"]
-    values = {name: turn._field(name) for name in turn.fields()}
+    values = dict(turn.as_dict())
     return type(turn)({**values, "position": place.position, "std": place.std})
 
 

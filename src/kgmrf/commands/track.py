@@ -152,7 +152,7 @@ def forecast(given: Given, steps: int = 10, output: Path | None = None, fields: 
         for k, stamp in enumerate(stamps)
     ]
     if run.poses:
-        places = ahead._field("position").tolist()
+        places = ahead.position.tolist()
         rows = [{**row, "position": place} for row, place in zip(rows, places, strict=True)]
     began = _stamps(run, np.array([run.last_time]))[0]
     words = _table(ahead, matrix, [str(stamp) for stamp in stamps], run)

@@ -88,7 +88,7 @@ class Engine(Protocol):
     d: int
     size: int  # numbers of a row
     record_size: int  # numbers of a record
-    small: int  # numbers of a record without what is dear
+    small: int  # numbers of a record without what is dear: the first of a row, unless ``kept``
     kept: int  # numbers of a record that rows do not hold: 0, or record_size
     names: tuple[str, ...]  # all fields
     from_rows: tuple[str, ...]  # fields that are worked out from the rows
@@ -104,7 +104,7 @@ class Engine(Protocol):
         room: numbers of each record to keep; None keeps all, 0 none.
         """
 
-    def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
+    def ahead(self, rows: Numbers, dt: float) -> tuple[Numbers, Numbers]:
         """Rows and records as forecast; the given rows stay."""
 
     def look(self, rows: Numbers) -> Numbers:

@@ -23,6 +23,9 @@ from kgmrf.engines.self_tuned import SelfTuned
 from kgmrf.kernels import engine
 from kgmrf.kernels.ensemble_places import work
 
+NONE = np.empty((0, 0))
+INT8 = np.dtype(np.int8)
+
 LARGEST_LOG = 345.0
 """The logarithm of a size is between minus this and this: e^345 is the largest observation."""
 
@@ -52,6 +55,7 @@ class Ensemble(SelfTuned):
         self.size = self.plan.size
         super().__init__(len(self.members))
         self.record_size = self.small + self.d * (self.d + 1) // 2
+        self._blend = unpack(np.arange(self.small, self.record_size), self.d)
         # With the compiler switched off the readable step is the quicker one.
         self._compiled = engine.compiles(1, rotation=False) and not engine.switched_off()
 
@@ -64,8 +68,8 @@ class Ensemble(SelfTuned):
         """Take in lines; see :mod:`kgmrf.engines`."""
         n = len(lines.which)
         size = self.record_size if room is None else room
-        records = np.empty((n if size else 0, size))
-        status = np.zeros(n, dtype=np.int8)
+        records = np.empty((n, size)) if size else NONE
+        status = np.empty(n, INT8)
         if self._compiled:
             run, space = self._work()
             run(rows, *lines, *space, records, status)
@@ -100,7 +104,9 @@ class Ensemble(SelfTuned):
 
     def blend(self, records: Numbers) -> Numbers:
         """S ``(..., d, d)`` of records with the matrix; NaN for channels that are absent."""
-        return unpack(records[..., self.small :], self.d)
+        if records.ndim == 1:
+            return records[self._blend]
+        return records.take(self._blend, axis=-1)
 
     def room(self, names: tuple[str, ...]) -> int:
         """Numbers of a record that these fields need."""

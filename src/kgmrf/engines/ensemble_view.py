@@ -44,13 +44,14 @@ class EnsembleView(View):
     """The fields of estimates from their records ``(..., size)``, each made when asked for."""
 
     def __init__(self, engine: Any, records: Numbers, rows: Any, names: tuple[str, ...]) -> None:
-        super().__init__(names)
-        self._engine, self._floor = engine, engine.noise_floor
-        self._records, self._rows = records, rows
+        self._names, self._made = names, {}
+        self._engine, self._records, self._rows = engine, records, rows
 
     def _make(self, name: str) -> dict[str, Numbers]:
         if name == "covariance":
-            return {name: self._covariance()}
+            if self._engine.noise_floor:
+                return {name: orbit.compose(self["frame"], self["spectrum"])}
+            return {name: self._raw()}
         record = self._engine.read(self._records)
         if name == "time":
             return {name: record.time}
@@ -83,7 +84,8 @@ class EnsembleView(View):
             whole = self._blend()
             head = records[: at.N_HEAD + at.N_TAILS].tolist()
             if head[at.COUNT] > 1.0:
-                whole *= math.exp(head[at.KAPPA]) * sum(map(mul, head[at.N_HEAD :], HEAVY))
+                a, b, c, d = map(mul, head[at.N_HEAD :], HEAVY)
+                whole *= math.exp(head[at.KAPPA]) * (a + b + c + d)
             return whole
         record = self._engine.read(records)
         grow = np.exp(record.kappa) * heaviness(record.tails)
@@ -98,17 +100,14 @@ class EnsembleView(View):
             records = now.reshape(*records.shape[:-1], -1)
         return engine.blend(records)
 
-    def _covariance(self) -> Numbers:
-        if self._floor:
-            return orbit.compose(self["frame"], self["spectrum"])
-        return self._raw()
-
     def _eigen(self) -> dict[str, Numbers]:
         whole = self._raw()
         unseen = np.asarray(np.isnan(whole).any(axis=(-2, -1)))
         safe = np.where(unseen[..., None, None], np.eye(self._engine.d), whole)
         frame, spectrum = orbit.decompose(safe)
-        spectrum = np.maximum(spectrum - self._floor, SMALLEST_SPECTRUM * spectrum[..., :1])
+        spectrum = np.maximum(
+            spectrum - self._engine.noise_floor, SMALLEST_SPECTRUM * spectrum[..., :1]
+        )
         return {
             "frame": np.where(unseen[..., None, None], np.nan, frame),
             "spectrum": np.where(unseen[..., None], np.nan, spectrum),

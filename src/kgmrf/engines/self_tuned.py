@@ -95,26 +95,26 @@ class SelfTuned:
         """Take in lines; see :mod:`kgmrf.engines`."""
         raise NotImplementedError
 
-    def ahead(self, rows: Numbers, dt: float | Numbers) -> tuple[Numbers, Numbers]:
+    def ahead(self, rows: Numbers, dt: float) -> tuple[Numbers, Numbers]:
         """Rows and records after a time dt without observations; the given rows stay."""
         later = rows.copy()
-        return later, self._still(later, 0.0, dt)
+        return later, self.advance(later, self._still(len(rows), 0.0, dt))[1]
 
     def look(self, rows: Numbers) -> Numbers:
         """Records ``(n, record_size)`` of rows as they stand; rows stay."""
-        return self._still(rows.copy(), -1.0, 0.0)
+        return self.advance(rows.copy(), self._still(len(rows), -1.0, 0.0))[1]
 
-    def _still(self, rows: Numbers, count: float, dt: float | Numbers) -> Numbers:
-        n = len(rows)
-        line: Any = getattr(self._local, "line", None)
-        if line is None or len(line[0]) != n:
+    def _still(self, n: int, count: float, dt: float) -> Lines:
+        """A line without an observation for each of n tracks."""
+        lines: Any = getattr(self._local, "lines", None)
+        if lines is None or len(lines.which) != n:
             zero = np.zeros((n, 1, self.d))
-            line = Lines(np.arange(n), zero, np.empty(n), np.empty(n), matrix=False)
+            lines = Lines(np.arange(n), zero, np.empty(n), np.empty(n), matrix=False)
             if n == 1:  # of one track they are at hand for the next forecast
-                self._local.line = line
-        line.counts.fill(count)
-        line.dt[:] = dt
-        return self.advance(rows, line)[1]
+                self._local.lines = lines
+        lines.counts.fill(count)
+        lines.dt.fill(dt)
+        return lines
 
     def read(self, records: Numbers) -> Record:
         """The parts of records, or of rows, ``(..., size)``."""

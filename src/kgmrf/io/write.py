@@ -41,7 +41,7 @@ def arrays_of(result: Result, fields: Sequence[str] = DEFAULT) -> dict[str, Numb
         known |= {"correlation", "volatility"}
     chosen = [name for name in FIELDS if name in fields and name in known]
     made = {name: getattr(result, name) for name in ("time", *chosen) if name != "position"}
-    return made | ({"position": result._field("position")} if "position" in chosen else {})
+    return made | ({"position": result.position} if "position" in chosen else {})
 
 
 def columns_of(
@@ -218,7 +218,7 @@ class _Trajectory(_Sink):
         turns = result.quaternion
         place = np.zeros((len(result), 3))
         if "position" in result.fields():
-            place = np.nan_to_num(result._field("position"))
+            place = np.nan_to_num(result.position)
         seconds = result.time / self.about.per_second
         for k in np.flatnonzero(~np.isnan(turns).any(axis=-1)):
             self.file.write(self.line(float(seconds[k]), place[k], turns[k]).encode())

@@ -83,10 +83,9 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
 
 
 def _title(result: Result, missing: Numbers) -> str:
-    kind = "rotation" if "rotation" in result.fields() else "covariance"
-    matrix = result.rotation if kind == "rotation" else result.covariance
+    kind = next(k for k in ("rotation", "position", "covariance") if k in result.fields())
     items = int(np.prod(result.time.shape[1:], dtype=int))
-    words = [f"{kind}, d = {matrix.shape[-1]}, {len(result)} frames"]
+    words = [f"{kind}, d = {getattr(result, kind).shape[-1]}, {len(result)} frames"]
     if items > 1:
         words.append(f"{items} tracks: median and middle 80 %")
     if missing.any():
@@ -118,6 +117,9 @@ def _flat(values: Numbers, lines: int = 1) -> Numbers:
 
 def _panels(result: Result) -> list[_Panel]:
     rotates = "rotation" in result.fields()
+    likelihood = _Panel("log-likelihood\n(nats per frame)", _flat(result.log_likelihood), dots=True)
+    if not rotates and "position" in result.fields():
+        return [_position_panel(result), likelihood]
     first = _rotation_panel(result) if rotates else _spectrum_panel(result)
     rest = [] if rotates or result.covariance.shape[1:] != (2, 2) else [_axis_panel(result)]
     n_planes = len(np.triu_indices(result.velocity.shape[-1], 1)[0])
@@ -129,9 +131,15 @@ def _panels(result: Result) -> list[_Panel]:
             _uncertainty_panel(result),
             _Panel("NIS", _flat(result.nis), dots=True, from_zero=True, levels=mean),
         ]
-    rest += [_Panel("log-likelihood\n(nats per frame)", _flat(result.log_likelihood), dots=True)]
     # The matrix itself always has its panel, even when nothing was ever seen.
-    return [first, *(p for p in rest if np.isfinite(p.values).any())]
+    return [first, *(p for p in (*rest, likelihood) if np.isfinite(p.values).any())]
+
+
+def _position_panel(result: Result) -> _Panel:
+    values = _flat(result.position, d := result.position.shape[-1])
+    band = 2.0 * _flat(result.std, d) if values.shape[1] == 1 else None
+    names = tuple(f"$x_{{{i + 1}}}$" for i in range(d))
+    return _Panel("position\n(± 2 std)", values, names, spread=band)
 
 
 def _spectrum_panel(result: Result) -> _Panel:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from kgmrf import _check, wishart
-from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import orbit
 from kgmrf.results import Values
 from kgmrf.trackers._samples import CovarianceTracker
 
-Follows: TypeAlias = Literal["covariance", "rotation"]
 Arrays: TypeAlias = dict[str, Numbers]
-
-
-class Common(TypedDict, total=False):
-    """Arguments that all baselines take."""
-
-    kind: Follows
-    n_samples: float | None
-    on_invalid: OnInvalid
-    follows: Follows | None
-    time_unit: float | None
 
 
 class BaselineTracker(CovarianceTracker):
@@ -41,19 +30,9 @@ class BaselineTracker(CovarianceTracker):
     _counted = False
     """Whether anybody said how many samples are behind a matrix."""
 
-    def __init__(
-        self,
-        d: int | None = None,
-        *,
-        kind: Follows | None = None,
-        n_samples: float | None = None,
-        on_invalid: OnInvalid = "raise",
-        follows: Follows | None = None,
-        time_unit: float | None = None,
-    ) -> None:
-        super().__init__(d, n_samples, on_invalid, time_unit)
-        self.kind = _check.choice(follows or kind or self.kinds[0], self.kinds, "kind")  # type: ignore[misc]
-        self.follows = None  # the older word for kind
+    def __init__(self, d: int | None = None, *, kind: str | None = None, **options: Any) -> None:
+        super().__init__(d, **options)
+        self.kind = _check.choice(kind or self.kinds[0], self.kinds, "kind")  # type: ignore[misc]
         self._arrays: Arrays = {}
 
     # ------------------------------------------------------------------ for subclasses

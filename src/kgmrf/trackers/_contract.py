@@ -37,9 +37,6 @@ class Tracker(Input):
     Several threads may share a tracker: their calls wait for one another, and none is lost.
     """
 
-    _shows: ClassVar[tuple[type[Estimate], type[Result]]] = (Estimate, Result)
-    """The kinds of its estimates and results."""
-
     stays_positive: ClassVar[bool] = True
     """Whether every estimate of a covariance is positive semidefinite, by construction."""
 
@@ -117,8 +114,9 @@ class Tracker(Input):
 
     def _told_of(self, values: Any) -> Any:
         """The estimate of these fields."""
-        found = self._shows[0](values)
-        found.channels = self.channels
+        found = Estimate(values)
+        if self.channels is not None:
+            found.channels = self.channels
         return found if self.clock.plain else self.told(found)
 
     def estimate(self) -> Estimate:
@@ -128,7 +126,11 @@ class Tracker(Input):
         return self._told_of(self.look())
 
     def forecast(self, steps: float = 1.0) -> Estimate:
-        """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
+        """The estimate ``steps`` units of time ahead if no observation came; changes nothing.
+
+        A unit is that of the stamps: after dates one second, otherwise one step if there were none.
+        A time difference such as ``np.timedelta64(1, "D")`` says its own.
+        """
         if type(steps) not in (int, float) or not 0.0 <= steps < math.inf:
             steps = _check.ahead(duration(steps))
         if self.batch_shape is None:
@@ -159,7 +161,7 @@ class Tracker(Input):
             _check.choice(name, FIELDS, "every one of fields")
         record = self.recording(sequence, **given)
         self.channels = record.channels or self.channels
-        found = self._shows[1](self._run(record, names))
+        found = Result(self._run(record, names))
         return self.told(found, record.times).only(names).named(self.channels, record.index)
 
     def fit(self, sequence: Any, **options: Any) -> Self:
@@ -175,9 +177,6 @@ class Tracker(Input):
     def copy(self) -> Self:
         """An independent tracker in the same state."""
         return copy.deepcopy(self)
-
-    def __copy__(self) -> Self:
-        return self.copy()  # a shallow one would move when the original does
 
     def save(self, path: str | Path) -> None:
         """Write settings and state to one file, all or nothing; nothing in it is executable."""

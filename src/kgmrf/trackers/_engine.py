@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from math import inf as INF
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy import ndarray
@@ -17,6 +18,7 @@ from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._input import Recording
 
 FLOAT64 = np.dtype(np.float64)
+NUMBERS = frozenset((int, float))
 
 ROOM = 2**22
 """Numbers of rows that are kept at a time."""
@@ -26,14 +28,17 @@ CHUNK = 256
 
 
 class EngineTracker(Tracker):
-    """Remembers the rows of an engine, one per track, and the records of the last step."""
+    """Remembers the rows of an engine, one per track, and the records of the last step.
 
+    Rows are replaced, never written to: estimates look at them when somebody asks.
+    """
+
+    _kept: ClassVar[tuple[str, ...]] = ("_rows", "_records", "_fresh")
     _tolerance = TRUST
     _engine: Engine
     _rows: Numbers
-    _records: Numbers | None = None
+    _records: Numbers  # (n, engine.kept)
     _fresh = True
-    _raw = False  # whether the first observation was one of raw samples
 
     def engine(self, batch: tuple[int, ...] = ()) -> Engine:
         """The engine that the settings describe, for tracks with these batch axes."""
@@ -42,44 +47,49 @@ class EngineTracker(Tracker):
     def _begin(self, shape: tuple[int, ...]) -> None:
         self._engine = self.engine(shape[:-2])
         self._rows = self._engine.init(int(np.prod(shape[:-2])))
-        self._records, self._fresh = None, True
+        self._records = np.full((len(self._rows), self._engine.kept), np.nan)
+        self._fresh = True
         self._at_hand: dict[Any, Lines] = {}  # a line for each kind of online update
 
     # ------------------------------------------------------------------ one step
 
     def _at_once(
-        self, array: Any, shape: tuple[Any, ...], dt: Any, count: Any, tolerance: float
+        self, array: Any, axes: int, dt: Any, count: Any, tolerance: float
     ) -> Estimate | None:
         """One track under way and a plain float64 array: one compiled call, checks included.
 
         None for all other input and for errors: `update` then takes the general way, which raises.
-        shape: ``(d, d)`` for a matrix, ``(d,)`` for a sample.
+        axes: 2 for a matrix, 1 for a sample.
         """
-        if not (
-            not self._fresh
-            and self.clock.frozen
-            and self.batch_shape == ()
-            and type(array) is ndarray
-            and array.dtype is FLOAT64
-            and array.shape == shape
-            and type(dt) in (int, float)
-            and 0.0 <= dt < np.inf
-            and type(count) in (int, float)
-            and 0.0 < count < np.inf
+        if (
+            self._fresh
+            or type(array) is not ndarray
+            or array.dtype is not FLOAT64
+            or type(dt) not in NUMBERS
+            or not 0.0 <= dt < INF
+            or type(count) not in NUMBERS
+            or not 0.0 < count < INF
         ):
             return None
-        engine, kind = self._engine, (len(shape), tolerance)
-        lines = self._at_hand.get(kind)
+        engine, shape = self._engine, array.shape
+        lines = self._at_hand.get((shape, tolerance))
         if lines is None:
-            d, matrix = shape[-1], len(shape) == 2
-            parts = np.zeros(1, dtype=np.int64), np.empty((1, d if matrix else 1, d)), np.ones(1)
-            lines = self._at_hand[kind] = Lines(*parts, np.ones(1), matrix, tolerance)
-        lines.seen[0], lines.counts[0], lines.dt[0] = array, count, dt / self.clock.unit
-        status, records = engine.advance(self._rows, lines, engine.small)
+            if not self.clock.frozen or self.batch_shape != () or shape != (self.d,) * axes:
+                return None
+            one = np.ones(1)
+            seen = np.empty((1, *(1,) * (2 - axes), *shape))
+            lines = Lines(np.zeros(1, np.int64), seen, one, one.copy(), axes == 2, tolerance)
+            self._at_hand[shape, tolerance] = lines
+        _, seen, counts, steps, _, _ = lines
+        seen[0], counts[0], steps[0] = array, count, dt / self.clock.unit
+        rows = self._rows.copy()
+        status, records = engine.advance(rows, lines, engine.kept)
         if status[0] == INVALID:
             return None
-        self._records = records
-        return self._told_of(_shown(engine, records, self._rows.copy(), ()))
+        self._rows = rows
+        if engine.kept:
+            self._records = records
+        return self._told_of(self.look())
 
     def _update_at_once(
         self, observation: Any, dt: Any, n_samples: Any, assume_valid: bool
@@ -88,24 +98,25 @@ class EngineTracker(Tracker):
         if count is None and not self.needs_samples:
             count = 1.0
         tolerance = TRUST if assume_valid else self._tolerance
-        return self._at_once(observation, (self.d, self.d), dt, count, tolerance)
+        return self._at_once(observation, 2, dt, count, tolerance)
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step of checked matrices."""
         counts = np.where(observed, n_samples, 0.0)
         safe = np.where(observed[..., None, None], seen, 0.0)
-        self._moved(safe[None], counts[None], dt[None], True, self._engine.small)
+        self._moved(safe[None], counts[None], dt[None], True, self._engine.kept)
 
     def _moved(
         self, seen: Numbers, counts: Numbers, dt: Numbers, matrix: bool, room: int | None
     ) -> Numbers:
-        """A checked sequence ``(T, ..., r, d)`` through the engine; records ``(T, ..., room)``."""
+        """A checked sequence ``(T, ..., r, d)`` through the engine; records of its lines."""
+        rows = self._rows.copy()
         lines = self._lined_up(seen, counts, dt, matrix)
-        records = self._engine.advance(self._rows, lines, room)[1]
-        self._fresh = False
-        n = len(self._rows)
-        self._records = records[len(records) - n :, : self._engine.small].copy()
-        return records.reshape(*counts.shape, -1)
+        records = self._engine.advance(rows, lines, room)[1]
+        self._rows, self._fresh = rows, False
+        if self._engine.kept:
+            self._records = records[len(records) - len(rows) :].copy()
+        return records
 
     def _lined_up(self, seen: Numbers, counts: Numbers, dt: Numbers, matrix: bool) -> Lines:
         """A sequence as the lines of `Engine.advance`, the tracks of one step together."""
@@ -123,7 +134,8 @@ class EngineTracker(Tracker):
 
     def rows_after(self, record: Recording) -> Numbers:
         """Take in a recording; the rows after each step ``(T, ..., size)``, for a smoother."""
-        return self._moved(*_trusted_steps(record), not record.samples, self._engine.size)
+        rows = self._moved(*_trusted_steps(record), not record.samples, self._engine.size)
+        return rows.reshape(*record.observed.shape, -1)
 
     def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
         engine, steps = self._engine, _trusted_steps(record)
@@ -131,10 +143,10 @@ class EngineTracker(Tracker):
         again: Any = None
         if set(engine.from_rows) & set(shown):
             batch = record.observed.shape[1:]
-            lines, before = self._lined_up(*steps, not record.samples), self._rows.copy()
-            again = partial(_replay, engine, before, lines, batch)
+            lines = self._lined_up(*steps, not record.samples)
+            again = partial(_replay, engine, self._rows, lines, batch)
         records = self._moved(*steps, not record.samples, engine.room(shown))
-        return engine.view(records, again, shown)
+        return engine.view(records.reshape(*record.observed.shape, -1), again, shown)
 
     def checked(
         self, value: Any, mask: Any = None, *, sequence: bool = False
@@ -160,31 +172,29 @@ class EngineTracker(Tracker):
 
     def look(self) -> Values:
         """All fields as they stand now, each made when it is asked for."""
-        engine, rows = self._engine, self._rows.copy()
-        records = engine.look(rows) if self._records is None else self._records
-        return _shown(engine, records, rows, self.batch_shape)
+        return self._shown(self._rows, self._records if self._engine.kept else None)
 
     def ahead(self, dt: float) -> Values:
         """All fields as predicted ``dt`` from now, each made when it is asked for."""
-        rows, records = self._engine.ahead(self._rows, dt)
-        return _shown(self._engine, records, rows, self.batch_shape)
+        return self._shown(*self._engine.ahead(self._rows, dt))
+
+    def _shown(self, rows: Numbers, records: Numbers | None) -> View:
+        """The fields of tracks ``(n, ...)`` with the batch axes; records None: they are in rows."""
+        engine, batch = self._engine, self.batch_shape
+        if batch == ():
+            row = rows[0]
+            return engine.view(row[: engine.small] if records is None else records[0], row)
+        assert batch is not None
+        records = rows[:, : engine.small] if records is None else records
+        return engine.view(records.reshape(*batch, -1), rows.reshape(*batch, -1))
 
     # ------------------------------------------------------------------ files and clocks
 
-    def _memory(self) -> dict[str, Numbers]:
-        n, engine, records = len(self._rows), self._engine, self._records
-        if records is None:
-            records = np.full((n, engine.small), np.nan)
-            if not engine.kept:  # records are the beginnings of rows
-                records = self._rows[:, : engine.small].copy()
-        return {"rows": self._rows, "records": records, "fresh": np.asarray(float(self._fresh))}
-
     def _remember(self, memory: dict[str, Numbers]) -> None:
-        rows = np.array(memory["rows"], dtype=float, order="C").reshape(-1, self._engine.size)
-        self._engine.check(rows)
-        self._rows, self._fresh = rows, bool(memory["fresh"])
-        records = np.array(memory["records"], dtype=float).reshape(len(rows), -1)
-        self._records = None if self._fresh else records
+        super()._remember(memory)
+        self._rows = np.ascontiguousarray(self._rows)
+        self._engine.check(self._rows)
+        self._at_hand = {}
 
     @property
     def counted_now(self) -> float | None:
@@ -192,13 +202,6 @@ class EngineTracker(Tracker):
         if self.batch_shape is None or self._fresh or not len(self._rows):
             return None
         return float(np.max(self._rows[:, TIME]))
-
-
-def _shown(engine: Engine, records: Numbers, rows: Numbers, batch: Any) -> View:
-    """The fields of records and rows ``(n, ...)`` of tracks with these batch axes."""
-    if batch == ():
-        return engine.view(records[0], rows[0])
-    return engine.view(records.reshape(*batch, -1), rows.reshape(*batch, -1))
 
 
 def _trusted_steps(record: Recording) -> tuple[Numbers, Numbers, Numbers]:

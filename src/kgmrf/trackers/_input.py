@@ -52,9 +52,9 @@ class Input(OneAtATime):
 
     def __init__(
         self,
-        d: int | None,
-        n_samples: float | None,
-        on_invalid: OnInvalid,
+        d: int | None = None,
+        n_samples: float | None = None,
+        on_invalid: OnInvalid = "raise",
         time_unit: float | None = None,
     ) -> None:
         if d is not None and (not isinstance(d, (int, np.integer)) or d < 1):

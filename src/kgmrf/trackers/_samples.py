@@ -18,6 +18,8 @@ from kgmrf.trackers._input import Recording, as_mask
 class CovarianceTracker(Tracker):
     """A tracker of covariances: takes matrices, or raw zero-mean samples that count themselves."""
 
+    _raw = False  # whether its first observation was one of raw samples
+
     def partial_fit(self, samples: Any, *, dt: float | Numbers = 1.0) -> Estimate:
         """Take in the raw samples of one step: ``(d,)`` or ``(..., m, d)``, zero mean.
 
@@ -27,7 +29,7 @@ class CovarianceTracker(Tracker):
         block = self.blocks(samples)
         before = self.clock.copy()
         step = self._interval(dt, block.shape[:-2])
-        self.begin((*block.shape[:-2], block.shape[-1], block.shape[-1]))
+        self._begin_with(block)
         try:
             self._advance_samples(self._centred(block[None])[0], step)
         except ValueError:
@@ -61,10 +63,14 @@ class CovarianceTracker(Tracker):
             used = as_mask(np.asarray(mask, dtype=bool), blocks.shape[:-2])
             blocks = np.where(used[..., None, None], blocks, np.nan)
         dt = self._intervals(times, len(blocks), whole)
-        self.begin((*blocks.shape[1:-2], blocks.shape[-1], blocks.shape[-1]))
+        self._begin_with(blocks[0])
         blocks = self._centred(blocks)
         observed: Mask = ~np.all(np.isnan(blocks), axis=(-2, -1))
         return Recording(blocks, observed, np.ones(observed.shape), dt, times, True, names, index)
+
+    def _begin_with(self, block: Numbers) -> None:
+        self._raw = self._raw or self.batch_shape is None
+        self.begin((*block.shape[:-2], block.shape[-1], block.shape[-1]))
 
     def _centred(self, blocks: Numbers) -> Numbers:
         """Checked samples ``(T, ..., m, d)`` without their mean, where the tracker follows one."""

@@ -1,18 +1,25 @@
-"""Looking back with a single law: a recording through the filter and back, plane by plane.
+"""Looking back: a recording through the filter and back. It starts afresh with the settings of a
+tracker; what the tracker remembers does not matter and does not change.
 
-Smoothing starts afresh with the tracker's settings; what the tracker remembers does not matter and
-does not change.
+A single law goes back plane by plane. A mixture of averages and kinetic laws has no backward pass
+of its own. But what the future says about a frame is what the same tracker, run from the end,
+forecasts for it; and both ways tell how unsure they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from kgmrf._time import stamps
+from kgmrf._types import Numbers
 from kgmrf.gains import InformationGains
-from kgmrf.results import Result
+from kgmrf.geometry import orbit
+from kgmrf.results import Result, Values
 from kgmrf.smoother import smooth_planes, smooth_warmup
+from kgmrf.trackers._input import Recording
 from kgmrf.trackers._samples import second_moments
 
 
@@ -50,3 +57,95 @@ def smooth_law(tracker: Any, sequence: Any, lag: int | None, **given: Any) -> Re
         smoothed = smooth_warmup(smoothed, engine.model, seen, counts, dt)
     found = fresh.told(Result(engine.view_state(smoothed)), record.times)
     return found.named(record.channels, record.index)
+
+
+def smooth_both_ways(tracker: Callable[[], Any], record: Recording) -> Result:
+    """S_t = (1 - a) S_t|past + a S_t|future, a in proportion to how sure the future is.
+
+    tracker: gives a fresh tracker. record: covariances ``(T, ..., d, d)`` or samples
+    ``(T, ..., m, d)``.
+    """
+    raw, n_samples = record.samples, None if record.samples else record.counts
+    values = np.where(record.observed[..., None, None], record.seen, np.nan)
+    times = np.arange(len(values), dtype=float)
+    if record.times is not None:
+        times = np.asarray(stamps(record.times), dtype=float)
+    past = tracker().filter(values, times=times, n_samples=n_samples, samples=raw)
+    # Backward every frame comes twice: unseen, which shows its forecast, and then seen.
+    unseen = np.full_like(values, np.nan)
+    doubled = np.stack([unseen, values], axis=1).reshape(2 * len(values), *values.shape[1:])
+    order = np.arange(len(doubled)).reshape(-1, 2)[::-1].reshape(-1)
+    counts = None if n_samples is None else np.repeat(n_samples, 2, axis=0)[order]
+    ago = np.repeat(times[-1] - times[::-1], 2)
+    back = tracker().filter(doubled[order], times=ago, n_samples=counts, samples=raw)
+    before = {name: getattr(past, name) for name in _USED}
+    after = {name: getattr(back, name)[0::2][::-1] for name in _USED}
+    sure = _precision(past.angle_std, past.half_life)
+    other = _precision(back.angle_std[0::2], back.half_life[0::2])[::-1]
+    first, second = (np.isfinite(side["covariance"]).all(axis=(-2, -1)) for side in (before, after))
+    sure, other = np.where(first, sure, 0.0), np.where(second, other, 0.0)
+    total = sure + other
+    # Before either is sure of anything the one that knows something speaks, the past first.
+    share = np.where(total > 0, other / np.where(total > 0, total, 1.0), second & ~first)
+    share = share[..., None, None]
+    safe = [
+        {name: np.where(known[..., None, None], side[name], 0.0) for name in _USED}
+        for side, known in ((before, first), (after, second))
+    ]
+    covariance = (1 - share) * safe[0]["covariance"] + share * safe[1]["covariance"]
+    covariance[~(first | second)] = np.nan
+    turning = (1 - share) * _in_space(safe[0]) - share * _in_space(safe[1])
+    nan = np.full(past.time.shape, np.nan)
+    return Result(
+        {
+            "time": past.time,
+            "age": past.age,
+            "covariance": covariance,
+            **_moving(covariance, turning),
+            "angle_std": _joined(before["angle_std"], after["angle_std"], first, second),
+            "nis": nan,
+            "log_likelihood": nan.copy(),
+        }
+    )
+
+
+_USED = ("covariance", "velocity", "frame", "angle_std")
+
+
+def _precision(angle_std: Numbers, half_life: Numbers) -> Numbers:
+    """One number for how sure a frame is: the mean over the planes, or the memory if d = 1."""
+    d = angle_std.shape[-1]
+    if d == 1:
+        memory = np.minimum(half_life, np.cumsum(np.ones_like(half_life), axis=0))
+        return np.where(np.isfinite(memory), memory, 0.0)
+    planes = np.triu_indices(d, 1)
+    variance = np.mean(angle_std[..., planes[0], planes[1]] ** 2, axis=-1)
+    there = np.isfinite(variance) & (variance > 0)
+    return np.where(there, 1.0 / np.where(there, variance, 1.0), 0.0)
+
+
+def _in_space(side: Values) -> Numbers:
+    """The velocity in the coordinates of the channels."""
+    return side["frame"] @ side["velocity"] @ np.swapaxes(side["frame"], -1, -2)
+
+
+def _moving(covariance: Numbers, turning: Numbers) -> Values:
+    """Frame, spectrum and the velocity seen from that frame; NaN where nothing is known."""
+    unknown = np.isnan(covariance[..., 0, 0])
+    whole = np.where(unknown[..., None, None], np.eye(covariance.shape[-1]), covariance)
+    frame, spectrum = orbit.decompose(whole)
+    frame[unknown], spectrum[unknown] = np.nan, np.nan
+    velocity = np.swapaxes(frame, -1, -2) @ turning @ frame
+    return {
+        "frame": frame,
+        "spectrum": spectrum,
+        "velocity": 0.5 * (velocity - np.swapaxes(velocity, -1, -2)),
+    }
+
+
+def _joined(past: Numbers, future: Numbers, first: Numbers, second: Numbers) -> Numbers:
+    """Two independent opinions about an angle: their precisions add up."""
+    there = (second[..., None, None] & (future > 0), first[..., None, None] & (past > 0))
+    with np.errstate(invalid="ignore"):
+        both = past * future / np.hypot(past, future)
+    return np.where(there[0] & there[1], both, np.where(there[0], future, past))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from kgmrf._types import Numbers
 from kgmrf.gains import InformationGains, transition
 from kgmrf.geometry import so, spd
 from kgmrf.smoothing.rotations import Turning, correct, predict
-from kgmrf.trackers._baseline import Arrays, BaselineTracker, Common, gain_over
+from kgmrf.trackers._baseline import Arrays, BaselineTracker, gain_over
 
 
 class HoldLast(BaselineTracker):
@@ -30,9 +30,7 @@ class HoldLast(BaselineTracker):
 class _Average(BaselineTracker):
     """A baseline with a gain."""
 
-    def __init__(
-        self, d: int | None = None, *, gain: float = 0.1, **options: Unpack[Common]
-    ) -> None:
+    def __init__(self, d: int | None = None, *, gain: float = 0.1, **options: Any) -> None:
         super().__init__(d, **options)
         self.gain = _check.in_range(gain, "gain", 0.0, 1.0)
 
@@ -118,7 +116,7 @@ class AlphaBeta(BaselineTracker):
         position_gain: float = 0.4,
         velocity_gain: float = 0.1,
         retention: float = 1.0,
-        **options: Unpack[Common],
+        **options: Any,
     ) -> None:
         super().__init__(d, **options)
         self.position_gain = _check.in_range(position_gain, "position_gain", 0.0, 2.0)
@@ -179,7 +177,7 @@ class TangentKalman(BaselineTracker):
         noise_std: float = 0.1,
         prior_var: float = 0.01,
         coast: bool = True,
-        **options: Unpack[Common],
+        **options: Any,
     ) -> None:
         super().__init__(d, **options)
         self.position_noise = _check.in_range(position_noise, "position_noise", 0.0, np.inf)
@@ -254,7 +252,7 @@ class OneEuro(BaselineTracker):
         min_cutoff: float = 0.1,
         slope: float = 1.0,
         speed_cutoff: float = 0.1,
-        **options: Unpack[Common],
+        **options: Any,
     ) -> None:
         super().__init__(d, **options)
         self.min_cutoff = _check.in_range(min_cutoff, "min_cutoff", 0.0, np.inf, open_low=True)
@@ -314,7 +312,7 @@ class ErrorStateKalman(BaselineTracker):
         noise_std: float = 0.05,
         acceleration: float = 1e-4,
         rate_prior: float = 1e-2,
-        **options: Unpack[Common],
+        **options: Any,
     ) -> None:
         super().__init__(d, **options)
         if d != 3:

@@ -29,7 +29,7 @@ from kgmrf.trackers._input import as_mask
 from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.product import Composite
-from kgmrf.trackers.vector import VectorEstimate, VectorResult, VectorTracker
+from kgmrf.trackers.vector import VectorTracker
 
 
 class KineticGaussian(Composite):
@@ -121,7 +121,7 @@ class KineticGaussian(Composite):
         record = self.recording(sequence, times=times, mask=mask)
         looks = [self.look() for _ in self._steps(record)]
         means, covariances, joint = zip(*looks, strict=True)
-        parts = {"mean": VectorResult(stacked(means)), "covariance": Result(stacked(covariances))}
+        parts = {"mean": Result(stacked(means)), "covariance": Result(stacked(covariances))}
         return self.told(GaussianResult(parts, np.stack(joint)), times)
 
     def told(self, what: Any, times: Any = None) -> Any:
@@ -131,7 +131,7 @@ class KineticGaussian(Composite):
 
     def _told_of(self, values: Any) -> GaussianEstimate:
         mean, covariance, joint = values
-        parts = {"mean": VectorEstimate(mean), "covariance": Estimate(covariance)}
+        parts = {"mean": Estimate(mean), "covariance": Estimate(covariance)}
         return self.told(GaussianEstimate(parts, joint))
 
     def look(self) -> Any:

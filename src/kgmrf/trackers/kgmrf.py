@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Unpack
+from typing import Any, Never, Unpack
 
 import numpy as np
 
@@ -16,16 +16,14 @@ from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.law import SingleLaw, guarded
 from kgmrf.engines.low_rank import CROSSOVER, LowRank
 from kgmrf.engines.members import as_members, plain
-from kgmrf.gains import Gains
+from kgmrf.gains import Gains, as_gains
 from kgmrf.geometry import orbit
 from kgmrf.results import Estimate, Result
 from kgmrf.state import INTEGRATORS, Model, cold_state, initial_state
-from kgmrf.trackers._both_ways import smooth_both_ways
 from kgmrf.trackers._engine import EngineTracker
-from kgmrf.trackers._gains import as_gains
 from kgmrf.trackers._input import Given
 from kgmrf.trackers._samples import CovarianceTracker
-from kgmrf.trackers._smooth import smooth_law
+from kgmrf.trackers._smooth import smooth_both_ways, smooth_law
 
 
 class KGMRF(EngineTracker, CovarianceTracker):
@@ -72,6 +70,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
     0.08
     """
 
+    _kept = (*EngineTracker._kept, "_raw")
     needs_samples = True
     _tolerance = SYMMETRY_TOLERANCE
     _engine: Any
@@ -97,7 +96,11 @@ class KGMRF(EngineTracker, CovarianceTracker):
         on_invalid: OnInvalid = "raise",
         time_unit: float | None = None,
         mean: str = "zero",
+        **unknown: Never,
     ) -> None:
+        for name in unknown:
+            hint = '; the mean of raw samples is mean="running" or "drift"' * ("cent" in name)
+            raise TypeError(f"KGMRF has no setting {name!r}{hint}")
         super().__init__(d, n_samples, on_invalid, time_unit)
         self.mean = _check.choice(mean, MEANS, "mean")
         self._mean = None if self.mean == "zero" else RunningMean(self.mean)
@@ -183,12 +186,6 @@ class KGMRF(EngineTracker, CovarianceTracker):
             start = initial_state(frame, spectrum, self.gains)
         return SingleLaw(guarded(model), start)
 
-    def blocks(self, value: Any, *, sequence: bool = False) -> Numbers:
-        """Samples as ``(..., m, d)``, checked; with ``sequence`` the steps come first."""
-        blocks = super().blocks(value, sequence=sequence)
-        self._raw = self._raw or self.batch_shape is None  # the first observation decides
-        return blocks
-
     @property
     def location(self) -> Numbers:
         """The mean of the samples now, ``(..., d)``: zero unless ``mean`` says otherwise."""
@@ -220,14 +217,14 @@ class KGMRF(EngineTracker, CovarianceTracker):
         NaN is scored by the others, and its missing entries are expected from the forecast.
         """
         if self._mean is None:
-            found = self._at_once(samples, (self.d,), dt, 1.0, TRUST)
+            found = self._at_once(samples, 1, dt, 1.0, TRUST)
             if found is not None:
                 return found
         return super().partial_fit(samples, dt=dt)
 
     def _advance_samples(self, block: Numbers, dt: Numbers) -> None:
         there = np.ones((1, *block.shape[:-2]))
-        self._moved(block[None], there, dt[None], False, self._engine.small)
+        self._moved(block[None], there, dt[None], False, self._engine.kept)
 
     def smooth(self, sequence: Any, *, lag: int | None = None, **given: Unpack[Given]) -> Result:
         """E[M_t | C_1..C_T]: a recording, looked back at.
@@ -280,7 +277,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
 
     def _memory(self) -> dict[str, Numbers]:
         mean = {} if self._mean is None else {"mean": self._mean.sums}
-        return {**super()._memory(), **mean, "raw": np.asarray(float(self._raw))}
+        return {**super()._memory(), **mean}
 
     def prepare(self, memory: dict[str, Numbers]) -> None:
         """What has to be known of a file before `begin`."""

@@ -58,11 +58,6 @@ class PoseTracker(ProductTracker):
         super().__init__({"rotation": turn, "position": place})
         self.time_unit, self.on_invalid = time_unit, on_invalid
 
-    def settings(self) -> dict[str, Any]:
-        """The arguments that build this tracker anew."""
-        names = ("position_noise_std", "noise_std", "acceleration", "time_unit", "on_invalid")
-        return {name: getattr(self, name) for name in names}
-
     def smooth(
         self, sequence: Any, *, times: Any = None, mask: Any = None, lag: int | None = None
     ) -> ProductResult:

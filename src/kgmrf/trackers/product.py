@@ -198,7 +198,7 @@ class ProductTracker(Composite):
     kind = "product"
 
     def __init__(self, components: Mapping[str, Tracker | dict[str, Any]]) -> None:
-        super().__init__(None, None, "raise")
+        super().__init__()
         if not components:
             raise ValueError('components is empty; give trackers by name, e.g. {"place": ...}')
         self.components = {}
@@ -249,7 +249,7 @@ class ProductTracker(Composite):
         return ProductEstimate(parts)
 
     def forecast(self, steps: float = 1.0) -> ProductEstimate:  # type: ignore[override]
-        """The estimate ``steps`` units of time ahead if no observation came; changes nothing."""
+        """The estimate ``steps`` units of time ahead, as for every tracker; changes nothing."""
         return ProductEstimate({n: part.forecast(steps) for n, part in self.components.items()})
 
     def filter(  # type: ignore[override]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from statistics import NormalDist
 from typing import Any
 
@@ -205,11 +206,11 @@ class RobustTracker(CovarianceTracker):
 
     def look(self) -> Values:
         """All fields as they stand now."""
-        return {**self.tracker.look(), "score": np.asarray(self._score)}
+        return ChainMap({"score": np.asarray(self._score)}, self.tracker.look())  # type: ignore[arg-type]
 
     def ahead(self, dt: float) -> Values:
         """All fields as predicted ``dt`` from now."""
-        return {**self.tracker.ahead(dt), "score": np.asarray(self._score)}
+        return ChainMap({"score": np.asarray(self._score)}, self.tracker.ahead(dt))  # type: ignore[arg-type]
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""

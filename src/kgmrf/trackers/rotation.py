@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -15,14 +15,14 @@ from kgmrf.engines import TIME
 from kgmrf.engines.law import SingleLaw
 from kgmrf.engines.rotation_smoother import lagged, packed, smooth
 from kgmrf.engines.rotations import Rotations, skew
-from kgmrf.gains import FixedGains, Gains
+from kgmrf.gains import FixedGains, Gains, as_gains
 from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.engine import ROTATION_TOLERANCE
 from kgmrf.results import Estimate, Result
 from kgmrf.smoothing import rotations as turning
 from kgmrf.state import Model, cold_state
 from kgmrf.trackers._engine import EngineTracker
-from kgmrf.trackers._gains import as_gains
+from kgmrf.trackers._input import Given
 from kgmrf.trackers._smooth import check_lag, smooth_law
 
 
@@ -119,15 +119,7 @@ class RotationTracker(EngineTracker):
 
     # ------------------------------------------------------------------ looking back
 
-    def smooth(
-        self,
-        sequence: Any,
-        *,
-        times: Any = None,
-        mask: Any = None,
-        n_samples: float | Numbers | None = None,
-        lag: int | None = None,
-    ) -> Result:
+    def smooth(self, sequence: Any, *, lag: int | None = None, **given: Unpack[Given]) -> Result:
         """p(R_t | Z_1..Z_T), or with ``lag`` p(R_t | Z_1..Z_{t+lag}): a recording, looked back at.
 
         Arguments as for `filter`. The default joins what the past and what the future say of each
@@ -145,10 +137,10 @@ class RotationTracker(EngineTracker):
         True
         """
         if not self.automatic:
-            return self._smooth_law(sequence, times, mask, n_samples, lag)
+            return self._smooth_law(sequence, lag, given)
         check_lag(lag)
         fresh = self.anew(lag=None)
-        record = fresh.recording(sequence, times=times, mask=mask, n_samples=n_samples)
+        record = fresh.recording(sequence, **given)
         shape = record.observed.shape
         flat = (shape[0], int(np.prod(shape[1:])))
         engine = fresh.engine()
@@ -187,14 +179,14 @@ class RotationTracker(EngineTracker):
         noise_var = np.nan if self.noise_std is None else self.noise_std**2
         return SingleLaw(Model(gains=self.gains), start, noise_var=noise_var)
 
-    def _smooth_law(self, sequence: Any, times: Any, mask: Any, counts: Any, lag: Any) -> Result:
+    def _smooth_law(self, sequence: Any, lag: int | None, given: Any) -> Result:
         law = self.gains
         numbers = ("acceleration", "retention", "rate_prior", "angle_noise")
         if self.d != 3 or any(np.ndim(getattr(law, name, [])) for name in numbers):
-            return smooth_law(self, sequence, lag, times=times, mask=mask, n_samples=counts)
+            return smooth_law(self, sequence, lag, **given)
         check_lag(lag)
         fresh = self.anew()
-        record = fresh.recording(sequence, times=times, mask=mask, n_samples=counts, whole=True)
+        record = fresh.recording(sequence, whole=True, **given)
         shape = record.observed.shape
         dt = np.broadcast_to(record.dt.reshape(-1, *(1,) * (len(shape) - 1)), shape)
         noise = (np.nan if self.noise_std is None else self.noise_std**2) / record.counts
@@ -213,7 +205,7 @@ class RotationTracker(EngineTracker):
             "angle_std": np.abs(skew(std)),
             "covariance": found.covariance[..., :3, :3],
         }
-        return fresh.told(Result(values), times)
+        return fresh.told(Result(values), record.times)
 
     def _begin(self, shape: tuple[int, ...]) -> None:
         super()._begin(shape)

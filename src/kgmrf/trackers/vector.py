@@ -2,72 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from kgmrf import _check
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
-from kgmrf.results import Estimate, Result, Values
+from kgmrf.results import Result, Values
 from kgmrf.trackers import _vector_step as on
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._input import Given, Recording, as_mask
 from kgmrf.trackers._smooth import check_lag
 from kgmrf.trackers._vector_step import VectorState
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["VectorEstimate", "VectorResult", "VectorTracker"]
-
 RELATIVE_ACCELERATION = 1e-2
 """Default acceleration as a share of the noise variance: an observation moves half the way."""
-
-
-class VectorEstimate(Estimate):
-    """What a tracker knows of a vector: position, velocity (..., d), std, nis, log_likelihood.
-
-    >>> VectorTracker(noise_std=1.0).update([3.0, 4.0])
-    VectorEstimate(position (2,), time=0, age=0)
-    """
-
-
-class VectorResult(Result):
-    """What a tracker knew of a vector at every time of a sequence: `VectorEstimate`, time first.
-
-    >>> len(VectorTracker(noise_std=1.0).filter([[0.0, 1.0]] * 5))
-    5
-    """
-
-    _estimate = VectorEstimate
-
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw every component with a band of two standard deviations along time.
-
-        Returns the matplotlib figure; with ``path`` also writes it (PNG, SVG or PDF by its ending).
-        """
-        from kgmrf.plots import COLOURS, CYCLE, new_figure, style, write_figure
-
-        if self.time.ndim > 1:
-            raise ValueError(f"only one track can be drawn, this result has {self.time.shape[1:]}")
-        with style():
-            figure = new_figure(2.4)
-            axes = figure.add_subplot()
-            for k in range(self.position.shape[-1]):
-                centre, half = self.position[:, k], 2.0 * self.std[:, k]
-                colour = CYCLE[k % len(CYCLE)]
-                axes.plot(self.time, centre, color=colour, label=f"component {k}")
-                axes.fill_between(
-                    self.time, centre - half, centre + half, color=colour, alpha=0.2, lw=0
-                )
-            axes.set_xlabel("time")
-            axes.set_title("position, ± 2 standard deviations", color=COLOURS["truth"])
-            axes.legend(frameon=False)
-            if path is not None:
-                write_figure(figure, path)
-        return figure
 
 
 class VectorTracker(Tracker):
@@ -101,7 +51,6 @@ class VectorTracker(Tracker):
 
     kind = "vector"
     axes = 1
-    _shows = (VectorEstimate, VectorResult)
     _kept = ("_state", "_nis", "_log_likelihood", "_fresh")
 
     def __init__(
@@ -148,7 +97,7 @@ class VectorTracker(Tracker):
 
     def smooth(
         self, sequence: Any, *, lag: int | None = None, fields: Any = None, **given: Unpack[Given]
-    ) -> VectorResult:
+    ) -> Result:
         """p(x_t | y_1..y_T), or with ``lag`` p(x_t | y_1..y_{t+lag}): a recording, looked back at.
 
         Arguments as for `filter`; lag 0 is `filter`. ``nis`` and ``log_likelihood`` are NaN: they
@@ -170,7 +119,7 @@ class VectorTracker(Tracker):
         model = (fresh._walk, fresh._wander, fresh.retention)
         nan = np.full(states.time.shape, np.nan)
         found = on.view(on.smooth_vectors(states, dt, *model, lag), nan, nan.copy())
-        told: VectorResult = fresh.told(VectorResult(found), record.times)
+        told: Result = fresh.told(Result(found), record.times)
         return told.only(fields)
 
     # ------------------------------------------------------------------ checks
