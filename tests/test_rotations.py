@@ -274,6 +274,22 @@ def test_jitter_is_motion_but_does_not_spoil_the_velocity() -> None:
         assert _error(later, expected) < 0.03
 
 
+def test_what_looks_like_noise_is_shown_unless_smoothing_gains_much() -> None:
+    """White jitter of the motion cannot be told from noise; the cheaper mistake is made."""
+    g = np.random.default_rng(5)
+    tremble = Rotation.from_rotvec(1e-3 * g.standard_normal((400, 3))).as_matrix()
+    truth = _motion(400, 0.05, 0.0)[0] @ tremble
+    z = truth @ Rotation.from_rotvec(1e-4 * g.standard_normal((400, 3))).as_matrix()
+    seen = _error(z, truth).mean()
+    assert _error(RotationTracker().filter(z).rotation, truth).mean() < 1.05 * seen
+    smoothed = RotationTracker(noise_std_guess=1e-3).filter(z).rotation
+    assert _error(smoothed, truth).mean() > 3.0 * seen
+    for noise in (1e-4, 1e-3, 1e-2):  # at rest smoothing gains much
+        still, z = _motion(300, 0.0, noise)
+        rest = RotationTracker().filter(z).rotation
+        assert _error(rest, still)[50:].mean() < 0.3 * _error(z, still)[50:].mean()
+
+
 def test_a_row_is_small() -> None:
     assert 8 * Rotations().size < 22_000
     assert 8 * Rotations(oscillations=False).size < 12_000

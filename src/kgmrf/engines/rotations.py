@@ -42,7 +42,7 @@ class Rotations:
 
     noise_std: standard deviation of the noise in every plane, radians; None learns it.
     noise_std_guess: where learning starts; it counts less than an observation, so that a wrong one
-    does little harm.
+    does little harm. Without one, white fluctuation below 1.5e-3 rad is taken for motion.
     oscillations: also hold dense members (constant velocity and oscillators), which cost most of
     the time and earn 1-3 % on smooth motion and a factor 2 on regular oscillation.
     time_unit: the usual time between observations in units of the stamps; None takes the median of
@@ -71,7 +71,8 @@ class Rotations:
     ) -> None:
         given, unit = float(noise_std is not None), float(time_unit or 0.0)
         levels = at.noise_levels(noise_std, noise_std_guess)
-        self._trusting = np.array([given, unit, float(oscillations), -1.0, *levels])
+        jitter = at.JITTER if noise_std is None and noise_std_guess is None else 0.0
+        self._trusting = np.array([given, unit, float(oscillations), -1.0, jitter, *levels])
         self._checking = self._trusting.copy()
         self._checking[at.S_TOLERANCE] = ROTATION_TOLERANCE
         self._laws, self._table = at.isotropic_laws(not given), at.dense_laws()
@@ -82,7 +83,7 @@ class Rotations:
         """Rows ``(n, size)`` of tracks that have seen nothing.
 
         >>> Rotations(oscillations=False).init(4).shape
-        (4, 1496)
+        (4, 1498)
         """
         rows = np.zeros((n_tracks, self.size))
         rows[:, at.SEEN] = np.nan

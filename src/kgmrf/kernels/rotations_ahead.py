@@ -23,7 +23,7 @@ def ahead(rows: Any, dt: Any, laws: Any, table: Any, settings: Any, records: Any
         for t in range(len(dt)):
             x = rows[i].copy()
             with_dense = drift(x, dt[t], laws, table, settings, w)
-            show(x, with_dense, laws, table, records[t, i], w)
+            show(x, with_dense, laws, table, settings, records[t, i], w)
             records[t, i, R_NIS] = math.nan
             records[t, i, R_LIKELIHOOD] = math.nan
             records[t, i, R_STATUS] = MISSING
