@@ -73,18 +73,19 @@ def test_rows_are_all_that_is_remembered() -> None:
     """One track of many is a track alone; cut anywhere it goes on as if nothing had happened."""
     engine = Rotations()
     z = np.stack([_motion(40, 0.03 * k, 0.01, k)[1] for k in range(3)], axis=1)
-    observed = np.ones((40, 3), dtype=bool)
-    observed[5:9, 1] = False
-    dt = np.full((40, 3), 0.1)
-    rows = engine.init(3)
-    records = engine.steps(rows, z, observed, dt)
-    pieces = []
-    alone = engine.init(1)
+    counts, dt = np.ones((40, 3)), np.full((40, 3), 0.1)
+    counts[5:9, 1] = 0.0
+    rows, steps = engine.init(3), np.repeat(np.arange(40), 3)
+    every = np.tile(np.arange(3), 40)
+    lines = Lines(every, z[steps, every], counts[steps, every], dt[steps, every])
+    records = engine.advance(rows, lines)[1].reshape(40, 3, -1)
+    alone, pieces = engine.init(1), []
     for low, high in ((0, 1), (1, 6), (6, 20), (20, 40)):
-        cut = slice(low, high)
-        pieces.append(engine.steps(alone, z[cut, 1:2], observed[cut, 1:2], dt[cut, 1:2]))
+        mine = lines.part(slice(3 * low + 1, 3 * high, 3))
+        part = [np.ascontiguousarray(values) for values in mine[1:4]]
+        pieces.append(engine.advance(alone, Lines(np.zeros(high - low, dtype=int), *part))[1])
         alone = alone.copy()
-    np.testing.assert_array_equal(np.concatenate(pieces)[:, 0], records[:, 1])
+    np.testing.assert_array_equal(np.concatenate(pieces), records[:, 1])
     np.testing.assert_array_equal(alone[0], rows[1])
     before = rows.copy()
     ahead = engine.view(engine.ahead(rows, 0.25)[1])
@@ -97,10 +98,8 @@ def test_rows_are_all_that_is_remembered() -> None:
     for track in order:
         place.append(step[track])
         step[track] += 1
-    lined, seen = engine.init(3), observed[place, order]
-    found = engine.advance(
-        lined, Lines(order, z[place, order], seen.astype(float), dt[place, order])
-    )[1]
+    lined, seen = engine.init(3), counts[place, order]
+    found = engine.advance(lined, Lines(order, z[place, order], seen, dt[place, order]))[1]
     np.testing.assert_array_equal(lined, rows)
     np.testing.assert_array_equal(found, records[place, order])
 

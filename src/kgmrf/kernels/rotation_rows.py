@@ -59,8 +59,8 @@ MISSING, OBSERVED, INVALID, OUTLIER, RESTART = 0, 1, 2, 3, 4
 """What became of an observation."""
 
 # ---- settings of the compiled loop
-S_GIVEN, S_UNIT, S_DENSE, S_TOLERANCE, S_JITTER = range(5)
-S_LEVELS = 5  # variances of the noise, then their prior
+S_GIVEN, S_UNIT, S_DENSE, S_JITTER = range(4)
+S_LEVELS = 4  # variances of the noise, then their prior
 
 
 def isotropic_laws(learned: bool = True) -> Numbers:

@@ -1,4 +1,4 @@
-"""The compiled rotation engine: one loop over tracks and steps, one that looks ahead."""
+"""The compiled rotation engine: one loop over lines of observations."""
 
 from __future__ import annotations
 
@@ -303,52 +303,50 @@ def show(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: An
 
 
 @compiled(
-    "int64(float64[:, ::1], float64[:, :, :, ::1], boolean[:, ::1], float64[:, ::1],"
-    " float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[::1], float64[:, :, ::1])",
+    "void(float64[:, ::1], int64[::1], int64[::1], float64[:, :, ::1], float64[::1], float64[::1],"
+    " float64, float64[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1], int8[::1])",
 )
 def advance(
     rows: Any,
+    which: Any,
+    order: Any,
     seen: Any,
-    observed: Any,
+    counts: Any,
     dt: Any,
-    noise: Any,
+    tolerance: float,
     laws: Any,
     table: Any,
     settings: Any,
     records: Any,
-) -> int:
-    """All steps ``(T, n)`` through the rows, in place; what became of the last observation.
-
-    noise: the variance of each observation, relative to that of one sample. A matrix that is no
-    rotation stops the loop before its step changes anything.
-    """
+    status: Any,
+) -> None:
+    """Lines ``(N,)`` in this order through the rows, in place, as :mod:`kgmrf.engines` says."""
     w = np.empty(SCRATCH)
     z = np.empty(4)
     e = np.empty(12)
-    status = at.MISSING
-    for i in range(rows.shape[0]):
-        x = rows[i]
-        for t in range(seen.shape[0]):
-            status = read(seen[t, i], settings[at.S_TOLERANCE], z) if observed[t, i] else at.MISSING
-            if status > at.OBSERVED:
-                return status
-            keep_unit(x, dt[t, i], laws, table, settings)
-            with_dense = drift(x, dt[t, i], laws, table, settings, w)
-            e[6] = math.nan
-            e[7] = math.nan
-            if status == at.OBSERVED:
+    for line in order:
+        x = rows[which[line]]
+        status[line] = read(seen[line], tolerance, z) if counts[line] > 0.0 else at.MISSING
+        shown = at.MISSING
+        e[6] = math.nan
+        e[7] = math.nan
+        if counts[line] >= 0.0 and status[line] != at.INVALID:
+            shown = status[line]
+            keep_unit(x, dt[line], laws, table, settings)
+            with_dense = drift(x, dt[line], laws, table, settings, w)
+            if shown == at.OBSERVED:
+                noise = 1.0 / counts[line]
                 if math.isnan(x[at.SEEN]):
                     core.begin(x, z, laws, settings, False)
-                    remember(x, z, noise[t, i])
+                    remember(x, z, noise)
                     if settings[at.S_DENSE] > 0.0:
                         restart_dense(x, table)
-                        keep_first(x, z, noise[t, i], table, w)
+                        keep_first(x, z, noise, table, w)
                 else:
-                    status = observe(x, z, e, noise[t, i], with_dense, laws, table, settings, w)
-                if status != at.OUTLIER:
+                    shown = observe(x, z, e, noise, with_dense, laws, table, settings, w)
+                if shown != at.OUTLIER:
                     x[at.SEEN] = x[at.TIME]
-            show(x, in_use(x, settings), laws, table, settings, records[t, i], w)
-            records[t, i, at.R_NIS] = e[7]
-            records[t, i, at.R_LIKELIHOOD] = e[6]
-            records[t, i, at.R_STATUS] = status
-    return status
+        show(x, in_use(x, settings), laws, table, settings, records[line], w)
+        records[line, at.R_NIS] = e[7]
+        records[line, at.R_LIKELIHOOD] = e[6]
+        records[line, at.R_STATUS] = shown
