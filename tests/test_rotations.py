@@ -18,6 +18,7 @@ from kgmrf import (
     OneEuro,
     PoseTracker,
     RotationTracker,
+    TrackerBank,
     load,
     metrics,
     simulate,
@@ -409,6 +410,16 @@ def test_state_files_that_were_tampered_with_are_refused(tmp_path: Path) -> None
 def test_angles_instead_of_matrices_are_told_how_to_become_rotations(shape: tuple[int]) -> None:
     with pytest.raises(ObservationError, match=r"rotation matrices .*Rotation\.from_euler"):
         RotationTracker().filter(np.zeros(shape))
+
+
+def test_a_bank_that_skips_takes_single_precision_as_a_tracker_does() -> None:
+    z = _motion(30, 0.05, 0.0)[0].round(4).astype(np.float32)
+    tracker = RotationTracker(noise_std=0.01, on_invalid="skip")
+    bank = TrackerBank(2, d=3, kind="rotation", noise_std=0.01, on_invalid="skip")
+    for matrix in z:
+        one, many = tracker.update(matrix), bank.update(np.stack([matrix, matrix]))
+        assert many.observed.all()
+    np.testing.assert_allclose(bank.estimate().rotation, [one.rotation] * 2, atol=1e-4)
 
 
 def test_noise_in_degrees_is_refused() -> None:
