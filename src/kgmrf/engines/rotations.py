@@ -100,21 +100,9 @@ class Rotations:
     ) -> tuple[Numbers, Numbers]:
         which, n = lines.which, len(lines.which)
         records, status = np.empty((n, at.RECORD)), np.empty(n, dtype=np.int8)
-        order = _FIRST if n == 1 else np.argsort(which, kind="stable")
-        loops("rotations").advance(
-            rows,
-            which,
-            order,  # track by track
-            lines.seen,
-            lines.counts,
-            lines.dt,
-            lines.tolerance,
-            self._laws,
-            self._table,
-            settings,
-            records,
-            status,
-        )
+        order = _FIRST if n == 1 else np.argsort(which, kind="stable")  # track by track
+        steps, members = (*lines[1:4], lines.tolerance), (self._laws, self._table, settings)
+        loops("rotations").advance(rows, which, order, *steps, *members, records, status)
         return status, records[:, :room]
 
     def ahead(self, rows: Numbers, dt: Any) -> tuple[Numbers, Numbers]:
