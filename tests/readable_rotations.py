@@ -11,7 +11,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 from scipy.special import logsumexp
 
-from kgmrf.kernels.rotation_rows import LEVELS, isotropic_laws, noise_levels
+from kgmrf.kernels.rotation_rows import JITTER, LEVELS, isotropic_laws, noise_levels
 
 SWITCHING, EXPERT_SWITCHING, FORGETTING = 1e-3, 0.01, 1 / 250
 
@@ -47,7 +47,7 @@ class Readable:
         self.omega = np.tile(self.each[:, None], (self.n, 1, 3))
         self.weight = np.tile(self.each[:, None], (1, 3))
         self.pi = np.array([0.5, 0.5])
-        self.rejected, self.accept = None, False
+        self.rejected, self.accept, self.young = None, False, 6
 
     def predict(self, h: float = 1.0) -> None:
         g = self.g
@@ -76,9 +76,23 @@ class Readable:
             mean = (self.weight * self.delta).sum(axis=0)
         else:  # jitter is part of the motion: R = S Exp(j), j = kappa Log(S^T Z)
             kappa = (self.rho / (self.rho + 1.0))[:, None]
-            shown = (1 - kappa) * self.delta + kappa * log(self.q.T @ z)
-            mean = (self.weight * shown).sum(axis=0)
+            e = log(self.q.T @ z)
+            mean = (self.weight * ((1 - kappa) * self.delta + kappa * e)).sum(axis=0)
+            mean += self.seen_share(kappa) * (e - mean)
         return self.q @ exp(mean)
+
+    def seen_share(self, kappa: np.ndarray) -> float:
+        """Of Z itself: noise and jitter look alike; Z is shown unless smoothing gains much."""
+        if self.given:
+            return 0.0
+        if self.base is None:  # started at Z
+            return 1.0
+        p00 = (1 - kappa) ** 2 * self.p[:, :1, 0] + kappa
+        left = (self.weight * p00).sum() / 3
+        bar = max(np.exp(-JITTER * self.precision), 0.3)
+        if self.young > 0:
+            bar = min(bar, 0.5)
+        return float(np.clip(0.5 + 5 * (left / bar - 1), 0.0, 1.0))
 
     def place(self, e: np.ndarray) -> None:
         """Which levels of the noise have weights: the first innovation says it."""
@@ -114,7 +128,7 @@ class Readable:
         total = logsumexp(evidence + np.log(pi))
         if total < np.log((1e-3 if self.given else 3e-3) / (8 * np.pi**2)) and not self.accept:
             return self.refuse(z, half)
-        self.rejected, self.accept = None, False
+        self.rejected, self.accept, self.young = None, False, self.young - 1
         self.pi = np.exp(evidence + np.log(pi) - total)
         self.w = np.exp(joint - logsumexp(joint, axis=1)[:, None])
         self.omega = np.exp(axes - logsumexp(axes, axis=1)[:, None])
@@ -141,6 +155,9 @@ class Readable:
             near = np.clip(np.arange(self.n) + steps, 0, self.n - 1)
             self.base, self.w, self.omega = self.base + steps, self.w[near], self.omega[near]
             self.level = self.level[:, near] / self.level[:, near].sum(axis=1)[:, None]
+        found = self.level.mean(axis=0) @ (1 / self.all_levels[self.base : self.base + self.n])
+        old = 0.0 if self.young > 0 else 0.98 * self.precision
+        self.precision = max(found, old)  # of the least noise of late
 
     def refuse(self, z: np.ndarray, half: float) -> bool:
         again = self.rejected is not None and (
@@ -153,5 +170,5 @@ class Readable:
         self.delta[:] = 0.0
         self.p[:, 0, 0], self.p[:, 0, 1], self.p[:, 1, 0] = 1.0 + self.rho, 0.0, 0.0
         self.p[:, 1, 1] += self.c
-        self.base = None
+        self.base, self.young = None, 6
         return True

@@ -18,6 +18,7 @@ from kgmrf import (
     OneEuro,
     PoseTracker,
     RotationTracker,
+    TrackerBank,
     load,
     metrics,
     simulate,
@@ -73,18 +74,19 @@ def test_rows_are_all_that_is_remembered() -> None:
     """One track of many is a track alone; cut anywhere it goes on as if nothing had happened."""
     engine = Rotations()
     z = np.stack([_motion(40, 0.03 * k, 0.01, k)[1] for k in range(3)], axis=1)
-    observed = np.ones((40, 3), dtype=bool)
-    observed[5:9, 1] = False
-    dt = np.full((40, 3), 0.1)
-    rows = engine.init(3)
-    records = engine.steps(rows, z, observed, dt)
-    pieces = []
-    alone = engine.init(1)
+    counts, dt = np.ones((40, 3)), np.full((40, 3), 0.1)
+    counts[5:9, 1] = 0.0
+    rows, steps = engine.init(3), np.repeat(np.arange(40), 3)
+    every = np.tile(np.arange(3), 40)
+    lines = Lines(every, z[steps, every], counts[steps, every], dt[steps, every])
+    records = engine.advance(rows, lines)[1].reshape(40, 3, -1)
+    alone, pieces = engine.init(1), []
     for low, high in ((0, 1), (1, 6), (6, 20), (20, 40)):
-        cut = slice(low, high)
-        pieces.append(engine.steps(alone, z[cut, 1:2], observed[cut, 1:2], dt[cut, 1:2]))
+        mine = lines.part(slice(3 * low + 1, 3 * high, 3))
+        part = [np.ascontiguousarray(values) for values in mine[1:4]]
+        pieces.append(engine.advance(alone, Lines(np.zeros(high - low, dtype=int), *part))[1])
         alone = alone.copy()
-    np.testing.assert_array_equal(np.concatenate(pieces)[:, 0], records[:, 1])
+    np.testing.assert_array_equal(np.concatenate(pieces), records[:, 1])
     np.testing.assert_array_equal(alone[0], rows[1])
     before = rows.copy()
     ahead = engine.view(engine.ahead(rows, 0.25)[1])
@@ -97,10 +99,8 @@ def test_rows_are_all_that_is_remembered() -> None:
     for track in order:
         place.append(step[track])
         step[track] += 1
-    lined, seen = engine.init(3), observed[place, order]
-    found = engine.advance(
-        lined, Lines(order, z[place, order], seen.astype(float), dt[place, order])
-    )[1]
+    lined, seen = engine.init(3), counts[place, order]
+    found = engine.advance(lined, Lines(order, z[place, order], seen, dt[place, order]))[1]
     np.testing.assert_array_equal(lined, rows)
     np.testing.assert_array_equal(found, records[place, order])
 
@@ -274,6 +274,22 @@ def test_jitter_is_motion_but_does_not_spoil_the_velocity() -> None:
         assert _error(later, expected) < 0.03
 
 
+def test_what_looks_like_noise_is_shown_unless_smoothing_gains_much() -> None:
+    """White jitter of the motion cannot be told from noise; the cheaper mistake is made."""
+    g = np.random.default_rng(5)
+    tremble = Rotation.from_rotvec(1e-3 * g.standard_normal((400, 3))).as_matrix()
+    truth = _motion(400, 0.05, 0.0)[0] @ tremble
+    z = truth @ Rotation.from_rotvec(1e-4 * g.standard_normal((400, 3))).as_matrix()
+    seen = _error(z, truth).mean()
+    assert _error(RotationTracker().filter(z).rotation, truth).mean() < 1.05 * seen
+    smoothed = RotationTracker(noise_std_guess=1e-3).filter(z).rotation
+    assert _error(smoothed, truth).mean() > 3.0 * seen
+    for noise in (1e-4, 1e-3, 1e-2):  # at rest smoothing gains much
+        still, z = _motion(300, 0.0, noise)
+        rest = RotationTracker().filter(z).rotation
+        assert _error(rest, still)[50:].mean() < 0.3 * _error(z, still)[50:].mean()
+
+
 def test_a_row_is_small() -> None:
     assert 8 * Rotations().size < 22_000
     assert 8 * Rotations(oscillations=False).size < 12_000
@@ -394,6 +410,16 @@ def test_state_files_that_were_tampered_with_are_refused(tmp_path: Path) -> None
 def test_angles_instead_of_matrices_are_told_how_to_become_rotations(shape: tuple[int]) -> None:
     with pytest.raises(ObservationError, match=r"rotation matrices .*Rotation\.from_euler"):
         RotationTracker().filter(np.zeros(shape))
+
+
+def test_a_bank_that_skips_takes_single_precision_as_a_tracker_does() -> None:
+    z = _motion(30, 0.05, 0.0)[0].round(4).astype(np.float32)
+    tracker = RotationTracker(noise_std=0.01, on_invalid="skip")
+    bank = TrackerBank(2, d=3, kind="rotation", noise_std=0.01, on_invalid="skip")
+    for matrix in z:
+        one, many = tracker.update(matrix), bank.update(np.stack([matrix, matrix]))
+        assert many.observed.all()
+    np.testing.assert_allclose(bank.estimate().rotation, [one.rotation] * 2, atol=1e-4)
 
 
 def test_noise_in_degrees_is_refused() -> None:

@@ -9,41 +9,53 @@ from __future__ import annotations
 
 import numpy as np
 
-from kgmrf._types import Mask, Numbers
+from kgmrf._types import Numbers
+from kgmrf.engines import Lines
 from kgmrf.engines.rotations import Rotations
 from kgmrf.kernels import rotation_rows as at
 
 CHUNK = 512
 """Windows of a fixed lag that are run side by side."""
 
+BESIDE = 11
+"""Numbers of a step that are kept beside its record."""
+
 
 def smooth(
     engine: Rotations,
     seen: Numbers,
-    observed: Mask,
+    counts: Numbers,
     dt: Numbers,
-    noise: Numbers,
     start: float,
     lag: int | None = None,
 ) -> Numbers:
     """Records ``(T, n, record_size)`` given the whole sequence, or ``lag`` steps ahead.
 
-    Arguments as for `Rotations.steps`; start: time of the first step. The future is run with the
-    noise and the unit of time that the past ended with.
+    seen ``(T, n, 3, 3)``; counts, 0 where nothing is seen, and dt ``(T, n)``; start: time of the
+    first step. The future is run with the noise and the unit of time that the past ended with.
 
     >>> z = np.tile(np.eye(3), (5, 1, 1, 1))
-    >>> ones = np.ones((5, 1))
-    >>> smooth(Rotations(noise_std=0.1), z, ones > 0, ones, ones, 0.0).shape
+    >>> smooth(Rotations(noise_std=0.1), z, np.ones((5, 1)), np.ones((5, 1)), 0.0).shape
     (5, 1, 63)
     """
-    rows = engine.init(observed.shape[1])
-    rows[:, at.TIME] = start
-    past = engine.steps(rows, seen, observed, dt, noise)
+    past = _run(engine, seen, counts, dt, start)
     out = past.copy()
-    for i in range(observed.shape[1]):
-        one = (seen[:, i], observed[:, i], dt[:, i], noise[:, i])
-        out[:, i] = joined(past[:, i], _future(past[-1, i], *one, lag))
+    for i in range(counts.shape[1]):
+        future = _future(past[-1, i], seen[:, i], counts[:, i], dt[:, i], lag)
+        out[:, i] = joined(past[:, i], future)
     return out
+
+
+def _run(
+    engine: Rotations, seen: Numbers, counts: Numbers, dt: Numbers, start: float = 0.0
+) -> Numbers:
+    """Records ``(T, n, record_size)`` of new tracks."""
+    steps, n = counts.shape
+    rows = engine.init(n)
+    rows[:, at.TIME] = start
+    which = np.tile(np.arange(n), steps)
+    lines = Lines(which, seen.reshape(-1, 3, 3).copy(), counts.flatten(), dt.flatten())
+    return engine.advance(rows, lines)[1].reshape(steps, n, -1)
 
 
 def joined(past: Numbers, future: Numbers) -> Numbers:
@@ -91,25 +103,23 @@ def lagged(window: Numbers, lag: int) -> Numbers:
     out = np.empty((len(window) - lag, window.shape[1], at.RECORD))
     for i in range(out.shape[1]):
         one = window[:, i]
-        seen, observed = one[:, :9].reshape(-1, 3, 3), one[:, 9] > 0
-        future = _future(one[-1, 12:], seen, observed, one[:, 10], one[:, 11], lag, len(out))
-        out[:, i] = joined(one[: len(out), 12:], future[: len(out)])
+        seen = one[:, :9].reshape(-1, 3, 3)
+        future = _future(one[-1, BESIDE:], seen, one[:, 9], one[:, 10], lag, len(out))
+        out[:, i] = joined(one[: len(out), BESIDE:], future[: len(out)])
     return out
 
 
-def packed(seen: Numbers, observed: Mask, dt: Numbers, noise: Numbers, records: Numbers) -> Numbers:
-    """Steps and their records side by side, ``(T, n, 12 + record_size)``, for `lagged`."""
-    flat = (*observed.shape, -1)
-    numbers = (np.where(observed[..., None], seen.reshape(flat), 0.0), observed[..., None])
-    return np.concatenate([*numbers, dt[..., None], noise[..., None], records], axis=-1)
+def packed(seen: Numbers, counts: Numbers, dt: Numbers, records: Numbers) -> Numbers:
+    """Steps and their records side by side, ``(T, n, BESIDE + record_size)``, for `lagged`."""
+    flat = np.where(counts[..., None] > 0.0, seen.reshape(*counts.shape, 9), 0.0)
+    return np.concatenate([flat, counts[..., None], dt[..., None], records], axis=-1)
 
 
 def _future(
     last: Numbers,
     seen: Numbers,
-    observed: Mask,
+    counts: Numbers,
     dt: Numbers,
-    noise: Numbers,
     lag: int | None,
     count: int | None = None,
 ) -> Numbers:
@@ -124,12 +134,9 @@ def _future(
     engine = Rotations(noise_std=float(last[at.R_NOISE]), time_unit=float(last[at.R_UNIT]))
     if lag is None or (count is None and lag >= n - 1):
         # Every step comes twice: unseen, which shows its forecast, and then seen.
-        back = np.repeat(np.arange(n)[::-1], 2)
-        there = observed[back] & (np.arange(2 * n) % 2 == 1)
-        gaps = np.append(dt[1:], 0.0)[back] * (np.arange(2 * n) % 2 == 0)
-        records = engine.steps(
-            engine.init(1), seen[back][:, None], there[:, None], gaps[:, None], noise[back][:, None]
-        )
+        back, again = np.repeat(np.arange(n)[::-1], 2)[:, None], np.arange(2 * n)[:, None] % 2
+        gaps = np.append(dt[1:], 0.0)[back] * (1 - again)
+        records = _run(engine, seen[back], counts[back] * again, gaps)
         future[:] = records[0::2, 0][::-1]
         return future
     time = np.cumsum(dt)
@@ -138,10 +145,9 @@ def _future(
     for begin in range(0, asked, CHUNK):
         at_step = np.arange(begin, min(begin + CHUNK, asked))
         which = np.minimum(at_step + steps, n - 1)
-        there = observed[which] & (at_step + steps < n) & (steps > 0)
+        there = counts[which] * ((at_step + steps < n) & (steps > 0))
         gaps = np.diff(-time[which], axis=0, prepend=-time[which[:1]])
-        records = engine.steps(engine.init(len(at_step)), seen[which], there, gaps, noise[which])
-        future[at_step] = records[-1]
+        future[at_step] = _run(engine, seen[which], there, gaps)[-1]
     return future
 
 

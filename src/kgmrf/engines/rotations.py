@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from kgmrf import _check
-from kgmrf._types import Mask, Numbers
-from kgmrf.engines import INVALID, Lines, View, rounds
-from kgmrf.geometry import so
+from kgmrf._types import Numbers
+from kgmrf.engines import Lines, View
 from kgmrf.kernels import rotation_rows as at
-from kgmrf.kernels.engine import ROTATION_TOLERANCE, loops
+from kgmrf.kernels.engine import loops
 
 NAMES = (
     "time",
@@ -36,13 +35,15 @@ NAMES = (
 )
 """The fields of a record."""
 
+_FIRST = np.zeros(1, dtype=np.int64)
+
 
 class Rotations:
     """Follow rotations of space without settings; observations are R Exp(noise).
 
     noise_std: standard deviation of the noise in every plane, radians; None learns it.
     noise_std_guess: where learning starts; it counts less than an observation, so that a wrong one
-    does little harm.
+    does little harm. Without one, white fluctuation below 1.5e-3 rad is taken for motion.
     oscillations: also hold dense members (constant velocity and oscillators), which cost most of
     the time and earn 1-3 % on smooth motion and a factor 2 on regular oscillation.
     time_unit: the usual time between observations in units of the stamps; None takes the median of
@@ -71,9 +72,8 @@ class Rotations:
     ) -> None:
         given, unit = float(noise_std is not None), float(time_unit or 0.0)
         levels = at.noise_levels(noise_std, noise_std_guess)
-        self._trusting = np.array([given, unit, float(oscillations), -1.0, *levels])
-        self._checking = self._trusting.copy()
-        self._checking[at.S_TOLERANCE] = ROTATION_TOLERANCE
+        jitter = at.JITTER if noise_std is None and noise_std_guess is None else 0.0
+        self._settings = np.array([given, unit, float(oscillations), jitter, *levels])
         self._laws, self._table = at.isotropic_laws(not given), at.dense_laws()
         self.size = at.WHOLE if oscillations else at.CORE + 1
         self.record_size = self.small = self.kept = at.RECORD
@@ -82,96 +82,36 @@ class Rotations:
         """Rows ``(n, size)`` of tracks that have seen nothing.
 
         >>> Rotations(oscillations=False).init(4).shape
-        (4, 1496)
+        (4, 1498)
         """
         rows = np.zeros((n_tracks, self.size))
         rows[:, at.SEEN] = np.nan
-        rows[:, at.UNIT] = self._trusting[at.S_UNIT] or 1.0
+        rows[:, at.UNIT] = self._settings[at.S_UNIT] or 1.0
         return rows
 
     def advance(
         self, rows: Numbers, lines: Lines, room: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`. counts divide the noise variance."""
-        which, seen, counts, dt, _, tolerance = lines
-        n, size = len(which), at.RECORD if room is None else room
-        if n == 1 and len(rows) == 1 and counts[0] > 0.0:
-            return self._one(rows, seen, dt, 1.0 / counts[0], tolerance >= 0.0)
-        there = (counts > 0.0) & ~np.isnan(seen).all(axis=(-2, -1))
-        status = there.astype(np.int8)
-        if tolerance >= 0.0 and there.any():
-            seen, used = _checked(seen, there)
-            status[there & ~used] = INVALID
-        noise = 1.0 / np.where(counts > 0.0, counts, 1.0)
-        records = np.empty((n, at.RECORD))
-        tracks = len(rows)
-        if not (counts < 0.0).any() and not (status == INVALID).any() and _in_turn(which, tracks):
-            shape = (n // tracks, tracks)
-            found = self.steps(
-                rows,
-                seen.reshape(*shape, 3, 3),
-                there.reshape(shape),
-                dt.reshape(shape),
-                noise.reshape(shape),
-            )
-            records = found.reshape(n, -1)
-        else:
-            for these in rounds(which):
-                own = rows[which[these]]
-                moves = (counts[these] >= 0.0) & (status[these] != INVALID)
-                records[these] = self.ahead(own, 0.0)[1]
-                go = these[moves]
-                if len(go):
-                    moved = np.ascontiguousarray(own[moves])
-                    steps = (seen[None, go], there[None, go], dt[None, go], noise[None, go])
-                    records[go] = self.steps(moved, *steps)[0]
-                    rows[which[go]] = moved
-        return status, records[:, :size] if size else records[:0, :0]
+        return self._run(rows, lines, self._settings, room)
 
-    def _one(
-        self, rows: Numbers, seen: Numbers, dt: Numbers, noise: float, check: bool
+    def _run(
+        self, rows: Numbers, lines: Lines, settings: Numbers, room: int | None = None
     ) -> tuple[Numbers, Numbers]:
-        """One line of one track, without a copy."""
-        there = np.array([[not (np.isnan(seen[0, 0, 0]) and np.isnan(seen).all())]])
-        own = seen[None] if seen.flags.carray else seen[None].copy()
-        settings = self._checking if check else self._trusting
-        interval, spread = dt.reshape(1, 1), np.array([[noise]])
-        status, records = self._loop(rows, own, there, interval, spread, settings)
-        taken = INVALID if status == at.INVALID else int(there[0, 0])
-        return np.array([taken], dtype=np.int8), records[0]
-
-    def _loop(self, rows: Numbers, *steps_and_settings: Any) -> tuple[int, Numbers]:
-        *steps, settings = steps_and_settings
-        records = np.empty((*steps[1].shape, at.RECORD))
-        run = loops("rotations").advance
-        return run(rows, *steps, self._laws, self._table, settings, records), records
-
-    def steps(
-        self,
-        rows: Numbers,
-        seen: Numbers,
-        observed: Mask,
-        dt: Any,
-        noise: Any = 1.0,
-    ) -> Numbers:
-        """Take steps ``(T, n)`` into the rows, in place; returns records ``(T, n, record_size)``.
-
-        seen: rotations ``(T, n, 3, 3)``; observed: where there is one; dt: time since the step
-        before, in units of the stamps; noise: variance of an observation over that of one sample.
-        """
-        shape = observed.shape
-        own, there = _own(seen, (*shape, 3, 3)), np.array(observed, dtype=np.bool_, order="C")
-        spread = _own(dt, shape), _own(noise, shape)
-        return self._loop(rows, own, there, *spread, self._trusting)[1]
+        which, n = lines.which, len(lines.which)
+        records, status = np.empty((n, at.RECORD)), np.empty(n, dtype=np.int8)
+        order = _FIRST if n == 1 else np.argsort(which, kind="stable")  # track by track
+        steps, members = (*lines[1:4], lines.tolerance), (self._laws, self._table, settings)
+        loops("rotations").advance(rows, which, order, *steps, *members, records, status)
+        return status, records[:, :room]
 
     def ahead(self, rows: Numbers, dt: Any) -> tuple[Numbers, Numbers]:
         """Rows as they are, and records ``(n, record_size)`` of them ``dt`` later, unobserved."""
-        records = np.empty((1, len(rows), at.RECORD))
-        steps = np.array([float(dt)])
-        loops("rotations_ahead").ahead(
-            rows, steps, self._laws, self._table, self._trusting, records
-        )
-        return rows, records[0]
+        n = len(rows)
+        lines = Lines(np.arange(n), np.zeros((n, 3, 3)), np.zeros(n), np.full(n, float(dt)))
+        settings = self._settings.copy()
+        settings[at.S_UNIT] = 1.0  # each row keeps its own
+        return rows, self._run(rows.copy(), lines, settings)[1]
 
     def look(self, rows: Numbers) -> Numbers:
         """Records of rows as they stand, without what their last observation said."""
@@ -189,7 +129,7 @@ class Rotations:
         if not ((known >= 0) & (known <= 8) & (stored >= 0) & (stored <= at.LONGEST_START)).all():
             raise ValueError("rows count more intervals or observations than they hold")
         base = rows[..., at.BASE]
-        most = len(self._trusting[at.S_LEVELS :]) // 3 - at.LEVELS
+        most = len(self._settings[at.S_LEVELS :]) // 3 - at.LEVELS
         if not ((base >= -1) & (base <= max(most, 0)) & (base == np.floor(base))).all():
             raise ValueError("rows hold a level of the noise that there is not")
         if not (rows[..., at.UNIT] > 0).all():
@@ -321,24 +261,3 @@ def _symmetric(diagonal: Numbers, off: Numbers) -> Numbers:
         out[..., a, a] = diagonal[..., a]
         out[..., b, c] = out[..., c, b] = off[..., a]
     return out
-
-
-def _own(array: Any, shape: tuple[int, ...]) -> Numbers:
-    """An array as the compiled signatures ask: contiguous and writable."""
-    full = np.broadcast_to(np.asarray(array, dtype=np.float64), shape)
-    return full if full.flags.carray else full.copy()
-
-
-def _in_turn(which: Numbers, n: int) -> bool:
-    """Whether every track comes once in each step, in order."""
-    if not n or len(which) % n:
-        return False
-    return bool((which.reshape(-1, n) == np.arange(n)).all())
-
-
-def _checked(seen: Numbers, there: Mask) -> tuple[Numbers, Mask]:
-    """Rotations projected, and which of them are some."""
-    finite = there & np.isfinite(seen).all(axis=(-2, -1))
-    safe = np.where(finite[:, None, None], seen, np.eye(3))
-    matrices, used = _check.rotations(safe, finite, "observations", "skip")
-    return np.where(used[:, None, None], so.project(matrices), 0.0), used

@@ -93,11 +93,17 @@ def turning(a: float, b: float, c: float, out: Any) -> None:
 
 @jit
 def read(seen: Any, tolerance: float, out: Any) -> int:
-    """out[:4] = the quaternion of a matrix; returns 1, or 2 if it is no rotation.
+    """out[:4] = the quaternion of a matrix; returns 1, 0 if all is NaN, 2 if it is no rotation.
 
     From the largest component, so that nothing cancels. tolerance: how far R^T R may be from I;
     below 0 the matrix is trusted.
     """
+    missing = True
+    for i in range(3):
+        for j in range(3):
+            missing = missing and math.isnan(seen[i, j])
+    if missing:
+        return 0
     if tolerance >= 0.0:
         for i in range(3):
             for j in range(3):

@@ -19,6 +19,7 @@ LOG_2PI = math.log(2.0 * math.pi)
 SWITCHING = 1e-3
 PRIORS = (0.25, 0.25, 0.5)  # of the experts: joint weights, weights per axis, dense members
 LEAST = 1e-30 ** (1.0 - at.FORGETTING)  # of the probability of a level, so that it can return
+LEAST_FADING = 0.98  # of the memory of the least noise, at every observation
 UNLIKELY = 1e-6  # levels of the noise are left out if they and their neighbours are below this
 WIDEST = math.pi**2  # no angle is less certain
 SQUARES = 40 + 3 * K  # in the scratch: (4, K) squared innovations over S, (K,) log S ...
@@ -36,6 +37,8 @@ def begin(x: Any, z: Any, laws: Any, settings: Any, anew: bool) -> None:
         noise += settings[at.S_LEVELS + n_levels + m] * math.log(settings[at.S_LEVELS + m])
     x[at.NOISE] = math.exp(noise)
     x[at.BASE] = -1.0
+    x[at.YOUNG] = 6.0
+    x[at.PRECISION] = 0.0
     for m in range(2 * at.LEVELS):
         x[at.LEVEL + m] = 1.0 / at.LEVELS
     for a in range(4):
@@ -272,6 +275,22 @@ def learn(x: Any, settings: Any, w: Any) -> None:
         normalise(x, at.LEVEL + at.LEVELS * expert, n_levels)
     x[at.NOISE] = noise
     slide(x, settings)
+    x[at.YOUNG] = max(x[at.YOUNG] - 1.0, 0.0)
+    if settings[at.S_JITTER] > 0.0:
+        keep_least(x, settings)
+
+
+@jit
+def keep_least(x: Any, settings: Any) -> None:
+    """The least noise of late as a precision: noise of a sensor is steady, jitter comes in bursts.
+
+    By the harmonic mean of the levels, which counts errors relative to the noise.
+    """
+    found = 0.0
+    for m in range(2 * at.LEVELS):
+        found += 0.5 * x[at.LEVEL + m] / settings[at.S_LEVELS + int(x[at.BASE]) + m % at.LEVELS]
+    old = 0.0 if x[at.YOUNG] > 0.0 else LEAST_FADING * x[at.PRECISION]
+    x[at.PRECISION] = max(found, old)
 
 
 @jit

@@ -14,6 +14,7 @@ MEMBERS = 24
 LEVELS = 12  # of the noise that have weights of their own, about its estimate
 DENSE_MEMBERS = 12
 FORGETTING = 1.0 / 250.0  # of what was learned of the noise, at every observation
+JITTER = 0.0015**2  # variance below which white fluctuation is more likely motion than noise
 
 # ---- a row: the clock and what all members share
 TIME, SEEN, REJECTED, ACCEPT, NOW, NOISE, GAIN = range(7)  # NOW: noise of Z, 0 after a step
@@ -23,9 +24,10 @@ FRAME = 12  # quaternion (w, x, y, z) of the common frame Q
 LAST = 16  # quaternion of the last observation, taken in or rejected
 UNIT, KNOWN, GAPS = 20, 21, 22  # unit of time, how many intervals are known, the first eight
 BASE = 30  # number of the lowest level with weights of its own; -1 before the first innovation
+YOUNG, PRECISION = 31, 32  # observations until the noise is known, 1 / its least value of late
 
 # ---- a row: isotropic members
-DELTA = 31  # (3, K) angle of the member, seen from the common frame
+DELTA = 33  # (3, K) angle of the member, seen from the common frame
 RATE = DELTA + 3 * MEMBERS  # (3, K) velocity per unit
 P00 = RATE + 3 * MEMBERS  # (K,) variances in units of the noise variance
 P01 = P00 + MEMBERS
@@ -57,7 +59,8 @@ MISSING, OBSERVED, INVALID, OUTLIER, RESTART = 0, 1, 2, 3, 4
 """What became of an observation."""
 
 # ---- settings of the compiled loop
-S_GIVEN, S_UNIT, S_DENSE, S_TOLERANCE, S_LEVELS = range(5)  # variances, then their prior
+S_GIVEN, S_UNIT, S_DENSE, S_JITTER = range(4)
+S_LEVELS = 4  # variances of the noise, then their prior
 
 
 def isotropic_laws(learned: bool = True) -> Numbers:

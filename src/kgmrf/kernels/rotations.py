@@ -1,4 +1,4 @@
-"""The compiled rotation engine: one loop over tracks and steps, one that looks ahead."""
+"""The compiled rotation engine: one loop over lines of observations."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ K = at.MEMBERS
 LOG_UNIFORM = -math.log(8.0 * math.pi**2)  # log density when nothing is known
 REFUSED_GIVEN, REFUSED_LEARNED = math.log(1e-3), math.log(3e-3)  # eps: refuse below eps x uniform
 EXPERT_SWITCHING = 0.01
+LEAST_LEFT, LEAST_YOUNG = 0.3, 0.5  # of the variance of Z: below, smoothing gains much
 YOUNGEST = 8  # observations before dense members join, where the noise is learned
 SCRATCH = 830 + core.SCRATCH
 
@@ -203,13 +204,31 @@ def observe(
 
 
 @jit
-def note(x: Any, with_dense: bool, laws: Any, table: Any, out: Any, w: Any) -> None:
+def seen_share(x: Any, left: float, settings: Any) -> float:
+    """Share of Z itself in what is shown after it, where the noise is learned.
+
+    Noise and white jitter of the rotation look alike. To take jitter for noise can be wrong by any
+    factor; to take noise for jitter loses what smoothing gains, 1 / sqrt(left), with ``left`` the
+    variance over that of Z. So Z is shown if ``left`` is above exp(-jitter / r), r the least noise
+    of late, but never where smoothing gains much.
+    """
+    if settings[at.S_JITTER] == 0.0:
+        return 0.0
+    bar = max(math.exp(-settings[at.S_JITTER] * x[at.PRECISION] / x[at.NOW]), LEAST_LEFT)
+    if x[at.YOUNG] > 0.0:
+        bar = min(bar, LEAST_YOUNG)
+    return min(max(0.5 + 5.0 * (left / bar - 1.0), 0.0), 1.0)
+
+
+@jit
+def note(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: Any, w: Any) -> None:
     """What an estimate shows: the moments of the mixture of all members, into a record."""
     share = x[at.EXPERTS + 2] if with_dense else 0.0
     for j in range(at.RECORD):
         out[j] = 0.0
     for a in range(3):
         w[10 + a] = 0.0
+    left = 0.0
     between(x, at.FRAME, x, at.LAST, w, 14)
     for twice in range(2):  # means, then second moments about them
         for d in range(len(table)):
@@ -221,6 +240,7 @@ def note(x: Any, with_dense: bool, laws: Any, table: Any, out: Any, w: Any) -> N
                 for a in range(3):
                     if twice == 0:
                         w[10 + a] += f * w[a]
+                        left += f * x[dense.spot(p, a, a)]
                         out[at.R_VELOCITY + a] += f * x[p + at.MOTION + a]
                     else:
                         y = w[a] - w[10 + a]
@@ -245,6 +265,7 @@ def note(x: Any, with_dense: bool, laws: Any, table: Any, out: Any, w: Any) -> N
                 y = kept * x[at.DELTA + K * a + k] + (1.0 - kept) * w[14 + a]
                 if twice == 0:
                     w[10 + a] += f * y
+                    left += f * p00
                     out[at.R_WEIGHTS + k] += f / 3.0
                     out[at.R_VELOCITY + a] += f * x[at.RATE + K * a + k]
                 else:
@@ -253,6 +274,10 @@ def note(x: Any, with_dense: bool, laws: Any, table: Any, out: Any, w: Any) -> N
                     out[at.R_ANGLE + a] += f * (p00 + y * y)
                     out[at.R_CROSS + a] += f * (p01 + y * v)
                     out[at.R_RATE + a] += f * (x[at.NOISE] * x[at.P11 + k] + v * v)
+        if twice == 0 and x[at.NOW] > 0.0:
+            own = seen_share(x, left / (3.0 * x[at.NOISE] * x[at.NOW]), settings)
+            for a in range(3):
+                w[10 + a] += own * (w[14 + a] - w[10 + a])
     for a in range(4):
         out[a] = x[at.FRAME + a]
     turn(out, 0, w[10], w[11], w[12])
@@ -265,65 +290,63 @@ def note(x: Any, with_dense: bool, laws: Any, table: Any, out: Any, w: Any) -> N
 
 
 @jit
-def show(x: Any, with_dense: bool, laws: Any, table: Any, out: Any, w: Any) -> None:
+def show(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: Any, w: Any) -> None:
     """The record of a track; NaN before its first observation."""
     if math.isnan(x[at.SEEN]):
         for j in range(at.RECORD):
             out[j] = math.nan
     else:
-        note(x, with_dense, laws, table, out, w)
+        note(x, with_dense, laws, table, settings, out, w)
     out[at.R_TIME] = x[at.TIME]
     out[at.R_SEEN] = x[at.SEEN]
     out[at.R_UNIT] = x[at.UNIT]
 
 
 @compiled(
-    "int64(float64[:, ::1], float64[:, :, :, ::1], boolean[:, ::1], float64[:, ::1],"
-    " float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[::1], float64[:, :, ::1])",
+    "void(float64[:, ::1], int64[::1], int64[::1], float64[:, :, ::1], float64[::1], float64[::1],"
+    " float64, float64[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1], int8[::1])",
 )
 def advance(
     rows: Any,
+    which: Any,
+    order: Any,
     seen: Any,
-    observed: Any,
+    counts: Any,
     dt: Any,
-    noise: Any,
+    tolerance: float,
     laws: Any,
     table: Any,
     settings: Any,
     records: Any,
-) -> int:
-    """All steps ``(T, n)`` through the rows, in place; what became of the last observation.
-
-    noise: the variance of each observation, relative to that of one sample. A matrix that is no
-    rotation stops the loop before its step changes anything.
-    """
+    status: Any,
+) -> None:
+    """Lines ``(N,)`` in this order through the rows, in place, as :mod:`kgmrf.engines` says."""
     w = np.empty(SCRATCH)
     z = np.empty(4)
     e = np.empty(12)
-    status = at.MISSING
-    for i in range(rows.shape[0]):
-        x = rows[i]
-        for t in range(seen.shape[0]):
-            status = read(seen[t, i], settings[at.S_TOLERANCE], z) if observed[t, i] else at.MISSING
-            if status > at.OBSERVED:
-                return status
-            keep_unit(x, dt[t, i], laws, table, settings)
-            with_dense = drift(x, dt[t, i], laws, table, settings, w)
-            e[6] = math.nan
-            e[7] = math.nan
-            if status == at.OBSERVED:
+    for line in order:
+        x = rows[which[line]]
+        status[line] = read(seen[line], tolerance, z) if counts[line] > 0.0 else at.MISSING
+        shown = at.MISSING
+        e[6] = math.nan
+        e[7] = math.nan
+        if counts[line] >= 0.0 and status[line] != at.INVALID:
+            shown = status[line]
+            keep_unit(x, dt[line], laws, table, settings)
+            with_dense = drift(x, dt[line], laws, table, settings, w)
+            if shown == at.OBSERVED:
+                noise = 1.0 / counts[line]
                 if math.isnan(x[at.SEEN]):
                     core.begin(x, z, laws, settings, False)
-                    remember(x, z, noise[t, i])
+                    remember(x, z, noise)
                     if settings[at.S_DENSE] > 0.0:
                         restart_dense(x, table)
-                        keep_first(x, z, noise[t, i], table, w)
+                        keep_first(x, z, noise, table, w)
                 else:
-                    status = observe(x, z, e, noise[t, i], with_dense, laws, table, settings, w)
-                if status != at.OUTLIER:
+                    shown = observe(x, z, e, noise, with_dense, laws, table, settings, w)
+                if shown != at.OUTLIER:
                     x[at.SEEN] = x[at.TIME]
-            show(x, in_use(x, settings), laws, table, records[t, i], w)
-            records[t, i, at.R_NIS] = e[7]
-            records[t, i, at.R_LIKELIHOOD] = e[6]
-            records[t, i, at.R_STATUS] = status
-    return status
+        show(x, in_use(x, settings), laws, table, settings, records[line], w)
+        records[line, at.R_NIS] = e[7]
+        records[line, at.R_LIKELIHOOD] = e[6]
+        records[line, at.R_STATUS] = shown

@@ -13,7 +13,7 @@ from kgmrf._time import Clock
 from kgmrf._types import Numbers
 from kgmrf.engines import TIME
 from kgmrf.engines.law import SingleLaw
-from kgmrf.engines.rotation_smoother import lagged, packed, smooth
+from kgmrf.engines.rotation_smoother import BESIDE, lagged, packed, smooth
 from kgmrf.engines.rotations import Rotations, skew
 from kgmrf.gains import FixedGains, Gains, as_gains
 from kgmrf.kernels import rotation_rows as at
@@ -37,7 +37,8 @@ class RotationTracker(EngineTracker):
     noise_std: standard deviation of the noise in every plane, radians; ``n_samples`` of an update
     divides its variance. None: learned. Single laws do not learn it; those with fixed gains can do
     without it and then tell no likelihood.
-    noise_std_guess: where learning starts.
+    noise_std_guess: where learning starts; without one, what fluctuates by less than 1.5e-3 rad is
+    taken for motion unless smoothing gains much.
     gains: "auto" (default; in dimensions other than 3 the same as "information"), or a single law:
     "information", "zero_lag", "printed", or one from :mod:`kgmrf.gains`.
     oscillations: of the default: be ready for regular swinging (camera shake, gait, vibration).
@@ -147,9 +148,8 @@ class RotationTracker(EngineTracker):
         records = smooth(
             engine,
             record.seen.reshape(*flat, 3, 3),
-            record.observed.reshape(flat),
+            np.where(record.observed, record.counts, 0.0).reshape(flat),
             np.repeat(record.dt[:, None], flat[1], axis=1),
-            1.0 / np.reshape(record.counts, flat),
             fresh._began,
             lag,
         ).reshape(*shape, -1)
@@ -210,8 +210,8 @@ class RotationTracker(EngineTracker):
     def _begin(self, shape: tuple[int, ...]) -> None:
         super()._begin(shape)
         self._rows[:, TIME] = self._began
-        self._window = np.full((self.lag or 0, len(self._rows), 12 + at.RECORD), np.nan)
-        self._window[..., :12] = 0.0
+        self._window = np.full((self.lag or 0, len(self._rows), BESIDE + at.RECORD), np.nan)
+        self._window[..., :BESIDE] = 0.0
 
     def begin_at(self, stamp: float) -> None:
         """The first step comes at this stamp."""
@@ -237,13 +237,9 @@ class RotationTracker(EngineTracker):
             return records
         flat = (len(seen), len(self._rows))
         spread = dt.reshape(dt.shape + (1,) * (counts.ndim - dt.ndim))
-        steps = (
-            seen.reshape(*flat, 3, 3),
-            counts.reshape(flat) > 0.0,
-            np.broadcast_to(spread, counts.shape).reshape(flat),
-            1.0 / np.where(counts > 0.0, counts, 1.0).reshape(flat),
-        )
-        window = np.concatenate([self._window, packed(*steps, records.reshape(*flat, -1))])
+        gaps = np.broadcast_to(spread, counts.shape).reshape(flat)
+        new = packed(seen, counts.reshape(flat), gaps, records.reshape(*flat, -1))
+        window = np.concatenate([self._window, new])
         self._window = window[len(seen) :].copy()
         late = lagged(window, self.lag)
         self._records = late[-1].copy()
