@@ -19,6 +19,7 @@ processor has (one 512-bit register, two of 256 bits, four of 128).
     total(x), highest(x)  the sum of the lanes, the largest of them
     fetch(a, i)           a[i] will be needed soon: bring it into the cache
     bare(a)               the numbers of a contiguous array in one dimension, without its shape
+    after(a, n)           those from the n-th on
     combine(a, i, n, b0, ..., b7, c)    a[i] b0 + a[i + n] b1 + ... + a[i + 7 n] b7 + c
 """
 

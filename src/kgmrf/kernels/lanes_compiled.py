@@ -278,6 +278,16 @@ def bare(typing: Any, a: Any) -> Any:
 
 
 @intrinsic
+def after(typing: Any, a: Any, n: Any) -> Any:
+    """The address of the n-th number."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.gep(args[0], [args[1]])
+
+    return a(a, types.intp), build
+
+
+@intrinsic
 def fetch(typing: Any, a: Any, i: Any) -> Any:
     """a[i] will be needed soon."""
 

@@ -106,6 +106,11 @@ def bare(a: Any) -> Any:
     return a.reshape(-1)
 
 
+def after(a: Any, n: int) -> Any:
+    """All numbers from the n-th on."""
+    return a[n:]
+
+
 def combine(a: Any, i: int, n: int, *rows: Any) -> Any:
     """a[i] b0 + a[i + n] b1 + ... + c."""
     return rows[-1] + sum(a[i + k * n] * rows[k] for k in range(LANES))

@@ -16,6 +16,7 @@ from typing import Any
 
 from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.compile import jit
+from kgmrf.kernels.lanes import after
 from kgmrf.kernels.quaternions import between, turn, turning
 
 LOG_2PI = math.log(2.0 * math.pi)
@@ -157,7 +158,7 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
     turn(x, p, f0, f1, f2)
     for j in range(30):
         m[A + j] = 0.0
-    turning(f0, f1, f2, m[A : A + 27])
+    turning(f0, f1, f2, after(m, A))
     for a in range(3):
         for b in range(3):
             jac = m[A + 9 + 3 * a + b]

@@ -11,6 +11,7 @@ from kgmrf.kernels import rotation_core as core
 from kgmrf.kernels import rotation_dense as dense
 from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.compile import compiled, jit
+from kgmrf.kernels.lanes import after, bare
 from kgmrf.kernels.quaternions import between, read, turn
 
 K = at.MEMBERS
@@ -107,7 +108,7 @@ def keep_first(x: Any, z: Any, rel: float, table: Any, w: Any) -> None:
         for a in range(4):
             w[a + 820] = x[row + 2 + a]
         r = x[at.NOISE] * x[row + 1]
-        total += dense.score(x, w[820:824], r, table, w)
+        total += dense.score(x, after(w, 820), r, table, w)
         dense.take(x, r, table, w)
     top = max(max(x[at.EVIDENCE], x[at.EVIDENCE + 1]), total)
     for a in range(3):
@@ -152,8 +153,8 @@ def observe(
     e[7] = math.nan
     r = x[at.NOISE] * rel
     if with_dense:
-        e[5] = dense.score(x, z, r, table, w[:830])
-    scratch = w[830:]
+        e[5] = dense.score(x, z, r, table, w)
+    scratch = after(w, 830)
     core.score(x, e, rel, laws, settings, scratch)
     if half > 1e-6:  # densities with respect to volume on the group
         e[3] -= 2.0 * math.log(math.sin(half) / half)
@@ -321,11 +322,12 @@ def advance(
     status: Any,
 ) -> None:
     """Lines ``(N,)`` in this order through the rows, in place, as :mod:`kgmrf.engines` says."""
-    w = np.empty(SCRATCH)
-    z = np.empty(4)
-    e = np.empty(12)
+    work = np.empty(SCRATCH + 16)
+    w = bare(work)
+    z, e, every, notes = after(w, SCRATCH), after(w, SCRATCH + 4), bare(rows), bare(records)
+    size, room = rows.shape[1], records.shape[1]
     for line in order:
-        x = rows[which[line]]
+        x = after(every, which[line] * size)
         status[line] = read(seen[line], tolerance, z) if counts[line] > 0.0 else at.MISSING
         shown = at.MISSING
         e[6] = math.nan
@@ -346,7 +348,9 @@ def advance(
                     shown = observe(x, z, e, noise, with_dense, laws, table, settings, w)
                 if shown != at.OUTLIER:
                     x[at.SEEN] = x[at.TIME]
-        show(x, in_use(x, settings), laws, table, settings, records[line], w)
-        records[line, at.R_NIS] = e[7]
-        records[line, at.R_LIKELIHOOD] = e[6]
-        records[line, at.R_STATUS] = shown
+        out = after(notes, line * room)
+        show(x, in_use(x, settings), laws, table, settings, out, w)
+        out[at.R_NIS] = e[7]
+        out[at.R_LIKELIHOOD] = e[6]
+        out[at.R_STATUS] = shown
+    work[0] = 0.0  # not let go before
