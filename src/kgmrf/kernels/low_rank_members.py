@@ -231,7 +231,7 @@ def learn(row: Any, law: Any, s: int, known: Any, x: Any, here: Any, n: int, sha
     if started:
         seen, b = gram(times(axes, precision), axes), apply(axes, scaled)
         inverse, scores = weigh_factors(lam, 0.0, seen, b)
-        _, g = weigh_factors(lam, 1.0, seen, b)  # dead factors come back
+        g = weigh_factors(lam, 1.0, seen, b)[1]  # dead factors come back
         square -= dot(b, scores)
     limit = math.sqrt(min(1.0, maths.LIMIT * n / max(square, 1e-300)))
     for k in range(maths.N_NOISE, maths.N_NUMBERS):

@@ -120,8 +120,9 @@ def quickly() -> Iterator[None]:
 
     def remembering(original: Any) -> Any:
         def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
-            if isinstance(self, types.Dispatcher):  # a helper is compiled once, not for each number
-                args = tuple(types.unliteral(arg) for arg in args)
+            ours = isinstance(self, types.Dispatcher)
+            if ours and not self.dispatcher.targetoptions.get("_nrt", True):
+                args = tuple(map(types.unliteral, args))  # compiled once, not for each number
             key = (self, tuple(args), tuple(kws.items()) if kws else ())
             found = known.get(key)
             if found is None:
