@@ -364,3 +364,10 @@ def test_a_refused_step_does_not_set_the_unit_of_time() -> None:
             bank.update(x[k], dt=2.0)
     np.testing.assert_array_equal(tried.time, clean.time)
     np.testing.assert_array_equal(tried.covariance, clean.covariance)
+
+
+@pytest.mark.parametrize("settings", [{}, {"gains": "information"}, {"kind": "rotation"}])
+def test_a_bank_without_tracks_has_estimates_of_none(settings):
+    bank = TrackerBank(0, 3, **settings)
+    for estimate in (bank.estimate(), bank.forecast(1.0)):
+        assert getattr(estimate, bank.kind).shape == (0, 3, 3)

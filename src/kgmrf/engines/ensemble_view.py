@@ -97,7 +97,7 @@ class EnsembleView(View):
         engine, records = self._engine, self._records
         if records.shape[-1] == engine.small:
             now = engine.look(self._rows.reshape(-1, engine.size))
-            records = now.reshape(*records.shape[:-1], -1)
+            records = now.reshape(*records.shape[:-1], self._engine.record_size)
         return engine.blend(records)
 
     def _eigen(self) -> dict[str, Numbers]:
