@@ -371,3 +371,51 @@ def test_a_bank_without_tracks_has_estimates_of_none(settings):
     bank = TrackerBank(0, 3, **settings)
     for estimate in (bank.estimate(), bank.forecast(1.0)):
         assert getattr(estimate, bank.kind).shape == (0, 3, 3)
+
+
+@pytest.mark.parametrize("gains", ["auto", "information"])
+def test_lines_of_the_wrong_shape_are_refused_and_change_nothing(gains):
+    rng = np.random.default_rng(0)
+    bank = TrackerBank(4, 3, gains=gains)
+    for _ in range(5):
+        bank.update(rng.normal(size=(4, 3)))
+    before = bank.memory()["rows"].copy()
+    which, rows, one = np.arange(40) % 4, rng.normal(size=(40, 3)), np.ones(40)
+    infinite = rows.copy()
+    infinite[7, 1] = np.inf
+    for tracks, seen, dt, fields, error in (
+        (which, rows[:1], one, "covariance", ObservationError),
+        (which, rows[:, :2], one, "covariance", ObservationError),
+        (which, np.ones((40, 2, 2)), one, "covariance", ObservationError),
+        (which, infinite, one, "covariance", ObservationError),
+        (which, rows, -one, "covariance", ObservationError),
+        (which, rows, np.nan * one, "covariance", ObservationError),
+        (which, rows, one[:2], "covariance", ValueError),
+        (which, rows, one, "nonsense", ValueError),
+        (which + 1, rows, one, "covariance", IndexError),
+        (which > 1, rows, one, "covariance", IndexError),
+    ):
+        with pytest.raises(error):
+            bank.take(tracks, seen, dt=dt, fields=fields)
+        np.testing.assert_array_equal(bank.memory()["rows"], before)
+    assert bank.take(which, rows, dt=1.0, fields="covariance")["covariance"].shape == (40, 3, 3)
+
+
+def test_restored_banks_are_independent():
+    one, two = TrackerBank(2, 3), TrackerBank(2, 3)
+    one.update(np.ones((2, 3)))
+    two.restore(one.memory())
+    before = one.memory()["rows"].copy()
+    two.update(np.full((2, 3), 7.0))
+    np.testing.assert_array_equal(one.memory()["rows"], before)
+
+
+def test_a_refused_matrix_leaves_a_fresh_bank_of_many_channels():
+    bank = TrackerBank(2, 64, on_invalid="raise")
+    before = bank.memory()["rows"].shape
+    with pytest.raises(ObservationError):
+        bank.update(np.stack([-np.eye(64)] * 2), n_samples=5)
+    assert bank.memory()["rows"].shape == before
+    assert TrackerBank(0, 64).estimate().covariance.shape == (0, 64, 64)
+    taken = TrackerBank(4, 3).update(np.zeros((4, 0, 3)), samples=True)
+    assert not taken.observed.any()

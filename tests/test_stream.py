@@ -646,3 +646,10 @@ def walk(expected: list[bytes], raw: bytes) -> int:
         at, k = at + start, again
     assert k == len(expected)
     return lives
+
+
+def test_a_second_clock_of_a_csv_stream_is_no_channel():
+    stream = Stream(Settings(format="csv"))
+    out = stream.take([b"time,header.stamp.secs,header.stamp.nsecs,x,y", b"3,1,0,1,2"])
+    assert b"covariance_1_1" in out
+    assert b"covariance_2_2" not in out

@@ -94,7 +94,8 @@ class _Fields(RotationFields):
         """A field that is not among the values."""
         if name in DENSE and "loadings" in self._values:
             return derived(name, self.loadings, self.noise, self.tails)
-        kind = "rotation" if "rotation" in self._values else "covariance"
+        kinds = {"rotation": "rotation", "position": "vector"}
+        kind = next((word for name, word in kinds.items() if name in self._values), "covariance")
         raise AttributeError(
             f"this tracker follows a {kind} and has no {name!r}; it has {', '.join(self._values)}"
         ) from None

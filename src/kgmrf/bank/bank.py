@@ -15,6 +15,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.bank.rows import Rows, Taken, processors
 from kgmrf.engines import SEEN, TIME, Engine
 from kgmrf.engines.law import SingleLaw
+from kgmrf.factors import DENSE
 from kgmrf.results import Estimate
 from kgmrf.state import State
 from kgmrf.trackers.kgmrf import KGMRF
@@ -162,9 +163,14 @@ class TrackerBank(OneAtATime):
         if raw and n_samples is not None:
             raise ObservationError("raw samples count themselves; leave out n_samples")
         counts = np.ones(1) if raw else self._pattern.counts(n_samples, there, self.d)
+        before = self._raw, self._tracks
         self._take_kind(raw=raw)
         step = (seen, there, counts, intervals, self.on_invalid, self.n_threads)
-        taken = self._tracks.update(*step, matrix=not raw)
+        try:
+            taken = self._tracks.update(*step, matrix=not raw)
+        except ObservationError:
+            self._raw, self._tracks = before
+            raise
         self._clock = clock
         return taken
 
@@ -234,19 +240,40 @@ class TrackerBank(OneAtATime):
         >>> bank.take([0, 1, 0], lines, dt=np.ones(3))["covariance"].shape
         (3, 2, 2)
         """
-        which = np.array(tracks, dtype=np.int64)
-        seen = np.asarray(observations, dtype=float)
-        counts = np.ones(len(which)) if n_samples is None else np.asarray(n_samples, dtype=float)
-        if which.size and not (which.min() >= 0 and which.max() < len(self)):
-            raise IndexError(f"tracks must be positions 0 to {len(self) - 1}, got {which}")
+        which, seen = np.asarray(tracks), np.asarray(observations, dtype=float)
+        n, d, names = len(which), self.d, (fields,) if isinstance(fields, str) else tuple(fields)
         matrix = seen.ndim == 3
+        if which.dtype.kind not in "iu" or which.ndim != 1:
+            raise IndexError(f"tracks must be positions (N,), got {which.dtype} of {which.shape}")
+        if n and not (which.min() >= 0 and which.max() < len(self)):
+            raise IndexError(f"tracks must be positions 0 to {len(self) - 1}, got {which}")
+        if seen.shape != ((n, d, d) if matrix else (n, d)):
+            raise ObservationError(
+                f"{n} lines need observations ({n}, {d}) or ({n}, {d}, {d}), got {seen.shape}"
+            )
+        if seen.size and np.fmax.reduce(np.abs(seen), None) > _check.LARGEST_SAMPLE ** (1 + matrix):
+            raise ObservationError("an observation is not finite or too large to square")
+        counts, steps = np.empty(n), np.empty(n)
+        counts[:], steps[:] = 1.0 if n_samples is None else n_samples, dt
+        if not (counts >= 0.0).all() or not ((steps >= 0.0) & (steps < np.inf)).all():
+            raise ObservationError("dt and n_samples must be numbers of at least 0, one per line")
+        before = self._raw, self._tracks
         self._take_kind(raw=not matrix)
-        steps = np.asarray(dt, dtype=float) / self._clock.unit
-        names = list(dict.fromkeys(["time", *fields]))
+        told = list(dict.fromkeys(["time", *names]))
+        try:
+            engine = self._tracks.engine
+            for name in told:
+                known = (*engine.names, *(DENSE if "loadings" in engine.names else ()))
+                _check.choice(name, known, "every one of fields")
+        except ValueError:
+            self._raw, self._tracks = before
+            raise
         found = self._clock.told(
-            self._tracks.lines(which, seen, counts, steps, names, matrix=matrix)
+            self._tracks.lines(
+                which.astype(np.int64), seen, counts, steps / self._clock.unit, told, matrix=matrix
+            )
         )
-        return {name: found[name] for name in fields}
+        return {name: found[name] for name in names}
 
     # ------------------------------------------------------------------ what is known
 

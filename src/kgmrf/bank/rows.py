@@ -82,8 +82,8 @@ class Rows:
         if set(arrays) != {"rows", "records", "fresh"}:
             raise ValueError(f"it holds {', '.join(sorted(arrays))[:80]}")
         n = len(arrays["rows"])
-        rows, fresh = np.ascontiguousarray(arrays["rows"]), arrays["fresh"]
-        records = np.ascontiguousarray(arrays["records"])
+        rows, fresh = np.array(arrays["rows"], order="C"), arrays["fresh"]
+        records = np.array(arrays["records"], order="C")
         if fresh.shape != (n,) or fresh.dtype != bool:
             raise ValueError(f"{n} rows and {fresh.shape} flags")
         if records.shape != (n, self.engine.kept) or records.dtype != np.float64:
@@ -138,7 +138,9 @@ class Rows:
         tolerance, invalid = TRUST, np.zeros(n, dtype=bool)
         if not matrix:
             # The largest of all first: one pass, and nothing to keep.
-            most = max(np.fmax.reduce(seen, None), -np.fmin.reduce(seen, None)) if n else 0.0
+            most = (
+                max(np.fmax.reduce(seen, None), -np.fmin.reduce(seen, None)) if seen.size else 0.0
+            )
             if not most <= _check.LARGEST_SAMPLE:
                 invalid = (m > 0) & (np.abs(seen) > _check.LARGEST_SAMPLE).any(axis=(-2, -1))
             if invalid.any() and on_invalid != "skip":
@@ -217,8 +219,7 @@ class Rows:
         if matrix:
             m[np.isnan(block[:, 0, 0])] = 0.0
         step, rows = np.array(dt, dtype=float), None
-        told = set(getattr(engine, "told", ())) & set(fields)
-        if not told and set(engine.from_rows) & set(fields):
+        if set(engine.from_rows) & set(fields):
             records = np.empty((len(which), engine.record_size))
             rows = np.empty((len(which), engine.size))
             for these in rounds(which):
@@ -226,7 +227,7 @@ class Rows:
                 records[these] = self._take(*part, matrix, None)
                 rows[these] = self.rows[which[these]]
         else:
-            room = engine.record_size if told else engine.room(tuple(fields))
+            room = engine.room(tuple(fields))
             records = self._take(which, block, m, step, matrix, room)
         self.fresh[which] = False
         shown = engine.view(records, rows)

@@ -327,7 +327,7 @@ class LowRankView(EnsembleView):
 
         def look(rows: Numbers) -> tuple[Numbers, Numbers]:
             whole = engine.look(rows.reshape(-1, engine.size))
-            return engine.factors(whole.reshape(*rows.shape[:-1], -1))
+            return engine.factors(whole.reshape(*rows.shape[:-1], engine.record_size))
 
         if not callable(self._rows):
             return look(self._rows)

@@ -56,7 +56,9 @@ class CsvReader(Reader):
         self.rest_at = None if time is None else nanoseconds_of(names, time)
         self.key, self.time = key or "key", time or "time"
         others = (self.key_at, self.time_at, self.rest_at, index)
-        self.used = [k for k in range(len(names)) if k not in others]
+        # Another clock is no channel either.
+        stamps = {k for k, name in enumerate(names) if name.lower().startswith("header.stamp")}
+        self.used = [k for k in range(len(names)) if k not in others and k not in stamps]
         turns = quaternion_of(names)
         if len(turns) > 1:
             raise LineError(row, "the header has more than one quaternion")

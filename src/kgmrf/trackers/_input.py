@@ -67,7 +67,7 @@ class Input(OneAtATime):
         self.d = None if d is None else int(d)
         self.batch_shape: tuple[int, ...] | None = None
         if time_unit is not None:
-            _check.in_range(time_unit, "time_unit", 0.0, np.inf, open_low=True)
+            _check.in_range(time_unit, "time_unit", 0.0, 1e300, open_low=True)
         self.time_unit = time_unit
         self.clock = Clock(time_unit)
 
