@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,7 +14,7 @@ from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._threads import OneAtATime
 from kgmrf._time import Clock, duration
 from kgmrf._types import Mask, Numbers
-from kgmrf.bank.rows import Rows, Taken, processors
+from kgmrf.bank.rows import Rows, Taken, processors, refuse
 from kgmrf.engines import SEEN, TIME, Engine
 from kgmrf.engines.law import SingleLaw
 from kgmrf.factors import DENSE
@@ -163,16 +165,22 @@ class TrackerBank(OneAtATime):
         if raw and n_samples is not None:
             raise ObservationError("raw samples count themselves; leave out n_samples")
         counts = np.ones(1) if raw else self._pattern.counts(n_samples, there, self.d)
-        before = self._raw, self._tracks
-        self._take_kind(raw=raw)
         step = (seen, there, counts, intervals, self.on_invalid, self.n_threads)
-        try:
+        with self._taking(raw=raw):
             taken = self._tracks.update(*step, matrix=not raw)
-        except ObservationError:
-            self._raw, self._tracks = before
-            raise
         self._clock = clock
         return taken
+
+    @contextmanager
+    def _taking(self, *, raw: bool) -> Iterator[None]:
+        """The engine for samples or matrices; an error leaves the one there was."""
+        before = self._raw, self._tracks
+        self._take_kind(raw=raw)
+        try:
+            yield
+        except ValueError:
+            self._raw, self._tracks = before
+            raise
 
     def _take_kind(self, *, raw: bool) -> None:
         """The first observations decide: samples of many channels have an engine of their own."""
@@ -251,28 +259,25 @@ class TrackerBank(OneAtATime):
             raise ObservationError(
                 f"{n} lines need observations ({n}, {d}) or ({n}, {d}, {d}), got {seen.shape}"
             )
-        if seen.size and np.fmax.reduce(np.abs(seen), None) > _check.LARGEST_SAMPLE ** (1 + matrix):
-            raise ObservationError("an observation is not finite or too large to square")
+        large = np.abs(seen) > _check.LARGEST_SAMPLE ** (1 + matrix)
+        if large.any():
+            refuse(seen, large.reshape(n, -1).any(axis=-1), "not finite or too large to square")
         counts, steps = np.empty(n), np.empty(n)
         counts[:], steps[:] = 1.0 if n_samples is None else n_samples, dt
         if not (counts >= 0.0).all() or not ((steps >= 0.0) & (steps < np.inf)).all():
-            raise ObservationError("dt and n_samples must be numbers of at least 0, one per line")
-        before = self._raw, self._tracks
-        self._take_kind(raw=not matrix)
-        told = list(dict.fromkeys(["time", *names]))
-        try:
-            engine = self._tracks.engine
-            for name in told:
-                known = (*engine.names, *(DENSE if "loadings" in engine.names else ()))
-                _check.choice(name, known, "every one of fields")
-        except ValueError:
-            self._raw, self._tracks = before
-            raise
-        found = self._clock.told(
-            self._tracks.lines(
-                which.astype(np.int64), seen, counts, steps / self._clock.unit, told, matrix=matrix
+            raise ObservationError(
+                "dt and n_samples must be at least 0 and finite, a number or one per line; got dt "
+                f"from {steps.min()} to {steps.max()}, n_samples from {counts.min()}"
             )
-        )
+        told = list(dict.fromkeys(["time", *names]))
+        with self._taking(raw=not matrix):
+            known = self._tracks.engine.names
+            for name in told:
+                dense = DENSE if "loadings" in known else ()
+                _check.choice(name, (*known, *dense), "every one of fields")
+            at, steps = which.astype(np.int64), steps / self._clock.unit
+            found = self._tracks.lines(at, seen, counts, steps, told, matrix=matrix)
+        found = self._clock.told(found)
         return {name: found[name] for name in names}
 
     # ------------------------------------------------------------------ what is known

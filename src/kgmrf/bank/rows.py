@@ -144,7 +144,7 @@ class Rows:
             if not most <= _check.LARGEST_SAMPLE:
                 invalid = (m > 0) & (np.abs(seen) > _check.LARGEST_SAMPLE).any(axis=(-2, -1))
             if invalid.any() and on_invalid != "skip":
-                _refuse(seen, invalid, "not finite or too large to square")
+                refuse(seen, invalid, "not finite or too large to square")
             m[invalid] = 0.0
         elif on_invalid == "skip":
             tolerance = _TOLERANCES[self.kind][rough]
@@ -179,7 +179,7 @@ class Rows:
         there = (m > 0) & ~np.isnan(seen).all(axis=(-2, -1))
         finite = np.asarray(np.isfinite(seen).all(axis=(-2, -1)))
         if (there & ~finite).any():
-            _refuse(seen, there & ~finite, "not finite or partly NaN")
+            refuse(seen, there & ~finite, "not finite or partly NaN")
         check = _check.rotations if rotation else _check.covariances
         seen, used = check(seen, there, "observations", on_invalid, rough)
         if rotation:
@@ -247,7 +247,8 @@ class Rows:
         return self.engine.view(records, later)
 
 
-def _refuse(seen: Numbers, invalid: Mask, what: str) -> None:
+def refuse(seen: Numbers, invalid: Mask, what: str) -> None:
+    """Raise an ObservationError that names the first of the invalid observations."""
     first = int(np.argmax(invalid))
     raise ObservationError(
         f"observations[{first}] (and {int(invalid.sum()) - 1} others) is {what}; a missing "

@@ -26,7 +26,7 @@ from kgmrf.engines.compare_step import Frame, compare, compare_matrix
 from kgmrf.engines.layout import Layout, Track, Turned, blend_weights, pack, planes, turned, unpack
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
 from kgmrf.geometry import so
-from kgmrf.motion import CORRELATION_LIMIT
+from kgmrf.motion import CORRELATION_LIMIT, POLISH_EVERY
 
 BLEND_RATE, BLEND_LIMIT, BLEND_SHARE = 0.25, 1.0, 1e-3
 TAIL_SHARE, KAPPA_GAIN, KAPPA_LIMIT = 1e-3, 0.005, 0.7
@@ -37,7 +37,6 @@ SHRINKAGE = 0.01  # observations that stand for a diagonal matrix in an average
 SIZE_RETENTION, LEVEL_MEMORY = 0.98, 6000.0
 POOL_SAMPLES = 5.0  # samples per channel before a turning member starts
 UNLIKE = 1e3  # ratio of variances above which turning members work in units of each channel
-POLISH_EVERY = 16
 NU = np.array(TAILS)
 
 

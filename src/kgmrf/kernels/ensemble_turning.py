@@ -37,6 +37,7 @@ from kgmrf.kernels.turning import (
     set_turn,
     widen_planes,
 )
+from kgmrf.motion import POLISH_EVERY
 
 
 @jit
@@ -154,7 +155,7 @@ def correct_turning(w: Any, o: Any, q: int, u: float, m: float, single: bool) ->
         w[lam + i] += gain * (w[body + i * s + i] - w[lam + i])
     keep_above(w, o, lam, d)
     turn_frame(w, d, s)
-    if int(w[o[at.HEAD] + row.COUNT]) % tuning.POLISH_EVERY == 0:
+    if int(w[o[at.HEAD] + row.COUNT]) % POLISH_EVERY == 0:
         polish_frame(w, d, s, frame)
     close_frame(w, q, d, s)
 

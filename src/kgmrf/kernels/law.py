@@ -324,13 +324,13 @@ def loop(rotation: bool) -> Any:
         """
         d, lines, size, room = seen.shape[1], which.size, rows.shape[1], records.shape[1]
         where = np.empty(N + 1, dtype=np.int64)
-        o, s = bare(where), -(-d // 8) * 8
+        o = bare(where)
         set_places(o, d, head[row.INFORMATION] != 0.0)
         work = np.zeros(o[END])
         w, every, frames, notes = bare(work), bare(rows), bare(seen), bare(records)
         law, over, gains, spectra = bare(head), bare(steps), bare(tables), bare(known)
         own, spectrum = tables.shape[0] - 1, known.shape[0] - 1
-        held, at = -1, o[ROW]
+        held, at, s = -1, o[ROW], o[S]
         for line in range(lines):
             found = MISSING
             if present[line] > 0:
@@ -349,10 +349,10 @@ def loop(rotation: bool) -> Any:
                     expect(every, which[line + 1] * size, size)
             if found != INVALID and present[line] >= 0:
                 m = 1.0 / strength[line] if rotation else strength[line]
-                mine, first = min(k, own) * 2 * d * d, N_STEP * interval[line]
+                mine, lead = min(k, own) * 2 * d * d, N_STEP * interval[line]
                 start = min(k, spectrum) * d
                 there = found == OBSERVED
-                step(w, o, law, over, first, gains, mine, spectra, start, there, m, rotation)
+                step(w, o, law, over, lead, gains, mine, spectra, start, there, m, rotation)
             if room > 0:
                 move(w, at, notes, line * room, room)
         if held >= 0:
