@@ -1,7 +1,7 @@
 """The self-tuned ensemble as an engine: rows of tracks, lines of observations, records.
 
-A record is what an estimate needs of one step: head, tails and weights of the row, and the lower
-triangle of the blend S. `kgmrf.engines.ensemble_step` tells the formulas.
+A record is what an estimate needs of one step: head, tails and weights of the row, and the
+covariance. `kgmrf.engines.ensemble_step` tells the formulas.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from kgmrf.engines import INVALID, MISSING, OBSERVED, Lines, ensemble_step, insp
 from kgmrf.engines import layout as at
 from kgmrf.engines.details import half_life
 from kgmrf.engines.ensemble_view import NAMES, SMALL, EnsembleView
-from kgmrf.engines.layout import Layout, blend_weights, layout, pack, track, turned, unpack
+from kgmrf.engines.layout import Layout, blend_weights, layout, track, turned, unpack
 from kgmrf.engines.members import as_members
 from kgmrf.engines.self_tuned import SelfTuned
+from kgmrf.factors import heaviness
 from kgmrf.kernels import engine
 from kgmrf.kernels.ensemble_places import work
 
@@ -54,8 +55,7 @@ class Ensemble(SelfTuned):
         self.plan: Layout = layout(self.d, self.members)
         self.size = self.plan.size
         super().__init__(len(self.members))
-        self.record_size = self.small + self.d * (self.d + 1) // 2
-        self._blend = unpack(np.arange(self.small, self.record_size), self.d)
+        self.record_size = self.small + self.d**2
         # With the compiler switched off the readable step is the quicker one.
         self._compiled = engine.compiles(1, rotation=False) and not engine.switched_off()
 
@@ -97,16 +97,12 @@ class Ensemble(SelfTuned):
                     weights = blend_weights(parts.roots, ~np.isnan(parts.head[at.VALUES]))
                     blend = np.tensordot(weights, ensemble_step.hold(parts, self.plan), 1)
                     there = ensemble_step.present(parts)
+                    grow = np.exp(parts.head[at.KAPPA]) * heaviness(parts.tails)
+                    blend *= grow if parts.head[at.COUNT] > 1.0 else 1.0
                     blend = np.where(there[:, None] & there, blend, np.nan)
-                    records[k, self.small :] = pack(blend)
+                    records[k, self.small :] = blend.reshape(-1)
 
     # ------------------------------------------------------------------ what is in a record
-
-    def blend(self, records: Numbers) -> Numbers:
-        """S ``(..., d, d)`` of records with the matrix; NaN for channels that are absent."""
-        if records.ndim == 1:
-            return records[self._blend]
-        return records.take(self._blend, axis=-1)
 
     def room(self, names: tuple[str, ...]) -> int:
         """Numbers of a record that these fields need."""

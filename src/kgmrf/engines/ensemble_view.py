@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from operator import mul
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,8 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.density import TAILS
 from kgmrf.engines import View
-from kgmrf.engines import layout as at
 from kgmrf.engines.details import half_life, velocity_and_angle_var
-from kgmrf.factors import HEAVY, heaviness
+from kgmrf.factors import heaviness
 from kgmrf.geometry import orbit
 from kgmrf.state import SMALLEST_SPECTRUM
 
@@ -71,34 +68,18 @@ class EnsembleView(View):
         if name == "nis":
             return {name: self._surprise()}
         if name == "scale":
-            grow = np.exp(record.kappa)[..., None, None]
-            return {name: grow * self._blend()}
+            grow = np.where(record.observations > 1.0, heaviness(record.tails), 1.0)
+            return {name: self._raw() / grow[..., None, None]}
         if name in ("frame", "spectrum"):
             return self._eigen()
         return self._moving()
 
     def _raw(self) -> Numbers:
         """Second moment of the forecast, noise floor included."""
-        records = self._records
-        if records.ndim == 1:  # of one track: plain numbers are quicker
-            whole = self._blend()
-            head = records[: at.N_HEAD + at.N_TAILS].tolist()
-            if head[at.COUNT] > 1.0:
-                a, b, c, d = map(mul, head[at.N_HEAD :], HEAVY)
-                whole *= math.exp(head[at.KAPPA]) * (a + b + c + d)
-            return whole
-        record = self._engine.read(records)
-        grow = np.exp(record.kappa) * heaviness(record.tails)
-        # Before the second observation nothing is known of the tails.
-        grow = np.where(record.observations > 1.0, grow, 1.0)
-        return grow[..., None, None] * self._blend()
-
-    def _blend(self) -> Numbers:
         engine, records = self._engine, self._records
         if records.shape[-1] == engine.small:
-            now = engine.look(self._rows.reshape(-1, engine.size))
-            records = now.reshape(*records.shape[:-1], self._engine.record_size)
-        return engine.blend(records)
+            records = engine.look(self._rows.reshape(-1, engine.size))
+        return records[..., engine.small :].reshape(*self._records.shape[:-1], engine.d, engine.d)
 
     def _eigen(self) -> dict[str, Numbers]:
         whole = self._raw()

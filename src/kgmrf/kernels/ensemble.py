@@ -12,6 +12,7 @@ from typing import Any
 from kgmrf.engines import ensemble_step as tuning
 from kgmrf.engines import layout as row
 from kgmrf.engines.compare_step import FILL_LIMIT
+from kgmrf.factors import HEAVY
 from kgmrf.kernels import ensemble_places as at
 from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_covariance, take_samples
 from kgmrf.kernels.compile import compiled, jit
@@ -316,25 +317,32 @@ def step(w: Any, o: Any, x: Any, begin: int, end: int, m: float, dt: float, give
 
 @jit
 def note(w: Any, o: Any, record: Any, to: int, room: int) -> None:
-    """The head, tails and weights of a row and, where there is room, its filtered S."""
+    """The head, tails and weights of a row and, where there is room, its filtered covariance."""
+    head, tails, d = o[at.HEAD], o[at.TAILS], o[at.DIMENSION]
     small = row.N_HEAD + 2 * row.N_TAILS + o[at.N_MEMBERS]
-    move(w, o[at.HEAD], record, to, min(small, room))
+    move(w, head, record, to, min(small, room))
     if room <= small:
         return
     to += small
-    n = o[at.N_PAIRS]
-    if w[o[at.HEAD] + row.COUNT] == 0.0:
-        for p in range(n):
-            record[to + p] = math.nan
+    if w[head + row.COUNT] == 0.0:
+        for p in range(to, to + d * d):
+            record[p] = math.nan
         return
     hold(w, o)
-    blend(w, o, not math.isnan(w[o[at.HEAD] + row.VALUES]))
-    p = 0
-    for i in range(o[at.DIMENSION]):
+    blend(w, o, not math.isnan(w[head + row.VALUES]))
+    grow = 1.0  # before the second observation nothing is known of the tails
+    if w[head + row.COUNT] > 1.0:
+        grow = 0.0
+        for j in range(row.N_TAILS):
+            grow += w[tails + j] * HEAVY[j]
+        grow *= math.exp(w[head + row.KAPPA])
+    p = o[at.TOTAL]
+    for i in range(d):
         absent = w[o[at.LEVEL] + i] == 0.0
         for j in range(i + 1):
             gone = absent or w[o[at.LEVEL] + j] == 0.0
-            record[to + p] = math.nan if gone else w[o[at.TOTAL] + p]
+            value = math.nan if gone else grow * w[p]
+            record[to + i * d + j] = record[to + j * d + i] = value
             p += 1
 
 
