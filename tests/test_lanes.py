@@ -14,7 +14,10 @@ pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="needs th
 WORDS = {
     "load and store": lambda k: lambda a, i, n: k.store(a, i, k.load(a, i + 9)),
     "load_first": lambda k: lambda a, i, n: k.store(a, i, k.load_first(a, i + 9, n)),
-    "store_first": lambda k: lambda a, i, n: k.store_first(a, i, k.load(a, i + 9), n),
+    "four_rows": lambda k: lambda a, i, n: k.store(a, i, k.four_rows(a, i, 9, 2, 80 + i)[3]),
+    "four_rows of a transpose": lambda k: (
+        lambda a, i, n: k.store(a, i, k.four_rows(a, i + 4, 1, 8, 80 + i)[0])
+    ),
     "first": lambda k: lambda a, i, n: k.store(a, i, k.first(n, k.load(a, i), k.spread(2.0))),
     "flip": lambda k: lambda a, i, n: k.flip(a, i, 100 + i, 9),
     "flip in place": lambda k: lambda a, i, n: k.flip(a, i, i, 11),

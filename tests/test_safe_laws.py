@@ -68,13 +68,20 @@ def test_bursts_jumps_zeros_and_gaps_leave_a_track_that_works(law: str) -> None:
 
 
 def test_data_that_do_not_turn_do_not_spin_the_frame_up() -> None:
-    """Heavy tails and a changing size, but no rotation: velocities stay small."""
-    rng = np.random.default_rng(4)
-    x = rng.standard_t(4, (3000, 6)) * np.geomspace(3.0, 0.5, 6)
-    x *= np.exp(np.cumsum(0.05 * rng.standard_normal((3000, 1)), axis=0))
-    run = KGMRF(gains="information").filter(x)
-    _sound(run)
-    assert np.abs(run.velocity[500:]).max(axis=(-2, -1)).mean() < 0.1
+    """Heavy tails and a changing size, but no rotation: velocities stay small.
+
+    How far one run strays is decided by rounding, so there are eight of each of three streams.
+    """
+    fastest = []
+    for seed in (4, 5, 6):
+        rng = np.random.default_rng(seed)
+        x = rng.standard_t(4, (3000, 6)) * np.geomspace(3.0, 0.5, 6)
+        x *= np.exp(np.cumsum(0.05 * rng.standard_normal((3000, 1)), axis=0))
+        for k in range(8):
+            run = KGMRF(gains="information").filter((1.0 + k * 1e-13) * x)
+            _sound(run)
+            fastest.append(np.abs(run.velocity[500:]).max(axis=(-2, -1)).mean())
+    assert np.mean(fastest) < 0.1
 
 
 @pytest.mark.slow

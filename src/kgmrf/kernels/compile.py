@@ -51,6 +51,7 @@ def _helper(function: Any, counts: bool) -> Any:
 CONSTANTS = (
     "_check.py",
     "density.py",
+    "factors.py",
     "gains.py",
     "motion.py",
     "state.py",

@@ -207,7 +207,7 @@ def inspect_covariances(matrices: Numbers, tolerance: float = SYMMETRY_TOLERANCE
         return None
     status = np.empty(int(np.prod(batch)), dtype=np.int8)
     flat = _own(matrices, (status.size, d, d), np.float64)
-    loops("inspect").inspect(flat, tolerance, layout.work_space(d), status)
+    loops("inspect").inspect(flat, tolerance, layout.aligned(layout.work_size(d)), status)
     return status.reshape(batch)
 
 

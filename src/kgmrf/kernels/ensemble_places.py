@@ -11,26 +11,27 @@ import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.engines.layout import N_TAILS, Layout
-from kgmrf.kernels.layout import stride, work_size
+from kgmrf.kernels.layout import aligned, stride, work_size
 
 # Parts of the row in hand ...
 HEAD, TAILS, ROOTS, SIZE, MASS, LEVEL, UNITS, DEVIATION, BODY, TURNED = range(10)
 # ... packed matrices (PARTS has one for each member) ...
 PARTS, TOTAL, SLOPE, MEAN, REST, SCALED = range(10, 16)
-# ... four lists of planes, what an observation says of them, PLANE_ROOM apart ...
-PLANES = 16
+# ... twice four lists of planes, PLANE_ROOM apart: what an observation says of them, and W and P of
+# the member in hand ...
+PLANES, MOVING = 16, 17
 # ... vectors ...
-X, Y, LAMBDA, INVERTED, POWER, THERE, HIDDEN = range(17, 24)
+X, Y, LAMBDA, INVERTED, POWER, THERE, HIDDEN = range(18, 25)
 # ... full matrices ...
-INVERSE, OUTER, PRECISION, MEAN_FULL, TOTAL_FULL, OTHER = range(24, 30)
+INVERSE, OUTER, PRECISION, MEAN_FULL, TOTAL_FULL, OTHER = range(25, 31)
 # ... numbers of each member, of an interval and of a number of values.
-FADE, CHANNEL_GAIN, GRADIENT, LOGS, SHARES, INTERVAL = range(30, 36)
-CLOCK_PARTS, CLOCK_SIZES, EXP_SIZES, EIGENVECTORS, WEIGHTS, IDENTITY, TABLE = range(36, 43)
+FADE, CHANNEL_GAIN, GRADIENT, LOGS, SHARES, INTERVAL = range(31, 37)
+CLOCK_PARTS, CLOCK_SIZES, EXP_SIZES, EIGENVECTORS, WEIGHTS, IDENTITY, TABLE = range(37, 44)
 # (members with a size clock lie side by side in CLOCK_PARTS.) Counts.
 DIMENSION, STRIDE, N_MEMBERS, N_AVERAGE, N_TURNING, N_PAIRS, N_PLANES, ROW, PLANE_ROOM = range(
-    43, 52
+    44, 53
 )
-N_PLACES = 52
+N_PLACES = 53
 
 # Within INTERVAL: dt, size retention, turn noise; number of values of LOGS.
 LAST_DT, SIZE_KEEP, LAST_VALUES = range(3)
@@ -50,7 +51,7 @@ def places(plan: Layout) -> tuple[Numbers, int]:
     room = {
         PARTS: k * packed,
         **dict.fromkeys((TOTAL, SLOPE, MEAN, REST, SCALED), packed),
-        PLANES: 4 * plane,
+        **dict.fromkeys((PLANES, MOVING), 4 * plane),
         **dict.fromkeys((X, Y, LAMBDA, INVERTED, POWER, THERE, HIDDEN), s),
         **dict.fromkeys((INVERSE, OUTER, PRECISION, MEAN_FULL, TOTAL_FULL, OTHER), s * s),
         **dict.fromkeys((FADE, CHANNEL_GAIN, GRADIENT, WEIGHTS), members),
@@ -61,8 +62,8 @@ def places(plan: Layout) -> tuple[Numbers, int]:
         CLOCK_SIZES: 8,
         EXP_SIZES: members,
         IDENTITY: s * s,
-        TABLE: plan.table.size,
         EIGENVECTORS: plan.counts[2] * s * s,
+        TABLE: plan.table.size,
     }
     for name, size in room.items():
         out[name] = at
@@ -75,7 +76,7 @@ def places(plan: Layout) -> tuple[Numbers, int]:
 def work(plan: Layout) -> tuple[Numbers, Numbers]:
     """Offsets and a fresh array for one worker."""
     where, size = places(plan)
-    array = np.zeros(size)
+    array = aligned(size)
     d = plan.d
     # Lanes that no member uses are the identity.
     diagonal = 8 * (np.arange(d) * (np.arange(d) + 3) // 2)[:, None] + np.arange(8)

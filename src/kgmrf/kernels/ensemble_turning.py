@@ -30,11 +30,12 @@ from kgmrf.kernels.products import (
 )
 from kgmrf.kernels.turning import (
     close_frame,
+    close_planes,
     compare_planes,
     correct_planes,
     in_body,
     open_frame,
-    set_turn,
+    open_planes,
     widen_planes,
 )
 from kgmrf.motion import POLISH_EVERY
@@ -56,13 +57,14 @@ def turning_size(d: int) -> int:
 @jit
 def drift_turning(w: Any, o: Any, q: int, noise: float, dt: float, d: int, s: int) -> None:
     """Q <- Q Exp(dt W), P <- F P F^T + noise in every plane."""
-    velocity, n = q + d * d, o[at.N_PLANES]
-    set_turn(w, velocity, dt, d, s)
-    open_frame(w, q, d, s)
+    velocity, n, lists, room = q + d * d, o[at.N_PLANES], o[at.MOVING], o[at.PLANE_ROOM]
+    open_frame(w, q, w, d, s)
+    open_planes(w, velocity, w, lists, room, n, 4)
     angle, cross, rate = noise * dt * dt * dt / 3.0, noise * dt * dt / 2.0, noise * dt
-    widen_planes(w, velocity, n, dt, 1.0, angle, cross, rate, RATE_VARIANCE_LIMIT)
-    turn_frame(w, d, s)
-    close_frame(w, q, d, s)
+    widen_planes(w, lists, room, n, dt, 1.0, angle, cross, rate, RATE_VARIANCE_LIMIT)
+    turn_frame(w, lists, dt, n, d, s)
+    close_frame(w, w, q, d, s)
+    close_planes(w, lists, room, w, velocity, n, 4)
 
 
 @jit
@@ -123,7 +125,7 @@ def correct_turning(w: Any, o: Any, q: int, u: float, m: float, single: bool) ->
     d, s, n = o[at.DIMENSION], o[at.STRIDE], o[at.N_PLANES]
     frame, body = matrix(s, desk.FRAME), matrix(s, desk.BODY)
     velocity, lam, units = q + d * d, q + turning_size(d) - d - 1, o[at.UNITS]
-    open_frame(w, q, d, s)
+    open_frame(w, q, w, d, s)
     for i in range(d):
         w[o[at.LAMBDA] + i], w[o[at.INVERTED] + i] = w[lam + i], 1.0 / w[lam + i]
     if single:
@@ -144,20 +146,21 @@ def correct_turning(w: Any, o: Any, q: int, u: float, m: float, single: bool) ->
                 w[whole + j * s + i] = v
         multiply(w, whole, frame, other, whole, 0.0, d, s)
         multiply_transposed(w, frame, other, body, d, s)
-    planes, room = o[at.PLANES], o[at.PLANE_ROOM]
+    planes, lists, room = o[at.PLANES], o[at.MOVING], o[at.PLANE_ROOM]
+    open_planes(w, velocity, w, lists, room, n, 4)
     compare_planes(w, body, o[at.LAMBDA], o[at.INVERTED], m, planes, room, d, s)
-    correct_planes(w, velocity, n, planes, room)
-    set_turn(w, planes, 1.0, d, s)
+    correct_planes(w, lists, n, planes, room)
+    close_planes(w, lists, room, w, velocity, n, 4)
     var = w[lam + d]
     gain = var / (var + 2.0 / m)
     w[lam + d] = (1.0 - gain) * var
     for i in range(d):
         w[lam + i] += gain * (w[body + i * s + i] - w[lam + i])
     keep_above(w, o, lam, d)
-    turn_frame(w, d, s)
+    turn_frame(w, planes, 1.0, n, d, s)
     if int(w[o[at.HEAD] + row.COUNT]) % POLISH_EVERY == 0:
         polish_frame(w, d, s, frame)
-    close_frame(w, q, d, s)
+    close_frame(w, w, q, d, s)
 
 
 @jit

@@ -7,7 +7,6 @@ processor has (one 512-bit register, two of 256 bits, four of 128).
     load(a, i)            lanes a[i], ..., a[i + 7] of a contiguous array, unchecked
     load_first(a, i, n)   the first n of them, zero in the others, which are not read
     store(a, i, v)        the inverse of load
-    store_first(a, i, v, n)             the same for the first n lanes; the others stay
     flip(a, i, j, n)                    the 8 x 8 block at i, rows n apart, transposed to j
     add_flip(a, i, j, n, x)             x times that block, transposed, added to the one at j
     spread(x)             x in every lane
@@ -20,7 +19,8 @@ processor has (one 512-bit register, two of 256 bits, four of 128).
     fetch(a, i)           a[i] will be needed soon: bring it into the cache
     bare(a)               the numbers of a contiguous array in one dimension, without its shape
     after(a, n)           those from the n-th on
-    combine(a, i, n, b0, ..., b7, c)    a[i] b0 + a[i + n] b1 + ... + a[i + 7 n] b7 + c
+    four_rows(a, i, n, m, j)            four rows of A B: A begins at i, n leads to its next row and
+                          m to its next column; B is the 8 x 8 block at j, without gaps
 """
 
 from typing import TYPE_CHECKING

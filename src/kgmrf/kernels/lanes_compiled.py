@@ -71,14 +71,6 @@ def load(typing: Any, a: Any, i: Any) -> Any:
     return _lanes(a, types.intp), build
 
 
-def _masked(builder: Any, name: str, result: Any, args: Any) -> Any:
-    kind = ir.FunctionType(result, [arg.type for arg in args])
-    width = f"v{LANES}f64"
-    place = next(arg.type for arg in args if isinstance(arg.type, ir.PointerType))
-    name = f"llvm.masked.{name}.{width}.p0" + width * ("*" in str(place))
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
-
-
 @intrinsic
 def load_first(typing: Any, a: Any, i: Any, n: Any) -> Any:
     """Lanes a[i] ... a[i + n - 1], then zeros."""
@@ -87,22 +79,11 @@ def load_first(typing: Any, a: Any, i: Any, n: Any) -> Any:
         place = _place(context, builder, signature.args[0], args[0], args[1])
         zero = ir.Constant(_VECTOR, [0.0] * LANES)
         how = [place, ir.Constant(_INT, 8), _first(builder, args[2]), zero]
-        return _masked(builder, "load", _VECTOR, how)
+        kind = ir.FunctionType(_VECTOR, [arg.type for arg in how])
+        name = f"llvm.masked.load.v{LANES}f64.p0" + f"v{LANES}f64" * ("*" in str(place.type))
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), how)
 
     return _lanes(a, types.intp, types.intp), build
-
-
-@intrinsic
-def store_first(typing: Any, a: Any, i: Any, v: Any, n: Any) -> Any:
-    """a[i] ... a[i + n - 1] = v."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _place(context, builder, signature.args[0], args[0], args[1])
-        how = [args[2], place, ir.Constant(_INT, 8), _first(builder, args[3])]
-        _masked(builder, "store", ir.VoidType(), how)
-        return context.get_dummy_value()
-
-    return types.void(a, types.intp, _lanes, types.intp), build
 
 
 def _rows(context: Any, builder: Any, kind: Any, array: Any, at: Any, n: Any) -> Any:
@@ -304,40 +285,28 @@ def fetch(typing: Any, a: Any, i: Any) -> Any:
 
 
 @intrinsic
-def combine(
-    typing: Any,
-    a: Any,
-    i: Any,
-    n: Any,
-    b0: Any,
-    b1: Any,
-    b2: Any,
-    b3: Any,
-    b4: Any,
-    b5: Any,
-    b6: Any,
-    b7: Any,
-    c: Any,
-) -> Any:
-    """a[i] b0 + a[i + n] b1 + ... + c, in two chains to hide the latency."""
+def four_rows(typing: Any, a: Any, i: Any, down: Any, along: Any, j: Any) -> Any:
+    """Four rows of a product with the 8 x 8 block at j. All sums stay in registers."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = _data(context, builder, signature.args[0], args[0])
-        at, step, rows = args[1], args[2], args[3:11]
-        chains = [args[11], None]
-        for k, row in enumerate(rows):
-            factor = _everywhere(builder, builder.load(builder.gep(data, [at])))
-            old = chains[k % 2]
-            chains[k % 2] = (
-                builder.fmul(factor, row)
-                if old is None
-                else builder.call(_library(builder, "fma", 3), [factor, row, old])
-            )
-            at = builder.add(at, step)
-        return builder.fadd(*chains)
+        kind = signature.args[0]
+        array, i, down, along, j = args
+        data, eight = _data(context, builder, kind, array), ir.Constant(j.type, LANES)
+        sums: list[Any] = [None] * 4
+        for _ in range(LANES):
+            right = builder.load(_place(context, builder, kind, array, j))
+            right.align = 8
+            at = i
+            for k in range(4):
+                factor = _everywhere(builder, builder.load(builder.gep(data, [at])))
+                terms = [factor, right] if sums[k] is None else [factor, right, sums[k]]
+                join = _library(builder, "fma", 3)
+                sums[k] = builder.fmul(*terms) if sums[k] is None else builder.call(join, terms)
+                at = builder.add(at, down)
+            i, j = builder.add(i, along), builder.add(j, eight)
+        return context.make_tuple(builder, signature.return_type, sums)
 
-    kinds = [a, types.intp, types.intp, *[_lanes] * (LANES + 1)]
-    return _lanes(*kinds), build
+    return types.UniTuple(_lanes, 4)(a, *[types.intp] * 4), build
 
 
 @intrinsic

@@ -30,11 +30,6 @@ def store(a: Any, i: int, v: Any) -> None:
     a[i : i + LANES] = v
 
 
-def store_first(a: Any, i: int, v: Any, n: int) -> None:
-    """a[i] ... a[i + n - 1] = v."""
-    a[i : i + max(0, min(n, LANES))] = v[: max(0, n)]
-
-
 def _block(i: int, n: int) -> Any:
     return i + np.arange(LANES)[:, None] * n + np.arange(LANES)
 
@@ -111,6 +106,8 @@ def after(a: Any, n: int) -> Any:
     return a[n:]
 
 
-def combine(a: Any, i: int, n: int, *rows: Any) -> Any:
-    """a[i] b0 + a[i + n] b1 + ... + c."""
-    return rows[-1] + sum(a[i + k * n] * rows[k] for k in range(LANES))
+def four_rows(a: Any, i: int, down: int, along: int, j: int) -> Any:
+    """Four rows of a product with the 8 x 8 block at j."""
+    right = np.array([load(a, j + k * LANES) for k in range(LANES)])
+    rows = [[a[i + r * down + k * along] for k in range(LANES)] for r in range(4)]
+    return tuple(np.array(row) @ right for row in rows)

@@ -13,21 +13,34 @@ from typing import Any
 import numpy as np
 
 from kgmrf.geometry.orbit import RELATIVE_RIDGE
+from kgmrf.kernels import law_places as at
 from kgmrf.kernels import layout as row
 from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_covariance
 from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.eigen import jacobi, sort_rows
-from kgmrf.kernels.lanes import bare, load, spread, store
-from kgmrf.kernels.law_rotations import compare_rotation, take_rotation
+from kgmrf.kernels.lanes import (
+    above,
+    after,
+    bare,
+    div,
+    first,
+    highest,
+    load,
+    load_first,
+    spread,
+    store,
+)
+from kgmrf.kernels.law_rotations import begin_rotation, compare_rotation, take_rotation
 from kgmrf.kernels.products import matrix, multiply, multiply_transposed, polish_frame, turn_frame
 from kgmrf.kernels.turning import (
     close_frame,
+    close_planes,
     compare_planes,
     correct_planes,
     expect,
     move,
     open_frame,
-    set_turn,
+    open_planes,
     widen_planes,
 )
 from kgmrf.motion import POLISH_EVERY
@@ -39,42 +52,22 @@ LOG_TWO_PI = math.log(2.0 * math.pi)
 TURN, KEEP, COAST, ANGLE, CROSS, RATE, DT = range(7)
 N_STEP = 7
 
-# Places in the work space: the row in hand (its beginning, then its parts), vectors (eigenvalues of
-# the observations, their inverses, C~_ii), four lists of planes ROOM apart; and sizes.
-ROW, FRAME, LAM, VELOCITY, POOL, LEVEL, INVERSE, POWER, PLANES, ROOM, END, D, S, N = range(14)
-
-
-@jit
-def set_places(o: Any, d: int, information: bool) -> None:
-    """Where things lie; the matrices of `products` come first."""
-    s, n = -(-d // 8) * 8, d * (d - 1) // 2
-    o[D], o[S], o[N], o[ROOM] = d, s, n, -(-n // 8) * 8 + 8
-    o[ROW] = matrix(s, row.N_MATRICES)
-    o[FRAME] = o[ROW] + row.N_CLOCKS
-    o[LAM] = o[FRAME] + d * d
-    o[VELOCITY] = o[LAM] + 2 * d
-    o[POOL] = o[VELOCITY] + (4 if information else 1) * n
-    o[LEVEL] = o[POOL] + d * (d + 1) // 2 + 8
-    o[INVERSE] = o[LEVEL] + s
-    o[POWER] = o[INVERSE] + s
-    o[PLANES] = o[POWER] + s
-    o[END] = o[PLANES] + 4 * o[ROOM]
-
 
 @jit
 def pool_frame(w: Any, o: Any, head: Any, known: Any, first: int, m: float) -> None:
     """Cold start: the eigendecomposition of the mean of all samples so far."""
-    clocks, frame, lam, d, s = o[ROW], o[FRAME], o[LAM], o[D], o[S]
+    clocks, lam, lam_var, d, s = o[at.CLOCKS], o[at.LAM], o[at.LAM_VAR], o[at.D], o[at.S]
+    frame = matrix(s, row.FRAME)
     seen, a, v = matrix(s, row.SEEN_MATRIX), matrix(s, row.BODY), matrix(s, row.TURNING)
     count = w[clocks + row.POOL_SAMPLES] + m
-    at = o[POOL]
+    p = o[at.POOL]
     for i in range(d):
         for j in range(d):
             w[v + i * s + j] = 1.0 if i == j else 0.0
         for j in range(i + 1):
-            w[at] += m / count * (w[seen + i * s + j] - w[at])
-            w[a + i * s + j] = w[a + j * s + i] = w[at]
-            at += 1
+            w[p] += m / count * (w[seen + i * s + j] - w[p])
+            w[a + i * s + j] = w[a + j * s + i] = w[p]
+            p += 1
     jacobi(w, a, v, d, s)
     sign = sort_rows(w, a, v, d, s)
     lowest = SMALLEST_SPECTRUM * w[a]
@@ -82,9 +75,9 @@ def pool_frame(w: Any, o: Any, head: Any, known: Any, first: int, m: float) -> N
         w[lam + i] = max(w[a + i * s + i] - head[row.NOISE_FLOOR], lowest)
         if head[row.KNOWN] != 0.0:
             w[lam + i] = known[first + i]
-        w[lam + d + i] = 2.0 / count
+        w[lam_var + i] = 2.0 / count
         for j in range(d):
-            w[frame + j * d + i] = w[v + i * s + j] * (sign if i == d - 1 else 1.0)
+            w[frame + j * s + i] = w[v + i * s + j] * (sign if i == d - 1 else 1.0)
     w[clocks + row.POOL_SAMPLES] = count
     w[clocks + row.POOL_FRAMES] += 1.0
 
@@ -92,25 +85,23 @@ def pool_frame(w: Any, o: Any, head: Any, known: Any, first: int, m: float) -> N
 @jit
 def drift(w: Any, o: Any, head: Any, over: Any, k: int, coasting: bool) -> None:
     """Q <- Q Exp(turn W), W <- decay W, P <- F P F^T + noise; clocks widen."""
-    clocks, frame, lam, velocity, d, s, n = o[ROW], o[FRAME], o[LAM], o[VELOCITY], o[D], o[S], o[N]
+    clocks, moving, d, s, n = o[at.CLOCKS], o[at.MOVING], o[at.D], o[at.S], o[at.N]
     dt, decay = over[k + DT], over[k + (COAST if coasting else KEEP)]
-    set_turn(w, velocity, over[k + TURN], d, s)
-    open_frame(w, frame, d, s)
+    turn_frame(w, moving, over[k + TURN], n, d, s)
     if decay != 1.0:
         for p in range(n):
-            w[velocity + p] *= decay
+            w[moving + p] *= decay
     if head[row.INFORMATION] != 0.0:
         angle, cross, rate = over[k + ANGLE], over[k + CROSS], over[k + RATE]
         most = head[row.RATE_LIMIT]
-        widen_planes(w, velocity, n, over[k + TURN], decay, angle, cross, rate, most)
+        widen_planes(w, moving, o[at.ROOM], n, over[k + TURN], decay, angle, cross, rate, most)
     if head[row.SPECTRUM_RATE] != 0.0:
-        for i in range(d):
-            w[lam + d + i] += head[row.SPECTRUM_RATE] * dt
+        for p in range(o[at.LAM_VAR], o[at.LAM_VAR] + s, 8):
+            store(w, p, load(w, p) + spread(head[row.SPECTRUM_RATE] * dt))
     if head[row.SCALE_RATE] != 0.0:
         keep, var = head[row.SCALE_RETENTION] ** dt, clocks + row.SCALE_VAR
         w[clocks + row.LOG_SCALE] *= keep
         w[var] = keep * keep * w[var] + head[row.SCALE_RATE] * dt
-    turn_frame(w, d, s)
     if dt > 0.0:
         w[clocks + row.STEPS] += 1.0
         if int(w[clocks + row.STEPS]) % POLISH_EVERY == 0:
@@ -124,20 +115,21 @@ def measure(w: Any, o: Any, head: Any) -> Any:
     u <= 1 shrinks an observation whose z = sum C~_ii / d_i is beyond LIMIT times d. Returns log |S|
     without the scale, and z.
     """
-    clocks, lam, level, inverse, power = o[ROW], o[LAM], o[LEVEL], o[INVERSE], o[POWER]
-    d, s = o[D], o[S]
+    level, inverse, power, d, s = o[at.LEVEL], o[at.INVERSE], o[at.POWER], o[at.D], o[at.S]
     frame, seen = matrix(s, row.FRAME), matrix(s, row.SEEN_MATRIX)
     body, part = matrix(s, row.BODY), matrix(s, row.SCRATCH_A)
     multiply(w, seen, frame, part, seen, 0.0, d, s)
     multiply_transposed(w, frame, part, body, d, s)
-    scale, product, logs, z = w[clocks + row.LOG_SCALE], 1.0, 0.0, 0.0
+    for j in range(0, s, 8):
+        v = load(w, o[at.LAM] + j) + spread(head[row.NOISE_FLOOR])
+        store(w, level + j, v)
+        store(w, inverse + j, div(spread(1.0), v))
+    scale, product, logs, z = w[o[at.CLOCKS] + row.LOG_SCALE], 1.0, 0.0, 0.0
     shrink = math.exp(-scale) if scale != 0.0 else 1.0
     for i in range(d):
-        v = w[lam + i] + head[row.NOISE_FLOOR]
-        w[level + i], w[inverse + i] = v, 1.0 / v
         w[power + i] = shrink * w[body + i * s + i]
         z += w[power + i] * w[inverse + i]
-        product *= v
+        product *= w[level + i]
         if not 1e-100 < product < 1e100:
             logs += math.log(product)
             product = 1.0
@@ -156,7 +148,7 @@ def measure(w: Any, o: Any, head: Any) -> Any:
 @jit
 def pull_planes(w: Any, o: Any, head: Any, gains: Any, mine: int, gap: bool) -> Any:
     """Fixed gains: W += B w, the angles A w left at the first planes; no nis."""
-    lam, velocity, planes, d, s = o[LAM], o[VELOCITY], o[PLANES], o[D], o[S]
+    lam, moving, planes, d, s = o[at.LAM], o[at.MOVING], o[at.PLANES], o[at.D], o[at.S]
     body = matrix(s, row.BODY)
     ridge, p = head[row.RIDGE], 0
     if gap and math.isnan(ridge):
@@ -171,7 +163,7 @@ def pull_planes(w: Any, o: Any, head: Any, gains: Any, mine: int, gap: bool) -> 
                 sensitivity = w[lam + j] - w[lam + i]
                 stiffness = sensitivity * sensitivity + ridge
                 innovation *= sensitivity / (stiffness if stiffness > 0.0 else 1.0)
-            w[velocity + p] += gains[mine + (d + i) * d + j] * innovation
+            w[moving + p] += gains[mine + (d + i) * d + j] * innovation
             w[planes + p] = gains[mine + i * d + j] * innovation
             p += 1
     return math.nan
@@ -180,47 +172,93 @@ def pull_planes(w: Any, o: Any, head: Any, gains: Any, mine: int, gap: bool) -> 
 @jit
 def adapt(w: Any, o: Any, head: Any, m: float) -> None:
     """log d_i += log1p(k (C~_ii / d_i - 1)); the scale clock likewise."""
-    clocks, lam, level, inverse, power = o[ROW], o[LAM], o[LEVEL], o[INVERSE], o[POWER]
-    d = o[D]
+    clocks, lam, lam_var, level, d, s = (
+        o[at.CLOCKS],
+        o[at.LAM],
+        o[at.LAM_VAR],
+        o[at.LEVEL],
+        o[at.D],
+        o[at.S],
+    )
     if head[row.SCALE_RATE] != 0.0:
         ratio, var = 0.0, w[clocks + row.SCALE_VAR]
         for i in range(d):
-            ratio += w[power + i] / w[lam + i]
+            ratio += w[o[at.POWER] + i] / w[lam + i]
         gain = var / (var + 2.0 / (m * d))
         w[clocks + row.LOG_SCALE] += math.log1p(gain * (ratio / d - 1.0))
         w[clocks + row.SCALE_VAR] = (1.0 - gain) * var
     if head[row.SPECTRUM_RATE] == 0.0:
         return
-    high = 0.0
-    for i in range(d):
-        var = w[lam + d + i]
-        gain = var / (var + 2.0 / m)
-        w[level + i] *= 1.0 + gain * (w[power + i] * w[inverse + i] - 1.0)
-        w[lam + d + i] = (1.0 - gain) * var
-        high = max(high, w[level + i])
-    for i in range(d):
-        w[lam + i] = max(w[level + i] - head[row.NOISE_FLOOR], SMALLEST_SPECTRUM * high)
+    one, most = spread(1.0), spread(0.0)
+    for j in range(0, s, 8):
+        wide = load(w, lam_var + j)
+        gains = div(wide, wide + spread(2.0 / m))
+        relative = load(w, o[at.POWER] + j) * load(w, o[at.INVERSE] + j) - one
+        v = load(w, level + j) * (one + gains * relative)
+        store(w, level + j, v)
+        store(w, lam_var + j, (one - gains) * wide)
+        v = first(d - j, v, most)
+        most = above(v, most, v, most)
+    least = spread(SMALLEST_SPECTRUM * highest(most))
+    for j in range(0, s, 8):
+        v = load(w, level + j) - spread(head[row.NOISE_FLOOR])
+        store(w, lam + j, first(d - j, above(v, least, v, least), one))
 
 
 @jit
 def correct(w: Any, o: Any, head: Any, gains: Any, mine: int, m: float, gap: bool) -> None:
     """Q <- Q Exp(A w), W += B w, and P, from BODY; nis."""
-    clocks, lam, velocity, planes, room = o[ROW], o[LAM], o[VELOCITY], o[PLANES], o[ROOM]
-    d, s = o[D], o[S]
+    clocks, planes, room, d, s = o[at.CLOCKS], o[at.PLANES], o[at.ROOM], o[at.D], o[at.S]
     if head[row.INFORMATION] == 0.0:
         w[clocks + row.NIS] = pull_planes(w, o, head, gains, mine, gap)
     else:
         if gap:
-            level = matrix(s, row.SCRATCH_A)
-            for i in range(d):
-                w[level + i] = w[lam + i]
-            compare_planes(w, matrix(s, row.BODY), level, o[INVERSE], m, planes, room, d, s)
-        w[clocks + row.NIS] = correct_planes(w, velocity, o[N], planes, room)
-    set_turn(w, planes, 1.0, d, s)
+            compare_planes(w, matrix(s, row.BODY), o[at.LAM], o[at.INVERSE], m, planes, room, d, s)
+        w[clocks + row.NIS] = correct_planes(w, o[at.MOVING], o[at.N], planes, room)
+    turn_frame(w, planes, 1.0, o[at.N], d, s)
     if gap:
         adapt(w, o, head, m)
-    turn_frame(w, d, s)
-    close_frame(w, o[FRAME], d, s)
+
+
+@jit
+def open_track(a: Any, q: int, w: Any, o: Any, pool: bool) -> None:
+    """A row onto the desk, with or without its pool; eigenvalues that are not there are 1."""
+    d, s, one = o[at.D], o[at.S], spread(1.0)
+    move(a, q, w, o[at.CLOCKS], row.N_CLOCKS)
+    q += row.N_CLOCKS
+    open_frame(a, q, w, d, s)
+    q += d * d
+    for j in range(0, s, 8):
+        left = d - j
+        store(w, o[at.LAM] + j, first(left, load_first(a, q + j, left), one))
+        store(w, o[at.LAM_VAR] + j, first(left, load_first(a, q + d + j, left), one))
+    q += 2 * d
+    open_planes(a, q, w, o[at.MOVING], o[at.ROOM], o[at.N], o[at.LISTS])
+    if pool:
+        move(a, q + o[at.LISTS] * o[at.N], w, o[at.POOL], d * (d + 1) // 2)
+
+
+@jit
+def close_track(w: Any, o: Any, a: Any, q: int, lists: int, pool: bool) -> None:
+    """The inverse of `open_track`, with this many of the lists of planes."""
+    d = o[at.D]
+    move(w, o[at.CLOCKS], a, q, row.N_CLOCKS)
+    q += row.N_CLOCKS
+    close_frame(w, a, q, d, o[at.S])
+    q += d * d
+    move(w, o[at.LAM], a, q, d)
+    move(w, o[at.LAM_VAR], a, q + d, d)
+    q += 2 * d
+    close_planes(w, o[at.MOVING], o[at.ROOM], a, q, o[at.N], lists)
+    if pool:
+        move(w, o[at.POOL], a, q + lists * o[at.N], d * (d + 1) // 2)
+
+
+@jit
+def pools(a: Any, clocks: int, head: Any) -> bool:
+    """Whether a track with these clocks has seen too little to start."""
+    few = a[clocks + row.POOL_SAMPLES] < head[row.WARMUP_SAMPLES]
+    return few and a[clocks + row.POOL_FRAMES] < head[row.WARMUP_FRAMES]
 
 
 @jit
@@ -244,49 +282,32 @@ def step(
     the interval that leads here begins in ``over``; mine, first: where the gains and the known
     spectrum of the track begin.
     """
-    clocks, d = o[ROW], o[D]
-    samples, frames = w[clocks + row.POOL_SAMPLES], w[clocks + row.POOL_FRAMES]
-    pooling = samples < head[row.WARMUP_SAMPLES] and frames < head[row.WARMUP_FRAMES]
+    clocks, d = o[at.CLOCKS], o[at.D]
+    pooling = not rotation and pools(w, clocks, head)
     started = not math.isnan(w[clocks + row.SEEN])
-    if rotation:
-        pooling = False
     w[clocks + row.TIME] += over[k + DT]
     w[clocks + row.NIS] = w[clocks + row.LIKELIHOOD] = math.nan
     if there:
         w[clocks + row.SEEN] = w[clocks + row.TIME]
-    if started and not pooling:
-        drift(w, o, head, over, k, not there)
-        if not there:
-            close_frame(w, o[FRAME], d, o[S])
-    if not there:
-        return
     if pooling:
-        pool_frame(w, o, head, known, first, m)
+        if there:
+            pool_frame(w, o, head, known, first, m)
         return
-    if rotation:
-        terms = compare_rotation(
-            w,
-            o[FRAME],
-            o[VELOCITY],
-            o[PLANES],
-            o[ROOM],
-            d,
-            o[S],
-            head[row.INFORMATION] != 0.0,
-            m,
-            started,
-        )
-        if not started:
-            return
-        w[clocks + row.LIKELIHOOD] = -0.5 * (terms + 0.5 * d * (d - 1) * LOG_TWO_PI)
-        correct(w, o, head, gains, mine, m, False)
+    if rotation and there and not started:
+        begin_rotation(w, o, head[row.INFORMATION] != 0.0, m)
+    if not started and (rotation or not there):
         return
-    if not started:  # a track with a matrix to start from does not drift to its first observation
-        open_frame(w, o[FRAME], d, o[S])
-    logs, z = measure(w, o, head)
-    terms = logs + z + d * (LOG_TWO_PI + w[clocks + row.LOG_SCALE])
-    w[clocks + row.LIKELIHOOD] = -0.5 * m * terms
-    correct(w, o, head, gains, mine, m, True)
+    if started:  # a track with a matrix to start from does not drift to its first observation
+        drift(w, o, head, over, k, not there)
+    if there:
+        if rotation:
+            terms = compare_rotation(w, o, head[row.INFORMATION] != 0.0, m)
+            terms, m = terms + 0.5 * d * (d - 1) * LOG_TWO_PI, 1.0
+        else:
+            logs, z = measure(w, o, head)
+            terms = logs + z + d * (LOG_TWO_PI + w[clocks + row.LOG_SCALE])
+        w[clocks + row.LIKELIHOOD] = -0.5 * m * terms
+        correct(w, o, head, gains, mine, m, not rotation)
 
 
 @lru_cache(maxsize=2)
@@ -323,15 +344,25 @@ def loop(rotation: bool) -> Any:
         keep the beginnings of rows.
         """
         d, lines, size, room = seen.shape[1], which.size, rows.shape[1], records.shape[1]
-        where = np.empty(N + 1, dtype=np.int64)
+        where = np.empty(at.N_PLACES, dtype=np.int64)
         o = bare(where)
-        set_places(o, d, head[row.INFORMATION] != 0.0)
-        work = np.zeros(o[END])
-        w, every, frames, notes = bare(work), bare(rows), bare(seen), bare(records)
+        at.set_places(o, d, head[row.INFORMATION] != 0.0)
+        work = np.zeros(o[at.END] + 8)
+        w = after(bare(work), (-work.ctypes.data // 8) % 8)  # from a cache line on
+        every, frames, notes = bare(rows), bare(seen), bare(records)
         law, over, gains, spectra = bare(head), bare(steps), bare(tables), bare(known)
         own, spectrum = tables.shape[0] - 1, known.shape[0] - 1
-        held, at, s = -1, o[ROW], o[S]
+        s, lists, whole = o[at.S], o[at.LISTS], room == size
+        shown, held, pool = lists if whole else min(lists, 2), -1, False
         for line in range(lines):
+            k = which[line]
+            if k != held:
+                if held >= 0:
+                    close_track(w, o, every, held * size, lists, pool)
+                held, pool = k, whole or pools(every, k * size, law)
+                open_track(every, k * size, w, o, pool)
+                if line + 1 < lines:
+                    expect(every, which[line + 1] * size, size)
             found = MISSING
             if present[line] > 0:
                 if rotation:
@@ -339,14 +370,6 @@ def loop(rotation: bool) -> Any:
                 else:
                     found = take_covariance(w, frames, line * d * d, d, s, tolerance)
             status[line] = found
-            k = which[line]
-            if k != held:
-                if held >= 0:
-                    move(w, at, every, held * size, size)
-                move(every, k * size, w, at, size)
-                held = k
-                if line + 1 < lines:
-                    expect(every, which[line + 1] * size, size)
             if found != INVALID and present[line] >= 0:
                 m = 1.0 / strength[line] if rotation else strength[line]
                 mine, lead = min(k, own) * 2 * d * d, N_STEP * interval[line]
@@ -354,9 +377,9 @@ def loop(rotation: bool) -> Any:
                 there = found == OBSERVED
                 step(w, o, law, over, lead, gains, mine, spectra, start, there, m, rotation)
             if room > 0:
-                move(w, at, notes, line * room, room)
+                close_track(w, o, notes, line * room, shown, whole)
         if held >= 0:
-            move(w, at, every, held * size, size)
+            close_track(w, o, every, held * size, lists, pool)
         where[0] = work[0] = 0.0  # they are not let go before
 
     return run

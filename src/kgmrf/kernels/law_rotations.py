@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
+from kgmrf.kernels import law_places as place
 from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, spread_out
 from kgmrf.kernels.compile import jit
 from kgmrf.kernels.layout import BODY, FRAME, SCRATCH_A, SEEN_MATRIX
 from kgmrf.kernels.products import copy, matrix, multiply_transposed, polish_frame
-from kgmrf.kernels.turning import close_frame
 
 
 @jit
@@ -73,44 +73,34 @@ def rotation_vector(w: Any, r: int, s: int) -> Any:
 
 
 @jit
-def compare_rotation(
-    w: Any,
-    frame: int,
-    velocity: int,
-    planes: int,
-    room: int,
-    d: int,
-    s: int,
-    information: bool,
-    precision: float,
-    started: bool,
-) -> float:
-    """Log(Q^T R) into BODY and the lists of planes; returns log |var| + sum r^2/var.
+def begin_rotation(w: Any, o: Any, information: bool, precision: float) -> None:
+    """The first rotation of a track is where it begins, as uncertain as that observation."""
+    s, angle = o[place.S], o[place.MOVING] + o[place.ROOM]
+    copy(w, matrix(s, SEEN_MATRIX), matrix(s, FRAME), o[place.D], s)
+    if information:
+        for p in range(angle, angle + o[place.N]):
+            w[p] = min(1.0 / precision, ANGLE_VARIANCE_LIMIT)
 
-    The first rotation of a track is where it begins, as uncertain as that observation.
-    """
-    body, n = matrix(s, BODY), d * (d - 1) // 2
-    if not started:
-        copy(w, matrix(s, SEEN_MATRIX), matrix(s, FRAME), d, s)
-        close_frame(w, frame, d, s)
-        if information:
-            for p in range(n):
-                w[velocity + n + p] = min(1.0 / precision, ANGLE_VARIANCE_LIMIT)
-        return 0.0
+
+@jit
+def compare_rotation(w: Any, o: Any, information: bool, precision: float) -> float:
+    """Log(Q^T R) into BODY and the lists of planes; returns log |var| + sum r^2/var."""
+    d, s, room = o[place.D], o[place.S], o[place.ROOM]
+    body, p, angle = matrix(s, BODY), o[place.PLANES], o[place.MOVING] + o[place.ROOM]
     multiply_transposed(w, matrix(s, FRAME), matrix(s, SEEN_MATRIX), body, d, s)
     if d == 2:
         w[body + s] = math.atan2(w[body + s] - w[body + 1], w[body] + w[body + s + 1])
     else:
         x, y, z = rotation_vector(w, body, s)
         w[body + s], w[body + 2 * s], w[body + 2 * s + 1] = z, -y, x
-    p, terms = planes, 0.0
+    terms = 0.0
     for i in range(d):
         for j in range(i):
             r = w[body + i * s + j]
             variance = 1.0 / precision
             if information:
-                variance += w[velocity + n + p - planes]
+                variance += w[angle]
             terms += math.log(variance) + r * r / variance
             w[p], w[p + room], w[p + 2 * room], w[p + 3 * room] = r, r * precision, 1.0, precision
-            p += 1
+            p, angle = p + 1, angle + 1
     return terms

@@ -14,10 +14,10 @@ from kgmrf.kernels.compile import jit
 from kgmrf.kernels.lanes import (
     above,
     add_flip,
-    combine,
     first,
     flip,
     fma,
+    four_rows,
     load,
     load_first,
     spread,
@@ -44,24 +44,20 @@ def matrix(s: int, k: int) -> int:
 
 
 @jit
-def multiply_small(w: Any, a: int, b: int, c: int, plus: int, share: float, d: int) -> None:
-    """The same for up to eight columns: the whole of B stays in registers, and C may be A."""
-    b0, b1, b2, b3 = load(w, b), load(w, b + 8), load(w, b + 16), load(w, b + 24)
-    b4, b5, b6, b7 = load(w, b + 32), load(w, b + 40), load(w, b + 48), load(w, b + 56)
+def multiply_small(
+    w: Any, a: int, down: int, along: int, b: int, c: int, plus: int, share: float
+) -> None:
+    """C = share PLUS + A B of 8 x 8 matrices; C may be A or PLUS.
+
+    A begins at ``a``; ``down`` leads to its next row, ``along`` to its next column.
+    """
     weight = spread(share)
-    for at in range(0, 8 * d, 8):
-        start = weight * load(w, plus + at)
-        store(w, c + at, combine(w, a + at, 1, b0, b1, b2, b3, b4, b5, b6, b7, start))
-
-
-@jit
-def multiply_small_transposed(w: Any, a: int, b: int, c: int, d: int) -> None:
-    """A^T B for up to eight columns."""
-    b0, b1, b2, b3 = load(w, b), load(w, b + 8), load(w, b + 16), load(w, b + 24)
-    b4, b5, b6, b7 = load(w, b + 32), load(w, b + 40), load(w, b + 48), load(w, b + 56)
-    zero = spread(0.0)
-    for k in range(d):
-        store(w, c + 8 * k, combine(w, a + k, 8, b0, b1, b2, b3, b4, b5, b6, b7, zero))
+    for r in range(0, 64, 32):
+        y0, y1, y2, y3 = four_rows(w, a + r // 8 * down, down, along, b)
+        store(w, c + r, fma(weight, load(w, plus + r), y0))
+        store(w, c + r + 8, fma(weight, load(w, plus + r + 8), y1))
+        store(w, c + r + 16, fma(weight, load(w, plus + r + 16), y2))
+        store(w, c + r + 24, fma(weight, load(w, plus + r + 24), y3))
 
 
 @jit
@@ -127,7 +123,7 @@ def narrow(
 def multiply(w: Any, a: int, b: int, c: int, plus: int, share: float, d: int, s: int) -> None:
     """C = share PLUS + A B; C is none of the others."""
     if s == 8:
-        multiply_small(w, a, b, c, plus, share, d)
+        multiply_small(w, a, 8, 1, b, c, plus, share)
         return
     for i in range(0, d, 4):
         for j in range(0, s - 8, 16):
@@ -141,7 +137,7 @@ def multiply(w: Any, a: int, b: int, c: int, plus: int, share: float, d: int, s:
 def multiply_transposed(w: Any, a: int, b: int, c: int, d: int, s: int) -> None:
     """C = A^T B; C is none of the others."""
     if s == 8:
-        multiply_small_transposed(w, a, b, c, d)
+        multiply_small(w, a, 1, 8, b, c, b, 0.0)
         return
     for i in range(0, d, 4):
         for j in range(0, s - 8, 16):
@@ -167,24 +163,44 @@ def transpose(w: Any, a: int, b: int, d: int, s: int) -> None:
 
 
 @jit
+def note_square(w: Any, x: int, a2: int, b: int, square: Any) -> None:
+    """Eight numbers of A2 and of the first sum of the series."""
+    store(w, a2, square)
+    store(w, b, fma(spread(EXP1), square, spread(EXP2) * load(w, x)))
+
+
+@jit
+def note_sums(w: Any, x: int, a2: int, b: int, c: int, e: int, y: Any) -> None:
+    """Eight numbers of the other three sums of the series."""
+    v, v2 = load(w, x), load(w, a2)
+    store(w, b, fma(spread(EXP3), v2, fma(spread(EXP4), v, y)))
+    store(w, e, fma(spread(EXP5), v2, y))
+    store(w, c, fma(spread(EXP6), y, fma(spread(0.5), v2, v)))
+
+
+@jit
 def exponential(w: Any, x: int, a2: int, b: int, c: int, e: int, d: int, s: int) -> None:
     """Exp(X) - I into A2; the others are scratch."""
-    multiply(w, x, x, a2, x, 0.0, d, s)
-    for at in range(0, d * s, 8):
-        v = spread(EXP2) * load(w, x + at)
-        store(w, b + at, fma(spread(EXP1), load(w, a2 + at), v))
+    if s == 8:
+        for r in range(0, 64, 32):
+            y = four_rows(w, x + r, 8, 1, x)
+            note_square(w, x + r, a2 + r, b + r, y[0])
+            note_square(w, x + r + 8, a2 + r + 8, b + r + 8, y[1])
+            note_square(w, x + r + 16, a2 + r + 16, b + r + 16, y[2])
+            note_square(w, x + r + 24, a2 + r + 24, b + r + 24, y[3])
+    else:
+        multiply(w, x, x, a2, x, 0.0, d, s)
+        for at in range(0, d * s, 8):
+            note_square(w, x + at, a2 + at, b + at, load(w, a2 + at))
     multiply(w, a2, b, c, a2, 0.0, d, s)
     for at in range(0, d * s, 8):
-        v, v2, y = load(w, x + at), load(w, a2 + at), load(w, c + at)
-        store(w, b + at, fma(spread(EXP3), v2, fma(spread(EXP4), v, y)))
-        store(w, e + at, fma(spread(EXP5), v2, y))
-        store(w, c + at, fma(spread(EXP6), y, fma(spread(0.5), v2, v)))
+        note_sums(w, x + at, a2 + at, b + at, c + at, e + at, load(w, c + at))
     multiply(w, b, e, a2, c, 1.0, d, s)
 
 
 @jit
-def turn_frame(w: Any, d: int, s: int) -> None:
-    """Q <- Q Exp(X), X in TURNING (which is used up)."""
+def turn_frame(w: Any, planes: int, share: float, n: int, d: int, s: int) -> None:
+    """Q <- Q Exp(share X), X skew with these n planes."""
     x = matrix(s, TURNING)
     a2, b, c, e = (
         matrix(s, SCRATCH_A),
@@ -193,20 +209,22 @@ def turn_frame(w: Any, d: int, s: int) -> None:
         matrix(s, SCRATCH_D),
     )
     squares = spread(0.0)
-    for at in range(0, d * s, 8):
-        v = load(w, x + at)
+    for p in range(0, n, 8):
+        v = load_first(w, planes + p, n - p)
         squares = fma(v, v, squares)
-    size = math.sqrt(0.5 * total(squares))  # at least the largest plane angle
+    size = abs(share) * math.sqrt(total(squares))  # at least the largest plane angle
     if size == 0.0:
         return
     halvings = 0
     while REACH < size < math.inf:
-        size *= 0.5
+        size, share = 0.5 * size, 0.5 * share
         halvings += 1
-    if halvings > 0:
-        share = spread(0.5**halvings)
-        for at in range(0, d * s, 8):
-            store(w, x + at, share * load(w, x + at))
+    much, p = spread(share), planes
+    for i in range(d):
+        for j in range(0, s, 8):
+            store(w, x + i * s + j, much * load_first(w, p + j, i - j))
+        p += i
+    mirror(w, x, -1.0, d, s)
     exponential(w, x, a2, b, c, e, d, s)
     move, other = a2, b
     for _ in range(halvings):  # (I + E)^2 = I + (2 E + E E)
@@ -214,7 +232,7 @@ def turn_frame(w: Any, d: int, s: int) -> None:
         move, other = other, move
     frame = matrix(s, FRAME)
     if s == 8:
-        multiply_small(w, frame, move, frame, frame, 1.0, d)  # row by row, so in place
+        multiply_small(w, frame, 8, 1, move, frame, frame, 1.0)  # four rows at a time, so in place
     else:
         multiply(w, frame, move, c, frame, 1.0, d, s)
         copy(w, c, frame, d, s)
