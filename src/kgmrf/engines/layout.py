@@ -168,21 +168,6 @@ def _places(d: int) -> Any:
     return index
 
 
-def pack(full: Numbers) -> Numbers:
-    """The lower triangle of a symmetric matrix, row by row."""
-    low, high = np.tril_indices(full.shape[-1])
-    return full[..., low, high]
-
-
-def planes(packed: Numbers, d: int, sign: float) -> Numbers:
-    """The symmetric (sign 1) or skew (sign -1) matrix of its planes i > j."""
-    low, high = np.tril_indices(d, -1)
-    full = np.zeros((*packed.shape[:-1], d, d))
-    full[..., low, high] = packed
-    full[..., high, low] = sign * packed
-    return full
-
-
 class Turned(NamedTuple):
     """The parts of a turning member, as views of its numbers."""
 
