@@ -31,7 +31,7 @@ SCRATCH = NEW + 4 * at.LEVELS * K
 @jit
 def begin(x: Any, z: Any, laws: Any, settings: Any, anew: bool) -> None:
     """Q = Z, delta = 0, P = diag(1, c). Anew: velocities, weights stay; the noise is forgotten."""
-    n_levels = (len(settings) - at.S_LEVELS) // 3
+    n_levels = int(settings[at.S_COUNT])
     noise = 0.0
     for m in range(n_levels):
         noise += settings[at.S_LEVELS + n_levels + m] * math.log(settings[at.S_LEVELS + m])
@@ -44,18 +44,18 @@ def begin(x: Any, z: Any, laws: Any, settings: Any, anew: bool) -> None:
     for a in range(4):
         x[at.FRAME + a] = z[a]
     for k in range(K):
-        x[at.P00 + k] = 1.0 + laws[k, 3]
+        x[at.P00 + k] = 1.0 + laws[k, at.JITTER_VAR]
         x[at.P01 + k] = 0.0
-        x[at.P11 + k] = laws[k, 2] + (x[at.P11 + k] if anew else 0.0)
+        x[at.P11 + k] = laws[k, at.RATE_PRIOR] + (x[at.P11 + k] if anew else 0.0)
         for a in range(3):
             x[at.DELTA + K * a + k] = 0.0
         if not anew:
             for a in range(3):
                 x[at.EXPERTS + a] = PRIORS[a]
                 x[at.RATE + K * a + k] = 0.0
-                x[at.WEIGHT + K * a + k] = laws[k, 5]
+                x[at.WEIGHT + K * a + k] = laws[k, at.EACH]
             for m in range(4 * at.LEVELS):
-                x[at.TABLES + K * m + k] = laws[k, 4 if m < at.LEVELS else 5]
+                x[at.TABLES + K * m + k] = laws[k, at.JOINT if m < at.LEVELS else at.EACH]
 
 
 @jit
@@ -74,8 +74,8 @@ def predict(x: Any, h: float, laws: Any, w: Any) -> None:
     for a in range(3):
         w[a] = 0.0
     for k in range(K):
-        if laws[k, 1] != decay:  # members are listed by their decay
-            decay = laws[k, 1]
+        if laws[k, at.DECAY] != decay:  # members are listed by their decay
+            decay = laws[k, at.DECAY]
             g = decay * h
             keep = math.exp(-g)
             beta = -math.expm1(-g) / decay
@@ -83,14 +83,15 @@ def predict(x: Any, h: float, laws: Any, w: Any) -> None:
             q2 = (h - 2.0 * beta + q0) / (decay * decay)
             if g < 0.02:
                 q2 = h * h * h * (1.0 / 3.0 - g * (0.25 - g * (7.0 / 60.0 - g / 24.0)))
-        p = x[at.P00 + k] + beta * (2.0 * x[at.P01 + k] + beta * x[at.P11 + k]) + laws[k, 0] * q2
-        c = keep * (x[at.P01 + k] + beta * x[at.P11 + k]) + laws[k, 0] * 0.5 * beta * beta
+        noise = laws[k, at.LAMBDA]
+        p = x[at.P00 + k] + beta * (2.0 * x[at.P01 + k] + beta * x[at.P11 + k]) + noise * q2
+        c = keep * (x[at.P01 + k] + beta * x[at.P11 + k]) + noise * 0.5 * beta * beta
         if p > most:  # nothing is known of this angle any more
             c *= math.sqrt(most / p)
             p = most
         x[at.P00 + k] = p
         x[at.P01 + k] = c
-        x[at.P11 + k] = keep * keep * x[at.P11 + k] + laws[k, 0] * q0
+        x[at.P11 + k] = keep * keep * x[at.P11 + k] + noise * q0
         for a in range(3):
             w[40 + K * a + k] = beta * x[at.RATE + K * a + k]
             w[a] += x[at.WEIGHT + K * a + k] * w[40 + K * a + k]
@@ -137,7 +138,7 @@ def shift(x: Any, whole: float, w: Any) -> None:
 @jit
 def place(x: Any, e: Any, settings: Any) -> None:
     """The first innovation says which levels of the noise are tabulated: up to its square."""
-    n_levels = (len(settings) - at.S_LEVELS) // 3
+    n_levels = int(settings[at.S_COUNT])
     square = e[0] * e[0] + e[1] * e[1] + e[2] * e[2]
     base = 0
     while base + at.LEVELS < n_levels and settings[at.S_LEVELS + base + at.LEVELS - 2] < square:
@@ -163,7 +164,7 @@ def normalise(x: Any, first: int, n: int) -> None:
 @jit
 def slide(x: Any, settings: Any) -> None:
     """The tabulated levels follow the noise; one that enters is as likely as its neighbour."""
-    n_levels = (len(settings) - at.S_LEVELS) // 3
+    n_levels = int(settings[at.S_COUNT])
     middle = 0.0
     for m in range(2 * at.LEVELS):
         middle += 0.5 * (m % at.LEVELS) * x[at.LEVEL + m]
@@ -191,12 +192,12 @@ def score(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> None:
     At a level r of the noise y_k = e - delta_k is N(0, r S_k), S_k = P00_k + rho_k + rel. Each
     level has weights of its own, for all axes together (e[3]) and for each axis (e[4]).
     """
-    n_levels = min((len(settings) - at.S_LEVELS) // 3, at.LEVELS)
+    n_levels = min(int(settings[at.S_COUNT]), at.LEVELS)
     if x[at.BASE] < 0.0:
         place(x, e, settings)
     levels = at.S_LEVELS + int(x[at.BASE])
     for k in range(K):
-        s = x[at.P00 + k] + rel + laws[k, 3]
+        s = x[at.P00 + k] + rel + laws[k, at.JITTER_VAR]
         w[SQUARES + 4 * K + k] = math.log(s)
         w[SQUARES + k] = 0.0
         for a in range(3):
@@ -230,7 +231,7 @@ def level(x: Any, r: float, j: int, m: int, laws: Any, w: Any) -> float:
     size = 3.0 if j == 0 else 1.0
     old = at.TABLES + K * (at.LEVELS * j + m)
     new = NEW + K * (at.LEVELS * j + m)
-    prior = 4 if j == 0 else 5
+    prior = at.JOINT if j == 0 else at.EACH
     top = -math.inf
     for k in range(K):
         value = -0.5 * (size * w[SQUARES + 4 * K + k] + w[SQUARES + K * j + k] / r)
@@ -248,7 +249,7 @@ def level(x: Any, r: float, j: int, m: int, laws: Any, w: Any) -> float:
 @jit
 def learn(x: Any, settings: Any, w: Any) -> None:
     """Take over weights and noise from the scratch; what is known of the noise fades."""
-    n_all = (len(settings) - at.S_LEVELS) // 3
+    n_all = int(settings[at.S_COUNT])
     n_levels = min(n_all, at.LEVELS)
     levels = at.S_LEVELS + int(x[at.BASE])
     joint = x[at.EXPERTS] / (x[at.EXPERTS] + x[at.EXPERTS + 1])
@@ -304,7 +305,7 @@ def take(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> float:
         nis += x[at.WEIGHT + j] * y / r
     learn(x, settings, w)
     for k in range(K):
-        s = x[at.P00 + k] + rel + laws[k, 3]
+        s = x[at.P00 + k] + rel + laws[k, at.JITTER_VAR]
         k0 = x[at.P00 + k] / s
         k1 = x[at.P01 + k] / s
         for a in range(3):
@@ -314,8 +315,8 @@ def take(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> float:
             x[at.RATE + j] += k1 * y
             gain += x[at.WEIGHT + j] * k0 / 3.0
         x[at.P11 + k] = max(x[at.P11 + k] - k1 * x[at.P01 + k], 1e-300)
-        x[at.P00 + k] = (rel + laws[k, 3]) * k0
-        x[at.P01 + k] = (rel + laws[k, 3]) * k1
+        x[at.P00 + k] = (rel + laws[k, at.JITTER_VAR]) * k0
+        x[at.P01 + k] = (rel + laws[k, at.JITTER_VAR]) * k1
     x[at.GAIN] = gain
     recentre(x, laws, w)
     return nis
@@ -345,9 +346,9 @@ def recentre(x: Any, laws: Any, w: Any) -> None:
             far += x[at.DELTA + K * a + k] ** 2
             fast += x[at.RATE + K * a + k] ** 2
         if not (far < 0.99 * WIDEST and fast < WIDEST):
-            x[at.P00 + k] = 1.0 + laws[k, 3]
+            x[at.P00 + k] = 1.0 + laws[k, at.JITTER_VAR]
             x[at.P01 + k] = 0.0
-            x[at.P11 + k] = laws[k, 2]
+            x[at.P11 + k] = laws[k, at.RATE_PRIOR]
             for a in range(3):
                 v = 0.0
                 for i in range(K):

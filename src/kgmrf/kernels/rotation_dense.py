@@ -58,11 +58,12 @@ def fresh(x: Any, d: int, r: float, table: Any) -> None:
             v += x[at.WEIGHT + at.MEMBERS * a + k] * x[at.RATE + at.MEMBERS * a + k]
         x[p + at.MOTION + a] = v
         x[p + at.MOTION + 3 + a] = 0.0
-        x[p + at.MOTION + 6 + a] = math.log(table[d, a]) if table[d, a] > 0.0 else 0.0
+        frequency = table[d, at.FREQUENCY + a]
+        x[p + at.MOTION + 6 + a] = math.log(frequency) if frequency > 0.0 else 0.0
         x[spot(p, a, a)] = r
-        x[spot(p, 3 + a, 3 + a)] = table[d, 4 + a]
-        x[spot(p, 6 + a, 6 + a)] = table[d, 4 + a]
-        x[spot(p, 9 + a, 9 + a)] = table[d, 3] ** 2
+        x[spot(p, 3 + a, 3 + a)] = table[d, at.RATE_VAR + a]
+        x[spot(p, 6 + a, 6 + a)] = table[d, at.RATE_VAR + a]
+        x[spot(p, 9 + a, 9 + a)] = table[d, at.LOG_STD] ** 2
     x[p + at.AGE] = 0.0
 
 
@@ -106,14 +107,14 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
     w h var(log w) var(amplitude): the error of the frequency is coherent over about one radian.
     """
     p = at.DENSE + at.BLOCK * d
-    q = table[d, 7]
+    q = table[d, at.ACCELERATION]
     unpack(x, p, m)
     for j in range(144):
         m[F + j] = 0.0
     for a in range(3):  # the motion of each axis; how the angle depends on it goes to row 3 of N
         v = x[p + at.MOTION + a]
         u = x[p + at.MOTION + 3 + a]
-        w = math.exp(x[p + at.MOTION + 6 + a]) if table[d, a] > 0.0 else 0.0
+        w = math.exp(x[p + at.MOTION + 6 + a]) if table[d, at.FREQUENCY + a] > 0.0 else 0.0
         c = math.cos(w * h)
         s = math.sin(w * h)
         g = h  # (1 - z^h)/(1 - z) = g - i f, its derivative by the log frequency gl - i fl
@@ -250,7 +251,8 @@ def score(x: Any, z: Any, r: float, table: Any, m: Any) -> float:
     total = 0.0
     for d in range(len(table)):
         s = STASH + 16 * d + 15
-        w = (1.0 - SWITCHING) * x[at.DENSE + at.BLOCK * d + at.SHARE] + SWITCHING * table[d, 8]
+        w = (1.0 - SWITCHING) * x[at.DENSE + at.BLOCK * d + at.SHARE]
+        w += SWITCHING * table[d, at.PRIOR]
         m[s] = w * math.exp(m[s] - top)
         total += m[s]
     for d in range(len(table)):
@@ -290,5 +292,5 @@ def take(x: Any, r: float, table: Any, m: Any) -> None:
         for k in range(6, 9):
             x[p + at.MOTION + k] = min(max(x[p + at.MOTION + k], LOWEST), HIGHEST)
         share = x[p + at.SHARE] * x[at.EXPERTS + 2]
-        if x[p + at.AGE] > 30.0 and share < 1e-3 * SWITCHING * table[d, 8]:
+        if x[p + at.AGE] > 30.0 and share < 1e-3 * SWITCHING * table[d, at.PRIOR]:
             fresh(x, d, r, table)

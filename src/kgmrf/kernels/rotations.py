@@ -51,7 +51,7 @@ def keep_unit(x: Any, dt: float, laws: Any, table: Any, settings: Any) -> None:
 @jit
 def in_use(x: Any, settings: Any) -> bool:
     """Whether dense members are: not before eight observations where the noise is learned."""
-    return settings[at.S_DENSE] > 0.0 and (settings[at.S_GIVEN] > 0.0 or x[at.STORED] >= YOUNGEST)
+    return settings[at.S_DENSE] > 0.0 and (settings[at.S_COUNT] == 1.0 or x[at.STORED] >= YOUNGEST)
 
 
 @jit
@@ -76,7 +76,7 @@ def restart_dense(x: Any, table: Any) -> None:
     """All dense members where the others are, with their prior weights."""
     for d in range(len(table)):
         dense.fresh(x, d, x[at.NOISE], table)
-        x[at.DENSE + at.BLOCK * d + at.SHARE] = table[d, 8]
+        x[at.DENSE + at.BLOCK * d + at.SHARE] = table[d, at.PRIOR]
 
 
 @jit
@@ -169,7 +169,7 @@ def observe(
             e[8 + a] = prior * math.exp(e[3 + a] - top)
             total += e[8 + a]
     e[6] = top + math.log(total / known)
-    bar = LOG_UNIFORM + (REFUSED_GIVEN if settings[at.S_GIVEN] > 0.0 else REFUSED_LEARNED)
+    bar = LOG_UNIFORM + (REFUSED_GIVEN if settings[at.S_COUNT] == 1.0 else REFUSED_LEARNED)
     again = core.lost(x)
     if e[6] < bar and x[at.ACCEPT] == 0.0 and not again:
         if x[at.REJECTED] > 0.0:
@@ -197,7 +197,7 @@ def observe(
     e[7] = core.take(x, e, rel, laws, settings, scratch)
     if with_dense:
         dense.take(x, r, table, w)
-    if settings[at.S_DENSE] > 0.0 and settings[at.S_GIVEN] == 0.0:
+    if settings[at.S_DENSE] > 0.0 and settings[at.S_COUNT] > 1.0:
         x[at.EVIDENCE] += e[3]
         x[at.EVIDENCE + 1] += e[4]
         keep_first(x, z, rel, table, w)
@@ -205,18 +205,18 @@ def observe(
 
 
 @jit
-def seen_share(x: Any, left: float, settings: Any) -> float:
+def seen_share(x: Any, left: float, young: bool, settings: Any) -> float:
     """Share of Z itself in what is shown after it, where the noise is learned.
 
     Noise and white jitter of the rotation look alike. To take jitter for noise can be wrong by any
     factor; to take noise for jitter loses what smoothing gains, 1 / sqrt(left), with ``left`` the
     variance over that of Z. So Z is shown if ``left`` is above exp(-jitter / r), r the least noise
-    of late, but never where smoothing gains much.
+    of late, but never where smoothing gains much. While the noise is young more of Z is shown.
     """
-    if settings[at.S_JITTER] == 0.0:
+    if settings[at.S_JITTER] == 0.0 or x[at.PRECISION] == 0.0:
         return 0.0
     bar = max(math.exp(-settings[at.S_JITTER] * x[at.PRECISION] / x[at.NOW]), LEAST_LEFT)
-    if x[at.YOUNG] > 0.0:
+    if young:
         bar = min(bar, LEAST_YOUNG)
     return min(max(0.5 + 5.0 * (left / bar - 1.0), 0.0), 1.0)
 
@@ -254,7 +254,7 @@ def note(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: An
                         out[at.R_RATE + a] += f * (x[dense.spot(p, 3 + a, 3 + a)] + v * v)
                         out[at.R_OFF + a] += f * (x[dense.spot(p, max(b, c), min(b, c))] + cross)
         for k in range(K):
-            own = laws[k, 3]  # jitter of the rotation itself: R = S Exp(j), j of variance own
+            own = laws[k, at.JITTER_VAR]  # of the rotation itself: R = S Exp(j), j of variance own
             kept = 1.0
             if x[at.NOW] > 0.0:  # given S and Z it is (1 - kept) (Z - S) with variance own kept
                 kept = x[at.NOW] / (x[at.NOW] + own)
@@ -276,7 +276,9 @@ def note(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: An
                     out[at.R_CROSS + a] += f * (p01 + y * v)
                     out[at.R_RATE + a] += f * (x[at.NOISE] * x[at.P11 + k] + v * v)
         if twice == 0 and x[at.NOW] > 0.0:
-            own = seen_share(x, left / (3.0 * x[at.NOISE] * x[at.NOW]), settings)
+            left /= 3.0 * x[at.NOISE] * x[at.NOW]
+            own = seen_share(x, left, x[at.YOUNG] > 0.0, settings)
+            out[at.R_SHOWN] = seen_share(x, left, False, settings)  # by those who look back
             for a in range(3):
                 w[10 + a] += own * (w[14 + a] - w[10 + a])
     for a in range(4):
@@ -305,7 +307,7 @@ def show(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: An
 
 @compiled(
     "void(float64[:, ::1], int64[::1], int64[::1], float64[:, :, ::1], float64[::1], float64[::1],"
-    " float64, float64[:, ::1], float64[:, ::1], float64[::1], float64[:, ::1], int8[::1])",
+    " float64, float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[:, ::1], int8[::1])",
 )
 def advance(
     rows: Any,
@@ -317,17 +319,22 @@ def advance(
     tolerance: float,
     laws: Any,
     table: Any,
-    settings: Any,
+    every_setting: Any,
     records: Any,
     status: Any,
 ) -> None:
-    """Lines ``(N,)`` in this order through the rows, in place, as :mod:`kgmrf.engines` says."""
+    """Lines ``(N,)`` in this order through the rows, in place, as :mod:`kgmrf.engines` says.
+
+    every_setting: for all rows, or one for each.
+    """
     work = np.empty(SCRATCH + 16)
     w = bare(work)
     z, e, every, notes = after(w, SCRATCH), after(w, SCRATCH + 4), bare(rows), bare(records)
     size, room = rows.shape[1], records.shape[1]
+    own, length = every_setting.shape[0] - 1, every_setting.shape[1]
     for line in order:
         x = after(every, which[line] * size)
+        settings = after(bare(every_setting), min(which[line], own) * length)
         status[line] = read(seen[line], tolerance, z) if counts[line] > 0.0 else at.MISSING
         shown = at.MISSING
         e[6] = math.nan
