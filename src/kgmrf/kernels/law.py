@@ -18,6 +18,23 @@ from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_covariance
 from kgmrf.kernels.compile import compiled, jit
 from kgmrf.kernels.eigen import jacobi, sort_rows
 from kgmrf.kernels.lanes import bare, load, spread, store
+from kgmrf.kernels.law_places import (
+    END,
+    FRAME,
+    INVERSE,
+    LAM,
+    LEVEL,
+    PLANES,
+    POOL,
+    POWER,
+    ROOM,
+    ROW,
+    VELOCITY,
+    D,
+    N,
+    S,
+    set_places,
+)
 from kgmrf.kernels.law_rotations import compare_rotation, take_rotation
 from kgmrf.kernels.products import matrix, multiply, multiply_transposed, polish_frame, turn_frame
 from kgmrf.kernels.turning import (
@@ -38,27 +55,6 @@ LOG_TWO_PI = math.log(2.0 * math.pi)
 # Numbers of an interval, N_STEP of them in a line of `steps`.
 TURN, KEEP, COAST, ANGLE, CROSS, RATE, DT = range(7)
 N_STEP = 7
-
-# Places in the work space: the row in hand (its beginning, then its parts), vectors (eigenvalues of
-# the observations, their inverses, C~_ii), four lists of planes ROOM apart; and sizes.
-ROW, FRAME, LAM, VELOCITY, POOL, LEVEL, INVERSE, POWER, PLANES, ROOM, END, D, S, N = range(14)
-
-
-@jit
-def set_places(o: Any, d: int, information: bool) -> None:
-    """Where things lie; the matrices of `products` come first."""
-    s, n = -(-d // 8) * 8, d * (d - 1) // 2
-    o[D], o[S], o[N], o[ROOM] = d, s, n, -(-n // 8) * 8 + 8
-    o[ROW] = matrix(s, row.N_MATRICES)
-    o[FRAME] = o[ROW] + row.N_CLOCKS
-    o[LAM] = o[FRAME] + d * d
-    o[VELOCITY] = o[LAM] + 2 * d
-    o[POOL] = o[VELOCITY] + (4 if information else 1) * n
-    o[LEVEL] = o[POOL] + d * (d + 1) // 2 + 8
-    o[INVERSE] = o[LEVEL] + s
-    o[POWER] = o[INVERSE] + s
-    o[PLANES] = o[POWER] + s
-    o[END] = o[PLANES] + 4 * o[ROOM]
 
 
 @jit
@@ -264,18 +260,7 @@ def step(
         pool_frame(w, o, head, known, first, m)
         return
     if rotation:
-        terms = compare_rotation(
-            w,
-            o[FRAME],
-            o[VELOCITY],
-            o[PLANES],
-            o[ROOM],
-            d,
-            o[S],
-            head[row.INFORMATION] != 0.0,
-            m,
-            started,
-        )
+        terms = compare_rotation(w, o, head[row.INFORMATION] != 0.0, m, started)
         if not started:
             return
         w[clocks + row.LIKELIHOOD] = -0.5 * (terms + 0.5 * d * (d - 1) * LOG_TWO_PI)

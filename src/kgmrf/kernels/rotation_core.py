@@ -12,7 +12,7 @@ from typing import Any
 
 from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.quaternions import turn, turning
+from kgmrf.kernels.quaternions import logarithm, turn, turning
 
 K = at.MEMBERS
 LOG_2PI = math.log(2.0 * math.pi)
@@ -22,9 +22,12 @@ LEAST = 1e-30 ** (1.0 - at.FORGETTING)  # of the probability of a level, so that
 LEAST_FADING = 0.98  # of the memory of the least noise, at every observation
 UNLIKELY = 1e-6  # levels of the noise are left out if they and their neighbours are below this
 WIDEST = math.pi**2  # no angle is less certain
-SQUARES = 40 + 3 * K  # in the scratch: (4, K) squared innovations over S, (K,) log S ...
-FOUND = SQUARES + 5 * K  # ... (2, L) evidence of levels ...
-NEW = FOUND + 2 * at.LEVELS  # ... and (4, L, K) weights
+# In the scratch: first what `turning` writes, then
+WHOLE, FAR = 27, 36  # a matrix and a quaternion,
+MOVES = 40  # (3, K) how far the members move,
+SQUARES = MOVES + 3 * K  # (4, K) squared innovations over S, (K,) log S,
+FOUND = SQUARES + 5 * K  # (2, L) evidence of levels
+NEW = FOUND + 2 * at.LEVELS  # and (4, L, K) weights.
 SCRATCH = NEW + 4 * at.LEVELS * K
 
 
@@ -93,8 +96,8 @@ def predict(x: Any, h: float, laws: Any, w: Any) -> None:
         x[at.P01 + k] = c
         x[at.P11 + k] = keep * keep * x[at.P11 + k] + noise * q0
         for a in range(3):
-            w[40 + K * a + k] = beta * x[at.RATE + K * a + k]
-            w[a] += x[at.WEIGHT + K * a + k] * w[40 + K * a + k]
+            w[MOVES + K * a + k] = beta * x[at.RATE + K * a + k]
+            w[a] += x[at.WEIGHT + K * a + k] * w[MOVES + K * a + k]
             x[at.RATE + K * a + k] *= keep
     turn(x, at.FRAME, w[0], w[1], w[2])
     shift(x, -1.0, w)
@@ -102,37 +105,30 @@ def predict(x: Any, h: float, laws: Any, w: Any) -> None:
 
 @jit
 def shift(x: Any, whole: float, w: Any) -> None:
-    """delta <- Exp(whole m) delta + Exp(-m/2) (w[40:] - m), m = w[:3]; angles stay principal."""
-    m0 = w[0]
-    m1 = w[1]
-    m2 = w[2]
+    """delta <- Exp(whole m) delta + Exp(-m/2) (w[MOVES:] - m), m = w[:3]; angles stay principal."""
+    m0, m1, m2 = w[0], w[1], w[2]
     turning(whole * m0, whole * m1, whole * m2, w)
     for a in range(9):
-        w[27 + a] = w[a]
+        w[WHOLE + a] = w[a]
     turning(-0.5 * m0, -0.5 * m1, -0.5 * m2, w)
     for k in range(K):
-        u0 = x[at.DELTA + k]
-        u1 = x[at.DELTA + K + k]
-        u2 = x[at.DELTA + 2 * K + k]
-        d0 = w[40 + k] - m0
-        d1 = w[40 + K + k] - m1
-        d2 = w[40 + 2 * K + k] - m2
+        u0, u1, u2 = x[at.DELTA + k], x[at.DELTA + K + k], x[at.DELTA + 2 * K + k]
+        d0 = w[MOVES + k] - m0
+        d1 = w[MOVES + K + k] - m1
+        d2 = w[MOVES + 2 * K + k] - m2
         far = 0.0
         for a in range(3):
-            y = w[27 + 3 * a] * u0 + w[28 + 3 * a] * u1 + w[29 + 3 * a] * u2
-            y += w[3 * a] * d0 + w[3 * a + 1] * d1 + w[3 * a + 2] * d2
+            j = 3 * a
+            y = w[WHOLE + j] * u0 + w[WHOLE + j + 1] * u1 + w[WHOLE + j + 2] * u2
+            y += w[j] * d0 + w[j + 1] * d1 + w[j + 2] * d2
             x[at.DELTA + K * a + k] = y
             far += y * y
         if far > WIDEST:
-            w[36] = 1.0
-            w[37] = 0.0
-            w[38] = 0.0
-            w[39] = 0.0
-            turn(w, 36, x[at.DELTA + k], x[at.DELTA + K + k], x[at.DELTA + 2 * K + k])
-            u0 = w[37] * w[37] + w[38] * w[38] + w[39] * w[39]
-            u1 = 2.0 * math.atan2(math.sqrt(u0), abs(w[36])) / math.sqrt(u0)
-            for a in range(3):
-                x[at.DELTA + K * a + k] = math.copysign(u1, w[36]) * w[37 + a]
+            q = FAR
+            w[q], w[q + 1], w[q + 2], w[q + 3] = 1.0, 0.0, 0.0, 0.0
+            turn(w, q, x[at.DELTA + k], x[at.DELTA + K + k], x[at.DELTA + 2 * K + k])
+            u0, u1, u2, _ = logarithm(w[q], w[q + 1], w[q + 2], w[q + 3])
+            x[at.DELTA + k], x[at.DELTA + K + k], x[at.DELTA + 2 * K + k] = u0, u1, u2
 
 
 @jit
@@ -330,12 +326,11 @@ def recentre(x: Any, laws: Any, w: Any) -> None:
     """
     for a in range(3):
         w[a] = 0.0
-        w[36 + a] = 0.0
         for k in range(K):
             j = K * a + k
             if x[at.WEIGHT + j] > 1e-12:
                 w[a] += x[at.WEIGHT + j] * x[at.DELTA + j]
-            w[40 + j] = x[at.DELTA + j]
+            w[MOVES + j] = x[at.DELTA + j]
             x[at.DELTA + j] = 0.0
     turn(x, at.FRAME, w[0], w[1], w[2])
     shift(x, 0.0, w)

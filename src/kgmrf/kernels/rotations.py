@@ -20,11 +20,14 @@ REFUSED_GIVEN, REFUSED_LEARNED = math.log(1e-3), math.log(3e-3)  # eps: refuse b
 EXPERT_SWITCHING = 0.01
 LEAST_LEFT, LEAST_YOUNG = 0.3, 0.5  # of the variance of Z: below, smoothing gains much
 YOUNGEST = 8  # observations before dense members join, where the noise is learned
-SCRATCH = 830 + core.SCRATCH
+MEAN, SEEN = 10, 14  # in the scratch, from the frame: mean of all members, the observation
+Z = dense.SCRATCH  # in the scratch: one of the first observations
+CORE = Z + 4  # and from here that of the isotropic members
+SCRATCH = CORE + core.SCRATCH
 
 
 @jit
-def keep_unit(x: Any, dt: float, laws: Any, table: Any, settings: Any) -> None:
+def keep_unit(x: Any, dt: float, table: Any, settings: Any) -> None:
     """The unit of time is the median of the first eight positive intervals, unless it is given."""
     if x[at.KNOWN] >= 8.0 or not dt > 0.0 or settings[at.S_UNIT] > 0.0:
         return
@@ -106,9 +109,9 @@ def keep_first(x: Any, z: Any, rel: float, table: Any, w: Any) -> None:
         if x[row] > x[row - 6]:
             dense.drift_all(x, (x[row] - x[row - 6]) / x[at.UNIT], table, w)
         for a in range(4):
-            w[a + 820] = x[row + 2 + a]
+            w[Z + a] = x[row + 2 + a]
         r = x[at.NOISE] * x[row + 1]
-        total += dense.score(x, after(w, 820), r, table, w)
+        total += dense.score(x, after(w, Z), r, table, w)
         dense.take(x, r, table, w)
     top = max(max(x[at.EVIDENCE], x[at.EVIDENCE + 1]), total)
     for a in range(3):
@@ -154,7 +157,7 @@ def observe(
     r = x[at.NOISE] * rel
     if with_dense:
         e[5] = dense.score(x, z, r, table, w)
-    scratch = after(w, 830)
+    scratch = after(w, CORE)
     core.score(x, e, rel, laws, settings, scratch)
     if half > 1e-6:  # densities with respect to volume on the group
         e[3] -= 2.0 * math.log(math.sin(half) / half)
@@ -228,9 +231,9 @@ def note(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: An
     for j in range(at.RECORD):
         out[j] = 0.0
     for a in range(3):
-        w[10 + a] = 0.0
+        w[MEAN + a] = 0.0
     left = 0.0
-    between(x, at.FRAME, x, at.LAST, w, 14)
+    between(x, at.FRAME, x, at.LAST, w, SEEN)
     for twice in range(2):  # means, then second moments about them
         for d in range(len(table)):
             p = at.DENSE + at.BLOCK * d
@@ -240,15 +243,14 @@ def note(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: An
                 between(x, at.FRAME, x, p, w, 0)
                 for a in range(3):
                     if twice == 0:
-                        w[10 + a] += f * w[a]
+                        w[MEAN + a] += f * w[a]
                         left += f * x[dense.spot(p, a, a)]
                         out[at.R_VELOCITY + a] += f * x[p + at.MOTION + a]
                     else:
-                        y = w[a] - w[10 + a]
+                        y = w[a] - w[MEAN + a]
                         v = x[p + at.MOTION + a] - out[at.R_VELOCITY + a]
-                        b = (a + 1) % 3
-                        c = (a + 2) % 3
-                        cross = (w[b] - w[10 + b]) * (w[c] - w[10 + c])
+                        b, c = (a + 1) % 3, (a + 2) % 3
+                        cross = (w[b] - w[MEAN + b]) * (w[c] - w[MEAN + c])
                         out[at.R_ANGLE + a] += f * (x[dense.spot(p, a, a)] + y * y)
                         out[at.R_CROSS + a] += f * (x[dense.spot(p, 3 + a, a)] + y * v)
                         out[at.R_RATE + a] += f * (x[dense.spot(p, 3 + a, 3 + a)] + v * v)
@@ -263,14 +265,14 @@ def note(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: An
             p00 = kept * kept * p00 + x[at.NOISE] * own * kept
             for a in range(3):
                 f = (1.0 - share) * x[at.WEIGHT + K * a + k]
-                y = kept * x[at.DELTA + K * a + k] + (1.0 - kept) * w[14 + a]
+                y = kept * x[at.DELTA + K * a + k] + (1.0 - kept) * w[SEEN + a]
                 if twice == 0:
-                    w[10 + a] += f * y
+                    w[MEAN + a] += f * y
                     left += f * p00
                     out[at.R_WEIGHTS + k] += f / 3.0
                     out[at.R_VELOCITY + a] += f * x[at.RATE + K * a + k]
                 else:
-                    y -= w[10 + a]
+                    y -= w[MEAN + a]
                     v = x[at.RATE + K * a + k] - out[at.R_VELOCITY + a]
                     out[at.R_ANGLE + a] += f * (p00 + y * y)
                     out[at.R_CROSS + a] += f * (p01 + y * v)
@@ -280,10 +282,10 @@ def note(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: An
             own = seen_share(x, left, x[at.YOUNG] > 0.0, settings)
             out[at.R_SHOWN] = seen_share(x, left, False, settings)  # by those who look back
             for a in range(3):
-                w[10 + a] += own * (w[14 + a] - w[10 + a])
+                w[MEAN + a] += own * (w[SEEN + a] - w[MEAN + a])
     for a in range(4):
         out[a] = x[at.FRAME + a]
-    turn(out, 0, w[10], w[11], w[12])
+    turn(out, 0, w[MEAN], w[MEAN + 1], w[MEAN + 2])
     for a in range(3):
         out[at.R_VELOCITY + a] /= x[at.UNIT]
         out[at.R_CROSS + a] /= x[at.UNIT]
@@ -330,18 +332,20 @@ def advance(
     work = np.empty(SCRATCH + 16)
     w = bare(work)
     z, e, every, notes = after(w, SCRATCH), after(w, SCRATCH + 4), bare(rows), bare(records)
+    matrices = bare(seen)
     size, room = rows.shape[1], records.shape[1]
     own, length = every_setting.shape[0] - 1, every_setting.shape[1]
     for line in order:
         x = after(every, which[line] * size)
         settings = after(bare(every_setting), min(which[line], own) * length)
-        status[line] = read(seen[line], tolerance, z) if counts[line] > 0.0 else at.MISSING
-        shown = at.MISSING
+        shown, status[line] = at.MISSING, at.MISSING
+        if counts[line] > 0.0:
+            status[line] = read(matrices, 9 * line, tolerance, z)
         e[6] = math.nan
         e[7] = math.nan
         if counts[line] >= 0.0 and status[line] != at.INVALID:
             shown = status[line]
-            keep_unit(x, dt[line], laws, table, settings)
+            keep_unit(x, dt[line], table, settings)
             with_dense = drift(x, dt[line], laws, table, settings, w)
             if shown == at.OBSERVED:
                 noise = 1.0 / counts[line]
