@@ -214,7 +214,7 @@ class RotationView(View):
         if name == "velocity":
             return skew(r[..., at.R_VELOCITY : at.R_VELOCITY + 3])
         if name == "covariance":
-            return _symmetric(r[..., at.R_ANGLE : at.R_ANGLE + 3], r[..., at.R_OFF : at.R_OFF + 3])
+            return r[..., _COVARIANCE]
         if name == "angle_std":
             return np.abs(skew(np.sqrt(r[..., at.R_ANGLE : at.R_ANGLE + 3])))
         kept = np.minimum(r[..., at.R_GAIN], 1.0)
@@ -222,6 +222,7 @@ class RotationView(View):
             return np.asarray(-math.log(2.0) / np.log1p(-kept) * r[..., at.R_UNIT])
 
 
+_COVARIANCE = at.R_ANGLE + np.array([[0, 11, 10], [11, 1, 9], [10, 9, 2]])  # R_OFF - R_ANGLE = 9
 _PLAIN = {
     "time": at.R_TIME,
     "nis": at.R_NIS,
@@ -253,13 +254,4 @@ def skew(vectors: Numbers) -> Numbers:
         out[..., b, c] = -vectors[..., a]
         out[..., c, b] = vectors[..., a]
     out[np.isnan(vectors[..., 0])] = np.nan
-    return out
-
-
-def _symmetric(diagonal: Numbers, off: Numbers) -> Numbers:
-    """A 3 x 3 matrix of its diagonal and of (12, 02, 01)."""
-    out = np.empty((*diagonal.shape, 3))
-    for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        out[..., a, a] = diagonal[..., a]
-        out[..., b, c] = out[..., c, b] = off[..., a]
     return out

@@ -117,7 +117,7 @@ def keep_first(x: Any, z: Any, rel: float, table: Any, w: Any) -> None:
     for a in range(3):
         value = total if a == 2 else x[at.EVIDENCE + a]
         x[at.EXPERTS + a] = core.PRIORS[a] * math.exp(value - top)
-    settle(x, x[at.EXPERTS] + x[at.EXPERTS + 1] + x[at.EXPERTS + 2])
+    settle(x)
 
 
 @jit
@@ -129,8 +129,9 @@ def remember(x: Any, z: Any, now: float) -> None:
 
 
 @jit
-def settle(x: Any, total: float) -> None:
+def settle(x: Any) -> None:
     """The experts' probabilities, divided by their sum and never zero."""
+    total = x[at.EXPERTS] + x[at.EXPERTS + 1] + x[at.EXPERTS + 2]
     for a in range(3):
         x[at.EXPERTS + a] = max(x[at.EXPERTS + a] / total, 1e-300)
 
@@ -196,7 +197,7 @@ def observe(
         return at.RESTART
     for a in range(3):
         x[at.EXPERTS + a] = e[8 + a] if a < 2 or with_dense else total
-    settle(x, x[at.EXPERTS] + x[at.EXPERTS + 1] + x[at.EXPERTS + 2])
+    settle(x)
     e[7] = core.take(x, e, rel, laws, settings, scratch)
     if with_dense:
         dense.take(x, r, table, w)
@@ -226,10 +227,16 @@ def seen_share(x: Any, left: float, young: bool, settings: Any) -> float:
 
 @jit
 def note(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: Any, w: Any) -> None:
-    """What an estimate shows: the moments of the mixture of all members, into a record."""
-    share = x[at.EXPERTS + 2] if with_dense else 0.0
+    """What an estimate shows: the moments of the mixture of all members, into a record.
+
+    NaN before the first observation.
+    """
+    share, unseen = x[at.EXPERTS + 2] if with_dense else 0.0, math.isnan(x[at.SEEN])
     for j in range(at.RECORD):
-        out[j] = 0.0
+        out[j] = math.nan if unseen else 0.0
+    out[at.R_TIME], out[at.R_SEEN], out[at.R_UNIT] = x[at.TIME], x[at.SEEN], x[at.UNIT]
+    if unseen:
+        return
     for a in range(3):
         w[MEAN + a] = 0.0
     left = 0.0
@@ -294,19 +301,6 @@ def note(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: An
     out[at.R_GAIN] = x[at.GAIN]
 
 
-@jit
-def show(x: Any, with_dense: bool, laws: Any, table: Any, settings: Any, out: Any, w: Any) -> None:
-    """The record of a track; NaN before its first observation."""
-    if math.isnan(x[at.SEEN]):
-        for j in range(at.RECORD):
-            out[j] = math.nan
-    else:
-        note(x, with_dense, laws, table, settings, out, w)
-    out[at.R_TIME] = x[at.TIME]
-    out[at.R_SEEN] = x[at.SEEN]
-    out[at.R_UNIT] = x[at.UNIT]
-
-
 @compiled(
     "void(float64[:, ::1], int64[::1], int64[::1], float64[:, :, ::1], float64[::1], float64[::1],"
     " float64, float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[:, ::1], int8[::1])",
@@ -360,7 +354,7 @@ def advance(
                 if shown != at.OUTLIER:
                     x[at.SEEN] = x[at.TIME]
         out = after(notes, line * room)
-        show(x, in_use(x, settings), laws, table, settings, out, w)
+        note(x, in_use(x, settings), laws, table, settings, out, w)
         out[at.R_NIS] = e[7]
         out[at.R_LIKELIHOOD] = e[6]
         out[at.R_STATUS] = shown
