@@ -93,7 +93,7 @@ test: lint
 
 test-all: test
 	@echo "== compiled loops once more, compiler off: every index is checked"
-	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not slow" tests/test_kernels.py
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not slow" tests/test_kernels.py tests/test_ensemble.py
 	@echo "== slow tests: soak and fuzz (more than an hour; KGMRF_SOAK_SHARE=0.15: some minutes)"
 	@KGMRF_SOAK=benchmarks/results/reliability.json $(BIN)/python -m pytest -q -m slow
 

@@ -10,7 +10,6 @@ import math
 import numpy as np
 
 from kgmrf.engines import layout as row
-from kgmrf.engines.ensemble_step import FLOOR, LEVEL_MEMORY, SIZE_RETENTION, log_student, weigh
 from kgmrf.engines.low_rank import track as views
 from kgmrf.engines.low_rank_step import (
     BUFFERED,
@@ -29,6 +28,8 @@ from kgmrf.engines.low_rank_step import (
     polish,
     present,
 )
+from kgmrf.engines.members import FLOOR, LEVEL_MEMORY, SIZE_RETENTION
+from readable_ensemble import log_student, weigh
 
 
 def run(engine, rows, x, dt):

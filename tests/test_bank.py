@@ -259,7 +259,7 @@ def test_the_readable_step_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for word in ("readable", "compiled"):
         monkeypatch.setenv("KGMRF_ENGINE", word)
-        bank = TrackerBank(n, d, n_samples=6)
+        bank = TrackerBank(n, d, n_samples=6, gains="information")
         taken = [bank.update(C) for C in frames]
         assert taken[5].invalid[3]
         assert taken[6].invalid[1]

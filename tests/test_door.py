@@ -253,13 +253,14 @@ def test_a_tracker_told_to_skip_skips_them(how: Any) -> None:
     same(tracker.filter(rows), VectorTracker(noise_std=1.0).filter(holes))
 
 
+@pytest.mark.parametrize("gains", ["auto", "information"])
 @pytest.mark.parametrize("engine", ["compiled", "readable"])
 def test_a_bank_skips_sizes_whose_squares_are_no_numbers(
-    engine: str, monkeypatch: pytest.MonkeyPatch
+    engine: str, gains: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KGMRF_ENGINE", engine)
     frames = MATRICES[:4] * np.asarray([1.0, 1e300, 1e-300, 1e140])[:, None, None]
-    taken = TrackerBank(4, 3, n_samples=6).update(frames)
+    taken = TrackerBank(4, 3, n_samples=6, gains=gains).update(frames)
     assert taken.observed.tolist() == [True, False, False, True]
     assert taken.invalid.tolist() == [False, True, True, False]
 

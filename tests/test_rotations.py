@@ -364,6 +364,40 @@ def test_online_lag_is_the_smoother_late(tmp_path: Path) -> None:
     assert tracker.forecast(1).time == 60.0
 
 
+def test_a_lag_in_chunks_is_the_lag_of_the_whole() -> None:
+    """Noise and unit of time, both learned, were those of the last step of a chunk."""
+    z = _motion(80, 0.05, 0.02)[1]
+    z[30:33] = np.nan
+    times = 1.7e9 + np.cumsum(np.random.default_rng(1).uniform(0.02, 0.05, 80))
+    offline = RotationTracker().smooth(z, times=times, lag=4)
+    whole, tracker = RotationTracker(lag=4).filter(z, times=times), RotationTracker(lag=4)
+    ends = ((0, 7), (7, 8), (8, 50), (50, 80))
+    chunks = [tracker.filter(z[a:b], times=times[a:b]) for a, b in ends]
+    single = RotationTracker(lag=4)
+    steps = [single.filter(z[k : k + 1], times=times[k : k + 1])[0] for k in range(80)]
+    for name in ("rotation", "velocity", "angle_std", "noise_std"):
+        expected = getattr(whole, name)
+        for found in (
+            np.concatenate([getattr(chunk, name) for chunk in chunks]),
+            np.array([getattr(step, name) for step in steps]),
+        ):
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(expected[4:], getattr(offline, name)[:-4], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [1e-6, 1e-5, 1e-3, 1e-2])
+def test_smoothing_is_no_worse_than_filtering_of_precise_observations(noise: float) -> None:
+    truth, z = _motion(400, 0.05, noise)
+    runs = (
+        RotationTracker().filter(z),
+        RotationTracker().smooth(z),
+        RotationTracker().smooth(z, lag=5),
+    )
+    late, early, lagged = (_error(run.rotation, truth)[20:].mean() for run in runs)
+    assert early < 1.1 * late
+    assert lagged < 1.1 * late
+
+
 def test_rivals_follow_a_turn() -> None:
     truth, z = _motion(200, 0.05, 0.03)
     held = _error(z, truth)[20:].mean()

@@ -5,10 +5,11 @@ Worked out from rows when somebody asks; vectorised over tracks and steps.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines.ensemble_step import hold
 from kgmrf.engines.layout import (
     AVERAGE,
     COUNT,
@@ -21,11 +22,11 @@ from kgmrf.engines.layout import (
     Layout,
     Turned,
     blend_weights,
-    planes,
     track,
     turned,
 )
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
+from kgmrf.kernels.layout import folded
 
 
 def half_life(plan: Layout, weights: Numbers) -> Numbers:
@@ -45,8 +46,18 @@ def half_life(plan: Layout, weights: Numbers) -> Numbers:
     return np.where(there, np.exp(mean), np.nan)
 
 
+def held(engine: Any, rows: Numbers) -> Numbers:
+    """S_k of every member, ``(..., K, d, d)``: the blend of rows in which k has all the weight."""
+    d, n, lead = engine.d, len(engine.members), rows.shape[:-1]
+    out, only = np.empty((*lead, n, d, d)), rows.reshape(-1, engine.size).copy()
+    for k, weights in enumerate(np.eye(n)):
+        engine.read(only).roots[:] = weights
+        out[..., k, :, :] = engine.blend(engine.look(only)).reshape(*lead, d, d)
+    return out
+
+
 def velocity_and_angle_var(
-    rows: Numbers, plan: Layout, frame: Numbers, spectrum: Numbers
+    engine: Any, rows: Numbers, frame: Numbers, spectrum: Numbers
 ) -> tuple[Numbers, Numbers]:
     """Angular velocity of the eigenframe, body frame, skew, and variance of its angles.
 
@@ -54,11 +65,11 @@ def velocity_and_angle_var(
     both ``(..., d, d)``. Omega = sum_k w_k Q_k W_k Q_k^T. The variance is that of a mixture: what
     each member is unsure of, and how far the members are apart.
     """
-    d, parts = plan.d, track(rows, plan)
+    d, plan, parts = engine.d, engine.plan, track(rows, engine.plan)
     weights = blend_weights(parts.roots, ~np.isnan(parts.head[..., VALUES]))
     m = np.maximum(parts.head[..., SAMPLES] / np.maximum(parts.head[..., COUNT], 1.0), 1e-9)
     back = np.swapaxes(frame, -1, -2)
-    apart = back[..., None, :, :] @ hold(parts, plan) @ frame[..., None, :, :]
+    apart = back[..., None, :, :] @ held(engine, rows) @ frame[..., None, :, :]
     entries = np.einsum("...k,...kij->...ij", weights, apart**2)
     spatial = np.zeros_like(frame)
     live = (parts.head[..., POOLED] < 0.0)[..., None, None]
@@ -74,9 +85,9 @@ def velocity_and_angle_var(
         elif law[KIND] == TURNING:
             member: Turned = turned(parts.turning[..., turning, :], d)
             q = np.where(live, member.frame, np.eye(d))
-            turn = np.where(live, planes(member.velocity, d, -1.0), 0.0)
+            turn = np.where(live, folded(member.velocity, d, -1.0), 0.0)
             spatial = spatial + w[..., None, None] * (q @ turn @ np.swapaxes(q, -1, -2))
-            p11 = np.where(live, planes(member.p11, d, 1.0), ANGLE_VARIANCE_LIMIT)
+            p11 = np.where(live, folded(member.p11, d, 1.0), ANGLE_VARIANCE_LIMIT)
             entries = entries + w[..., None, None] * gap2 * _seen_from(p11, q, frame)
             turning += 1
     entries = entries + own[..., None, None] * product

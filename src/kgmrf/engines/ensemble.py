@@ -1,7 +1,7 @@
 """The self-tuned ensemble as an engine: rows of tracks, lines of observations, records.
 
 A record is what an estimate needs of one step: head, tails and weights of the row, and the
-covariance. `kgmrf.engines.ensemble_step` tells the formulas.
+covariance. `tests/readable_ensemble.py` tells the formulas.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import numpy as np
 
 from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Numbers
-from kgmrf.engines import INVALID, MISSING, OBSERVED, Lines, ensemble_step, inspected
+from kgmrf.engines import Lines
 from kgmrf.engines import layout as at
 from kgmrf.engines.details import half_life
 from kgmrf.engines.ensemble_view import NAMES, SMALL, EnsembleView
-from kgmrf.engines.layout import Layout, blend_weights, layout, track, turned, unpack
+from kgmrf.engines.layout import Layout, layout, track, turned, unpack
 from kgmrf.engines.members import as_members
 from kgmrf.engines.self_tuned import SelfTuned
-from kgmrf.factors import heaviness
 from kgmrf.kernels import engine
 from kgmrf.kernels.ensemble_places import work
 
@@ -56,8 +55,6 @@ class Ensemble(SelfTuned):
         self.size = self.plan.size
         super().__init__(len(self.members))
         self.record_size = self.small + self.d**2
-        # With the compiler switched off the readable step is the quicker one.
-        self._compiled = engine.compiles(1, rotation=False) and not engine.switched_off()
 
     def _work_space(self) -> Any:
         return engine.loops("ensemble").run, work(self.plan)
@@ -70,37 +67,9 @@ class Ensemble(SelfTuned):
         size = self.record_size if room is None else room
         records = np.empty((n, size)) if size else NONE
         status = np.empty(n, INT8)
-        if self._compiled:
-            run, space = self._work()
-            run(rows, *lines, *space, records, status)
-        else:
-            self._readable(rows, lines, records, status)
+        run, space = self._work()
+        run(rows, *lines, *space, records, status)
         return status, records
-
-    def _readable(self, rows: Numbers, lines: Lines, records: Numbers, status: Numbers) -> None:
-        which, seen, counts, dt, matrix, tolerance = lines
-        found = inspected(seen, counts, tolerance) if matrix else None
-        for k, row in enumerate(which):
-            m, parts = float(counts[k]), track(rows[row], self.plan)
-            if found is not None and m > 0 and found[k] != OBSERVED:
-                m = 0.0 if found[k] == MISSING else -1.0
-            if m > 0 and not matrix:
-                m = float((~np.isnan(seen[k]).all(axis=-1)).sum())
-            if m >= 0:
-                ensemble_step.step(parts, self.plan, seen[k], m, float(dt[k]), matrix=matrix)
-            status[k] = OBSERVED if m > 0 else MISSING
-            if found is not None and found[k] == INVALID:
-                status[k] = INVALID
-            if len(records):
-                records[k, : self.small] = rows[row, : self.small][: records.shape[1]]
-                if records.shape[1] > self.small:
-                    weights = blend_weights(parts.roots, ~np.isnan(parts.head[at.VALUES]))
-                    blend = np.tensordot(weights, ensemble_step.hold(parts, self.plan), 1)
-                    there = ensemble_step.present(parts)
-                    grow = np.exp(parts.head[at.KAPPA]) * heaviness(parts.tails)
-                    blend *= grow if parts.head[at.COUNT] > 1.0 else 1.0
-                    blend = np.where(there[:, None] & there, blend, np.nan)
-                    records[k, self.small :] = blend.reshape(-1)
 
     # ------------------------------------------------------------------ what is in a record
 

@@ -110,22 +110,24 @@ class EnsembleView(View):
 
     def _moving(self) -> dict[str, Numbers]:
         frame, spectrum = self["frame"], self["spectrum"]
-        lead, d, plan = frame.shape[:-2], self._engine.d, self._engine.plan
+        lead, engine, d = frame.shape[:-2], self._engine, self._engine.d
         velocity, variance = np.empty((2, *lead, d, d))
         if callable(self._rows):
 
             def take(at: Any, rows: Numbers) -> None:
-                velocity[at], variance[at] = _moving(rows, plan, frame[at], spectrum[at])
+                velocity[at], variance[at] = _moving(engine, rows, frame[at], spectrum[at])
 
             self._rows(take)
         else:
-            velocity[...], variance[...] = _moving(self._rows, plan, frame, spectrum)
+            velocity[...], variance[...] = _moving(engine, self._rows, frame, spectrum)
         return {"velocity": velocity, "angle_std": np.sqrt(variance)}
 
 
-def _moving(rows: Numbers, plan: Any, frame: Numbers, spectrum: Numbers) -> tuple[Numbers, Numbers]:
+def _moving(
+    engine: Any, rows: Numbers, frame: Numbers, spectrum: Numbers
+) -> tuple[Numbers, Numbers]:
     unknown = np.isnan(spectrum[..., :1])[..., None]
-    eye = np.eye(plan.d)
+    eye = np.eye(engine.d)
     safe = np.where(unknown, eye, frame), np.where(unknown[..., 0], 1.0, spectrum)
-    velocity, variance = velocity_and_angle_var(rows, plan, *safe)
+    velocity, variance = velocity_and_angle_var(engine, rows, *safe)
     return np.where(unknown, np.nan, velocity), variance

@@ -57,11 +57,6 @@ class Layout(NamedTuple):
         """Numbers of a row."""
         return int(self.begin[-1])
 
-    @property
-    def counts(self) -> tuple[int, int, int, int, int]:
-        """Averages, diagonals, turning members, size clocks, channel clocks."""
-        return counts(self.table)
-
 
 class Track(NamedTuple):
     """The parts of one row, as views."""
@@ -78,14 +73,11 @@ class Track(NamedTuple):
     turning: Numbers
 
 
-def counts(table: Numbers) -> tuple[int, int, int, int, int]:
-    """Averages, diagonals, turning members, size clocks, channel clocks (with the diagonals)."""
+def counts(table: Numbers) -> list[int]:
+    """Averages, turning members, size clocks, channel clocks (with the diagonals)."""
     kind = table[:, KIND]
-    average = kind == AVERAGE
-    clocks = int((average & (table[:, SIZE_GAIN] > 0)).sum())
-    channels = int((average & (table[:, CHANNEL] > 0)).sum())
-    n_average, n_diagonal = int(average.sum()), int((kind == DIAGONAL).sum())
-    return n_average, n_diagonal, len(table) - n_average - n_diagonal, clocks, channels + n_diagonal
+    found = (kind == AVERAGE, kind == TURNING, table[:, SIZE_GAIN] > 0, table[:, CHANNEL] > 0)
+    return [int(these.sum()) for these in found]
 
 
 def layout(d: int, members: tuple[Member, ...]) -> Layout:
@@ -109,7 +101,7 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
             row[ACCELERATION:ROOT] = member.acceleration, member.spectrum_rate, member.rate_prior
     prior = np.sqrt([member.prior for member in members])
     table[:, ROOT] = prior / prior.sum()
-    n_average, _, n_turning, clocks, channels = counts(table)
+    n_average, n_turning, clocks, channels = counts(table)
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
     one = d * d + 4 * planes + d + 1
     sizes = [N_HEAD, 2 * N_TAILS, len(members), clocks, n_average, d, d]
@@ -128,7 +120,7 @@ def track(row: Numbers, plan: Layout) -> Track:
     """
     edges = plan.begin
     parts = [row[..., a:b] for a, b in pairwise(edges)]
-    n_average, _, n_turning, _, channels = plan.counts
+    n_average, n_turning, _, channels = counts(plan.table)
     pairs, one = plan.d * (plan.d + 1) // 2, plan.d**2 + 2 * plan.d * (plan.d - 1) + plan.d + 1
     shapes = {7: (channels, plan.d), 8: (n_average, pairs), 9: (n_turning, one)}
     for k, shape in shapes.items():
@@ -166,21 +158,6 @@ def _places(d: int) -> Any:
     index = np.zeros((d, d), dtype=np.intp)
     index[low, high] = index[high, low] = np.arange(low.size)
     return index
-
-
-def pack(full: Numbers) -> Numbers:
-    """The lower triangle of a symmetric matrix, row by row."""
-    low, high = np.tril_indices(full.shape[-1])
-    return full[..., low, high]
-
-
-def planes(packed: Numbers, d: int, sign: float) -> Numbers:
-    """The symmetric (sign 1) or skew (sign -1) matrix of its planes i > j."""
-    low, high = np.tril_indices(d, -1)
-    full = np.zeros((*packed.shape[:-1], d, d))
-    full[..., low, high] = packed
-    full[..., high, low] = sign * packed
-    return full
 
 
 class Turned(NamedTuple):

@@ -32,36 +32,45 @@ def smooth(
     """Records ``(T, n, record_size)`` given the whole sequence, or ``lag`` steps ahead.
 
     seen ``(T, n, 3, 3)``; counts, 0 where nothing is seen, and dt ``(T, n)``; start: time of the
-    first step. The future is run with the noise and the unit of time that the past ended with.
+    first step. The future of a step is run with the noise and the unit of time that were known at
+    its end.
 
     >>> z = np.tile(np.eye(3), (5, 1, 1, 1))
     >>> smooth(Rotations(noise_std=0.1), z, np.ones((5, 1)), np.ones((5, 1)), 0.0).shape
-    (5, 1, 63)
+    (5, 1, 64)
     """
-    past = _run(engine, seen, counts, dt, start)
-    out = past.copy()
-    for i in range(counts.shape[1]):
-        future = _future(past[-1, i], seen[:, i], counts[:, i], dt[:, i], lag)
-        out[:, i] = joined(past[:, i], future)
-    return out
+    past, last = _run(engine, seen, counts, dt, start), len(seen) - 1
+    if lag is None or lag >= last:
+        # Every step comes twice: unseen, which shows its forecast, and then seen.
+        back, again = np.repeat(np.arange(last, -1, -1), 2), np.arange(2 * last + 2)[:, None] % 2
+        gaps = np.append(dt[1:], 0.0 * dt[:1], axis=0)[back] * (1 - again)
+        future = _run(_alike(past[-1]), seen[back], counts[back] * again, gaps)[0::2][::-1]
+        return joined(past, future)
+    ends = past[np.minimum(np.arange(last + 1) + lag, last)]
+    return joined(past, _windows(ends, seen, counts, dt, lag))
 
 
-def _run(
-    engine: Rotations, seen: Numbers, counts: Numbers, dt: Numbers, start: float = 0.0
-) -> Numbers:
-    """Records ``(T, n, record_size)`` of new tracks."""
-    steps, n = counts.shape
-    rows = engine.init(n)
-    rows[:, at.TIME] = start
-    which = np.tile(np.arange(n), steps)
-    lines = Lines(which, seen.reshape(-1, 3, 3).copy(), counts.flatten(), dt.flatten())
-    return engine.advance(rows, lines)[1].reshape(steps, n, -1)
+def lagged(window: Numbers, lag: int) -> Numbers:
+    """Records ``(T, n, record_size)`` of steps, each with ``lag`` later ones, of `packed` steps.
+
+    window: ``(T + lag, n, ...)``.
+    """
+    seen, records = window[..., :9].reshape(*window.shape[:2], 3, 3), window[..., BESIDE:]
+    future = _windows(records[lag:], seen, window[..., 9], window[..., 10], lag)
+    return joined(records[: len(future)], future)
+
+
+def packed(seen: Numbers, counts: Numbers, dt: Numbers, records: Numbers) -> Numbers:
+    """Steps and their records side by side, ``(T, n, BESIDE + record_size)``, for `lagged`."""
+    flat = np.where(counts[..., None] > 0.0, seen.reshape(*counts.shape, 9), 0.0)
+    return np.concatenate([flat, counts[..., None], dt[..., None], records], axis=-1)
 
 
 def joined(past: Numbers, future: Numbers) -> Numbers:
     """Records ``(..., record_size)`` of the past with those of a run from the end.
 
-    What comes before the first observation stays unknown.
+    What comes before the first observation stays unknown. As far as the past shows an observation
+    itself, because noise so small may be motion, so does what is joined.
 
     >>> both = np.full((2, at.RECORD), np.nan)
     >>> bool(np.isnan(joined(both[0], both[1])).all())
@@ -74,16 +83,17 @@ def joined(past: Numbers, future: Numbers) -> Numbers:
     if not known.any():
         return out
     f, b = past[known], future[known]
-    here, there = (Rotation.from_quat(np.roll(r[:, :4], -1, axis=1)) for r in (f, b))
+    here, there = (Rotation.from_quat(r[:, :4], scalar_first=True) for r in (f, b))
     pf, pb = _covariance(f, 1.0), _covariance(b, -1.0)
-    gap = np.stack([(here.inv() * there).as_rotvec(), -b[:, 4:7] - f[:, 4:7]], axis=-1)
+    velocity = slice(at.R_VELOCITY, at.R_VELOCITY + 3)
+    gap = np.stack([(here.inv() * there).as_rotvec(), -b[:, velocity] - f[:, velocity]], axis=-1)
     gain = pf @ np.linalg.inv(pf + pb)
     step = (gain @ gap[..., None])[..., 0]
     left = pf - gain @ pf
     new = f.copy()
-    turned = here * Rotation.from_rotvec(step[..., 0])
-    new[:, :4] = np.roll(turned.as_quat(), 1, axis=1)
-    new[:, 4:7] = f[:, 4:7] + step[..., 1]
+    turned = here * Rotation.from_rotvec((1.0 - f[:, at.R_SHOWN, None]) * step[..., 0])
+    new[:, :4] = turned.as_quat(scalar_first=True)
+    new[:, velocity] += step[..., 1]
     shrink = np.sqrt(left[..., 0, 0] / pf[..., 0, 0])
     for a in range(3):
         new[:, at.R_ANGLE + a] = left[:, a, 0, 0]
@@ -95,64 +105,48 @@ def joined(past: Numbers, future: Numbers) -> Numbers:
     return out
 
 
-def lagged(window: Numbers, lag: int) -> Numbers:
-    """Records ``(T, n, record_size)`` of steps, each with ``lag`` later ones, of `packed` steps.
-
-    window: ``(T + lag, n, ...)``.
-    """
-    out = np.empty((len(window) - lag, window.shape[1], at.RECORD))
-    for i in range(out.shape[1]):
-        one = window[:, i]
-        seen = one[:, :9].reshape(-1, 3, 3)
-        future = _future(one[-1, BESIDE:], seen, one[:, 9], one[:, 10], lag, len(out))
-        out[:, i] = joined(one[: len(out), BESIDE:], future[: len(out)])
-    return out
-
-
-def packed(seen: Numbers, counts: Numbers, dt: Numbers, records: Numbers) -> Numbers:
-    """Steps and their records side by side, ``(T, n, BESIDE + record_size)``, for `lagged`."""
-    flat = np.where(counts[..., None] > 0.0, seen.reshape(*counts.shape, 9), 0.0)
-    return np.concatenate([flat, counts[..., None], dt[..., None], records], axis=-1)
-
-
-def _future(
-    last: Numbers,
-    seen: Numbers,
-    counts: Numbers,
-    dt: Numbers,
-    lag: int | None,
-    count: int | None = None,
-) -> Numbers:
-    """What the observations after each step forecast for it, backwards in time ``(T, record)``.
-
-    count: how many of the steps are asked for, with a lag.
-    """
-    n = len(seen)
-    future = np.full((n, at.RECORD), np.nan)
-    if n < 2 or np.isnan(last[0]) or lag == 0:
-        return future
-    engine = Rotations(noise_std=float(last[at.R_NOISE]), time_unit=float(last[at.R_UNIT]))
-    if lag is None or (count is None and lag >= n - 1):
-        # Every step comes twice: unseen, which shows its forecast, and then seen.
-        back, again = np.repeat(np.arange(n)[::-1], 2)[:, None], np.arange(2 * n)[:, None] % 2
-        gaps = np.append(dt[1:], 0.0)[back] * (1 - again)
-        records = _run(engine, seen[back], counts[back] * again, gaps)
-        future[:] = records[0::2, 0][::-1]
-        return future
-    time = np.cumsum(dt)
-    steps = np.arange(lag, -1, -1)[:, None]  # from the newest of a window to its own step
-    asked = n if count is None else count
-    for begin in range(0, asked, CHUNK):
-        at_step = np.arange(begin, min(begin + CHUNK, asked))
-        which = np.minimum(at_step + steps, n - 1)
-        there = counts[which] * ((at_step + steps < n) & (steps > 0))
-        gaps = np.diff(-time[which], axis=0, prepend=-time[which[:1]])
-        future[at_step] = _run(engine, seen[which], there, gaps)[-1]
-    return future
-
-
 def _covariance(records: Numbers, sign: float) -> Numbers:
     """Of (angle, velocity), per axis ``(n, 3, 2, 2)``; backwards in time velocities change sign."""
     p00, p01, p11 = (records[:, k : k + 3] for k in (at.R_ANGLE, at.R_CROSS, at.R_RATE))
     rows = [np.stack([p00, sign * p01], -1), np.stack([sign * p01, p11], -1)]
     return np.stack(rows, axis=-2)
+
+
+def _windows(ends: Numbers, seen: Numbers, counts: Numbers, dt: Numbers, lag: int) -> Numbers:
+    """What ``lag`` steps after each forecast for it, backwards in time; ends: their last records.
+
+    Records ``(T, n, record_size)`` of the first T = len(ends) steps.
+    """
+    future, time, last = np.empty_like(ends), np.cumsum(dt, axis=0), len(seen) - 1
+    steps = np.arange(lag, -1, -1)[:, None]  # from the newest of a window to its own step
+    for begin in range(0, len(ends), CHUNK):
+        at_step = np.arange(begin, min(begin + CHUNK, len(ends)))
+        which = np.minimum(at_step + steps, last)
+        there = counts[which] * ((at_step + steps <= last) & (steps > 0))[..., None]
+        gaps = np.diff(-time[which], axis=0, prepend=-time[which[:1]])
+        own = ends[at_step].reshape(-1, at.RECORD)
+        tracks = (lag + 1, len(own))
+        windows = seen[which].reshape(*tracks, 3, 3), there.reshape(tracks), gaps.reshape(tracks)
+        future[at_step] = _run(_alike(own), *windows)[-1].reshape(len(at_step), -1, at.RECORD)
+    return future
+
+
+def _alike(records: Numbers) -> Rotations:
+    """An engine whose track k has the noise and the unit of time of record k."""
+    engine = Rotations(noise_std=1.0)
+    engine.settings = np.repeat(engine.settings, len(records), axis=0)
+    engine.settings[:, at.S_UNIT] = records[:, at.R_UNIT]
+    engine.settings[:, at.S_LEVELS] = records[:, at.R_NOISE] ** 2
+    return engine
+
+
+def _run(
+    engine: Rotations, seen: Numbers, counts: Numbers, dt: Numbers, start: float = 0.0
+) -> Numbers:
+    """Records ``(T, n, record_size)`` of new tracks."""
+    steps, n = counts.shape
+    rows = engine.init(n)
+    rows[:, at.TIME] = start
+    which = np.tile(np.arange(n), steps)
+    lines = Lines(which, seen.reshape(-1, 3, 3).copy(), counts.flatten(), dt.flatten())
+    return engine.advance(rows, lines)[1].reshape(steps, n, -1)

@@ -70,11 +70,12 @@ class Rotations:
         oscillations: bool = True,
         time_unit: float | None = None,
     ) -> None:
-        given, unit = float(noise_std is not None), float(time_unit or 0.0)
+        learned = noise_std is None
         levels = at.noise_levels(noise_std, noise_std_guess)
-        jitter = at.JITTER if noise_std is None and noise_std_guess is None else 0.0
-        self._settings = np.array([given, unit, float(oscillations), jitter, *levels])
-        self._laws, self._table = at.isotropic_laws(not given), at.dense_laws()
+        jitter = at.JITTER if learned and noise_std_guess is None else 0.0
+        first = (time_unit or 0.0, oscillations, jitter, len(levels) // 3)
+        self.settings = np.array([[*first, *levels]])
+        self._laws, self._table = at.isotropic_laws(learned), at.dense_laws()
         self.size = at.WHOLE if oscillations else at.CORE + 1
         self.record_size = self.small = self.kept = at.RECORD
 
@@ -86,14 +87,15 @@ class Rotations:
         """
         rows = np.zeros((n_tracks, self.size))
         rows[:, at.SEEN] = np.nan
-        rows[:, at.UNIT] = self._settings[at.S_UNIT] or 1.0
+        unit = self.settings[:, at.S_UNIT]
+        rows[:, at.UNIT] = np.where(unit > 0.0, unit, 1.0)
         return rows
 
     def advance(
         self, rows: Numbers, lines: Lines, room: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`. counts divide the noise variance."""
-        return self._run(rows, lines, self._settings, room)
+        return self._run(rows, lines, self.settings, room)
 
     def _run(
         self, rows: Numbers, lines: Lines, settings: Numbers, room: int | None = None
@@ -109,8 +111,8 @@ class Rotations:
         """Rows as they are, and records ``(n, record_size)`` of them ``dt`` later, unobserved."""
         n = len(rows)
         lines = Lines(np.arange(n), np.zeros((n, 3, 3)), np.zeros(n), np.full(n, float(dt)))
-        settings = self._settings.copy()
-        settings[at.S_UNIT] = 1.0  # each row keeps its own
+        settings = self.settings.copy()
+        settings[:, at.S_UNIT] = 1.0  # each row keeps its own
         return rows, self._run(rows.copy(), lines, settings)[1]
 
     def look(self, rows: Numbers) -> Numbers:
@@ -129,7 +131,7 @@ class Rotations:
         if not ((known >= 0) & (known <= 8) & (stored >= 0) & (stored <= at.LONGEST_START)).all():
             raise ValueError("rows count more intervals or observations than they hold")
         base = rows[..., at.BASE]
-        most = len(self._settings[at.S_LEVELS :]) // 3 - at.LEVELS
+        most = self.settings[0, at.S_COUNT] - at.LEVELS
         if not ((base >= -1) & (base <= max(most, 0)) & (base == np.floor(base))).all():
             raise ValueError("rows hold a level of the noise that there is not")
         if not (rows[..., at.UNIT] > 0).all():
@@ -212,7 +214,7 @@ class RotationView(View):
         if name == "velocity":
             return skew(r[..., at.R_VELOCITY : at.R_VELOCITY + 3])
         if name == "covariance":
-            return _symmetric(r[..., at.R_ANGLE : at.R_ANGLE + 3], r[..., at.R_OFF : at.R_OFF + 3])
+            return r[..., _COVARIANCE]
         if name == "angle_std":
             return np.abs(skew(np.sqrt(r[..., at.R_ANGLE : at.R_ANGLE + 3])))
         kept = np.minimum(r[..., at.R_GAIN], 1.0)
@@ -220,6 +222,7 @@ class RotationView(View):
             return np.asarray(-math.log(2.0) / np.log1p(-kept) * r[..., at.R_UNIT])
 
 
+_COVARIANCE = at.R_ANGLE + np.array([[0, 11, 10], [11, 1, 9], [10, 9, 2]])  # R_OFF - R_ANGLE = 9
 _PLAIN = {
     "time": at.R_TIME,
     "nis": at.R_NIS,
@@ -251,13 +254,4 @@ def skew(vectors: Numbers) -> Numbers:
         out[..., b, c] = -vectors[..., a]
         out[..., c, b] = vectors[..., a]
     out[np.isnan(vectors[..., 0])] = np.nan
-    return out
-
-
-def _symmetric(diagonal: Numbers, off: Numbers) -> Numbers:
-    """A 3 x 3 matrix of its diagonal and of (12, 02, 01)."""
-    out = np.empty((*diagonal.shape, 3))
-    for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        out[..., a, a] = diagonal[..., a]
-        out[..., b, c] = out[..., c, b] = off[..., a]
     return out

@@ -1,7 +1,7 @@
 """From trackers to compiled loops: arrays brought into shape, loops imported when first used.
 
 Numba is not loaded before the first call here. Set ``KGMRF_ENGINE=readable`` in the environment to
-keep to the readable step of :mod:`kgmrf.step`, of which the compiled loops are a twin.
+keep single laws to the readable step of :mod:`kgmrf.step`, of which their loop is a twin.
 """
 
 from __future__ import annotations
@@ -60,11 +60,6 @@ def compiles(d: int, rotation: bool) -> bool:
     if os.environ.get("KGMRF_ENGINE") == "readable":
         return False
     return d <= (LARGEST_ROTATION if rotation else LARGEST)
-
-
-def switched_off() -> bool:
-    """Whether Numba compiles nothing (NUMBA_DISABLE_JIT=1)."""
-    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 
 def loops(name: str) -> Any:

@@ -1,7 +1,7 @@
 """The compiled loop of the ensemble: forecast, judge and learn, one line of observations at a time.
 
-The twin of :mod:`kgmrf.engines.ensemble_step`, where the formulas are told. A line says which track
-it belongs to, so one loop serves a tracker, a batch, a bank and a stream.
+`tests/readable_ensemble.py` tells the formulas and is compared with it. A line says which track it
+belongs to, so one loop serves a tracker, a batch, a bank and a stream.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgmrf.engines import ensemble_step as tuning
 from kgmrf.engines import layout as row
-from kgmrf.engines.compare_step import FILL_LIMIT
+from kgmrf.engines import members as tuning
 from kgmrf.factors import HEAVY
 from kgmrf.kernels import ensemble_places as at
 from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_covariance, take_samples
@@ -109,14 +108,17 @@ def mark_present(w: Any, o: Any) -> int:
 
 @jit
 def compare(w: Any, o: Any, x: Any, begin: int, end: int, m: float) -> Any:
-    """Samples x[begin:end] beside the forecast: N, Q e^kappa, log |S|, whether cells missed."""
+    """Samples x[begin:end] beside the forecast: N, Q e^kappa, log |S|, whether cells missed, m.
+
+    Of m samples those count that have a value of a channel that is there.
+    """
     d, s = o[at.DIMENSION], o[at.STRIDE]
     mean, outer, precision = o[at.MEAN_FULL], o[at.OUTER], o[at.PRECISION]
     clear(w, mean, d * s)
     clear(w, outer, d * s)
     clear(w, precision, d * s)
     values, distance, logs, holes = 0.0, 0.0, 0.0, False
-    complete, common, same = 0, 0.0, False
+    complete, common, same, silent = 0, 0.0, False, 0.0
     for first in range(begin, end, d):
         known, hidden = 0, 0
         for i in range(d):
@@ -128,6 +130,10 @@ def compare(w: Any, o: Any, x: Any, begin: int, end: int, m: float) -> Any:
             known += 1 if here else 0
             hidden += 1 if inside and not here else 0
         if known == 0:
+            empty = True
+            for i in range(d):
+                empty = empty and math.isnan(x[first + i])
+            silent += 0.0 if empty else 1.0
             continue
         if hidden > 0:
             for i in range(d):
@@ -150,7 +156,7 @@ def compare(w: Any, o: Any, x: Any, begin: int, end: int, m: float) -> Any:
         logs += log_det
         add_outer(w, outer, o[at.Y], 1.0, d, s)
         if hidden > 0:
-            fill(w, o, 1.0 / math.sqrt(max(q / (FILL_LIMIT * known), 1.0)), d, s)
+            fill(w, o, 1.0 / math.sqrt(max(q / (tuning.FILL_LIMIT * known), 1.0)), d, s)
             add(w, precision, o[at.INVERSE], 1.0, d, s)
             holes = True
         add_outer(w, mean, o[at.X], 1.0 / m, d, s)
@@ -158,7 +164,9 @@ def compare(w: Any, o: Any, x: Any, begin: int, end: int, m: float) -> Any:
         if not same:
             forecast_inverse(w, o)
         add(w, precision, o[at.INVERSE], float(complete), d, s)
-    return values, distance, logs, holes
+    if 0.0 < silent < m:
+        add(w, mean, mean, silent / (m - silent), d, s)
+    return values, distance, logs, holes, m - silent
 
 
 @jit
@@ -272,24 +280,24 @@ def step(w: Any, o: Any, x: Any, begin: int, end: int, m: float, dt: float, give
         return
     hold(w, o)
     blend(w, o, False)
-    n_there, holes = mark_present(w, o), False
+    n_there, holes, told = mark_present(w, o), False, m
     if given:
         values, distance, logs = compare_matrix(w, o, m, n_there)
     else:
         clear(w, o[at.OTHER], d * s)
-        values, distance, logs, holes = compare(w, o, x, begin, end, m)
+        values, distance, logs, holes, told = compare(w, o, x, begin, end, m)
     if values > 0.0:
         pack(w, o[at.MEAN_FULL], o[at.MEAN], d, s, n)
         if holes:
-            grow = math.exp(w[head + row.KAPPA]) / m
+            grow = math.exp(w[head + row.KAPPA]) / told
             for p in range(0, d * s, 8):
                 store(w, o[at.OTHER] + p, spread(grow) * load(w, o[at.OTHER] + p))
             pack(w, o[at.OTHER], o[at.REST], d, s, n)
         else:
             clear(w, o[at.REST], n)
-        u = judge(w, o, values, distance, logs, m)
+        u = judge(w, o, values, distance, logs, told)
         w[head + row.COUNT] += 1.0
-        w[head + row.SAMPLES] += m
+        w[head + row.SAMPLES] += told
         gain = 1.0 / min(w[head + row.COUNT], tuning.LEVEL_MEMORY)
         for i in range(d):
             if w[o[at.THERE] + i] > 0.0:
@@ -301,7 +309,7 @@ def step(w: Any, o: Any, x: Any, begin: int, end: int, m: float, dt: float, give
             single = False  # which of the rows it was is not remembered
         limited = tuning.OUTLIER * values / max(w[head + row.DISTANCE], tuning.OUTLIER * values)
         learn_averages(w, o, u, limited, float(n_there), single, holes)
-        learn_turning(w, o, u, m, single)
+        learn_turning(w, o, u, told, single)
     if n_there == d:
         return
     for i in range(d):

@@ -1,7 +1,7 @@
 """Members of the compiled ensemble: how each drifts, what it holds, how it learns.
 
-The twin of the functions of the same names in :mod:`kgmrf.engines.ensemble_step`. ``w`` is the one
-array of :mod:`kgmrf.kernels.ensemble_places` and ``o`` its offsets.
+Functions have the names of those in `tests/readable_ensemble.py`. ``w`` is the one array of
+:mod:`kgmrf.kernels.ensemble_places` and ``o`` its offsets.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgmrf.engines import ensemble_step as tuning
 from kgmrf.engines import layout as row
+from kgmrf.engines import members as tuning
 from kgmrf.kernels import ensemble_places as at
 from kgmrf.kernels.compile import jit
 from kgmrf.kernels.ensemble_turning import (
@@ -163,8 +163,9 @@ def learn_averages(
             continue
         weight, size = u, 1.0
         if member(w, o, k, row.SIZE_GAIN) > 0.0:
-            z, spare = w[o[at.CLOCK_SIZES] + clock % 8], 0.0
-            if not single:
+            if single and clock < 8:
+                z, spare = w[o[at.CLOCK_SIZES] + clock], 0.0
+            else:
                 z, spare = size_of(w, o, part, rest)
             if member(w, o, k, row.LIMITED) > 0.0:
                 weight = tuning.OUTLIER * n_there / max(z, tuning.OUTLIER * n_there)
@@ -219,7 +220,7 @@ def learn_averages(
 
 @jit
 def sizes_of_one(w: Any, o: Any) -> None:
-    """tr(S_k^-1 x x^T) of the members with a size clock, for the one sample in X."""
+    """tr(S_k^-1 x x^T) of the first eight members with a size clock, for the one sample in X."""
     d, lane, part = o[at.DIMENSION], 0, o[at.PARTS]
     x = o[at.CLOCK_PARTS] + 8 * o[at.N_PAIRS]
     for k in range(o[at.N_AVERAGE]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines.layout import N_TAILS, Layout
+from kgmrf.engines.layout import N_TAILS, Layout, counts
 from kgmrf.kernels.layout import aligned, stride, work_size
 
 # Parts of the row in hand ...
@@ -40,6 +40,7 @@ LAST_DT, SIZE_KEEP, LAST_VALUES = range(3)
 def places(plan: Layout) -> tuple[Numbers, int]:
     """The offsets ``(N_PLACES,)`` for a layout, and how long the array is."""
     d, k = plan.d, len(plan.table)
+    n_average, n_turning = counts(plan.table)[:2]
     s = stride(d)
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
     packed, plane = stride(pairs) + 8, stride(planes) + 8
@@ -62,13 +63,12 @@ def places(plan: Layout) -> tuple[Numbers, int]:
         CLOCK_SIZES: 8,
         EXP_SIZES: members,
         IDENTITY: s * s,
-        EIGENVECTORS: plan.counts[2] * s * s,
+        EIGENVECTORS: n_turning * s * s,
         TABLE: plan.table.size,
     }
     for name, size in room.items():
         out[name] = at
         at += size
-    n_average, _, n_turning, _, _ = plan.counts
     out[DIMENSION:] = d, s, k, n_average, n_turning, pairs, planes, plan.size, plane
     return out, at
 

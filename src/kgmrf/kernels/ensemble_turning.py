@@ -1,7 +1,7 @@
 """Turning members of the compiled ensemble: an eigenframe with a velocity, eigenvalues, units.
 
-The twin of the functions of the same names in :mod:`kgmrf.engines.ensemble_step`; ``w`` and ``o``
-as in :mod:`kgmrf.kernels.ensemble_members`.
+Functions have the names of those in `tests/readable_ensemble.py`; ``w`` and ``o`` as in
+:mod:`kgmrf.kernels.ensemble_members`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgmrf.engines import ensemble_step as tuning
 from kgmrf.engines import layout as row
+from kgmrf.engines import members as tuning
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
 from kgmrf.kernels import ensemble_places as at
 from kgmrf.kernels import layout as desk

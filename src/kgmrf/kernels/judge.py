@@ -1,6 +1,6 @@
 """How every compiled ensemble learns from its own likelihood: tails, kappa and weights.
 
-The twin of `kgmrf.engines.ensemble_step.weigh`. Numbers of the track are in ``w``, work in ``v``
+Readable: `weigh` of `tests/readable_ensemble.py`. Numbers of the track are in ``w``, work in ``v``
 (which may be the same array), each at its offset.
 """
 
@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 from kgmrf.density import TAILS as NU
-from kgmrf.engines import ensemble_step as tuning
 from kgmrf.engines import layout as row
+from kgmrf.engines import members as tuning
 from kgmrf.kernels.compile import jit
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from kgmrf.engines import layout as at
 from kgmrf.engines import low_rank_step as maths
-from kgmrf.engines.ensemble_step import LEVEL_MEMORY
+from kgmrf.engines.members import LEVEL_MEMORY
 from kgmrf.kernels.check import INVALID, MISSING, OBSERVED, take_samples
 from kgmrf.kernels.compile import compiled
 from kgmrf.kernels.compile import jit_views as jit

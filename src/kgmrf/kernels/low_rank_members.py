@@ -19,7 +19,7 @@ import numpy as np
 
 from kgmrf.engines import layout as head
 from kgmrf.engines import low_rank_step as maths
-from kgmrf.engines.ensemble_step import FLOOR, SIZE_RETENTION
+from kgmrf.engines.members import FLOOR, SIZE_RETENTION
 from kgmrf.kernels.compile import jit_views as jit
 
 polish = jit(maths.polish)

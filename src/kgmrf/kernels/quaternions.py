@@ -1,4 +1,4 @@
-"""Unit quaternions (w, x, y, z) inside rows of numbers, for compiled loops.
+"""Rotations as unit quaternions (w, x, y, z) inside rows of numbers, for compiled loops.
 
 A quaternion that has been normalised is a rotation, whatever was added to it: nothing drifts off
 the group. Everything is written to arrays of the caller: a hot loop allocates nothing.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kgmrf.kernels.check import INVALID, MISSING, OBSERVED
 from kgmrf.kernels.compile import jit
 
 
@@ -37,23 +38,25 @@ def turn(x: Any, q: int, a: float, b: float, c: float) -> None:
 
 
 @jit
+def logarithm(w: float, i: float, j: float, k: float) -> Any:
+    """The rotation vector of a quaternion of any length, principal, and its angle."""
+    n = math.sqrt(i * i + j * j + k * k)
+    t = 2.0 * math.atan2(n, abs(w))
+    f = t / n if n > 1e-150 else 2.0 / abs(w)
+    if w < 0.0:
+        f = -f
+    return f * i, f * j, f * k, t
+
+
+@jit
 def between(x: Any, p: int, y: Any, q: int, out: Any, at: int) -> float:
     """out[at : at + 3] = Log(P^T Q), principal, P = x[p : p + 4], Q = y[q : q + 4]; its length."""
     w = x[p] * y[q] + x[p + 1] * y[q + 1] + x[p + 2] * y[q + 2] + x[p + 3] * y[q + 3]
     i = x[p] * y[q + 1] - x[p + 1] * y[q] - x[p + 2] * y[q + 3] + x[p + 3] * y[q + 2]
     j = x[p] * y[q + 2] + x[p + 1] * y[q + 3] - x[p + 2] * y[q] - x[p + 3] * y[q + 1]
     k = x[p] * y[q + 3] - x[p + 1] * y[q + 2] + x[p + 2] * y[q + 1] - x[p + 3] * y[q]
-    n = math.sqrt(i * i + j * j + k * k)
-    t = 2.0 * math.atan2(n, abs(w))
-    f = 2.0
-    if n > 1e-150:
-        f = t / n
-    if w < 0.0:
-        f = -f
-    out[at] = f * i
-    out[at + 1] = f * j
-    out[at + 2] = f * k
-    return t
+    out[at], out[at + 1], out[at + 2], length = logarithm(w, i, j, k)
+    return length
 
 
 @jit
@@ -92,57 +95,60 @@ def turning(a: float, b: float, c: float, out: Any) -> None:
 
 
 @jit
-def read(seen: Any, tolerance: float, out: Any) -> int:
-    """out[:4] = the quaternion of a matrix; returns 1, 0 if all is NaN, 2 if it is no rotation.
+def quaternion(m: Any, r: int, s: int) -> Any:
+    """(w, x, y, z) of the rotation at m[r], rows s apart; not normalised.
 
-    From the largest component, so that nothing cancels. tolerance: how far R^T R may be from I;
-    below 0 the matrix is trusted.
+    The largest of them picks the row of 4 q q^T, so that nothing cancels.
+    """
+    r00, r01, r02 = m[r], m[r + 1], m[r + 2]
+    r10, r11, r12 = m[r + s], m[r + s + 1], m[r + s + 2]
+    r20, r21, r22 = m[r + 2 * s], m[r + 2 * s + 1], m[r + 2 * s + 2]
+    trace = r00 + r11 + r22
+    ww, xx, yy, zz = 1 + trace, 1 + 2 * r00 - trace, 1 + 2 * r11 - trace, 1 + 2 * r22 - trace
+    if ww >= xx and ww >= yy and ww >= zz:
+        return ww, r21 - r12, r02 - r20, r10 - r01
+    if xx >= yy and xx >= zz:
+        return r21 - r12, xx, r01 + r10, r02 + r20
+    if yy >= zz:
+        return r02 - r20, r01 + r10, yy, r12 + r21
+    return r10 - r01, r02 + r20, r12 + r21, zz
+
+
+@jit
+def inspect(m: Any, r: int, d: int, tolerance: float) -> int:
+    """OBSERVED, MISSING if all is NaN, INVALID if the matrix at m[r], d = 2 or 3, is no rotation.
+
+    tolerance: how far R^T R may be from I; below 0 the matrix is trusted.
     """
     missing = True
-    for i in range(3):
-        for j in range(3):
-            missing = missing and math.isnan(seen[i, j])
+    for k in range(r, r + d * d):
+        missing = missing and math.isnan(m[k])
     if missing:
-        return 0
-    if tolerance >= 0.0:
-        for i in range(3):
-            for j in range(3):
-                dot = 0.0 if i != j else -1.0
-                for k in range(3):
-                    dot += seen[k, i] * seen[k, j]
-                if not abs(dot) <= tolerance:
-                    return 2
-        det = 0.0
-        for i in range(3):
-            j = (i + 1) % 3
-            k = (i + 2) % 3
-            det += seen[0, i] * (seen[1, j] * seen[2, k] - seen[1, k] * seen[2, j])
-        if det < 0.0:
-            return 2
-    trace = seen[0, 0] + seen[1, 1] + seen[2, 2]
-    top = trace
-    best = 0
+        return MISSING
+    if tolerance < 0.0:
+        return OBSERVED
+    for i in range(d):
+        for j in range(i + 1):
+            dot = 0.0 if i != j else -1.0
+            for k in range(r, r + d * d, d):
+                dot += m[k + i] * m[k + j]
+            if not abs(dot) <= tolerance:  # NaN too
+                return INVALID
+    if d == 2:
+        return INVALID if m[r] * m[r + 3] < m[r + 1] * m[r + 2] else OBSERVED
+    det = 0.0
     for i in range(3):
-        if seen[i, i] > top:
-            top = seen[i, i]
-            best = i + 1
-    for i in range(3):
-        j = (i + 1) % 3
-        k = (i + 2) % 3
-        turned = seen[k, j] - seen[j, k]
-        if best == 0:
-            out[1 + i] = turned
-        elif best == i + 1:
-            out[0] = turned
-            out[1 + i] = 1.0 + 2.0 * top - trace
-            out[1 + j] = seen[i, j] + seen[j, i]
-            out[1 + k] = seen[i, k] + seen[k, i]
-    if best == 0:
-        out[0] = 1.0 + trace
-    n = 0.0
-    for i in range(4):
-        n += out[i] * out[i]
-    n = 1.0 / math.sqrt(n)
-    for i in range(4):
-        out[i] *= n
-    return 1
+        j, k = (i + 1) % 3, (i + 2) % 3
+        det += m[r + i] * (m[r + 3 + j] * m[r + 6 + k] - m[r + 3 + k] * m[r + 6 + j])
+    return INVALID if det < 0.0 else OBSERVED
+
+
+@jit
+def read(m: Any, r: int, tolerance: float, out: Any) -> int:
+    """out[:4] = the quaternion of the matrix at m[r], if it is one: what `inspect` says."""
+    found = inspect(m, r, 3, tolerance)
+    if found == OBSERVED:
+        w, x, y, z = quaternion(m, r, 3)
+        f = 1.0 / math.sqrt(w * w + x * x + y * y + z * z)
+        out[0], out[1], out[2], out[3] = f * w, f * x, f * y, f * z
+    return found

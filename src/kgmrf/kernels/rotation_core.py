@@ -12,7 +12,7 @@ from typing import Any
 
 from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.compile import jit
-from kgmrf.kernels.quaternions import turn, turning
+from kgmrf.kernels.quaternions import logarithm, turn, turning
 
 K = at.MEMBERS
 LOG_2PI = math.log(2.0 * math.pi)
@@ -22,16 +22,19 @@ LEAST = 1e-30 ** (1.0 - at.FORGETTING)  # of the probability of a level, so that
 LEAST_FADING = 0.98  # of the memory of the least noise, at every observation
 UNLIKELY = 1e-6  # levels of the noise are left out if they and their neighbours are below this
 WIDEST = math.pi**2  # no angle is less certain
-SQUARES = 40 + 3 * K  # in the scratch: (4, K) squared innovations over S, (K,) log S ...
-FOUND = SQUARES + 5 * K  # ... (2, L) evidence of levels ...
-NEW = FOUND + 2 * at.LEVELS  # ... and (4, L, K) weights
+# In the scratch: first what `turning` writes, then
+WHOLE, FAR = 27, 36  # a matrix and a quaternion,
+MOVES = 40  # (3, K) how far the members move,
+SQUARES = MOVES + 3 * K  # (4, K) squared innovations over S, (K,) log S,
+FOUND = SQUARES + 5 * K  # (2, L) evidence of levels
+NEW = FOUND + 2 * at.LEVELS  # and (4, L, K) weights.
 SCRATCH = NEW + 4 * at.LEVELS * K
 
 
 @jit
 def begin(x: Any, z: Any, laws: Any, settings: Any, anew: bool) -> None:
     """Q = Z, delta = 0, P = diag(1, c). Anew: velocities, weights stay; the noise is forgotten."""
-    n_levels = (len(settings) - at.S_LEVELS) // 3
+    n_levels = int(settings[at.S_COUNT])
     noise = 0.0
     for m in range(n_levels):
         noise += settings[at.S_LEVELS + n_levels + m] * math.log(settings[at.S_LEVELS + m])
@@ -44,18 +47,18 @@ def begin(x: Any, z: Any, laws: Any, settings: Any, anew: bool) -> None:
     for a in range(4):
         x[at.FRAME + a] = z[a]
     for k in range(K):
-        x[at.P00 + k] = 1.0 + laws[k, 3]
+        x[at.P00 + k] = 1.0 + laws[k, at.JITTER_VAR]
         x[at.P01 + k] = 0.0
-        x[at.P11 + k] = laws[k, 2] + (x[at.P11 + k] if anew else 0.0)
+        x[at.P11 + k] = laws[k, at.RATE_PRIOR] + (x[at.P11 + k] if anew else 0.0)
         for a in range(3):
             x[at.DELTA + K * a + k] = 0.0
         if not anew:
             for a in range(3):
                 x[at.EXPERTS + a] = PRIORS[a]
                 x[at.RATE + K * a + k] = 0.0
-                x[at.WEIGHT + K * a + k] = laws[k, 5]
+                x[at.WEIGHT + K * a + k] = laws[k, at.EACH]
             for m in range(4 * at.LEVELS):
-                x[at.TABLES + K * m + k] = laws[k, 4 if m < at.LEVELS else 5]
+                x[at.TABLES + K * m + k] = laws[k, at.JOINT if m < at.LEVELS else at.EACH]
 
 
 @jit
@@ -74,8 +77,8 @@ def predict(x: Any, h: float, laws: Any, w: Any) -> None:
     for a in range(3):
         w[a] = 0.0
     for k in range(K):
-        if laws[k, 1] != decay:  # members are listed by their decay
-            decay = laws[k, 1]
+        if laws[k, at.DECAY] != decay:  # members are listed by their decay
+            decay = laws[k, at.DECAY]
             g = decay * h
             keep = math.exp(-g)
             beta = -math.expm1(-g) / decay
@@ -83,17 +86,18 @@ def predict(x: Any, h: float, laws: Any, w: Any) -> None:
             q2 = (h - 2.0 * beta + q0) / (decay * decay)
             if g < 0.02:
                 q2 = h * h * h * (1.0 / 3.0 - g * (0.25 - g * (7.0 / 60.0 - g / 24.0)))
-        p = x[at.P00 + k] + beta * (2.0 * x[at.P01 + k] + beta * x[at.P11 + k]) + laws[k, 0] * q2
-        c = keep * (x[at.P01 + k] + beta * x[at.P11 + k]) + laws[k, 0] * 0.5 * beta * beta
+        noise = laws[k, at.LAMBDA]
+        p = x[at.P00 + k] + beta * (2.0 * x[at.P01 + k] + beta * x[at.P11 + k]) + noise * q2
+        c = keep * (x[at.P01 + k] + beta * x[at.P11 + k]) + noise * 0.5 * beta * beta
         if p > most:  # nothing is known of this angle any more
             c *= math.sqrt(most / p)
             p = most
         x[at.P00 + k] = p
         x[at.P01 + k] = c
-        x[at.P11 + k] = keep * keep * x[at.P11 + k] + laws[k, 0] * q0
+        x[at.P11 + k] = keep * keep * x[at.P11 + k] + noise * q0
         for a in range(3):
-            w[40 + K * a + k] = beta * x[at.RATE + K * a + k]
-            w[a] += x[at.WEIGHT + K * a + k] * w[40 + K * a + k]
+            w[MOVES + K * a + k] = beta * x[at.RATE + K * a + k]
+            w[a] += x[at.WEIGHT + K * a + k] * w[MOVES + K * a + k]
             x[at.RATE + K * a + k] *= keep
     turn(x, at.FRAME, w[0], w[1], w[2])
     shift(x, -1.0, w)
@@ -101,43 +105,36 @@ def predict(x: Any, h: float, laws: Any, w: Any) -> None:
 
 @jit
 def shift(x: Any, whole: float, w: Any) -> None:
-    """delta <- Exp(whole m) delta + Exp(-m/2) (w[40:] - m), m = w[:3]; angles stay principal."""
-    m0 = w[0]
-    m1 = w[1]
-    m2 = w[2]
+    """delta <- Exp(whole m) delta + Exp(-m/2) (w[MOVES:] - m), m = w[:3]; angles stay principal."""
+    m0, m1, m2 = w[0], w[1], w[2]
     turning(whole * m0, whole * m1, whole * m2, w)
     for a in range(9):
-        w[27 + a] = w[a]
+        w[WHOLE + a] = w[a]
     turning(-0.5 * m0, -0.5 * m1, -0.5 * m2, w)
     for k in range(K):
-        u0 = x[at.DELTA + k]
-        u1 = x[at.DELTA + K + k]
-        u2 = x[at.DELTA + 2 * K + k]
-        d0 = w[40 + k] - m0
-        d1 = w[40 + K + k] - m1
-        d2 = w[40 + 2 * K + k] - m2
+        u0, u1, u2 = x[at.DELTA + k], x[at.DELTA + K + k], x[at.DELTA + 2 * K + k]
+        d0 = w[MOVES + k] - m0
+        d1 = w[MOVES + K + k] - m1
+        d2 = w[MOVES + 2 * K + k] - m2
         far = 0.0
         for a in range(3):
-            y = w[27 + 3 * a] * u0 + w[28 + 3 * a] * u1 + w[29 + 3 * a] * u2
-            y += w[3 * a] * d0 + w[3 * a + 1] * d1 + w[3 * a + 2] * d2
+            j = 3 * a
+            y = w[WHOLE + j] * u0 + w[WHOLE + j + 1] * u1 + w[WHOLE + j + 2] * u2
+            y += w[j] * d0 + w[j + 1] * d1 + w[j + 2] * d2
             x[at.DELTA + K * a + k] = y
             far += y * y
         if far > WIDEST:
-            w[36] = 1.0
-            w[37] = 0.0
-            w[38] = 0.0
-            w[39] = 0.0
-            turn(w, 36, x[at.DELTA + k], x[at.DELTA + K + k], x[at.DELTA + 2 * K + k])
-            u0 = w[37] * w[37] + w[38] * w[38] + w[39] * w[39]
-            u1 = 2.0 * math.atan2(math.sqrt(u0), abs(w[36])) / math.sqrt(u0)
-            for a in range(3):
-                x[at.DELTA + K * a + k] = math.copysign(u1, w[36]) * w[37 + a]
+            q = FAR
+            w[q], w[q + 1], w[q + 2], w[q + 3] = 1.0, 0.0, 0.0, 0.0
+            turn(w, q, x[at.DELTA + k], x[at.DELTA + K + k], x[at.DELTA + 2 * K + k])
+            u0, u1, u2, _ = logarithm(w[q], w[q + 1], w[q + 2], w[q + 3])
+            x[at.DELTA + k], x[at.DELTA + K + k], x[at.DELTA + 2 * K + k] = u0, u1, u2
 
 
 @jit
 def place(x: Any, e: Any, settings: Any) -> None:
     """The first innovation says which levels of the noise are tabulated: up to its square."""
-    n_levels = (len(settings) - at.S_LEVELS) // 3
+    n_levels = int(settings[at.S_COUNT])
     square = e[0] * e[0] + e[1] * e[1] + e[2] * e[2]
     base = 0
     while base + at.LEVELS < n_levels and settings[at.S_LEVELS + base + at.LEVELS - 2] < square:
@@ -163,7 +160,7 @@ def normalise(x: Any, first: int, n: int) -> None:
 @jit
 def slide(x: Any, settings: Any) -> None:
     """The tabulated levels follow the noise; one that enters is as likely as its neighbour."""
-    n_levels = (len(settings) - at.S_LEVELS) // 3
+    n_levels = int(settings[at.S_COUNT])
     middle = 0.0
     for m in range(2 * at.LEVELS):
         middle += 0.5 * (m % at.LEVELS) * x[at.LEVEL + m]
@@ -191,12 +188,12 @@ def score(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> None:
     At a level r of the noise y_k = e - delta_k is N(0, r S_k), S_k = P00_k + rho_k + rel. Each
     level has weights of its own, for all axes together (e[3]) and for each axis (e[4]).
     """
-    n_levels = min((len(settings) - at.S_LEVELS) // 3, at.LEVELS)
+    n_levels = min(int(settings[at.S_COUNT]), at.LEVELS)
     if x[at.BASE] < 0.0:
         place(x, e, settings)
     levels = at.S_LEVELS + int(x[at.BASE])
     for k in range(K):
-        s = x[at.P00 + k] + rel + laws[k, 3]
+        s = x[at.P00 + k] + rel + laws[k, at.JITTER_VAR]
         w[SQUARES + 4 * K + k] = math.log(s)
         w[SQUARES + k] = 0.0
         for a in range(3):
@@ -230,7 +227,7 @@ def level(x: Any, r: float, j: int, m: int, laws: Any, w: Any) -> float:
     size = 3.0 if j == 0 else 1.0
     old = at.TABLES + K * (at.LEVELS * j + m)
     new = NEW + K * (at.LEVELS * j + m)
-    prior = 4 if j == 0 else 5
+    prior = at.JOINT if j == 0 else at.EACH
     top = -math.inf
     for k in range(K):
         value = -0.5 * (size * w[SQUARES + 4 * K + k] + w[SQUARES + K * j + k] / r)
@@ -248,7 +245,7 @@ def level(x: Any, r: float, j: int, m: int, laws: Any, w: Any) -> float:
 @jit
 def learn(x: Any, settings: Any, w: Any) -> None:
     """Take over weights and noise from the scratch; what is known of the noise fades."""
-    n_all = (len(settings) - at.S_LEVELS) // 3
+    n_all = int(settings[at.S_COUNT])
     n_levels = min(n_all, at.LEVELS)
     levels = at.S_LEVELS + int(x[at.BASE])
     joint = x[at.EXPERTS] / (x[at.EXPERTS] + x[at.EXPERTS + 1])
@@ -304,7 +301,7 @@ def take(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> float:
         nis += x[at.WEIGHT + j] * y / r
     learn(x, settings, w)
     for k in range(K):
-        s = x[at.P00 + k] + rel + laws[k, 3]
+        s = x[at.P00 + k] + rel + laws[k, at.JITTER_VAR]
         k0 = x[at.P00 + k] / s
         k1 = x[at.P01 + k] / s
         for a in range(3):
@@ -314,8 +311,8 @@ def take(x: Any, e: Any, rel: float, laws: Any, settings: Any, w: Any) -> float:
             x[at.RATE + j] += k1 * y
             gain += x[at.WEIGHT + j] * k0 / 3.0
         x[at.P11 + k] = max(x[at.P11 + k] - k1 * x[at.P01 + k], 1e-300)
-        x[at.P00 + k] = (rel + laws[k, 3]) * k0
-        x[at.P01 + k] = (rel + laws[k, 3]) * k1
+        x[at.P00 + k] = (rel + laws[k, at.JITTER_VAR]) * k0
+        x[at.P01 + k] = (rel + laws[k, at.JITTER_VAR]) * k1
     x[at.GAIN] = gain
     recentre(x, laws, w)
     return nis
@@ -329,12 +326,11 @@ def recentre(x: Any, laws: Any, w: Any) -> None:
     """
     for a in range(3):
         w[a] = 0.0
-        w[36 + a] = 0.0
         for k in range(K):
             j = K * a + k
             if x[at.WEIGHT + j] > 1e-12:
                 w[a] += x[at.WEIGHT + j] * x[at.DELTA + j]
-            w[40 + j] = x[at.DELTA + j]
+            w[MOVES + j] = x[at.DELTA + j]
             x[at.DELTA + j] = 0.0
     turn(x, at.FRAME, w[0], w[1], w[2])
     shift(x, 0.0, w)
@@ -345,9 +341,9 @@ def recentre(x: Any, laws: Any, w: Any) -> None:
             far += x[at.DELTA + K * a + k] ** 2
             fast += x[at.RATE + K * a + k] ** 2
         if not (far < 0.99 * WIDEST and fast < WIDEST):
-            x[at.P00 + k] = 1.0 + laws[k, 3]
+            x[at.P00 + k] = 1.0 + laws[k, at.JITTER_VAR]
             x[at.P01 + k] = 0.0
-            x[at.P11 + k] = laws[k, 2]
+            x[at.P11 + k] = laws[k, at.RATE_PRIOR]
             for a in range(3):
                 v = 0.0
                 for i in range(K):

@@ -18,15 +18,18 @@ from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.compile import jit
 from kgmrf.kernels.lanes import after
 from kgmrf.kernels.quaternions import between, turn, turning
+from kgmrf.kernels.rotation_core import LOG_2PI, SWITCHING
 
-LOG_2PI = math.log(2.0 * math.pi)
-SWITCHING = 1e-3
 ANGLE_CAP = math.pi**2 / 3.0  # variance of an angle about which nothing is known
 LONGEST = 64.0  # a gap of more units than this is not integrated: members start anew
 LOWEST = math.log(2.0 * math.pi / 1e5)  # guards only: a period of 1e5 units ...
 HIGHEST = math.log(0.95 * math.pi)  # ... and Nyquist
-F, A, B, C, N = 0, 144, 288, 432, 576  # in the scratch: four matrices, numbers
-STASH = 624  # and from here 16 numbers for every member
+F, A, B, C, N = 0, 144, 288, 432, 576  # in the scratch: four matrices, numbers;
+STEP, BY_V, BY_U, BY_L, NOISE_V, NOISE_U = range(606, 624, 3)  # of an axis: how far its angle moves
+# and how that depends on v, u and l, the noise of v and of u;
+STASH = 624  # and from here 16 numbers for every member:
+LOG, SCALED, INVERSE, NEW = 0, 3, 6, 15  # Log(Q^T Z), S^-1 Log, S^-1, weight
+SCRATCH = STASH + 16 * at.DENSE_MEMBERS
 
 
 @jit
@@ -58,11 +61,12 @@ def fresh(x: Any, d: int, r: float, table: Any) -> None:
             v += x[at.WEIGHT + at.MEMBERS * a + k] * x[at.RATE + at.MEMBERS * a + k]
         x[p + at.MOTION + a] = v
         x[p + at.MOTION + 3 + a] = 0.0
-        x[p + at.MOTION + 6 + a] = math.log(table[d, a]) if table[d, a] > 0.0 else 0.0
+        frequency = table[d, at.FREQUENCY + a]
+        x[p + at.MOTION + 6 + a] = math.log(frequency) if frequency > 0.0 else 0.0
         x[spot(p, a, a)] = r
-        x[spot(p, 3 + a, 3 + a)] = table[d, 4 + a]
-        x[spot(p, 6 + a, 6 + a)] = table[d, 4 + a]
-        x[spot(p, 9 + a, 9 + a)] = table[d, 3] ** 2
+        x[spot(p, 3 + a, 3 + a)] = table[d, at.RATE_VAR + a]
+        x[spot(p, 6 + a, 6 + a)] = table[d, at.RATE_VAR + a]
+        x[spot(p, 9 + a, 9 + a)] = table[d, at.LOG_STD] ** 2
     x[p + at.AGE] = 0.0
 
 
@@ -106,20 +110,18 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
     w h var(log w) var(amplitude): the error of the frequency is coherent over about one radian.
     """
     p = at.DENSE + at.BLOCK * d
-    q = table[d, 7]
+    q = table[d, at.ACCELERATION]
     unpack(x, p, m)
     for j in range(144):
         m[F + j] = 0.0
-    for a in range(3):  # the motion of each axis; how the angle depends on it goes to row 3 of N
+    for a in range(3):  # the motion of each axis
         v = x[p + at.MOTION + a]
         u = x[p + at.MOTION + 3 + a]
-        w = math.exp(x[p + at.MOTION + 6 + a]) if table[d, a] > 0.0 else 0.0
+        w = math.exp(x[p + at.MOTION + 6 + a]) if table[d, at.FREQUENCY + a] > 0.0 else 0.0
         c = math.cos(w * h)
         s = math.sin(w * h)
-        g = h  # (1 - z^h)/(1 - z) = g - i f, its derivative by the log frequency gl - i fl
-        f = 0.0
-        gl = 0.0
-        fl = 0.0
+        # (1 - z^h)/(1 - z) = g - i f, its derivative by the log frequency gl - i fl
+        g, f, gl, fl = h, 0.0, 0.0, 0.0
         if abs(h - 1.0) < 1e-5:
             g = 1.0
         elif w > 1e-4:
@@ -127,16 +129,13 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
             zh = complex(c, -s)
             gz = (1.0 - zh) / (1.0 - z)
             dz = (h * zh - gz * z) / (1.0 - z) * complex(0.0, w)
-            g = gz.real
-            f = -gz.imag
-            gl = dz.real
-            fl = -dz.imag
+            g, f, gl, fl = gz.real, -gz.imag, dz.real, -dz.imag
         v2 = c * v + s * u
         u2 = c * u - s * v
-        m[N + 30 + a] = g * v + f * u
-        m[N + 33 + a] = g
-        m[N + 36 + a] = f
-        m[N + 39 + a] = gl * v + fl * u
+        m[STEP + a] = g * v + f * u
+        m[BY_V + a] = g
+        m[BY_U + a] = f
+        m[BY_L + a] = gl * v + fl * u
         m[F + 13 * (3 + a)] = c
         wh = w * h
         m[F + 12 * (3 + a) + 6 + a] = s
@@ -150,11 +149,9 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
         x[p + at.MOTION + a] = v2 + wh * (c * pu - s * pv)
         x[p + at.MOTION + 3 + a] = u2 - wh * (c * pv + s * pu)
         f = wh * m[B + 13 * (9 + a)]
-        m[N + 42 + a] = f * m[B + 13 * (6 + a)] + q * h
-        m[N + 45 + a] = f * m[B + 13 * (3 + a)] + q * h
-    f0 = m[N + 30]
-    f1 = m[N + 31]
-    f2 = m[N + 32]
+        m[NOISE_V + a] = f * m[B + 13 * (6 + a)] + q * h
+        m[NOISE_U + a] = f * m[B + 13 * (3 + a)] + q * h
+    f0, f1, f2 = m[STEP], m[STEP + 1], m[STEP + 2]
     turn(x, p, f0, f1, f2)
     for j in range(30):
         m[A + j] = 0.0
@@ -163,17 +160,17 @@ def drift(x: Any, d: int, h: float, table: Any, m: Any) -> None:
         for b in range(3):
             jac = m[A + 9 + 3 * a + b]
             m[F + 12 * a + b] = m[A + 3 * b + a]
-            m[F + 12 * a + 3 + b] = jac * m[N + 33 + b]
-            m[F + 12 * a + 6 + b] = jac * m[N + 36 + b]
-            m[F + 12 * a + 9 + b] = jac * m[N + 39 + b]
+            m[F + 12 * a + 3 + b] = jac * m[BY_V + b]
+            m[F + 12 * a + 6 + b] = jac * m[BY_U + b]
+            m[F + 12 * a + 9 + b] = jac * m[BY_L + b]
     product(m, B, A)
     product(m, A, B)
     for a in range(3):
         m[B + 13 * a] += q * h * h * h / 3.0
         m[B + 12 * a + 3 + a] += q * h * h / 2.0
         m[B + 12 * (3 + a) + a] += q * h * h / 2.0
-        m[B + 13 * (3 + a)] += m[N + 42 + a]
-        m[B + 13 * (6 + a)] += m[N + 45 + a]
+        m[B + 13 * (3 + a)] += m[NOISE_V + a]
+        m[B + 13 * (6 + a)] += m[NOISE_U + a]
     for a in range(12):
         m[A + a] = 1.0
         if a < 3 and m[B + 13 * a] > ANGLE_CAP:  # row and column, so that P stays definite
@@ -205,7 +202,6 @@ def score(x: Any, z: Any, r: float, table: Any, m: Any) -> float:
     top = -1e300
     for d in range(len(table)):
         p = at.DENSE + at.BLOCK * d
-        cov = p + at.COV
         sound = True
         for a in range(12):
             sound = sound and 0.0 <= x[spot(p, a, a)] < 1e12
@@ -213,31 +209,25 @@ def score(x: Any, z: Any, r: float, table: Any, m: Any) -> float:
             sound = sound and abs(x[p + at.MOTION + a]) < math.pi
         if not sound:
             fresh(x, d, r, table)
-        s = STASH + 16 * d  # Log(Q^T Z), S^-1 Log, S^-1, weight
+        s = STASH + 16 * d
         half = 0.5 * between(x, p, z, 0, m, s)
-        s00 = x[cov] + r
-        s01 = x[cov + 1]
-        s11 = x[cov + 2] + r
-        s02 = x[cov + 3]
-        s12 = x[cov + 4]
-        s22 = x[cov + 5] + r
-        m[s + 6] = s11 * s22 - s12 * s12
-        m[s + 7] = s02 * s12 - s01 * s22
-        m[s + 8] = s01 * s12 - s02 * s11
-        m[s + 10] = s00 * s22 - s02 * s02
-        m[s + 11] = s01 * s02 - s00 * s12
-        m[s + 14] = s00 * s11 - s01 * s01
-        det = s00 * m[s + 6] + s01 * m[s + 7] + s02 * m[s + 8]
-        m[s + 9] = m[s + 7]
-        m[s + 12] = m[s + 8]
-        m[s + 13] = m[s + 11]
+        for a in range(3):  # P + r I
+            for b in range(3):
+                v = x[spot(p, max(a, b), min(a, b))]
+                m[N + 3 * a + b] = v + r if a == b else v
+        for a in range(3):
+            b, c = N + 3 * ((a + 1) % 3), N + 3 * ((a + 2) % 3)
+            for i in range(3):
+                j, k = (i + 1) % 3, (i + 2) % 3
+                m[s + INVERSE + 3 * a + i] = m[b + j] * m[c + k] - m[b + k] * m[c + j]
+        det = m[N] * m[s + INVERSE] + m[N + 1] * m[s + INVERSE + 1] + m[N + 2] * m[s + INVERSE + 2]
         nis = 0.0
         for a in range(3):
-            m[s + 3 + a] = 0.0
+            m[s + SCALED + a] = 0.0
             for b in range(3):
-                m[s + 6 + 3 * a + b] /= det
-                m[s + 3 + a] += m[s + 6 + 3 * a + b] * m[s + b]
-            nis += m[s + a] * m[s + 3 + a]
+                m[s + INVERSE + 3 * a + b] /= det
+                m[s + SCALED + a] += m[s + INVERSE + 3 * a + b] * m[s + b]
+            nis += m[s + a] * m[s + SCALED + a]
         value = -1e12
         if det > 0.0:
             value = -0.5 * (3.0 * LOG_2PI + math.log(det) + nis)
@@ -245,16 +235,17 @@ def score(x: Any, z: Any, r: float, table: Any, m: Any) -> float:
                 value -= 2.0 * math.log(math.sin(half) / half)
         if not value > -1e12:  # NaN too
             value = -1e12
-        m[s + 15] = value
+        m[s + NEW] = value
         top = max(top, value)
     total = 0.0
     for d in range(len(table)):
-        s = STASH + 16 * d + 15
-        w = (1.0 - SWITCHING) * x[at.DENSE + at.BLOCK * d + at.SHARE] + SWITCHING * table[d, 8]
+        s = STASH + 16 * d + NEW
+        w = (1.0 - SWITCHING) * x[at.DENSE + at.BLOCK * d + at.SHARE]
+        w += SWITCHING * table[d, at.PRIOR]
         m[s] = w * math.exp(m[s] - top)
         total += m[s]
     for d in range(len(table)):
-        m[STASH + 16 * d + 15] /= total
+        m[STASH + 16 * d + NEW] /= total
     return top + math.log(total)
 
 
@@ -267,16 +258,16 @@ def take(x: Any, r: float, table: Any, m: Any) -> None:
     for d in range(len(table)):
         p = at.DENSE + at.BLOCK * d
         s = STASH + 16 * d
-        x[p + at.SHARE] = m[s + 15]
+        x[p + at.SHARE] = m[s + NEW]
         x[p + at.AGE] += 1.0
         unpack(x, p, m)
         for k in range(12):  # gains S^-1 P to A, the step to N
             m[N + k] = 0.0
             for a in range(3):
-                m[N + k] += m[B + 12 * a + k] * m[s + 3 + a]
+                m[N + k] += m[B + 12 * a + k] * m[s + SCALED + a]
                 m[A + 12 * a + k] = 0.0
                 for b in range(3):
-                    m[A + 12 * a + k] += m[s + 6 + 3 * a + b] * m[B + 12 * b + k]
+                    m[A + 12 * a + k] += m[s + INVERSE + 3 * a + b] * m[B + 12 * b + k]
         for i in range(12):
             for j in range(i + 1):
                 if j < 3:  # P - K S K^T is r S^-1 P here, without cancellation
@@ -290,5 +281,5 @@ def take(x: Any, r: float, table: Any, m: Any) -> None:
         for k in range(6, 9):
             x[p + at.MOTION + k] = min(max(x[p + at.MOTION + k], LOWEST), HIGHEST)
         share = x[p + at.SHARE] * x[at.EXPERTS + 2]
-        if x[p + at.AGE] > 30.0 and share < 1e-3 * SWITCHING * table[d, 8]:
+        if x[p + at.AGE] > 30.0 and share < 1e-3 * SWITCHING * table[d, at.PRIOR]:
             fresh(x, d, r, table)

@@ -52,15 +52,20 @@ WHOLE = DENSE + DENSE_MEMBERS * BLOCK
 R_QUATERNION, R_VELOCITY = 0, 4
 R_ANGLE, R_CROSS, R_RATE, R_OFF = 7, 10, 13, 16  # per axis; off-diagonal of the angle (12, 02, 01)
 R_NIS, R_LIKELIHOOD, R_TIME, R_SEEN, R_NOISE, R_GAIN, R_UNIT, R_STATUS = range(19, 27)
-R_WEIGHTS = 27
+R_SHOWN = 27  # share of the observation itself in what is shown, also of those who look back
+R_WEIGHTS = 28
 RECORD = R_WEIGHTS + MEMBERS + DENSE_MEMBERS
 
 MISSING, OBSERVED, INVALID, OUTLIER, RESTART = 0, 1, 2, 3, 4
 """What became of an observation."""
 
 # ---- settings of the compiled loop
-S_GIVEN, S_UNIT, S_DENSE, S_JITTER = range(4)
+S_UNIT, S_DENSE, S_JITTER, S_COUNT = range(4)  # S_COUNT: levels of the noise, 1 if it is given
 S_LEVELS = 4  # variances of the noise, then their prior
+
+# ---- columns of `isotropic_laws` and of `dense_laws`
+LAMBDA, DECAY, RATE_PRIOR, JITTER_VAR, JOINT, EACH = range(6)
+FREQUENCY, LOG_STD, RATE_VAR, ACCELERATION, PRIOR = 0, 3, 4, 7, 8
 
 
 def isotropic_laws(learned: bool = True) -> Numbers:

@@ -1,4 +1,4 @@
-"""The self-tuned ensemble, one track and one step at a time, readable beside its formulas.
+"""One step of the ensemble once more, to be read beside its formulas: numpy, one track.
 
 One Student-t forecast from K members, weighted by the gradient of its own likelihood:
 
@@ -8,42 +8,71 @@ One Student-t forecast from K members, weighted by the gradient of its own likel
     judge     pi, kappa and w learn from how well the forecast did; u weighs the observation
     learn     every member takes in u C
 
-The compiled loop of :mod:`kgmrf.kernels.ensemble` is the twin of this file; tests hold the two
-together. Here everything is a d x d matrix and nothing is fast.
+Tests compare the loop of `kgmrf.kernels.ensemble` with this. Here everything is a d x d matrix and
+nothing is fast.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from kgmrf._types import Mask, Numbers
 from kgmrf.density import TAILS
 from kgmrf.engines import layout as at
-from kgmrf.engines.compare_step import Frame, compare, compare_matrix
-from kgmrf.engines.layout import Layout, Track, Turned, blend_weights, pack, planes, turned, unpack
+from kgmrf.engines.layout import blend_weights, turned, unpack
+from kgmrf.engines.members import (
+    BLEND_LIMIT,
+    BLEND_RATE,
+    BLEND_SHARE,
+    FILL_LIMIT,
+    FLOOR,
+    KAPPA_GAIN,
+    KAPPA_LIMIT,
+    LEVEL_MEMORY,
+    OUTLIER,
+    POOL_SAMPLES,
+    RETURN,
+    SHRINKAGE,
+    SIZE_RETENTION,
+    TAIL_SHARE,
+    UNLIKE,
+)
+from kgmrf.factors import heaviness
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT, RATE_VARIANCE_LIMIT
 from kgmrf.geometry import so
+from kgmrf.kernels.layout import folded
 from kgmrf.motion import CORRELATION_LIMIT, POLISH_EVERY
 
-BLEND_RATE, BLEND_LIMIT, BLEND_SHARE = 0.25, 1.0, 1e-3
-TAIL_SHARE, KAPPA_GAIN, KAPPA_LIMIT = 1e-3, 0.005, 0.7
-FLOOR = 1e-6  # smallest variance of a channel in a forecast, relative to its long-run level
-OUTLIER = 20.0  # times the forecast size: limited members learn from no more than this
-RETURN = 0.5  # share of the prior weights that comes back after an observation beyond OUTLIER
-SHRINKAGE = 0.01  # observations that stand for a diagonal matrix in an average
-SIZE_RETENTION, LEVEL_MEMORY = 0.98, 6000.0
-POOL_SAMPLES = 5.0  # samples per channel before a turning member starts
-UNLIKE = 1e3  # ratio of variances above which turning members work in units of each channel
 NU = np.array(TAILS)
+
+
+def run(engine, rows, seen, counts, dt, *, matrix):
+    """Take in lines of one track ``(n, r, d)``; the records, as `Ensemble.advance` returns them."""
+    parts, records = at.track(rows[0], engine.plan), np.empty((len(seen), engine.record_size))
+    for record, one, m, interval in zip(records, seen, counts, dt, strict=True):
+        here = m if matrix else float((~np.isnan(one).all(axis=1)).sum())
+        step(parts, engine.plan, one, here, float(interval), matrix=matrix)
+        weights = blend_weights(parts.roots, not np.isnan(parts.head[at.VALUES]))
+        there = present(parts)
+        blend = np.tensordot(weights, hold(parts, engine.plan), 1)
+        blend[~there], blend[:, ~there] = np.nan, np.nan
+        if parts.head[at.COUNT] > 1.0:
+            blend *= np.exp(parts.head[at.KAPPA]) * heaviness(parts.tails)
+        record[:] = np.concatenate([rows[0, : engine.small], blend.reshape(-1)])
+    return records
+
+
+def pack(full):
+    """The lower triangle of a symmetric matrix, row by row."""
+    return full[np.tril_indices(len(full))]
 
 
 # ----------------------------------------------------------------------- drift and hold
 
 
-def drift(track: Track, plan: Layout, dt: float) -> None:
+def drift(track, plan, dt):
     """s <- .98^dt s, V <- 2^(-dt/h) V, Q <- Q Exp(dt W), P <- F P F^T + noise."""
     table = plan.table
     track.head[at.TIME] += dt
@@ -54,7 +83,7 @@ def drift(track: Track, plan: Layout, dt: float) -> None:
         return
     for law, numbers in zip(table[table[:, at.KIND] == at.TURNING], track.turning, strict=True):
         own = turned(numbers, plan.d)
-        own.frame[:] = own.frame @ so.exp(dt * planes(own.velocity, plan.d, -1.0))
+        own.frame[:] = own.frame @ so.exp(dt * folded(own.velocity, plan.d, -1.0))
         q = law[at.ACCELERATION]
         own.p11[:] += 2.0 * dt * own.p12 + dt**2 * own.p22 + q * dt**3 / 3.0
         own.p12[:] += dt * own.p22 + q * dt**2 / 2.0
@@ -68,72 +97,130 @@ def drift(track: Track, plan: Layout, dt: float) -> None:
         own.spectrum_var[:] += law[at.SPECTRUM_RATE] * dt
 
 
-def pooling(track: Track) -> bool:
+def pooling(track):
     """Whether the turning members still pool their first observations."""
     return bool(track.head[at.POOLED] >= 0.0)
 
 
-def present(track: Track) -> Mask:
+def present(track):
     """Channels that have had a value other than zero."""
     return track.level > 0.0
 
 
-def hold(parts: Track, plan: Layout) -> Numbers:
-    """S_k of every member, ``(..., K, d, d)``; zero for channels that are absent."""
-    d, table = plan.d, plan.table
-    lead = parts.head.shape[:-1]
-    out = np.zeros((*lead, len(table), d, d))
-    diagonal = np.arange(d)
-    lowest, present = FLOOR * parts.level, parts.level > 0.0
+def hold(track, plan):
+    """S_k of every member, ``(K, d, d)``; zero for channels that are absent."""
+    d, there = plan.d, present(track)
+    out = np.zeros((len(plan.table), d, d))
     clock, channel, average, turning = 0, 0, 0, 0
-    for k, law in enumerate(table):
+    for whole, law in zip(out, plan.table, strict=True):
         if law[at.KIND] == at.TURNING:
-            out[..., k, :, :] = hold_turning(parts, plan, turning)
+            whole[:] = hold_turning(track, plan, turning)
             turning += 1
             continue
-        whole = np.broadcast_to(np.eye(d), (*lead, d, d))
+        whole[:] = np.eye(d)
         if law[at.KIND] == at.AVERAGE:
-            mass = parts.mass[..., average, None, None]
-            keep = 1.0 - SHRINKAGE / (mass + SHRINKAGE) * (1.0 - np.eye(d))
-            whole = keep * unpack(parts.body[..., average, :], d)
+            keep = 1.0 - SHRINKAGE / (track.mass[average] + SHRINKAGE) * (1.0 - np.eye(d))
+            whole[:] = keep * unpack(track.body[average], d)
             average += 1
             if law[at.SIZE_GAIN] > 0:
-                whole = np.exp(parts.size[..., clock, None, None]) * whole
+                whole *= np.exp(track.size[clock])
                 clock += 1
         if law[at.CHANNEL] > 0:
-            own = parts.deviation[..., channel, :]
-            whole = own[..., :, None] * whole * own[..., None, :]
+            whole *= np.outer(track.deviation[channel], track.deviation[channel])
             channel += 1
-        out[..., k, :, :] = whole
-        level = np.maximum(out[..., k, diagonal, diagonal], lowest) * (1.0 + 1e-9)
-        out[..., k, diagonal, diagonal] = np.where(present, level, 0.0)
+        level = np.maximum(np.diag(whole), FLOOR * track.level) * (1.0 + 1e-9)
+        np.fill_diagonal(whole, np.where(there, level, 0.0))
     return out
 
 
-def hold_turning(parts: Track, plan: Layout, index: int) -> Numbers:
+def hold_turning(track, plan, index):
     """E Q diag(lam) Q^T E, or the pooled covariance with its off-diagonal times n/(n + 1)."""
-    d = plan.d
-    numbers = parts.turning[..., index, :]
+    d, numbers, n = plan.d, track.turning[index], track.head[at.POOLED]
+    if pooling(track):
+        pooled = unpack(numbers[: d * (d + 1) // 2], d)
+        return pooled * np.where(np.eye(d) > 0, 1.0, n / (n + 1.0))
     own = turned(numbers, d)
-    whole = (own.frame * own.spectrum[..., None, :]) @ np.swapaxes(own.frame, -1, -2)
-    whole = parts.units[..., :, None] * whole * parts.units[..., None, :]
-    n = np.maximum(parts.head[..., at.POOLED], 0.0)[..., None, None]
-    pooled = unpack(numbers[..., : d * (d + 1) // 2], d)
-    pooled = pooled * np.where(np.eye(d) > 0, 1.0, n / (n + 1.0))
-    return np.where(parts.head[..., at.POOLED, None, None] < 0.0, whole, pooled)
+    whole = (own.frame * own.spectrum) @ own.frame.T
+    return track.units[:, None] * whole * track.units
+
+
+# ----------------------------------------------------------------------- compare
+
+
+class Frame(NamedTuple):
+    """What one observation says, once the forecast S is known (sums over its m samples).
+
+    m: samples. values: N, observed numbers. distance: Q = sum x^T Sigma^-1 x. log_det: sum of
+    log |Sigma|. outer: sum of S^-1 x x^T S^-1. precision: sum of S^-1. mean: E[x x^T | observed],
+    without the conditional covariance of missing cells, which is ``rest``.
+    """
+
+    m: float
+    values: float
+    distance: float
+    log_det: float
+    outer: np.ndarray
+    precision: np.ndarray
+    mean: np.ndarray
+    rest: np.ndarray
+
+
+def compare(samples, total, kappa, there):
+    """An observation of samples ``(m, d)``, NaN where a cell is missing, beside the forecast."""
+    d = total.shape[-1]
+    known = samples[~np.isnan(samples[:, there]).all(axis=1)]
+    m, grow = float(len(known)), math.exp(kappa)
+    outer, precision, mean, rest = np.zeros((4, d, d))
+    values = distance = log_det = 0.0
+    for x in known:
+        o = there & ~np.isnan(x)
+        hidden = there & np.isnan(x)
+        block = total[np.ix_(o, o)]
+        inverse = np.linalg.inv(block)
+        y = np.zeros(d)
+        y[o] = inverse @ x[o]
+        filled = np.where(o, x, 0.0)
+        # What is surprising in one channel must not make another surprising that nobody saw.
+        apart = float(x[o] @ y[o]) / (FILL_LIMIT * o.sum())
+        share = 1.0 / math.sqrt(max(apart, 1.0))
+        filled[hidden] = share * (total @ y)[hidden]
+        values += o.sum()
+        distance += float(x[o] @ y[o]) / grow
+        log_det += np.linalg.slogdet(block)[1] + o.sum() * kappa
+        outer += np.outer(y, y)
+        precision[np.ix_(o, o)] += inverse
+        mean += np.outer(filled, filled) / m
+        h = np.ix_(hidden, hidden)
+        across = total[np.ix_(hidden, o)]
+        rest[h] += grow * (total[h] - across @ inverse @ across.T) / m
+    return Frame(m, values, distance, log_det, outer, precision, mean, rest)
+
+
+def compare_matrix(seen, m, total, kappa, there):
+    """An observation C = mean of x x^T over m samples beside the forecast."""
+    d = total.shape[-1]
+    o = np.ix_(there, there)
+    inverse = np.zeros((d, d))
+    inverse[o] = np.linalg.inv(total[o])
+    n = float(there.sum())
+    log_det = m * (np.linalg.slogdet(total[o])[1] + n * kappa)
+    mean = np.where(there[:, None] & there, seen, 0.0)
+    outer = m * inverse @ mean @ inverse
+    distance = m * math.exp(-kappa) * float((inverse * mean).sum())
+    return Frame(m, m * n, distance, log_det, outer, m * inverse, mean, np.zeros((d, d)))
 
 
 # ----------------------------------------------------------------------- judge
 
 
-def log_student(values: float, distance: float, log_det: float) -> Numbers:
+def log_student(values, distance, log_det):
     """log t_nu of N values at squared distance Q, for each nu of `TAILS`."""
     rise = np.array([math.lgamma(0.5 * (nu + values)) - math.lgamma(0.5 * nu) for nu in TAILS])
     spread = 0.5 * values * np.log(math.pi * NU) + 0.5 * log_det
     return rise - spread - 0.5 * (NU + values) * np.log1p(distance / NU)
 
 
-def judge(track: Track, plan: Layout, parts: Numbers, frame: Frame) -> float:
+def judge(track, plan, parts, frame):
     """log p(x); the tails, kappa and the weights learn from it. Returns the weight u of x."""
     n, q = frame.values, frame.distance
     outer, trace = (np.einsum("ij,kij->k", a, parts) for a in (frame.outer, frame.precision))
@@ -142,15 +229,15 @@ def judge(track: Track, plan: Layout, parts: Numbers, frame: Frame) -> float:
 
 
 def weigh(
-    track: Any,
-    prior: Numbers,
-    outer: Numbers,
-    trace: Numbers,
-    each: Numbers,
-    n: float,
-    q: float,
-    rate: float,
-) -> float:
+    track,
+    prior,
+    outer,
+    trace,
+    each,
+    n,
+    q,
+    rate,
+):
     """The tails, kappa and the weights learn from n values at squared distance q; returns u.
 
     outer: <S^-1 x x^T S^-1, S_k>. trace: <S^-1, S_k>. each: log t of each tail. rate: of the step.
@@ -183,7 +270,7 @@ def weigh(
 # ----------------------------------------------------------------------- learn
 
 
-def learn(track: Track, plan: Layout, parts: Numbers, frame: Frame, u: float, dt: float) -> None:
+def learn(track, plan, parts, frame, u, dt):
     """Every member takes in u C; those that are limited weigh it by min(1, 20 d/z) instead."""
     table, there = plan.table, present(track)
     n_there = float(there.sum())
@@ -229,7 +316,7 @@ def learn(track: Track, plan: Layout, parts: Numbers, frame: Frame, u: float, dt
         learn_turning(track, plan, whole, frame.m)
 
 
-def learn_turning(track: Track, plan: Layout, seen: Numbers, m: float) -> None:
+def learn_turning(track, plan, seen, m):
     """One angle-velocity Kalman step per plane, one random-walk step per log eigenvalue."""
     d = plan.d
     if pooling(track):
@@ -259,17 +346,17 @@ def learn_turning(track: Track, plan: Layout, seen: Numbers, m: float) -> None:
         own.spectrum[:] += gain * (np.diag(body) - own.spectrum)
         own.spectrum_var[:] *= 1.0 - gain
         own.spectrum[:] = np.maximum(own.spectrum, smallest(own, track))
-        own.frame[:] = own.frame @ so.exp(planes(angle, d, -1.0))
+        own.frame[:] = own.frame @ so.exp(folded(angle, d, -1.0))
         if track.head[at.COUNT] % POLISH_EVERY == 0:
             own.frame[:] = so.polish(own.frame)
 
 
-def smallest(own: Turned, track: Track) -> float:
+def smallest(own, track):
     """Eigenvalues stay above phi^2 times the largest, and times the long-run level."""
     return FLOOR**2 * max(own.spectrum.max(), float(np.max(track.level / track.units**2)))
 
 
-def start_turning(track: Track, plan: Layout, m: float) -> None:
+def start_turning(track, plan, m):
     """One eigendecomposition of the pooled covariance; the first member sets the units of all."""
     there = present(track)
     laws = plan.table[plan.table[:, at.KIND] == at.TURNING]
@@ -295,7 +382,7 @@ def start_turning(track: Track, plan: Layout, m: float) -> None:
 # ----------------------------------------------------------------------- channels come
 
 
-def enter(track: Track, plan: Layout, power: Numbers, m: float, parts: Numbers) -> None:
+def enter(track, plan, power, m, parts):
     """Channels whose first value other than zero was in this observation; ``power`` is C_ii."""
     new = (track.level == 0.0) & (power > 0.0)
     if not new.any():
@@ -333,7 +420,7 @@ def enter(track: Track, plan: Layout, power: Numbers, m: float, parts: Numbers) 
         track.mass[:] = 1.0
 
 
-def start(track: Track, plan: Layout, samples: Numbers, m: float, *, matrix: bool) -> None:
+def start(track, plan, samples, m, *, matrix):
     """The first observation that is not all zero: B = C with the diagonal (1 + 1/m) C_ii."""
     if matrix:
         seen = samples
@@ -364,9 +451,7 @@ def start(track: Track, plan: Layout, samples: Numbers, m: float, *, matrix: boo
 # ----------------------------------------------------------------------- one step
 
 
-def step(
-    track: Track, plan: Layout, samples: Numbers, m: float, dt: float, *, matrix: bool
-) -> None:
+def step(track, plan, samples, m, dt, *, matrix):
     """One step of one track, in place.
 
     samples: ``(m, d)``, or with ``matrix`` the mean of x x^T ``(d, d)`` over m samples; m = 0: no
