@@ -78,6 +78,27 @@ def test_the_mean_is_said_in_words(file: Path, tmp_path: Path, words: list[str],
     np.testing.assert_allclose(np.load(out)["covariance"][-1], expected.covariance[-1])
 
 
+@pytest.mark.parametrize("mean", ["drift", "zero"])
+def test_two_words_for_the_mean_that_contradict_are_refused(
+    file: Path, mean: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["track", str(file), "--mean", mean, "--centre"]) == 2
+    assert f"--centre is --mean running, but --mean is {mean}" in capsys.readouterr().err
+    assert main(["track", str(file), "-q", "--mean", "running", "--centre"]) == 0
+
+
+def test_an_option_that_does_nothing_is_named(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--n-samples", "8", "--noise-std", "0.1"]
+    assert main(["track", str(file), *words]) == 0
+    error = capsys.readouterr().err
+    assert "--n-samples is for covariances" in error
+    assert "--noise-std is for rotations" in error
+    assert main(["smooth", str(file)]) == 0
+    assert "nothing is written without --output or --plot" in capsys.readouterr().out
+
+
 def test_a_stream_takes_the_same_words_for_the_mean() -> None:
     lines = b"".join(b'{"x": [%d, 5]}\n' % (k % 3) for k in range(9))
     found = [

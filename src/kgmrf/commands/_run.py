@@ -179,11 +179,12 @@ class Run:
         """Say what was assumed, and what the user might have meant."""
         source, given = self.source, self.given
         words = [f"{source.path}: {text}" for text in source.remarks]
-        if given.n_samples is not None and source.kind != "covariance":
-            words.append(
-                f"--n-samples is for files of covariances; {source.path} holds {source.kind}: "
-                "ignored"
-            )
+        told = {"n_samples": "covariance", "noise_std": "rotation"}
+        words += [
+            f"--{name.replace('_', '-')} is for {kind}s; {source.path} holds {source.kind}: ignored"
+            for name, kind in told.items()
+            if getattr(given, name) is not None and source.kind != kind
+        ]
         if self.estimated_noise:
             words.append(
                 f"noise of the rotations estimated as {self.noise_std:.3g} rad; "

@@ -13,6 +13,7 @@ import numpy as np
 import typer
 
 from kgmrf import simulate as scenes
+from kgmrf._check import in_range
 from kgmrf.commands._options import takes
 from kgmrf.simulate import CovarianceScene, RotationScene
 
@@ -55,6 +56,8 @@ def simulate(
     given = {"n_frames": frames, "d": dimension, "rate": rate, "n_samples": n_samples}
     given["noise_std"] = noise_std
     settings: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
+    for name in ("rate", "noise_std"):  # far beyond, angles have no digits left
+        in_range(settings.get(name, 0.0), f"--{name.replace('_', '-')}", -1000.0, 1000.0)
     known = inspect.signature(make).parameters
     for name in settings:
         if name not in known:

@@ -127,7 +127,9 @@ def smooth(
         result.plot(plot)
     files = _files(output=output, figure=plot)
     about = {"kind": run.source.kind, "frames": len(result), **files}
-    given.say(about, [f"{given.file}: {len(result)} steps smoothed", *_listed(files)])
+    nothing = "; nothing is written without --output or --plot" if not any(files.values()) else ""
+    words = [f"{given.file}: {len(result)} steps smoothed{nothing}", *_listed(files)]
+    given.say(about, words)
 
 
 @on_a_file("Tracker:\n  --steps, -n >=1  Number of steps to look ahead.\n")
