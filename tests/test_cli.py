@@ -129,7 +129,7 @@ def test_a_figure_is_refused_before_the_work(
     main(["info"])
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     module = sys.modules["kgmrf.commands.demo"]
-    monkeypatch.setattr(module, "run_demo", lambda *a, **k: pytest.fail("worked"))
+    monkeypatch.setattr(module, "simulated", lambda *a, **k: pytest.fail("worked"))
     assert main(arguments) == 2
     assert "pip install" in capsys.readouterr().err
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
+from rich.console import Console
 
 from kgmrf import trackers
 from kgmrf._check import ObservationError
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 PATIENCE = 2.0
 """Seconds after which a progress bar appears."""
+
+OURS = ("KGMRF", "RotationTracker")
+"""Trackers that are not baselines."""
 
 FEWEST = 8
 """Rows that have to grow before it can hardly be chance: one in 40000."""
@@ -302,7 +306,6 @@ def progress(
             return
         if bar is None:
             from rich import progress as parts
-            from rich.console import Console
 
             console = Console(stderr=True)
             shown = console.is_terminal
@@ -327,6 +330,19 @@ def say(about: dict[str, Any], words: Sequence[str], as_json: bool, quiet: bool)
         typer.echo(json.dumps(about))
     elif not quiet:
         typer.echo("\n".join(words))
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on stdout: two columns of words, then numbers; our own trackers stand out."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for k, head in enumerate(heads):
+        table.add_column(head, justify="left" if k < 2 else "right", no_wrap=k != 1)
+    for row in rows:
+        table.add_row(*row, style="bold cyan" if row[0] in OURS else "")
+    Console(width=None if Console().is_terminal else 120).print(table)
 
 
 def note(words: str, *, shown: bool) -> None:
