@@ -656,3 +656,10 @@ def test_plain_blocks_are_read_as_line_by_line(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_module._Table, "_plain", lambda *block: None)
         assert outcome() == quick
+
+
+def test_entries_by_channel_are_samples_if_that_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text("time,covariance_a_a,covariance_a_b,covariance_b_b\n0,1,0.5,2\n1,1,0.5,2\n")
+    assert open_source(path).names == ("a", "b")
+    assert open_source(path, kind="samples").d == 3

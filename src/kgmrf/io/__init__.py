@@ -86,11 +86,8 @@ def open_source(
         return open_table(path, kind=kind, time=time, columns=columns)
     if columns is not None:
         raise DataError(f"{path} holds arrays, not columns; choose an array with a key")
-    from kgmrf.io import arrays
+    if ending == ".npy" and (key is not None or time is not None):
+        raise DataError(f"{path} holds one array and nothing else")
+    from kgmrf.io.arrays import open_arrays
 
-    if ending == ".npy":
-        if key is not None or time is not None:
-            raise DataError(f"{path} holds one array and nothing else")
-        return arrays.open_npy(path, kind=kind)
-    opened = arrays.open_npz if ending == ".npz" else arrays.open_hdf5
-    return opened(path, kind=kind, time=time, key=key)
+    return open_arrays(path, kind=kind, time=time, key=key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from math import isqrt
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from kgmrf.io import dates
 from kgmrf.io.dates import number
 from kgmrf.io.source import MOST_CHANNELS, Chunk, DataError, Kind, Source, source_of
 
-ENTRY = re.compile(r"(covariance|rotation)_(\d+)_(\d+)")
+_NUMBERED = re.compile(r"\d+_\d+")
 QUATERNION = ("qx", "qy", "qz", "qw")
 _QUATERNION_NAME = re.compile(
     r"(?:.*[._])?(?:q|quat|quaternion|orientation)(?:[._]\w+)*?[._]?[xyzw]"
@@ -141,7 +141,10 @@ def meaning(
         remarks.append(f"the column {header[clock]!r} holds dates: taken as the time")
     if index is not None and chosen is None and index != clock:
         remarks.append(f"{what} has no name: left out, as there is another time")
-    said = _values(header, named, kind, clock, (index, rest), chosen, where)
+    if chosen is None:
+        truth = {k for k, name in enumerate(header) if named and name.startswith("truth_")}
+        chosen = [k for k in range(len(header)) if k not in {clock, index, rest, *truth}]
+    said = _values(header, kind, clock, chosen, where)
     stamps = [] if clock is None else [row[clock] for row in rows]
     by_day = clock is not None and dates.are_days(header[clock], stamps)
     style = "D" if by_day else ""
@@ -179,37 +182,15 @@ def _grow(cells: list[str]) -> bool:
 
 
 def _values(
-    header: Sequence[str],
-    named: bool,
-    kind: Kind | None,
-    clock: int | None,
-    others: tuple[int | None, ...],
-    chosen: list[int] | None,
-    where: str,
+    header: Sequence[str], kind: Kind | None, clock: int | None, wanted: list[int], where: str
 ) -> Meaning:
-    """What the columns beside the time are."""
-    if chosen is not None:
-        wanted = chosen
-    else:
-        wanted = [k for k in range(len(header)) if k not in (clock, *others)]
-        wanted = [k for k in wanted if not (named and header[k].startswith("truth_"))]
-    entries = {k: ENTRY.fullmatch(header[k]) for k in wanted}
+    """What these columns beside the time are."""
     matrix_kinds: tuple[Kind, ...] = ("covariance", "rotation")
     for word in matrix_kinds:
-        cells = {
-            (int(m[2]), int(m[3])): k for k, m in entries.items() if m is not None and m[1] == word
-        }
-        if cells and kind in (None, word):
-            return _matrix(word, cells, clock, where)
-        if names := _labels(word, [header[k] for k in wanted]):
-            places = {header[k]: k for k in wanted}
-            cells = {
-                (i, j): places[f"{word}_{a}_{b}"]
-                for i, a in enumerate(names)
-                for j, b in enumerate(names)
-                if f"{word}_{a}_{b}" in places
-            }
-            return _matrix(word, cells, clock, where)._replace(names=names)
+        start = f"{word}_"
+        places = {header[k].removeprefix(start): k for k in wanted if header[k].startswith(start)}
+        if kind in (None, word) and (names := _labels(list(places), where)):
+            return _matrix(word, names, places, clock, where)
     turns = quaternion_of([header[k] for k in wanted]) if kind in (None, "rotation") else []
     if len(turns) > 1:
         first, second = (header[wanted[turn[0]]] for turn in turns[:2])
@@ -230,11 +211,14 @@ def _values(
     return _unnamed(kind, wanted, clock, where)
 
 
-def _labels(word: str, header: Sequence[str]) -> tuple[str, ...]:
-    """Names of channels in the columns of a matrix, from those of its diagonal."""
-    rest = [name.removeprefix(f"{word}_") for name in header if name.startswith(f"{word}_")]
-    halves = [(name[: len(name) // 2], name[len(name) // 2 + 1 :], name) for name in rest]
-    return tuple(a for a, b, name in halves if a == b and name == f"{a}_{b}" and a)
+def _labels(entries: list[str], where: str) -> tuple[str, ...]:
+    """Names of channels in entries of a matrix, 0_1 or a_b: numbers, or those of its diagonal."""
+    numbers = [int(n) for name in entries if _NUMBERED.fullmatch(name) for n in name.split("_")]
+    if numbers:
+        _check_width(1 + max(numbers), where)
+        return tuple(map(str, range(1 + max(numbers))))
+    halves = [(name[: len(name) // 2], name) for name in entries]
+    return tuple(a for a, name in halves if a and name == f"{a}_{a}")
 
 
 def _find(header: Sequence[str], name: str, where: str) -> int:
@@ -252,20 +236,18 @@ def _check_width(d: int, where: str) -> None:
 
 
 def _matrix(
-    kind: Kind, cells: dict[tuple[int, int], int], clock: int | None, where: str
+    kind: Kind, names: tuple[str, ...], places: dict[str, int], clock: int | None, where: str
 ) -> Meaning:
-    """Matrices whose entries stand in these columns; of a covariance one triangle is enough."""
-    d = 1 + max(max(cell) for cell in cells)
-    _check_width(d, where)
+    """Matrices whose entries a_b stand in these columns; of a covariance a triangle is enough."""
+    d = len(names)
     order = []
-    for i, j in np.ndindex(d, d):
-        cell = (i, j) if (i, j) in cells or kind == "rotation" else (j, i)
-        if cell not in cells:
-            raise DataError(f"{where} has no column {kind}_{i}_{j}, but entries up to d = {d}")
-        order.append(cells[cell])
+    for a, b in product(names, names):
+        entry = f"{a}_{b}" if f"{a}_{b}" in places or kind == "rotation" else f"{b}_{a}"
+        if entry not in places:
+            raise DataError(f"{where} has no column {kind}_{a}_{b}, but entries up to d = {d}")
+        order.append(places[entry])
     used = tuple(sorted(set(order)))
     pick = np.asarray([used.index(k) for k in order])
-    names = tuple(str(i) for i in range(d))
     return Meaning(kind, names, clock, used, lambda rows: rows[:, pick].reshape(-1, d, d))
 
 
@@ -274,15 +256,15 @@ def _unnamed(kind: Kind, wanted: list[int], clock: int | None, where: str) -> Me
     n = len(wanted)
     if kind == "rotation" and n == 4:
         return Meaning("rotation", ("x", "y", "z"), clock, tuple(wanted), quaternions)
-    full, half = isqrt(n), (isqrt(8 * n + 1) - 1) // 2
-    if full * full == n:
-        cells = list(np.ndindex(full, full))
+    d, half = isqrt(n), (isqrt(8 * n + 1) - 1) // 2
+    if d * d == n:
+        cells = [f"{i}_{j}" for i in range(d) for j in range(d)]
     elif kind == "covariance" and half * (half + 1) == 2 * n:
-        cells = [(i, j) for i in range(half) for j in range(i, half)]
+        cells = [f"{i}_{j}" for i in range(half) for j in range(i, half)]
     else:
         also = " or 4 (a quaternion x y z w)" if kind == "rotation" else " or d (d + 1) / 2"
         raise DataError(f"{where} has {n} columns of values; a {kind} takes d d{also}")
-    return _matrix(kind, dict(zip(cells, wanted, strict=True)), clock, where)
+    return _matrix(kind, _labels(cells, where), dict(zip(cells, wanted, strict=True)), clock, where)
 
 
 def quaternions(rows: Numbers) -> Numbers:
