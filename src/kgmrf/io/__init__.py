@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kgmrf.io.source import KINDS, Chunk, DataError, Kind, Source, suffix
+from kgmrf.io.source import Chunk, DataError, Kind, Source, suffix
 from kgmrf.io.write import FIELDS, Writer, check_output
 
 __all__ = [
     "FIELDS",
-    "KINDS",
     "SUFFIXES",
     "Chunk",
     "DataError",

@@ -51,6 +51,15 @@ class Meaning(NamedTuple):
     by_day: bool = False
     about: dict[str, Any] = {}  # noqa: RUF012
 
+    def times(self, numbers: Callable[[int], Numbers]) -> Numbers | None:
+        """The times of rows, from the numbers in their columns; NaN for what is no day."""
+        if self.time is None:
+            return None
+        times = numbers(self.time)
+        if self.rest is not None:
+            times = times + 1e-9 * numbers(self.rest)
+        return dates.days(times) if self.by_day else times
+
 
 def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
     """Names of columns without marks of comments and units, and the number of an index column.

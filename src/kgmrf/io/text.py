@@ -124,13 +124,9 @@ class _Table:
         table = plain_table(text.replace(b"\r\n", b"\n"))
         if table is None or table.shape[1:] != (len(self.header),):
             return None
-        times = None if what.time is None else table[:, what.time]
-        if times is not None and what.rest is not None:
-            times = times + 1e-9 * table[:, what.rest]
-        if times is not None and what.by_day:
-            times = dates.days(times)
-            if np.isnan(times).any():
-                return None
+        times = what.times(lambda k: table[:, k])
+        if what.by_day and np.isnan(times).any():
+            return None
         return times, table[:, list(what.used)], line + np.arange(len(table))
 
     def _exact(self, text: bytes, line: int) -> tuple[Numbers | None, Numbers, Numbers]:
