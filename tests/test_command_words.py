@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -199,10 +200,15 @@ def test_daily_data_turn_per_day(file: Path, capsys: pytest.CaptureFixture[str])
 def test_rates_that_are_rounding_are_0() -> None:
     from kgmrf.commands.track import _spoken
 
-    assert _spoken(3.6e-20, 86400.0, "D") == (0.0, "rad/day")
-    assert _spoken(1e-6, 86400.0, "D") == (pytest.approx(0.0864), "rad/day")
-    assert _spoken(1e-6, 60.0, "s") == (1e-6, "")
-    assert _spoken(1e-6, 86400.0, "") == (1e-6, "")
+    def spoken(speed: float, unit: float, dates: str) -> tuple[float, str]:
+        run: Any = SimpleNamespace(unit=unit, per_second=1.0, rate="rad per second")
+        run.source = SimpleNamespace(dates=dates)
+        return _spoken(run, speed * np.array([[0.0, -1.0], [1.0, 0.0]]))
+
+    assert spoken(3.6e-20, 86400.0, "D") == (0.0, "rad per day")
+    assert spoken(1e-6, 86400.0, "D") == (pytest.approx(0.0864), "rad per day")
+    assert spoken(1e-6, 60.0, "s") == (pytest.approx(1e-6), "rad per second")
+    assert spoken(1e-6, 86400.0, "") == (pytest.approx(1e-6), "rad per second")
 
 
 def test_a_channel_that_is_always_0_is_named(

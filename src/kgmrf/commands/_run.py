@@ -61,11 +61,20 @@ class Run:
         if first.times is not None:
             self.unit = given.time_unit or unit_of(np.diff(first.times))
             self.per_second = source.per_second
+        self.rate = "rad per second" if self.per_second else "rad per unit of time"
         learns = given.gains == "auto" and source.kind == "rotation" and source.d == 3
         self.poses = poses and learns and first.positions is not None
         told = learns or given.noise_std is not None
         self.estimated_noise = source.kind == "rotation" and not told
         self.noise_std = noise_of(first.values) if self.estimated_noise else given.noise_std
+        self.n_samples = None
+        if source.kind == "covariance":
+            self.n_samples = given.n_samples or source.n_samples
+            if self.n_samples is None:
+                raise DataError(
+                    f"{source.path} holds covariances: how many samples are behind each? "
+                    "Give --n-samples"
+                )
         self.tracker: Any = self._tracker(first)
         self.n_frames = self.n_observed = self.n_scored = 0
         self.total_score = self.last_time = 0.0
@@ -81,27 +90,8 @@ class Run:
         shared["gains"] = given.gains
         if source.kind == "rotation":
             return trackers.RotationTracker(source.d, noise_std=self.noise_std, **shared)
-        n_samples = self._count() if source.kind == "covariance" else None
-        if source.kind == "covariance" and n_samples is None:
-            raise DataError(
-                f"{source.path} holds covariances: how many samples are behind each? "
-                "Give --n-samples"
-            )
-        return trackers.KGMRF(
-            source.d, n_samples=n_samples, noise_floor=given.noise_floor, **shared
-        )
-
-    def baseline(self, maker: Any, **settings: Any) -> Any:
-        """A baseline for this file, with settings of its own."""
-        kind = self.source.kind
-        settings["kind"] = "rotation" if kind == "rotation" else "covariance"
-        if kind == "covariance":
-            settings["n_samples"] = self._count()
-        settings |= {"on_invalid": self.given.on_invalid, "time_unit": self.unit}
-        return maker(self.source.d, **settings)
-
-    def _count(self) -> float | None:
-        return self.source.n_samples if self.given.n_samples is None else self.given.n_samples
+        shared |= {"n_samples": self.n_samples, "noise_floor": given.noise_floor}
+        return trackers.KGMRF(source.d, **shared)
 
     def chunks(self) -> Iterator[Chunk]:
         """The steps of the file, centred if that was asked for."""
@@ -123,8 +113,7 @@ class Run:
     def __iter__(self) -> Iterator[tuple[Chunk, Result]]:
         for chunk in self.chunks():
             with located(self.source, chunk):
-                result = self.per_time(self.through(self.tracker.filter, chunk))
-            result = self.named(result)
+                result = self.finished(self.through(self.tracker.filter, chunk))
             self.n_frames += len(result)
             self.n_observed += int((result.age == 0).sum())
             scores = result.log_likelihood[np.isfinite(result.log_likelihood)]
@@ -138,46 +127,29 @@ class Run:
                 self.weekends |= not np.is_busday(days).all()
             yield chunk, result
 
-    def named(self, result: Result) -> Result:
-        """A result with the names and dates of the file."""
+    def finished(self, result: Result) -> Result:
+        """A result with the file's names and dates, velocities per second if that is known."""
+        if self.per_second not in (None, 1.0):
+            values = dict(result.as_dict())
+            values["velocity"] = values["velocity"] * self.per_second
+            result = Result(values)
         found = dates.instants(result.time) if self.source.dates else None
         return result.named(self.source.names, found)
 
-    def steps_ahead(self, n: int) -> list[float]:
-        """How far ahead the next n steps are: of daily data without weekends, business days."""
-        if self.source.dates.removesuffix("Z") != "D" or self.weekends or self.unit != 86400.0:
-            return [(k + 1) * self.unit for k in range(n)]
-        last = dates.instants(np.array([self.last_time])).astype("datetime64[D]")[0]
-        days = np.busday_offset(last, np.arange(1, n + 1), roll="forward")
-        return ((days - last).astype(float) * self.unit).tolist()
-
-    def per_time(self, result: Result) -> Result:
-        """Velocities per second, where it is known how long that is."""
-        if self.per_second in (None, 1.0):
-            return result
-        values = dict(result.as_dict())
-        values["velocity"] = values["velocity"] * self.per_second
-        return Result(values).named(result.channels, result.index)
-
     def ahead(self, steps: int) -> Result:
-        """Forecasts from where the tracker stands, one interval apart."""
-        found = [self.tracker.forecast(far) for far in self.steps_ahead(steps)]
-        return self.per_time(stack([merged(one) if self.poses else one for one in found]))
+        """Forecasts of the next steps: of daily data without weekends, of business days."""
+        far = self.unit * np.arange(1, steps + 1)
+        if self.source.dates.removesuffix("Z") == "D" and self.unit == 86400 and not self.weekends:
+            last = dates.instants(np.array([self.last_time])).astype("datetime64[D]")
+            days = np.busday_offset(last, np.arange(1, steps + 1), roll="forward")
+            far = (days - last).astype(float) * self.unit
+        found = [self.tracker.forecast(one) for one in far.tolist()]
+        return self.finished(stack([merged(one) if self.poses else one for one in found]))
 
     def writer(self, output: Path, fields: Sequence[str]) -> Writer:
         """A file for results that knows the names and dates of the file they come from."""
         about: dict[str, Any] = {"dates": self.source.dates, "per_second": self.source.per_second}
         return Writer(output, fields, channels=self.source.names, **about)
-
-    @property
-    def interval(self) -> float:
-        """The usual time between steps, in the unit of `rate`."""
-        return self.unit / (self.per_second or 1.0)
-
-    @property
-    def rate(self) -> str:
-        """What velocities are given in."""
-        return "rad per second" if self.per_second else "rad per unit of time"
 
     def remark(self) -> None:
         """Say what was assumed, and what the user might have meant."""
@@ -204,8 +176,7 @@ class Run:
 def merged(pose: Any) -> Any:
     """One estimate or result of a pose: the rotation's fields, and the position's beside them."""
     turn, place = pose["rotation"], pose["position"]
-    values = dict(turn.as_dict())
-    return type(turn)({**values, "position": place.position, "std": place.std})
+    return type(turn)({**turn.as_dict(), "position": place.position, "std": place.std})
 
 
 def _centred(source: Source, mean: RunningMean) -> Iterator[Chunk]:
@@ -258,11 +229,8 @@ def _means(source: Source, chunk: Chunk, given: Given) -> list[str]:
     """A channel far from zero, where the covariance is one about zero."""
     if given.subtracted != "zero":
         return []
-    rows = chunk.values.reshape(-1, source.d)[:10_000]
-    there = ~np.isnan(rows)
-    counts = np.maximum(there.sum(axis=0), 1)
-    mean = np.where(there, rows, 0.0).sum(axis=0) / counts
-    spread = np.sqrt(np.where(there, (rows - mean) ** 2, 0.0).sum(axis=0) / counts)
+    rows = np.ma.masked_invalid(chunk.values.reshape(-1, source.d)[:10_000])
+    mean, spread = np.ma.filled(rows.mean(axis=0), 0.0), np.ma.filled(rows.std(axis=0), 0.0)
     far = np.flatnonzero(np.abs(mean) > np.maximum(spread, 1e-300))
     return [
         f"the mean of {source.names[k]!r} is larger than its standard deviation, and the "

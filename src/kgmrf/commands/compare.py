@@ -105,15 +105,18 @@ def _entrants(run: Run) -> list[Entrant]:
     if run.given.gains == "auto":
         single = Run(run.source, replace(run.given, gains="information"), poses=False)
         field_.append(Entrant(ours, "gains=information", single.tracker))
-    averages: tuple[Any, ...] = (trackers.EuclideanEMA,)
+    shared: dict[str, Any] = {"kind": "rotation"}
+    averages: list[Any] = [trackers.EuclideanEMA]
     if run.source.kind != "rotation":
-        averages += (trackers.LogEuclideanEMA, trackers.RiemannianEMA)
+        shared = {"kind": "covariance", "n_samples": run.n_samples}
+        averages += [trackers.LogEuclideanEMA, trackers.RiemannianEMA]
+    shared |= {"on_invalid": run.given.on_invalid, "time_unit": run.unit}
     for maker in averages:
         for life in HALF_LIVES:
-            made = run.baseline(maker, gain=1.0 - 2.0 ** (-1.0 / life))
+            made = maker(run.source.d, gain=1.0 - 2.0 ** (-1.0 / life), **shared)
             field_.append(Entrant(maker.__name__, f"half_life={life}", made))
     for maker in (trackers.AlphaBeta, trackers.TangentKalman, trackers.HoldLast):
-        field_.append(Entrant(maker.__name__, "defaults", run.baseline(maker)))
+        field_.append(Entrant(maker.__name__, "defaults", maker(run.source.d, **shared)))
     return field_
 
 

@@ -125,7 +125,7 @@ class _Table:
         if table is None or table.shape[1:] != (len(self.header),):
             return None
         times = what.times(lambda k: table[:, k])
-        if what.by_day and np.isnan(times).any():
+        if times is not None and what.by_day and np.isnan(times).any():
             return None
         return times, table[:, list(what.used)], line + np.arange(len(table))
 
