@@ -57,8 +57,7 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
     """
     panels = _panels(result)
     times, unit = _clock(result)
-    age = _flat(result.age)[:, :, 0]
-    missing = (~(age == 0)).mean(axis=-1)
+    missing = (_flat(result.age)[:, :, 0] != 0).mean(axis=-1)
     with style():
         figure = new_figure(height=0.75 + 1.05 * len(panels))
         grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
