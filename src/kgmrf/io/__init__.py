@@ -41,19 +41,13 @@ def open_source(
 ) -> Source:
     """A file of samples, covariances or rotations, as a sequence of chunks.
 
-    The ending of ``path`` says the format: .csv .tsv .txt .dat .tum (also packed: .csv.gz),
-    .parquet, .npy .npz, .h5 .hdf5.
-
     kind: "samples", "covariance" or "rotation"; None asks the file. In tables, columns
     ``covariance_i_j`` or ``rotation_i_j`` are entries of matrices (a triangle of a covariance is
     enough), ``qx qy qz qw`` (or ``q_RS_x ...``) are quaternions, ``truth_...`` is ignored,
     ``n_samples`` (of the first row) is the number of samples behind each covariance,
-    everything else is a channel. Units in brackets are no part of a name. Text without a header
-    and with eight columns between white space is a TUM trajectory.
-    Arrays ``(T, d, d)`` are covariances, unless the file speaks of rotations.
-    time: the column or array of time stamps, numbers or dates (which become seconds); default: one
-    that is called time, timestamp, t, date; in tables otherwise a first column without a name, or
-    a column of dates.
+    everything else is a channel. Text without a header and with eight columns between white space
+    is a TUM trajectory. Arrays ``(T, d, d)`` are covariances, unless the file speaks of rotations.
+    time: the column or array of time stamps, numbers or dates (which become seconds).
     columns: the channels to use, in tables. key: which array, in .npz and HDF5 files.
 
     >>> import tempfile

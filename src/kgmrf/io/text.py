@@ -221,13 +221,19 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 def look(path: Path) -> Top:
     """Read the first lines; refuse what is no text."""
-    count, start = 1, 0
+    count, start, size, first = 1, 0, 0, b""
     comments: list[bytes] = []
+    rows: list[bytes] = []
     with opened(path) as (file, _):
-        while True:
+        while len(rows) < GLANCE and (not rows or size < GLANCE_BYTES):
             line = file.readline(LONGEST_LINE)
             if not line:
-                raise DataError(f"{path} is empty")
+                break
+            told = line.strip() and not is_comment(line)
+            if first:
+                size += len(line)
+                rows += [line] if told else []
+                continue
             if len(line) == LONGEST_LINE:
                 raise DataError(f"{path}, line {count}: the line is too long; is this a text file?")
             if b"\0" in line:
@@ -235,22 +241,15 @@ def look(path: Path) -> Top:
                     f"{path}, line {count}: contains a zero byte; this is not a text file, or it "
                     "is UTF-16: save it again as UTF-8"
                 )
-            if line.strip() and not is_comment(line):
-                break
-            if line.strip():
-                comments.append(line)
+            if told:
+                first = line
+                continue
+            comments += [line] if line.strip() else []
             start += len(line)
             count += 1
-        rows: list[bytes] = []
-        size = 0
-        while len(rows) < GLANCE and (not rows or size < GLANCE_BYTES):
-            raw = file.readline(LONGEST_LINE)
-            if not raw:
-                break
-            size += len(raw)
-            if raw.strip() and not is_comment(raw):
-                rows.append(raw)
-    return Top(line, start, count, comments, rows)
+    if not first:
+        raise DataError(f"{path} is empty")
+    return Top(first, start, count, comments, rows)
 
 
 def is_comment(line: bytes) -> bool:
