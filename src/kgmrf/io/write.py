@@ -120,21 +120,27 @@ _Format = Iterator[Callable[[Result], None]]
 
 @contextmanager
 def _csv(file: IO[bytes], about: Writer) -> _Format:
-    """Shortest decimal numbers that read back as the same bits; NaN is an empty cell."""
-
     def write(result: Result) -> None:
         columns = columns_of(result, about.fields, about.channels)
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        if file.tell() == 0:
-            table.writerow(columns)
-        cells = [["" if math.isnan(v) else repr(v) for v in c.tolist()] for c in columns.values()]
-        if about.dates:
-            cells[0] = calendar.words(columns["time"], about.dates)
-        table.writerows(zip(*cells, strict=True))
-        file.write(text.getvalue().encode())
+        write_rows(file, columns, about.dates)
 
     yield write
+
+
+def write_rows(file: IO[bytes], columns: dict[str, Numbers], dates: str = "") -> None:
+    """Columns as CSV, the first of them dates if they have a style, below a header at the start.
+
+    The shortest decimal numbers that read back as the same bits; NaN is an empty cell.
+    """
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    if file.tell() == 0:
+        table.writerow(columns)
+    cells = [["" if math.isnan(v) else repr(v) for v in c.tolist()] for c in columns.values()]
+    if dates:
+        cells[0] = calendar.words(columns["time"], dates)
+    table.writerows(zip(*cells, strict=True))
+    file.write(text.getvalue().encode())
 
 
 @contextmanager
