@@ -72,9 +72,9 @@ class Given:
         names = None if self.columns is None else [w.strip() for w in self.columns.split(",")]
         return open_source(self.file, kind=self.kind, time=self.time, columns=names, key=self.key)
 
-    def follow(self, *, poses: bool = True) -> Run:
+    def follow(self, **words: Any) -> Run:
         """A tracker at the start of the file; says what the user did not say and might have."""
-        run = Run(self.open(), self, poses=poses)
+        run = Run(self.open(), self, **words)
         run.remark()
         return run
 

@@ -44,11 +44,14 @@ class Run:
 
     The tracker's unit of time is ``time_unit``, or the median of the first eight intervals. Times
     are those of the file; velocities are per second where it is known how long that is, otherwise
-    per unit of the time column. Positions beside rotations are followed too, if ``poses``.
+    per unit of the time column. Positions beside rotations are followed too, if ``poses``. most:
+    steps after which it ends.
     """
 
-    def __init__(self, source: Source, given: Given, *, poses: bool = True) -> None:
-        self.source, self.given = source, given
+    def __init__(
+        self, source: Source, given: Given, *, poses: bool = True, most: int = sys.maxsize
+    ) -> None:
+        self.source, self.given, self.most = source, given, most
         self.frames = source.windows(given.window) if source.kind == "samples" else source
         if source.kind != "samples" and (given.window > 1 or given.subtracted != "zero"):
             raise DataError(
@@ -94,12 +97,18 @@ class Run:
         return trackers.KGMRF(source.d, **shared)
 
     def chunks(self) -> Iterator[Chunk]:
-        """The steps of the file, centred if that was asked for."""
-        if self.given.subtracted == "zero":
-            return iter(self.frames)
-        mean = RunningMean(self.given.subtracted)
-        centred = replace(self.source, read=lambda: _centred(self.source, mean))
-        return iter(centred.windows(self.given.window))
+        """The steps of the file, up to `most`, centred if that was asked for."""
+        frames, done = self.frames, 0
+        if self.given.subtracted != "zero":
+            mean = RunningMean(self.given.subtracted)
+            centred = replace(self.source, read=lambda: _centred(self.source, mean))
+            frames = centred.windows(self.given.window)
+        for whole in frames:
+            chunk = whole.cut(0, self.most - done)
+            done += len(chunk.values)
+            yield chunk._replace(done=max(chunk.done, done / self.most))
+            if done >= self.most:
+                return
 
     def through(self, method: Any, chunk: Chunk, **options: Any) -> Result:
         """Steps through `filter` or `smooth` of a tracker; of poses one result."""

@@ -58,21 +58,16 @@ def compare(
     the nominal 95 % region, and the lead of the kinetic tracker with its 95 % interval. Rotations
     are ranked by the angle between forecast and observation.
     """
-    run = given.follow(poses=False)
+    run = given.follow(poses=False, most=frames)
     field_ = _entrants(run)
-    done = 0
     with progress(given.file.name, shown=given.talk) as advance:
-        for whole in run.chunks():
-            chunk = whole.cut(0, frames - done)
+        for chunk in run.chunks():
             with located(run.source, chunk):
                 for entrant in (e for e in field_ if e.trouble is None):
                     _let_run(run, entrant, chunk)
-            done += len(chunk.values)
-            advance(done / frames if done < frames else 1.0)
-            if done >= frames:
-                break
+            advance(chunk.done)
     rotations = run.source.kind == "rotation"
-    scored = _scored(field_, done, skip)
+    scored = _scored(field_, skip)
     sign = -1.0 if rotations else 1.0  # whether a higher score is better
     ranked = sorted(
         (e for e in field_ if e.trouble is None), key=lambda e: -sign * e.all()[scored].mean()
@@ -81,7 +76,7 @@ def compare(
         _draw(ranked, scored, sign, plot)
     about = {
         "file": str(given.file),
-        "frames": done,
+        "frames": len(scored),
         "scored": int(scored.sum()),
         "measure": "mean angle between forecast and observation, degrees"
         if rotations
@@ -191,8 +186,9 @@ def _angles(run: Run, tracker: Any, chunk: Chunk) -> Numbers:
     return np.array(angles)
 
 
-def _scored(field_: list[Entrant], n_steps: int, skip: int | None) -> Mask:
+def _scored(field_: list[Entrant], skip: int | None) -> Mask:
     """The steps on which all are judged; who has no forecast in many of them is left out."""
+    n_steps = len(field_[0].all())
     start = min(500, n_steps // 5) if skip is None else skip
     scored: Mask = (np.arange(n_steps) >= start) & np.isfinite(field_[0].all())
     if not scored.any():
