@@ -85,12 +85,6 @@ def quaternion_of(names: Sequence[str]) -> list[tuple[int, ...]]:
     return _axes(names, _QUATERNION_NAME, "xyzw")
 
 
-def position_of(names: Sequence[str]) -> tuple[int, ...] | None:
-    """The places of x, y, z of the position among columns, if there is exactly one."""
-    found = _axes(names, _POSITION_NAME, "xyz")
-    return found[0] if len(found) == 1 else None
-
-
 def _axes(names: Sequence[str], pattern: re.Pattern[str], axes: str) -> list[tuple[int, ...]]:
     """Columns that differ in the axis alone, which is their last letter, by the places of all."""
     lower = [_UNIT.sub("", name.strip()).lower() for name in names]
@@ -207,7 +201,8 @@ def _values(
             f"{where} has quaternions {first!r}... and {second!r}...; choose one with --columns"
         )
     if turns:
-        place = position_of([header[k] for k in wanted]) or ()
+        found = _axes([header[k] for k in wanted], _POSITION_NAME, "xyz")
+        place = found[0] if len(found) == 1 else ()
         used = tuple(wanted[k] for k in (*turns[0], *place))
         return Meaning("rotation", ("x", "y", "z"), clock, used, quaternions, positions=bool(place))
     if not wanted:
