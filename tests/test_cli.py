@@ -58,6 +58,12 @@ def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> 
         (["simulate", "ellipse", "-o", "a.csv", "-d", "3"], "ellipse has no --dimension"),
         (["simulate", "camera-shake", "-o", "a.csv", "--rate", "1"], "camera-shake has no --rate"),
         (["simulate", "rotating-frame", "-d", "1", "-o", "a.csv"], "rotations need d >= 2, got 1"),
+        (["simulate", "ellipse", "-o", "a.csv", "--rate", "nan"], "'--rate': nan is not a finite"),
+        (["simulate", "rotating-frame", "-o", "a.csv", "--rate", "1e300"], "--rate must lie in"),
+        (["simulate", "ellipse", "-o", "a.csv", "--rate=-inf"], "'--rate'"),
+        (["simulate", "ellipse", "-o", "a.csv", "--dropout", "nan"], "'--dropout'"),
+        (["simulate", "camera-shake", "-o", "a.csv", "--noise-std", "inf"], "'--noise-std'"),
+        (["track", "a.csv", "--noise-floor", "inf"], "'--noise-floor': inf is not a finite"),
         (["simulate", "ellipse", "-o", "nowhere/a.csv"], "No such file or directory"),
     ],
 )
@@ -123,7 +129,7 @@ def test_a_figure_is_refused_before_the_work(
     main(["info"])
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     module = sys.modules["kgmrf.commands.demo"]
-    monkeypatch.setattr(module, "run_demo", lambda *a, **k: pytest.fail("worked"))
+    monkeypatch.setattr(module, "simulated", lambda *a, **k: pytest.fail("worked"))
     assert main(arguments) == 2
     assert "pip install" in capsys.readouterr().err
 

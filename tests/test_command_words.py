@@ -7,6 +7,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,6 +78,27 @@ def test_the_mean_is_said_in_words(file: Path, tmp_path: Path, words: list[str],
     assert main(["track", str(file), "-q", "-o", str(out), *words]) == 0
     expected = KGMRF().filter(RunningMean(mean).centre(rows(file)), times=TIMES)
     np.testing.assert_allclose(np.load(out)["covariance"][-1], expected.covariance[-1])
+
+
+@pytest.mark.parametrize("mean", ["drift", "zero"])
+def test_two_words_for_the_mean_that_contradict_are_refused(
+    file: Path, mean: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["track", str(file), "--mean", mean, "--centre"]) == 2
+    assert f"--centre is --mean running, but --mean is {mean}" in capsys.readouterr().err
+    assert main(["track", str(file), "-q", "--mean", "running", "--centre"]) == 0
+
+
+def test_an_option_that_does_nothing_is_named(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--n-samples", "8", "--noise-std", "0.1"]
+    assert main(["track", str(file), *words]) == 0
+    error = capsys.readouterr().err
+    assert "--n-samples is for covariances" in error
+    assert "--noise-std is for rotations" in error
+    assert main(["smooth", str(file)]) == 0
+    assert "nothing is written without --output or --plot" in capsys.readouterr().out
 
 
 def test_a_stream_takes_the_same_words_for_the_mean() -> None:
@@ -178,10 +201,15 @@ def test_daily_data_turn_per_day(file: Path, capsys: pytest.CaptureFixture[str])
 def test_rates_that_are_rounding_are_0() -> None:
     from kgmrf.commands.track import _spoken
 
-    assert _spoken(3.6e-20, 86400.0, "D") == (0.0, "rad/day")
-    assert _spoken(1e-6, 86400.0, "D") == (pytest.approx(0.0864), "rad/day")
-    assert _spoken(1e-6, 60.0, "s") == (1e-6, "")
-    assert _spoken(1e-6, 86400.0, "") == (1e-6, "")
+    def spoken(speed: float, unit: float, dates: str) -> tuple[float, str]:
+        run: Any = SimpleNamespace(unit=unit, per_second=1.0, rate="rad per second")
+        run.source = SimpleNamespace(dates=dates)
+        return _spoken(run, speed * np.array([[0.0, -1.0], [1.0, 0.0]]))
+
+    assert spoken(3.6e-20, 86400.0, "D") == (0.0, "rad per day")
+    assert spoken(1e-6, 86400.0, "D") == (pytest.approx(0.0864), "rad per day")
+    assert spoken(1e-6, 60.0, "s") == (pytest.approx(1e-6), "rad per second")
+    assert spoken(1e-6, 86400.0, "") == (pytest.approx(1e-6), "rad per second")
 
 
 def test_a_channel_that_is_always_0_is_named(

@@ -280,7 +280,7 @@ def test_what_was_assumed_is_told(tmp_path: Path, capsys: Capture) -> None:
     )
     assert "no name and its values grow: taken as the time" in told("track", index)
     assert told("track", index, "-q") == ""
-    assert "--n-samples is for files of covariances" in told("track", index, "-m", 5)
+    assert "--n-samples is for covariances" in told("track", index, "-m", 5)
     np.save(tmp_path / "a.npy", np.column_stack([np.arange(20), rows]))
     assert "keep it in an array of its own" in told("track", tmp_path / "a.npy")
 

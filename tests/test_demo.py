@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -18,22 +17,14 @@ pytest.importorskip("rich", reason="rich is not installed: no table")
 
 import kgmrf
 from kgmrf import KGMRF, AlphaBeta, EuclideanEMA, metrics
-from kgmrf.demo import (
-    CONTENDERS,
-    QUICK,
-    RUNS,
-    Scene,
-    _simulate,
-    print_demo,
-    run_demo,
-)
+from kgmrf.commands.demo import CONTENDERS, QUICK, Scene, print_demo, run_demo, simulated
 
-TINY = Scene(n_frames=70, scored_from=20, occluded_from=40, occluded_frames=10, n_seeds=2)
+TINY = Scene(n_frames=70, scored_from=20, occluded_from=40, occluded_to=50, n_seeds=2)
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return run_demo(tmp_path_factory.mktemp("demo") / "demo.png", scene=TINY)
+    return run_demo(tmp_path_factory.mktemp("demo") / "demo.png", TINY)
 
 
 def test_the_command_prints_json_and_writes_a_png(tmp_path: Path) -> None:
@@ -56,16 +47,13 @@ def test_the_command_prints_json_and_writes_a_png(tmp_path: Path) -> None:
 def test_the_same_call_gives_the_same_numbers_and_picture(
     tiny: dict[str, Any], tmp_path: Path
 ) -> None:
-    told: list[tuple[int, str]] = []
-    again = run_demo(tmp_path / "demo.png", scene=TINY, advance=lambda *done: told.append(done))
-    assert [done for done, _ in told] == list(range(RUNS))
-    assert {name for _, name in told} == {"KGMRF", *(kind.__name__ for kind in CONTENDERS)}
+    again = run_demo(tmp_path / "demo.png", TINY)
     assert {**again, "figure": tiny["figure"]} == tiny
     assert Path(again["figure"]).read_bytes() == Path(tiny["figure"]).read_bytes()
 
 
 def test_the_numbers_are_those_of_the_trackers(tiny: dict[str, Any]) -> None:
-    seen, truth = _simulate(TINY)
+    seen, truth = simulated(TINY)
     for row in tiny["mean_error_degrees"]:
         if row["tracker"] not in ("KGMRF", "EuclideanEMA"):
             continue
@@ -81,7 +69,7 @@ def test_the_numbers_are_those_of_the_trackers(tiny: dict[str, Any]) -> None:
 
 
 def test_baselines_are_never_worse_than_their_defaults(tiny: dict[str, Any]) -> None:
-    seen, truth = _simulate(TINY)
+    seen, truth = simulated(TINY)
     frames = {name: f.stop - f.start for name, f in TINY.phases().items() if name != "start"}
     for kind in (EuclideanEMA, AlphaBeta):
         (row,) = (row for row in tiny["mean_error_degrees"] if row["tracker"] == kind.__name__)
@@ -97,19 +85,20 @@ def test_the_first_settings_of_a_baseline_are_its_defaults() -> None:
         assert {name: defaults[name] for name in grid[0]} == grid[0]
 
 
-def test_nothing_is_computed_for_a_figure_that_cannot_be_written(tmp_path: Path) -> None:
-    told: list[Any] = []
+def test_nothing_is_computed_for_a_figure_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["kgmrf.commands.demo"]
+    monkeypatch.setattr(module, "simulated", lambda *a: pytest.fail("worked"))
     with pytest.raises(FileNotFoundError):
-        run_demo(tmp_path / "nowhere" / "demo.png", advance=lambda *step: told.append(step))
-    assert not told
+        run_demo(tmp_path / "nowhere" / "demo.png", TINY)
 
 
-def test_the_table_shows_the_measured_numbers(tiny: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    console = Console(width=100, record=True, file=io.StringIO())
-    print_demo(tiny, console)
-    text = console.export_text()
+def test_the_table_shows_the_measured_numbers(
+    tiny: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_demo(tiny)
+    text = capsys.readouterr().out
     for row in tiny["mean_error_degrees"]:
         (line,) = (line for line in text.splitlines() if line.split()[:1] == [row["tracker"]])
         errors = (row["start"], row["before"], row["occluded"], row["after"])

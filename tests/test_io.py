@@ -656,3 +656,21 @@ def test_plain_blocks_are_read_as_line_by_line(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_module._Table, "_plain", lambda *block: None)
         assert outcome() == quick
+
+
+def test_entries_by_channel_are_samples_if_that_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text("time,covariance_a_a,covariance_a_b,covariance_b_b\n0,1,0.5,2\n1,1,0.5,2\n")
+    assert open_source(path).names == ("a", "b")
+    assert open_source(path, kind="samples").d == 3
+
+
+def test_seconds_and_nanoseconds_of_parquet_are_one_time(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    columns = {"header.stamp.secs": [5, 5, 6], "header.stamp.nsecs": [0, 500_000_000, 0]}
+    pq.write_table(pa.table({**columns, "a": [1.0, 2.0, 3.0]}), tmp_path / "ros.parquet")
+    source = open_source(tmp_path / "ros.parquet")
+    assert source.names == ("a",)
+    assert [list(chunk.times) for chunk in source if chunk.times is not None] == [[5.0, 5.5, 6.0]]

@@ -187,8 +187,7 @@ def covariances(
     used = np.where(observed[..., None, None], array, 0.0)
     size = np.abs(used).max(axis=(-2, -1))
     skewness = np.abs(used - np.swapaxes(used, -1, -2)).max(axis=(-2, -1))
-    if tolerance is None:
-        tolerance = 1e-4 if rough else SYMMETRY_TOLERANCE
+    tolerance = tolerance or (1e-4 if rough else SYMMETRY_TOLERANCE)
     lowest = np.zeros_like(size)
     good = observed & (size > 0)
     if good.any():
@@ -236,8 +235,7 @@ def rotations(
     eye = np.eye(array.shape[-1])
     used = np.where(observed[..., None, None], array, eye)
     defect = np.abs(np.swapaxes(used, -1, -2) @ used - eye).max(axis=(-2, -1))
-    if tolerance is None:
-        tolerance = 1e-3 if rough else 1e-6
+    tolerance = tolerance or (1e-3 if rough else 1e-6)
     bent = observed & (defect > tolerance)
     invalid = bent | (observed & (np.linalg.det(used) < 0))
     if invalid.any() and on_invalid == "raise":

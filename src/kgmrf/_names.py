@@ -146,14 +146,6 @@ def _recording(recording: Any) -> Named:
     return Named(values, channels, np.asarray(recording.times))
 
 
-def entries(name: str, d: int) -> list[tuple[int, int]]:
-    """The entries of a matrix that say it all: a triangle of symmetric and skew ones."""
-    if name == "rotation":
-        return [(i, j) for i in range(d) for j in range(d)]
-    first = 0 if name in ("covariance", "error_covariance", "scale") else 1
-    return [(i, j) for i in range(d) for j in range(i + first, d)]
-
-
 def as_columns(
     arrays: dict[str, Numbers], lead: int, channels: Sequence[str] | None = None
 ) -> dict[str, Numbers]:
@@ -168,15 +160,19 @@ def as_columns(
     for name, array in arrays.items():
         inner = array.shape[lead:]
         flat = array.reshape(-1, *inner)
-        ranks = [str(i) for i in range(inner[-1])] if inner else []
-        ours = channels is not None and len(channels) == len(ranks) and name in BY_CHANNEL
-        words = list(channels or ()) if ours else ranks
         if not inner:
             columns[name] = flat
-        elif len(inner) == 1:
+            continue
+        d = inner[-1]
+        ours = channels is not None and len(channels) == d and name in BY_CHANNEL
+        words = list(channels or ()) if ours else [str(i) for i in range(d)]
+        if len(inner) == 1:
             columns |= {f"{name}_{word}": flat[:, i] for i, word in enumerate(words)}
-        else:
-            for i, j in entries(name, inner[-1]):
+            continue
+        # Of symmetric and skew matrices a triangle says it all.
+        first = 0 if name in ("covariance", "error_covariance", "scale") else 1
+        for i in range(d):
+            for j in range(0 if name == "rotation" else i + first, d):
                 columns[f"{name}_{words[i]}_{words[j]}"] = flat[:, i, j]
     return columns
 

@@ -135,7 +135,6 @@ def track_array(
         raise ValueError(f"{len(ordered)} samples do not fill one window of {window}")
     ends = ordered[time][window - 1 : n_frames * window : window]
     times = None if unit is None else np.asarray((ends.values - ends.values[0]) / unit)
-    tracker = KGMRF() if tracker is None else tracker
     kept = [name for name in (*others, channel) if name in ordered.coords]
     coordinates = {name: (ordered[name].dims, ordered[name].values) for name in kept}
     if time in array.coords:
@@ -148,10 +147,11 @@ def track_array(
     fields |= dict.fromkeys(("age", "nis", "log_likelihood"), first)
     used = ordered[: n_frames * window]
     if used.chunks is None:
-        values = np.asarray(used.values, dtype=float)
-        result = _followed(tracker, _frames(values, window), times=times)
+        frames = _frames(np.asarray(used.values, dtype=float), window)
+        result = _followed(tracker, frames, times=times)
         variables = {name: (dims, getattr(result, name)) for name, dims in fields.items()}
     else:
+        tracker = KGMRF() if tracker is None else tracker
         variables = _lazily(used.data, tracker, window, times, fields)
     return xr.Dataset(variables, coords=coordinates)
 
@@ -199,15 +199,13 @@ def window_stamps(times: Any, n_rows: int, window: int) -> Any:
 
 
 def _covariances(rows: Numbers, tracker: Any, window: int, times: Any) -> Numbers:
-    short = -len(rows) % window
-    padded = np.vstack([rows, np.full((short, rows.shape[1]), np.nan)])
-    tracker = KGMRF() if tracker is None else tracker
-    blocks = padded.reshape(-1, window, rows.shape[1])
+    padded = np.pad(rows, ((0, -len(rows) % window), (0, 0)), constant_values=np.nan)
     times = window_stamps(times, len(rows), window)
-    return np.asarray(_followed(tracker, blocks, times=times).covariance)
+    return np.asarray(_followed(tracker, _frames(padded, window), times=times).covariance)
 
 
 def _followed(tracker: Any, blocks: Numbers, **words: Any) -> Result:
+    tracker = KGMRF() if tracker is None else tracker
     if isinstance(tracker, CovarianceTracker):
         words["layout"] = "channels_last"  # names say which axis has the channels, however few rows
     return tracker.filter(blocks, samples=True, **words)

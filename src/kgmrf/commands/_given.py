@@ -26,7 +26,7 @@ Input:
   --key NAME  Array to use, in .npz and HDF5 files.
   --window, -w ROWS >=1  Number of samples in one step.
   --mean  Mean of the samples: zero, running (subtract the mean so far) or drift (the same with a
-    half-life of {HALF_LIFE:g} samples).
+    half-life of {HALF_LIFE:g} samples). Default: zero.
 Tracker:
   --n-samples, --samples, -m M >=1e-9  Number of samples behind each covariance of the file.
   --noise-floor VAR >=0.0  Measurement-noise variance to subtract.
@@ -46,7 +46,7 @@ class Given:
     columns: str | None = None
     key: str | None = None
     window: int = 1
-    mean: Literal["zero", "running", "drift"] = "zero"
+    mean: Literal["zero", "running", "drift"] | None = None
     centre: bool = False
     n_samples: float | None = None
     noise_std: float | None = None
@@ -65,22 +65,24 @@ class Given:
     @property
     def subtracted(self) -> str:
         """Which mean is subtracted: --centre is another word for one of them."""
-        return "running" if self.centre and self.mean == "zero" else self.mean
+        return self.mean or ("running" if self.centre else "zero")
 
     def open(self) -> Source:
         """The file as the options describe it."""
         names = None if self.columns is None else [w.strip() for w in self.columns.split(",")]
         return open_source(self.file, kind=self.kind, time=self.time, columns=names, key=self.key)
 
-    def follow(self, *, poses: bool = True) -> Run:
+    def follow(self, **words: Any) -> Run:
         """A tracker at the start of the file; says what the user did not say and might have."""
-        run = Run(self.open(), self, poses=poses)
+        run = Run(self.open(), self, **words)
         run.remark()
         return run
 
-    def say(self, about: dict[str, Any], words: Sequence[str]) -> None:
-        """The result on stdout, as JSON or as lines."""
-        say({"file": str(self.file), **about}, words, self.json_, self.quiet)
+    def say(self, about: dict[str, Any], words: Sequence[str], **files: Path | None) -> None:
+        """The result and the files that were written on stdout, as JSON or as lines."""
+        paths = {name: None if path is None else str(path) for name, path in files.items()}
+        lines = [*words, *(f"  {name:18s}{path}" for name, path in paths.items() if path)]
+        say({"file": str(self.file), **about, **paths}, lines, self.json_, self.quiet)
 
 
 def on_a_file(text: str = "", *, without: Sequence[str] = ()) -> Callable[[Any], Any]:
@@ -96,6 +98,10 @@ def on_a_file(text: str = "", *, without: Sequence[str] = ()) -> Callable[[Any],
 
         def run(**values: Any) -> None:
             given = Given(**{option.name: values.pop(option.name) for option in shared})
+            if given.centre and given.subtracted != "running":
+                raise ValueError(
+                    f"--centre is --mean running, but --mean is {given.mean}: give one of the two"
+                )
             for name, check in (("output", check_output), ("plot", check_path)):
                 if values.get(name) is not None:
                     check(values[name])

@@ -13,6 +13,7 @@ name; ``json_`` is ``--json``.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from ast import literal_eval
 from collections.abc import Callable
@@ -58,9 +59,18 @@ def _annotated(parameter: inspect.Parameter, known: dict[str, Any]) -> Any:
     if name not in known:
         return parameter.annotation
     make, names, more = known[name]
+    if parameter.annotation in (float, float | None):
+        more = {**more, "callback": _finite}
     if parameter.annotation is bool:
         more = {**more, "metavar": ""}  # so that a flag does not look as if it took a value
     return Annotated[parameter.annotation, make(*names, **more)]
+
+
+def _finite(value: float | None) -> float | None:
+    """Bounds alone let NaN and infinity pass."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number")
+    return value
 
 
 def _read(text: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
+from rich.console import Console
 
 from kgmrf import trackers
 from kgmrf._check import ObservationError
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 PATIENCE = 2.0
 """Seconds after which a progress bar appears."""
 
+OURS = ("KGMRF", "RotationTracker")
+"""Trackers that are not baselines."""
+
 FEWEST = 8
 """Rows that have to grow before it can hardly be chance: one in 40000."""
 
@@ -40,11 +44,14 @@ class Run:
 
     The tracker's unit of time is ``time_unit``, or the median of the first eight intervals. Times
     are those of the file; velocities are per second where it is known how long that is, otherwise
-    per unit of the time column. Positions beside rotations are followed too, if ``poses``.
+    per unit of the time column. Positions beside rotations are followed too, if ``poses``. most:
+    steps after which it ends.
     """
 
-    def __init__(self, source: Source, given: Given, *, poses: bool = True) -> None:
-        self.source, self.given = source, given
+    def __init__(
+        self, source: Source, given: Given, *, poses: bool = True, most: int = sys.maxsize
+    ) -> None:
+        self.source, self.given, self.most = source, given, most
         self.frames = source.windows(given.window) if source.kind == "samples" else source
         if source.kind != "samples" and (given.window > 1 or given.subtracted != "zero"):
             raise DataError(
@@ -57,11 +64,20 @@ class Run:
         if first.times is not None:
             self.unit = given.time_unit or unit_of(np.diff(first.times))
             self.per_second = source.per_second
+        self.rate = "rad per second" if self.per_second else "rad per unit of time"
         learns = given.gains == "auto" and source.kind == "rotation" and source.d == 3
         self.poses = poses and learns and first.positions is not None
         told = learns or given.noise_std is not None
         self.estimated_noise = source.kind == "rotation" and not told
         self.noise_std = noise_of(first.values) if self.estimated_noise else given.noise_std
+        self.n_samples = None
+        if source.kind == "covariance":
+            self.n_samples = given.n_samples or source.n_samples
+            if self.n_samples is None:
+                raise DataError(
+                    f"{source.path} holds covariances: how many samples are behind each? "
+                    "Give --n-samples"
+                )
         self.tracker: Any = self._tracker(first)
         self.n_frames = self.n_observed = self.n_scored = 0
         self.total_score = self.last_time = 0.0
@@ -77,35 +93,22 @@ class Run:
         shared["gains"] = given.gains
         if source.kind == "rotation":
             return trackers.RotationTracker(source.d, noise_std=self.noise_std, **shared)
-        n_samples = self._count() if source.kind == "covariance" else None
-        if source.kind == "covariance" and n_samples is None:
-            raise DataError(
-                f"{source.path} holds covariances: how many samples are behind each? "
-                "Give --n-samples"
-            )
-        return trackers.KGMRF(
-            source.d, n_samples=n_samples, noise_floor=given.noise_floor, **shared
-        )
-
-    def baseline(self, maker: Any, **settings: Any) -> Any:
-        """A baseline for this file, with settings of its own."""
-        kind = self.source.kind
-        settings["kind"] = "rotation" if kind == "rotation" else "covariance"
-        if kind == "covariance":
-            settings["n_samples"] = self._count()
-        settings |= {"on_invalid": self.given.on_invalid, "time_unit": self.unit}
-        return maker(self.source.d, **settings)
-
-    def _count(self) -> float | None:
-        return self.source.n_samples if self.given.n_samples is None else self.given.n_samples
+        shared |= {"n_samples": self.n_samples, "noise_floor": given.noise_floor}
+        return trackers.KGMRF(source.d, **shared)
 
     def chunks(self) -> Iterator[Chunk]:
-        """The steps of the file, centred if that was asked for."""
-        if self.given.subtracted == "zero":
-            return iter(self.frames)
-        mean = RunningMean(self.given.subtracted)
-        centred = replace(self.source, read=lambda: _centred(self.source, mean))
-        return iter(centred.windows(self.given.window))
+        """The steps of the file, up to `most`, centred if that was asked for."""
+        frames, done = self.frames, 0
+        if self.given.subtracted != "zero":
+            mean = RunningMean(self.given.subtracted)
+            centred = replace(self.source, read=lambda: _centred(self.source, mean))
+            frames = centred.windows(self.given.window)
+        for whole in frames:
+            chunk = whole.cut(0, self.most - done)
+            done += len(chunk.values)
+            yield chunk._replace(done=max(chunk.done, done / self.most))
+            if done >= self.most:
+                return
 
     def through(self, method: Any, chunk: Chunk, **options: Any) -> Result:
         """Steps through `filter` or `smooth` of a tracker; of poses one result."""
@@ -119,8 +122,7 @@ class Run:
     def __iter__(self) -> Iterator[tuple[Chunk, Result]]:
         for chunk in self.chunks():
             with located(self.source, chunk):
-                result = self.per_time(self.through(self.tracker.filter, chunk))
-            result = self.named(result)
+                result = self.finished(self.through(self.tracker.filter, chunk))
             self.n_frames += len(result)
             self.n_observed += int((result.age == 0).sum())
             scores = result.log_likelihood[np.isfinite(result.log_likelihood)]
@@ -134,56 +136,40 @@ class Run:
                 self.weekends |= not np.is_busday(days).all()
             yield chunk, result
 
-    def named(self, result: Result) -> Result:
-        """A result with the names and dates of the file."""
+    def finished(self, result: Result) -> Result:
+        """A result with the file's names and dates, velocities per second if that is known."""
+        if self.per_second not in (None, 1.0):
+            values = dict(result.as_dict())
+            values["velocity"] = values["velocity"] * self.per_second
+            result = Result(values)
         found = dates.instants(result.time) if self.source.dates else None
         return result.named(self.source.names, found)
 
-    def steps_ahead(self, n: int) -> list[float]:
-        """How far ahead the next n steps are: of daily data without weekends, business days."""
-        if self.source.dates.removesuffix("Z") != "D" or self.weekends or self.unit != 86400.0:
-            return [(k + 1) * self.unit for k in range(n)]
-        last = dates.instants(np.array([self.last_time])).astype("datetime64[D]")[0]
-        days = np.busday_offset(last, np.arange(1, n + 1), roll="forward")
-        return ((days - last).astype(float) * self.unit).tolist()
-
-    def per_time(self, result: Result) -> Result:
-        """Velocities per second, where it is known how long that is."""
-        if self.per_second in (None, 1.0):
-            return result
-        values = dict(result.as_dict())
-        values["velocity"] = values["velocity"] * self.per_second
-        return Result(values).named(result.channels, result.index)
-
     def ahead(self, steps: int) -> Result:
-        """Forecasts from where the tracker stands, one interval apart."""
-        found = [self.tracker.forecast(far) for far in self.steps_ahead(steps)]
-        return self.per_time(stack([merged(one) if self.poses else one for one in found]))
+        """Forecasts of the next steps: of daily data without weekends, of business days."""
+        far = self.unit * np.arange(1, steps + 1)
+        if self.source.dates.removesuffix("Z") == "D" and self.unit == 86400 and not self.weekends:
+            last = dates.instants(np.array([self.last_time])).astype("datetime64[D]")
+            days = np.busday_offset(last, np.arange(1, steps + 1), roll="forward")
+            far = (days - last).astype(float) * self.unit
+        found = [self.tracker.forecast(one) for one in far.tolist()]
+        return self.finished(stack([merged(one) if self.poses else one for one in found]))
 
     def writer(self, output: Path, fields: Sequence[str]) -> Writer:
         """A file for results that knows the names and dates of the file they come from."""
         about: dict[str, Any] = {"dates": self.source.dates, "per_second": self.source.per_second}
         return Writer(output, fields, channels=self.source.names, **about)
 
-    @property
-    def interval(self) -> float:
-        """The usual time between steps, in the unit of `rate`."""
-        return self.unit / (self.per_second or 1.0)
-
-    @property
-    def rate(self) -> str:
-        """What velocities are given in."""
-        return "rad per second" if self.per_second else "rad per unit of time"
-
     def remark(self) -> None:
         """Say what was assumed, and what the user might have meant."""
         source, given = self.source, self.given
         words = [f"{source.path}: {text}" for text in source.remarks]
-        if given.n_samples is not None and source.kind != "covariance":
-            words.append(
-                f"--n-samples is for files of covariances; {source.path} holds {source.kind}: "
-                "ignored"
-            )
+        told = {"n_samples": "covariance", "noise_std": "rotation"}
+        words += [
+            f"--{name.replace('_', '-')} is for {kind}s; {source.path} holds {source.kind}: ignored"
+            for name, kind in told.items()
+            if getattr(given, name) is not None and source.kind != kind
+        ]
         if self.estimated_noise:
             words.append(
                 f"noise of the rotations estimated as {self.noise_std:.3g} rad; "
@@ -199,8 +185,7 @@ class Run:
 def merged(pose: Any) -> Any:
     """One estimate or result of a pose: the rotation's fields, and the position's beside them."""
     turn, place = pose["rotation"], pose["position"]
-    values = dict(turn.as_dict())
-    return type(turn)({**values, "position": place.position, "std": place.std})
+    return type(turn)({**turn.as_dict(), "position": place.position, "std": place.std})
 
 
 def _centred(source: Source, mean: RunningMean) -> Iterator[Chunk]:
@@ -253,11 +238,8 @@ def _means(source: Source, chunk: Chunk, given: Given) -> list[str]:
     """A channel far from zero, where the covariance is one about zero."""
     if given.subtracted != "zero":
         return []
-    rows = chunk.values.reshape(-1, source.d)[:10_000]
-    there = ~np.isnan(rows)
-    counts = np.maximum(there.sum(axis=0), 1)
-    mean = np.where(there, rows, 0.0).sum(axis=0) / counts
-    spread = np.sqrt(np.where(there, (rows - mean) ** 2, 0.0).sum(axis=0) / counts)
+    rows = np.ma.masked_invalid(chunk.values.reshape(-1, source.d)[:10_000])
+    mean, spread = np.ma.filled(rows.mean(axis=0), 0.0), np.ma.filled(rows.std(axis=0), 0.0)
     far = np.flatnonzero(np.abs(mean) > np.maximum(spread, 1e-300))
     return [
         f"the mean of {source.names[k]!r} is larger than its standard deviation, and the "
@@ -301,7 +283,6 @@ def progress(
             return
         if bar is None:
             from rich import progress as parts
-            from rich.console import Console
 
             console = Console(stderr=True)
             shown = console.is_terminal
@@ -326,6 +307,19 @@ def say(about: dict[str, Any], words: Sequence[str], as_json: bool, quiet: bool)
         typer.echo(json.dumps(about))
     elif not quiet:
         typer.echo("\n".join(words))
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on stdout: two columns of words, then numbers; our own trackers stand out."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for k, head in enumerate(heads):
+        table.add_column(head, justify="left" if k < 2 else "right", no_wrap=k != 1)
+    for row in rows:
+        table.add_row(*row, style="bold cyan" if row[0] in OURS else "")
+    Console(width=None if Console().is_terminal else 120).print(table)
 
 
 def note(words: str, *, shown: bool) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from kgmrf import trackers
 from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
 from kgmrf.commands._given import Given, on_a_file
-from kgmrf.commands._run import Run, located, progress
+from kgmrf.commands._run import OURS, Run, located, print_table, progress
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError
 from kgmrf.plots import COLOURS, CYCLE, label_lines, new_figure, style, write_figure
@@ -27,7 +27,6 @@ Tracker:
   --skip >=0  Steps at the start without score. Default: a fifth, at most 500.
 """
 HALF_LIVES = (4, 16, 64, 256)
-OURS = ("KGMRF", "RotationTracker")
 
 
 @dataclass
@@ -59,21 +58,16 @@ def compare(
     the nominal 95 % region, and the lead of the kinetic tracker with its 95 % interval. Rotations
     are ranked by the angle between forecast and observation.
     """
-    run = given.follow(poses=False)
+    run = given.follow(poses=False, most=frames)
     field_ = _entrants(run)
-    done = 0
     with progress(given.file.name, shown=given.talk) as advance:
-        for whole in run.chunks():
-            chunk = whole.cut(0, frames - done)
+        for chunk in run.chunks():
             with located(run.source, chunk):
-                for entrant in field_:
+                for entrant in (e for e in field_ if e.trouble is None):
                     _let_run(run, entrant, chunk)
-            done += len(chunk.values)
-            advance(done / frames if done < frames else 1.0)
-            if done >= frames:
-                break
+            advance(chunk.done)
     rotations = run.source.kind == "rotation"
-    scored = _scored(field_, done, skip)
+    scored = _scored(field_, skip)
     sign = -1.0 if rotations else 1.0  # whether a higher score is better
     ranked = sorted(
         (e for e in field_ if e.trouble is None), key=lambda e: -sign * e.all()[scored].mean()
@@ -82,7 +76,7 @@ def compare(
         _draw(ranked, scored, sign, plot)
     about = {
         "file": str(given.file),
-        "frames": done,
+        "frames": len(scored),
         "scored": int(scored.sum()),
         "measure": "mean angle between forecast and observation, degrees"
         if rotations
@@ -94,10 +88,10 @@ def compare(
         "left_out": [{"tracker": e.name, "why": e.trouble} for e in field_ if e.trouble],
         "figure": None if plot is None else str(plot),
     }
-    if given.json_:
-        typer.echo(json.dumps(about))
-    elif not given.quiet:
+    if given.talk:
         _print(about)
+    else:
+        given.say(about, [])
 
 
 def _entrants(run: Run) -> list[Entrant]:
@@ -106,21 +100,22 @@ def _entrants(run: Run) -> list[Entrant]:
     if run.given.gains == "auto":
         single = Run(run.source, replace(run.given, gains="information"), poses=False)
         field_.append(Entrant(ours, "gains=information", single.tracker))
-    averages: tuple[Any, ...] = (trackers.EuclideanEMA,)
+    shared: dict[str, Any] = {"kind": "rotation"}
+    averages: list[Any] = [trackers.EuclideanEMA]
     if run.source.kind != "rotation":
-        averages += (trackers.LogEuclideanEMA, trackers.RiemannianEMA)
+        shared = {"kind": "covariance", "n_samples": run.n_samples}
+        averages += [trackers.LogEuclideanEMA, trackers.RiemannianEMA]
+    shared |= {"on_invalid": run.given.on_invalid, "time_unit": run.unit}
     for maker in averages:
         for life in HALF_LIVES:
-            made = run.baseline(maker, gain=1.0 - 2.0 ** (-1.0 / life))
+            made = maker(run.source.d, gain=1.0 - 2.0 ** (-1.0 / life), **shared)
             field_.append(Entrant(maker.__name__, f"half_life={life}", made))
     for maker in (trackers.AlphaBeta, trackers.TangentKalman, trackers.HoldLast):
-        field_.append(Entrant(maker.__name__, "defaults", run.baseline(maker)))
+        field_.append(Entrant(maker.__name__, "defaults", maker(run.source.d, **shared)))
     return field_
 
 
 def _let_run(run: Run, entrant: Entrant, chunk: Chunk) -> None:
-    if entrant.trouble is not None:
-        return
     try:
         entrant.parts.append(_measured(run, entrant, chunk))
     except (ObservationError, np.linalg.LinAlgError) as error:
@@ -191,8 +186,9 @@ def _angles(run: Run, tracker: Any, chunk: Chunk) -> Numbers:
     return np.array(angles)
 
 
-def _scored(field_: list[Entrant], n_steps: int, skip: int | None) -> Mask:
+def _scored(field_: list[Entrant], skip: int | None) -> Mask:
     """The steps on which all are judged; who has no forecast in many of them is left out."""
+    n_steps = len(field_[0].all())
     start = min(500, n_steps // 5) if skip is None else skip
     scored: Mask = (np.arange(n_steps) >= start) & np.isfinite(field_[0].all())
     if not scored.any():
@@ -235,27 +231,18 @@ HEADS = {
 
 
 def _print(about: dict[str, Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("tracker", no_wrap=True)
-    table.add_column("settings")
     shown = [name for name in HEADS if about["rows"][0].get(name) is not None]
-    for name in shown:
-        table.add_column(HEADS[name], justify="right", no_wrap=True)
-    for row in about["rows"]:
-        cells = [row["tracker"], row["settings"], *(_cell(row, name) for name in shown)]
-        table.add_row(*cells, style="bold cyan" if row["tracker"] in OURS else "")
-    console = Console(width=None if Console().is_terminal else 120)
-    console.print(f"{about['file']}: {about['scored']} of {about['frames']} steps scored")
-    console.print(f"{about['measure']}, best first", highlight=False)
-    console.print(table)
+    rows = [
+        [row["tracker"], row["settings"], *(_cell(row, name) for name in shown)]
+        for row in about["rows"]
+    ]
+    typer.echo(f"{about['file']}: {about['scored']} of {about['frames']} steps scored")
+    typer.echo(f"{about['measure']}, best first")
+    print_table(["tracker", "settings", *(HEADS[name] for name in shown)], rows)
     for name, why in {row["tracker"]: row["why"] for row in reversed(about["left_out"])}.items():
-        console.print(f"left out: {name}: {why}", highlight=False, markup=False, soft_wrap=True)
+        typer.echo(f"left out: {name}: {why}")
     if about["figure"]:
-        console.print(f"figure: {about['figure']}", highlight=False)
+        typer.echo(f"figure: {about['figure']}")
 
 
 def _cell(row: dict[str, Any], name: str) -> str:
@@ -280,11 +267,11 @@ def _draw(ranked: list[Entrant], scored: Mask, sign: float, path: Path) -> None:
         figure = new_figure(2.6)
         axes = figure.add_subplot()
         labels = []
-        for k, (name, entrant) in enumerate((n, e) for n, e in best.items() if n not in OURS):
+        rivals = (entrant for name, entrant in best.items() if name not in OURS)
+        for colour, entrant in zip(cycle(CYCLE[1:]), rivals, strict=False):
             lead = sign * np.cumsum(ours.all()[where] - entrant.all()[where])
-            colour = CYCLE[(k + 1) % len(CYCLE)]
             axes.plot(where, lead, color=colour)
-            labels.append((float(lead[-1]), f"{name}, {entrant.settings}", colour))
+            labels.append((float(lead[-1]), f"{entrant.name}, {entrant.settings}", colour))
         axes.axhline(0.0, color=COLOURS["quiet"], lw=0.6)
         axes.set_xlabel("step")
         axes.set_ylabel("degrees" if sign < 0 else "nats")

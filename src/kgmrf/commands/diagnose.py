@@ -19,17 +19,13 @@ def diagnose(given: Given, frames: int = 20_000) -> None:
 
     The exit code is 1 if a fault was found. A note is about the data and is not a fault.
     """
-    run = given.follow(poses=False)
-    results: list[Any] = []
-    seen, done = [], 0
+    run = given.follow(poses=False, most=frames)
+    results, seen = [], []
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk, result in run:
-            results.append(result[: frames - done])
-            seen.append(chunk.values[: frames - done])
-            done += len(results[-1])
-            advance(done / frames)
-            if done >= frames:
-                break
+            results.append(result)
+            seen.append(chunk.values)
+            advance(chunk.done)
     settings: dict[str, Any] = {"noise_floor": given.noise_floor}
     if run.source.kind == "rotation":
         settings = {"noise_std": run.noise_std}

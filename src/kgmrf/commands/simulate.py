@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
-import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import IO, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import typer
 
 from kgmrf import simulate as scenes
+from kgmrf._check import in_range
+from kgmrf._names import as_columns
 from kgmrf.commands._options import takes
+from kgmrf.io.write import write_rows
 from kgmrf.simulate import CovarianceScene, RotationScene
 
 SceneName: TypeAlias = Literal[
@@ -55,6 +56,8 @@ def simulate(
     given = {"n_frames": frames, "d": dimension, "rate": rate, "n_samples": n_samples}
     given["noise_std"] = noise_std
     settings: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
+    for name in ("rate", "noise_std"):  # far beyond, angles have no digits left
+        in_range(settings.get(name, 0.0), f"--{name.replace('_', '-')}", -1000.0, 1000.0)
     known = inspect.signature(make).parameters
     for name in settings:
         if name not in known:
@@ -68,37 +71,25 @@ def simulate(
         observed = scenes.iid(length, dropout, np.random.default_rng([seed, 1]))
         settings |= {"rng": seed, "observed": observed}
     made = make(**settings)
-    writers[output.suffix.lower()](made, output)
+    with open(output, "wb") as file:
+        writers[output.suffix.lower()](made, file)
     lost = int((~made.observed).sum())
     typer.echo(f"{output}: {len(made.times)} steps, {lost} without observation")
 
 
-def _write_npz(scene: CovarianceScene | RotationScene, path: Path) -> None:
+def _write_npz(scene: CovarianceScene | RotationScene, file: IO[bytes]) -> None:
     """Every field of the scene under its own name; an absent number is NaN."""
-    fields: dict[str, Any] = {
-        name: np.nan if v is None else v for name, v in scene._asdict().items()
-    }
-    with open(path, "wb") as file:
-        np.savez(file, **fields)
+    fields: Any = {name: np.nan if v is None else v for name, v in scene._asdict().items()}
+    np.savez(file, **fields)
 
 
-def _write_csv(scene: CovarianceScene | RotationScene, path: Path) -> None:
-    """time, observed entries (empty where nothing was seen), n_samples, true entries.
-
-    Of covariances the upper triangle is enough.
-    """
-    covariance = isinstance(scene, CovarianceScene)
-    kind = "covariance" if covariance else "rotation"
-    truth = getattr(scene, kind)
-    d = truth.shape[-1]
-    pairs = [(i, j) for i in range(d) for j in range(i if covariance else 0, d)]
-    rows, columns = zip(*pairs, strict=True)
-    known = getattr(scene, "n_samples", None)
-    parts = [scene.times[:, None], scene.observations[:, rows, columns]]
-    parts += [] if known is None else [np.full((len(truth), 1), known)]
-    names = [f"{kind}_{i}_{j}" for i, j in pairs] + ["n_samples"] * (known is not None)
-    table = np.hstack([*parts, truth[:, rows, columns]]).tolist()
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["time", *names, *(f"truth_{i}_{j}" for i, j in pairs)])
-        writer.writerows([["" if math.isnan(v) else repr(v) for v in row] for row in table])
+def _write_csv(scene: CovarianceScene | RotationScene, file: IO[bytes]) -> None:
+    """time, observed entries (empty where nothing was seen), n_samples, true entries."""
+    kind = "covariance" if isinstance(scene, CovarianceScene) else "rotation"
+    columns = as_columns({"time": scene.times, kind: scene.observations}, 1)
+    n_samples = getattr(scene, "n_samples", None)
+    if n_samples is not None:
+        columns["n_samples"] = np.full(len(scene.times), float(n_samples))
+    truth = as_columns({kind: getattr(scene, kind)}, 1)
+    columns |= {name.replace(kind, "truth"): values for name, values in truth.items()}
+    write_rows(file, columns)

@@ -68,8 +68,7 @@ def track(
         join(drawn).plot(plot)
     about = _summary(run, result)
     about["seconds"] = round(clock.monotonic() - began, 3)
-    files = _files(output=output, figure=plot)
-    given.say({**about, **files}, [*_words(run, result, about), *_listed(files)])
+    given.say(about, _words(run, result, about), output=output, figure=plot)
 
 
 def _summary(run: Run, result: Result) -> dict[str, Any]:
@@ -119,15 +118,17 @@ def smooth(
             advance(0.1 * chunk.done)
         whole = joined(chunks)
         with located(run.source, whole):
-            result = run.named(run.per_time(run.through(run.tracker.smooth, whole, lag=lag)))
+            result = run.finished(run.through(run.tracker.smooth, whole, lag=lag))
     if output is not None:
         with run.writer(output, fields) as writer:
             writer.write(result)
     if plot is not None:
         result.plot(plot)
-    files = _files(output=output, figure=plot)
-    about = {"kind": run.source.kind, "frames": len(result), **files}
-    given.say(about, [f"{given.file}: {len(result)} steps smoothed", *_listed(files)])
+    words = f"{given.file}: {len(result)} steps smoothed"
+    if output is None and plot is None:
+        words += "; nothing is written without --output or --plot"
+    about = {"kind": run.source.kind, "frames": len(result)}
+    given.say(about, [words], output=output, figure=plot)
 
 
 @on_a_file("Tracker:\n  --steps, -n >=1  Number of steps to look ahead.\n")
@@ -156,19 +157,18 @@ def forecast(given: Given, steps: int = 10, output: Path | None = None, fields: 
         rows = [{**row, "position": place} for row, place in zip(rows, places, strict=True)]
     began = _stamps(run, np.array([run.last_time]))[0]
     words = _table(ahead, matrix, [str(stamp) for stamp in stamps], run)
-    if output is not None:
-        words.append(f"written to {output}")
-    given.say({"from": began, "forecast": rows}, words)
+    given.say({"from": began, "forecast": rows}, words, output=output)
 
 
-def _spoken(speed: float | None, seconds: float, style: str) -> tuple[float | None, str]:
-    """A speed as it is printed and its unit if that is another: of dates hours apart per day, and 0
-    where it is rounding. seconds: the usual interval, in the unit of the speed."""
-    if speed is not None and speed * seconds < ROUNDING:
+def _spoken(run: Run, velocity: Numbers) -> tuple[float, str]:
+    """A speed as it is printed, 0 where it is rounding; dates hours apart: per day."""
+    speed = float(np.linalg.norm(so.vee(velocity)))
+    interval = run.unit / (run.per_second or 1.0)
+    if speed * interval < ROUNDING:
         speed = 0.0
-    if not style or seconds <= 3600.0:
-        return speed, ""
-    return None if speed is None else 86400.0 * speed, "rad/day"
+    if run.source.dates and interval > 3600.0:
+        return 86400.0 * speed, "rad per day"
+    return speed, run.rate
 
 
 def _eigenvalues(run: Run, result: Result) -> str:
@@ -198,21 +198,12 @@ def _words(run: Run, result: Result, about: dict[str, Any]) -> list[str]:
     ]
     if values := _eigenvalues(run, result):
         lines.append(f"  eigenvalues now   {values}")
-    speed, unit = _spoken(about["speed"], run.interval, run.source.dates)
-    if speed is not None:
-        lines.append(f"  angular velocity  {speed:.4g} {unit.replace('/', ' per ') or run.rate}")
+    speed, unit = _spoken(run, result.velocity[-1])
+    if np.isfinite(speed):
+        lines.append(f"  angular velocity  {speed:.4g} {unit}")
     if run.n_scored:
         lines.append(f"  log-likelihood    {about['mean_log_likelihood']:.4f} nats per step")
     return lines
-
-
-def _files(**files: Path | None) -> dict[str, str | None]:
-    return {name: None if path is None else str(path) for name, path in files.items()}
-
-
-def _listed(files: dict[str, str | None]) -> list[str]:
-    """The files that were written, one in a line."""
-    return [f"  {name:18s}{path}" for name, path in files.items() if path]
 
 
 def _stamps(run: Run, times: Numbers) -> list[Any]:
@@ -225,11 +216,11 @@ def _stamps(run: Run, times: Numbers) -> list[Any]:
 
 def _table(ahead: Result, matrix: str, stamps: list[str], run: Run) -> list[str]:
     width = max(12, *(len(stamp) for stamp in stamps))
-    unit = _spoken(None, run.interval, run.source.dates)[1] or "speed"
+    unit = _spoken(run, ahead.velocity[0])[1]
+    unit = {"rad per second": "rad/s", "rad per day": "rad/day"}.get(unit, "speed")
     lines = [f"{'time':>{width}s}  {unit:>10s}  {matrix}, row by row"]
     for k in range(len(ahead)):
-        plain = float(np.linalg.norm(so.vee(ahead.velocity[k])))
-        speed = _spoken(plain, run.interval, run.source.dates)[0]
+        speed = _spoken(run, ahead.velocity[k])[0]
         cells = " ".join(f"{v:10.4g}" for v in getattr(ahead, matrix)[k].reshape(-1)[:16])
         more = " ..." if getattr(ahead, matrix)[k].size > 16 else ""
         lines.append(f"{stamps[k]:>{width}s}  {speed:10.4g}  {cells}{more}")

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kgmrf.io.source import KINDS, Chunk, DataError, Kind, Source, suffix
+from kgmrf.io.source import Chunk, DataError, Kind, Source, suffix
 from kgmrf.io.write import FIELDS, Writer, check_output
 
 __all__ = [
     "FIELDS",
-    "KINDS",
     "SUFFIXES",
     "Chunk",
     "DataError",
@@ -42,19 +41,13 @@ def open_source(
 ) -> Source:
     """A file of samples, covariances or rotations, as a sequence of chunks.
 
-    The ending of ``path`` says the format: .csv .tsv .txt .dat .tum (also packed: .csv.gz),
-    .parquet, .npy .npz, .h5 .hdf5.
-
     kind: "samples", "covariance" or "rotation"; None asks the file. In tables, columns
     ``covariance_i_j`` or ``rotation_i_j`` are entries of matrices (a triangle of a covariance is
     enough), ``qx qy qz qw`` (or ``q_RS_x ...``) are quaternions, ``truth_...`` is ignored,
     ``n_samples`` (of the first row) is the number of samples behind each covariance,
-    everything else is a channel. Units in brackets are no part of a name. Text without a header
-    and with eight columns between white space is a TUM trajectory.
-    Arrays ``(T, d, d)`` are covariances, unless the file speaks of rotations.
-    time: the column or array of time stamps, numbers or dates (which become seconds); default: one
-    that is called time, timestamp, t, date; in tables otherwise a first column without a name, or
-    a column of dates.
+    everything else is a channel. Text without a header and with eight columns between white space
+    is a TUM trajectory. Arrays ``(T, d, d)`` are covariances, unless the file speaks of rotations.
+    time: the column or array of time stamps, numbers or dates (which become seconds).
     columns: the channels to use, in tables. key: which array, in .npz and HDF5 files.
 
     >>> import tempfile
@@ -86,11 +79,8 @@ def open_source(
         return open_table(path, kind=kind, time=time, columns=columns)
     if columns is not None:
         raise DataError(f"{path} holds arrays, not columns; choose an array with a key")
-    from kgmrf.io import arrays
+    if ending == ".npy" and (key is not None or time is not None):
+        raise DataError(f"{path} holds one array and nothing else")
+    from kgmrf.io.arrays import open_arrays
 
-    if ending == ".npy":
-        if key is not None or time is not None:
-            raise DataError(f"{path} holds one array and nothing else")
-        return arrays.open_npy(path, kind=kind)
-    opened = arrays.open_npz if ending == ".npz" else arrays.open_hdf5
-    return opened(path, kind=kind, time=time, key=key)
+    return open_arrays(path, kind=kind, time=time, key=key)

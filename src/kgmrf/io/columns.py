@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from math import isqrt
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from kgmrf.io import dates
 from kgmrf.io.dates import number
 from kgmrf.io.source import MOST_CHANNELS, Chunk, DataError, Kind, Source, source_of
 
-ENTRY = re.compile(r"(covariance|rotation)_(\d+)_(\d+)")
+_NUMBERED = re.compile(r"\d+_\d+")
 QUATERNION = ("qx", "qy", "qz", "qw")
 _QUATERNION_NAME = re.compile(
     r"(?:.*[._])?(?:q|quat|quaternion|orientation)(?:[._]\w+)*?[._]?[xyzw]"
@@ -51,6 +51,15 @@ class Meaning(NamedTuple):
     by_day: bool = False
     about: dict[str, Any] = {}  # noqa: RUF012
 
+    def times(self, numbers: Callable[[int], Numbers]) -> Numbers | None:
+        """The times of rows, from the numbers in their columns; NaN for what is no day."""
+        if self.time is None:
+            return None
+        times = numbers(self.time)
+        if self.rest is not None:
+            times = times + 1e-9 * numbers(self.rest)
+        return dates.days(times) if self.by_day else times
+
 
 def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
     """Names of columns without marks of comments and units, and the number of an index column.
@@ -74,12 +83,6 @@ def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
 def quaternion_of(names: Sequence[str]) -> list[tuple[int, ...]]:
     """Quaternions among columns: the places of x, y, z, w of each."""
     return _axes(names, _QUATERNION_NAME, "xyzw")
-
-
-def position_of(names: Sequence[str]) -> tuple[int, ...] | None:
-    """The places of x, y, z of the position among columns, if there is exactly one."""
-    found = _axes(names, _POSITION_NAME, "xyz")
-    return found[0] if len(found) == 1 else None
 
 
 def _axes(names: Sequence[str], pattern: re.Pattern[str], axes: str) -> list[tuple[int, ...]]:
@@ -141,7 +144,10 @@ def meaning(
         remarks.append(f"the column {header[clock]!r} holds dates: taken as the time")
     if index is not None and chosen is None and index != clock:
         remarks.append(f"{what} has no name: left out, as there is another time")
-    said = _values(header, named, kind, clock, (index, rest), chosen, where)
+    if chosen is None:
+        truth = {k for k, name in enumerate(header) if named and name.startswith("truth_")}
+        chosen = [k for k in range(len(header)) if k not in {clock, index, rest, *truth}]
+    said = _values(header, kind, clock, chosen, where)
     stamps = [] if clock is None else [row[clock] for row in rows]
     by_day = clock is not None and dates.are_days(header[clock], stamps)
     style = "D" if by_day else ""
@@ -179,37 +185,15 @@ def _grow(cells: list[str]) -> bool:
 
 
 def _values(
-    header: Sequence[str],
-    named: bool,
-    kind: Kind | None,
-    clock: int | None,
-    others: tuple[int | None, ...],
-    chosen: list[int] | None,
-    where: str,
+    header: Sequence[str], kind: Kind | None, clock: int | None, wanted: list[int], where: str
 ) -> Meaning:
-    """What the columns beside the time are."""
-    if chosen is not None:
-        wanted = chosen
-    else:
-        wanted = [k for k in range(len(header)) if k not in (clock, *others)]
-        wanted = [k for k in wanted if not (named and header[k].startswith("truth_"))]
-    entries = {k: ENTRY.fullmatch(header[k]) for k in wanted}
+    """What these columns beside the time are."""
     matrix_kinds: tuple[Kind, ...] = ("covariance", "rotation")
     for word in matrix_kinds:
-        cells = {
-            (int(m[2]), int(m[3])): k for k, m in entries.items() if m is not None and m[1] == word
-        }
-        if cells and kind in (None, word):
-            return _matrix(word, cells, clock, where)
-        if names := _labels(word, [header[k] for k in wanted]):
-            places = {header[k]: k for k in wanted}
-            cells = {
-                (i, j): places[f"{word}_{a}_{b}"]
-                for i, a in enumerate(names)
-                for j, b in enumerate(names)
-                if f"{word}_{a}_{b}" in places
-            }
-            return _matrix(word, cells, clock, where)._replace(names=names)
+        start = f"{word}_"
+        places = {header[k].removeprefix(start): k for k in wanted if header[k].startswith(start)}
+        if kind in (None, word) and (names := _labels(list(places), where)):
+            return _matrix(word, names, places, clock, where)
     turns = quaternion_of([header[k] for k in wanted]) if kind in (None, "rotation") else []
     if len(turns) > 1:
         first, second = (header[wanted[turn[0]]] for turn in turns[:2])
@@ -217,7 +201,8 @@ def _values(
             f"{where} has quaternions {first!r}... and {second!r}...; choose one with --columns"
         )
     if turns:
-        place = position_of([header[k] for k in wanted]) or ()
+        found = _axes([header[k] for k in wanted], _POSITION_NAME, "xyz")
+        place = found[0] if len(found) == 1 else ()
         used = tuple(wanted[k] for k in (*turns[0], *place))
         return Meaning("rotation", ("x", "y", "z"), clock, used, quaternions, positions=bool(place))
     if not wanted:
@@ -230,11 +215,14 @@ def _values(
     return _unnamed(kind, wanted, clock, where)
 
 
-def _labels(word: str, header: Sequence[str]) -> tuple[str, ...]:
-    """Names of channels in the columns of a matrix, from those of its diagonal."""
-    rest = [name.removeprefix(f"{word}_") for name in header if name.startswith(f"{word}_")]
-    halves = [(name[: len(name) // 2], name[len(name) // 2 + 1 :], name) for name in rest]
-    return tuple(a for a, b, name in halves if a == b and name == f"{a}_{b}" and a)
+def _labels(entries: list[str], where: str) -> tuple[str, ...]:
+    """Names of channels in entries of a matrix, 0_1 or a_b: numbers, or those of its diagonal."""
+    numbers = [int(n) for name in entries if _NUMBERED.fullmatch(name) for n in name.split("_")]
+    if numbers:
+        _check_width(1 + max(numbers), where)
+        return tuple(map(str, range(1 + max(numbers))))
+    halves = [(name[: len(name) // 2], name) for name in entries]
+    return tuple(a for a, name in halves if a and name == f"{a}_{a}")
 
 
 def _find(header: Sequence[str], name: str, where: str) -> int:
@@ -252,20 +240,18 @@ def _check_width(d: int, where: str) -> None:
 
 
 def _matrix(
-    kind: Kind, cells: dict[tuple[int, int], int], clock: int | None, where: str
+    kind: Kind, names: tuple[str, ...], places: dict[str, int], clock: int | None, where: str
 ) -> Meaning:
-    """Matrices whose entries stand in these columns; of a covariance one triangle is enough."""
-    d = 1 + max(max(cell) for cell in cells)
-    _check_width(d, where)
+    """Matrices whose entries a_b stand in these columns; of a covariance a triangle is enough."""
+    d = len(names)
     order = []
-    for i, j in np.ndindex(d, d):
-        cell = (i, j) if (i, j) in cells or kind == "rotation" else (j, i)
-        if cell not in cells:
-            raise DataError(f"{where} has no column {kind}_{i}_{j}, but entries up to d = {d}")
-        order.append(cells[cell])
+    for a, b in product(names, names):
+        entry = f"{a}_{b}" if f"{a}_{b}" in places or kind == "rotation" else f"{b}_{a}"
+        if entry not in places:
+            raise DataError(f"{where} has no column {kind}_{a}_{b}, but entries up to d = {d}")
+        order.append(places[entry])
     used = tuple(sorted(set(order)))
     pick = np.asarray([used.index(k) for k in order])
-    names = tuple(str(i) for i in range(d))
     return Meaning(kind, names, clock, used, lambda rows: rows[:, pick].reshape(-1, d, d))
 
 
@@ -274,15 +260,15 @@ def _unnamed(kind: Kind, wanted: list[int], clock: int | None, where: str) -> Me
     n = len(wanted)
     if kind == "rotation" and n == 4:
         return Meaning("rotation", ("x", "y", "z"), clock, tuple(wanted), quaternions)
-    full, half = isqrt(n), (isqrt(8 * n + 1) - 1) // 2
-    if full * full == n:
-        cells = list(np.ndindex(full, full))
+    d, half = isqrt(n), (isqrt(8 * n + 1) - 1) // 2
+    if d * d == n:
+        cells = [f"{i}_{j}" for i in range(d) for j in range(d)]
     elif kind == "covariance" and half * (half + 1) == 2 * n:
-        cells = [(i, j) for i in range(half) for j in range(i, half)]
+        cells = [f"{i}_{j}" for i in range(half) for j in range(i, half)]
     else:
         also = " or 4 (a quaternion x y z w)" if kind == "rotation" else " or d (d + 1) / 2"
         raise DataError(f"{where} has {n} columns of values; a {kind} takes d d{also}")
-    return _matrix(kind, dict(zip(cells, wanted, strict=True)), clock, where)
+    return _matrix(kind, _labels(cells, where), dict(zip(cells, wanted, strict=True)), clock, where)
 
 
 def quaternions(rows: Numbers) -> Numbers:

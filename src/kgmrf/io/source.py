@@ -16,7 +16,6 @@ from kgmrf._types import Numbers
 
 Kind: TypeAlias = Literal["samples", "covariance", "rotation"]
 
-KINDS: tuple[Kind, ...] = ("samples", "covariance", "rotation")
 MOST_CHANNELS = 4096
 """Wider tables are refused: a state of this d is a gigabyte already."""
 GLANCE = 200

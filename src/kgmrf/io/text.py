@@ -124,13 +124,9 @@ class _Table:
         table = plain_table(text.replace(b"\r\n", b"\n"))
         if table is None or table.shape[1:] != (len(self.header),):
             return None
-        times = None if what.time is None else table[:, what.time]
-        if times is not None and what.rest is not None:
-            times = times + 1e-9 * table[:, what.rest]
-        if times is not None and what.by_day:
-            times = dates.days(times)
-            if np.isnan(times).any():
-                return None
+        times = what.times(lambda k: table[:, k])
+        if times is not None and what.by_day and np.isnan(times).any():
+            return None
         return times, table[:, list(what.used)], line + np.arange(len(table))
 
     def _exact(self, text: bytes, line: int) -> tuple[Numbers | None, Numbers, Numbers]:
@@ -225,13 +221,19 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 def look(path: Path) -> Top:
     """Read the first lines; refuse what is no text."""
-    count, start = 1, 0
+    count, start, size, first = 1, 0, 0, b""
     comments: list[bytes] = []
+    rows: list[bytes] = []
     with opened(path) as (file, _):
-        while True:
+        while len(rows) < GLANCE and (not rows or size < GLANCE_BYTES):
             line = file.readline(LONGEST_LINE)
             if not line:
-                raise DataError(f"{path} is empty")
+                break
+            told = line.strip() and not is_comment(line)
+            if first:
+                size += len(line)
+                rows += [line] if told else []
+                continue
             if len(line) == LONGEST_LINE:
                 raise DataError(f"{path}, line {count}: the line is too long; is this a text file?")
             if b"\0" in line:
@@ -239,22 +241,15 @@ def look(path: Path) -> Top:
                     f"{path}, line {count}: contains a zero byte; this is not a text file, or it "
                     "is UTF-16: save it again as UTF-8"
                 )
-            if line.strip() and not is_comment(line):
-                break
-            if line.strip():
-                comments.append(line)
+            if told:
+                first = line
+                continue
+            comments += [line] if line.strip() else []
             start += len(line)
             count += 1
-        rows: list[bytes] = []
-        size = 0
-        while len(rows) < GLANCE and (not rows or size < GLANCE_BYTES):
-            raw = file.readline(LONGEST_LINE)
-            if not raw:
-                break
-            size += len(raw)
-            if raw.strip() and not is_comment(raw):
-                rows.append(raw)
-    return Top(line, start, count, comments, rows)
+    if not first:
+        raise DataError(f"{path} is empty")
+    return Top(first, start, count, comments, rows)
 
 
 def is_comment(line: bytes) -> bool:

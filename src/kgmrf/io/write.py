@@ -9,8 +9,8 @@ import math
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -46,7 +46,7 @@ def arrays_of(result: Result, fields: Sequence[str] = DEFAULT) -> dict[str, Numb
 
 def columns_of(
     result: Result, fields: Sequence[str] = DEFAULT, channels: Sequence[str] | None = None
-) -> dict[str, Numbers]:
+) -> dict[str, Any]:
     """A result as columns of numbers, one row per step; `Result.to_frame` without pandas."""
     arrays = arrays_of(result, fields)
     place = arrays.pop("position", None)
@@ -61,7 +61,7 @@ def columns_of(
 
 def check_output(path: Path) -> None:
     """Refuse what cannot be written, before any work is done."""
-    _sink(path)
+    _format(path)
     if not path.parent.is_dir():
         raise DataError(f"the folder {str(path.parent)!r} for the results does not exist")
     if path.suffix.lower() == ".parquet":
@@ -102,156 +102,143 @@ class Writer:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             file = stack.enter_context(_npz.replacing(self.path))
-            self._sink = _sink(self.path)(file, self)
-            stack.callback(self._sink.close)
+            self._write = stack.enter_context(_format(self.path)(file, self))
             self._stack = stack.pop_all()
         return self
 
     def write(self, result: Result) -> None:
         """Append the steps of a result."""
-        self._sink.write(result)
+        self._write(result)
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
 
 
-class _Sink:
-    """What writes one format to an open file."""
-
-    def __init__(self, file: IO[bytes], about: Writer) -> None:
-        self.file, self.about = file, about
-        self.begun = False
-
-    def write(self, result: Result) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """What comes at the end."""
-
-    def columns(self, result: Result) -> dict[str, Any]:
-        return {**columns_of(result, self.about.fields, self.about.channels)}
+# Every format is a context: it gives a function that takes results, and ends the file.
+_Format = Iterator[Callable[[Result], None]]
 
 
-class _Csv(_Sink):
-    """Shortest decimal numbers that read back as the same bits; NaN is an empty cell."""
+@contextmanager
+def _csv(file: IO[bytes], about: Writer) -> _Format:
+    def write(result: Result) -> None:
+        columns = columns_of(result, about.fields, about.channels)
+        write_rows(file, columns, about.dates)
 
-    def write(self, result: Result) -> None:
-        columns = self.columns(result)
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        if not self.begun:
-            table.writerow(columns)
-            self.begun = True
-        cells = [["" if math.isnan(v) else repr(v) for v in c.tolist()] for c in columns.values()]
-        if self.about.dates:
-            cells[0] = calendar.words(columns["time"], self.about.dates)
-        table.writerows(zip(*cells, strict=True))
-        self.file.write(text.getvalue().encode())
+    yield write
 
 
-class _Parquet(_Sink):
-    writer: Any = None
+def write_rows(file: IO[bytes], columns: dict[str, Numbers], dates: str = "") -> None:
+    """Columns as CSV, the first of them dates if they have a style, below a header at the start.
 
-    def write(self, result: Result) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        columns = self.columns(result)
-        if self.about.dates:
-            zone = "UTC" if self.about.dates.endswith("Z") else None
-            stamps = calendar.instants(columns["time"]).astype(np.int64)
-            columns["time"] = pa.array(stamps).cast(pa.timestamp("us", tz=zone))
-        table = pa.table(columns)
-        if self.about.channels:
-            table = table.replace_schema_metadata({"channels": json.dumps(self.about.channels)})
-        if self.writer is None:
-            self.writer = pq.ParquetWriter(self.file, table.schema)
-        self.writer.write_table(table)
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
+    The shortest decimal numbers that read back as the same bits; NaN is an empty cell.
+    """
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    if file.tell() == 0:
+        table.writerow(columns)
+    cells = [["" if math.isnan(v) else repr(v) for v in c.tolist()] for c in columns.values()]
+    if dates:
+        cells[0] = calendar.words(columns["time"], dates)
+    table.writerows(zip(*cells, strict=True))
+    file.write(text.getvalue().encode())
 
 
-class _Npz(_Sink):
+@contextmanager
+def _parquet(file: IO[bytes], about: Writer) -> _Format:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with ExitStack() as stack:
+        writer: Any = None
+
+        def write(result: Result) -> None:
+            nonlocal writer
+            columns = columns_of(result, about.fields, about.channels)
+            if about.dates:
+                zone = "UTC" if about.dates.endswith("Z") else None
+                stamps = calendar.instants(columns["time"]).astype(np.int64)
+                columns["time"] = pa.array(stamps).cast(pa.timestamp("us", tz=zone))
+            table = pa.table(columns)
+            if about.channels:
+                table = table.replace_schema_metadata({"channels": json.dumps(about.channels)})
+            if writer is None:
+                writer = stack.enter_context(pq.ParquetWriter(file, table.schema))
+            writer.write_table(table)
+
+        yield write
+
+
+@contextmanager
+def _arrays(file: IO[bytes], about: Writer) -> _Format:
     """Whole arrays under the names of the fields; each grows in a file of its own until the end."""
+    parts: dict[str, IO[bytes]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
 
-    def __init__(self, file: IO[bytes], about: Writer) -> None:
-        super().__init__(file, about)
-        self.parts: dict[str, IO[bytes]] = {}
-        self.shapes: dict[str, tuple[int, ...]] = {}
-
-    def write(self, result: Result) -> None:
-        for name, values in arrays_of(result, self.about.fields).items():
+    def write(result: Result) -> None:
+        for name, values in arrays_of(result, about.fields).items():
             array = np.ascontiguousarray(values, dtype="<f8")
-            if name not in self.parts:
-                self.parts[name] = tempfile.TemporaryFile(dir=self.about.path.parent)  # noqa: SIM115
-                self.shapes[name] = (0, *array.shape[1:])
-            self.parts[name].write(array.tobytes())
-            self.shapes[name] = (self.shapes[name][0] + len(array), *array.shape[1:])
+            if name not in parts:
+                parts[name] = tempfile.TemporaryFile(dir=about.path.parent)  # noqa: SIM115
+            parts[name].write(array.tobytes())
+            shapes[name] = (shapes.get(name, (0,))[0] + len(array), *array.shape[1:])
 
-    def close(self) -> None:
-        with zipfile.ZipFile(self.file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for name, part in self.parts.items():
-                header = {"descr": "<f8", "fortran_order": False, "shape": self.shapes[name]}
-                with part, archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array_header_1_0(member, header)
-                    part.seek(0)
-                    shutil.copyfileobj(part, member, 1 << 20)
-            if self.about.channels:
-                with archive.open("channels.npy", "w") as member:
-                    names = np.array(self.about.channels)
-                    np.lib.format.write_array(member, names, allow_pickle=False)
+    yield write
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, part in parts.items():
+            header = {"descr": "<f8", "fortran_order": False, "shape": shapes[name]}
+            with part, archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array_header_1_0(member, header)
+                part.seek(0)
+                shutil.copyfileobj(part, member, 1 << 20)
+        if about.channels:
+            with archive.open("channels.npy", "w") as member:
+                names = np.array(about.channels)
+                np.lib.format.write_array(member, names, allow_pickle=False)
 
 
-class _Trajectory(_Sink):
+@contextmanager
+def _trajectory(file: IO[bytes], about: Writer) -> _Format:
     """Time, position and quaternion, one line per step that has a rotation."""
+    euroc = about.path.name.lower().endswith(".euroc.csv")
 
-    head = "# time tx ty tz qx qy qz qw\n"
-
-    def write(self, result: Result) -> None:
+    def write(result: Result) -> None:
         if "rotation" not in result.fields():
             raise DataError("a trajectory holds rotations; write covariances to .csv")
-        if not self.begun:
-            self.file.write(self.head.encode())
-            self.begun = True
+        if file.tell() == 0:
+            file.write(EUROC if euroc else b"# time tx ty tz qx qy qz qw\n")
         turns = result.quaternion
-        place = np.zeros((len(result), 3))
+        places = np.zeros((len(result), 3))
         if "position" in result.fields():
-            place = np.nan_to_num(result.position)
-        seconds = result.time / self.about.per_second
+            places = np.nan_to_num(result.position)
         for k in np.flatnonzero(~np.isnan(turns).any(axis=-1)):
-            self.file.write(self.line(float(seconds[k]), place[k], turns[k]).encode())
+            seconds = float(result.time[k] / about.per_second)
+            q = np.roll(turns[k], 1) if euroc else turns[k]  # w first
+            cells = [f"{seconds:.9f}", *(f"{v:.9g}" for v in (*places[k], *q))]
+            if euroc:
+                whole = int(seconds)
+                cells[0] = str(whole * 10**9 + round((seconds - whole) * 1e9))
+            file.write(("," if euroc else " ").join(cells).encode() + b"\n")
 
-    def line(self, seconds: float, place: Numbers, q: Numbers) -> str:
-        return " ".join([f"{seconds:.9f}", *(f"{v:.9g}" for v in (*place, *q))]) + "\n"
-
-
-class _Euroc(_Trajectory):
-    head = (
-        "#timestamp [ns],p_RS_R_x [m],p_RS_R_y [m],p_RS_R_z [m],"
-        "q_RS_w [],q_RS_x [],q_RS_y [],q_RS_z []\n"
-    )
-
-    def line(self, seconds: float, place: Numbers, q: Numbers) -> str:
-        whole = int(seconds)
-        stamp = str(whole * 10**9 + round((seconds - whole) * 1e9))
-        return ",".join([stamp, *(f"{v:.9g}" for v in (*place, q[3], *q[:3]))]) + "\n"
+    yield write
 
 
-_SINKS: dict[str, Any] = {
-    ".csv": _Csv,
-    ".parquet": _Parquet,
-    ".npz": _Npz,
-    ".tum": _Trajectory,
-    ".euroc.csv": _Euroc,
+EUROC = (
+    b"#timestamp [ns],p_RS_R_x [m],p_RS_R_y [m],p_RS_R_z [m],"
+    b"q_RS_w [],q_RS_x [],q_RS_y [],q_RS_z []\n"
+)
+
+_FORMATS: dict[str, Any] = {
+    ".csv": _csv,
+    ".parquet": _parquet,
+    ".npz": _arrays,
+    ".tum": _trajectory,
+    ".euroc.csv": _trajectory,
 }
 
 
-def _sink(path: Path) -> Any:
+def _format(path: Path) -> Any:
     """What writes a file of this name."""
-    name = path.name.lower()
-    for ending in sorted(_SINKS, key=len, reverse=True):
-        if name.endswith(ending):
-            return _SINKS[ending]
-    raise DataError(f"results end in {', '.join(_SINKS)}, got {str(path)!r}")
+    for ending in reversed(_FORMATS):  # .euroc.csv before .csv
+        if path.name.lower().endswith(ending):
+            return _FORMATS[ending]
+    raise DataError(f"results end in {', '.join(_FORMATS)}, got {str(path)!r}")

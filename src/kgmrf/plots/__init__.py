@@ -4,7 +4,7 @@ Everything is drawn on plain matplotlib figures: no window opens, no global sett
 works on machines without a screen. matplotlib is loaded when something is drawn.
 """
 
-from kgmrf.plots.ellipses import draw_ellipses, draw_rows, plot_ellipses
+from kgmrf.plots.ellipses import draw_rows, plot_ellipses
 from kgmrf.plots.look import (
     COLOURS,
     CYCLE,
@@ -24,7 +24,6 @@ __all__ = [
     "CYCLE",
     "WIDTH",
     "check_path",
-    "draw_ellipses",
     "draw_rows",
     "label_lines",
     "log_ticks",

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kgmrf._extras import optional
 from kgmrf._types import Mask, Numbers
-from kgmrf.plots.look import COLOURS, colours_of, new_figure, shade_gaps, style, write_figure
+from kgmrf.plots.look import colours_of, new_figure, shade_gaps, style, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def draw_ellipses(
-    axes: Axes,
-    covariances: Numbers,
-    times: Numbers,
-    *,
-    height: float = 0.0,
-    size: float,
-    filled: bool = False,
-    colour: str = COLOURS["ours"],
+def _draw(
+    axes: Axes, covariances: Numbers, times: Numbers, *, height: float, size: float, **look: Any
 ) -> None:
     """The ellipses x^T M^{-1} x = 1 along a time axis, true in shape and angle on the page.
 
@@ -47,10 +40,7 @@ def draw_ellipses(
             units="x",
             offsets=np.stack([times[proper], np.full(int(proper.sum()), height)], axis=-1),
             offset_transform=axes.transData,
-            facecolor="#AFAFAF" if filled else "none",
-            edgecolor="none" if filled else colour,
-            linewidth=0.0 if filled else 1.2,
-            zorder=1.5 if filled else 2.5,
+            **look,
         ),
         autolim=False,
     )
@@ -80,13 +70,11 @@ def plot_ellipses(
     """
     rows = covariances if isinstance(covariances, Mapping) else {"estimate": covariances}
     rows = {name: np.asarray(matrices, dtype=float) for name, matrices in rows.items()}
-    if truth is not None:
-        truth = np.asarray(truth, dtype=float)
-    named = {**rows, **({} if truth is None else {"truth": truth})}
     if not rows:
         raise ValueError("there is nothing to draw: give at least one sequence of covariances")
+    truth = None if truth is None else np.asarray(truth, dtype=float)
     n_frames = len(next(iter(rows.values())))
-    for name, matrices in named.items():
+    for name, matrices in {**rows, **({} if truth is None else {"truth": truth})}.items():
         if matrices.shape != (n_frames, 2, 2) or n_frames == 0:
             raise ValueError(f"{name} must have shape (T, 2, 2), got {matrices.shape}")
     clock = np.arange(n_frames, dtype=float) if times is None else np.asarray(times, dtype=float)
@@ -113,17 +101,15 @@ def draw_rows(
     pitch = (times[-1] - times[0]) / max(len(shown) - 1, 1) or 1.0
     # The truth sets the size if there is one: a wild estimate may overlap its neighbours.
     measures = list(rows.values()) if truth is None else [truth]
-    largest = max(
-        float(
-            np.linalg.norm(np.nan_to_num(m[shown], posinf=0.0, neginf=0.0), 2, axis=(-2, -1)).max()
-        )
-        for m in measures
-    )
+    finite = [np.nan_to_num(m[shown], posinf=0.0, neginf=0.0) for m in measures]
+    largest = float(np.linalg.norm(np.concatenate(finite), 2, axis=(-2, -1)).max())
     size = 0.47 * pitch / np.sqrt(largest or 1.0)
     for k, (matrices, colour) in enumerate(zip(rows.values(), colours_of(len(rows)), strict=True)):
+        place: dict[str, Any] = {"times": times[shown], "height": -k, "size": size}
         if truth is not None:
-            draw_ellipses(axes, truth[shown], times[shown], height=-k, size=size, filled=True)
-        draw_ellipses(axes, matrices[shown], times[shown], height=-k, size=size, colour=colour)
+            _draw(axes, truth[shown], **place, facecolor="#AFAFAF", linewidth=0.0, zorder=1.5)
+        line: dict[str, Any] = {"facecolor": "none", "edgecolor": colour, "linewidth": 1.2}
+        _draw(axes, matrices[shown], **place, **line, zorder=2.5)
     axes.set_xlim(times[0] - 0.6 * pitch, times[-1] + 0.6 * pitch)
     axes.set_ylim(-len(rows) + 0.4, 0.6)
     axes.set_yticks([-k for k in range(len(rows))], list(rows))

@@ -57,14 +57,14 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
     """
     panels = _panels(result)
     times, unit = _clock(result)
-    age = _flat(result.age)[:, :, 0]
-    missing = (~(age == 0)).mean(axis=-1)
+    missing = (_flat(result.age)[:, :, 0] != 0).mean(axis=-1)
     with style():
         figure = new_figure(height=0.75 + 1.05 * len(panels))
         grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        labels = {}
         for axes, panel in zip(grid, panels, strict=True):
             shade_gaps(axes, times, missing)
-            _draw(axes, times, panel)
+            labels[axes] = _draw(axes, times, panel)
         if unit == "date":
             from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
@@ -76,7 +76,7 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
         grid[-1].set_xlim(times[0] - pad, times[-1] + pad)
         figure.align_ylabels(grid)
         figure.suptitle(_title(result, missing), x=0.01, ha="left", fontsize=8.5)
-        label_lines({axes: _line_labels(p) for axes, p in zip(grid, panels, strict=True)})
+        label_lines(labels)
     if path is not None:
         write_figure(figure, path)
     return figure
@@ -204,9 +204,12 @@ def _unwrapped(angle: Numbers, period: float) -> Numbers:
     return out
 
 
-def _draw(axes: Axes, times: Numbers, panel: _Panel) -> None:
+def _draw(axes: Axes, times: Numbers, panel: _Panel) -> list[tuple[float, str, str]]:
+    """Lines, bands and dots of a panel; returns the labels of its lines (`label_lines`)."""
+    labels: list[tuple[float, str, str]] = []
     axes.set_ylabel(panel.label)
-    for k, colour in enumerate(colours_of(len(panel.names))):
+    names = ("running mean",) if panel.dots else panel.names
+    for k, (name, colour) in enumerate(zip(names, colours_of(len(names)), strict=True)):
         values = panel.values[:, :, k]
         low, middle, high = _quantiles(values)
         if panel.spread is not None:
@@ -215,27 +218,28 @@ def _draw(axes: Axes, times: Numbers, panel: _Panel) -> None:
             axes.fill_between(times, low, high, color=colour, alpha=0.2, linewidth=0)
         if panel.dots and values.shape[1] == 1:
             axes.plot(times, middle, ".", color=colour, markersize=2.0, alpha=0.45, zorder=2)
-        line = _line(panel, k)
+        line = _running_mean(values) if panel.dots else middle
         axes.plot(times, line, color=colour, zorder=2.5)
         # A frame between two gaps has no line to its neighbours.
         gap = np.isnan(np.pad(line, 1, constant_values=np.nan))
         lone = ~gap[1:-1] & gap[:-2] & gap[2:]
         if lone.any():
             axes.plot(times[lone], line[lone], ".", color=colour, markersize=3.0, zorder=2.5)
-    for level, _ in panel.levels:
+        if name and len(names) <= MOST_LABELS and not gap.all():
+            labels.append((float(line[~gap[1:-1]][-1]), name, colour))
+    for level, words in panel.levels:
         axes.axhline(level, color=COLOURS["quiet"], linewidth=0.8, linestyle=(0, (4, 2)))
+        labels.append((level, words, COLOURS["quiet"]))
     if panel.from_zero:
         axes.set_ylim(bottom=0.0)
     if panel.log:
         axes.set_yscale("log")
         log_ticks(axes, "y")
+    return labels
 
 
-def _line(panel: _Panel, k: int) -> Numbers:
-    """What is drawn as a line: the median of the items, or the running mean of scattered dots."""
-    values = panel.values[:, :, k]
-    if not panel.dots:
-        return _quantiles(values)[1]
+def _running_mean(values: Numbers) -> Numbers:
+    """Of the items (T, items) together; NaN where there are too few."""
     with catch_warnings(action="ignore"):  # times at which nothing is known
         mean = np.nanmean(values, axis=1)
     width = max(5, len(mean) // 20) | 1
@@ -246,17 +250,6 @@ def _line(panel: _Panel, k: int) -> Numbers:
     count = np.round(np.convolve(there.astype(float), window, mode="same"))
     # Short gaps are bridged, long ones stay open.
     return np.where(count > width / 3, total / np.maximum(count, 1.0), np.nan)
-
-
-def _line_labels(panel: _Panel) -> list[tuple[float, str, str]]:
-    labels: list[tuple[float, str, str]] = []
-    names = ("running mean",) if panel.dots else panel.names
-    for k, name in enumerate(names if len(names) <= MOST_LABELS else ()):
-        line = _line(panel, k)
-        there = line[np.isfinite(line)]
-        if name and there.size:
-            labels.append((float(there[-1]), name, colours_of(len(names))[k]))
-    return labels + [(level, words, COLOURS["quiet"]) for level, words in panel.levels]
 
 
 def _quantiles(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:

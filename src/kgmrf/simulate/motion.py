@@ -9,8 +9,6 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.geometry import so
 
-__all__ = ["SpectrumChange", "Velocity", "direction", "frames", "spectra", "velocities"]
-
 Velocity = Literal["constant", "drifting", "reversing"]
 SpectrumChange = Literal["fixed", "random_walk", "oscillating", "crossing", "scale"]
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from kgmrf._types import Mask
 
-__all__ = ["bursts", "iid", "occlusions"]
-
 
 def _check(n_frames: int, probability: float = 0.0) -> None:
     if n_frames < 1:

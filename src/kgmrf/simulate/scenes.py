@@ -17,16 +17,6 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import orbit, so
 from kgmrf.simulate import motion, observe
 
-__all__ = [
-    "CovarianceScene",
-    "RotationScene",
-    "camera_shake",
-    "ellipse",
-    "rotating_covariance",
-    "rotating_frame",
-    "steady_camera",
-]
-
 
 class CovarianceScene(NamedTuple):
     """A covariance that moves, and what was seen of it; time first.
@@ -87,10 +77,9 @@ def _covariance_scene(
     else:
         seen = wishart.sample(truth, n_samples, rng, noise_floor=noise_floor)
     seen, mask = _hidden(seen, observed)
-    times = np.arange(frame.shape[0], dtype=np.float64)
-    return CovarianceScene(
-        times, truth, frame, spectrum, velocity, seen, mask, n_samples, noise_floor
-    )
+    times = np.arange(len(frame), dtype=np.float64)
+    parts = (times, truth, frame, spectrum, velocity, seen, mask)
+    return CovarianceScene(*parts, n_samples, noise_floor)
 
 
 def ellipse(
