@@ -336,17 +336,6 @@ def test_idle_keys_leave_memory_and_state(tmp_path: Path) -> None:
     assert other.counts.late == 1
 
 
-def test_lines_that_wait_are_written_before_their_key_is_forgotten() -> None:
-    stream = Stream(Settings(forget_after=10.0, wait=2.0))
-    text = b"".join(stream.take([row]) for row in [line(0, "gone"), line(1, "gone")])
-    text += b"".join(stream.take([line(t, "kept")]) for t in range(1, 30))
-    text += stream.finish()
-    assert [row["time"] for row in estimates(text) if row["key"] == "gone"] == [0, 1]
-    assert stream.pool is not None
-    assert stream.pool.names == ["kept"]
-    assert stream.counts.late == 0
-
-
 def many_keys(n: int, alive: int, settings: Settings, block: int = 5000) -> tuple[int, int]:
     """Every key is seen a few times and never again; returns the most tracks and all forgotten."""
     stream, most = Stream(settings), 0
@@ -426,7 +415,7 @@ def test_other_fields_keep_the_state(tmp_path: Path) -> None:
         first.take(lines[:9])
         first.save(tmp_path / form)
         for fields in (("age",), ("covariance", "nis")):
-            changed = Settings(format=form, fields=fields, digits=5, on_error="skip", wait=0.0)
+            changed = Settings(format=form, fields=fields, digits=5, on_error="skip")
             second, whole = Stream(changed), Stream(changed)
             second.restore(tmp_path / form)
             text = second.take(lines[9:])

@@ -4,7 +4,7 @@ A heading begins a panel of the help; further indented lines continue a text. A 
 an option, a word for its value, bounds, then two spaces and the help::
 
     Input:
-      --wait T >=0.0  Hold every line back for T, so that late lines can be sorted in.
+      --window ROWS >=1  Number of samples in one step.
 
 An argument is its word alone. Types and defaults are those of the function's parameter of the same
 name; ``json_`` is ``--json``.

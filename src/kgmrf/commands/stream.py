@@ -16,7 +16,6 @@ from kgmrf.stream import Report, Settings, run
 OPTIONS = f"""
 Input:
   --format  Format of the lines, in and out.
-  --wait T >=0.0  Hold every line back for T, so that late lines can be sorted in.
   --same-time  Second line of a track with the same time: drop it, or use it.
   --on-error  What to do with an invalid line: stop, or skip it.
   --key NAME  Field that names the track. Default: key, sensor, id, ...
@@ -46,7 +45,6 @@ Tracker:
 @takes(OPTIONS, LAW, CENTRE, QUIET)
 def stream(
     format_: Literal["json", "csv"] = "json",
-    wait: float = 0.0,
     same_time: Literal["drop", "use"] = "drop",
     on_error: Literal["stop", "skip"] = "stop",
     key: str | None = None,
@@ -78,8 +76,7 @@ def stream(
     line without time comes one --time-unit after the line before.
 
     Time: numbers, or ISO 8601 dates, which count in seconds and come out as dates. A line that is
-    not later than the last one of its track is dropped and counted, unless --wait gave it time to
-    be sorted in.
+    not later than the last one of its track is dropped and counted: sort before.
 
     Safety: with --state the stream can be killed at any moment and no line is lost. After a
     restart it continues from the checkpoint; output lines since then are written twice, with the
@@ -97,7 +94,6 @@ def stream(
         fields=chosen,
         digits=digits,
         time_unit=time_unit,
-        wait=wait,
         same_time=same_time,
         on_error=on_error,
         tracker={name: value for name, value in tracker.items() if value is not None},

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf import _npz
-from kgmrf._types import Numbers
+from kgmrf._types import Mask, Numbers
 from kgmrf.centring import RunningMean, off_the_mean
 from kgmrf.factors import DENSE
 from kgmrf.io.write import FIELDS
@@ -27,7 +27,6 @@ from kgmrf.stream.json_lines import JsonReader
 from kgmrf.stream.pool import Pool
 from kgmrf.stream.records import Parsed, Reader, too_large
 from kgmrf.stream.settings import Counts, Fault, LineError, Settings, StreamError
-from kgmrf.stream.waiting import Waiting
 from kgmrf.stream.writer import header_of, text_of
 
 MATRIX = {"samples": "covariance", "covariance": "covariance", "rotation": "rotation"}
@@ -64,7 +63,6 @@ class Stream:
         self.fields: tuple[str, ...] = ()
         self.clocks = Clocks(settings)
         self.means, self.keep = Columns(), 1.0
-        self.waiting = Waiting(settings.wait)
         self.told_header = False
         self.faults: list[Fault] = []
         self.swept = -math.inf
@@ -101,7 +99,8 @@ class Stream:
         self.counts.lines += len(lines)
         self.counts.bad += len(faults)
         self.faults += [Fault(first + row + 1, faults[row], lines[row]) for row in sorted(faults)]
-        return text + self._sweep()
+        self._sweep()
+        return text
 
     def take_rows(self, keys: list[str], times: Numbers, values: Numbers) -> Moved:
         """Take in samples that other software has parsed, by the same rules as lines.
@@ -160,8 +159,8 @@ class Stream:
             told = "how many samples are behind the covariance? Give n_samples or --n-samples"
             wrong = {**dict.fromkeys(np.flatnonzero(unknown).tolist(), told), **wrong}
             counts = np.where(counts > 0, counts, 1.0)
-        if self.settings.wait > 0 or self.settings.forget_after is not None:
-            told = "it has no time, and --wait and --forget-after need one"
+        if self.settings.forget_after is not None:
+            told = "it has no time, and --forget-after needs one"
             wrong |= dict.fromkeys(np.flatnonzero(np.isnan(parsed.times)).tolist(), told)
         parsed = parsed._replace(values=values, counts=counts)
         if wrong:
@@ -209,13 +208,12 @@ class Stream:
         while len(parsed.keys):
             tracks = self._numbers(parsed.keys)
             times = self.clocks.numbered(tracks, parsed.times)
-            newest = self.clocks.arrays["newest"][tracks]
             seen = self.clocks.admit(tracks, times)
             if seen.stale is not None:
                 idle = self.clocks.idle(len(pool))
                 idle[tracks] = False  # these come again, and may be new by then
                 idle[seen.stale] = True
-                pieces += self._forget(idle)
+                self._forget(idle)
                 continue
             here = parsed._replace(times=times).select(np.arange(seen.n))
             rest = np.arange(seen.n, len(parsed.keys))
@@ -225,10 +223,7 @@ class Stream:
                 first = int(np.argmax(seen.verdict == JUMP))
                 seen.verdict[first:], rest = JUMP, rest[:0]
             good = np.flatnonzero(seen.verdict == 0)
-            ready = tracks[good], here.select(good)
-            if self.settings.wait > 0:
-                ready = self.waiting.due(*ready, newest[good])
-            pieces += self._advance(*ready)
+            pieces += self._advance(tracks[good], here.select(good))
             parsed = parsed.select(rest)
         return [piece for piece in pieces if piece.keys]
 
@@ -240,7 +235,7 @@ class Stream:
         return tracks
 
     def _advance(self, tracks: Numbers, parsed: Parsed) -> list[Moved]:
-        """Take in lines that wait no longer; those that are late are counted and left out."""
+        """Take in lines; those that are late are counted and left out."""
         pool, times = self._pool(), parsed.times
         keep, before = self.clocks.in_order(tracks, times, self.counts)
         if not keep.all():
@@ -277,35 +272,19 @@ class Stream:
             known[which] = np.moveaxis(sums, 0, 1)
         return centred
 
-    # ------------------------------------------------------------------ ends
-
-    def _sweep(self) -> bytes:
-        """Forget idle tracks, every now and then; the lines of theirs that still waited."""
+    def _sweep(self) -> None:
+        """Forget idle tracks, every now and then."""
         if self.settings.forget_after is None or self.pool is None:
-            return b""
-        if not self.clocks.watermark >= self.swept + self.settings.forget_after / SWEEPS:
-            return b""
-        self.swept = self.clocks.watermark
-        return b"".join(map(self._text, self._forget(self.clocks.idle(len(self.pool)))))
+            return
+        if self.clocks.watermark >= self.swept + self.settings.forget_after / SWEEPS:
+            self.swept = self.clocks.watermark
+            self._forget(self.clocks.idle(len(self.pool)))
 
-    def _forget(self, idle: Numbers) -> list[Moved]:
-        pool = self._pool()
-        tracks = np.flatnonzero(idle)
-        if not tracks.size:
-            return []
-        pieces = self._advance(*self.waiting.all_of(tracks.tolist(), pool.names, pool.shape))
-        for part in (pool, self.clocks, self.means, self.waiting):
-            part.keep(~idle)
-        self.counts.forgotten += tracks.size
-        return pieces
-
-    def finish(self) -> bytes:
-        """The lines that are still waiting, when no more will come."""
-        if self.pool is None or not any(self.waiting.held.values()):
-            return b""
-        tracks = list(self.waiting.held)
-        lines = self.waiting.all_of(tracks, self.pool.names, self.pool.shape)
-        return b"".join(map(self._text, self._advance(*lines)))
+    def _forget(self, idle: Mask) -> None:
+        if idle.any():
+            for part in (self._pool(), self.clocks, self.means):
+                part.keep(~idle)
+            self.counts.forgotten += int(idle.sum())
 
     # ------------------------------------------------------------------ state
 

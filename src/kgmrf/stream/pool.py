@@ -25,7 +25,6 @@ class Pool:
 
     def __init__(self, kind: Kind, d: int, settings: dict[str, Any]) -> None:
         self.kind, self.d = kind, d
-        self.shape = (d,) if kind == "samples" else (d, d)
         follows = "rotation" if kind == "rotation" else "covariance"
         self.bank = TrackerBank(0, d, kind=follows, n_threads=1, **settings)
         self.names: list[str] = []

@@ -80,8 +80,6 @@ class _Process:
                 if self.changed and clock.monotonic() - self.saved >= self.every:
                     self.checkpoint()
                 self.report.tick(stream)
-            if source.ended:
-                self._deliver(stream.finish())
         except StreamError as error:
             # First the lines before it, then the checkpoint that covers them.
             try:

@@ -41,7 +41,6 @@ def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
         arrays |= {f"track_{name}": array for name, array in memory.items()}
         arrays |= {f"clock_{name}": array[:n] for name, array in stream.clocks.arrays.items()}
         arrays |= {f"mean_{name}": array[:n] for name, array in stream.means.arrays.items()}
-        arrays |= stream.waiting.arrays(pool.shape)
         arrays["keys"], arrays["key_ends"] = _packed(pool.names)
     return header, arrays
 
@@ -88,7 +87,6 @@ def _tracks(stream: Stream, header: dict[str, Any], arrays: dict[str, Numbers]) 
     if not 1 <= d <= LARGEST_D or n * d**2 * 8 > total:
         raise ValueError(f"{n} tracks of dimension {d} do not fit its {total} bytes")
     pool = stream._pool()
-    stream.waiting.restore(_taken("held_", arrays), n, pool.shape)
     memory = _taken("track_", arrays)
     if len(set(keys)) != n:
         raise ValueError("it has a key twice")
