@@ -401,6 +401,18 @@ def test_lines_of_the_wrong_shape_are_refused_and_change_nothing(gains):
     assert bank.take(which, rows, dt=1.0, fields="covariance")["covariance"].shape == (40, 3, 3)
 
 
+def test_what_a_bank_remembers_is_a_snapshot():
+    """It was a view: the next update changed it."""
+    bank = TrackerBank(2, 3)
+    bank.update(np.ones((2, 3)))
+    found = bank.memory()
+    before = {name: array.copy() for name, array in found.items()}
+    bank.update(np.full((2, 3), 7.0))
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, before[name])
+    np.testing.assert_array_equal(bank.memory([1])["rows"], bank.memory()["rows"][1:])
+
+
 def test_restored_banks_are_independent():
     one, two = TrackerBank(2, 3), TrackerBank(2, 3)
     one.update(np.ones((2, 3)))

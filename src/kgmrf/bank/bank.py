@@ -317,13 +317,14 @@ class TrackerBank(OneAtATime):
     @property
     def nbytes(self) -> int:
         """Memory of the state of all tracks."""
-        return int(sum(array.nbytes for array in (self.ids, *self.memory().values())))
+        return int(sum(array.nbytes for array in (self.ids, *self._tracks.memory().values())))
 
     # ------------------------------------------------------------------ files
 
-    def memory(self) -> dict[str, Numbers]:
-        """All that is remembered of the tracks, one array per name with the tracks first."""
-        return self._tracks.memory()
+    def memory(self, tracks: Any = None) -> dict[str, Numbers]:
+        """All that is remembered of all tracks or some, one array per name with the tracks first:
+        a snapshot, which later updates do not change."""
+        return self._tracks.kept(tracks).memory()
 
     def restore(self, memory: dict[str, Numbers]) -> None:
         """Replace all tracks by those that `memory` gave; ValueError if they cannot be states."""
