@@ -78,6 +78,16 @@ def test_the_mean_is_said_in_words(file: Path, tmp_path: Path, words: list[str],
     np.testing.assert_allclose(np.load(out)["covariance"][-1], expected.covariance[-1])
 
 
+@pytest.mark.parametrize("mean", ["zero", "drift"])
+def test_two_words_for_the_mean_that_contradict_each_other(
+    file: Path, mean: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--centre beside --mean drift was accepted and meant nothing."""
+    for command in (["track", str(file)], ["stream"]):
+        assert main([*command, "-q", "--centre", "--mean", mean]) == 2
+        assert f"--centre is --mean running, and --mean {mean} is" in capsys.readouterr().err
+
+
 def test_a_stream_takes_the_same_words_for_the_mean() -> None:
     lines = b"".join(b'{"x": [%d, 5]}\n' % (k % 3) for k in range(9))
     found = [

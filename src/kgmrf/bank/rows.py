@@ -70,7 +70,7 @@ class Rows:
         twin.__dict__.update(self.__dict__)
         which = self.positions(tracks)
         for name in ("rows", "records", "fresh"):
-            setattr(twin, name, getattr(self, name)[which].copy())
+            setattr(twin, name, getattr(self, name)[which])  # positions: a copy
         return twin
 
     def memory(self) -> dict[str, Numbers]:

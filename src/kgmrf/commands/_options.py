@@ -39,6 +39,14 @@ Tracker:
 """
 CENTRE = "Input:\n  --centre, --center  Subtract the running mean of every channel.\n"
 
+
+def mean_of(mean: str | None, centre: bool) -> str:
+    """Which mean is subtracted: --centre is --mean running."""
+    if centre and mean not in (None, "running"):
+        raise ValueError(f"--centre is --mean running, and --mean {mean} is another; give one")
+    return "running" if centre else mean or "zero"
+
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 _ENTRY = re.compile(
     r"(?P<names>--?[\w-]+(?:, --?[\w-]+)*)?(?P<word> ?[A-Z][A-Z,.]*)?"

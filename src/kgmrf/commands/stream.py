@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kgmrf.commands._given import split_fields
-from kgmrf.commands._options import CENTRE, LAW, QUIET, takes
+from kgmrf.commands._options import CENTRE, LAW, QUIET, mean_of, takes
 from kgmrf.commands._run import note
 from kgmrf.io import FIELDS
 from kgmrf.stream import Report, Settings, run
@@ -38,7 +38,7 @@ Tracker:
   --time-unit T >=1e-300  Sampling interval of a track, in units of the lines' time.
   --n-samples, --samples, -m M >=1e-9  Number of samples behind a covariance, if its line has no
     n_samples.
-  --mean  Mean of the samples: zero, running (as --centre) or drift.
+  --mean  Mean of the samples: zero (default), running (as --centre) or drift.
 """
 
 
@@ -64,7 +64,7 @@ def stream(
     noise_std: float | None = None,
     gains: Literal["auto", "information", "zero_lag", "printed"] = "auto",
     centre: bool = False,
-    mean: Literal["zero", "running", "drift"] = "zero",
+    mean: Literal["zero", "running", "drift"] | None = None,
     quiet: bool = False,
 ) -> None:
     """Track live data: one line in on stdin, one estimate out on stdout, per key.
@@ -97,7 +97,7 @@ def stream(
         same_time=same_time,
         on_error=on_error,
         tracker={name: value for name, value in tracker.items() if value is not None},
-        mean="running" if centre and mean == "zero" else mean,
+        mean=mean_of(mean, centre),
         key=key,
         time=time,
         max_gap=max_gap,
