@@ -59,7 +59,7 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
 def test_every_step_is_the_readable_step(kind: str, d: int, settings: dict[str, Any]) -> None:
     rng, n = _rng(d), 11
     bank = TrackerBank(n, d, kind=kind, n_threads=1, time_unit=1.0, **settings)
-    engine: Any = bank._tracks.engine
+    engine: Any = bank._engine
     for k in range(12):
         C = _observations(kind, rng, n, d)
         C[rng.random(n) < 0.2] = np.nan

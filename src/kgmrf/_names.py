@@ -57,7 +57,9 @@ def _is_seconds(word: str) -> bool:
 def is_stamp(name: str) -> bool:
     """Whether a column is a stamp of ROS, or a part of one: a clock where there is no other."""
     word = name.lower()
-    return word.startswith("header.stamp") or _is_seconds(word) or is_nanoseconds(word)
+    return "stamp" in word and (
+        word.startswith("header.stamp") or _is_seconds(word) or is_nanoseconds(word)
+    )
 
 
 def is_nanoseconds(name: str) -> bool:

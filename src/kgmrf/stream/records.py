@@ -200,7 +200,7 @@ class Reader:
         values = parsed.values
         wrong = too_large(values)
         if self.what != "x":  # a matrix with a hole was not seen
-            hidden = np.isnan(values).reshape(len(values), -1).any(axis=1)
+            hidden = np.array(np.isnan(values).reshape(len(values), -1).any(axis=1))
             hidden[list(wrong)] = True
             values[hidden] = math.nan
             if self.what == "quaternion":
