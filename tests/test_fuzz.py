@@ -310,9 +310,7 @@ def test_a_bank_that_promises_too_much(changes: dict[str, Any], tmp_path: Path) 
 
 
 @given(
-    st.sampled_from(
-        ["format", "kind", "settings", "counts", "told_header", "reader", "clock", "more"]
-    ),
+    st.sampled_from(["format", "kind", "settings", "counts", "told", "reader", "clock", "more"]),
     json_values,
 )
 def test_a_stream_with_any_header_is_refused_or_whole(

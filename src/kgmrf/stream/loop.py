@@ -55,7 +55,7 @@ class Stream:
         self.reader: Reader = maker(key=settings.key, time=settings.time)
         self.pool: Pool | None = None
         self.fields: tuple[str, ...] = ()
-        self.told_header = False
+        self.told: list[str] = []  # the fields of the header that was written, in CSV
         self.faults: list[Fault] = []
 
     # ------------------------------------------------------------------ lines
@@ -135,10 +135,10 @@ class Stream:
         return self.pool
 
     def _text(self, moved: Moved) -> bytes:
-        form = self.settings.format
+        form, names = self.settings.format, list(moved.fields)
         text = text_of(*moved, form, self.settings.digits, self.reader.style or "")
-        if form == "csv" and not self.told_header:
-            self.told_header = True
+        if form == "csv" and self.told != names:  # other columns need another header
+            self.told = names
             return header_of(moved.fields) + text
         return text
 

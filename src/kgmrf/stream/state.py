@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 
 def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
     """Everything that a stream remembers."""
-    fields = stream.settings.fields
     header: dict[str, Any] = {
         "kind": "stream",
         "settings": stream.settings.lasting(),
         "counts": asdict(stream.counts),
-        "told_header": stream.told_header,
-        "fields": None if fields is None else list(fields),
+        "told": stream.told,
     }
     arrays: dict[str, Numbers] = {}
     pool = stream.pool
@@ -56,10 +54,7 @@ def restored(
         )
     try:
         stream.counts = Counts(**{str(k): _whole(v) for k, v in header["counts"].items()})
-        fields = stream.settings.fields
-        same = header["fields"] == (None if fields is None else list(fields))
-        # Other columns need another header.
-        stream.told_header = bool(header["told_header"]) and same
+        stream.told = [str(name) for name in header["told"]]
         more = dict(header.get("more", {}))
         pending = arrays.pop("pending", np.zeros(0, dtype=np.uint8))
         if pending.ndim != 1 or pending.dtype != np.uint8:
