@@ -33,8 +33,7 @@ class _Plan(NamedTuple):
 
     pattern: Any  # a tracker that has seen nothing, or a bank without tracks
     fields: tuple[str, ...]  # none: all
-    samples: bool
-    n_samples: float | None
+    words: dict[str, Any]  # samples or n_samples
     times: Numbers | None = None  # (T,) of the whole sequence
     steps: Numbers | None = None  # (T,) time since the frame before
 
@@ -153,7 +152,7 @@ def _planned(
         or not (isinstance(tracker, CovarianceTracker) or tracker.kind == "covariance")
     ):
         raise ValueError("raw samples are for covariances, and count themselves: no n_samples")
-    plan = _Plan(tracker, (), samples, n_samples)
+    plan = _Plan(tracker, (), {"samples": True} if samples else {"n_samples": n_samples})
     available = _looks(plan, shape)
     if fields is None:
         fields = ("rotation" if "rotation" in available else "covariance",)
@@ -175,7 +174,7 @@ def _planned(
 def _looks(plan: _Plan, shape: tuple[int, ...]) -> _Looks:
     """The fields of a tracker, from a trial on one frame of one track."""
     m, d = shape[-2:]
-    frame = np.resize(np.eye(d), (m, d)) if plan.samples else np.eye(d)
+    frame = np.resize(np.eye(d), (m, d))
     fields = _advance(plan, None, frame[None, None], 0)[1]
     looks = {name: (value.shape[2:], value.dtype) for name, value in fields.items()}
     if "loadings" in looks:  # many channels: matrices are made of the factors when asked for
@@ -185,8 +184,9 @@ def _looks(plan: _Plan, shape: tuple[int, ...]) -> _Looks:
 
 def _fit(state: Any, batch: tuple[int, ...]) -> None:
     """ValueError unless this is the state of a chunk of such tracks."""
-    known = (len(state),) if isinstance(state, TrackerBank) else state.batch_shape
-    if known not in (batch, (math.prod(batch),)):
+    bank = isinstance(state, TrackerBank)
+    known = (len(state),) if bank else state.batch_shape
+    if known != ((math.prod(batch),) if bank else batch):
         raise ValueError(
             f"start has a state of {known} tracks for a chunk of {batch}; rechunk the frames as "
             "they were when the states were made"
@@ -201,7 +201,6 @@ def _advance(
     state: None before the first frame. It is left as it was: a task may be run twice.
     """
     batch, these = frames.shape[1:-2], slice(first, first + len(frames))
-    words: dict[str, Any] = {"samples": True} if plan.samples else {"n_samples": plan.n_samples}
     moved = (plan.pattern if state is None else state).copy()
     if state is not None:
         _fit(state, batch)
@@ -210,10 +209,9 @@ def _advance(
             if state is None:
                 moved.add(math.prod(batch))
             steps = np.ones(len(frames)) if plan.steps is None else plan.steps[these]
-            return moved, _through_bank(moved, plan.fields, frames, steps, words)
-        result = moved.filter(
-            frames, times=None if plan.times is None else plan.times[these], **words
-        )
+            return moved, _through_bank(moved, plan.fields, frames, steps, plan.words)
+        times = None if plan.times is None else plan.times[these]
+        result = moved.filter(frames, times=times, **plan.words)
     except ObservationError as error:
         error.add_note(f"in a block of tracks {batch}, frames {first} to {these.stop - 1}")
         raise

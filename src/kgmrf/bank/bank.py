@@ -424,12 +424,9 @@ class TrackerBank(OneAtATime):
         """Write settings and tracks to one file (npz with a JSON header, nothing executable)."""
         header = {
             "kind": "bank",
-            "follows": self.kind,
-            "d": self.d,
-            "on_invalid": self.on_invalid,
             "next_id": self._next_id,
             "clock": self._clock.numbers().tolist(),
-            "settings": self._pattern.settings(),
+            "settings": self.settings(),
         }
         arrays = {name: getattr(self, f"_{name}") for name in MEMORY}
         _npz.write(path, header, {"ids": self.ids, **arrays})
@@ -446,13 +443,10 @@ class TrackerBank(OneAtATime):
                 raise ValueError(f"ids are {ids.dtype} of shape {ids.shape}")
             # Before room is made for it: one table of d x d at least, and one for each track.
             # Of many channels a few rows of a table.
-            total, d = sum(array.nbytes for array in found.values()), int(header["d"])
+            total, d = sum(array.nbytes for array in found.values()), int(header["settings"]["d"])
             if 4 * d * min(d, 64) * max(1, ids.size) > max(LIGHT, 4 * total):
-                raise ValueError(f"it is too small for {ids.size} tracks of d = {header['d']}")
-            settings = {**header["settings"], "kind": header["follows"]}
-            for name in ("d", "on_invalid"):
-                settings[name] = header[name]
-            bank = cls(0, **settings)
+                raise ValueError(f"it is too small for {ids.size} tracks of d = {d}")
+            bank = cls(0, **header["settings"])
             bank.restore(found)
             if len(bank) != ids.size:
                 raise ValueError(f"{ids.size} ids for {len(bank)} tracks")

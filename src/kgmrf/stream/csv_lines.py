@@ -74,18 +74,15 @@ class CsvReader(Reader):
         self.d = 3 if turns else len(self.used)
         self.header = names
 
-    def _items(
-        self, lines: list[bytes], faults: dict[int, str], stop: bool
-    ) -> tuple[list[Any], list[int]]:
+    def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
         rows = [row for row, line in enumerate(lines) if line.strip()]
         if rows and not self.header:
             first = rows.pop(0)
             try:
-                self._learn(_cells(lines[first]), first)
-            except LineError:
-                raise
+                cells = _cells(lines[first])
             except ValueError as error:
                 raise LineError(first, str(error)) from None
+            self._learn(cells, first)
         elif rows and rows[0] == 0 and self._is_header(lines[0]):
             rows = rows[1:]  # the same header again, after a restart
         return [lines[row] for row in rows], rows

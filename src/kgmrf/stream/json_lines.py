@@ -36,10 +36,8 @@ class JsonReader(Reader):
         names = ("what", "d", "key", "time", "style")
         return {name: getattr(self, name) for name in names}
 
-    def _items(
-        self, lines: list[bytes], faults: dict[int, str], stop: bool
-    ) -> tuple[list[Any], list[int]]:
-        records, rows = _records(lines, faults, stop)
+    def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
+        records, rows = _records(lines, faults)
         if self.what is not None:
             return records, rows
         for k, (record, row) in enumerate(zip(records, rows, strict=True)):
@@ -48,8 +46,6 @@ class JsonReader(Reader):
                 return records[k:], rows[k:]
             if fault is not None:
                 faults[row] = fault
-                if stop:
-                    break
         return [], []  # before the first observation of all nothing is known, not even d
 
     def _learn(self, record: dict[str, Any], row: int) -> str | None:
@@ -150,15 +146,11 @@ def _names(
 ) -> tuple[str, str]:
     """The fields of a record that hold key and time."""
     names, stamped = list(record), "header" if rec.stamped(record.get("header")) else "time"
-    return (
-        rec.find_key(names, wish[0], row) or "key",
-        rec.find_time(names, wish[1], row) or stamped,
-    )
+    key, time = rec.find_key(names, wish[0], row), rec.find_time(names, wish[1], row)
+    return key or "key", time or stamped
 
 
-def _records(
-    lines: list[bytes], faults: dict[int, str], stop: bool
-) -> tuple[list[dict[str, Any]], list[int]]:
+def _records(lines: list[bytes], faults: dict[int, str]) -> tuple[list[dict[str, Any]], list[int]]:
     """The lines that are JSON objects; the others are faults."""
     with suppress(orjson.JSONDecodeError):
         every = list(map(orjson.loads, lines))
@@ -169,15 +161,12 @@ def _records(
         try:
             record = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            if line.isspace() or not line:
-                continue
-            faults[row] = f"not JSON: {error}"
+            if line.strip():
+                faults[row] = f"not JSON: {error}"
+            continue
+        if type(record) is dict:
+            records.append(record)
+            rows.append(row)
         else:
-            if type(record) is dict:
-                records.append(record)
-                rows.append(row)
-                continue
             faults[row] = "not a JSON object"
-        if stop:
-            break
     return records, rows

@@ -70,7 +70,7 @@ class Stream:
         if not first and lines:  # a mark that some editors put before all text
             lines = [lines[0].removeprefix(BOM_UTF8), *lines[1:]]
         try:
-            parsed = self.reader.parse(lines, stop=self.settings.on_error == "stop")
+            parsed = self.reader.parse(lines)
             text = b"".join(map(self._text, self._moved(parsed, len(lines))))
             faults, stopped = parsed.faults, self.counts.lines < first + len(lines)
         except LineError as error:
@@ -150,7 +150,7 @@ class Stream:
         faults, stop, pieces = parsed.faults, self.settings.on_error == "stop", []
         if parsed.keys:
             parsed = self._usable(parsed)
-        if stop and faults:
+        if stop and faults:  # what comes behind does not matter
             parsed = parsed.part(parsed.rows < min(faults))
         while parsed.keys:
             pool = self._pool()
@@ -177,7 +177,7 @@ class Stream:
         """The lines that have all they need, with the samples behind each; others are faults."""
         wrong: dict[int, str] = {}
         counts = np.ones(len(parsed.keys))
-        if self._pool().kind == "covariance":
+        if self.reader.kind == "covariance":
             default = self.settings.tracker.get("n_samples") or math.nan
             counts = np.where(np.isnan(parsed.counts), default, parsed.counts)
             unknown = ~(counts > 0) & ~np.isnan(parsed.values[:, 0, 0])

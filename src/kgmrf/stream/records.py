@@ -170,13 +170,10 @@ class Reader:
             return (self.d,)
         return (4,) if self.what == "quaternion" else (self.d, self.d)
 
-    def parse(self, lines: list[bytes], *, stop: bool = False) -> Parsed:
-        """All lines that can be used, and what is wrong with the others.
-
-        stop: what comes behind a line that cannot be used does not matter.
-        """
+    def parse(self, lines: list[bytes]) -> Parsed:
+        """All lines that can be used, and what is wrong with the others."""
         faults: dict[int, str] = {}
-        items, rows = self._items(lines, faults, stop)
+        items, rows = self._items(lines, faults)
         found = self._plain(items) if rows else None
         if found is None:
             read: list[Any] = []
@@ -253,9 +250,7 @@ class Reader:
         """What the first lines told, to go on in another process."""
         raise NotImplementedError
 
-    def _items(
-        self, lines: list[bytes], faults: dict[int, str], stop: bool
-    ) -> tuple[list[Any], list[int]]:
+    def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
         """The lines that may hold an observation, and their rows; learns what they hold."""
         raise NotImplementedError
 
