@@ -112,7 +112,7 @@ class TrackerBank(OneAtATime):
                 )
         self._raw = self._pattern.n_samples is None  # whether samples are expected
         self._clock: Clock = self._pattern.clock
-        self.ids = np.arange(int(n_tracks))
+        self.ids = np.arange(int(n_tracks), dtype=np.int64)
         self._next_id = int(n_tracks)
         self._begin()
 
@@ -127,8 +127,10 @@ class TrackerBank(OneAtATime):
     def add(self, n_tracks: int = 1) -> Numbers:
         """Append fresh tracks; returns their ids, which stay when others are removed."""
         new = np.arange(self._next_id, self._next_id + n_tracks)
-        for name, array in zip(MEMORY, self._new(n_tracks), strict=True):
-            setattr(self, f"_{name}", np.concatenate([getattr(self, f"_{name}"), array]))
+        rows, records, fresh = self._new(n_tracks)
+        self._rows = np.concatenate([self._rows, rows])
+        self._records = np.concatenate([self._records, records])
+        self._fresh = np.concatenate([self._fresh, fresh])
         self.ids = np.concatenate([self.ids, new])
         self._next_id += n_tracks
         return new
@@ -390,7 +392,7 @@ class TrackerBank(OneAtATime):
                 there = np.asarray(~np.isnan(matrices).any(axis=(-2, -1)))
                 _check.rotations(matrices, there, "its estimate", "raise", True)
             self._rows, self._records, self._fresh = rows, records, fresh
-            self.ids = np.arange(n)
+            self.ids = np.arange(n, dtype=np.int64)
             step = max(1, TRIED // engine.d**2)
             for begin in range(0, n, step):
                 self.select(slice(begin, begin + step))._try_out()

@@ -76,7 +76,7 @@ def stream(
     line without time comes one --time-unit after the line before.
 
     Time: numbers, or ISO 8601 dates, which count in seconds and come out as dates. A line that is
-    not later than the last one of its track is dropped and counted: sort before.
+    not later than the last one of its track is dropped and counted; sort lines upstream.
 
     Safety: with --state the stream can be killed at any moment and no line is lost. After a
     restart it continues from the checkpoint; output lines since then are written twice, with the
