@@ -88,6 +88,21 @@ def test_two_words_for_the_mean_that_contradict_each_other(
         assert f"--centre is --mean running, and --mean {mean} is" in capsys.readouterr().err
 
 
+def test_options_of_a_stream_that_do_not_fit_are_refused() -> None:
+    """--noise-std ended a stream of samples with a traceback; one field was key and time."""
+    call = [sys.executable, "-m", "kgmrf", "stream", "-q"]
+    for words, fault in (
+        (["--noise-std", "0.1"], b"--noise-std is for rotations; these lines hold samples"),
+        (["--key", "a", "--time", "a"], b"--key and --time both name 'a'"),
+    ):
+        found = subprocess.run(
+            [*call, *words], input=b'{"a": 1, "x": [1, 2]}\n', capture_output=True
+        )
+        assert found.returncode == 2
+        assert fault in found.stderr
+        assert b"Traceback" not in found.stderr
+
+
 def test_a_stream_takes_the_same_words_for_the_mean() -> None:
     lines = b"".join(b'{"x": [%d, 5]}\n' % (k % 3) for k in range(9))
     found = [

@@ -88,6 +88,8 @@ def stream(
     chosen = None if fields is None else split_fields(fields)
     if replay and state is None:
         raise ValueError("--replay needs --state")
+    if key is not None and key == time:
+        raise ValueError(f"--key and --time both name {key!r}; give each a field of its own")
     tracker: dict[str, Any] = {"gains": gains, "n_samples": n_samples, "noise_std": noise_std}
     settings = Settings(
         format=format_,

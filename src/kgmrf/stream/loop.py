@@ -119,7 +119,9 @@ class Stream:
         if self.pool is None:
             kind, mean = self.reader.kind, self.settings.mean
             if mean != "zero" and kind != "samples":
-                raise ValueError(f"--mean {mean} is for samples; these lines hold a {kind}")
+                raise ValueError(f"--mean {mean} is for samples; these lines hold {_lines(kind)}")
+            if "noise_std" in self.settings.tracker and kind != "rotation":
+                raise ValueError(f"--noise-std is for rotations; these lines hold {_lines(kind)}")
             self.pool = Pool(kind, self.reader.d, self.settings)
             known = {*self.pool.bank.estimate().fields()}
             known |= set() if kind == "rotation" else {*DENSE, *FROM_COVARIANCE}
@@ -127,9 +129,8 @@ class Stream:
             for name in self.fields:
                 if name not in known:
                     there = ", ".join(field for field in FIELDS if field in known)
-                    lines = kind if kind == "samples" else f"{kind}s"
                     raise ValueError(
-                        f"--fields has {name!r}, which a stream of {lines} does not have; "
+                        f"--fields has {name!r}, which a stream of {_lines(kind)} does not have; "
                         f"it has {there}"
                     )
         return self.pool
@@ -228,3 +229,7 @@ class Stream:
     def from_bytes(self, stored: bytes) -> dict[str, Any]:
         """Go on where `to_bytes` stood."""
         return state.restored(self, "this", *_npz.unpack(stored))
+
+
+def _lines(kind: str) -> str:
+    return kind if kind == "samples" else f"{kind}s"
