@@ -116,6 +116,17 @@ class TrackerBank(OneAtATime):
         self._next_id = int(n_tracks)
         self._begin()
 
+    def _begin(self) -> None:
+        """All tracks anew, with the engine for samples or for matrices."""
+        raw = {"raw": self._raw} if self.kind == "covariance" else {}
+        self._engine: Engine = self._pattern.engine(**raw)
+        self._rows, self._records, self._fresh = self._new(len(self))
+
+    def _new(self, n: int) -> tuple[Numbers, Numbers, Numbers]:
+        engine, rows = self._engine, self._engine.init(n)
+        records = engine.look(rows) if engine.kept and n else np.zeros((n, engine.kept))
+        return rows, records, np.ones(n, dtype=bool)
+
     # ------------------------------------------------------------------ tracks come and go
 
     def __len__(self) -> int:
@@ -134,17 +145,6 @@ class TrackerBank(OneAtATime):
         self.ids = np.concatenate([self.ids, new])
         self._next_id += n_tracks
         return new
-
-    def _begin(self) -> None:
-        """All tracks anew, with the engine for samples or for matrices."""
-        raw = {"raw": self._raw} if self.kind == "covariance" else {}
-        self._engine: Engine = self._pattern.engine(**raw)
-        self._rows, self._records, self._fresh = self._new(len(self))
-
-    def _new(self, n: int) -> tuple[Numbers, Numbers, Numbers]:
-        engine, rows = self._engine, self._engine.init(n)
-        records = engine.look(rows) if engine.kept and n else np.zeros((n, engine.kept))
-        return rows, records, np.ones(n, dtype=bool)
 
     def remove(self, tracks: Any) -> None:
         """Forget tracks, by position or mask; the others keep their order and ids."""
