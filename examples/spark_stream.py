@@ -7,8 +7,8 @@ INPUT_DIR: files of JSON lines {"key": "a", "time": 3.0, "x": [0.1, -0.4]}, each
 OUTPUT_DIR: Parquet, one folder per micro-batch, one row per row taken in.
 
 The rules are those of ``kgmrf stream``, because its code applies them: a row not later than the
-row before of its key is dropped and counted, unless it was waited for (--wait). Within a
-micro-batch the rows of a key are put in order of time first. What Spark keeps for a key are the
+row before of its key is dropped and counted. Within a micro-batch the rows of a key are put in
+order of time first. What Spark keeps for a key are the
 bytes of the file that ``kgmrf stream --state`` writes.
 
 The operator is transformWithStateInPandas, over the RocksDB state store, which it requires: it is
@@ -268,7 +268,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cores", type=int, default=2, help="cores of this machine")
     parser.add_argument("--gains", default="auto", help="gain law of the trackers")
     parser.add_argument("--time-unit", type=float, default=1.0, help="one step of the trackers")
-    parser.add_argument("--wait", type=float, default=0.0, help="hold rows back for earlier ones")
     parser.add_argument("--same-time", choices=("drop", "use"), default="drop", help="repetitions")
     parser.add_argument("--on-error", choices=("stop", "skip"), default="stop", help="bad rows")
     return parser.parse_args(arguments)
@@ -281,7 +280,6 @@ def run(wish: argparse.Namespace) -> None:
     settings = Settings(
         fields=FIELDS,
         time_unit=wish.time_unit,
-        wait=wish.wait,
         same_time=wish.same_time,
         on_error=wish.on_error,
         tracker={"gains": wish.gains},

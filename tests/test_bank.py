@@ -59,7 +59,7 @@ CASES: list[tuple[str, int, dict[str, Any]]] = [
 def test_every_step_is_the_readable_step(kind: str, d: int, settings: dict[str, Any]) -> None:
     rng, n = _rng(d), 11
     bank = TrackerBank(n, d, kind=kind, n_threads=1, time_unit=1.0, **settings)
-    engine: Any = bank._tracks.engine
+    engine: Any = bank._engine
     for k in range(12):
         C = _observations(kind, rng, n, d)
         C[rng.random(n) < 0.2] = np.nan
@@ -399,6 +399,18 @@ def test_lines_of_the_wrong_shape_are_refused_and_change_nothing(gains):
             bank.take(tracks, seen, dt=dt, fields=fields)
         np.testing.assert_array_equal(bank.memory()["rows"], before)
     assert bank.take(which, rows, dt=1.0, fields="covariance")["covariance"].shape == (40, 3, 3)
+
+
+def test_what_a_bank_remembers_is_a_snapshot():
+    """It was a view: the next update changed it."""
+    bank = TrackerBank(2, 3)
+    bank.update(np.ones((2, 3)))
+    found = bank.memory()
+    before = {name: array.copy() for name, array in found.items()}
+    bank.update(np.full((2, 3), 7.0))
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, before[name])
+    np.testing.assert_array_equal(bank.memory([1])["rows"], bank.memory()["rows"][1:])
 
 
 def test_restored_banks_are_independent():

@@ -80,13 +80,29 @@ def test_the_mean_is_said_in_words(file: Path, tmp_path: Path, words: list[str],
     np.testing.assert_allclose(np.load(out)["covariance"][-1], expected.covariance[-1])
 
 
-@pytest.mark.parametrize("mean", ["drift", "zero"])
-def test_two_words_for_the_mean_that_contradict_are_refused(
+@pytest.mark.parametrize("mean", ["zero", "drift"])
+def test_two_words_for_the_mean_that_contradict_each_other(
     file: Path, mean: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["track", str(file), "--mean", mean, "--centre"]) == 2
-    assert f"--centre is --mean running, but --mean is {mean}" in capsys.readouterr().err
-    assert main(["track", str(file), "-q", "--mean", "running", "--centre"]) == 0
+    """--centre beside --mean drift was accepted and meant nothing."""
+    for command in (["track", str(file)], ["stream"]):
+        assert main([*command, "-q", "--centre", "--mean", mean]) == 2
+        assert f"--centre is --mean running, and --mean {mean} is" in capsys.readouterr().err
+
+
+def test_options_of_a_stream_that_do_not_fit_are_refused() -> None:
+    """--noise-std ended a stream of samples with a traceback; one field was key and time."""
+    call = [sys.executable, "-m", "kgmrf", "stream", "-q"]
+    for words, fault in (
+        (["--noise-std", "0.1"], b"--noise-std is for rotations; these lines hold samples"),
+        (["--key", "a", "--time", "a"], b"--key and --time both name 'a'"),
+    ):
+        found = subprocess.run(
+            [*call, *words], input=b'{"a": 1, "x": [1, 2]}\n', capture_output=True
+        )
+        assert found.returncode == 2
+        assert fault in found.stderr
+        assert b"Traceback" not in found.stderr
 
 
 def test_an_option_that_does_nothing_is_named(

@@ -213,6 +213,18 @@ def test_wrong_arguments_say_so_before_anything_runs() -> None:
     assert "frames 0 to 1" in caught.value.__notes__[0]
 
 
+def test_times_may_be_dates() -> None:
+    """They were counted in the unit of their type, such as nanoseconds."""
+    frames = _covariances(np.random.default_rng(8), 6, 4, 3)
+    lazy, bank = da.from_array(frames, chunks=(3, 4, 3, 3)), TrackerBank(0, 3, n_samples=6)
+    dates = np.datetime64("2024-01-01", "ns") + np.arange(6) * np.timedelta64(500, "ms")
+    (a, b) = (
+        filter_array(bank, lazy, fields="velocity", times=times)["velocity"].compute()
+        for times in (dates, np.arange(6) * 0.5)
+    )
+    _same(a, b, exact=False)
+
+
 def test_what_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask.array", None)
     with pytest.raises(ImportError, match=r'needs dask: pip install "kgmrf\[dask\]"'):
@@ -278,8 +290,15 @@ def test_a_run_goes_on_from_saved_states(tmp_path: Path, timed: bool, alone: boo
             _same(np.concatenate([b, c]), a, exact=True)
     with pytest.raises(ValueError, match="2 states for 3 chunks of tracks"):
         filter_array(pattern, lazy[7:], start=states[:2])
-    with pytest.raises(ObservationError, match="times"):
+    with pytest.raises(ObservationError, match=r"times .* one more, in front, \(5,\)"):
         filter_array(pattern, lazy[7:], start=states, times=times[7:])
+    # Other chunks, also as many of them, are refused at once; when states are lazy, by name.
+    other = lazy[7:].rechunk((4, (4, 8, 8), 3, 3))
+    with pytest.raises(ValueError, match=r"state of \(8,\) tracks for a chunk of \(4,\)"):
+        filter_array(pattern, other, start=states)
+    found = filter_array(pattern, other, start=begun["state"])["covariance"]
+    with pytest.raises(ValueError, match=r"state of \(.,\) tracks for a chunk of \(.,\)"):
+        found.compute(scheduler="synchronous")
 
 
 def test_a_killed_worker_is_made_up_for(tmp_path: Path) -> None:

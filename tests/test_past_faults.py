@@ -21,7 +21,7 @@ import pytest
 
 import kgmrf
 from kgmrf import KGMRF, TrackerBank, _npz
-from kgmrf.bank.rows import processors
+from kgmrf.bank.steps import processors
 from kgmrf.cli import main
 from kgmrf.stream import Settings, Stream
 

@@ -236,30 +236,6 @@ def test_the_same_time_may_be_a_second_sample_of_the_moment() -> None:
     assert stream.counts.late == 1
 
 
-@given(st.permutations(range(12)), st.integers(1, 12))
-def test_lines_that_wait_long_enough_come_out_in_order(order: list[int], cut: int) -> None:
-    times = [float(t) for t in order]
-    stream = Stream(Settings(wait=12.0, digits=17))
-    text = stream.take(lines_at(times[:cut])) + stream.take(lines_at(times[cut:]))
-    text += stream.finish()
-    assert text == Stream(Settings(digits=17)).take(lines_at(sorted(times)))
-    assert stream.counts.late == 0
-
-
-def test_waiting_ends_when_the_track_is_further(tmp_path: Path) -> None:
-    settings = Settings(wait=2.0)
-    stream = Stream(settings)
-    assert estimates(stream.take(lines_at([0, 2])))[0]["time"] == 0
-    assert [f["time"] for f in estimates(stream.take(lines_at([1, 4])))] == [1, 2]
-    # What waits is part of the state.
-    stream.save(tmp_path / "s")
-    other = Stream(settings)
-    other.restore(tmp_path / "s")
-    rest = lines_at([3, 5])
-    assert stream.take(rest) + stream.finish() == other.take(rest) + other.finish()
-    assert stream.counts.late == 0
-
-
 # ---------------------------------------------------------------------- bad lines
 
 

@@ -213,7 +213,7 @@ def test_headers_of_ros_hold_the_time(names: tuple[str, str]) -> None:
     found = JsonReader().parse([early, *lines])
     assert found.times.tolist() == [12.0, 12.5]
     assert found.faults == {
-        3: "'header' is 'x', not a number",
+        3: f"'header.stamp.{whole}' is 'x', not a number",
         4: "'header' is an object, not a number",
     }
     both = JsonReader().parse([b'{"time": 3, "header": {"stamp": {"secs": 12}}, "x": [1]}'])
@@ -232,16 +232,68 @@ def test_flat_stamps_of_ros_have_nanoseconds() -> None:
         ]
         found = JsonReader().parse([json.dumps({name: 11, rest: 0}).encode(), *lines])
         assert found.times.tolist() == [12.0, 12.5]
-        assert found.faults == {3: f"{name!r} is 'x', not a number"}
+        assert found.faults == {3: f"{rest!r} is 'x', not a number"}
         rows = [f"{name},{rest},a,b", "12,0,1,2", "12,500000000,1,2", "12,x,1,2"]
         for n in (3, 4):  # plain rows are read at once, others one by one
             found = CsvReader().parse([row.encode() for row in rows[:n]])
             assert found.times.tolist() == [12.0, 12.5]
             assert found.values.tolist() == [[1.0, 2.0]] * 2
-        assert found.faults == {3: f"{name!r} is 'x', not a number"}
+        assert found.faults == {3: f"{rest!r} is 'x', not a number"}
     stream = Stream(Settings())
     text = stream.take(lines[:1])
     assert times(text) == [12.0]
+
+
+@pytest.mark.parametrize("name", ["time", "ts", "timestamp"])
+def test_a_time_of_its_own_wins_over_a_stamp_of_ros(name: str) -> None:
+    """Flat names were the time beside ``time``, nested ones were not."""
+    flat = {"header.stamp.secs": 12, "header.stamp.nsecs": 5}
+    for stamp in (flat, {"header": {"stamp": {"secs": 12, "nsecs": 5}}}):
+        for record in ({**stamp, name: 3, "x": [1, 2]}, {name: 3, "x": [1, 2], **stamp}):
+            assert JsonReader().parse([json.dumps(record).encode()]).times.tolist() == [3.0]
+    for header, row in (
+        (f"{name},header.stamp.secs,header.stamp.nsecs,p", b"3,12,5,1"),
+        (f"header.stamp.secs,header.stamp.nsecs,{name},p", b"12,5,3,1"),
+    ):
+        found = CsvReader().parse([header.encode(), row])
+        assert (found.times.tolist(), found.values.tolist()) == ([3.0], [[1.0]])
+
+
+def test_nanoseconds_need_seconds() -> None:
+    """Nanoseconds alone were ignored: the line was taken in without a time."""
+    good = {"header.stamp.secs": 12, "header.stamp.nsecs": 5, "x": [1, 2]}
+    for first in (good, {"x": [1, 2]}, None):
+        for bad in (
+            {"header.stamp.nsecs": 5, "x": [1, 2]},
+            {"header.stamp.secs": None, "header.stamp.nsecs": 5, "x": [1, 2]},
+            {"header": {"stamp": {"nsecs": 5}}, "x": [1, 2]},
+        ):
+            if first is not None and "header" in bad:
+                continue  # where the first line has flat names, or none, these are its own matter
+            records = [bad] if first is None else [first, bad]
+            found = JsonReader().parse([json.dumps(r).encode() for r in records])
+            (reason,) = found.faults.values()
+            assert reason.startswith("has nanoseconds, 'header.stamp.nsecs', without seconds")
+            assert len(found.keys) == len(records) - 1
+    # The first line may have none: they count in those that have.
+    found = JsonReader().parse(
+        [b'{"stamp_sec": 1, "x": [1]}', b'{"stamp_sec": 1, "stamp_nsec": 5e8, "x": [1]}']
+    )
+    assert found.times.tolist() == [1.0, 1.5]
+    with pytest.raises(
+        StreamError, match=r"line 1: has nanoseconds, 'header.stamp.nsecs', without"
+    ):
+        Stream(Settings(format="csv")).take([b"header.stamp.nsecs,p,q", b"5,1,2"])
+
+
+def test_lines_after_the_one_that_stops_a_stream_move_no_clock(tmp_path: Path) -> None:
+    """The clock of a track was ahead of its lines in the checkpoint of a stream that stopped."""
+    stream = Stream(Settings())
+    with pytest.raises(StreamError, match=r"^line 3: its time"):
+        stream.take([line(0), line(0, "b"), line(1e15, "b"), line(5)])
+    assert stream.pool is not None
+    assert stream.pool.columns["last"][:2].tolist() == [0.0, 0.0]
+    assert times(stream.take([line(1), line(1, "b")])) == [1.0, 1.0]
 
 
 def test_dates_and_numbers_do_not_mix() -> None:
@@ -336,17 +388,6 @@ def test_idle_keys_leave_memory_and_state(tmp_path: Path) -> None:
     assert other.counts.late == 1
 
 
-def test_lines_that_wait_are_written_before_their_key_is_forgotten() -> None:
-    stream = Stream(Settings(forget_after=10.0, wait=2.0))
-    text = b"".join(stream.take([row]) for row in [line(0, "gone"), line(1, "gone")])
-    text += b"".join(stream.take([line(t, "kept")]) for t in range(1, 30))
-    text += stream.finish()
-    assert [row["time"] for row in estimates(text) if row["key"] == "gone"] == [0, 1]
-    assert stream.pool is not None
-    assert stream.pool.names == ["kept"]
-    assert stream.counts.late == 0
-
-
 def many_keys(n: int, alive: int, settings: Settings, block: int = 5000) -> tuple[int, int]:
     """Every key is seen a few times and never again; returns the most tracks and all forgotten."""
     stream, most = Stream(settings), 0
@@ -426,7 +467,7 @@ def test_other_fields_keep_the_state(tmp_path: Path) -> None:
         first.take(lines[:9])
         first.save(tmp_path / form)
         for fields in (("age",), ("covariance", "nis")):
-            changed = Settings(format=form, fields=fields, digits=5, on_error="skip", wait=0.0)
+            changed = Settings(format=form, fields=fields, digits=5, on_error="skip")
             second, whole = Stream(changed), Stream(changed)
             second.restore(tmp_path / form)
             text = second.take(lines[9:])
@@ -479,3 +520,12 @@ def test_json_lines_are_read_alike_in_blocks_and_alone(rows: list[Any], size: in
     for key, time, x in rows:
         lines.append(f'{{"key": {key}, "time": {time}, "x": [{x}, 2]}}'.encode())
     assert parsed(JsonReader(), lines, 1) == parsed(JsonReader(), lines, size)
+
+
+def test_a_line_without_a_time_confirms_no_jump() -> None:
+    """It came one unit after a stamp in the far future, and agreed with it; unless cut apart."""
+    untimed = b'{"key": "a", "x": [1, 2]}'
+    whole, cut = Stream(SKIP), Stream(SKIP)
+    found = times(whole.take([line(0), line(1e15), untimed, line(2)]))
+    assert found == [0, 1, 2]
+    assert times(cut.take([line(0), line(1e15)]) + cut.take([untimed, line(2)])) == found

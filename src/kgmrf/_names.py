@@ -54,11 +54,24 @@ def _is_seconds(word: str) -> bool:
     return _SECONDS.fullmatch(word) is not None
 
 
+def is_stamp(name: str) -> bool:
+    """Whether a column is a stamp of ROS, or a part of one: a clock where there is no other."""
+    word = name.lower()
+    return "stamp" in word and (
+        word.startswith("header.stamp") or _is_seconds(word) or is_nanoseconds(word)
+    )
+
+
+def is_nanoseconds(name: str) -> bool:
+    """Whether a column is the nanoseconds of a stamp of ROS."""
+    return _NANOSECONDS.fullmatch(name.lower()) is not None
+
+
 def nanoseconds_of(names: Sequence[str], clock: str) -> int | None:
     """The column of the nanoseconds beside the seconds of a stamp of ROS, if ``clock`` is such."""
     if not _is_seconds(clock.lower()):
         return None
-    return next((k for k, name in enumerate(names) if _NANOSECONDS.fullmatch(name.lower())), None)
+    return next((k for k, name in enumerate(names) if is_nanoseconds(name)), None)
 
 
 def from_names(value: Any) -> Named:

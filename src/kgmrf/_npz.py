@@ -33,7 +33,7 @@ from kgmrf._types import Numbers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FORMAT = 4
+FORMAT = 5
 """Version of all state files (trackers, banks, streams). It changes, and the changelog says so,
 whenever an older release could not read a new file or would read it wrongly. Every other format is
 refused by its number; there is no conversion, because a state can be made again from its data."""
@@ -50,6 +50,9 @@ DAMAGE = (
 )
 """What reading a damaged file may raise, from zipfile, zlib, numpy's headers and JSON alike."""
 
+SAFE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
+"""How files are opened to write, where the system knows how: no link is followed."""
+
 ABSENT = (FileNotFoundError, IsADirectoryError, PermissionError)
 """What is wrong with the path and not with the file."""
 
@@ -64,10 +67,7 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "Is a folder, not a file", str(target))
     part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"):
-        flags |= getattr(os, name, 0)
-    handle = os.open(part, flags, 0o666)
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             _keep_mode(target, file.fileno())
@@ -142,21 +142,13 @@ def _content(header: dict[str, Any], arrays: dict[str, Numbers]) -> dict[str, An
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Numbers]]:
     """Header and arrays that `write` wrote; ValueError if the file is anything else."""
-    try:
-        with open(path, "rb") as file:
-            return _got(file)
-    except ABSENT:
-        raise
-    except DAMAGE as error:
-        raise ValueError(f"{path} is not a kgmrf state file: {told(error)}") from error
+    with open(path, "rb") as file:
+        return _got(file, f"{path} is not a kgmrf state file")
 
 
 def unpack(state: bytes) -> tuple[dict[str, Any], dict[str, Numbers]]:
     """What `pack` packed, with the care of `read`."""
-    try:
-        return _got(io.BytesIO(state))
-    except DAMAGE as error:
-        raise ValueError(f"this is not a kgmrf state: {told(error)}") from error
+    return _got(io.BytesIO(state), "this is not a kgmrf state")
 
 
 def told(error: BaseException) -> str:
@@ -164,21 +156,24 @@ def told(error: BaseException) -> str:
     return " ".join(str(error).split())[:160] or type(error).__name__
 
 
-def _got(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, Numbers]]:
-    found = arrays_in(file)
-    if "header" not in found:
-        raise ValueError(f"it holds no header, only {', '.join(found)[:80] or 'nothing'}")
-    text = found.pop("header")
-    if text.dtype != np.uint8 or text.ndim != 1 or text.size > LONGEST_HEADER:
-        raise ValueError(f"its header is {text.dtype} of shape {text.shape}")
-    header = json.loads(text.tobytes().decode())
-    if not isinstance(header, dict) or "format" not in header:
-        raise ValueError("its header has no format")
-    if header["format"] != FORMAT:
-        raise ValueError(
-            f"it has format {str(header['format'])[:20]}, this version reads {FORMAT}; make the "
-            "state again from its data"
-        )
+def _got(file: IO[bytes], fault: str) -> tuple[dict[str, Any], dict[str, Numbers]]:
+    try:
+        found = arrays_in(file)
+        if "header" not in found:
+            raise ValueError(f"it holds no header, only {', '.join(found)[:80] or 'nothing'}")
+        text = found.pop("header")
+        if text.dtype != np.uint8 or text.ndim != 1 or text.size > LONGEST_HEADER:
+            raise ValueError(f"its header is {text.dtype} of shape {text.shape}")
+        header = json.loads(text.tobytes().decode())
+        if not isinstance(header, dict) or "format" not in header:
+            raise ValueError("its header has no format")
+        if header["format"] != FORMAT:
+            raise ValueError(
+                f"it has format {str(header['format'])[:20]}, this version reads {FORMAT}; make "
+                "the state again from its data"
+            )
+    except DAMAGE as error:
+        raise ValueError(f"{fault}: {told(error)}") from error
     return header, {name.removeprefix("array_"): array for name, array in found.items()}
 
 

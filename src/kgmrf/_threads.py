@@ -9,7 +9,7 @@ from typing import Any
 
 GUARDED = (
     *("update", "partial_fit", "take", "filter", "estimate", "forecast", "copy", "save"),
-    *("add", "remove", "select", "restore"),
+    *("add", "remove", "select", "memory", "restore"),
 )
 """Methods of a tracker or a bank that read or change its state."""
 

@@ -158,28 +158,24 @@ class Clock:
 
     def numbers(self) -> Numbers:
         """All that is remembered, as an array of fixed size."""
-        out = np.zeros(5 + FIRST + 3 * (FIRST + 1))
-        out[:5] = self.unit, self.frozen, *self.at, len(self.first)
-        out[5 : 5 + len(self.first)] = self.first
-        table = np.full((3, FIRST + 1), -1.0)
-        table[:, : self.marks.shape[1]] = self.marks
-        out[5 + FIRST :] = table.reshape(-1)
+        out = np.zeros(4 + FIRST)
+        out[:4] = self.unit, self.frozen, len(self.first), self.marks[1, 0]
+        out[4 : 4 + len(self.first)] = self.first
         return out
 
     def restore(self, numbers: Numbers) -> None:
         """Take over what `numbers` gave; ValueError if it cannot be a clock."""
-        if numbers.shape != self.numbers().shape:
+        if numbers.shape != (4 + FIRST,) or not np.isfinite(numbers).all():
             raise ValueError("its clock is none")
-        table = numbers[5 + FIRST :].reshape(3, FIRST + 1)
-        n, marks = int(numbers[4]), table[:, table[2] > 0]
-        if not (0 <= n <= FIRST and numbers[0] > 0 and marks.shape[1] and np.isfinite(marks).all()):
+        unit, frozen, n, start = numbers[:4].tolist()
+        first = numbers[4 : 4 + int(n)]
+        if not (0 <= n <= FIRST and unit > 0 and (first > 0).all()):
             raise ValueError("its clock is none")
-        if (np.diff(marks[0]) < 0).any() or not (numbers[5 : 5 + n] > 0).all():
-            raise ValueError("its clock is none")
-        self.unit, self.frozen = float(numbers[0]), bool(numbers[1])
-        self.at = float(numbers[2]), float(numbers[3])
-        self.first = numbers[5 : 5 + n].tolist()
-        self._mark(marks.copy())
+        self.__dict__.update(Clock(unit if frozen and not n else None).__dict__)
+        self.begin(start)
+        for usual in first:  # the marks are where these put them
+            self._learn(np.array([usual]), at_once=False)
+        self.frozen = self.frozen or bool(frozen)
 
 
 class Told(Mapping[str, Numbers]):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from kgmrf import _check
 from kgmrf._check import ObservationError
 from kgmrf._extras import optional
+from kgmrf._time import stamps
 from kgmrf._types import Numbers
 from kgmrf.bank import TrackerBank
 from kgmrf.trackers import Tracker
@@ -22,8 +23,9 @@ from kgmrf.trackers._samples import CovarianceTracker
 
 __all__ = ["filter_array"]
 
-ALONE = ("covariance", "rotation", "time", "age", "nis", "log_likelihood")
-"""What a bank tells without working out all of an estimate."""
+
+_Looks: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""Shape and type of each field, for one track at one time."""
 
 
 class _Plan(NamedTuple):
@@ -31,17 +33,9 @@ class _Plan(NamedTuple):
 
     pattern: Any  # a tracker that has seen nothing, or a bank without tracks
     fields: tuple[str, ...]  # none: all
-    samples: bool
-    n_samples: float | None
-    times: Numbers | None  # (T,) of the whole sequence
-    steps: Numbers | None  # (T,) time since the frame before
-
-
-class _Look(NamedTuple):
-    """How a field looks for one track at one time."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    words: dict[str, Any]  # samples or n_samples
+    times: Numbers | None = None  # (T,) of the whole sequence
+    steps: Numbers | None = None  # (T,) time since the frame before
 
 
 def filter_array(
@@ -63,7 +57,7 @@ def filter_array(
     fields: which of `kgmrf.results.FIELDS`; default the covariance or the rotation. "state" is a
     list: one delayed bank or tracker for each chunk of tracks, as the last frame left it.
     n_samples: samples behind each matrix, unless the tracker knows.
-    times: ``(time,)`` time stamps that do not decrease; default one unit per frame.
+    times: ``(time,)`` time stamps or dates that do not decrease; default one unit per frame.
     start: go on from such a list of states, computed or not. Then ``times`` has one stamp more, in
     front: that of the last frame before.
 
@@ -100,6 +94,9 @@ def filter_array(
             "frames as they were when the states were made"
         )
     chunks = frames.chunks[:-2]
+    for state, place in zip(states, places, strict=True):
+        if isinstance(state, (Tracker, TrackerBank)):  # others are not computed yet
+            _fit(state, tuple(axis[i] for axis, i in zip(chunks[1:], place, strict=True)))
     starts = np.concatenate([[0], np.cumsum(chunks[0])])
     told = delayed(plan, traverse=False)
     step = delayed(_advance, nout=2)
@@ -130,7 +127,7 @@ def _planned(
     n_samples: float | None,
     times: Any,
     going_on: bool,
-) -> tuple[_Plan, dict[str, _Look]]:
+) -> tuple[_Plan, _Looks]:
     """Everything checked before the first task is made; and what every field will look like."""
     if not isinstance(tracker, (Tracker, TrackerBank)) or getattr(tracker, "axes", 2) != 2:
         raise TypeError(
@@ -155,29 +152,45 @@ def _planned(
         or not (isinstance(tracker, CovarianceTracker) or tracker.kind == "covariance")
     ):
         raise ValueError("raw samples are for covariances, and count themselves: no n_samples")
-    plan = _Plan(tracker, (), samples, n_samples, None, None)
+    plan = _Plan(tracker, (), {"samples": True} if samples else {"n_samples": n_samples})
     available = _looks(plan, shape)
     if fields is None:
         fields = ("rotation" if "rotation" in available else "covariance",)
     for name in fields:
         _check.choice(name, tuple(available), "every one of fields")
     if times is not None:
-        times = np.asarray(times, dtype=float)
+        times = np.asarray(stamps(times), dtype=float)
+        if going_on and times.shape == shape[:1]:
+            raise ObservationError(
+                f"times has shape {times.shape}, one stamp for each frame; with start= it has one "
+                f"more, in front, ({shape[0] + 1},): that of the last frame before"
+            )
         _check.timeline(times, shape[0] + going_on, None)
         steps = np.diff(times) if going_on else np.diff(times, prepend=times[0])
         plan = plan._replace(times=times[int(going_on) :], steps=steps)
     return plan._replace(fields=fields), {name: available[name] for name in fields}
 
 
-def _looks(plan: _Plan, shape: tuple[int, ...]) -> dict[str, _Look]:
+def _looks(plan: _Plan, shape: tuple[int, ...]) -> _Looks:
     """The fields of a tracker, from a trial on one frame of one track."""
     m, d = shape[-2:]
-    frame = np.resize(np.eye(d), (m, d)) if plan.samples else np.eye(d)
+    frame = np.resize(np.eye(d), (m, d))
     fields = _advance(plan, None, frame[None, None], 0)[1]
-    looks = {name: _Look(value.shape[2:], value.dtype) for name, value in fields.items()}
+    looks = {name: (value.shape[2:], value.dtype) for name, value in fields.items()}
     if "loadings" in looks:  # many channels: matrices are made of the factors when asked for
-        looks["covariance"] = _Look((d, d), looks["noise"].dtype)
+        looks["covariance"] = (d, d), looks["noise"][1]
     return looks
+
+
+def _fit(state: Any, batch: tuple[int, ...]) -> None:
+    """ValueError unless this is the state of a chunk of such tracks."""
+    bank = isinstance(state, TrackerBank)
+    known = (len(state),) if bank else state.batch_shape
+    if known != ((math.prod(batch),) if bank else batch):
+        raise ValueError(
+            f"start has a state of {known} tracks for a chunk of {batch}; rechunk the frames as "
+            "they were when the states were made"
+        )
 
 
 def _advance(
@@ -188,17 +201,17 @@ def _advance(
     state: None before the first frame. It is left as it was: a task may be run twice.
     """
     batch, these = frames.shape[1:-2], slice(first, first + len(frames))
-    words: dict[str, Any] = {"samples": True} if plan.samples else {"n_samples": plan.n_samples}
     moved = (plan.pattern if state is None else state).copy()
+    if state is not None:
+        _fit(state, batch)
     try:
         if isinstance(moved, TrackerBank):
             if state is None:
                 moved.add(math.prod(batch))
             steps = np.ones(len(frames)) if plan.steps is None else plan.steps[these]
-            return moved, _through_bank(moved, plan.fields, frames, steps, words)
-        result = moved.filter(
-            frames, times=None if plan.times is None else plan.times[these], **words
-        )
+            return moved, _through_bank(moved, plan.fields, frames, steps, plan.words)
+        times = None if plan.times is None else plan.times[these]
+        result = moved.filter(frames, times=times, **plan.words)
     except ObservationError as error:
         error.add_note(f"in a block of tracks {batch}, frames {first} to {these.stop - 1}")
         raise
@@ -209,13 +222,11 @@ def _through_bank(
     bank: TrackerBank, fields: tuple[str, ...], frames: Numbers, steps: Numbers, words: Any
 ) -> dict[str, Numbers]:
     bank.n_threads = 1  # the processors are shared out by dask
-    quick = bool(fields) and set(fields) <= set(ALONE)
     found: dict[str, list[Numbers]] = {}
     for frame, dt in zip(frames, steps, strict=True):
         bank.update(np.reshape(frame, (-1, *frame.shape[-2:])), dt=dt, **words)
-        shown = bank if quick else bank.estimate()
-        for name in fields or bank.estimate().fields():
-            # A copy: what a bank tells of its clocks is a view.
-            found.setdefault(name, []).append(np.array(getattr(shown, name)))
+        shown = bank.estimate()
+        for name in fields or shown.fields():
+            found.setdefault(name, []).append(getattr(shown, name))
     stacked = {name: np.stack(parts) for name, parts in found.items()}
     return {k: v.reshape(*frames.shape[:-2], *v.shape[2:]) for k, v in stacked.items()}

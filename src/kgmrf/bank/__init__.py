@@ -1,6 +1,6 @@
 """Many tracks at once: one state array, one compiled pass per step, threads beside each other."""
 
 from kgmrf.bank.bank import TrackerBank
-from kgmrf.bank.rows import Taken
+from kgmrf.bank.steps import Taken
 
 __all__ = ["Taken", "TrackerBank"]

@@ -1,4 +1,4 @@
-"""The bank of trackers: settings, checks, ids and files around a store of tracks."""
+"""The bank of trackers: the rows of an engine, one per track, with settings, ids and files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,19 @@ from kgmrf import _check, _npz
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._threads import OneAtATime
 from kgmrf._time import Clock, duration
-from kgmrf._types import Mask, Numbers
-from kgmrf.bank.rows import Rows, Taken, processors, refuse
-from kgmrf.engines import SEEN, TIME, Engine
+from kgmrf._types import Numbers
+from kgmrf.bank.steps import (
+    TOLERANCES,
+    Taken,
+    checked,
+    checked_lines,
+    in_parts,
+    mended,
+    processors,
+    refuse,
+    too_large,
+)
+from kgmrf.engines import INVALID, OBSERVED, SEEN, TIME, TRUST, Engine, Lines, View, rounds
 from kgmrf.engines.law import SingleLaw
 from kgmrf.factors import DENSE
 from kgmrf.results import Estimate
@@ -25,6 +35,13 @@ from kgmrf.trackers.rotation import RotationTracker
 
 LIGHT = 2**20
 """Bytes that a file may ask for without bringing them along."""
+
+TRIED = 1 << 18
+"""Numbers of the matrices of tracks from a file that are tried out at a time."""
+
+MEMORY = ("rows", "records", "fresh")
+"""What is remembered: all of the tracks, what the last observation said where the rows do not, and
+which have seen no step yet."""
 
 
 def _field(name: str, text: str) -> Any:
@@ -94,11 +111,21 @@ class TrackerBank(OneAtATime):
                     f"{name} has shape {np.shape(value)}"
                 )
         self._raw = self._pattern.n_samples is None  # whether samples are expected
-        self._tracks = Rows(self._engine(self._raw), kind)
         self._clock: Clock = self._pattern.clock
-        self.ids = np.zeros(0, dtype=np.int64)
-        self._next_id = 0
-        self.add(int(n_tracks))
+        self.ids = np.arange(int(n_tracks), dtype=np.int64)
+        self._next_id = int(n_tracks)
+        self._begin()
+
+    def _begin(self) -> None:
+        """All tracks anew, with the engine for samples or for matrices."""
+        raw = {"raw": self._raw} if self.kind == "covariance" else {}
+        self._engine: Engine = self._pattern.engine(**raw)
+        self._rows, self._records, self._fresh = self._new(len(self))
+
+    def _new(self, n: int) -> tuple[Numbers, Numbers, Numbers]:
+        engine, rows = self._engine, self._engine.init(n)
+        records = engine.look(rows) if engine.kept and n else np.zeros((n, engine.kept))
+        return rows, records, np.ones(n, dtype=bool)
 
     # ------------------------------------------------------------------ tracks come and go
 
@@ -111,7 +138,10 @@ class TrackerBank(OneAtATime):
     def add(self, n_tracks: int = 1) -> Numbers:
         """Append fresh tracks; returns their ids, which stay when others are removed."""
         new = np.arange(self._next_id, self._next_id + n_tracks)
-        self._tracks.add(n_tracks)
+        rows, records, fresh = self._new(n_tracks)
+        self._rows = np.concatenate([self._rows, rows])
+        self._records = np.concatenate([self._records, records])
+        self._fresh = np.concatenate([self._fresh, fresh])
         self.ids = np.concatenate([self.ids, new])
         self._next_id += n_tracks
         return new
@@ -120,7 +150,18 @@ class TrackerBank(OneAtATime):
         """Forget tracks, by position or mask; the others keep their order and ids."""
         keep = np.ones(len(self), dtype=bool)
         keep[np.asarray(tracks)] = False
-        self._tracks, self.ids = self._tracks.kept(keep), self.ids[keep]
+        self._keep(np.flatnonzero(keep))
+
+    def _keep(self, which: Numbers) -> None:
+        for name in ("_rows", "_records", "_fresh", "ids"):
+            setattr(self, name, getattr(self, name)[which])  # positions: a copy
+
+    def _positions(self, tracks: Any) -> Numbers:
+        """Positions ``(k,)`` of tracks that are given by position, mask or slice; None: all."""
+        if tracks is None:
+            tracks = slice(None)
+        some = tracks if isinstance(tracks, slice) else np.asarray(tracks)
+        return np.atleast_1d(np.arange(len(self))[some])
 
     def copy(self) -> TrackerBank:
         """An independent bank in the same state."""
@@ -131,8 +172,7 @@ class TrackerBank(OneAtATime):
         twin = TrackerBank.__new__(TrackerBank)
         twin.__dict__.update(self.__getstate__())
         twin._clock = self._clock.copy()
-        which = self._tracks.positions(tracks)
-        twin._tracks, twin.ids = self._tracks.kept(which), self.ids[which]
+        twin._keep(self._positions(tracks))
         return twin
 
     # ------------------------------------------------------------------ steps
@@ -155,76 +195,81 @@ class TrackerBank(OneAtATime):
         step before, in any unit; the first step of a track is at its time 0, whatever dt says.
         """
         raw = np.ndim(observations) == 2 if samples is None else bool(samples)
-        seen, there = self._checked(observations, mask, raw)
-        intervals = self._per_track(_check.interval(duration(dt)), "dt")
-        fresh = self._tracks.fresh
-        if fresh.any() or not len(self):  # before its first step a track has no interval
-            intervals = np.where(fresh, 0.0, intervals)
+        seen, there = checked(observations, mask, len(self), self.d, self.kind, raw)
+        intervals = _check.interval(duration(dt))
+        if intervals.ndim and intervals.shape != (len(self),):
+            raise ObservationError(
+                f"dt has shape {intervals.shape}; give a number or one per track ({len(self)},)"
+            )
+        # Before its first step a track has no interval.
+        intervals = np.where(self._fresh, 0.0, intervals)
         clock = self._clock.copy()  # an error changes nothing
         intervals = clock.count(intervals, at_once=True)
         if raw and n_samples is not None:
             raise ObservationError("raw samples count themselves; leave out n_samples")
         counts = np.ones(1) if raw else self._pattern.counts(n_samples, there, self.d)
-        step = (seen, there, counts, intervals, self.on_invalid, self.n_threads)
-        with self._taking(raw=raw):
-            taken = self._tracks.update(*step, matrix=not raw)
+        with self._or_as_before():
+            self._take_kind(raw=raw)
+            taken = self._step(seen, np.where(there, counts, 0.0), intervals, raw)
         self._clock = clock
         return taken
 
     @contextmanager
-    def _taking(self, *, raw: bool) -> Iterator[None]:
-        """The engine for samples or matrices; an error leaves the one there was."""
-        before = self._raw, self._tracks
-        self._take_kind(raw=raw)
+    def _or_as_before(self) -> Iterator[None]:
+        """An error leaves the engine and the tracks that there were."""
+        names = ("_raw", "_engine", "_rows", "_records", "_fresh", "ids")
+        before = {name: getattr(self, name) for name in names}
         try:
             yield
         except ValueError:
-            self._raw, self._tracks = before
+            self.__dict__.update(before)
             raise
 
     def _take_kind(self, *, raw: bool) -> None:
         """The first observations decide: samples of many channels have an engine of their own."""
-        if self.kind == "covariance" and self._raw != raw and self._tracks.fresh.all():
-            self._raw, n = raw, len(self)
-            self._tracks = Rows(self._engine(raw), self.kind)
-            self._tracks.add(n)
+        if self.kind == "covariance" and self._raw != raw and self._fresh.all():
+            self._raw = raw
+            self._begin()
 
-    def _engine(self, raw: bool) -> Engine:
-        return self._pattern.engine(**({"raw": raw} if self.kind == "covariance" else {}))
+    def _step(self, seen: Numbers, m: Numbers, dt: Numbers, raw: bool) -> Taken:
+        """Take in one step of every track: ``(n, r, d)`` samples or ``(n, d, d)`` matrices."""
+        engine, n = self._engine, len(self)
+        rough = seen.dtype == np.float32
+        seen = np.require(seen, float, ["C", "W"])
+        tolerance, invalid = TRUST, np.zeros(n, dtype=bool)
+        if raw:
+            invalid = too_large(seen, m)
+            if invalid.any() and self.on_invalid != "skip":
+                refuse(seen, invalid, "not finite or too large to square")
+            m[invalid] = 0.0
+        elif self.on_invalid == "skip":
+            tolerance = TOLERANCES[self.kind][rough]
+        else:
+            seen, m = mended(self.kind, seen, m, self.on_invalid, rough)
+        which, status = np.arange(n), np.zeros(n, dtype=np.int8)
 
-    def _checked(self, observations: Any, mask: Any, raw: bool) -> tuple[Numbers, Mask]:
-        n, d = len(self), self.d
-        seen = np.asarray(_check.unmasked(observations))
-        if raw and self.kind == "rotation":
-            raise ObservationError("this bank follows rotations; samples make covariances")
-        if raw and seen.ndim == 2:
-            seen = seen[:, None, :]
-        fits = seen.ndim == 3 and seen.shape[0] == n and seen.shape[-1] == d
-        if not raw:
-            fits = fits and seen.shape[1] == d
-        if seen.dtype.kind not in "fiub" or not fits:
-            wanted = f"({n}, {d}, {d})" + ("" if self.kind == "rotation" else f" or ({n}, {d})")
-            raise ObservationError(
-                f"observations must be real numbers of shape {wanted}, got {seen.dtype} of "
-                f"shape {np.shape(observations)}; mark missing ones with NaN or mask=False"
-            )
-        if mask is None:
-            return seen, np.ones(n, dtype=bool)
-        there = np.array(mask, order="C")
-        if there.dtype != bool or there.shape != (n,):
-            raise ObservationError(
-                f"mask must hold {n} truth values, got {there.dtype} of shape {there.shape}"
-            )
-        return seen, there
+        def part(begin: int, end: int) -> None:
+            these = slice(begin, end)
+            lines = Lines(which[these], seen[these], m[these], dt[these], not raw, tolerance)
+            found, records = engine.advance(self._rows, lines, engine.kept)
+            status[these] = found
+            if engine.kept:
+                self._records[these] = records
+            bad = which[these][found == INVALID]
+            if bad.size:  # what cannot be used counts as missing
+                none = np.zeros(bad.size)
+                self._advance(Lines(bad, seen[bad], none, dt[bad]), engine.kept)
 
-    def _per_track(self, array: Numbers, name: str) -> Numbers:
-        if array.ndim == 0:
-            return array.reshape(1)
-        if array.shape != (len(self),):
-            raise ObservationError(
-                f"{name} has shape {array.shape}; give a number or one per track ({len(self)},)"
-            )
-        return array
+        in_parts(part, n, self.n_threads)
+        self._fresh[:] = False
+        return Taken(status == OBSERVED, invalid | (status == INVALID))
+
+    def _advance(self, lines: Lines, room: int | None) -> Numbers:
+        """Lines of any tracks, trusted; their records."""
+        found = self._engine.advance(self._rows, lines, room)[1]
+        if self._engine.kept:
+            self._records[lines.which] = found  # of lines of one track the last counts
+        return found
 
     def take(
         self,
@@ -248,66 +293,66 @@ class TrackerBank(OneAtATime):
         >>> bank.take([0, 1, 0], lines, dt=np.ones(3))["covariance"].shape
         (3, 2, 2)
         """
-        which, seen = np.asarray(tracks), np.asarray(observations, dtype=float)
-        n, d, names = len(which), self.d, (fields,) if isinstance(fields, str) else tuple(fields)
-        matrix = seen.ndim == 3
-        if which.dtype.kind not in "iu" or which.ndim != 1:
-            raise IndexError(f"tracks must be positions (N,), got {which.dtype} of {which.shape}")
-        if n and not (which.min() >= 0 and which.max() < len(self)):
-            raise IndexError(f"tracks must be positions 0 to {len(self) - 1}, got {which}")
-        if seen.shape != ((n, d, d) if matrix else (n, d)):
-            raise ObservationError(
-                f"{n} lines need observations ({n}, {d}) or ({n}, {d}, {d}), got {seen.shape}"
-            )
-        large = np.abs(seen) > _check.LARGEST_SAMPLE ** (1 + matrix)
-        if large.any():
-            refuse(seen, large.reshape(n, -1).any(axis=-1), "not finite or too large to square")
-        counts, steps = np.empty(n), np.empty(n)
-        counts[:], steps[:] = 1.0 if n_samples is None else n_samples, dt
-        if not (counts >= 0.0).all() or not ((steps >= 0.0) & (steps < np.inf)).all():
-            raise ObservationError(
-                "dt and n_samples must be at least 0 and finite, a number or one per line; got dt "
-                f"from {steps.min()} to {steps.max()}, n_samples from {counts.min()}"
-            )
+        lines = checked_lines(tracks, observations, dt, n_samples, len(self), self.d)
+        names = (fields,) if isinstance(fields, str) else tuple(fields)
         told = list(dict.fromkeys(["time", *names]))
-        with self._taking(raw=not matrix):
-            known = self._tracks.engine.names
+        with self._or_as_before():
+            self._take_kind(raw=not lines.matrix)
+            known = self._engine.names
             for name in told:
                 dense = DENSE if "loadings" in known else ()
                 _check.choice(name, (*known, *dense), "every one of fields")
-            at, steps = which.astype(np.int64), steps / self._clock.unit
-            found = self._tracks.lines(at, seen, counts, steps, told, matrix=matrix)
-        found = self._clock.told(found)
+            counted = lines._replace(dt=lines.dt / self._clock.unit)
+            found = self._clock.told(self._lines(counted, told))
         return {name: found[name] for name in names}
+
+    def _lines(self, lines: Lines, fields: list[str]) -> dict[str, Numbers]:
+        """As `take`, of lines that were checked; which lines come in one call changes nothing."""
+        engine, n, rows = self._engine, len(lines.which), None
+        if set(engine.from_rows) & set(fields):
+            records, rows = np.empty((n, engine.record_size)), np.empty((n, engine.size))
+            for these in rounds(lines.which):
+                records[these] = self._advance(lines.part(these), None)
+                rows[these] = self._rows[lines.which[these]]
+        else:
+            records = self._advance(lines, engine.room(tuple(fields)))
+        self._fresh[lines.which] = False
+        shown = engine.view(records, rows)
+        return {name: np.asarray(shown[name], dtype=float) for name in fields}
 
     # ------------------------------------------------------------------ what is known
 
     def estimate(self, tracks: Any = None) -> Estimate:
         """All fields of an `Estimate`, for all tracks or some (by position or mask)."""
-        return Estimate(self._clock.told(self._tracks.shown(tracks)))
+        engine, which = self._engine, self._positions(tracks)
+        rows = self._rows[which]
+        records = self._records[which] if engine.kept else rows[:, : engine.small]
+        return Estimate(self._clock.told(engine.view(records, rows)))
 
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of ``dt`` ahead (a timedelta: seconds); changes nothing."""
         counted = _check.ahead(duration(steps)) / self._clock.unit
-        return Estimate(self._clock.told(self._tracks.forecast(counted, tracks)))
+        return Estimate(self._clock.told(self._ahead(counted, self._positions(tracks))))
+
+    def _ahead(self, counted: float, which: Any) -> View:
+        later, records = self._engine.ahead(self._rows[which], counted)
+        return self._engine.view(records, later)
 
     def state(self, tracks: Any = None) -> State:
         """The `kgmrf.state.State` of all tracks or some under a single law, in float64."""
-        engine = self._tracks.engine
-        if not isinstance(engine, SingleLaw):
+        if not isinstance(self._engine, SingleLaw):
             raise ValueError('only a single law such as gains="information" has a step.State')
-        rows = self._tracks.rows if tracks is None else self._tracks.kept(tracks).rows
-        return engine.state(rows.copy())[0]
+        return self._engine.state(self._rows[self._positions(tracks)])[0]
 
     @property
     def time(self) -> Numbers:
         """Time of every track, (n,)."""
-        return self._tracks.rows[:, TIME] * self._clock.unit
+        return self._rows[:, TIME] * self._clock.unit
 
     @property
     def age(self) -> Numbers:
         """Time since the last observation of every track, NaN before the first, (n,)."""
-        return self.time - self._tracks.rows[:, SEEN] * self._clock.unit
+        return self.time - self._rows[:, SEEN] * self._clock.unit
 
     nis = _field("nis", "How surprising the last observation of every track was, (n,).")
     log_likelihood = _field("log_likelihood", "One-step-ahead, of every track, (n,).")
@@ -317,23 +362,60 @@ class TrackerBank(OneAtATime):
     @property
     def nbytes(self) -> int:
         """Memory of the state of all tracks."""
-        return int(sum(array.nbytes for array in (self.ids, *self.memory().values())))
+        return sum(array.nbytes for array in (self.ids, self._rows, self._records, self._fresh))
 
     # ------------------------------------------------------------------ files
 
-    def memory(self) -> dict[str, Numbers]:
-        """All that is remembered of the tracks, one array per name with the tracks first."""
-        return self._tracks.memory()
+    def memory(self, tracks: Any = None) -> dict[str, Numbers]:
+        """All that is remembered of all tracks or some, one array per name with the tracks first:
+        a snapshot, which later updates do not change."""
+        which = self._positions(tracks)
+        return {name: getattr(self, f"_{name}")[which] for name in MEMORY}
 
     def restore(self, memory: dict[str, Numbers]) -> None:
         """Replace all tracks by those that `memory` gave; ValueError if they cannot be states."""
-        rows = np.asarray(memory.get("rows", 0))
-        # The length of their rows says which engine they had.
-        if self.kind == "covariance" and rows.shape[-1:] != (self._tracks.engine.size,):
-            self._take_kind(raw=not self._raw)
-        self._tracks.restore(memory)
-        self.ids = np.arange(len(self._tracks))
-        self._next_id = len(self._tracks)
+        if set(memory) != {*MEMORY}:
+            raise ValueError(f"it holds {', '.join(sorted(memory))[:80]}")
+        rows, records, fresh = (np.array(memory[name], order="C") for name in MEMORY)
+        with self._or_as_before():
+            # The length of their rows says which engine they had.
+            if self.kind == "covariance" and rows.shape[-1:] != (self._engine.size,):
+                self._take_kind(raw=not self._raw)
+            engine, n = self._engine, len(rows)
+            if fresh.shape != (n,) or fresh.dtype != bool:
+                raise ValueError(f"{n} rows and {fresh.shape} flags")
+            if records.shape != (n, engine.kept) or records.dtype != np.float64:
+                raise ValueError(f"records are {records.dtype} of shape {records.shape}")
+            engine.check(rows)
+            if self.kind == "rotation" and n and records.size:
+                matrices = engine.view(records)["rotation"]
+                there = np.asarray(~np.isnan(matrices).any(axis=(-2, -1)))
+                _check.rotations(matrices, there, "its estimate", "raise", True)
+            self._rows, self._records, self._fresh = rows, records, fresh
+            self.ids = np.arange(n, dtype=np.int64)
+            step = max(1, TRIED // engine.d**2)
+            for begin in range(0, n, step):
+                self.select(slice(begin, begin + step))._try_out()
+        self._next_id = n
+
+    def _try_out(self) -> None:
+        """ValueError unless a forecast, and observations like it, leave an estimate. For tracks
+        that are not needed any more."""
+        n, d, turns = len(self), self.d, self.kind == "rotation"
+        with np.errstate(all="ignore"):
+            ahead = np.asarray(self._ahead(1.0, slice(None))[self.kind])
+            if turns:
+                seen = np.where(np.isnan(ahead), np.eye(d), ahead)
+                _check.rotations(seen, np.ones(n, dtype=bool), "its estimate", "raise", True)
+            else:
+                variance = np.diagonal(ahead, axis1=-2, axis2=-1)
+                seen = np.sqrt(np.where(variance > 0.0, variance, 1.0))[:, None, :]
+            seen = np.array(seen, dtype=float, order="C")
+            for _ in range(3):  # some faults show only later
+                lines = Lines(np.arange(n), seen, np.ones(n), np.ones(n), turns)
+                after = self._lines(lines, [self.kind])
+        if not np.isfinite(after[self.kind]).all():
+            raise ValueError("a row gives no estimate")
 
     def settings(self) -> dict[str, Any]:
         """The arguments that build a bank like this one, as plain numbers, words and lists."""
@@ -344,14 +426,12 @@ class TrackerBank(OneAtATime):
         """Write settings and tracks to one file (npz with a JSON header, nothing executable)."""
         header = {
             "kind": "bank",
-            "follows": self.kind,
-            "d": self.d,
-            "on_invalid": self.on_invalid,
             "next_id": self._next_id,
             "clock": self._clock.numbers().tolist(),
-            "settings": self._pattern.settings(),
+            "settings": self.settings(),
         }
-        _npz.write(path, header, {"ids": self.ids, **self._tracks.memory()})
+        arrays = {name: getattr(self, f"_{name}") for name in MEMORY}
+        _npz.write(path, header, {"ids": self.ids, **arrays})
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -365,13 +445,10 @@ class TrackerBank(OneAtATime):
                 raise ValueError(f"ids are {ids.dtype} of shape {ids.shape}")
             # Before room is made for it: one table of d x d at least, and one for each track.
             # Of many channels a few rows of a table.
-            total, d = sum(array.nbytes for array in found.values()), int(header["d"])
+            total, d = sum(array.nbytes for array in found.values()), int(header["settings"]["d"])
             if 4 * d * min(d, 64) * max(1, ids.size) > max(LIGHT, 4 * total):
-                raise ValueError(f"it is too small for {ids.size} tracks of d = {header['d']}")
-            settings = {**header["settings"], "kind": header["follows"]}
-            for name in ("d", "on_invalid"):
-                settings[name] = header[name]
-            bank = cls(0, **settings)
+                raise ValueError(f"it is too small for {ids.size} tracks of d = {d}")
+            bank = cls(0, **header["settings"])
             bank.restore(found)
             if len(bank) != ids.size:
                 raise ValueError(f"{ids.size} ids for {len(bank)} tracks")

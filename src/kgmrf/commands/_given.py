@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kgmrf.centring import HALF_LIFE
-from kgmrf.commands._options import CENTRE, JSON, LAW, PLOT, QUIET, WRITTEN, parameters
+from kgmrf.commands._options import CENTRE, JSON, LAW, PLOT, QUIET, WRITTEN, mean_of, parameters
 from kgmrf.commands._run import Run, say, spare
 from kgmrf.io import FIELDS, Kind, Source, check_output, open_source
 from kgmrf.io.write import DEFAULT
@@ -25,8 +25,8 @@ Input:
   --columns A,B,...  Channels to use, separated by commas. Default: all.
   --key NAME  Array to use, in .npz and HDF5 files.
   --window, -w ROWS >=1  Number of samples in one step.
-  --mean  Mean of the samples: zero, running (subtract the mean so far) or drift (the same with a
-    half-life of {HALF_LIFE:g} samples). Default: zero.
+  --mean  Mean of the samples: zero (default), running (subtract the mean so far) or drift (the
+    same with a half-life of {HALF_LIFE:g} samples).
 Tracker:
   --n-samples, --samples, -m M >=1e-9  Number of samples behind each covariance of the file.
   --noise-floor VAR >=0.0  Measurement-noise variance to subtract.
@@ -64,8 +64,8 @@ class Given:
 
     @property
     def subtracted(self) -> str:
-        """Which mean is subtracted: --centre is another word for one of them."""
-        return self.mean or ("running" if self.centre else "zero")
+        """Which mean is subtracted."""
+        return mean_of(self.mean, self.centre)
 
     def open(self) -> Source:
         """The file as the options describe it."""
@@ -98,10 +98,6 @@ def on_a_file(text: str = "", *, without: Sequence[str] = ()) -> Callable[[Any],
 
         def run(**values: Any) -> None:
             given = Given(**{option.name: values.pop(option.name) for option in shared})
-            if given.centre and given.subtracted != "running":
-                raise ValueError(
-                    f"--centre is --mean running, but --mean is {given.mean}: give one of the two"
-                )
             for name, check in (("output", check_output), ("plot", check_path)):
                 if values.get(name) is not None:
                     check(values[name])

@@ -4,7 +4,7 @@ A heading begins a panel of the help; further indented lines continue a text. A 
 an option, a word for its value, bounds, then two spaces and the help::
 
     Input:
-      --wait T >=0.0  Hold every line back for T, so that late lines can be sorted in.
+      --window ROWS >=1  Number of samples in one step.
 
 An argument is its word alone. Types and defaults are those of the function's parameter of the same
 name; ``json_`` is ``--json``.
@@ -39,6 +39,14 @@ Tracker:
   --gains LAW  auto: self-tuned; a single law: information, zero_lag, printed.
 """
 CENTRE = "Input:\n  --centre, --center  Subtract the running mean of every channel.\n"
+
+
+def mean_of(mean: str | None, centre: bool) -> str:
+    """Which mean is subtracted: --centre is --mean running."""
+    if centre and mean not in (None, "running"):
+        raise ValueError(f"--centre is --mean running, and --mean {mean} is another; give one")
+    return "running" if centre else mean or "zero"
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _ENTRY = re.compile(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kgmrf.commands._given import split_fields
-from kgmrf.commands._options import CENTRE, LAW, QUIET, takes
+from kgmrf.commands._options import CENTRE, LAW, QUIET, mean_of, takes
 from kgmrf.commands._run import note
 from kgmrf.io import FIELDS
 from kgmrf.stream import Report, Settings, run
@@ -16,7 +16,6 @@ from kgmrf.stream import Report, Settings, run
 OPTIONS = f"""
 Input:
   --format  Format of the lines, in and out.
-  --wait T >=0.0  Hold every line back for T, so that late lines can be sorted in.
   --same-time  Second line of a track with the same time: drop it, or use it.
   --on-error  What to do with an invalid line: stop, or skip it.
   --key NAME  Field that names the track. Default: key, sensor, id, ...
@@ -39,14 +38,13 @@ Tracker:
   --time-unit T >=1e-300  Sampling interval of a track, in units of the lines' time.
   --n-samples, --samples, -m M >=1e-9  Number of samples behind a covariance, if its line has no
     n_samples.
-  --mean  Mean of the samples: zero, running (as --centre) or drift.
+  --mean  Mean of the samples: zero (default), running (as --centre) or drift.
 """
 
 
 @takes(OPTIONS, LAW, CENTRE, QUIET)
 def stream(
     format_: Literal["json", "csv"] = "json",
-    wait: float = 0.0,
     same_time: Literal["drop", "use"] = "drop",
     on_error: Literal["stop", "skip"] = "stop",
     key: str | None = None,
@@ -66,7 +64,7 @@ def stream(
     noise_std: float | None = None,
     gains: Literal["auto", "information", "zero_lag", "printed"] = "auto",
     centre: bool = False,
-    mean: Literal["zero", "running", "drift"] = "zero",
+    mean: Literal["zero", "running", "drift"] | None = None,
     quiet: bool = False,
 ) -> None:
     """Track live data: one line in on stdin, one estimate out on stdout, per key.
@@ -78,8 +76,7 @@ def stream(
     line without time comes one --time-unit after the line before.
 
     Time: numbers, or ISO 8601 dates, which count in seconds and come out as dates. A line that is
-    not later than the last one of its track is dropped and counted, unless --wait gave it time to
-    be sorted in.
+    not later than the last one of its track is dropped and counted; sort lines upstream.
 
     Safety: with --state the stream can be killed at any moment and no line is lost. After a
     restart it continues from the checkpoint; output lines since then are written twice, with the
@@ -91,17 +88,18 @@ def stream(
     chosen = None if fields is None else split_fields(fields)
     if replay and state is None:
         raise ValueError("--replay needs --state")
+    if key is not None and key == time:
+        raise ValueError(f"--key and --time both name {key!r}; give each a field of its own")
     tracker: dict[str, Any] = {"gains": gains, "n_samples": n_samples, "noise_std": noise_std}
     settings = Settings(
         format=format_,
         fields=chosen,
         digits=digits,
         time_unit=time_unit,
-        wait=wait,
         same_time=same_time,
         on_error=on_error,
         tracker={name: value for name, value in tracker.items() if value is not None},
-        mean="running" if centre and mean == "zero" else mean,
+        mean=mean_of(mean, centre),
         key=key,
         time=time,
         max_gap=max_gap,
@@ -128,7 +126,7 @@ def stream(
         f"{counts.lines} lines, {tracks} tracks, dropped: {dropped or 'none'}; {seconds:.1f} s",
         shown=not quiet,
     )
-    if counts.lines and done.pool is None:
+    if counts.lines and not done.reader.d:
         raise ValueError(
             'no line had an observation: it is called x, as in {"key": "a", "time": 0, "x": [0.1]}'
             if format_ == "json"

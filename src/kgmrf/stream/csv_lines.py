@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf._names import is_clock, nanoseconds_of
+from kgmrf._names import is_clock, is_nanoseconds, is_stamp, nanoseconds_of
 from kgmrf.io.columns import quaternion_of, tidy
 from kgmrf.io.dates import number
 from kgmrf.io.text import plain_table
@@ -26,7 +26,7 @@ class CsvReader(Reader):
     quaternion instead. Empty cells were not seen.
     """
 
-    format = "csv"
+    named = False
 
     def __init__(self, header: Sequence[str] | None = None, **told: Any) -> None:
         super().__init__(**told)
@@ -34,9 +34,9 @@ class CsvReader(Reader):
         if header is not None:
             self._learn(list(header), 0)
 
-    def settings(self) -> dict[str, Any]:
+    def told(self) -> dict[str, Any]:
         """What the header told, to go on in another process."""
-        return super().settings() | {"header": self.header}
+        return {"header": self.header, "style": self.style}
 
     def _learn(self, header: list[str], row: int) -> None:
         names = [str(name).strip() for name in header]
@@ -55,10 +55,14 @@ class CsvReader(Reader):
         self.time_at = index if time is None else names.index(time)
         self.rest_at = None if time is None else nanoseconds_of(names, time)
         self.key, self.time = key or "key", time or "time"
-        others = (self.key_at, self.time_at, self.rest_at, index)
+        alone = next(filter(is_nanoseconds, names), None)
+        if self.time_at is None and alone is not None:
+            raise LineError(
+                row, f"has nanoseconds, {alone!r}, without seconds; name the time with --time NAME"
+            )
+        others = (self.key_at, self.time_at, index)
         # Another clock is no channel either.
-        stamps = {k for k, name in enumerate(names) if name.lower().startswith("header.stamp")}
-        self.used = [k for k in range(len(names)) if k not in others and k not in stamps]
+        self.used = [k for k, name in enumerate(names) if k not in others and not is_stamp(name)]
         turns = quaternion_of(names)
         if len(turns) > 1:
             raise LineError(row, "the header has more than one quaternion")
@@ -70,18 +74,15 @@ class CsvReader(Reader):
         self.d = 3 if turns else len(self.used)
         self.header = names
 
-    def _items(
-        self, lines: list[bytes], faults: dict[int, str], stop: bool
-    ) -> tuple[list[Any], list[int]]:
+    def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
         rows = [row for row, line in enumerate(lines) if line.strip()]
         if rows and not self.header:
             first = rows.pop(0)
             try:
-                self._learn(_cells(lines[first]), first)
-            except LineError:
-                raise
+                cells = _cells(lines[first])
             except ValueError as error:
                 raise LineError(first, str(error)) from None
+            self._learn(cells, first)
         elif rows and rows[0] == 0 and self._is_header(lines[0]):
             rows = rows[1:]  # the same header again, after a restart
         return [lines[row] for row in rows], rows
@@ -123,17 +124,20 @@ class CsvReader(Reader):
         cells = _cells(item)
         if len(cells) != len(self.header):
             raise ValueError(f"{len(cells)} cells where the header has {len(self.header)}")
-        stamp = math.nan
+        stamp: Any = None
         if self.time_at is not None:
-            rest = None if self.rest_at is None else _plain_cell(cells[self.rest_at])
-            stamp = self._stamp(_plain_cell(cells[self.time_at]), rest)
+            stamp = _plain_cell(cells[self.time_at])
+        if self.rest_at is not None:
+            part = _plain_cell(cells[self.rest_at])
+            stamp = rec.in_parts(stamp, part, self.time, self.header[self.rest_at])
+        time = self._stamp(stamp)
         numbers = [number(cells[k]) for k in self.used]
         if None in numbers:
             k = self.used[numbers.index(None)]
             name = self.header[k]
             hint = f"; if it names the track, give --key {name}" if self.key_at is None else ""
             raise ValueError(f"column {name!r}: {cells[k][:40]!r} is not a number{hint}")
-        return "" if self.key_at is None else cells[self.key_at], stamp, numbers, math.nan
+        return "" if self.key_at is None else cells[self.key_at], time, numbers, math.nan
 
 
 def _cells(line: bytes) -> list[str]:

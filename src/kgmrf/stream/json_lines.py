@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from kgmrf._names import nanoseconds_of
+from kgmrf._names import is_nanoseconds, is_stamp
 from kgmrf.stream import records as rec
 from kgmrf.stream.records import NAMES, Reader
 
@@ -27,16 +27,17 @@ class JsonReader(Reader):
     ROS). Every line is one JSON object of its own.
     """
 
-    format = "json"
-
     def __init__(self, what: str | None = None, d: int = 0, **told: Any) -> None:
         super().__init__(**told)
         self.what, self.d = what, d
 
-    def _items(
-        self, lines: list[bytes], faults: dict[int, str], stop: bool
-    ) -> tuple[list[Any], list[int]]:
-        records, rows = _records(lines, faults, stop)
+    def told(self) -> dict[str, Any]:
+        """What the first lines told, to go on in another process."""
+        names = ("what", "d", "key", "time", "style")
+        return {name: getattr(self, name) for name in names}
+
+    def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
+        records, rows = _records(lines, faults)
         if self.what is not None:
             return records, rows
         for k, (record, row) in enumerate(zip(records, rows, strict=True)):
@@ -45,15 +46,13 @@ class JsonReader(Reader):
                 return records[k:], rows[k:]
             if fault is not None:
                 faults[row] = fault
-                if stop:
-                    break
         return [], []  # before the first observation of all nothing is known, not even d
 
     def _learn(self, record: dict[str, Any], row: int) -> str | None:
         """Find out what the lines hold, if this one has an observation; else what is wrong."""
         found = next((name for name in NAMES if record.get(name) is not None), None)
         if found is None:
-            return self._unknown(record, _names(record, (None, None), row))
+            return self._unknown(record, *_names(record, (None, None), row))
         value = record[found]
         if found == "x" and type(value) in (int, float):
             value = [value]
@@ -62,12 +61,12 @@ class JsonReader(Reader):
             return f"{found!r} is not an array of numbers"
         if d > rec.LARGEST_D:
             return f"d = {d} is more than {rec.LARGEST_D}"
-        self.key, self.time, self.rest = _names(record, self.wish, row)
+        self.key, self.time = _names(record, self.wish, row)
         self.what, self.d = found, d
         return None
 
     def _plain(self, items: list[Any]) -> tuple[Any, ...] | None:
-        if self.what != "x" or self.style or self.rest:
+        if self.what != "x" or self.style or is_stamp(self.time):
             return None
         keys: list[Any] = [record.get(self.key) for record in items]
         times: list[Any] = [record.get(self.time) for record in items]
@@ -85,26 +84,31 @@ class JsonReader(Reader):
         return keys, times, values, np.full(len(keys), math.nan)
 
     def _read(self, item: Any) -> tuple[str, float, Any, float]:
-        time = self._stamp(item.get(self.time), item.get(self.rest))
-        count = item.get("n_samples")
-        try:
-            number = math.nan if count is None else rec.number_of(count)
-        except ValueError as error:
-            raise ValueError(f"'n_samples' {error}") from None
-        key = item.get(self.key)
+        time, count, key = item.get(self.time), item.get("n_samples"), item.get(self.key)
+        if time is None or is_stamp(self.time):
+            time = self._in_parts(item, time)
+        number = math.nan if count is None else rec.number_of(count, "n_samples")
         if type(key) is not str:
             whole = type(key) is int or (type(key) is float and abs(key) < _WHOLE)
             if key is not None and not whole:
                 raise ValueError(f"{self.key!r} is not a word or a number of at most 64 bits")
             key = "" if key is None else repr(key)
-        return key, time, self._value(item), number
+        return key, self._stamp(time), self._value(item), number
+
+    def _in_parts(self, record: dict[str, Any], seconds: Any) -> Any:
+        """Seconds with the nanoseconds beside them, which are no time of their own."""
+        stamps = [name for name in record if is_stamp(name) and record[name] is not None]
+        part = next(filter(is_nanoseconds, stamps), None)
+        if part is None or part == self.time or (seconds is None and len(stamps) > 1):
+            return seconds
+        return rec.in_parts(seconds, record[part], self.time, part)
 
     def _value(self, record: dict[str, Any]) -> Any:
         what, shape = self.what or "x", self.shape
         value = record.get(what)
         if value is None:
             other = next((name for name in NAMES if record.get(name) is not None), None)
-            fault = self._unknown(record, (self.key, self.time, self.rest))
+            fault = self._unknown(record, self.key, self.time)
             if other is not None:
                 fault = f"has {other!r} where lines before had {what!r}"
             if fault is not None:
@@ -125,13 +129,13 @@ class JsonReader(Reader):
             raise ValueError(f"{what!r} has shape {found}, expected {shape}")
         return value
 
-    def _unknown(self, record: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    def _unknown(self, record: dict[str, Any], *names: str) -> str | None:
         """A line without observation moves its track on; one with a field of another name does
         not: what is wrong with it."""
         if any(name in record for name in NAMES):
             return None
         for name in record:
-            if name not in {"key", "time", "n_samples", *names}:
+            if name not in {"key", "time", "n_samples", *names} and not is_stamp(name):
                 called = ", ".join(NAMES)
                 return f"has a field {name[:40]!r} and no observation, which is called {called}"
         return None
@@ -139,17 +143,14 @@ class JsonReader(Reader):
 
 def _names(
     record: dict[str, Any], wish: tuple[str | None, str | None], row: int
-) -> tuple[str, str, str]:
-    """The fields of a record that hold key, time, and nanoseconds beside it (or "")."""
+) -> tuple[str, str]:
+    """The fields of a record that hold key and time."""
     names, stamped = list(record), "header" if rec.stamped(record.get("header")) else "time"
-    time = rec.find_time(names, wish[1], row) or stamped
-    rest = nanoseconds_of(names, time)
-    return rec.find_key(names, wish[0], row) or "key", time, "" if rest is None else names[rest]
+    key, time = rec.find_key(names, wish[0], row), rec.find_time(names, wish[1], row)
+    return key or "key", time or stamped
 
 
-def _records(
-    lines: list[bytes], faults: dict[int, str], stop: bool
-) -> tuple[list[dict[str, Any]], list[int]]:
+def _records(lines: list[bytes], faults: dict[int, str]) -> tuple[list[dict[str, Any]], list[int]]:
     """The lines that are JSON objects; the others are faults."""
     with suppress(orjson.JSONDecodeError):
         every = list(map(orjson.loads, lines))
@@ -160,15 +161,12 @@ def _records(
         try:
             record = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            if line.isspace() or not line:
-                continue
-            faults[row] = f"not JSON: {error}"
+            if line.strip():
+                faults[row] = f"not JSON: {error}"
+            continue
+        if type(record) is dict:
+            records.append(record)
+            rows.append(row)
         else:
-            if type(record) is dict:
-                records.append(record)
-                rows.append(row)
-                continue
             faults[row] = "not a JSON object"
-        if stop:
-            break
     return records, rows

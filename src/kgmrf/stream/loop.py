@@ -16,25 +16,18 @@ import numpy as np
 
 from kgmrf import _npz
 from kgmrf._types import Numbers
-from kgmrf.centring import RunningMean, off_the_mean
 from kgmrf.factors import DENSE
 from kgmrf.io.write import FIELDS
 from kgmrf.results import Estimate
 from kgmrf.stream import state
-from kgmrf.stream.clocks import JUMP, LATE, Clocks, Columns
 from kgmrf.stream.csv_lines import CsvReader
 from kgmrf.stream.json_lines import JsonReader
-from kgmrf.stream.pool import Pool
+from kgmrf.stream.pool import DUPLICATE, LATE, OK, Pool
 from kgmrf.stream.records import Parsed, Reader, too_large
 from kgmrf.stream.settings import Counts, Fault, LineError, Settings, StreamError
-from kgmrf.stream.waiting import Waiting
 from kgmrf.stream.writer import header_of, text_of
 
-MATRIX = {"samples": "covariance", "covariance": "covariance", "rotation": "rotation"}
-PLURAL = {"samples": "samples", "covariance": "covariances", "rotation": "rotations"}
 FROM_COVARIANCE = ("volatility", "correlation")
-SWEEPS = 8
-"""Idle tracks are looked for this often in the time after which they are forgotten."""
 
 
 class Moved(NamedTuple):
@@ -62,12 +55,8 @@ class Stream:
         self.reader: Reader = maker(key=settings.key, time=settings.time)
         self.pool: Pool | None = None
         self.fields: tuple[str, ...] = ()
-        self.clocks = Clocks(settings)
-        self.means, self.keep = Columns(), 1.0
-        self.waiting = Waiting(settings.wait)
-        self.told_header = False
+        self.told: list[str] = []  # the fields of the header that was written, in CSV
         self.faults: list[Fault] = []
-        self.swept = -math.inf
 
     # ------------------------------------------------------------------ lines
 
@@ -77,31 +66,21 @@ class Stream:
         A line that cannot be used is left out, counted and added to ``faults``; or, if the stream
         is to stop there, `StreamError` is raised after everything before it has been taken in.
         """
-        stop, first = self.settings.on_error == "stop", self.counts.lines
+        first, text = self.counts.lines, b""
         if not first and lines:  # a mark that some editors put before all text
             lines = [lines[0].removeprefix(BOM_UTF8), *lines[1:]]
         try:
-            parsed = self.reader.parse(lines, stop=stop)
+            parsed = self.reader.parse(lines)
+            text = b"".join(map(self._text, self._moved(parsed, len(lines))))
+            faults, stopped = parsed.faults, self.counts.lines < first + len(lines)
         except LineError as error:
             self.counts.lines += error.row
-            fault = Fault(first + error.row + 1, error.fault, lines[error.row])
-            raise StreamError(f"line {fault.line}: {fault.reason}", b"", fault) from None
-        faults = dict(parsed.faults)
-        if len(parsed.rows):
-            parsed = self._usable(parsed, faults)
-        if stop and faults:
-            parsed = parsed.select(np.flatnonzero(parsed.rows < min(faults)))
-        pieces = self._moved(parsed, faults) if len(parsed.rows) else []
-        text = b"".join(map(self._text, pieces))
-        if faults and stop:
-            row = min(faults)
-            fault = Fault(first + row + 1, faults[row], lines[row])
-            self.counts.lines += row
-            raise StreamError(f"line {fault.line}: {fault.reason}", text, fault)
-        self.counts.lines += len(lines)
-        self.counts.bad += len(faults)
-        self.faults += [Fault(first + row + 1, faults[row], lines[row]) for row in sorted(faults)]
-        return text + self._sweep()
+            faults, stopped = {error.row: error.fault}, True
+        found = [Fault(first + row + 1, faults[row], lines[row]) for row in sorted(faults)]
+        if stopped:
+            raise StreamError(f"line {found[0].line}: {found[0].reason}", text, found[0])
+        self.faults += found
+        return text
 
     def take_rows(self, keys: list[str], times: Numbers, values: Numbers) -> Moved:
         """Take in samples that other software has parsed, by the same rules as lines.
@@ -116,24 +95,19 @@ class Stream:
         times, values = np.asarray(times, dtype=float), np.asarray(values, dtype=float)
         if self.pool is None:
             self.reader = JsonReader("x", values.shape[-1])
-        pool = self._pool()
-        n = len(keys)
-        if values.shape != (n, pool.d) or times.shape != (n,):
+        n, first, d = len(keys), self.counts.lines, self._pool().d
+        if values.shape != (n, d) or times.shape != (n,):
             raise ValueError(
                 f"{n} keys, times {times.shape} and values {values.shape} do not fit: "
-                f"every row has one time and d = {pool.d} values"
+                f"every row has one time and d = {d} values"
             )
         faults = too_large(values)
         faults |= dict.fromkeys(np.flatnonzero(np.isinf(times)).tolist(), "infinite")
-        if faults and self.settings.on_error == "stop":
-            raise self._stopped(keys, faults)
-        parsed = Parsed(keys, times, values, np.ones(n), np.arange(n), {}).without(faults)
-        pieces = self._moved(parsed, faults)
-        if faults and self.settings.on_error == "stop":
-            raise self._stopped(keys, faults)
-        self.counts.lines += n
-        self.counts.bad += len(faults)
-        self._sweep()
+        parsed = Parsed(keys, times, values, np.ones(n), np.arange(n), {}).refuse(faults)
+        pieces = self._moved(parsed, n)
+        if self.counts.lines < first + n:
+            row = min(parsed.faults)
+            raise StreamError(f"row {first + row + 1} of {keys[row]!r}: {parsed.faults[row]}", b"")
         names = pieces[0].fields if pieces else ()
         return Moved(
             [key for piece in pieces for key in piece.keys],
@@ -141,171 +115,96 @@ class Stream:
             {name: np.concatenate([p.fields[name] for p in pieces]) for name in names},
         )
 
-    def _stopped(self, keys: list[str], faults: dict[int, str]) -> StreamError:
-        row = min(faults)
-        return StreamError(
-            f"row {self.counts.lines + row + 1} of {keys[row]!r}: {faults[row]}", b""
-        )
-
-    def _usable(self, parsed: Parsed, faults: dict[int, str]) -> Parsed:
-        """The lines whose matrices are such, with the samples behind each; others are faults."""
-        pool = self._pool()
-        values, bad = pool.checked(parsed.values)
-        wrong = dict.fromkeys(bad.tolist(), f"this is not a valid {MATRIX[pool.kind]} matrix")
-        counts = np.ones(len(parsed.keys))
-        if pool.kind == "covariance":
-            default = self.settings.tracker.get("n_samples") or math.nan
-            counts = np.where(np.isnan(parsed.counts), default, parsed.counts)
-            unknown = ~(counts > 0) & ~np.isnan(parsed.values[:, 0, 0])
-            told = "how many samples are behind the covariance? Give n_samples or --n-samples"
-            wrong = {**dict.fromkeys(np.flatnonzero(unknown).tolist(), told), **wrong}
-            counts = np.where(counts > 0, counts, 1.0)
-        if self.settings.wait > 0 or self.settings.forget_after is not None:
-            told = "it has no time, and --wait and --forget-after need one"
-            wrong |= dict.fromkeys(np.flatnonzero(np.isnan(parsed.times)).tolist(), told)
-        parsed = parsed._replace(values=values, counts=counts)
-        if wrong:
-            faults |= {int(parsed.rows[k]): reason for k, reason in wrong.items()}
-            parsed = parsed.without(wrong)
-        return parsed
-
     def _pool(self) -> Pool:
         if self.pool is None:
-            d = self.reader.d
-            kind = self.reader.kind
-            mean = self.settings.mean
+            kind, mean = self.reader.kind, self.settings.mean
             if mean != "zero" and kind != "samples":
-                raise ValueError(f"--mean {mean} is for samples; these lines hold a {kind}")
-            self.pool = Pool(kind, d, self.settings.tracker)
-            if mean != "zero":
-                none = np.zeros((3, d))
-                self.means, self.keep = Columns(sums=none), RunningMean(mean).keep
+                raise ValueError(f"--mean {mean} is for samples; these lines hold {_lines(kind)}")
+            if "noise_std" in self.settings.tracker and kind != "rotation":
+                raise ValueError(f"--noise-std is for rotations; these lines hold {_lines(kind)}")
+            self.pool = Pool(kind, self.reader.d, self.settings)
             known = {*self.pool.bank.estimate().fields()}
             known |= set() if kind == "rotation" else {*DENSE, *FROM_COVARIANCE}
-            self.fields = self.settings.fields or (MATRIX[kind], "log_likelihood")
+            self.fields = self.settings.fields or (self.pool.bank.kind, "log_likelihood")
             for name in self.fields:
                 if name not in known:
                     there = ", ".join(field for field in FIELDS if field in known)
                     raise ValueError(
-                        f"--fields has {name!r}, which a stream of {PLURAL[kind]} does not have; "
+                        f"--fields has {name!r}, which a stream of {_lines(kind)} does not have; "
                         f"it has {there}"
                     )
         return self.pool
 
     def _text(self, moved: Moved) -> bytes:
-        form = self.settings.format
+        form, names = self.settings.format, list(moved.fields)
         text = text_of(*moved, form, self.settings.digits, self.reader.style or "")
-        if not self.told_header and moved.keys:
-            self.told_header = True
-            return header_of(moved.fields) + text if form == "csv" else text
+        if form == "csv" and self.told != names:  # other columns need another header
+            self.told = names
+            return header_of(moved.fields) + text
         return text
 
-    # ------------------------------------------------------------------ time
+    # ------------------------------------------------------------------ tracks
 
-    def _moved(self, parsed: Parsed, faults: dict[int, str]) -> list[Moved]:
-        """Take in lines that can be used, in pieces; those that jump too far become faults."""
-        pool, pieces = self._pool(), []
-        stop = self.settings.on_error == "stop"
-        while len(parsed.keys):
-            tracks = self._numbers(parsed.keys)
-            times = self.clocks.numbered(tracks, parsed.times)
-            newest = self.clocks.arrays["newest"][tracks]
-            seen = self.clocks.admit(tracks, times)
-            if seen.stale is not None:
-                idle = self.clocks.idle(len(pool))
-                idle[tracks] = False  # these come again, and may be new by then
-                idle[seen.stale] = True
-                pieces += self._forget(idle)
+    def _moved(self, parsed: Parsed, n: int) -> list[Moved]:
+        """Take in the lines of a block of n that can be used, in pieces, and count all of them, or
+        those before the one that stops the stream. The others are faults."""
+        faults, stop, pieces = parsed.faults, self.settings.on_error == "stop", []
+        if parsed.keys:
+            parsed = self._usable(parsed)
+        if stop and faults:  # what comes behind does not matter
+            parsed = parsed.part(parsed.rows < min(faults))
+        while parsed.keys:
+            pool = self._pool()
+            tracks = pool.numbers(parsed.keys)
+            seen = pool.admit(tracks, parsed.times)
+            if not seen.verdict.size:
+                self.counts.forgotten += pool.forget(self.settings.forget_after or 0.0)
                 continue
-            here = parsed._replace(times=times).select(np.arange(seen.n))
-            rest = np.arange(seen.n, len(parsed.keys))
-            faults |= {int(parsed.rows[k]): reason for k, reason in seen.reasons.items()}
+            faults |= {int(parsed.rows[k]): reason for k, reason in seen.jumps.items()}
             self.counts.late += int((seen.verdict == LATE).sum())
-            if stop and (seen.verdict == JUMP).any():
-                first = int(np.argmax(seen.verdict == JUMP))
-                seen.verdict[first:], rest = JUMP, rest[:0]
-            good = np.flatnonzero(seen.verdict == 0)
-            ready = tracks[good], here.select(good)
-            if self.settings.wait > 0:
-                ready = self.waiting.due(*ready, newest[good])
-            pieces += self._advance(*ready)
-            parsed = parsed.select(rest)
-        return [piece for piece in pieces if piece.keys]
-
-    def _numbers(self, keys: list[str]) -> Numbers:
-        pool = self._pool()
-        tracks = pool.numbers(keys)
-        self.clocks.make_room(len(pool))
-        self.means.make_room(len(pool))
-        return tracks
-
-    def _advance(self, tracks: Numbers, parsed: Parsed) -> list[Moved]:
-        """Take in lines that wait no longer; those that are late are counted and left out."""
-        pool, times = self._pool(), parsed.times
-        keep, before = self.clocks.in_order(tracks, times, self.counts)
-        if not keep.all():
-            kept = np.flatnonzero(keep)
-            parsed, tracks, times = parsed.select(kept), tracks[kept], times[kept]
-            before = before[kept]
-        if not len(tracks):
-            return []
-        # A track begins at its first line; nothing drifts before. Nor longer than the longest gap.
-        step = np.minimum(np.where(np.isnan(before), 0.0, times - before), self.settings.gap)
-        values = (
-            self._centred(tracks, parsed.values) if self.settings.mean != "zero" else parsed.values
-        )
-        dt = step / self.settings.time_unit
-        needed = ["covariance" if name in FROM_COVARIANCE else name for name in self.fields]
-        taken = pool.bank.take(tracks, values, dt=dt, n_samples=parsed.counts, fields=needed)
-        found = {name: getattr(Estimate(taken), name) for name in self.fields}
-        self.clocks.last[tracks] = times  # the last line of a track wins, and it is the latest
-        self.counts.used += len(tracks)
-        return [Moved(parsed.keys, times, found)]
-
-    def _centred(self, tracks: Numbers, values: Numbers) -> Numbers:
-        """Samples off the mean of their track; tracks with equally many go together."""
-        order = np.argsort(tracks, kind="stable")
-        names, starts, lengths = np.unique(tracks[order], return_index=True, return_counts=True)
-        known = self.means.arrays["sums"]
-        centred = np.empty_like(values)
-        for length in np.unique(lengths):
-            these = np.flatnonzero(lengths == length)
-            rows = order[starts[these] + np.arange(length)[:, None]]
-            which = names[these]
-            sums = np.moveaxis(known[which], 1, 0)
-            centred[rows], sums = off_the_mean(values[rows], sums, self.keep)
-            known[which] = np.moveaxis(sums, 0, 1)
-        return centred
-
-    # ------------------------------------------------------------------ ends
-
-    def _sweep(self) -> bytes:
-        """Forget idle tracks, every now and then; the lines of theirs that still waited."""
-        if self.settings.forget_after is None or self.pool is None:
-            return b""
-        if not self.clocks.watermark >= self.swept + self.settings.forget_after / SWEEPS:
-            return b""
-        self.swept = self.clocks.watermark
-        return b"".join(map(self._text, self._forget(self.clocks.idle(len(self.pool)))))
-
-    def _forget(self, idle: Numbers) -> list[Moved]:
-        pool = self._pool()
-        tracks = np.flatnonzero(idle)
-        if not tracks.size:
-            return []
-        pieces = self._advance(*self.waiting.all_of(tracks.tolist(), pool.names, pool.shape))
-        for part in (pool, self.clocks, self.means, self.waiting):
-            part.keep(~idle)
-        self.counts.forgotten += tracks.size
+            self.counts.duplicate += int((seen.verdict == DUPLICATE).sum())
+            good = np.flatnonzero(seen.verdict == OK)
+            if good.size:
+                here = parsed._replace(times=seen.times).part(good)
+                pieces.append(self._advance(tracks[good], here, seen.before[good]))
+            parsed = parsed.part(slice(n if stop and faults else seen.verdict.size, None))
+        self.counts.lines += min(faults) if stop and faults else n
+        if not (stop and faults):
+            self.counts.bad += len(faults)
+            self.counts.forgotten += 0 if self.pool is None else self.pool.sweep()
         return pieces
 
-    def finish(self) -> bytes:
-        """The lines that are still waiting, when no more will come."""
-        if self.pool is None or not any(self.waiting.held.values()):
-            return b""
-        tracks = list(self.waiting.held)
-        lines = self.waiting.all_of(tracks, self.pool.names, self.pool.shape)
-        return b"".join(map(self._text, self._advance(*lines)))
+    def _usable(self, parsed: Parsed) -> Parsed:
+        """The lines that have all they need, with the samples behind each; others are faults."""
+        wrong: dict[int, str] = {}
+        counts = np.ones(len(parsed.keys))
+        if self.reader.kind == "covariance":
+            default = self.settings.tracker.get("n_samples") or math.nan
+            counts = np.where(np.isnan(parsed.counts), default, parsed.counts)
+            unknown = ~(counts > 0) & ~np.isnan(parsed.values[:, 0, 0])
+            told = "how many samples are behind the covariance? Give n_samples or --n-samples"
+            wrong = dict.fromkeys(np.flatnonzero(unknown).tolist(), told)
+            counts = np.where(counts > 0, counts, 1.0)
+        if self.settings.forget_after is not None:
+            told = "it has no time, and --forget-after needs one"
+            wrong |= dict.fromkeys(np.flatnonzero(np.isnan(parsed.times)).tolist(), told)
+        return parsed._replace(counts=counts).refuse(wrong)
+
+    def _advance(self, tracks: Numbers, parsed: Parsed, before: Numbers) -> Moved:
+        """Take in lines that are in order."""
+        pool, times = self._pool(), parsed.times
+        # A track begins at its first line; nothing drifts before. Nor longer than the longest gap.
+        step = np.minimum(np.where(np.isnan(before), 0.0, times - before), self.settings.gap)
+        taken = pool.bank.take(
+            tracks,
+            pool.centred(tracks, parsed.values),
+            dt=step / self.settings.time_unit,
+            n_samples=parsed.counts,
+            fields=["covariance" if name in FROM_COVARIANCE else name for name in self.fields],
+        )
+        self.counts.used += len(tracks)
+        found = {name: getattr(Estimate(taken), name) for name in self.fields}
+        return Moved(parsed.keys, times, found)
 
     # ------------------------------------------------------------------ state
 
@@ -330,3 +229,7 @@ class Stream:
     def from_bytes(self, stored: bytes) -> dict[str, Any]:
         """Go on where `to_bytes` stood."""
         return state.restored(self, "this", *_npz.unpack(stored))
+
+
+def _lines(kind: str) -> str:
+    return kind if kind == "samples" else f"{kind}s"

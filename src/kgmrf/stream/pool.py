@@ -6,60 +6,219 @@ difference to any track: none at all with the default, rounding with a single la
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from itertools import compress
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kgmrf import _check
 from kgmrf._types import Mask, Numbers
 from kgmrf.bank import TrackerBank
-from kgmrf.geometry import so
+from kgmrf.centring import RunningMean, off_the_mean
 from kgmrf.io.source import Kind
+from kgmrf.stream.settings import Settings
+
+OK, LATE, DUPLICATE, JUMP = range(4)
+
+SWEEPS = 8
+"""Idle tracks are looked for this often in the time after which they are forgotten."""
+
+
+class Admitted(NamedTuple):
+    """What becomes of lines as they arrive: OK, LATE, DUPLICATE or JUMP for each; their times, and
+    the time of the line before; why lines jump. As many lines as can be judged by the tracks as
+    they are: where there is none, the track of the first line is to be forgotten before."""
+
+    verdict: Numbers
+    times: Numbers
+    before: Numbers
+    jumps: dict[int, str]
 
 
 class Pool:
-    """Tracks by key: a `TrackerBank`, and ``names`` in the order in which they came.
+    """Tracks by key: a `TrackerBank`, the number of every key, and ``columns`` with a row per track
+    (the bank and the columns have room for more).
 
-    kind: "samples", "covariance" or "rotation". settings: of `KGMRF` or `RotationTracker`.
+    ``last`` is the time of the last line that was taken in, ``aside`` that of a line that jumped
+    too far to be believed; ``lone`` is 1 after the first line of all, whose time nothing has
+    confirmed yet; ``sums`` are those of the running mean.
     """
 
-    def __init__(self, kind: Kind, d: int, settings: dict[str, Any]) -> None:
-        self.kind, self.d = kind, d
-        self.shape = (d,) if kind == "samples" else (d, d)
+    def __init__(self, kind: Kind, d: int, settings: Settings) -> None:
+        self.kind, self.d, self.settings = kind, d, settings
         follows = "rotation" if kind == "rotation" else "covariance"
-        self.bank = TrackerBank(0, d, kind=follows, n_threads=1, **settings)
-        self.names: list[str] = []
-        self._number: dict[str, int] = {}
+        self.bank = TrackerBank(0, d, kind=follows, n_threads=1, **settings.tracker)
+        self.number: dict[str, int] = {}
+        self.blank: dict[str, Any] = {"last": math.nan, "aside": math.nan, "lone": 0.0}
+        if settings.mean != "zero":
+            self.blank["sums"] = np.zeros((3, d))
+            self.keep_mean = RunningMean(settings.mean).keep
+        self.columns = {name: np.zeros((0, *np.shape(b))) for name, b in self.blank.items()}
+        self.watermark = math.nan  # the newest time of the stream, if tracks are forgotten
+        self.swept = -math.inf
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.number)
+
+    @property
+    def names(self) -> list[str]:
+        """The keys, in the order in which they came."""
+        return list(self.number)
 
     def numbers(self, keys: list[str]) -> Numbers:
         """The number of the track of every key; unknown keys become new tracks."""
-        known = self._number
+        known = self.number
         for key in dict.fromkeys(keys):
-            if key not in known:
-                known[key] = len(self.names)
-                self.names.append(key)
-        short = len(self.names) - len(self.bank)
+            known.setdefault(key, len(known))
+        short, room = len(known) - len(self.bank), len(self.bank)
         if short > 0:  # room doubles, so that adding tracks one by one stays cheap
-            self.bank.add(max(short, len(self.bank), 16))
+            more = max(short, room, 16)
+            self.bank.add(more)
+            for name, blank in self.blank.items():
+                new = np.broadcast_to(blank, (more, *np.shape(blank)))
+                self.columns[name] = np.concatenate([self.columns[name], new])
         return np.fromiter(map(known.__getitem__, keys), dtype=np.int64, count=len(keys))
 
-    def keep(self, which: Mask) -> None:
-        """Those tracks alone, numbered anew in their order."""
-        self.names = [name for name, kept in zip(self.names, which.tolist(), strict=True) if kept]
-        self._number = {name: k for k, name in enumerate(self.names)}
-        self.bank = self.bank.select(np.flatnonzero(which))
+    # ------------------------------------------------------------------ time
 
-    def checked(self, values: Numbers) -> tuple[Numbers, Numbers]:
-        """Matrices ready to be taken in, and the numbers of those that are none (and left out)."""
-        if self.kind == "samples":
-            return values, np.zeros(0, dtype=int)
-        observed: Mask = np.asarray(~np.isnan(values).any(axis=(-2, -1)))
-        check = _check.rotations if self.kind == "rotation" else _check.covariances
-        matrices, used = check(values, observed, "line", "skip")
-        if self.kind == "rotation":
-            matrices = so.project(matrices)
-        bad = np.flatnonzero(observed & ~used)
-        return np.where(used[:, None, None], matrices, np.nan), bad
+    def admit(self, tracks: Numbers, times: Numbers) -> Admitted:
+        """Look at lines as they arrive; a line without a time comes one unit after the last."""
+        last, aside = self.columns["last"], self.columns["aside"]
+        if self.settings.forget_after is not None or not np.isnan(aside[tracks]).all():
+            return self._one_by_one(tracks, times)
+        order = np.argsort(tracks, kind="stable")
+        which = tracks[order]
+        follows = np.diff(which, prepend=-1) == 0
+        before = np.where(follows, np.roll(times[order], 1), last[which])
+        step = times[order] - before
+        later = step >= 0.0 if self.settings.same_time == "use" else step > 0.0
+        first = np.isnan(before) & ~np.isnan(times[order])
+        if not (first | (later & (step <= self.settings.gap))).all():
+            return self._one_by_one(tracks, times)
+        # As nearly always. The last line of a track wins, and it is the latest.
+        self.columns["lone"][which] = first
+        last[which] = times[order]
+        before[order] = before.copy()
+        return Admitted(np.zeros(len(times), dtype=np.int64), times, before, {})
+
+    def _one_by_one(self, tracks: Numbers, times: Numbers) -> Admitted:
+        settings, horizon, gap = self.settings, self.settings.forget_after, self.settings.gap
+        some = tracks.tolist()
+        # By number: much faster to go through than arrays.
+        columns = {
+            name: dict(zip(some, self.columns[name][tracks].tolist(), strict=True))
+            for name in ("last", "aside", "lone")
+        }
+        last, aside, lone = columns.values()
+        verdict, seen, before = [], [], []
+        jumps: dict[int, str] = {}
+        for k, (track, stamp) in enumerate(zip(some, times.tolist(), strict=True)):
+            now, mark, time = last[track], self.watermark, stamp
+            fresh = math.isnan(now)
+            if horizon is not None and mark - now > horizon:
+                break
+            if math.isnan(time):
+                time = 0.0 if fresh else now + settings.time_unit
+            known = mark if fresh and horizon is not None else now
+            back = lone[track] and now - time > gap
+            jumped = time - known > gap or back
+            seen.append(time)
+            before.append(now)
+            if jumped and not 0.0 <= time - aside[track] <= gap:
+                aside[track] = time
+                jumps[k] = _jump(time - known, gap)
+                verdict.append(JUMP)
+                if settings.on_error == "stop":
+                    break
+                continue
+            if horizon is not None and not jumped and time < mark - horizon:
+                verdict.append(LATE)
+                continue
+            if back:  # a second line says the same: the first was wrong
+                last[track] = now = before[-1] = aside[track]
+            aside[track], lone[track] = math.nan, float(fresh)
+            if time < now:
+                verdict.append(LATE)
+            elif time == now and settings.same_time == "drop":
+                verdict.append(DUPLICATE)
+            else:
+                verdict.append(OK)
+                last[track] = time
+                if horizon is not None:
+                    self.watermark = time if math.isnan(mark) else max(mark, time)
+        for name, values in columns.items():
+            self.columns[name][list(values)] = list(values.values())
+        return Admitted(np.array(verdict, dtype=np.int64), np.array(seen), np.array(before), jumps)
+
+    # ------------------------------------------------------------------ forgetting
+
+    def sweep(self) -> int:
+        """Forget idle tracks, every now and then; how many."""
+        horizon = self.settings.forget_after
+        if horizon is None or not self.watermark >= self.swept + horizon / SWEEPS:
+            return 0
+        self.swept = self.watermark
+        return self.forget(horizon)
+
+    def forget(self, horizon: float) -> int:
+        """Forget the tracks that are further behind than this; how many."""
+        idle: Mask = np.asarray(self.watermark - self.columns["last"][: len(self)] > horizon)
+        if idle.any():
+            kept = np.flatnonzero(~idle)
+            names = compress(self.number, ~idle)
+            self.number = {name: k for k, name in enumerate(names)}
+            self.bank = self.bank.select(kept)
+            self.columns = {name: array[kept] for name, array in self.columns.items()}
+        return int(idle.sum())
+
+    # ------------------------------------------------------------------ mean
+
+    def centred(self, tracks: Numbers, values: Numbers) -> Numbers:
+        """Samples off the mean of their track; tracks with equally many go together."""
+        if self.settings.mean == "zero":
+            return values
+        order = np.argsort(tracks, kind="stable")
+        names, starts, lengths = np.unique(tracks[order], return_index=True, return_counts=True)
+        known, centred = self.columns["sums"], np.empty_like(values)
+        for length in np.unique(lengths):
+            these = np.flatnonzero(lengths == length)
+            rows = order[starts[these] + np.arange(length)[:, None]]
+            which = names[these]
+            sums = np.moveaxis(known[which], 1, 0)
+            centred[rows], sums = off_the_mean(values[rows], sums, self.keep_mean)
+            known[which] = np.moveaxis(sums, 0, 1)
+        return centred
+
+    # ------------------------------------------------------------------ state
+
+    def memory(self) -> dict[str, Numbers]:
+        """All that is remembered of the tracks but their keys, as arrays."""
+        n = len(self)
+        columns = {f"column_{name}": array[:n] for name, array in self.columns.items()}
+        return columns | self.bank.memory(slice(n))
+
+    def restore(self, keys: list[str], arrays: dict[str, Numbers]) -> None:
+        """Put what `memory` gave into a pool without tracks; ValueError if it cannot be that."""
+        n = len(keys)
+        self.numbers(keys)
+        if len(self) != n:
+            raise ValueError("it has a key twice")
+        for name, array in self.columns.items():
+            found = arrays.pop(f"column_{name}")
+            if found.shape != (n, *array.shape[1:]) or found.dtype != array.dtype:
+                raise ValueError(f"{name} has shape {found.shape} and type {found.dtype}")
+            if np.isinf(found).any():
+                raise ValueError(f"{name} is infinite")
+            self.columns[name] = found
+        if any(len(array) != n for array in arrays.values()):
+            raise ValueError("its tracks are not as many as its keys")
+        if n:
+            self.bank.restore(arrays)
+
+
+def _jump(step: float, gap: float) -> str:
+    return (
+        f"its time is {step:+.6g} from the line before of its track, more than --max-gap {gap:g}; "
+        "a jump is believed when the next line of the track agrees. If this is the usual step, "
+        "give --time-unit"
+    )

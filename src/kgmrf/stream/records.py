@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kgmrf import _check
-from kgmrf._names import is_clock
-from kgmrf._types import Numbers
+from kgmrf._names import is_clock, is_stamp
+from kgmrf._types import Mask, Numbers
+from kgmrf.geometry import so
 from kgmrf.io import dates
 from kgmrf.io.columns import quaternions
 from kgmrf.io.source import Kind
@@ -48,21 +49,18 @@ class Parsed(NamedTuple):
     rows: Numbers
     faults: dict[int, str]
 
-    def select(self, which: Numbers) -> Parsed:
-        """Those lines alone."""
-        return self._replace(
-            keys=[self.keys[k] for k in which.tolist()],
-            times=self.times[which],
-            values=self.values[which],
-            counts=self.counts[which],
-            rows=self.rows[which],
-        )
+    def part(self, which: Any) -> Parsed:
+        """Some of the lines, by position, mask or slice."""
+        _, times, values, counts, rows, faults = self
+        keys = [self.keys[k] for k in np.arange(len(rows))[which].tolist()]
+        return Parsed(keys, times[which], values[which], counts[which], rows[which], faults)
 
-    def without(self, which: Iterable[int]) -> Parsed:
-        """All but those lines."""
-        keep = np.ones(len(self.keys), dtype=bool)
-        keep[list(which)] = False
-        return self.select(np.flatnonzero(keep))
+    def refuse(self, wrong: dict[int, str]) -> Parsed:
+        """All but these lines, by position, which become faults."""
+        if not wrong:
+            return self
+        self.faults.update({int(self.rows[k]): reason for k, reason in wrong.items()})
+        return self.part(np.delete(np.arange(len(self.keys)), list(wrong)))
 
 
 def find_key(names: Sequence[str], wish: str | None, row: int) -> str | None:
@@ -74,12 +72,12 @@ def find_key(names: Sequence[str], wish: str | None, row: int) -> str | None:
 
 
 def find_time(names: Sequence[str], wish: str | None, row: int) -> str | None:
-    """The name that holds the time, or None."""
-    clocks = [name for name in names if is_clock(name)]
-    if clocks and wish is None:
+    """The name that holds the time, or None; a stamp of ROS if there is no other."""
+    clocks = sorted((name for name in names if is_clock(name)), key=is_stamp)
+    if clocks and wish is None and not is_stamp(clocks[0]):
         return clocks[0]
     others = [name for name in names if name.lower() in CLOCK_NAMES]
-    return _find(names, wish, others, "time", row)
+    return _find(names, wish, others or clocks[:1], "time", row)
 
 
 def _find(
@@ -102,28 +100,35 @@ def stamped(value: Any) -> bool:
     return type(value) is dict and "stamp" in value
 
 
-def _seconds(value: Any) -> Any:
-    """The time of a header or stamp of ROS, 1 or 2, in seconds; anything else as it is."""
-    stamp = value["stamp"] if stamped(value) else value
-    for whole, parts in (("secs", "nsecs"), ("sec", "nanosec")):
-        if type(stamp) is dict and whole in stamp:
-            return number_of(stamp[whole]) + 1e-9 * number_of(stamp.get(parts, 0))
+def seconds_of(stamp: dict[str, Any], name: str) -> Any:
+    """A stamp of ROS, 1 or 2, in seconds; anything else as it is."""
+    if stamped(stamp):
+        stamp, name = stamp["stamp"], f"{name}.stamp"
+    for whole, part in (("secs", "nsecs"), ("sec", "nanosec")):
+        if type(stamp) is dict and (whole in stamp or part in stamp):
+            return in_parts(
+                stamp.get(whole), stamp.get(part, 0), f"{name}.{whole}", f"{name}.{part}"
+            )
     return stamp
 
 
-def number_of(value: object) -> float:
+def in_parts(seconds: Any, nanoseconds: Any, name: str, part: str) -> float:
+    """A time in two parts; ValueError with the reason if one is none."""
+    if seconds is None:
+        raise ValueError(f"has nanoseconds, {part!r}, without seconds; give {name!r}")
+    return number_of(seconds, name) + 1e-9 * number_of(nanoseconds, part)
+
+
+def number_of(value: object, name: str) -> float:
     """A finite number; ValueError with the reason if it is none. Words and truth are none."""
     if type(value) is not float and type(value) is not int:
-        raise ValueError(f"is {_shown(value)}, not a number")
+        kinds = {bool: "true or false", list: "an array", dict: "an object", type(None): "null"}
+        shown = kinds.get(type(value), repr(value)[:40])
+        raise ValueError(f"{name!r} is {shown}, not a number")
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError("is infinite or not a number")
+        raise ValueError(f"{name!r} is infinite or not a number")
     return number
-
-
-def _shown(value: object) -> str:
-    kinds = {bool: "true or false", list: "an array", dict: "an object", type(None): "null"}
-    return kinds.get(type(value), repr(value)[:40])
 
 
 def too_large(values: Numbers) -> dict[int, str]:
@@ -141,10 +146,8 @@ def too_large(values: Numbers) -> dict[int, str]:
 
 class Reader:
     """What both formats share. ``what`` the lines hold and its ``d`` are told by the first of them,
-    as are the names of the fields with key, time and nanoseconds (``rest``), and the ``style`` of
-    times: None, not known yet; "", numbers; otherwise how dates are written."""
-
-    format = ""
+    as are the names of the fields with key and time, and the ``style`` of times: None, not known
+    yet; "", numbers; otherwise how dates are written."""
 
     def __init__(
         self, *, key: str | None = None, time: str | None = None, style: str | None = None
@@ -152,7 +155,7 @@ class Reader:
         self.wish = (key, time)
         self.what: str | None = None
         self.d = 0
-        self.key, self.time, self.rest = key or "key", time or "time", ""
+        self.key, self.time = key or "key", time or "time"
         self.style = style
 
     @property
@@ -167,95 +170,91 @@ class Reader:
             return (self.d,)
         return (4,) if self.what == "quaternion" else (self.d, self.d)
 
-    def settings(self) -> dict[str, Any]:
-        """What the first lines told, to go on in another process."""
-        names = ("format", "what", "d", "key", "time", "rest")
-        return {name: getattr(self, name) for name in names} | {"dates": self.style}
-
-    def parse(self, lines: list[bytes], *, stop: bool = False) -> Parsed:
-        """All lines that can be used, and what is wrong with the others.
-
-        stop: what comes behind a line that cannot be used does not matter.
-        """
+    def parse(self, lines: list[bytes]) -> Parsed:
+        """All lines that can be used, and what is wrong with the others."""
         faults: dict[int, str] = {}
-        items, rows = self._items(lines, faults, stop)
+        items, rows = self._items(lines, faults)
         found = self._plain(items) if rows else None
         if found is None:
-            keys, times, values, counts, used = [], [], [], [], []
+            read: list[Any] = []
+            used = []
             for item, row in zip(items, rows, strict=True):
                 try:
-                    key, time, value, count = self._read(item)
+                    read.append(self._read(item))
                 except ValueError as error:
                     faults[row] = str(error)
-                    continue
-                keys.append(key)
-                times.append(time)
-                values.append(value)
-                counts.append(count)
-                used.append(row)
+                else:
+                    used.append(row)
             if not used:
                 none = np.zeros(0)
                 return Parsed([], none, np.zeros((0, 1)), none, none.astype(np.int64), faults)
-            found, rows = (keys, times, values, counts), used
-        a, b, c = (np.array(column, dtype=float) for column in found[1:])
-        return self._checked(Parsed(found[0], a, b, c, np.array(rows), faults))
+            found, rows = [*map(list, zip(*read, strict=True))], used
+        times, values, counts = (np.array(column, dtype=float) for column in found[1:])
+        return self._checked(Parsed(found[0], times, values, counts, np.array(rows), faults))
 
     def _checked(self, parsed: Parsed) -> Parsed:
-        """Without the lines whose numbers are too large or no quaternion, which become faults."""
+        """Without the lines whose numbers are too large or no such matrix, which become faults."""
         values = parsed.values
         wrong = too_large(values)
         if self.what != "x":  # a matrix with a hole was not seen
-            values[np.isnan(values).reshape(len(values), -1).any(axis=1)] = math.nan
-        if self.what == "quaternion":
-            values[list(wrong)] = math.nan
-            with np.errstate(invalid="ignore"):
-                values = quaternions(values)
-            zero = np.flatnonzero(np.isinf(values[:, 0, 0])).tolist()
-            wrong |= dict.fromkeys(zero, "a quaternion of length zero")
-            parsed = parsed._replace(values=values)
-        if not wrong:
-            return parsed
-        what = f"{self.what!r}: " if self.format == "json" else ""
-        parsed.faults.update({int(parsed.rows[k]): what + reason for k, reason in wrong.items()})
-        return parsed.without(wrong)
+            hidden = np.array(np.isnan(values).reshape(len(values), -1).any(axis=1))
+            hidden[list(wrong)] = True
+            values[hidden] = math.nan
+            if self.what == "quaternion":
+                with np.errstate(invalid="ignore"):
+                    values = quaternions(values)
+                zero = np.isinf(values[:, 0, 0])
+                wrong |= dict.fromkeys(np.flatnonzero(zero).tolist(), "a quaternion of length zero")
+                hidden |= zero
+            observed: Mask = np.asarray(~hidden)
+            check = _check.rotations if self.kind == "rotation" else _check.covariances
+            values, used = check(values, observed, "line", "skip")
+            none = np.flatnonzero(observed & ~used).tolist()
+            wrong |= dict.fromkeys(none, f"this is not a valid {self.kind} matrix")
+            if self.kind == "rotation":
+                values = so.project(values)
+            values = np.where(used[:, None, None], values, math.nan)
+        what = f"{self.what!r}: " if self.named else ""
+        reasons = {k: what + reason for k, reason in wrong.items()}
+        return parsed._replace(values=values).refuse(reasons)
 
-    def _stamp(self, value: object, rest: object = None) -> float:
-        """The time of a line; None is NaN."""
-        if type(value) is float and self.style == "" and rest is None and math.isfinite(value):
+    def _stamp(self, value: Any) -> float:
+        """The time of a line: a number, or a date as seconds since 1970; the first one decides
+        which. None is NaN."""
+        if type(value) is float and self.style == "" and math.isfinite(value):
             return value  # as nearly always
-        try:
-            if rest is not None:
-                value = number_of(value) + 1e-9 * number_of(rest)
-            return self._time(_seconds(value))
-        except ValueError as error:
-            raise ValueError(f"{self.time!r} {error}") from None
-
-    def _time(self, value: object) -> float:
-        """A number, or a date as seconds since 1970; the first one decides which."""
         if value is None:
             return math.nan
+        if type(value) is dict:
+            value = seconds_of(value, self.time)
         if type(value) is str:
             found = dates.seconds(value)
             if found is None:
-                raise ValueError(f"is {value[:40]!r}, not a number and not an ISO 8601 date")
+                told = "not a number and not an ISO 8601 date"
+                raise ValueError(f"{self.time!r} is {value[:40]!r}, {told}")
             if self.style is None:
                 self.style = dates.style([value])
             if not self.style:
-                raise ValueError(f"is {value[:40]!r}, where lines before had numbers")
+                raise ValueError(f"{self.time!r} is {value[:40]!r}, where lines before had numbers")
             return found
         if self.style:
-            raise ValueError(f"is {str(value)[:40]}, where lines before had dates")
-        number = number_of(value)
+            raise ValueError(f"{self.time!r} is {str(value)[:40]}, where lines before had dates")
+        number = number_of(value, self.time)
         self.style = ""
         return number
 
-    def _items(
-        self, lines: list[bytes], faults: dict[int, str], stop: bool
-    ) -> tuple[list[Any], list[int]]:
+    named = True
+    """Whether reasons name the field of the observation."""
+
+    def told(self) -> dict[str, Any]:
+        """What the first lines told, to go on in another process."""
+        raise NotImplementedError
+
+    def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
         """The lines that may hold an observation, and their rows; learns what they hold."""
         raise NotImplementedError
 
-    def _plain(self, items: list[Any]) -> tuple[Any, ...] | None:
+    def _plain(self, items: list[Any]) -> Sequence[Any] | None:
         """All at once, if every line is as usual: numbers where numbers are expected."""
         raise NotImplementedError
 

@@ -17,15 +17,6 @@ from kgmrf.stream.settings import Counts, Fault
 NAMED = 5
 """Lines that cannot be used and are named on stderr; more are counted only."""
 
-_HELP = {
-    "lines": "Input lines read, also before restarts.",
-    "used": "Input lines taken in.",
-    "late": "Lines dropped because their track was further.",
-    "duplicate": "Lines dropped because their track had one of that time.",
-    "bad": "Lines that could not be used.",
-    "forgotten": "Tracks forgotten.",
-}
-
 
 class Report:
     """Statistics, dead letters and metrics of one run.
@@ -115,20 +106,16 @@ class Report:
 
 def prometheus(counts: Counts, tracks: int, rate: float, memory: int | None) -> str:
     """The numbers in Prometheus' text format."""
-    rows: list[tuple[str, str, str, float]] = [
-        ("counter", f"{name}_total", _HELP[name], value) for name, value in asdict(counts).items()
+    rows: list[tuple[str, str, float]] = [
+        ("counter", f"{name}_total", value) for name, value in asdict(counts).items()
     ]
-    rows += [
-        ("gauge", "tracks", "Tracks in memory.", tracks),
-        ("gauge", "lines_per_second", "Input lines per second since the last report.", rate),
-        ("gauge", "last_report_seconds", "Unix time of these numbers.", clock.time()),
-    ]
+    rows += [("gauge", "tracks", tracks), ("gauge", "lines_per_second", rate)]
+    rows += [("gauge", "last_report_seconds", clock.time())]
     if memory is not None:
-        rows.append(("gauge", "resident_bytes", "Resident memory.", memory))
+        rows.append(("gauge", "resident_bytes", memory))
     return "".join(
-        f"# HELP kgmrf_stream_{name} {words}\n# TYPE kgmrf_stream_{name} {kind}\n"
-        f"kgmrf_stream_{name} {round(value, 3)}\n"
-        for kind, name, words, value in rows
+        f"# TYPE kgmrf_stream_{name} {kind}\nkgmrf_stream_{name} {round(value, 3)}\n"
+        for kind, name, value in rows
     )
 
 

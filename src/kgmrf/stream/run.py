@@ -48,69 +48,65 @@ def run(
         if state is not None and resumed:
             out.pending = stream.restore(state)["pending"]
         out.mend(resumed=resumed or replay)
-        process = _Process(stream, out, state, every, told)
-        process.follow(Source(source, stop), stream.counts.lines if replay and resumed else 0)
+        told.begin(stream)
+        skip = stream.counts.lines if replay and resumed else 0
+        _follow(stream, Source(source, stop), out, told, state, every, skip)
     if stop.signal == signal.SIGINT:
         raise KeyboardInterrupt
     return stream
 
 
-class _Process:
-    """What happens to every block, and at the end."""
+def _follow(
+    stream: Stream,
+    source: Source,
+    sink: Sink,
+    report: Report,
+    state: Path | None,
+    every: float,
+    skip: int,
+) -> None:
+    """Take in lines to the end, but for the first, and leave a checkpoint, also in failure."""
+    saved, changed = clock.monotonic(), bool(sink.pending)
 
-    def __init__(
-        self, stream: Stream, sink: Sink, state: Path | None, every: float, report: Report
-    ) -> None:
-        self.stream, self.sink = stream, sink
-        self.state, self.every, self.report = state, every, report
-        self.saved = clock.monotonic()
-        self.changed = bool(sink.pending)
+    def checkpoint() -> None:
+        if state is not None:
+            stream.save(state, sink.pending)
+
+    def deliver(text: bytes) -> None:
+        report.faults(stream)
+        sink.write(text)
+
+    try:
         sink.write(b"")  # what the process before could not deliver
-        report.begin(stream)
-
-    def follow(self, source: Source, skip: int) -> None:
-        """Take in lines to the end, and leave a checkpoint behind, also in failure."""
-        stream = self.stream
+        while (lines := source.lines()) is not None:
+            passed = min(skip, len(lines))
+            lines, skip = lines[passed:], skip - passed
+            if lines:
+                deliver(stream.take(lines))
+                changed = True
+            if changed and clock.monotonic() - saved >= every:
+                checkpoint()
+                saved, changed = clock.monotonic(), False
+            report.tick(stream)
+    except StreamError as error:
+        # First the lines before it, then the checkpoint that covers them.
         try:
-            while (lines := source.lines()) is not None:
-                passed = min(skip, len(lines))
-                lines, skip = lines[passed:], skip - passed
-                if lines:
-                    self._deliver(stream.take(lines))
-                if self.changed and clock.monotonic() - self.saved >= self.every:
-                    self.checkpoint()
-                self.report.tick(stream)
-            if source.ended:
-                self._deliver(stream.finish())
-        except StreamError as error:
-            # First the lines before it, then the checkpoint that covers them.
-            try:
-                self._deliver(error.before)
-            finally:
-                if error.fault is not None:
-                    self.report.letter(error.fault)
-                self.checkpoint()
-            raise
-        except OSError:
-            # The output is full or gone; what it did not take is part of the state, if the disk
-            # takes that; otherwise the checkpoint before stays, which is as good.
-            try:
-                self.checkpoint()
-            except OSError as error:
-                self.report.say(f"no checkpoint: {error.strerror}; the one before is kept")
-            raise
-        self.checkpoint()
-        self.report.tick(stream, last=True)
-
-    def _deliver(self, text: bytes) -> None:
-        self.changed = True
-        self.report.faults(self.stream)
-        self.sink.write(text)
-
-    def checkpoint(self) -> None:
-        if self.state is not None:
-            self.stream.save(self.state, self.sink.pending)
-        self.saved, self.changed = clock.monotonic(), False
+            deliver(error.before)
+        finally:
+            if error.fault is not None:
+                report.letter(error.fault)
+            checkpoint()
+        raise
+    except OSError:
+        # The output is full or gone; what it did not take is part of the state, if the disk
+        # takes that; otherwise the checkpoint before stays, which is as good.
+        try:
+            checkpoint()
+        except OSError as error:
+            report.say(f"no checkpoint: {error.strerror}; the one before is kept")
+        raise
+    checkpoint()
+    report.tick(stream, last=True)
 
 
 def _check_state(state: Path) -> None:
@@ -145,10 +141,7 @@ class Lock:
         self.path = state.with_name(state.name + ".lock")
 
     def __enter__(self) -> Self:
-        flags = os.O_RDWR | os.O_CREAT
-        for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"):
-            flags |= getattr(os, name, 0)
-        self.handle = os.open(self.path, flags, 0o644)
+        self.handle = os.open(self.path, os.O_RDWR | os.O_CREAT | _npz.SAFE, 0o644)
         if not _locked(self.handle):
             holder = os.read(self.handle, 200).decode(errors="replace").split()
             os.close(self.handle)

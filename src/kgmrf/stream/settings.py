@@ -16,23 +16,20 @@ class Settings:
 
     format: "json" or "csv". fields: what to write beside key and time; None: the matrix and its
     log-likelihood. digits: significant digits of the output. time_unit: one unit of the trackers'
-    time on the lines' clock. wait: how long, on that clock, a line is held back for earlier ones.
-    same_time: "drop" a second line of a track with the same time, or "use" it as another
-    observation of that moment. on_error: "stop" at a line that cannot be used, or "skip" it.
-    tracker: settings of `kgmrf.KGMRF` or `kgmrf.RotationTracker`. mean: of the samples of every
-    track: "zero", or "running" or "drift" to subtract it, as in `kgmrf.KGMRF`. key, time: names
-    of the fields or columns that hold them; None: ``key`` and ``time``, or a usual name such as
-    ``sensor`` and ``ts``. max_gap: a line that jumps further ahead, on the lines' clock, is
-    refused until the next line of its track agrees; None: `LONGEST_GAP` units of time.
-    forget_after: tracks that are this far behind the newest line of the stream are forgotten;
-    None: never.
+    time on the lines' clock. same_time: "drop" a second line of a track with the same time, or
+    "use" it as another observation of that moment. on_error: "stop" at a line that cannot be used,
+    or "skip" it. tracker: settings of `kgmrf.KGMRF` or `kgmrf.RotationTracker`. mean: of the
+    samples of every track, as in `kgmrf.KGMRF`. key, time: names of the fields or columns that hold
+    them; None: ``key`` and ``time``, or a usual name such as ``sensor`` and ``ts``. max_gap: a line
+    that jumps further ahead, on the lines' clock, is refused until the next line of its track
+    agrees; None: `LONGEST_GAP` units of time. forget_after: tracks that are this far behind the
+    newest line of the stream are forgotten; None: never.
     """
 
     format: str = "json"
     fields: tuple[str, ...] | None = None
     digits: int = 9
     time_unit: float = 1.0
-    wait: float = 0.0
     same_time: str = "drop"
     on_error: str = "stop"
     tracker: dict[str, Any] = field(default_factory=dict)

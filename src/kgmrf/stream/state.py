@@ -14,7 +14,7 @@ from kgmrf._types import Numbers
 from kgmrf.stream.csv_lines import CsvReader
 from kgmrf.stream.json_lines import JsonReader
 from kgmrf.stream.records import LARGEST_D, NAMES, Reader
-from kgmrf.stream.settings import Counts
+from kgmrf.stream.settings import Counts, Settings
 
 if TYPE_CHECKING:
     from kgmrf.stream.loop import Stream
@@ -22,26 +22,19 @@ if TYPE_CHECKING:
 
 def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
     """Everything that a stream remembers."""
-    fields = stream.settings.fields
     header: dict[str, Any] = {
         "kind": "stream",
         "settings": stream.settings.lasting(),
         "counts": asdict(stream.counts),
-        "told_header": stream.told_header,
-        "fields": None if fields is None else list(fields),
+        "told": stream.told,
     }
     arrays: dict[str, Numbers] = {}
     pool = stream.pool
     if pool is not None:
-        n = len(pool)
-        header["reader"] = stream.reader.settings()
-        header["watermark"] = _plain(stream.clocks.watermark)
-        header["swept"] = _plain(stream.swept)
-        memory = pool.bank.select(np.arange(n)).memory()
-        arrays |= {f"track_{name}": array for name, array in memory.items()}
-        arrays |= {f"clock_{name}": array[:n] for name, array in stream.clocks.arrays.items()}
-        arrays |= {f"mean_{name}": array[:n] for name, array in stream.means.arrays.items()}
-        arrays |= stream.waiting.arrays(pool.shape)
+        header["reader"] = stream.reader.told()
+        # JSON has no infinities and no NaN.
+        header["clock"] = [t if math.isfinite(t) else None for t in (pool.watermark, pool.swept)]
+        arrays = pool.memory()
         arrays["keys"], arrays["key_ends"] = _packed(pool.names)
     return header, arrays
 
@@ -61,10 +54,7 @@ def restored(
         )
     try:
         stream.counts = Counts(**{str(k): _whole(v) for k, v in header["counts"].items()})
-        fields = stream.settings.fields
-        same = header["fields"] == (None if fields is None else list(fields))
-        # Other columns need another header.
-        stream.told_header = bool(header["told_header"]) and same
+        stream.told = [str(name) for name in header["told"]]
         more = dict(header.get("more", {}))
         pending = arrays.pop("pending", np.zeros(0, dtype=np.uint8))
         if pending.ndim != 1 or pending.dtype != np.uint8:
@@ -80,7 +70,7 @@ def restored(
 
 
 def _tracks(stream: Stream, header: dict[str, Any], arrays: dict[str, Numbers]) -> None:
-    stream.reader = _reader(header["reader"], stream)
+    stream.reader = _reader(header["reader"], stream.settings)
     keys = _unpacked(arrays.pop("keys"), arrays.pop("key_ends"))
     n, d = len(keys), stream.reader.d
     # The size is checked before room is made for it: every state holds a d x d matrix.
@@ -88,45 +78,25 @@ def _tracks(stream: Stream, header: dict[str, Any], arrays: dict[str, Numbers]) 
     if not 1 <= d <= LARGEST_D or n * d**2 * 8 > total:
         raise ValueError(f"{n} tracks of dimension {d} do not fit its {total} bytes")
     pool = stream._pool()
-    stream.waiting.restore(_taken("held_", arrays), n, pool.shape)
-    memory = _taken("track_", arrays)
-    if len(set(keys)) != n:
-        raise ValueError("it has a key twice")
-    stream._numbers(keys)
-    stream.clocks.restore(_taken("clock_", arrays), n)
-    stream.means.restore(_taken("mean_", arrays), n)
-    if arrays:
-        raise ValueError("it has arrays that no stream has")
-    if any(len(array) not in (0, n) for array in memory.values()):
-        raise ValueError("its tracks are not as many as its keys")
-    if n:
-        pool.bank.restore(memory)
-    mark, swept = header["watermark"], header["swept"]
-    stream.clocks.watermark = math.nan if mark is None else float(mark)
-    stream.swept = -math.inf if swept is None else float(swept)
+    pool.restore(keys, arrays)
+    mark, swept = header["clock"]
+    pool.watermark = math.nan if mark is None else float(mark)
+    pool.swept = -math.inf if swept is None else float(swept)
 
 
-def _taken(head: str, arrays: dict[str, Numbers]) -> dict[str, Numbers]:
-    """The arrays whose names begin so, taken out."""
-    names = [name for name in arrays if name.startswith(head)]
-    return {name.removeprefix(head): arrays.pop(name) for name in names}
-
-
-def _reader(told: dict[str, Any], stream: Stream) -> Reader:
-    """The reader whose settings these are."""
-    style = told["dates"]
+def _reader(told: dict[str, Any], settings: Settings) -> Reader:
+    """The reader that told this."""
+    style = told["style"]
     if style not in (None, "", "D", "s", "us", "DZ", "sZ", "usZ"):
         raise ValueError(f"unknown dates {str(style)[:20]!r}")
-    if told["format"] != stream.settings.format:
-        raise ValueError(f"its lines are {str(told['format'])[:20]!r}")
-    wish: dict[str, Any] = dict(key=stream.settings.key, time=stream.settings.time, style=style)
-    if told["format"] == "csv":
+    wish: dict[str, Any] = dict(key=settings.key, time=settings.time, style=style)
+    if settings.format == "csv":
         return CsvReader([str(name) for name in told["header"]], **wish)
     what, d = told["what"], told["d"]
     if what not in NAMES or type(d) is not int:
         raise ValueError(f"unknown observation {str(what)[:20]!r}")
     reader = JsonReader(what, d, **wish)
-    reader.key, reader.time, reader.rest = (str(told[name]) for name in ("key", "time", "rest"))
+    reader.key, reader.time = str(told["key"]), str(told["time"])
     return reader
 
 
@@ -152,7 +122,3 @@ def _whole(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{str(value)[:20]!r} is not a count")
     return value
-
-
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None
