@@ -5,60 +5,25 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kgmrf._check import in_range
 from kgmrf._types import Numbers
 from kgmrf.trackers._contract import Tracker
 from kgmrf.vision.cells import cell_moments, colour_and_gradient, place_costs
 from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
 from kgmrf.vision.regions import cell_matrices, stein_costs
-from kgmrf.vision.resample import Pyramid, Window, as_image, cut_window, sample_window
+from kgmrf.vision.resample import Window, as_image, cut_window, sample_window
 from kgmrf.vision.search import SearchSettings, vertex
 from kgmrf.vision.search import step as best_step
 
-__all__ = ["AppearanceModel", "ExponentialAverage", "RegionCovarianceTracker"]
+__all__ = ["RegionCovarianceTracker"]
 
 Maps = NDArray[np.float32]
 Box = tuple[float, float, float, float]
-
-
-class AppearanceModel(Protocol):
-    """Anything that takes in covariances and tells its estimate."""
-
-    def update(self, observation: Numbers, /, *, n_samples: float) -> Any:
-        """Take in the cells (cells, d, d) of a frame, each a mean of ``n_samples`` products.
-
-        The estimate is the ``covariance`` of the answer, or else of the model.
-        """
-        ...
-
-
-class ExponentialAverage:
-    """M <- (1 - a) M + a C: the moments of a fading mixture of all Gaussians seen.
-
-    ``covariance`` is M, None before the first update.
-
-    >>> model = ExponentialAverage(gain=0.5)
-    >>> for scale in (1.0, 3.0):
-    ...     _ = model.update(scale * np.eye(2), n_samples=64)
-    >>> model.covariance.tolist()
-    [[2.0, 0.0], [0.0, 2.0]]
-    """
-
-    def __init__(self, gain: float) -> None:
-        if not 0 <= gain <= 1:
-            raise ValueError(f"gain must lie in [0, 1], not {gain}")
-        self.gain = gain
-        self.covariance: Numbers | None = None
-
-    def update(self, observation: Numbers, /, *, n_samples: float = 1) -> Numbers:
-        """Blend in an observation (..., d, d); the first one is taken as it is."""
-        old = observation if self.covariance is None else self.covariance
-        self.covariance = np.asarray(old + self.gain * (observation - old), dtype=np.float64)
-        return self.covariance
 
 
 class RegionCovarianceTracker:
@@ -66,10 +31,9 @@ class RegionCovarianceTracker:
 
     The box is divided into about 36 square-ish cells; each is one SPD matrix (covariance, mean and
     slope of colour and absolute gradient). ``model`` says what the cells are compared with:
-    ``"static"`` the first frame, ``"anchor+ema"`` the first frame mixed with a slow average, or any
-    object with ``update(covariances, n_samples=...)`` that returns (or keeps) a ``covariance``,
-    such as every covariance tracker of this library, mixed with the first frame by
-    ``anchor_weight``; a given object is copied at ``init`` and stays untouched.
+    ``"static"`` the first frame, ``"anchor+ema"`` the first frame mixed with a slow average of gain
+    ``model_gain``, or the estimate of any covariance tracker of this library, mixed with the first
+    frame by ``anchor_weight``; a given tracker is copied at ``init`` and stays untouched.
 
     Centre and log size are followed by a filter each (:class:`kgmrf.vision.BoxMotion`); the search
     prefers places within what the centre's filter says of its own error. ``kinetics`` says when a
@@ -92,7 +56,7 @@ class RegionCovarianceTracker:
 
     def __init__(
         self,
-        model: Literal["anchor+ema", "static"] | AppearanceModel = "anchor+ema",
+        model: Literal["anchor+ema", "static"] | Tracker = "anchor+ema",
         *,
         anchor_weight: float = 0.25,
         model_gain: float = 0.02,
@@ -100,13 +64,11 @@ class RegionCovarianceTracker:
         settings: SearchSettings | None = None,
         motion: MotionSettings | None = None,
     ) -> None:
-        if isinstance(model, str) and model not in ("anchor+ema", "static"):
+        if model not in ("anchor+ema", "static") and not isinstance(model, Tracker):
             raise ValueError(f'model is "anchor+ema", "static" or a tracker, not {model!r}')
-        if not 0 <= anchor_weight <= 1:
-            raise ValueError(f"anchor_weight must lie in [0, 1], not {anchor_weight}")
         self.model = model
-        self.anchor_weight = anchor_weight
-        self.model_gain = model_gain
+        self.anchor_weight = in_range(anchor_weight, "anchor_weight", 0.0, 1.0)
+        self.model_gain = in_range(model_gain, "model_gain", 0.0, 1.0)
         self.kinetics = kinetics
         self.settings = settings or SearchSettings()
         self.motion = motion or MotionSettings()
@@ -136,9 +98,9 @@ class RegionCovarianceTracker:
         return self._motion
 
     # ------------------------------------------------------------------ verbs
-    def init(self, image: ArrayLike | Pyramid, box: ArrayLike) -> None:
+    def init(self, image: ArrayLike, box: ArrayLike) -> None:
         """Learn the target from ``box`` (left, top, width, height) of the first frame."""
-        pixels = image if isinstance(image, Pyramid) else as_image(image)
+        pixels = as_image(image)
         x, y, width, height = (float(v) for v in np.asarray(box, dtype=np.float64).reshape(4))
         rows, cols = pixels.shape[:2]
         if not (np.isfinite([x, y, width, height]).all() and width >= 1 and height >= 1):
@@ -169,17 +131,17 @@ class RegionCovarianceTracker:
         self._weigh(np.ones(len(row)))
         self._cell_cost: Numbers | None = None
         given = self.model
-        gain = self.model_gain if given == "anchor+ema" else 0.0
-        self._model: Any = (
-            ExponentialAverage(gain) if isinstance(given, str) else copy.deepcopy(given)
-        )
+        self._model: Any = self._anchor if isinstance(given, str) else copy.deepcopy(given)
         self._motion = BoxMotion(centre, np.log(size), use=self.kinetics, settings=self.motion)
         self._learn(self._anchor)
 
-    def update(self, image: ArrayLike | Pyramid) -> tuple[bool, Box]:
+    def update(self, image: ArrayLike) -> tuple[bool, Box]:
         """Find the target in the next frame: (found, box)."""
+        return self.find(as_image(image))
+
+    def find(self, pixels: NDArray[np.generic]) -> tuple[bool, Box]:
+        """`update` with an image that :func:`kgmrf.vision.resample.as_image` has made."""
         motion, s = self._started(), self.settings
-        pixels = image if isinstance(image, Pyramid) else as_image(image)
         if pixels.shape[2] != self._channels:
             raise ValueError(
                 f"frame has {pixels.shape[2]} channels, the first one had {self._channels}"
@@ -235,8 +197,6 @@ class RegionCovarianceTracker:
     def _window(self, pixels: Any, centre: Numbers, size: Numbers, margin: Sequence[int]) -> Window:
         # slack of 4 samples and 8 % of the box: refinement and larger scales reach a little further
         step = size / self._samples
-        if isinstance(pixels, Pyramid):
-            return pixels.level(0.97 * float(step.min()))
         half = 0.54 * size + (np.array(margin) + 6) * step
         left, top = centre - half
         return cut_window(
@@ -315,19 +275,14 @@ class RegionCovarianceTracker:
         return centre, size * (g ** (grow + widen), g ** (grow - widen))
 
     def _learn(self, cells: Numbers | None) -> None:
-        """Renew what candidates are compared with after the appearance moved on.
-
-        Without cells a tracker of ours coasts, other models rest.
-        """
+        """Renew what candidates are compared with; without cells a tracker coasts, others rest."""
         s, model = self.settings, self._model
-        if cells is not None:
-            present = getattr(model.update(cells, n_samples=s.cell**2), "covariance", None)
-            if present is None and (present := getattr(model, "covariance", None)) is None:
-                raise TypeError(f"neither {type(model).__name__} nor its update has a covariance")
-        elif isinstance(model, Tracker):
-            present = model.update(None).covariance
-        else:
+        if isinstance(model, Tracker):
+            present = model.update(cells, n_samples=s.cell**2).covariance
+        elif cells is None:
             return
+        else:
+            present = self._model = model + self.model_gain * (cells - model)
         # One matrix per cell stands for the first frame and the present model, so that one Cholesky
         # factor per candidate scores both. A tracker that is still warming up has no say.
         w = 1.0 if self.model == "static" else self.anchor_weight
