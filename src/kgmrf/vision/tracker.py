@@ -17,7 +17,7 @@ from kgmrf.vision.cells import cell_moments, colour_and_gradient, place_costs
 from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
 from kgmrf.vision.regions import cell_matrices, stein_costs
 from kgmrf.vision.resample import Window, as_image, cut_window, sample_window
-from kgmrf.vision.search import SearchSettings, vertex
+from kgmrf.vision.search import SearchSettings, least
 from kgmrf.vision.search import step as best_step
 
 __all__ = ["RegionCovarianceTracker"]
@@ -119,7 +119,7 @@ class RegionCovarianceTracker:
         self._limits = np.array([cols, rows], dtype=np.float64)
         centre, size = np.array([x + width / 2, y + height / 2]), np.array([width, height])
         window = self._window(pixels, centre, size, (1, 1))
-        self._d = d = self._channels + 2
+        d = self._channels + 2
         self._offset, self._gain = np.zeros(d, np.float32), np.ones(d, np.float32)
         raw = self._patch(window, centre, size, (0, 0))
         self._offset = raw.mean(axis=(1, 2))
@@ -155,7 +155,7 @@ class RegionCovarianceTracker:
         reach = min(s.reach * s.reach_growth**self._frames_lost, s.reach_limit) * scale
         margin = [int(np.ceil(reach / v / s.stride)) * s.stride for v in step]
         window = self._window(pixels, predicted, size, margin)
-        cost = self._cost(self._patch(window, predicted, size, margin), s.stride)
+        cost = self._costs(window, predicted, size, margin, s.stride)
         median = float(np.partition(cost, cost.size // 2, axis=None)[cost.size // 2]) or 1.0
         total = cost / median + self._prior(cost, (-margin[0], -margin[1]), s.stride, step / scale)
 
@@ -163,13 +163,10 @@ class RegionCovarianceTracker:
         row, col = divmod(int(total.argmin()), total.shape[1])
         dx, dy = col * s.stride - margin[0], row * s.stride - margin[1]
         centre = predicted + step * (dx, dy)
-        fine = self._cost(self._patch(window, centre, size, (r, r)), 1) / median
-        total = fine + self._prior(fine, (dx - r, dy - r), 1, step / scale)
-        i, j = divmod(int(total.argmin()), total.shape[1])
-        across = vertex(*total[i, j - 1 : j + 2].tolist()) if 0 < j < 2 * r else 0.0
-        down = vertex(*total[i - 1 : i + 2, j].tolist()) if 0 < i < 2 * r else 0.0
-        centre = centre + step * (j - r + across, i - r + down)
-        self.score = value = float(fine[i, j])
+        fine = self._costs(window, centre, size, (r, r)) / median
+        place, shift = least(fine + self._prior(fine, (dx - r, dy - r), 1, step / scale))
+        centre = centre + step * shift
+        self.score = value = float(fine[place])
         self.reacquired = False
         if value > (s.found_below if self.lost else s.lost_above):
             self._frames_lost += 1
@@ -217,13 +214,14 @@ class RegionCovarianceTracker:
         return features
 
     def _cells(self, window: Window, centre: Numbers, size: Numbers) -> Numbers:
-        patch = self._patch(window, centre, size, (0, 0))
-        s = self.settings
-        return cell_matrices(cell_moments(patch, s.cell, s.cell, s.ridge), self._d)
+        patch, s = self._patch(window, centre, size, (0, 0)), self.settings
+        return cell_matrices(cell_moments(patch, s.cell, s.cell, s.ridge), len(patch))
 
-    def _cost(self, patch: Maps, stride: int) -> Maps:
-        """Cost of the box at every ``stride``-th shift of a patch."""
-        s = self.settings
+    def _costs(
+        self, window: Window, centre: Numbers, size: Any, margin: Sequence[int], stride: int = 1
+    ) -> Maps:
+        """Cost of the box at every ``stride``-th shift by up to ``margin`` samples."""
+        patch, s = self._patch(window, centre, size, margin), self.settings
         weights = self._weights if stride == 1 else self._coarse_weights
         model = self._target, self._target_log_det, weights, self._nx, self._ny
         costs: Maps = place_costs(patch, s.cell, stride, s.ridge, *model, s.softness)
@@ -245,31 +243,25 @@ class RegionCovarianceTracker:
     ) -> tuple[Numbers, Numbers]:
         """One step of scale and one of aspect, each the best of three and refined by a parabola."""
         s = self.settings
-
         width, height = float(size[0]), float(size[1])
-        near = (self._cost(self._patch(window, centre, size, (1, 1)), 1) / median).tolist()
-        least = min(map(min, near))
-        i = next(k for k in range(3) if least in near[k])
-        j = near[i].index(least)
-        shift = (
-            j - 1.0 if j != 1 else vertex(*near[i]),
-            i - 1.0 if i != 1 else vertex(near[0][j], near[1][j], near[2][j]),
-        )
+        near = self._costs(window, centre, size, (1, 1)) / median
+        place, shift = least(near)
+        same = float(near[place])
         centre = centre + size / self._samples * shift
 
         def cost(x: float, y: float) -> float:
-            patch = self._patch(window, centre, (width * x, height * y), (1, 1))
-            return float(self._cost(patch, 1).min()) / median
+            costs = self._costs(window, centre, (width * x, height * y), (1, 1))
+            return float(costs.min()) / median
 
         g = 1 + s.scale_step
         h = math.sqrt(g)
         smaller, larger = cost(1 / g, 1 / g), cost(g, g)
-        grow = best_step(smaller, least, larger)
+        grow = best_step(smaller, same, larger)
         if s.scale_reach > 1 and abs(grow) == 1.0:
             # the best was the last one tried: one more, for targets that approach quickly
             beyond = cost(g ** (2 * grow), g ** (2 * grow))
-            grow *= 1 + best_step(least, min(smaller, larger), beyond)
-        widen = 0.5 * best_step(cost(1 / h, h), least, cost(h, 1 / h))
+            grow *= 1 + best_step(same, min(smaller, larger), beyond)
+        widen = 0.5 * best_step(cost(1 / h, h), same, cost(h, 1 / h))
         drift = math.log(width / height) - self._aspect
         widen -= s.aspect_pull * drift / math.log(g)
         return centre, size * (g ** (grow + widen), g ** (grow - widen))
