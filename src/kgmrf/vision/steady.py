@@ -34,8 +34,7 @@ class Rectangle(NamedTuple):
 class Stabilizer:
     """image_t -> image_t warped by S_t^-1 T_t: T the path of the camera, S the path smoothed.
 
-    smoothness: time constant of the steady camera, in images: what changes faster is shake, what
-    changes slower is meant. In the usual words, a low-pass of the fourth order without lag.
+    smoothness: time constant of the steady camera, in images: what changes faster is shake.
     lag: None looks at the whole recording (`stabilize`, or `watch`, `plan` and `steady`); a number
     is live: `update` returns the steady image of ``lag`` images ago, 0 the present one.
     keep: least share of width and height to keep. The path follows the camera closer where more
@@ -249,7 +248,7 @@ class Stabilizer:
 
 def _seen(path: Array) -> NDArray[np.bool_]:
     """Which poses are no gaps, (n,)."""
-    return np.asarray(np.isfinite(path).reshape(len(path), -1).all(axis=1))
+    return ~np.isnan(path.reshape(len(path), -1)[:, 0])
 
 
 def _corners(size: tuple[int, int], share: float = 1.0) -> Array:

@@ -35,11 +35,9 @@ class RegionCovarianceTracker:
     ``model_gain``, or the estimate of any covariance tracker of this library, mixed with the first
     frame by ``anchor_weight``; a given tracker is copied at ``init`` and stays untouched.
 
-    Centre and log size are followed by a filter each (:class:`kgmrf.vision.BoxMotion`); the search
-    prefers places within what the centre's filter says of its own error. ``kinetics`` says when a
-    damped velocity of the centre is used: to ``"coast"`` while the target is lost, ``"always"``
-    (the search starts where it points), or ``"never"``; on the videos that we measured the three
-    differ by no more than chance.
+    `BoxMotion` follows centre and log size; the search prefers places within what it says of its
+    own error. ``kinetics`` says when the velocity of the centre is used: to ``"coast"`` while the
+    target is lost, ``"always"`` (the search starts where it points), or ``"never"``.
 
     After each frame: ``box``, ``score`` (cost of the match relative to the median of its window: 0
     like the target, 1 like its surroundings), ``lost`` and ``reacquired``. While lost the box
