@@ -59,6 +59,9 @@ def _decimate(image, left, top, block_x, block_y, width, height):  # type: ignor
     first = min(max(left, 0), cols - 1)
     last = max(min(left + width * block_x, cols) - 1, first)
     row = np.empty((last + 1 - first) * channels, np.float32)
+    places = np.empty(width * block_x, np.int64)
+    for j in range(len(places)):
+        places[j] = (min(max(left + j, first), last) - first) * channels
     for i in range(height):
         row[:] = 0
         for k in range(block_y):
@@ -70,8 +73,7 @@ def _decimate(image, left, top, block_x, block_y, width, height):  # type: ignor
             for c in range(channels):
                 total = np.float32(0)
                 for k in range(block_x):
-                    x = min(max(left + j * block_x + k, first), last) - first
-                    total += row[x * channels + c]
+                    total += row[places[j * block_x + k] + c]
                 out[i, j, c] = total * inverse
     return out
 
