@@ -251,7 +251,7 @@ def test_compiling_is_said_once(capsys: Capture, monkeypatch: pytest.MonkeyPatch
 def test_a_camera_ends_by_an_interrupt_and_a_file_does_not(
     clip: Clip, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(source: object, reader: str) -> videos.Video:
+    def interrupted(source: object) -> videos.Video:
         def frames() -> Iterator[np.ndarray]:
             yield from clip.frames[:5]
             raise KeyboardInterrupt

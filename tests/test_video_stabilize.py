@@ -78,7 +78,7 @@ def test_a_camera_ends_by_an_interrupt(
 ) -> None:
     images = list(read_video(shaky))[:6]
 
-    def interrupted(source: object, reader: str) -> videos.Video:
+    def interrupted(source: object) -> videos.Video:
         def frames() -> Iterator[np.ndarray]:
             yield from images
             raise KeyboardInterrupt

@@ -8,8 +8,8 @@ import pytest
 from kgmrf.vision import BoxesTracker, RegionCovarianceTracker
 from kgmrf.vision.clip import paste, render_clip
 from kgmrf.vision.regions import box_iou
-from kgmrf.vision.resample import Pyramid, cut_window, sample_window
 from kgmrf.vision.scenery import street, van
+from kgmrf.vision.search import CROWD
 
 N, COUNT = 25, 4
 
@@ -80,7 +80,7 @@ def test_targets_come_and_go(traffic: tuple[np.ndarray, np.ndarray]) -> None:
     assert [one.identity for one in found] == [2, 3]
     assert box_iou(np.array([one.box for one in found]), boxes[2][[1, 2]]).min() > 0.7
     tracker.drop(2)
-    tracker.update(images[3])  # the last of several still looks at the shared levels
+    tracker.update(images[3])
     with pytest.raises(KeyError, match=r"no target 2; there are \[3\]"):
         tracker.drop(2)
     with pytest.raises(ValueError, match="shape"):
@@ -89,13 +89,13 @@ def test_targets_come_and_go(traffic: tuple[np.ndarray, np.ndarray]) -> None:
         tracker.init(images[0], [*boxes[0], [400, 10, 20, 20]])
 
 
-def test_a_level_shows_what_a_window_shows() -> None:
-    picture = street(120, 160, 1).astype(np.uint8)
-    shared = Pyramid(picture)
-    for step in (1.0, 1.9, 2.0, 4.5):
-        window = cut_window(picture, 0, 0, 160, 120, *(2 ** int(np.log2(step)),) * 2)
-        place = (30.2, 20.7, step, step, 20, 15)
-        one, other = sample_window(shared.level(step), *place), sample_window(window, *place)
-        np.testing.assert_allclose(one, other, atol=1e-3)
-    assert shared.level(0.3).block_x == 1
-    assert shared.level(1e9).pixels.shape[0] == 1
+@pytest.mark.parametrize("scale", [1 / 255, 1 / 65025], ids=["float", "nearly black"])
+def test_images_are_scaled_once(traffic: tuple[np.ndarray, np.ndarray], scale: float) -> None:
+    images, boxes = traffic
+    several, alone = BoxesTracker(), RegionCovarianceTracker(settings=CROWD, model_gain=0.08)
+    several.init(images[0] * scale, boxes[0][:2])
+    alone.init(images[0] * scale, boxes[0][0])
+    alone.stagger(1)
+    for image in images[1:6]:
+        alone.update(image * scale)
+        assert several.update(image * scale)[0].box == alone.box

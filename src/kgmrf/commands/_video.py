@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import os
 import time as clock
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from kgmrf._npz import replacing
 from kgmrf._types import Numbers
 from kgmrf.commands._run import note, progress, spare
 from kgmrf.vision import videos
@@ -23,7 +26,6 @@ OPTIONS = """
 INPUT  Video file, folder of images, or camera number.
 Options:
   --frames, -n >=1  Stop after this many images.
-  --reader  Decoder: auto is OpenCV, then PyAV for what OpenCV cannot read.
 """
 Image: TypeAlias = Any
 Advance: TypeAlias = Callable[[int, str], None]
@@ -41,7 +43,7 @@ class Footage:
     live: bool = False
 
 
-def opened(source: str, reader: videos.Reader, most: int | None) -> Footage:
+def opened(source: str, most: int | None) -> Footage:
     """A video file, a folder of images, a camera or a stream; ``most`` images of it."""
     # Said by us in one line, where OpenCV and FFmpeg would say it in many.
     os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
@@ -51,7 +53,7 @@ def opened(source: str, reader: videos.Reader, most: int | None) -> Footage:
     if path.is_dir() and (path / "img").is_dir():
         path = path / "img"  # OTB keeps its images one level down
     live = camera or "://" in source
-    video = videos.open_video(int(source) if camera else source if live else path, reader=reader)
+    video = videos.open_video(int(source) if camera else source if live else path)
     name, rate = (f"camera {source}", 30.0) if camera else (source, 25.0)
     known = [n for n in (None if live else video.n_frames, most) if n is not None]
     frames = islice(video.frames, most)
@@ -77,22 +79,6 @@ def check_files(source: str | None, **files: tuple[Path | None, Iterable[str]]) 
     return {option: str(path) for option, (path, _) in files.items() if path is not None}
 
 
-@contextmanager
-def appearing(*paths: Path | None) -> Iterator[list[Path | None]]:
-    """Scratch names to write to; the files appear under their own when all went well."""
-    # the extension stays, because OpenCV chooses the container by it
-    scratch = [None if path is None else path.with_name(f".part-{path.name}") for path in paths]
-    try:
-        yield scratch
-        for made, final in zip(scratch, paths, strict=True):
-            if made is not None and final is not None and made.exists():
-                os.replace(made, final)
-    finally:
-        for made in scratch:
-            if made is not None:
-                made.unlink(missing_ok=True)
-
-
 def tell_cut(footage: Footage, n: int, quiet: bool) -> None:
     """Remark on a file that ends before the images it announces."""
     if footage.total is not None and not footage.live and n < footage.total:
@@ -100,23 +86,27 @@ def tell_cut(footage: Footage, n: int, quiet: bool) -> None:
 
 
 @contextmanager
-def writing(path: Path, rate: float) -> Iterator[Callable[[Image], None]]:
-    """A function that adds an image (H, W, 3) to a video; the first image says its size."""
+def writing(path: Path | None, rate: float) -> Iterator[Any]:
+    """A function that adds an image (H, W, 3) to a video; None where there is no path.
+
+    The first image says the size; the video appears when the block is left without an error.
+    """
+    if path is None:
+        yield None
+        return
     import cv2
 
-    writer: Any = None
-    shape: tuple[int, ...] = ()
-    count = 0
+    # the extension stays, because OpenCV chooses the container by it
+    part = path.with_name(f".part-{path.name}")
+    writer, shape, count = cv2.VideoWriter(), (), 0
 
     def write(image: Image) -> None:
-        nonlocal writer, shape, count
-        if writer is None:
+        nonlocal shape, count
+        if count == 0:
             shape = image.shape
-            code: Any = cv2.VideoWriter.fourcc(*CODECS[path.suffix.lower()])
-            writer = cv2.VideoWriter(str(path), code, rate, (shape[1], shape[0]))
-            if not writer.isOpened():
-                name = path.name.removeprefix(".part-")
-                raise OSError(f"this OpenCV cannot write {name}; try another extension")
+            code = cv2.VideoWriter.fourcc(*CODECS[path.suffix.lower()])
+            if not writer.open(str(part), code, rate, (shape[1], shape[0])):
+                raise OSError(f"this OpenCV cannot write {path.name}; try another extension")
         if image.shape != shape:
             raise ValueError(
                 f"frame {count} has shape {image.shape}, the first one had {shape}: a video cannot "
@@ -127,9 +117,21 @@ def writing(path: Path, rate: float) -> Iterator[Callable[[Image], None]]:
 
     try:
         yield write
+        writer.release()
+        os.replace(part, path)
     finally:
-        if writer is not None:
-            writer.release()
+        writer.release()
+        part.unlink(missing_ok=True)
+
+
+def write_table(path: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """Rows as CSV; flags are 0 and 1, None and NaN are empty."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        lines.writerow("" if v != v else int(v) if isinstance(v, bool) else v for v in row)
+    with replacing(path) as file:
+        file.write(text.getvalue().encode())
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time as clock
 from collections.abc import Iterator
 from itertools import islice
@@ -11,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf._types import Numbers
 from kgmrf.commands import _video as video
 from kgmrf.commands._options import JSON, QUIET, takes
 from kgmrf.commands._run import note, say
 from kgmrf.io import open_source
 from kgmrf.vision.camera import RecordedMotion
 from kgmrf.vision.steady import Border, Stabilizer
-from kgmrf.vision.videos import Reader
 
 OPTIONS = f"""
 Options:
@@ -50,7 +47,6 @@ def stabilize(
     offset: float = 0.0,
     path: Path | None = None,
     frames: int | None = None,
-    reader: Reader = "auto",
     json_: bool = False,
     quiet: bool = False,
 ) -> None:
@@ -65,7 +61,7 @@ def stabilize(
     files = video.check_files(input_, output=(output, video.CODECS), path=(path, (".csv",)))
     if motion is not None and focal is None:
         raise ValueError("--motion turns the camera in space: give --focal, in pixels, as well")
-    footage = video.opened(input_, reader, frames)
+    footage = video.opened(input_, frames)
     if footage.live and lag is None:
         raise ValueError(f"{footage.name} has no end: give --lag, 0 or more")
     steady = Stabilizer(
@@ -78,18 +74,18 @@ def stabilize(
     )
     began, cpu = clock.perf_counter(), clock.process_time()
     with (
-        video.appearing(output, path) as (movie, table),
         video.bar(footage, not (quiet or json_)) as advance,
+        video.writing(output, footage.rate) as write,
     ):
-        assert movie is not None
-        with video.writing(movie, footage.rate) as write:
-            again = None if lag is not None else video.opened(input_, reader, frames)
-            for image in _steadied(steady, footage, again, advance):
-                write(image)
+        again = None if lag is not None else video.opened(input_, frames)
+        for image in _steadied(steady, footage, again, advance):
+            write(image)
         spent = clock.process_time() - cpu
         columns, raw, smoothed = steady.numbers()
-        if table is not None:
-            _write_path(table, columns, raw, smoothed)
+        if path is not None:
+            names = ["frame", *columns, *(f"steady_{name}" for name in columns)]
+            table = np.hstack([raw, smoothed]).round(6).tolist()
+            video.write_table(path, [names, *([k, *row] for k, row in enumerate(table))])
     n, gaps = len(raw), int(np.isnan(raw[:, 0]).sum())
     (w, h), (v, u) = steady.size, image.shape[:2]
     about = {
@@ -156,12 +152,3 @@ def _recorded(path: Path, footage: video.Footage, offset: float) -> RecordedMoti
     good = ~np.isnan(values[:, 0, 0])
     times = stamps[0] + offset + np.arange(footage.total) / footage.rate
     return RecordedMotion.sampled(values[good], stamps[good], times)
-
-
-def _write_path(path: Path, columns: tuple[str, ...], raw: Numbers, steady: Numbers) -> None:
-    """frame, the camera's pose (empty in gaps), the steady one."""
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        lines = csv.writer(file, lineterminator="\n")
-        lines.writerow(["frame", *columns, *(f"steady_{name}" for name in columns)])
-        for k, row in enumerate(np.hstack([raw, steady])):
-            lines.writerow([k, *("" if np.isnan(v) else round(float(v), 6) for v in row)])

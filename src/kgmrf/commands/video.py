@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import time as clock
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from kgmrf._npz import replacing
 from kgmrf.commands import _video as shared
 from kgmrf.commands._options import JSON, QUIET, takes
 from kgmrf.commands._run import say
@@ -20,7 +19,6 @@ from kgmrf.vision.annotate import annotated
 from kgmrf.vision.clip import demo_clip
 from kgmrf.vision.crowd import BoxesTracker
 from kgmrf.vision.regions import box_iou
-from kgmrf.vision.videos import Reader
 
 TABLES = (".csv", ".json", ".txt")
 Box: TypeAlias = tuple[float, float, float, float]
@@ -48,7 +46,6 @@ def video(
     table: Path | None = None,
     model: Model = "anchor+ema",
     frames: int | None = None,
-    reader: Reader = "auto",
     demo: bool = False,
     json_: bool = False,
     quiet: bool = False,
@@ -70,19 +67,18 @@ def video(
     if not demo and not start:
         raise ValueError("give the box in the first image with --box x,y,w,h, or a file of --boxes")
     files = shared.check_files(input_, output=(output, shared.CODECS), table=(table, TABLES))
-    footage = _drawn(frames or 120) if demo else shared.opened(str(input_), reader, frames)
+    footage = _drawn(frames or 120) if demo else shared.opened(str(input_), frames)
     began = clock.perf_counter()
     with (
         announced(),
-        shared.appearing(output, table) as (movie, part),
         shared.bar(footage, not (quiet or json_)) as advance,
+        shared.writing(output, footage.rate) as write,
     ):
-        with nullcontext() if movie is None else shared.writing(movie, footage.rate) as write:
-            rows, seconds, size = _follow(footage, start, model, write, advance)
+        rows, seconds, size = _follow(footage, start, model, write, advance)
         about = _summary(footage, rows, seconds)
         about |= {"model": model, "size": size, "seconds": round(clock.perf_counter() - began, 3)}
-        if part is not None:
-            _write(part, about, rows)
+        if table is not None:
+            _write(table, about, rows)
     shared.tell_cut(footage, about["frames"], quiet)
     words = _words(about) + [f"{name}: {path}" for name, path in files.items()]
     say(about | files, words, json_, quiet)
@@ -95,7 +91,7 @@ def _parse(words: str, where: str) -> Box:
     """The box in "x,y,w,h"; whether it lies in the image is seen when there is one."""
     numbers = words.translate(str.maketrans(";,\t", "   ")).split()
     try:
-        x, y, width, height = (float(number) for number in numbers)
+        x, y, width, height = map(float, numbers)
     except ValueError:
         raise ValueError(f"{where} takes four numbers x,y,w,h, got {words!r}") from None
     return x, y, width, height
@@ -138,13 +134,12 @@ def _follow(
     try:
         for k, frame in enumerate(footage.frames):
             true = None if footage.truth is None else footage.truth[k]
+            start = clock.perf_counter()
             if k == 0:
                 size = (frame.shape[1], frame.shape[0])
                 boxes = boxes if true is None else [true]
                 for box in boxes:
                     _check_inside(box, size)
-            start = clock.perf_counter()
-            if k == 0:
                 tracker.init(frame, np.array(boxes))
                 found = tracker.present()
             else:
@@ -222,19 +217,18 @@ def _write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> Non
         {name: round(v, 4) if isinstance(v, float) else v for name, v in row.items()}
         for row in rows
     ]
-    if path.suffix.lower() == ".json":  # the summary, and one object per target and image
-        record = {**about, "rows": entries}
-        path.write_text(json.dumps(record, allow_nan=False) + "\n", encoding="utf-8")
-        return
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        lines = csv.writer(file, lineterminator="\n")
-        if path.suffix.lower() == ".txt":
-            # MOT: frame, id, left, top, width, height, confidence, -1, -1, -1; it counts from 1
-            for row in entries:
-                sure = 0.0 if row["lost"] else round(max(0.0, 1.0 - row["score"]), 4)
-                place = round(row["x"] + 1, 4), round(row["y"] + 1, 4), row["width"], row["height"]
-                lines.writerow([row["frame"] + 1, row["id"], *place, sure, -1, -1, -1])
-            return
-        lines.writerow(entries[0])
-        for row in entries:  # the writer leaves None empty
-            lines.writerow(int(v) if isinstance(v, bool) else v for v in row.values())
+    kind = path.suffix.lower()
+    if kind == ".json":  # the summary, and one object per target and image
+        with replacing(path) as file:
+            file.write(json.dumps({**about, "rows": entries}, allow_nan=False).encode() + b"\n")
+    elif kind == ".txt":
+        shared.write_table(path, map(_mot, entries))
+    else:
+        shared.write_table(path, [entries[0], *(row.values() for row in entries)])
+
+
+def _mot(row: dict[str, Any]) -> list[Any]:
+    """MOT: frame, id, left, top, width, height, confidence, -1, -1, -1; it counts from 1."""
+    sure = 0.0 if row["lost"] else round(max(0.0, 1.0 - row["score"]), 4)
+    place = round(row["x"] + 1, 4), round(row["y"] + 1, 4), row["width"], row["height"]
+    return [row["frame"] + 1, row["id"], *place, sure, -1, -1, -1]

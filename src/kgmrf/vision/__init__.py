@@ -11,17 +11,11 @@ from kgmrf.vision.motion import BoxMotion, MotionSettings
 from kgmrf.vision.regions import jbld, region_covariance
 from kgmrf.vision.search import SearchSettings
 from kgmrf.vision.steady import Stabilizer
-from kgmrf.vision.tracker import (
-    AppearanceModel,
-    ExponentialAverage,
-    RegionCovarianceTracker,
-)
+from kgmrf.vision.tracker import RegionCovarianceTracker
 
 __all__ = [
-    "AppearanceModel",
     "BoxMotion",
     "BoxesTracker",
-    "ExponentialAverage",
     "MotionSettings",
     "RegionCovarianceTracker",
     "SearchSettings",

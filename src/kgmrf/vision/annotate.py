@@ -38,8 +38,7 @@ def annotated(image: Image, found: list[Followed], *, number: int, truth: Any = 
     if truth is not None and np.isfinite(truth).all():
         _box(picture, truth, TRUE, max(1, thick // 2))
     several = len(found) > 1
-    cycle = CYCLE if several else (FOUND,)
-    inks = [LOST if one.lost else cycle[(one.identity - 1) % len(cycle)] for one in found]
+    inks = [LOST if one.lost else CYCLE[(one.identity - 1) % len(CYCLE)] for one in found]
     for one, ink in zip(found, inks, strict=True):
         _box(picture, one.box, ink, thick)
     for one, ink in zip(found, inks, strict=True):  # words last: no box may hide them

@@ -8,7 +8,7 @@ field behind our trackers.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from kgmrf.geometry import so
 
-__all__ = ["FeatureMotion", "Motion", "RecordedMotion", "Similarity", "Turning"]
+__all__ = ["FeatureMotion", "RecordedMotion", "Similarity", "Turning"]
 
 Array = NDArray[np.float64]
 FEWEST, MOST = 12, 200
@@ -25,16 +25,6 @@ FEWEST, MOST = 12, 200
 
 WORKING_SIZE = 640
 """Pixels on the longer side of the images in which corners are followed."""
-
-
-class Motion(Protocol):
-    """Whoever says how the camera moved: `FeatureMotion`, `RecordedMotion` or your own."""
-
-    restarted: bool
-
-    def update(self, image: Any) -> Array | None:
-        """The step from the last image that had one, or None; see ``restarted``."""
-        ...
 
 
 def smoothed(rows: Array, weights: Array, smoothness: float, rate_prior: float = 1.0) -> Array:
@@ -134,8 +124,6 @@ class Turning:
         """The step that most pairs of points (n, 2) agree on, and which pairs do."""
         import cv2
 
-        if len(before) < FEWEST:
-            return None
         matrix, inliers = cv2.findHomography(after, before, cv2.RANSAC, threshold)
         if matrix is None or inliers.sum() < FEWEST:
             return None

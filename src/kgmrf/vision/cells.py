@@ -90,21 +90,6 @@ def cell_moments(features, cell, stride, ridge):  # type: ignore[no-untyped-def]
 
 
 @fast
-def shifted_moments(features, cell, shifts, ridge):  # type: ignore[no-untyped-def]
-    """The same entries only where a grid of cells shifted by 0 ... ``shifts`` - 1 lands.
-
-    ``features`` (d, H, W) holds H // cell rows of cells and ``shifts`` - 1 further samples. Place
-    (k shifts + i, l shifts + j) of the answer is the cell (k, l) shifted by (i, j), so that
-    neighbouring cells are ``shifts`` places apart: :func:`cost_map` with ``step = shifts``.
-    """
-    _, height, width = features.shape
-    i = np.arange((height - shifts + 1) // cell * shifts)
-    j = np.arange((width - shifts + 1) // cell * shifts)
-    tops, lefts = i // shifts * cell + i % shifts, j // shifts * cell + j % shifts
-    return _moments(features, cell, tops, lefts, ridge)
-
-
-@fast
 def _log(x, n):  # type: ignore[no-untyped-def]
     # log of positive float32 numbers in place, by exponent and atanh series: a library call here
     # would stop the loop from being vectorised (error below 5e-7)
@@ -272,8 +257,11 @@ def place_costs(patch, cell, stride, ridge, models, model_log_dets, weights, nx,
     if stride > 1:
         maps, step = cell_moments(patch, cell, stride, ridge), cell // stride
     else:
+        # only where the cells of the box land: place k step + i is cell k shifted by i
         step = patch.shape[1] - ny * cell + 1
-        maps = shifted_moments(patch, cell, step, ridge)
+        i, j = np.arange(ny * step), np.arange(nx * step)
+        tops, lefts = i // step * cell + i % step, j // step * cell + j % step
+        maps = _moments(patch, cell, tops, lefts, ridge)
     log_dets = log_determinants(maps, d)
     return cost_map(maps, log_dets, models, model_log_dets, weights, nx, ny, step, softness)
 
@@ -287,26 +275,19 @@ def colour_and_gradient(planes, offset, gain):  # type: ignore[no-untyped-def]
     """
     channels, height, width = planes.shape
     out = np.empty((channels + 2, height - 2, width - 2), np.float32)
-    grey = np.empty((3, width), np.float32)
     half = np.float32(0.5 / channels)
-    for c in range(channels):
-        o, g = offset[c], gain[c]
-        for i in range(height - 2):
+    grey = planes[0].copy()
+    for c in range(1, channels):
+        grey += planes[c]
+    o, g, p, q = offset[channels], gain[channels], offset[channels + 1], gain[channels + 1]
+    for i in range(height - 2):
+        for c in range(channels):
             source, target = planes[c, i + 1], out[c, i]
             for j in range(width - 2):
-                target[j] = (source[j + 1] - o) * g
-    o, g, p, q = offset[channels], gain[channels], offset[channels + 1], gain[channels + 1]
-    for i in range(height):
-        row = grey[i % 3]
-        row[:] = planes[0, i]
-        for c in range(1, channels):
-            source = planes[c, i]
-            for j in range(width):
-                row[j] += source[j]
-        if i > 1:
-            above, middle, below = grey[(i - 2) % 3], grey[(i - 1) % 3], grey[i % 3]
-            along_x, along_y = out[channels, i - 2], out[channels + 1, i - 2]
-            for j in range(width - 2):
-                along_x[j] = (abs(half * (middle[j + 2] - middle[j])) - o) * g
-                along_y[j] = (abs(half * (below[j + 1] - above[j + 1])) - p) * q
+                target[j] = (source[j + 1] - offset[c]) * gain[c]
+        above, middle, below = grey[i], grey[i + 1], grey[i + 2]
+        along_x, along_y = out[channels, i], out[channels + 1, i]
+        for j in range(width - 2):
+            along_x[j] = (abs(half * (middle[j + 2] - middle[j])) - o) * g
+            along_y[j] = (abs(half * (below[j + 1] - above[j + 1])) - p) * q
     return out

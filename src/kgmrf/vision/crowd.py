@@ -1,4 +1,4 @@
-"""Several boxes through one video, in one pass over each image."""
+"""Several boxes through one video."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kgmrf.vision.resample import Pyramid, as_image
+from kgmrf.vision.resample import as_image
 from kgmrf.vision.search import CROWD
 from kgmrf.vision.tracker import RegionCovarianceTracker
 
@@ -25,12 +25,11 @@ class Followed(NamedTuple):
 
 
 class BoxesTracker:
-    """Follow several boxes: one `RegionCovarianceTracker` each, on features that all of them share.
+    """Follow several boxes: one `RegionCovarianceTracker` each, whose arguments it takes.
 
-    The image and its coarser levels are made once for all boxes, and the search is thriftier than
-    that of a single box (:data:`kgmrf.vision.search.CROWD`). A target keeps its identity, a number
-    from 1 on, for good; ``add`` and ``drop`` change who is followed while the video runs. One box
-    alone is followed exactly as by `RegionCovarianceTracker`. Arguments are those of that class.
+    The search is thriftier than that of a single box (:data:`kgmrf.vision.search.CROWD`). A target
+    keeps its identity, a number from 1 on, for good; ``add`` and ``drop`` change who is followed
+    while the video runs. One box alone is followed exactly as by `RegionCovarianceTracker`.
 
     >>> rng = np.random.default_rng(0)
     >>> scene = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
@@ -43,33 +42,30 @@ class BoxesTracker:
     """
 
     def __init__(self, model: Any = "anchor+ema", **settings: Any) -> None:
-        self.model, self.settings = model, settings
-        self._make()  # wrong settings are said here
+        self._alone = {"model": model, **settings}
+        # what is learned in every fourth image is learned four times as fast
+        gain = 0.02 * CROWD.renew_every
+        self._among_others = {"settings": CROWD, "model_gain": gain, **self._alone}
+        RegionCovarianceTracker(**self._alone)  # wrong settings are said here
         self.trackers: dict[int, RegionCovarianceTracker] = {}
         self._last = 0
-
-    def _make(self, **more: Any) -> RegionCovarianceTracker:
-        return RegionCovarianceTracker(self.model, **{**more, **self.settings})
 
     def init(self, image: ArrayLike, boxes: ArrayLike) -> list[int]:
         """Learn the targets from their boxes (n, 4) in the first image; returns identities."""
         array = np.atleast_2d(np.asarray(boxes, dtype=np.float64))
         if array.ndim != 2 or array.shape[1] != 4 or not len(array):
             raise ValueError(f"boxes must have shape (n, 4), not {array.shape}")
-        if len(array) == 1:
-            alone = self._make()
-            alone.init(image, array[0])
-            self.trackers, self._last = {1: alone}, 1
-            return [1]
         self.trackers, self._last = {}, 0
-        shared = Pyramid(as_image(image))
-        return [self.add(shared, box) for box in array]
+        settings = self._alone if len(array) == 1 else self._among_others
+        return [self._begin(image, box, settings) for box in array]
 
-    def add(self, image: ArrayLike | Pyramid, box: ArrayLike) -> int:
+    def add(self, image: ArrayLike, box: ArrayLike) -> int:
         """Follow one more box of the present image; returns its identity."""
-        # what is learned in every fourth image is learned four times as fast
-        one = self._make(settings=CROWD, model_gain=0.02 * CROWD.renew_every)
-        one.init(image if isinstance(image, Pyramid) else Pyramid(as_image(image)), box)
+        return self._begin(image, box, self._among_others)
+
+    def _begin(self, image: ArrayLike, box: ArrayLike, settings: dict[str, Any]) -> int:
+        one = RegionCovarianceTracker(**settings)
+        one.init(image, box)
         self._last += 1
         # some of the boxes are renewed in one image, others in the next
         one.stagger(self._last)
@@ -85,10 +81,8 @@ class BoxesTracker:
     def update(self, image: ArrayLike) -> list[Followed]:
         """Find all targets in the next image, by identity."""
         pixels = as_image(image)
-        alone = len(self.trackers) == 1 and self._last == 1
-        shared: Any = pixels if alone else Pyramid(pixels)
         for tracker in self.trackers.values():
-            tracker.update(shared)
+            tracker.find(pixels)
         return self.present()
 
     def present(self) -> list[Followed]:

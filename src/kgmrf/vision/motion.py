@@ -23,8 +23,8 @@ class MotionSettings:
 
     ``centre_noise`` error of a match; ``wander`` unsteady motion; ``push`` change of velocity;
     ``retention`` share of the velocity kept per frame. ``size_noise``, ``aspect_noise`` errors of
-    a match's log size and log aspect, ``size_wander`` their true change; ``size_push`` as for the
-    centre. ``memory`` share of the old surprise kept when a new one comes.
+    a match's log size and log aspect, ``size_wander`` their true change. ``memory`` share of the
+    old surprise kept when a new one comes.
     """
 
     centre_noise: float = 0.02
@@ -34,7 +34,6 @@ class MotionSettings:
     size_noise: float = 0.02
     aspect_noise: float = 0.05
     size_wander: float = 0.02
-    size_push: float = 0.0
     memory: float = 0.95
 
 
@@ -66,19 +65,18 @@ class BoxMotion:
         self.use = use
         self.settings = s = settings or MotionSettings()
         scale = float(np.exp(np.mean(log_size)))
-        moves = use != "never"
         same, other = np.full((2, 2), 0.5), np.array([[0.5, -0.5], [-0.5, 0.5]])
         noise = np.zeros((4, 4))
         self._noise = (s.centre_noise * scale) ** 2
         noise[:2, :2] = self._noise * np.eye(2)
         noise[2:, 2:] = s.size_noise**2 * same + s.aspect_noise**2 * other
-        push = (s.push * scale) ** 2 if moves else 0.0
+        push = 0.0 if use == "never" else (s.push * scale) ** 2
         self._box = VectorTracker(
             4,
             noise_covariance=noise,
             position_noise=np.repeat([(s.wander * scale) ** 2, s.size_wander**2], 2),
-            acceleration=np.repeat([push, s.size_push**2], 2),
-            rate_prior=np.repeat([max(push, 1e-12), max(s.size_push**2, 1e-12)], 2),
+            acceleration=np.repeat([push, 0.0], 2),
+            rate_prior=np.repeat([max(push, 1e-12), 1e-12], 2),
             retention=s.retention,
             time_unit=1.0,
         )

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kgmrf.kernels.compile import compiled
 
-__all__ = ["Pyramid", "Window", "as_image", "cut_window", "sample_window"]
+__all__ = ["Window", "as_image", "cut_window", "sample_window"]
 
 fast = compiled(fastmath=True)
 
@@ -54,33 +54,26 @@ class Window(NamedTuple):
 def _decimate(image, left, top, block_x, block_y, width, height):  # type: ignore[no-untyped-def]
     rows, cols, channels = image.shape
     out = np.empty((height, width, channels), np.float32)
-    n = width * block_x
-    row = np.empty((n, channels), np.float32)
-    flat = row.reshape(n * channels)
     inverse = np.float32(1.0 / (block_x * block_y))
-    first = min(max(-left, 0), n)
-    last = max(min(cols - left, n), first)
+    # the columns inside the image; those beside it repeat the first or the last
+    first = min(max(left, 0), cols - 1)
+    last = max(min(left + width * block_x, cols) - 1, first)
+    row = np.empty((last + 1 - first) * channels, np.float32)
+    places = np.empty(width * block_x, np.int64)
+    for j in range(len(places)):
+        places[j] = (min(max(left + j, first), last) - first) * channels
     for i in range(height):
-        flat[:] = 0
+        row[:] = 0
         for k in range(block_y):
-            source = image[min(max(top + i * block_y + k, 0), rows - 1)]
-            if last > first:
-                inner = source.reshape(cols * channels)
-                inner = inner[(left + first) * channels : (left + last) * channels]
-                target = flat[first * channels : last * channels]
-                for j in range((last - first) * channels):
-                    target[j] += np.float32(inner[j])
-            for c in range(channels):
-                a, b = np.float32(source[0, c]), np.float32(source[cols - 1, c])
-                for j in range(first):
-                    row[j, c] += a
-                for j in range(last, n):
-                    row[j, c] += b
+            source = image[min(max(top + i * block_y + k, 0), rows - 1)].reshape(cols * channels)
+            source = source[first * channels : (last + 1) * channels]
+            for j in range(len(row)):
+                row[j] += np.float32(source[j])
         for j in range(width):
             for c in range(channels):
                 total = np.float32(0)
                 for k in range(block_x):
-                    total += row[j * block_x + k, c]
+                    total += row[places[j * block_x + k] + c]
                 out[i, j, c] = total * inverse
     return out
 
@@ -174,26 +167,3 @@ def sample_window(
         width,
         height,
     )
-
-
-class Pyramid:
-    """An image (H, W, C) and its means over blocks of 2, 4, 8 ... pixels, made when asked for.
-
-    Many boxes of one image share them: a window is then a whole level, and nothing is cut out.
-    """
-
-    def __init__(self, image: NDArray[np.generic]) -> None:
-        self.image, self.shape = image, image.shape
-        self._levels: list[NDArray[np.float32]] = []
-
-    def level(self, step: float) -> Window:
-        """The coarsest level whose blocks are not above ``step`` pixels."""
-        wanted = max(0, int(np.log2(max(step, 1.0))))
-        if not self._levels:
-            self._levels.append(np.ascontiguousarray(self.image, dtype=np.float32))
-        while len(self._levels) <= wanted and min(self._levels[-1].shape[:2]) > 1:
-            last = self._levels[-1]
-            size = last.shape[1] // 2, last.shape[0] // 2
-            self._levels.append(_decimate(last, 0, 0, 2, 2, *size))
-        k = min(wanted, len(self._levels) - 1)
-        return Window(self._levels[k], 0, 0, 2**k, 2**k)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["CROWD", "SearchSettings", "step", "vertex"]
+__all__ = ["CROWD", "SearchSettings", "least", "step"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class SearchSettings:
     found_below: float = 0.8
 
 
-def vertex(left: float, middle: float, right: float) -> float:
+def _vertex(left: float, middle: float, right: float) -> float:
     """Where the parabola through three equidistant values is least, in (-1/2, 1/2)."""
     curvature = left - 2 * middle + right
     if curvature <= 1e-9:
@@ -53,8 +54,17 @@ def vertex(left: float, middle: float, right: float) -> float:
 def step(below: float, middle: float, above: float) -> float:
     """The better of three steps -1, 0, 1, refined by a parabola when it is the middle one."""
     if middle <= below and middle <= above:
-        return vertex(below, middle, above)
+        return _vertex(below, middle, above)
     return -1.0 if below < above else 1.0
+
+
+def least(costs: Any) -> tuple[tuple[int, int], tuple[float, float]]:
+    """Row and column of the least cost; its x and y from the middle, refined by parabolas."""
+    high, wide = costs.shape
+    i, j = divmod(int(costs.argmin()), wide)
+    across = _vertex(*costs[i, j - 1 : j + 2].tolist()) if 0 < j < wide - 1 else 0.0
+    down = _vertex(*costs[i - 1 : i + 2, j].tolist()) if 0 < i < high - 1 else 0.0
+    return (i, j), (j - wide // 2 + across, i - high // 2 + down)
 
 
 CROWD = SearchSettings(n_cells=16, reach=0.5, renew_every=4)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from kgmrf.vision.camera import FeatureMotion, Motion, Similarity, Turning, apply
+from kgmrf.vision.camera import FeatureMotion, RecordedMotion, Similarity, Turning, apply
 
 __all__ = ["Border", "Rectangle", "Stabilizer", "steady_rectangle"]
 
@@ -34,8 +34,7 @@ class Rectangle(NamedTuple):
 class Stabilizer:
     """image_t -> image_t warped by S_t^-1 T_t: T the path of the camera, S the path smoothed.
 
-    smoothness: time constant of the steady camera, in images: what changes faster is shake, what
-    changes slower is meant. In the usual words, a low-pass of the fourth order without lag.
+    smoothness: time constant of the steady camera, in images: what changes faster is shake.
     lag: None looks at the whole recording (`stabilize`, or `watch`, `plan` and `steady`); a number
     is live: `update` returns the steady image of ``lag`` images ago, 0 the present one.
     keep: least share of width and height to keep. The path follows the camera closer where more
@@ -65,7 +64,7 @@ class Stabilizer:
         keep: float = 0.8,
         border: Border = "crop",
         focal: float | None = None,
-        motion: Motion | None = None,
+        motion: RecordedMotion | None = None,
     ) -> None:
         if not (np.isfinite(smoothness) and smoothness >= 1):
             raise ValueError(f"smoothness must be at least 1 image, got {smoothness}")
@@ -114,15 +113,12 @@ class Stabilizer:
         steady = self._clamped(self._filled(path, steady), steady)
         self.path, self.steady_path = path, steady
         self.warps = model.warp(self._filled(path, steady), steady)
-        self.rectangle = (
-            steady_rectangle(self.warps, self.size)
-            if self.border == "crop"
-            else Rectangle(0.0, 0.0, *self.size)
-        )
+        if self.border == "crop":
+            self.rectangle = steady_rectangle(self.warps, self.size)
 
     def steady(self, image: Image, k: int) -> Image:
         """Image number ``k`` of the planned recording, steady."""
-        return self._warped(image, self.warps[k], self.rectangle)
+        return self._warped(image, self.warps[k])
 
     # ------------------------------------------------------------------ live
 
@@ -162,10 +158,7 @@ class Stabilizer:
         clamped = self._clamped(filled, steady[here])[0]
         warp = model.warp(filled[0], clamped)
         self._lived.append((path[at], clamped, warp))
-        keep = self.keep if self.border == "crop" else 1.0
-        size = keep * np.array(self.size)
-        kept = Rectangle(*(0.5 * (np.array(self.size) - size)), *size)
-        return self._warped(self._waiting.pop(0), warp, kept)
+        return self._warped(self._waiting.pop(0), warp)
 
     # ------------------------------------------------------------------ parts
 
@@ -186,18 +179,20 @@ class Stabilizer:
         size = (image.shape[1], image.shape[0])
         if self._model is None:
             self.size = size
+            keep = self.keep if self.border == "crop" else 1.0
+            kept = keep * np.array(size)
+            self.rectangle = Rectangle(*(0.5 * (size - kept)), *kept)
             self._model = Similarity(size) if self.focal is None else Turning(size, self.focal)
-            self.motion = self.motion or FeatureMotion(self._model)
+            self._moves = self.motion or FeatureMotion(self._model)
             self._pose = self._model.start
         if size != self.size:
             wanted = "{} x {}".format(*self.size)
             raise ValueError(f"an image of {size[0]} x {size[1]} pixels, the first has {wanted}")
-        assert self.motion is not None
-        step = self.motion.update(image)
+        step = self._moves.update(image)
         self._poses.append(np.full_like(self._pose, np.nan))
         if step is not None:
             self._pose = self._poses[-1] = self._model.compose(self._pose, step)
-        elif self.motion.restarted:
+        elif self._moves.restarted:
             # nothing ties this image to those before: the camera is where the tracker coasts to
             path = np.stack(self._poses[-int(MEMORY * self.smoothness) - 1 :])
             steady = self._model.smooth(path, np.ones(len(path)), self.smoothness)
@@ -236,9 +231,10 @@ class Stabilizer:
         filled[seen] = path[seen]
         return filled
 
-    def _warped(self, image: Image, warp: Array, kept: Rectangle) -> Image:
+    def _warped(self, image: Image, warp: Array) -> Image:
         cv2: Any = import_module("cv2")
         modes = {"replicate": cv2.BORDER_REPLICATE, "reflect": cv2.BORDER_REFLECT}
+        kept = self.rectangle
         # whole and even, as most codecs want them; never beyond the rectangle
         size = int(kept.width + 1e-6) // 2 * 2, int(kept.height + 1e-6) // 2 * 2
         left = kept.left + 0.5 * (kept.width - size[0])
@@ -252,7 +248,7 @@ class Stabilizer:
 
 def _seen(path: Array) -> NDArray[np.bool_]:
     """Which poses are no gaps, (n,)."""
-    return np.asarray(np.isfinite(path).reshape(len(path), -1).all(axis=1))
+    return ~np.isnan(path.reshape(len(path), -1)[:, 0])
 
 
 def _corners(size: tuple[int, int], share: float = 1.0) -> Array:

@@ -5,60 +5,25 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kgmrf._check import in_range
 from kgmrf._types import Numbers
 from kgmrf.trackers._contract import Tracker
 from kgmrf.vision.cells import cell_moments, colour_and_gradient, place_costs
 from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
 from kgmrf.vision.regions import cell_matrices, stein_costs
-from kgmrf.vision.resample import Pyramid, Window, as_image, cut_window, sample_window
-from kgmrf.vision.search import SearchSettings, vertex
+from kgmrf.vision.resample import Window, as_image, cut_window, sample_window
+from kgmrf.vision.search import SearchSettings, least
 from kgmrf.vision.search import step as best_step
 
-__all__ = ["AppearanceModel", "ExponentialAverage", "RegionCovarianceTracker"]
+__all__ = ["RegionCovarianceTracker"]
 
 Maps = NDArray[np.float32]
 Box = tuple[float, float, float, float]
-
-
-class AppearanceModel(Protocol):
-    """Anything that takes in covariances and tells its estimate."""
-
-    def update(self, observation: Numbers, /, *, n_samples: float) -> Any:
-        """Take in the cells (cells, d, d) of a frame, each a mean of ``n_samples`` products.
-
-        The estimate is the ``covariance`` of the answer, or else of the model.
-        """
-        ...
-
-
-class ExponentialAverage:
-    """M <- (1 - a) M + a C: the moments of a fading mixture of all Gaussians seen.
-
-    ``covariance`` is M, None before the first update.
-
-    >>> model = ExponentialAverage(gain=0.5)
-    >>> for scale in (1.0, 3.0):
-    ...     _ = model.update(scale * np.eye(2), n_samples=64)
-    >>> model.covariance.tolist()
-    [[2.0, 0.0], [0.0, 2.0]]
-    """
-
-    def __init__(self, gain: float) -> None:
-        if not 0 <= gain <= 1:
-            raise ValueError(f"gain must lie in [0, 1], not {gain}")
-        self.gain = gain
-        self.covariance: Numbers | None = None
-
-    def update(self, observation: Numbers, /, *, n_samples: float = 1) -> Numbers:
-        """Blend in an observation (..., d, d); the first one is taken as it is."""
-        old = observation if self.covariance is None else self.covariance
-        self.covariance = np.asarray(old + self.gain * (observation - old), dtype=np.float64)
-        return self.covariance
 
 
 class RegionCovarianceTracker:
@@ -66,16 +31,13 @@ class RegionCovarianceTracker:
 
     The box is divided into about 36 square-ish cells; each is one SPD matrix (covariance, mean and
     slope of colour and absolute gradient). ``model`` says what the cells are compared with:
-    ``"static"`` the first frame, ``"anchor+ema"`` the first frame mixed with a slow average, or any
-    object with ``update(covariances, n_samples=...)`` that returns (or keeps) a ``covariance``,
-    such as every covariance tracker of this library, mixed with the first frame by
-    ``anchor_weight``; a given object is copied at ``init`` and stays untouched.
+    ``"static"`` the first frame, ``"anchor+ema"`` the first frame mixed with a slow average of gain
+    ``model_gain``, or the estimate of any covariance tracker of this library, mixed with the first
+    frame by ``anchor_weight``; a given tracker is copied at ``init`` and stays untouched.
 
-    Centre and log size are followed by a filter each (:class:`kgmrf.vision.BoxMotion`); the search
-    prefers places within what the centre's filter says of its own error. ``kinetics`` says when a
-    damped velocity of the centre is used: to ``"coast"`` while the target is lost, ``"always"``
-    (the search starts where it points), or ``"never"``; on the videos that we measured the three
-    differ by no more than chance.
+    `BoxMotion` follows centre and log size; the search prefers places within what it says of its
+    own error. ``kinetics`` says when the velocity of the centre is used: to ``"coast"`` while the
+    target is lost, ``"always"`` (the search starts where it points), or ``"never"``.
 
     After each frame: ``box``, ``score`` (cost of the match relative to the median of its window: 0
     like the target, 1 like its surroundings), ``lost`` and ``reacquired``. While lost the box
@@ -92,7 +54,7 @@ class RegionCovarianceTracker:
 
     def __init__(
         self,
-        model: Literal["anchor+ema", "static"] | AppearanceModel = "anchor+ema",
+        model: Literal["anchor+ema", "static"] | Tracker = "anchor+ema",
         *,
         anchor_weight: float = 0.25,
         model_gain: float = 0.02,
@@ -100,13 +62,11 @@ class RegionCovarianceTracker:
         settings: SearchSettings | None = None,
         motion: MotionSettings | None = None,
     ) -> None:
-        if isinstance(model, str) and model not in ("anchor+ema", "static"):
+        if model not in ("anchor+ema", "static") and not isinstance(model, Tracker):
             raise ValueError(f'model is "anchor+ema", "static" or a tracker, not {model!r}')
-        if not 0 <= anchor_weight <= 1:
-            raise ValueError(f"anchor_weight must lie in [0, 1], not {anchor_weight}")
         self.model = model
-        self.anchor_weight = anchor_weight
-        self.model_gain = model_gain
+        self.anchor_weight = in_range(anchor_weight, "anchor_weight", 0.0, 1.0)
+        self.model_gain = in_range(model_gain, "model_gain", 0.0, 1.0)
         self.kinetics = kinetics
         self.settings = settings or SearchSettings()
         self.motion = motion or MotionSettings()
@@ -136,9 +96,9 @@ class RegionCovarianceTracker:
         return self._motion
 
     # ------------------------------------------------------------------ verbs
-    def init(self, image: ArrayLike | Pyramid, box: ArrayLike) -> None:
+    def init(self, image: ArrayLike, box: ArrayLike) -> None:
         """Learn the target from ``box`` (left, top, width, height) of the first frame."""
-        pixels = image if isinstance(image, Pyramid) else as_image(image)
+        pixels = as_image(image)
         x, y, width, height = (float(v) for v in np.asarray(box, dtype=np.float64).reshape(4))
         rows, cols = pixels.shape[:2]
         if not (np.isfinite([x, y, width, height]).all() and width >= 1 and height >= 1):
@@ -157,7 +117,7 @@ class RegionCovarianceTracker:
         self._limits = np.array([cols, rows], dtype=np.float64)
         centre, size = np.array([x + width / 2, y + height / 2]), np.array([width, height])
         window = self._window(pixels, centre, size, (1, 1))
-        self._d = d = self._channels + 2
+        d = self._channels + 2
         self._offset, self._gain = np.zeros(d, np.float32), np.ones(d, np.float32)
         raw = self._patch(window, centre, size, (0, 0))
         self._offset = raw.mean(axis=(1, 2))
@@ -169,17 +129,17 @@ class RegionCovarianceTracker:
         self._weigh(np.ones(len(row)))
         self._cell_cost: Numbers | None = None
         given = self.model
-        gain = self.model_gain if given == "anchor+ema" else 0.0
-        self._model: Any = (
-            ExponentialAverage(gain) if isinstance(given, str) else copy.deepcopy(given)
-        )
+        self._model: Any = self._anchor if isinstance(given, str) else copy.deepcopy(given)
         self._motion = BoxMotion(centre, np.log(size), use=self.kinetics, settings=self.motion)
         self._learn(self._anchor)
 
-    def update(self, image: ArrayLike | Pyramid) -> tuple[bool, Box]:
+    def update(self, image: ArrayLike) -> tuple[bool, Box]:
         """Find the target in the next frame: (found, box)."""
+        return self.find(as_image(image))
+
+    def find(self, pixels: NDArray[np.generic]) -> tuple[bool, Box]:
+        """`update` with an image that :func:`kgmrf.vision.resample.as_image` has made."""
         motion, s = self._started(), self.settings
-        pixels = image if isinstance(image, Pyramid) else as_image(image)
         if pixels.shape[2] != self._channels:
             raise ValueError(
                 f"frame has {pixels.shape[2]} channels, the first one had {self._channels}"
@@ -193,7 +153,7 @@ class RegionCovarianceTracker:
         reach = min(s.reach * s.reach_growth**self._frames_lost, s.reach_limit) * scale
         margin = [int(np.ceil(reach / v / s.stride)) * s.stride for v in step]
         window = self._window(pixels, predicted, size, margin)
-        cost = self._cost(self._patch(window, predicted, size, margin), s.stride)
+        cost = self._costs(window, predicted, size, margin, s.stride)
         median = float(np.partition(cost, cost.size // 2, axis=None)[cost.size // 2]) or 1.0
         total = cost / median + self._prior(cost, (-margin[0], -margin[1]), s.stride, step / scale)
 
@@ -201,13 +161,10 @@ class RegionCovarianceTracker:
         row, col = divmod(int(total.argmin()), total.shape[1])
         dx, dy = col * s.stride - margin[0], row * s.stride - margin[1]
         centre = predicted + step * (dx, dy)
-        fine = self._cost(self._patch(window, centre, size, (r, r)), 1) / median
-        total = fine + self._prior(fine, (dx - r, dy - r), 1, step / scale)
-        i, j = divmod(int(total.argmin()), total.shape[1])
-        across = vertex(*total[i, j - 1 : j + 2].tolist()) if 0 < j < 2 * r else 0.0
-        down = vertex(*total[i - 1 : i + 2, j].tolist()) if 0 < i < 2 * r else 0.0
-        centre = centre + step * (j - r + across, i - r + down)
-        self.score = value = float(fine[i, j])
+        fine = self._costs(window, centre, size, (r, r)) / median
+        place, shift = least(fine + self._prior(fine, (dx - r, dy - r), 1, step / scale))
+        centre = centre + step * shift
+        self.score = value = float(fine[place])
         self.reacquired = False
         if value > (s.found_below if self.lost else s.lost_above):
             self._frames_lost += 1
@@ -235,8 +192,6 @@ class RegionCovarianceTracker:
     def _window(self, pixels: Any, centre: Numbers, size: Numbers, margin: Sequence[int]) -> Window:
         # slack of 4 samples and 8 % of the box: refinement and larger scales reach a little further
         step = size / self._samples
-        if isinstance(pixels, Pyramid):
-            return pixels.level(0.97 * float(step.min()))
         half = 0.54 * size + (np.array(margin) + 6) * step
         left, top = centre - half
         return cut_window(
@@ -257,13 +212,14 @@ class RegionCovarianceTracker:
         return features
 
     def _cells(self, window: Window, centre: Numbers, size: Numbers) -> Numbers:
-        patch = self._patch(window, centre, size, (0, 0))
-        s = self.settings
-        return cell_matrices(cell_moments(patch, s.cell, s.cell, s.ridge), self._d)
+        patch, s = self._patch(window, centre, size, (0, 0)), self.settings
+        return cell_matrices(cell_moments(patch, s.cell, s.cell, s.ridge), len(patch))
 
-    def _cost(self, patch: Maps, stride: int) -> Maps:
-        """Cost of the box at every ``stride``-th shift of a patch."""
-        s = self.settings
+    def _costs(
+        self, window: Window, centre: Numbers, size: Any, margin: Sequence[int], stride: int = 1
+    ) -> Maps:
+        """Cost of the box at every ``stride``-th shift by up to ``margin`` samples."""
+        patch, s = self._patch(window, centre, size, margin), self.settings
         weights = self._weights if stride == 1 else self._coarse_weights
         model = self._target, self._target_log_det, weights, self._nx, self._ny
         costs: Maps = place_costs(patch, s.cell, stride, s.ridge, *model, s.softness)
@@ -285,49 +241,38 @@ class RegionCovarianceTracker:
     ) -> tuple[Numbers, Numbers]:
         """One step of scale and one of aspect, each the best of three and refined by a parabola."""
         s = self.settings
-
         width, height = float(size[0]), float(size[1])
-        near = (self._cost(self._patch(window, centre, size, (1, 1)), 1) / median).tolist()
-        least = min(map(min, near))
-        i = next(k for k in range(3) if least in near[k])
-        j = near[i].index(least)
-        shift = (
-            j - 1.0 if j != 1 else vertex(*near[i]),
-            i - 1.0 if i != 1 else vertex(near[0][j], near[1][j], near[2][j]),
-        )
+        near = self._costs(window, centre, size, (1, 1)) / median
+        place, shift = least(near)
+        same = float(near[place])
         centre = centre + size / self._samples * shift
 
         def cost(x: float, y: float) -> float:
-            patch = self._patch(window, centre, (width * x, height * y), (1, 1))
-            return float(self._cost(patch, 1).min()) / median
+            costs = self._costs(window, centre, (width * x, height * y), (1, 1))
+            return float(costs.min()) / median
 
         g = 1 + s.scale_step
         h = math.sqrt(g)
         smaller, larger = cost(1 / g, 1 / g), cost(g, g)
-        grow = best_step(smaller, least, larger)
+        grow = best_step(smaller, same, larger)
         if s.scale_reach > 1 and abs(grow) == 1.0:
             # the best was the last one tried: one more, for targets that approach quickly
             beyond = cost(g ** (2 * grow), g ** (2 * grow))
-            grow *= 1 + best_step(least, min(smaller, larger), beyond)
-        widen = 0.5 * best_step(cost(1 / h, h), least, cost(h, 1 / h))
+            grow *= 1 + best_step(same, min(smaller, larger), beyond)
+        widen = 0.5 * best_step(cost(1 / h, h), same, cost(h, 1 / h))
         drift = math.log(width / height) - self._aspect
         widen -= s.aspect_pull * drift / math.log(g)
         return centre, size * (g ** (grow + widen), g ** (grow - widen))
 
     def _learn(self, cells: Numbers | None) -> None:
-        """Renew what candidates are compared with after the appearance moved on.
-
-        Without cells a tracker of ours coasts, other models rest.
-        """
+        """Renew what candidates are compared with; without cells a tracker coasts, others rest."""
         s, model = self.settings, self._model
-        if cells is not None:
-            present = getattr(model.update(cells, n_samples=s.cell**2), "covariance", None)
-            if present is None and (present := getattr(model, "covariance", None)) is None:
-                raise TypeError(f"neither {type(model).__name__} nor its update has a covariance")
-        elif isinstance(model, Tracker):
-            present = model.update(None).covariance
-        else:
+        if isinstance(model, Tracker):
+            present = model.update(cells, n_samples=s.cell**2).covariance
+        elif cells is None:
             return
+        else:
+            present = self._model = model + self.model_gain * (cells - model)
         # One matrix per cell stands for the first frame and the present model, so that one Cholesky
         # factor per candidate scores both. A tracker that is still warming up has no say.
         w = 1.0 if self.model == "static" else self.anchor_weight
