@@ -58,10 +58,15 @@ def run(engine, rows, seen, counts, dt, *, matrix):
         there = present(parts)
         blend = np.tensordot(weights, hold(parts, engine.plan), 1)
         blend[~there], blend[:, ~there] = np.nan, np.nan
-        if parts.head[at.COUNT] > 1.0:
-            blend *= np.exp(parts.head[at.KAPPA]) * heaviness(parts.tails)
+        blend *= growth(parts)
         record[:] = np.concatenate([rows[0, : engine.small], blend.reshape(-1)])
     return records
+
+
+def growth(track):
+    """The covariance over S: e^kappa sum_j pi_j nu_j/(nu_j - 2), from the second observation on."""
+    heavy = np.exp(track.head[at.KAPPA]) * heaviness(track.tails)
+    return heavy if track.head[at.COUNT] > 1.0 else 1.0
 
 
 def pack(full):

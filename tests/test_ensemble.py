@@ -45,7 +45,8 @@ def compare(engine: Ensemble, seen: np.ndarray, counts: np.ndarray, dt: np.ndarr
     )
     # What single members hold is where the readable file has it too.
     whole = np.nan_to_num(held(engine, rows[0]))
-    np.testing.assert_allclose(whole, readable.hold(at.track(other[0], engine.plan), engine.plan))
+    track = at.track(other[0], engine.plan)
+    np.testing.assert_allclose(whole, readable.growth(track) * readable.hold(track, engine.plan))
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 9])

@@ -47,12 +47,12 @@ def half_life(plan: Layout, weights: Numbers) -> Numbers:
 
 
 def held(engine: Any, rows: Numbers) -> Numbers:
-    """S_k of every member, ``(..., K, d, d)``: the blend of rows in which k has all the weight."""
+    """Covariances of the members, ``(..., K, d, d)``: of rows in which one has all the weight."""
     d, n, lead = engine.d, len(engine.members), rows.shape[:-1]
     out, only = np.empty((*lead, n, d, d)), rows.reshape(-1, engine.size).copy()
     for k, weights in enumerate(np.eye(n)):
         engine.read(only).roots[:] = weights
-        out[..., k, :, :] = engine.blend(engine.look(only)).reshape(*lead, d, d)
+        out[..., k, :, :] = engine.look(only)[:, engine.small :].reshape(*lead, d, d)
     return out
 
 
