@@ -22,7 +22,6 @@ from kgmrf.trackers import (
     LogEuclideanEMA,
     ProductTracker,
     RiemannianEMA,
-    RobustTracker,
     RotationTracker,
     TangentKalman,
     VectorTracker,
@@ -182,7 +181,6 @@ def shared(call: Any, threads: int, times: int) -> list[BaseException]:
         RiemannianEMA,
         KGMRF,
         lambda: KGMRF(gains="information"),
-        lambda: RobustTracker(EuclideanEMA()),
     ],
 )
 def test_threads_that_share_a_tracker_lose_no_update(make: Any) -> None:
