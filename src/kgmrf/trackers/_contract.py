@@ -18,6 +18,7 @@ import copy
 import inspect
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -200,6 +201,17 @@ class Tracker(Input):
     def __repr__(self) -> str:
         words = ", ".join(f"{k}={v!r}" for k, v in self.settings().items() if v is not None)
         return f"{type(self).__name__}({words})"
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """What raises an error within changes nothing: memory is replaced, never written to."""
+        before = {**vars(self), "clock": self.clock.copy()}
+        try:
+            yield
+        except Exception:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
 
     def told(self, what: Any, times: Any = None) -> Any:
         """An estimate or result with its times in units of the stamps."""

@@ -27,14 +27,10 @@ class CovarianceTracker(Tracker):
         some entries NaN enters as E[x x^T | observed entries] under the current estimate.
         """
         block = self.blocks(samples)
-        before = self.clock.copy()
-        step = self._interval(dt, block.shape[:-2])
-        self._begin_with(block)
-        try:
+        with self.all_or_nothing():
+            step = self._interval(dt, block.shape[:-2])
+            self._begin_with(block)
             self._advance_samples(self._centred(block[None])[0], step)
-        except ValueError:
-            self.clock = before  # an error changes nothing
-            raise
         return self._told_of(self.look())
 
     def recording(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from typing import Any, Never, Unpack
 
@@ -196,6 +197,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
     def _centred(self, blocks: Numbers) -> Numbers:
         if self._mean is None:
             return blocks
+        self._mean = copy.copy(self._mean)
         rows = np.moveaxis(blocks, -2, 1)  # (T, m, ..., d): the samples one after the other
         centred = self._mean.centre(rows.reshape(-1, *rows.shape[2:])).reshape(rows.shape)
         return np.ascontiguousarray(np.moveaxis(centred, 1, -2))

@@ -189,7 +189,8 @@ class VectorTracker(Tracker):
         d, nan = shape[-1], np.full(shape[:-1], np.nan)
         self._walk = self._matrix_of(self.acceleration, RELATIVE_ACCELERATION, d)
         self._wander = self._matrix_of(self.position_noise, 0.0, d)
-        self.take_over(on.initial_state(shape, self._matrix_of(self.rate_prior, 1.0, d)), nan, nan)
+        self._state = on.initial_state(shape, self._matrix_of(self.rate_prior, 1.0, d))
+        self._nis = self._log_likelihood = nan
         self._fresh, self._motion = True, None
 
     _motion: Any = None
@@ -197,7 +198,9 @@ class VectorTracker(Tracker):
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step of checked vectors; ``n_samples`` is the covariance of their noise."""
         hidden = np.where(observed[..., None], seen, np.nan)
-        self.take_over(*on.correct(self._drifted(dt), hidden, n_samples))
+        found = on.correct(self._drifted(dt), hidden, n_samples)
+        self._state, self._nis, self._log_likelihood = found
+        self._fresh = False
 
     def _drifted(self, dt: Numbers) -> VectorState:
         # Frames mostly come at equal intervals: what the last one did is kept.
@@ -217,16 +220,6 @@ class VectorTracker(Tracker):
         states, nis, likelihood = zip(*looks, strict=True)
         state = VectorState(*(np.stack(parts) for parts in zip(*states, strict=True)))
         return state, np.stack(nis), np.stack(likelihood)
-
-    @property
-    def state(self) -> VectorState:
-        """What is known of the vector now."""
-        return self._state
-
-    def take_over(self, state: VectorState, nis: Numbers, log_likelihood: Numbers) -> None:
-        """Go on from a state that somebody else has corrected, with its surprise."""
-        self._state, self._nis, self._log_likelihood = state, nis, log_likelihood
-        self._fresh = False
 
     def look(self) -> Values:
         """All fields as they stand now."""
