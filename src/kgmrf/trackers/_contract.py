@@ -165,12 +165,6 @@ class Tracker(Input):
         found = Result(self._run(record, names))
         return self.told(found, record.times).only(names).named(self.channels, record.index)
 
-    def fit(self, sequence: Any, **options: Any) -> Self:
-        """Fit the settings to a recording (see :func:`kgmrf.learn.fit`); starts afresh."""
-        from kgmrf.learn import fit_in_place
-
-        return fit_in_place(self, sequence, **options)
-
     def anew(self, **changes: Any) -> Self:
         """A fresh tracker with the same settings, but for ``changes``."""
         return type(self)(**{**self.settings(), **changes})
