@@ -101,12 +101,6 @@ def drift(
     return state
 
 
-def _rotation(W: Array, model: Model) -> Array:
-    if model.integrator == "exponential":
-        return so.exp(W, norm_bound=model.turn_bound)
-    return so.cayley(W) if model.integrator == "cayley" else so.cayley_neumann(W)
-
-
 def turned(
     frame: Array, velocity: Array, spectrum: Array, model: Model, turn: Array
 ) -> tuple[Array, Array]:
@@ -118,7 +112,7 @@ def turned(
     0.1987
     """
     if model.integrator != "split":
-        return frame @ _rotation(turn * velocity, model), velocity
+        return frame @ so.exp(turn * velocity, norm_bound=model.turn_bound), velocity
     assert isinstance(model.gains, FixedGains)
     xp = array_namespace(frame)
     known = xp.where(xp.isnan(spectrum), xp.ones_like(spectrum), spectrum)
