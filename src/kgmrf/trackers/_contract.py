@@ -71,14 +71,6 @@ class Tracker(Input):
     _kept: ClassVar[tuple[str, ...]] = ()
     """Attributes that hold everything remembered: arrays, numbers, trackers, or tables of those."""
 
-    def _memory(self) -> dict[str, Numbers]:
-        """Everything that is remembered, by name; the inverse of `_remember`."""
-        return flat({name.strip("_"): getattr(self, name) for name in self._kept})
-
-    def _remember(self, memory: dict[str, Numbers]) -> None:
-        for name in self._kept:
-            setattr(self, name, _like(getattr(self, name), name.strip("_"), memory))
-
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be; see `load`."""
 
@@ -151,8 +143,7 @@ class Tracker(Input):
         Trackers of covariances also take raw samples: ``(T, d)``, one per step, or with
         ``samples=True`` blocks ``(T, ..., m, d)``; ``layout="channels_first"`` if they are
         ``(d, T)`` or ``(T, ..., d, m)``. A table (pandas, polars) or a recording of MNE (Raw,
-        Epochs) names the channels of the result; a column of times is not followed. Trackers of
-        vectors take ``noise_covariance``, ``(d, d)`` or one per frame.
+        Epochs) names the channels of the result; a column of times is not followed.
 
         Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
         before the first frame is taken in, so an error leaves the tracker as it was.
@@ -226,12 +217,14 @@ class Tracker(Input):
         """Everything remembered, by name; nothing before the first step. See `restore`."""
         if self.batch_shape is None:
             return {}
-        return {**self._memory(), "clock": self.clock.numbers()}
+        kept = {name.strip("_"): getattr(self, name) for name in self._kept}
+        return flat({**kept, "clock": self.clock.numbers()})
 
     def restore(self, memory: dict[str, Numbers]) -> None:
         """Take over what `memory` gave, in a tracker that has begun with the same shape."""
         self.clock.restore(memory["clock"])
-        self._remember({name: value for name, value in memory.items() if name != "clock"})
+        for name in self._kept:
+            setattr(self, name, _like(getattr(self, name), name.strip("_"), memory))
 
     def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
         """The fields after every step of a recording; with ``names`` those are enough."""

@@ -25,31 +25,35 @@ LEAST_SHARE = 1e-12
 """Directions with less than this share of the largest variance count as having this share."""
 
 
-class _Gaussian:
-    """Short names for the two parts."""
+class GaussianEstimate(ProductEstimate):
+    """What is known of a Gaussian: ``mean``, ``covariance``; ``estimate["mean"]`` has the rest.
+
+    >>> KineticGaussian().update([[1.0, 2.0], [3.0, 2.0]]).mean
+    array([2., 2.])
+    """
 
     @property
     def mean(self) -> Numbers:
         """Estimate of the mean, (..., d)."""
-        return self["mean"].position  # type: ignore[index]
+        return self["mean"].position
 
     @property
     def covariance(self) -> Numbers:
         """Estimate of the covariance about the mean, (..., d, d)."""
-        return self["covariance"].covariance  # type: ignore[index]
+        return self["covariance"].covariance
 
 
-class GaussianEstimate(_Gaussian, ProductEstimate):
-    """What is known of a Gaussian: ``mean``, ``covariance``; ``estimate["mean"]`` has the rest."""
+class GaussianResult(GaussianEstimate, ProductResult):
+    """What was known of a Gaussian at every time; `GaussianEstimate`, time first.
 
-
-class GaussianResult(_Gaussian, ProductResult):
-    """What was known of a Gaussian at every time; `GaussianEstimate`, time first."""
+    >>> KineticGaussian().filter([[1.0, 2.0], [3.0, 2.0], [2.0, 1.0]]).mean.shape
+    (3, 2)
+    """
 
     _estimate = GaussianEstimate
 
 
-class Memory(NamedTuple):
+class _Memory(NamedTuple):
     """What is remembered beside the mean's state and the covariance, all ``(...)``.
 
     The last block mean and its count; the share of S that the mean's variance still lacks, since
@@ -102,7 +106,7 @@ class KineticGaussian(Composite):
     axes = 2
     _kept = ("components", "_state", "_memo")
     _state: vector.VectorState
-    _memo: Memory
+    _memo: _Memory
 
     def __init__(
         self,
@@ -235,7 +239,7 @@ class KineticGaussian(Composite):
         # A start counts from where something varies.
         varies = usable | (np.trace(rough, axis1=-2, axis2=-1) > _check.SMALLEST)
         inside = _within_log_likelihood(within, count, unit)
-        self._memo = Memory(
+        self._memo = _Memory(
             centre=np.where(there[..., None], centre, memo.centre),
             count=np.where(there, count, memo.count),
             owed=owed,
@@ -348,7 +352,7 @@ class KineticGaussian(Composite):
         zero, nan = np.zeros(batch), np.full(batch, np.nan)
         self._state = vector.initial_state((*batch, self.d), self.mean_rate_prior * np.eye(self.d))
         before = np.full((*batch, self.d), np.nan)
-        self._memo = Memory(before, np.ones(batch), zero, zero, zero, zero, nan, nan, nan)
+        self._memo = _Memory(before, np.ones(batch), zero, zero, zero, zero, nan, nan, nan)
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""
