@@ -237,10 +237,12 @@ def test_a_pyriemann_classifier_behind_the_transformer() -> None:
 
 def test_a_pandas_table_in_a_pandas_table_out_as_from_ewm() -> None:
     pd = pytest.importorskip("pandas")
+    from kgmrf.labelled import track_table
+
     days = pd.date_range("2024-01-01", periods=40, name="day")
     table = pd.DataFrame(samples(40), columns=["a", "b", "c"], index=days)
     table.columns.name = "asset"
-    found = KineticCovariance().track(table)
+    found = track_table(table, KGMRF(mean="running"))
     model = table.ewm(alpha=0.1).cov()
     assert found.index.equals(model.index)
     assert found.index.names == model.index.names
@@ -248,12 +250,8 @@ def test_a_pandas_table_in_a_pandas_table_out_as_from_ewm() -> None:
     fitted = KineticCovariance().fit(table)
     assert list(fitted.feature_names_in_) == ["a", "b", "c"]
     assert np.array_equal(found.loc[days[-1]].to_numpy(), fitted.covariance_)
-    by_week = KineticCovariance(window=7).track(table)
+    by_week = track_table(table, window=7)
     assert by_week.index.levels[0].tolist() == [days[k] for k in (6, 13, 20, 27, 34, 39)]
-
-
-def test_arrays_give_arrays() -> None:
-    assert KineticCovariance(window=10).track(samples(45)).shape == (5, 3, 3)
 
 
 def test_pandas_and_polars_tables_agree() -> None:

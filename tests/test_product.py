@@ -140,7 +140,7 @@ def test_what_one_component_refuses_changes_none() -> None:
     fresh = _pair()
     with pytest.raises(ObservationError, match="component 'shape'"):
         fresh.update({"place": [1.0, 2.0], "shape": bad})
-    assert fresh["place"].batch_shape is None
+    assert fresh.components["place"].batch_shape is None
     # Nor does a clock remember the times of what was refused.
     with pytest.raises(ObservationError, match="component 'shape'"):
         fresh.filter(frames, times=1000.0 * np.arange(40))

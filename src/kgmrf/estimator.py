@@ -12,8 +12,7 @@ from kgmrf._extras import optional
 from kgmrf._types import Numbers
 from kgmrf.gains import Gains
 from kgmrf.geometry import so
-from kgmrf.labelled import as_blocks, window_stamps
-from kgmrf.results import Result
+from kgmrf.labelled import window_stamps
 from kgmrf.trackers import KGMRF
 
 with optional():
@@ -67,27 +66,14 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
         """Start anew and track the rows of X; times: their stamps, numbers or dates."""
-        self._follow(X, True, times)
-        return self
+        return self._follow(X, True, times)
 
     def partial_fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
         """Continue with the rows of X; give multiples of the window, or all at once."""
-        self._follow(X, not hasattr(self, "tracker_"), times)
-        return self
+        return self._follow(X, not hasattr(self, "tracker_"), times)
 
-    def track(self, X: Any, *, times: Any = None) -> Any:
-        """Fit to X and return the covariance at every step, ``(n_steps, d, d)``.
-
-        A pandas table gives the layout of ``X.ewm(...).cov()``: a block of rows per step under the
-        index of its last row, channels in rows and columns.
-        """
-        covariances = self._follow(X, True, times).covariance
-        if hasattr(X, "iloc"):
-            return as_blocks(covariances, X, self.window)
-        return covariances
-
-    def _follow(self, X: Any, fresh: bool, times: Any = None) -> Result:
-        window = whole(self.window, "window")
+    def _follow(self, X: Any, fresh: bool, times: Any) -> Self:
+        window = _check.whole(self.window, "window")
         # Centring takes one row: a second one must be there to show any spread.
         least = 1 if self.assume_centered or not fresh else 2
         rows = self._rows(X, reset=fresh, ensure_min_samples=least)
@@ -109,7 +95,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         self.frame_, self.spectrum_, self.velocity_ = last.frame, last.spectrum, last.velocity
         scored = result.log_likelihood[np.isfinite(result.log_likelihood)]
         self.log_likelihood_ = float(scored.mean()) / window if scored.size else np.nan
-        return result
+        return self
 
     def _rows(self, X: Any, **options: Any) -> Numbers:
         rows: Numbers = validate_data(
@@ -308,10 +294,3 @@ class OnlineRecenter(KineticTransformer):
         if not self.turning:
             whitener = frame @ whitener
         return whitener @ matrices @ np.swapaxes(whitener, -1, -2)
-
-
-def whole(value: Any, name: str) -> int:
-    """A setting that is a whole number of at least 1."""
-    if not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)

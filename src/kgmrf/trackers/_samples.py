@@ -86,9 +86,9 @@ class CovarianceTracker(Tracker):
         >>> np.allclose(total, 10 * tracker.forecast(1).covariance)
         True
         """
-        if not isinstance(steps, (int, np.integer)) or steps < 1:
-            raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
-        ahead = [self.forecast((k + 1) * self.clock.unit) for k in range(steps)]
+        ahead = [
+            self.forecast((k + 1) * self.clock.unit) for k in range(_check.whole(steps, "steps"))
+        ]
         total = np.sum([estimate.covariance for estimate in ahead], axis=0)
         return Estimate({"time": ahead[-1].time, "covariance": total}).named(self.channels)
 

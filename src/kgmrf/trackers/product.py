@@ -114,10 +114,6 @@ class Composite(Tracker):
     axes = 0
     _kept: ClassVar[tuple[str, ...]] = ("components",)
 
-    def __getitem__(self, name: str) -> Tracker:
-        """The component of that name."""
-        return self.components[name]
-
     def begin(self, shape: tuple[int, ...]) -> None:
         """Allocate for a batch of this shape."""
         for part in self.components.values():
