@@ -189,13 +189,14 @@ class Input(OneAtATime):
         mask: Any = None,
         n_samples: float | Numbers | None = None,
         whole: bool = False,
+        **more: Any,
     ) -> Recording:
         """A sequence as `filter` takes it, checked; the tracker begins with it.
 
         whole: take the unit of time from all stamps, for a recording that is looked back at.
         """
         seen, observed = self.checked(sequence, mask, sequence=True)
-        counts = self.counts(n_samples, observed, seen.shape[-1])
+        counts = self.counts(n_samples, observed, seen.shape[-1], **more)
         dt = self._intervals(times, len(seen), whole)
         self.begin(seen.shape[1:])
         return Recording(seen, observed, counts, dt, times)

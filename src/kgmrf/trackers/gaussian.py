@@ -56,12 +56,12 @@ class GaussianResult(GaussianEstimate, ProductResult):
 class _Memory(NamedTuple):
     """What is remembered beside the mean's state and the covariance, all ``(...)``.
 
-    The last block mean and its count; the share of S that the mean's variance still lacks, since
+    The last block mean and its number; the share of S that the mean's variance still lacks, since
     when; samples and blocks of the start; surprise and likelihood of the last mean; the joint one.
     """
 
     centre: Numbers  # (..., d)
-    count: Numbers
+    number: Numbers
     owed: Numbers
     since: Numbers
     samples: Numbers
@@ -201,7 +201,7 @@ class KineticGaussian(Composite):
         there = count > 0
         known = ~np.isnan(memo.centre[..., 0])
         jump = np.where((known & there)[..., None], centre - memo.centre, 0.0)
-        share = np.where(known, 1.0 / np.maximum(count, 1.0) + 1.0 / memo.count, 1.0)
+        share = np.where(known, 1.0 / np.maximum(count, 1.0) + 1.0 / memo.number, 1.0)
         freedom = np.where(there, count - 1.0 + known, 0.0)
         rough = (within + _outer(jump) / _wide(share)) / _wide(np.maximum(freedom, 1.0))
 
@@ -241,7 +241,7 @@ class KineticGaussian(Composite):
         inside = _within_log_likelihood(within, count, unit)
         self._memo = _Memory(
             centre=np.where(there[..., None], centre, memo.centre),
-            count=np.where(there, count, memo.count),
+            number=np.where(there, count, memo.number),
             owed=owed,
             since=since,
             samples=memo.samples + np.where(varies, counts, 0.0),
@@ -362,12 +362,12 @@ class KineticGaussian(Composite):
             raise ValueError("its mean is not a number")
         if np.isnan(state.covariance).any() or np.isnan(state.time).any():
             raise ValueError("the uncertainty of its mean is not a number")
-        for name in ("count", "owed", "samples", "blocks"):
+        for name in ("number", "owed", "samples", "blocks"):
             if not (getattr(self._memo, name) >= 0).all():
                 raise ValueError(f"{name} of its start is none")
 
 
-def _wide(array: Numbers) -> Numbers:
+def _wide(array: Any) -> Any:
     """Numbers ``(...)`` beside matrices ``(..., d, d)``."""
     return array[..., None, None]
 
