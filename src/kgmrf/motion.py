@@ -90,12 +90,18 @@ def drift(
     return state
 
 
+def _rotation(W: Array, model: Model) -> Array:
+    if model.integrator == "exponential":
+        return so.exp(W, norm_bound=model.turn_bound)
+    return so.cayley(W) if model.integrator == "cayley" else so.cayley_neumann(W)
+
+
 def turned(
     frame: Array, velocity: Array, spectrum: Array, model: Model, turn: Array
 ) -> tuple[Array, Array]:
     """Q Exp(turn W), and W as it is; "split" moves both as those of a rigid body."""
     if model.integrator != "split":
-        return frame @ so.exp(turn * velocity, norm_bound=model.turn_bound), velocity
+        return frame @ _rotation(turn * velocity, model), velocity
     assert isinstance(model.gains, FixedGains)
     xp = array_namespace(frame)
     known = xp.where(xp.isnan(spectrum), xp.ones_like(spectrum), spectrum)

@@ -10,6 +10,13 @@ from array_api_compat import array_namespace, device
 from kgmrf._types import Array
 from kgmrf.gains import FixedGains, Gains, as_array
 
+INTEGRATORS = ("exponential", "cayley", "cayley_neumann")
+"""Maps from a turn W to the rotation that drifts the frame; the last with three terms.
+
+The Cayley maps turn each plane by 2 arctan(w/2) instead of w, and Cayley-Neumann is a rotation only
+up to the next polish: they are the paper's, for comparison.
+"""
+
 SMALLEST_SPECTRUM = 1e-12
 """Eigenvalues are kept above this share of the largest, so that logarithms exist.
 
@@ -62,7 +69,7 @@ class Model(NamedTuple):
     ``warmup_frames`` frames are in, and takes the eigenvalues from ``known_spectrum`` if given.
     ``turn_bound`` (radians per frame) promises about how far a frame turns at most, so that no
     branch looks at the data and the step can be traced into a graph; faster turns stay rotations
-    but lose digits. ``integrator``: "exponential", or "split", which
+    but lose digits. ``integrator``: one of `INTEGRATORS`, the map of the drift. "split"
     drifts as a rigid body does, of the inertia (G^2 + ridge) / (d_i d_j B) with which a kick is a
     torque; fixed gains only. ``limit`` shrinks an observation whose sum of C~_ii / d_i is more than
     that many times d (an outlier, a change of units); ``rate_limit`` bounds var(velocity) in a

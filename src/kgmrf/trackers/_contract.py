@@ -4,7 +4,7 @@ A tracker remembers; the mathematics is in free functions. Checks, time, missing
 locks are here and in :mod:`kgmrf.trackers._input`. A subclass says what it remembers (`_begin`,
 `_kept`) and implements the state protocol, which is public: trackers that hold other
 trackers, banks and smoothers use nothing else of them. It is `checked`, `blocks`, `recording`,
-`begin`, `advance`, `look`, `ahead`, `memory`, `restore`, `anew` and `told`.
+`begin`, `advance`, `look`, `ahead`, `memory`, `restore`, `anew`, `all_or_nothing` and `told`.
 
 Time: the first step of a track is at time 0 (or at the first of ``times``); every later step
 comes ``dt`` after the one before. Nothing drifts before the first observation. Stamps may be in any

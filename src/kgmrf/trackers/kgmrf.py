@@ -19,7 +19,7 @@ from kgmrf.engines.members import as_members, plain
 from kgmrf.gains import Gains, as_gains
 from kgmrf.geometry import orbit
 from kgmrf.results import Estimate, Result
-from kgmrf.state import Model, cold_state, initial_state
+from kgmrf.state import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._input import Given
 from kgmrf.trackers._samples import CovarianceTracker
@@ -55,6 +55,8 @@ class KGMRF(EngineTracker, CovarianceTracker):
     spectrum_rate: variance that the log eigenvalues gain per unit time ("adaptive").
     scale_rate: the same for an overall scale with a clock of its own; 0 switches it off.
     scale_retention: how much of the log scale is kept per unit time.
+    integrator: how the frame drifts: "exponential" (exact), "cayley" or "cayley_neumann" (the
+    paper's three-term series). The last two run in plain numpy, for comparison.
     initial: covariance ``(..., d, d)`` to start from; None pools the first observations.
     warmup_samples, warmup_frames: when the pooling ends; default 5 d samples or 2 d steps.
 
@@ -85,6 +87,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         spectrum_rate: float = 1e-4,
         scale_rate: float = 0.0,
         scale_retention: float = 0.98,
+        integrator: str = "exponential",
         noise_floor: float = 0.0,
         n_samples: float | None = None,
         initial: Any = None,
@@ -120,6 +123,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         self.spectrum_rate = _check.in_range(spectrum_rate, "spectrum_rate", 0.0, np.inf)
         self.scale_rate = _check.in_range(scale_rate, "scale_rate", 0.0, np.inf)
         self.scale_retention = _check.in_range(scale_retention, "scale_retention", 0.0, 1.0)
+        self.integrator = _check.choice(integrator, INTEGRATORS, "integrator")
         self.noise_floor = _check.in_range(noise_floor, "noise_floor", 0.0, np.inf)
         if self.scale_rate and self.noise_floor:
             raise ValueError(
@@ -172,6 +176,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
             warmup_samples=5.0 * d if self.warmup_samples is None else self.warmup_samples,
             warmup_frames=2.0 * d if self.warmup_frames is None else self.warmup_frames,
             known_spectrum=known,
+            integrator=self.integrator,
         )
         if self.initial is None:
             start = cold_state(np.zeros((*batch, d, d)), self.gains)
@@ -294,8 +299,8 @@ def _rank(rank: Any, usual: bool, d: int | None) -> int | str | None:
 
 
 SINGLE = (
-    *("spectrum", "spectrum_rate", "scale_rate", "scale_retention"),
-    *("initial", "warmup_samples", "warmup_frames"),
+    *("spectrum", "spectrum_rate", "scale_rate", "scale_retention", "integrator", "initial"),
+    *("warmup_samples", "warmup_frames"),
 )
 """Settings that only a single law has."""
 
