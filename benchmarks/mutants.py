@@ -21,7 +21,6 @@ from kgmrf.trackers import (
     KineticGaussian,
     LogEuclideanEMA,
     RiemannianEMA,
-    RobustTracker,
     TangentKalman,
 )
 
@@ -161,7 +160,6 @@ def subjects() -> list[Subject]:
         LogEuclideanEMA(),
         RiemannianEMA(),
         TangentKalman(),
-        RobustTracker(EuclideanEMA(n_samples=6)),
         KineticGaussian(covariance=EuclideanEMA()),
     ]
     rotations = [RotationTracker(), RotationTracker(noise_std=0.1, gains="information")]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgmrf import KGMRF, simulate
+from kgmrf import KGMRF, gains, simulate
 from kgmrf.centring import RunningMean
 from kgmrf.geometry import so
 
@@ -21,7 +21,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from kgmrf.estimator import KineticCovariance, KineticTransformer
+from kgmrf.estimator import KineticCovariance, KineticTransformer, OnlineRecenter
 
 
 def samples(n: int = 300, seed: int = 0, d: int = 3) -> Any:
@@ -138,9 +138,10 @@ def test_it_can_be_cross_validated() -> None:
 
 def test_a_single_gain_law_takes_its_settings() -> None:
     rows = samples() - np.arange(3)
-    settings: dict[str, Any] = {"gains": "information", "spectrum_rate": 1e-3, "scale_rate": 1e-2}
+    settings: dict[str, Any] = {"gains": gains.information(1e-5), "noise_floor": 0.1}
     fitted = KineticCovariance(assume_centered=True, **settings).fit(rows)
-    assert np.array_equal(fitted.covariance_, KGMRF(3, **settings).filter(rows).covariance[-1])
+    expected = KGMRF(3, **settings).filter(rows).covariance[-1] + 0.1 * np.eye(3)
+    assert np.array_equal(fitted.covariance_, expected)
 
 
 def test_wrong_settings_are_told_when_fitted() -> None:
@@ -168,17 +169,20 @@ def test_transform_is_the_filter_and_changes_nothing() -> None:
 
 def test_going_on_continues_in_time() -> None:
     X = matrices()
-    for output in ("estimate", "recentred", "body"):
-        step = KineticTransformer(n_samples=20, go_on=True, output=output)
+    for step in (
+        KineticTransformer(n_samples=20, go_on=True),
+        OnlineRecenter(n_samples=20),
+        OnlineRecenter(n_samples=20, turning=True),
+    ):
         first, second = step.fit_transform(X[:30]), step.transform(X[30:])
         whole = clone(step).fit_transform(X)
         assert np.allclose(np.concatenate([first, second]), whole, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("output", ["recentred", "body"])
-def test_recentring_uses_only_the_past(output: Any) -> None:
+@pytest.mark.parametrize("turning", [False, True])
+def test_recentring_uses_only_the_past(turning: bool) -> None:
     X = matrices()
-    step = KineticTransformer(n_samples=20, output=output)
+    step = OnlineRecenter(n_samples=20, turning=turning)
     whole = step.fit_transform(X)
     assert np.array_equal(whole[:20], step.fit_transform(X[:20]))
     assert np.allclose(whole[40:].mean(axis=0), np.eye(3), atol=0.5)
@@ -186,23 +190,15 @@ def test_recentring_uses_only_the_past(output: Any) -> None:
 
 def test_what_is_seen_from_the_body_does_not_depend_on_the_axes() -> None:
     X = matrices()
-    turn = so.exp(so.hat(np.asarray([0.3, -1.0, 0.5])))
-    seen = {}
-    for output in ("recentred", "body"):
-        # The self-tuned default knows which channel is which; a single law does not.
-        step = KineticTransformer(n_samples=20, output=output, gains="information")
-        seen[output] = step.fit_transform(X), step.fit_transform(turn @ X @ turn.T)
-    plain, turned = seen["recentred"]
-    assert np.allclose(turned, turn @ plain @ turn.T, rtol=1e-6, atol=1e-9)
-    plain, turned = seen["body"]
+    step = OnlineRecenter(n_samples=20, turning=True)
+    flip = np.diag([-1.0, 1.0, -1.0])  # the default knows which channel is which, but not its sign
+    plain, turned = step.fit_transform(X), step.fit_transform(flip @ X @ flip)
     assert np.allclose(np.abs(turned), np.abs(plain), rtol=1e-6, atol=1e-9)  # up to signs
 
 
 def test_it_refuses_what_is_not_a_pile_of_matrices() -> None:
     with pytest.raises(ValueError, match=r"\(n_matrices, d, d\)"):
         KineticTransformer().fit(np.eye(3))
-    with pytest.raises(ValueError, match="output must be one of"):
-        KineticTransformer(output="both").fit(matrices())
 
 
 def drifting_trials(n: int, rng: Any) -> tuple[Any, Any]:
@@ -222,7 +218,7 @@ def test_a_pyriemann_classifier_behind_the_transformer() -> None:
 
     trials, labels = drifting_trials(300, np.random.default_rng(3))
     past, later = slice(0, 150), slice(150, None)
-    body = KineticTransformer(n_samples=60, output="body", go_on=True)
+    body = OnlineRecenter(n_samples=60, turning=True)
     pipes = {
         "plain": make_pipeline(Covariances(), MDM()),
         "ours": make_pipeline(Covariances(), body, MDM()),
@@ -241,10 +237,12 @@ def test_a_pyriemann_classifier_behind_the_transformer() -> None:
 
 def test_a_pandas_table_in_a_pandas_table_out_as_from_ewm() -> None:
     pd = pytest.importorskip("pandas")
+    from kgmrf.labelled import track_table
+
     days = pd.date_range("2024-01-01", periods=40, name="day")
     table = pd.DataFrame(samples(40), columns=["a", "b", "c"], index=days)
     table.columns.name = "asset"
-    found = KineticCovariance().track(table)
+    found = track_table(table, KGMRF(mean="running"))
     model = table.ewm(alpha=0.1).cov()
     assert found.index.equals(model.index)
     assert found.index.names == model.index.names
@@ -252,12 +250,8 @@ def test_a_pandas_table_in_a_pandas_table_out_as_from_ewm() -> None:
     fitted = KineticCovariance().fit(table)
     assert list(fitted.feature_names_in_) == ["a", "b", "c"]
     assert np.array_equal(found.loc[days[-1]].to_numpy(), fitted.covariance_)
-    by_week = KineticCovariance(window=7).track(table)
+    by_week = track_table(table, window=7)
     assert by_week.index.levels[0].tolist() == [days[k] for k in (6, 13, 20, 27, 34, 39)]
-
-
-def test_arrays_give_arrays() -> None:
-    assert KineticCovariance(window=10).track(samples(45)).shape == (5, 3, 3)
 
 
 def test_pandas_and_polars_tables_agree() -> None:
@@ -306,8 +300,7 @@ def test_the_transformer_takes_time_stamps() -> None:
     X = np.stack([np.cov(rng.normal(size=(3, 30))) for _ in range(40)])
     times = np.arange(40.0)
     times[20:] += 15.0
-    for output in ("estimate", "recentred", "body"):
-        model = KineticTransformer(n_samples=30, output=output, gains="information")
+    for model in (KineticTransformer(n_samples=30, gains="information"), OnlineRecenter()):
         plain, slow = model.fit_transform(X, times=times), model.fit_transform(X, times=60 * times)
         np.testing.assert_allclose(slow, plain, rtol=1e-7, atol=1e-9)
         even = model.fit_transform(X)

@@ -11,7 +11,7 @@ import kgmrf
 from kgmrf import KGMRF
 
 pytest.importorskip("sklearn")
-from kgmrf.estimator import KineticTransformer, OnlineRecenter
+from kgmrf.estimator import OnlineRecenter
 
 
 def test_names_are_found_where_users_look_for_them() -> None:
@@ -134,5 +134,3 @@ def test_one_epoch_at_a_time_is_the_whole_session() -> None:
         found.append(online.transform(epoch[None])[0])
         online.partial_fit(epoch[None])
     np.testing.assert_allclose(found, whole.transform(X[10:]), rtol=1e-9)
-    named = KineticTransformer(n_samples=64, output="recentered", go_on=True).fit(X[:10])
-    np.testing.assert_allclose(named.transform(X[10:]), whole.transform(X[10:]), rtol=1e-9)

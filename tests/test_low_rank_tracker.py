@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import kgmrf
-from kgmrf import KGMRF, KineticGaussian, RobustTracker, TrackerBank
+from kgmrf import KGMRF, KineticGaussian, TrackerBank
 from kgmrf._check import ObservationError
 from kgmrf.engines.low_rank import CROSSOVER, LowRank
 
@@ -261,10 +261,9 @@ def test_scikit_learn_with_many_channels(wide):
     assert np.isfinite(KineticCovariance().fit(x).score(np.nan_to_num(x)))
 
 
-@pytest.mark.parametrize("make", [lambda: RobustTracker(KGMRF()), KineticGaussian])
-def test_trackers_that_hand_on_matrices_take_many_channels_and_load_again(make, tmp_path):
+def test_a_tracker_that_hands_on_matrices_takes_many_channels_and_loads_again(tmp_path):
     x = rows(CROSSOVER, 12)
-    tracker = make()
+    tracker = KineticGaussian()
     tracker.filter(x[:10])
     tracker.save(tmp_path / "state.npz")
     loaded = kgmrf.load(tmp_path / "state.npz")

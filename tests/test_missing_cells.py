@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgmrf import KGMRF, EuclideanEMA, KineticGaussian, RobustTracker, wishart
+from kgmrf import KGMRF, EuclideanEMA, KineticGaussian, wishart
 
 TRACKERS = {
     "auto": KGMRF,
     "information": lambda: KGMRF(gains="information"),
     "average": lambda: EuclideanEMA(gain=0.1),
-    "robust": lambda: RobustTracker(KGMRF()),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgmrf import KGMRF, EuclideanEMA, ObservationError, TrackerBank, load, track_table
+from kgmrf import KGMRF, EuclideanEMA, ObservationError, TrackerBank, learn, load, track_table
 from kgmrf._names import from_names
 from kgmrf.centring import RunningMean
 from kgmrf.io import Writer, open_source
@@ -237,7 +237,7 @@ def test_a_mean_is_refused_where_there_are_no_samples() -> None:
 
 def test_fit_of_a_tracker_that_tunes_itself_says_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"tunes itself .*tracker\.filter\(X\)"):
-        KGMRF().fit(np.zeros((40, 2)))
+        learn.fit(KGMRF(), np.zeros((40, 2)))
 
 
 def test_the_total_over_a_horizon_is_the_sum_of_its_days() -> None:

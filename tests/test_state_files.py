@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import kgmrf
 from kgmrf import KGMRF, RotationTracker, TrackerBank, _npz, load
-from kgmrf.trackers import EuclideanEMA, KineticGaussian, ProductTracker, RobustTracker
+from kgmrf.trackers import EuclideanEMA, KineticGaussian, ProductTracker
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and limits of POSIX")
 
@@ -177,21 +177,6 @@ def test_a_large_state_takes_no_more_than_a_few_times_its_size(tmp_path: Path) -
     tracemalloc.stop()
 
 
-def test_settings_in_a_file_are_bounded(tmp_path: Path) -> None:
-    """A patience of 30 million in a file of 7 kB took 2.7 GB."""
-    path = tmp_path / "s.npz"
-    started(RobustTracker(EuclideanEMA(n_samples=5))).save(path)
-    header, arrays = _npz.read(path)
-    for patience in (30_000_000, 9_999):
-        header["settings"]["patience"] = patience
-        _npz.write(path, {k: v for k, v in header.items() if k != "format"}, arrays)
-        tracemalloc.start()
-        with pytest.raises(ValueError, match=r"patience must be|too small for a state"):
-            load(path)
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize("place", ["d", "batch", "settings"])
 def test_a_product_that_promises_too_much(tmp_path: Path, place: str) -> None:
     path = tmp_path / "s.npz"
@@ -236,7 +221,10 @@ def test_only_classes_of_kgmrf_are_built_from_files(tmp_path: Path) -> None:
     # Nor inside others, nor under a name of ours.
     inner = {"tracker": "Foreign", "settings": {}, "d": 2, "batch_shape": None}
     built.clear()
-    for make in (RobustTracker, lambda table: ProductTracker({"a": table})):
+    for make in (
+        lambda table: KineticGaussian(covariance=table),
+        lambda table: ProductTracker({"a": table}),
+    ):
         with pytest.raises(ValueError, match="kgmrf does not define"):
             make(inner)
     type("EuclideanEMA", (Foreign,), {"__module__": "elsewhere"})
@@ -267,13 +255,9 @@ def test_states_that_cannot_be_are_refused(tmp_path: Path) -> None:
         load(path)
 
 
-def test_gaussians_and_robust_trackers_come_back(tmp_path: Path) -> None:
+def test_gaussians_and_averages_come_back(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(40, 2))
-    for tracker in (
-        KineticGaussian(covariance=EuclideanEMA()),
-        RobustTracker(EuclideanEMA()),
-        EuclideanEMA(),
-    ):
+    for tracker in (KineticGaussian(covariance=EuclideanEMA()), EuclideanEMA()):
         for row in rows[:20]:
             tracker.partial_fit(row)
         tracker.save(tmp_path / "s")

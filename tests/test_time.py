@@ -15,7 +15,6 @@ from kgmrf import (
     KGMRF,
     KineticGaussian,
     PoseTracker,
-    RobustTracker,
     RotationTracker,
     load,
     simulate,
@@ -38,10 +37,6 @@ MAKERS: dict[str, tuple[Any, Any]] = {
     "RotationTracker": (lambda **s: RotationTracker(**s), TURNS),
     "rotation law": (lambda **s: RotationTracker(noise_std=0.05, gains="information", **s), TURNS),
     "VectorTracker": (lambda **s: VectorTracker(noise_std=0.5, **s), PLACES),
-    "RobustTracker": (
-        lambda **s: RobustTracker(KGMRF(gains="information", n_samples=12, **s)),
-        MATRICES,
-    ),
     "KineticGaussian": (lambda **s: KineticGaussian(**s), SAMPLES),
     **{
         kind.__name__: (lambda kind=kind, **s: kind(**s), MATRICES)

@@ -329,6 +329,13 @@ def choice(value: str, allowed: tuple[str, ...], name: str) -> str:
     return word
 
 
+def whole(value: Any, name: str) -> int:
+    """A setting that is a whole number of at least 1."""
+    if not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return int(value)
+
+
 def in_range(value: float, name: str, low: float, high: float, open_low: bool = False) -> float:
     """``value`` as a number between ``low`` and ``high``."""
     try:

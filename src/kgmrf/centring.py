@@ -32,9 +32,9 @@ class RunningMean:
     [3.0]
     """
 
-    def __init__(self, mean: str = "running") -> None:
+    def __init__(self, mean: str = "running", sums: Numbers | None = None) -> None:
         self.keep = 0.5 ** (1.0 / HALF_LIFE) if _check.choice(mean, MEANS, "mean") == "drift" else 1
-        self.sums: Numbers = np.zeros((3, 0))
+        self.sums: Numbers = np.zeros((3, 0)) if sums is None else sums
 
     @property
     def location(self) -> Numbers:

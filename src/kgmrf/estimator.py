@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 
 from kgmrf import _check
+from kgmrf._check import OnInvalid
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
-from kgmrf.gains import Gains, transition
+from kgmrf.gains import Gains
 from kgmrf.geometry import so
-from kgmrf.labelled import as_blocks, window_stamps
-from kgmrf.results import Result
+from kgmrf.labelled import window_stamps
 from kgmrf.trackers import KGMRF
 
 with optional():
@@ -32,7 +32,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
     window: rows per step of the tracker; the last step of a call may be shorter.
     assume_centered: X has mean zero. Otherwise each row is centred on the mean of the rows before
     it: ``mean="running"``, or "drift" for a mean that moves (`location_` is its last value).
-    gains, noise_floor, spectrum, spectrum_rate, scale_rate: as for :class:`kgmrf.KGMRF`.
+    gains, noise_floor: as for :class:`kgmrf.KGMRF`.
 
     After `fit`: `covariance_` ``(d, d)``, `location_` ``(d,)``, `frame_`, `spectrum_`,
     `velocity_` (see :data:`kgmrf.results.FIELDS`), `log_likelihood_` (mean one-step-ahead
@@ -52,11 +52,12 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         mean: str = "running",
         gains: str | Gains = "auto",
         noise_floor: float = 0.0,
-        spectrum: Any = "adaptive",
-        spectrum_rate: float = 1e-4,
-        scale_rate: float = 0.0,
     ) -> None:
-        _keep(self, locals())
+        self.window = window
+        self.assume_centered = assume_centered
+        self.mean = mean
+        self.gains = gains
+        self.noise_floor = noise_floor
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -65,34 +66,21 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
         """Start anew and track the rows of X; times: their stamps, numbers or dates."""
-        self._follow(X, True, times)
-        return self
+        return self._follow(X, True, times)
 
     def partial_fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
         """Continue with the rows of X; give multiples of the window, or all at once."""
-        self._follow(X, not hasattr(self, "tracker_"), times)
-        return self
+        return self._follow(X, not hasattr(self, "tracker_"), times)
 
-    def track(self, X: Any, *, times: Any = None) -> Any:
-        """Fit to X and return the covariance at every step, ``(n_steps, d, d)``.
-
-        A pandas table gives the layout of ``X.ewm(...).cov()``: a block of rows per step under the
-        index of its last row, channels in rows and columns.
-        """
-        covariances = self._follow(X, True, times).covariance
-        if hasattr(X, "iloc"):
-            return as_blocks(covariances, X, self.window)
-        return covariances
-
-    def _follow(self, X: Any, fresh: bool, times: Any = None) -> Result:
-        window = whole(self.window, "window")
+    def _follow(self, X: Any, fresh: bool, times: Any) -> Self:
+        window = _check.whole(self.window, "window")
         # Centring takes one row: a second one must be there to show any spread.
         least = 1 if self.assume_centered or not fresh else 2
         rows = self._rows(X, reset=fresh, ensure_min_samples=least)
         d = rows.shape[1]
         if fresh:
             mean = "zero" if self.assume_centered else self.mean
-            self.tracker_ = KGMRF(d, mean=mean, **_law(self, "noise_floor", "spectrum"))
+            self.tracker_ = KGMRF(d, mean=mean, gains=self.gains, noise_floor=self.noise_floor)
             if hasattr(self, "feature_names_in_"):
                 self.tracker_.channels = tuple(map(str, self.feature_names_in_))
             self.n_samples_seen_ = 0
@@ -107,7 +95,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         self.frame_, self.spectrum_, self.velocity_ = last.frame, last.spectrum, last.velocity
         scored = result.log_likelihood[np.isfinite(result.log_likelihood)]
         self.log_likelihood_ = float(scored.mean()) / window if scored.size else np.nan
-        return result
+        return self
 
     def _rows(self, X: Any, **options: Any) -> Numbers:
         rows: Numbers = validate_data(
@@ -153,44 +141,37 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
 
 
 class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """C_t -> S_t, or C_t -> A C_t A^T where A whitens the S predicted for it from the past.
+    """C_t -> S_t: every matrix is replaced by the tracked one.
 
     For pipelines of covariance matrices ``(n_matrices, d, d)`` in time order, such as
-    pyRiemann's.
+    pyRiemann's. To take the slow change of a recording out, see `OnlineRecenter`.
 
-    output: "estimate" replaces every matrix by the tracked one, S_t. "recentred" removes the slow
-    change of the recording from each matrix: A = S^{-1/2}. "body" does so in the rotating
-    eigenframe, A = diag(lam)^{-1/2} Q^T, and also removes a rotation of the channels; eigenvectors
-    have a sign, so training and test must be one track: use it with ``go_on=True``. The very first
-    matrix is whitened by itself.
     n_samples: samples behind each matrix; None takes 2 d, a cautious guess.
     go_on: True lets `transform` continue in time where `fit` ended; False starts anew, so that
     ``fit(X).transform(X)`` is ``fit_transform(X)``.
-    gains, spectrum_rate, scale_rate, noise_floor, on_invalid: as for :class:`kgmrf.KGMRF`.
+    gains, noise_floor, on_invalid: as for :class:`kgmrf.KGMRF`.
 
     >>> import numpy as np
     >>> X = np.tile(np.diag([2.0, 0.5]), (20, 1, 1))
     >>> KineticTransformer(n_samples=50).fit_transform(X)[-1].round(1)
     array([[2. , 0. ],
            [0. , 0.5]])
-    >>> KineticTransformer(n_samples=50, output="recentred").fit_transform(X)[-1].round(1)
-    array([[1., 0.],
-           [0., 1.]])
     """
 
     def __init__(
         self,
         *,
-        output: Literal["estimate", "recentred", "body"] = "estimate",
         n_samples: float | None = None,
         go_on: bool = False,
         gains: str | Gains = "auto",
-        spectrum_rate: float = 1e-4,
-        scale_rate: float = 0.0,
         noise_floor: float = 0.0,
-        on_invalid: Literal["raise", "skip", "repair"] = "raise",
+        on_invalid: OnInvalid = "raise",
     ) -> None:
-        _keep(self, locals())
+        self.n_samples = n_samples
+        self.go_on = go_on
+        self.gains = gains
+        self.noise_floor = noise_floor
+        self.on_invalid = on_invalid
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -207,10 +188,14 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit_transform(self, X: Any, y: Any = None, *, times: Any = None) -> Numbers:
         """Track the matrices X and return them transformed, ``(n_matrices, d, d)``."""
         matrices = self._matrices(X)
-        self._word = _check.choice(self.output, ("estimate", "recentred", "body"), "output")
         self.n_features_in_ = d = matrices.shape[-1]
-        m = 2.0 * d if self.n_samples is None else self.n_samples
-        self.tracker_ = KGMRF(d, n_samples=m, **_law(self, "noise_floor", "on_invalid"))
+        self.tracker_ = KGMRF(
+            d,
+            n_samples=2.0 * d if self.n_samples is None else self.n_samples,
+            gains=self.gains,
+            noise_floor=self.noise_floor,
+            on_invalid=self.on_invalid,
+        )
         self._blank = self.tracker_.copy()
         return self._through(self.tracker_, matrices, times)
 
@@ -232,30 +217,7 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return array
 
     def _through(self, tracker: KGMRF, matrices: Numbers, times: Any) -> Numbers:
-        began = None if tracker.batch_shape is None else tracker.estimate()
-        result = tracker.filter(matrices, times=times)
-        if self._word == "estimate":
-            return result.covariance
-        # A comes from the estimate before, turned by the time since; of the very first matrix, from
-        # itself. The velocity of the self-tuning tracker is that of its forecast.
-        before = {}
-        for name in ("time", "frame", "spectrum", "velocity"):
-            value = getattr(result, name)
-            first = value[0] if began is None else getattr(began, name)
-            before[name] = np.concatenate([first[None], value[:-1]])
-        law, unit = tracker.gains, tracker.clock.unit
-        turn = (result.time - before["time"]) / unit
-        if not isinstance(law, str):
-            turn = transition(law, turn).turn
-        frame = before["frame"] @ so.exp((unit * turn)[:, None, None] * before["velocity"])
-        spectrum = before["spectrum"]
-        spectrum = spectrum + self.noise_floor
-        # Before there are as many samples as channels some eigenvalues are zero.
-        roots = np.sqrt(np.maximum(spectrum, 1e-12 * spectrum[:, :1]))[:, :, None]
-        whitener = np.swapaxes(frame, -1, -2) / roots
-        if self._word == "recentred":
-            whitener = frame @ whitener
-        return whitener @ matrices @ np.swapaxes(whitener, -1, -2)
+        return tracker.filter(matrices, times=times).covariance
 
 
 class OnlineRecenter(KineticTransformer):
@@ -263,7 +225,8 @@ class OnlineRecenter(KineticTransformer):
 
     Removes the slow change of a recording (another session, electrodes that drift), for a
     classifier that was trained before the change. Needs no labels and no data of the new session
-    beforehand. X: ``(n_matrices, d, d)`` in time order, as from pyRiemann's ``Covariances``.
+    beforehand. X: ``(n_matrices, d, d)`` in time order, as from pyRiemann's ``Covariances``. The
+    very first matrix is whitened by itself.
 
     `fit` tracks the training session. `transform` continues from there through the matrices of X,
     one after the other, without changing the state; `partial_fit` changes it. One epoch at a time:
@@ -271,6 +234,8 @@ class OnlineRecenter(KineticTransformer):
 
     n_samples: samples behind each matrix; None takes 2 d, a cautious guess: S then follows more
     slowly. on_invalid: as for :class:`kgmrf.KGMRF`.
+    turning: whiten in the rotating eigenframe, diag(lam)^{-1/2} Q^T, which also removes a rotation
+    of the channels. Eigenvectors have a sign: no `new_session` between training and test.
 
     After a sudden change it needs some tens of epochs. Where the change is known, such as the start
     of a session, call `new_session`: then it needs a few.
@@ -286,18 +251,18 @@ class OnlineRecenter(KineticTransformer):
            [0., 1.]])
     """
 
-    output = "recentred"
-    go_on = True
-    gains = "auto"
-    spectrum_rate, scale_rate, noise_floor = 1e-4, 0.0, 0.0
+    go_on, gains, noise_floor = True, "auto", 0.0
 
     def __init__(
         self,
         *,
         n_samples: float | None = None,
-        on_invalid: Literal["raise", "skip", "repair"] = "raise",
+        turning: bool = False,
+        on_invalid: OnInvalid = "raise",
     ) -> None:
-        _keep(self, locals())
+        self.n_samples = n_samples
+        self.turning = turning
+        self.on_invalid = on_invalid
 
     def new_session(self) -> Self:
         """Forget the reference; the next matrix starts a new one. For known starts of a session."""
@@ -312,21 +277,20 @@ class OnlineRecenter(KineticTransformer):
         self.tracker_.filter(self._matrices(X), times=times, fields=["log_likelihood"])
         return self
 
-
-def _keep(estimator: Any, settings: dict[str, Any]) -> None:
-    """The arguments of a constructor as attributes of the same names, as scikit-learn asks."""
-    for name, value in settings.items():
-        if name not in ("self", "__class__"):
-            setattr(estimator, name, value)
-
-
-def _law(estimator: Any, *more: str) -> dict[str, Any]:
-    names = ("gains", "spectrum_rate", "scale_rate", *more)
-    return {name: getattr(estimator, name) for name in names}
-
-
-def whole(value: Any, name: str) -> int:
-    """A setting that is a whole number of at least 1."""
-    if not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)
+    def _through(self, tracker: KGMRF, matrices: Numbers, times: Any) -> Numbers:
+        began = None if tracker.batch_shape is None else tracker.estimate()
+        result = tracker.filter(matrices, times=times)
+        # The estimate before, turned by the time since; of the very first matrix, its own.
+        before = {}
+        for name in ("time", "frame", "spectrum", "velocity"):
+            value = getattr(result, name)
+            first = value[0] if began is None else getattr(began, name)
+            before[name] = np.concatenate([first[None], value[:-1]])
+        waited = (result.time - before["time"])[:, None, None]
+        frame = before["frame"] @ so.exp(waited * before["velocity"])
+        # Before there are as many samples as channels some eigenvalues are zero.
+        spectrum = np.maximum(before["spectrum"], 1e-12 * before["spectrum"][:, :1])
+        whitener = np.swapaxes(frame, -1, -2) / np.sqrt(spectrum)[:, :, None]
+        if not self.turning:
+            whitener = frame @ whitener
+        return whitener @ matrices @ np.swapaxes(whitener, -1, -2)

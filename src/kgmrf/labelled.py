@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kgmrf import _check
 from kgmrf._extras import optional
 from kgmrf._names import clocks_of
 from kgmrf._time import stamps
@@ -40,7 +41,7 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1, times: Any 
     a  4.24  1.41
     b  1.41  0.77
     """
-    _whole(window)
+    _check.whole(window, "window")
     if hasattr(table, "iloc"):
         if table.ndim == 1:
             table = table.to_frame()  # one channel
@@ -124,7 +125,7 @@ def track_array(
             "use KGMRF().filter(samples), or name the dimensions: "
             f"xarray.DataArray(samples, dims=({time!r}, {channel!r}))"
         )
-    _whole(window)
+    _check.whole(window, "window")
     for name in (time, channel):
         if name not in array.dims:
             raise ValueError(f"the array has the dimensions {array.dims}, none named {name!r}")
@@ -159,11 +160,6 @@ def track_array(
 def _kind(value: Any) -> str:
     shape = getattr(value, "shape", None)
     return type(value).__name__ + ("" if shape is None else f" of shape {tuple(shape)}")
-
-
-def _whole(window: Any) -> None:
-    if not isinstance(window, (int, np.integer)) or window < 1:
-        raise ValueError(f"window must be a whole number of samples, 1 or more, got {window!r}")
 
 
 def _frames(values: Any, window: int) -> Any:

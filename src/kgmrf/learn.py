@@ -2,8 +2,7 @@
 
 The objective is the sum of one-step-ahead log-likelihoods of a filter run. For covariances that is
 the density of the samples under the predicted covariance. It does not depend on the true number of
-samples, so ``n_samples`` is fitted to the innovations instead: the residual of every plane against
-its predicted variance, and the total power against its chi-squared law.
+samples: :func:`kgmrf.diagnose` measures that.
 
 Settings move on a logarithmic scale (a retention by its decay, -log): first decade by decade along
 each axis, then by Nelder and Mead's simplex.
@@ -20,11 +19,9 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.diagnosis.innovations import innovation_log_likelihood
-from kgmrf.trackers import Tracker
-from kgmrf.trackers.product import ProductTracker
+from kgmrf.trackers import ProductTracker, Tracker
 
-__all__ = ["Fit", "fit", "fit_in_place", "innovation_log_likelihood", "score"]
+__all__ = ["Fit", "fit", "score"]
 
 FIRST_STEP = math.log(3.0)
 """Edge of the first simplex: a factor of three."""
@@ -49,8 +46,7 @@ _STARTS = {
 class Fit:
     """A fitted tracker (fresh, not yet run) and how it was found.
 
-    start, end: settings by name. Log-likelihoods are sums over ``frames`` scored steps, in nats;
-    ``objective`` is "likelihood" or "innovations".
+    start, end: settings by name. Log-likelihoods are sums over ``frames`` scored steps, in nats.
     """
 
     tracker: Any
@@ -60,7 +56,6 @@ class Fit:
     log_likelihood: float
     frames: int
     evaluations: int
-    objective: str = "likelihood"
 
     @property
     def gain(self) -> float:
@@ -73,7 +68,7 @@ class Fit:
         rows += [(name, _brief(self.start[name]), _brief(self.end[name])) for name in self.start]
         lines = [f"{name:<{width}}  {start:>12}  {end:>12}" for name, start, end in rows]
         lines.append(
-            f"{self.objective}: {self.log_likelihood_start:.2f} -> {self.log_likelihood:.2f} nats "
+            f"likelihood: {self.log_likelihood_start:.2f} -> {self.log_likelihood:.2f} nats "
             f"over {self.frames} frames ({self.gain:+.2f}), {self.evaluations} evaluations"
         )
         return "\n".join(lines)
@@ -93,9 +88,8 @@ def fit(
     sequence: what ``tracker.filter`` takes; ``filter_options`` (times, mask, n_samples, samples)
     are passed on to it.
     parameters: names of settings or of numbers of the gain law, such as "acceleration",
-    "retention", "rate_prior", "spectrum_rate", "scale_rate", "noise_std", "n_samples",
-    "position_gain"; of a component, "covariance.acceleration". Default: the acceleration (or the
-    gains), the rates that are not zero, and noise_std where there is one.
+    "retention", "rate_prior", "spectrum_rate", "scale_rate", "noise_std", "position_gain". Default:
+    the acceleration (or the gains), the rates that are not zero, and noise_std where there is one.
 
     Components of a `ProductTracker` are independent: fit each of them.
 
@@ -125,28 +119,15 @@ def fit(
         )
     if not names or len(set(names)) != len(names):
         raise ValueError(f"parameters must name different settings, got {names}")
-    axes = [_Axis(settings, name) for name in names]
-    counted = any(axis.key == "n_samples" for axis in axes)
-    if counted and "n_samples" in filter_options:
-        raise ValueError("n_samples is to be fitted: leave it out of the call")
-    by_innovations = counted and tracker.kind == "covariance"
-    informed = _law(settings).get("law") == "InformationGains" and not settings.get("scale_rate")
-    if by_innovations and not informed:
+    if "n_samples" in names and tracker.kind == "covariance":
         raise ValueError(
-            'n_samples can be fitted for KGMRF(gains="information", scale_rate=0) only: other laws '
-            "predict no variance to compare with"
+            "n_samples of covariances has no likelihood to fit: fewer samples would always look "
+            "better; diagnose(tracker.filter(X), X) measures it"
         )
+    axes = [_Axis(settings, name) for name in names]
 
     def measure(settings: dict[str, Any]) -> tuple[float, int]:
-        if by_innovations and settings.get("warmup_samples", 0.0) is None:
-            # The warm-up must not depend on n_samples, or other frames would be compared.
-            settings = {**settings, "warmup_samples": 1e9}
-        result = type(tracker)(**settings).filter(sequence, **filter_options)
-        values = result.log_likelihood
-        if by_innovations:
-            values = innovation_log_likelihood(
-                result, settings["n_samples"], settings.get("noise_floor", 0.0)
-            )
+        values = type(tracker)(**settings).filter(sequence, **filter_options).log_likelihood
         return float(np.nansum(values)), int((~np.isnan(values)).sum())
 
     def moved(z: Numbers) -> dict[str, Any]:
@@ -165,7 +146,7 @@ def fit(
     def loss(z: Numbers) -> float:
         try:
             value, scored = measure(moved(z))
-        except (ValueError, FloatingPointError, np.linalg.LinAlgError):
+        except (ValueError, FloatingPointError):
             return INVALID  # a setting outside its range
         # A run that loses its likelihood half-way must not win by having fewer terms.
         return -value if scored >= frames and math.isfinite(value) else INVALID
@@ -175,26 +156,13 @@ def fit(
     end = moved(best) if improved else settings
     return Fit(
         tracker=type(tracker)(**end),
-        start={axis.name: axis.get(settings) for axis in axes},
-        end={axis.name: axis.get(end) for axis in axes},
+        start={axis.name: axis.table(settings)[axis.name] for axis in axes},
+        end={axis.name: axis.table(end)[axis.name] for axis in axes},
         log_likelihood_start=first,
         log_likelihood=-lowest if improved else first,
         frames=frames,
         evaluations=count + 1,
-        objective="innovations" if by_innovations else "likelihood",
     )
-
-
-def fit_in_place(tracker: Any, sequence: Any, **options: Any) -> Any:
-    """`fit`, then give the tracker the fitted settings and a fresh state; returns the tracker.
-
-    The `Fit` is in ``tracker.fit_``.
-    """
-    found = fit(tracker, sequence, **options)
-    tracker.__dict__.clear()
-    tracker.__dict__.update(found.tracker.copy().__dict__)
-    tracker.fit_ = found
-    return tracker
 
 
 def score(tracker: Tracker, sequence: Any = None, **filter_options: Any) -> float:
@@ -220,55 +188,34 @@ def _needs_tracker(word: str, tracker: Any, sequence: Any) -> None:
         raise TypeError(f"{word} needs a recording: {word}(tracker, observations)")
 
 
-# --------------------------------------------------------------------------- settings as axes
-
-
 class _Axis:
     """One setting as a coordinate: its logarithm, or for a retention that of its decay."""
 
     def __init__(self, settings: dict[str, Any], name: str) -> None:
         self.name = name
-        paths = _paths(settings)
-        *self.path, self.key = paths.get(name, (name,))
-        value = self.get(settings) if name in paths else ""
-        if value is not None and not _is_numbers(value):
-            raise ValueError(f"there is no setting {name!r} to fit; there are {', '.join(paths)}")
-        self.decays = self.key.endswith("retention")
-        base = np.asarray(_missing(settings, name) if value is None else value, dtype=float)
+        numbers = {**settings, **_law(settings)}
+        names = [n for n, value in numbers.items() if not isinstance(value, (bool, str, dict))]
+        value = numbers[name] if name in names else ""
+        if value is None:
+            value = _missing(settings, name)
+        if np.asarray(value).dtype.kind not in "fi":
+            raise ValueError(f"there is no setting {name!r} to fit; there are {', '.join(names)}")
+        self.decays = name.endswith("retention")
+        base = np.asarray(value, dtype=float)
         if self.decays:
             base = -np.log(np.clip(base, 1e-6, 1.0 - 1e-4))
-        base = np.where(base > 0, base, _STARTS.get(self.key, 1e-3))
+        base = np.where(base > 0, base, _STARTS.get(name, 1e-3))
         # Arrays keep their proportions: one factor moves them all.
         self.start = float(np.log(base).mean())
         self.shape = np.log(base) - self.start
 
-    def _table(self, settings: dict[str, Any]) -> dict[str, Any]:
-        for key in self.path:
-            settings = settings[key]
-        return settings
-
-    def get(self, settings: dict[str, Any]) -> Any:
-        return self._table(settings)[self.key]
+    def table(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Where the setting is: in the gain law, or at the top."""
+        return _law(settings) if self.name in _law(settings) else settings
 
     def put(self, settings: dict[str, Any], z: float) -> None:
         value = np.exp(np.clip(z + self.shape, -60.0, 60.0))
-        self._table(settings)[self.key] = (np.exp(-value) if self.decays else value).tolist()
-
-
-def _is_numbers(value: Any) -> bool:
-    return not isinstance(value, (bool, str, dict)) and np.asarray(value).dtype.kind in "fi"
-
-
-def _paths(settings: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Where each setting is: at the top, in the gain law, or in a component."""
-    found: dict[str, tuple[str, ...]]
-    found = {name: (name,) for name, value in settings.items() if not isinstance(value, dict)}
-    found |= {name: ("gains", name) for name in _law(settings) if name not in ("law", "ridge")}
-    for part, value in settings.items():
-        if isinstance(value, dict) and "settings" in value:
-            inner = _paths(value["settings"])
-            found |= {f"{part}.{name}": (part, "settings", *path) for name, path in inner.items()}
-    return found
+        self.table(settings)[self.name] = (np.exp(-value) if self.decays else value).tolist()
 
 
 def _law(settings: dict[str, Any]) -> dict[str, Any]:
@@ -290,15 +237,15 @@ def _default_parameters(settings: dict[str, Any]) -> list[str]:
     if law := _law(settings):
         fixed = law["law"] == "FixedGains"
         names += ["position_gain", "velocity_gain"] if fixed else ["acceleration"]
-    if settings.get("spectrum") == "adaptive" and settings.get("gains") != "auto":
-        names.append("spectrum_rate")
+        if settings.get("spectrum") == "adaptive":
+            names.append("spectrum_rate")
     if settings.get("scale_rate"):
         names.append("scale_rate")
-    if isinstance(settings.get("covariance"), dict):
-        inner = _default_parameters(settings["covariance"]["settings"])
-        names += ["mean_acceleration", *(f"covariance.{name}" for name in inner)]
     if settings.get("gains") is None:
-        own = ("gain", "position_gain", "velocity_gain", "velocity_noise", "acceleration")
+        own = (
+            *("gain", "position_gain", "velocity_gain", "velocity_noise", "acceleration"),
+            "mean_acceleration",
+        )
         names += [name for name in own if name in settings]
     if settings.get("noise_std") is not None:
         names.append("noise_std")

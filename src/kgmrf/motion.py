@@ -31,10 +31,6 @@ def passage(gains: Gains, dt: Array, like: Array) -> Transition:
 
     Shapes: dt ``(...)``, like ``(..., d, d)`` -> ``(..., 1, 1)``, or ``(..., d, d)`` for a law with
     a number per plane.
-
-    >>> import numpy as np
-    >>> passage(InformationGains(acceleration=3.0), np.asarray(2.0), np.eye(2)).angle
-    array([[8.]])
     """
     xp = array_namespace(like)
 
@@ -63,13 +59,6 @@ def drift(
     Shapes: ``dt`` and ``observed`` broadcast to the batch shape. ``observed`` says whether data
     wait at the end of the interval: the fixed-gain laws keep the velocity there and lose some of
     it while coasting. ``over`` is the `passage` of ``dt``, if it is known already.
-
-    >>> import numpy as np
-    >>> from kgmrf.state import initial_state
-    >>> still = initial_state(np.eye(2), np.asarray([2.0, 0.5]), InformationGains())
-    >>> later = drift(still, Model(InformationGains()), np.asarray(3.0), np.asarray(False))
-    >>> later.time.item(), bool(later.uncertainty[0, 0, 1] == 0.25)
-    (3.0, True)
     """
     xp = array_namespace(state.frame)
     step = passage(model.gains, dt, state.frame) if over is None else over
@@ -110,13 +99,7 @@ def _rotation(W: Array, model: Model) -> Array:
 def turned(
     frame: Array, velocity: Array, spectrum: Array, model: Model, turn: Array
 ) -> tuple[Array, Array]:
-    """Q Exp(turn W), and W as it is; "split" moves both as those of a rigid body.
-
-    >>> import numpy as np
-    >>> W, lam, model = so.hat(np.asarray([0.1])), np.asarray([2.0, 0.5]), Model(InformationGains())
-    >>> turned(np.eye(2), W, lam, model, np.asarray(2.0))[0][1, 0].round(4).item()
-    0.1987
-    """
+    """Q Exp(turn W), and W as it is; "split" moves both as those of a rigid body."""
     if model.integrator != "split":
         return frame @ _rotation(turn * velocity, model), velocity
     assert isinstance(model.gains, FixedGains)

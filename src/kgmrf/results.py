@@ -62,8 +62,6 @@ class _Fields(RotationFields):
     Of a single law the normalised innovation squared, summed over planes. Of the self-tuned tracker
     the chi-squared value that is as improbable as the observation under its Student-t forecast.
     """
-    score = Field()
-    """How lost a robust tracker is, (...): 0 where all is well, near 1 where it is lost."""
     log_likelihood = Field()
     """One-step-ahead log-likelihood of the observation, nats, (...)."""
     scale = Field()

@@ -9,7 +9,6 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
-from kgmrf.estimator import whole
 from kgmrf.trackers import KGMRF
 
 with optional():
@@ -82,8 +81,8 @@ class KineticCovariance(BaseCovariance):  # type: ignore[misc]
         return self._follow(X, active_mask, fresh=not hasattr(self, "tracker_"))
 
     def _follow(self, X: Any, active_mask: Any, fresh: bool) -> Self:
-        horizon = whole(self.horizon, "horizon")
-        least = whole(self.min_observations, "min_observations")
+        horizon = _check.whole(self.horizon, "horizon")
+        least = _check.whole(self.min_observations, "min_observations")
         rows: Numbers = validate_data(
             self, _check.unmasked(X), dtype=np.float64, ensure_all_finite="allow-nan", reset=fresh
         )

@@ -101,11 +101,6 @@ def initial_state(frame: Array, spectrum: Array, gains: Gains) -> State:
     """A state at time 0 that stands still at ``frame`` and ``spectrum`` and is not warming up.
 
     Shapes: frame ``(..., d, d)``, spectrum ``(..., d)``.
-
-    >>> import numpy as np
-    >>> from kgmrf.gains import InformationGains
-    >>> initial_state(np.eye(2), np.asarray([2.0, 0.5]), InformationGains()).velocity.shape
-    (2, 2)
     """
     xp = array_namespace(frame, spectrum)
     batch = spectrum[..., 0]
@@ -130,11 +125,6 @@ def cold_state(like: Array, gains: Gains) -> State:
     """A state that knows nothing yet and will pool its first observations.
 
     Shapes: ``like`` is any array ``(..., d, d)`` of the wanted shape, dtype and namespace.
-
-    >>> import numpy as np
-    >>> from kgmrf.gains import InformationGains
-    >>> cold_state(np.zeros((3, 3)), InformationGains()).pool_samples.item()
-    0.0
     """
     xp = array_namespace(like)
     eye = 1.0 - off_diagonal(xp, like) + xp.zeros_like(like)
@@ -144,13 +134,7 @@ def cold_state(like: Array, gains: Gains) -> State:
 
 
 def prior_uncertainty(frame: Array, gains: Gains) -> Array:
-    """P at the start: angle prior, no correlation, rate prior, in every plane; ``(..., 3, d, d)``.
-
-    >>> import numpy as np
-    >>> from kgmrf.gains import InformationGains
-    >>> float(prior_uncertainty(np.eye(2), InformationGains())[2, 0, 1])
-    0.0004
-    """
+    """P at the start of every plane, ``(..., 3, d, d)``: priors of angle and rate, uncorrelated."""
     xp = array_namespace(frame)
     zero = xp.zeros_like(frame)
     if isinstance(gains, FixedGains):
@@ -176,14 +160,7 @@ def spread(xp: Array, number: Array, like: Array) -> Array:
 
 
 def warming(state: State, model: Model) -> Array:
-    """Whether the state still pools its first observations, ``(...)``.
-
-    >>> import numpy as np
-    >>> from kgmrf.gains import InformationGains
-    >>> model = Model(InformationGains(), warmup_samples=10.0, warmup_frames=4.0)
-    >>> bool(warming(cold_state(np.zeros((2, 2)), model.gains), model))
-    True
-    """
+    """Whether the state still pools its first observations, ``(...)``."""
     return (state.pool_samples < model.warmup_samples) & (state.pool_frames < model.warmup_frames)
 
 
@@ -192,12 +169,6 @@ def support(state: State) -> Array:
 
     The log of an eigenvalue seen through n samples has variance 2 / n. Even known eigenvalues are
     not worth more: a regression needs a trace of doubt where channels are copies of one another.
-
-    >>> import numpy as np
-    >>> from kgmrf.gains import InformationGains
-    >>> state = cold_state(np.zeros((2, 2)), InformationGains())
-    >>> float(support(state._replace(spectrum_var=np.array([0.1, 0.3]))))
-    10.0
     """
     xp = array_namespace(state.spectrum_var)
     variance = xp.mean(state.spectrum_var, axis=-1)
@@ -208,14 +179,7 @@ def support(state: State) -> Array:
 
 
 def select(condition: Array, yes: State, no: State) -> State:
-    """Item by item of the batch: the state ``yes`` where ``condition`` holds, else ``no``.
-
-    >>> import numpy as np
-    >>> from kgmrf.gains import InformationGains
-    >>> a = initial_state(np.eye(2), np.asarray([2.0, 0.5]), InformationGains())
-    >>> select(np.asarray(False), a._replace(time=np.asarray(9.0)), a).time.item()
-    0.0
-    """
+    """Item by item of the batch: the state ``yes`` where ``condition`` holds, else ``no``."""
     xp = array_namespace(yes.frame)
 
     def choose(new: Array, old: Array) -> Array:

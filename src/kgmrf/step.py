@@ -207,7 +207,7 @@ def covariance_step(
     later = drift(state, model, dt, observed, over)
     state = select(moving, later, state._replace(time=later.time))
 
-    any_wait = _pools(model) and branches(xp, pooling & observed, model)
+    pools = model.warmup_samples > 0 and model.warmup_frames > 0
     safe = xp.where(observed[..., None, None], observation, xp.ones_like(observation))
     known = xp.where(pooling[..., None], xp.ones_like(state.spectrum), state.spectrum)
     live = state._replace(spectrum=known)
@@ -235,7 +235,7 @@ def covariance_step(
         live = _adapt_spectrum(xp, live, model, power, n_samples)
     updating = observed & ~pooling
     new = select(updating, live, state)
-    if any_wait:
+    if pools and branches(xp, pooling & observed, model):
         new = select(observed & pooling, _pool(xp, state, model, safe, n_samples), new)
     new = new._replace(seen=xp.where(observed, new.time, new.seen))
     return new, Surprise(xp.where(updating, nis, nan), xp.where(updating, log_likelihood, nan))
@@ -295,8 +295,3 @@ def _first_sight(xp: Array, state: State, model: Model, noise_var: Array) -> Arr
     off = off_diagonal(xp, state.frame)
     limited = xp.minimum(noise_var, xp.full_like(noise_var, ANGLE_VARIANCE_LIMIT))
     return xp.stack([limited[..., None, None] * off + p12, p12, p22], axis=-3)
-
-
-def _pools(model: Model) -> bool:
-    """Whether the model has a cold start at all, known without looking at a state."""
-    return model.warmup_samples > 0 and model.warmup_frames > 0

@@ -5,7 +5,6 @@ Their mean, their memory, and the gains of the loop.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -217,32 +216,6 @@ def _misfit(forecast: Numbers, observed: Numbers) -> Numbers:
 def late(values: Numbers) -> Numbers:
     """Back to one row per step; the first step has no prediction."""
     return np.concatenate([np.full_like(values[:1], np.nan), values])
-
-
-def innovation_log_likelihood(result: Any, n_samples: float, noise_floor: float = 0.0) -> Numbers:
-    """sum_{i<j} log N(C~_ij; 0, p_ij G_ij^2 + d_i d_j / m) + log chi2(m tr D^{-1} C~; m d).
-
-    The likelihood of the innovations of a run of ``KGMRF(gains="information")``, ``(T, ...)``, as a
-    function of ``n_samples`` too. The variance of a residual follows from the angle's variance
-    after the update, v, as r^2 / (r - v G^2), r = d_i d_j / m. NaN in the first step and where
-    nothing was observed. Changes of the spectrum count as noise: on simulated data the fitted
-    ``n_samples`` is 1-15 % low, most at m = 2.
-    """
-    m = float(n_samples)
-    spectrum, variance = result.spectrum[:-1], result.angle_std[1:] ** 2
-    d = spectrum.shape[-1]
-    level = np.where(np.isnan(spectrum), 1.0, spectrum) + noise_floor
-    rows, columns = np.triu_indices(d, 1)
-    noise = (level[..., rows] * level[..., columns]) / m
-    left = np.maximum(noise - planes(variance * orbit.gaps(level) ** 2), 1e-12 * noise)
-    predicted = noise**2 / left
-    turned = -0.5 * (result.nis[1:] + np.sum(np.log(2.0 * np.pi * predicted), axis=-1))
-    log_level = np.log(level).sum(axis=-1)
-    power = -2.0 * result.log_likelihood[1:] / m - d * np.log(2.0 * np.pi) - log_level
-    power = np.where(power > 0, power, np.nan)
-    half = 0.5 * m * d
-    total = half * np.log(m / 2.0) + (half - 1.0) * np.log(power) - 0.5 * m * power
-    return late(turned + total - math.lgamma(half))
 
 
 def settled(values: Numbers) -> Numbers:

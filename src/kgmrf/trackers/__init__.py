@@ -16,7 +16,6 @@ from kgmrf.trackers.gaussian import KineticGaussian
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.pose import PoseTracker
 from kgmrf.trackers.product import ProductTracker
-from kgmrf.trackers.robust import RobustTracker
 from kgmrf.trackers.rotation import RotationTracker
 from kgmrf.trackers.vector import VectorTracker
 
@@ -32,7 +31,6 @@ __all__ = [
     "PoseTracker",
     "ProductTracker",
     "RiemannianEMA",
-    "RobustTracker",
     "RotationTracker",
     "TangentKalman",
     "Tracker",

@@ -4,7 +4,7 @@ A tracker remembers; the mathematics is in free functions. Checks, time, missing
 locks are here and in :mod:`kgmrf.trackers._input`. A subclass says what it remembers (`_begin`,
 `_kept`) and implements the state protocol, which is public: trackers that hold other
 trackers, banks and smoothers use nothing else of them. It is `checked`, `blocks`, `recording`,
-`begin`, `advance`, `look`, `ahead`, `memory`, `restore`, `anew` and `told`.
+`begin`, `advance`, `look`, `ahead`, `memory`, `restore`, `anew`, `all_or_nothing` and `told`.
 
 Time: the first step of a track is at time 0 (or at the first of ``times``); every later step
 comes ``dt`` after the one before. Nothing drifts before the first observation. Stamps may be in any
@@ -18,6 +18,7 @@ import copy
 import inspect
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -69,14 +70,6 @@ class Tracker(Input):
 
     _kept: ClassVar[tuple[str, ...]] = ()
     """Attributes that hold everything remembered: arrays, numbers, trackers, or tables of those."""
-
-    def _memory(self) -> dict[str, Numbers]:
-        """Everything that is remembered, by name; the inverse of `_remember`."""
-        return flat({name.strip("_"): getattr(self, name) for name in self._kept})
-
-    def _remember(self, memory: dict[str, Numbers]) -> None:
-        for name in self._kept:
-            setattr(self, name, _like(getattr(self, name), name.strip("_"), memory))
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be; see `load`."""
@@ -150,8 +143,7 @@ class Tracker(Input):
         Trackers of covariances also take raw samples: ``(T, d)``, one per step, or with
         ``samples=True`` blocks ``(T, ..., m, d)``; ``layout="channels_first"`` if they are
         ``(d, T)`` or ``(T, ..., d, m)``. A table (pandas, polars) or a recording of MNE (Raw,
-        Epochs) names the channels of the result; a column of times is not followed. Trackers of
-        vectors take ``noise_covariance``, ``(d, d)`` or one per frame.
+        Epochs) names the channels of the result; a column of times is not followed.
 
         Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
         before the first frame is taken in, so an error leaves the tracker as it was.
@@ -163,12 +155,6 @@ class Tracker(Input):
         self.channels = record.channels or self.channels
         found = Result(self._run(record, names))
         return self.told(found, record.times).only(names).named(self.channels, record.index)
-
-    def fit(self, sequence: Any, **options: Any) -> Self:
-        """Fit the settings to a recording (see :func:`kgmrf.learn.fit`); starts afresh."""
-        from kgmrf.learn import fit_in_place
-
-        return fit_in_place(self, sequence, **options)
 
     def anew(self, **changes: Any) -> Self:
         """A fresh tracker with the same settings, but for ``changes``."""
@@ -201,6 +187,17 @@ class Tracker(Input):
         words = ", ".join(f"{k}={v!r}" for k, v in self.settings().items() if v is not None)
         return f"{type(self).__name__}({words})"
 
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """What raises an error within changes nothing: memory is replaced, never written to."""
+        before = {**vars(self), "clock": self.clock.copy()}
+        try:
+            yield
+        except Exception:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
     def told(self, what: Any, times: Any = None) -> Any:
         """An estimate or result with its times in units of the stamps."""
         if self.clock.plain:
@@ -220,12 +217,14 @@ class Tracker(Input):
         """Everything remembered, by name; nothing before the first step. See `restore`."""
         if self.batch_shape is None:
             return {}
-        return {**self._memory(), "clock": self.clock.numbers()}
+        kept = {name.strip("_"): getattr(self, name) for name in self._kept}
+        return flat({**kept, "clock": self.clock.numbers()})
 
     def restore(self, memory: dict[str, Numbers]) -> None:
         """Take over what `memory` gave, in a tracker that has begun with the same shape."""
         self.clock.restore(memory["clock"])
-        self._remember({name: value for name, value in memory.items() if name != "clock"})
+        for name in self._kept:
+            setattr(self, name, _like(getattr(self, name), name.strip("_"), memory))
 
     def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
         """The fields after every step of a recording; with ``names`` those are enough."""

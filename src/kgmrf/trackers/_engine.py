@@ -190,8 +190,9 @@ class EngineTracker(Tracker):
 
     # ------------------------------------------------------------------ files and clocks
 
-    def _remember(self, memory: dict[str, Numbers]) -> None:
-        super()._remember(memory)
+    def restore(self, memory: dict[str, Numbers]) -> None:
+        """Take over what `memory` gave, if the engine can go on from it."""
+        super().restore(memory)
         self._rows = np.ascontiguousarray(self._rows)
         self._engine.check(self._rows)
         self._at_hand = {}

@@ -79,11 +79,11 @@ def rebuilt(table: dict[str, Any], named: type[Tracker] | None = None) -> Tracke
 
 
 def _least(tracker: Any, shape: tuple[int, ...]) -> int:
-    """Bytes that a state has at least: one array of this shape, one for each observation that is
-    kept, and a d x d matrix for each component; of many channels sixteen numbers for each."""
+    """Bytes that a state has at least: one array of this shape, and a d x d matrix for each
+    component; of many channels sixteen numbers for each."""
     if getattr(tracker, "_raw", False) and isinstance(tracker.engine(shape[:-2]), LowRank):
         return 128 * math.prod(shape[:-1])
-    sizes = [8 * math.prod(shape) * max(1, getattr(tracker, "patience", 1))]
+    sizes = [8 * math.prod(shape)]
     for part in getattr(tracker, "components", {}).values():
         batch = math.prod(shape[: len(shape) - tracker.axes])
         sizes += [8 * batch * (d or 1) ** 2 for d in (part.d, tracker.d)]

@@ -22,7 +22,6 @@ class Given(TypedDict, total=False):
     n_samples: Any
     samples: bool | None
     layout: str | None
-    noise_covariance: Any
 
 
 class Recording(NamedTuple):
@@ -57,14 +56,12 @@ class Input(OneAtATime):
         on_invalid: OnInvalid = "raise",
         time_unit: float | None = None,
     ) -> None:
-        if d is not None and (not isinstance(d, (int, np.integer)) or d < 1):
-            raise ValueError(f"d must be a whole number of at least 1, got {d!r}")
         _check.choice(on_invalid, ("raise", "skip", "repair"), "on_invalid")
         if n_samples is not None:
             _check.positive(n_samples, "n_samples", "it counts the samples behind each matrix")
         self.n_samples = n_samples
         self.on_invalid = on_invalid
-        self.d = None if d is None else int(d)
+        self.d = None if d is None else _check.whole(d, "d")
         self.batch_shape: tuple[int, ...] | None = None
         if time_unit is not None:
             _check.in_range(time_unit, "time_unit", 0.0, 1e300, open_low=True)

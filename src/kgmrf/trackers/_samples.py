@@ -27,14 +27,10 @@ class CovarianceTracker(Tracker):
         some entries NaN enters as E[x x^T | observed entries] under the current estimate.
         """
         block = self.blocks(samples)
-        before = self.clock.copy()
-        step = self._interval(dt, block.shape[:-2])
-        self._begin_with(block)
-        try:
+        with self.all_or_nothing():
+            step = self._interval(dt, block.shape[:-2])
+            self._begin_with(block)
             self._advance_samples(self._centred(block[None])[0], step)
-        except ValueError:
-            self.clock = before  # an error changes nothing
-            raise
         return self._told_of(self.look())
 
     def recording(
@@ -90,9 +86,9 @@ class CovarianceTracker(Tracker):
         >>> np.allclose(total, 10 * tracker.forecast(1).covariance)
         True
         """
-        if not isinstance(steps, (int, np.integer)) or steps < 1:
-            raise ValueError(f"steps must be a whole number of at least 1, got {steps!r}")
-        ahead = [self.forecast((k + 1) * self.clock.unit) for k in range(steps)]
+        ahead = [
+            self.forecast((k + 1) * self.clock.unit) for k in range(_check.whole(steps, "steps"))
+        ]
         total = np.sum([estimate.covariance for estimate in ahead], axis=0)
         return Estimate({"time": ahead[-1].time, "covariance": total}).named(self.channels)
 

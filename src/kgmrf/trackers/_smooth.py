@@ -78,23 +78,20 @@ def smooth_both_ways(tracker: Callable[[], Any], record: Recording) -> Result:
     counts = None if n_samples is None else np.repeat(n_samples, 2, axis=0)[order]
     ago = np.repeat(times[-1] - times[::-1], 2)
     back = tracker().filter(doubled[order], times=ago, n_samples=counts, samples=raw)
-    before = {name: getattr(past, name) for name in _USED}
-    after = {name: getattr(back, name)[0::2][::-1] for name in _USED}
-    sure = _precision(past.angle_std, past.half_life)
-    other = _precision(back.angle_std[0::2], back.half_life[0::2])[::-1]
-    first, second = (np.isfinite(side["covariance"]).all(axis=(-2, -1)) for side in (before, after))
-    sure, other = np.where(first, sure, 0.0), np.where(second, other, 0.0)
+    later = back[0::2]
+    future = later[::-1]
+    first, second = (np.isfinite(side.covariance).all(axis=(-2, -1)) for side in (past, future))
+    sure = np.where(first, _precision(past), 0.0)
+    other = np.where(second, _precision(later)[::-1], 0.0)
     total = sure + other
     # Before either is sure of anything the one that knows something speaks, the past first.
     share = np.where(total > 0, other / np.where(total > 0, total, 1.0), second & ~first)
-    share = share[..., None, None]
-    safe = [
-        {name: np.where(known[..., None, None], side[name], 0.0) for name in _USED}
-        for side, known in ((before, first), (after, second))
-    ]
-    covariance = (1 - share) * safe[0]["covariance"] + share * safe[1]["covariance"]
-    covariance[~(first | second)] = np.nan
-    turning = (1 - share) * _in_space(safe[0]) - share * _in_space(safe[1])
+    share, first, second = (part[..., None, None] for part in (share, first, second))
+    covariance = (1 - share) * np.where(first, past.covariance, 0.0)
+    covariance += share * np.where(second, future.covariance, 0.0)
+    turning = (1 - share) * np.where(first, _in_space(past), 0.0)
+    turning -= share * np.where(second, _in_space(future), 0.0)
+    covariance = np.where(first | second, covariance, np.nan)
     nan = np.full(past.time.shape, np.nan)
     return Result(
         {
@@ -102,18 +99,16 @@ def smooth_both_ways(tracker: Callable[[], Any], record: Recording) -> Result:
             "age": past.age,
             "covariance": covariance,
             **_moving(covariance, turning),
-            "angle_std": _joined(before["angle_std"], after["angle_std"], first, second),
+            "angle_std": _joined(past.angle_std, future.angle_std, first, second),
             "nis": nan,
             "log_likelihood": nan.copy(),
         }
     )
 
 
-_USED = ("covariance", "velocity", "frame", "angle_std")
-
-
-def _precision(angle_std: Numbers, half_life: Numbers) -> Numbers:
-    """One number for how sure a frame is: the mean over the planes, or the memory if d = 1."""
+def _precision(side: Result) -> Numbers:
+    """One number for how sure a step is: the mean over the planes, or the memory if d = 1."""
+    angle_std, half_life = side.angle_std, side.half_life
     d = angle_std.shape[-1]
     if d == 1:
         memory = np.minimum(half_life, np.cumsum(np.ones_like(half_life), axis=0))
@@ -124,9 +119,9 @@ def _precision(angle_std: Numbers, half_life: Numbers) -> Numbers:
     return np.where(there, 1.0 / np.where(there, variance, 1.0), 0.0)
 
 
-def _in_space(side: Values) -> Numbers:
+def _in_space(side: Result) -> Numbers:
     """The velocity in the coordinates of the channels."""
-    return side["frame"] @ side["velocity"] @ np.swapaxes(side["frame"], -1, -2)
+    return side.frame @ side.velocity @ np.swapaxes(side.frame, -1, -2)
 
 
 def _moving(covariance: Numbers, turning: Numbers) -> Values:
@@ -145,7 +140,7 @@ def _moving(covariance: Numbers, turning: Numbers) -> Values:
 
 def _joined(past: Numbers, future: Numbers, first: Numbers, second: Numbers) -> Numbers:
     """Two independent opinions about an angle: their precisions add up."""
-    there = (second[..., None, None] & (future > 0), first[..., None, None] & (past > 0))
+    there = (second & (future > 0), first & (past > 0))
     with np.errstate(invalid="ignore"):
         both = past * future / np.hypot(past, future)
     return np.where(there[0] & there[1], both, np.where(there[0], future, past))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,26 +11,64 @@ from kgmrf import _check, wishart
 from kgmrf._check import ObservationError
 from kgmrf._time import Clock
 from kgmrf._types import Mask, Numbers
+from kgmrf.geometry import orbit, spd
 from kgmrf.results import Estimate, Result, stacked
 from kgmrf.trackers import _vector_step as vector
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._files import rebuilt
-from kgmrf.trackers._gaussian import (
-    GaussianEstimate,
-    GaussianResult,
-    Start,
-    block_mean,
-    moments,
-    regular,
-    shrunk,
-    transport,
-    within_log_likelihood,
-)
 from kgmrf.trackers._input import as_mask
-from kgmrf.trackers._samples import CovarianceTracker
+from kgmrf.trackers._samples import CovarianceTracker, second_moments
 from kgmrf.trackers.kgmrf import KGMRF
-from kgmrf.trackers.product import Composite
-from kgmrf.trackers.vector import VectorTracker
+from kgmrf.trackers.product import Composite, ProductEstimate, ProductResult
+
+LEAST_SHARE = 1e-12
+"""Directions with less than this share of the largest variance count as having this share."""
+
+
+class GaussianEstimate(ProductEstimate):
+    """What is known of a Gaussian: ``mean``, ``covariance``; ``estimate["mean"]`` has the rest.
+
+    >>> KineticGaussian().update([[1.0, 2.0], [3.0, 2.0]]).mean
+    array([2., 2.])
+    """
+
+    @property
+    def mean(self) -> Numbers:
+        """Estimate of the mean, (..., d)."""
+        return self["mean"].position
+
+    @property
+    def covariance(self) -> Numbers:
+        """Estimate of the covariance about the mean, (..., d, d)."""
+        return self["covariance"].covariance
+
+
+class GaussianResult(GaussianEstimate, ProductResult):
+    """What was known of a Gaussian at every time; `GaussianEstimate`, time first.
+
+    >>> KineticGaussian().filter([[1.0, 2.0], [3.0, 2.0], [2.0, 1.0]]).mean.shape
+    (3, 2)
+    """
+
+    _estimate = GaussianEstimate
+
+
+class _Memory(NamedTuple):
+    """What is remembered beside the mean's state and the covariance, all ``(...)``.
+
+    The last block mean and its number; the share of S that the mean's variance still lacks, since
+    when; samples and blocks of the start; surprise and likelihood of the last mean; the joint one.
+    """
+
+    centre: Numbers  # (..., d)
+    number: Numbers
+    owed: Numbers
+    since: Numbers
+    samples: Numbers
+    blocks: Numbers
+    nis: Numbers
+    log_likelihood: Numbers
+    joint: Numbers
 
 
 class KineticGaussian(Composite):
@@ -39,13 +78,13 @@ class KineticGaussian(Composite):
     mean_acceleration, mean_noise, mean_rate_prior: of the mean as in `VectorTracker`, but in units
     of the covariance itself, so that nothing depends on the units of the samples.
     mean_retention: share of the mean's velocity that survives a unit of time.
-    time_unit: the usual time between frames in units of ``times``, as for every tracker; None takes
+    time_unit: the usual time between steps in units of ``times``, as for every tracker; None takes
     that of ``covariance``, or the median of the first eight intervals.
 
-    Of a frame of m samples the block mean corrects mu (its noise is S/m), and the scatter corrects
-    S: that within the block, plus the surprise e of the block mean. Since e has covariance S/m + P,
+    Of a block of m samples the mean corrects mu (its noise is S/m), and the scatter corrects S:
+    that within the block, plus the surprise e of the block mean. Since e has covariance S/m + P,
     with P the uncertainty of the predicted mean, it enters as A e with A (S/m + P) A^T = S/m: what
-    is not known of the mean is never taken for covariance. In the first 2 d frames or 5 d samples,
+    is not known of the mean is never taken for covariance. In the first 2 d blocks or 5 d samples,
     when S is not known yet, differences of successive block means take the place of e.
 
     Samples are ``(d,)``, or ``(..., m, d)`` for blocks. Missing samples are NaN; a partly missing
@@ -65,8 +104,9 @@ class KineticGaussian(Composite):
 
     kind = "product"
     axes = 2
-    _kept = ("components", "_start")
-    _start: Start
+    _kept = ("components", "_state", "_memo")
+    _state: vector.VectorState
+    _memo: _Memory
 
     def __init__(
         self,
@@ -87,23 +127,18 @@ class KineticGaussian(Composite):
             raise ValueError(f"covariance has d = {part.d}, but d = {d}")
         unit = part.time_unit if time_unit is None else time_unit
         super().__init__(part.d if d is None else d, None, "raise", unit)
-        for name, value in (("mean_acceleration", mean_acceleration), ("mean_noise", mean_noise)):
-            _check.in_range(value, name, 0.0, np.inf)
-        _check.in_range(mean_rate_prior, "mean_rate_prior", 0.0, np.inf, open_low=True)
-        self._mean = mean = VectorTracker(
-            self.d,
-            noise_std=1.0,
-            acceleration=mean_acceleration,
-            position_noise=mean_noise,
-            retention=mean_retention,
-            rate_prior=mean_rate_prior,
-        )
-        self.covariance = self._cov = part
         part.clock = Clock(1.0)  # it gets its time counted already
         part.d = self.d
-        self.components = {"mean": mean, "covariance": part}
-        self.mean_acceleration, self.mean_noise = mean.acceleration, mean.position_noise
-        self.mean_retention, self.mean_rate_prior = mean.retention, mean.rate_prior
+        self.covariance = part
+        self.components = {"covariance": part}
+        self.mean_acceleration = _check.in_range(
+            mean_acceleration, "mean_acceleration", 0.0, np.inf
+        )
+        self.mean_noise = _check.in_range(mean_noise, "mean_noise", 0.0, np.inf)
+        self.mean_retention = _check.in_range(mean_retention, "mean_retention", 1e-6, 1.0)
+        self.mean_rate_prior = _check.in_range(
+            mean_rate_prior, "mean_rate_prior", 0.0, np.inf, open_low=True
+        )
 
     # ------------------------------------------------------------------ the public contract
 
@@ -136,77 +171,91 @@ class KineticGaussian(Composite):
 
     def look(self) -> Any:
         """The fields of mean and covariance as they stand now, and the joint likelihood."""
-        return self._mean.look(), self._cov.look(), self._start.joint
+        memo = self._memo
+        mean = vector.view(self._state, memo.nis, memo.log_likelihood)
+        return mean, self.covariance.look(), memo.joint
 
     def ahead(self, dt: float) -> Any:
         """The same ``dt`` of counted time from now."""
-        state = self._drifted(self._mean.state, dt, self._unit(regular(self._scatter(0.0))))
+        unit, _ = _usable(self._scatter(0.0))
+        state = self._drifted(self._state, np.full(self._state.time.shape, dt), unit)
         nan = np.full(state.time.shape, np.nan)
-        return vector.view(state, nan, nan), self._cov.ahead(dt), nan
+        return vector.view(state, nan, nan), self.covariance.ahead(dt), nan
 
-    # ------------------------------------------------------------------ one frame
+    # ------------------------------------------------------------------ one step
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step; an error, such as a covariance tracker may raise, changes nothing."""
-        before = self.memory()  # references: arrays are replaced, never written to
-        try:
-            self._step(seen, float(dt.flat[0]) if dt.size else 0.0)
-        except Exception:
-            self.restore(before)
-            raise
+        with self.all_or_nothing():
+            self._step(seen, dt)
 
-    def _step(self, block: Numbers, dt: float) -> None:
-        d, batch, start = block.shape[-1], block.shape[:-2], self._start
-        whole: Mask = ~np.any(np.isnan(block), axis=-1)
-        step = np.full(batch, dt if self.counted_now is not None else 0.0)
-        early = (start.samples < 5 * d) & (start.frames < 2 * d)
+    def _step(self, block: Numbers, dt: Numbers) -> None:
+        d, memo = block.shape[-1], self._memo
+        begun = self.counted_now is not None
+        step = np.array(dt) if begun else np.zeros(dt.shape)
+        early = (memo.samples < 5 * d) & (memo.blocks < 2 * d)
+        late = ~early
 
-        centre, within, count = moments(block, whole)
-        known = ~np.isnan(start.before[..., 0])
-        jump = np.where((known & (count > 0))[..., None], centre - start.before, 0.0)
-        share = np.where(known, 1.0 / np.maximum(count, 1.0) + 1.0 / start.before_count, 1.0)
-        rough = within + jump[..., :, None] * jump[..., None, :] / share[..., None, None]
-        freedom = np.where(count > 0, count - 1.0 + known, 0.0)
-        rough = rough / np.maximum(freedom, 1.0)[..., None, None]
+        # What the block says of S by itself, and by the jump from the block before.
+        centre, within, count = _moments(block)
+        there = count > 0
+        known = ~np.isnan(memo.centre[..., 0])
+        jump = np.where((known & there)[..., None], centre - memo.centre, 0.0)
+        share = np.where(known, 1.0 / np.maximum(count, 1.0) + 1.0 / memo.number, 1.0)
+        freedom = np.where(there, count - 1.0 + known, 0.0)
+        rough = (within + _outer(jump) / _wide(share)) / _wide(np.maximum(freedom, 1.0))
 
-        scatter = self._scatter(dt if self.counted_now is not None else 0.0)
+        scatter = np.full((*dt.shape, d, d), np.nan)
+        if begun:
+            scatter = self._scatter(float(step.flat[0]) if step.size else 0.0)
         unseen = np.isnan(scatter).any(axis=(-2, -1)) & (freedom > 0)
-        scatter = np.where(unseen[..., None, None], rough, scatter)
-        scatter = shrunk(scatter, np.where(early, np.maximum(start.samples, freedom), np.inf))
-        scatter = regular(scatter)
-        usable: Mask = ~np.any(np.isnan(scatter), axis=(-2, -1))
-        unit = self._unit(scatter)
+        scatter = np.where(_wide(unseen), rough, scatter)
+        # Few samples: pulled to a ball with the weight of d of its own.
+        pull = _wide(np.where(late, 0.0, d / (np.maximum(memo.samples, freedom) + d)))
+        size = np.trace(scatter, axis1=-2, axis2=-1) / d
+        unit, usable = _usable((1.0 - pull) * scatter + pull * _wide(size) * np.eye(d))
 
-        state = self._settled(self._mean.state, unit, usable)
+        state, owed = self._settled(self._state, memo.owed, memo.since, unit, usable)
         predicted = self._drifted(state, step, unit)
-        begins = np.isnan(predicted.seen) & (count > 0)
-        follows = ~np.isnan(predicted.seen) & usable & (self._start.owed == 0)
-        seen, noise, complete = block_mean(block, early, unit, follows)
+        begins = np.isnan(predicted.seen) & there
+        follows = ~np.isnan(predicted.seen) & usable & (owed == 0)
+        seen, noise, complete = _block_mean(block, early, unit)
+        # The first block mean is the first position; its variance S/m is owed until S is known.
+        seen = np.where((begins | follows)[..., None], seen, np.nan)
+        noise = np.where(_wide(begins), 0.0, noise)
         state, nis, ahead = vector.correct(predicted, seen, noise)
-        state = self._begun(state, begins, centre, count)
-        state = self._settled(state, unit, usable)
-        self._mean.take_over(state, nis, ahead)
+        owed = np.where(begins, 1.0 / np.maximum(count, 1.0), owed)
+        since = np.where(begins, state.time, memo.since)
+        self._state, owed = self._settled(state, owed, since, unit, usable)
 
-        seen_c, counts = self._scatter_of(block, centre, within, count, predicted, unit)
-        late = follows & ~early
-        seen_c = np.where(late[..., None, None], seen_c, rough)
+        late = follows & late
+        moment, counts = self._scatter_of(block, centre, within, count, predicted, unit)
+        moment = np.where(_wide(late), moment, rough)
         counts = np.where(late, counts, freedom)
-        self._cov.advance(
-            np.where((counts > 0)[..., None, None], seen_c, np.eye(d)),
-            counts > 0,
-            np.maximum(counts, 1.0),
-            step,
+        used = counts > 0
+        self.covariance.advance(
+            np.where(_wide(used), moment, np.eye(d)), used, np.maximum(counts, 1.0), step
         )
-        inside = within_log_likelihood(within, count, unit)
         # A start counts from where something varies.
         varies = usable | (np.trace(rough, axis1=-2, axis2=-1) > _check.SMALLEST)
-        self._start = self._start._replace(
-            before=np.where((count > 0)[..., None], centre, start.before),
-            before_count=np.where(count > 0, count, start.before_count),
-            samples=start.samples + np.where(varies, np.where(late, counts, freedom), 0.0),
-            frames=start.frames + ((count > 0) & varies),
+        inside = _within_log_likelihood(within, count, unit)
+        self._memo = _Memory(
+            centre=np.where(there[..., None], centre, memo.centre),
+            number=np.where(there, count, memo.number),
+            owed=owed,
+            since=since,
+            samples=memo.samples + np.where(varies, counts, 0.0),
+            blocks=memo.blocks + (there & varies),
+            nis=nis,
+            log_likelihood=ahead,
             joint=np.where(late & complete, ahead + inside, np.nan),
         )
+
+    def _scatter(self, dt: float) -> Numbers:
+        """S as predicted; 0 for channels that have not varied beside others that have."""
+        scatter = self.covariance.scatter_ahead(dt)
+        nothing = np.isnan(scatter).all(axis=(-2, -1))
+        return np.where(np.isnan(scatter) & ~_wide(nothing), 0.0, scatter)
 
     def _scatter_of(
         self,
@@ -218,87 +267,56 @@ class KineticGaussian(Composite):
         unit: Numbers,
     ) -> tuple[Numbers, Numbers]:
         """Second moment about the predicted mean, freed of that mean's uncertainty; its count."""
-        spread = predicted.spread
-        m = np.maximum(count, 1.0)
+        spread, m = predicted.spread, np.maximum(count, 1.0)
         error = np.where((count > 0)[..., None], centre - predicted.position, 0.0)
-        fair = unit / m[..., None, None]
-        error = (transport(fair + spread, fair) @ error[..., None])[..., 0]
-        total = within / m[..., None, None] + error[..., :, None] * error[..., None, :]
+        fair = unit / _wide(m)
+        error = (_transport(fair + spread, fair) @ error[..., None])[..., 0]
+        total = within / _wide(m) + _outer(error)
         there = ~np.isnan(block)
         present: Mask = np.any(there, axis=-1)
-        if (present & ~there.all(axis=-1)).any():
-            # Sample by sample: the observed part is freed alone, the rest is expected.
-            both = there[..., :, None] & there[..., None, :]
-            pad = np.eye(block.shape[-1]) * ~there[..., None, :]
-            wide = np.where(both, (unit + spread)[..., None, :, :], 0.0) + pad
-            plain = np.where(both, unit[..., None, :, :], 0.0) + pad
-            rest = np.where(there, block - predicted.position[..., None, :], 0.0)
-            rest = (transport(wide, plain) @ rest[..., None])[..., 0]
-            partial = np.where(there, rest, np.nan)
-            n = np.asarray(self._cov.support())[..., None]
-            outer = wishart.expected_outer(partial, unit[..., None, :, :], n)
-            number = present.sum(axis=-1).astype(float)
-            mixed = np.where(present[..., None, None], outer, 0.0).sum(axis=-3)
-            mixed = mixed / np.maximum(number, 1.0)[..., None, None]
-            partly: Mask = np.any(present & ~there.all(axis=-1), axis=-1)
-            total = np.where(partly[..., None, None], mixed, total)
-            count = np.where(partly, number, count)
-        return total, count
-
-    def _begun(
-        self, state: vector.VectorState, begins: Mask, centre: Numbers, count: Numbers
-    ) -> vector.VectorState:
-        """The first block mean is the first position; its variance S/m is owed until S is known."""
-        self._start = self._start._replace(
-            owed=np.where(begins, 1.0 / np.maximum(count, 1.0), self._start.owed),
-            since=np.where(begins, state.time, self._start.since),
+        partly: Mask = np.any(present & ~there.all(axis=-1), axis=-1)
+        if not partly.any():
+            return total, count
+        # Sample by sample: the observed part is freed alone, the rest is expected.
+        both = there[..., :, None] & there[..., None, :]
+        pad = np.eye(block.shape[-1]) * ~there[..., None, :]
+        wide = np.where(both, (unit + spread)[..., None, :, :], 0.0) + pad
+        plain = np.where(both, unit[..., None, :, :], 0.0) + pad
+        rest = np.where(there, block - predicted.position[..., None, :], 0.0)
+        rest = (_transport(wide, plain) @ rest[..., None])[..., 0]
+        support = np.asarray(self.covariance.support())[..., None]
+        outer = wishart.expected_outer(
+            np.where(there, rest, np.nan), unit[..., None, :, :], support
         )
-        wide = begins[..., None]
-        moved = np.concatenate([np.where(wide, centre, state.position), state.velocity], axis=-1)
-        return state._replace(
-            mean=moved,
-            known=np.where(wide, 1.0, state.known),
-            seen=np.where(begins, state.time, state.seen),
-        )
+        mixed, number = second_moments(block, outer)
+        return np.where(_wide(partly), mixed, total), np.where(partly, number, count)
 
     def _settled(
-        self, state: vector.VectorState, unit: Numbers, usable: Mask
-    ) -> vector.VectorState:
+        self,
+        state: vector.VectorState,
+        owed: Numbers,
+        since: Numbers,
+        unit: Numbers,
+        usable: Mask,
+    ) -> tuple[vector.VectorState, Numbers]:
         """Pay the variance that is owed since the start: exact, for nothing was corrected yet."""
-        pays = usable & (self._start.owed > 0)
+        pays = usable & (owed > 0)
         if not pays.any():
-            return state
-        owed = self._start.owed[..., None, None]
-        batch = state.time.shape
-        start = vector.joined(batch, owed * unit, 0.0, self.mean_rate_prior * unit)
-        still = np.concatenate([state.position, np.zeros_like(state.velocity)], axis=-1)
-        at_start = state._replace(covariance=start, mean=still)
-        elapsed = np.where(pays, state.time - self._start.since, 0.0)
-        now = self._drifted(at_start, elapsed, unit).covariance
-        self._start = self._start._replace(owed=np.where(pays, 0.0, self._start.owed))
-        return state._replace(covariance=np.where(pays[..., None, None], now, state.covariance))
+            return state, owed
+        start = vector.joined(pays.shape, _wide(owed) * unit, 0.0, self.mean_rate_prior * unit)
+        elapsed = np.where(pays, state.time - since, 0.0)
+        now = self._drifted(state._replace(covariance=start), elapsed, unit).covariance
+        paid = state._replace(covariance=np.where(_wide(pays), now, state.covariance))
+        return paid, np.where(pays, 0.0, owed)
 
     def _drifted(
-        self, state: vector.VectorState, dt: float | Numbers, unit: Numbers
+        self, state: vector.VectorState, step: Numbers, unit: Numbers
     ) -> vector.VectorState:
-        step = np.broadcast_to(np.asarray(dt, dtype=float), state.time.shape)
-        idle = np.isnan(state.seen)
         walk, wander = self.mean_acceleration * unit, self.mean_noise * unit
         over = vector.motion(self.mean_retention, step, state.known, walk, wander)
         later = vector.drift(state, step, over)
-        return later._replace(
-            covariance=np.where(idle[..., None, None], state.covariance, later.covariance)
-        )
-
-    def _scatter(self, dt: float) -> Numbers:
-        if self.counted_now is None:
-            return np.full((*(self.batch_shape or ()), self.d or 1, self.d or 1), np.nan)
-        return self._cov.scatter_ahead(dt)
-
-    def _unit(self, scatter: Numbers) -> Numbers:
-        """The covariance, or the identity where it is not known yet and nothing depends on it."""
-        unknown = np.isnan(scatter).any(axis=(-2, -1), keepdims=True)
-        return np.where(unknown, np.eye(scatter.shape[-1]), scatter)
+        idle = _wide(np.isnan(state.seen))
+        return later._replace(covariance=np.where(idle, state.covariance, later.covariance))
 
     # ------------------------------------------------------------------ checks and memory
 
@@ -312,11 +330,10 @@ class KineticGaussian(Composite):
             if self.d is None:
                 raise ObservationError("the first frame is None and d is unknown; give d")
             value = np.full((*(self.batch_shape or ()), 1, self.d), np.nan)
-        self._cov.d, self._cov.batch_shape = self.d, self.batch_shape
-        blocks = self._cov.blocks(value, sequence=sequence)
+        blocks = self.covariance.blocks(value, sequence=sequence)
         if mask is not None:
             used = as_mask(np.asarray(mask, dtype=bool), blocks.shape[:-2])
-            blocks = np.where(used[..., None, None], blocks, np.nan)
+            blocks = np.where(_wide(used), blocks, np.nan)
         return blocks, np.asarray(~np.isnan(blocks).all(axis=(-2, -1)))
 
     def _trusted(self, observation: Any) -> tuple[Numbers, Mask]:
@@ -329,22 +346,94 @@ class KineticGaussian(Composite):
         """Allocate for blocks of this shape, unless that is done."""
         if self.batch_shape is not None:
             return
-        self.d = self._mean.d = self._cov.d = int(shape[-1])
-        self._cov.batch_shape = None
+        self.d = self.covariance.d = int(shape[-1])
         batch = tuple(shape[:-2])
         super().begin(batch)
         zero, nan = np.zeros(batch), np.full(batch, np.nan)
+        self._state = vector.initial_state((*batch, self.d), self.mean_rate_prior * np.eye(self.d))
         before = np.full((*batch, self.d), np.nan)
-        self._start = Start(before, np.ones(batch), zero, zero, zero, zero, nan)
+        self._memo = _Memory(before, np.ones(batch), zero, zero, zero, zero, nan, nan, nan)
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""
-        state = self._mean.state
+        state = self._state
         known = (state.known > 0) & ~np.isnan(state.seen)[..., None]
         if np.isnan(state.position[known]).any() or np.isnan(state.velocity[known]).any():
             raise ValueError("its mean is not a number")
         if np.isnan(state.covariance).any() or np.isnan(state.time).any():
             raise ValueError("the uncertainty of its mean is not a number")
-        for name in ("before_count", "owed", "samples", "frames"):
-            if not (getattr(self._start, name) >= 0).all():
-                raise ValueError(f"start.{name} is no count")
+        for name in ("number", "owed", "samples", "blocks"):
+            if not (getattr(self._memo, name) >= 0).all():
+                raise ValueError(f"{name} of its start is none")
+
+
+def _wide(array: Any) -> Any:
+    """Numbers ``(...)`` beside matrices ``(..., d, d)``."""
+    return array[..., None, None]
+
+
+def _outer(vectors: Numbers) -> Numbers:
+    return vectors[..., :, None] * vectors[..., None, :]
+
+
+def _moments(block: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Mean of the complete samples, sum of outer products about it, and their number."""
+    whole = ~np.isnan(block).any(axis=-1, keepdims=True)
+    count = whole.sum(axis=(-2, -1)).astype(float)
+    centre = np.where(whole, block, 0.0).sum(axis=-2) / np.maximum(count, 1.0)[..., None]
+    rest = np.where(whole, block - centre[..., None, :], 0.0)
+    return centre, np.swapaxes(rest, -1, -2) @ rest, count
+
+
+def _block_mean(block: Numbers, early: Mask, unit: Numbers) -> tuple[Numbers, Numbers, Mask]:
+    """The mean of what is there, its noise S_ij n_ij / (n_i n_j), and whether that is all."""
+    there = ~np.isnan(block)
+    # Early on, only complete samples are used.
+    there = there & (there.all(axis=-1, keepdims=True) | ~_wide(early))
+    each = there.astype(float)
+    number = each.sum(axis=-2)
+    safe = np.maximum(number, 1.0)
+    seen = np.where(number > 0, np.where(there, block, 0.0).sum(axis=-2) / safe, np.nan)
+    noise = unit * (np.swapaxes(each, -1, -2) @ each) / _outer(safe)
+    partly = (there.any(axis=-1) & ~there.all(axis=-1)).any(axis=-1)
+    single = there.any(axis=-1).sum(axis=-1) <= 1
+    return seen, noise, ~partly | single
+
+
+def _usable(scatter: Numbers) -> tuple[Numbers, Mask]:
+    """S of full rank, for channels that are constant or copies of one another, and where it is any.
+
+    All that is done with it is relative to it, so that what is lifted is not felt. Where nothing
+    varies yet it is the identity, and nothing depends on it.
+    """
+    eye = np.eye(scatter.shape[-1])
+    nan = np.isnan(scatter).any(axis=(-2, -1))
+    values, vectors = np.linalg.eigh(np.where(_wide(nan), eye, scatter))
+    least = LEAST_SHARE * values[..., -1:]
+    lifted = orbit.compose(vectors, np.maximum(values, least))
+    usable = ~nan & (values[..., -1] > _check.SMALLEST)
+    scatter = np.where(_wide(values[..., 0] < least[..., 0]), lifted, scatter)
+    return np.where(_wide(usable), scatter, eye), usable
+
+
+def _transport(wide: Numbers, fair: Numbers) -> Numbers:
+    """The symmetric A with A wide A = fair (optimal transport between the two Gaussians)."""
+    root = spd.sqrt(fair)
+    values, vectors = np.linalg.eigh(root @ wide @ root)
+    # In exact arithmetic these are positive; what rounding leaves of the smallest is not.
+    values = np.maximum(values, 1e-28 * values[..., -1:])
+    found = orbit.compose(root @ vectors, 1.0 / np.sqrt(values))
+    if (values[..., 0] > 1e-8 * values[..., -1]).all():
+        return found
+    # wide is fair and more, so that 0 <= A <= 1: which also holds where nothing else is known.
+    values, vectors = np.linalg.eigh(0.5 * (found + np.swapaxes(found, -1, -2)))
+    return orbit.compose(vectors, np.clip(values, 0.0, 1.0))
+
+
+def _within_log_likelihood(within: Numbers, count: Numbers, scatter: Numbers) -> Numbers:
+    """log p of m samples given their mean: the m - 1 directions about it."""
+    d = scatter.shape[-1]
+    m = np.maximum(count, 1.0)
+    log_det = np.linalg.slogdet(scatter)[1]
+    trace = np.trace(np.linalg.solve(scatter, within), axis1=-2, axis2=-1)
+    return -0.5 * ((m - 1) * (d * math.log(2 * math.pi) + log_det) + trace + d * np.log(m))

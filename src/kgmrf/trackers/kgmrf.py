@@ -70,7 +70,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
     0.08
     """
 
-    _kept = (*EngineTracker._kept, "_raw")
+    _kept = (*EngineTracker._kept, "_raw", "_sums")
     needs_samples = True
     _tolerance = SYMMETRY_TOLERANCE
     _engine: Any
@@ -103,7 +103,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
             raise TypeError(f"KGMRF has no setting {name!r}{hint}")
         super().__init__(d, n_samples, on_invalid, time_unit)
         self.mean = _check.choice(mean, MEANS, "mean")
-        self._mean = None if self.mean == "zero" else RunningMean(self.mean)
+        self._sums = np.zeros((3, 0))  # of a `RunningMean`
         self.automatic = isinstance(gains, str) and gains == "auto"
         self.gains: Any = gains if self.automatic else as_gains(gains)
         if self.automatic:
@@ -147,8 +147,8 @@ class KGMRF(EngineTracker, CovarianceTracker):
         return matrix
 
     def _begin(self, shape: tuple[int, ...]) -> None:
-        if self._mean is not None and self._mean.sums.shape[-1] == 0:
-            self._mean.sums = np.zeros((3, *shape[:-1]))
+        if self.mean != "zero":
+            self._sums = np.zeros((3, *shape[:-1]))
         super()._begin(shape)
 
     def engine(self, batch: tuple[int, ...] = (), *, raw: bool | None = None) -> Any:
@@ -189,19 +189,21 @@ class KGMRF(EngineTracker, CovarianceTracker):
     @property
     def location(self) -> Numbers:
         """The mean of the samples now, ``(..., d)``: zero unless ``mean`` says otherwise."""
-        if self._mean is None:
+        if self.mean == "zero":
             return np.zeros((*(self.batch_shape or ()), self.d or 0))
-        return self._mean.location
+        return RunningMean(self.mean, self._sums).location
 
     def _centred(self, blocks: Numbers) -> Numbers:
-        if self._mean is None:
+        if self.mean == "zero":
             return blocks
+        mean = RunningMean(self.mean, self._sums)
         rows = np.moveaxis(blocks, -2, 1)  # (T, m, ..., d): the samples one after the other
-        centred = self._mean.centre(rows.reshape(-1, *rows.shape[2:])).reshape(rows.shape)
+        centred = mean.centre(rows.reshape(-1, *rows.shape[2:])).reshape(rows.shape)
+        self._sums = mean.sums
         return np.ascontiguousarray(np.moveaxis(centred, 1, -2))
 
     def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
-        if self._mean is not None and name != "initial":
+        if self.mean != "zero" and name != "initial":
             raise _check.ObservationError(
                 f"mean={self.mean!r} is for raw samples, and {name} of shape {np.shape(value)} is "
                 "taken as matrices; give samples to partial_fit or filter, or leave out mean"
@@ -216,7 +218,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         The m samples count themselves. One that is all NaN does not count; one with some entries
         NaN is scored by the others, and its missing entries are expected from the forecast.
         """
-        if self._mean is None:
+        if self.mean == "zero":
             found = self._at_once(samples, 1, dt, 1.0, TRUST)
             if found is not None:
                 return found
@@ -242,7 +244,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         >>> bool(early < 0.8 * late)
         True
         """
-        if self._mean is not None:
+        if self.mean != "zero":
             centred = self.anew().recording(sequence, **given)
             zero = self.anew(mean="zero")
             found = zero.smooth(centred.seen, times=centred.times, samples=True, lag=lag)
@@ -275,18 +277,9 @@ class KGMRF(EngineTracker, CovarianceTracker):
 
     # ------------------------------------------------------------------ files
 
-    def _memory(self) -> dict[str, Numbers]:
-        mean = {} if self._mean is None else {"mean": self._mean.sums}
-        return {**super()._memory(), **mean}
-
     def prepare(self, memory: dict[str, Numbers]) -> None:
         """What has to be known of a file before `begin`."""
         self._raw = bool(memory["raw"])  # decides between the engines
-
-    def _remember(self, memory: dict[str, Numbers]) -> None:
-        if self._mean is not None:
-            self._mean.sums = np.array(memory["mean"], dtype=float)
-        super()._remember(memory)
 
 
 def _rank(rank: Any, usual: bool, d: int | None) -> int | str | None:

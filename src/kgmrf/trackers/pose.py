@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -69,9 +68,4 @@ class PoseTracker(ProductTracker):
         table = self._table(sequence, "sequence")
         if set(table) != set(self.components):
             raise ObservationError(f"give rotation and position, got {', '.join(table) or 'none'}")
-        masks = mask if isinstance(mask, Mapping) else dict.fromkeys(table, mask)
-        parts = {}
-        for name, part in self.components.items():
-            tracker: Any = part
-            parts[name] = tracker.smooth(table[name], times=times, mask=masks.get(name), lag=lag)
-        return ProductResult(parts)
+        return self._over("smooth", table, mask, times=times, lag=lag)

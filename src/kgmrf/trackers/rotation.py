@@ -65,6 +65,7 @@ class RotationTracker(EngineTracker):
 
     kind = "rotation"
     _tolerance = ROTATION_TOLERANCE
+    _kept = (*EngineTracker._kept, "_window")
     _window: Numbers
     _began = 0.0  # the stamp of the first step
 
@@ -244,12 +245,3 @@ class RotationTracker(EngineTracker):
         late = lagged(window, self.lag)
         self._records = late[-1].copy()
         return late.reshape(records.shape)
-
-    def _memory(self) -> dict[str, Numbers]:
-        memory = super()._memory()
-        return {**memory, "window": self._window} if self.lag else memory
-
-    def _remember(self, memory: dict[str, Numbers]) -> None:
-        super()._remember(memory)
-        if self.lag:
-            self._window = np.array(memory["window"])

@@ -25,8 +25,8 @@ class VectorTracker(Tracker):
 
     d: dimension; None takes it from the first observation.
     noise_std: standard deviation of an observation, a number or one per component;
-    noise_covariance: instead of it, the whole matrix, which `update`, `filter` and `smooth` also
-    take, for their observations; ``n_samples`` divides it (the observation is a mean of so many).
+    noise_covariance: instead of it, the whole matrix. ``n_samples`` of an observation divides its
+    variance (it is a mean of so many).
     acceleration: spectral density of the white acceleration (units^2 per time^3): a number, one
     per component, or a matrix. Default: 1 % of the noise variance.
     position_noise: the same for a direct random walk of the position (units^2 per time).
@@ -68,8 +68,8 @@ class VectorTracker(Tracker):
         time_unit: float | None = None,
     ) -> None:
         super().__init__(d, n_samples, on_invalid, time_unit)
-        if noise_std is not None and noise_covariance is not None:
-            raise ValueError("give noise_std or noise_covariance, not both")
+        if (noise_std is None) == (noise_covariance is None):
+            raise ValueError("how noisy is it? give noise_std or noise_covariance, one of them")
         self.noise_std = on.spreads(noise_std, "noise_std", positive=True)
         self.noise_covariance = on.spreads(noise_covariance, "noise_covariance", positive=True)
         if self.noise_covariance is not None and np.ndim(self.noise_covariance) != 2:
@@ -81,13 +81,6 @@ class VectorTracker(Tracker):
         self.position_noise = on.spreads(position_noise, "position_noise")
         self.retention = _check.in_range(retention, "retention", 1e-6, 1.0)
         self.rate_prior = on.spreads(rate_prior, "rate_prior", positive=True)
-        noisy = self.noise_std is not None or self.noise_covariance is not None
-        for name, value in (("acceleration", acceleration), ("rate_prior", rate_prior)):
-            if value is None and not noisy:
-                raise ValueError(
-                    f"{name} has no default without noise_std or noise_covariance; "
-                    f"give {name} where the noise comes with each observation"
-                )
         for name in ("noise_std", "noise_covariance", "acceleration", "rate_prior"):
             size = np.shape(getattr(self, name))[-1:]
             if size and self.d is None:
@@ -146,50 +139,26 @@ class VectorTracker(Tracker):
     def _trusted(self, observation: Any) -> tuple[Numbers, Mask]:
         return observation, ~np.all(np.isnan(observation), axis=-1)
 
-    def counts(
-        self, n_samples: Any, observed: Mask, d: int, noise_covariance: Any = None
-    ) -> Numbers:
+    def counts(self, n_samples: Any, observed: Mask, d: int) -> Numbers:
         """The covariance of the noise of every observation, ``(..., d, d)``."""
-        noise = self._own_noise()
-        if noise_covariance is not None:
-            noise = _check.real_array(noise_covariance, "noise_covariance")
-            _check.square(noise, "noise_covariance", d)
-            if not np.isfinite(noise).all() or not (np.linalg.eigvalsh(noise) > 0).all():
-                raise ObservationError("noise_covariance must be positive definite")
-            try:
-                noise = np.broadcast_to(noise, (*observed.shape, d, d))
-            except ValueError:
-                raise ObservationError(
-                    f"noise_covariance has shape {noise.shape}, which does not fit observations "
-                    f"of shape {(*observed.shape, d)}"
-                ) from None
-        elif noise is None:
-            if observed.any():
-                raise ObservationError(
-                    "how noisy is it? Give noise_std or noise_covariance at construction, or "
-                    "noise_covariance with the observation"
-                )
-            noise = np.ones(1)
         counts = super().counts(n_samples, observed, d)
-        return on.as_matrix(noise, d) / counts[..., None, None]
+        return on.as_matrix(self._noise(), d) / counts[..., None, None]
 
     # ------------------------------------------------------------------ machinery
 
-    def _own_noise(self) -> Numbers | None:
-        if self.noise_covariance is not None:
-            return self.noise_covariance
-        return None if self.noise_std is None else np.square(self.noise_std)
+    def _noise(self) -> Numbers:
+        return np.square(self.noise_std) if self.noise_std is not None else self.noise_covariance
 
     def _matrix_of(self, value: Any, otherwise: float, d: int) -> Numbers:
         """A setting as a (d, d) matrix; None means a share of the noise variance."""
-        noise = self._own_noise() if value is None else None
-        return on.as_matrix(value if noise is None else otherwise * noise, d)
+        return on.as_matrix(otherwise * self._noise() if value is None else value, d)
 
     def _begin(self, shape: tuple[int, ...]) -> None:
         d, nan = shape[-1], np.full(shape[:-1], np.nan)
         self._walk = self._matrix_of(self.acceleration, RELATIVE_ACCELERATION, d)
         self._wander = self._matrix_of(self.position_noise, 0.0, d)
-        self.take_over(on.initial_state(shape, self._matrix_of(self.rate_prior, 1.0, d)), nan, nan)
+        self._state = on.initial_state(shape, self._matrix_of(self.rate_prior, 1.0, d))
+        self._nis = self._log_likelihood = nan
         self._fresh, self._motion = True, None
 
     _motion: Any = None
@@ -197,7 +166,9 @@ class VectorTracker(Tracker):
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step of checked vectors; ``n_samples`` is the covariance of their noise."""
         hidden = np.where(observed[..., None], seen, np.nan)
-        self.take_over(*on.correct(self._drifted(dt), hidden, n_samples))
+        found = on.correct(self._drifted(dt), hidden, n_samples)
+        self._state, self._nis, self._log_likelihood = found
+        self._fresh = False
 
     def _drifted(self, dt: Numbers) -> VectorState:
         # Frames mostly come at equal intervals: what the last one did is kept.
@@ -217,16 +188,6 @@ class VectorTracker(Tracker):
         states, nis, likelihood = zip(*looks, strict=True)
         state = VectorState(*(np.stack(parts) for parts in zip(*states, strict=True)))
         return state, np.stack(nis), np.stack(likelihood)
-
-    @property
-    def state(self) -> VectorState:
-        """What is known of the vector now."""
-        return self._state
-
-    def take_over(self, state: VectorState, nis: Numbers, log_likelihood: Numbers) -> None:
-        """Go on from a state that somebody else has corrected, with its surprise."""
-        self._state, self._nis, self._log_likelihood = state, nis, log_likelihood
-        self._fresh = False
 
     def look(self) -> Values:
         """All fields as they stand now."""
