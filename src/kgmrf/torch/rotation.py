@@ -12,7 +12,7 @@ from kgmrf.geometry import so
 from kgmrf.state import Model, State, cold_state
 from kgmrf.step import rotation_step
 from kgmrf.torch import door
-from kgmrf.torch.compiled import Frames, Track, traced
+from kgmrf.torch.compiled import Frames, traced
 from kgmrf.torch.filtered import Filtered
 from kgmrf.torch.laws import Law, free_positive, positive
 from kgmrf.torch.loop import Kinetic, at_least_single
@@ -99,5 +99,5 @@ class RotationLayer(Kinetic):
     def _fresh(self, like: Tensor, law: Gains) -> State:
         return cold_state(like, law)._replace(spectrum=torch.ones_like(like[..., 0]))
 
-    def _matrix(self, track: Track) -> Tensor:
-        return track.frame
+    def _matrix(self, frame: Tensor, spectrum: Tensor) -> Tensor:
+        return frame
