@@ -77,13 +77,13 @@ def diagnose(
         if np.isfinite(settled(run.innovation)).sum() < 20 * max(run.innovation.shape[-1], 1):
             run = None  # too little was observed, or there is no plane to turn in
         else:
-            memory, loop = memory_of(run), loop_of(run)
+            memory, loop = memory_of(run), loop_of(run, fields["time"])
     case = verdicts.Case(kind, fields, run, memory, loop, counts, noise_std, noise_floor)
     if run is None:
         names = ("persistent lag", "overshoot", "oscillation")
         findings = [Finding(name, "unknown", verdicts.NEEDS) for name in names]
     else:
-        findings = [verdicts.lag(case, run), verdicts.overshoot(case), verdicts.oscillation(case)]
+        findings = [verdicts.lag(case), verdicts.overshoot(case), verdicts.oscillation(case)]
     findings += [verdicts.divergence(case), verdicts.manifold(case)]
     others = [finding.name for finding in findings if finding.verdict == "fault"]
     findings.append(verdicts.calibration(case, others))

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from kgmrf import wishart
+from kgmrf import _check, wishart
 from kgmrf.gains import Gains
 from kgmrf.geometry import orbit, so
 from kgmrf.state import Model, State, cold_state, initial_state, select, support
@@ -18,7 +18,7 @@ from kgmrf.torch import door
 from kgmrf.torch.compiled import Frames, Track, traced
 from kgmrf.torch.filtered import Filtered, join
 from kgmrf.torch.laws import FixedLaw, Law, bounded, cast, free_positive, positive
-from kgmrf.torch.loop import TRACED_TURN, Kinetic, at_least_single, full_precision, one_of
+from kgmrf.torch.loop import TRACED_TURN, Kinetic, at_least_single, full_precision
 
 START = (1e-6, 1e6)
 """Between these lie learned eigenvalues of the start: bring the data to the order of one."""
@@ -79,10 +79,10 @@ class KGMRFLayer(Kinetic):
     ) -> None:
         usual = "spatial" if output == "tangent" else "body"
         super().__init__(d, gains, velocity or usual, checkpoint_every, turn_bound)
-        one_of("spectrum", spectrum, ("adaptive", "fixed"))
-        one_of("start", start, ("data", "learned"))
-        one_of("output", output, ("covariance", "tangent"))
-        one_of("integrator", integrator, ("exponential", "split"))
+        _check.choice(spectrum, ("adaptive", "fixed"), "spectrum")
+        _check.choice(start, ("data", "learned"), "start")
+        _check.choice(output, ("covariance", "tangent"), "output")
+        _check.choice(integrator, ("exponential", "split"), "integrator")
         if integrator == "split" and not (isinstance(self.gains, FixedLaw) and self.gains.kicks):
             raise ValueError(
                 'integrator="split" keeps the structure of a rigid body that is only kicked and '
@@ -154,7 +154,7 @@ class KGMRFLayer(Kinetic):
         forecast: bool,
     ) -> Filtered:
         """Frames of complete samples in one go; others one by one, for they need a prediction."""
-        door.frames(samples, "samples", -3)
+        door.frames(samples, "samples")
         door.gaps(mask, samples.shape[:-2])
         door.fits(dt, "dt", samples.shape[:-2])
         door.finite(samples, "samples", mask)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from kgmrf import _check
 from kgmrf.gains import Gains, Transition
 from kgmrf.motion import drift, passage, turned
 from kgmrf.state import Model, State, Surprise, warming
@@ -42,7 +43,7 @@ class Kinetic(nn.Module):
             raise ValueError(f"d must be at least 1, got {d!r}")
         if checkpoint_every is not None and checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every!r}")
-        one_of("velocity", velocity, ("body", "spatial"))
+        _check.choice(velocity, ("body", "spatial"), "velocity")
         self.d = d
         self.gains = as_law(gains, d)
         self.velocity = velocity
@@ -113,7 +114,7 @@ class Kinetic(nn.Module):
             if values.ndim < 3 or values.shape[-2:] != (self.d, self.d):
                 shape = tuple(values.shape)
                 raise ValueError(f"expected (..., time, {self.d}, {self.d}), got {shape}")
-            door.frames(values, "observations", -3)
+            door.frames(values, "observations")
             door.gaps(mask, values.shape[:-2])
             door.counts(weight)
             self._check(observations, mask)
@@ -281,12 +282,6 @@ class Kinetic(nn.Module):
     def stream(self) -> Stream:
         """A counter that remembers the state between frames, for inference."""
         return Stream(self)
-
-
-def one_of(name: str, value: str, words: tuple[str, ...]) -> None:
-    """Refuses a setting that is none of the words."""
-    if value not in words:
-        raise ValueError(f"{name} must be one of {words}, got {value!r}")
 
 
 def at_least_single(values: Tensor) -> Tensor:
