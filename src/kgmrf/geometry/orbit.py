@@ -15,6 +15,7 @@ from array_api_compat import array_namespace, device
 
 from kgmrf._types import Array
 from kgmrf.geometry import so
+from kgmrf.geometry.so_maps import _constant
 
 __all__ = [
     "compose",
@@ -63,7 +64,7 @@ def decompose(M: Array) -> tuple[Array, Array]:
     """
     xp = array_namespace(M)
     M = (M + xp.matrix_transpose(M)) / 2
-    fixed = M.detach() if hasattr(M, "detach") else M
+    fixed = _constant(M)
     values, vectors = xp.linalg.eigh(fixed)
     spectrum, frame = xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
     negative = (xp.linalg.det(frame) < 0)[..., None, None]
@@ -264,7 +265,7 @@ def distance(frame1: Array, frame2: Array) -> Array:
     R = xp.matrix_transpose(frame1) @ frame2
     d = R.shape[-1]
     # Column signs are chosen on constants; the angle is then taken inside the graph.
-    fixed = R.detach() if hasattr(R, "detach") else R
+    fixed = _constant(R)
     parity = xp.astype(xp.where(xp.linalg.det(fixed) < 0, -1.0, 1.0), R.dtype)
     turned = R * _best_signs(fixed, parity)[..., None, :]
     return so.distance(xp.zeros_like(R) + xp.eye(d, dtype=R.dtype, device=device(R)), turned)
