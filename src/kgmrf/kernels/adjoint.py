@@ -346,9 +346,8 @@ def pull_back(moving: Any, observed: Any, states: Any, inputs: Any, bars: Any, f
                             step_bar[_RATE] += b22
                             decay_bar += kept
                 step_bar[_KEEP if here else _COAST] += decay_bar
-                for k in range(d):
-                    head_bar[SPECTRUM_RATE] += step[_DT] * vector_bars[1, k]
-                    step_bar[_DT] += head[SPECTRUM_RATE] * vector_bars[1, k]
+                head_bar[SPECTRUM_RATE] += step[_DT] * vector_bars[1].sum()
+                step_bar[_DT] += head[SPECTRUM_RATE] * vector_bars[1].sum()
             frame_bars[t, i] += m[Z, :d, :d]
             velocity_bars[t, i] += velocity_bar
             vectors_bars[t, i] += vector_bars[:2]
