@@ -84,7 +84,7 @@ def second_moments(samples: Numbers, counts: Numbers | None) -> tuple[Numbers, N
     return C, np.maximum(number, 1.0) if counts is None else counts
 
 
-def innovations_of(
+def compare(
     kind: str,
     fields: dict[str, Numbers],
     seen: Numbers,

@@ -9,11 +9,12 @@ import numpy as np
 
 from kgmrf._types import Mask, Numbers
 from kgmrf.diagnosis.innovations import blocks, mean_of, settled
-from kgmrf.diagnosis.report import MEMORY, Finding
+from kgmrf.diagnosis.report import Finding
 
 SURE = 5.0  # standard errors beyond which a deviation is not chance
 DEFECT = 1e-6  # departure from orthonormality or symmetry that is more than rounding
 RINGING = 0.3  # damping ratio below which a loop rings at every disturbance (1 is critical)
+MEMORY = 0.15  # autocorrelation of the innovations at lag 1 that is a fault
 BIAS = 0.25  # mean innovation, in standard deviations of the innovations, that is a fault
 MISFIT = 1.6  # factor by which innovations may differ from the size that the tracker expects
 WIDE_ANGLE = 0.4  # standard deviation of a plane's angle (radians) at which its axes are unknown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -92,8 +93,7 @@ class RotationLayer(Kinetic):
     def _model(self, law: Gains, device: torch.device) -> Model:
         if isinstance(law, FixedGains):
             # A rotation is seen directly: no gap divides, so no ridge softens.
-            parts = (law.position_gain, law.velocity_gain, law.retention, law.coast_retention)
-            law = FixedGains(*parts, ridge=0.0)
+            law = replace(law, ridge=0.0)
         return Model(gains=law, turn_bound=self._bound(device))
 
     def _fresh(self, like: Tensor, law: Gains) -> State:
