@@ -68,7 +68,7 @@ def unturn(w: Any, m: Any, d: int, s: int) -> None:
         for j in range(i):
             squares += m[X, i, j] ** 2
     size = math.sqrt(squares)  # at least the largest plane angle; |ad_X| is at most twice that
-    n = int(min(size, 2000.0)) + 1 if size >= 0.0 else 1
+    n = int(min(size, 2000.0)) + 1 if size < math.inf else 1
     m[X] *= 1.0 / n
     m[X_BAR] = 0.0
     for _ in range(n):
