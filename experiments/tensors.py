@@ -37,7 +37,7 @@ def run_swelling(n_angles: int) -> dict[str, Any]:
     end = orbit.compose(so.exp(so.hat(angles[:, None])), spectrum)
     means = {
         "Euclidean": 0.5 * (start + end),
-        "log-Euclidean": spd.geodesic(start, end, 0.5, metric="log_euclidean"),
+        "log-Euclidean": spd.exp((spd.log(start) + spd.log(end)) / 2),
         "affine-invariant": spd.geodesic(start, end, 0.5),
         "on the orbit": orbit.compose(so.exp(so.hat(0.5 * angles[:, None])), spectrum),
     }

@@ -13,17 +13,7 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._types import Numbers
-from kgmrf.diagnosis import verdicts
-from kgmrf.diagnosis.innovations import (
-    as_matrices,
-    fields_of,
-    innovations_of,
-    loop_of,
-    memory_of,
-    of_item,
-    second_moments,
-    settled,
-)
+from kgmrf.diagnosis import innovations, verdicts
 from kgmrf.diagnosis.report import Finding, Report
 
 __all__ = ["Finding", "Report", "diagnose"]
@@ -55,7 +45,7 @@ def diagnose(
     >>> diagnose(run, scene.observations, n_samples=8).faults[0]
     'persistent lag'
     """
-    fields = fields_of(result, item)
+    fields = innovations.fields_of(result, item)
     n_steps = fields["time"].shape[0]
     # The covariance of a rotation or a vector is that of its error.
     kind = next(name for name in ("rotation", "position", "covariance") if name in fields)
@@ -64,26 +54,27 @@ def diagnose(
         raise ValueError(f"n_samples must be a number or one per step, got shape {counts.shape}")
     run, memory, loop = None, {}, {}
     if observations is not None:
-        seen = _check.real_array(as_matrices(observations), "observations")
+        seen = _check.real_array(innovations.as_matrices(observations), "observations")
         if item is not None:
-            seen = of_item(seen, item)
+            seen = innovations.of_item(seen, item)
         if kind == "covariance" and seen.shape != fields[kind].shape:
-            seen, counts = second_moments(seen, counts)
+            seen, counts = innovations.second_moments(seen, counts)
         if seen.shape != fields[kind].shape:
             raise ValueError(
                 f"observations have shape {seen.shape}, but the result is for {fields[kind].shape}"
             )
-        run = innovations_of(kind, fields, seen, counts, noise_std, noise_floor)
-        if np.isfinite(settled(run.innovation)).sum() < 20 * max(run.innovation.shape[-1], 1):
+        run = innovations.compare(kind, fields, seen, counts, noise_std, noise_floor)
+        late = innovations.settled(run.innovation)
+        if np.isfinite(late).sum() < 20 * max(late.shape[-1], 1):
             run = None  # too little was observed, or there is no plane to turn in
         else:
-            memory, loop = memory_of(run), loop_of(run)
+            memory, loop = innovations.memory_of(run), innovations.loop_of(run, fields["time"])
     case = verdicts.Case(kind, fields, run, memory, loop, counts, noise_std, noise_floor)
     if run is None:
         names = ("persistent lag", "overshoot", "oscillation")
         findings = [Finding(name, "unknown", verdicts.NEEDS) for name in names]
     else:
-        findings = [verdicts.lag(case, run), verdicts.overshoot(case), verdicts.oscillation(case)]
+        findings = [verdicts.lag(case), verdicts.overshoot(case), verdicts.oscillation(case)]
     findings += [verdicts.divergence(case), verdicts.manifold(case)]
     others = [finding.name for finding in findings if finding.verdict == "fault"]
     findings.append(verdicts.calibration(case, others))

@@ -19,12 +19,10 @@ NOTHING: Numbers = np.empty((0, 1, 1))
 class Run(NamedTuple):
     """Innovations of one track: time first, NaN where there is nothing to compare."""
 
-    kind: str
-    times: Numbers
+    velocity: Numbers  # (T, k)
     innovation: Numbers  # (T, k): unit variance if only the observation's noise was in it
     correction: Numbers  # (T, k): how far the estimate turned
     angle: Numbers  # (T, k): the innovation in the units of the correction
-    velocity: Numbers  # (T, k)
     over_nothing: Numbers  # (T,): advantage over a sphere, or over the last observation
     # Of covariances only:
     power: Numbers = NOTHING  # (T, d): observed over predicted variance along the axes
@@ -85,7 +83,7 @@ def second_moments(samples: Numbers, counts: Numbers | None) -> tuple[Numbers, N
     return C, np.maximum(number, 1.0) if counts is None else counts
 
 
-def innovations_of(
+def compare(
     kind: str,
     fields: dict[str, Numbers],
     seen: Numbers,
@@ -102,7 +100,7 @@ def innovations_of(
     if kind == "covariance":
         return _of_covariances({**fields, "velocity": velocity}, seen, valid, m, noise_floor)
     # Of rotations and vectors the state itself is observed.
-    times, steps = fields["time"], np.diff(fields["time"])
+    steps = np.diff(fields["time"])
     if kind == "position":
         ahead = fields["position"][:-1] + steps[:, None] * velocity[:-1]
         error, correction = seen[1:] - ahead, fields["position"][1:] - ahead
@@ -120,63 +118,46 @@ def innovations_of(
     unit = np.asarray(max(float(np.sqrt(np.mean(found**2))), 1e-300) if found.size else 1.0)
     if noise_std is not None:
         unit = noise_std / np.sqrt(m if m.ndim == 0 else m[1:, None])
-    return Run(
-        kind=kind,
-        times=times,
-        innovation=late(error / unit),
-        correction=late(np.where(valid[:, None], correction, np.nan)),
-        angle=late(error),
-        velocity=velocity,
-        over_nothing=late(naive - np.sum(error**2, axis=-1)),
-    )
+    over_nothing = naive - np.sum(error**2, axis=-1)
+    parts = (error / unit, correction, error, over_nothing)
+    return Run(velocity, *(_late(part, valid) for part in parts))
 
 
 def _of_covariances(
     fields: dict[str, Numbers], seen: Numbers, valid: Mask, m: Numbers, noise_floor: float
 ) -> Run:
     """Covariances: an angle is seen through the gap of its plane."""
-    times, velocity = fields["time"], fields["velocity"]
-    d = seen.shape[-1]
+    velocity, d = fields["velocity"], seen.shape[-1]
     rows, columns = np.triu_indices(d, 1)
     # A spectrum off the cone predicts nothing.
     valid = valid & np.all(np.where(valid[:, None], fields["spectrum"][:-1], 1.0) > 0, axis=-1)
-    ahead, correction = _turns(fields["frame"], velocity, np.diff(times), valid)
+    ahead, correction = _turns(fields["frame"], velocity, np.diff(fields["time"]), valid)
     spectrum = np.where(valid[:, None], fields["spectrum"][:-1], 1.0)
     observed = np.where(valid[:, None, None], seen[1:], np.eye(d))
     level = spectrum + noise_floor
     gap = planes(orbit.gaps(spectrum))
-    size = np.sqrt(level[:, rows] * level[:, columns])
+    noise = np.sqrt(level[:, rows] * level[:, columns])
     body = np.swapaxes(ahead, -1, -2) @ observed @ ahead
     cross = -planes(body)
     root = np.sqrt(m if m.ndim == 0 else m[1:, None])
     # Where a plane is hardly seen its angle is noise divided by nothing.
-    clear = np.abs(gap) > 0.1 * size
+    clear = np.abs(gap) > 0.1 * noise
     angle = np.where(clear, cross / np.where(clear, gap, 1.0), 0.0)
     correction = np.where(clear | np.isnan(correction), correction, 0.0)
     ratio = np.diagonal(body, axis1=-2, axis2=-1) / level
     predicted = (ahead * level[:, None, :]) @ np.swapaxes(ahead, -1, -2)
-    mean = _average(observed, valid)
+    # The mean observation, with a small ridge so that a silent channel does no harm.
+    mean = observed[valid].mean(axis=0) if valid.any() else np.eye(d)
+    size = float(np.trace(mean)) / d
+    mean = mean + 1e-9 * (size if size > 0 else 1.0) * np.eye(d)
     overall = np.linalg.cholesky(mean) + 0 * observed
     residual = np.linalg.solve(overall, observed - predicted)
     residual = np.linalg.solve(overall, np.swapaxes(residual, -1, -2))
-    sphere = np.trace(mean) / d * np.eye(d) + 0 * observed
-    moving = np.sum(np.log(level) + ratio, axis=-1)
-
-    def row(values: Numbers) -> Numbers:
-        mask = valid.reshape(valid.shape + (1,) * (values.ndim - 1))
-        return late(np.where(mask, values, np.nan))
-
-    return Run(
-        kind="covariance",
-        times=times,
-        innovation=row(cross / size * root),
-        correction=row(correction),
-        angle=row(angle),
-        velocity=planes(velocity),
-        over_nothing=row(0.5 * (_misfit(sphere, observed) - moving)),
-        power=row(ratio),
-        shape=row(residual),
-    )
+    variance = np.trace(mean) / d
+    sphere = d * np.log(variance) + np.trace(observed, axis1=-2, axis2=-1) / variance
+    over_nothing = 0.5 * (sphere - np.sum(np.log(level) + ratio, axis=-1))
+    parts = (cross / noise * root, correction, angle, over_nothing, ratio, residual)
+    return Run(planes(velocity), *(_late(part, valid) for part in parts))
 
 
 def _turns(
@@ -201,20 +182,10 @@ def planes(matrices: Numbers) -> Numbers:
     return matrices[..., *np.triu_indices(matrices.shape[-1], 1)]
 
 
-def _average(observed: Numbers, valid: Mask) -> Numbers:
-    """The mean observation, with a small ridge so that a silent channel does no harm."""
-    mean = observed[valid].mean(axis=0) if valid.any() else np.eye(observed.shape[-1])
-    size = float(np.trace(mean)) / mean.shape[-1]
-    return mean + 1e-9 * (size if size > 0 else 1.0) * np.eye(mean.shape[-1])
-
-
-def _misfit(forecast: Numbers, observed: Numbers) -> Numbers:
-    trace = np.trace(np.linalg.solve(forecast, observed), axis1=-2, axis2=-1)
-    return np.linalg.slogdet(forecast)[1] + trace
-
-
-def late(values: Numbers) -> Numbers:
-    """Back to one row per step; the first step has no prediction."""
+def _late(values: Numbers, valid: Mask | None = None) -> Numbers:
+    """Back to one row per step, NaN where not valid; the first step has no prediction."""
+    if valid is not None:
+        values = np.where(valid.reshape(-1, *(1,) * (values.ndim - 1)), values, np.nan)
     return np.concatenate([np.full_like(values[:1], np.nan), values])
 
 
@@ -255,14 +226,14 @@ def _first_lag(shape: Numbers, otherwise: float) -> float:
     return float(np.sum(X[1:] * X[:-1]) / max(pairs.sum(), 1) / (np.sum(X**2) / there.sum()))
 
 
-def loop_of(run: Run) -> dict[str, float]:
+def loop_of(run: Run, times: Numbers) -> dict[str, float]:
     """Position gain, velocity gain and retention, by least squares from the run itself.
 
     correction = A w;  velocity = rho velocity_before + B w.
     """
     w, turn = settled(run.angle), settled(run.correction)
-    after, before = settled(run.velocity), settled(late(run.velocity[:-1]))
-    dt = settled(late(np.diff(run.times)))[:, None]
+    after, before = settled(run.velocity), settled(_late(run.velocity[:-1]))
+    dt = settled(_late(np.diff(times)))[:, None]
     good = ~(np.isnan(w) | np.isnan(turn) | np.isnan(before)) & (dt > 0)
     total = float(np.sum(w[good] ** 2))
     if total == 0:

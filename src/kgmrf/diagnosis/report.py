@@ -7,9 +7,6 @@ from typing import Any, Literal
 
 Verdict = Literal["ok", "note", "fault", "unknown"]
 
-MEMORY = 0.15
-"""Autocorrelation of the innovations at lag 1 that is a fault."""
-
 
 @dataclass(frozen=True)
 class Finding:

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.diagnosis.innovations import Run, blocks, mean_of, settled
-from kgmrf.diagnosis.report import MEMORY, Finding
+from kgmrf.diagnosis.innovations import blocks, mean_of, settled
+from kgmrf.diagnosis.report import Finding
 
 SURE = 5.0  # standard errors beyond which a deviation is not chance
 DEFECT = 1e-6  # departure from orthonormality or symmetry that is more than rounding
 RINGING = 0.3  # damping ratio below which a loop rings at every disturbance (1 is critical)
+MEMORY = 0.15  # autocorrelation of the innovations at lag 1 that is a fault
 BIAS = 0.25  # mean innovation, in standard deviations of the innovations, that is a fault
 MISFIT = 1.6  # factor by which innovations may differ from the size that the tracker expects
 WIDE_ANGLE = 0.4  # standard deviation of a plane's angle (radians) at which its axes are unknown
@@ -51,11 +52,11 @@ SETTINGS = {
 
 
 class Case(NamedTuple):
-    """One run, and what was measured on it; without observations there is no `run`."""
+    """One run, and what was measured on it: a `Run`, or None without observations."""
 
     kind: str
     fields: dict[str, Numbers]
-    run: Run | None
+    run: Any
     memory: dict[str, Any]
     loop: dict[str, float]
     counts: Numbers | None
@@ -91,7 +92,6 @@ class Case(NamedTuple):
 
         Recordings have gaps and jumps, which decide every mean.
         """
-        assert self.run is not None
         half = self.run.over_nothing.size // 2
         error, advantage = np.sum(self.run.angle[half:] ** 2, axis=-1), self.run.over_nothing[half:]
         there = ~np.isnan(error + advantage)
@@ -124,9 +124,9 @@ def median_of_chi_squared(degrees: int) -> float:
     return float(degrees * (1.0 - 2.0 / (9.0 * degrees)) ** 3)
 
 
-def lag(case: Case, run: Run) -> Finding:
+def lag(case: Case) -> Finding:
     """Innovations with a mean or a memory: the estimate lags behind."""
-    memory, loop = case.memory, case.loop
+    run, memory, loop = case.run, case.memory, case.loop
     u = settled(run.innovation)
     mean, error = blocks(u)
     scale = np.sqrt(mean_of(u**2))
@@ -138,7 +138,7 @@ def lag(case: Case, run: Run) -> Finding:
     # A ringing loop has a memory of its own.
     slow = r1 > MEMORY and r1 > SURE * memory["error"][1] and not case.rings
     angle = float(mean_of(settled(run.angle))[worst])
-    unit = "" if run.kind == "position" else f" ({np.degrees(angle):.2f} degrees)"
+    unit = "" if case.kind == "position" else f" ({np.degrees(angle):.2f} degrees)"
     evidence = (
         f"mean innovation is {share[worst]:.2f} sigma{unit}; autocorrelation at lag 1 is {r1:+.2f}"
     )
@@ -148,7 +148,7 @@ def lag(case: Case, run: Run) -> Finding:
         "gains.information(acceleration=...), or let kgmrf.learn.fit find it"
     )
     if not loop.get("moves"):
-        better = "RotationTracker()" if run.kind == "rotation" else "KGMRF()"
+        better = "RotationTracker()" if case.kind == "rotation" else "KGMRF()"
         remedy = f"it carries no velocity: use {better}"
     elif np.isnan(nis):
         remedy = FIXED.format(**loop)

@@ -15,6 +15,7 @@ from array_api_compat import array_namespace, device
 
 from kgmrf._types import Array
 from kgmrf.geometry import so
+from kgmrf.geometry.so_maps import _constant
 
 __all__ = [
     "compose",
@@ -63,7 +64,7 @@ def decompose(M: Array) -> tuple[Array, Array]:
     """
     xp = array_namespace(M)
     M = (M + xp.matrix_transpose(M)) / 2
-    fixed = M.detach() if hasattr(M, "detach") else M
+    fixed = _constant(M)
     values, vectors = xp.linalg.eigh(fixed)
     spectrum, frame = xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
     negative = (xp.linalg.det(frame) < 0)[..., None, None]
@@ -264,11 +265,9 @@ def distance(frame1: Array, frame2: Array) -> Array:
     R = xp.matrix_transpose(frame1) @ frame2
     d = R.shape[-1]
     # Column signs are chosen on constants; the angle is then taken inside the graph.
-    fixed = R.detach() if hasattr(R, "detach") else R
+    fixed = _constant(R)
     parity = xp.astype(xp.where(xp.linalg.det(fixed) < 0, -1.0, 1.0), R.dtype)
-    search = _best_of_all if d <= _ENUMERATED else _best_by_flips
-    signs = search(fixed, parity)
-    turned = R * signs[..., None, :]
+    turned = R * _best_signs(fixed, parity)[..., None, :]
     return so.distance(xp.zeros_like(R) + xp.eye(d, dtype=R.dtype, device=device(R)), turned)
 
 
@@ -279,26 +278,8 @@ def _square_angle(R: Array) -> Array:
     return xp.sum(xp.acos(xp.clip(cosines, -1.0, 1.0)) ** 2, axis=-1) / 2
 
 
-def _take_best(signs: Array, scores: Array) -> Array:
-    """The row of signs `(..., k, d)` with the least score `(..., k)`."""
-    xp = array_namespace(scores)
-    least = xp.argmin(scores, axis=-1)
-    index = xp.arange(scores.shape[-1], device=device(scores))
-    chosen = xp.astype(index == least[..., None], signs.dtype)
-    return xp.sum(signs * chosen[..., None], axis=-2)
-
-
-def _best_of_all(R: Array, parity: Array) -> Array:
-    xp = array_namespace(R)
-    d = R.shape[-1]
-    rows = [s for s in itertools.product((1.0, -1.0), repeat=d) if math.prod(s) > 0]
-    signs = xp.asarray(np.array(rows), dtype=R.dtype, device=device(R))
-    first = xp.concat([parity[..., None], xp.ones_like(R[..., 0, 1:])], axis=-1)
-    signs = signs * first[..., None, :]
-    return _take_best(signs, _square_angle(R[..., None, :, :] * signs[..., None, :]))
-
-
-def _best_by_flips(R: Array, parity: Array) -> Array:
+def _best_signs(R: Array, parity: Array) -> Array:
+    """Column signs whose product is ``parity``: all are tried, or in large d flips of pairs."""
     xp = array_namespace(R)
     d = R.shape[-1]
     overlap = xp.linalg.diagonal(R)
@@ -307,14 +288,18 @@ def _best_by_flips(R: Array, parity: Array) -> Array:
     wrong = (xp.prod(signs, axis=-1) * parity < 0)[..., None]
     least = xp.argmin(xp.abs(overlap), axis=-1)[..., None]
     signs = xp.where(wrong & (index == least), -signs, signs)
-    table = np.ones((1 + d * (d - 1) // 2, d))  # the first row flips nothing
-    for row, (i, j) in enumerate(itertools.combinations(range(d), 2), start=1):
-        table[row, [i, j]] = -1.0
+    most = d if d <= _ENUMERATED else 2
+    flipped = [pick for k in range(0, most + 1, 2) for pick in itertools.combinations(range(d), k)]
+    table = np.ones((len(flipped), d))
+    for row, columns in zip(table, flipped, strict=True):
+        row[list(columns)] = -1.0
     flips = xp.asarray(table, dtype=R.dtype, device=device(R))
     for _ in range(d):
         trial = signs[..., None, :] * flips
-        better = _take_best(trial, _square_angle(R[..., None, :, :] * trial[..., None, :]))
-        if bool(xp.all(better == signs)):
-            break
+        scores = _square_angle(R[..., None, :, :] * trial[..., None, :])
+        best = xp.arange(len(flipped), device=device(R)) == xp.argmin(scores, axis=-1)[..., None]
+        better = xp.sum(trial * xp.astype(best, R.dtype)[..., None], axis=-2)
+        if d <= _ENUMERATED or bool(xp.all(better == signs)):
+            return better
         signs = better
     return signs

@@ -25,7 +25,6 @@ from kgmrf.geometry.so_maps import (
     _constant,
     _eps,
     _eye,
-    _matrix22,
     _skew,
     _transpose,
     cayley,
@@ -71,8 +70,7 @@ def log(R: Array) -> Array:
     if d == 1:
         return 0 * R
     if d == 2:
-        angle = _angle2(R)
-        return _matrix22(0 * angle, -angle, angle, 0 * angle)
+        return hat(_angle2(R)[..., None])
     if d == 3:
         return hat(_rotation_vector(R))
     W = _log_value(_constant(R))

@@ -38,12 +38,6 @@ def _constant(X: Array) -> Array:
     return X.detach() if hasattr(X, "detach") else X
 
 
-def _matrix22(a: Array, b: Array, c: Array, e: Array) -> Array:
-    xp = array_namespace(a)
-    rows = [xp.stack([a, b], axis=-1), xp.stack([c, e], axis=-1)]
-    return xp.stack(rows, axis=-2)
-
-
 @lru_cache(maxsize=64)
 def _plane_order(d: int) -> tuple[tuple[int, int], ...]:
     """Entries (row, column) of W that hold the coordinates v, in order."""
@@ -125,9 +119,8 @@ def exp(W: Array, *, norm_bound: float | None = None) -> Array:
         return _eye(W) + 0 * W
     if d == 2:
         xp = array_namespace(W)
-        angle = W[..., 1, 0]
-        c, s = xp.cos(angle), xp.sin(angle)
-        return _matrix22(c, -s, s, c)
+        angle = W[..., 1, 0, None]
+        return xp.cos(angle)[..., None] * _eye(W) + hat(xp.sin(angle))
     if d == 3:
         return _exp3(W)
     return _exp_pade(W, norm_bound)

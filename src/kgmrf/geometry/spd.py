@@ -3,8 +3,6 @@
 Arrays of shape `(..., d, d)`, numpy or torch, float32 or float64. First derivatives of the matrix
 functions are exact and finite at repeated eigenvalues too (divided differences instead of the
 derivative of an eigendecomposition); second derivatives are not carried.
-
-Metrics: `"affine_invariant"`, `"log_euclidean"`.
 """
 
 from __future__ import annotations
@@ -15,11 +13,9 @@ from array_api_compat import array_namespace
 
 from kgmrf._types import Array
 from kgmrf.geometry.so import _root
-from kgmrf.geometry.so_maps import _transpose
+from kgmrf.geometry.so_maps import _constant, _transpose
 
-__all__ = ["METRICS", "distance", "exp", "geodesic", "log", "power", "sqrt"]
-
-METRICS = ("affine_invariant", "log_euclidean")
+__all__ = ["distance", "exp", "geodesic", "log", "power", "sqrt"]
 
 
 def _symmetric(X: Array) -> Array:
@@ -32,7 +28,7 @@ def _spectral(
     """f(M) = V f(lam) V^T; `slope(a, b)` = (f(a) - f(b)) / (a - b), read as f'(a) at a = b."""
     xp = array_namespace(M)
     M = _symmetric(M)
-    constant = M.detach() if hasattr(M, "detach") else M
+    constant = _constant(M)
     values, V = xp.linalg.eigh(constant)
     Vt = _transpose(V)
     value = _symmetric((V * function(values)[..., None, :]) @ Vt)
@@ -128,11 +124,6 @@ def sqrt(M: Array) -> Array:
     return power(M, 0.5)
 
 
-def _check_metric(metric: str) -> None:
-    if metric not in METRICS:
-        raise ValueError(f"unknown metric {metric!r}; choose one of {', '.join(METRICS)}")
-
-
 def _relative(A: Array, B: Array) -> tuple[Array, Array]:
     """(L, L^{-1} B L^{-T}) with A = L L^T: B seen from A."""
     xp = array_namespace(A, B)
@@ -141,11 +132,10 @@ def _relative(A: Array, B: Array) -> tuple[Array, Array]:
     return L, _symmetric(xp.linalg.solve(L, _transpose(X)))
 
 
-def geodesic(A: Array, B: Array, t: float | Array, *, metric: str = "affine_invariant") -> Array:
-    """gamma(t), gamma(0) = A, gamma(1) = B: the curve of constant speed from A to B.
+def geodesic(A: Array, B: Array, t: float | Array) -> Array:
+    """A^{1/2} (A^{-1/2} B A^{-1/2})^t A^{1/2}: the curve of constant speed from A (t = 0) to B.
 
-    affine_invariant: A^{1/2} (A^{-1/2} B A^{-1/2})^t A^{1/2}; log_euclidean:
-    exp((1 - t) log A + t log B).
+    That of the log-Euclidean metric is ``exp((1 - t) * log(A) + t * log(B))``.
 
     Shapes: A, B `(..., d, d)`, t a number or `(...)` -> `(..., d, d)`.
 
@@ -154,17 +144,14 @@ def geodesic(A: Array, B: Array, t: float | Array, *, metric: str = "affine_inva
     array([[2., 0.],
            [0., 2.]])
     """
-    _check_metric(metric)
     if getattr(t, "shape", ()):
         t = t[..., None, None]  # type: ignore[index]
-    if metric == "log_euclidean":
-        return exp((1 - t) * log(A) + t * log(B))
     L, relative = _relative(A, B)
     return _symmetric(L @ exp(t * log(relative)) @ _transpose(L))
 
 
-def distance(A: Array, B: Array, *, metric: str = "affine_invariant") -> Array:
-    """(sum log^2 mu)^{1/2}, mu the eigenvalues of A^{-1} B; log_euclidean: |log A - log B|_F.
+def distance(A: Array, B: Array) -> Array:
+    """(sum log^2 mu)^{1/2}, mu the eigenvalues of A^{-1} B: affine-invariant.
 
     Does not cancel for A near B; the derivative at A = B is 0.
 
@@ -174,11 +161,7 @@ def distance(A: Array, B: Array, *, metric: str = "affine_invariant") -> Array:
     >>> float(distance(np.eye(2), np.diag([np.exp(3.0), np.exp(4.0)])).round(12))
     5.0
     """
-    _check_metric(metric)
     xp = array_namespace(A, B)
-    if metric == "log_euclidean":
-        difference = log(A) - log(B)
-        return _root(xp.sum(difference * difference, axis=(-2, -1)))
     _, relative = _relative(A, B)
     x = xp.log(xp.linalg.eigvalsh(relative))
     return _root(xp.sum(x * x, axis=-1))

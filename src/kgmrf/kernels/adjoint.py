@@ -3,7 +3,8 @@
 For a loss that depends on what `unroll` wrote, `pull_back` walks the frames from the last to the
 first and turns the derivatives by a state into those by the state before. It needs nothing but the
 states: what a frame computed in between is computed again. ``bar`` after a name means the
-derivative of the loss by it. The scale clock and pooling are not covered.
+derivative of the loss by it. That by a frame Q is taken along the rotations: the skew Z with dL =
+sum Z_ij (Q^T dQ)_ij, which a polish does not change. The scale clock and pooling are not covered.
 """
 
 from __future__ import annotations
@@ -12,179 +13,153 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from kgmrf.gains import ANGLE_VARIANCE_LIMIT
-from kgmrf.kernels import adjoint_turns as at
-from kgmrf.kernels.compile import compiled
-from kgmrf.kernels.compile import jit_views as jit
-from kgmrf.kernels.layout import INFORMATION, NOISE_FLOOR, RIDGE, SPECTRUM_RATE
+from kgmrf.kernels.compile import compiled, jit
+from kgmrf.kernels.compile import jit_views as views
+from kgmrf.kernels.lanes import fma, load, spread, store
+from kgmrf.kernels.layout import (
+    BODY,
+    FRAME,
+    INFORMATION,
+    N_MATRICES,
+    NOISE_FLOOR,
+    RIDGE,
+    SCRATCH_A,
+    SCRATCH_B,
+    SEEN_MATRIX,
+    SPECTRUM_RATE,
+    TURNING,
+)
 from kgmrf.kernels.plane import MOST_CORRELATED
-from kgmrf.motion import POLISH_EVERY
+from kgmrf.kernels.products import multiply, multiply_transposed, transpose, turn_frame
 from kgmrf.state import SMALLEST_SPECTRUM
 
 # Columns of an interval, as in layout.steps.
 _TURN, _KEEP, _COAST, _ANGLE, _CROSS, _RATE, _DT = range(7)
-# Columns of the clocks.
-_SEEN, _STEPS, _LIKELIHOOD = range(3)
+# Matrices behind those of `layout`; w holds all of them, m is the same as (slots, s, s).
+X, X_BAR, Z, TERM, SUM, BODY_BAR, SLOTS = range(N_MATRICES, N_MATRICES + 7)
 
-# ----------------------------------------------------------------------- one frame
-
-
-@jit
-def widened(old: Any, step: Any, decay: float, raw: Any, planes: Any) -> None:
-    """P after a drift ``(3, d, d)``: raw, and brought back within the circle to planes."""
-    d = old.shape[1]
-    turn = step[_TURN]
-    for i in range(d):
-        for j in range(d):
-            off = 0.0 if i == j else 1.0
-            p11, p12, p22 = old[0, i, j], old[1, i, j], old[2, i, j]
-            p11 += 2.0 * turn * p12 + turn * turn * p22 + step[_ANGLE] * off
-            p12 = decay * (p12 + turn * p22) + step[_CROSS] * off
-            p22 = decay * decay * p22 + step[_RATE] * off
-            raw[0, i, j], raw[1, i, j], raw[2, i, j] = p11, p12, p22
-            if p11 > ANGLE_VARIANCE_LIMIT:
-                p12 *= math.sqrt(ANGLE_VARIANCE_LIMIT / p11)
-                p11 = ANGLE_VARIANCE_LIMIT
-            most = MOST_CORRELATED * p11 * p22
-            if p12 * p12 > most:
-                p12 *= math.sqrt(most / (p12 * p12))
-            planes[0, i, j], planes[1, i, j], planes[2, i, j] = p11, p12, p22
+# ----------------------------------------------------------------------- turns
 
 
 @jit
-def unwiden(old: Any, step: Any, decay: float, raw: Any, bar: Any, step_bar: Any) -> float:
-    """bar ``(3, d, d)``, the derivative by P after a drift, becomes the one by P before it.
+def bracket(w: Any, a: int, b: int, c: int, total: int, share: float, d: int, s: int) -> None:
+    """C = share (A B - B A) for A, B both skew or both symmetric; TOTAL += C."""
+    n = s * s
+    multiply(w, a * n, b * n, SCRATCH_A * n, a * n, 0.0, d, s)
+    transpose(w, SCRATCH_A * n, SCRATCH_B * n, d, s)
+    for at in range(0, d * s, 8):
+        v = load(w, SCRATCH_A * n + at) - load(w, SCRATCH_B * n + at)
+        store(w, c * n + at, spread(share) * v)
+        store(w, total * n + at, fma(spread(share), v, load(w, total * n + at)))
 
-    Returns the derivative by ``decay``; those by the numbers of the interval go to step_bar.
+
+@views
+def unturn(w: Any, m: Any, d: int, s: int) -> None:
+    """Back through Q Exp(X): X_BAR = phi(ad_X) Z, then Z <- Exp(X) Z Exp(X)^T; X is used up.
+
+    d Exp(X) = Exp(X) phi(-ad_X) dX with phi(z) = (e^z - 1) / z. X is taken in n small parts:
+    phi(n z) = (1 + e^z + ... + e^((n - 1) z)) phi(z) / n, and e^z = 1 + z phi(z).
     """
-    d = old.shape[1]
-    turn = step[_TURN]
-    decay_bar = 0.0
+    squares = 0.0
     for i in range(d):
-        for j in range(d):
-            if i == j:
-                bar[0, i, j] = bar[1, i, j] = bar[2, i, j] = 0.0
-                continue
-            b11, b12, b22 = bar[0, i, j], bar[1, i, j], bar[2, i, j]
-            p11, p12, p22 = raw[0, i, j], raw[1, i, j], raw[2, i, j]
-            wide = p11 > ANGLE_VARIANCE_LIMIT
-            share = math.sqrt(ANGLE_VARIANCE_LIMIT / p11) if wide else 1.0
-            c11 = ANGLE_VARIANCE_LIMIT if wide else p11
-            c12 = share * p12
-            most = MOST_CORRELATED * c11 * p22
-            if c12 * c12 > most:  # c12 is replaced by +- sqrt(most)
-                end = math.copysign(math.sqrt(most), c12)
-                b11 += 0.5 * b12 * end / c11
-                b22 += 0.5 * b12 * end / p22 if p22 > 0.0 else 0.0
-                b12 = 0.0
-            if wide:
-                b11 = -0.5 * b12 * c12 / p11
-                b12 *= share
-            o12, o22 = old[1, i, j], old[2, i, j]
-            step_bar[_ANGLE] += b11
-            step_bar[_CROSS] += b12
-            step_bar[_RATE] += b22
-            step_bar[_TURN] += 2.0 * b11 * (o12 + turn * o22) + b12 * decay * o22
-            decay_bar += b12 * (o12 + turn * o22) + 2.0 * b22 * decay * o22
-            bar[0, i, j] = b11
-            bar[1, i, j] = 2.0 * turn * b11 + decay * b12
-            bar[2, i, j] = turn * turn * b11 + decay * turn * b12 + decay * decay * b22
-    return decay_bar
+        for j in range(i):
+            squares += m[X, i, j] ** 2
+    size = math.sqrt(squares)  # at least the largest plane angle; |ad_X| is at most twice that
+    n = int(min(size, 2000.0)) + 1 if size < math.inf else 1
+    m[X] *= 1.0 / n
+    m[X_BAR] = 0.0
+    for _ in range(n):
+        m[TERM] = m[Z]
+        m[SUM] = m[Z]
+        k, left = 1, 1.0
+        while left > 1e-17 and k < 25:
+            k += 1
+            left *= 2.0 * size / (n * k)
+            bracket(w, X, TERM, TERM, SUM, 1.0 / k, d, s)
+        m[X_BAR] += m[SUM] / n
+        bracket(w, X, SUM, TERM, Z, 1.0, d, s)
+
+
+# ----------------------------------------------------------------------- one plane
 
 
 @jit
-def response(
-    i: int, j: int, lam: Any, level: Any, m: float, planes: Any, head: Any, table: Any
-) -> Any:
-    """Gains A and B of a plane, and the weight of what is seen in its innovation.
-
-    See `kgmrf.step.correct_and_kick`.
-    """
-    gap = lam[i] - lam[j]
-    if head[INFORMATION] == 0.0:
-        return table[0, i, j], table[1, i, j], gap / (gap * gap + head[RIDGE])
-    weight = gap * m / (level[i] * level[j])
-    rest = 1.0 / (1.0 + planes[0, i, j] * gap * weight)
-    return planes[0, i, j] * rest, planes[1, i, j] * rest, weight
-
-
-@jit
-def pulls(
-    seen: Any, lam: Any, level: Any, m: float, planes: Any, head: Any, table: Any, x: Any
-) -> None:
-    """x <- the correction A w."""
-    for i in range(lam.shape[0]):
-        for j in range(lam.shape[0]):
-            a, _, weight = response(i, j, lam, level, m, planes, head, table)
-            x[i, j] = -a * seen[i, j] * weight
-        x[i, i] = 0.0
+def widened(p11: float, p12: float, p22: float, decay: float, step: Any) -> Any:
+    """P after a drift; p11 and p12 brought within the circle; what p12 was shrunk by, twice."""
+    turn = step[_TURN]
+    p11 += 2.0 * turn * p12 + turn * turn * p22 + step[_ANGLE]
+    p12 = decay * (p12 + turn * p22) + step[_CROSS]
+    p22 = decay * decay * p22 + step[_RATE]
+    share = back = 1.0
+    if p11 > ANGLE_VARIANCE_LIMIT:
+        share = math.sqrt(ANGLE_VARIANCE_LIMIT / p11)
+    near11, near12 = min(p11, ANGLE_VARIANCE_LIMIT), share * p12
+    most = MOST_CORRELATED * near11 * p22
+    if near12 * near12 > most:
+        back = math.sqrt(most / (near12 * near12))
+    return p11, p12, p22, near11, back * near12, share, back
 
 
 @jit
-def unpull(
-    seen: Any,
-    lam: Any,
-    level: Any,
-    m: float,
-    planes: Any,
-    head: Any,
-    table: Any,
-    x_bar: Any,
-    velocity_bar: Any,
+def unwiden(p11: float, p12: float, p22: float, decay: float, step: Any, bars: Any) -> Any:
+    """Derivatives by the noise of a drift (that by p11 is the first), p12, p22, turn and decay."""
+    b11, b12, b22 = bars
+    turn, reach = step[_TURN], p12 + step[_TURN] * p22
+    w11, w12, w22, near11, near12, share, back = widened(p11, p12, p22, decay, step)
+    if back < 1.0:  # near12 is +- sqrt(most)
+        b11 += 0.5 * b12 * near12 / near11
+        b22 += 0.5 * b12 * near12 / w22 if w22 > 0.0 else 0.0
+        b12 = 0.0
+    if share < 1.0:
+        b11 = -0.5 * b12 * share * w12 / w11
+        b12 *= share
+    old12 = 2.0 * turn * b11 + decay * b12
+    old22 = turn * turn * b11 + decay * turn * b12 + decay * decay * b22
+    turn_bar = 2.0 * b11 * reach + b12 * decay * p22
+    return b11, b12, b22, old12, old22, turn_bar, b12 * reach + 2.0 * b22 * decay * p22
+
+
+@jit
+def uncorrect(
+    p: Any,
+    gap: float,
+    noise: float,
+    r: float,
+    x_bar: float,
+    kick_bar: float,
     nis_bar: float,
-    bar: Any,
-    seen_bar: Any,
-    lam_bar: Any,
-    level_bar: Any,
-    table_bar: Any,
-    head_bar: Any,
-) -> float:
-    """Back through correct and kick; returns the derivative by m."""
-    d = lam.shape[0]
-    m_bar = 0.0
-    for i in range(d):
-        for j in range(d):
-            if i == j:
-                continue
-            a, b, weight = response(i, j, lam, level, m, planes, head, table)
-            r, gap = -seen[i, j], lam[i] - lam[j]
-            a_bar, b_bar = x_bar[i, j] * r * weight, velocity_bar[i, j] * r * weight
-            share = x_bar[i, j] * a + velocity_bar[i, j] * b
-            weight_bar = share * r
-            seen_bar[i, j] = -share * weight
-            if head[INFORMATION] == 0.0:
-                table_bar[0, i, j] += a_bar
-                table_bar[1, i, j] += b_bar
-                stiffness = gap * gap + head[RIDGE]
-                stiffness_bar = -weight_bar * weight / stiffness
-                head_bar[RIDGE] += stiffness_bar
-                gap_bar = weight_bar / stiffness + 2.0 * gap * stiffness_bar
-            else:
-                p11, p12, noise = planes[0, i, j], planes[1, i, j], level[i] * level[j] / m
-                information = gap * weight
-                rest = 1.0 / (1.0 + p11 * information)
-                b11, b12, b22 = bar[0, i, j], bar[1, i, j], bar[2, i, j]
-                rest_bar = (a_bar + b11) * p11 + (b_bar + b12) * p12
-                rest_bar += 0.5 * nis_bar * r * r / noise - b22 * p12 * p12 * information
-                predicted_bar = -rest_bar * rest * rest
-                information_bar = predicted_bar * p11 - b22 * p12 * p12 * rest
-                bar[0, i, j] = (a_bar + b11) * rest + predicted_bar * information
-                bar[1, i, j] = (b_bar + b12 - 2.0 * b22 * p12 * information) * rest
-                weight_bar += information_bar * gap
-                gap_bar = information_bar * weight + weight_bar / noise
-                surprise = nis_bar * r * rest / noise
-                seen_bar[i, j] -= surprise
-                noise_bar = -(weight_bar * weight + 0.5 * r * surprise) / noise
-                level_bar[i] += noise_bar * level[j] / m
-                level_bar[j] += noise_bar * level[i] / m
-                m_bar -= noise_bar * noise / m
-            lam_bar[i] += gap_bar
-            lam_bar[j] -= gap_bar
-    return m_bar
+    b: Any,
+) -> Any:
+    """Back through information gains: derivatives by p11, p12, gap, noise and the residual r."""
+    p11, p12 = p
+    b11, b12, b22 = b
+    weight = gap / noise
+    information = gap * weight
+    rest = 1.0 / (1.0 + p11 * information)
+    b11, b12 = b11 + x_bar * r * weight, b12 + kick_bar * r * weight
+    rest_bar = b11 * p11 + b12 * p12 - b22 * p12 * p12 * information
+    rest_bar += 0.5 * nis_bar * r * r / noise
+    predicted_bar = -rest_bar * rest * rest
+    information_bar = predicted_bar * p11 - b22 * p12 * p12 * rest
+    pull_bar = (x_bar * p11 + kick_bar * p12) * rest
+    weight_bar = pull_bar * r + information_bar * gap
+    surprise = nis_bar * r * rest / noise
+    return (
+        b11 * rest + predicted_bar * information,
+        (b12 - 2.0 * b22 * p12 * information) * rest,
+        information_bar * weight + weight_bar / noise,
+        -(weight_bar * weight + 0.5 * r * surprise) / noise,
+        pull_bar * weight + surprise,
+    )
 
 
-@jit
+# ----------------------------------------------------------------------- the spectrum
+
+
+@views
 def unadapt(
     level: Any, power: Any, var: Any, m: float, floor: float, bars: Any, power_bar: Any
 ) -> float:
@@ -192,23 +167,19 @@ def unadapt(
 
     On return the first is spent: the level carries it on. Returns the derivative by m.
     """
-    d = level.shape[0]
     noise = 2.0 / m
-    top, high = 0, -math.inf
-    for i in range(d):
-        new = level[i] + var[i] / (var[i] + noise) * (power[i] - level[i])
-        if new > high:
-            top, high = i, new
-    lowest = SMALLEST_SPECTRUM * high
-    extra = 0.0
-    for i in range(d):
-        new = level[i] + var[i] / (var[i] + noise) * (power[i] - level[i])
-        if new - floor < lowest:
-            extra += SMALLEST_SPECTRUM * bars[0, i]
+    new = np.empty(level.size)
+    for i in range(level.size):
+        new[i] = level[i] + var[i] / (var[i] + noise) * (power[i] - level[i])
+    top = new.argmax()
+    kept = 0.0
+    for i in range(level.size):
+        if new[i] - floor < SMALLEST_SPECTRUM * new[top]:
+            kept += SMALLEST_SPECTRUM * bars[0, i]
             bars[0, i] = 0.0
-    bars[0, top] += extra
+    bars[0, top] += kept
     noise_bar = 0.0
-    for i in range(d):
+    for i in range(level.size):
         whole = var[i] + noise
         gain = var[i] / whole
         new_bar, var_bar = bars[0, i], bars[1, i]
@@ -221,153 +192,162 @@ def unadapt(
     return -noise_bar * noise / m
 
 
-@jit
-def unlikely(
-    bar: float, likelihood: float, m: float, level: Any, power: Any, level_bar: Any, power_bar: Any
-) -> float:
-    """Back through the log-likelihood of a frame; returns the derivative by m."""
-    if bar == 0.0:
-        return 0.0
-    share = -0.5 * m * bar
-    for k in range(level.shape[0]):
-        power_bar[k] += share / level[k]
-        level_bar[k] += share * (1.0 - power[k] / level[k]) / level[k]
-    return bar * likelihood / m
-
-
 # ----------------------------------------------------------------------- all frames
+
+_FLAGS: Any = types.Array(types.boolean, 2, "C")
+
+
+def _arrays(*ranks: int) -> Any:
+    return types.Tuple([types.Array(types.float64, rank, "C") for rank in ranks])
 
 
 @compiled(
-    "void(float64[:, :, :, ::1], float64[:, :, :, ::1], float64[:, :, :, :, ::1],"
-    " float64[:, :, :, ::1], float64[:, :, ::1],"
-    " float64[:, :, :, ::1], boolean[:, ::1], float64[:, ::1],"
-    " float64[:, :, ::1], float64[::1], float64[:, :, :, ::1],"
-    " float64[:, :, :, ::1], float64[:, :, :, ::1], float64[:, :, :, ::1],"
-    " float64[:, :, :, ::1], float64[:, :, ::1],"
-    " float64[:, :, :, ::1], float64[:, ::1],"
-    " float64[:, :, ::1], float64[:, :, ::1], float64[::1])",
+    types.void(
+        *(_FLAGS, _FLAGS, _arrays(4, 4, 5, 4), _arrays(4, 2, 3, 1, 4)),
+        *(_arrays(4, 4, 4, 4, 3), _arrays(4, 2, 3, 3, 1)),
+    )
 )
-def pull_back(
-    frames: Any,
-    velocities: Any,
-    spreads: Any,
-    vectors: Any,
-    clocks: Any,
-    sequence: Any,
-    observed: Any,
-    counts: Any,
-    steps: Any,
-    head: Any,
-    tables: Any,
-    frame_bars: Any,
-    velocity_bars: Any,
-    spread_bars: Any,
-    vectors_bars: Any,
-    surprise_bars: Any,
-    sequence_bar: Any,
-    counts_bar: Any,
-    steps_bar: Any,
-    tables_bar: Any,
-    head_bar: Any,
-) -> None:
+def pull_back(moving: Any, observed: Any, states: Any, inputs: Any, bars: Any, found: Any) -> None:
     """Derivatives by everything `unroll` was given, from those by its states ``(T + 1, n, ...)``.
 
-    spreads: P; vectors: spectrum and spectrum_var; clocks: seen, steps, log_likelihood. The entries
-    0 of ``_bars`` end as the derivatives by the start, the others are used up; spread_bars is that
-    of the last frame at first, surprise_bars ``(T, n, 2)`` by nis and log_likelihood. The ``_bar``
-    arrays start as zeros of the shape of what they belong to (tables: of one item).
+    states: frame, velocity, P, and spectrum with spectrum_var. inputs: observations, counts,
+    intervals, head and tables of the law. bars: those by the states (by P of the last frame) and
+    ``(T, n, 2)`` by nis and log_likelihood; their entries 0 end as the derivatives by the start,
+    the others are used up. found: zeros of the shapes of the inputs (tables: of one item), tables
+    before head, to which their derivatives are added.
     """
+    frames, velocities, spreads, vectors = states
+    sequence, counts, steps, head, tables = inputs
+    frame_bars, velocity_bars, spread_bars, vectors_bars, surprise_bars = bars
+    sequence_bar, counts_bar, steps_bar, tables_bar, head_bar = found
     n_frames, n, d = sequence.shape[0], sequence.shape[1], sequence.shape[2]
     s = -(-d // 8) * 8
+    size = s * s
     information, floor = head[INFORMATION] != 0.0, head[NOISE_FLOOR]
-    w = np.zeros(at.N_MATRICES * s * s)
-    w3 = w.reshape(at.N_MATRICES, s, s)
-    planes, raw = np.zeros((3, d, d)), np.zeros((3, d, d))
+    w = np.zeros(SLOTS * size)
+    m = w.reshape(SLOTS, s, s)
+    planes = np.zeros((3, d, d))
     level, power, power_bar, vector_bars = np.zeros(d), np.zeros(d), np.zeros(d), np.zeros((3, d))
-    seen, seen_bar, x_bar, frame_bar = w3[at.SEEN], w3[at.SEEN_BAR], w3[at.X_BAR], w3[at.FRAME_BAR]
+    body, body_bar, x_bar = m[BODY], m[BODY_BAR], m[X_BAR]
     for i in range(n):
         table = tables[min(i, tables.shape[0] - 1)]
+        p_bar = spread_bars[i]
         for t in range(n_frames - 1, -1, -1):
             a, b = min(t, steps.shape[0] - 1), min(i, steps.shape[1] - 1)
             step, step_bar = steps[a, b], steps_bar[a, b]
-            here, m = observed[t, i], counts[t, i]
-            moves = not math.isnan(clocks[t, i, _SEEN])
-            velocity, velocity_bar = velocities[t, i], velocity_bars[t + 1, i]
-            old, p_bar = spreads[t, i], spread_bars[i]
-            lam, old_var = vectors[t, i, 0], vectors[t, i, 1]
-            lam_bar, level_bar = vector_bars[0], vector_bars[2]
+            here, count = observed[t, i], counts[t, i]
+            velocity, velocity_bar, old = velocities[t, i], velocity_bars[t + 1, i], spreads[t, i]
+            lam, lam_bar, level_bar = vectors[t, i, 0], vector_bars[0], vector_bars[2]
             vector_bars[:2] = vectors_bars[t + 1, i]
             vector_bars[2] = 0.0
-            frame_bar[:d, :d] = frame_bars[t + 1, i]
-            w3[at.TURNED, :d, :d] = frames[t, i]
+            m[Z, :d, :d] = frame_bars[t + 1, i]
+            m[FRAME, :d, :d] = frames[t, i]
             decay = step[_KEEP] if here else step[_COAST]
             # Forwards once more, as far as the way back needs it.
-            if information:
-                planes[:] = old
-            wider, h1 = 0.0, 0
-            if moves:
-                w3[at.X1, :d, :d] = step[_TURN] * velocity
-                h1 = at.exponential(w, w3, at.X1, at.E1, at.ROOT1, d, s)
-                at.product(w, at.TURNED, at.E1, at.SPARE, d, s)
-                w3[at.TURNED] = w3[at.SPARE]
+            planes[:] = old
+            wider = 0.0
+            if moving[t, i]:
+                m[TURNING, :d, :d] = step[_TURN] * velocity
+                turn_frame(w, d, s)
                 wider = head[SPECTRUM_RATE] * step[_DT]
                 if information:
-                    widened(old, step, decay, raw, planes)
+                    for k in range(d):
+                        for j in range(d):
+                            if j != k:
+                                p = widened(old[0, k, j], old[1, k, j], old[2, k, j], decay, step)
+                                planes[0, k, j], planes[1, k, j] = p[3], p[4]
             if here:
-                w3[at.C, :d, :d] = sequence[t, i]
-                at.product(w, at.C, at.TURNED, at.HALF, d, s)
-                at.product_from_left(w, at.TURNED, at.HALF, at.SEEN, d, s)
-                for k in range(d):
-                    level[k], power[k], power_bar[k] = lam[k] + floor, seen[k, k], 0.0
-                pulls(seen, lam, level, m, planes, head, table, w3[at.X2])
-                h2 = at.exponential(w, w3, at.X2, at.E2, at.ROOT2, d, s)
-                # And back.
+                m[SEEN_MATRIX, :d, :d] = sequence[t, i]
+                at, frame, flipped = SCRATCH_A * size, FRAME * size, TURNING * size
+                multiply(w, SEEN_MATRIX * size, frame, at, at, 0.0, d, s)
+                multiply_transposed(w, frame, at, BODY * size, d, s)
                 m_bar = 0.0
+                for k in range(d):
+                    level[k], power[k], power_bar[k] = lam[k] + floor, body[k, k], 0.0
+                # And back: first what looks at the diagonal alone.
                 if head[SPECTRUM_RATE] != 0.0:
-                    var = old_var + wider
-                    m_bar += unadapt(level, power, var, m, floor, vector_bars, power_bar)
-                w3[at.AFTER, :d, :d] = frames[t + 1, i]
-                at.unturn(w, w3, at.AFTER, at.FRAME_BAR, at.X2, at.E2, at.ROOT2, h2, d, s)
-                m_bar += unpull(
-                    *(seen, lam, level, m, planes, head, table, x_bar, velocity_bar),
-                    *(surprise_bars[t, i, 0], p_bar, seen_bar, lam_bar, level_bar),
-                    *(tables_bar, head_bar),
-                )
-                m_bar += unlikely(
-                    *(surprise_bars[t, i, 1], clocks[t + 1, i, _LIKELIHOOD]),
-                    *(m, level, power, level_bar, power_bar),
-                )
+                    var = vectors[t, i, 1] + wider
+                    m_bar += unadapt(level, power, var, count, floor, vector_bars, power_bar)
+                share = -0.5 * surprise_bars[t, i, 1]
+                if share != 0.0:
+                    for k in range(d):
+                        ratio = power[k] / level[k]
+                        power_bar[k] += share * count / level[k]
+                        level_bar[k] += share * count * (1.0 - ratio) / level[k]
+                        m_bar += share * (math.log(2.0 * math.pi * level[k]) + ratio)
+                for k in range(d):
+                    for j in range(d):
+                        gap, gain = lam[k] - lam[j], table[0, k, j]
+                        weight = gap / (gap * gap + head[RIDGE])
+                        if information:
+                            weight = gap * count / (level[k] * level[j])
+                            gain = planes[0, k, j] / (1.0 + planes[0, k, j] * gap * weight)
+                        m[X, k, j] = -gain * weight * body[k, j] if k != j else 0.0
+                unturn(w, m, d, s)
+                for k in range(d):
+                    for j in range(d):
+                        if k == j:
+                            continue
+                        gap, r = lam[k] - lam[j], -body[k, j]
+                        pull, kick = x_bar[k, j], velocity_bar[k, j]
+                        if information:
+                            noise = level[k] * level[j] / count
+                            p_bar[0, k, j], p_bar[1, k, j], gap_bar, noise_bar, r_bar = uncorrect(
+                                (planes[0, k, j], planes[1, k, j]),
+                                *(gap, noise, r, pull, kick, surprise_bars[t, i, 0]),
+                                (p_bar[0, k, j], p_bar[1, k, j], p_bar[2, k, j]),
+                            )
+                            level_bar[k] += noise_bar * level[j] / count
+                            level_bar[j] += noise_bar * level[k] / count
+                            m_bar -= noise_bar * noise / count
+                        else:
+                            stiffness = gap * gap + head[RIDGE]
+                            weight = gap / stiffness
+                            tables_bar[0, k, j] += pull * r * weight
+                            tables_bar[1, k, j] += kick * r * weight
+                            weight_bar = pull * table[0, k, j] + kick * table[1, k, j]
+                            r_bar = weight_bar * weight
+                            head_bar[RIDGE] -= r_bar * r / stiffness
+                            gap_bar = weight_bar * r / stiffness - 2.0 * r_bar * r * weight
+                        lam_bar[k] += gap_bar
+                        lam_bar[j] -= gap_bar
+                        body_bar[k, j] = -r_bar
                 counts_bar[t, i] += m_bar
                 for k in range(d):
-                    seen_bar[k, k] = power_bar[k]
                     lam_bar[k] += level_bar[k]
-                # SEEN = Q^T C Q.
-                at.product(w, at.TURNED, at.SEEN_BAR, at.SPARE, d, s)
-                at.product_to_right(w, w3, at.SPARE, at.TURNED, at.SPARE + 1, d, s)
-                sequence_bar[t, i] = w3[at.SPARE + 1, :d, :d]
-                for k in range(d):
-                    for j in range(d):
-                        w3[at.SPARE + 1, k, j] = seen_bar[k, j] + seen_bar[j, k]
-                at.product(w, at.HALF, at.SPARE + 1, at.SPARE, d, s)
-                w3[at.FRAME_BAR] += w3[at.SPARE]
-            if moves:
+                    body_bar[k, k] = power_bar[k]
+                    for j in range(k):
+                        mean = 0.5 * (body_bar[k, j] + body_bar[j, k])
+                        body_bar[k, j] = body_bar[j, k] = mean
+                # BODY = Q^T C Q.
+                bracket(w, BODY, BODY_BAR, TERM, Z, 1.0, d, s)
+                transpose(w, frame, flipped, d, s)
+                multiply(w, BODY_BAR * size, flipped, at, at, 0.0, d, s)
+                multiply_transposed(w, flipped, at, SEEN_MATRIX * size, d, s)
+                sequence_bar[t, i] = m[SEEN_MATRIX, :d, :d]
+            if moving[t, i]:
+                m[X, :d, :d] = step[_TURN] * velocity
+                unturn(w, m, d, s)
                 decay_bar = 0.0
-                if step[_DT] > 0.0 and (clocks[t, i, _STEPS] + 1.0) % POLISH_EVERY == 0.0:
-                    at.unpolish(w, w3, at.TURNED, at.FRAME_BAR, d, s)
-                at.unturn(w, w3, at.TURNED, at.FRAME_BAR, at.X1, at.E1, at.ROOT1, h1, d, s)
                 for k in range(d):
                     for j in range(d):
-                        v = velocity[k, j]
-                        decay_bar += velocity_bar[k, j] * v
-                        step_bar[_TURN] += x_bar[k, j] * v
+                        decay_bar += velocity_bar[k, j] * velocity[k, j]
+                        step_bar[_TURN] += x_bar[k, j] * velocity[k, j]
                         velocity_bar[k, j] = decay * velocity_bar[k, j] + step[_TURN] * x_bar[k, j]
-                if information:
-                    decay_bar += unwiden(old, step, decay, raw, p_bar, step_bar)
+                        if information and j != k:
+                            bar = (p_bar[0, k, j], p_bar[1, k, j], p_bar[2, k, j])
+                            b11, b12, b22, old12, old22, turned, kept = unwiden(
+                                old[0, k, j], old[1, k, j], old[2, k, j], decay, step, bar
+                            )
+                            p_bar[0, k, j], p_bar[1, k, j], p_bar[2, k, j] = b11, old12, old22
+                            step_bar[_TURN] += turned
+                            step_bar[_ANGLE] += b11
+                            step_bar[_CROSS] += b12
+                            step_bar[_RATE] += b22
+                            decay_bar += kept
                 step_bar[_KEEP if here else _COAST] += decay_bar
-                for k in range(d):
-                    head_bar[SPECTRUM_RATE] += step[_DT] * vector_bars[1, k]
-                    step_bar[_DT] += head[SPECTRUM_RATE] * vector_bars[1, k]
-            frame_bars[t, i] += frame_bar[:d, :d]
+                head_bar[SPECTRUM_RATE] += step[_DT] * vector_bars[1].sum()
+                step_bar[_DT] += head[SPECTRUM_RATE] * vector_bars[1].sum()
+            frame_bars[t, i] += m[Z, :d, :d]
             velocity_bars[t, i] += velocity_bar
             vectors_bars[t, i] += vector_bars[:2]

@@ -88,22 +88,19 @@ def chain(
         raise ValueError(f"variance must be positive with time first, got shape {r.shape}")
     steps = np.broadcast_to(np.asarray(dt, dtype=np.float64), (len(r) - 1,))
     over = transition(law, steps)
-    one, zero = np.ones_like(steps), np.zeros_like(steps)
     shape = (len(r) - 1, *(1,) * (r.ndim - 1), 2, 2)
     full = (len(r) - 1, *r.shape[1:], 2, 2)
 
-    def blocks(a: Any, b: Any, c: Any, d: Any) -> Array:
-        entries = [
-            np.broadcast_to(np.asarray(x, dtype=np.float64), steps.shape) for x in (a, b, c, d)
-        ]
-        return np.broadcast_to(np.stack(entries, -1).reshape(shape), full)
+    def blocks(*entries: Any) -> Array:
+        table = np.stack([x + 0.0 * steps for x in entries], -1)
+        return np.broadcast_to(table.reshape(shape), full)
 
     noise = blocks(over.angle, over.cross, over.cross, over.rate)
     if not (np.linalg.det(noise) > 0).all():
         raise ValueError("the noise of a step is singular: the law needs an acceleration above 0")
     prior = np.diag(np.array([law.angle_prior, law.rate_prior], dtype=np.float64))
     return Chain(
-        blocks(one, over.turn, zero, over.keep),
+        blocks(1.0, over.turn, 0.0, over.keep),
         noise,
         r,
         np.broadcast_to(prior, (*r.shape[1:], 2, 2)) if proper else None,

@@ -31,9 +31,9 @@ def start(rotation: Numbers, noise: Numbers | float, rate_prior: float) -> Turni
     array([0.01, 0.01, 0.01, 1.  , 1.  , 1.  ])
     """
     batch = rotation.shape[:-2]
-    covariance = np.zeros((*batch, 6, 6))
-    for a in range(3):
-        covariance[..., a, a], covariance[..., 3 + a, 3 + a] = noise, rate_prior
+    covariance, a = np.zeros((*batch, 6, 6)), np.arange(3)
+    covariance[..., a, a] = np.asarray(noise)[..., None]
+    covariance[..., 3 + a, 3 + a] = rate_prior
     return Turning(rotation, np.zeros((*batch, 3)), covariance)
 
 
@@ -88,32 +88,25 @@ def smooth(
     (5, 3, 3)
     """
     begun = np.logical_or.accumulate(observed, axis=0)
-    over = [transition(law, step) for step in np.asarray(dt, dtype=float)]
+    over = transition(law, np.asarray(dt, dtype=float))
     prior = float(np.asarray(law.rate_prior))
     states: list[Turning] = []
     for k, there in enumerate(observed):
         safe = np.where(there[..., None, None], seen[k], np.eye(3))
         state = start(safe, noise[k], prior)
         if k:
-            ahead = predict(states[-1], over[k])[0]
+            ahead = predict(states[-1], Transition(*(part[k] for part in over)))[0]
             state = _pick(begun[k - 1], _pick(there, correct(ahead, safe, noise[k]), ahead), state)
         states.append(state)
     filtered = Turning(*(np.stack(parts) for parts in zip(*states, strict=True)))
-    steps = Transition(*(np.stack(parts) for parts in zip(*over, strict=True)))
 
     def backward(frames: slice, later: Turning) -> Turning:
         here = Turning(*(part[frames] for part in filtered))
         after = slice(frames.start + 1, frames.stop + 1)
-        ahead, f = predict(here, Transition(*(part[after] for part in steps)))
-        spread = f @ here.covariance
-        gain = np.swapaxes(np.linalg.solve(ahead.covariance, spread), -1, -2)
-        error = np.concatenate(
-            [
-                so.vee(so.log(np.swapaxes(ahead.rotation, -1, -2) @ later.rotation)),
-                later.velocity - ahead.velocity,
-            ],
-            axis=-1,
-        )
+        ahead, f = predict(here, Transition(*(part[after] for part in over)))
+        gain = np.swapaxes(np.linalg.solve(ahead.covariance, f @ here.covariance), -1, -2)
+        angle = so.vee(so.log(np.swapaxes(ahead.rotation, -1, -2) @ later.rotation))
+        error = np.concatenate([angle, later.velocity - ahead.velocity], axis=-1)
         step = (gain @ error[..., None])[..., 0]
         change = gain @ (later.covariance - ahead.covariance) @ np.swapaxes(gain, -1, -2)
         found = Turning(

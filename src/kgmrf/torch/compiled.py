@@ -17,54 +17,39 @@ from kgmrf.step import covariance_step
 
 
 class Frames(NamedTuple):
-    """A prepared sequence, time first."""
+    """A prepared sequence, time first; also the arguments of a step at one instant."""
 
     seen: Tensor
     weight: Tensor
-    dt: Tensor
+    dt: Tensor  # one number for all items of a batch, or one each
     observed: Tensor
-    clock: Tensor  # dt in double precision: one number for all frames, or time first
-
-    @property
-    def shared(self) -> bool:
-        """Whether all intervals are the same."""
-        return self.clock.ndim == 0
-
-    def part(self, part: slice) -> Frames:
-        """Some of the frames."""
-        seen, weight, dt, observed = (v[part] for v in self[:-1])
-        return Frames(seen, weight, dt, observed, self.clock if self.shared else self.clock[part])
 
 
 class Track(NamedTuple):
-    """The part of a state that is seen from outside."""
+    """What is seen of a state, and how its observation compared; in sequences time first."""
 
     frame: Tensor
     spectrum: Tensor
     velocity: Tensor
+    log_likelihood: Tensor
+    nis: Tensor
 
 
-def track_of(state: State) -> Track:
-    """What is seen of a state."""
-    return Track(state.frame, state.spectrum, state.velocity)
-
-
-def over_frame(over: Transition, frames: Frames, k: int | slice) -> Transition:
-    """What the intervals before some frames do."""
-    return over if frames.shared else Transition(*(v[k] for v in over))
+def at(parts: Any, k: int | slice) -> Any:
+    """Some instants of a tuple of sequences."""
+    return type(parts)(*(part[k] for part in parts))
 
 
 def walk(
     step: Callable[..., Any], model: Model, frames: Frames, over: Transition, state: State
-) -> tuple[Track, list[Tensor], State]:
-    """All frames by the readable step: the track, its likelihood and nis, and the last state."""
+) -> tuple[Track, State]:
+    """All frames by the readable step: the track, and the last state."""
     looks = []
     for k in range(frames.seen.shape[0]):
-        now = (part[k] for part in frames[:-1])
-        state, surprise = step(state, model, *now, over_frame(over, frames, k))
-        looks.append((*track_of(state), surprise.log_likelihood, surprise.nis))
-    *parts, likelihood, nis = (torch.stack(part) for part in zip(*looks, strict=True))
-    return Track(*parts), [likelihood, nis], state
+        state, surprise = step(state, model, *at(frames, k), at(over, k))
+        seen = (state.frame, state.spectrum, state.velocity)
+        looks.append((*seen, surprise.log_likelihood, surprise.nis))
+    return Track(*(torch.stack(part) for part in zip(*looks, strict=True))), state
 
 
 def traced() -> bool:
@@ -90,38 +75,36 @@ def _plain_gains(model: Model) -> Gains:
     return type(model.gains)(**{name: plain(v) for name, v in vars(model.gains).items()})
 
 
-def _law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool) -> layout.Law | None:
+def _law(model: Model, frames: Frames, *, rotation: bool) -> layout.Law | None:
     rate = float(plain(model.spectrum_rate))
     model = model._replace(gains=_plain_gains(model), spectrum_rate=rate)
-    return engine.compiled_law(model, d, batch, rotation=rotation)
+    batch = tuple(frames.observed.shape[1:])
+    return engine.compiled_law(model, frames.seen.shape[-1], batch, rotation=rotation)
 
 
-def run(
-    model: Model, frames: Frames, state: State, rotation: bool
-) -> tuple[Track, list[Tensor], State] | None:
+def run(model: Model, frames: Frames, state: State, rotation: bool) -> tuple[Track, State] | None:
     """As `walk`, compiled; None where the loop lacks the law."""
     d, dtype = frames.seen.shape[-1], frames.seen.dtype
-    law = _law(model, d, tuple(frames.observed.shape[1:]), rotation=rotation)
+    law = _law(model, frames, rotation=rotation)
     if law is None:
         return None
     gains = _plain_gains(model)
-    dt = frames.dt.reshape(frames.dt.shape[0], -1)[:, 0] if frames.shared else frames.dt
-    arrays = (plain(v) for v in (frames.seen, frames.observed, frames.weight, dt))
+    arrays = (plain(v) for v in (frames.seen, frames.observed, frames.weight, frames.dt))
     information = isinstance(gains, InformationGains)
     start = State(*(plain(part.double()) for part in state))
     before = layout.rows_of(start, Surprise(start.time, start.time), information)
     rows, records = engine.run(law, gains, before, *arrays)
     seen = layout.parts(records, d, information)
     after, _ = layout.state_of(rows, d, information)
+    frame = seen["frame"].reshape(*records.shape[:-1], d, d)
+    velocity = layout.folded(seen["velocity"], d, -1.0)
+    scores = (seen["clocks"][..., k] for k in (layout.LIKELIHOOD, layout.NIS))
 
     def tensor(values: Any) -> Tensor:
         return torch.as_tensor(values, dtype=dtype)
 
-    clocks, shape = seen["clocks"], (*records.shape[:-1], d, d)
-    velocity = layout.folded(seen["velocity"], d, -1.0)
-    track = Track(*map(tensor, (seen["frame"].reshape(shape), seen["spectrum"], velocity)))
-    surprise = [tensor(clocks[..., k]) for k in (layout.LIKELIHOOD, layout.NIS)]
-    return track, surprise, State(*(tensor(part).clone() for part in after))
+    track = Track(*map(tensor, (frame, seen["spectrum"], velocity, *scores)))
+    return track, State(*(tensor(part).clone() for part in after))
 
 
 # --------------------------------------------------------------------------- with gradients
@@ -133,55 +116,52 @@ class Plan(NamedTuple):
     law: layout.Law
     model: Model
     start: State  # in double precision, without gradients
-    observed: np.ndarray[Any, Any]
+    observed: Tensor
     dtype: torch.dtype
 
 
 def unrolling(model: Model, frames: Frames, over: Transition) -> layout.Law | None:
     """The law for `unrolled`; None where it is not known there: planes that differ in noise."""
-    d, batch = frames.seen.shape[-1], tuple(frames.observed.shape[1:])
     ridged = not isinstance(model.gains, FixedGains) or model.gains.ridge is not None
-    if not ridged or (d > 1 and any(v.shape[-1] != 1 for v in over)):
+    if not ridged or (frames.seen.shape[-1] > 1 and any(v.shape[-1] != 1 for v in over)):
         return None
-    return _law(model, d, batch, rotation=False)
+    return _law(model, frames, rotation=False)
 
 
 def unrolled(
     law: layout.Law, model: Model, frames: Frames, over: Transition, state: State
-) -> tuple[Track, list[Tensor], State]:
+) -> tuple[Track, State]:
     """As `run`, with gradients, for covariances after their warm-up; ``over`` in double precision.
 
     The backward pass is compiled too and keeps the states alone: five matrices per frame.
     """
-    n_frames, d = frames.seen.shape[0], frames.seen.shape[-1]
-    observed = np.ascontiguousarray(plain(frames.observed)).reshape(n_frames, -1)
+    d, n_frames = frames.seen.shape[-1], frames.seen.shape[0]
     start = State(*(part.detach().double() for part in state))
-    plan = Plan(law, model, start, observed, frames.seen.dtype)
-    columns = (*over, frames.clock.double()[..., None, None])
-    common = np.broadcast_shapes(*(v.shape for v in columns))
-    shape = (1, 1) if frames.shared else (n_frames, -1)
-    steps = torch.stack([v.expand(common) for v in columns], dim=-1).reshape(*shape, 7)
+    plan = Plan(law, model, start, frames.observed, frames.seen.dtype)
+    columns = (*over, frames.dt.double()[..., None, None])
+    shape = np.broadcast_shapes(*(v.shape for v in columns))
+    steps = torch.stack([v.expand(shape) for v in columns], dim=-1).reshape(n_frames, -1, 7)
     gains, none = model.gains, steps.new_zeros(())
     tables, ridge = none.expand(2, d, d), none
     if isinstance(gains, FixedGains):
         both = (gains.position_gain, gains.velocity_gain)
         tables = torch.stack([v.double().expand(d, d) for v in both])
         ridge = torch.as_tensor(gains.ridge)
-    rate = torch.as_tensor(model.spectrum_rate)
+    numbers = (steps, tables, torch.as_tensor(model.spectrum_rate), ridge)
     parts = (state.frame, state.velocity, state.uncertainty, state.spectrum, state.spectrum_var)
     apply: Any = _Unrolled.apply
-    out = apply(plan, *parts, frames.seen, frames.weight, steps, tables, rate, ridge)
-    frame, velocity, spectrum, likelihood, nis, uncertainty, spectrum_var, *rest = out
+    out = apply(plan, *parts, frames.seen, frames.weight, *numbers)
+    track, (uncertainty, spectrum_var, *rest) = Track(*out[:5]), out[5:]
     last = State(
-        frame=frame[-1],
-        spectrum=spectrum[-1],
-        velocity=velocity[-1],
+        frame=track.frame[-1],
+        spectrum=track.spectrum[-1],
+        velocity=track.velocity[-1],
         uncertainty=uncertainty,
         spectrum_var=spectrum_var,
         pool=state.pool,
         **dict(zip(layout.CLOCKS, rest, strict=True)),
     )
-    return Track(frame, spectrum, velocity), [likelihood, nis], last
+    return track, last
 
 
 class _Unrolled(torch.autograd.Function):
@@ -193,16 +173,15 @@ class _Unrolled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, *inputs: Tensor) -> tuple[Tensor, ...]:
-        sequence, counts, steps = _sequence(inputs)
+        observed, sequence, counts, steps = _sequence(plan, inputs)
         batch = plan.start.time.shape
         parts = (plain(part) for part in plan.start)
         start = State(*(part.reshape(-1, *part.shape[len(batch) :]) for part in parts))
-        states, surprise = engine.unroll(plan.law, start, sequence, plan.observed, counts, steps)
+        states, surprise = engine.unroll(plan.law, start, sequence, observed, counts, steps)
         vectors = np.stack([states.spectrum, states.spectrum_var], axis=-2)
-        scores = np.concatenate([surprise.nis[:1], surprise.log_likelihood])
-        clocks = np.stack([states.seen, states.steps, scores], axis=-1)
+        moving = ~np.isnan(states.seen[:-1])
+        kept = (moving, states.frame, states.velocity, states.uncertainty, vectors)
         ctx.plan = plan
-        kept = (states.frame, states.velocity, states.uncertainty, vectors, clocks)
         ctx.save_for_backward(*inputs, *map(torch.from_numpy, kept))
 
         def tensor(values: Any) -> Tensor:
@@ -211,99 +190,73 @@ class _Unrolled(torch.autograd.Function):
 
         rest = [tensor(getattr(states, name)[-1:])[0] for name in layout.CLOCKS]
         ctx.mark_non_differentiable(*rest)
-        ctx.set_materialize_grads(False)
-        each = (states.frame[1:], states.velocity[1:], states.spectrum[1:], *surprise[::-1])
+        each = (states.frame[1:], states.spectrum[1:], states.velocity[1:], *surprise[::-1])
         last = (states.uncertainty[-1:], states.spectrum_var[-1:])
         return (*map(tensor, each), *(tensor(part)[0] for part in last), *rest)
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor | None) -> Any:
-        saved = ctx.saved_tensors  # once: checkpoints compute them anew
+    def backward(ctx: Any, *slopes: Tensor) -> Any:
+        plan, saved = ctx.plan, ctx.saved_tensors  # once: checkpoints compute them anew
+        inputs, states, slopes = saved[:-5], saved[-5:], slopes[:7]
+        if not torch.is_grad_enabled():
+            return None, *_pull_back(plan, inputs, states, slopes)
         # With create_graph the gradients are to be differentiated again: the readable step can.
-        pull_back = _pull_back_again if torch.is_grad_enabled() else _pull_back
-        return None, *pull_back(ctx.plan, saved[:-5], saved[-5:], slopes)
+        vjp: Any = torch.autograd.functional.vjp
+        _, found = vjp(lambda *v: _readably(plan, v), inputs, slopes, create_graph=True)
+        return None, *found
 
 
-def _sequence(inputs: Sequence[Tensor]) -> tuple[np.ndarray[Any, Any], ...]:
-    """Observations ``(T, n, d, d)``, counts ``(T, n)`` and intervals, in double precision."""
+def _sequence(plan: Plan, inputs: Sequence[Tensor]) -> tuple[np.ndarray[Any, Any], ...]:
+    """What is observed and counts ``(T, n)``, observations ``(T, n, d, d)``, intervals."""
     seen, weight, steps = (np.array(plain(v), dtype=float, order="C") for v in inputs[5:8])
     n_frames, d = seen.shape[0], seen.shape[-1]
-    return seen.reshape(n_frames, -1, d, d), weight.reshape(n_frames, -1), steps
+    observed = np.ascontiguousarray(plain(plan.observed)).reshape(n_frames, -1)
+    return observed, seen.reshape(n_frames, -1, d, d), weight.reshape(n_frames, -1), steps
 
 
 def _pull_back(
-    plan: Plan, inputs: Sequence[Tensor], states: Sequence[Tensor], slopes: Sequence[Tensor | None]
-) -> list[Tensor | None]:
-    """Gradients by the inputs, compiled."""
-    law, known = plan.law, [part.numpy() for part in states]
-    sequence, counts, steps = _sequence(inputs)
-    frames, velocities, spreads, vectors, _ = known
-    ahead = [np.zeros_like(v) for v in (frames, velocities, spreads[-1], vectors)]
-    frame, velocity, spread, vector = ahead
-    surprise = np.zeros((*counts.shape, 2))
+    plan: Plan, inputs: Sequence[Tensor], states: Sequence[Tensor], slopes: Sequence[Tensor]
+) -> list[Tensor]:
+    """Gradients by the inputs, compiled; that by the frame of the start lies along rotations."""
+    law = plan.law
+    observed, sequence, counts, steps = _sequence(plan, inputs)
+    moving, frames, *others = (part.numpy() for part in states)
+    frame, velocity, spreads, vector = (np.zeros_like(v) for v in (frames, *others))
+    spread, surprise = spreads[-1], np.zeros((*counts.shape, 2))
     targets = (
-        *(frame[1:], velocity[1:], vector[1:, :, 0]),
-        *(surprise[..., 1], surprise[..., 0], spread, vector[-1, :, 1]),
+        *(frame[1:], vector[1:, :, 0], velocity[1:], surprise[..., 1], surprise[..., 0]),
+        *(spread, vector[-1, :, 1]),
     )
-    for target, slope in zip(targets, slopes[: len(targets)], strict=True):
-        if slope is not None:
-            target += slope.detach().numpy().reshape(target.shape)
+    for target, slope in zip(targets, slopes, strict=True):
+        target += slope.detach().numpy().reshape(target.shape)
+    body = np.swapaxes(frames, -1, -2) @ frame
+    body = (body - np.swapaxes(body, -1, -2)) / 2
     found = [np.zeros_like(v) for v in (sequence, counts, steps, law.tables[0], law.head)]
-    engine.loops("adjoint").pull_back(
-        *known,
-        sequence,
-        plan.observed,
-        counts,
-        steps,
-        law.head,
-        law.tables,
-        *ahead,
-        surprise,
-        *found,
-    )
+    given = (sequence, counts, steps, law.head, law.tables)
+    bars = (body, velocity, spread, vector, surprise)
+    pull_back = engine.loops("adjoint").pull_back
+    pull_back(moving, observed, (frames, *others), given, bars, tuple(found))
     head = found.pop()
     parts = (
-        *(frame[0], velocity[0], spread, vector[0, :, 0], vector[0, :, 1]),
+        *(frames[0] @ body[0], velocity[0], spread, vector[0, :, 0], vector[0, :, 1]),
         *(*found, head[layout.SPECTRUM_RATE], head[layout.RIDGE]),
     )
     pairs = zip(parts, inputs, strict=True)
     return [torch.tensor(v, dtype=like.dtype).reshape(like.shape) for v, like in pairs]
 
 
-def _pull_back_again(
-    plan: Plan, inputs: Sequence[Tensor], _: Sequence[Tensor], slopes: Sequence[Tensor | None]
-) -> list[Tensor | None]:
-    """The same gradients with a graph of their own: the sequence is run again, readably."""
-    # Views: an input that depends on another must not pass its share on to it here.
-    own = [v.view_as(v) for v in inputs]
-    ends = _readably(plan, own)
-    pairs = [
-        (end, slope)
-        for end, slope in zip(ends, slopes[: len(ends)], strict=True)
-        if slope is not None and end.requires_grad
-    ]
-    wanted = [v for v in own if v.requires_grad]
-    after, before = zip(*pairs, strict=True)
-    found = iter(torch.autograd.grad(after, wanted, before, create_graph=True, allow_unused=True))
-    return [next(found) if v.requires_grad else None for v in own]
-
-
-def _readably(plan: Plan, inputs: Sequence[Tensor]) -> list[Tensor]:
+def _readably(plan: Plan, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The differentiable outputs of `_Unrolled`, by the readable step in double precision."""
     *first, seen, weight, steps, tables, rate, ridge = (v.double() for v in inputs)
     names = ("frame", "velocity", "uncertainty", "spectrum", "spectrum_var")
     state = plan.start._replace(**dict(zip(names, first, strict=True)))
-    batch = state.time.shape
-    model = plan.model
+    batch, model = state.time.shape, plan.model
     if isinstance(model.gains, FixedGains):
         model = model._replace(gains=FixedGains(tables[0], tables[1], ridge=ridge))
     if isinstance(model.spectrum_rate, Tensor):
         model = model._replace(spectrum_rate=rate)
-    steps = steps.expand(seen.shape[0], batch.numel(), 7).reshape(-1, *batch, 7)
-    observed = torch.from_numpy(plan.observed).reshape(-1, *batch)
-    dt = steps[..., 6]
+    steps = steps.expand(-1, batch.numel(), 7).reshape(-1, *batch, 7)
     over = Transition(*(v[..., None, None] for v in steps[..., :6].unbind(-1)))
-    frames = Frames(seen, weight, dt, observed, dt)
-    track, surprise, state = walk(covariance_step, model, frames, over, state)
-    ends = (track.frame, track.velocity, track.spectrum, *surprise)
-    return [v.to(plan.dtype) for v in (*ends, state.uncertainty, state.spectrum_var)]
+    frames = Frames(seen, weight, steps[..., 6], plan.observed)
+    track, state = walk(covariance_step, model, frames, over, state)
+    return tuple(v.to(plan.dtype) for v in (*track, state.uncertainty, state.spectrum_var))

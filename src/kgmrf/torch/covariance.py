@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from kgmrf import wishart
+from kgmrf import _check, wishart
 from kgmrf.gains import Gains
 from kgmrf.geometry import orbit, so
 from kgmrf.state import Model, State, cold_state, initial_state, select, support
@@ -18,7 +18,7 @@ from kgmrf.torch import door
 from kgmrf.torch.compiled import Frames, Track, traced
 from kgmrf.torch.filtered import Filtered, join
 from kgmrf.torch.laws import FixedLaw, Law, bounded, cast, free_positive, positive
-from kgmrf.torch.loop import TRACED_TURN, Kinetic, at_least_single, full_precision, one_of
+from kgmrf.torch.loop import TRACED_TURN, Kinetic, at_least_single, full_precision
 
 START = (1e-6, 1e6)
 """Between these lie learned eigenvalues of the start: bring the data to the order of one."""
@@ -79,10 +79,10 @@ class KGMRFLayer(Kinetic):
     ) -> None:
         usual = "spatial" if output == "tangent" else "body"
         super().__init__(d, gains, velocity or usual, checkpoint_every, turn_bound)
-        one_of("spectrum", spectrum, ("adaptive", "fixed"))
-        one_of("start", start, ("data", "learned"))
-        one_of("output", output, ("covariance", "tangent"))
-        one_of("integrator", integrator, ("exponential", "split"))
+        _check.choice(spectrum, ("adaptive", "fixed"), "spectrum")
+        _check.choice(start, ("data", "learned"), "start")
+        _check.choice(output, ("covariance", "tangent"), "output")
+        _check.choice(integrator, ("exponential", "split"), "integrator")
         if integrator == "split" and not (isinstance(self.gains, FixedLaw) and self.gains.kicks):
             raise ValueError(
                 'integrator="split" keeps the structure of a rigid body that is only kicked and '
@@ -154,7 +154,7 @@ class KGMRFLayer(Kinetic):
         forecast: bool,
     ) -> Filtered:
         """Frames of complete samples in one go; others one by one, for they need a prediction."""
-        door.frames(samples, "samples", -3)
+        door.frames(samples, "samples")
         door.gaps(mask, samples.shape[:-2])
         door.fits(dt, "dt", samples.shape[:-2])
         door.finite(samples, "samples", mask)
@@ -176,7 +176,8 @@ class KGMRFLayer(Kinetic):
             expected = self._expected(piece[..., 0, :, :], times, state) if partly else None
             results.append(self._filter(*_moments(piece, expected), None, times, state, forecast))
             state = results[-1].state
-        return join(results)
+        joined: Filtered = join(results, samples.ndim - 3)
+        return joined
 
     def _expected(self, rows: Tensor, dt: Tensor, state: State | None) -> tuple[Tensor, Tensor]:
         """The covariance expected of samples ``(..., m, d)``, at first a plain guess; its worth."""
@@ -221,24 +222,25 @@ class KGMRFLayer(Kinetic):
         first = 2.0 / self.warmup_samples + torch.zeros_like(state.spectrum)
         return state._replace(velocity=velocity + zero, spectrum_var=first)
 
-    def _level(self, track: Track) -> Tensor:
-        unknown = torch.isnan(track.spectrum)
-        return torch.where(unknown, torch.ones_like(track.spectrum), track.spectrum)
+    def _matrix(self, frame: Tensor, spectrum: Tensor) -> Tensor:
+        return orbit.compose(frame, _level(spectrum))
 
-    def _matrix(self, track: Track) -> Tensor:
-        return orbit.compose(track.frame, self._level(track))
-
-    def _look(self, track: Track) -> tuple[Tensor, Tensor]:
-        level = self._level(track)
+    def _look(self, seen: Track | State) -> tuple[Tensor, Tensor]:
+        level = _level(seen.spectrum)
         if self.velocity == "body":
-            track = track._replace(velocity=_by_eigenvalue(track.velocity, level))
-        estimate, velocity = super()._look(track)
+            seen = seen._replace(velocity=_by_eigenvalue(seen.velocity, level))
+        estimate, velocity = super()._look(seen)
         if self.output == "covariance":
             return estimate, velocity
         # Eigenvalues at rounding level (a pool still short of samples) have no logarithm to learn.
         floor = 16.0 * torch.finfo(level.dtype).eps * level.amax(-1, keepdim=True)
-        logarithm = orbit.compose(track.frame, torch.log(torch.maximum(level, floor)))
+        logarithm = orbit.compose(seen.frame, torch.log(torch.maximum(level, floor)))
         return _upper(logarithm), so.vee(velocity)
+
+
+def _level(spectrum: Tensor) -> Tensor:
+    """The eigenvalues, 1 where nothing was seen yet."""
+    return torch.where(torch.isnan(spectrum), torch.ones_like(spectrum), spectrum)
 
 
 def _by_eigenvalue(velocity: Tensor, level: Tensor) -> Tensor:

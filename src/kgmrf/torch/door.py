@@ -19,33 +19,29 @@ from kgmrf import _check
 from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
 from kgmrf.kernels import engine
-from kgmrf.torch.compiled import reachable, traced
+from kgmrf.torch.compiled import plain, reachable, traced
 
 LARGEST_SINGLE = 1e18
 """Samples in float32 up to here have second moments in float32."""
 
 
-def tensor(value: Any, name: str) -> Tensor:
-    """``value``, if it is a tensor of real numbers."""
-    if _tensor(value, name).is_complex() or value.dtype == torch.bool:
-        raise ObservationError(
-            f"{name} has dtype {value.dtype}, expected real numbers; convert it with .float()"
-        )
-    return _tensor(value, name)
-
-
-def _tensor(value: Any, name: str) -> Tensor:
+def tensor(value: Any, name: str, flags: bool = False) -> Tensor:
+    """``value``, if it is a tensor of real numbers; or, for ``flags``, any tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(
             f"{name} must be a torch tensor, got {type(value).__name__} of shape "
             f"{np.shape(value)}; convert it with torch.as_tensor(...)"
         )
+    if not flags and (value.is_complex() or value.dtype == torch.bool):
+        raise ObservationError(
+            f"{name} has dtype {value.dtype}, expected real numbers; convert it with .float()"
+        )
     return value
 
 
-def frames(values: Tensor, name: str, axis: int) -> None:
-    """Refuses a sequence without frames; time is the axis ``axis``."""
-    if values.ndim >= -axis and values.shape[axis] == 0:
+def frames(values: Tensor, name: str) -> None:
+    """Refuses a sequence ``(..., time, :, :)`` without frames."""
+    if values.ndim >= 3 and values.shape[-3] == 0:
         raise ObservationError(
             f"{name} of shape {tuple(values.shape)} has no frames; give at least 1"
         )
@@ -69,27 +65,21 @@ def fits(value: Any, name: str, shape: torch.Size) -> None:
 def gaps(mask: Any, shape: torch.Size) -> None:
     """Refuses a mask that is no tensor, or not one truth value per frame."""
     if mask is not None:
-        fits(_tensor(mask, "mask"), "mask", shape)
+        fits(tensor(mask, "mask", flags=True), "mask", shape)
 
 
 def times(dt: Any) -> None:
     """Refuses intervals that run backwards or are no numbers."""
-    low, high = _extremes(dt, "dt", 0.0)
-    if not 0.0 <= low <= high < np.inf:
-        raise ObservationError(
-            f"dt must be finite and 0 or more, got {high if low >= 0 else low:g}: time cannot run "
-            "backwards; sort the frames"
-        )
+    for end in _extremes(dt, "dt"):
+        _check.interval(end)
 
 
 def counts(n_samples: Any) -> None:
     """Refuses numbers of samples that are not positive; NaN may stand where there is no frame."""
-    low, high = _extremes(n_samples, "n_samples", 1.0)
-    if low <= 0.0 or high == np.inf:
-        raise ObservationError(
-            f"n_samples must be positive and finite, got {low if low <= 0 else high:g}; it counts "
-            "the samples behind each matrix, 1 or more"
-        )
+    for end in _extremes(n_samples, "n_samples"):
+        if not np.isnan(end):
+            remedy = "it counts the samples behind each matrix, 1 or more"
+            _check.positive(end, "n_samples", remedy)
 
 
 def finite(values: Tensor, name: str, mask: Tensor | None) -> None:
@@ -136,16 +126,12 @@ def matrices(values: Tensor, mask: Tensor | None, *, rotation: bool) -> None:
 
 def _looks(value: Any) -> bool:
     """Whether values may be looked at."""
-    if isinstance(value, Tensor):
-        return reachable(value.device)
-    return not traced()
+    return reachable(value.device) if isinstance(value, Tensor) else not traced()
 
 
-def _extremes(value: Any, name: str, usual: float) -> tuple[float, float]:
-    """The smallest and the largest of some numbers; the usual one where nobody may look."""
+def _extremes(value: Any, name: str) -> tuple[float, ...]:
+    """The smallest and the largest of some numbers; nothing where nobody may look."""
     if value is None or not _looks(value):
-        return usual, usual
-    if type(value) in (int, float):
-        return float(value), float(value)
-    array = _check.real_array(value.detach().numpy() if isinstance(value, Tensor) else value, name)
-    return (float(np.nanmin(array)), float(np.nanmax(array))) if array.size else (usual, usual)
+        return ()
+    array = _check.real_array(plain(value), name)
+    return tuple(float(end.reduce(array, axis=None)) for end in (np.fmin, np.fmax) if array.size)

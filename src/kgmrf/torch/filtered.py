@@ -76,14 +76,13 @@ def detach(state: State) -> State:
     return State(*(part.detach() for part in state))
 
 
-def join(results: list[Filtered]) -> Filtered:
-    """Pieces of a sequence, one after the other."""
-    axis = results[0].nis.ndim - 1
+def join(pieces: list[Any], axis: int = 0) -> Any:
+    """Pieces of a sequence, one after the other; of what is no tensor, the last."""
 
     def one(parts: tuple[Any, ...]) -> Any:
         return torch.cat(parts, dim=axis) if isinstance(parts[0], Tensor) else parts[-1]
 
-    return Filtered(*map(one, zip(*results, strict=True)))
+    return type(pieces[0])(*map(one, zip(*pieces, strict=True)))
 
 
 class Stream:

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from kgmrf import _check
 from kgmrf.gains import Gains, Transition
 from kgmrf.motion import drift, passage, turned
 from kgmrf.state import Model, State, Surprise, warming
 from kgmrf.torch import compiled, door
-from kgmrf.torch.compiled import Frames, Track, over_frame, traced, track_of, walk
+from kgmrf.torch.compiled import Frames, Track, at, traced, walk
 from kgmrf.torch.filtered import Filtered, Stream, join
 from kgmrf.torch.laws import Law, as_law, cast
 
@@ -42,7 +43,7 @@ class Kinetic(nn.Module):
             raise ValueError(f"d must be at least 1, got {d!r}")
         if checkpoint_every is not None and checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, got {checkpoint_every!r}")
-        one_of("velocity", velocity, ("body", "spatial"))
+        _check.choice(velocity, ("body", "spatial"), "velocity")
         self.d = d
         self.gains = as_law(gains, d)
         self.velocity = velocity
@@ -75,16 +76,17 @@ class Kinetic(nn.Module):
         """The observations as the step wants them."""
         raise NotImplementedError
 
-    def _matrix(self, track: Track) -> Tensor:
+    def _matrix(self, frame: Tensor, spectrum: Tensor) -> Tensor:
         """The covariance or rotation."""
         raise NotImplementedError
 
-    def _look(self, track: Track) -> tuple[Tensor, Tensor]:
+    def _look(self, seen: Track | State) -> tuple[Tensor, Tensor]:
         """Estimate and velocity, as they are handed out."""
+        estimate = self._matrix(seen.frame, seen.spectrum)
         if self.velocity == "body":
-            return self._matrix(track), track.velocity
-        spatial = track.frame @ track.velocity @ track.frame.mT
-        return self._matrix(track), (spatial - spatial.mT) / 2
+            return estimate, seen.velocity
+        spatial = seen.frame @ seen.velocity @ seen.frame.mT
+        return estimate, (spatial - spatial.mT) / 2
 
     # What does not.
 
@@ -112,7 +114,7 @@ class Kinetic(nn.Module):
             if values.ndim < 3 or values.shape[-2:] != (self.d, self.d):
                 shape = tuple(values.shape)
                 raise ValueError(f"expected (..., time, {self.d}, {self.d}), got {shape}")
-            door.frames(values, "observations", -3)
+            door.frames(values, "observations")
             door.gaps(mask, values.shape[:-2])
             door.counts(weight)
             self._check(observations, mask)
@@ -140,119 +142,101 @@ class Kinetic(nn.Module):
         weights = torch.as_tensor(weight, **like).expand(shape)
         weights = torch.where(observed, weights, torch.ones_like(weights))
         intervals = torch.as_tensor(1.0 if dt is None else dt, **like)
-        each = intervals.expand(shape).movedim(-1, 0)
+        # Time first; one number for the whole batch stays one per frame.
+        shape = shape if intervals.ndim else torch.Size([1] * (len(shape) - 1) + [shape[-1]])
         frames = Frames(
             seen.movedim(-3, 0),
             weights.movedim(-1, 0),
-            each,
+            intervals.expand(shape).movedim(-1, 0),
             observed.movedim(-1, 0),
-            (each if intervals.ndim else intervals).double(),
         )
         return self._run(self._take(frames), self.gains(), state, forecast)
 
-    def _run(self, frames: Frames, law: Gains, state: State | None, forecast: bool) -> Filtered:
+    def _run(self, frames: Frames, exact: Gains, state: State | None, forecast: bool) -> Filtered:
         """All frames, one step each, in pieces that are computed twice to save memory if wanted."""
-        exact, law = law, cast(law, frames.seen.dtype)
-        now = self._fresh(frames.seen[0], law) if state is None else state
-        if self._for_looking(frames, law, now):
+        dtype, device = frames.seen.dtype, frames.seen.device
+        law = cast(exact, dtype)
+        start = self._fresh(frames.seen[0], law) if state is None else state
+        model = self._model(law, device)
+        found = None
+        if self._for_looking(frames, law, start):
             with torch.no_grad():
-                model = self._model(exact, frames.seen.device)
-                found = compiled.run(model, frames, now, self.rotations)
-                if found is not None:
-                    over = None
-                    if forecast:
-                        over = cast(self._passage(exact, frames), frames.seen.dtype)
-                    return self._shown(now, frames, over, model, *found)
-        model = self._model(law, frames.seen.device)
-        over = self._passage(exact, frames)
-        n = frames.seen.shape[0]
-        size = self.checkpoint_every or n
-        # Transforms of torch.func do not know checkpoints: they keep everything.
-        saves = self.checkpoint_every is not None and torch.is_grad_enabled() and not traced()
-        pieces: list[Filtered] = []
-        for first in range(0, n, size):
-            part = slice(first, min(first + size, n))
-            turns = over_frame(over, frames, part)
-            arguments = (now, frames.part(part), turns, model, forecast)
-            if saves:
-                pieces.append(checkpoint(self._piece, *arguments, use_reentrant=False))
-            else:
-                pieces.append(self._piece(*arguments))
-            now = pieces[-1].state
-        return join(pieces)
-
-    def _passage(self, law: Gains, frames: Frames) -> Transition:
-        """What the intervals do, in double precision: learned retentions near 1 cancel."""
-        like = torch.empty((self.d, self.d), dtype=torch.float64, device=frames.seen.device)
-        return passage(law, frames.clock, like)
+                found = compiled.run(self._model(exact, device), frames, start, self.rotations)
+        track, last = found or (None, start)
+        over = None
+        if track is None or forecast:
+            # In double precision: learned retentions near 1 cancel.
+            like = torch.empty((self.d, self.d), dtype=torch.float64, device=device)
+            over = passage(exact, frames.dt.double(), like)
+        if track is None:
+            n = frames.seen.shape[0]
+            # Transforms of torch.func do not know checkpoints: they keep everything.
+            saves = self.checkpoint_every and torch.is_grad_enabled() and not traced()
+            tracks = []
+            for first in range(0, n, self.checkpoint_every or n):
+                part = slice(first, first + (self.checkpoint_every or n))
+                arguments = (last, at(frames, part), at(over, part), model)
+                if saves:
+                    piece, last = checkpoint(self._piece, *arguments, use_reentrant=False)
+                else:
+                    piece, last = self._piece(*arguments)
+                tracks.append(piece)
+            track = join(tracks)
+        # What is handed out has its time behind the batch axes.
+        shown = [*self._look(track), track.log_likelihood, track.nis]
+        if over is not None and forecast:
+            shown.append(self._ahead(start, track, frames, cast(over, dtype).turn, model))
+        axis = track.nis.ndim - 1
+        looks: list[Any] = [part.movedim(0, axis) for part in shown]
+        looks.insert(4, last)
+        return Filtered(*looks)
 
     def _for_looking(self, frames: Frames, law: Gains, state: State) -> bool:
         """Whether nobody will ask for gradients and the numbers lie where compiled loops reach."""
         if not compiled.reachable(frames.seen.device):
             return False
-        parts = (*frames[:-1], *vars(law).values(), *self.parameters(), *state)
+        parts = (*frames, *vars(law).values(), *self.parameters(), *state)
         asked = any(isinstance(v, Tensor) and v.requires_grad for v in parts)
         return not (torch.is_grad_enabled() and asked)
 
     def _piece(
-        self, start: State, frames: Frames, turns: Transition, model: Model, forecast: bool
-    ) -> Filtered:
+        self, state: State, frames: Frames, turns: Transition, model: Model
+    ) -> tuple[Track, State]:
+        """Some frames: the track and the last state."""
         warm = model._replace(warmup_samples=0.0, warmup_frames=0.0)
         near = cast(turns, frames.seen.dtype)
         law = None  # of the compiled loop with a backward pass
         plain = not self.rotations and self._advance is self._one
         if plain and compiled.reachable(frames.seen.device):
             law = compiled.unrolling(warm, frames, turns)
-        k, n, state, parts = 0, frames.seen.shape[0], start, []
+        k, n, tracks = 0, frames.seen.shape[0], []
         pools = model.warmup_frames > 0
         while k < n:
             if pools and not traced():
                 pools = bool(warming(state, model).any())
             # While the start-up lasts, somebody has to look after every frame.
             part = slice(k, k + 1 if pools and not traced() else n)
-            piece, k = frames.part(part), part.stop
+            piece, k = at(frames, part), part.stop
             if law is not None and not pools:
-                over = over_frame(turns, frames, part)
-                parts.append(compiled.unrolled(law, warm, piece, over, state))
+                track, state = compiled.unrolled(law, warm, piece, at(turns, part), state)
             else:
-                over = over_frame(near, frames, part)
-                parts.append(walk(self._advance, model if pools else warm, piece, over, state))
-            state = parts[-1][-1]
-        tracks, surprises, _ = zip(*parts, strict=True)
-        track = Track(*(torch.cat(part) for part in zip(*tracks, strict=True)))
-        surprise = [torch.cat(part) for part in zip(*surprises, strict=True)]
-        return self._shown(start, frames, near if forecast else None, model, track, surprise, state)
-
-    def _shown(
-        self,
-        start: State,
-        frames: Frames,
-        over: Transition | None,
-        model: Model,
-        track: Track,
-        surprise: list[Tensor],
-        last: State,
-    ) -> Filtered:
-        """What is handed out, time behind the batch axes; with ``over`` also the forecasts."""
-        axis = surprise[0].ndim - 1
-        looks = (part.movedim(0, axis) for part in (*self._look(track), *surprise))
-        ahead = None
-        if over is not None:
-            ahead = self._ahead(start, track, frames, over, model).movedim(0, axis)
-        everything: Any = (*looks, last, ahead)
-        return Filtered(*everything)
+                now = model if pools else warm
+                track, state = walk(self._advance, now, piece, at(near, part), state)
+            tracks.append(track)
+        return join(tracks), state
 
     def _ahead(
-        self, start: State, track: Track, frames: Frames, over: Transition, model: Model
+        self, start: State, track: Track, frames: Frames, turn: Tensor, model: Model
     ) -> Tensor:
         """What every step expected: the track after the step before it, one drift later."""
-        pairs = zip(track_of(start), track, strict=True)
-        before = Track(*(torch.cat([first[None], after[:-1]]) for first, after in pairs))
+        first = (start.frame, start.spectrum, start.velocity)
+        pairs = zip(first, track[:3], strict=True)
+        frame, spectrum, velocity = (torch.cat([one[None], after[:-1]]) for one, after in pairs)
         earlier = frames.observed.cumsum(0) - frames.observed.to(torch.int64)
         started = ~torch.isnan(start.seen) | (earlier > 0)
-        turn = torch.where(started[..., None, None], over.turn, torch.zeros_like(over.turn))
-        frame, _ = turned(before.frame, before.velocity, before.spectrum, model, turn)
-        return self._matrix(before._replace(frame=frame))
+        turn = torch.where(started[..., None, None], turn, torch.zeros_like(turn))
+        frame, _ = turned(frame, velocity, spectrum, model, turn)
+        return self._matrix(frame, spectrum)
 
     def step(
         self,
@@ -286,7 +270,7 @@ class Kinetic(nn.Module):
         """
         door.times(dt)
         with full_precision(state.frame):
-            return self._look(track_of(self._later(state, dt)))
+            return self._look(self._later(state, dt))
 
     def _later(self, state: State, dt: float | Tensor) -> State:
         law = cast(self.gains(), state.frame.dtype)
@@ -298,12 +282,6 @@ class Kinetic(nn.Module):
     def stream(self) -> Stream:
         """A counter that remembers the state between frames, for inference."""
         return Stream(self)
-
-
-def one_of(name: str, value: str, words: tuple[str, ...]) -> None:
-    """Refuses a setting that is none of the words."""
-    if value not in words:
-        raise ValueError(f"{name} must be one of {words}, got {value!r}")
 
 
 def at_least_single(values: Tensor) -> Tensor:

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from kgmrf import _check
 from kgmrf._check import ObservationError
 from kgmrf.density import TAILS
 from kgmrf.torch import door
 from kgmrf.torch.laws import bounded
-from kgmrf.torch.loop import full_precision, one_of
+from kgmrf.torch.loop import full_precision
 
 KAPPA_LIMIT = 0.7
 """A learned log scale stays between minus and plus this, as in the trackers."""
@@ -45,7 +46,7 @@ class StudentTLoss(nn.Module):
         reduction: Literal["mean", "sum", "none"] = "mean",
     ) -> None:
         super().__init__()
-        one_of("reduction", reduction, ("mean", "sum", "none"))
+        _check.choice(reduction, ("mean", "sum", "none"), "reduction")
         weights = [1.0 / len(dofs)] * len(dofs) if tails is None else list(tails)
         if len(weights) != len(dofs) or not all(v > 0 for v in (*dofs, *weights)):
             raise ValueError(

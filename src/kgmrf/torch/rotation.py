@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -12,7 +13,7 @@ from kgmrf.geometry import so
 from kgmrf.state import Model, State, cold_state
 from kgmrf.step import rotation_step
 from kgmrf.torch import door
-from kgmrf.torch.compiled import Frames, Track, traced
+from kgmrf.torch.compiled import Frames, traced
 from kgmrf.torch.filtered import Filtered
 from kgmrf.torch.laws import Law, free_positive, positive
 from kgmrf.torch.loop import Kinetic, at_least_single
@@ -92,12 +93,11 @@ class RotationLayer(Kinetic):
     def _model(self, law: Gains, device: torch.device) -> Model:
         if isinstance(law, FixedGains):
             # A rotation is seen directly: no gap divides, so no ridge softens.
-            parts = (law.position_gain, law.velocity_gain, law.retention, law.coast_retention)
-            law = FixedGains(*parts, ridge=0.0)
+            law = replace(law, ridge=0.0)
         return Model(gains=law, turn_bound=self._bound(device))
 
     def _fresh(self, like: Tensor, law: Gains) -> State:
         return cold_state(like, law)._replace(spectrum=torch.ones_like(like[..., 0]))
 
-    def _matrix(self, track: Track) -> Tensor:
-        return track.frame
+    def _matrix(self, frame: Tensor, spectrum: Tensor) -> Tensor:
+        return frame

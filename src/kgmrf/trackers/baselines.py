@@ -90,7 +90,7 @@ class RiemannianEMA(_Average):
         here, gain = arrays["matrix"], gain_over(self.gain, dt)
         if self.kind == "rotation":
             return {"matrix": here @ so.exp(gain * so.log(here.swapaxes(-1, -2) @ seen))}
-        return {"matrix": spd.geodesic(here, seen, gain[..., 0, 0], metric="affine_invariant")}
+        return {"matrix": spd.geodesic(here, seen, gain[..., 0, 0])}
 
 
 class AlphaBeta(BaselineTracker):
