@@ -224,8 +224,9 @@ def pull_back(moving: Any, observed: Any, states: Any, inputs: Any, bars: Any, f
     s = -(-d // 8) * 8
     size = s * s
     information, floor = head[INFORMATION] != 0.0, head[NOISE_FLOOR]
-    w = np.zeros(SLOTS * size)
-    m = w.reshape(SLOTS, s, s)
+    turns, n_planes = SLOTS * size, d * (d - 1) // 2
+    w = np.zeros(turns + n_planes)
+    m = w[:turns].reshape(SLOTS, s, s)
     planes = np.zeros((3, d, d))
     level, power, power_bar, vector_bars = np.zeros(d), np.zeros(d), np.zeros(d), np.zeros((3, d))
     body, body_bar, x_bar = m[BODY], m[BODY_BAR], m[X_BAR]
@@ -247,15 +248,21 @@ def pull_back(moving: Any, observed: Any, states: Any, inputs: Any, bars: Any, f
             planes[:] = old
             wider = 0.0
             if moving[t, i]:
-                m[TURNING, :d, :d] = step[_TURN] * velocity
-                turn_frame(w, d, s)
+                p = turns
+                for k in range(d):
+                    for j in range(k):
+                        w[p] = velocity[k, j]
+                        p += 1
+                turn_frame(w, turns, step[_TURN], n_planes, d, s)
                 wider = head[SPECTRUM_RATE] * step[_DT]
                 if information:
                     for k in range(d):
                         for j in range(d):
                             if j != k:
-                                p = widened(old[0, k, j], old[1, k, j], old[2, k, j], decay, step)
-                                planes[0, k, j], planes[1, k, j] = p[3], p[4]
+                                wide = widened(
+                                    old[0, k, j], old[1, k, j], old[2, k, j], decay, step
+                                )
+                                planes[0, k, j], planes[1, k, j] = wide[3], wide[4]
             if here:
                 m[SEEN_MATRIX, :d, :d] = sequence[t, i]
                 at, frame, flipped = SCRATCH_A * size, FRAME * size, TURNING * size
