@@ -126,7 +126,7 @@ def stream(
         f"{counts.lines} lines, {tracks} tracks, dropped: {dropped or 'none'}; {seconds:.1f} s",
         shown=not quiet,
     )
-    if counts.lines and not done.reader.d:
+    if counts.lines and not (done.reader.d and (tracks or counts.forgotten)):
         raise ValueError(
             'no line had an observation: it is called x, as in {"key": "a", "time": 0, "x": [0.1]}'
             if format_ == "json"
