@@ -218,7 +218,9 @@ def covariances(
         raise ObservationError(f"{name}{_at(which)} of shape {array.shape} {fault}")
     if invalid.any() and on_invalid == "repair":
         mendable = invalid & ~hopeless
-        used[mendable] = _nearest_semidefinite(used[mendable])
+        values, vectors = np.linalg.eigh(_symmetric(used[mendable]))
+        raised = vectors * np.maximum(values, 0.0)[..., None, :]
+        used[mendable] = raised @ np.swapaxes(vectors, -1, -2)
         invalid = hopeless | (mendable & (np.abs(used).max(axis=(-2, -1)) == 0))
     return _symmetric(used), observed & ~invalid
 
@@ -378,14 +380,12 @@ def _numbers(array: Any) -> Any:
 
 
 def _remedy(array: Any) -> str:
-    text = "it is text: read it as numbers with .astype(float)"
     return {
         "m": "count in the usual interval: divide it by, say, np.timedelta64(1, 's')",
-        "S": text,
-        "U": text,
+        "U": "it is text: read it as numbers with .astype(float)",
         "M": "dates are no observations",
         "c": "take its .real part, or stack real and imaginary parts as channels",
-    }.get(array.dtype.kind, "convert it with .astype(float)")
+    }.get(array.dtype.kind.replace("S", "U"), "convert it with .astype(float)")
 
 
 def _first(fault: Mask) -> tuple[int, ...]:
@@ -398,8 +398,3 @@ def _at(which: tuple[int, ...]) -> str:
 
 def _symmetric(matrices: Numbers) -> Numbers:
     return 0.5 * (matrices + np.swapaxes(matrices, -1, -2))
-
-
-def _nearest_semidefinite(matrices: Numbers) -> Numbers:
-    values, vectors = np.linalg.eigh(_symmetric(matrices))
-    return (vectors * np.maximum(values, 0.0)[..., None, :]) @ np.swapaxes(vectors, -1, -2)

@@ -14,6 +14,7 @@ from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._threads import OneAtATime
 from kgmrf._time import Clock, duration
 from kgmrf._types import Numbers
+from kgmrf.bank.files import DAMAGE, check, damaged, read, try_out
 from kgmrf.bank.steps import (
     TOLERANCES,
     Taken,
@@ -21,23 +22,18 @@ from kgmrf.bank.steps import (
     checked_lines,
     in_parts,
     mended,
+    one_law,
     processors,
     refuse,
     too_large,
 )
-from kgmrf.engines import INVALID, OBSERVED, SEEN, TIME, TRUST, Engine, Lines, View, rounds
+from kgmrf.engines import INVALID, OBSERVED, SEEN, TIME, TRUST, Engine, Lines, rounds
 from kgmrf.engines.law import SingleLaw
 from kgmrf.factors import DENSE
 from kgmrf.results import Estimate
 from kgmrf.state import State
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.rotation import RotationTracker
-
-LIGHT = 2**20
-"""Bytes that a file may ask for without bringing them along."""
-
-TRIED = 1 << 18
-"""Numbers of the matrices of tracks from a file that are tried out at a time."""
 
 MEMORY = ("rows", "records", "fresh")
 """What is remembered: all of the tracks, what the last observation said where the rows do not, and
@@ -69,12 +65,7 @@ class TrackerBank(OneAtATime):
     >>> import numpy as np
     >>> from kgmrf import TrackerBank
     >>> bank = TrackerBank(3, 2)
-    >>> rng = np.random.default_rng(0)
-    >>> for _ in range(50):
-    ...     x = rng.normal(size=(3, 2))
-    ...     x[1] = np.nan
-    ...     taken = bank.update(x)
-    >>> taken.observed
+    >>> bank.update([[1.0, 2.0], [np.nan, np.nan], [0.5, 0.1]]).observed
     array([ True, False,  True])
     >>> bank.estimate().covariance.shape
     (3, 2, 2)
@@ -103,13 +94,7 @@ class TrackerBank(OneAtATime):
                 f"mean={settings['mean']!r}: a bank takes samples of mean zero; centre them first, "
                 "for example with kgmrf.centring.RunningMean"
             )
-        law = self._pattern.gains
-        for name, value in () if isinstance(law, str) else vars(law).items():
-            if np.ndim(value) and np.shape(value) != (self.d, self.d):
-                raise ValueError(
-                    "a bank has one gain law for all tracks, with numbers, not arrays; "
-                    f"{name} has shape {np.shape(value)}"
-                )
+        one_law(self._pattern.gains, self.d)
         self._raw = self._pattern.n_samples is None  # whether samples are expected
         self._clock: Clock = self._pattern.clock
         self.ids = np.arange(int(n_tracks), dtype=np.int64)
@@ -126,8 +111,6 @@ class TrackerBank(OneAtATime):
         engine, rows = self._engine, self._engine.init(n)
         records = engine.look(rows) if engine.kept and n else np.zeros((n, engine.kept))
         return rows, records, np.ones(n, dtype=bool)
-
-    # ------------------------------------------------------------------ tracks come and go
 
     def __len__(self) -> int:
         return int(self.ids.size)
@@ -320,8 +303,6 @@ class TrackerBank(OneAtATime):
         shown = engine.view(records, rows)
         return {name: np.asarray(shown[name], dtype=float) for name in fields}
 
-    # ------------------------------------------------------------------ what is known
-
     def estimate(self, tracks: Any = None) -> Estimate:
         """All fields of an `Estimate`, for all tracks or some (by position or mask)."""
         engine, which = self._engine, self._positions(tracks)
@@ -332,11 +313,8 @@ class TrackerBank(OneAtATime):
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of ``dt`` ahead (a timedelta: seconds); changes nothing."""
         counted = _check.ahead(duration(steps)) / self._clock.unit
-        return Estimate(self._clock.told(self._ahead(counted, self._positions(tracks))))
-
-    def _ahead(self, counted: float, which: Any) -> View:
-        later, records = self._engine.ahead(self._rows[which], counted)
-        return self._engine.view(records, later)
+        later, records = self._engine.ahead(self._rows[self._positions(tracks)], counted)
+        return Estimate(self._clock.told(self._engine.view(records, later)))
 
     def state(self, tracks: Any = None) -> State:
         """The `kgmrf.state.State` of all tracks or some under a single law, in float64."""
@@ -382,40 +360,11 @@ class TrackerBank(OneAtATime):
             if self.kind == "covariance" and rows.shape[-1:] != (self._engine.size,):
                 self._take_kind(raw=not self._raw)
             engine, n = self._engine, len(rows)
-            if fresh.shape != (n,) or fresh.dtype != bool:
-                raise ValueError(f"{n} rows and {fresh.shape} flags")
-            if records.shape != (n, engine.kept) or records.dtype != np.float64:
-                raise ValueError(f"records are {records.dtype} of shape {records.shape}")
-            engine.check(rows)
-            if self.kind == "rotation" and n and records.size:
-                matrices = engine.view(records)["rotation"]
-                there = np.asarray(~np.isnan(matrices).any(axis=(-2, -1)))
-                _check.rotations(matrices, there, "its estimate", "raise", True)
+            check(self.kind, engine, rows, records, fresh)
             self._rows, self._records, self._fresh = rows, records, fresh
             self.ids = np.arange(n, dtype=np.int64)
-            step = max(1, TRIED // engine.d**2)
-            for begin in range(0, n, step):
-                self.select(slice(begin, begin + step))._try_out()
+            try_out(self)
         self._next_id = n
-
-    def _try_out(self) -> None:
-        """ValueError unless a forecast, and observations like it, leave an estimate. For tracks
-        that are not needed any more."""
-        n, d, turns = len(self), self.d, self.kind == "rotation"
-        with np.errstate(all="ignore"):
-            ahead = np.asarray(self._ahead(1.0, slice(None))[self.kind])
-            if turns:
-                seen = np.where(np.isnan(ahead), np.eye(d), ahead)
-                _check.rotations(seen, np.ones(n, dtype=bool), "its estimate", "raise", True)
-            else:
-                variance = np.diagonal(ahead, axis1=-2, axis2=-1)
-                seen = np.sqrt(np.where(variance > 0.0, variance, 1.0))[:, None, :]
-            seen = np.array(seen, dtype=float, order="C")
-            for _ in range(3):  # some faults show only later
-                lines = Lines(np.arange(n), seen, np.ones(n), np.ones(n), turns)
-                after = self._lines(lines, [self.kind])
-        if not np.isfinite(after[self.kind]).all():
-            raise ValueError("a row gives no estimate")
 
     def settings(self) -> dict[str, Any]:
         """The arguments that build a bank like this one, as plain numbers, words and lists."""
@@ -436,18 +385,8 @@ class TrackerBank(OneAtATime):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a bank that `save` wrote. A file from a stranger can never run code."""
-        header, found = _npz.read(path)
+        header, found, ids = read(path)
         try:
-            if header.get("kind") != "bank":
-                raise ValueError("it holds something else")
-            ids = found.pop("ids")
-            if ids.ndim != 1 or ids.dtype != np.int64:
-                raise ValueError(f"ids are {ids.dtype} of shape {ids.shape}")
-            # Before room is made for it: one table of d x d at least, and one for each track.
-            # Of many channels a few rows of a table.
-            total, d = sum(array.nbytes for array in found.values()), int(header["settings"]["d"])
-            if 4 * d * min(d, 64) * max(1, ids.size) > max(LIGHT, 4 * total):
-                raise ValueError(f"it is too small for {ids.size} tracks of d = {d}")
             bank = cls(0, **header["settings"])
             bank.restore(found)
             if len(bank) != ids.size:
@@ -455,6 +394,6 @@ class TrackerBank(OneAtATime):
             bank._clock.restore(np.array(header["clock"], dtype=float))
             bank.ids = ids
             bank._next_id = int(header["next_id"])
-        except (*_npz.DAMAGE, AttributeError, AssertionError) as error:
-            raise ValueError(f"{path} is not a bank file: {_npz.told(error)}") from error
+        except DAMAGE as error:
+            raise damaged(path, error) from error
         return bank

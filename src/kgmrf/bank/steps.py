@@ -34,6 +34,16 @@ class Taken(NamedTuple):
     invalid: Mask
 
 
+def one_law(law: Any, d: int) -> None:
+    """ValueError if the numbers of a law differ between tracks."""
+    for name, value in () if isinstance(law, str) else vars(law).items():
+        if np.ndim(value) and np.shape(value) != (d, d):
+            raise ValueError(
+                "a bank has one gain law for all tracks, with numbers, not arrays; "
+                f"{name} has shape {np.shape(value)}"
+            )
+
+
 def checked(
     observations: Any, mask: Any, n: int, d: int, kind: str, raw: bool
 ) -> tuple[Numbers, Mask]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +10,8 @@ from kgmrf import _check, wishart
 from kgmrf._check import ObservationError
 from kgmrf._time import Clock
 from kgmrf._types import Mask, Numbers
-from kgmrf.geometry import orbit, spd
 from kgmrf.results import Estimate, Result, stacked
+from kgmrf.trackers import _blocks as sums
 from kgmrf.trackers import _vector_step as vector
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._files import rebuilt
@@ -20,9 +19,6 @@ from kgmrf.trackers._input import as_mask
 from kgmrf.trackers._samples import CovarianceTracker, second_moments
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.product import Composite, ProductEstimate, ProductResult
-
-LEAST_SHARE = 1e-12
-"""Directions with less than this share of the largest variance count as having this share."""
 
 
 class GaussianEstimate(ProductEstimate):
@@ -177,7 +173,7 @@ class KineticGaussian(Composite):
 
     def ahead(self, dt: float) -> Any:
         """The same ``dt`` of counted time from now."""
-        unit, _ = _usable(self._scatter(0.0))
+        unit, _ = sums.usable(self._scatter(0.0))
         state = self._drifted(self._state, np.full(self._state.time.shape, dt), unit)
         nan = np.full(state.time.shape, np.nan)
         return vector.view(state, nan, nan), self.covariance.ahead(dt), nan
@@ -197,32 +193,32 @@ class KineticGaussian(Composite):
         late = ~early
 
         # What the block says of S by itself, and by the jump from the block before.
-        centre, within, count = _moments(block)
+        centre, within, count = sums.moments(block)
         there = count > 0
         known = ~np.isnan(memo.centre[..., 0])
         jump = np.where((known & there)[..., None], centre - memo.centre, 0.0)
         share = np.where(known, 1.0 / np.maximum(count, 1.0) + 1.0 / memo.number, 1.0)
         freedom = np.where(there, count - 1.0 + known, 0.0)
-        rough = (within + _outer(jump) / _wide(share)) / _wide(np.maximum(freedom, 1.0))
+        rough = (within + sums.outer(jump) / sums.wide(share)) / sums.wide(np.maximum(freedom, 1.0))
 
         scatter = np.full((*dt.shape, d, d), np.nan)
         if begun:
             scatter = self._scatter(float(step.flat[0]) if step.size else 0.0)
         unseen = np.isnan(scatter).any(axis=(-2, -1)) & (freedom > 0)
-        scatter = np.where(_wide(unseen), rough, scatter)
+        scatter = np.where(sums.wide(unseen), rough, scatter)
         # Few samples: pulled to a ball with the weight of d of its own.
-        pull = _wide(np.where(late, 0.0, d / (np.maximum(memo.samples, freedom) + d)))
+        pull = sums.wide(np.where(late, 0.0, d / (np.maximum(memo.samples, freedom) + d)))
         size = np.trace(scatter, axis1=-2, axis2=-1) / d
-        unit, usable = _usable((1.0 - pull) * scatter + pull * _wide(size) * np.eye(d))
+        unit, usable = sums.usable((1.0 - pull) * scatter + pull * sums.wide(size) * np.eye(d))
 
         state, owed = self._settled(self._state, memo.owed, memo.since, unit, usable)
         predicted = self._drifted(state, step, unit)
         begins = np.isnan(predicted.seen) & there
         follows = ~np.isnan(predicted.seen) & usable & (owed == 0)
-        seen, noise, complete = _block_mean(block, early, unit)
+        seen, noise, complete = sums.block_mean(block, early, unit)
         # The first block mean is the first position; its variance S/m is owed until S is known.
         seen = np.where((begins | follows)[..., None], seen, np.nan)
-        noise = np.where(_wide(begins), 0.0, noise)
+        noise = np.where(sums.wide(begins), 0.0, noise)
         state, nis, ahead = vector.correct(predicted, seen, noise)
         owed = np.where(begins, 1.0 / np.maximum(count, 1.0), owed)
         since = np.where(begins, state.time, memo.since)
@@ -230,15 +226,15 @@ class KineticGaussian(Composite):
 
         late = follows & late
         moment, counts = self._scatter_of(block, centre, within, count, predicted, unit)
-        moment = np.where(_wide(late), moment, rough)
+        moment = np.where(sums.wide(late), moment, rough)
         counts = np.where(late, counts, freedom)
         used = counts > 0
         self.covariance.advance(
-            np.where(_wide(used), moment, np.eye(d)), used, np.maximum(counts, 1.0), step
+            np.where(sums.wide(used), moment, np.eye(d)), used, np.maximum(counts, 1.0), step
         )
         # A start counts from where something varies.
         varies = usable | (np.trace(rough, axis1=-2, axis2=-1) > _check.SMALLEST)
-        inside = _within_log_likelihood(within, count, unit)
+        inside = sums.within_log_likelihood(within, count, unit)
         self._memo = _Memory(
             centre=np.where(there[..., None], centre, memo.centre),
             number=np.where(there, count, memo.number),
@@ -255,7 +251,7 @@ class KineticGaussian(Composite):
         """S as predicted; 0 for channels that have not varied beside others that have."""
         scatter = self.covariance.scatter_ahead(dt)
         nothing = np.isnan(scatter).all(axis=(-2, -1))
-        return np.where(np.isnan(scatter) & ~_wide(nothing), 0.0, scatter)
+        return np.where(np.isnan(scatter) & ~sums.wide(nothing), 0.0, scatter)
 
     def _scatter_of(
         self,
@@ -269,9 +265,9 @@ class KineticGaussian(Composite):
         """Second moment about the predicted mean, freed of that mean's uncertainty; its count."""
         spread, m = predicted.spread, np.maximum(count, 1.0)
         error = np.where((count > 0)[..., None], centre - predicted.position, 0.0)
-        fair = unit / _wide(m)
-        error = (_transport(fair + spread, fair) @ error[..., None])[..., 0]
-        total = within / _wide(m) + _outer(error)
+        fair = unit / sums.wide(m)
+        error = (sums.transport(fair + spread, fair) @ error[..., None])[..., 0]
+        total = within / sums.wide(m) + sums.outer(error)
         there = ~np.isnan(block)
         present: Mask = np.any(there, axis=-1)
         partly: Mask = np.any(present & ~there.all(axis=-1), axis=-1)
@@ -283,13 +279,13 @@ class KineticGaussian(Composite):
         wide = np.where(both, (unit + spread)[..., None, :, :], 0.0) + pad
         plain = np.where(both, unit[..., None, :, :], 0.0) + pad
         rest = np.where(there, block - predicted.position[..., None, :], 0.0)
-        rest = (_transport(wide, plain) @ rest[..., None])[..., 0]
+        rest = (sums.transport(wide, plain) @ rest[..., None])[..., 0]
         support = np.asarray(self.covariance.support())[..., None]
         outer = wishart.expected_outer(
             np.where(there, rest, np.nan), unit[..., None, :, :], support
         )
         mixed, number = second_moments(block, outer)
-        return np.where(_wide(partly), mixed, total), np.where(partly, number, count)
+        return np.where(sums.wide(partly), mixed, total), np.where(partly, number, count)
 
     def _settled(
         self,
@@ -303,10 +299,10 @@ class KineticGaussian(Composite):
         pays = usable & (owed > 0)
         if not pays.any():
             return state, owed
-        start = vector.joined(pays.shape, _wide(owed) * unit, 0.0, self.mean_rate_prior * unit)
+        start = vector.joined(pays.shape, sums.wide(owed) * unit, 0.0, self.mean_rate_prior * unit)
         elapsed = np.where(pays, state.time - since, 0.0)
         now = self._drifted(state._replace(covariance=start), elapsed, unit).covariance
-        paid = state._replace(covariance=np.where(_wide(pays), now, state.covariance))
+        paid = state._replace(covariance=np.where(sums.wide(pays), now, state.covariance))
         return paid, np.where(pays, 0.0, owed)
 
     def _drifted(
@@ -315,7 +311,7 @@ class KineticGaussian(Composite):
         walk, wander = self.mean_acceleration * unit, self.mean_noise * unit
         over = vector.motion(self.mean_retention, step, state.known, walk, wander)
         later = vector.drift(state, step, over)
-        idle = _wide(np.isnan(state.seen))
+        idle = sums.wide(np.isnan(state.seen))
         return later._replace(covariance=np.where(idle, state.covariance, later.covariance))
 
     # ------------------------------------------------------------------ checks and memory
@@ -333,7 +329,7 @@ class KineticGaussian(Composite):
         blocks = self.covariance.blocks(value, sequence=sequence)
         if mask is not None:
             used = as_mask(np.asarray(mask, dtype=bool), blocks.shape[:-2])
-            blocks = np.where(_wide(used), blocks, np.nan)
+            blocks = np.where(sums.wide(used), blocks, np.nan)
         return blocks, np.asarray(~np.isnan(blocks).all(axis=(-2, -1)))
 
     def _trusted(self, observation: Any) -> tuple[Numbers, Mask]:
@@ -365,75 +361,3 @@ class KineticGaussian(Composite):
         for name in ("number", "owed", "samples", "blocks"):
             if not (getattr(self._memo, name) >= 0).all():
                 raise ValueError(f"{name} of its start is none")
-
-
-def _wide(array: Any) -> Any:
-    """Numbers ``(...)`` beside matrices ``(..., d, d)``."""
-    return array[..., None, None]
-
-
-def _outer(vectors: Numbers) -> Numbers:
-    return vectors[..., :, None] * vectors[..., None, :]
-
-
-def _moments(block: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Mean of the complete samples, sum of outer products about it, and their number."""
-    whole = ~np.isnan(block).any(axis=-1, keepdims=True)
-    count = whole.sum(axis=(-2, -1)).astype(float)
-    centre = np.where(whole, block, 0.0).sum(axis=-2) / np.maximum(count, 1.0)[..., None]
-    rest = np.where(whole, block - centre[..., None, :], 0.0)
-    return centre, np.swapaxes(rest, -1, -2) @ rest, count
-
-
-def _block_mean(block: Numbers, early: Mask, unit: Numbers) -> tuple[Numbers, Numbers, Mask]:
-    """The mean of what is there, its noise S_ij n_ij / (n_i n_j), and whether that is all."""
-    there = ~np.isnan(block)
-    # Early on, only complete samples are used.
-    there = there & (there.all(axis=-1, keepdims=True) | ~_wide(early))
-    each = there.astype(float)
-    number = each.sum(axis=-2)
-    safe = np.maximum(number, 1.0)
-    seen = np.where(number > 0, np.where(there, block, 0.0).sum(axis=-2) / safe, np.nan)
-    noise = unit * (np.swapaxes(each, -1, -2) @ each) / _outer(safe)
-    partly = (there.any(axis=-1) & ~there.all(axis=-1)).any(axis=-1)
-    single = there.any(axis=-1).sum(axis=-1) <= 1
-    return seen, noise, ~partly | single
-
-
-def _usable(scatter: Numbers) -> tuple[Numbers, Mask]:
-    """S of full rank, for channels that are constant or copies of one another, and where it is any.
-
-    All that is done with it is relative to it, so that what is lifted is not felt. Where nothing
-    varies yet it is the identity, and nothing depends on it.
-    """
-    eye = np.eye(scatter.shape[-1])
-    nan = np.isnan(scatter).any(axis=(-2, -1))
-    values, vectors = np.linalg.eigh(np.where(_wide(nan), eye, scatter))
-    least = LEAST_SHARE * values[..., -1:]
-    lifted = orbit.compose(vectors, np.maximum(values, least))
-    usable = ~nan & (values[..., -1] > _check.SMALLEST)
-    scatter = np.where(_wide(values[..., 0] < least[..., 0]), lifted, scatter)
-    return np.where(_wide(usable), scatter, eye), usable
-
-
-def _transport(wide: Numbers, fair: Numbers) -> Numbers:
-    """The symmetric A with A wide A = fair (optimal transport between the two Gaussians)."""
-    root = spd.sqrt(fair)
-    values, vectors = np.linalg.eigh(root @ wide @ root)
-    # In exact arithmetic these are positive; what rounding leaves of the smallest is not.
-    values = np.maximum(values, 1e-28 * values[..., -1:])
-    found = orbit.compose(root @ vectors, 1.0 / np.sqrt(values))
-    if (values[..., 0] > 1e-8 * values[..., -1]).all():
-        return found
-    # wide is fair and more, so that 0 <= A <= 1: which also holds where nothing else is known.
-    values, vectors = np.linalg.eigh(0.5 * (found + np.swapaxes(found, -1, -2)))
-    return orbit.compose(vectors, np.clip(values, 0.0, 1.0))
-
-
-def _within_log_likelihood(within: Numbers, count: Numbers, scatter: Numbers) -> Numbers:
-    """log p of m samples given their mean: the m - 1 directions about it."""
-    d = scatter.shape[-1]
-    m = np.maximum(count, 1.0)
-    log_det = np.linalg.slogdet(scatter)[1]
-    trace = np.trace(np.linalg.solve(scatter, within), axis1=-2, axis2=-1)
-    return -0.5 * ((m - 1) * (d * math.log(2 * math.pi) + log_det) + trace + d * np.log(m))
