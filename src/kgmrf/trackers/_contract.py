@@ -83,7 +83,6 @@ class Tracker(Input):
         dt: float | Numbers = 1.0,
         n_samples: float | Numbers | None = None,
         assume_valid: bool = False,
-        **more: Any,
     ) -> Estimate:
         """Take in the observation of one step and return the filtered estimate at its time.
 
@@ -92,14 +91,14 @@ class Tracker(Input):
         n_samples: how many samples are behind the matrix (or set at construction).
         assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
         """
-        found = None if more else self._update_at_once(observation, dt, n_samples, assume_valid)
+        found = self._update_at_once(observation, dt, n_samples, assume_valid)
         if found is not None:
             return found
         if assume_valid and observation is not None and self.batch_shape is not None:
             seen, observed = self._trusted(observation)
         else:
             seen, observed = self.checked(observation)
-        counts = self.counts(n_samples, observed, seen.shape[-1], **more)
+        counts = self.counts(n_samples, observed, seen.shape[-1])
         step = self._interval(dt, observed.shape)
         self.begin(seen.shape)
         self.advance(seen, observed, counts, step)
