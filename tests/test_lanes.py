@@ -19,8 +19,8 @@ WORDS = {
         lambda a, i, n: k.store(a, i, k.four_rows(a, i + 4, 1, 8, 80 + i)[0])
     ),
     "first": lambda k: lambda a, i, n: k.store(a, i, k.first(n, k.load(a, i), k.spread(2.0))),
-    "flip": lambda k: lambda a, i, n: k.flip(a, i, 100 + i, 9),
-    "flip in place": lambda k: lambda a, i, n: k.flip(a, i, i, 11),
+    "flip": lambda k: lambda a, i, n: k.flip(a, i, 9, a, 100 + i, 10),
+    "flip in place": lambda k: lambda a, i, n: k.flip(a, i, 11, a, i, 11),
     "add_flip": lambda k: lambda a, i, n: k.add_flip(a, i, 100 + i, 10, 0.5),
     "add_flip in place": lambda k: lambda a, i, n: k.add_flip(a, i, i, 8, -1.0),
     "above": lambda k: (

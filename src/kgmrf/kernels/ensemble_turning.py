@@ -36,9 +36,9 @@ from kgmrf.kernels.turning import (
     in_body,
     open_frame,
     open_planes,
+    polish_is_due,
     widen_planes,
 )
-from kgmrf.motion import POLISH_EVERY
 
 
 @jit
@@ -158,7 +158,7 @@ def correct_turning(w: Any, o: Any, q: int, u: float, m: float, single: bool) ->
         w[lam + i] += gain * (w[body + i * s + i] - w[lam + i])
     keep_above(w, o, lam, d)
     turn_frame(w, planes, 1.0, n, d, s)
-    if int(w[o[at.HEAD] + row.COUNT]) % POLISH_EVERY == 0:
+    if polish_is_due(w[o[at.HEAD] + row.COUNT]):
         polish_frame(w, d, s, frame)
     close_frame(w, w, q, d, s)
 

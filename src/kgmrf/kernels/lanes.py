@@ -7,8 +7,9 @@ processor has (one 512-bit register, two of 256 bits, four of 128).
     load(a, i)            lanes a[i], ..., a[i + 7] of a contiguous array, unchecked
     load_first(a, i, n)   the first n of them, zero in the others, which are not read
     store(a, i, v)        the inverse of load
-    flip(a, i, j, n)                    the 8 x 8 block at i, rows n apart, transposed to j
-    add_flip(a, i, j, n, x)             x times that block, transposed, added to the one at j
+    flip(a, i, n, b, j, m)              the 8 x 8 block of a at i, rows n apart, transposed to b
+                          at j, rows m apart
+    add_flip(a, i, j, n, x)             x times a block, transposed, added to the one at j
     spread(x)             x in every lane
     fma(x, y, z)          x y + z, rounded once
     x + y, x - y, x * y   lane by lane;  div(x, y), root(x) likewise
@@ -21,6 +22,10 @@ processor has (one 512-bit register, two of 256 bits, four of 128).
     after(a, n)           those from the n-th on
     four_rows(a, i, n, m, j)            four rows of A B: A begins at i, n leads to its next row and
                           m to its next column; B is the 8 x 8 block at j, without gaps
+    dense_row(a, i, n, j, to, plus, x, d)
+                          a row of x P + A B, whose d x d numbers are lanes each: the row of A
+                          begins at i, n leads to its next column; B at j, the row of P at plus;
+                          d must be written as a number
 """
 
 from typing import TYPE_CHECKING

@@ -112,19 +112,19 @@ def _flipped(builder: Any, rows: Any) -> Any:
 
 
 @intrinsic
-def flip(typing: Any, a: Any, i: Any, j: Any, n: Any) -> Any:
-    """Block j = block i, transposed."""
+def flip(typing: Any, a: Any, i: Any, n: Any, b: Any, j: Any, m: Any) -> Any:
+    """Block j of b = block i of a, transposed."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array, i, j, n = args
-        rows = _rows(context, builder, signature.args[0], array, i, n)[1]
+        a, i, n, b, j, m = args
+        rows = _rows(context, builder, signature.args[0], a, i, n)[1]
         for row in _flipped(builder, rows):
-            place = _place(context, builder, signature.args[0], array, j)
+            place = _place(context, builder, signature.args[3], b, j)
             builder.store(row, place).align = 8
-            j = builder.add(j, n)
+            j = builder.add(j, m)
         return context.get_dummy_value()
 
-    return types.void(a, types.intp, types.intp, types.intp), build
+    return types.void(a, types.intp, types.intp, b, types.intp, types.intp), build
 
 
 @intrinsic
@@ -307,6 +307,44 @@ def four_rows(typing: Any, a: Any, i: Any, down: Any, along: Any, j: Any) -> Any
         return context.make_tuple(builder, signature.return_type, sums)
 
     return types.UniTuple(_lanes, 4)(a, *[types.intp] * 4), build
+
+
+@intrinsic
+def dense_row(
+    typing: Any, a: Any, i: Any, n: Any, j: Any, to: Any, plus: Any, x: Any, d: Any
+) -> Any:
+    """A row of x P + A B of d x d matrices of lanes. All sums stay in registers."""
+    if not isinstance(d, types.IntegerLiteral):
+        return None
+    width = d.literal_value
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array, i, n, j, to, plus, share, _ = args
+        kind, join = signature.args[0], _library(builder, "fma", 3)
+
+        def places(at: Any, step: Any, count: int) -> Any:
+            for _ in range(count):
+                yield _place(context, builder, kind, array, at)
+                at = builder.add(at, step)
+
+        def lanes(place: Any) -> Any:
+            value = builder.load(place)
+            value.align = 8
+            return value
+
+        eight = ir.Constant(j.type, LANES)
+        sums: list[Any] = [ir.Constant(_VECTOR, [0.0] * LANES)] * width
+        right = places(j, eight, width * width)
+        for place in places(i, n, width):
+            left = lanes(place)
+            sums = [builder.call(join, [left, lanes(next(right)), y]) for y in sums]
+        rows = zip(places(to, eight, width), places(plus, eight, width), sums, strict=True)
+        done = [(place, builder.call(join, [share, lanes(p), y])) for place, p, y in rows]
+        for place, value in done:
+            builder.store(value, place).align = 8
+        return context.get_dummy_value()
+
+    return types.void(a, *[types.intp] * 5, _lanes, d), build
 
 
 @intrinsic

@@ -34,9 +34,9 @@ def _block(i: int, n: int) -> Any:
     return i + np.arange(LANES)[:, None] * n + np.arange(LANES)
 
 
-def flip(a: Any, i: int, j: int, n: int) -> None:
-    """Block j = block i, transposed."""
-    a[_block(j, n)] = a[_block(i, n)].T
+def flip(a: Any, i: int, n: int, b: Any, j: int, m: int) -> None:
+    """Block j of b = block i of a, transposed."""
+    b[_block(j, m)] = a[_block(i, n)].T
 
 
 def add_flip(a: Any, i: int, j: int, n: int, x: float) -> None:
@@ -111,3 +111,13 @@ def four_rows(a: Any, i: int, down: int, along: int, j: int) -> Any:
     right = np.array([load(a, j + k * LANES) for k in range(LANES)])
     rows = [[a[i + r * down + k * along] for k in range(LANES)] for r in range(4)]
     return tuple(np.array(row) @ right for row in rows)
+
+
+def dense_row(a: Any, i: int, n: int, j: int, to: int, plus: int, x: Any, d: int) -> None:
+    """A row of a product of d x d matrices of lanes, plus x times another."""
+    rows = [
+        sum(load(a, i + k * n) * load(a, j + LANES * (k * d + c)) for k in range(d))
+        for c in range(d)
+    ]
+    for c, row in enumerate(rows):
+        store(a, to + LANES * c, x * load(a, plus + LANES * c) + row)

@@ -24,33 +24,37 @@ from kgmrf.kernels.lanes import (
     bare,
     div,
     first,
+    fma,
     highest,
     load,
-    load_first,
     spread,
     store,
+)
+from kgmrf.kernels.law_block import END as BLOCK_END
+from kgmrf.kernels.law_block import N_BLOCK, plain, pools, run_blocks, set_block
+from kgmrf.kernels.law_places import (
+    ANGLE,
+    COAST,
+    CROSS,
+    DT,
+    KEEP,
+    LOG_TWO_PI,
+    N_STEP,
+    RATE,
+    TURN,
+    close_track,
+    open_track,
 )
 from kgmrf.kernels.law_rotations import begin_rotation, compare_rotation, take_rotation
 from kgmrf.kernels.products import matrix, multiply, multiply_transposed, polish_frame, turn_frame
 from kgmrf.kernels.turning import (
-    close_frame,
-    close_planes,
     compare_planes,
     correct_planes,
     expect,
-    move,
-    open_frame,
-    open_planes,
+    polish_is_due,
     widen_planes,
 )
-from kgmrf.motion import POLISH_EVERY
 from kgmrf.state import SMALLEST_SPECTRUM
-
-LOG_TWO_PI = math.log(2.0 * math.pi)
-
-# Numbers of an interval, N_STEP of them in a line of `steps`.
-TURN, KEEP, COAST, ANGLE, CROSS, RATE, DT = range(7)
-N_STEP = 7
 
 
 @jit
@@ -97,14 +101,14 @@ def drift(w: Any, o: Any, head: Any, over: Any, k: int, coasting: bool) -> None:
         widen_planes(w, moving, o[at.ROOM], n, over[k + TURN], decay, angle, cross, rate, most)
     if head[row.SPECTRUM_RATE] != 0.0:
         for p in range(o[at.LAM_VAR], o[at.LAM_VAR] + s, 8):
-            store(w, p, load(w, p) + spread(head[row.SPECTRUM_RATE] * dt))
+            store(w, p, fma(spread(head[row.SPECTRUM_RATE]), spread(dt), load(w, p)))
     if head[row.SCALE_RATE] != 0.0:
         keep, var = head[row.SCALE_RETENTION] ** dt, clocks + row.SCALE_VAR
         w[clocks + row.LOG_SCALE] *= keep
         w[var] = keep * keep * w[var] + head[row.SCALE_RATE] * dt
     if dt > 0.0:
         w[clocks + row.STEPS] += 1.0
-        if int(w[clocks + row.STEPS]) % POLISH_EVERY == 0:
+        if polish_is_due(w[clocks + row.STEPS]):
             polish_frame(w, d, s, matrix(s, row.FRAME))
 
 
@@ -221,47 +225,6 @@ def correct(w: Any, o: Any, head: Any, gains: Any, mine: int, m: float, gap: boo
 
 
 @jit
-def open_track(a: Any, q: int, w: Any, o: Any, pool: bool) -> None:
-    """A row onto the desk, with or without its pool; eigenvalues that are not there are 1."""
-    d, s, one = o[at.D], o[at.S], spread(1.0)
-    move(a, q, w, o[at.CLOCKS], row.N_CLOCKS)
-    q += row.N_CLOCKS
-    open_frame(a, q, w, d, s)
-    q += d * d
-    for j in range(0, s, 8):
-        left = d - j
-        store(w, o[at.LAM] + j, first(left, load_first(a, q + j, left), one))
-        store(w, o[at.LAM_VAR] + j, first(left, load_first(a, q + d + j, left), one))
-    q += 2 * d
-    open_planes(a, q, w, o[at.MOVING], o[at.ROOM], o[at.N], o[at.LISTS])
-    if pool:
-        move(a, q + o[at.LISTS] * o[at.N], w, o[at.POOL], d * (d + 1) // 2)
-
-
-@jit
-def close_track(w: Any, o: Any, a: Any, q: int, lists: int, pool: bool) -> None:
-    """The inverse of `open_track`, with this many of the lists of planes."""
-    d = o[at.D]
-    move(w, o[at.CLOCKS], a, q, row.N_CLOCKS)
-    q += row.N_CLOCKS
-    close_frame(w, a, q, d, o[at.S])
-    q += d * d
-    move(w, o[at.LAM], a, q, d)
-    move(w, o[at.LAM_VAR], a, q + d, d)
-    q += 2 * d
-    close_planes(w, o[at.MOVING], o[at.ROOM], a, q, o[at.N], lists)
-    if pool:
-        move(w, o[at.POOL], a, q + lists * o[at.N], d * (d + 1) // 2)
-
-
-@jit
-def pools(a: Any, clocks: int, head: Any) -> bool:
-    """Whether a track with these clocks has seen too little to start."""
-    few = a[clocks + row.POOL_SAMPLES] < head[row.WARMUP_SAMPLES]
-    return few and a[clocks + row.POOL_FRAMES] < head[row.WARMUP_FRAMES]
-
-
-@jit
 def step(
     w: Any,
     o: Any,
@@ -354,7 +317,25 @@ def loop(rotation: bool) -> Any:
         own, spectrum = tables.shape[0] - 1, known.shape[0] - 1
         s, lists, whole = o[at.S], o[at.LISTS], room == size
         shown, held, pool = lists if whole else min(lists, 2), -1, False
-        for line in range(lines):
+        aside = np.empty(N_BLOCK, dtype=np.int64)
+        o8 = bare(aside)
+        set_block(o8, d)
+        blocks = lines >= 8 and not rotation and plain(law, d)
+        side = np.zeros(o8[BLOCK_END] + 8 if blocks else 8)
+        w8 = after(bare(side), (-side.ctypes.data // 8) % 8)
+        given = (bare(which), bare(present), bare(strength), bare(interval), frames)
+        taken = (bare(status), notes, room)
+        line, alone = 0, 0
+        while line < lines:
+            if not rotation:  # noqa: SIM102
+                if blocks and line >= alone:
+                    if held >= 0:
+                        close_track(w, o, every, held * size, lists, pool)
+                        held = -1
+                    tracks = (every, size, line, lines)
+                    line = run_blocks(w8, o8, law, over, *tracks, given, tolerance, taken)
+                    alone = line + 8
+                    continue
             k = which[line]
             if k != held:
                 if held >= 0:
@@ -378,8 +359,9 @@ def loop(rotation: bool) -> Any:
                 step(w, o, law, over, lead, gains, mine, spectra, start, there, m, rotation)
             if room > 0:
                 close_track(w, o, notes, line * room, shown, whole)
+            line += 1
         if held >= 0:
             close_track(w, o, every, held * size, lists, pool)
-        where[0] = work[0] = 0.0  # they are not let go before
+        where[0] = work[0] = aside[0] = side[0] = 0.0  # they are not let go before
 
     return run

@@ -159,7 +159,7 @@ def transpose(w: Any, a: int, b: int, d: int, s: int) -> None:
     """B = A^T."""
     for i in range(0, d, 8):
         for j in range(0, d, 8):
-            flip(w, a + i * s + j, b + j * s + i, s)
+            flip(w, a + i * s + j, s, w, b + j * s + i, s)
 
 
 @jit

@@ -61,12 +61,14 @@ class Whole(JITCodeLibrary):
     """Code of a loop and of all its parts."""
 
     def add_linking_library(self, library: Any) -> None:
-        """Link in a library, and what it is made of."""
-        if library not in self._linking_libraries:
-            super().add_linking_library(library)  # type: ignore[no-untyped-call]
-            if isinstance(library, Part):
-                for part in library._linking_libraries:
-                    self.add_linking_library(part)
+        """Link in a library and its parts, behind all that call them: what nothing calls when its
+        turn comes is left out."""
+        if library in self._linking_libraries:
+            self._linking_libraries.remove(library)
+        super().add_linking_library(library)  # type: ignore[no-untyped-call]
+        if isinstance(library, Part):
+            for part in library._linking_libraries:
+                self.add_linking_library(part)
 
 
 class Loop(Compiler):

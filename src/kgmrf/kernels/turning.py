@@ -15,6 +15,7 @@ from kgmrf.kernels.compile import jit
 from kgmrf.kernels.lanes import fetch, fma, load, load_first, spread, store, total
 from kgmrf.kernels.plane import correct, widen, within_circle
 from kgmrf.kernels.products import matrix
+from kgmrf.motion import POLISH_EVERY
 
 
 @jit
@@ -28,6 +29,12 @@ def move(a: Any, start: int, b: Any, to: int, n: int) -> None:
         store(b, to + i, load(a, start + i))
     if n % 8:
         store(b, to + n - 8, load(a, start + n - 8))
+
+
+@jit
+def polish_is_due(steps: float) -> bool:
+    """Whether rounding of a frame is to be taken back after this many steps."""
+    return int(steps) % POLISH_EVERY == 0
 
 
 @jit
