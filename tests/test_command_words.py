@@ -214,6 +214,34 @@ def test_daily_data_turn_per_day(file: Path, capsys: pytest.CaptureFixture[str])
     assert float(row.split()[1]) == pytest.approx(turn, rel=1e-3)
 
 
+def test_track_and_forecast_show_the_same_speed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The estimate leans on its best members and the forecast does not: two speeds of one file."""
+    path = tmp_path / "ellipse.csv"
+    assert main(["simulate", "ellipse", "-o", str(path), "--seed", "2"]) == 0
+    assert main(["track", str(path), "-q", "--json"]) == 0
+    about = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert main(["track", str(path)]) == 0
+    line = next(w for w in capsys.readouterr().out.splitlines() if "angular" in w)
+    assert main(["forecast", str(path), "-n", "1"]) == 0
+    row = capsys.readouterr().out.splitlines()[1]
+    assert line.split()[2] == row.split()[1] == f"{about['speed']:.4g}"
+
+
+def test_the_speed_of_a_rotation_is_that_of_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the forecast of a shaken camera the speed changes; track shows where that begins."""
+    path, out = tmp_path / "shake.npz", tmp_path / "out.npz"
+    assert main(["simulate", "camera-shake", "-o", str(path)]) == 0
+    capsys.readouterr()
+    assert main(["track", str(path), "--json", "-o", str(out)]) == 0
+    speed = json.loads(capsys.readouterr().out)["speed"]
+    last = np.linalg.norm(np.load(out)["velocity"][-1]) / np.sqrt(2.0)
+    assert speed == pytest.approx(last)
+
+
 def test_rates_that_are_rounding_are_0() -> None:
     from kgmrf.commands.track import _spoken
 

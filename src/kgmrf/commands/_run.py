@@ -145,12 +145,13 @@ class Run:
         found = dates.instants(result.time) if self.source.dates else None
         return result.named(self.source.names, found)
 
-    def ahead(self, steps: int) -> Result:
+    def ahead(self, steps: int, first: int = 1) -> Result:
         """Forecasts of the next steps: of daily data without weekends, of business days."""
-        far = self.unit * np.arange(1, steps + 1)
+        count = np.arange(first, steps + 1)
+        far = self.unit * count
         if self.source.dates.removesuffix("Z") == "D" and self.unit == 86400 and not self.weekends:
             last = dates.instants(np.array([self.last_time])).astype("datetime64[D]")
-            days = np.busday_offset(last, np.arange(1, steps + 1), roll="forward")
+            days = np.busday_offset(last, count, roll="forward")
             far = (days - last).astype(float) * self.unit
         found = [self.tracker.forecast(one) for one in far.tolist()]
         return self.finished(stack([merged(one) if self.poses else one for one in found]))

@@ -45,7 +45,8 @@ def track(
     """Track the covariance or rotation in a file of any length.
 
     Empty cells and NaN are gaps. Velocities are in radians per second, or per unit of the time
-    column if that unit is not known. Positions beside rotations are tracked too.
+    column if that unit is not known; the one printed is where forecast begins. Positions beside
+    rotations are tracked too.
     """
     run = given.follow()
     drawn: list[Result] = []
@@ -66,13 +67,15 @@ def track(
             advance(chunk.done)
     if plot is not None:
         join(drawn).plot(plot)
-    about = _summary(run, result)
+    # That of a forecast of no steps: an estimate just after an observation has sharper weights.
+    velocity = run.ahead(0, first=0).velocity[0]
+    about = _summary(run, result, velocity)
     about["seconds"] = round(clock.monotonic() - began, 3)
-    given.say(about, _words(run, result, about), output=output, figure=plot)
+    given.say(about, _words(run, result, velocity, about), output=output, figure=plot)
 
 
-def _summary(run: Run, result: Result) -> dict[str, Any]:
-    speed = np.linalg.norm(so.vee(result.velocity[-1]))
+def _summary(run: Run, result: Result, velocity: Numbers) -> dict[str, Any]:
+    speed = np.linalg.norm(so.vee(velocity))
     about: dict[str, Any] = {
         "kind": run.source.kind,
         "channels": list(run.source.names),
@@ -190,7 +193,7 @@ def _eigenvalues(run: Run, result: Result) -> str:
     return f"{shown}{', ...' if len(values) > 6 else ''}{silent}"
 
 
-def _words(run: Run, result: Result, about: dict[str, Any]) -> list[str]:
+def _words(run: Run, result: Result, velocity: Numbers, about: dict[str, Any]) -> list[str]:
     missing = run.n_frames - run.n_observed
     lines = [
         f"{run.given.file}: {run.source.kind}, d = {run.source.d}, {run.n_frames} steps, "
@@ -198,7 +201,7 @@ def _words(run: Run, result: Result, about: dict[str, Any]) -> list[str]:
     ]
     if values := _eigenvalues(run, result):
         lines.append(f"  eigenvalues now   {values}")
-    speed, unit = _spoken(run, result.velocity[-1])
+    speed, unit = _spoken(run, velocity)
     if np.isfinite(speed):
         lines.append(f"  angular velocity  {speed:.4g} {unit}")
     if run.n_scored:
