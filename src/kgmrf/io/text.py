@@ -25,9 +25,9 @@ import orjson
 from kgmrf import _npz
 from kgmrf._types import Numbers
 from kgmrf.io import dates
-from kgmrf.io.columns import TUM, Meaning, meaning, quaternion_of, table_of, tidy
+from kgmrf.io.columns import TUM, meaning, quaternion_of, tidy
 from kgmrf.io.dates import number
-from kgmrf.io.source import GLANCE, Chunk, DataError, Kind, Source, suffix
+from kgmrf.io.source import GLANCE, Chunk, DataError, Kind, Meaning, Source, source_of, suffix
 
 BLOCK = 4_000_000
 """Bytes of text that are parsed at a time."""
@@ -69,11 +69,12 @@ def open_text(path: Path, *, kind: Kind | None = None, **said: Any) -> Source:
     words: dict[str, Any] = {"index": index, "named": named, "comma": comma, "head": head}
     what = meaning(header, rows, str(path), kind=kind, **words, **said)
     if tum and what.time is not None:
-        what.about["per_second"] = 1.0
+        what = what._replace(per_second=1.0)
     if comma:
-        what.about["remarks"] += ("numbers such as 1,5 are read with a decimal comma",)
+        told = "numbers such as 1,5 are read with a decimal comma"
+        what = what._replace(remarks=(*what.remarks, told))
     lines = _Table(path, header, delimiter, what, start, line, comma)
-    return table_of(path, header, what, lines.pieces, "line")
+    return source_of(path, what, lines.pieces, "line")
 
 
 @dataclass(frozen=True)
