@@ -15,6 +15,7 @@ import pytest
 
 from kgmrf import KGMRF, EuclideanEMA
 from kgmrf.centring import RunningMean
+from kgmrf.stream import Settings, Stream
 
 pytest.importorskip("typer")
 from kgmrf.cli import main
@@ -69,25 +70,12 @@ def test_daily_data_without_weekends_are_forecast_on_business_days(
     assert found == (np.datetime64(DAYS[-1]) + np.arange(1, 3)).astype(str).tolist()
 
 
-@pytest.mark.parametrize(
-    ("words", "mean"),
-    [(["--centre"], "running"), (["--center"], "running"), (["--mean", "drift"], "drift")],
-)
-def test_the_mean_is_said_in_words(file: Path, tmp_path: Path, words: list[str], mean: str) -> None:
+@pytest.mark.parametrize("mean", ["running", "drift"])
+def test_the_mean_is_said_in_words(file: Path, tmp_path: Path, mean: str) -> None:
     out = tmp_path / "out.npz"
-    assert main(["track", str(file), "-q", "-o", str(out), *words]) == 0
+    assert main(["track", str(file), "-q", "-o", str(out), "--mean", mean]) == 0
     expected = KGMRF().filter(RunningMean(mean).centre(rows(file)), times=TIMES)
     np.testing.assert_allclose(np.load(out)["covariance"][-1], expected.covariance[-1])
-
-
-@pytest.mark.parametrize("mean", ["zero", "drift"])
-def test_two_words_for_the_mean_that_contradict_each_other(
-    file: Path, mean: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """--centre beside --mean drift was accepted and meant nothing."""
-    for command in (["track", str(file)], ["stream"]):
-        assert main([*command, "-q", "--centre", "--mean", mean]) == 2
-        assert f"--centre is --mean running, and --mean {mean} is" in capsys.readouterr().err
 
 
 def test_options_of_a_stream_that_do_not_fit_are_refused() -> None:
@@ -118,18 +106,14 @@ def test_an_option_that_does_nothing_is_named(
 
 
 def test_a_stream_takes_the_same_words_for_the_mean() -> None:
-    lines = b"".join(b'{"x": [%d, 5]}\n' % (k % 3) for k in range(9))
-    found = [
-        subprocess.run(
-            [sys.executable, "-m", "kgmrf", "stream", "-q", *words],
-            input=lines,
-            stdout=-1,
-            check=True,
-        ).stdout
-        for words in (["--centre"], ["--mean", "running"])
-    ]
-    assert found[0] == found[1]
-    assert found[0].count(b"\n") == 9
+    lines = [b'{"x": [%d, 5]}' % (k % 3) for k in range(9)]
+    found = subprocess.run(
+        [sys.executable, "-m", "kgmrf", "stream", "-q", "--mean", "running"],
+        input=b"\n".join(lines),
+        stdout=-1,
+        check=True,
+    ).stdout
+    assert found == Stream(Settings(mean="running", tracker={"gains": "auto"})).take(lines)
 
 
 def test_compare_measures_what_it_says(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ from kgmrf._types import Numbers
 from kgmrf.centring import RunningMean
 from kgmrf.geometry import so
 from kgmrf.io import ARRAYS, Chunk, DataError, Source, Writer, dates
+from kgmrf.io.write import DEFAULT
 from kgmrf.results import Result, stack
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Run:
     ) -> None:
         self.source, self.given, self.most = source, given, most
         self.frames = source.windows(given.window) if source.kind == "samples" else source
-        if source.kind != "samples" and (given.window > 1 or given.subtracted != "zero"):
+        if source.kind != "samples" and (given.window > 1 or given.mean != "zero"):
             raise DataError(
                 f"{source.path} holds matrices: only samples can be windowed or centred"
             )
@@ -99,8 +100,8 @@ class Run:
     def chunks(self) -> Iterator[Chunk]:
         """The steps of the file, up to `most`, centred if that was asked for."""
         frames, done = self.frames, 0
-        if self.given.subtracted != "zero":
-            mean = RunningMean(self.given.subtracted)
+        if self.given.mean != "zero":
+            mean = RunningMean(self.given.mean)
             centred = replace(self.source, read=lambda: _centred(self.source, mean))
             frames = centred.windows(self.given.window)
         for whole in frames:
@@ -156,10 +157,10 @@ class Run:
         found = [self.tracker.forecast(one) for one in far.tolist()]
         return self.finished(stack([merged(one) if self.poses else one for one in found]))
 
-    def writer(self, output: Path, fields: Sequence[str]) -> Writer:
+    def writer(self, output: Path, fields: Sequence[str] | None) -> Writer:
         """A file for results that knows the names and dates of the file they come from."""
         about: dict[str, Any] = {"dates": self.source.dates, "per_second": self.source.per_second}
-        return Writer(output, fields, channels=self.source.names, **about)
+        return Writer(output, fields or DEFAULT, channels=self.source.names, **about)
 
     def remark(self) -> None:
         """Say what was assumed, and what the user might have meant."""
@@ -237,7 +238,7 @@ def located(source: Source, chunk: Chunk) -> Iterator[None]:
 
 def _means(source: Source, chunk: Chunk, given: Given) -> list[str]:
     """A channel far from zero, where the covariance is one about zero."""
-    if given.subtracted != "zero":
+    if given.mean != "zero":
         return []
     rows = np.ma.masked_invalid(chunk.values.reshape(-1, source.d)[:10_000])
     mean, spread = np.ma.filled(rows.mean(axis=0), 0.0), np.ma.filled(rows.std(axis=0), 0.0)

@@ -58,6 +58,7 @@ def compare(
     the nominal 95 % region, and the lead of the kinetic tracker with its 95 % interval. Rotations
     are ranked by the angle between forecast and observation.
     """
+    given.check(plot=plot)
     run = given.follow(poses=False, most=frames)
     field_ = _entrants(run)
     with progress(given.file.name, shown=given.talk) as advance:

@@ -48,6 +48,7 @@ def track(
     column if that unit is not known; the one printed is where forecast begins. Positions beside
     rotations are tracked too.
     """
+    given.check(output, plot)
     run = given.follow()
     drawn: list[Result] = []
     every = 0
@@ -107,6 +108,7 @@ def smooth(
 
     The whole recording is held in memory.
     """
+    given.check(output, plot)
     lagged = lag is not None and given.open().kind != "rotation"
     run = replace(given, gains="information" if lagged else "auto").follow()
     chunks: list[Chunk] = []
@@ -137,6 +139,7 @@ def smooth(
 @on_a_file("Tracker:\n  --steps, -n >=1  Number of steps to look ahead.\n")
 def forecast(given: Given, steps: int = 10, output: Path | None = None, fields: Any = None) -> None:
     """Track a file to its end and forecast the next steps."""
+    given.check(output)
     source = given.open()
     most = max(1, min(MOST_STEPS, MOST_AHEAD // source.d**2))
     if steps > most:
@@ -187,7 +190,7 @@ def _eigenvalues(run: Run, result: Result) -> str:
             values = np.linalg.eigvalsh(rest)[::-1]
             names = [run.source.names[k] for k in np.flatnonzero(~seen)]
             some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-            word = "value other than 0" if run.given.subtracted == "zero" else "change"
+            word = "value other than 0" if run.given.mean == "zero" else "change"
             silent = f" ({some} {'has' if len(names) == 1 else 'have'} had no {word})"
     shown = ", ".join("-" if np.isnan(v) else f"{v:.4g}" for v in values[:6])
     return f"{shown}{', ...' if len(values) > 6 else ''}{silent}"
