@@ -77,10 +77,8 @@ class Given:
         return run
 
     def say(self, about: dict[str, Any], words: Sequence[str], **files: Path | None) -> None:
-        """The result and the files that were written on stdout, as JSON or as lines."""
-        paths = {name: None if path is None else str(path) for name, path in files.items()}
-        lines = [*words, *(f"  {name:18s}{path}" for name, path in paths.items() if path)]
-        say({"file": str(self.file), **about, **paths}, lines, self.json_, self.quiet)
+        """The result and the files that were written on stdout."""
+        say({"file": str(self.file), **about}, words, self.json_, self.quiet, **files)
 
 
 def on_a_file(text: str = "", without: Sequence[str] = ()) -> Callable[[Any], Any]:

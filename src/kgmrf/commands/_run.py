@@ -303,12 +303,16 @@ def progress(
             bar.stop()
 
 
-def say(about: dict[str, Any], words: Sequence[str], as_json: bool, quiet: bool) -> None:
-    """The result on stdout, as JSON or as lines."""
+def say(
+    about: dict[str, Any], words: Sequence[str], as_json: bool, quiet: bool, **files: Path | None
+) -> None:
+    """The result and the files that were written on stdout, as JSON or as lines."""
+    paths = {name: None if path is None else str(path) for name, path in files.items()}
     if as_json:
-        typer.echo(json.dumps(about))
+        typer.echo(json.dumps(about | paths))
     elif not quiet:
-        typer.echo("\n".join(words))
+        lines = (f"  {name:18s}{path}" for name, path in paths.items() if path)
+        typer.echo("\n".join([*words, *lines]))
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -213,9 +213,7 @@ def told(path: Path, *more: type[Exception]) -> Iterator[None]:
     """Whatever a damaged file makes its library say, in one sentence with the file's name."""
     try:
         yield
-    except (DataError, *_npz.ABSENT, ModuleNotFoundError):
+    except (DataError, *_npz.ABSENT):
         raise
-    except Exception as error:
-        if not isinstance(error, (*_npz.DAMAGE, *more)):
-            raise
+    except (*_npz.DAMAGE, *more) as error:
         raise DataError(f"{path} cannot be read, it may be damaged: {_npz.told(error)}") from error

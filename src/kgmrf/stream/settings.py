@@ -78,7 +78,6 @@ class LineError(ValueError):
     def __init__(self, row: int, fault: str) -> None:
         super().__init__(fault)
         self.row = row
-        self.fault = fault
 
 
 class StreamError(ValueError):
