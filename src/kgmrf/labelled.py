@@ -63,9 +63,7 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1, times: Any 
         ) from None
     clocks = clocks_of(frame)
     names = [name for name in frame.columns if name not in clocks]
-    rows = np.column_stack(
-        [np.asarray(frame[name].cast(nw.Float64).to_numpy(), dtype=float) for name in names]
-    )
+    rows = frame.select(nw.col(names).cast(nw.Float64)).to_numpy()
     if times is True:
         if not clocks:
             raise ValueError("times=True needs a column of times or dates; this table has none")

@@ -276,30 +276,27 @@ def progress(
 
     On a terminal it draws a bar on stderr once it takes long.
     """
-    began = clock.monotonic()
-    bar: Any = None
+    began, console = clock.monotonic(), Console(stderr=True)
+    if not (shown and console.is_terminal):
+        yield lambda done, state="": None
+        return
+    from rich import progress as parts
+
+    names = ("{task.description}", "{task.fields[state]}")
+    text, said = (parts.TextColumn(name) for name in names)
+    columns = (text, parts.BarColumn(), parts.TimeRemainingColumn(), said)
+    bar = parts.Progress(*columns, console=console, transient=True)
+    task = bar.add_task(words, total=total, state="")
 
     def advance(done: float, state: str = "") -> None:
-        nonlocal bar, shown
-        if not shown or clock.monotonic() - began < PATIENCE:
-            return
-        if bar is None:
-            from rich import progress as parts
-
-            console = Console(stderr=True)
-            shown = console.is_terminal
-            names = ("{task.description}", "{task.fields[state]}")
-            text, said = (parts.TextColumn(name) for name in names)
-            columns = (text, parts.BarColumn(), parts.TimeRemainingColumn(), said)
-            bar = parts.Progress(*columns, console=console, transient=True, disable=not shown)
+        bar.update(task, completed=done, state=state)
+        if clock.monotonic() - began >= PATIENCE:
             bar.start()
-            bar.add_task(words, total=total, state=state)
-        bar.update(bar.task_ids[0], completed=done, state=state)
 
     try:
         yield advance
     finally:
-        if bar is not None:
+        if bar.live.is_started:
             bar.stop()
 
 
