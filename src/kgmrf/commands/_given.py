@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from kgmrf.centring import HALF_LIFE
-from kgmrf.commands._options import JSON, LAW, PLOT, QUIET, WRITTEN, takes
+from kgmrf.commands._options import JSON, LAW, PLOT, QUIET, WRITTEN
 from kgmrf.commands._run import Run, say, spare
 from kgmrf.io import Kind, Source, check_output, open_source
 from kgmrf.plots import check_path
 
-OPTIONS = f"""
+ON_A_FILE = f"""
 FILE  Table (.csv .tsv .txt .dat, also .gz; .parquet), array (.npy .npz .h5) or trajectory (.tum).
 Input:
   --kind KIND  samples, covariance or rotation. Default: detected.
@@ -79,8 +79,3 @@ class Given:
     def say(self, about: dict[str, Any], words: Sequence[str], **files: Path | None) -> None:
         """The result and the files that were written on stdout."""
         say({"file": str(self.file), **about}, words, self.json_, self.quiet, **files)
-
-
-def on_a_file(text: str = "", without: Sequence[str] = ()) -> Callable[[Any], Any]:
-    """Give a command whose first argument is a `Given` all its options, but for some."""
-    return takes(OPTIONS, text, given=Given, without=without)

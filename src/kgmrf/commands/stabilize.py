@@ -137,9 +137,10 @@ def _recorded(path: Path, footage: video.Footage, offset: float) -> RecordedMoti
         raise ValueError(f"{footage.name} does not say how many images it has: --motion needs that")
     source = open_source(path)
     chunks = list(source)
-    if not chunks or chunks[0].times is None:
+    whole = joined(chunks) if chunks else None
+    if whole is None or whole.times is None:
         raise ValueError(f"{path} has no time stamps; it needs a column time, in seconds")
-    values, stamps = joined(chunks)[:2]
+    values, stamps = whole.values, whole.times
     if source.kind == "samples":
         if values.shape[1] != 3:
             raise ValueError(

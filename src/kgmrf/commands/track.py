@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.commands._given import Given, on_a_file
+from kgmrf.commands._given import ON_A_FILE, Given
+from kgmrf.commands._options import takes
 from kgmrf.commands._run import Run, located, progress
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError, dates
@@ -38,7 +39,7 @@ MOST_AHEAD = 8_000_000
 """Numbers of a forecast that are held in memory, for each of its fields."""
 
 
-@on_a_file()
+@takes(ON_A_FILE, given=Given)
 def track(
     given: Given, output: Path | None = None, plot: Path | None = None, fields: Any = None
 ) -> None:
@@ -95,7 +96,7 @@ def _summary(run: Run, result: Result, velocity: Numbers) -> dict[str, Any]:
     return about
 
 
-@on_a_file(SMOOTH, without=["gains"])
+@takes(ON_A_FILE, SMOOTH, given=Given, without=["gains"])
 def smooth(
     given: Given,
     output: Path | None = None,
@@ -136,7 +137,7 @@ def smooth(
     given.say(about, [words], output=output, figure=plot)
 
 
-@on_a_file("Tracker:\n  --steps, -n >=1  Number of steps to look ahead.\n")
+@takes(ON_A_FILE, "Tracker:\n  --steps, -n >=1  Number of steps to look ahead.\n", given=Given)
 def forecast(given: Given, steps: int = 10, output: Path | None = None, fields: Any = None) -> None:
     """Track a file to its end and forecast the next steps."""
     given.check(output)

@@ -211,9 +211,10 @@ def _check_times(times: Numbers, places: Numbers, last: float, where: str) -> No
 @contextmanager
 def told(path: Path, *more: type[Exception]) -> Iterator[None]:
     """Whatever a damaged file makes its library say, in one sentence with the file's name."""
+    damage: tuple[type[Exception], ...] = (*_npz.DAMAGE, *more)
     try:
         yield
     except (DataError, *_npz.ABSENT):
         raise
-    except (*_npz.DAMAGE, *more) as error:
+    except damage as error:
         raise DataError(f"{path} cannot be read, it may be damaged: {_npz.told(error)}") from error
