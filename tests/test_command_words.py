@@ -15,6 +15,7 @@ import pytest
 
 from kgmrf import KGMRF, EuclideanEMA
 from kgmrf.centring import RunningMean
+from kgmrf.stream import Settings, Stream
 
 pytest.importorskip("typer")
 from kgmrf.cli import main
@@ -69,25 +70,12 @@ def test_daily_data_without_weekends_are_forecast_on_business_days(
     assert found == (np.datetime64(DAYS[-1]) + np.arange(1, 3)).astype(str).tolist()
 
 
-@pytest.mark.parametrize(
-    ("words", "mean"),
-    [(["--centre"], "running"), (["--center"], "running"), (["--mean", "drift"], "drift")],
-)
-def test_the_mean_is_said_in_words(file: Path, tmp_path: Path, words: list[str], mean: str) -> None:
+@pytest.mark.parametrize("mean", ["running", "drift"])
+def test_the_mean_is_said_in_words(file: Path, tmp_path: Path, mean: str) -> None:
     out = tmp_path / "out.npz"
-    assert main(["track", str(file), "-q", "-o", str(out), *words]) == 0
+    assert main(["track", str(file), "-q", "-o", str(out), "--mean", mean]) == 0
     expected = KGMRF().filter(RunningMean(mean).centre(rows(file)), times=TIMES)
     np.testing.assert_allclose(np.load(out)["covariance"][-1], expected.covariance[-1])
-
-
-@pytest.mark.parametrize("mean", ["zero", "drift"])
-def test_two_words_for_the_mean_that_contradict_each_other(
-    file: Path, mean: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """--centre beside --mean drift was accepted and meant nothing."""
-    for command in (["track", str(file)], ["stream"]):
-        assert main([*command, "-q", "--centre", "--mean", mean]) == 2
-        assert f"--centre is --mean running, and --mean {mean} is" in capsys.readouterr().err
 
 
 def test_options_of_a_stream_that_do_not_fit_are_refused() -> None:
@@ -118,18 +106,14 @@ def test_an_option_that_does_nothing_is_named(
 
 
 def test_a_stream_takes_the_same_words_for_the_mean() -> None:
-    lines = b"".join(b'{"x": [%d, 5]}\n' % (k % 3) for k in range(9))
-    found = [
-        subprocess.run(
-            [sys.executable, "-m", "kgmrf", "stream", "-q", *words],
-            input=lines,
-            stdout=-1,
-            check=True,
-        ).stdout
-        for words in (["--centre"], ["--mean", "running"])
-    ]
-    assert found[0] == found[1]
-    assert found[0].count(b"\n") == 9
+    lines = [b'{"x": [%d, 5]}' % (k % 3) for k in range(9)]
+    found = subprocess.run(
+        [sys.executable, "-m", "kgmrf", "stream", "-q", "--mean", "running"],
+        input=b"\n".join(lines),
+        stdout=-1,
+        check=True,
+    ).stdout
+    assert found == Stream(Settings(mean="running", tracker={"gains": "auto"})).take(lines)
 
 
 def test_compare_measures_what_it_says(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,6 +196,34 @@ def test_daily_data_turn_per_day(file: Path, capsys: pytest.CaptureFixture[str])
     tracker.filter(rows(file), times=TIMES)
     turn = np.linalg.norm(tracker.forecast(3.0).velocity) / np.sqrt(2.0)  # from Friday to Monday
     assert float(row.split()[1]) == pytest.approx(turn, rel=1e-3)
+
+
+def test_track_and_forecast_show_the_same_speed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The estimate leans on its best members and the forecast does not: two speeds of one file."""
+    path = tmp_path / "ellipse.csv"
+    assert main(["simulate", "ellipse", "-o", str(path), "--seed", "2"]) == 0
+    assert main(["track", str(path), "-q", "--json"]) == 0
+    about = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert main(["track", str(path)]) == 0
+    line = next(w for w in capsys.readouterr().out.splitlines() if "angular" in w)
+    assert main(["forecast", str(path), "-n", "1"]) == 0
+    row = capsys.readouterr().out.splitlines()[1]
+    assert line.split()[2] == row.split()[1] == f"{about['speed']:.4g}"
+
+
+def test_the_speed_of_a_rotation_is_that_of_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the forecast of a shaken camera the speed changes; track shows where that begins."""
+    path, out = tmp_path / "shake.npz", tmp_path / "out.npz"
+    assert main(["simulate", "camera-shake", "-o", str(path)]) == 0
+    capsys.readouterr()
+    assert main(["track", str(path), "--json", "-o", str(out)]) == 0
+    speed = json.loads(capsys.readouterr().out)["speed"]
+    last = np.linalg.norm(np.load(out)["velocity"][-1]) / np.sqrt(2.0)
+    assert speed == pytest.approx(last)
 
 
 def test_rates_that_are_rounding_are_0() -> None:

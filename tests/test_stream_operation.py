@@ -341,7 +341,10 @@ def test_names_and_dates_through_the_shell() -> None:
     """ISO dates were refused, and a header sensor,ts was taken for channels."""
     text = b"sensor,ts,p,q\nk1,2024-03-01T10:00:00Z,1,2\nk1,2024-03-01T10:00:01Z,2,2\n"
     done = subprocess.run(
-        [*BASE, "--format", "csv", "--centre"], input=text, capture_output=True, env=ENVIRONMENT
+        [*BASE, "--format", "csv", "--mean", "running"],
+        input=text,
+        capture_output=True,
+        env=ENVIRONMENT,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[2].startswith(b"k1,2024-03-01T10:00:01Z,1.0,")

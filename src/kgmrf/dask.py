@@ -108,15 +108,10 @@ def filter_array(
             size = tuple(axis[i] for axis, i in zip(chunks, at, strict=True))
             for name, (shape, dtype) in looks.items():
                 grids[name][at] = da.from_delayed(found[name], (*size, *shape), dtype)
-    made = {name: _joined(da.concatenate, grid, 0) for name, grid in grids.items()}
+    for name, (shape, _) in looks.items():  # one block along every axis of the field itself
+        grids[name] = grids[name].reshape(*blocks.shape, *[1] * len(shape))
+    made = {name: da.block(grid.tolist()) for name, grid in grids.items()}
     return made | ({"state": states} if "state" in (names or ()) else {})
-
-
-def _joined(concatenate: Any, grid: Any, axis: int) -> Any:
-    """Blocks in their places as one array."""
-    if not isinstance(grid, np.ndarray):
-        return grid
-    return concatenate([_joined(concatenate, part, axis + 1) for part in grid], axis=axis)
 
 
 def _planned(

@@ -12,7 +12,7 @@ from kgmrf._extras import optional
 from kgmrf._types import Numbers
 from kgmrf.gains import Gains
 from kgmrf.geometry import so
-from kgmrf.labelled import window_stamps
+from kgmrf.labelled import windows
 from kgmrf.trackers import KGMRF
 
 with optional():
@@ -85,9 +85,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
                 self.tracker_.channels = tuple(map(str, self.feature_names_in_))
             self.n_samples_seen_ = 0
         self.n_samples_seen_ += len(rows)
-        padded = np.vstack([rows, np.full((-len(rows) % window, d), np.nan)])
-        blocks = padded.reshape(-1, window, d)
-        times = window_stamps(times, len(rows), window)
+        blocks, times = windows(rows, window, times)
         result = self.tracker_.filter(blocks, samples=True, times=times)
         last = result[-1]  # of many channels the matrices of all rows would not fit into memory
         self.covariance_ = last.covariance + self.noise_floor * np.eye(d)

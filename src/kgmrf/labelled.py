@@ -63,9 +63,7 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1, times: Any 
         ) from None
     clocks = clocks_of(frame)
     names = [name for name in frame.columns if name not in clocks]
-    rows = np.column_stack(
-        [np.asarray(frame[name].cast(nw.Float64).to_numpy(), dtype=float) for name in names]
-    )
+    rows = frame.select(nw.col(names).cast(nw.Float64)).to_numpy()
     if times is True:
         if not clocks:
             raise ValueError("times=True needs a column of times or dates; this table has none")
@@ -185,19 +183,21 @@ def _lazily(
     }
 
 
-def window_stamps(times: Any, n_rows: int, window: int) -> Any:
-    """The time of the last row of every window, from those of all rows; None stays None."""
-    if times is None:
-        return None
-    if len(times) != n_rows:
-        raise ValueError(f"times has {len(times)} stamps for {n_rows} rows; give one for each row")
-    return np.asarray(stamps(times))[_last_rows(n_rows, window)]
+def windows(rows: Numbers, window: int, times: Any) -> tuple[Numbers, Any]:
+    """Rows ``(n, d)`` in windows ``(n_frames, window, d)``, the last filled with NaN; and the time
+    of the last row of each, from those of all rows, or None."""
+    n = len(rows)
+    padded = np.pad(rows, ((0, -n % window), (0, 0)), constant_values=np.nan)
+    if times is not None:
+        if len(times) != n:
+            raise ValueError(f"times has {len(times)} stamps for {n} rows; give one for each row")
+        times = np.asarray(stamps(times))[_last_rows(n, window)]
+    return _frames(padded, window), times
 
 
 def _covariances(rows: Numbers, tracker: Any, window: int, times: Any) -> Numbers:
-    padded = np.pad(rows, ((0, -len(rows) % window), (0, 0)), constant_values=np.nan)
-    times = window_stamps(times, len(rows), window)
-    return np.asarray(_followed(tracker, _frames(padded, window), times=times).covariance)
+    frames, times = windows(rows, window, times)
+    return np.asarray(_followed(tracker, frames, times=times).covariance)
 
 
 def _followed(tracker: Any, blocks: Numbers, **words: Any) -> Result:

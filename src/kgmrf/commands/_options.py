@@ -16,8 +16,9 @@ import inspect
 import math
 import re
 from ast import literal_eval
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
@@ -38,17 +39,6 @@ Tracker:
   --noise-std RAD >=1e-12  Noise of observed rotations, in radians. Default: estimated.
   --gains LAW  auto: self-tuned; a single law: information, zero_lag, printed.
 """
-CENTRE = "Input:\n  --centre, --center  Subtract the running mean of every channel.\n"
-
-
-def mean_of(mean: str | None, centre: bool) -> str:
-    """Which mean is subtracted: --centre is --mean running."""
-    if centre and mean not in (None, "running"):
-        raise ValueError(f"--centre is --mean running, and --mean {mean} is another; give one")
-    return "running" if centre else mean or "zero"
-
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 _ENTRY = re.compile(
     r"(?P<names>--?[\w-]+(?:, --?[\w-]+)*)?(?P<word> ?[A-Z][A-Z,.]*)?"
     r"(?: >=(?P<min>[\d.e-]+))?(?: <=(?P<max>[\d.e-]+))?  (?P<help>.*)"
@@ -69,9 +59,22 @@ def _annotated(parameter: inspect.Parameter, known: dict[str, Any]) -> Any:
     make, names, more = known[name]
     if parameter.annotation in (float, float | None):
         more = {**more, "callback": _finite}
+    if name == "fields":
+        more = {**more, "callback": split_fields}
     if parameter.annotation is bool:
         more = {**more, "metavar": ""}  # so that a flag does not look as if it took a value
     return Annotated[parameter.annotation, make(*names, **more)]
+
+
+def split_fields(fields: str | None) -> tuple[str, ...] | None:
+    """The names in ``--fields``."""
+    if fields is None:
+        return None
+    chosen = tuple(name.strip() for name in fields.split(","))
+    for name in chosen:
+        if name not in FIELDS:
+            raise ValueError(f"--fields has no {name!r}; there are {', '.join(FIELDS)}")
+    return chosen
 
 
 def _finite(value: float | None) -> float | None:
@@ -103,12 +106,28 @@ def _read(text: str) -> dict[str, Any]:
     return found
 
 
-def takes(*texts: str) -> Callable[[Command], Command]:
-    """Give the parameters of a command the options of these texts."""
+def takes(
+    *texts: str, given: Any = None, without: Sequence[str] = ()
+) -> Callable[[Callable[..., None]], Any]:
+    """Give the parameters of a command the options of these texts.
 
-    def wrap(command: Command) -> Command:
-        found = parameters(command, "\n".join(texts))
-        command.__annotations__ = {p.name: p.annotation for p in found}
-        return command
+    given: a dataclass, which is the first argument of the command; its fields are options too, but
+    for some.
+    """
+    text = "\n".join(texts)
+    shared = [] if given is None else parameters(given, text)
+    shared = [p for p in shared if p.name not in without]
 
-    return wrap
+    def expand(command: Callable[..., None]) -> Any:
+        own = parameters(command, text)[given is not None :]
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            told = {p.name: values.pop(p.name) for p in shared}
+            command(*([] if given is None else [given(**told)]), **values)
+
+        run.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in (*shared, *own)}
+        return run
+
+    return expand

@@ -24,6 +24,7 @@ from kgmrf._types import Numbers
 from kgmrf.centring import RunningMean
 from kgmrf.geometry import so
 from kgmrf.io import ARRAYS, Chunk, DataError, Source, Writer, dates
+from kgmrf.io.write import DEFAULT
 from kgmrf.results import Result, stack
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Run:
     ) -> None:
         self.source, self.given, self.most = source, given, most
         self.frames = source.windows(given.window) if source.kind == "samples" else source
-        if source.kind != "samples" and (given.window > 1 or given.subtracted != "zero"):
+        if source.kind != "samples" and (given.window > 1 or given.mean != "zero"):
             raise DataError(
                 f"{source.path} holds matrices: only samples can be windowed or centred"
             )
@@ -99,8 +100,8 @@ class Run:
     def chunks(self) -> Iterator[Chunk]:
         """The steps of the file, up to `most`, centred if that was asked for."""
         frames, done = self.frames, 0
-        if self.given.subtracted != "zero":
-            mean = RunningMean(self.given.subtracted)
+        if self.given.mean != "zero":
+            mean = RunningMean(self.given.mean)
             centred = replace(self.source, read=lambda: _centred(self.source, mean))
             frames = centred.windows(self.given.window)
         for whole in frames:
@@ -145,20 +146,21 @@ class Run:
         found = dates.instants(result.time) if self.source.dates else None
         return result.named(self.source.names, found)
 
-    def ahead(self, steps: int) -> Result:
+    def ahead(self, steps: int, first: int = 1) -> Result:
         """Forecasts of the next steps: of daily data without weekends, of business days."""
-        far = self.unit * np.arange(1, steps + 1)
+        count = np.arange(first, steps + 1)
+        far = self.unit * count
         if self.source.dates.removesuffix("Z") == "D" and self.unit == 86400 and not self.weekends:
             last = dates.instants(np.array([self.last_time])).astype("datetime64[D]")
-            days = np.busday_offset(last, np.arange(1, steps + 1), roll="forward")
+            days = np.busday_offset(last, count, roll="forward")
             far = (days - last).astype(float) * self.unit
         found = [self.tracker.forecast(one) for one in far.tolist()]
         return self.finished(stack([merged(one) if self.poses else one for one in found]))
 
-    def writer(self, output: Path, fields: Sequence[str]) -> Writer:
+    def writer(self, output: Path, fields: Sequence[str] | None) -> Writer:
         """A file for results that knows the names and dates of the file they come from."""
         about: dict[str, Any] = {"dates": self.source.dates, "per_second": self.source.per_second}
-        return Writer(output, fields, channels=self.source.names, **about)
+        return Writer(output, fields or DEFAULT, channels=self.source.names, **about)
 
     def remark(self) -> None:
         """Say what was assumed, and what the user might have meant."""
@@ -236,7 +238,7 @@ def located(source: Source, chunk: Chunk) -> Iterator[None]:
 
 def _means(source: Source, chunk: Chunk, given: Given) -> list[str]:
     """A channel far from zero, where the covariance is one about zero."""
-    if given.subtracted != "zero":
+    if given.mean != "zero":
         return []
     rows = np.ma.masked_invalid(chunk.values.reshape(-1, source.d)[:10_000])
     mean, spread = np.ma.filled(rows.mean(axis=0), 0.0), np.ma.filled(rows.std(axis=0), 0.0)
@@ -274,39 +276,40 @@ def progress(
 
     On a terminal it draws a bar on stderr once it takes long.
     """
-    began = clock.monotonic()
-    bar: Any = None
+    began, console = clock.monotonic(), Console(stderr=True)
+    if not (shown and console.is_terminal):
+        yield lambda done, state="": None
+        return
+    from rich import progress as parts
+
+    names = ("{task.description}", "{task.fields[state]}")
+    text, said = (parts.TextColumn(name) for name in names)
+    columns = (text, parts.BarColumn(), parts.TimeRemainingColumn(), said)
+    bar = parts.Progress(*columns, console=console, transient=True)
+    task = bar.add_task(words, total=total, state="")
 
     def advance(done: float, state: str = "") -> None:
-        nonlocal bar, shown
-        if not shown or clock.monotonic() - began < PATIENCE:
-            return
-        if bar is None:
-            from rich import progress as parts
-
-            console = Console(stderr=True)
-            shown = console.is_terminal
-            names = ("{task.description}", "{task.fields[state]}")
-            text, said = (parts.TextColumn(name) for name in names)
-            columns = (text, parts.BarColumn(), parts.TimeRemainingColumn(), said)
-            bar = parts.Progress(*columns, console=console, transient=True, disable=not shown)
+        bar.update(task, completed=done, state=state)
+        if clock.monotonic() - began >= PATIENCE:
             bar.start()
-            bar.add_task(words, total=total, state=state)
-        bar.update(bar.task_ids[0], completed=done, state=state)
 
     try:
         yield advance
     finally:
-        if bar is not None:
+        if bar.live.is_started:
             bar.stop()
 
 
-def say(about: dict[str, Any], words: Sequence[str], as_json: bool, quiet: bool) -> None:
-    """The result on stdout, as JSON or as lines."""
+def say(
+    about: dict[str, Any], words: Sequence[str], as_json: bool, quiet: bool, **files: Path | None
+) -> None:
+    """The result and the files that were written on stdout, as JSON or as lines."""
+    paths = {name: None if path is None else str(path) for name, path in files.items()}
     if as_json:
-        typer.echo(json.dumps(about))
+        typer.echo(json.dumps(about | paths))
     elif not quiet:
-        typer.echo("\n".join(words))
+        lines = (f"  {name:18s}{path}" for name, path in paths.items() if path)
+        typer.echo("\n".join([*words, *lines]))
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -60,7 +60,7 @@ def opened(source: str, most: int | None) -> Footage:
     return Footage(name, frames, min(known, default=None), video.rate or rate, live=live)
 
 
-def check_files(source: str | None, **files: tuple[Path | None, Iterable[str]]) -> dict[str, str]:
+def check_files(source: str | None, **files: tuple[Path | None, Iterable[str]]) -> dict[str, Path]:
     """Refuse names that cannot be written: wrong extension, no folder, or the input itself.
 
     Takes the file of each option with its extensions; returns those that were given.
@@ -76,7 +76,7 @@ def check_files(source: str | None, **files: tuple[Path | None, Iterable[str]]) 
             raise IsADirectoryError(errno.EISDIR, "A folder has this name", str(path))
         if source is not None:
             spare(Path(source), path)
-    return {option: str(path) for option, (path, _) in files.items() if path is not None}
+    return {option: path for option, (path, _) in files.items() if path is not None}
 
 
 def tell_cut(footage: Footage, n: int, quiet: bool) -> None:

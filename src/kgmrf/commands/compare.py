@@ -14,7 +14,8 @@ from scipy.special import chdtri
 from kgmrf import trackers
 from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
-from kgmrf.commands._given import Given, on_a_file
+from kgmrf.commands._given import ON_A_FILE, Given
+from kgmrf.commands._options import takes
 from kgmrf.commands._run import OURS, Run, located, print_table, progress
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError
@@ -45,7 +46,7 @@ class Entrant:
         return np.concatenate([part[name] for part in self.parts]) if self.parts else np.zeros(0)
 
 
-@on_a_file(OPTIONS)
+@takes(ON_A_FILE, OPTIONS, given=Given)
 def compare(
     given: Given, frames: int = 20_000, skip: int | None = None, plot: Path | None = None
 ) -> None:
@@ -58,6 +59,7 @@ def compare(
     the nominal 95 % region, and the lead of the kinetic tracker with its 95 % interval. Rotations
     are ranked by the angle between forecast and observation.
     """
+    given.check(plot=plot)
     run = given.follow(poses=False, most=frames)
     field_ = _entrants(run)
     with progress(given.file.name, shown=given.talk) as advance:

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import typer
 
-from kgmrf.commands._given import Given, on_a_file
+from kgmrf.commands._given import ON_A_FILE, Given
+from kgmrf.commands._options import takes
 from kgmrf.commands._run import progress
 from kgmrf.diagnosis import diagnose as examine
 from kgmrf.results import join
 
 
-@on_a_file("Options:\n  --frames, -n >=30  Steps to use, from the first.\n")
+@takes(ON_A_FILE, "Options:\n  --frames, -n >=30  Steps to use, from the first.\n", given=Given)
 def diagnose(given: Given, frames: int = 20_000) -> None:
     """Track a file and report what is wrong with the run: evidence, verdict, remedy.
 

@@ -14,6 +14,7 @@ from kgmrf.commands import _video as video
 from kgmrf.commands._options import JSON, QUIET, takes
 from kgmrf.commands._run import note, say
 from kgmrf.io import open_source
+from kgmrf.io.source import joined
 from kgmrf.vision.camera import RecordedMotion
 from kgmrf.vision.steady import Border, Stabilizer
 
@@ -103,7 +104,7 @@ def stabilize(
         note(f"{gaps} of {n} images {why} and were bridged", shown=not quiet)
     words = f"{footage.name}: {n} images of {w} x {h}, steady at {u} x {v}; "
     words += f"{about['milliseconds']:.1f} ms per image"
-    say(about | files, [words, *(f"{name}: {file}" for name, file in files.items())], json_, quiet)
+    say(about, [words], json_, quiet, **files)
 
 
 def _steadied(
@@ -136,10 +137,10 @@ def _recorded(path: Path, footage: video.Footage, offset: float) -> RecordedMoti
         raise ValueError(f"{footage.name} does not say how many images it has: --motion needs that")
     source = open_source(path)
     chunks = list(source)
-    if not chunks or chunks[0].times is None:
+    whole = joined(chunks) if chunks else None
+    if whole is None or whole.times is None:
         raise ValueError(f"{path} has no time stamps; it needs a column time, in seconds")
-    values = np.concatenate([chunk.values for chunk in chunks])
-    stamps = np.concatenate([np.asarray(chunk.times, dtype=float) for chunk in chunks])
+    values, stamps = whole.values, whole.times
     if source.kind == "samples":
         if values.shape[1] != 3:
             raise ValueError(

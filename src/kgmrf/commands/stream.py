@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time as clock
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from kgmrf.commands._given import split_fields
-from kgmrf.commands._options import CENTRE, LAW, QUIET, mean_of, takes
+from kgmrf.commands._options import LAW, QUIET, takes
 from kgmrf.commands._run import note
 from kgmrf.io import FIELDS
 from kgmrf.stream import Report, Settings, run
@@ -38,33 +38,23 @@ Tracker:
   --time-unit T >=1e-300  Sampling interval of a track, in units of the lines' time.
   --n-samples, --samples, -m M >=1e-9  Number of samples behind a covariance, if its line has no
     n_samples.
-  --mean  Mean of the samples: zero (default), running (as --centre) or drift.
+  --mean  Mean of the samples: zero, running or drift.
 """
 
 
-@takes(OPTIONS, LAW, CENTRE, QUIET)
+@takes(OPTIONS, LAW, QUIET, given=Settings, without=["fields", "tracker"])
 def stream(
-    format_: Literal["json", "csv"] = "json",
-    same_time: Literal["drop", "use"] = "drop",
-    on_error: Literal["stop", "skip"] = "stop",
-    key: str | None = None,
-    time: str | None = None,
+    settings: Settings,
     bad_lines: Path | None = None,
-    max_gap: float | None = None,
-    fields: str | None = None,
-    digits: int = 9,
+    fields: Any = None,
     state: Path | None = None,
     checkpoint_every: float = 5.0,
     replay: bool = False,
-    forget_after: float | None = None,
     stats: float = 0.0,
     metrics: Path | None = None,
-    time_unit: float = 1.0,
     n_samples: float | None = None,
     noise_std: float | None = None,
     gains: Literal["auto", "information", "zero_lag", "printed"] = "auto",
-    centre: bool = False,
-    mean: Literal["zero", "running", "drift"] | None = None,
     quiet: bool = False,
 ) -> None:
     """Track live data: one line in on stdin, one estimate out on stdout, per key.
@@ -85,29 +75,17 @@ def stream(
     also written after SIGTERM, SIGINT, a closed output and a full disk. One process at a time may
     use a state.
     """
-    chosen = None if fields is None else split_fields(fields)
     if replay and state is None:
         raise ValueError("--replay needs --state")
-    if key is not None and key == time:
-        raise ValueError(f"--key and --time both name {key!r}; give each a field of its own")
+    if settings.key is not None and settings.key == settings.time:
+        raise ValueError(
+            f"--key and --time both name {settings.key!r}; give each a field of its own"
+        )
     tracker: dict[str, Any] = {"gains": gains, "n_samples": n_samples, "noise_std": noise_std}
-    settings = Settings(
-        format=format_,
-        fields=chosen,
-        digits=digits,
-        time_unit=time_unit,
-        same_time=same_time,
-        on_error=on_error,
-        tracker={name: value for name, value in tracker.items() if value is not None},
-        mean=mean_of(mean, centre),
-        key=key,
-        time=time,
-        max_gap=max_gap,
-        forget_after=forget_after,
-    )
+    tracker = {name: value for name, value in tracker.items() if value is not None}
     began = clock.monotonic()
     done = run(
-        settings,
+        replace(settings, fields=fields, tracker=tracker),
         sys.stdin.fileno(),
         sys.stdout.fileno(),
         state=state,
@@ -129,6 +107,6 @@ def stream(
     if counts.lines and not (done.reader.d and (tracks or counts.forgotten)):
         raise ValueError(
             'no line had an observation: it is called x, as in {"key": "a", "time": 0, "x": [0.1]}'
-            if format_ == "json"
+            if settings.format == "json"
             else "no row had an observation: CSV is a header, then rows"
         )

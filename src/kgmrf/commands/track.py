@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.commands._given import Given, on_a_file
+from kgmrf.commands._given import ON_A_FILE, Given
+from kgmrf.commands._options import takes
 from kgmrf.commands._run import Run, located, progress
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError, dates
@@ -38,15 +39,17 @@ MOST_AHEAD = 8_000_000
 """Numbers of a forecast that are held in memory, for each of its fields."""
 
 
-@on_a_file()
+@takes(ON_A_FILE, given=Given)
 def track(
     given: Given, output: Path | None = None, plot: Path | None = None, fields: Any = None
 ) -> None:
     """Track the covariance or rotation in a file of any length.
 
     Empty cells and NaN are gaps. Velocities are in radians per second, or per unit of the time
-    column if that unit is not known. Positions beside rotations are tracked too.
+    column if that unit is not known; the one printed is where forecast begins. Positions beside
+    rotations are tracked too.
     """
+    given.check(output, plot)
     run = given.follow()
     drawn: list[Result] = []
     every = 0
@@ -66,13 +69,15 @@ def track(
             advance(chunk.done)
     if plot is not None:
         join(drawn).plot(plot)
-    about = _summary(run, result)
+    # That of a forecast of no steps: an estimate just after an observation has sharper weights.
+    velocity = run.ahead(0, first=0).velocity[0]
+    about = _summary(run, result, velocity)
     about["seconds"] = round(clock.monotonic() - began, 3)
-    given.say(about, _words(run, result, about), output=output, figure=plot)
+    given.say(about, _words(run, result, velocity, about), output=output, figure=plot)
 
 
-def _summary(run: Run, result: Result) -> dict[str, Any]:
-    speed = np.linalg.norm(so.vee(result.velocity[-1]))
+def _summary(run: Run, result: Result, velocity: Numbers) -> dict[str, Any]:
+    speed = np.linalg.norm(so.vee(velocity))
     about: dict[str, Any] = {
         "kind": run.source.kind,
         "channels": list(run.source.names),
@@ -91,7 +96,7 @@ def _summary(run: Run, result: Result) -> dict[str, Any]:
     return about
 
 
-@on_a_file(SMOOTH, without=["gains"])
+@takes(ON_A_FILE, SMOOTH, given=Given, without=["gains"])
 def smooth(
     given: Given,
     output: Path | None = None,
@@ -104,6 +109,7 @@ def smooth(
 
     The whole recording is held in memory.
     """
+    given.check(output, plot)
     lagged = lag is not None and given.open().kind != "rotation"
     run = replace(given, gains="information" if lagged else "auto").follow()
     chunks: list[Chunk] = []
@@ -131,9 +137,10 @@ def smooth(
     given.say(about, [words], output=output, figure=plot)
 
 
-@on_a_file("Tracker:\n  --steps, -n >=1  Number of steps to look ahead.\n")
+@takes(ON_A_FILE, "Tracker:\n  --steps, -n >=1  Number of steps to look ahead.\n", given=Given)
 def forecast(given: Given, steps: int = 10, output: Path | None = None, fields: Any = None) -> None:
     """Track a file to its end and forecast the next steps."""
+    given.check(output)
     source = given.open()
     most = max(1, min(MOST_STEPS, MOST_AHEAD // source.d**2))
     if steps > most:
@@ -184,13 +191,13 @@ def _eigenvalues(run: Run, result: Result) -> str:
             values = np.linalg.eigvalsh(rest)[::-1]
             names = [run.source.names[k] for k in np.flatnonzero(~seen)]
             some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-            word = "value other than 0" if run.given.subtracted == "zero" else "change"
+            word = "value other than 0" if run.given.mean == "zero" else "change"
             silent = f" ({some} {'has' if len(names) == 1 else 'have'} had no {word})"
     shown = ", ".join("-" if np.isnan(v) else f"{v:.4g}" for v in values[:6])
     return f"{shown}{', ...' if len(values) > 6 else ''}{silent}"
 
 
-def _words(run: Run, result: Result, about: dict[str, Any]) -> list[str]:
+def _words(run: Run, result: Result, velocity: Numbers, about: dict[str, Any]) -> list[str]:
     missing = run.n_frames - run.n_observed
     lines = [
         f"{run.given.file}: {run.source.kind}, d = {run.source.d}, {run.n_frames} steps, "
@@ -198,7 +205,7 @@ def _words(run: Run, result: Result, about: dict[str, Any]) -> list[str]:
     ]
     if values := _eigenvalues(run, result):
         lines.append(f"  eigenvalues now   {values}")
-    speed, unit = _spoken(run, result.velocity[-1])
+    speed, unit = _spoken(run, velocity)
     if np.isfinite(speed):
         lines.append(f"  angular velocity  {speed:.4g} {unit}")
     if run.n_scored:

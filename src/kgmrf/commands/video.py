@@ -80,8 +80,7 @@ def video(
         if table is not None:
             _write(table, about, rows)
     shared.tell_cut(footage, about["frames"], quiet)
-    words = _words(about) + [f"{name}: {path}" for name, path in files.items()]
-    say(about | files, words, json_, quiet)
+    say(about, _words(about), json_, quiet, **files)
 
 
 # ---------------------------------------------------------------------- the first boxes

@@ -63,7 +63,7 @@ def open_source(
             f"{path}: a pipe cannot be read twice; save it in a file first, or give its "
             "lines to kgmrf stream"
         )
-    ending = suffix(path) if path.suffix.lower() == ".gz" else path.suffix.lower()
+    ending = suffix(path)
     if ending not in SUFFIXES or (path.suffix.lower() == ".gz" and ending not in TEXT):
         raise DataError(
             f"{path}: unsupported file extension {path.suffix!r}; expected one of "

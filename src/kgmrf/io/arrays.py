@@ -15,7 +15,7 @@ from kgmrf import _npz
 from kgmrf._types import Numbers
 from kgmrf.io import source as src
 from kgmrf.io.columns import quaternions
-from kgmrf.io.source import Chunk, DataError, Kind, Source
+from kgmrf.io.source import Chunk, DataError, Kind, Meaning, Source
 
 VALUE_NAMES = ("observations", "samples", "covariances", "covariance", "rotations", "rotation")
 TIME_NAMES = ("times", "time", "timestamps", "t")
@@ -72,10 +72,8 @@ def open_arrays(
             yield Chunk(part, None if times is None else next(times), places, first / shape[0])
 
     names = tuple(str(k) for k in range(d))
-    made = [quaternions] if turns else []
-    return src.source_of(
-        path, kind, names, pieces, lambda *at: f", at {list(at)}", *made, n_samples=n_samples
-    )
+    what = Meaning(kind, names, n_samples=n_samples)
+    return src.source_of(path, what._replace(assemble=quaternions) if turns else what, pieces)
 
 
 def _found(path: Path) -> tuple[dict[str, _Array], float | None]:

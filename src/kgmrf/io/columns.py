@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise, product
 from math import isqrt
-from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -17,7 +15,7 @@ from kgmrf._names import is_clock, nanoseconds_of
 from kgmrf._types import Mask, Numbers
 from kgmrf.io import dates
 from kgmrf.io.dates import number
-from kgmrf.io.source import MOST_CHANNELS, Chunk, DataError, Kind, Source, source_of
+from kgmrf.io.source import MOST_CHANNELS, DataError, Kind, Meaning
 
 _NUMBERED = re.compile(r"\d+_\d+")
 QUATERNION = ("qx", "qy", "qz", "qw")
@@ -33,32 +31,6 @@ _INDEX_NAMES = ("", "unnamed: 0")
 _STORED_INDEX = "__index_level_0__"
 """How Parquet calls it, wherever it stands."""
 TUM = ("time", "tx", "ty", "tz", *QUATERNION)
-
-
-class Meaning(NamedTuple):
-    """time: number of the time column, or None; rest: that of its nanoseconds. used: numbers of the
-    value columns. assemble: from their values ``(n, len(used))`` to samples or matrices. positions:
-    whether the last three of them are a position. by_day: whether times are days, 20240131. about:
-    what a `Source` is told of the rest."""
-
-    kind: Kind
-    names: tuple[str, ...]
-    time: int | None
-    used: tuple[int, ...]
-    assemble: Callable[[Numbers], Numbers]
-    positions: bool = False
-    rest: int | None = None
-    by_day: bool = False
-    about: dict[str, Any] = {}  # noqa: RUF012
-
-    def times(self, numbers: Callable[[int], Numbers]) -> Numbers | None:
-        """The times of rows, from the numbers in their columns; NaN for what is no day."""
-        if self.time is None:
-            return None
-        times = numbers(self.time)
-        if self.rest is not None:
-            times = times + 1e-9 * numbers(self.rest)
-        return dates.days(times) if self.by_day else times
 
 
 def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
@@ -147,7 +119,7 @@ def meaning(
     if chosen is None:
         truth = {k for k, name in enumerate(header) if named and name.startswith("truth_")}
         chosen = [k for k in range(len(header)) if k not in {clock, index, rest, *truth}]
-    said = _values(header, kind, clock, chosen, where)
+    said = _values(header, kind, chosen, where)
     stamps = [] if clock is None else [row[clock] for row in rows]
     by_day = clock is not None and dates.are_days(header[clock], stamps)
     style = "D" if by_day else ""
@@ -160,21 +132,16 @@ def meaning(
     if said.kind == "covariance" and "n_samples" in header and rows:
         count = number(rows[0][header.index("n_samples")], comma) or math.nan
         count = count if 0 < count < math.inf else None
-    about = {"remarks": tuple(remarks), "dates": style, "per_second": second, "n_samples": count}
-    return said._replace(rest=rest, by_day=by_day, about=about)
-
-
-def table_of(
-    path: Path,
-    header: Sequence[str],
-    what: Meaning,
-    pieces: Callable[[], Iterator[Chunk]],
-    word: str,
-) -> Source:
-    """A table as a source; pieces: chunks of the numbers of the columns that are used."""
-    column = lambda j: f", column {header[what.used[j]]!r}"  # noqa: E731
-    told: Any = {"word": word, "positions": what.positions, **what.about}
-    return source_of(path, what.kind, what.names, pieces, column, what.assemble, **told)
+    return said._replace(
+        columns=tuple(header[k] for k in said.used),
+        time=clock,
+        rest=rest,
+        by_day=by_day,
+        remarks=tuple(remarks),
+        dates=style,
+        per_second=second,
+        n_samples=count,
+    )
 
 
 def _grow(cells: list[str]) -> bool:
@@ -184,16 +151,14 @@ def _grow(cells: list[str]) -> bool:
     return bool(times) and math.isfinite(times[0]) and all(a < b for a, b in pairwise(times))
 
 
-def _values(
-    header: Sequence[str], kind: Kind | None, clock: int | None, wanted: list[int], where: str
-) -> Meaning:
+def _values(header: Sequence[str], kind: Kind | None, wanted: list[int], where: str) -> Meaning:
     """What these columns beside the time are."""
     matrix_kinds: tuple[Kind, ...] = ("covariance", "rotation")
     for word in matrix_kinds:
         start = f"{word}_"
         places = {header[k].removeprefix(start): k for k in wanted if header[k].startswith(start)}
         if kind in (None, word) and (names := _labels(list(places), where)):
-            return _matrix(word, names, places, clock, where)
+            return _matrix(word, names, places, where)
     turns = quaternion_of([header[k] for k in wanted]) if kind in (None, "rotation") else []
     if len(turns) > 1:
         first, second = (header[wanted[turn[0]]] for turn in turns[:2])
@@ -204,15 +169,13 @@ def _values(
         found = _axes([header[k] for k in wanted], _POSITION_NAME, "xyz")
         place = found[0] if len(found) == 1 else ()
         used = tuple(wanted[k] for k in (*turns[0], *place))
-        return Meaning("rotation", ("x", "y", "z"), clock, used, quaternions, positions=bool(place))
+        return Meaning("rotation", ("x", "y", "z"), used, quaternions, positions=bool(place))
     if not wanted:
         raise DataError(f"{where} has no column of values beside the time")
     if kind in (None, "samples"):
         _check_width(len(wanted), where)
-        return Meaning(
-            "samples", tuple(header[k] for k in wanted), clock, tuple(wanted), lambda rows: rows
-        )
-    return _unnamed(kind, wanted, clock, where)
+        return Meaning("samples", tuple(header[k] for k in wanted), tuple(wanted))
+    return _unnamed(kind, wanted, where)
 
 
 def _labels(entries: list[str], where: str) -> tuple[str, ...]:
@@ -239,9 +202,7 @@ def _check_width(d: int, where: str) -> None:
         raise DataError(f"{where} has d = {d}; the limit is {MOST_CHANNELS} channels")
 
 
-def _matrix(
-    kind: Kind, names: tuple[str, ...], places: dict[str, int], clock: int | None, where: str
-) -> Meaning:
+def _matrix(kind: Kind, names: tuple[str, ...], places: dict[str, int], where: str) -> Meaning:
     """Matrices whose entries a_b stand in these columns; of a covariance a triangle is enough."""
     d = len(names)
     order = []
@@ -252,14 +213,14 @@ def _matrix(
         order.append(places[entry])
     used = tuple(sorted(set(order)))
     pick = np.asarray([used.index(k) for k in order])
-    return Meaning(kind, names, clock, used, lambda rows: rows[:, pick].reshape(-1, d, d))
+    return Meaning(kind, names, used, lambda rows: rows[:, pick].reshape(-1, d, d))
 
 
-def _unnamed(kind: Kind, wanted: list[int], clock: int | None, where: str) -> Meaning:
+def _unnamed(kind: Kind, wanted: list[int], where: str) -> Meaning:
     """Matrices in columns without names: row by row, or the upper triangle row by row."""
     n = len(wanted)
     if kind == "rotation" and n == 4:
-        return Meaning("rotation", ("x", "y", "z"), clock, tuple(wanted), quaternions)
+        return Meaning("rotation", ("x", "y", "z"), tuple(wanted), quaternions)
     d, half = isqrt(n), (isqrt(8 * n + 1) - 1) // 2
     if d * d == n:
         cells = [f"{i}_{j}" for i in range(d) for j in range(d)]
@@ -268,7 +229,7 @@ def _unnamed(kind: Kind, wanted: list[int], clock: int | None, where: str) -> Me
     else:
         also = " or 4 (a quaternion x y z w)" if kind == "rotation" else " or d (d + 1) / 2"
         raise DataError(f"{where} has {n} columns of values; a {kind} takes d d{also}")
-    return _matrix(kind, _labels(cells, where), dict(zip(cells, wanted, strict=True)), clock, where)
+    return _matrix(kind, _labels(cells, where), dict(zip(cells, wanted, strict=True)), where)
 
 
 def quaternions(rows: Numbers) -> Numbers:

@@ -11,7 +11,7 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io import source as src
-from kgmrf.io.columns import meaning, table_of, tidy
+from kgmrf.io.columns import meaning, tidy
 from kgmrf.io.source import GLANCE, Chunk, DataError, Source
 
 
@@ -55,7 +55,7 @@ def open_parquet(path: Path, **said: Any) -> Source:
                 first += len(values)
                 yield Chunk(values, times, places, min(1.0, first / total))
 
-    return table_of(path, header, what, pieces, "row")
+    return src.source_of(path, what, pieces)
 
 
 def _cells(column: Any) -> list[str]:

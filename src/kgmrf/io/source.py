@@ -13,6 +13,7 @@ import numpy as np
 
 from kgmrf import _npz
 from kgmrf._types import Numbers
+from kgmrf.io.dates import days
 
 Kind: TypeAlias = Literal["samples", "covariance", "rotation"]
 
@@ -130,23 +131,44 @@ def rows_per_chunk(bytes_per_row: int) -> int:
     return max(1, min(65_536, CHUNK_BYTES // max(bytes_per_row, 1)))
 
 
-def source_of(
-    path: Path,
-    kind: Kind,
-    names: tuple[str, ...],
-    pieces: Callable[[], Iterable[Chunk]],
-    named: Callable[..., str],
-    assemble: Callable[[Numbers], Numbers] = lambda values: values,
-    *,
-    word: str = "row",
-    positions: bool = False,
-    **about: Any,
-) -> Source:
-    """A source whose chunks are pieces of a file, checked: finite numbers, in order of time.
+class Meaning(NamedTuple):
+    """What the numbers of a file are.
 
-    named: words for the place of a number in its row. assemble: from numbers to samples or
-    matrices. positions: whether the last three columns are a position.
+    kind, names, n_samples, remarks, dates, per_second: as in `Source`. used, columns: numbers and
+    names of the columns of values, in a table. assemble: from their values ``(n, len(used))`` to
+    samples or matrices. positions: whether the last three of them are a position. time: number of
+    the time column, or None; rest: that of its nanoseconds. by_day: whether times are days,
+    20240131.
     """
+
+    kind: Kind
+    names: tuple[str, ...]
+    used: tuple[int, ...] = ()
+    assemble: Callable[[Numbers], Numbers] = lambda values: values
+    columns: tuple[str, ...] = ()
+    positions: bool = False
+    time: int | None = None
+    rest: int | None = None
+    by_day: bool = False
+    n_samples: float | None = None
+    remarks: tuple[str, ...] = ()
+    dates: str = ""
+    per_second: float | None = None
+
+    def times(self, numbers: Callable[[int], Numbers]) -> Numbers | None:
+        """The times of rows, from the numbers in their columns; NaN for what is no day."""
+        if self.time is None:
+            return None
+        times = numbers(self.time)
+        if self.rest is not None:
+            times = times + 1e-9 * numbers(self.rest)
+        return days(times) if self.by_day else times
+
+
+def source_of(
+    path: Path, what: Meaning, pieces: Callable[[], Iterable[Chunk]], word: str = "row"
+) -> Source:
+    """A source whose chunks are pieces of a file, checked: finite numbers, in order of time."""
     where = f"{path}, {word}"
 
     def read() -> Iterator[Chunk]:
@@ -155,20 +177,22 @@ def source_of(
             values, times, places = piece[:3]
             if np.isinf(values).any():
                 first, *at = np.argwhere(np.isinf(values))[0].tolist()
-                raise DataError(f"{where} {places[first]}{named(*at)}: infinite")
+                named = f"column {what.columns[at[0]]!r}" if what.columns else f"at {at}"
+                raise DataError(f"{where} {places[first]}, {named}: infinite")
             if times is not None:
                 _check_times(times, places, last, where)
                 last = float(times[-1])
-            made = assemble(values)
+            made = what.assemble(values)
             if np.isinf(made).any():
                 k = int(np.argwhere(np.isinf(made))[0, 0])
                 raise DataError(
                     f"{where} {places[k]}: a quaternion of length zero; leave its cells empty if "
                     "nothing was observed"
                 )
-            yield piece._replace(values=made, positions=values[:, -3:] if positions else None)
+            yield piece._replace(values=made, positions=values[:, -3:] if what.positions else None)
 
-    return Source(path, kind, names, read, word=word, **about)
+    about = (what.n_samples, word, what.remarks, what.dates, what.per_second)
+    return Source(path, what.kind, what.names, read, *about)
 
 
 def _check_times(times: Numbers, places: Numbers, last: float, where: str) -> None:
@@ -187,11 +211,10 @@ def _check_times(times: Numbers, places: Numbers, last: float, where: str) -> No
 @contextmanager
 def told(path: Path, *more: type[Exception]) -> Iterator[None]:
     """Whatever a damaged file makes its library say, in one sentence with the file's name."""
+    damage: tuple[type[Exception], ...] = (*_npz.DAMAGE, *more)
     try:
         yield
-    except (DataError, *_npz.ABSENT, ModuleNotFoundError):
+    except (DataError, *_npz.ABSENT):
         raise
-    except Exception as error:
-        if not isinstance(error, (*_npz.DAMAGE, *more)):
-            raise
+    except damage as error:
         raise DataError(f"{path} cannot be read, it may be damaged: {_npz.told(error)}") from error

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -25,9 +26,9 @@ import orjson
 from kgmrf import _npz
 from kgmrf._types import Numbers
 from kgmrf.io import dates
-from kgmrf.io.columns import TUM, Meaning, meaning, quaternion_of, table_of, tidy
+from kgmrf.io.columns import TUM, meaning, quaternion_of, tidy
 from kgmrf.io.dates import number
-from kgmrf.io.source import GLANCE, Chunk, DataError, Kind, Source, suffix
+from kgmrf.io.source import GLANCE, Chunk, DataError, Kind, Meaning, Source, source_of, suffix
 
 BLOCK = 4_000_000
 """Bytes of text that are parsed at a time."""
@@ -69,11 +70,12 @@ def open_text(path: Path, *, kind: Kind | None = None, **said: Any) -> Source:
     words: dict[str, Any] = {"index": index, "named": named, "comma": comma, "head": head}
     what = meaning(header, rows, str(path), kind=kind, **words, **said)
     if tum and what.time is not None:
-        what.about["per_second"] = 1.0
+        what = what._replace(per_second=1.0)
     if comma:
-        what.about["remarks"] += ("numbers such as 1,5 are read with a decimal comma",)
+        told = "numbers such as 1,5 are read with a decimal comma"
+        what = what._replace(remarks=(*what.remarks, told))
     lines = _Table(path, header, delimiter, what, start, line, comma)
-    return table_of(path, header, what, lines.pieces, "line")
+    return source_of(path, what, lines.pieces, "line")
 
 
 @dataclass(frozen=True)
@@ -221,35 +223,32 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 def look(path: Path) -> Top:
     """Read the first lines; refuse what is no text."""
-    count, start, size, first = 1, 0, 0, b""
-    comments: list[bytes] = []
+    above: list[bytes] = []
     rows: list[bytes] = []
+    size = 0
     with opened(path) as (file, _):
-        while len(rows) < GLANCE and (not rows or size < GLANCE_BYTES):
-            line = file.readline(LONGEST_LINE)
-            if not line:
-                break
-            told = line.strip() and not is_comment(line)
-            if first:
-                size += len(line)
-                rows += [line] if told else []
-                continue
-            if len(line) == LONGEST_LINE:
-                raise DataError(f"{path}, line {count}: the line is too long; is this a text file?")
-            if b"\0" in line:
+        lines = iter(partial(file.readline, LONGEST_LINE), b"")
+        for first in lines:
+            where = f"{path}, line {len(above) + 1}"
+            if len(first) == LONGEST_LINE:
+                raise DataError(f"{where}: the line is too long; is this a text file?")
+            if b"\0" in first:
                 raise DataError(
-                    f"{path}, line {count}: contains a zero byte; this is not a text file, or it "
-                    "is UTF-16: save it again as UTF-8"
+                    f"{where}: contains a zero byte; this is not a text file, or it is UTF-16: "
+                    "save it again as UTF-8"
                 )
-            if told:
-                first = line
-                continue
-            comments += [line] if line.strip() else []
-            start += len(line)
-            count += 1
-    if not first:
-        raise DataError(f"{path} is empty")
-    return Top(first, start, count, comments, rows)
+            if first.strip() and not is_comment(first):
+                break
+            above.append(first)
+        else:
+            raise DataError(f"{path} is empty")
+        for line in lines:
+            size += len(line)
+            rows += [line] if line.strip() and not is_comment(line) else []
+            if len(rows) == GLANCE or (rows and size >= GLANCE_BYTES):
+                break
+    comments = [line for line in above if line.strip()]
+    return Top(first, sum(map(len, above)), len(above) + 1, comments, rows)
 
 
 def is_comment(line: bytes) -> bool:

@@ -40,8 +40,7 @@ def arrays_of(result: Result, fields: Sequence[str] = DEFAULT) -> dict[str, Numb
     if "covariance" in known and "rotation" not in known:
         known |= {"correlation", "volatility"}
     chosen = [name for name in FIELDS if name in fields and name in known]
-    made = {name: getattr(result, name) for name in ("time", *chosen) if name != "position"}
-    return made | ({"position": result.position} if "position" in chosen else {})
+    return {name: getattr(result, name) for name in ("time", *chosen)}
 
 
 def columns_of(

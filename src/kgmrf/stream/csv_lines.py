@@ -27,16 +27,13 @@ class CsvReader(Reader):
     """
 
     named = False
+    lasting = ("header", "style")
 
     def __init__(self, header: Sequence[str] | None = None, **told: Any) -> None:
         super().__init__(**told)
         self.header: list[str] = []
         if header is not None:
             self._learn(list(header), 0)
-
-    def told(self) -> dict[str, Any]:
-        """What the header told, to go on in another process."""
-        return {"header": self.header, "style": self.style}
 
     def _learn(self, header: list[str], row: int) -> None:
         names = [str(name).strip() for name in header]

@@ -27,14 +27,11 @@ class JsonReader(Reader):
     ROS). Every line is one JSON object of its own.
     """
 
+    lasting = ("what", "d", "key", "time", "style")
+
     def __init__(self, what: str | None = None, d: int = 0, **told: Any) -> None:
         super().__init__(**told)
         self.what, self.d = what, d
-
-    def told(self) -> dict[str, Any]:
-        """What the first lines told, to go on in another process."""
-        names = ("what", "d", "key", "time", "style")
-        return {name: getattr(self, name) for name in names}
 
     def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
         records, rows = _records(lines, faults)

@@ -75,7 +75,7 @@ class Stream:
             faults, stopped = parsed.faults, self.counts.lines < first + len(lines)
         except LineError as error:
             self.counts.lines += error.row
-            faults, stopped = {error.row: error.fault}, True
+            faults, stopped = {error.row: str(error)}, True
         found = [Fault(first + row + 1, faults[row], lines[row]) for row in sorted(faults)]
         if stopped:
             raise StreamError(f"line {found[0].line}: {found[0].reason}", text, found[0])

@@ -45,7 +45,7 @@ class Pool:
     """
 
     def __init__(self, kind: Kind, d: int, settings: Settings) -> None:
-        self.kind, self.d, self.settings = kind, d, settings
+        self.d, self.settings = d, settings
         follows = "rotation" if kind == "rotation" else "covariance"
         self.bank = TrackerBank(0, d, kind=follows, n_threads=1, **settings.tracker)
         self.number: dict[str, int] = {}

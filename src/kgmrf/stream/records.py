@@ -246,9 +246,8 @@ class Reader:
     named = True
     """Whether reasons name the field of the observation."""
 
-    def told(self) -> dict[str, Any]:
-        """What the first lines told, to go on in another process."""
-        raise NotImplementedError
+    lasting: tuple[str, ...]
+    """What the first lines told, and another process needs to go on."""
 
     def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
         """The lines that may hold an observation, and their rows; learns what they hold."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 LONGEST_GAP = 1e6
 """Units of time that a track may jump ahead, if nothing else is said."""
@@ -26,14 +26,14 @@ class Settings:
     newest line of the stream are forgotten; None: never.
     """
 
-    format: str = "json"
+    format: Literal["json", "csv"] = "json"
     fields: tuple[str, ...] | None = None
     digits: int = 9
     time_unit: float = 1.0
-    same_time: str = "drop"
-    on_error: str = "stop"
+    same_time: Literal["drop", "use"] = "drop"
+    on_error: Literal["stop", "skip"] = "stop"
     tracker: dict[str, Any] = field(default_factory=dict)
-    mean: str = "zero"
+    mean: Literal["zero", "running", "drift"] = "zero"
     key: str | None = None
     time: str | None = None
     max_gap: float | None = None
@@ -78,7 +78,6 @@ class LineError(ValueError):
     def __init__(self, row: int, fault: str) -> None:
         super().__init__(fault)
         self.row = row
-        self.fault = fault
 
 
 class StreamError(ValueError):

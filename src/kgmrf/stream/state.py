@@ -31,7 +31,8 @@ def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
     arrays: dict[str, Numbers] = {}
     pool = stream.pool
     if pool is not None:
-        header["reader"] = stream.reader.told()
+        reader = stream.reader
+        header["reader"] = {name: getattr(reader, name) for name in reader.lasting}
         # JSON has no infinities and no NaN.
         header["clock"] = [t if math.isfinite(t) else None for t in (pool.watermark, pool.swept)]
         arrays = pool.memory()
