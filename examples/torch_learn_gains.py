@@ -37,7 +37,6 @@ def streams(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         simulate.rotating_covariance(
             D,
             rate=RATES[k % len(RATES)],
-            velocity="drifting",
             acceleration_std=5e-4,
             n_frames=N_FRAMES,
             n_samples=N_SAMPLES,

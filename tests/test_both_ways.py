@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgmrf import KGMRF, metrics, simulate
-from kgmrf.geometry import spd
+from kgmrf import KGMRF, metrics, simulate, wishart
+from kgmrf.geometry import orbit, spd
+from kgmrf.simulate import motion
 
 SCENES = {
     "turning": lambda seed: simulate.ellipse(0.08, n_frames=200, n_samples=8, rng=seed),
@@ -22,10 +23,18 @@ SCENES = {
     "still": lambda seed: simulate.rotating_covariance(
         4, rate=0.0, n_frames=200, n_samples=4, rng=seed
     ),
-    "reversing": lambda seed: simulate.rotating_covariance(
-        3, rate=0.05, velocity="reversing", n_frames=200, n_samples=8, rng=seed
-    ),
+    "reversing": lambda seed: _reversing(seed),
 }
+
+
+def _reversing(seed: int) -> simulate.CovarianceScene:
+    """A hundred steps to, a hundred fro."""
+    rng = np.random.default_rng(seed)
+    velocity = motion.velocities(motion.direction(3, rng), 0.05, 200, rng)
+    velocity[100:] *= -1
+    truth = orbit.compose(motion.frames(velocity), np.array([4.0, 2.0, 1.0]))
+    seen = wishart.sample(truth, 8, rng, noise_floor=0.1)
+    return SCENES["still"](0)._replace(covariance=truth, observations=seen, n_samples=8)
 
 
 @pytest.mark.parametrize("name", SCENES)

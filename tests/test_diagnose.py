@@ -38,7 +38,7 @@ def _ellipse(rate: float = 0.05) -> np.ndarray:
 
 
 def _rotations(rng: int = 1) -> np.ndarray:
-    return simulate.rotating_frame(rng=rng, n_frames=400, velocity="drifting").observations
+    return simulate.rotating_frame(rng=rng, n_frames=400, acceleration_std=1e-3).observations
 
 
 def _examine(tracker: Any, observations: np.ndarray, **options: Any) -> Report:
@@ -53,7 +53,7 @@ def _examine(tracker: Any, observations: np.ndarray, **options: Any) -> Report:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_healthy_run_is_called_healthy(seed: int) -> None:
     assert _examine(KGMRF(gains="information", n_samples=8), _covariances(seed)).faults == ()
-    turning = _covariances(seed, velocity="drifting", acceleration_std=np.sqrt(1e-5))
+    turning = _covariances(seed, acceleration_std=np.sqrt(1e-5))
     matched = KGMRF(n_samples=8, gains=gains.information(1e-5))
     assert _examine(matched, turning).faults == ()
     hidden = _rotations(seed)
@@ -106,7 +106,7 @@ def test_a_moving_average_lags_and_is_sent_to_a_tracker_with_velocity() -> None:
 
 
 def test_too_stiff_an_acceleration_lags_behind_changes() -> None:
-    observations = _covariances(velocity="drifting", acceleration_std=3e-3)
+    observations = _covariances(acceleration_std=3e-3)
     report = _examine(KGMRF(n_samples=8, gains=gains.information(1e-10)), observations)
     assert "persistent lag" in report.faults
     assert "raise acceleration" in report["persistent lag"].remedy

@@ -22,7 +22,6 @@ def _point(n_frames: int = 400, q: float = 0.01, noise: float = 2.0, rng: int = 
 def _turning(q: float, m: int = 8, n_frames: int = 600, rng: int = 0) -> np.ndarray:
     return simulate.rotating_covariance(
         3,
-        velocity="drifting",
         acceleration_std=np.sqrt(q),
         n_samples=m,
         n_frames=n_frames,
@@ -47,7 +46,7 @@ def test_the_acceleration_of_a_covariance_is_recovered(q: float) -> None:
 
 def test_the_settings_of_rotations_and_vectors_are_recovered() -> None:
     scene = simulate.rotating_frame(
-        velocity="drifting", acceleration_std=np.sqrt(1e-5), noise_std=0.03, n_frames=400, rng=3
+        acceleration_std=np.sqrt(1e-5), noise_std=0.03, n_frames=400, rng=3
     )
     found = learn.fit(RotationTracker(noise_std=0.2, gains="information"), scene.observations)
     assert set(found.end) == {"acceleration", "noise_std"}

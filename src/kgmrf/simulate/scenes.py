@@ -71,6 +71,7 @@ def _covariance_scene(
     rng: np.random.Generator,
 ) -> CovarianceScene:
     frame = motion.frames(velocity, start)
+    spectrum = np.tile(spectrum, (len(frame), 1))
     truth = orbit.compose(frame, spectrum)
     if n_samples is None:
         seen = truth + noise_floor * np.eye(truth.shape[-1])
@@ -105,7 +106,7 @@ def ellipse(
         raise ValueError(f"an ellipse has two eigenvalues, got {len(spectrum)}")
     unit: Numbers = so.hat(np.ones(1))
     velocity = motion.velocities(unit, rate, n_frames, 0)
-    lam = motion.spectra(np.asarray(spectrum, dtype=np.float64), n_frames, 0)
+    lam = np.asarray(spectrum, dtype=np.float64)
     start: Numbers = so.exp(start_angle * unit)
     generator = np.random.default_rng(rng)
     return _covariance_scene(lam, velocity, start, n_samples, noise_floor, observed, generator)
@@ -115,13 +116,8 @@ def rotating_covariance(
     d: int = 3,
     *,
     rate: float = 0.02,
-    velocity: motion.Velocity = "constant",
-    acceleration_std: float = 1e-3,
-    reversal_period: int = 100,
+    acceleration_std: float = 0.0,
     spectrum: Sequence[float] | None = None,
-    spectrum_change: motion.SpectrumChange = "fixed",
-    spectrum_amount: float = 0.01,
-    spectrum_period: int = 200,
     n_frames: int = 400,
     n_samples: int | None = 8,
     noise_floor: float = 0.1,
@@ -131,13 +127,11 @@ def rotating_covariance(
 ) -> CovarianceScene:
     """M_t = Q_t diag(lam_t) Q_t^T with Q_{t+1} = Q_t Exp(W_t), in any dimension.
 
-    W turns in a random combination of planes with |W|_F / sqrt 2 = ``rate`` and is constant, drifts
-    (``acceleration_std`` per frame) or reverses every ``reversal_period`` frames; see
-    :func:`kgmrf.simulate.motion.velocities` and :func:`kgmrf.simulate.motion.spectra`. Without a
-    ``spectrum``, every eigenvalue is twice the next. Draws, in order: direction, velocity,
-    spectrum, observations.
+    W turns in a random combination of planes with |W|_F / sqrt 2 = ``rate``; with an
+    ``acceleration_std`` it drifts by that much per frame and plane. Without a ``spectrum``, every
+    eigenvalue is twice the next. Draws, in order: direction, velocity, observations.
 
-    >>> rotating_covariance(4, velocity="reversing").covariance.shape
+    >>> rotating_covariance(4).covariance.shape
     (400, 4, 4)
     """
     if d < 1:
@@ -148,20 +142,16 @@ def rotating_covariance(
     if lam.shape != (d,) or np.any(lam <= 0):
         raise ValueError(f"spectrum must be {d} positive numbers, got {spectrum}")
     generator = np.random.default_rng(rng)
-    moves = (velocity, acceleration_std, reversal_period)
-    w = motion.velocities(motion.direction(d, generator), rate, n_frames, generator, *moves)
-    change = (spectrum_change, spectrum_amount, spectrum_period)
-    lams = motion.spectra(lam, n_frames, generator, *change)
-    return _covariance_scene(lams, w, start, n_samples, noise_floor, observed, generator)
+    unit = motion.direction(d, generator)
+    w = motion.velocities(unit, rate, n_frames, generator, acceleration_std)
+    return _covariance_scene(lam, w, start, n_samples, noise_floor, observed, generator)
 
 
 def rotating_frame(
     d: int = 3,
     *,
     rate: float = 0.02,
-    velocity: motion.Velocity = "constant",
-    acceleration_std: float = 1e-3,
-    reversal_period: int = 100,
+    acceleration_std: float = 0.0,
     n_frames: int = 400,
     noise_std: float = 0.05,
     start: Numbers | None = None,
@@ -178,8 +168,8 @@ def rotating_frame(
     if d < 2:
         raise ValueError(f"rotations need d >= 2, got {d}")
     generator = np.random.default_rng(rng)
-    moves = (velocity, acceleration_std, reversal_period)
-    w = motion.velocities(motion.direction(d, generator), rate, n_frames, generator, *moves)
+    unit = motion.direction(d, generator)
+    w = motion.velocities(unit, rate, n_frames, generator, acceleration_std)
     noise = noise_std * generator.standard_normal((n_frames, d * (d - 1) // 2))
     return _rotation_scene(w, start, noise, noise_std, observed)
 
