@@ -52,7 +52,7 @@ def diagnose(
     counts = None if n_samples is None else np.asarray(n_samples, dtype=float)
     if counts is not None and counts.ndim and counts.shape != (n_steps,):
         raise ValueError(f"n_samples must be a number or one per step, got shape {counts.shape}")
-    run, memory, loop = None, {}, {}
+    run, memory, loop = None, None, {}
     if observations is not None:
         seen = _check.real_array(innovations.as_matrices(observations), "observations")
         if item is not None:

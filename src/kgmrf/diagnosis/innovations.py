@@ -29,6 +29,14 @@ class Run(NamedTuple):
     shape: Numbers = NOTHING  # (T, d, d): whitened residual in the space frame
 
 
+class Memory(NamedTuple):
+    """Autocorrelation of innovations at lag 1."""
+
+    lag: float
+    error: float  # its standard error
+    of_shape: float  # that of whole matrices in the space frame, where axes may not jump
+
+
 def fields_of(result: Any, item: int | tuple[int, ...] | None) -> dict[str, Numbers]:
     """The fields of one track, its time in intervals; refuses what is no result of `filter`."""
     names = result.fields() if hasattr(result, "fields") else ()
@@ -194,36 +202,26 @@ def settled(values: Numbers) -> Numbers:
     return values[min(max(20, values.shape[0] // 10), values.shape[0] // 2) :]
 
 
-def memory_of(run: Run) -> dict[str, Any]:
-    """Autocorrelation of the innovations, all planes pooled, and its standard error."""
+def memory_of(run: Run) -> Memory:
+    """Autocorrelation of the innovations at lag 1, all planes pooled."""
     u = settled(run.innovation)
     u = u[:, mean_of(u**2) > 0]
-    there = ~np.isnan(u)
-    filled = np.where(there, u, 0.0)
     # A single outlier must not decide: innovations are limited at four standard deviations.
-    limit = 4.0 * np.sqrt(np.nanmedian(u**2) / 0.455) if there.any() else 1.0
-    filled = np.clip(filled, -limit, limit)
+    limit = 4.0 * np.sqrt(np.nanmedian(u**2) / 0.455) if np.isfinite(u).any() else 1.0
+    lag, pairs = _lag_one(u, limit)
+    shape = settled(run.shape)
+    seen = shape[~np.isnan(shape)]
+    of_shape = _lag_one(shape, 4.0 * np.sqrt(np.mean(seen**2)))[0] if seen.size else lag
+    return Memory(lag, float(1.0 / np.sqrt(pairs)), of_shape)
+
+
+def _lag_one(values: Numbers, limit: float) -> tuple[float, int]:
+    """Autocorrelation at lag 1 of values (T, ...), limited in size, and from how many pairs."""
+    there = ~np.isnan(values)
+    filled = np.clip(np.where(there, values, 0.0), -limit, limit)
     power = max(float(np.sum(filled**2)) / max(int(there.sum()), 1), 1e-300)
-    lags = min(100, u.shape[0] // 3)
-    acf, error = np.ones(lags + 1), np.zeros(lags + 1)
-    for k in range(1, lags + 1):
-        pairs = max(int(np.sum(there[k:] & there[:-k])), 1)
-        acf[k] = np.sum(filled[k:] * filled[:-k]) / pairs / power
-        error[k] = 1.0 / np.sqrt(pairs)
-    first = _first_lag(settled(run.shape), acf[1])
-    return {"acf": acf, "error": error, "first": first}
-
-
-def _first_lag(shape: Numbers, otherwise: float) -> float:
-    """Autocorrelation at lag 1 of whole matrices in the space frame, where axes may jump."""
-    there = ~np.isnan(shape[:, 0, 0])
-    if not there.any():
-        return float(otherwise)
-    X = np.where(there[:, None, None], shape, 0.0)
-    limit = 4.0 * np.sqrt(np.mean(X[there] ** 2))
-    X = np.clip(X, -limit, limit)
-    pairs = there[1:] & there[:-1]
-    return float(np.sum(X[1:] * X[:-1]) / max(pairs.sum(), 1) / (np.sum(X**2) / there.sum()))
+    pairs = max(int(np.sum(there[1:] & there[:-1])), 1)
+    return float(np.sum(filled[1:] * filled[:-1]) / pairs / power), pairs
 
 
 def loop_of(run: Run, times: Numbers) -> dict[str, float]:
@@ -255,9 +253,9 @@ def loop_of(run: Run, times: Numbers) -> dict[str, float]:
     return loop
 
 
-def blocks(values: Numbers, count: int = 12) -> tuple[Numbers, Numbers]:
+def blocks(values: Numbers) -> tuple[Numbers, Numbers]:
     """Mean over time and its standard error, from blocks because of the autocorrelation."""
-    means = np.stack([mean_of(part) for part in np.array_split(values, count)])
+    means = np.stack([mean_of(part) for part in np.array_split(values, 12)])
     centre = mean_of(means)
     there = (~np.isnan(means)).sum(axis=0)
     return centre, np.sqrt(mean_of((means - centre) ** 2) / np.maximum(there - 1, 1))

@@ -52,12 +52,12 @@ SETTINGS = {
 
 
 class Case(NamedTuple):
-    """One run, and what was measured on it: a `Run`, or None without observations."""
+    """One run, and what was measured on it: a `Run` and its `Memory`, None without observations."""
 
     kind: str
     fields: dict[str, Numbers]
     run: Any
-    memory: dict[str, Any]
+    memory: Any
     loop: dict[str, float]
     counts: Numbers | None
     noise_std: float | None
@@ -134,9 +134,9 @@ def lag(case: Case) -> Finding:
     sure = np.abs(mean) > SURE * error
     worst = int(np.nanargmax(np.where(np.isnan(share), 0.0, share * sure)))
     biased = bool(sure[worst]) and share[worst] > BIAS
-    r1 = float(memory["acf"][1])
+    r1 = memory.lag
     # A ringing loop has a memory of its own.
-    slow = r1 > MEMORY and r1 > SURE * memory["error"][1] and not case.rings
+    slow = r1 > MEMORY and r1 > SURE * memory.error and not case.rings
     angle = float(mean_of(settled(run.angle))[worst])
     unit = "" if case.kind == "position" else f" ({np.degrees(angle):.2f} degrees)"
     evidence = (
@@ -166,7 +166,7 @@ def lag(case: Case) -> Finding:
 def overshoot(case: Case) -> Finding:
     """Innovations that change sign from step to step: the estimate follows the noise."""
     memory, loop = case.memory, case.loop
-    r1 = min(float(memory["acf"][1]), memory["first"])
+    r1 = min(memory.lag, memory.of_shape)
     names = ("position_gain", "velocity_gain")
     measured = {"autocorrelation": r1} | {name: loop[name] for name in names if name in loop}
     evidence = f"autocorrelation of the innovations at lag 1 is {r1:+.2f}"
@@ -178,7 +178,7 @@ def overshoot(case: Case) -> Finding:
         "corrections are reversed at the next step, so it follows the noise: lower the gains, or "
         f"acceleration if they follow from it, and check {noise}"
     )
-    failed = r1 < -MEMORY and r1 < -SURE * float(memory["error"][1])
+    failed = r1 < -MEMORY and r1 < -SURE * memory.error
     serious = not case.tuned or (r1 < -REVERSED and case.knows_noise)
     return case.judge("overshoot", failed, evidence, remedy, measured, serious)
 
