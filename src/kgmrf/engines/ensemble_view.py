@@ -9,7 +9,7 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.density import TAILS
 from kgmrf.engines import View
-from kgmrf.engines.details import half_life, velocity_and_angle_var
+from kgmrf.engines.details import velocity_and_angle_var
 from kgmrf.factors import heaviness
 from kgmrf.geometry import orbit
 from kgmrf.state import SMALLEST_SPECTRUM
@@ -38,11 +38,7 @@ SMALL = ("time", "age", "nis", "log_likelihood", "tails", "dof", "weights", "hal
 
 
 class EnsembleView(View):
-    """The fields of estimates from their records ``(..., size)``, each made when asked for."""
-
-    def __init__(self, engine: Any, records: Numbers, rows: Any, names: tuple[str, ...]) -> None:
-        self._names, self._made = names, {}
-        self._engine, self._records, self._rows = engine, records, rows
+    """The fields of estimates of a self-tuned engine."""
 
     def _make(self, name: str) -> dict[str, Numbers]:
         if name == "covariance":
@@ -50,18 +46,14 @@ class EnsembleView(View):
                 return {name: orbit.compose(self["frame"], self["spectrum"])}
             return {name: self._raw()}
         record = self._engine.read(self._records)
-        if name == "time":
-            return {name: record.time}
+        if name in ("time", "log_likelihood", "tails", "weights"):
+            return {name: getattr(record, name)}
         if name == "age":
             return {name: record.time - record.seen}
-        if name == "log_likelihood":
-            return {name: record.log_likelihood}
-        if name in ("tails", "weights"):
-            return {name: getattr(record, name)}
         if name == "half_life":
-            return {name: half_life(self._engine.plan, record.weights)}
+            return {name: self._engine.half_life(record.weights)}
         if name == "starting":
-            return {name: record.samples < 2.0 * self._engine.d}
+            return {name: record.samples < self._engine.start_up}
         if name == "dof":
             grow = heaviness(record.tails)
             return {name: 2.0 * grow / (grow - 1.0)}
@@ -78,8 +70,8 @@ class EnsembleView(View):
         """Second moment of the forecast, noise floor included."""
         engine, records = self._engine, self._records
         if records.shape[-1] == engine.small:
-            records = engine.look(self._rows.reshape(-1, engine.size))
-        return records[..., engine.small :].reshape(*self._records.shape[:-1], engine.d, engine.d)
+            records = self._whole(self._rows)
+        return records[..., engine.small :].reshape(*records.shape[:-1], engine.d, engine.d)
 
     def _eigen(self) -> dict[str, Numbers]:
         whole = self._raw()
@@ -109,25 +101,13 @@ class EnsembleView(View):
         return special.chdtri(d * (d - 1) / 2.0, np.where(np.isnan(tail), np.nan, tail))
 
     def _moving(self) -> dict[str, Numbers]:
-        frame, spectrum = self["frame"], self["spectrum"]
-        lead, engine, d = frame.shape[:-2], self._engine, self._engine.d
-        velocity, variance = np.empty((2, *lead, d, d))
-        if callable(self._rows):
+        engine, frame, spectrum = self._engine, self["frame"], self["spectrum"]
+        unknown = np.isnan(spectrum[..., :1])[..., None]
+        frame = np.where(unknown, np.eye(engine.d), frame)
+        spectrum = np.where(unknown[..., 0], 1.0, spectrum)
 
-            def take(at: Any, rows: Numbers) -> None:
-                velocity[at], variance[at] = _moving(engine, rows, frame[at], spectrum[at])
+        def work(rows: Numbers, at: Any) -> tuple[Numbers, Numbers]:
+            return velocity_and_angle_var(engine, rows, frame[at], spectrum[at])
 
-            self._rows(take)
-        else:
-            velocity[...], variance[...] = _moving(engine, self._rows, frame, spectrum)
-        return {"velocity": velocity, "angle_std": np.sqrt(variance)}
-
-
-def _moving(
-    engine: Any, rows: Numbers, frame: Numbers, spectrum: Numbers
-) -> tuple[Numbers, Numbers]:
-    unknown = np.isnan(spectrum[..., :1])[..., None]
-    eye = np.eye(engine.d)
-    safe = np.where(unknown, eye, frame), np.where(unknown[..., 0], 1.0, spectrum)
-    velocity, variance = velocity_and_angle_var(engine, rows, *safe)
-    return np.where(unknown, np.nan, velocity), variance
+        velocity, variance = self._worked_out(work, frame.shape, frame.shape)
+        return {"velocity": np.where(unknown, np.nan, velocity), "angle_std": np.sqrt(variance)}

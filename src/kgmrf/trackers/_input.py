@@ -30,7 +30,7 @@ class Recording(NamedTuple):
     seen: Numbers
     observed: Mask
     counts: Numbers  # samples behind each matrix; of vectors the covariance of the noise
-    dt: Numbers  # counted intervals
+    dt: Numbers  # counted intervals, of the shape of ``observed``
     times: Any = None  # stamps as they were given
     samples: bool = False  # whether ``seen`` holds raw samples
     channels: tuple[str, ...] | None = None
@@ -197,16 +197,25 @@ class Input(OneAtATime):
         """
         seen, observed = self.checked(sequence, mask, sequence=True)
         counts = self.counts(n_samples, observed, seen.shape[-1], **more)
-        dt = self._intervals(times, len(seen), whole)
+        dt = self._intervals(times, observed.shape, whole)
         self.begin(seen.shape[1:])
         return Recording(seen, observed, counts, dt, times)
 
     # ------------------------------------------------------------------ time
 
+    _fresh = True  # whether there was no step yet
+
+    def _clocks(self) -> Numbers:
+        """Counted time of every item of the batch."""
+        raise NotImplementedError
+
     @property
     def counted_now(self) -> float | None:
         """Counted time of the last frame; None before the first."""
-        raise NotImplementedError
+        if self.batch_shape is None or self._fresh:
+            return None
+        clocks = self._clocks()
+        return float(np.max(clocks)) if clocks.size else None
 
     def _interval(self, dt: float | Numbers, batch: tuple[int, ...]) -> Numbers:
         """The time since the frame before, checked and counted."""
@@ -219,9 +228,10 @@ class Input(OneAtATime):
             step = np.zeros(())
         return np.broadcast_to(self.clock.count(step), batch)
 
-    def _intervals(self, times: Any, n_frames: int, whole: bool = False) -> Numbers:
+    def _intervals(self, times: Any, shape: tuple[int, ...], whole: bool = False) -> Numbers:
         """The times between steps, checked and counted; the first step of all sets the clock.
 
+        shape: ``(T, ...)``, that of the result.
         whole: learn the unit of time from all stamps before the first step is counted.
         """
         now = self.now
@@ -229,14 +239,15 @@ class Input(OneAtATime):
             found = _check.real_array(stamps(times), "times")
             self.clock = Clock(unit_of(np.diff(found.reshape(-1))))
         if times is None:
-            steps = np.ones(n_frames)
+            steps = np.ones(shape[0])
             steps[0] = now is not None
         else:
             times = stamps(times)
-            steps = _check.timeline(times, n_frames, now, self.clock.unit)
+            steps = _check.timeline(times, shape[0], now, self.clock.unit)
             if now is None:
                 self.begin_at(float(np.asarray(times, dtype=float)[0]))
-        return self.clock.counted(steps)
+        counted = self.clock.counted(steps).reshape(-1, *(1,) * (len(shape) - 1))
+        return np.broadcast_to(counted, shape)
 
     @property
     def now(self) -> float | None:

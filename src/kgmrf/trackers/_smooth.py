@@ -20,7 +20,7 @@ from kgmrf.geometry import orbit
 from kgmrf.results import Result, Values
 from kgmrf.smoother import smooth_planes, smooth_warmup
 from kgmrf.trackers._input import Recording
-from kgmrf.trackers._samples import second_moments
+from kgmrf.wishart import second_moments
 
 
 def check_lag(lag: int | None) -> None:

@@ -106,12 +106,9 @@ class VectorTracker(Tracker):
         fresh = self.anew()
         record = fresh.recording(sequence, whole=True, **given)
         states = fresh._states(record)[0]
-        dt = np.broadcast_to(
-            record.dt.reshape(-1, *(1,) * (states.time.ndim - 1)), states.time.shape
-        )
         model = (fresh._walk, fresh._wander, fresh.retention)
         nan = np.full(states.time.shape, np.nan)
-        found = on.view(on.smooth_vectors(states, dt, *model, lag), nan, nan.copy())
+        found = on.view(on.smooth_vectors(states, record.dt, *model, lag), nan, nan.copy())
         told: Result = fresh.told(Result(found), record.times)
         return told.only(fields)
 
@@ -199,9 +196,5 @@ class VectorTracker(Tracker):
         nan = np.full_like(state.time, np.nan)
         return on.view(state, nan, nan)
 
-    @property
-    def counted_now(self) -> float | None:
-        """Counted time of the last step; None before the first."""
-        if self.batch_shape is None or self._fresh:
-            return None
-        return float(np.max(self._state.time))
+    def _clocks(self) -> Numbers:
+        return self._state.time
