@@ -93,10 +93,9 @@ def smooth_warmup(
             seen = np.where(here[..., None, None], observations[t], np.eye(out.frame.shape[-1]))
             stepped, _ = covariance_step(state, model, seen, n_samples[t], dt[t + 1], here)
             state = select(live, stepped, state)
-        known = _reversed(state)
+        chosen = select(waiting[t], _reversed(state), _at(out, t))
         for name in _FIELDS:
-            new, field = getattr(known, name), getattr(out, name)
-            field[t] = np.where(_time_first(waiting[t], new.ndim), new, field[t])
+            getattr(out, name)[t] = getattr(chosen, name)
     return out
 
 
@@ -167,11 +166,6 @@ def _backward(here: State, model: Model, dt: Numbers, observed: Mask, later: Sta
 
 def _ratio(part: Numbers, whole: Numbers) -> Numbers:
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), 0.0)
-
-
-def _time_first(array: Any, ndim: int) -> Numbers:
-    array = np.asarray(array)
-    return array.reshape(array.shape + (1,) * (ndim - array.ndim))
 
 
 def _at(state: Any, frames: Any) -> Any:

@@ -121,10 +121,8 @@ class TrackerBank(OneAtATime):
     def add(self, n_tracks: int = 1) -> Numbers:
         """Append fresh tracks; returns their ids, which stay when others are removed."""
         new = np.arange(self._next_id, self._next_id + n_tracks)
-        rows, records, fresh = self._new(n_tracks)
-        self._rows = np.concatenate([self._rows, rows])
-        self._records = np.concatenate([self._records, records])
-        self._fresh = np.concatenate([self._fresh, fresh])
+        for name, more in zip(MEMORY, self._new(n_tracks), strict=True):
+            setattr(self, f"_{name}", np.concatenate([getattr(self, f"_{name}"), more]))
         self.ids = np.concatenate([self.ids, new])
         self._next_id += n_tracks
         return new

@@ -91,7 +91,8 @@ class View(Mapping[str, Numbers]):
     def _whole(self, rows: Numbers) -> Numbers:
         """The whole records of rows ``(..., size)``."""
         engine = self._engine
-        return engine.look(rows.reshape(-1, engine.size)).reshape(*rows.shape[:-1], -1)
+        found = engine.look(rows.reshape(-1, engine.size))
+        return found.reshape(*rows.shape[:-1], engine.record_size)
 
     def _worked_out(self, work: Callable[..., Any], *shapes: tuple[int, ...]) -> list[Numbers]:
         """Arrays of these shapes: what ``work(rows, at)`` tells of the rows of the steps ``at``."""

@@ -15,7 +15,6 @@ from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Numbers
 from kgmrf.engines import Lines
 from kgmrf.engines import layout as at
-from kgmrf.engines.details import half_life
 from kgmrf.engines.ensemble_view import NAMES, SMALL
 from kgmrf.engines.layout import Layout, layout, track, turned, unpack
 from kgmrf.engines.members import as_members
@@ -72,8 +71,19 @@ class Ensemble(SelfTuned):
         return self.small if all(name in SMALL for name in names) else self.record_size
 
     def half_life(self, weights: Numbers) -> Numbers:
-        """Of the averages, in their geometric mean."""
-        return half_life(self.plan, weights)
+        """exp(sum_k w_k log h_k / sum_k w_k) over the averages; NaN if they have no weight.
+
+        >>> from kgmrf.engines.members import Average, Turning
+        >>> engine = Ensemble(2, (Average(4.0), Average(16.0), Turning(1e-6)))
+        >>> engine.half_life(np.array([0.4, 0.4, 0.2])).round(9).item()
+        8.0
+        """
+        average = self.plan.table[:, at.KIND] == at.AVERAGE
+        mine = weights[..., average]
+        total = mine.sum(axis=-1)
+        there = total > 0
+        mean = mine @ np.log(self.plan.table[average, at.HALF_LIFE]) / np.where(there, total, 1.0)
+        return np.where(there, np.exp(mean), np.nan)
 
     # ------------------------------------------------------------------ files
 

@@ -105,7 +105,7 @@ class SingleLaw(Engine):
         numbers = ("retention", "coast_retention", "acceleration", "angle_noise")
         self._shared = all(np.ndim(getattr(model.gains, name, 0.0)) == 0 for name in numbers)
         self._steps: tuple[float, Numbers] = (np.nan, np.zeros((1, 7)))
-        self._compiled = compiled_law(model, self.d, self.batch, rotation=self.rotation)
+        self.compiled = compiled_law(model, self.d, self.batch, rotation=self.rotation)
 
     # ------------------------------------------------------------------ verbs
 
@@ -121,12 +121,22 @@ class SingleLaw(Engine):
         """Take in lines; see :mod:`kgmrf.engines`."""
         if not lines.matrix:
             return self._samples(rows, lines, room)
+        if self.noise_var is None:
+            return self.run(rows, lines, lines.counts, room)
+        return self.run(
+            rows, lines, self.noise_var / np.where(lines.counts > 0.0, lines.counts, 1.0), room
+        )
+
+    def run(
+        self, rows: Numbers, lines: Lines, strength: Numbers, room: int | None = None
+    ) -> tuple[Numbers, Numbers]:
+        """As `advance`, of matrices; strength: their samples, or of rotations the noise variance.
+
+        Of the counts only the sign is used.
+        """
         which, seen, counts, dt, _, tolerance = lines
         status, records = self._answers(len(which), room)
-        strength = counts
-        if self.noise_var is not None:
-            strength = self.noise_var / np.where(counts > 0.0, counts, 1.0)
-        law = self._compiled
+        law = self.compiled
         if law is None:
             self._readable(rows, lines, strength, records, status)
             return status, records

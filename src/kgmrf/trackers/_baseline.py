@@ -189,10 +189,7 @@ class BaselineTracker(CovarianceTracker):
             "log_likelihood": likelihood,
         }
         if self.kind == "covariance":
-            there = ~np.isnan(matrix[..., 0, 0])[..., None, None]
-            frame, spectrum = orbit.decompose(np.where(there, matrix, np.eye(matrix.shape[-1])))
-            values["frame"] = np.where(there, frame, np.nan)
-            values["spectrum"] = np.where(there[..., 0], spectrum, np.nan)
+            values["frame"], values["spectrum"] = orbit.decompose(matrix)
         return values
 
     def check_memory(self) -> None:

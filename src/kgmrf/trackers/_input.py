@@ -87,10 +87,8 @@ class Input(OneAtATime):
             return [f.as_matrix() if hasattr(f, "as_matrix") else f for f in value]
         return value.as_matrix() if hasattr(value, "as_matrix") else value
 
-    def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
-        """``(..., d, d)`` as numbers, where they are present, and whether they came in float32."""
-        rough = getattr(value, "dtype", None) == np.float32
-        array = _check.real_array(value, name)
+    def _check_shape(self, array: Numbers, name: str) -> None:
+        """Refuse what are no observations of this dimension."""
         shape = array.shape
         if self.kind == "rotation" and self.d == 3 and shape[-1:] == (4,) and shape[-2:] != (4, 4):
             raise ObservationError(
@@ -103,13 +101,23 @@ class Input(OneAtATime):
                 "use scipy.spatial.transform.Rotation.from_euler, from_rotvec or from_quat"
             )
         _check.square(array, name, self.d)
+
+    def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
+        """Observations as numbers, where they are present, and whether they came in float32."""
+        rough = getattr(value, "dtype", None) == np.float32
+        array = _check.real_array(value, name)
+        self._check_shape(array, name)
         if mask is not None:
-            used = as_mask(mask, array.shape[:-2])
-            array = np.where(used[..., None, None], array, np.nan)
+            used = as_mask(mask, array.shape[: -self.axes])
+            array = np.where(used[(..., *[None] * self.axes)], array, np.nan)
         if self.on_invalid != "raise":
-            broken: Mask = np.any(np.abs(array) > _check.LARGEST, axis=(-2, -1))
-            array = np.where(broken[..., None, None], np.nan, array)
+            broken = np.abs(array) > _check.LARGEST
+            if self.axes == 2:  # of a vector the other components count
+                broken = np.any(broken, axis=(-2, -1), keepdims=True)
+            array = np.where(broken, np.nan, array)
         _check.finite(array, name)
+        if self.axes == 1:
+            return array, ~np.all(np.isnan(array), axis=-1), rough
         return array, _check.present(array, name), rough
 
     def _validated(

@@ -188,16 +188,12 @@ class RotationTracker(EngineTracker):
         check_lag(lag)
         fresh = self.anew()
         record = fresh.recording(sequence, whole=True, **given)
-        shape, dt = record.observed.shape, record.dt
         noise = (np.nan if self.noise_std is None else self.noise_std**2) / record.counts
-        found = turning.smooth(law, record.seen, record.observed, dt, noise, lag)
-        time = np.cumsum(dt, axis=0)
-        seen = np.maximum.accumulate(np.where(record.observed, time, -np.inf), axis=0)
+        found = turning.smooth(law, record.seen, record.observed, record.dt, noise, lag)
         std = np.sqrt(np.diagonal(found.covariance, axis1=-2, axis2=-1)[..., :3])
-        nan = np.full(shape, np.nan)
+        nan = np.full(record.observed.shape, np.nan)
         values = {
-            "time": time,
-            "age": np.where(np.isinf(seen), np.nan, time - seen),
+            **fresh._run(record, None),
             "nis": nan,
             "log_likelihood": nan.copy(),
             "rotation": found.rotation,

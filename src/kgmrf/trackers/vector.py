@@ -12,7 +12,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.results import Result, Values
 from kgmrf.trackers import _vector_step as on
 from kgmrf.trackers._contract import Tracker
-from kgmrf.trackers._input import Given, Recording, as_mask
+from kgmrf.trackers._input import Given, Recording
 from kgmrf.trackers._smooth import check_lag
 from kgmrf.trackers._vector_step import VectorState
 
@@ -114,19 +114,12 @@ class VectorTracker(Tracker):
 
     # ------------------------------------------------------------------ checks
 
-    def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
-        array = _check.real_array(value, name)
+    def _check_shape(self, array: Numbers, name: str) -> None:
         if array.ndim < 1 or array.shape[-1] == 0:
             raise ObservationError(
                 f"{name} must be vectors of shape (..., d), got shape {array.shape}"
             )
         _check.dimension(array, name, self.d)
-        if mask is not None:
-            array = np.where(as_mask(mask, array.shape[:-1])[..., None], array, np.nan)
-        if self.on_invalid != "raise":
-            array = np.where(np.abs(array) > _check.LARGEST, np.nan, array)
-        _check.finite(array, name)
-        return array, ~np.all(np.isnan(array), axis=-1), False
 
     def _validated(
         self, array: Numbers, observed: Mask, rough: bool, name: str
