@@ -15,7 +15,6 @@ from kgmrf._check import FASTEST
 from kgmrf._types import Numbers
 from kgmrf.engines import INVALID, OBSERVED, Engine, Lines, View, inspected, rounds
 from kgmrf.gains import FixedGains, Gains, InformationGains
-from kgmrf.geometry import orbit
 from kgmrf.kernels import layout
 from kgmrf.kernels.engine import compiled_law, law_loop
 from kgmrf.kernels.layout import LIKELIHOOD, LOG_SCALE, NIS, SEEN, TIME
@@ -46,27 +45,29 @@ class LawView(View):
         frame = part["frame"].reshape(*clocks.shape[:-1], d, d)
         spectrum = part["spectrum"] * np.exp(clocks[..., LOG_SCALE])[..., None]
         if name == "covariance":
-            return orbit.compose(frame, spectrum)
+            whole = (frame * spectrum[..., None, :]) @ np.swapaxes(frame, -1, -2)
+            return 0.5 * (whole + np.swapaxes(whole, -1, -2))
         axes = self._axes(part["spectrum"])
-        back = np.swapaxes(axes, -1, -2)
         if name == "spectrum":
-            return np.abs(back @ spectrum[..., None])[..., 0]
+            return spectrum if axes is None else np.abs(spectrum[..., None, :] @ axes)[..., 0, :]
         if name == "angle_std":
             if not self._engine.information:
                 return np.full(frame.shape, np.nan)
-            return np.abs(back @ np.sqrt(layout.folded(part["p11"], d, 1.0)) @ axes)
-        value = frame @ axes
-        if name == "velocity":
-            value = back @ layout.folded(part["velocity"], d, -1.0) @ axes
+            value = np.sqrt(layout.folded(part["p11"], d, 1.0))
+            return value if axes is None else np.abs(np.swapaxes(axes, -1, -2) @ value @ axes)
+        value = frame if name != "velocity" else layout.folded(part["velocity"], d, -1.0)
+        if axes is not None:
+            value = value @ axes
+            value = value if name != "velocity" else np.swapaxes(axes, -1, -2) @ value
         unseen = np.isnan(clocks[..., SEEN] if self._engine.rotation else spectrum[..., 0])
         return np.where(unseen[..., None, None], np.nan, value)
 
-    def _axes(self, spectrum: Numbers) -> Numbers:
-        """The permutation ``(..., d, d)`` that sorts the columns of a frame, of determinant 1."""
-        axes = np.eye(self._engine.d)
+    def _axes(self, spectrum: Numbers) -> Numbers | None:
+        """The permutation ``(..., d, d)`` that sorts columns, of determinant 1; None: in order."""
         if self._engine.rotation or not (spectrum[..., 1:] > spectrum[..., :-1]).any():
-            return axes
-        axes = np.swapaxes(axes[np.argsort(-spectrum, axis=-1, kind="stable")], -1, -2)
+            return None
+        order = np.argsort(-spectrum, axis=-1, kind="stable")
+        axes = np.swapaxes(np.eye(self._engine.d)[order], -1, -2)
         axes[..., -1] *= np.linalg.det(axes)[..., None]
         return axes
 
@@ -223,8 +224,8 @@ class SingleLaw(Engine):
         which, blocks, counts, dt = lines[:4]
         nan = np.isnan(blocks)
         holes = (nan.any(axis=-1) & ~nan.all(axis=-1)).any()
-        status, records = self._answers(len(which), room)
-        # Without holes no line needs the forecast from those before.
+        # Without holes no line needs the forecast from those before: all go at once.
+        status, records = self._answers(len(which) if holes else 0, room)
         for these in rounds(which) if holes else [slice(None)]:
             outer = self._expected(rows, lines.part(these)) if holes else None
             moments, m = wishart.second_moments(blocks[these], outer)
@@ -232,6 +233,8 @@ class SingleLaw(Engine):
             m = np.where(np.trace(moments, axis1=-2, axis2=-1) > 0.0, m, 0.0)
             m = np.where(counts[these] > 0.0, m, counts[these])
             found = self.advance(rows, Lines(which[these], moments, m, dt[these]), room)
+            if not holes:
+                return found
             status[these] = found[0]
             if len(records):
                 records[these] = found[1]
