@@ -9,8 +9,8 @@ import pytest
 import readable_ensemble as readable
 from kgmrf.engines import Lines
 from kgmrf.engines import layout as at
-from kgmrf.engines.details import held
 from kgmrf.engines.ensemble import Ensemble
+from kgmrf.engines.ensemble_view import held
 from kgmrf.engines.members import Average, Diagonal, Turning, default_members
 
 STEPS = 20 if numba.config.DISABLE_JIT else 160

@@ -90,7 +90,7 @@ def _compiled_step(
     """One step of the loop; m: samples, or the noise variance of a rotation."""
     d, batch = C.shape[-1], C.shape[:-2]
     engine = SingleLaw(model, state, noise_var=1.0 if rotation else None)
-    assert engine._compiled is not None
+    assert engine.compiled is not None
     rows = engine.init(int(np.prod(batch)))
     n = len(rows)
     counts = np.where(observed, 1.0 / m if rotation else m, 0.0).reshape(n)
@@ -370,7 +370,7 @@ def test_the_engine_is_chosen_by_dimension_law_and_wish(monkeypatch: pytest.Monk
     tracker = single_law(n_samples=5)
     tracker.update(GOOD)
     tracker.update(GOOD)
-    assert tracker._engine._compiled is None
+    assert tracker._engine.compiled is None
     assert len(single_law(n_samples=5).filter(np.stack([GOOD] * 3))) == 3
 
 

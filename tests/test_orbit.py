@@ -37,6 +37,16 @@ def skew(d, rng):
 # -- frame and spectrum ---------------------------------------------------------------------------
 
 
+def test_a_missing_matrix_has_no_frame_and_disturbs_no_other():
+    partly = np.array([[2.0, np.nan], [0.0, 1.0]])
+    M = np.stack([np.diag([1.0, 3.0]), np.full((2, 2), np.nan), partly])
+    frame, spectrum = orbit.decompose(M)
+    assert np.isnan(frame[1:]).all()
+    assert np.isnan(spectrum[1:]).all()
+    np.testing.assert_array_equal(frame[0], orbit.decompose(M[0])[0])
+    assert spectrum[0].tolist() == [3.0, 1.0]
+
+
 @pytest.mark.parametrize("d", [1, 2, 3, 7])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @given(seed=SEEDS, batch=st.sampled_from([(), (3,), (2, 2)]))

@@ -133,8 +133,8 @@ def sample_sizes(array: Numbers, name: str, *, whole: bool) -> None:
         )
 
 
-def square(array: Numbers, name: str, d: int | None) -> int:
-    """The dimension of ``(..., d, d)`` matrices; refuses other shapes."""
+def square(array: Numbers, name: str, d: int | None) -> None:
+    """Refuses what are no ``(..., d, d)`` matrices."""
     if array.ndim == 1:
         raise ObservationError(
             f"{name} has shape {array.shape}: one raw sample goes to partial_fit(x); many samples "
@@ -149,17 +149,16 @@ def square(array: Numbers, name: str, d: int | None) -> int:
         )
     if array.shape[-1] == 0:
         raise ObservationError(f"{name} has shape {array.shape}: d must be at least 1")
-    return dimension(array, name, d)
+    dimension(array, name, d)
 
 
-def dimension(array: Numbers, name: str, d: int | None) -> int:
-    """The last axis, which must be d if that is known."""
+def dimension(array: Numbers, name: str, d: int | None) -> None:
+    """Refuses a last axis that is not d, if that is known."""
     if d is not None and array.shape[-1] != d:
         raise ObservationError(
             f"{name} has d = {array.shape[-1]} (shape {array.shape}), "
             f"but this tracker has d = {d}; use a new tracker for another dimension"
         )
-    return int(array.shape[-1])
 
 
 def present(array: Numbers, name: str) -> Mask:

@@ -66,10 +66,7 @@ def derived(name: str, loadings: Numbers, noise: Numbers, tails: Numbers) -> Num
         return compose(loadings, noise) / heaviness(tails)[..., None, None]
     out = np.empty((*noise.shape, noise.shape[-1])) if name == "frame" else np.empty(noise.shape)
     for at in np.ndindex(noise.shape[:-1]):  # one at a time: eigenvectors are larger than factors
-        if np.isnan(noise[at]).any():
-            out[at] = np.nan
-        else:
-            out[at] = orbit.decompose(compose(loadings[at], noise[at]))[name == "spectrum"]
+        out[at] = orbit.decompose(compose(loadings[at], noise[at]))[name == "spectrum"]
     return out
 
 

@@ -34,12 +34,10 @@ def smooth_planes(
     ``lag``, state t takes into account the frames up to t + lag; lag 0 returns ``filtered``. States
     before the first observation, and those that still pool (see `smooth_warmup`), stay as they are.
     """
-    shape = filtered.time.shape
-    steps, waits = (np.broadcast_to(_time_first(x, len(shape)), shape) for x in (dt, observed))
 
     def backward(frames: slice, later: State) -> State:
         after = slice(frames.start + 1, frames.stop + 1)
-        return _backward(_at(filtered, frames), model, steps[after], waits[after], later)
+        return _backward(_at(filtered, frames), model, dt[after], observed[after], later)
 
     return walk_back(filtered, backward, lag)
 
@@ -86,7 +84,6 @@ def smooth_warmup(
     ends = np.max(np.where(waiting, rank, 0), axis=0)  # of pooling; 0: there was none
     out = State(*(np.array(field) for field in smoothed))
     present = ~np.isnan(observations[..., 0, 0])
-    steps = np.broadcast_to(_time_first(dt, len(shape)), shape)
     state = _reversed(_at(smoothed, n - 1))
     for t in range(int(ends.max()) - 1, -1, -1):
         if t + 1 < n:
@@ -94,12 +91,11 @@ def smooth_warmup(
             live = waiting[t] & (ends < n)
             here = present[t] & live
             seen = np.where(here[..., None, None], observations[t], np.eye(out.frame.shape[-1]))
-            stepped, _ = covariance_step(state, model, seen, n_samples[t], steps[t + 1], here)
+            stepped, _ = covariance_step(state, model, seen, n_samples[t], dt[t + 1], here)
             state = select(live, stepped, state)
-        known = _reversed(state)
+        chosen = select(waiting[t], _reversed(state), _at(out, t))
         for name in _FIELDS:
-            new, field = getattr(known, name), getattr(out, name)
-            field[t] = np.where(_time_first(waiting[t], new.ndim), new, field[t])
+            getattr(out, name)[t] = getattr(chosen, name)
     return out
 
 
@@ -170,11 +166,6 @@ def _backward(here: State, model: Model, dt: Numbers, observed: Mask, later: Sta
 
 def _ratio(part: Numbers, whole: Numbers) -> Numbers:
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), 0.0)
-
-
-def _time_first(array: Any, ndim: int) -> Numbers:
-    array = np.asarray(array)
-    return array.reshape(array.shape + (1,) * (ndim - array.ndim))
 
 
 def _at(state: Any, frames: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace, device
 
@@ -178,9 +178,12 @@ def support(state: State) -> Array:
     return xp.clip(n, 0.01, 1e9)
 
 
-def select(condition: Array, yes: State, no: State) -> State:
-    """Item by item of the batch: the state ``yes`` where ``condition`` holds, else ``no``."""
-    xp = array_namespace(yes.frame)
+def select(condition: Array, yes: Any, no: Any) -> Any:
+    """Item by item of the batch: the state ``yes`` where ``condition`` holds, else ``no``.
+
+    States are named tuples of arrays that begin with the axes of the condition.
+    """
+    xp = array_namespace(yes[0])
 
     def choose(new: Array, old: Array) -> Array:
         if new is old:
@@ -188,4 +191,4 @@ def select(condition: Array, yes: State, no: State) -> State:
         extra = new.ndim - condition.ndim
         return xp.where(xp.reshape(condition, condition.shape + (1,) * extra), new, old)
 
-    return State(*(choose(new, old) for new, old in zip(yes, no, strict=True)))
+    return type(yes)(*(choose(new, old) for new, old in zip(yes, no, strict=True)))

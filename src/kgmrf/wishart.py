@@ -11,7 +11,7 @@ import math
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from kgmrf._types import Array
+from kgmrf._types import Array, Numbers
 from kgmrf.geometry.orbit import _observed, _scales, _trailing, gaps
 
 __all__ = [
@@ -142,6 +142,22 @@ def cramer_rao(
     xp = array_namespace(F)
     known = F > 0
     return xp.where(known, 1 / xp.sqrt(xp.where(known, F, xp.ones_like(F))), math.inf)
+
+
+def second_moments(block: Numbers, outer: Numbers | None = None) -> tuple[Numbers, Numbers]:
+    """C = (1/m) sum x x^T over the samples that are there, and their number m.
+
+    Shapes: block `(..., m, d)`, NaN where nothing is; -> `(..., d, d)`, `(...)`.
+    outer: x x^T of each sample ``(..., m, d, d)``, as expected where it has holes.
+    """
+    there = ~np.all(np.isnan(block), axis=-1)
+    counts = there.sum(axis=-1).astype(float)
+    if outer is None:
+        rows = np.where(there[..., None], block, 0.0)
+        total = np.swapaxes(rows, -1, -2) @ rows
+    else:
+        total = np.where(there[..., None, None], outer, 0.0).sum(axis=-3)
+    return total / np.maximum(counts, 1.0)[..., None, None], counts
 
 
 UNRELATED = 1e-9

@@ -27,7 +27,7 @@ from kgmrf.bank.steps import (
     refuse,
     too_large,
 )
-from kgmrf.engines import INVALID, OBSERVED, SEEN, TIME, TRUST, Engine, Lines, rounds
+from kgmrf.engines import INVALID, OBSERVED, SEEN, TIME, TRUST, Engine, Lines, View, rounds
 from kgmrf.engines.law import SingleLaw
 from kgmrf.factors import DENSE
 from kgmrf.results import Estimate
@@ -121,10 +121,8 @@ class TrackerBank(OneAtATime):
     def add(self, n_tracks: int = 1) -> Numbers:
         """Append fresh tracks; returns their ids, which stay when others are removed."""
         new = np.arange(self._next_id, self._next_id + n_tracks)
-        rows, records, fresh = self._new(n_tracks)
-        self._rows = np.concatenate([self._rows, rows])
-        self._records = np.concatenate([self._records, records])
-        self._fresh = np.concatenate([self._fresh, fresh])
+        for name, more in zip(MEMORY, self._new(n_tracks), strict=True):
+            setattr(self, f"_{name}", np.concatenate([getattr(self, f"_{name}"), more]))
         self.ids = np.concatenate([self.ids, new])
         self._next_id += n_tracks
         return new
@@ -286,10 +284,10 @@ class TrackerBank(OneAtATime):
                 dense = DENSE if "loadings" in known else ()
                 _check.choice(name, (*known, *dense), "every one of fields")
             counted = lines._replace(dt=lines.dt / self._clock.unit)
-            found = self._clock.told(self._lines(counted, told))
-        return {name: found[name] for name in names}
+            found = Estimate(self._clock.told(self._lines(counted, told)))
+            return {name: np.asarray(getattr(found, name), dtype=float) for name in names}
 
-    def _lines(self, lines: Lines, fields: list[str]) -> dict[str, Numbers]:
+    def _lines(self, lines: Lines, fields: list[str]) -> View:
         """As `take`, of lines that were checked; which lines come in one call changes nothing."""
         engine, n, rows = self._engine, len(lines.which), None
         if set(engine.from_rows) & set(fields):
@@ -300,8 +298,7 @@ class TrackerBank(OneAtATime):
         else:
             records = self._advance(lines, engine.room(tuple(fields)))
         self._fresh[lines.which] = False
-        shown = engine.view(records, rows)
-        return {name: np.asarray(shown[name], dtype=float) for name in fields}
+        return engine.view(records, rows)
 
     def estimate(self, tracks: Any = None) -> Estimate:
         """All fields of an `Estimate`, for all tracks or some (by position or mask)."""

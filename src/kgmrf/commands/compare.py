@@ -20,7 +20,7 @@ from kgmrf.commands._run import OURS, Run, located, print_table, progress
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError
 from kgmrf.plots import COLOURS, CYCLE, label_lines, new_figure, style, write_figure
-from kgmrf.trackers._samples import second_moments
+from kgmrf.wishart import second_moments
 
 OPTIONS = """
 Tracker:

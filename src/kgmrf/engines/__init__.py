@@ -11,8 +11,8 @@ Above an engine, trackers and banks only check, remember and show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -27,6 +27,9 @@ MISSING, OBSERVED, INVALID = 0, 1, 2
 
 TRUST = -1.0
 """A tolerance that takes matrices as they are."""
+
+NONE = np.empty((0, 0))
+INT8 = np.dtype(np.int8)
 
 
 class Lines(NamedTuple):
@@ -56,10 +59,14 @@ class Lines(NamedTuple):
 
 
 class View(Mapping[str, Numbers]):
-    """Named fields of records, each made by ``_make`` when it is asked for."""
+    """The fields of an engine's records ``(..., size)`` by name, each made when it is asked for.
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
+    rows: those that the records belong to, or a function that hands them out in chunks; see
+    `Engine.from_rows`.
+    """
+
+    def __init__(self, engine: Any, records: Numbers, rows: Any = None) -> None:
+        self._engine, self._records, self._rows = engine, records, rows
         self._made: dict[str, Numbers] = {}
 
     def _make(self, name: str) -> dict[str, Numbers]:
@@ -69,32 +76,57 @@ class View(Mapping[str, Numbers]):
     def __getitem__(self, name: str) -> Numbers:
         found = self._made.get(name)
         if found is None:
-            if name not in self._names:
+            if name not in self._engine.names:
                 raise KeyError(name)
             self._made |= self._make(name)
             found = self._made[name]
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._engine.names)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._engine.names)
+
+    def _whole(self, rows: Numbers) -> Numbers:
+        """The whole records of rows ``(..., size)``."""
+        engine = self._engine
+        found = engine.look(rows.reshape(-1, engine.size))
+        return found.reshape(*rows.shape[:-1], engine.record_size)
+
+    def _worked_out(self, work: Callable[..., Any], *shapes: tuple[int, ...]) -> list[Numbers]:
+        """Arrays of these shapes: what ``work(rows, at)`` tells of the rows of the steps ``at``."""
+        out = [np.empty(shape) for shape in shapes]
+
+        def take(at: Any, rows: Numbers) -> None:
+            for array, part in zip(out, work(rows, at), strict=True):
+                array[at] = part
+
+        if callable(self._rows):
+            self._rows(take)
+        else:
+            take(..., self._rows)
+        return out
 
 
-class Engine(Protocol):
-    """What trackers and banks need. Fields of records are made when they are asked for."""
+class Engine:
+    """What trackers and banks need. Nothing of a track is in it: copies may be the same object."""
 
     d: int
     size: int  # numbers of a row
     record_size: int  # numbers of a record
     small: int  # numbers of a record without what is dear: the first of a row, unless ``kept``
-    kept: int  # numbers of a record that rows do not hold: 0, or record_size
+    kept: int = 0  # numbers of a record that rows do not hold: 0, or record_size
     names: tuple[str, ...]  # all fields
-    from_rows: tuple[str, ...]  # fields that are worked out from the rows
+    from_rows: tuple[str, ...] = ()  # fields that are worked out from the rows
+    shows: type[View]
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
 
     def init(self, n_tracks: int) -> Numbers:
         """Rows ``(n, size)`` of tracks that have seen nothing."""
+        raise NotImplementedError
 
     def advance(
         self, rows: Numbers, lines: Lines, room: int | None = None
@@ -103,23 +135,33 @@ class Engine(Protocol):
 
         room: numbers of each record to keep; None keeps all, 0 none.
         """
+        raise NotImplementedError
+
+    def _answers(self, n: int, room: int | None) -> tuple[Numbers, Numbers]:
+        """Arrays for the status and the records of n lines."""
+        size = self.record_size if room is None else room
+        return np.zeros(n, INT8), np.empty((n, size)) if size else NONE
 
     def ahead(self, rows: Numbers, dt: float) -> tuple[Numbers, Numbers]:
         """Rows and records as forecast; the given rows stay."""
+        raise NotImplementedError
 
     def look(self, rows: Numbers) -> Numbers:
         """Records of rows as they stand."""
+        raise NotImplementedError
 
-    def view(
-        self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
-    ) -> View:
-        """Named fields of records."""
+    def view(self, records: Numbers, rows: Any = None) -> View:
+        """Named fields of records; rows as in `View`."""
+        return self.shows(self, records, rows)
 
     def room(self, names: tuple[str, ...]) -> int:
         """Numbers of a record that some fields need."""
+        return self.record_size
 
     def check(self, rows: Numbers) -> None:
         """ValueError unless these rows could have come from this engine."""
+        if rows.ndim != 2 or rows.shape[1] != self.size or rows.dtype != np.float64:
+            raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
 
 
 def inspected(seen: Numbers, counts: Numbers, tolerance: float, rotation: bool = False) -> Numbers:

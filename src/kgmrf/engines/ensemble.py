@@ -15,16 +15,12 @@ from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Numbers
 from kgmrf.engines import Lines
 from kgmrf.engines import layout as at
-from kgmrf.engines.details import half_life
-from kgmrf.engines.ensemble_view import NAMES, SMALL, EnsembleView
+from kgmrf.engines.ensemble_view import NAMES, SMALL
 from kgmrf.engines.layout import Layout, layout, track, turned, unpack
 from kgmrf.engines.members import as_members
 from kgmrf.engines.self_tuned import SelfTuned
 from kgmrf.kernels import engine
 from kgmrf.kernels.ensemble_places import work
-
-NONE = np.empty((0, 0))
-INT8 = np.dtype(np.int8)
 
 LARGEST_LOG = 345.0
 """The logarithm of a size is between minus this and this: e^345 is the largest observation."""
@@ -43,16 +39,16 @@ class Ensemble(SelfTuned):
     (50, 11)
     """
 
+    names = NAMES
     from_rows = ("velocity", "angle_std")
 
     def __init__(
         self, d: int, members: Iterable[Any] | None = None, noise_floor: float = 0.0
     ) -> None:
         self.d, self.noise_floor = int(d), noise_floor
-        self.names = NAMES
         self.members = as_members(members, self.d)
         self.plan: Layout = layout(self.d, self.members)
-        self.size = self.plan.size
+        self.size, self.start_up = self.plan.size, 2 * self.d
         super().__init__(len(self.members))
         self.record_size = self.small + self.d**2
 
@@ -63,10 +59,7 @@ class Ensemble(SelfTuned):
         self, rows: Numbers, lines: Lines, room: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`."""
-        n = len(lines.which)
-        size = self.record_size if room is None else room
-        records = np.empty((n, size)) if size else NONE
-        status = np.empty(n, INT8)
+        status, records = self._answers(len(lines.which), room)
         run, space = self._work()
         run(rows, *lines, *space, records, status)
         return status, records
@@ -77,28 +70,26 @@ class Ensemble(SelfTuned):
         """Numbers of a record that these fields need."""
         return self.small if all(name in SMALL for name in names) else self.record_size
 
-    def view(
-        self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
-    ) -> EnsembleView:
-        """The fields of records by name.
+    def half_life(self, weights: Numbers) -> Numbers:
+        """exp(sum_k w_k log h_k / sum_k w_k) over the averages; NaN if they have no weight.
 
-        rows: those that the records belong to, or a function that hands them out, for `from_rows`
-        (and for the matrix, where records have none).
+        >>> from kgmrf.engines.members import Average, Turning
+        >>> engine = Ensemble(2, (Average(4.0), Average(16.0), Turning(1e-6)))
+        >>> engine.half_life(np.array([0.4, 0.4, 0.2])).round(9).item()
+        8.0
         """
-        return EnsembleView(self, records, rows, self.names if names is None else names)
-
-    def support(self, rows: Numbers) -> Numbers:
-        """How many samples the present estimates are worth."""
-        memory = 2.0 * half_life(self.plan, self.read(rows).weights) / np.log(2.0)
-        samples = rows[..., at.SAMPLES]
-        lasting = np.where(np.isnan(memory), samples, np.minimum(samples, memory))
-        return np.clip(lasting, 0.01, 1e9)
+        average = self.plan.table[:, at.KIND] == at.AVERAGE
+        mine = weights[..., average]
+        total = mine.sum(axis=-1)
+        there = total > 0
+        mean = mine @ np.log(self.plan.table[average, at.HALF_LIFE]) / np.where(there, total, 1.0)
+        return np.where(there, np.exp(mean), np.nan)
 
     # ------------------------------------------------------------------ files
 
     def check(self, rows: Numbers) -> None:
         """Raise ValueError unless these rows could have come from this engine."""
-        self._check_start(rows)
+        super().check(rows)
         parts = track(rows, self.plan)
         # Observations reach LARGEST, and what is remembered of them hardly more.
         large = np.abs(rows) > 1e3 * LARGEST

@@ -1,4 +1,8 @@
-"""How the records of an ensemble look from outside."""
+"""How the records of an ensemble look from outside.
+
+How fast the eigenframe turns and how sure that is, is worked out from rows when somebody asks;
+vectorised over tracks and steps.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,24 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.density import TAILS
 from kgmrf.engines import View
-from kgmrf.engines.details import half_life, velocity_and_angle_var
+from kgmrf.engines.layout import (
+    AVERAGE,
+    COUNT,
+    HALF_LIFE,
+    KIND,
+    POOLED,
+    SAMPLES,
+    TURNING,
+    VALUES,
+    Turned,
+    blend_weights,
+    track,
+    turned,
+)
 from kgmrf.factors import heaviness
+from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.geometry import orbit
+from kgmrf.kernels.layout import folded
 from kgmrf.state import SMALLEST_SPECTRUM
 
 NAMES = (
@@ -38,11 +57,7 @@ SMALL = ("time", "age", "nis", "log_likelihood", "tails", "dof", "weights", "hal
 
 
 class EnsembleView(View):
-    """The fields of estimates from their records ``(..., size)``, each made when asked for."""
-
-    def __init__(self, engine: Any, records: Numbers, rows: Any, names: tuple[str, ...]) -> None:
-        self._names, self._made = names, {}
-        self._engine, self._records, self._rows = engine, records, rows
+    """The fields of estimates of a self-tuned engine."""
 
     def _make(self, name: str) -> dict[str, Numbers]:
         if name == "covariance":
@@ -50,18 +65,14 @@ class EnsembleView(View):
                 return {name: orbit.compose(self["frame"], self["spectrum"])}
             return {name: self._raw()}
         record = self._engine.read(self._records)
-        if name == "time":
-            return {name: record.time}
+        if name in ("time", "log_likelihood", "tails", "weights"):
+            return {name: getattr(record, name)}
         if name == "age":
             return {name: record.time - record.seen}
-        if name == "log_likelihood":
-            return {name: record.log_likelihood}
-        if name in ("tails", "weights"):
-            return {name: getattr(record, name)}
         if name == "half_life":
-            return {name: half_life(self._engine.plan, record.weights)}
+            return {name: self._engine.half_life(record.weights)}
         if name == "starting":
-            return {name: record.samples < 2.0 * self._engine.d}
+            return {name: record.samples < self._engine.start_up}
         if name == "dof":
             grow = heaviness(record.tails)
             return {name: 2.0 * grow / (grow - 1.0)}
@@ -78,21 +89,14 @@ class EnsembleView(View):
         """Second moment of the forecast, noise floor included."""
         engine, records = self._engine, self._records
         if records.shape[-1] == engine.small:
-            records = engine.look(self._rows.reshape(-1, engine.size))
-        return records[..., engine.small :].reshape(*self._records.shape[:-1], engine.d, engine.d)
+            records = self._whole(self._rows)
+        return records[..., engine.small :].reshape(*records.shape[:-1], engine.d, engine.d)
 
     def _eigen(self) -> dict[str, Numbers]:
-        whole = self._raw()
-        unseen = np.asarray(np.isnan(whole).any(axis=(-2, -1)))
-        safe = np.where(unseen[..., None, None], np.eye(self._engine.d), whole)
-        frame, spectrum = orbit.decompose(safe)
-        spectrum = np.maximum(
-            spectrum - self._engine.noise_floor, SMALLEST_SPECTRUM * spectrum[..., :1]
-        )
-        return {
-            "frame": np.where(unseen[..., None, None], np.nan, frame),
-            "spectrum": np.where(unseen[..., None], np.nan, spectrum),
-        }
+        frame, spectrum = orbit.decompose(self._raw())
+        least = SMALLEST_SPECTRUM * spectrum[..., :1]
+        spectrum = np.maximum(spectrum - self._engine.noise_floor, least)
+        return {"frame": frame, "spectrum": spectrum}
 
     def _surprise(self) -> Numbers:
         """The chi-squared value that is as improbable as the observation under its forecast."""
@@ -109,25 +113,84 @@ class EnsembleView(View):
         return special.chdtri(d * (d - 1) / 2.0, np.where(np.isnan(tail), np.nan, tail))
 
     def _moving(self) -> dict[str, Numbers]:
-        frame, spectrum = self["frame"], self["spectrum"]
-        lead, engine, d = frame.shape[:-2], self._engine, self._engine.d
-        velocity, variance = np.empty((2, *lead, d, d))
-        if callable(self._rows):
+        engine, frame, spectrum = self._engine, self["frame"], self["spectrum"]
+        unknown = np.isnan(spectrum[..., :1])[..., None]
+        frame = np.where(unknown, np.eye(engine.d), frame)
+        spectrum = np.where(unknown[..., 0], 1.0, spectrum)
 
-            def take(at: Any, rows: Numbers) -> None:
-                velocity[at], variance[at] = _moving(engine, rows, frame[at], spectrum[at])
+        def work(rows: Numbers, at: Any) -> tuple[Numbers, Numbers]:
+            return velocity_and_angle_var(engine, rows, frame[at], spectrum[at])
 
-            self._rows(take)
-        else:
-            velocity[...], variance[...] = _moving(engine, self._rows, frame, spectrum)
-        return {"velocity": velocity, "angle_std": np.sqrt(variance)}
+        velocity, variance = self._worked_out(work, frame.shape, frame.shape)
+        return {"velocity": np.where(unknown, np.nan, velocity), "angle_std": np.sqrt(variance)}
 
 
-def _moving(
+def held(engine: Any, rows: Numbers) -> Numbers:
+    """Covariances of the members, ``(..., K, d, d)``: of rows in which one has all the weight."""
+    d, n, lead = engine.d, len(engine.members), rows.shape[:-1]
+    out, only = np.empty((*lead, n, d, d)), rows.reshape(-1, engine.size).copy()
+    for k, weights in enumerate(np.eye(n)):
+        engine.read(only).roots[:] = weights
+        out[..., k, :, :] = engine.look(only)[:, engine.small :].reshape(*lead, d, d)
+    return out
+
+
+def velocity_and_angle_var(
     engine: Any, rows: Numbers, frame: Numbers, spectrum: Numbers
 ) -> tuple[Numbers, Numbers]:
-    unknown = np.isnan(spectrum[..., :1])[..., None]
-    eye = np.eye(engine.d)
-    safe = np.where(unknown, eye, frame), np.where(unknown[..., 0], 1.0, spectrum)
-    velocity, variance = velocity_and_angle_var(engine, rows, *safe)
-    return np.where(unknown, np.nan, velocity), variance
+    """Angular velocity of the eigenframe, body frame, skew, and variance of its angles.
+
+    Shapes: rows ``(..., size)``, frame ``(..., d, d)`` and spectrum ``(..., d)`` of the blend ->
+    both ``(..., d, d)``. Omega = sum_k w_k Q_k W_k Q_k^T. The variance is that of a mixture: what
+    each member is unsure of, and how far the members are apart.
+    """
+    d, plan, parts = engine.d, engine.plan, track(rows, engine.plan)
+    weights = blend_weights(parts.roots, ~np.isnan(parts.head[..., VALUES]))
+    m = np.maximum(parts.head[..., SAMPLES] / np.maximum(parts.head[..., COUNT], 1.0), 1e-9)
+    back = np.swapaxes(frame, -1, -2)
+    apart = back[..., None, :, :] @ held(engine, rows) @ frame[..., None, :, :]
+    entries = np.einsum("...k,...kij->...ij", weights, apart**2)
+    spatial = np.zeros_like(frame)
+    live = (parts.head[..., POOLED] < 0.0)[..., None, None]
+    gap2 = (spectrum[..., :, None] - spectrum[..., None, :]) ** 2
+    product = spectrum[..., :, None] * spectrum[..., None, :]
+    own = np.zeros(m.shape)
+    average, turning = 0, 0
+    for k, law in enumerate(plan.table):
+        w = weights[..., k]
+        if law[KIND] == AVERAGE:
+            own = own + w / (m * effective(parts.mass[..., average], law[HALF_LIFE]))
+            average += 1
+        elif law[KIND] == TURNING:
+            member: Turned = turned(parts.turning[..., turning, :], d)
+            q = np.where(live, member.frame, np.eye(d))
+            turn = np.where(live, folded(member.velocity, d, -1.0), 0.0)
+            spatial = spatial + w[..., None, None] * (q @ turn @ np.swapaxes(q, -1, -2))
+            p11 = np.where(live, folded(member.p11, d, 1.0), ANGLE_VARIANCE_LIMIT)
+            entries = entries + w[..., None, None] * gap2 * _seen_from(p11, q, frame)
+            turning += 1
+    entries = entries + own[..., None, None] * product
+    off = 1.0 - np.eye(d)
+    known = gap2 > 0.0
+    variance = np.where(known, entries / np.where(known, gap2, 1.0), ANGLE_VARIANCE_LIMIT)
+    body = back @ spatial @ frame
+    return 0.5 * (body - np.swapaxes(body, -1, -2)), off * np.minimum(
+        variance, ANGLE_VARIANCE_LIMIT
+    )
+
+
+def effective(mass: Numbers, half: float) -> Numbers:
+    """Observations that an average of mass V is worth: V^2 over the sum of squared weights."""
+    a = -np.expm1(-np.log(2.0) / half)
+    rest = np.maximum(1.0 - mass * a, 0.0)
+    weighed = mass * mass * a * (2.0 - a) / np.maximum(1.0 - rest * rest, 1e-12)
+    return np.maximum(weighed, 1e-9)
+
+
+def _seen_from(p11: Numbers, q: Numbers, frame: Numbers) -> Numbers:
+    """Variances of a member's planes in the planes of another frame."""
+    d = p11.shape[-1]
+    share = (np.swapaxes(q, -1, -2) @ frame) ** 2
+    mean = p11.sum(axis=-1) / max(d - 1, 1)
+    known = p11 + mean[..., :, None] * np.eye(d)
+    return np.swapaxes(share, -1, -2) @ known @ share

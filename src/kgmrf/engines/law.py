@@ -13,7 +13,7 @@ import numpy as np
 from kgmrf import wishart
 from kgmrf._check import FASTEST
 from kgmrf._types import Numbers
-from kgmrf.engines import INVALID, OBSERVED, Lines, View, inspected, rounds
+from kgmrf.engines import INVALID, OBSERVED, Engine, Lines, View, inspected, rounds
 from kgmrf.gains import FixedGains, Gains, InformationGains
 from kgmrf.kernels import layout
 from kgmrf.kernels.engine import compiled_law, law_loop
@@ -22,10 +22,57 @@ from kgmrf.state import Model, State, Surprise, support
 from kgmrf.step import covariance_step, rotation_step
 
 COVARIANCE = ("covariance", "frame", "spectrum")
-ALWAYS = ("time", "age", "nis", "log_likelihood")
+CLOCKS = {"time": TIME, "nis": NIS, "log_likelihood": LIKELIHOOD}
 
 
-class SingleLaw:
+class LawView(View):
+    """Fields of records, eigenvalues descending; NaN before the first observation.
+
+    Inside a track the frame is never sorted; here columns, velocity and angle_std are permuted
+    together, and one column changes sign where the permutation would turn the frame left-handed.
+    """
+
+    def _make(self, name: str) -> dict[str, Numbers]:
+        part = layout.parts(self._records, self._engine.d, self._engine.information)
+        return {name: np.asarray(self._field(name, part))}
+
+    def _field(self, name: str, part: dict[str, Numbers]) -> Numbers:
+        d, clocks = self._engine.d, part["clocks"]
+        if name == "age":
+            return clocks[..., TIME] - clocks[..., SEEN]
+        if name in CLOCKS:
+            return clocks[..., CLOCKS[name]]
+        frame = part["frame"].reshape(*clocks.shape[:-1], d, d)
+        spectrum = part["spectrum"] * np.exp(clocks[..., LOG_SCALE])[..., None]
+        if name == "covariance":
+            whole = (frame * spectrum[..., None, :]) @ np.swapaxes(frame, -1, -2)
+            return 0.5 * (whole + np.swapaxes(whole, -1, -2))
+        axes = self._axes(part["spectrum"])
+        if name == "spectrum":
+            return spectrum if axes is None else np.abs(spectrum[..., None, :] @ axes)[..., 0, :]
+        if name == "angle_std":
+            if not self._engine.information:
+                return np.full(frame.shape, np.nan)
+            value = np.sqrt(layout.folded(part["p11"], d, 1.0))
+            return value if axes is None else np.abs(np.swapaxes(axes, -1, -2) @ value @ axes)
+        value = frame if name != "velocity" else layout.folded(part["velocity"], d, -1.0)
+        if axes is not None:
+            value = value @ axes
+            value = value if name != "velocity" else np.swapaxes(axes, -1, -2) @ value
+        unseen = np.isnan(clocks[..., SEEN] if self._engine.rotation else spectrum[..., 0])
+        return np.where(unseen[..., None, None], np.nan, value)
+
+    def _axes(self, spectrum: Numbers) -> Numbers | None:
+        """The permutation ``(..., d, d)`` that sorts columns, of determinant 1; None: in order."""
+        if self._engine.rotation or not (spectrum[..., 1:] > spectrum[..., :-1]).any():
+            return None
+        order = np.argsort(-spectrum, axis=-1, kind="stable")
+        axes = np.swapaxes(np.eye(self._engine.d)[order], -1, -2)
+        axes[..., -1] *= np.linalg.det(axes)[..., None]
+        return axes
+
+
+class SingleLaw(Engine):
     """Tracks under one law, from a common start or each from its own.
 
     start: a `State` with the batch axes of the tracks, or without any.
@@ -42,8 +89,7 @@ class SingleLaw:
     [1.0, 1.0]
     """
 
-    kept = 0
-    from_rows: tuple[str, ...] = ()
+    shows = LawView
 
     def __init__(self, model: Model, start: State, *, noise_var: float | None = None) -> None:
         self.model, self.noise_var = model, noise_var
@@ -53,17 +99,14 @@ class SingleLaw:
         self.size = layout.row_size(self.d, self.information)
         self.record_size = self.small = layout.record_size(self.d, self.information)
         kind = ("rotation",) if self.rotation else COVARIANCE
-        self.names = (*ALWAYS, *kind, "velocity", "angle_std")
+        self.names = (*CLOCKS, "age", *kind, "velocity", "angle_std")
         nan = np.full(self.batch, np.nan)
         self._start = layout.rows_of(start, Surprise(nan, nan), self.information)
         self._start = self._start.reshape(-1, self.size)
         numbers = ("retention", "coast_retention", "acceleration", "angle_noise")
         self._shared = all(np.ndim(getattr(model.gains, name, 0.0)) == 0 for name in numbers)
         self._steps: tuple[float, Numbers] = (np.nan, np.zeros((1, 7)))
-        self._compiled = compiled_law(model, self.d, self.batch, rotation=self.rotation)
-
-    def __deepcopy__(self, memo: Any) -> SingleLaw:
-        return self  # nothing of a track is in an engine
+        self.compiled = compiled_law(model, self.d, self.batch, rotation=self.rotation)
 
     # ------------------------------------------------------------------ verbs
 
@@ -79,17 +122,26 @@ class SingleLaw:
         """Take in lines; see :mod:`kgmrf.engines`."""
         if not lines.matrix:
             return self._samples(rows, lines, room)
+        if self.noise_var is None:
+            return self.run(rows, lines, lines.counts, room)
+        return self.run(
+            rows, lines, self.noise_var / np.where(lines.counts > 0.0, lines.counts, 1.0), room
+        )
+
+    def run(
+        self, rows: Numbers, lines: Lines, strength: Numbers, room: int | None = None
+    ) -> tuple[Numbers, Numbers]:
+        """As `advance`, of matrices; strength: their samples, or of rotations the noise variance.
+
+        Of the counts only the sign is used.
+        """
         which, seen, counts, dt, _, tolerance = lines
-        n, size = len(which), self.record_size if room is None else room
-        records, status = np.empty((n if size else 0, size)), np.zeros(n, dtype=np.int8)
-        strength = counts
-        if self.noise_var is not None:
-            strength = self.noise_var / np.where(counts > 0.0, counts, 1.0)
-        law = self._compiled
+        status, records = self._answers(len(which), room)
+        law = self.compiled
         if law is None:
             self._readable(rows, lines, strength, records, status)
             return status, records
-        if n == 1:  # online: looking things up would take longer than the step
+        if len(which) == 1:  # online: looking things up would take longer than the step
             present = _SIGNS[int(counts[0] > 0.0) - int(counts[0] < 0.0)]
         else:
             present = np.sign(counts).astype(np.int8)
@@ -171,42 +223,34 @@ class SingleLaw:
         """Lines of samples ``(N, m, d)``; missing cells enter as the forecast expects them."""
         which, blocks, counts, dt = lines[:4]
         nan = np.isnan(blocks)
-        there = np.asarray(~nan.all(axis=-1))
-        m = there.sum(axis=-1).astype(float)
-        kept = np.where(there[..., None], blocks, 0.0)
-        partly = np.asarray((nan.any(axis=-1) & there).any(axis=-1))
-        if not partly.any():
-            moments = np.swapaxes(kept, -1, -2) @ kept / np.maximum(m, 1.0)[:, None, None]
+        holes = (nan.any(axis=-1) & ~nan.all(axis=-1)).any()
+        # Without holes no line needs the forecast from those before: all go at once.
+        status, records = self._answers(len(which) if holes else 0, room)
+        for these in rounds(which) if holes else [slice(None)]:
+            outer = self._expected(rows, lines.part(these)) if holes else None
+            moments, m = wishart.second_moments(blocks[these], outer)
             # All zero says nothing: a covariance is positive.
             m = np.where(np.trace(moments, axis1=-2, axis2=-1) > 0.0, m, 0.0)
-            m = np.where(counts > 0.0, m, counts)
-            return self.advance(rows, Lines(which, moments, m, dt), room)
-        size = self.record_size if room is None else room
-        records = np.empty((len(which) if size else 0, size))
-        status = np.zeros(len(which), dtype=np.int8)
-        for these in rounds(which):
-            tracks = which[these]
-            outer = self._expected(rows[tracks], blocks[these], dt[these])
-            total = np.where(there[these][..., None, None], outer, 0.0).sum(axis=-3)
-            count = np.where(counts[these] > 0.0, m[these], counts[these])
-            moments = total / np.maximum(m[these], 1.0)[:, None, None]
-            found = self.advance(rows, Lines(tracks, moments, count, dt[these]), room)
+            m = np.where(counts[these] > 0.0, m, counts[these])
+            found = self.advance(rows, Lines(which[these], moments, m, dt[these]), room)
+            if not holes:
+                return found
             status[these] = found[0]
-            if size:
+            if len(records):
                 records[these] = found[1]
         return status, records
 
-    def _expected(self, rows: Numbers, blocks: Numbers, dt: Numbers) -> Numbers:
+    def _expected(self, every: Numbers, lines: Lines) -> Numbers:
         """E[x x^T | observed cells] of every sample under the forecast for its time."""
-        floor = self.model.noise_floor * np.eye(self.d)
-        known = self.view(self.ahead(rows, dt)[1])["covariance"] + floor
+        rows, blocks, floor = (
+            every[lines.which],
+            lines.seen,
+            self.model.noise_floor * np.eye(self.d),
+        )
+        known = self.view(self.ahead(rows, lines.dt)[1])["covariance"] + floor
         prior = np.where(np.isnan(known), wishart.plain_guess(blocks), known)
         worth = np.where(np.isnan(known[:, 0, 0]), 1.0, self.support(rows))
         return wishart.expected_outer(blocks, prior[:, None], worth[:, None])
-
-    def room(self, names: tuple[str, ...]) -> int:
-        """Numbers of a record that these fields need."""
-        return self.record_size
 
     def support(self, rows: Numbers) -> Numbers:
         """How many samples the present estimates are worth."""
@@ -218,21 +262,14 @@ class SingleLaw:
         """Rows ``(..., size)`` as a `kgmrf.state.State` and the surprise of the last step."""
         return layout.state_of(rows, self.d, self.information)
 
-    def view(
-        self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
-    ) -> LawView:
-        """The fields of records ``(..., record_size)`` by name."""
-        return LawView(records, self, self.names if names is None else names)
-
-    def view_state(self, state: State) -> LawView:
+    def view_state(self, state: State) -> View:
         """The fields of states, as of smoothed ones; they have no surprise."""
         nan = np.full(state.time.shape, np.nan)
         return self.view(self.look(layout.rows_of(state, Surprise(nan, nan), self.information)))
 
     def check(self, rows: Numbers) -> None:
         """Raise ValueError unless these rows could have come from this law."""
-        if rows.ndim != 2 or rows.shape[1] != self.size or rows.dtype != np.float64:
-            raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
+        super().check(rows)
         begun = rows[~np.isnan(rows[:, SEEN])]
         state = self.state(begun)[0]
         counts = (state.pool_samples, state.pool_frames, state.steps, state.scale_var)
@@ -255,74 +292,6 @@ class SingleLaw:
             raise ValueError("an uncertainty is not positive semidefinite")
         if (state.spectrum_var < 0).any():
             raise ValueError("a variance of a log eigenvalue is negative")
-
-
-class LawView(View):
-    """Fields of records, eigenvalues descending; NaN before the first observation.
-
-    Inside a track the frame is never sorted; here columns, velocity and angle_std are permuted
-    together, and one column changes sign where the permutation would turn the frame left-handed.
-    """
-
-    def __init__(self, records: Numbers, engine: SingleLaw, names: tuple[str, ...]) -> None:
-        super().__init__(names)
-        self._engine, self._records = engine, records
-        self._sorted: tuple[Numbers, Numbers] | None = None
-
-    def _make(self, name: str) -> dict[str, Numbers]:
-        part = layout.parts(self._records, self._engine.d, self._engine.information)
-        return {name: np.asarray(self._field(name, part))}
-
-    def _field(self, name: str, part: dict[str, Numbers]) -> Numbers:
-        d = self._engine.d
-        clocks = part["clocks"]
-        if name in ALWAYS:
-            if name == "age":
-                return clocks[..., TIME] - clocks[..., SEEN]
-            return clocks[..., {"time": TIME, "nis": NIS, "log_likelihood": LIKELIHOOD}[name]]
-        frame = part["frame"].reshape(*clocks.shape[:-1], d, d)
-        spectrum = part["spectrum"] * np.exp(clocks[..., LOG_SCALE])[..., None]
-        if name == "covariance":
-            whole = (frame * spectrum[..., None, :]) @ np.swapaxes(frame, -1, -2)
-            return 0.5 * (whole + np.swapaxes(whole, -1, -2))
-        if name == "angle_std":
-            if not self._engine.information:
-                return np.full(frame.shape, np.nan)
-            return self._arranged(np.sqrt(layout.folded(part["p11"], d, 1.0)), part, False)
-        if name == "spectrum":
-            order = self._order(part)
-            return spectrum if order is None else np.take_along_axis(spectrum, order[0], axis=-1)
-        if name == "velocity":
-            value = self._arranged(layout.folded(part["velocity"], d, -1.0), part, True)
-        else:
-            value, order = frame, None if name == "rotation" else self._order(part)
-            if order is not None:
-                value = np.take_along_axis(frame, order[0][..., None, :], axis=-1)
-                value = value * order[1][..., None, :]
-        unseen = np.isnan(clocks[..., SEEN] if self._engine.rotation else spectrum[..., 0])
-        return np.where(unseen[..., None, None], np.nan, value)
-
-    def _order(self, part: dict[str, Numbers]) -> tuple[Numbers, Numbers] | None:
-        """How columns are permuted and signed; None where they are in order."""
-        lam = part["spectrum"]
-        if not (lam[..., 1:] > lam[..., :-1]).any():
-            return None
-        if self._sorted is None:
-            order = np.argsort(-lam, axis=-1, kind="stable")
-            hand = np.ones_like(lam)
-            hand[..., -1] = np.linalg.det(np.eye(self._engine.d)[order])
-            self._sorted = order, hand
-        return self._sorted
-
-    def _arranged(self, matrices: Numbers, part: dict[str, Numbers], signed: bool) -> Numbers:
-        """Rows and columns of a matrix in every plane, permuted with the frame."""
-        found = None if self._engine.rotation else self._order(part)
-        if found is None:
-            return matrices
-        order, hand = found
-        rows = np.take_along_axis(matrices, order[..., :, None], axis=-2)
-        out = np.take_along_axis(rows, order[..., None, :], axis=-1)
-        return out * hand[..., :, None] * hand[..., None, :] if signed else out
 
 
 def guarded(model: Model) -> Model:

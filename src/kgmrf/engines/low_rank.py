@@ -35,7 +35,7 @@ from kgmrf.engines import low_rank_step as maths
 from kgmrf.engines.ensemble_view import SMALL, EnsembleView
 from kgmrf.engines.low_rank_step import Factors
 from kgmrf.engines.self_tuned import SelfTuned
-from kgmrf.factors import DENSE, derived, heaviness
+from kgmrf.factors import DENSE, heaviness
 from kgmrf.kernels import engine
 
 CROSSOVER = 64
@@ -156,6 +156,48 @@ def track(row: Numbers, plan: Layout) -> Track:
     return Track(head, row[..., at.N_HEAD : tails], roots, level, counts, first, parts, buffer)
 
 
+class LowRankView(EnsembleView):
+    """Fields of records; see `kgmrf.factors.DENSE` for those that are not listed."""
+
+    def at(self, frame: int | slice) -> LowRankView:
+        """The view of some steps alone."""
+        rows = self._rows
+        if callable(rows):
+            rows = partial(_chosen, rows, np.arange(len(self._records))[frame])
+        elif rows is not None:
+            rows = rows[frame]
+        return LowRankView(self._engine, self._records[frame], rows)
+
+    def _make(self, name: str) -> dict[str, Numbers]:
+        if name not in FROM_ROWS:
+            return super()._make(name)
+        engine, records = self._engine, self._records
+        record, lead = engine.read(records), records.shape[:-1]
+        if records.shape[-1] > engine.small:
+            loadings, noise = engine.factors(records)
+        else:
+            shape = (*lead, engine.d)
+            loadings, noise = self._worked_out(
+                lambda rows, at: engine.factors(self._whole(rows)),
+                *((*shape, engine.plan.columns), shape),
+            )
+        grow = (np.exp(record.kappa) * heaviness(record.tails))[..., None]
+        return {"loadings": np.sqrt(grow)[..., None] * loadings, "noise": grow * noise}
+
+
+def _chosen(rows: Any, frames: Any, take: Any) -> None:
+    """Hands out the rows of some steps only, of all that another function hands out."""
+    single, wanted = np.ndim(frames) == 0, np.atleast_1d(frames)
+
+    def pick(at: slice, rows: Numbers) -> None:
+        inside = (wanted >= at.start) & (wanted < at.stop)
+        if inside.any():
+            chosen = rows[wanted[inside] - at.start]
+            take(... if single else np.flatnonzero(inside), chosen[0] if single else chosen)
+
+    rows(pick)
+
+
 class LowRank(SelfTuned):
     """Six laws of few factors plus a diagonal, blended by the gradient of their likelihood.
 
@@ -172,7 +214,7 @@ class LowRank(SelfTuned):
 
     names = NAMES
     from_rows = FROM_ROWS
-    noise_floor = 0.0
+    shows = LowRankView
 
     def __init__(
         self,
@@ -190,7 +232,8 @@ class LowRank(SelfTuned):
                 raise ValueError(f"rank must be between 1 and d = {d}, got {law.rank!r}")
         super().__init__(len(self.members))
         self.plan: Layout = layout(self.d, self.members)
-        self.size = self.plan.size
+        # Five rows per factor, after which the axes are not started anew.
+        self.size, self.start_up = self.plan.size, self.plan.rows
         self.record_size = self.small + self.d * (self.plan.columns + 1)
 
     def _work_space(self) -> tuple[Numbers, Numbers]:
@@ -208,9 +251,8 @@ class LowRank(SelfTuned):
                 f"factors of {self.d} channels need raw samples (m, d), not matrices; pass those, "
                 "or rank=None for the engine that takes matrices"
             )
-        size = self.record_size if room is None else room
-        records = np.empty((len(which) if size else 0, size))
-        status, mark = np.zeros(len(which), dtype=np.int8), np.zeros(3, dtype=np.int64)
+        status, records = self._answers(len(which), room)
+        mark = np.zeros(3, dtype=np.int64)
         loop = engine.loops("low_rank")
         while loop.run(
             rows, which, seen, counts, dt, self.plan.table, *self._work(), records, status, mark
@@ -233,22 +275,13 @@ class LowRank(SelfTuned):
         """Numbers of a record that these fields need; factors are worked out from the rows."""
         return self.small
 
-    def view(self, records: Numbers, rows: Any = None, names: Any = None) -> LowRankView:
-        """The fields of records by name."""
-        return LowRankView(self, records, rows, self.names if names is None else names)
-
     def half_life(self, weights: Numbers) -> Numbers:
         """Of the noise, in the geometric mean of the members."""
         return np.exp(weights @ np.log([law.noise_half_life for law in self.members]))
 
-    def support(self, rows: Numbers) -> Numbers:
-        """How many samples the present estimates are worth."""
-        memory = 2.0 * self.half_life(self.read(rows).weights) / math.log(2.0)
-        return np.clip(np.minimum(rows[..., at.SAMPLES], memory), 0.01, 1e9)
-
     def check(self, rows: Numbers) -> None:
         """Raise ValueError unless these rows could have come from this engine."""
-        self._check_start(rows)
+        super().check(rows)
         rest = rows.copy()
         blank = track(rest, self.plan)
         for values in (*blank[:-2], *(array for part in blank.parts for array in part), blank[-1]):
@@ -285,70 +318,3 @@ class LowRank(SelfTuned):
                 raise ValueError("axes of a row are not orthonormal")
             if (np.abs(part.states) > FASTEST_AXIS).any():
                 raise ValueError("axes of a row turn too fast")
-
-
-class LowRankView(EnsembleView):
-    """Fields of records; the matrices of `DENSE` are there but not listed."""
-
-    _engine: Any
-
-    def __getitem__(self, name: str) -> Numbers:
-        if name in DENSE:
-            return derived(name, self["loadings"], self["noise"], self["tails"])
-        if name in NAMES and name not in self._made:
-            self._made |= self._make(name)
-        return self._made[name]
-
-    def at(self, frame: int | slice) -> LowRankView:
-        """The view of some steps alone."""
-        rows = self._rows
-        if callable(rows):
-            rows = partial(_chosen, rows, np.arange(len(self._records))[frame])
-        elif rows is not None:
-            rows = rows[frame]
-        return LowRankView(self._engine, self._records[frame], rows, self._names)
-
-    def _make(self, name: str) -> dict[str, Numbers]:
-        engine, record = self._engine, self._engine.read(self._records)
-        if name == "half_life":
-            return {name: engine.half_life(record.weights)}
-        if name == "starting":  # five rows per factor, after which the axes are not started anew
-            return {name: record.samples < engine.plan.rows}
-        if name not in FROM_ROWS:
-            return super()._make(name)
-        loadings, noise = self._factors()
-        grow = (np.exp(record.kappa) * heaviness(record.tails))[..., None]
-        return {"loadings": np.sqrt(grow)[..., None] * loadings, "noise": grow * noise}
-
-    def _factors(self) -> tuple[Numbers, Numbers]:
-        engine, records = self._engine, self._records
-        if records.shape[-1] > engine.small:
-            return engine.factors(records)
-
-        def look(rows: Numbers) -> tuple[Numbers, Numbers]:
-            whole = engine.look(rows.reshape(-1, engine.size))
-            return engine.factors(whole.reshape(*rows.shape[:-1], engine.record_size))
-
-        if not callable(self._rows):
-            return look(self._rows)
-        noise = np.empty((*records.shape[:-1], engine.d))
-        loadings = np.empty((*noise.shape, engine.plan.columns))
-
-        def take(at: Any, rows: Numbers) -> None:
-            loadings[at], noise[at] = look(rows)
-
-        self._rows(take)
-        return loadings, noise
-
-
-def _chosen(rows: Any, frames: Any, take: Any) -> None:
-    """Hands out the rows of some steps only, of all that another function hands out."""
-    single, wanted = np.ndim(frames) == 0, np.atleast_1d(frames)
-
-    def pick(at: slice, rows: Numbers) -> None:
-        inside = (wanted >= at.start) & (wanted < at.stop)
-        if inside.any():
-            chosen = rows[wanted[inside] - at.start]
-            take(... if single else np.flatnonzero(inside), chosen[0] if single else chosen)
-
-    rows(pick)

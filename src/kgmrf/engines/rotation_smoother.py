@@ -51,19 +51,14 @@ def smooth(
 
 
 def lagged(window: Numbers, lag: int) -> Numbers:
-    """Records ``(T, n, record_size)`` of steps, each with ``lag`` later ones, of `packed` steps.
+    """Records ``(T, n, record_size)`` of steps, each with ``lag`` later ones.
 
-    window: ``(T + lag, n, ...)``.
+    window: ``(T + lag, n, BESIDE + record_size)``: matrix, count and interval of every step, and
+    its record.
     """
     seen, records = window[..., :9].reshape(*window.shape[:2], 3, 3), window[..., BESIDE:]
     future = _windows(records[lag:], seen, window[..., 9], window[..., 10], lag)
     return joined(records[: len(future)], future)
-
-
-def packed(seen: Numbers, counts: Numbers, dt: Numbers, records: Numbers) -> Numbers:
-    """Steps and their records side by side, ``(T, n, BESIDE + record_size)``, for `lagged`."""
-    flat = np.where(counts[..., None] > 0.0, seen.reshape(*counts.shape, 9), 0.0)
-    return np.concatenate([flat, counts[..., None], dt[..., None], records], axis=-1)
 
 
 def joined(past: Numbers, future: Numbers) -> Numbers:

@@ -15,7 +15,7 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._types import Numbers
-from kgmrf.engines import Lines, View
+from kgmrf.engines import Engine, Lines, View
 from kgmrf.kernels import rotation_rows as at
 from kgmrf.kernels.engine import loops
 
@@ -38,7 +38,44 @@ NAMES = (
 _FIRST = np.zeros(1, dtype=np.int64)
 
 
-class Rotations:
+class RotationView(View):
+    """Named fields of records ``(..., record_size)``; velocities are per unit of the stamps."""
+
+    def _make(self, name: str) -> dict[str, Numbers]:
+        return {name: self._field(name)}
+
+    def _field(self, name: str) -> Numbers:
+        r = self._records
+        if name in _PLAIN:
+            return r[..., _PLAIN[name]].copy()
+        if name == "age":
+            return np.asarray(r[..., at.R_TIME] - r[..., at.R_SEEN])
+        if name == "weights":
+            return r[..., at.R_WEIGHTS :].copy()
+        if name == "rotation":
+            return matrices(r[..., :4])
+        if name == "velocity":
+            return skew(r[..., at.R_VELOCITY : at.R_VELOCITY + 3])
+        if name == "covariance":
+            return r[..., _COVARIANCE]
+        if name == "angle_std":
+            return np.abs(skew(np.sqrt(r[..., at.R_ANGLE : at.R_ANGLE + 3])))
+        kept = np.minimum(r[..., at.R_GAIN], 1.0)
+        with np.errstate(divide="ignore"):
+            return np.asarray(-math.log(2.0) / np.log1p(-kept) * r[..., at.R_UNIT])
+
+
+_COVARIANCE = at.R_ANGLE + np.array([[0, 11, 10], [11, 1, 9], [10, 9, 2]])  # R_OFF - R_ANGLE = 9
+_PLAIN = {
+    "time": at.R_TIME,
+    "nis": at.R_NIS,
+    "log_likelihood": at.R_LIKELIHOOD,
+    "noise_std": at.R_NOISE,
+    "status": at.R_STATUS,
+}
+
+
+class Rotations(Engine):
     """Follow rotations of space without settings; observations are R Exp(noise).
 
     noise_std: standard deviation of the noise in every plane, radians; None learns it.
@@ -60,7 +97,7 @@ class Rotations:
 
     d = 3
     names = NAMES
-    from_rows: tuple[str, ...] = ()
+    shows = RotationView
 
     def __init__(
         self,
@@ -92,14 +129,13 @@ class Rotations:
         return rows
 
     def advance(
-        self, rows: Numbers, lines: Lines, room: int | None = None
+        self, rows: Numbers, lines: Lines, room: int | None = None, settings: Numbers | None = None
     ) -> tuple[Numbers, Numbers]:
-        """Take in lines; see :mod:`kgmrf.engines`. counts divide the noise variance."""
-        return self._run(rows, lines, self.settings, room)
+        """Take in lines; see :mod:`kgmrf.engines`. counts divide the noise variance.
 
-    def _run(
-        self, rows: Numbers, lines: Lines, settings: Numbers, room: int | None = None
-    ) -> tuple[Numbers, Numbers]:
+        settings: for this once, in place of those of the engine.
+        """
+        settings = self.settings if settings is None else settings
         which, n = lines.which, len(lines.which)
         records, status = np.empty((n, at.RECORD)), np.empty(n, dtype=np.int8)
         order = _FIRST if n == 1 else np.argsort(which, kind="stable")  # track by track
@@ -113,20 +149,15 @@ class Rotations:
         lines = Lines(np.arange(n), np.zeros((n, 3, 3)), np.zeros(n), np.full(n, float(dt)))
         settings = self.settings.copy()
         settings[:, at.S_UNIT] = 1.0  # each row keeps its own
-        return rows, self._run(rows.copy(), lines, settings)[1]
+        return rows, self.advance(rows.copy(), lines, None, settings)[1]
 
     def look(self, rows: Numbers) -> Numbers:
         """Records of rows as they stand, without what their last observation said."""
         return self.ahead(rows, 0.0)[1]
 
-    def room(self, names: tuple[str, ...]) -> int:
-        """Numbers of a record that these fields need."""
-        return at.RECORD
-
     def check(self, rows: Numbers) -> None:
         """Raise ValueError unless a loop can use these rows without leaving them."""
-        if rows.ndim != 2 or rows.shape[1] != self.size or rows.dtype != np.float64:
-            raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
+        super().check(rows)
         known, stored = rows[..., at.KNOWN], rows[..., at.CORE]
         if not ((known >= 0) & (known <= 8) & (stored >= 0) & (stored <= at.LONGEST_START)).all():
             raise ValueError("rows count more intervals or observations than they hold")
@@ -142,12 +173,6 @@ class Rotations:
         if np.isnan(rows[..., ~loose]).any() or (np.abs(rows) > _check.LARGEST).any():
             raise ValueError("rows hold numbers that are not finite")
         _check_members(rows[~np.isnan(rows[..., at.SEEN])])
-
-    def view(
-        self, records: Numbers, rows: Any = None, names: tuple[str, ...] | None = None
-    ) -> RotationView:
-        """The fields of records ``(..., record_size)`` by name, each made when it is asked for."""
-        return RotationView(records, NAMES if names is None else names)
 
 
 def _check_members(rows: Numbers) -> None:
@@ -189,47 +214,6 @@ def _check_members(rows: Numbers) -> None:
         raise ValueError("rows turn too fast")
     if (p01**2 > p00 * p11 * (1.0 + 1e-6) + 1e-30).any():
         raise ValueError("an angle and its velocity are correlated by more than 1")
-
-
-class RotationView(View):
-    """Named fields of records ``(..., record_size)``; velocities are per unit of the stamps."""
-
-    def __init__(self, records: Numbers, names: tuple[str, ...]) -> None:
-        super().__init__(names)
-        self._records = records
-
-    def _make(self, name: str) -> dict[str, Numbers]:
-        return {name: self._field(name)}
-
-    def _field(self, name: str) -> Numbers:
-        r = self._records
-        if name in _PLAIN:
-            return r[..., _PLAIN[name]].copy()
-        if name == "age":
-            return np.asarray(r[..., at.R_TIME] - r[..., at.R_SEEN])
-        if name == "weights":
-            return r[..., at.R_WEIGHTS :].copy()
-        if name == "rotation":
-            return matrices(r[..., :4])
-        if name == "velocity":
-            return skew(r[..., at.R_VELOCITY : at.R_VELOCITY + 3])
-        if name == "covariance":
-            return r[..., _COVARIANCE]
-        if name == "angle_std":
-            return np.abs(skew(np.sqrt(r[..., at.R_ANGLE : at.R_ANGLE + 3])))
-        kept = np.minimum(r[..., at.R_GAIN], 1.0)
-        with np.errstate(divide="ignore"):
-            return np.asarray(-math.log(2.0) / np.log1p(-kept) * r[..., at.R_UNIT])
-
-
-_COVARIANCE = at.R_ANGLE + np.array([[0, 11, 10], [11, 1, 9], [10, 9, 2]])  # R_OFF - R_ANGLE = 9
-_PLAIN = {
-    "time": at.R_TIME,
-    "nis": at.R_NIS,
-    "log_likelihood": at.R_LIKELIHOOD,
-    "noise_std": at.R_NOISE,
-    "status": at.R_STATUS,
-}
 
 
 def matrices(quaternions: Numbers) -> Numbers:

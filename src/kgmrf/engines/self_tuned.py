@@ -1,7 +1,7 @@
 """What the self-tuned engines have in common: many laws for one track, weighed by likelihood.
 
 The row of a track begins with the head, the tails and the roots of :mod:`kgmrf.engines.layout`, and
-so does its record. Nothing of a track is in an engine, so that copies of it may be the same object.
+so does its record.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines import Lines
+from kgmrf.engines import Engine, Lines
 from kgmrf.engines import layout as at
+from kgmrf.engines.ensemble_view import EnsembleView
 
 UNKNOWN = [at.SEEN, at.LIKELIHOOD, at.DISTANCE, at.VALUES]
 """Numbers of the head that are NaN before the first observation."""
@@ -48,20 +49,16 @@ class Record:
         return at.blend_weights(self.roots, False)
 
 
-class SelfTuned:
+class SelfTuned(Engine):
     """An engine whose rows begin with head, tails and roots; `advance` and `_work_space` differ."""
 
-    kept = 0
-    d: int
+    shows = EnsembleView
     plan: Any  # with ``table``, whose column ROOT has the roots of the start
-    size: int
+    start_up: int  # samples before which an estimate is `starting`
 
     def __init__(self, n_members: int) -> None:
         self.small = at.N_HEAD + 2 * at.N_TAILS + n_members
         self._local = threading.local()  # banks of several threads may share an engine
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_local"}
@@ -89,10 +86,8 @@ class SelfTuned:
         rows[:, UNKNOWN] = np.nan
         return rows
 
-    def advance(
-        self, rows: Numbers, lines: Lines, room: int | None = None
-    ) -> tuple[Numbers, Numbers]:
-        """Take in lines; see :mod:`kgmrf.engines`."""
+    def half_life(self, weights: Numbers) -> Numbers:
+        """Time after which half of an observation is forgotten, under weights ``(..., K)``."""
         raise NotImplementedError
 
     def ahead(self, rows: Numbers, dt: float) -> tuple[Numbers, Numbers]:
@@ -123,10 +118,16 @@ class SelfTuned:
             records[..., :a], records[..., a:b], records[..., b:c], records[..., c : self.small]
         )
 
-    def _check_start(self, rows: Numbers) -> None:
+    def support(self, rows: Numbers) -> Numbers:
+        """How many samples the present estimates are worth."""
+        memory = 2.0 * self.half_life(self.read(rows).weights) / np.log(2.0)
+        samples = rows[..., at.SAMPLES]
+        lasting = np.where(np.isnan(memory), samples, np.minimum(samples, memory))
+        return np.clip(lasting, 0.01, 1e9)
+
+    def check(self, rows: Numbers) -> None:
         """Raise ValueError unless rows begin as those of this engine do, and are finite."""
-        if rows.ndim != 2 or rows.shape[1] != self.size or rows.dtype != np.float64:
-            raise ValueError(f"rows are {rows.dtype} of shape {rows.shape}, not (n, {self.size})")
+        super().check(rows)
         if not np.isfinite(np.delete(rows, UNKNOWN, axis=1)).all() or np.isinf(rows).any():
             raise ValueError("a row holds numbers that are not finite")
         start = self.read(rows)

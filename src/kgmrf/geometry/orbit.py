@@ -52,7 +52,8 @@ def compose(frame: Array, spectrum: Array) -> Array:
 def decompose(M: Array) -> tuple[Array, Array]:
     """(Q, lam) with M = Q diag(lam) Q^T, lam descending, det Q = +1.
 
-    Shapes: M `(..., d, d)` -> `(..., d, d)`, `(..., d)`. The derivative of the frame exists only
+    Shapes: M `(..., d, d)` -> `(..., d, d)`, `(..., d)`. Of a numpy matrix with a NaN in it, which
+    is missing, both are NaN. The derivative of the frame exists only
     where eigenvalues differ; planes without a gap get 0. Derivatives are carried up to the second.
 
     >>> import numpy as np
@@ -65,12 +66,16 @@ def decompose(M: Array) -> tuple[Array, Array]:
     xp = array_namespace(M)
     M = (M + xp.matrix_transpose(M)) / 2
     fixed = _constant(M)
+    missing = None if hasattr(M, "detach") else np.isnan(M).any(axis=(-2, -1))
+    if missing is not None and missing.any():
+        fixed = np.where(missing[..., None, None], np.eye(M.shape[-1]), M)
     values, vectors = xp.linalg.eigh(fixed)
     spectrum, frame = xp.flip(values, axis=-1), xp.flip(vectors, axis=-1)
     negative = (xp.linalg.det(frame) < 0)[..., None, None]
     last = xp.arange(M.shape[-1], device=device(M)) == M.shape[-1] - 1
     frame = xp.where(negative & last, -frame, frame)
-    if not hasattr(M, "detach"):
+    if missing is not None:
+        frame[missing], spectrum[missing] = np.nan, np.nan
         return frame, spectrum
     # Two steps of Newton, of which every term is zero, carry the first two derivatives, which eigh
     # itself loses at equal eigenvalues.

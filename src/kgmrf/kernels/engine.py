@@ -18,7 +18,6 @@ import numpy as np
 
 from kgmrf._check import SYMMETRY_TOLERANCE
 from kgmrf._types import Mask, Numbers
-from kgmrf.gains import Gains
 from kgmrf.kernels import layout
 from kgmrf.kernels.layout import Law
 from kgmrf.state import Model, State, Surprise
@@ -116,67 +115,6 @@ def law_loop(rotation: bool) -> Any:
         return module.loop(rotation)
 
 
-def run(
-    law: Law,
-    gains: Gains,
-    states: Numbers,
-    sequence: Numbers,
-    observed: Mask,
-    counts: Numbers,
-    dt: Numbers,
-    room: int | None = None,
-) -> tuple[Numbers, Numbers]:
-    """Rows ``(..., size)`` after a sequence ``(T, ..., d, d)``, and the records of its frames.
-
-    observed and counts (samples, or noise variances): ``(T, ...)``; dt ``(T,)`` or ``(T, ...)``.
-    """
-    n_frames, batch = sequence.shape[0], states.shape[:-1]
-    n = int(np.prod(batch))
-    spread = dt.reshape(dt.shape + (1,) * (len(batch) + 1 - dt.ndim))
-    full = np.broadcast_to(spread, (n_frames, *batch))
-    numbers = ("retention", "coast_retention", "acceleration", "angle_noise")
-    if all(np.ndim(getattr(gains, name, 0.0)) == 0 for name in numbers):
-        distinct, which = np.unique(full, return_inverse=True)
-        steps = layout.steps(gains, distinct)
-    else:
-        steps, which = layout.steps(gains, full), np.arange(full.size)
-    after = np.array(states, order="C").reshape(n, -1)
-    inputs = (sequence, observed, counts, steps.reshape(-1, 7), which.reshape(-1))
-    records = _lines(law, after, *inputs, room)
-    return after.reshape(states.shape), records.reshape((n_frames, *batch, -1))
-
-
-def _lines(
-    law: Law,
-    rows: Numbers,
-    sequence: Numbers,
-    observed: Mask,
-    counts: Numbers,
-    steps: Numbers,
-    which: Numbers,
-    room: int | None,
-) -> Numbers:
-    """Every row through its frames; the records."""
-    d, n, lines = sequence.shape[-1], len(rows), observed.size
-    if room is None:
-        room = layout.record_size(d, bool(law.head[layout.INFORMATION]))
-    records = np.empty((lines, room))
-    law_loop(bool(law.head[layout.ROTATION]))(
-        rows,
-        np.tile(np.arange(n), lines // max(n, 1)),
-        _own(sequence, (lines, d, d), np.float64),
-        _own(observed, (lines,), np.int8),
-        _own(counts, (lines,), np.float64),
-        _own(steps, steps.shape, np.float64),
-        _own(which, (lines,), np.int64),
-        *(_own(part, part.shape, np.float64) for part in (law.head, law.tables, law.known)),
-        -1.0,
-        records,
-        np.empty(lines, dtype=np.int8),
-    )
-    return records
-
-
 def unroll(
     law: Law, start: State, sequence: Numbers, observed: Mask, counts: Numbers, steps: Numbers
 ) -> tuple[State, Surprise]:
@@ -185,11 +123,22 @@ def unroll(
     Covariances after the warm-up only; steps ``(1 or T, 1 or n, 7)`` as `layout.steps`.
     """
     n_frames, n, d = sequence.shape[:3]
-    information = bool(law.head[layout.INFORMATION])
-    full = np.broadcast_to(steps, (n_frames, n, 7)).reshape(-1, 7)
+    information, lines = bool(law.head[layout.INFORMATION]), n_frames * n
     first = layout.rows_of(start, Surprise(start.time, start.time), information)
-    inputs = (sequence, observed, counts, np.ascontiguousarray(full), np.arange(len(full)))
-    records = _lines(law, first, *inputs, layout.row_size(d, information))
+    records = np.empty((lines, layout.row_size(d, information)))
+    law_loop(bool(law.head[layout.ROTATION]))(
+        first,
+        np.tile(np.arange(n), n_frames),
+        _own(sequence, (lines, d, d), np.float64),
+        _own(observed, (lines,), np.int8),
+        _own(counts, (lines,), np.float64),
+        _own(np.broadcast_to(steps, (n_frames, n, 7)), (lines, 7), np.float64),
+        np.arange(lines),
+        *(_own(part, part.shape, np.float64) for part in law),
+        -1.0,
+        records,
+        np.empty(lines, dtype=np.int8),
+    )
     after, surprise = layout.state_of(records.reshape(n_frames, n, -1), d, information)
     pairs = zip(start, after, strict=True)
     return State(*(np.concatenate([one[None], more]) for one, more in pairs)), surprise

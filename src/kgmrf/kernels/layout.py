@@ -20,6 +20,7 @@ the work space of :mod:`kgmrf.kernels.products`.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,34 +44,36 @@ FRAME, SEEN_MATRIX, BODY, TURNING, SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_D = 
 N_MATRICES = 8
 
 
-def row_size(d: int, information: bool) -> int:
-    """How many numbers a track is.
-
-    >>> row_size(7, True)
-    184
-    """
-    planes = d * (d - 1) // 2
-    return N_CLOCKS + d * d + 2 * d + (4 if information else 1) * planes + d * (d + 1) // 2
-
-
-def record_size(d: int, information: bool) -> int:
-    """How many numbers of a row an estimate needs."""
-    return N_CLOCKS + d * d + 2 * d + (2 if information else 1) * (d * (d - 1) // 2)
-
-
-def parts(rows: Numbers, d: int, information: bool) -> dict[str, Numbers]:
-    """The parts of rows or records by name, as views; planes and pool as they lie."""
+@lru_cache(maxsize=64)
+def places(d: int, information: bool) -> dict[str, slice]:
+    """Where the parts of a row are, by name."""
     planes = d * (d - 1) // 2
     sizes = {"clocks": N_CLOCKS, "frame": d * d, "spectrum": d, "spectrum_var": d}
     sizes["velocity"] = planes
     if information:
         sizes |= dict.fromkeys(("p11", "p12", "p22"), planes)
     sizes["pool"] = d * (d + 1) // 2
-    out, at = {}, 0
-    for name, size in sizes.items():
-        out[name] = rows[..., at : at + size]
-        at += size
-    return out
+    ends = accumulate(sizes.values())
+    return {name: slice(end - sizes[name], end) for name, end in zip(sizes, ends, strict=True)}
+
+
+def row_size(d: int, information: bool) -> int:
+    """How many numbers a track is.
+
+    >>> row_size(7, True)
+    184
+    """
+    return int(places(d, information)["pool"].stop)
+
+
+def record_size(d: int, information: bool) -> int:
+    """How many numbers of a row an estimate needs."""
+    return int(places(d, information)["p11" if information else "velocity"].stop)
+
+
+def parts(rows: Numbers, d: int, information: bool) -> dict[str, Numbers]:
+    """The parts of rows or records by name, as views; planes and pool as they lie."""
+    return {name: rows[..., at] for name, at in places(d, information).items()}
 
 
 def state_of(rows: Numbers, d: int, information: bool) -> tuple[State, Surprise]:

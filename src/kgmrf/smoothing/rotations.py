@@ -14,6 +14,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.gains import InformationGains, Transition, transition
 from kgmrf.geometry import so
 from kgmrf.smoother import walk_back
+from kgmrf.state import select
 
 
 class Turning(NamedTuple):
@@ -96,7 +97,9 @@ def smooth(
         state = start(safe, noise[k], prior)
         if k:
             ahead = predict(states[-1], Transition(*(part[k] for part in over)))[0]
-            state = _pick(begun[k - 1], _pick(there, correct(ahead, safe, noise[k]), ahead), state)
+            state = select(
+                begun[k - 1], select(there, correct(ahead, safe, noise[k]), ahead), state
+            )
         states.append(state)
     filtered = Turning(*(np.stack(parts) for parts in zip(*states, strict=True)))
 
@@ -112,19 +115,12 @@ def smooth(
         found = Turning(
             _turned(here.rotation, step), here.velocity + step[..., 3:], here.covariance + change
         )
-        return _pick(begun[frames], found, here)
+        return select(begun[frames], found, here)
 
     found = walk_back(filtered, backward, lag)
     nothing = Turning(*(np.full_like(part, np.nan) for part in found))
-    return _pick(begun, found, nothing)
+    return select(begun, found, nothing)
 
 
 def _turned(rotation: Numbers, step: Numbers) -> Numbers:
     return np.asarray(so.polish(rotation @ so.exp(so.hat(step[..., :3]))))
-
-
-def _pick(where: Mask, yes: Turning, no: Turning) -> Turning:
-    def chosen(a: Numbers, b: Numbers) -> Numbers:
-        return np.where(where.reshape(where.shape + (1,) * (a.ndim - where.ndim)), a, b)
-
-    return Turning(*(chosen(a, b) for a, b in zip(yes, no, strict=True)))

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from kgmrf.gains import FixedGains, Gains, InformationGains, Transition
+from kgmrf.engines import Lines
+from kgmrf.engines.law import SingleLaw
+from kgmrf.gains import FixedGains, Transition
 from kgmrf.kernels import engine, layout
-from kgmrf.state import Model, State, Surprise
+from kgmrf.state import Model, State
 from kgmrf.step import covariance_step
 
 
@@ -71,31 +73,27 @@ def plain(value: Any) -> Any:
     return value.detach().numpy() if isinstance(value, Tensor) else value
 
 
-def _plain_gains(model: Model) -> Gains:
-    return type(model.gains)(**{name: plain(v) for name, v in vars(model.gains).items()})
-
-
-def _law(model: Model, frames: Frames, *, rotation: bool) -> layout.Law | None:
-    rate = float(plain(model.spectrum_rate))
-    model = model._replace(gains=_plain_gains(model), spectrum_rate=rate)
-    batch = tuple(frames.observed.shape[1:])
-    return engine.compiled_law(model, frames.seen.shape[-1], batch, rotation=rotation)
+def _plain_model(model: Model) -> Model:
+    gains = type(model.gains)(**{name: plain(v) for name, v in vars(model.gains).items()})
+    return model._replace(gains=gains, spectrum_rate=float(plain(model.spectrum_rate)))
 
 
 def run(model: Model, frames: Frames, state: State, rotation: bool) -> tuple[Track, State] | None:
     """As `walk`, compiled; None where the loop lacks the law."""
-    d, dtype = frames.seen.shape[-1], frames.seen.dtype
-    law = _law(model, frames, rotation=rotation)
-    if law is None:
-        return None
-    gains = _plain_gains(model)
-    arrays = (plain(v) for v in (frames.seen, frames.observed, frames.weight, frames.dt))
-    information = isinstance(gains, InformationGains)
+    d, dtype, shape = frames.seen.shape[-1], frames.seen.dtype, frames.observed.shape
     start = State(*(plain(part.double()) for part in state))
-    before = layout.rows_of(start, Surprise(start.time, start.time), information)
-    rows, records = engine.run(law, gains, before, *arrays)
-    seen = layout.parts(records, d, information)
-    after, _ = layout.state_of(rows, d, information)
+    law = SingleLaw(_plain_model(model), start, noise_var=1.0 if rotation else None)
+    if law.compiled is None:
+        return None
+    rows = law.init(shape[1:].numel())
+    step = frames.dt.reshape(-1, *(1,) * (len(shape) - frames.dt.ndim), *frames.dt.shape[1:])
+    arrays = (frames.observed, step.expand(shape), frames.weight)
+    observed, dt, weight = (np.array(plain(v), dtype=float).reshape(-1) for v in arrays)
+    matrices = np.array(plain(frames.seen), dtype=float, order="C").reshape(-1, d, d)
+    lines = Lines(np.tile(np.arange(len(rows)), shape[0]), matrices, observed, dt)
+    records = law.run(rows, lines, weight)[1].reshape(*shape, -1)
+    seen = layout.parts(records, d, law.information)
+    after = law.state(rows.reshape(*shape[1:], -1))[0]
     frame = seen["frame"].reshape(*records.shape[:-1], d, d)
     velocity = layout.folded(seen["velocity"], d, -1.0)
     scores = (seen["clocks"][..., k] for k in (layout.LIKELIHOOD, layout.NIS))
@@ -125,7 +123,8 @@ def unrolling(model: Model, frames: Frames, over: Transition) -> layout.Law | No
     ridged = not isinstance(model.gains, FixedGains) or model.gains.ridge is not None
     if not ridged or (frames.seen.shape[-1] > 1 and any(v.shape[-1] != 1 for v in over)):
         return None
-    return _law(model, frames, rotation=False)
+    batch = tuple(frames.observed.shape[1:])
+    return engine.compiled_law(_plain_model(model), frames.seen.shape[-1], batch, rotation=False)
 
 
 def unrolled(

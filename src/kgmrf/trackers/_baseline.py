@@ -27,8 +27,6 @@ class BaselineTracker(CovarianceTracker):
     """Whether rank-deficient covariances must be refused."""
 
     _kept = ("_arrays", "_time", "_seen", "_log_likelihood", "_fresh")
-    _counted = False
-    """Whether anybody said how many samples are behind a matrix."""
 
     def __init__(self, d: int | None = None, *, kind: str | None = None, **options: Any) -> None:
         super().__init__(d, **options)
@@ -76,13 +74,12 @@ class BaselineTracker(CovarianceTracker):
     def _validated(
         self, array: Numbers, observed: Mask, rough: bool, name: str
     ) -> tuple[Numbers, Mask]:
-        matrices, observed = super()._validated(array, observed, rough, name)
-        if self._takes_logarithms and self.kind == "covariance":
-            return self._definite(matrices, observed, name)
-        return matrices, observed
+        return self._definite(*super()._validated(array, observed, rough, name), name)
 
     def _definite(self, matrices: Numbers, observed: Mask, name: str) -> tuple[Numbers, Mask]:
         """A logarithm needs full rank: at least d samples behind every matrix."""
+        if not self._takes_logarithms or self.kind == "rotation":
+            return matrices, observed
         safe = np.where(observed[..., None, None], matrices, np.eye(matrices.shape[-1]))
         values = np.linalg.eigvalsh(safe)
         thin = values[..., 0] <= 1e-12 * values[..., -1]
@@ -108,9 +105,8 @@ class BaselineTracker(CovarianceTracker):
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step of checked matrices."""
-        if self._takes_logarithms and self.kind == "covariance":
-            # Samples with holes are filled in only now; nothing has changed yet.
-            seen, observed = self._definite(seen, observed, "samples")
+        # Samples with holes are filled in only now; nothing has changed yet.
+        seen, observed = self._definite(seen, observed, "samples")
         started = ~np.isnan(self._seen)
         safe = np.where(observed[..., None, None], seen, np.eye(seen.shape[-1]))
         wide = dt[..., None, None]
@@ -136,9 +132,8 @@ class BaselineTracker(CovarianceTracker):
         self, predicted: Arrays, seen: Numbers, n_samples: Numbers, valid: Mask
     ) -> Numbers:
         """Log-likelihood of the samples under the predicted covariance; NaN if that is none."""
-        unknown = np.full(valid.shape, np.nan)
-        if self.kind == "rotation" or not self._counted:
-            return unknown
+        if self.kind == "rotation" or np.isnan(n_samples).all():
+            return np.full(valid.shape, np.nan)
         forecast = self._matrix(predicted)
         values = np.linalg.eigvalsh(np.where(np.isnan(forecast), 0.0, forecast))
         proper = valid & (values[..., 0] > 1e-13 * values[..., -1])
@@ -146,15 +141,16 @@ class BaselineTracker(CovarianceTracker):
         return np.where(proper, wishart.predictive_log_likelihood(safe, seen, n_samples), np.nan)
 
     def counts(self, n_samples: Any, observed: Mask, d: int) -> Numbers:
-        """The number of samples behind every matrix, in the shape of ``observed``."""
-        self._counted = n_samples is not None or self.n_samples is not None
+        """The number of samples behind every matrix, in the shape of ``observed``; NaN if nobody
+        said it."""
+        if n_samples is None and self.n_samples is None:
+            return np.full(observed.shape, np.nan)
         return super().counts(n_samples, observed, d)
 
     def blocks(self, value: Any, *, sequence: bool = False) -> Numbers:
         """Samples as ``(..., m, d)``, checked; with ``sequence`` the steps come first."""
         if self.kind == "rotation":
             raise ObservationError("this tracker follows rotations; samples make covariances")
-        self._counted = True
         blocks = super().blocks(value, sequence=sequence)
         if not self._takes_logarithms:
             return blocks
@@ -193,10 +189,7 @@ class BaselineTracker(CovarianceTracker):
             "log_likelihood": likelihood,
         }
         if self.kind == "covariance":
-            there = ~np.isnan(matrix[..., 0, 0])[..., None, None]
-            frame, spectrum = orbit.decompose(np.where(there, matrix, np.eye(matrix.shape[-1])))
-            values["frame"] = np.where(there, frame, np.nan)
-            values["spectrum"] = np.where(there[..., 0], spectrum, np.nan)
+            values["frame"], values["spectrum"] = orbit.decompose(matrix)
         return values
 
     def check_memory(self) -> None:
@@ -218,12 +211,8 @@ class BaselineTracker(CovarianceTracker):
             if not (values[..., 0] > 1e-14 * values[..., -1]).all():
                 raise ValueError("its estimate has no logarithm")
 
-    @property
-    def counted_now(self) -> float | None:
-        """Counted time of the last step; None before the first."""
-        if self.batch_shape is None or self._fresh:
-            return None
-        return float(np.max(self._time))
+    def _clocks(self) -> Numbers:
+        return self._time
 
 
 def gain_over(gain: float, dt: Numbers) -> Numbers:

@@ -232,11 +232,10 @@ class Tracker(Input):
     def _steps(self, record: Recording) -> Iterator[None]:
         """Take in a recording, one step after the other."""
         for seen, observed, counts, dt in zip(*record[:4], strict=True):
-            step = np.broadcast_to(dt, observed.shape)
             if record.samples:
-                self._advance_samples(seen, step)
+                self._advance_samples(seen, dt)
             else:
-                self.advance(seen, observed, counts, step)
+                self.advance(seen, observed, counts, dt)
             yield
 
 

@@ -38,7 +38,6 @@ class EngineTracker(Tracker):
     _engine: Engine
     _rows: Numbers
     _records: Numbers  # (n, engine.kept)
-    _fresh = True
 
     def engine(self, batch: tuple[int, ...] = ()) -> Engine:
         """The engine that the settings describe, for tracks with these batch axes."""
@@ -102,51 +101,47 @@ class EngineTracker(Tracker):
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step of checked matrices."""
-        counts = np.where(observed, n_samples, 0.0)
-        safe = np.where(observed[..., None, None], seen, 0.0)
-        self._moved(safe[None], counts[None], dt[None], True, self._engine.kept)
+        step = (seen[None], observed[None], n_samples[None], dt[None])
+        self._moved(Recording(*step), self._engine.kept)
 
-    def _moved(
-        self, seen: Numbers, counts: Numbers, dt: Numbers, matrix: bool, room: int | None
-    ) -> Numbers:
-        """A checked sequence ``(T, ..., r, d)`` through the engine; records of its lines."""
+    def _moved(self, record: Recording, room: int | None) -> Numbers:
+        """Take in a recording; the records of its lines."""
         rows = self._rows.copy()
-        lines = self._lined_up(seen, counts, dt, matrix)
-        records = self._engine.advance(rows, lines, room)[1]
+        records = self._engine.advance(rows, self._lined_up(record), room)[1]
         self._rows, self._fresh = rows, False
         if self._engine.kept:
             self._records = records[len(records) - len(rows) :].copy()
         return records
 
-    def _lined_up(self, seen: Numbers, counts: Numbers, dt: Numbers, matrix: bool) -> Lines:
-        """A sequence as the lines of `Engine.advance`, the tracks of one step together."""
-        steps, n = len(seen), len(self._rows)
-        spread = dt.reshape(dt.shape + (1,) * (counts.ndim - dt.ndim))
+    def _lined_up(self, record: Recording) -> Lines:
+        """A recording as the lines of `Engine.advance`, the tracks of one step together."""
+        seen, observed, counts, dt = record[:4]
+        if not record.samples:  # a count of 0 where there is no matrix
+            seen = np.where(observed[..., None, None], seen, 0.0)
+            counts = np.where(observed, counts, 0.0)
+        n = len(self._rows)
         return Lines(
-            np.tile(np.arange(n), steps),
-            np.array(seen, dtype=float, order="C").reshape(steps * n, *seen.shape[-2:]),
+            np.tile(np.arange(n), len(seen)),
+            np.array(seen, dtype=float, order="C").reshape(n * len(seen), *seen.shape[-2:]),
             np.array(counts, dtype=float).reshape(-1),
-            np.array(np.broadcast_to(spread, counts.shape), dtype=float).reshape(-1),
-            matrix,
+            np.array(dt, dtype=float).reshape(-1),
+            not record.samples,
         )
 
     # ------------------------------------------------------------------ sequences
 
     def rows_after(self, record: Recording) -> Numbers:
         """Take in a recording; the rows after each step ``(T, ..., size)``, for a smoother."""
-        rows = self._moved(*_trusted_steps(record), not record.samples, self._engine.size)
-        return rows.reshape(*record.observed.shape, -1)
+        return self._moved(record, self._engine.size).reshape(*record.observed.shape, -1)
 
     def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
-        engine, steps = self._engine, _trusted_steps(record)
+        engine, shape = self._engine, record.observed.shape
         shown = engine.names if names is None else ("time", *names)
         again: Any = None
         if set(engine.from_rows) & set(shown):
-            batch = record.observed.shape[1:]
-            lines = self._lined_up(*steps, not record.samples)
-            again = partial(_replay, engine, self._rows, lines, batch)
-        records = self._moved(*steps, not record.samples, engine.room(shown))
-        return engine.view(records.reshape(*record.observed.shape, -1), again, shown)
+            again = partial(_replay, engine, self._rows, self._lined_up(record), shape[1:])
+        records = self._moved(record, engine.room(shown))
+        return engine.view(records.reshape(*shape, -1), again)
 
     def checked(
         self, value: Any, mask: Any = None, *, sequence: bool = False
@@ -197,20 +192,8 @@ class EngineTracker(Tracker):
         self._engine.check(self._rows)
         self._at_hand = {}
 
-    @property
-    def counted_now(self) -> float | None:
-        """Counted time of the last step; None before the first."""
-        if self.batch_shape is None or self._fresh or not len(self._rows):
-            return None
-        return float(np.max(self._rows[:, TIME]))
-
-
-def _trusted_steps(record: Recording) -> tuple[Numbers, Numbers, Numbers]:
-    """Observations, counts and intervals as an engine takes them: a count of 0 where is none."""
-    if record.samples:
-        return record.seen, record.counts, record.dt
-    seen = np.where(record.observed[..., None, None], record.seen, 0.0)
-    return seen, np.where(record.observed, record.counts, 0.0), record.dt
+    def _clocks(self) -> Numbers:
+        return self._rows[:, TIME]
 
 
 def _replay(

@@ -11,6 +11,7 @@ import numpy as np
 from kgmrf import _check, _npz
 from kgmrf._types import Mask, Numbers
 from kgmrf.engines.low_rank import LowRank
+from kgmrf.results import Estimate
 from kgmrf.trackers._contract import Tracker
 
 
@@ -105,8 +106,8 @@ def check_estimate(tracker: Tracker) -> None:
                     raise ValueError(f"its {name} is infinite")
             if "rotation" in values:
                 _estimate_of(values["rotation"], _check.rotations)
-            elif "covariance" in values and tracker.stays_positive:
-                _estimate_of(values["covariance"], _check.covariances)
+            elif tracker.axes == 2 and tracker.stays_positive:
+                _estimate_of(Estimate(values).covariance, _check.covariances)
 
 
 def _estimate_of(matrices: Numbers, check: Any) -> None:

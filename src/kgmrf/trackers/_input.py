@@ -30,7 +30,7 @@ class Recording(NamedTuple):
     seen: Numbers
     observed: Mask
     counts: Numbers  # samples behind each matrix; of vectors the covariance of the noise
-    dt: Numbers  # counted intervals
+    dt: Numbers  # counted intervals, of the shape of ``observed``
     times: Any = None  # stamps as they were given
     samples: bool = False  # whether ``seen`` holds raw samples
     channels: tuple[str, ...] | None = None
@@ -87,10 +87,8 @@ class Input(OneAtATime):
             return [f.as_matrix() if hasattr(f, "as_matrix") else f for f in value]
         return value.as_matrix() if hasattr(value, "as_matrix") else value
 
-    def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
-        """``(..., d, d)`` as numbers, where they are present, and whether they came in float32."""
-        rough = getattr(value, "dtype", None) == np.float32
-        array = _check.real_array(value, name)
+    def _check_shape(self, array: Numbers, name: str) -> None:
+        """Refuse what are no observations of this dimension."""
         shape = array.shape
         if self.kind == "rotation" and self.d == 3 and shape[-1:] == (4,) and shape[-2:] != (4, 4):
             raise ObservationError(
@@ -103,13 +101,23 @@ class Input(OneAtATime):
                 "use scipy.spatial.transform.Rotation.from_euler, from_rotvec or from_quat"
             )
         _check.square(array, name, self.d)
+
+    def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
+        """Observations as numbers, where they are present, and whether they came in float32."""
+        rough = getattr(value, "dtype", None) == np.float32
+        array = _check.real_array(value, name)
+        self._check_shape(array, name)
         if mask is not None:
-            used = as_mask(mask, array.shape[:-2])
-            array = np.where(used[..., None, None], array, np.nan)
+            used = as_mask(mask, array.shape[: -self.axes])
+            array = np.where(used[(..., *[None] * self.axes)], array, np.nan)
         if self.on_invalid != "raise":
-            broken: Mask = np.any(np.abs(array) > _check.LARGEST, axis=(-2, -1))
-            array = np.where(broken[..., None, None], np.nan, array)
+            broken = np.abs(array) > _check.LARGEST
+            if self.axes == 2:  # of a vector the other components count
+                broken = np.any(broken, axis=(-2, -1), keepdims=True)
+            array = np.where(broken, np.nan, array)
         _check.finite(array, name)
+        if self.axes == 1:
+            return array, ~np.all(np.isnan(array), axis=-1), rough
         return array, _check.present(array, name), rough
 
     def _validated(
@@ -197,16 +205,25 @@ class Input(OneAtATime):
         """
         seen, observed = self.checked(sequence, mask, sequence=True)
         counts = self.counts(n_samples, observed, seen.shape[-1], **more)
-        dt = self._intervals(times, len(seen), whole)
+        dt = self._intervals(times, observed.shape, whole)
         self.begin(seen.shape[1:])
         return Recording(seen, observed, counts, dt, times)
 
     # ------------------------------------------------------------------ time
 
+    _fresh = True  # whether there was no step yet
+
+    def _clocks(self) -> Numbers:
+        """Counted time of every item of the batch."""
+        raise NotImplementedError
+
     @property
     def counted_now(self) -> float | None:
         """Counted time of the last frame; None before the first."""
-        raise NotImplementedError
+        if self.batch_shape is None or self._fresh:
+            return None
+        clocks = self._clocks()
+        return float(np.max(clocks)) if clocks.size else None
 
     def _interval(self, dt: float | Numbers, batch: tuple[int, ...]) -> Numbers:
         """The time since the frame before, checked and counted."""
@@ -219,9 +236,10 @@ class Input(OneAtATime):
             step = np.zeros(())
         return np.broadcast_to(self.clock.count(step), batch)
 
-    def _intervals(self, times: Any, n_frames: int, whole: bool = False) -> Numbers:
+    def _intervals(self, times: Any, shape: tuple[int, ...], whole: bool = False) -> Numbers:
         """The times between steps, checked and counted; the first step of all sets the clock.
 
+        shape: ``(T, ...)``, that of the result.
         whole: learn the unit of time from all stamps before the first step is counted.
         """
         now = self.now
@@ -229,14 +247,15 @@ class Input(OneAtATime):
             found = _check.real_array(stamps(times), "times")
             self.clock = Clock(unit_of(np.diff(found.reshape(-1))))
         if times is None:
-            steps = np.ones(n_frames)
+            steps = np.ones(shape[0])
             steps[0] = now is not None
         else:
             times = stamps(times)
-            steps = _check.timeline(times, n_frames, now, self.clock.unit)
+            steps = _check.timeline(times, shape[0], now, self.clock.unit)
             if now is None:
                 self.begin_at(float(np.asarray(times, dtype=float)[0]))
-        return self.clock.counted(steps)
+        counted = self.clock.counted(steps).reshape(-1, *(1,) * (len(shape) - 1))
+        return np.broadcast_to(counted, shape)
 
     @property
     def now(self) -> float | None:

@@ -58,7 +58,7 @@ class CovarianceTracker(Tracker):
         if mask is not None:
             used = as_mask(np.asarray(mask, dtype=bool), blocks.shape[:-2])
             blocks = np.where(used[..., None, None], blocks, np.nan)
-        dt = self._intervals(times, len(blocks), whole)
+        dt = self._intervals(times, blocks.shape[:-2], whole)
         self._begin_with(blocks[0])
         blocks = self._centred(blocks)
         observed: Mask = ~np.all(np.isnan(blocks), axis=(-2, -1))
@@ -101,7 +101,7 @@ class CovarianceTracker(Tracker):
                 known = self.scatter_ahead(float(np.max(dt)))
                 prior, support = np.where(np.isnan(known), prior, known), np.asarray(self.support())
             outer = wishart.expected_outer(block, prior[..., None, :, :], support[..., None])
-        seen, counts = second_moments(block, outer)
+        seen, counts = wishart.second_moments(block, outer)
         self.advance(seen, counts > 0, np.maximum(counts, 1.0), dt)
 
     def support(self) -> Numbers:
@@ -110,7 +110,7 @@ class CovarianceTracker(Tracker):
 
     def scatter_ahead(self, dt: float) -> Numbers:
         """The covariance of the next samples, noise floor included; NaN where nothing is known."""
-        return self.ahead(dt)["covariance"]
+        return Estimate(self.ahead(dt)).covariance
 
     def blocks(self, value: Any, *, sequence: bool = False) -> Numbers:
         """Samples as ``(..., m, d)``, checked; with ``sequence`` the steps come first."""
@@ -129,18 +129,3 @@ class CovarianceTracker(Tracker):
             )
         self._same_batch(array.shape[sequence:-2])
         return array
-
-
-def second_moments(block: Numbers, outer: Numbers | None = None) -> tuple[Numbers, Numbers]:
-    """C = (1/m) sum x x^T over the samples that are there, and their number m.
-
-    outer: x x^T of each sample ``(..., m, d, d)``, as expected where it has holes.
-    """
-    there: Mask = ~np.all(np.isnan(block), axis=-1)
-    counts = there.sum(axis=-1).astype(float)
-    if outer is None:
-        rows = np.where(there[..., None], block, 0.0)
-        total = np.swapaxes(rows, -1, -2) @ rows
-    else:
-        total = np.where(there[..., None, None], outer, 0.0).sum(axis=-3)
-    return total / np.maximum(counts, 1.0)[..., None, None], counts

@@ -20,7 +20,7 @@ from kgmrf.geometry import orbit
 from kgmrf.results import Result, Values
 from kgmrf.smoother import smooth_planes, smooth_warmup
 from kgmrf.trackers._input import Recording
-from kgmrf.trackers._samples import second_moments
+from kgmrf.wishart import second_moments
 
 
 def check_lag(lag: int | None) -> None:
@@ -126,10 +126,7 @@ def _in_space(side: Result) -> Numbers:
 
 def _moving(covariance: Numbers, turning: Numbers) -> Values:
     """Frame, spectrum and the velocity seen from that frame; NaN where nothing is known."""
-    unknown = np.isnan(covariance[..., 0, 0])
-    whole = np.where(unknown[..., None, None], np.eye(covariance.shape[-1]), covariance)
-    frame, spectrum = orbit.decompose(whole)
-    frame[unknown], spectrum[unknown] = np.nan, np.nan
+    frame, spectrum = orbit.decompose(covariance)
     velocity = np.swapaxes(frame, -1, -2) @ turning @ frame
     return {
         "frame": frame,

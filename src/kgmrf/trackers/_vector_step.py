@@ -65,21 +65,15 @@ def joined(batch: tuple[int, ...], first: Numbers, cross: Any, last: Any) -> Num
     return out
 
 
-class Motion(NamedTuple):
-    """What a time dt does: x <- push x, P <- push P push^T + noise; ``(..., 2 d, 2 d)`` both."""
-
-    push: Numbers
-    noise: Numbers
-
-
 def motion(
     retention: float, dt: Numbers, known: Numbers, acceleration: Numbers, position_noise: Numbers
-) -> Motion:
-    """Push [[1, turn], [0, keep]] and noise of a time ``dt`` (...).
+) -> tuple[Numbers, Numbers]:
+    """What a time ``dt`` (...) does: x <- push x, P <- push P push^T + noise, ``(..., 2 d, 2 d)``.
 
-    ``acceleration`` and ``position_noise`` are densities of covariance, ``(..., d, d)``. The noise
-    of the velocity is integrated as for the angles of a frame (:func:`kgmrf.gains.transition`).
-    Components that are not ``known`` (..., d) stay as they are.
+    Push is [[1, turn], [0, keep]]. ``acceleration`` and ``position_noise`` are densities of
+    covariance, ``(..., d, d)``. The noise of the velocity is integrated as for the angles of a
+    frame (:func:`kgmrf.gains.transition`). Components that are not ``known`` (..., d) stay as they
+    are.
     """
     over = transition(InformationGains(acceleration=1.0, retention=retention), dt[..., None])
     batch, d = dt.shape, known.shape[-1]
@@ -89,12 +83,11 @@ def motion(
     push[..., d:, :d] = 0.0
     walk = both * acceleration
     angle, cross, rate = (part[..., None] * walk for part in (over.angle, over.cross, over.rate))
-    return Motion(
-        push, joined(batch, angle + dt[..., None, None] * both * position_noise, cross, rate)
-    )
+    angle = angle + dt[..., None, None] * both * position_noise
+    return push, joined(batch, angle, cross, rate)
 
 
-def drift(state: VectorState, dt: Numbers, over: Motion) -> VectorState:
+def drift(state: VectorState, dt: Numbers, over: tuple[Numbers, Numbers]) -> VectorState:
     """The state after a time ``dt`` (...), whose `motion` is ``over``."""
     push, noise = over
     return state._replace(
@@ -176,7 +169,7 @@ def smooth_vectors(
             both * ahead.covariance
             + np.eye(known.shape[-1]) * ((1.0 - known + 1e-14 * size)[..., None, :])
         )
-        gain = np.swapaxes(np.linalg.solve(safe, both * (over.push @ here.covariance)), -1, -2)
+        gain = np.swapaxes(np.linalg.solve(safe, both * (over[0] @ here.covariance)), -1, -2)
         change = both * (later.covariance - ahead.covariance)
         return here._replace(
             mean=here.mean + (gain @ (known * (later.mean - ahead.mean))[..., None])[..., 0],

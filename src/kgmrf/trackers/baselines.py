@@ -10,7 +10,7 @@ from kgmrf import _check
 from kgmrf._types import Numbers
 from kgmrf.gains import InformationGains, transition
 from kgmrf.geometry import so, spd
-from kgmrf.smoothing.rotations import Turning, correct, predict
+from kgmrf.smoothing.rotations import Turning, correct, predict, start
 from kgmrf.trackers._baseline import Arrays, BaselineTracker, gain_over
 
 
@@ -322,9 +322,7 @@ class ErrorStateKalman(BaselineTracker):
         self.rate_prior = _check.in_range(rate_prior, "rate_prior", 0.0, np.inf, open_low=True)
 
     def _fresh_arrays(self, shape: tuple[int, ...]) -> Arrays:
-        prior = np.diag(np.repeat([self.noise_std**2, self.rate_prior], 3))
-        cov = np.broadcast_to(prior, (*shape[:-2], 6, 6)).copy()
-        return {"matrix": np.full(shape, np.nan), "rate": np.zeros(shape), "cov": cov}
+        return _arrays(start(np.full(shape, np.nan), self.noise_std**2, self.rate_prior))
 
     def _predict(self, arrays: Arrays, dt: Numbers) -> Arrays:
         law = InformationGains(acceleration=self.acceleration)

@@ -16,7 +16,7 @@ from kgmrf.trackers import _vector_step as vector
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._files import rebuilt
 from kgmrf.trackers._input import as_mask
-from kgmrf.trackers._samples import CovarianceTracker, second_moments
+from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.product import Composite, ProductEstimate, ProductResult
 
@@ -284,7 +284,7 @@ class KineticGaussian(Composite):
         outer = wishart.expected_outer(
             np.where(there, rest, np.nan), unit[..., None, :, :], support
         )
-        mixed, number = second_moments(block, outer)
+        mixed, number = wishart.second_moments(block, outer)
         return np.where(sums.wide(partly), mixed, total), np.where(partly, number, count)
 
     def _settled(

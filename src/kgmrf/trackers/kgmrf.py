@@ -21,7 +21,7 @@ from kgmrf.geometry import orbit
 from kgmrf.results import Estimate, Result
 from kgmrf.state import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._engine import EngineTracker
-from kgmrf.trackers._input import Given
+from kgmrf.trackers._input import Given, Recording
 from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers._smooth import smooth_both_ways, smooth_law
 
@@ -225,8 +225,9 @@ class KGMRF(EngineTracker, CovarianceTracker):
         return super().partial_fit(samples, dt=dt)
 
     def _advance_samples(self, block: Numbers, dt: Numbers) -> None:
-        there = np.ones((1, *block.shape[:-2]))
-        self._moved(block[None], there, dt[None], False, self._engine.kept)
+        one = np.ones((1, *dt.shape))
+        step = Recording(block[None], one > 0, one, dt[None], samples=True)
+        self._moved(step, self._engine.kept)
 
     def smooth(self, sequence: Any, *, lag: int | None = None, **given: Unpack[Given]) -> Result:
         """E[M_t | C_1..C_T]: a recording, looked back at.

@@ -13,7 +13,7 @@ from kgmrf._time import Clock
 from kgmrf._types import Numbers
 from kgmrf.engines import TIME
 from kgmrf.engines.law import SingleLaw
-from kgmrf.engines.rotation_smoother import BESIDE, lagged, packed, smooth
+from kgmrf.engines.rotation_smoother import BESIDE, lagged, smooth
 from kgmrf.engines.rotations import Rotations, skew
 from kgmrf.gains import FixedGains, Gains, as_gains
 from kgmrf.kernels import rotation_rows as at
@@ -22,7 +22,7 @@ from kgmrf.results import Estimate, Result
 from kgmrf.smoothing import rotations as turning
 from kgmrf.state import Model, cold_state
 from kgmrf.trackers._engine import EngineTracker
-from kgmrf.trackers._input import Given
+from kgmrf.trackers._input import Given, Recording
 from kgmrf.trackers._smooth import check_lag, smooth_law
 
 
@@ -150,7 +150,7 @@ class RotationTracker(EngineTracker):
             engine,
             record.seen.reshape(*flat, 3, 3),
             np.where(record.observed, record.counts, 0.0).reshape(flat),
-            np.repeat(record.dt[:, None], flat[1], axis=1),
+            record.dt.reshape(flat),
             fresh._began,
             lag,
         ).reshape(*shape, -1)
@@ -188,17 +188,12 @@ class RotationTracker(EngineTracker):
         check_lag(lag)
         fresh = self.anew()
         record = fresh.recording(sequence, whole=True, **given)
-        shape = record.observed.shape
-        dt = np.broadcast_to(record.dt.reshape(-1, *(1,) * (len(shape) - 1)), shape)
         noise = (np.nan if self.noise_std is None else self.noise_std**2) / record.counts
-        found = turning.smooth(law, record.seen, record.observed, dt, noise, lag)
-        time = np.cumsum(dt, axis=0)
-        seen = np.maximum.accumulate(np.where(record.observed, time, -np.inf), axis=0)
+        found = turning.smooth(law, record.seen, record.observed, record.dt, noise, lag)
         std = np.sqrt(np.diagonal(found.covariance, axis1=-2, axis2=-1)[..., :3])
-        nan = np.full(shape, np.nan)
+        nan = np.full(record.observed.shape, np.nan)
         values = {
-            "time": time,
-            "age": np.where(np.isinf(seen), np.nan, time - seen),
+            **fresh._run(record, None),
             "nis": nan,
             "log_likelihood": nan.copy(),
             "rotation": found.rotation,
@@ -230,18 +225,15 @@ class RotationTracker(EngineTracker):
             return None
         return super()._update_at_once(observation, dt, n_samples, assume_valid)
 
-    def _moved(
-        self, seen: Numbers, counts: Numbers, dt: Numbers, matrix: bool, room: int | None
-    ) -> Numbers:
-        records = super()._moved(seen, counts, dt, matrix, room)
+    def _moved(self, record: Recording, room: int | None) -> Numbers:
+        records = super()._moved(record, room)
         if not self.lag:
             return records
-        flat = (len(seen), len(self._rows))
-        spread = dt.reshape(dt.shape + (1,) * (counts.ndim - dt.ndim))
-        gaps = np.broadcast_to(spread, counts.shape).reshape(flat)
-        new = packed(seen, counts.reshape(flat), gaps, records.reshape(*flat, -1))
+        _, seen, counts, dt, *_ = self._lined_up(record)
+        new = np.column_stack([seen.reshape(-1, 9), counts, dt, records])
+        new = new.reshape(len(record.seen), len(self._rows), BESIDE + at.RECORD)
         window = np.concatenate([self._window, new])
-        self._window = window[len(seen) :].copy()
+        self._window = window[len(new) :].copy()
         late = lagged(window, self.lag)
         self._records = late[-1].copy()
         return late.reshape(records.shape)

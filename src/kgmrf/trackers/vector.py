@@ -12,7 +12,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.results import Result, Values
 from kgmrf.trackers import _vector_step as on
 from kgmrf.trackers._contract import Tracker
-from kgmrf.trackers._input import Given, Recording, as_mask
+from kgmrf.trackers._input import Given, Recording
 from kgmrf.trackers._smooth import check_lag
 from kgmrf.trackers._vector_step import VectorState
 
@@ -106,30 +106,20 @@ class VectorTracker(Tracker):
         fresh = self.anew()
         record = fresh.recording(sequence, whole=True, **given)
         states = fresh._states(record)[0]
-        dt = np.broadcast_to(
-            record.dt.reshape(-1, *(1,) * (states.time.ndim - 1)), states.time.shape
-        )
         model = (fresh._walk, fresh._wander, fresh.retention)
         nan = np.full(states.time.shape, np.nan)
-        found = on.view(on.smooth_vectors(states, dt, *model, lag), nan, nan.copy())
+        found = on.view(on.smooth_vectors(states, record.dt, *model, lag), nan, nan.copy())
         told: Result = fresh.told(Result(found), record.times)
         return told.only(fields)
 
     # ------------------------------------------------------------------ checks
 
-    def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
-        array = _check.real_array(value, name)
+    def _check_shape(self, array: Numbers, name: str) -> None:
         if array.ndim < 1 or array.shape[-1] == 0:
             raise ObservationError(
                 f"{name} must be vectors of shape (..., d), got shape {array.shape}"
             )
         _check.dimension(array, name, self.d)
-        if mask is not None:
-            array = np.where(as_mask(mask, array.shape[:-1])[..., None], array, np.nan)
-        if self.on_invalid != "raise":
-            array = np.where(np.abs(array) > _check.LARGEST, np.nan, array)
-        _check.finite(array, name)
-        return array, ~np.all(np.isnan(array), axis=-1), False
 
     def _validated(
         self, array: Numbers, observed: Mask, rough: bool, name: str
@@ -199,9 +189,5 @@ class VectorTracker(Tracker):
         nan = np.full_like(state.time, np.nan)
         return on.view(state, nan, nan)
 
-    @property
-    def counted_now(self) -> float | None:
-        """Counted time of the last step; None before the first."""
-        if self.batch_shape is None or self._fresh:
-            return None
-        return float(np.max(self._state.time))
+    def _clocks(self) -> Numbers:
+        return self._state.time
