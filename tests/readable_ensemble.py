@@ -26,6 +26,7 @@ from kgmrf.engines.members import (
     BLEND_LIMIT,
     BLEND_RATE,
     BLEND_SHARE,
+    EARLY,
     FILL_LIMIT,
     FLOOR,
     KAPPA_GAIN,
@@ -276,12 +277,18 @@ def weigh(
 
 
 def learn(track, plan, parts, frame, u, dt):
-    """Every member takes in u C; those that are limited weigh it by min(1, 20 d/z) instead."""
+    """Every member takes in u C; those that are limited weigh it by min(1, 20 d/z) instead.
+
+    The first samples count in full, and no size clock moves: what they were expected to be is what
+    one sample was.
+    """
     table, there = plan.table, present(track)
     n_there = float(there.sum())
     track.head[at.COUNT] += 1.0
     track.head[at.SAMPLES] += frame.m
     n = track.head[at.COUNT]
+    early = track.head[at.SAMPLES] <= EARLY
+    u = 1.0 if early else u
     whole = u * frame.mean + frame.rest
     gain = 1.0 / min(n, LEVEL_MEMORY)
     track.level[there] += gain * (np.diag(whole) - track.level)[there]
@@ -298,12 +305,15 @@ def learn(track, plan, parts, frame, u, dt):
             if law[at.LIMITED]:
                 weight = OUTLIER * n_there / max(z, OUTLIER * n_there)
             excess = (weight * z + spare) / n_there - 1.0
+            if early:
+                weight, excess = 1.0, 0.0
             track.size[clock] += math.log1p(law[at.SIZE_GAIN] * excess)
             s = track.size[clock]
             clock += 1
         elif law[at.LIMITED]:
             # z = Q/m of N/m values
             weight = OUTLIER * frame.values / max(frame.distance, OUTLIER * frame.values)
+            weight = 1.0 if early else weight
         target = math.exp(-s) * (weight * frame.mean + frame.rest)
         if law[at.CHANNEL] > 0:
             gain = max(1.0 - 2.0 ** (-dt / law[at.CHANNEL]), 1.0 / n)

@@ -23,6 +23,7 @@ RETURN = 0.5  # share of the prior weights that comes back after an observation 
 FILL_LIMIT = 4.0  # times the forecast size: how surprising cells may be that fill others
 SHRINKAGE = 0.01  # observations that stand for a diagonal matrix in an average
 SIZE_RETENTION, LEVEL_MEMORY = 0.98, 6000.0
+EARLY = 3.0  # samples that count in full, however far they are from what the first of them promised
 POOL_SAMPLES = 5.0  # samples per channel before a turning member starts
 UNLIKE = 1e3  # ratio of variances above which turning members work in units of each channel
 

@@ -132,6 +132,8 @@ def step(w: Any, o: Any, x: Any, begin: int, end: int, m: float, dt: float, give
         u = judge(w, o, values, distance, logs, told)
         w[head + row.COUNT] += 1.0
         w[head + row.SAMPLES] += told
+        early = w[head + row.SAMPLES] <= tuning.EARLY
+        u = 1.0 if early else u
         gain = 1.0 / min(w[head + row.COUNT], tuning.LEVEL_MEMORY)
         for i in range(d):
             if w[o[at.THERE] + i] > 0.0:
@@ -142,7 +144,8 @@ def step(w: Any, o: Any, x: Any, begin: int, end: int, m: float, dt: float, give
         if single and end - begin > d:
             single = False  # which of the rows it was is not remembered
         limited = tuning.OUTLIER * values / max(w[head + row.DISTANCE], tuning.OUTLIER * values)
-        learn_averages(w, o, u, limited, float(n_there), single, holes)
+        limited = 1.0 if early else limited
+        learn_averages(w, o, u, limited, float(n_there), single, holes, early)
         learn_turning(w, o, u, told, single)
     if n_there == d:
         return

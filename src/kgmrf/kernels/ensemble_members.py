@@ -146,12 +146,20 @@ def hold(w: Any, o: Any) -> None:
 
 @jit
 def learn_averages(
-    w: Any, o: Any, u: float, limited: float, n_there: float, single: bool, rest: bool
+    w: Any,
+    o: Any,
+    u: float,
+    limited: float,
+    n_there: float,
+    single: bool,
+    rest: bool,
+    early: bool,
 ) -> None:
     """Clocks, deviations and averages take in what was seen.
 
     u: weight of the observation; limited: that of members without a size clock that limit it
-    themselves. single: it is one complete sample, in X. rest: cells were missing.
+    themselves. single: it is one complete sample, in X. rest: cells were missing. early: hardly
+    anything came before, so that all of it counts and no size clock moves.
     """
     d, n = o[at.DIMENSION], o[at.N_PAIRS]
     clock, average, channel, part = 0, 0, o[at.DEVIATION], o[at.PARTS]
@@ -170,6 +178,8 @@ def learn_averages(
             if member(w, o, k, row.LIMITED) > 0.0:
                 weight = tuning.OUTLIER * n_there / max(z, tuning.OUTLIER * n_there)
             grown = 1.0 + member(w, o, k, row.SIZE_GAIN) * ((weight * z + spare) / n_there - 1.0)
+            if early:
+                weight, grown = 1.0, 1.0
             w[o[at.SIZE] + clock] += math.log(grown)
             size = 1.0 / (w[o[at.EXP_SIZES] + clock] * grown)
             clock += 1
