@@ -149,6 +149,10 @@ def second_moments(block: Numbers, outer: Numbers | None = None) -> tuple[Number
 
     Shapes: block `(..., m, d)`, NaN where nothing is; -> `(..., d, d)`, `(...)`.
     outer: x x^T of each sample ``(..., m, d, d)``, as expected where it has holes.
+
+    >>> moment, count = second_moments(np.array([[1.0], [3.0], [np.nan]]))
+    >>> moment.item(), count.item()
+    (5.0, 2.0)
     """
     there = ~np.all(np.isnan(block), axis=-1)
     counts = there.sum(axis=-1).astype(float)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from typing import Any
 
 import numpy as np
 
-from kgmrf import _check, wishart
+from kgmrf import _check
 from kgmrf._check import ObservationError
 from kgmrf._time import Clock
 from kgmrf._types import Mask, Numbers
-from kgmrf.results import Estimate, Result, stacked
-from kgmrf.trackers import _blocks as sums
-from kgmrf.trackers import _vector_step as vector
+from kgmrf.results import Estimate, Result, Values, stacked
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._files import rebuilt
 from kgmrf.trackers._input import as_mask
 from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.product import Composite, ProductEstimate, ProductResult
+from kgmrf.trackers.vector import VectorTracker
+
+LEAST_SHARE = 1e-12
+"""Directions with less than this share of a channel's variance count as having none."""
 
 
 class GaussianEstimate(ProductEstimate):
@@ -49,24 +52,6 @@ class GaussianResult(GaussianEstimate, ProductResult):
     _estimate = GaussianEstimate
 
 
-class _Memory(NamedTuple):
-    """What is remembered beside the mean's state and the covariance, all ``(...)``.
-
-    The last block mean and its number; the share of S that the mean's variance still lacks, since
-    when; samples and blocks of the start; surprise and likelihood of the last mean; the joint one.
-    """
-
-    centre: Numbers  # (..., d)
-    number: Numbers
-    owed: Numbers
-    since: Numbers
-    samples: Numbers
-    blocks: Numbers
-    nis: Numbers
-    log_likelihood: Numbers
-    joint: Numbers
-
-
 class KineticGaussian(Composite):
     """x ~ N(mu_t, S_t): follow a drifting mean and a turning covariance from the samples alone.
 
@@ -77,16 +62,16 @@ class KineticGaussian(Composite):
     time_unit: the usual time between steps in units of ``times``, as for every tracker; None takes
     that of ``covariance``, or the median of the first eight intervals.
 
-    Of a block of m samples the mean corrects mu (its noise is S/m), and the scatter corrects S:
-    that within the block, plus the surprise e of the block mean. Since e has covariance S/m + P,
-    with P the uncertainty of the predicted mean, it enters as A e with A (S/m + P) A^T = S/m: what
-    is not known of the mean is never taken for covariance. In the first 2 d blocks or 5 d samples,
-    when S is not known yet, differences of successive block means take the place of e.
+    In units of S every channel has the same Kalman filter: the error of its mean has variance p,
+    that of the mean of n samples 1/n. So the mean needs no S, and what is left of the samples is
+    taken in by ``covariance``: those within a block about their mean, and the surprise of that mean
+    divided by sqrt(1 + n p), by which it has the variance S/n that it should have. What is not
+    known of the mean is never taken for covariance. The first sample of a channel only tells where
+    it is.
 
     Samples are ``(d,)``, or ``(..., m, d)`` for blocks. Missing samples are NaN; a partly missing
-    one counts with what is there (once S is known; before that it is left out). The log-likelihood
-    is that of the m samples under N(mu, S) with mu ~ N(predicted, P); it is NaN while starting and
-    for blocks with partly missing samples.
+    one counts with what is there. The log-likelihood is that of the samples under the forecast of
+    ``covariance`` about the predicted mean, and NaN where ``covariance`` has none.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -100,9 +85,8 @@ class KineticGaussian(Composite):
 
     kind = "product"
     axes = 2
-    _kept = ("components", "_state", "_memo")
-    _state: vector.VectorState
-    _memo: _Memory
+    _kept = ("components", "_scores")
+    _scores: Numbers  # (3, ...): nis and log-likelihood of the last mean, and that of all samples
 
     def __init__(
         self,
@@ -124,9 +108,7 @@ class KineticGaussian(Composite):
         unit = part.time_unit if time_unit is None else time_unit
         super().__init__(part.d if d is None else d, None, "raise", unit)
         part.clock = Clock(1.0)  # it gets its time counted already
-        part.d = self.d
         self.covariance = part
-        self.components = {"covariance": part}
         self.mean_acceleration = _check.in_range(
             mean_acceleration, "mean_acceleration", 0.0, np.inf
         )
@@ -135,6 +117,14 @@ class KineticGaussian(Composite):
         self.mean_rate_prior = _check.in_range(
             mean_rate_prior, "mean_rate_prior", 0.0, np.inf, open_low=True
         )
+        mean = VectorTracker(
+            noise_std=1.0,
+            acceleration=mean_acceleration,
+            position_noise=mean_noise,
+            retention=mean_retention,
+            rate_prior=mean_rate_prior,
+        )
+        self.components = {"mean": mean, "covariance": part}
 
     # ------------------------------------------------------------------ the public contract
 
@@ -167,152 +157,43 @@ class KineticGaussian(Composite):
 
     def look(self) -> Any:
         """The fields of mean and covariance as they stand now, and the joint likelihood."""
-        memo = self._memo
-        mean = vector.view(self._state, memo.nis, memo.log_likelihood)
-        return mean, self.covariance.look(), memo.joint
+        mean = _in_units(
+            self.components["mean"].look(), self.covariance.scatter_ahead(0.0), *self._scores[:2]
+        )
+        return mean, self.covariance.look(), self._scores[2]
 
     def ahead(self, dt: float) -> Any:
         """The same ``dt`` of counted time from now."""
-        unit, _ = sums.usable(self._scatter(0.0))
-        state = self._drifted(self._state, np.full(self._state.time.shape, dt), unit)
-        nan = np.full(state.time.shape, np.nan)
-        return vector.view(state, nan, nan), self.covariance.ahead(dt), nan
+        nan = np.full_like(self._scores[0], np.nan)
+        mean = self.components["mean"].ahead(dt)
+        scatter = self.covariance.scatter_ahead(dt)
+        return _in_units(mean, scatter, nan, nan), self.covariance.ahead(dt), nan
 
     # ------------------------------------------------------------------ one step
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step; an error, such as a covariance tracker may raise, changes nothing."""
+        step, mean = float(np.max(dt, initial=0.0)), self.components["mean"]
+        expected, scatter = mean.ahead(step), self.covariance.scatter_ahead(step)
+        there = ~np.isnan(seen)
+        n = there.sum(axis=-2)
+        centre = np.where(there, seen, 0.0).sum(axis=-2) / np.where(n > 0, n, np.nan)
+        known = ~np.isnan(expected["position"])
+        wider = 1.0 + n * np.where(known, expected["std"], 0.0) ** 2
+        surprise = (centre - expected["position"]) / np.sqrt(wider)
+        rest = seen - centre[..., None, :]
+        # Without a mean from before, n samples are worth n - 1.
+        alone = rest * np.sqrt(n / np.where(n > 1, n - 1.0, np.nan))[..., None, :]
+        deviations = np.where(known[..., None, :], rest + surprise[..., None, :], alone)
         with self.all_or_nothing():
-            self._step(seen, dt)
-
-    def _step(self, block: Numbers, dt: Numbers) -> None:
-        d, memo = block.shape[-1], self._memo
-        begun = self.counted_now is not None
-        step = np.array(dt) if begun else np.zeros(dt.shape)
-        early = (memo.samples < 5 * d) & (memo.blocks < 2 * d)
-        late = ~early
-
-        # What the block says of S by itself, and by the jump from the block before.
-        centre, within, count = sums.moments(block)
-        there = count > 0
-        known = ~np.isnan(memo.centre[..., 0])
-        jump = np.where((known & there)[..., None], centre - memo.centre, 0.0)
-        share = np.where(known, 1.0 / np.maximum(count, 1.0) + 1.0 / memo.number, 1.0)
-        freedom = np.where(there, count - 1.0 + known, 0.0)
-        rough = (within + sums.outer(jump) / sums.wide(share)) / sums.wide(np.maximum(freedom, 1.0))
-
-        scatter = np.full((*dt.shape, d, d), np.nan)
-        if begun:
-            scatter = self._scatter(float(step.flat[0]) if step.size else 0.0)
-        unseen = np.isnan(scatter).any(axis=(-2, -1)) & (freedom > 0)
-        scatter = np.where(sums.wide(unseen), rough, scatter)
-        # Few samples: pulled to a ball with the weight of d of its own.
-        pull = sums.wide(np.where(late, 0.0, d / (np.maximum(memo.samples, freedom) + d)))
-        size = np.trace(scatter, axis1=-2, axis2=-1) / d
-        unit, usable = sums.usable((1.0 - pull) * scatter + pull * sums.wide(size) * np.eye(d))
-
-        state, owed = self._settled(self._state, memo.owed, memo.since, unit, usable)
-        predicted = self._drifted(state, step, unit)
-        begins = np.isnan(predicted.seen) & there
-        follows = ~np.isnan(predicted.seen) & usable & (owed == 0)
-        seen, noise, complete = sums.block_mean(block, early, unit)
-        # The first block mean is the first position; its variance S/m is owed until S is known.
-        seen = np.where((begins | follows)[..., None], seen, np.nan)
-        noise = np.where(sums.wide(begins), 0.0, noise)
-        state, nis, ahead = vector.correct(predicted, seen, noise)
-        owed = np.where(begins, 1.0 / np.maximum(count, 1.0), owed)
-        since = np.where(begins, state.time, memo.since)
-        self._state, owed = self._settled(state, owed, since, unit, usable)
-
-        late = follows & late
-        moment, counts = self._scatter_of(block, centre, within, count, predicted, unit)
-        moment = np.where(sums.wide(late), moment, rough)
-        counts = np.where(late, counts, freedom)
-        used = counts > 0
-        self.covariance.advance(
-            np.where(sums.wide(used), moment, np.eye(d)), used, np.maximum(counts, 1.0), step
-        )
-        # A start counts from where something varies.
-        varies = usable | (np.trace(rough, axis1=-2, axis2=-1) > _check.SMALLEST)
-        inside = sums.within_log_likelihood(within, count, unit)
-        self._memo = _Memory(
-            centre=np.where(there[..., None], centre, memo.centre),
-            number=np.where(there, count, memo.number),
-            owed=owed,
-            since=since,
-            samples=memo.samples + np.where(varies, counts, 0.0),
-            blocks=memo.blocks + (there & varies),
-            nis=nis,
-            log_likelihood=ahead,
-            joint=np.where(late & complete, ahead + inside, np.nan),
-        )
-
-    def _scatter(self, dt: float) -> Numbers:
-        """S as predicted; 0 for channels that have not varied beside others that have."""
-        scatter = self.covariance.scatter_ahead(dt)
-        nothing = np.isnan(scatter).all(axis=(-2, -1))
-        return np.where(np.isnan(scatter) & ~sums.wide(nothing), 0.0, scatter)
-
-    def _scatter_of(
-        self,
-        block: Numbers,
-        centre: Numbers,
-        within: Numbers,
-        count: Numbers,
-        predicted: vector.VectorState,
-        unit: Numbers,
-    ) -> tuple[Numbers, Numbers]:
-        """Second moment about the predicted mean, freed of that mean's uncertainty; its count."""
-        spread, m = predicted.spread, np.maximum(count, 1.0)
-        error = np.where((count > 0)[..., None], centre - predicted.position, 0.0)
-        fair = unit / sums.wide(m)
-        error = (sums.transport(fair + spread, fair) @ error[..., None])[..., 0]
-        total = within / sums.wide(m) + sums.outer(error)
-        there = ~np.isnan(block)
-        present: Mask = np.any(there, axis=-1)
-        partly: Mask = np.any(present & ~there.all(axis=-1), axis=-1)
-        if not partly.any():
-            return total, count
-        # Sample by sample: the observed part is freed alone, the rest is expected.
-        both = there[..., :, None] & there[..., None, :]
-        pad = np.eye(block.shape[-1]) * ~there[..., None, :]
-        wide = np.where(both, (unit + spread)[..., None, :, :], 0.0) + pad
-        plain = np.where(both, unit[..., None, :, :], 0.0) + pad
-        rest = np.where(there, block - predicted.position[..., None, :], 0.0)
-        rest = (sums.transport(wide, plain) @ rest[..., None])[..., 0]
-        support = np.asarray(self.covariance.support())[..., None]
-        outer = wishart.expected_outer(
-            np.where(there, rest, np.nan), unit[..., None, :, :], support
-        )
-        mixed, number = wishart.second_moments(block, outer)
-        return np.where(sums.wide(partly), mixed, total), np.where(partly, number, count)
-
-    def _settled(
-        self,
-        state: vector.VectorState,
-        owed: Numbers,
-        since: Numbers,
-        unit: Numbers,
-        usable: Mask,
-    ) -> tuple[vector.VectorState, Numbers]:
-        """Pay the variance that is owed since the start: exact, for nothing was corrected yet."""
-        pays = usable & (owed > 0)
-        if not pays.any():
-            return state, owed
-        start = vector.joined(pays.shape, sums.wide(owed) * unit, 0.0, self.mean_rate_prior * unit)
-        elapsed = np.where(pays, state.time - since, 0.0)
-        now = self._drifted(state._replace(covariance=start), elapsed, unit).covariance
-        paid = state._replace(covariance=np.where(sums.wide(pays), now, state.covariance))
-        return paid, np.where(pays, 0.0, owed)
-
-    def _drifted(
-        self, state: vector.VectorState, step: Numbers, unit: Numbers
-    ) -> vector.VectorState:
-        walk, wander = self.mean_acceleration * unit, self.mean_noise * unit
-        over = vector.motion(self.mean_retention, step, state.known, walk, wander)
-        later = vector.drift(state, step, over)
-        idle = sums.wide(np.isnan(state.seen))
-        return later._replace(covariance=np.where(idle, state.covariance, later.covariance))
+            mean.advance(centre, observed, np.eye(n.shape[-1]) / np.maximum(n, 1)[..., None], dt)
+            self.covariance.partial_fit(deviations, dt=step)
+            used = known & (n > 0)
+            spread = 0.5 * np.log(wider).sum(axis=-1, where=used)
+            number = 0.5 * np.log(np.maximum(n, 1)).sum(axis=-1, where=used)
+            nis, log_likelihood = _surprise(surprise * np.sqrt(n), scatter)
+            joint = self.covariance.look()["log_likelihood"] - spread
+            self._scores = np.stack([nis, log_likelihood + number - spread, joint])
 
     # ------------------------------------------------------------------ checks and memory
 
@@ -329,7 +210,7 @@ class KineticGaussian(Composite):
         blocks = self.covariance.blocks(value, sequence=sequence)
         if mask is not None:
             used = as_mask(np.asarray(mask, dtype=bool), blocks.shape[:-2])
-            blocks = np.where(sums.wide(used), blocks, np.nan)
+            blocks = np.where(used[..., None, None], blocks, np.nan)
         return blocks, np.asarray(~np.isnan(blocks).all(axis=(-2, -1)))
 
     def _trusted(self, observation: Any) -> tuple[Numbers, Mask]:
@@ -340,24 +221,41 @@ class KineticGaussian(Composite):
 
     def begin(self, shape: tuple[int, ...]) -> None:
         """Allocate for blocks of this shape, unless that is done."""
-        if self.batch_shape is not None:
-            return
-        self.d = self.covariance.d = int(shape[-1])
-        batch = tuple(shape[:-2])
-        super().begin(batch)
-        zero, nan = np.zeros(batch), np.full(batch, np.nan)
-        self._state = vector.initial_state((*batch, self.d), self.mean_rate_prior * np.eye(self.d))
-        before = np.full((*batch, self.d), np.nan)
-        self._memo = _Memory(before, np.ones(batch), zero, zero, zero, zero, nan, nan, nan)
+        if self.batch_shape is None:
+            self.d = int(shape[-1])
+            for part in self.components.values():
+                part.d = self.d
+            self.covariance._raw = True  # it gets samples
+            super().begin(tuple(shape[:-2]))
+            self._scores = np.full((3, *shape[:-2]), np.nan)
 
-    def check_memory(self) -> None:
-        """Raise ValueError if what is remembered, as from a file, cannot be."""
-        state = self._state
-        known = (state.known > 0) & ~np.isnan(state.seen)[..., None]
-        if np.isnan(state.position[known]).any() or np.isnan(state.velocity[known]).any():
-            raise ValueError("its mean is not a number")
-        if np.isnan(state.covariance).any() or np.isnan(state.time).any():
-            raise ValueError("the uncertainty of its mean is not a number")
-        for name in ("number", "owed", "samples", "blocks"):
-            if not (getattr(self._memo, name) >= 0).all():
-                raise ValueError(f"{name} of its start is none")
+
+def _in_units(mean: Values, scatter: Numbers, nis: Numbers, log_likelihood: Numbers) -> Values:
+    """The fields of a mean that is known to sqrt(p_i p_j) S_ij."""
+    std = mean["std"]
+    spread = scatter * std[..., :, None] * std[..., None, :]
+    return {
+        **mean,
+        "std": np.sqrt(np.diagonal(spread, axis1=-2, axis2=-1)),
+        "position_covariance": spread,
+        "nis": nis,
+        "log_likelihood": log_likelihood,
+    }
+
+
+def _surprise(x: Numbers, scatter: Numbers) -> tuple[Numbers, Numbers]:
+    """x^T S^-1 x and log N(x; 0, S) of what is there of x ``(..., d)``; NaN where nothing is."""
+    size = np.sqrt(np.diagonal(scatter, axis1=-2, axis2=-1))
+    there = ~np.isnan(x) & (size > 0.0)
+    both = there[..., :, None] & there[..., None, :]
+    size = np.where(there, size, 1.0)
+    shares = np.where(both, scatter, np.eye(x.shape[-1])) / size[..., :, None] / size[..., None, :]
+    values, vectors = np.linalg.eigh(shares)
+    proper = values > LEAST_SHARE  # channels may be copies of one another
+    along = (np.where(there, x / size, 0.0)[..., None, :] @ vectors)[..., 0, :]
+    number = there.sum(axis=-1)
+    nis = (along**2 / np.where(proper, values, np.inf)).sum(axis=-1)
+    nis = np.where(number > 0, nis, np.nan)
+    log_det = np.log(size**2 * np.where(proper, values, 1.0)).sum(axis=-1)
+    number = number - (~proper).sum(axis=-1)
+    return nis, -0.5 * (number * math.log(2.0 * math.pi) + log_det + nis)

@@ -191,3 +191,10 @@ class VectorTracker(Tracker):
 
     def _clocks(self) -> Numbers:
         return self._state.time
+
+    def check_memory(self) -> None:
+        """Raise ValueError if what is remembered, as from a file, cannot be."""
+        state, known = self._state, self._state.known > 0
+        numbers = (state.position[known], state.velocity[known], state.covariance, state.time)
+        if not all(np.isfinite(array).all() for array in numbers):
+            raise ValueError("its state is not finite")
