@@ -282,7 +282,7 @@ def test_it_starts_as_the_covariance_that_it_holds(d: int, share: float) -> None
         found, known = (np.diagonal(run[rows], axis1=-2, axis2=-1) for run in (ours, alone))
         a, b = (np.nanquantile(np.nanmax(v, axis=(0, 2)), [0.05, 0.5, 0.9]) for v in (found, known))
         np.testing.assert_array_less(a, 1.25 * b)
-        if share == 0.0:  # with holes some channels come late, and their first value sets their size
+        if share == 0.0:  # with holes, the first value of a late channel sets its size
             assert np.nanquantile(np.nanmax(found, axis=(0, 2)), 0.99) < 40.0
         a, b = (np.nanmean(np.abs(np.log(v))) for v in (found, known))
         assert a < 1.1 * b
