@@ -24,7 +24,7 @@ export MPLBACKEND := Agg
 LINTED := src tests $(wildcard benchmarks docs/*.py experiments examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-spark lint bench reproduce docs clean
+.PHONY: help core demo test test-all test-spark lint bench reproduce docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -65,6 +65,23 @@ $(VENV)/.docs: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "== installing kgmrf[docs]"
 	@$(PIP) -e ".[docs]"
 	@touch $@
+
+# --- the compiled core ------------------------------------------------------------------------
+
+# Only the loops of this machine's processor, beside the Python files; a wheel has all levels.
+CORE := build/.core
+$(CORE): CMakeLists.txt $(wildcard src/core/*) src/kgmrf/constants.py $(VENV)/.core-tools
+	@echo "== building the core"
+	@$(BIN)/cmake -S . -B build -G Ninja -DKGMRF_LEVELS=native -DKGMRF_IN_SOURCE=ON \
+	    -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python > build.log 2>&1 \
+	    && $(BIN)/cmake --build build >> build.log 2>&1 || { cat build.log; exit 1; }
+	@mv build.log build/; touch $@
+
+$(VENV)/.core-tools: $(VENV)/.created
+	@$(PIP) cmake ninja nanobind scikit-build-core
+	@touch $@
+
+core: $(CORE)
 
 # --- what people run --------------------------------------------------------------------------
 

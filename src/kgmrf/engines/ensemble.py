@@ -14,13 +14,12 @@ import numpy as np
 from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Numbers
 from kgmrf.engines import Lines
+from kgmrf.engines import core
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble_view import NAMES, SMALL
 from kgmrf.engines.layout import Layout, layout, track, turned, unpack
 from kgmrf.engines.members import as_members
 from kgmrf.engines.self_tuned import SelfTuned
-from kgmrf.kernels import engine
-from kgmrf.kernels.ensemble_places import work
 
 LARGEST_LOG = 345.0
 """The logarithm of a size is between minus this and this: e^345 is the largest observation."""
@@ -52,16 +51,15 @@ class Ensemble(SelfTuned):
         super().__init__(len(self.members))
         self.record_size = self.small + self.d**2
 
-    def _work_space(self) -> Any:
-        return engine.loops("ensemble").run, work(self.plan)
+    def _make_loop(self) -> Any:
+        return core.loop("Ensemble", self.d, self.plan.table, self.plan.places)
 
     def advance(
         self, rows: Numbers, lines: Lines, room: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`."""
         status, records = self._answers(len(lines.which), room)
-        run, space = self._work()
-        run(rows, *lines, *space, records, status)
+        self.loop.run(rows, *lines[:4], bool(lines.matrix), lines.tolerance, records, status)
         return status, records
 
     # ------------------------------------------------------------------ what is in a record

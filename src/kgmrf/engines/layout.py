@@ -57,6 +57,11 @@ class Layout(NamedTuple):
         """Numbers of a row."""
         return int(self.begin[-1])
 
+    @property
+    def places(self) -> dict[str, int]:
+        """Where the parts begin, by name, for the loop."""
+        return dict(zip((*Track._fields, "end"), map(int, self.begin), strict=True))
+
 
 class Track(NamedTuple):
     """The parts of one row, as views."""

@@ -236,6 +236,13 @@ class LowRank(SelfTuned):
         self.size, self.start_up = self.plan.size, self.plan.rows
         self.record_size = self.small + self.d * (self.plan.columns + 1)
 
+    def _work(self) -> tuple[Numbers, Numbers]:
+        """The work space of this thread."""
+        work: Any = getattr(self._local, "work", None)
+        if work is None:
+            work = self._local.work = self._work_space()
+        return work
+
     def _work_space(self) -> tuple[Numbers, Numbers]:
         p = self.plan
         counts = np.array([p.d, p.stride, p.columns, p.channels, p.buffer, p.rows])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Record:
 
 
 class SelfTuned(Engine):
-    """An engine whose rows begin with head, tails and roots; `advance` and `_work_space` differ."""
+    """An engine whose rows begin with head, tails and roots; `advance` and `_make_loop` differ."""
 
     shows = EnsembleView
     plan: Any  # with ``table``, whose column ROOT has the roots of the start
@@ -61,21 +62,19 @@ class SelfTuned(Engine):
         self._local = threading.local()  # banks of several threads may share an engine
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_local"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_local", "loop")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _local=threading.local())
 
-    def _work_space(self) -> Any:
-        """Arrays that one thread needs to work."""
+    def _make_loop(self) -> Any:
+        """What takes in lines; see `kgmrf.engines.core`."""
         raise NotImplementedError
 
-    def _work(self) -> Any:
-        """The work space of this thread."""
-        work: Any = getattr(self._local, "work", None)
-        if work is None:
-            work = self._local.work = self._work_space()
-        return work
+    @cached_property
+    def loop(self) -> Any:
+        """The loop over lines, made when it is first used."""
+        return self._make_loop()
 
     def init(self, n_tracks: int) -> Numbers:
         """Rows ``(n, size)`` of tracks that have seen nothing."""

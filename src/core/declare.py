@@ -1,0 +1,39 @@
+"""Write the constants and structs of kgmrf/constants.py as C++: python declare.py IN OUT."""
+
+import math
+import runpy
+import sys
+
+
+def number(value):
+    """A double with all its digits."""
+    if math.isinf(value):
+        return "HUGE_VAL" if value > 0 else "-HUGE_VAL"
+    return repr(float(value))
+
+
+def lines(names):
+    """Declarations, one a line."""
+    yield "// Written by declare.py from kgmrf/constants.py: change that file."
+    yield "#pragma once"
+    yield "#include <cmath>"
+    yield "namespace kgmrf {"
+    for name, value in names.items():
+        if not name.isupper() or name == "STRUCTS":
+            continue
+        if isinstance(value, tuple):
+            yield f"inline constexpr double {name}[{len(value)}] = {{{', '.join(map(number, value))}}};"
+        elif isinstance(value, int):
+            yield f"inline constexpr int {name} = {value};"
+        else:
+            yield f"inline constexpr double {name} = {number(value)};"
+    for name, fields in names["STRUCTS"].items():
+        yield f"struct {name} {{ double {', '.join(fields)}; }};"
+    yield "}"
+
+
+if __name__ == "__main__":
+    source, target = sys.argv[1:]
+    text = "\n".join(lines(runpy.run_path(source))) + "\n"
+    with open(target, "w", encoding="utf-8") as out:
+        out.write(text)

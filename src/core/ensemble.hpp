@@ -1,0 +1,683 @@
+// The self-tuned ensemble: one Student-t forecast from K members, weighted by the gradient of its
+// own likelihood. tests/readable_ensemble.py tells the formulas under the same names.
+//
+//     drift     every member moves on by dt
+//     hold      S_k, the covariance that member k forecasts
+//     blend     S = sum_k w_k S_k
+//     compare   the observation beside S; missing cells are filled
+//     judge     tails, kappa and weights learn from it; u weighs the observation
+//     learn     every member takes in u C
+#pragma once
+#include "loops.hpp"
+#include "observe.hpp"
+#include "row.hpp"
+#include "storage.hpp"
+#include "turning.hpp"
+#include <limits>
+#include <memory>
+#include <new>
+#include <numbers>
+
+namespace {
+
+using namespace kgmrf;
+
+constexpr double NOTHING = std::numeric_limits<double>::quiet_NaN();
+/// One line of one track: m samples, or a matrix over m samples. m = 0: no observation.
+struct Seen {
+    const double* x;
+    std::int64_t samples;
+    double m;
+    bool matrix;
+};
+
+/// What an observation says beside its forecast. m counts samples with a value that is there.
+struct Compared {
+    double values = 0.0, distance = 0.0, log_det = 0.0, m = 0.0;
+    bool holes = false;
+};
+
+template <int S>
+class Ensemble : public Loop {
+  public:
+    explicit Ensemble(const EnsemblePlan& plan)
+        : plan(plan), d(plan.d), n(plan.pairs), k_(static_cast<int>(plan.members.size())) {
+        for (int i = 0; i < k_; ++i) members[i] = plan.members[i];
+    }
+    void run(const Lines& lines) override;
+
+  private:
+    const EnsemblePlan& plan;
+    const int d, n, k_;  // channels, pairs of them, members
+    const int room = padded(n) + 8, list = padded(plan.planes) + 8, vector = padded(d) + 8;
+    std::unique_ptr<Member[]> members{new Member[k_]()};
+
+    // Numbers of each member.
+    Room fade{k_ + 0u}, channel_gain{k_ + 0u}, exp_size{k_ + 0u}, weights{k_ + 0u},
+        gradient{k_ + 0u}, z{padded(k_) + 8u};
+    double last_dt = NOTHING, size_keep = 1.0, last_values = NOTHING, rise[N_TAILS] = {};
+    // Packed matrices; parts has one for each member.
+    Room parts{std::size_t(k_) * room}, total{room + 0u}, slope{room + 0u}, mean{room + 0u},
+        rest{room + 0u}, own{room + 0u};
+    // Vectors and lists of planes.
+    Room x{vector + 0u}, y{vector + 0u}, lam{vector + 0u}, inverse_lam{vector + 0u},
+        column{vector + 0u}, guess{vector + 0u};
+    Room share{list + 0u}, gap{list + 0u}, weight{list + 0u};
+    std::unique_ptr<bool[]> there{new bool[d]}, hidden{new bool[d]};
+    Room side{std::size_t(W) * (n + d)};  // W packed matrices and vectors side by side
+
+    // Full matrices.
+    const std::size_t square = std::size_t(padded(d)) * padded(d);
+    Room full[14] = {Room(square), Room(square), Room(square), Room(square), Room(square),
+                     Room(square), Room(square), Room(square), Room(square), Room(square),
+                     Room(square), Room(square), Room(square), Room(square)};
+    Matrix<S> matrix(int k) { return {full[k], d}; }
+    Matrix<S> observed = matrix(0), inverse = matrix(1), outer = matrix(2), precision = matrix(3);
+    Matrix<S> mean_full = matrix(4), rest_full = matrix(5), forecast = matrix(6), frame = matrix(7),
+              body = matrix(8);
+    Turn<S> turn{matrix(9), matrix(10), matrix(11), matrix(12), matrix(13)};
+
+    double* part(int k) const { return parts + std::size_t(k) * room; }
+    Turned turned(Track t, const Member& m) const { return {t.of(m.turned), d, plan.planes}; }
+
+    // ------------------------------------------------------------------------ drift and hold
+
+    /// What dt does to every clock, unless it is known already.
+    void take_interval(double dt) {
+        if (dt == last_dt) return;
+        last_dt = dt;
+        size_keep = std::pow(SIZE_RETENTION, dt);
+        for (int k = 0; k < k_; ++k) {
+            const Member& m = members[k];
+            fade[k] = m.kind == Kind::average ? std::exp2(-dt / m.law.half_life) : 1.0;
+            channel_gain[k] = m.deviation < 0 ? 0.0 : 1.0 - std::exp2(-dt / m.law.channel_half_life);
+        }
+    }
+
+    /// s <- .98^dt s, V <- 2^(-dt/h) V; turning members turn on and widen.
+    void drift(Track t, double dt) {
+        take_interval(dt);
+        for (int k = 0; k < k_; ++k) {
+            const Member& m = members[k];
+            if (m.mass >= 0) t.row[m.mass] *= fade[k];
+            if (m.size >= 0) t.row[m.size] *= size_keep;
+            if (m.kind != Kind::turning || t.pooling()) continue;
+            Turned own = turned(t, m);
+            open(own.frame, frame);
+            turn_frame(frame, own.velocity, dt, turn);
+            close(frame, own.frame);
+            widen(own, plan.planes, m.law.acceleration, dt);
+            own.lam_var += m.law.spectrum_rate * dt;
+        }
+    }
+
+    /// S_k of every member, packed, into its part.
+    void hold(Track t) {
+        for (int k = 0; k < k_; ++k) {
+            const Member& m = members[k];
+            double* to = part(k);
+            if (m.kind == Kind::turning) {
+                hold_turning(t, turned(t, m), to);
+                continue;
+            }
+            if (m.kind == Kind::average) {
+                exp_size[k] = m.size < 0 ? 1.0 : std::exp(t.row[m.size]);
+                const double rho = SHRINKAGE / (t.row[m.mass] + SHRINKAGE);
+                scaled(t.of(m.body), to, exp_size[k] * (1.0 - rho), exp_size[k], d);
+            } else {
+                fill(to, n, 0.0);
+                for (int i = 0; i < d; ++i) to[pair(i, i)] = 1.0;
+            }
+            if (const double* deviation = t.of(m.deviation))
+                for (int i = 0; i < d; ++i)
+                    for (int j = 0; j <= i; ++j) to[pair(i, j)] *= deviation[i] * deviation[j];
+            for (int i = 0; i < d; ++i) {
+                double& v = to[pair(i, i)];
+                v = t.has(i) ? std::max(v, FLOOR * t.level[i]) * (1.0 + 1e-9) : 0.0;
+            }
+        }
+    }
+
+    /// E Q diag(lam) Q^T E, or the pooled covariance with its off-diagonal times n/(n + 1).
+    void hold_turning(Track t, Turned own, double* to) {
+        if (t.pooling()) {
+            scaled(own.pool(), to, t.head.pooled / (t.head.pooled + 1.0), 1.0, d);
+            return;
+        }
+        Matrix<S> right = turn.a, left = turn.b, whole = turn.c;
+        for (int i = 0; i < d; ++i)
+            for (int k = 0; k < d; ++k) right[k][i] = t.units[i] * own.frame[i * d + k];
+        for (int k = 0; k < d; ++k)
+            for (int j = 0; j < right.stride(); j += W)
+                store(left[k] + j, own.lam[k] * load(right[k] + j));
+        multiply_transposed(whole, left, right);
+        pack(whole, to);
+    }
+
+    /// w_k = r_k^2 / sum r^2, or where sharp r_k^6 / sum r^6; total = sum_k w_k S_k.
+    void blend(Track t, bool sharp) {
+        const double top = *std::max_element(t.roots, t.roots + k_);
+        double whole = 0.0;
+        for (int k = 0; k < k_; ++k) {
+            const double w = (t.roots[k] / top) * (t.roots[k] / top);
+            whole += weights[k] = sharp ? w * w * w : w;
+        }
+        for (int k = 0; k < k_; ++k) weights[k] /= whole;
+        for (int p = 0; p < n; p += W) {
+            vec acc{};
+            for (int k = 0; k < k_; ++k) acc += weights[k] * load(part(k) + p);
+            store(total + p, acc);
+        }
+    }
+
+    // ------------------------------------------------------------------------ compare
+
+    /// inverse = S^-1 on the channels of ``there``, 0 elsewhere; returns log |S| of them.
+    double invert_forecast() {
+        unpack(total, inverse);
+        for (int i = 0; i < d; ++i)
+            if (!there[i]) {
+                for (int j = 0; j < d; ++j) inverse[i][j] = inverse[j][i] = 0.0;
+                inverse[i][i] = 1.0;
+            }
+        const double logs = invert(inverse, column);
+        for (int i = 0; i < d; ++i)
+            if (!there[i]) inverse[i][i] = 0.0;
+        return logs;
+    }
+
+    void mark_present(Track t) {
+        for (int i = 0; i < d; ++i) there[i] = t.has(i);
+    }
+
+    Compared compare(Track t, const Seen& seen) {
+        Compared c;
+        clear(mean_full), clear(outer), clear(precision), clear(rest_full);
+        double complete = 0.0, silent = 0.0, common = 0.0;
+        bool same = false;  // inverse is that of all channels that are there
+        for (std::int64_t r = 0; r < seen.samples; ++r) {
+            const double* sample = seen.x + r * d;
+            int known = 0, gone = 0;
+            bool empty = true;
+            for (int i = 0; i < d; ++i) {
+                const bool nan = std::isnan(sample[i]), here = t.has(i) && !nan;
+                x[i] = here ? sample[i] : 0.0;
+                hidden[i] = t.has(i) && nan;
+                known += here, gone += hidden[i];
+                empty = empty && nan;
+            }
+            if (known == 0) {
+                silent += !empty;
+                continue;
+            }
+            double log_det;
+            if (gone > 0) {
+                for (int i = 0; i < d; ++i) there[i] = t.has(i) && !hidden[i];
+                log_det = invert_forecast();
+                mark_present(t), same = false;
+            } else {
+                if (!same) common = invert_forecast(), same = true;
+                log_det = common;
+                complete += 1.0;
+            }
+            apply(inverse, x, y);
+            const double q = dot(x, y, d);
+            c.values += known, c.distance += q, c.log_det += log_det;
+            add_outer(outer, y, 1.0);
+            if (gone > 0) {
+                // What is surprising in one channel must not make another surprising that nobody
+                // saw.
+                fill_cells(1.0 / std::sqrt(std::max(q / (FILL_LIMIT * known), 1.0)));
+                add(precision, inverse, 1.0);
+                c.holes = true;
+            }
+            add_outer(mean_full, x, 1.0 / seen.m);
+        }
+        if (complete > 0.0) {
+            if (!same) invert_forecast();
+            add(precision, inverse, complete);
+        }
+        c.m = seen.m - silent;
+        if (silent > 0.0 && c.m > 0.0) scale(mean_full, seen.m / c.m);
+        return c;
+    }
+
+    /// Missing cells of x by a share of their expectation; their covariance is added to rest_full.
+    void fill_cells(double portion) {
+        unpack(total, forecast);
+        for (int i = 0; i < d; ++i) {
+            if (!hidden[i]) continue;
+            apply(inverse, forecast[i], column);
+            guess[i] = portion * dot(forecast[i], y, d);
+            for (int j = 0; j < d; ++j)
+                if (hidden[j]) rest_full[i][j] += forecast[i][j] - dot(forecast[j], column, d);
+        }
+        for (int i = 0; i < d; ++i)
+            if (hidden[i]) x[i] = guess[i];
+    }
+
+    Compared compare_matrix(int n_there, double m) {
+        for (int i = 0; i < d; ++i)
+            for (int j = 0; j < d; ++j)
+                mean_full[i][j] = there[i] && there[j] ? observed[i][j] : 0.0;
+        const double logs = invert_forecast();
+        multiply(turn.a, inverse, mean_full);
+        multiply(outer, turn.a, inverse);
+        const double q = dot(inverse.p, mean_full.p, inverse.size());
+        copy(inverse, precision);
+        scale(precision, m), scale(outer, m);
+        return {m * n_there, m * q, m * logs, m, false};
+    }
+
+    // ------------------------------------------------------------------------ judge
+
+    /// log p(x) of the observation; tails, weights and kappa learn from it. Returns its weight u.
+    double judge(Track t, const Compared& c) {
+        Head& h = t.head;
+        const double q = std::exp(-h.kappa) * c.distance;
+        const double u = judge_tails(t, c, q);
+        const double factor = u * std::exp(-h.kappa);
+        for (int i = 0, p = 0; i < d; p += ++i) {  // off-diagonal entries count double
+            for (int j = 0; j <= i; ++j) slope[p + j] = factor * outer[i][j] - precision[i][j];
+            slope[p + i] *= 0.5;
+        }
+        for (int k = 0; k < k_; ++k) gradient[k] = dot(slope, part(k), n);
+        weigh(t, c.m / c.values);
+        const double kappa = h.kappa + std::log1p(KAPPA_GAIN * (u * q / c.values - 1.0));
+        h.kappa = std::clamp(kappa, -KAPPA_LIMIT, KAPPA_LIMIT);
+        if (q > OUTLIER * c.values) {  // beyond all tails: half of the start comes back
+            h.kappa = 0.0;
+            for (int k = 0; k < k_; ++k)
+                t.roots[k] = (1.0 - RETURN) * t.roots[k] + RETURN * members[k].law.root;
+        }
+        return u;
+    }
+
+    double judge_tails(Track t, const Compared& c, double q) {
+        if (c.values != last_values) {
+            last_values = c.values;
+            for (int j = 0; j < N_TAILS; ++j)
+                rise[j] = std::lgamma(0.5 * (TAILS[j] + c.values)) - std::lgamma(0.5 * TAILS[j]) -
+                          0.5 * c.values * std::log(std::numbers::pi * TAILS[j]);
+        }
+        Head& h = t.head;
+        double logs[N_TAILS], top = -HUGE_VAL, whole = 0.0, u = 0.0;
+        for (int j = 0; j < N_TAILS; ++j) {
+            logs[j] = rise[j] - 0.5 * (TAILS[j] + c.values) * std::log1p(q / TAILS[j]);
+            top = std::max(top, logs[j]);
+        }
+        for (int j = 0; j < N_TAILS; ++j) whole += logs[j] = t.tails[j] * std::exp(logs[j] - top);
+        for (int j = 0; j < N_TAILS; ++j) {
+            const double portion = logs[j] / whole;
+            u += portion * (TAILS[j] + c.values) / (TAILS[j] + q);
+            t.before[j] = t.tails[j];
+            t.tails[j] = (1.0 - TAIL_SHARE) * portion + TAIL_SHARE / N_TAILS;
+        }
+        h.likelihood = top + std::log(whole) - 0.5 * (c.log_det + c.values * h.kappa);
+        h.distance = q;
+        h.values = c.values;
+        return u;
+    }
+
+    /// r_k prop to r_k exp(clip(rate (g_k - sum w g))); then a fixed share.
+    void weigh(Track t, double rate) {
+        double average = 0.0, whole = 0.0;
+        for (int k = 0; k < k_; ++k) average += weights[k] * gradient[k];
+        for (int k = 0; k < k_; ++k) {
+            const double step =
+                std::clamp(rate * (gradient[k] - average), -BLEND_LIMIT, BLEND_LIMIT);
+            whole += t.roots[k] *= std::exp(BLEND_RATE * step);
+        }
+        for (int k = 0; k < k_; ++k)
+            t.roots[k] = (1.0 - BLEND_SHARE) * t.roots[k] / whole + BLEND_SHARE / k_;
+    }
+
+    // ------------------------------------------------------------------------ learn
+
+    void learn(Track t, const Seen& seen, const Compared& c, int n_there) {
+        Head& h = t.head;
+        pack(mean_full, mean);
+        if (c.holes)
+            scale(rest_full, std::exp(h.kappa) / c.m), pack(rest_full, rest);
+        else
+            fill(rest, n, 0.0);
+        double u = judge(t, c);
+        h.count += 1.0;
+        h.samples += c.m;
+        const bool early = h.samples <= EARLY;  // counts in full, and no size clock moves
+        if (early) u = 1.0;
+        const double gain = 1.0 / std::min(h.count, LEVEL_MEMORY);
+        for (int i = 0; i < d; ++i)
+            if (t.has(i))
+                t.level[i] += gain * (u * mean[pair(i, i)] + rest[pair(i, i)] - t.level[i]);
+        const double limited =
+            early ? 1.0 : OUTLIER * c.values / std::max(h.distance, OUTLIER * c.values);
+        const bool single = !seen.matrix && seen.samples == 1 && !c.holes;
+        if (single) sizes_of_one();
+        for (int k = 0; k < k_; ++k)
+            if (members[k].kind != Kind::turning)
+                learn_average(t, k, u, limited, n_there, single, early);
+        if (plan.n_turning > 0) learn_turning(t, u, c.m, single);
+    }
+
+    /// Size clock, deviations and average of member k take in what was seen.
+    void learn_average(Track t, int k, double u, double limited, double n_there, bool single,
+                       bool early) {
+        const Member& m = members[k];
+        double heavy = m.law.limited > 0.0 ? limited : u, size = 1.0;
+        if (m.size >= 0) {
+            const auto [own_z, spare] = single ? std::pair{z[k], 0.0} : size_of(k);
+            heavy = m.law.limited > 0.0 ? OUTLIER * n_there / std::max(own_z, OUTLIER * n_there) : u;
+            double grown = 1.0 + m.law.size_gain * ((heavy * own_z + spare) / n_there - 1.0);
+            if (early) heavy = grown = 1.0;
+            t.row[m.size] += std::log(grown);
+            size = 1.0 / (exp_size[k] * grown);
+        }
+        each(n, [&]<class V>(int p) {
+            store(own + p, heavy * load<V>(mean + p) + load<V>(rest + p));
+        });
+        if (double* deviation = t.of(m.deviation)) {
+            const double gain = std::max(channel_gain[k], 1.0 / t.head.count);
+            for (int i = 0; i < d; ++i) {
+                if (!t.has(i)) continue;
+                const double old = deviation[i] * deviation[i];
+                deviation[i] = std::sqrt(
+                    std::max(old + gain * (size * own[pair(i, i)] - old), FLOOR * t.level[i]));
+            }
+            for (int i = 0; i < d; ++i) y[i] = deviation[i] > 0.0 ? 1.0 / deviation[i] : 1.0;
+            for (int i = 0; i < d; ++i)
+                for (int j = 0; j <= i; ++j) own[pair(i, j)] *= y[i] * y[j];
+        }
+        if (m.kind != Kind::average) return;
+        const double mass = t.row[m.mass] += 1.0, keep = 1.0 - 1.0 / mass, gain = size / mass;
+        double* B = t.of(m.body);
+        each(n, [&]<class V>(int p) {
+            store(B + p, keep * load<V>(B + p) + gain * load<V>(own + p));
+        });
+    }
+
+    /// z_k = x^T S_k^-1 x of the members with a size clock, W of them side by side.
+    void sizes_of_one() {
+        for (int begin = 0; begin < k_;) {
+            int who[W], lanes = 0;
+            for (; begin < k_ && lanes < W; ++begin)
+                if (members[begin].size >= 0) who[lanes++] = begin;
+            if (lanes == 0) return;
+            for (int l = 0; l < W; ++l) {  // lanes to spare repeat the last one
+                const double* from = part(who[std::min(l, lanes - 1)]);
+                for (int p = 0; p < n; ++p) side[W * p + l] = from[p];
+                for (int i = 0; i < d; ++i)
+                    if (!there[i]) side[W * pair(i, i) + l] = 1.0;
+            }
+            const vec found = distances(side, side + W * n);
+            for (int l = 0; l < lanes; ++l) z[who[l]] = found[l];
+        }
+    }
+
+    /// x^T A^-1 x of packed matrices A side by side, by elimination.
+    vec distances(double* a, double* b) {
+        auto A = [&](int i, int j) { return a + W * pair(i, j); };
+        for (int i = 0; i < d; ++i) store(b + W * i, all(x[i]));
+        vec out{};
+        for (int k = 0; k < d; ++k) {
+            const vec inverse = 1.0 / load(A(k, k)), v = load(b + W * k);
+            out += v * inverse * v;
+            for (int i = k + 1; i < d; ++i) {
+                const vec factor = -load(A(i, k)) * inverse;
+                store(b + W * i, load(b + W * i) + factor * v);
+                for (int j = k + 1; j <= i; ++j)
+                    store(A(i, j), load(A(i, j)) + factor * load(A(j, k)));
+            }
+        }
+        return out;
+    }
+
+    /// tr(S_k^-1 C) of what was seen, and of the conditional covariance of missing cells.
+    std::pair<double, double> size_of(int k) {
+        unpack(part(k), inverse);
+        for (int i = 0; i < d; ++i)
+            if (!there[i]) inverse[i][i] = 1.0;
+        invert(inverse, column);
+        double own_z = 0.0, spare = 0.0;
+        for (int i = 0; i < d; ++i)
+            for (int j = 0; j <= i; ++j) {
+                const double v = (i == j ? 1.0 : 2.0) * inverse[i][j];
+                own_z += v * mean[pair(i, j)];
+                spare += v * rest[pair(i, j)];
+            }
+        return {own_z, spare};
+    }
+
+    // ------------------------------------------------------------------------ turning members
+
+    /// Turning members pool u C, or correct their planes and eigenvalues by it.
+    void learn_turning(Track t, double u, double m, bool single) {
+        Head& h = t.head;
+        const Member* first = members.get() + (k_ - plan.n_turning);
+        const Member* end = members.get() + k_;
+        if (!t.pooling()) {
+            for (auto law = first; law < end; ++law)
+                correct_turning(t, turned(t, *law), u, m, single);
+            return;
+        }
+        h.pooled += 1.0;
+        int channels = 0;
+        for (int i = 0; i < d; ++i) channels += t.has(i);
+        for (auto law = first; law < end; ++law) {
+            double* pool = turned(t, *law).pool();
+            for (int p = 0; p < n; ++p) pool[p] += (u * mean[p] + rest[p] - pool[p]) / h.pooled;
+        }
+        if (h.pooled * m < POOL_SAMPLES * channels) return;
+        for (auto law = first; law < end; ++law)
+            start_turning(t, turned(t, *law), *law, m, law == first);
+        h.pooled = -1.0;
+    }
+
+    /// One Kalman step per plane, one random-walk step per log eigenvalue.
+    void correct_turning(Track t, Turned own, double u, double m, bool single) {
+        open(own.frame, frame);
+        if (single) {  // Q^T (x/E) of the sample
+            for (int i = 0; i < d; ++i) column[i] = x[i] / t.units[i];
+            for (int j = 0; j < frame.stride(); j += W) {
+                vec acc{};
+                for (int i = 0; i < d; ++i) acc += column[i] * load(frame[i] + j);
+                store(y + j, acc);
+            }
+            clear(body), add_outer(body, y, u);
+        } else {
+            Matrix<S> whole = turn.a, half = turn.b;
+            for (int i = 0; i < d; ++i)
+                for (int j = 0; j <= i; ++j)
+                    whole[i][j] = whole[j][i] =
+                        (u * mean[pair(i, j)] + rest[pair(i, j)]) / (t.units[i] * t.units[j]);
+            multiply(half, whole, frame);
+            multiply_transposed(body, frame, half);
+        }
+        for (int i = 0; i < d; ++i) lam[i] = own.lam[i], inverse_lam[i] = 1.0 / own.lam[i];
+        const Planes planes{share, gap, weight};
+        compare(planes, m);
+        correct(own, plan.planes, planes);
+        const double gain = own.lam_var / (own.lam_var + 2.0 / m);
+        own.lam_var *= 1.0 - gain;
+        for (int i = 0; i < d; ++i) own.lam[i] += gain * (body[i][i] - own.lam[i]);
+        keep_above(t, own);
+        turn_frame(frame, share, 1.0, turn);
+        if (static_cast<std::int64_t>(t.head.count) % POLISH_EVERY == 0)
+            polish(frame, turn.a, turn.b);
+        close(frame, own.frame);
+    }
+    void compare(Planes to, double m) { ::compare(to, body, lam, inverse_lam, m); }
+
+    /// lam_i >= phi^2 max(lam_max, L_i/E_i^2).
+    void keep_above(Track t, Turned own) {
+        double most = 0.0;
+        for (int i = 0; i < d; ++i)
+            most = std::max({most, own.lam[i], t.level[i] / (t.units[i] * t.units[i])});
+        for (int i = 0; i < d; ++i) own.lam[i] = std::max(own.lam[i], FLOOR * FLOOR * most);
+    }
+
+    /// One eigendecomposition of the pooled covariance; the first member sets the units of all.
+    void start_turning(Track t, Turned own, const Member& law, double m, bool first) {
+        Matrix<S> a = turn.a, v = turn.b;
+        const double count = t.head.pooled;
+        scaled(own.pool(), total, count / (count + 1.0), 1.0, d);
+        unpack(total, a);
+        double low = HUGE_VAL, high = 0.0;
+        for (int i = 0; i < d; ++i)
+            if (t.has(i)) low = std::min(low, a[i][i]), high = std::max(high, a[i][i]);
+        for (int i = 0; first && i < d; ++i)
+            t.units[i] = t.has(i) && high > UNLIKE * low ? std::sqrt(a[i][i]) : 1.0;
+        clear(v);
+        for (int i = 0; i < d; ++i) {
+            for (int j = 0; j < d; ++j) a[i][j] /= t.units[i] * t.units[j];
+            v[i][i] = 1.0;
+        }
+        jacobi(a, v);
+        const double sign = sort_rows(a, v);
+        for (int i = 0; i < d; ++i) {
+            own.lam[i] = a[i][i];
+            for (int k = 0; k < d; ++k) own.frame[k * d + i] = (i == d - 1 ? sign : 1.0) * v[i][k];
+        }
+        fill(own.velocity, plan.planes, 0.0), fill(own.p11, plan.planes, ANGLE_VARIANCE_LIMIT);
+        fill(own.p12, plan.planes, 0.0), fill(own.p22, plan.planes, law.law.rate_prior);
+        own.lam_var = 2.0 / (count * m);
+        keep_above(t, own);
+    }
+
+    // ------------------------------------------------------------------------ channels come
+
+    /// Channels whose first value other than zero is in this observation; power is C_ii.
+    void enter(Track t, const double* power, double m) {
+        Head& h = t.head;
+        bool any_new = false;
+        for (int i = 0; i < d; ++i) any_new |= hidden[i] = !t.has(i) && power[i] > 0.0;
+        if (!any_new) return;
+        if (!t.pooling()) {  // turning members pool anew from what they hold
+            hold(t);
+            for (int k = k_ - plan.n_turning; k < k_; ++k)
+                for (int i = 0; i < d; ++i)
+                    for (int j = 0; j <= i; ++j)
+                        t.of(members[k].turned)[pair(i, j)] =
+                            hidden[i] || hidden[j] ? 0.0 : part(k)[pair(i, j)];
+        }
+        h.pooled = 1.0;
+        const bool first = h.count == 0.0;
+        if (first) h.count = 1.0, h.samples = m;
+        for (int k = 0; k < k_; ++k) {
+            const Member& law = members[k];
+            if (first && law.mass >= 0) t.row[law.mass] = 1.0;
+            for (int i = 0; i < d; ++i) {
+                if (!hidden[i]) continue;
+                const double level = (1.0 + 1.0 / m) * power[i];
+                if (law.kind == Kind::turning) turned(t, law).pool()[pair(i, i)] = level;
+                double variance = law.size < 0 ? level : std::exp(-t.row[law.size]) * level;
+                if (double* deviation = t.of(law.deviation))
+                    deviation[i] = std::sqrt(variance), variance = 1.0;
+                if (double* B = t.of(law.body)) B[pair(i, i)] = variance;
+            }
+        }
+        for (int i = 0; i < d; ++i)
+            if (hidden[i]) t.level[i] = (1.0 + 1.0 / m) * power[i];
+    }
+
+    /// The first observation C: B = C with the diagonal (1 + 1/m) C_ii.
+    void start(Track t, const Seen& seen) {
+        clear(outer);
+        if (seen.matrix) copy(observed, outer);
+        for (std::int64_t r = 0; !seen.matrix && r < seen.samples; ++r) {
+            for (int i = 0; i < d; ++i)
+                x[i] = std::isnan(seen.x[r * d + i]) ? 0.0 : seen.x[r * d + i];
+            add_outer(outer, x, 1.0 / seen.m);
+        }
+        for (int i = 0; i < d; ++i) y[i] = outer[i][i];
+        enter(t, y, seen.m);
+        if (t.head.count == 0.0) return;
+        for (int k = 0; k < k_; ++k) {
+            const Member& law = members[k];
+            const double* deviation = t.of(law.deviation);
+            double* to = law.kind == Kind::turning ? turned(t, law).pool() : t.of(law.body);
+            for (int i = 0; to && i < d; ++i)
+                for (int j = 0; j < i; ++j) {
+                    const double units = deviation ? deviation[i] * deviation[j] : 1.0;
+                    to[pair(i, j)] = outer[i][j] / (units > 0.0 ? units : 1.0);
+                }
+        }
+    }
+
+    // ------------------------------------------------------------------------ one step
+
+    void step(Track t, const Seen& seen, double dt) {
+        Head& h = t.head;
+        h.likelihood = h.distance = h.values = NOTHING;
+        h.time += dt;
+        const bool fresh = h.count == 0.0;
+        if (!fresh) drift(t, dt);
+        if (seen.m == 0.0) return;
+        h.seen = h.time;
+        if (fresh) return start(t, seen);
+        hold(t);
+        blend(t, false);
+        mark_present(t);
+        const int n_there = static_cast<int>(std::count(there.get(), there.get() + d, true));
+        const Compared c = seen.matrix ? compare_matrix(n_there, seen.m) : compare(t, seen);
+        if (c.values > 0.0) learn(t, seen, c, n_there);
+        if (n_there == d) return;
+        for (int i = 0; i < d; ++i) {
+            y[i] = seen.matrix ? observed[i][i] : 0.0;
+            for (std::int64_t r = 0; !seen.matrix && r < seen.samples; ++r)
+                if (const double v = seen.x[r * d + i]; !std::isnan(v)) y[i] += v * v / seen.m;
+        }
+        enter(t, y, seen.m);
+    }
+
+    /// The head, tails and weights of a row and, where there is room, its filtered covariance.
+    void note(Track t, double* record, std::int64_t room_for) {
+        const std::int64_t small = plan.roots + k_;
+        copy(t.row, record, static_cast<int>(std::min(small, room_for)));
+        if (room_for <= small) return;
+        record += small;
+        if (t.head.count == 0.0) return fill(record, d * d, NOTHING);
+        hold(t);
+        blend(t, !std::isnan(t.head.values));
+        double grow = 1.0;  // before the second observation nothing is known of the tails
+        if (t.head.count > 1.0) {
+            grow = 0.0;
+            for (int j = 0; j < N_TAILS; ++j) grow += t.tails[j] * (TAILS[j] / (TAILS[j] - 2.0));
+            grow *= std::exp(t.head.kappa);
+        }
+        for (int i = 0; i < d; ++i)
+            for (int j = 0; j <= i; ++j)
+                record[i * d + j] = record[j * d + i] =
+                    t.has(i) && t.has(j) ? grow * total[pair(i, j)] : NOTHING;
+    }
+};
+
+template <int S>
+void Ensemble<S>::run(const Lines& l) {
+    const std::int64_t length = l.samples * d;
+    for (std::int64_t i = 0; i < l.n; ++i) {
+        double* row = l.rows + l.track_index[i] * plan.size;
+        if (i + 1 < l.n)
+            for (int p = 0; p < plan.size; p += 8)
+                __builtin_prefetch(l.rows + l.track_index[i + 1] * plan.size + p, 1);
+        Seen seen{l.values + i * length, l.samples, 0.0, l.matrix};
+        Status found = Status::missing;
+        if (l.counts[i] > 0.0) {
+            if (l.matrix) {
+                found = take_covariance(seen.x, observed, turn.a, l.tolerance);
+                seen.m = found == Status::observed ? l.counts[i] : 0.0;
+            } else {
+                seen.m = count_samples(seen.x, l.samples, d);
+                found = seen.m < 0.0   ? Status::invalid
+                        : seen.m > 0.0 ? Status::observed
+                                       : Status::missing;
+            }
+        }
+        l.status[i] = static_cast<std::int8_t>(found);
+        Track t(row, plan);
+        if (found != Status::invalid && l.counts[i] >= 0.0) step(t, seen, l.dt[i]);
+        if (found != Status::invalid && l.records) note(t, l.records + i * l.record_width, l.record_width);
+    }
+}
+
+}  // namespace

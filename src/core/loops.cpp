@@ -1,0 +1,22 @@
+// All loops, compiled once for each level of processor; LEVEL is the name of their table. All else
+// is in unnamed namespaces: the linker must not mix code for different processors.
+#include "ensemble.hpp"
+#include "observe.hpp"
+
+namespace {
+
+kgmrf::Loop* make_ensemble(const kgmrf::EnsemblePlan& plan) {
+    if (plan.d <= 8) return new Ensemble<8>(plan);
+    if (plan.d <= 16) return new Ensemble<16>(plan);
+    if (plan.d <= 24) return new Ensemble<24>(plan);
+    return new Ensemble<0>(plan);
+}
+
+}  // namespace
+
+namespace kgmrf {
+
+extern const Loops LEVEL;
+const Loops LEVEL = {make_ensemble, inspect_matrices};
+
+}  // namespace kgmrf

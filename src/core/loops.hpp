@@ -1,0 +1,46 @@
+// What the module knows of the loops: lines go in, rows change. The loops themselves are compiled
+// once for each level of processor (loops.cpp), each with one table `Loops` of what it can make.
+// No function is defined here: the linker would keep one copy for processors of all levels.
+#pragma once
+#include "declared.hpp"
+#include <cstdint>
+
+namespace kgmrf {
+
+enum class Status : std::int8_t { missing = MISSING, observed = OBSERVED, invalid = INVALID };
+
+/// N observations of any tracks, in the order in which they came; see kgmrf.engines.Lines.
+struct Lines {
+    double* rows;
+    std::int64_t n_rows;
+    const std::int64_t* track_index;
+    const double* values;  // (n, samples, d), or with ``matrix`` (n, d, d)
+    std::int64_t n, samples;
+    const double *counts, *dt;
+    bool matrix;
+    double tolerance;
+    double* records;  // (n, record_width), or nullptr
+    std::int64_t record_width;
+    std::int8_t* status;
+};
+
+/// The loop of one engine over lines, with the space that it works in: one thread at a time.
+struct Loop {
+    Loop() = default;
+    Loop(const Loop&) = delete;
+    virtual ~Loop();
+    virtual void run(const Lines& lines) = 0;
+};
+
+struct EnsemblePlan;
+
+/// What one level of processor can make.
+struct Loops {
+    Loop* (*ensemble)(const EnsemblePlan&);
+    void (*inspect)(const double* matrices, std::int64_t n, int d, double tolerance,
+                    std::int8_t* status);
+};
+
+extern const Loops loops_base, loops_v3, loops_v4;
+
+}  // namespace kgmrf

@@ -1,0 +1,54 @@
+// The module kgmrf._core: one class for each engine (bind_*.cpp), and which loops this processor
+// can run.
+//
+// To add an engine: its plan (a struct with d and size), its loop in a header of its own, one line
+// in `Loops` (loops.hpp) and in the table of loops.cpp, and a file bind_NAME.cpp.
+#include "bind.hpp"
+#include "processor.hpp"
+
+namespace kgmrf {
+
+Loop::~Loop() = default;
+
+static const char* best() {
+    const int level = processor_level();
+#ifdef KGMRF_V4
+    if (level >= 4) return "v4";
+#endif
+#ifdef KGMRF_V3
+    if (level >= 3) return "v3";
+#endif
+    return (void)level, "base";
+}
+
+const Loops& choose(const std::string& level) {
+    const std::string wanted = level.empty() ? best() : level;
+#ifdef KGMRF_V4
+    if (wanted == "v4" && processor_level() >= 4) return loops_v4;
+#endif
+#ifdef KGMRF_V3
+    if (wanted == "v3" && processor_level() >= 3) return loops_v3;
+#endif
+#ifdef KGMRF_BASE
+    if (wanted == "base") return loops_base;
+#endif
+    throw std::invalid_argument("this build or this processor has no loops of level " + wanted);
+}
+
+}  // namespace kgmrf
+
+NB_MODULE(_core, m) {
+    using namespace kgmrf;
+    m.attr("level") = best();
+    bind_ensemble(m);
+    m.def(
+        "inspect",
+        [](In<double, 3> matrices, double tolerance, Out<std::int8_t, 1> status) {
+            require(matrices.shape(1) == matrices.shape(2), "matrices must be square");
+            require(status.shape(0) == matrices.shape(0), "status must have one number each");
+            nb::gil_scoped_release unlocked;
+            choose("").inspect(matrices.data(), std::int64_t(matrices.shape(0)),
+                               int(matrices.shape(1)), tolerance, status.data());
+        },
+        nb::arg("matrices").noconvert(), nb::arg("tolerance"), nb::arg("status").noconvert());
+}

@@ -1,0 +1,71 @@
+"""Every number of the method that the compiled core needs, and the heads of the rows: declared once.
+
+The build writes this file out as C++ (`src/core/declare.py`), the readable engines import it. It
+imports nothing, so that a build needs no package. A float becomes a double, an int an int, a tuple
+of floats an array; `STRUCTS` become structs of doubles with these names, in this order.
+"""
+
+# --------------------------------------------------------------------------- what is accepted
+
+LARGEST = 1e150  # of an entry of a matrix, and of the square of a sample
+SMALLEST = 1e-150  # of the largest entry of a matrix
+FASTEST = 1e15  # angular velocity of a row
+SYMMETRY_TOLERANCE = 1e-8
+ROTATION_TOLERANCE = 1e-6  # of R^T R - I
+
+MISSING, OBSERVED, INVALID = 0, 1, 2  # what became of a line
+
+# --------------------------------------------------------------------------- planes and frames
+
+ANGLE_VARIANCE_LIMIT = 0.25  # rad^2: no angle is less certain
+RATE_VARIANCE_LIMIT = 0.04
+CORRELATION_LIMIT = 1.0 - 1e-6  # of an angle and its velocity
+POLISH_EVERY = 16  # observations between two steps back to an orthonormal frame
+RELATIVE_RIDGE = 1e-9
+SMALLEST_SPECTRUM = 1e-12
+
+# --------------------------------------------------------------------------- ensemble
+
+TAILS = (3.0, 6.0, 12.0, 1e5)  # degrees of freedom
+BLEND_RATE, BLEND_LIMIT, BLEND_SHARE = 0.25, 1.0, 1e-3
+TAIL_SHARE, KAPPA_GAIN, KAPPA_LIMIT = 1e-3, 0.005, 0.7
+FLOOR = 1e-6  # smallest variance of a channel in a forecast, relative to its long-run level
+OUTLIER = 20.0  # times the forecast size: limited members learn from no more than this
+RETURN = 0.5  # share of the prior weights that comes back after an observation beyond OUTLIER
+FILL_LIMIT = 4.0  # times the forecast size: how surprising cells may be that fill others
+SHRINKAGE = 0.01  # observations that stand for a diagonal matrix in an average
+SIZE_RETENTION, LEVEL_MEMORY = 0.98, 6000.0
+EARLY = 3.0  # samples that count in full, however far they are from what the first of them promised
+POOL_SAMPLES = 5.0  # samples per channel before a turning member starts
+UNLIKE = 1e3  # ratio of variances above which turning members work in units of each channel
+
+# --------------------------------------------------------------------------- heads of rows
+
+STRUCTS = {
+    # time of the row and of its last observation, observations, samples, log of the factor between
+    # S and the scale of the density, observations pooled by the turning members; of the last
+    # observation: log-likelihood, squared distance m z, number of values m d
+    "Head": (
+        "time",
+        "seen",
+        "count",
+        "samples",
+        "kappa",
+        "pooled",
+        "likelihood",
+        "distance",
+        "values",
+    ),
+    # one line of the table of members
+    "MemberLine": (
+        "kind",
+        "half_life",
+        "size_gain",
+        "channel_half_life",
+        "limited",
+        "acceleration",
+        "spectrum_rate",
+        "rate_prior",
+        "root",
+    ),
+}

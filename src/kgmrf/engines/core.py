@@ -1,0 +1,48 @@
+"""The compiled core or the readable engines: the one place that chooses.
+
+Both are found by the name of the engine and made from the same plan; both have ``run(rows,
+track_index, values, counts, dt, matrix, tolerance, records, status)``: lines go in, rows change in
+place (see `kgmrf.engines.Lines`). ``KGMRF_ENGINE=readable`` in the environment chooses the readable
+ones; ``KGMRF_LEVEL=base`` (v3, v4) other loops of the core than the best of this processor.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from functools import cache
+from typing import Any
+
+
+@cache
+def module() -> Any:
+    """`kgmrf._core`, or None with one warning where it was not built."""
+    try:
+        return importlib.import_module("kgmrf._core")
+    except ImportError as error:
+        warnings.warn(
+            f"kgmrf runs without its compiled core ({error}): the same numbers, some hundred times "
+            "slower. Install a wheel, or build it: `pip install .`, in a checkout `make core`",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+
+
+def compiled() -> Any:
+    """The compiled core; None where the readable engines are to be used."""
+    return None if os.environ.get("KGMRF_ENGINE") == "readable" else module()
+
+
+def level() -> str:
+    """The loops that were asked for; empty: the best of this processor."""
+    return os.environ.get("KGMRF_LEVEL", "")
+
+
+def loop(name: str, *plan: Any) -> Any:
+    """The loop of an engine, such as ``"Ensemble"``, for a plan."""
+    core = compiled()
+    if core is not None:
+        return getattr(core, name)(*plan, level())
+    return getattr(importlib.import_module("kgmrf.readable"), name)(*plan)
