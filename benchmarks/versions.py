@@ -1,9 +1,9 @@
 """Another state of the sources beside this one: `python -m benchmarks.versions PATH [--rounds 21]`.
 
-PATH is a checkout (a worktree of an older commit, say) that imports with the same interpreter; both
-run the cases below in turns, each in a process of its own; what is reported is the ratio of the medians
-of the processor time of a call, this state over the other. `--levels v3` adds loops of other levels
-of processor (they must be built). Writes benchmarks/results/versions.json.
+PATH is a checkout (a worktree of an older commit, say) that imports with the same interpreter. Each
+state runs in a process of its own, and they take turns. Reported is the ratio of the medians of the
+processor time of a call, this state over the other. `--levels v3` adds loops of other levels of
+processor (they must be built). Writes benchmarks/results/versions.json.
 """
 
 from __future__ import annotations
