@@ -271,7 +271,7 @@ def sample_counts(value: Any) -> Numbers:
 
 def within_reach(counted: Any, unit: float, name: str) -> Any:
     """Refuses steps longer than float64 can follow; ``counted`` in units of time."""
-    longest = np.max(counted, initial=0.0)
+    longest = counted if type(counted) is float else np.max(counted, initial=0.0)
     if not longest <= LONGEST:
         raise ObservationError(
             f"{name} is {longest * unit:g}, more than {LONGEST:g} times the usual interval "
