@@ -142,11 +142,12 @@ class _Fields(RotationFields):
         if "loadings" in self.fields():
             grow = heaviness(self.tails)[..., None]
             loadings = self.loadings / np.sqrt(grow[..., None])
-            return FactorDensity(loadings, self.noise / grow, self.tails, np.array(TAILS))
+            parts = (loadings, self.noise / grow, self.tails, np.array(TAILS))
+            return FactorDensity(*parts, channels=self.channels)
         if "tails" in self.fields():
-            return Density(self.scale, self.tails, np.array(TAILS))
-        scale = self.covariance
-        return Density(scale, np.ones((*scale.shape[:-2], 1)), np.array([GAUSSIAN]))
+            return Density(self.scale, self.tails, np.array(TAILS), channels=self.channels)
+        ones = np.ones((*self.covariance.shape[:-2], 1))
+        return Density(self.covariance, ones, np.array([GAUSSIAN]), channels=self.channels)
 
     def log_density(self, x: Any) -> Numbers:
         """log p(x) of vectors ``(..., d)`` under `density`; NaN cells are integrated out."""
