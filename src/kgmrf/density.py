@@ -109,10 +109,10 @@ class Mixture:
     def project(self, weights: Any) -> PortfolioDensity:
         """The density of w^T x: a portfolio, or any weighted sum of the channels.
 
-        weights: ``(..., d)``, broadcast against the density: ``(d,)`` is one portfolio at all times,
-        ``(T, d)`` one for each of T times, ``(P, d)`` a table of portfolios under one forecast. A
-        dict, a series or a table with a row for each portfolio is read by the names of the
-        channels; those that are not named have the weight 0.
+        weights: ``(..., d)``, broadcast against the density: ``(d,)`` is one portfolio for all
+        times, ``(T, d)`` one for each of T times, ``(P, d)`` a table of portfolios under one
+        forecast. A dict, a series or a table with a row for each portfolio is read by the names of
+        the channels; those that are not named have the weight 0.
 
         >>> one = Density(np.diag([1.0, 4.0]), np.ones(1), np.array([GAUSSIAN]))
         >>> one.project([[1.0, 0.0], [0.5, 0.5]]).value_at_risk(0.99).round(2)
