@@ -65,7 +65,7 @@ def track(
                 # By the first chunk it is known how many steps there will be.
                 every = every or max(1, math.ceil(len(result) / chunk.done / MOST_DRAWN))
                 picked: Any = result[(len(result) - run.n_frames) % every :: every]
-                drawn.append(join([picked]))  # a copy, which does not hold the whole chunk
+                drawn.append(picked.only(picked.fields()))  # a copy, which holds no whole chunk
             advance(chunk.done)
     if plot is not None:
         join(drawn).plot(plot)
