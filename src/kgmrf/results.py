@@ -302,14 +302,18 @@ class Result(_Fields):
         index = pd.MultiIndex.from_product([rows, names])
         return pd.DataFrame(array.reshape(-1, array.shape[-1]), index=index, columns=names)
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw the spectrum or angles, speed, uncertainty and surprise along time.
+    def plot(self, kind: str | Path | None = None, path: str | Path | None = None) -> Figure:
+        """Draw it along time; with ``path`` also write it (PNG, SVG or PDF by its ending).
 
-        Returns the matplotlib figure; with ``path`` also writes it (PNG, SVG or PDF by its ending).
+        kind: "volatility", "correlation", "weights" or "surprise", of one track of covariances;
+        see :func:`kgmrf.plots.plot_risk`. None draws the spectrum or angles, speed, uncertainty and
+        surprise of any result; ``plot("picture.png")`` writes that.
         """
-        from kgmrf.plots import plot_result
+        from kgmrf.plots import plot_result, plot_risk
 
-        return plot_result(self, path)
+        if kind is None or isinstance(kind, Path) or Path(kind).suffix:
+            return plot_result(self, path if kind is None else kind)
+        return plot_risk(self, kind, path)
 
 
 _IN_TABLES = (
