@@ -70,6 +70,9 @@ _SETTINGS: dict[str, Any] = {
 WIDTH = 7.2
 """Width of a figure over both columns of a journal page, inches."""
 
+NARROW_WIDTH = 3.7
+"""Width of a figure on the screen of a telephone, inches."""
+
 MOST_LABELS = 8
 """Lines that can still be labelled one by one."""
 

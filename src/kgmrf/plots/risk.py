@@ -97,7 +97,7 @@ def _volatility(figure: Figure, result: Result) -> Labels:
 
 
 def _correlation(figure: Figure, result: Result) -> Labels:
-    d = result.covariance.shape[-1]
+    d = _dimension(result)
     if d < 2:
         raise ValueError("one channel has no correlation; plot the volatility")
     tall = figure.get_figwidth() < NARROW
@@ -176,12 +176,22 @@ def _weights(figure: Figure, result: Result) -> Labels:
     axes.set_ylim(0.0, 1.0)
     axes.set_title("Weights of the members, by half-life")
     axes.set_ylabel("weight")
-    below.plot(clock(result)[0], result.half_life, color=CYCLE[0])
+    days = _counts_seconds(result) and float(np.nanmedian(result.half_life)) >= 86400.0
+    below.plot(clock(result)[0], result.half_life / (86400.0 if days else 1.0), color=CYCLE[0])
     below.set_yscale("log")
-    below.set_ylabel("half-life")
+    below.set_ylabel("half-life\n(days)" if days else "half-life")
     log_ticks(below, "y")
     _frame(below, result)
     return {axes: labels}
+
+
+def _counts_seconds(result: Result) -> bool:
+    """Whether time is that of the dates, not the number of the row."""
+    if clock(result)[1] != "date" or len(result) < 2:
+        return False
+    dates = np.asarray(result.index).astype("datetime64[us]")
+    seconds = (dates[-1] - dates[0]) / np.timedelta64(1, "s")
+    return bool(np.isclose(result.time[-1] - result.time[0], seconds))
 
 
 def _member_names(result: Result) -> list[tuple[str, str]]:
@@ -189,7 +199,7 @@ def _member_names(result: Result) -> list[tuple[str, str]]:
     import matplotlib
 
     n = result.weights.shape[-1]
-    members = default_members(result.covariance.shape[-1])
+    members = default_members(_dimension(result))
     if len(members) != n or "loadings" in result.fields():
         shades = matplotlib.colormaps["viridis"](np.linspace(0.1, 0.95, n))
         to_hex = matplotlib.colors.to_hex
@@ -217,7 +227,7 @@ def _member_names(result: Result) -> list[tuple[str, str]]:
 def _surprise(figure: Figure, result: Result) -> Labels:
     from scipy import special
 
-    d = result.covariance.shape[-1]
+    d = _dimension(result)
     if d < 2 or not np.isfinite(result.nis).any():
         raise ValueError(
             "this result does not tell how improbable its observations were (nis is NaN): "
@@ -284,6 +294,12 @@ KINDS: dict[str, Callable[[Any, Result], Labels]] = {
 
 
 # --- pieces ---------------------------------------------------------------------------------------
+
+
+def _dimension(result: Result) -> int:
+    if result.channels is not None and "covariance" not in result.fields():
+        return len(result.channels)
+    return int(result.covariance.shape[-1])
 
 
 def _thinned(result: Result, most: int) -> Result:
