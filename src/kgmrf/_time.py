@@ -197,6 +197,14 @@ class Told(Mapping[str, Numbers]):
             self._made[name] = self._make(name, self._values[name])
         return self._made[name]
 
+    def at(self, frame: int | slice) -> Told:
+        """The fields of some steps alone."""
+        values: Any = self._values
+        time = self._time
+        later = hasattr(values, "at")
+        part = values.at(frame) if later else {k: v[frame] for k, v in values.items()}
+        return Told(part, self._clock, None if time is None else time[frame])
+
     def _make(self, name: str, value: Numbers) -> Numbers:
         clock, time = self._clock, self._values["time"]
         if name == "time":

@@ -1,8 +1,8 @@
-"""The density of a forecast: a mixture of Student-t densities with one scale.
+"""The density of a forecast: a mixture of Student-t densities, all with one shape.
 
-    p(x) = sum_j pi_j t_{nu_j}(x; scale)
+    p(x) = sum_k pi_k t_{nu_k}(x; f_k scale)
 
-Its second moment is scale times sum_j pi_j nu_j/(nu_j - 2). With no tails it is the Gaussian.
+Its second moment is scale times sum_k pi_k f_k nu_k/(nu_k - 2). With no tails it is the Gaussian.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
 from kgmrf.constants import TAILS as TAILS
+from kgmrf.portfolio import PortfolioDensity, as_weights
 
 GAUSSIAN = 1e8
 """Degrees of freedom that stand for a Gaussian."""
@@ -29,13 +30,19 @@ def as_vectors(x: Any, d: int) -> Numbers:
 
 
 class Mixture:
-    """What densities share: weights ``tails`` ``(..., J)`` of degrees of freedom ``dofs`` ``(J,)``.
+    """What densities share: components with weights, degrees of freedom and sizes.
 
-    A subclass has a scale, of which it tells d and how far vectors are away.
+    tails: weights pi_k, ``(..., K)``. dofs: nu_k, ``(K,)`` or ``(..., K)``. factors: f_k, what the
+    scale is multiplied by, ``(..., K)``, default 1. channels: names, if there are any.
+
+    A subclass has a scale. It tells d, how far vectors are away and what a portfolio's variance is,
+    and draws vectors.
     """
 
     tails: Numbers
     dofs: Numbers
+    factors: Numbers | float
+    channels: tuple[str, ...] | None
 
     @property
     def d(self) -> int:
@@ -44,6 +51,14 @@ class Mixture:
 
     def _compare(self, x: Any) -> tuple[Numbers, Numbers, Numbers]:
         """x^T scale^-1 x, log |scale| and how many values, over the channels that are not NaN."""
+        raise NotImplementedError
+
+    def _variance(self, weights: Numbers) -> Numbers:
+        """w^T scale w of weights that broadcast; NaN where a channel that is held is unknown."""
+        raise NotImplementedError
+
+    def _gaussian(self, shape: tuple[int, ...], rng: np.random.Generator) -> Numbers:
+        """Vectors ``(*shape, ..., d)`` of the Gaussian N(0, scale)."""
         raise NotImplementedError
 
     def mahalanobis(self, x: Numbers) -> Numbers:
@@ -55,9 +70,10 @@ class Mixture:
         from scipy import special  # slow to import, and only densities need it
 
         distance, log_det, n = self._compare(x)
-        n, q = n[..., None], distance[..., None]
+        n, q = n[..., None], distance[..., None] / self.factors
         rise = special.gammaln(0.5 * (self.dofs + n)) - special.gammaln(0.5 * self.dofs)
-        each = rise - 0.5 * n * np.log(np.pi * self.dofs) - 0.5 * log_det[..., None]
+        size = log_det[..., None] + n * np.log(self.factors)
+        each = rise - 0.5 * n * np.log(np.pi * self.dofs) - 0.5 * size
         each = each - 0.5 * (self.dofs + n) * np.log1p(q / self.dofs)
         mixed = special.logsumexp(each, axis=-1, b=np.broadcast_to(self.tails, each.shape))
         return np.where(n[..., 0] > 0, mixed, np.nan)[()]
@@ -67,7 +83,7 @@ class Mixture:
         from scipy import special
 
         n = np.asarray(self.d if values is None else values, dtype=float)[..., None]
-        ratio = np.asarray(distance, dtype=float)[..., None] / n
+        ratio = np.asarray(distance, dtype=float)[..., None] / (n * self.factors)
         return (self.tails * special.fdtr(n, self.dofs, ratio)).sum(axis=-1)
 
     def region(self, level: float) -> Numbers:
@@ -80,19 +96,49 @@ class Mixture:
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must be between 0 and 1, got {level!r}")
         d = self.d
-        bounds = d * special.fdtri(d, self.dofs, level)
-        shape = self.tails.shape[:-1]
-        low, high = np.full(shape, bounds.min()), np.full(shape, bounds.max())
+        bounds = self.factors * d * special.fdtri(d, self.dofs, level) + 0.0 * self.tails
+        low, high = bounds.min(axis=-1), bounds.max(axis=-1)
         for _ in range(60):
             middle = 0.5 * (low + high)
             inside = self.cdf(middle) < level
             low, high = np.where(inside, middle, low), np.where(inside, high, middle)
         return (0.5 * (low + high))[()]
 
+    def project(self, weights: Any) -> PortfolioDensity:
+        """The density of w^T x: a portfolio, or any weighted sum of the channels.
+
+        weights: ``(..., d)``, broadcast against the density: ``(d,)`` is one portfolio for all
+        times, ``(T, d)`` one for each of T times, ``(P, d)`` a table of portfolios under one
+        forecast. A dict, a series or a table with a row for each portfolio is read by the names of
+        the channels; those that are not named have the weight 0.
+
+        >>> one = Density(np.diag([1.0, 4.0]), np.ones(1), np.array([GAUSSIAN]))
+        >>> one.project([[1.0, 0.0], [0.5, 0.5]]).value_at_risk(0.99).round(2)
+        array([2.33, 2.6 ])
+        """
+        array, names = as_weights(weights, self.d, self.channels)
+        variance = self._variance(array)
+        return PortfolioDensity(variance, self.tails, self.dofs, self.factors, names)
+
+    def sample(self, size: int, rng: np.random.Generator | int | None = None) -> Numbers:
+        """Vectors drawn from it, ``(size, ..., d)``."""
+        draw = np.random.default_rng(rng)
+        shape = (int(size), *self.tails.shape[:-1])
+        # Of each vector: its component, then sqrt(f nu/chi2) times a Gaussian.
+        edges = np.cumsum(self.tails, axis=-1)
+        which = (draw.random(shape)[..., None] > edges[..., :-1]).sum(axis=-1)[..., None]
+        full = (*shape, self.tails.shape[-1])
+        nu, factor = (
+            np.take_along_axis(np.broadcast_to(v, full), which, axis=-1)[..., 0]
+            for v in (self.dofs, self.factors)
+        )
+        size_of = np.sqrt(factor * nu / draw.chisquare(nu))
+        return np.asarray(size_of[..., None] * self._gaussian(shape, draw))
+
 
 @dataclass(frozen=True)
 class Density(Mixture):
-    """Zero-mean density of a vector; scale ``(..., d, d)``, tails ``(..., J)``, dofs ``(J,)``.
+    """Zero-mean density of a vector; scale ``(..., d, d)``, the rest as for `Mixture`.
 
     >>> import numpy as np
     >>> normal = Density(np.eye(2), np.ones(1), np.array([GAUSSIAN]))
@@ -103,6 +149,8 @@ class Density(Mixture):
     scale: Numbers
     tails: Numbers
     dofs: Numbers
+    factors: Numbers | float = 1.0
+    channels: tuple[str, ...] | None = None
 
     @property
     def d(self) -> int:
@@ -122,3 +170,13 @@ class Density(Mixture):
         white = np.linalg.solve(factor, safe[..., None])[..., 0]
         log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=-1)
         return (white**2).sum(axis=-1), log_det, here.sum(axis=-1).astype(float)
+
+    def _variance(self, weights: Numbers) -> Numbers:
+        known = ~np.isnan(np.diagonal(self.scale, axis1=-2, axis2=-1))
+        both = known[..., :, None] & known[..., None, :]
+        found = np.einsum("...i,...ij,...j->...", weights, np.where(both, self.scale, 0.0), weights)
+        return np.where((known | (weights == 0.0)).all(axis=-1), found, np.nan)
+
+    def _gaussian(self, shape: tuple[int, ...], rng: np.random.Generator) -> Numbers:
+        factor = np.linalg.cholesky(self.scale)
+        return np.asarray((factor @ rng.standard_normal((*shape, self.d, 1)))[..., 0])

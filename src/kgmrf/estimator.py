@@ -86,8 +86,8 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
             self.n_samples_seen_ = 0
         self.n_samples_seen_ += len(rows)
         blocks, times = windows(rows, window, times)
-        result = self.tracker_.filter(blocks, samples=True, times=times)
-        last = result[-1]  # of many channels the matrices of all rows would not fit into memory
+        result = self.tracker_.filter(blocks, samples=True, times=times, fields=["log_likelihood"])
+        last = self.tracker_.estimate()
         self.covariance_ = last.covariance + self.noise_floor * np.eye(d)
         self.location_ = self.tracker_.location
         self.frame_, self.spectrum_, self.velocity_ = last.frame, last.spectrum, last.velocity

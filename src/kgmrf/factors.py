@@ -83,6 +83,8 @@ class FactorDensity(Mixture):
     noise: Numbers
     tails: Numbers
     dofs: Numbers
+    factors: Numbers | float = 1.0
+    channels: tuple[str, ...] | None = None
 
     @property
     def scale(self) -> Numbers:
@@ -109,3 +111,16 @@ class FactorDensity(Mixture):
         log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=-1)
         log_det = log_det + np.log(noise).sum(axis=-1)
         return np.maximum(distance, 0.0), log_det, here.sum(axis=-1).astype(float)
+
+    def _variance(self, weights: Numbers) -> Numbers:
+        known = ~np.isnan(self.noise)
+        noise = np.where(known, self.noise, 0.0)
+        loadings = np.where(known[..., None], self.loadings, 0.0)
+        along = np.einsum("...ik,...i->...k", loadings, weights)
+        found = (along**2).sum(axis=-1) + (noise * weights**2).sum(axis=-1)
+        return np.where((known | (weights == 0.0)).all(axis=-1), found, np.nan)
+
+    def _gaussian(self, shape: tuple[int, ...], rng: np.random.Generator) -> Numbers:
+        common = rng.standard_normal((*shape, self.loadings.shape[-1], 1))
+        own = rng.standard_normal((*shape, self.d))
+        return np.asarray((self.loadings @ common)[..., 0] + np.sqrt(self.noise) * own)

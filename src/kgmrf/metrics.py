@@ -1,24 +1,31 @@
-"""How far an estimate is from the truth. Batched over leading axes, on numpy and torch alike.
+"""How far an estimate is from the truth, and whether a value at risk is exceeded as it should be.
 
-Angles come out in radians unless ``degrees=True``. A matrix with a NaN entry is missing, and so is
-its error: NaN.
+Errors are batched over leading axes, on numpy and torch alike. Angles come out in radians unless
+``degrees=True``. A matrix with a NaN entry is missing, and so is its error: NaN.
+
+Backtests take ``-returns > value_at_risk``, one truth value per day, in time order.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from array_api_compat import array_namespace, device
 
-from kgmrf._types import Array
+from kgmrf._types import Array, Mask
 from kgmrf.geometry import orbit, so, spd
 
 __all__ = [
+    "Backtest",
     "affine_invariant_error",
     "angular_error",
     "axis_angle",
+    "christoffersen_test",
     "geodesic_error",
+    "independence_test",
+    "kupiec_test",
     "orbit_error",
 ]
 
@@ -139,3 +146,103 @@ def affine_invariant_error(estimate: Array, truth: Array) -> Array:
     _check_pair(estimate, truth)
     estimate, truth, blank = _shield(estimate, truth)
     return spd.distance(estimate, truth) + blank
+
+
+class Backtest(NamedTuple):
+    """A likelihood-ratio test of a value at risk.
+
+    statistic: -2 log of the likelihood ratio. p_value: how probable a larger one is if the value at
+    risk is right; below 0.05 it is usually rejected. exceeded: days beyond the value at risk.
+    expected: how many there should be. days: all days.
+    """
+
+    statistic: float
+    p_value: float
+    exceeded: int
+    expected: float
+    days: int
+
+
+def kupiec_test(exceeded: Any, level: float) -> Backtest:
+    """2 log[L(x/n)/L(1 - level)], chi-squared(1): is it exceeded as often as it should be?
+
+    exceeded: ``(n,)`` truth values, ``-returns > value_at_risk``. level: that of the value at risk.
+    x of n days are beyond it; L(p) = p^x (1 - p)^(n - x) (Kupiec, 1995).
+
+    >>> days = np.arange(252) < 20
+    >>> found = kupiec_test(days, 0.95)
+    >>> round(found.statistic, 2), round(found.p_value, 3), found.exceeded
+    (3.91, 0.048, 20)
+    """
+    hit, p = _exceeded(exceeded), _rate(level)
+    n, x = len(hit), int(hit.sum())
+    ratio = _log_likelihood(x, n, x / n) - _log_likelihood(x, n, p)
+    return _backtest(ratio, 1, hit, p)
+
+
+def independence_test(exceeded: Any, level: float) -> Backtest:
+    """2 log[L(p01, p11)/L(p, p)], chi-squared(1): do exceedances follow upon one another?
+
+    The rates after a quiet day, p01, and after an exceedance, p11, against one rate for all days
+    but the first (Christoffersen, 1998). Without exceedances, or of too few days, it is 0.
+    level: that of the value at risk, for ``expected`` only.
+
+    >>> days = np.zeros(250, dtype=bool)
+    >>> days[[40, 41, 42, 100, 101, 200, 201, 202, 203, 204]] = True
+    >>> round(independence_test(days, 0.96).statistic, 1)
+    39.4
+    """
+    hit, p = _exceeded(exceeded), _rate(level)
+    before, now = hit[:-1], hit[1:]
+    ratio = -_at_best(now)
+    for state in (False, True):
+        ratio += _at_best(now[before == state])
+    return _backtest(ratio, 1, hit, p)
+
+
+def christoffersen_test(exceeded: Any, level: float) -> Backtest:
+    """The sum of both, chi-squared(2): as many exceedances as there should be, and independent.
+
+    >>> days = np.zeros(250, dtype=bool)
+    >>> days[[40, 41, 42, 100, 101, 200, 201, 202, 203, 204]] = True
+    >>> kupiec_test(days, 0.96).p_value, christoffersen_test(days, 0.96).p_value < 1e-8
+    (1.0, True)
+    """
+    hit, p = _exceeded(exceeded), _rate(level)
+    parts = (kupiec_test(hit, level), independence_test(hit, level))
+    return _backtest(0.5 * sum(part.statistic for part in parts), 2, hit, p)
+
+
+def _exceeded(exceeded: Any) -> Mask:
+    hit = np.asarray(exceeded)
+    if hit.dtype.kind != "b" or hit.ndim != 1 or not hit.size:
+        raise ValueError(
+            "exceeded must be truth values of shape (n,), -returns > value_at_risk, got "
+            f"{hit.dtype} of shape {hit.shape}"
+        )
+    return hit
+
+
+def _rate(level: float) -> float:
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be between 0 and 1, such as 0.99, got {level!r}")
+    return 1.0 - level
+
+
+def _at_best(hit: Mask) -> float:
+    """log L of days at the rate that fits them best."""
+    n, x = len(hit), int(hit.sum())
+    return _log_likelihood(x, n, x / n) if n else 0.0
+
+
+def _log_likelihood(x: int, n: int, p: float) -> float:
+    """x log p + (n - x) log(1 - p), where 0 log 0 = 0."""
+    return (x * math.log(p) if x else 0.0) + ((n - x) * math.log1p(-p) if n > x else 0.0)
+
+
+def _backtest(ratio: float, freedom: int, hit: Mask, p: float) -> Backtest:
+    from scipy import special  # slow to import, and only backtests need it
+
+    statistic = max(2.0 * ratio, 0.0)
+    value = float(special.chdtrc(freedom, statistic))
+    return Backtest(statistic, value, int(hit.sum()), len(hit) * p, len(hit))

@@ -142,11 +142,12 @@ class _Fields(RotationFields):
         if "loadings" in self.fields():
             grow = heaviness(self.tails)[..., None]
             loadings = self.loadings / np.sqrt(grow[..., None])
-            return FactorDensity(loadings, self.noise / grow, self.tails, np.array(TAILS))
+            parts = (loadings, self.noise / grow, self.tails, np.array(TAILS))
+            return FactorDensity(*parts, channels=self.channels)
         if "tails" in self.fields():
-            return Density(self.scale, self.tails, np.array(TAILS))
-        scale = self.covariance
-        return Density(scale, np.ones((*scale.shape[:-2], 1)), np.array([GAUSSIAN]))
+            return Density(self.scale, self.tails, np.array(TAILS), channels=self.channels)
+        ones = np.ones((*self.covariance.shape[:-2], 1))
+        return Density(self.covariance, ones, np.array([GAUSSIAN]), channels=self.channels)
 
     def log_density(self, x: Any) -> Numbers:
         """log p(x) of vectors ``(..., d)`` under `density`; NaN cells are integrated out."""
@@ -301,14 +302,18 @@ class Result(_Fields):
         index = pd.MultiIndex.from_product([rows, names])
         return pd.DataFrame(array.reshape(-1, array.shape[-1]), index=index, columns=names)
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw the spectrum or angles, speed, uncertainty and surprise along time.
+    def plot(self, kind: str | Path | None = None, path: str | Path | None = None) -> Figure:
+        """Draw it along time; with ``path`` also write it (PNG, SVG or PDF by its ending).
 
-        Returns the matplotlib figure; with ``path`` also writes it (PNG, SVG or PDF by its ending).
+        kind: "volatility", "correlation", "weights" or "surprise", of one track of covariances;
+        see :func:`kgmrf.plots.plot_risk`. None draws the spectrum or angles, speed, uncertainty and
+        surprise of any result; ``plot("picture.png")`` writes that.
         """
-        from kgmrf.plots import plot_result
+        from kgmrf.plots import plot_result, plot_risk
 
-        return plot_result(self, path)
+        if kind is None or isinstance(kind, Path) or Path(kind).suffix:
+            return plot_result(self, path if kind is None else kind)
+        return plot_risk(self, kind, path)
 
 
 _IN_TABLES = (

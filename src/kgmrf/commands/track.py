@@ -14,12 +14,18 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.commands._given import ON_A_FILE, Given
 from kgmrf.commands._options import takes
-from kgmrf.commands._run import Run, located, progress
+from kgmrf.commands._report import Report, check_report
+from kgmrf.commands._run import Run, located, progress, spare
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError, dates
 from kgmrf.io.source import joined
 from kgmrf.results import Result, join
 
+REPORT = """
+Output:
+  --report  Also write a risk report, one .html page: volatility, correlation, surprise, value at
+    risk.
+"""
 SMOOTH = """
 Tracker:
   --frames, -n >=2  Refuse a longer recording.
@@ -39,9 +45,13 @@ MOST_AHEAD = 8_000_000
 """Numbers of a forecast that are held in memory, for each of its fields."""
 
 
-@takes(ON_A_FILE, given=Given)
+@takes(ON_A_FILE, REPORT, given=Given)
 def track(
-    given: Given, output: Path | None = None, plot: Path | None = None, fields: Any = None
+    given: Given,
+    output: Path | None = None,
+    plot: Path | None = None,
+    report: Path | None = None,
+    fields: Any = None,
 ) -> None:
     """Track the covariance or rotation in a file of any length.
 
@@ -50,7 +60,11 @@ def track(
     rotations are tracked too.
     """
     given.check(output, plot)
+    if report is not None:
+        check_report(report)
+        spare(given.file, report)
     run = given.follow()
+    kept = None if report is None else Report(run)
     drawn: list[Result] = []
     every = 0
     began = clock.monotonic()
@@ -65,15 +79,21 @@ def track(
                 # By the first chunk it is known how many steps there will be.
                 every = every or max(1, math.ceil(len(result) / chunk.done / MOST_DRAWN))
                 picked: Any = result[(len(result) - run.n_frames) % every :: every]
-                drawn.append(join([picked]))  # a copy, which does not hold the whole chunk
+                drawn.append(picked.only(picked.fields()))  # a copy, which holds no whole chunk
+            if kept is not None:
+                kept.take(chunk, result)
             advance(chunk.done)
     if plot is not None:
         join(drawn).plot(plot)
+    if kept is not None and report is not None:
+        kept.write(report)
     # That of a forecast of no steps: an estimate just after an observation has sharper weights.
     velocity = run.ahead(0, first=0).velocity[0]
     about = _summary(run, result, velocity)
     about["seconds"] = round(clock.monotonic() - began, 3)
-    given.say(about, _words(run, result, velocity, about), output=output, figure=plot)
+    given.say(
+        about, _words(run, result, velocity, about), output=output, figure=plot, report=report
+    )
 
 
 def _summary(run: Run, result: Result, velocity: Numbers) -> dict[str, Any]:

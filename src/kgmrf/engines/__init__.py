@@ -12,6 +12,7 @@ Above an engine, trackers and banks only check, remember and show.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -88,6 +89,17 @@ class View(Mapping[str, Numbers]):
     def __len__(self) -> int:
         return len(self._engine.names)
 
+    def at(self, frame: int | slice) -> Self:
+        """The view of some steps alone; what is made already is not made again."""
+        rows = self._rows
+        if callable(rows):
+            rows = partial(_chosen, rows, np.arange(len(self._records))[frame])
+        elif rows is not None:
+            rows = rows[frame]
+        part = type(self)(self._engine, self._records[frame], rows)
+        part._made = {name: value[frame] for name, value in self._made.items()}
+        return part
+
     def _whole(self, rows: Numbers) -> Numbers:
         """The whole records of rows ``(..., size)``."""
         engine = self._engine
@@ -107,6 +119,19 @@ class View(Mapping[str, Numbers]):
         else:
             take(..., self._rows)
         return out
+
+
+def _chosen(rows: Any, frames: Any, take: Any) -> None:
+    """Hands out the rows of some steps only, of all that another function hands out."""
+    single, wanted = np.ndim(frames) == 0, np.atleast_1d(frames)
+
+    def pick(at: slice, rows: Numbers) -> None:
+        inside = (wanted >= at.start) & (wanted < at.stop)
+        if inside.any():
+            chosen = rows[wanted[inside] - at.start]
+            take(... if single else np.flatnonzero(inside), chosen[0] if single else chosen)
+
+    rows(pick)
 
 
 class Engine:

@@ -6,7 +6,7 @@ vectorised over tracks and steps.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -56,6 +56,15 @@ SMALL = ("time", "age", "nis", "log_likelihood", "tails", "dof", "weights", "hal
 
 class EnsembleView(View):
     """The fields of estimates of a self-tuned engine."""
+
+    _part_of: tuple[EnsembleView, int | slice] | None = None
+
+    def at(self, frame: int | slice) -> Self:
+        """The view of some steps alone."""
+        part = super().at(frame)
+        if callable(self._rows):  # the rows of one step cost a run over all
+            part._part_of = (self, frame)
+        return part
 
     def _make(self, name: str) -> dict[str, Numbers]:
         if name == "covariance":
@@ -111,6 +120,9 @@ class EnsembleView(View):
         return special.chdtri(d * (d - 1) / 2.0, np.where(np.isnan(tail), np.nan, tail))
 
     def _moving(self) -> dict[str, Numbers]:
+        if self._part_of is not None:
+            whole, steps = self._part_of
+            return {name: whole[name][steps] for name in ("velocity", "angle_std")}
         engine, frame, spectrum = self._engine, self["frame"], self["spectrum"]
         unknown = np.isnan(spectrum[..., :1])[..., None]
         frame = np.where(unknown, np.eye(engine.d), frame)

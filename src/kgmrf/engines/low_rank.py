@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -159,15 +158,6 @@ def track(row: Numbers, plan: Layout) -> Track:
 class LowRankView(EnsembleView):
     """Fields of records; see `kgmrf.factors.DENSE` for those that are not listed."""
 
-    def at(self, frame: int | slice) -> LowRankView:
-        """The view of some steps alone."""
-        rows = self._rows
-        if callable(rows):
-            rows = partial(_chosen, rows, np.arange(len(self._records))[frame])
-        elif rows is not None:
-            rows = rows[frame]
-        return LowRankView(self._engine, self._records[frame], rows)
-
     def _make(self, name: str) -> dict[str, Numbers]:
         if name not in FROM_ROWS:
             return super()._make(name)
@@ -183,19 +173,6 @@ class LowRankView(EnsembleView):
             )
         grow = (np.exp(record.kappa) * heaviness(record.tails))[..., None]
         return {"loadings": np.sqrt(grow)[..., None] * loadings, "noise": grow * noise}
-
-
-def _chosen(rows: Any, frames: Any, take: Any) -> None:
-    """Hands out the rows of some steps only, of all that another function hands out."""
-    single, wanted = np.ndim(frames) == 0, np.atleast_1d(frames)
-
-    def pick(at: slice, rows: Numbers) -> None:
-        inside = (wanted >= at.start) & (wanted < at.stop)
-        if inside.any():
-            chosen = rows[wanted[inside] - at.start]
-            take(... if single else np.flatnonzero(inside), chosen[0] if single else chosen)
-
-    rows(pick)
 
 
 class LowRank(SelfTuned):

@@ -18,6 +18,7 @@ from kgmrf.plots.look import (
     write_figure,
 )
 from kgmrf.plots.result import plot_result
+from kgmrf.plots.risk import plot_risk
 
 __all__ = [
     "COLOURS",
@@ -30,6 +31,7 @@ __all__ = [
     "new_figure",
     "plot_ellipses",
     "plot_result",
+    "plot_risk",
     "shade_gaps",
     "style",
     "write_figure",

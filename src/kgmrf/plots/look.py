@@ -12,6 +12,7 @@ import numpy as np
 
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
+from kgmrf.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,6 +69,9 @@ _SETTINGS: dict[str, Any] = {
 
 WIDTH = 7.2
 """Width of a figure over both columns of a journal page, inches."""
+
+NARROW_WIDTH = 3.7
+"""Width of a figure on the screen of a telephone, inches."""
 
 MOST_LABELS = 8
 """Lines that can still be labelled one by one."""
@@ -154,6 +158,34 @@ def log_ticks(axes: Axes, name: str) -> None:
             break
     side.set_major_locator(LogLocator(subs=steps))
     side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def clock(result: Result) -> tuple[Numbers, str]:
+    """Dates or times of the rows, time where all items share it, the number of the frame else."""
+    time = result.time
+    index = None if result.index is None else np.asarray(result.index)
+    if index is not None and index.dtype.kind == "M":
+        from matplotlib.dates import date2num
+
+        return np.asarray(date2num(index)), "date"
+    if index is not None and index.dtype.kind == "f" and np.isfinite(index).all():
+        return index, "time"
+    items = time.reshape(time.shape[0], -1)
+    if np.isfinite(items).all() and (items == items[:, :1]).all():
+        return items[:, 0], "time"
+    return np.arange(len(items), dtype=float), "frame"
+
+
+def time_axis(axes: Axes, times: Numbers, unit: str) -> None:
+    """The axis below a panel, in what `clock` told: dates as dates."""
+    if unit == "date":
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+        axes.xaxis.set_major_locator(AutoDateLocator(maxticks=8))
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator()))
+    axes.set_xlabel("" if unit == "date" else unit)
+    pad = 0.5 if len(times) == 1 else 0.0
+    axes.set_xlim(times[0] - pad, times[-1] + pad)
 
 
 def shade_gaps(axes: Axes, times: Numbers, missing: Numbers) -> None:

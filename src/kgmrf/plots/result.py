@@ -15,12 +15,14 @@ from kgmrf.geometry import so
 from kgmrf.plots.look import (
     COLOURS,
     MOST_LABELS,
+    clock,
     colours_of,
     label_lines,
     log_ticks,
     new_figure,
     shade_gaps,
     style,
+    time_axis,
     write_figure,
 )
 from kgmrf.results import Result
@@ -56,7 +58,7 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
     ['eigenvalues', 'major', 'speed', 'angle', 'NIS', 'log-likelihood']
     """
     panels = _panels(result)
-    times, unit = _clock(result)
+    times, unit = clock(result)
     missing = (_flat(result.age)[:, :, 0] != 0).mean(axis=-1)
     with style():
         figure = new_figure(height=0.75 + 1.05 * len(panels))
@@ -65,15 +67,7 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
         for axes, panel in zip(grid, panels, strict=True):
             shade_gaps(axes, times, missing)
             labels[axes] = _draw(axes, times, panel)
-        if unit == "date":
-            from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-            grid[-1].xaxis.set_major_locator(AutoDateLocator())
-            formatter = ConciseDateFormatter(grid[-1].xaxis.get_major_locator())
-            grid[-1].xaxis.set_major_formatter(formatter)
-        grid[-1].set_xlabel("" if unit == "date" else unit)
-        pad = 0.5 if len(times) == 1 else 0.0
-        grid[-1].set_xlim(times[0] - pad, times[-1] + pad)
+        time_axis(grid[-1], times, unit)
         figure.align_ylabels(grid)
         figure.suptitle(_title(result, missing), x=0.01, ha="left", fontsize=8.5)
         label_lines(labels)
@@ -91,22 +85,6 @@ def _title(result: Result, missing: Numbers) -> str:
     if missing.any():
         words.append("grey: tracks without observation" if items > 1 else "grey: no observation")
     return "; ".join(words)
-
-
-def _clock(result: Result) -> tuple[Numbers, str]:
-    """Dates or times of the rows, time where all items share it, the number of the frame else."""
-    time = result.time
-    index = None if result.index is None else np.asarray(result.index)
-    if index is not None and index.dtype.kind == "M":
-        from matplotlib.dates import date2num
-
-        return np.asarray(date2num(index)), "date"
-    if index is not None and index.dtype.kind == "f" and np.isfinite(index).all():
-        return index, "time"
-    items = time.reshape(time.shape[0], -1)
-    if np.isfinite(items).all() and (items == items[:, :1]).all():
-        return items[:, 0], "time"
-    return np.arange(len(items), dtype=float), "frame"
 
 
 def _flat(values: Numbers, lines: int = 1) -> Numbers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from copy import copy
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -11,6 +13,7 @@ from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import orbit
 from kgmrf.results import Values
+from kgmrf.trackers._input import Recording
 from kgmrf.trackers._samples import CovarianceTracker
 
 Arrays: TypeAlias = dict[str, Numbers]
@@ -177,20 +180,22 @@ class BaselineTracker(CovarianceTracker):
         later = self._coast(self._arrays, self._predict(self._arrays, step))
         return self._values(later, self._time + dt, np.full_like(self._time, np.nan))
 
-    def _values(self, arrays: Arrays, time: Numbers, likelihood: Numbers) -> Values:
-        matrix = np.where(np.isnan(self._seen)[..., None, None], np.nan, self._matrix(arrays))
-        values = {
-            "time": time,
-            "age": time - self._seen,
-            self.kind: matrix,
-            "velocity": np.where(np.isnan(matrix), np.nan, self._velocity(arrays)),
-            "angle_std": np.full_like(matrix, np.nan),
-            "nis": np.full_like(time, np.nan),
-            "log_likelihood": likelihood,
-        }
-        if self.kind == "covariance":
-            values["frame"], values["spectrum"] = orbit.decompose(matrix)
-        return values
+    def _values(
+        self, arrays: Arrays, time: Numbers, likelihood: Numbers, seen: Numbers | None = None
+    ) -> Values:
+        seen = self._seen if seen is None else seen
+        matrix = np.where(np.isnan(seen)[..., None, None], np.nan, self._matrix(arrays))
+        velocity = np.where(np.isnan(matrix), np.nan, self._velocity(arrays))
+        return BaselineView(self.kind, matrix, velocity, time, time - seen, likelihood)
+
+    def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
+        steps = [
+            ({**self._arrays}, self._time, self._log_likelihood, self._seen)
+            for _ in self._steps(record)
+        ]
+        arrays = {name: np.stack([step[0][name] for step in steps]) for name in self._arrays}
+        time, likelihood, seen = (np.stack(part) for part in list(zip(*steps, strict=True))[1:])
+        return self._values(arrays, time, likelihood, seen)
 
     def check_memory(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""
@@ -213,6 +218,51 @@ class BaselineTracker(CovarianceTracker):
 
     def _clocks(self) -> Numbers:
         return self._time
+
+
+class BaselineView(Mapping[str, Numbers]):
+    """Fields of a baseline by name; what is worked out or unknown is made when it is asked for."""
+
+    def __init__(
+        self,
+        kind: str,
+        matrix: Numbers,
+        velocity: Numbers,
+        time: Numbers,
+        age: Numbers,
+        likelihood: Numbers,
+    ) -> None:
+        self._kind = kind
+        known = {"time": time, "age": age, kind: matrix, "velocity": velocity}
+        self._made: dict[str, Numbers] = {**known, "log_likelihood": likelihood}
+        unknown = ("angle_std", "nis")
+        last = ("frame", "spectrum") if kind == "covariance" else ()
+        self._names = (*known, *unknown, "log_likelihood", *last)
+
+    def __getitem__(self, name: str) -> Numbers:
+        if name not in self._made:
+            if name not in self._names:
+                raise KeyError(name)
+            matrix = self._made[self._kind]
+            if name in ("frame", "spectrum"):
+                frame, spectrum = orbit.decompose(matrix)
+                self._made |= {"frame": frame, "spectrum": spectrum}
+            else:
+                like = matrix if name == "angle_std" else self._made["time"]
+                self._made[name] = np.full_like(like, np.nan)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def at(self, frame: int | slice) -> BaselineView:
+        """The fields of some steps alone; what is made already is not made again."""
+        part = copy(self)
+        part._made = {name: value[frame] for name, value in self._made.items()}
+        return part
 
 
 def gain_over(gain: float, dt: Numbers) -> Numbers:

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf import _check
+from kgmrf import _check, wishart
 from kgmrf._types import Numbers
 from kgmrf.gains import InformationGains, transition
 from kgmrf.geometry import so, spd
+from kgmrf.results import Values
 from kgmrf.smoothing.rotations import Turning, correct, predict, start
 from kgmrf.trackers._baseline import Arrays, BaselineTracker, gain_over
+from kgmrf.trackers._input import Recording
 
 
 class HoldLast(BaselineTracker):
@@ -51,6 +53,41 @@ class EuclideanEMA(_Average):
         gain = gain_over(self.gain, dt)
         blend = (1.0 - gain) * arrays["matrix"] + gain * seen
         return {"matrix": so.project(blend) if self.kind == "rotation" else blend}
+
+    def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
+        """All steps of covariances at once: only the average itself has to go step by step."""
+        seen, counts, observed = record.seen, record.counts, record.observed
+        if record.samples:
+            nan = np.isnan(seen)
+            if (nan.any(axis=-1) & ~nan.all(axis=-1)).any():
+                return super()._run(record, names)  # holes are filled by the estimate before them
+            seen, counts = wishart.second_moments(seen)
+            observed, counts = counts > 0, np.maximum(counts, 1.0)
+        if self.kind == "rotation":
+            return super()._run(record, names)
+        known = ~np.isnan(self._seen)
+        started = np.concatenate([known[None], known | np.logical_or.accumulate(observed)[:-1]])
+        gain = gain_over(self.gain, record.dt)
+        share = np.where(observed, np.where(started, gain, 1.0), 0.0)[..., None, None]
+        safe = np.where(observed[..., None, None], seen, np.eye(seen.shape[-1]))
+        matrices = np.empty((len(safe) + 1, *safe.shape[1:]))
+        matrices[0] = np.where(known[..., None, None], self._arrays["matrix"], 0.0)
+        for before, after, keep, new in zip(
+            matrices[:-1], matrices[1:], 1.0 - share, share * safe, strict=True
+        ):
+            np.multiply(keep, before, out=after)
+            after += new
+        likelihood = self._predictive({"matrix": matrices[:-1]}, safe, counts, observed & started)
+        time = np.cumsum(np.concatenate([self._time[None], record.dt]), axis=0)[1:]
+        last = np.where(observed, time, -np.inf)
+        before = np.where(known, self._seen, -np.inf)[None]
+        last = np.maximum.accumulate(np.concatenate([before, last]))[1:]
+        last = np.where(np.isinf(last), np.nan, last)
+        found = self._values({"matrix": matrices[1:]}, time, likelihood, last)
+        self._arrays, self._time = {"matrix": found[self.kind][-1].copy()}, time[-1].copy()
+        self._seen, self._log_likelihood = last[-1].copy(), likelihood[-1].copy()
+        self._fresh = False
+        return found
 
 
 class LogEuclideanEMA(_Average):
