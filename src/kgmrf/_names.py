@@ -204,7 +204,11 @@ def _dated(dtype: Any) -> bool:
 
 _UNITS = {
     **dict.fromkeys(("eeg", "seeg", "ecog", "dbs"), "V"),
-    "mag": "T", "grad": "T/m", "csd": "V/m^2", "hbo": "M", "hbr": "M",
+    "mag": "T",
+    "grad": "T/m",
+    "csd": "V/m^2",
+    "hbo": "M",
+    "hbr": "M",
 }
 """Units of MNE's channels of the brain."""
 
