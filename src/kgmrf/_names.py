@@ -57,6 +57,11 @@ def is_clock(name: str) -> bool:
     return word in TIME_NAMES or word.endswith(("_stamp", ".stamp")) or _is_seconds(word)
 
 
+def gives_way(name: str) -> bool:
+    """Whether a time of this name gives way to a more usual one beside it."""
+    return _word(name) in _SECOND_CHOICE
+
+
 def _word(name: str) -> str:
     return re.sub(r"\s*(\([^)]*\)|\[[^\]]*\])$", "", name.strip().lstrip("#% ")).lower()
 
@@ -68,7 +73,7 @@ def clocks_among(names: Sequence[str]) -> list[int]:
     [2, 0]
     """
     found = [k for k, name in enumerate(names) if is_clock(name)]
-    return sorted(found, key=lambda k: _word(names[k]) in _SECOND_CHOICE)
+    return sorted(found, key=lambda k: gives_way(names[k]))
 
 
 def _is_seconds(word: str) -> bool:
@@ -151,7 +156,7 @@ def clocks_of(table: Any) -> list[Any]:
     """The columns of a table that hold times: by their names, or because they hold dates."""
     names = list(table.columns)
     clocks = [name for name in names if is_clock(str(name)) or _dated(table[name].dtype)]
-    clocks.sort(key=lambda name: _word(str(name)) in _SECOND_CHOICE)
+    clocks.sort(key=lambda name: gives_way(str(name)))
     if len(clocks) == len(names):
         raise ValueError(
             f"the table has no column of values beside the time ({', '.join(map(str, names))})"
