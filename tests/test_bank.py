@@ -288,7 +288,9 @@ def test_wrong_arguments_say_so() -> None:
     for matrices, arguments in (
         (C[0], {}),
         (C.astype(complex), {}),
-        (C, {"mask": [1, 0]}),
+        (C, {"mask": [1, 2]}),
+        (C, {"mask": ["True", "False"]}),
+        (C, {"mask": [np.nan, 1.0]}),
         (C, {"dt": [1.0, 2.0, 3.0]}),
         (C, {"dt": -1.0}),
         (C, {"n_samples": 0.0}),

@@ -344,6 +344,23 @@ def test_a_forecast_is_that_of_the_tracker(scenes: Path, tmp_path: Path, capsys:
     assert call(capsys, "forecast", path, "-m", 8, "-n", 3).count("\n") == 4
 
 
+def test_a_forecast_shows_the_fields_that_were_asked_for(scenes: Path, capsys: Capture) -> None:
+    """``--fields volatility`` printed covariances."""
+    words = ("forecast", scenes / "ellipse.csv", "-m", 8, "-n", 2, "--fields")
+    tracker = KGMRF(n_samples=8)
+    tracker.filter(written(scenes / "ellipse.csv"))
+    ahead = tracker.forecast(2)
+    row = json.loads(call(capsys, *words, "volatility,age", "--json"))["forecast"][1]
+    assert list(row) == ["step", "time", "age", "volatility"]
+    assert np.allclose(row["volatility"], ahead.volatility)
+    lines = call(capsys, *words, "volatility").splitlines()
+    assert lines[0].endswith("volatility")
+    assert [float(cell) for cell in lines[2].split()[2:]] == pytest.approx(
+        ahead.volatility.tolist(), rel=1e-3
+    )
+    call(capsys, *words, "rotation", code=2)
+
+
 def test_smoothing_looks_back(scenes: Path, tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "out.npz"
     path = scenes / "ellipse.csv"

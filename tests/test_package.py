@@ -25,6 +25,21 @@ def test_import_loads_nothing_heavy() -> None:
     assert not HEAVY & set(loaded)
 
 
+def test_a_star_import_needs_no_extra() -> None:
+    """It failed in the plain install."""
+    blocked = ("sklearn", "pandas", "torch", "typer", "xarray", "mne", "pyarrow")
+    code = f"""
+import sys
+for name in {blocked!r}:
+    sys.modules[name] = None
+from kgmrf import *
+print(KGMRF().update([1.0, 2.0]).covariance.shape, track_table.__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "(2, 2) track_table\n", done.stderr
+    assert "KineticCovariance" in dir(kgmrf)
+
+
 def test_every_public_name_exists_and_explains_itself() -> None:
     for name in kgmrf.__all__:
         assert hasattr(kgmrf, name), name

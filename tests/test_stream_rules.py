@@ -47,7 +47,7 @@ def times(text: bytes) -> list[Any]:
         ({"x": ["1", "2"]}, "'x' is not an array of numbers"),
         ({"x": [True, 2]}, "'x' is not an array of numbers"),
         ({"x": [[1, 2]]}, "'x' is not an array of numbers"),
-        ({"x": {"0": 1}}, "'x' is not an array of numbers"),
+        ({"x": {"0": 1}}, "'x' names its channels, where lines before had arrays"),
         ({"x": [10**400, 1]}, "number is infinity"),
         ({"key": ["a"]}, "'key' is not a word or a number of at most 64 bits"),
         ({"n_samples": "8"}, "'n_samples' is '8', not a number"),

@@ -43,13 +43,18 @@ _OPTIONAL = {
     "track_array": "kgmrf.labelled",
     "track_table": "kgmrf.labelled",
 }
-"""Names whose packages (scikit-learn, pandas) are loaded when they are first asked for."""
+"""Names whose packages (scikit-learn, pandas) are loaded when they are first asked for; those that
+need scikit-learn are not in ``__all__``, so that a star import works without it."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _OPTIONAL:
         raise AttributeError(f"module 'kgmrf' has no attribute {name!r}")
     return getattr(import_module(_OPTIONAL[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_OPTIONAL})
 
 
 __all__ = [
@@ -59,13 +64,10 @@ __all__ = [
     "Estimate",
     "EuclideanEMA",
     "HoldLast",
-    "KineticCovariance",
     "KineticGaussian",
-    "KineticTransformer",
     "LogEuclideanEMA",
     "ObservationError",
     "OneEuro",
-    "OnlineRecenter",
     "PoseTracker",
     "ProductTracker",
     "Result",

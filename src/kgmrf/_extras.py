@@ -18,6 +18,7 @@ EXTRAS = {
     "skfolio": "skfolio",
     "torch": "torch",
     "cv2": "vision",
+    "mne": "mne",
     "av": "av",
     "dask": "dask",
     "zarr": "dask",

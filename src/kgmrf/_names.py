@@ -14,28 +14,35 @@ import numpy as np
 
 from kgmrf._types import Numbers
 
-TIME_NAMES = ("time", "times", "timestamp", "t", "date", "datetime", "stamp")
+TIME_NAMES = (
+    *("time", "times", "timestamp", "timestamps", "t", "date", "dates", "datetime", "stamp"),
+    *("ts", "epoch", "event_time", "unixtime", "created_at", "recorded_at"),
+)
+"""What a column of times is called, in tables, files, arrays and streams alike."""
+_SECOND_CHOICE = frozenset(TIME_NAMES[9:])
+"""Names of times that give way to any of the others beside them."""
 _SECONDS = re.compile(r"(?:.*[._])?stamp[._](?:secs?|seconds)")
 _NANOSECONDS = re.compile(r"(?:.*[._])?stamp[._](?:nsecs?|nanosecs?|nanoseconds)")
 """A time in two columns, as ROS writes it; in one it is called header.stamp."""
 
 _ISO_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
-BRAIN = ("eeg", "mag", "grad", "seeg", "ecog", "dbs", "csd", "hbo", "hbr")
-"""Types of MNE's channels that are followed; stimuli, eye movements and heart beats are not."""
-
 
 class Named(NamedTuple):
     """Samples with the names that came with them.
 
     values: what is to be followed. channels: names, or None. index: labels of the rows, or None.
-    blocks: whether each row is a block of samples (epochs).
+    blocks: whether each row is a block of samples (epochs). seconds: times of the rows of a
+    recording, or None. stamps: dates of the rows in whole nanoseconds, or seconds of a recording,
+    by which rows that come a second time are known; or None.
     """
 
     values: Any
     channels: tuple[str, ...] | None = None
     index: Any = None
     blocks: bool | None = None
+    seconds: Numbers | None = None
+    stamps: Numbers | None = None
 
 
 def is_clock(name: str) -> bool:
@@ -46,8 +53,27 @@ def is_clock(name: str) -> bool:
     >>> is_clock("header.stamp.secs")
     True
     """
-    word = re.sub(r"\s*(\([^)]*\)|\[[^\]]*\])$", "", name.strip().lstrip("#% ")).lower()
+    word = _word(name)
     return word in TIME_NAMES or word.endswith(("_stamp", ".stamp")) or _is_seconds(word)
+
+
+def gives_way(name: str) -> bool:
+    """Whether a time of this name gives way to a more usual one beside it."""
+    return _word(name) in _SECOND_CHOICE
+
+
+def _word(name: str) -> str:
+    return re.sub(r"\s*(\([^)]*\)|\[[^\]]*\])$", "", name.strip().lstrip("#% ")).lower()
+
+
+def clocks_among(names: Sequence[str]) -> list[int]:
+    """The places of the columns that hold times, the most usual name first.
+
+    >>> clocks_among(["created_at", "x", "time"])
+    [2, 0]
+    """
+    found = [k for k, name in enumerate(names) if is_clock(name)]
+    return sorted(found, key=lambda k: gives_way(names[k]))
 
 
 def _is_seconds(word: str) -> bool:
@@ -84,17 +110,53 @@ def from_names(value: Any) -> Named:
     clocks = clocks_of(value)
     kept = [name for name in columns if name not in clocks]
     index = getattr(value, "index", None)  # pandas has one
+    stamps = None if index is None else _stamps(index)
     if clocks and (index is None or str(getattr(index, "dtype", "")) == "int64"):
         index = value[clocks[0]].to_numpy()
+        stamps = _stamps(value[clocks[0]])
     table = value[kept]
     how = {"dtype": float, "na_value": np.nan} if hasattr(value, "iloc") else {}
-    return Named(table.to_numpy(**how), tuple(str(name) for name in kept), index)
+    names = tuple(str(name) for name in kept)
+    return Named(table.to_numpy(**how), names, index, stamps=stamps)
+
+
+def from_labels(value: Any) -> Named:
+    """One sample with a label for each channel (a pandas Series); anything else as it is."""
+    labels = getattr(value, "index", None)
+    if labels is None or callable(labels) or getattr(value, "ndim", 0) != 1:
+        return Named(value)
+    words = list(labels)
+    if not all(isinstance(word, str) for word in words):
+        return Named(value)
+    stamp = getattr(value, "name", None)  # of a row of a table: its date
+    stamps = None if not hasattr(stamp, "isoformat") else np.array([stamp], "datetime64[ns]")
+    numbers = value.to_numpy(dtype=float, na_value=np.nan)
+    return Named(numbers, tuple(words), stamps=None if stamps is None else stamps.astype(np.int64))
+
+
+def _stamps(labels: Any) -> Numbers | None:
+    """Dates as whole nanoseconds; None for all else, such as numbers, which may start anew."""
+    if hasattr(labels, "to_timestamp") and str(labels.dtype).startswith("period"):
+        labels = labels.to_timestamp()
+    word = str(getattr(labels, "dtype", ""))
+    try:
+        if _dated(word):
+            kind = "timedelta64[ns]" if word.startswith(("timedelta", "Duration")) else None
+            plain = labels.to_numpy() if hasattr(labels, "to_physical") else labels
+            return np.asarray(plain, dtype=kind or "datetime64[ns]").astype(np.int64)
+        values = labels.to_numpy()
+        if values.dtype.kind in "OUT" and values.size and _ISO_DAY.match(str(values.flat[0])):
+            return values.astype("U").astype("datetime64[ns]").astype(np.int64)
+    except (TypeError, ValueError):
+        return None
+    return None
 
 
 def clocks_of(table: Any) -> list[Any]:
     """The columns of a table that hold times: by their names, or because they hold dates."""
     names = list(table.columns)
     clocks = [name for name in names if is_clock(str(name)) or _dated(table[name].dtype)]
+    clocks.sort(key=lambda name: gives_way(str(name)))
     if len(clocks) == len(names):
         raise ValueError(
             f"the table has no column of values beside the time ({', '.join(map(str, names))})"
@@ -142,21 +204,44 @@ def _oldest_first(stamps: Any) -> None:
 
 
 def _dated(dtype: Any) -> bool:
-    return str(dtype).lower().startswith(("date", "period", "timedelta"))
+    return str(dtype).lower().startswith(("date", "period", "timedelta", "duration"))
+
+
+_UNITS = {
+    **dict.fromkeys(("eeg", "seeg", "ecog", "dbs"), "V"),
+    "mag": "T",
+    "grad": "T/m",
+    "csd": "V/m^2",
+    "hbo": "M",
+    "hbr": "M",
+}
+"""Units of MNE's channels of the brain."""
 
 
 def _recording(recording: Any) -> Named:
-    """Raw ``(d, T)`` or Epochs ``(n, d, T)`` of MNE: the good channels of the brain, or all."""
+    """Raw ``(d, T)`` or Epochs ``(n, d, T)`` of MNE: the good channels of the brain, or all.
+
+    Samples under an annotation that begins with BAD are gaps.
+    """
     types, names = recording.get_channel_types(), recording.ch_names
     bad = set(recording.info["bads"])
-    used = [k for k, kind in enumerate(types) if kind in BRAIN and names[k] not in bad]
+    used = [k for k, kind in enumerate(types) if kind in _UNITS and names[k] not in bad]
+    kinds = list(dict.fromkeys(types[k] for k in used))
+    if len({_UNITS[kind] for kind in kinds}) > 1:
+        told = ", ".join(f"{kind} ({_UNITS[kind]}, {types.count(kind)})" for kind in kinds)
+        raise ValueError(
+            f"the recording has channels of several units: {told}; one covariance of them depends "
+            f"on the units. Follow each type with a tracker of its own: "
+            f"recording.copy().pick({kinds[0]!r})"
+        )
     used = used or list(range(len(names)))
-    values = np.swapaxes(recording.get_data(picks=used), -1, -2)
+    epochs, rate = hasattr(recording, "events"), recording.info["sfreq"]
+    how = {} if epochs else {"reject_by_annotation": "NaN", "verbose": False}
+    values = np.swapaxes(recording.get_data(picks=used, **how), -1, -2)
     channels = tuple(names[k] for k in used)
-    if values.ndim == 3:
-        onset = np.asarray(recording.events)[:, 0] / recording.info["sfreq"]
-        return Named(values, channels, onset, True)
-    return Named(values, channels, np.asarray(recording.times))
+    first = np.asarray(recording.events)[:, 0] if epochs else recording.first_samp
+    seconds = (first if epochs else first + np.arange(len(values))) / rate
+    return Named(values, channels, seconds, epochs or None, seconds, seconds)
 
 
 def as_columns(

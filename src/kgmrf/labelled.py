@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kgmrf import _check
+from kgmrf._align import OnOverlap, new_rows, places_of, taken
 from kgmrf._extras import optional
-from kgmrf._names import clocks_of
+from kgmrf._names import clocks_of, from_names
 from kgmrf._time import stamps
 from kgmrf._types import Numbers
 from kgmrf.results import Result
@@ -22,13 +23,22 @@ if TYPE_CHECKING:
 __all__ = ["as_blocks", "track_array", "track_table"]
 
 
-def track_table(table: Any, tracker: Any = None, *, window: int = 1, times: Any = None) -> Any:
+def track_table(
+    table: Any,
+    tracker: Any = None,
+    *,
+    window: int = 1,
+    times: Any = None,
+    on_overlap: OnOverlap = "raise",
+) -> Any:
     """S_t for a table whose columns are channels and whose rows are samples in time order.
 
     table: pandas, polars, or another kind that narwhals knows; missing values are gaps. A column of
     dates, or one that is called time, date or the like, is not followed: it names the rows.
     tracker: default ``KGMRF()``. window: rows per step, the last may be shorter. times: stamps of
     the rows, numbers or dates, or True for the column that names them; None counts steps.
+    on_overlap: of dates that are not later than those before, as for `KGMRF.filter`. A tracker that
+    knows its channels has the columns put in their order, and so has the result.
 
     pandas gives what ``table.ewm(...).cov()`` gives: channels in rows and columns, one block per
     step under the index of its last row. Other kinds, which have no index, give the same rows
@@ -42,14 +52,18 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1, times: Any 
     b  1.46  0.80
     """
     _check.whole(window, "window")
+    tracker = KGMRF() if tracker is None else tracker
     if hasattr(table, "iloc"):
         if table.ndim == 1:
             table = table.to_frame()  # one channel
+        table, times, places = _continued(table, tracker, times, on_overlap)
         clocks = clocks_of(table)
         if clocks:
             table = table.set_index(clocks[0]).drop(columns=clocks[1:])
-        rows = table.to_numpy(dtype=float, na_value=np.nan)
+        rows = taken(table.to_numpy(dtype=float, na_value=np.nan), places)
         times = table.index if times is True else times
+        if -1 in places or places != sorted(places):
+            table = table.reindex(columns=list(tracker.channels))
         return as_blocks(_covariances(rows, tracker, window, times), table, window)
     with optional():
         import narwhals as nw
@@ -61,9 +75,11 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1, times: Any 
             f"track_table takes a table of pandas, polars or the like, got {_kind(table)}; for "
             "arrays use KGMRF().filter(samples)"
         ) from None
+    frame, times, places = _continued(frame, tracker, times, on_overlap)
     clocks = clocks_of(frame)
     names = [name for name in frame.columns if name not in clocks]
-    rows = frame.select(nw.col(names).cast(nw.Float64)).to_numpy()
+    rows = taken(frame.select(nw.col(names).cast(nw.Float64)).to_numpy(), places)
+    names = list(tracker.channels or names)
     if times is True:
         if not clocks:
             raise ValueError("times=True needs a column of times or dates; this table has none")
@@ -75,6 +91,23 @@ def track_table(table: Any, tracker: Any = None, *, window: int = 1, times: Any 
     columns["channel"] = names * len(covariances)
     columns |= {name: covariances[:, :, j].reshape(-1) for j, name in enumerate(names)}
     return nw.from_dict(columns, backend=frame.implementation).to_native()
+
+
+def _continued(table: Any, tracker: Any, times: Any, on_overlap: str) -> tuple[Any, Any, list[int]]:
+    """The rows of a table that are new to a tracker, their times, and the place of each channel;
+    the tracker learns names and dates."""
+    found = from_names(table)
+    names = found.channels or ()
+    places = places_of(names, tracker.channels, tracker._missing)
+    kept = new_rows(found.stamps, tracker.until, on_overlap)
+    if kept is not None:
+        table = table.loc[kept] if hasattr(table, "iloc") else table.filter(kept.tolist())
+        times = times if times is None or times is True else np.asarray(times)[kept]
+    # Names that are no words stay with the table: a tracker's are words.
+    tracker.channels = tracker.channels or names
+    if found.stamps is not None:
+        tracker.until = found.stamps.max().item()
+    return table, times, places
 
 
 def as_blocks(covariances: Numbers, table: pandas.DataFrame, window: int) -> pandas.DataFrame:

@@ -21,6 +21,7 @@ from kgmrf.factors import DENSE, FactorDensity, derived, heaviness, solve
 from kgmrf.rotation_fields import Field, RotationFields
 
 if TYPE_CHECKING:
+    import mne
     import pandas
     from matplotlib.figure import Figure
 
@@ -202,6 +203,24 @@ class Estimate(_Fields):
         if array.ndim == 1:
             return pd.Series(array, index=names, name=field)
         return pd.DataFrame(array, index=names, columns=names)
+
+    def to_mne(self, n_samples: int = 1) -> mne.Covariance:
+        """The covariance as MNE's, which whitens and projects with it.
+
+        n_samples: how many samples it is worth, where MNE joins several. Channels need names, as
+        after a Raw or Epochs.
+        """
+        with optional():
+            import mne
+
+        if self.channels is None or np.ndim(self.covariance) != 2:
+            raise ValueError(
+                f"a covariance of shape {self.covariance.shape} without the names of its channels "
+                "is none for MNE; track a Raw, Epochs or a table with names"
+            )
+        return mne.Covariance(
+            np.array(self.covariance), list(self.channels), bads=[], projs=[], nfree=n_samples
+        )
 
     def __repr__(self) -> str:
         names = self.fields()

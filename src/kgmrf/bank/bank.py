@@ -10,11 +10,14 @@ from typing import Any, Self
 import numpy as np
 
 from kgmrf import _check, _npz
+from kgmrf._align import aligned
 from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._names import from_names
 from kgmrf._threads import OneAtATime
 from kgmrf._time import Clock, duration
 from kgmrf._types import Numbers
 from kgmrf.bank.files import DAMAGE, check, damaged, read, try_out
+from kgmrf.bank.shown import Shown
 from kgmrf.bank.steps import (
     TOLERANCES,
     Taken,
@@ -27,7 +30,7 @@ from kgmrf.bank.steps import (
     refuse,
     too_large,
 )
-from kgmrf.engines import INVALID, OBSERVED, SEEN, TIME, TRUST, Engine, Lines, View, rounds
+from kgmrf.engines import INVALID, OBSERVED, TRUST, Engine, Lines, View, rounds
 from kgmrf.engines.law import SingleLaw
 from kgmrf.factors import DENSE
 from kgmrf.results import Estimate
@@ -40,12 +43,7 @@ MEMORY = ("rows", "records", "fresh")
 which have seen no step yet."""
 
 
-def _field(name: str, text: str) -> Any:
-    """One field of the estimate of all tracks, without the rest of it."""
-    return property(lambda bank: getattr(bank.estimate(), name), doc=text)
-
-
-class TrackerBank(OneAtATime):
+class TrackerBank(Shown, OneAtATime):
     """n independent trackers of dimension d as arrays, each with its own state and time.
 
     n_tracks, d: how many tracks, of which dimension.
@@ -99,6 +97,8 @@ class TrackerBank(OneAtATime):
         self._clock: Clock = self._pattern.clock
         self.ids = np.arange(int(n_tracks), dtype=np.int64)
         self._next_id = int(n_tracks)
+        self.channels: tuple[str, ...] | None = None  # names, if a table had some
+        self._missing: set[str] = set()
         self._begin()
 
     def _begin(self) -> None:
@@ -170,11 +170,15 @@ class TrackerBank(OneAtATime):
         """Take in one step of every track; NaN, or False in ``mask``: no observation.
 
         observations: samples ``(n, d)``, or with ``samples=True`` blocks ``(n, m, d)``, which count
-        themselves; or matrices ``(n, d, d)``.
+        themselves; or matrices ``(n, d, d)``. A table has a row per track; the next one is put in
+        the order of its channels.
         mask: ``(n,)``, True where there is an observation.
         dt, n_samples: a number for all tracks, or one per track ``(n,)``. dt is the time since the
         step before, in any unit; the first step of a track is at its time 0, whatever dt says.
         """
+        named = from_names(observations)
+        named = aligned(named, self.channels, self._missing)
+        observations = named.values
         raw = np.ndim(observations) == 2 if samples is None else bool(samples)
         seen, there = checked(observations, mask, len(self), self.d, self.kind, raw)
         intervals = _check.interval(duration(dt))
@@ -193,7 +197,7 @@ class TrackerBank(OneAtATime):
         with self._or_as_before():
             self._take_kind(raw=raw)
             taken = self._step(seen, np.where(there, counts, 0.0), intervals, raw)
-        self._clock = clock
+        self._clock, self.channels = clock, named.channels or self.channels
         return taken
 
     @contextmanager
@@ -307,40 +311,21 @@ class TrackerBank(OneAtATime):
         engine, which = self._engine, self._positions(tracks)
         rows = self._rows[which]
         records = self._records[which] if engine.kept else rows[:, : engine.small]
-        return Estimate(self._clock.told(engine.view(records, rows)))
+        return Estimate(self._clock.told(engine.view(records, rows))).named(self.channels)
 
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of ``dt`` ahead (a timedelta: seconds); changes nothing."""
         unit = self._clock.unit
         counted = _check.within_reach(_check.ahead(duration(steps)) / unit, unit, "steps")
         later, records = self._engine.ahead(self._rows[self._positions(tracks)], counted)
-        return Estimate(self._clock.told(self._engine.view(records, later)))
+        view = self._engine.view(records, later)
+        return Estimate(self._clock.told(view)).named(self.channels)
 
     def state(self, tracks: Any = None) -> State:
         """The `kgmrf.state.State` of all tracks or some under a single law, in float64."""
         if not isinstance(self._engine, SingleLaw):
             raise ValueError('only a single law such as gains="information" has a step.State')
         return self._engine.state(self._rows[self._positions(tracks)])[0]
-
-    @property
-    def time(self) -> Numbers:
-        """Time of every track, (n,)."""
-        return self._rows[:, TIME] * self._clock.unit
-
-    @property
-    def age(self) -> Numbers:
-        """Time since the last observation of every track, NaN before the first, (n,)."""
-        return self.time - self._rows[:, SEEN] * self._clock.unit
-
-    nis = _field("nis", "How surprising the last observation of every track was, (n,).")
-    log_likelihood = _field("log_likelihood", "One-step-ahead, of every track, (n,).")
-    covariance = _field("covariance", "Covariance of every track, (n, d, d).")
-    rotation = _field("rotation", "Rotation of every track, (n, d, d).")
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the state of all tracks."""
-        return sum(array.nbytes for array in (self.ids, self._rows, self._records, self._fresh))
 
     # ------------------------------------------------------------------ files
 
@@ -378,6 +363,7 @@ class TrackerBank(OneAtATime):
             "next_id": self._next_id,
             "clock": self._clock.numbers().tolist(),
             "settings": self.settings(),
+            "channels": self.channels,
         }
         arrays = {name: getattr(self, f"_{name}") for name in MEMORY}
         _npz.write(path, header, {"ids": self.ids, **arrays})
@@ -394,6 +380,8 @@ class TrackerBank(OneAtATime):
             bank._clock.restore(np.array(header["clock"], dtype=float))
             bank.ids = ids
             bank._next_id = int(header["next_id"])
+            if header.get("channels") is not None:
+                bank.channels = tuple(str(name) for name in header["channels"])
         except DAMAGE as error:
             raise damaged(path, error) from error
         return bank

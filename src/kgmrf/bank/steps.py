@@ -12,6 +12,7 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._mask import as_mask
 from kgmrf._types import Mask, Numbers
 from kgmrf.constants import ROTATION_TOLERANCE
 from kgmrf.engines import INVALID, OBSERVED, Lines
@@ -65,12 +66,9 @@ def checked(
         )
     if mask is None:
         return seen, np.ones(n, dtype=bool)
-    there = np.array(mask, order="C")
-    if there.dtype != bool or there.shape != (n,):
-        raise ObservationError(
-            f"mask must hold {n} truth values, got {there.dtype} of shape {there.shape}"
-        )
-    return seen, there
+    if np.shape(mask) != (n,):
+        raise ObservationError(f"mask must hold {n} truth values, got shape {np.shape(mask)}")
+    return seen, as_mask(mask, (n,)).copy()
 
 
 def checked_lines(

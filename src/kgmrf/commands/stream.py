@@ -20,6 +20,7 @@ Input:
   --on-error  What to do with an invalid line: stop, or skip it.
   --key NAME  Field that names the track. Default: key, sensor, id, ...
   --time NAME  Field that holds the time. Default: time, ts, timestamp, ...
+  --columns A,B,...  Names of the channels, in order. Default: those of the first line.
   --bad-lines FILE  Append invalid lines to FILE as JSON, with number and reason.
   --max-gap T >=0.0  Refuse a line more than T ahead of its track, unless the next line of the track
     agrees. Default: a million --time-unit.
@@ -35,18 +36,20 @@ Safety:
   --metrics FILE  Keep statistics in FILE, in Prometheus' text format; as often as --stats, or every
     15 s.
 Tracker:
-  --time-unit T >=1e-300  Sampling interval of a track, in units of the lines' time.
+  --time-unit T >=1e-300  Sampling interval of a track, in units of the lines' time. Default: median
+    of the first eight of all tracks.
   --n-samples, --samples, -m M >=1e-9  Number of samples behind a covariance, if its line has no
     n_samples.
   --mean  Mean of the samples: zero, running or drift.
 """
 
 
-@takes(OPTIONS, LAW, QUIET, given=Settings, without=["fields", "tracker"])
+@takes(OPTIONS, LAW, QUIET, given=Settings, without=["fields", "tracker", "columns"])
 def stream(
     settings: Settings,
     bad_lines: Path | None = None,
     fields: Any = None,
+    columns: str | None = None,
     state: Path | None = None,
     checkpoint_every: float = 5.0,
     replay: bool = False,
@@ -60,10 +63,11 @@ def stream(
     """Track live data: one line in on stdin, one estimate out on stdout, per key.
 
     JSON lines: {"key": "eeg-3", "time": 12.5, "x": [0.1, null, -0.3]}; x is one sample (a number
-    alone: d = 1). Instead of x a line may have covariance (with n_samples), rotation, or
-    quaternion (x, y, z, w). CSV: a header with key, time and the channels. A line with only key and
-    time advances its track without an observation. A line without key belongs to the track ""; a
-    line without time comes one --time-unit after the line before.
+    alone: d = 1), or names its channels: "x": {"Oz": 0.1, "O1": -0.3}. Instead of x a line may have
+    covariance (with n_samples), rotation, or quaternion (x, y, z, w). CSV: a header with key, time
+    and the channels. A line with only key and time advances its track without an observation. A
+    line without key belongs to the track ""; a line without time comes one --time-unit after the
+    line before. Channels with names go by these.
 
     Time: numbers, or ISO 8601 dates, which count in seconds and come out as dates. A line that is
     not later than the last one of its track is dropped and counted; sort lines upstream.
@@ -83,15 +87,16 @@ def stream(
         )
     tracker: dict[str, Any] = {"gains": gains, "n_samples": n_samples, "noise_std": noise_std}
     tracker = {name: value for name, value in tracker.items() if value is not None}
+    names = None if columns is None else tuple(word.strip() for word in columns.split(","))
     began = clock.monotonic()
     done = run(
-        replace(settings, fields=fields, tracker=tracker),
+        replace(settings, fields=fields, tracker=tracker, columns=names),
         sys.stdin.fileno(),
         sys.stdout.fileno(),
         state=state,
         replay=replay,
         every=checkpoint_every,
-        report=Report(stats, metrics, bad_lines, sys.stderr),
+        report=Report(stats, metrics, bad_lines, sys.stderr, talk=not quiet),
     )
     counts, seconds = done.counts, clock.monotonic() - began
     tracks = 0 if done.pool is None else len(done.pool)

@@ -19,6 +19,7 @@ from kgmrf.commands._run import Run, located, progress, spare
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError, dates
 from kgmrf.io.source import joined
+from kgmrf.io.write import arrays_of
 from kgmrf.results import Result, join
 
 REPORT = """
@@ -175,15 +176,19 @@ def forecast(given: Given, steps: int = 10, output: Path | None = None, fields: 
         with run.writer(output, fields) as writer:
             writer.write(ahead)
     matrix = source.kind if source.kind == "rotation" else "covariance"
+    shown = arrays_of(ahead, fields or (matrix,))
+    shown.pop("time")
+    if not shown:
+        raise DataError(f"{given.file} holds {source.kind}s, which have no {', '.join(fields)}")
     rows = [
-        {"step": k + 1, "time": stamp, matrix: getattr(ahead, matrix)[k].tolist()}
+        {"step": k + 1, "time": stamp, **{name: a[k].tolist() for name, a in shown.items()}}
         for k, stamp in enumerate(stamps)
     ]
     if run.poses:
         places = ahead.position.tolist()
         rows = [{**row, "position": place} for row, place in zip(rows, places, strict=True)]
     began = _stamps(run, np.array([run.last_time]))[0]
-    words = _table(ahead, matrix, [str(stamp) for stamp in stamps], run)
+    words = _table(ahead, shown, [str(stamp) for stamp in stamps], run)
     given.say({"from": began, "forecast": rows}, words, output=output)
 
 
@@ -241,14 +246,16 @@ def _stamps(run: Run, times: Numbers) -> list[Any]:
     return [round(float(t), digits) for t in times]
 
 
-def _table(ahead: Result, matrix: str, stamps: list[str], run: Run) -> list[str]:
+def _table(ahead: Result, shown: dict[str, Numbers], stamps: list[str], run: Run) -> list[str]:
     width = max(12, *(len(stamp) for stamp in stamps))
     unit = _spoken(run, ahead.velocity[0])[1]
     unit = {"rad per second": "rad/s", "rad per day": "rad/day"}.get(unit, "speed")
-    lines = [f"{'time':>{width}s}  {unit:>10s}  {matrix}, row by row"]
+    named = [f"{name}, row by row" if a.ndim == 3 else name for name, a in shown.items()]
+    lines = [f"{'time':>{width}s}  {unit:>10s}  {'; '.join(named)}"]
     for k in range(len(ahead)):
         speed = _spoken(run, ahead.velocity[k])[0]
-        cells = " ".join(f"{v:10.4g}" for v in getattr(ahead, matrix)[k].reshape(-1)[:16])
-        more = " ..." if getattr(ahead, matrix)[k].size > 16 else ""
+        flat = np.concatenate([array[k].reshape(-1) for array in shown.values()])
+        cells = " ".join(f"{v:10.4g}" for v in flat[:16])
+        more = " ..." if flat.size > 16 else ""
         lines.append(f"{stamps[k]:>{width}s}  {speed:10.4g}  {cells}{more}")
     return lines

@@ -12,13 +12,13 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from kgmrf import _npz
+from kgmrf._names import TIME_NAMES
 from kgmrf._types import Numbers
 from kgmrf.io import source as src
 from kgmrf.io.columns import quaternions
 from kgmrf.io.source import Chunk, DataError, Kind, Meaning, Source
 
 VALUE_NAMES = ("observations", "samples", "covariances", "covariance", "rotations", "rotation")
-TIME_NAMES = ("times", "time", "timestamps", "t")
 MOST_HELD = 256_000_000
 """Bytes of a single row, or of an array that has to be read in one go, that are still accepted."""
 

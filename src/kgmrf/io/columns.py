@@ -11,7 +11,7 @@ from math import isqrt
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from kgmrf._names import is_clock, nanoseconds_of
+from kgmrf._names import clocks_among, is_nanoseconds, nanoseconds_of
 from kgmrf._types import Mask, Numbers
 from kgmrf.io import dates
 from kgmrf.io.dates import number
@@ -94,7 +94,8 @@ def meaning(
     twice = {name for name in header if header.count(name) > 1}
     if twice:
         raise DataError(f"{where}: the column {sorted(twice)[0]!r} occurs twice")
-    clock = next((k for k, name in enumerate(header) if named and is_clock(name)), None)
+    clocks = clocks_among(header) if named else []
+    clock = clocks[0] if clocks else None
     if time is not None:
         clock = _find(header, time, where)
     rest = nanoseconds_of(header, header[clock]) if named and clock is not None else None
@@ -118,7 +119,10 @@ def meaning(
         remarks.append(f"{what} has no name: left out, as there is another time")
     if chosen is None:
         truth = {k for k, name in enumerate(header) if named and name.startswith("truth_")}
-        chosen = [k for k in range(len(header)) if k not in {clock, index, rest, *truth}]
+        others = {k for k in clocks if k != clock}
+        remarks += [f"the column {header[k]!r} is another time: left out" for k in sorted(others)]
+        others |= {k for k, name in enumerate(header) if named and is_nanoseconds(name)}
+        chosen = [k for k in range(len(header)) if k not in {clock, index, rest, *truth, *others}]
     said = _values(header, kind, chosen, where)
     stamps = [] if clock is None else [row[clock] for row in rows]
     by_day = clock is not None and dates.are_days(header[clock], stamps)

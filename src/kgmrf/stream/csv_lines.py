@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from kgmrf._align import taken
 from kgmrf._names import is_clock, is_nanoseconds, is_stamp, nanoseconds_of
+from kgmrf.io import dates
 from kgmrf.io.columns import quaternion_of, tidy
 from kgmrf.io.dates import number
 from kgmrf.io.text import plain_table
@@ -23,14 +25,21 @@ class CsvReader(Reader):
     """A header, then rows: key and time by name, all other columns are channels.
 
     A first column without a name is the time, if no other is. Columns qx, qy, qz, qw are a
-    quaternion instead. Empty cells were not seen.
+    quaternion instead. Empty cells were not seen. A later header, as after a restart, may have the
+    columns in another order.
     """
 
     named = False
-    lasting = ("header", "style")
+    lasting = ("header", "style", "channels")
 
-    def __init__(self, header: Sequence[str] | None = None, **told: Any) -> None:
+    def __init__(
+        self,
+        header: Sequence[str] | None = None,
+        channels: tuple[str, ...] | None = None,
+        **told: Any,
+    ) -> None:
         super().__init__(**told)
+        self.channels = channels or self.channels
         self.header: list[str] = []
         if header is not None:
             self._learn(list(header), 0)
@@ -59,17 +68,38 @@ class CsvReader(Reader):
             )
         others = (self.key_at, self.time_at, index)
         # Another clock is no channel either.
-        self.used = [k for k, name in enumerate(names) if k not in others and not is_stamp(name)]
+        free = [
+            k for k, n in enumerate(names) if k not in others and not (is_stamp(n) or is_clock(n))
+        ]
         turns = quaternion_of(names)
         if len(turns) > 1:
             raise LineError(row, "the header has more than one quaternion")
         self.what = "quaternion" if turns else "x"
-        if turns:
-            self.used = list(turns[0])
+        self.used = list(turns[0]) if turns else self._channels(names, free, row)
         if not self.used or len(self.used) > rec.LARGEST_D:
             raise LineError(row, f"the header has {len(self.used)} channels")
         self.d = 3 if turns else len(self.used)
         self.header = names
+
+    def _channels(self, names: list[str], free: list[int], row: int) -> list[int]:
+        """The column of each channel, -1 for one that this header lacks; the first header says
+        which channels there are, unless the user did."""
+        known = self.channels
+        if known is None:
+            self.channels = tuple(names[k] for k in free)
+            return free
+        unknown = [names[k] for k in free if names[k] not in known]
+        if self.columns is None and unknown:
+            raise LineError(
+                row,
+                f"the header has an unknown channel {unknown[0]!r}; {', '.join(known[:8])} are "
+                "followed. Choose channels with --columns, or use another state",
+            )
+        gone = [name for name in known if name not in names]
+        if gone and self.columns is not None and not self.header:
+            raise LineError(row, f"has no {gone[0]!r} (--columns); it has {', '.join(names[:12])}")
+        self._without(gone)
+        return [names.index(name) if name in names else -1 for name in known]
 
     def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
         rows = [row for row, line in enumerate(lines) if line.strip()]
@@ -80,14 +110,20 @@ class CsvReader(Reader):
             except ValueError as error:
                 raise LineError(first, str(error)) from None
             self._learn(cells, first)
-        elif rows and rows[0] == 0 and self._is_header(lines[0]):
-            rows = rows[1:]  # the same header again, after a restart
+        elif rows and rows[0] == 0 and (header := self._header_in(lines[0])):
+            if header != self.header:
+                self._learn(header, 0)
+            rows = rows[1:]  # a header again, after a restart
         return [lines[row] for row in rows], rows
 
-    def _is_header(self, line: bytes) -> bool:
+    def _header_in(self, line: bytes) -> list[str] | None:
+        """The names in a line that is a header again, perhaps with the columns in another order."""
         with suppress(ValueError):
-            return [cell.strip() for cell in _cells(line)] == self.header
-        return False
+            names = [cell.strip() for cell in _cells(line)]
+            words = all(number(name) is None and dates.seconds(name) is None for name in names)
+            if names == self.header or (words and 2 * len({*names} & {*self.header}) > len(names)):
+                return names
+        return None
 
     def _plain(self, items: list[Any]) -> tuple[Any, ...] | None:
         text = b"\n".join(items)
@@ -115,7 +151,8 @@ class CsvReader(Reader):
             if not np.isfinite(stamps).all():
                 return None
             self.style = ""
-        return keys, stamps, table[:, [columns.index(k) for k in self.used]], nans
+        places = [-1 if k < 0 else columns.index(k) for k in self.used]
+        return keys, stamps, taken(table, places), nans
 
     def _read(self, item: Any) -> tuple[str, float, Any, float]:
         cells = _cells(item)
@@ -128,7 +165,7 @@ class CsvReader(Reader):
             part = _plain_cell(cells[self.rest_at])
             stamp = rec.in_parts(stamp, part, self.time, self.header[self.rest_at])
         time = self._stamp(stamp)
-        numbers = [number(cells[k]) for k in self.used]
+        numbers = [math.nan if k < 0 else number(cells[k]) for k in self.used]
         if None in numbers:
             k = self.used[numbers.index(None)]
             name = self.header[k]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from kgmrf._names import is_nanoseconds, is_stamp
+from kgmrf._names import is_clock, is_nanoseconds, is_stamp
 from kgmrf.stream import records as rec
 from kgmrf.stream.records import NAMES, Reader
 
@@ -24,14 +24,17 @@ class JsonReader(Reader):
 
     The first line that has an observation decides what all lines hold, and what the fields are
     called that hold key and time (or ``{"header": {"stamp": {"secs": ..., "nsecs": ...}}}``, as in
-    ROS). Every line is one JSON object of its own.
+    ROS). ``x`` may be an object, ``{"a": 0.1, "b": 0.2}``: then channels go by name. Every line is
+    one JSON object of its own.
     """
 
-    lasting = ("what", "d", "key", "time", "style")
+    lasting = ("what", "d", "key", "time", "style", "channels", "key_kind")
 
     def __init__(self, what: str | None = None, d: int = 0, **told: Any) -> None:
         super().__init__(**told)
         self.what, self.d = what, d
+        self.key_kind: str | None = None
+        """Whether keys are words or numbers: 1 and "1" cannot be told apart in the output."""
 
     def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
         records, rows = _records(lines, faults)
@@ -53,7 +56,18 @@ class JsonReader(Reader):
         value = record[found]
         if found == "x" and type(value) in (int, float):
             value = [value]
-        d = 3 if found == "quaternion" else len(value) if type(value) is list else 0
+        named = found == "x" and type(value) is dict
+        if named and self.columns is None:
+            self.channels = tuple(value)
+        chosen = found == "x" and self.columns is not None
+        d = (
+            len(self.channels or ())
+            if named or chosen
+            else len(value)
+            if type(value) is list
+            else 0
+        )
+        d = 3 if found == "quaternion" else d
         if d < 1:
             return f"{found!r} is not an array of numbers"
         if d > rec.LARGEST_D:
@@ -72,25 +86,59 @@ class JsonReader(Reader):
             any("n_samples" in record for record in items)
             or {*map(type, keys)} != {str}
             or not {*map(type, times)} <= {int, float}
-            or {*map(type, values)} != {list}
+            or self.key_kind == "numbers"
+            or not (values := self._lists(values) or [])
             or {*map(len, values)} != {self.d}
             or not _NUMBERS.issuperset(map(type, chain.from_iterable(values)))
         ):
             return None
-        self.style = ""
+        self.style, self.key_kind = "", "words"
         return keys, times, values, np.full(len(keys), math.nan)
+
+    def _lists(self, values: list[Any]) -> list[Any] | None:
+        """Samples as lists, if all are lists, or objects with exactly the known channels."""
+        kinds, names = {*map(type, values)}, self.channels
+        if kinds == {dict} and names is not None:
+            known = {*names}
+            if all(value.keys() == known for value in values):
+                return [[value[name] for name in names] for value in values]
+        return values if kinds == {list} else None
 
     def _read(self, item: Any) -> tuple[str, float, Any, float]:
         time, count, key = item.get(self.time), item.get("n_samples"), item.get(self.key)
+        self._same_names(item)
         if time is None or is_stamp(self.time):
             time = self._in_parts(item, time)
         number = math.nan if count is None else rec.number_of(count, "n_samples")
+        kind = None if key is None else "words"
         if type(key) is not str:
             whole = type(key) is int or (type(key) is float and abs(key) < _WHOLE)
             if key is not None and not whole:
                 raise ValueError(f"{self.key!r} is not a word or a number of at most 64 bits")
-            key = "" if key is None else repr(key)
-        return key, self._stamp(time), self._value(item), number
+            kind = None if key is None else "numbers"
+            key = "" if key is None else repr(int(key) if key == int(key) else key)
+        if kind is not None and self.key_kind not in (None, kind):
+            raise ValueError(
+                f"{self.key!r} is {item[self.key]!r}, where the keys before were {self.key_kind}; "
+                "write all keys as words"
+            )
+        found = key, self._stamp(time), self._value(item), number
+        self.key_kind = self.key_kind or kind
+        return found
+
+    def _same_names(self, record: dict[str, Any]) -> None:
+        """ValueError if key or time are in a field of another name than in the lines before."""
+        others: Any = ()
+        if self.key not in record:
+            others = [("key", self.key, n) for n in record if rec.is_key(n)]
+        if not others and self.time not in record:
+            clocks = [record_name for record_name in record if is_clock(record_name)]
+            others = [("time", self.time, n) for n in clocks if not is_stamp(n)]
+        for what, known, name in others:
+            raise ValueError(
+                f"has {name!r} and no {known!r}, which is the {what} of the lines before; use one "
+                f"name, or give --{what} {name}"
+            )
 
     def _in_parts(self, record: dict[str, Any], seconds: Any) -> Any:
         """Seconds with the nanoseconds beside them, which are no time of their own."""
@@ -111,6 +159,8 @@ class JsonReader(Reader):
             if fault is not None:
                 raise ValueError(fault)
             return np.full(shape, math.nan)
+        if what == "x" and type(value) is dict:
+            value = self._by_name(value)
         if type(value) in (int, float):
             if shape == (1,):
                 return [value]
@@ -125,6 +175,19 @@ class JsonReader(Reader):
             found = (*(len(value),) * (len(shape) - 1), *sorted(lengths))
             raise ValueError(f"{what!r} has shape {found}, expected {shape}")
         return value
+
+    def _by_name(self, value: dict[str, Any]) -> list[Any]:
+        """Values by channel in the order of the channels."""
+        if self.channels is None:
+            raise ValueError("'x' names its channels, where lines before had arrays")
+        unknown = [name for name in value if name not in self.channels]
+        if unknown and self.columns is None:
+            raise ValueError(
+                f"'x' has an unknown channel {unknown[0][:40]!r}; the first line had "
+                f"{', '.join(map(repr, self.channels[:8]))}. Choose channels with --columns"
+            )
+        self._without(name for name in self.channels if name not in value)
+        return [value.get(name) for name in self.channels]
 
     def _unknown(self, record: dict[str, Any], *names: str) -> str | None:
         """A line without observation moves its track on; one with a field of another name does

@@ -29,6 +29,8 @@ from kgmrf.stream.settings import Counts, Fault, LineError, Settings, StreamErro
 from kgmrf.stream.writer import header_of, text_of
 
 FROM_COVARIANCE = ("volatility", "correlation")
+TIMED = {"age": 1, "half_life": 1, "velocity": -1}
+"""Fields with a unit of time, and its power."""
 
 
 class Moved(NamedTuple):
@@ -53,11 +55,12 @@ class Stream:
         self.settings = settings
         self.counts = Counts()
         maker: Any = CsvReader if settings.format == "csv" else JsonReader
-        self.reader: Reader = maker(key=settings.key, time=settings.time)
+        self.reader: Reader = maker(key=settings.key, time=settings.time, columns=settings.columns)
         self.pool: Pool | None = None
         self.fields: tuple[str, ...] = ()
         self.told: list[str] = []  # the fields of the header that was written, in CSV
         self.faults: list[Fault] = []
+        self.remarks: list[str] = []  # likewise
 
     # ------------------------------------------------------------------ lines
 
@@ -73,6 +76,8 @@ class Stream:
         try:
             parsed = self.reader.parse(lines)
             text = b"".join(map(self._text, self._moved(parsed, len(lines))))
+            self.remarks += self.reader.remarks
+            self.reader.remarks.clear()
             faults, stopped = parsed.faults, self.counts.lines < first + len(lines)
         except LineError as error:
             self.counts.lines += error.row
@@ -157,7 +162,9 @@ class Stream:
         while parsed.keys:
             pool = self._pool()
             tracks = pool.numbers(parsed.keys)
-            seen = pool.admit(tracks, parsed.times)
+            here = slice(pool.piece(tracks, parsed.times))
+            tracks = tracks[here]
+            seen = pool.admit(tracks, parsed.times[here])
             if not seen.verdict.size:
                 self.counts.forgotten += pool.forget(self.settings.forget_after or 0.0)
                 continue
@@ -166,9 +173,9 @@ class Stream:
             self.counts.duplicate += int((seen.verdict == DUPLICATE).sum())
             good = np.flatnonzero(seen.verdict == OK)
             if good.size:
-                here = parsed._replace(times=seen.times).part(good)
-                pieces.append(self._advance(tracks[good], here, seen.before[good]))
-            parsed = parsed.part(slice(n if stop and faults else seen.verdict.size, None))
+                lines = parsed.part(good)._replace(times=seen.times[good])
+                pieces.append(self._advance(tracks[good], lines, seen.before[good]))
+            parsed = parsed.part(slice(n if stop and seen.jumps else seen.verdict.size, None))
         self.counts.lines += min(faults) if stop and faults else n
         if not (stop and faults):
             self.counts.bad += len(faults)
@@ -197,18 +204,25 @@ class Stream:
     def _advance(self, tracks: Numbers, parsed: Parsed, before: Numbers) -> Moved:
         """Take in lines that are in order."""
         pool, times = self._pool(), parsed.times
-        # A track begins at its first line; nothing drifts before. Nor longer than the longest gap.
-        longest = min(self.settings.gap, LONGEST * self.settings.time_unit)
-        step = np.minimum(np.where(np.isnan(before), 0.0, times - before), longest)
+        # A track begins at its first line; nothing drifts before.
+        step = np.where(np.isnan(before), 0.0, times - before)
+        learning = not pool.unit.frozen
+        unit = pool.unit.of(step)
+        if learning and pool.unit.frozen:
+            self.remarks.append(pool.unit.words())
         taken = pool.bank.take(
             tracks,
             pool.centred(tracks, parsed.values),
-            dt=step / self.settings.time_unit,
+            dt=np.minimum(pool.counted(step, unit), LONGEST),
             n_samples=parsed.counts,
             fields=["covariance" if name in FROM_COVARIANCE else name for name in self.fields],
         )
         self.counts.used += len(tracks)
         found = {name: getattr(Estimate(taken), name) for name in self.fields}
+        for name, power in TIMED.items():
+            if name in found:  # counted in units; told on the lines' clock
+                array = found[name]
+                found[name] = array * unit.reshape(-1, *(1,) * (array.ndim - 1)) ** power
         return Moved(parsed.keys, times, found)
 
     # ------------------------------------------------------------------ state

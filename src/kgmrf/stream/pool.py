@@ -16,9 +16,13 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.bank import TrackerBank
 from kgmrf.centring import RunningMean, off_the_mean
 from kgmrf.io.source import Kind
-from kgmrf.stream.settings import Settings
+from kgmrf.stream.settings import LONGEST_GAP, Settings
+from kgmrf.stream.unit import Unit
 
 OK, LATE, DUPLICATE, JUMP = range(4)
+
+USUAL = 10.0
+"""Steps that differ less than this factor may both be the usual one."""
 
 SWEEPS = 8
 """Idle tracks are looked for this often in the time after which they are forgotten."""
@@ -54,6 +58,7 @@ class Pool:
             self.blank["sums"] = np.zeros((3, d))
             self.keep_mean = RunningMean(settings.mean).keep
         self.columns = {name: np.zeros((0, *np.shape(b))) for name, b in self.blank.items()}
+        self.unit = Unit(settings.time_unit)
         self.watermark = math.nan  # the newest time of the stream, if tracks are forgotten
         self.swept = -math.inf
 
@@ -81,19 +86,47 @@ class Pool:
 
     # ------------------------------------------------------------------ time
 
+    @property
+    def gap(self) -> float:
+        """The longest gap on the lines' clock."""
+        told = self.settings.max_gap
+        return LONGEST_GAP * self.unit.value if told is None else told
+
+    def counted(self, steps: Numbers, units: Numbers) -> Numbers:
+        """Intervals in units of time, none longer than the longest gap."""
+        told = self.settings.max_gap
+        return np.minimum(steps / units, LONGEST_GAP if told is None else told / units)
+
+    def piece(self, tracks: Numbers, times: Numbers) -> int:
+        """How many lines there are up to the next that may tell the unit of time."""
+        if self.unit.frozen:
+            return len(times)
+        self.unit.look(times)
+        order, which, before, follows = self._in_order(tracks, times)
+        step = times[order] - before
+        again = follows | ~np.isnan(self.columns["last"][which])
+        tells = order[(step > 0.0) | (np.isnan(step) & again)]
+        return int(tells.min(initial=len(times) - 1)) + 1
+
+    def _in_order(self, tracks: Numbers, times: Numbers) -> tuple[Numbers, Numbers, Numbers, Mask]:
+        """Lines by track: their places, their tracks, the time of the line before each, and whether
+        that is in the same block."""
+        order = np.argsort(tracks, kind="stable")
+        which = tracks[order]
+        follows = np.diff(which, prepend=-1) == 0
+        before = np.where(follows, np.roll(times[order], 1), self.columns["last"][which])
+        return order, which, before, follows
+
     def admit(self, tracks: Numbers, times: Numbers) -> Admitted:
         """Look at lines as they arrive; a line without a time comes one unit after the last."""
         last, aside = self.columns["last"], self.columns["aside"]
         if self.settings.forget_after is not None or not np.isnan(aside[tracks]).all():
             return self._one_by_one(tracks, times)
-        order = np.argsort(tracks, kind="stable")
-        which = tracks[order]
-        follows = np.diff(which, prepend=-1) == 0
-        before = np.where(follows, np.roll(times[order], 1), last[which])
+        order, which, before, _ = self._in_order(tracks, times)
         step = times[order] - before
         later = step >= 0.0 if self.settings.same_time == "use" else step > 0.0
         first = np.isnan(before) & ~np.isnan(times[order])
-        if not (first | (later & (step <= self.settings.gap))).all():
+        if not (first | (later & (step <= self.gap))).all():
             return self._one_by_one(tracks, times)
         # As nearly always. The last line of a track wins, and it is the latest.
         self.columns["lone"][which] = first
@@ -102,7 +135,9 @@ class Pool:
         return Admitted(np.zeros(len(times), dtype=np.int64), times, before, {})
 
     def _one_by_one(self, tracks: Numbers, times: Numbers) -> Admitted:
-        settings, horizon, gap = self.settings, self.settings.forget_after, self.settings.gap
+        settings, horizon, gap = self.settings, self.settings.forget_after, self.gap
+        # While the unit is learned, a jump may be the usual step.
+        factor = 0.0 if self.unit.frozen or settings.max_gap is not None else USUAL
         some = tracks.tolist()
         # By number: much faster to go through than arrays.
         columns = {
@@ -118,13 +153,14 @@ class Pool:
             if horizon is not None and mark - now > horizon:
                 break
             if math.isnan(time):
-                time = 0.0 if fresh else now + settings.time_unit
+                time = 0.0 if fresh else now + self.unit.value
             known = mark if fresh and horizon is not None else now
             back = lone[track] and now - time > gap
             jumped = time - known > gap or back
             seen.append(time)
             before.append(now)
-            if jumped and not 0.0 <= time - aside[track] <= gap:
+            far = max(gap, factor * (aside[track] - now)) if factor else gap
+            if jumped and not 0.0 <= time - aside[track] <= far:
                 aside[track] = time
                 jumps[k] = _jump(time - known, gap)
                 verdict.append(JUMP)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kgmrf import _check
-from kgmrf._names import is_clock, is_stamp
+from kgmrf._names import clocks_among, gives_way, is_stamp
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import so
 from kgmrf.io import dates
@@ -33,9 +33,6 @@ KEY_NAMES = (
     *("node_id", "track_id", "asset_id"),
 )
 """What names a track where nothing is called ``key``."""
-
-CLOCK_NAMES = ("ts", "stamp", "epoch", "event_time", "unixtime", "created_at", "recorded_at")
-"""What is the time where nothing is called ``time``, beside the names that files may have."""
 
 
 class Parsed(NamedTuple):
@@ -63,6 +60,11 @@ class Parsed(NamedTuple):
         return self.part(np.delete(np.arange(len(self.keys)), list(wrong)))
 
 
+def is_key(name: str) -> bool:
+    """Whether a field of this name may name the track."""
+    return name.lower() == "key" or name.lower() in KEY_NAMES
+
+
 def find_key(names: Sequence[str], wish: str | None, row: int) -> str | None:
     """The name that holds the key, or None."""
     lower = {name.lower(): name for name in reversed(names)}
@@ -73,11 +75,11 @@ def find_key(names: Sequence[str], wish: str | None, row: int) -> str | None:
 
 def find_time(names: Sequence[str], wish: str | None, row: int) -> str | None:
     """The name that holds the time, or None; a stamp of ROS if there is no other."""
-    clocks = sorted((name for name in names if is_clock(name)), key=is_stamp)
-    if clocks and wish is None and not is_stamp(clocks[0]):
-        return clocks[0]
-    others = [name for name in names if name.lower() in CLOCK_NAMES]
-    return _find(names, wish, others or clocks[:1], "time", row)
+    clocks = sorted((names[k] for k in clocks_among(names)), key=is_stamp)
+    usual = [name for name in clocks if not (is_stamp(name) or gives_way(name))]
+    if usual and wish is None:
+        return usual[0]
+    return _find(names, wish, [n for n in clocks if gives_way(n)] or clocks[:1], "time", row)
 
 
 def _find(
@@ -146,13 +148,23 @@ def too_large(values: Numbers) -> dict[int, str]:
 
 class Reader:
     """What both formats share. ``what`` the lines hold and its ``d`` are told by the first of them,
-    as are the names of the fields with key and time, and the ``style`` of times: None, not known
-    yet; "", numbers; otherwise how dates are written."""
+    as are the names of the fields with key and time, those of the ``channels`` if lines have some,
+    and the ``style`` of times: None, not known yet; "", numbers; otherwise how dates are written.
+    ``columns`` are the channels that the user chose."""
 
     def __init__(
-        self, *, key: str | None = None, time: str | None = None, style: str | None = None
+        self,
+        *,
+        key: str | None = None,
+        time: str | None = None,
+        columns: Sequence[str] | None = None,
+        style: str | None = None,
     ) -> None:
         self.wish = (key, time)
+        self.columns = None if columns is None else tuple(columns)
+        self.channels = self.columns  # names, if the lines have some
+        self.remarks: list[str] = []  # to be said on stderr, once
+        self.missing: set[str] = set()  # channels of which that was said
         self.what: str | None = None
         self.d = 0
         self.key, self.time = key or "key", time or "time"
@@ -242,6 +254,15 @@ class Reader:
         number = number_of(value, self.time)
         self.style = ""
         return number
+
+    def _without(self, names: Iterable[str]) -> None:
+        """Say once that channels are missing."""
+        new = [name for name in names if name not in self.missing]
+        self.missing.update(new)
+        if new:
+            self.remarks.append(
+                f"channels without a value count as not observed: {', '.join(map(repr, new))}"
+            )
 
     named = True
     """Whether reasons name the field of the observation."""

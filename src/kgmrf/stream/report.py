@@ -23,7 +23,8 @@ class Report:
 
     stats: seconds between two lines of statistics on ``err``; 0: none. metrics: file for
     Prometheus, written anew each time. bad_lines: file that lines which could not be used are
-    appended to, as JSON with their number and the reason. err: where to say things.
+    appended to, as JSON with their number and the reason. err: where to say things. talk: whether
+    to say there also what was assumed.
     """
 
     def __init__(
@@ -32,9 +33,10 @@ class Report:
         metrics: Path | None = None,
         bad_lines: Path | None = None,
         err: IO[str] | None = None,
+        talk: bool = True,
     ) -> None:
         self.stats, self.metrics = stats, metrics
-        self.err = err
+        self.err, self.talk = err, talk
         self.letters = None if bad_lines is None else open(bad_lines, "ab")  # noqa: SIM115
         self.named = 0
         self.period = stats or (15.0 if metrics is not None else 0.0)
@@ -47,6 +49,11 @@ class Report:
             self.err.write(f"kgmrf: {text}\n")
             self.err.flush()
 
+    def remark(self, text: str) -> None:
+        """What was assumed, as one line on stderr."""
+        if self.talk:
+            self.say(text)
+
     def begin(self, stream: Stream) -> None:
         """The stream is ready: count from here."""
         self.lines = stream.counts.lines
@@ -54,6 +61,9 @@ class Report:
 
     def faults(self, stream: Stream) -> None:
         """Take the lines that could not be used off the stream, write them down and name them."""
+        for remark in stream.remarks:
+            self.remark(remark)
+        stream.remarks.clear()
         found, stream.faults = stream.faults, []
         for fault in found:
             self.letter(fault)

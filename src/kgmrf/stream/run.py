@@ -106,6 +106,8 @@ def _follow(
             report.say(f"no checkpoint: {error.strerror}; the one before is kept")
         raise
     checkpoint()
+    if stream.pool is not None and stream.pool.unit.first and not stream.pool.unit.frozen:
+        report.remark(stream.pool.unit.words())
     report.tick(stream, last=True)
 
 

@@ -15,38 +15,35 @@ class Settings:
     """What a stream is told.
 
     format: "json" or "csv". fields: what to write beside key and time; None: the matrix and its
-    log-likelihood. digits: significant digits of the output. time_unit: one unit of the trackers'
-    time on the lines' clock. same_time: "drop" a second line of a track with the same time, or
-    "use" it as another observation of that moment. on_error: "stop" at a line that cannot be used,
-    or "skip" it. tracker: settings of `kgmrf.KGMRF` or `kgmrf.RotationTracker`. mean: of the
-    samples of every track, as in `kgmrf.KGMRF`. key, time: names of the fields or columns that hold
-    them; None: ``key`` and ``time``, or a usual name such as ``sensor`` and ``ts``. max_gap: a line
-    that jumps further ahead, on the lines' clock, is refused until the next line of its track
-    agrees; None: `LONGEST_GAP` units of time. forget_after: tracks that are this far behind the
-    newest line of the stream are forgotten; None: never.
+    log-likelihood. digits: significant digits of the output. time_unit: the usual interval of a
+    track, on the lines' clock; None: the median of the first eight of all tracks. same_time: "drop"
+    a second line of a track with the same time, or "use" it as another observation of that moment.
+    on_error: "stop" at a line that cannot be used, or "skip" it. tracker: settings of `kgmrf.KGMRF`
+    or `kgmrf.RotationTracker`. mean: of the samples of every track, as in `kgmrf.KGMRF`. key, time:
+    names of the fields or columns that hold them; None: ``key`` and ``time``, or a usual name such
+    as ``sensor`` and ``ts``. columns: names of the channels; None: those of the first line.
+    max_gap: a line that jumps further ahead, on the lines' clock, is refused until the next line of
+    its track agrees; None: `LONGEST_GAP` units of time. forget_after: tracks that are this far
+    behind the newest line of the stream are forgotten; None: never.
     """
 
     format: Literal["json", "csv"] = "json"
     fields: tuple[str, ...] | None = None
     digits: int = 9
-    time_unit: float = 1.0
+    time_unit: float | None = None
     same_time: Literal["drop", "use"] = "drop"
     on_error: Literal["stop", "skip"] = "stop"
     tracker: dict[str, Any] = field(default_factory=dict)
     mean: Literal["zero", "running", "drift"] = "zero"
     key: str | None = None
     time: str | None = None
+    columns: tuple[str, ...] | None = None
     max_gap: float | None = None
     forget_after: float | None = None
 
-    @property
-    def gap(self) -> float:
-        """The longest gap on the lines' clock."""
-        return LONGEST_GAP * self.time_unit if self.max_gap is None else self.max_gap
-
     def lasting(self) -> dict[str, Any]:
         """The settings that a state depends on, as JSON gives them back; others may change."""
-        names = ("format", "time_unit", "mean", "key", "time")
+        names = ("format", "time_unit", "mean", "key", "time", "columns")
         tracker = {"gains": "auto", **self.tracker}  # the default, said or not
         lasting = {"tracker": tracker, **{name: getattr(self, name) for name in names}}
         return dict(json.loads(json.dumps(lasting)))

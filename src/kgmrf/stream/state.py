@@ -34,6 +34,7 @@ def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
         reader = stream.reader
         header["reader"] = {name: getattr(reader, name) for name in reader.lasting}
         # JSON has no infinities and no NaN.
+        header["unit"] = pool.unit.first
         header["clock"] = [t if math.isfinite(t) else None for t in (pool.watermark, pool.swept)]
         arrays = pool.memory()
         arrays["keys"], arrays["key_ends"] = _packed(pool.names)
@@ -47,8 +48,9 @@ def restored(
     if header.get("kind") != "stream":
         raise ValueError(f"{path} is not the state of a stream")
     lasting, mine = header.get("settings"), stream.settings.lasting()
-    if isinstance(lasting, dict) and lasting != mine:
-        differ = [name for name in mine if lasting.get(name) != mine[name]]
+    known = lasting if isinstance(lasting, dict) else mine
+    differ = [name for name in mine if known.get(name) != mine[name]]
+    if differ:
         raise ValueError(
             f"{path} was written with other settings ({', '.join(differ)}); use the same "
             "again, or another state file"
@@ -80,6 +82,7 @@ def _tracks(stream: Stream, header: dict[str, Any], arrays: dict[str, Numbers]) 
         raise ValueError(f"{n} tracks of dimension {d} do not fit its {total} bytes")
     pool = stream._pool()
     pool.restore(keys, arrays)
+    pool.unit.restore(header.get("unit", []))
     mark, swept = header["clock"]
     pool.watermark = math.nan if mark is None else float(mark)
     pool.swept = -math.inf if swept is None else float(swept)
@@ -90,14 +93,23 @@ def _reader(told: dict[str, Any], settings: Settings) -> Reader:
     style = told["style"]
     if style not in (None, "", "D", "s", "us", "DZ", "sZ", "usZ"):
         raise ValueError(f"unknown dates {str(style)[:20]!r}")
-    wish: dict[str, Any] = dict(key=settings.key, time=settings.time, style=style)
+    wish: dict[str, Any] = dict(
+        key=settings.key, time=settings.time, columns=settings.columns, style=style
+    )
+    names = told.get("channels")
+    channels = None if names is None else tuple(str(name) for name in names)
     if settings.format == "csv":
-        return CsvReader([str(name) for name in told["header"]], **wish)
+        return CsvReader([str(name) for name in told["header"]], channels, **wish)
     what, d = told["what"], told["d"]
     if what not in NAMES or type(d) is not int:
         raise ValueError(f"unknown observation {str(what)[:20]!r}")
     reader = JsonReader(what, d, **wish)
     reader.key, reader.time = str(told["key"]), str(told["time"])
+    reader.channels = channels
+    if what == "x" and channels is not None and len(channels) != d:
+        raise ValueError(f"{len(channels)} channels of {d} have names")
+    if told.get("key_kind") in ("words", "numbers"):
+        reader.key_kind = told["key_kind"]
     return reader
 
 

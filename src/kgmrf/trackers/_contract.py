@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 
 from kgmrf import _check, _npz
+from kgmrf._align import NothingNewError
 from kgmrf._check import ObservationError
 from kgmrf._time import duration, stamps
 from kgmrf._types import Mask, Numbers
@@ -40,9 +41,6 @@ class Tracker(Input):
 
     stays_positive: ClassVar[bool] = True
     """Whether every estimate of a covariance is positive semidefinite, by construction."""
-
-    channels: tuple[str, ...] | None = None
-    """Names of the channels, if a table or a recording with names was followed."""
 
     # ------------------------------------------------------------------ for subclasses
 
@@ -143,7 +141,11 @@ class Tracker(Input):
         Trackers of covariances also take raw samples: ``(T, d)``, one per step, or with
         ``samples=True`` blocks ``(T, ..., m, d)``; ``layout="channels_first"`` if they are
         ``(d, T)`` or ``(T, ..., d, m)``. A table (pandas, polars) or a recording of MNE (Raw,
-        Epochs) names the channels of the result; a column of times is not followed.
+        Epochs) names the channels of the result; a column of times is not followed. The next one is
+        put in the order of these channels: missing ones are gaps, unknown ones raise. Recordings
+        count time in seconds; samples annotated as BAD are gaps.
+        on_overlap: "raise" where rows of a table with dates, or of a recording, are not later than
+        those before, "skip" them, or "use" them again. With ``times``, "skip" goes by these.
 
         Filtering a sequence in chunks gives what filtering it whole gives. Everything is checked
         before the first frame is taken in, so an error leaves the tracker as it was.
@@ -151,8 +153,13 @@ class Tracker(Input):
         names = None if fields is None else (fields,) if isinstance(fields, str) else tuple(fields)
         for name in names or ():
             _check.choice(name, FIELDS, "every one of fields")
-        record = self.recording(sequence, **given)
+        try:
+            record = self.recording(sequence, **given)
+        except NothingNewError:
+            none = {name: np.asarray(value)[None][:0] for name, value in self.look().items()}
+            return Result(none).only(names).named(self.channels)
         self.channels = record.channels or self.channels
+        self.until = self.until if record.until is None else record.until
         found = Result(self._run(record, names))
         return self.told(found, record.times).only(names).named(self.channels, record.index)
 
@@ -166,7 +173,8 @@ class Tracker(Input):
 
     def save(self, path: str | Path) -> None:
         """Write settings and state to one file, all or nothing; nothing in it is executable."""
-        header = {**_plain(self), "batch_shape": self.batch_shape, "channels": self.channels}
+        names = {"channels": self.channels, "until": self.until}
+        header = {**_plain(self), "batch_shape": self.batch_shape, **names}
         _npz.write(path, header, self.memory())
 
     @classmethod

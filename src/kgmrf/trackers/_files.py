@@ -39,6 +39,11 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
         tracker = rebuilt(header, named)
         if header["channels"] is not None:
             tracker.channels = tuple(str(name) for name in header["channels"])
+        until = header.get("until")
+        if until is not None:
+            if type(until) not in (int, float) or not abs(until) < 2.0**63:
+                raise ValueError(f"its last row is at {str(until)[:20]!r}")
+            tracker.until = until
         if header["batch_shape"] is not None:
             batch = tuple(int(n) for n in header["batch_shape"])
             shape = (*batch, *(header["d"],) * tracker.axes)

@@ -7,7 +7,10 @@ from typing import Any, ClassVar, NamedTuple, TypedDict
 import numpy as np
 
 from kgmrf import _check
+from kgmrf._align import OnOverlap, aligned, new_rows
 from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._mask import as_mask
+from kgmrf._names import Named, from_labels, from_names
 from kgmrf._threads import OneAtATime
 from kgmrf._time import Clock, duration, stamps, unit_of
 from kgmrf._types import Mask, Numbers
@@ -22,6 +25,7 @@ class Given(TypedDict, total=False):
     n_samples: Any
     samples: bool | None
     layout: str | None
+    on_overlap: OnOverlap
 
 
 class Recording(NamedTuple):
@@ -35,6 +39,7 @@ class Recording(NamedTuple):
     samples: bool = False  # whether ``seen`` holds raw samples
     channels: tuple[str, ...] | None = None
     index: Any = None
+    until: float | None = None  # stamp of the last row
 
 
 class Input(OneAtATime):
@@ -48,6 +53,13 @@ class Input(OneAtATime):
 
     axes: ClassVar[int] = 2
     """Trailing axes of one observation: 2 for matrices ``(..., d, d)``, 1 for vectors."""
+
+    channels: tuple[str, ...] | None = None
+    """Names of the channels, if a table or a recording with names was followed."""
+
+    until: float | None = None
+    """Date of the last row that was taken in, in nanoseconds since 1970, or the last second of a
+    recording; None if rows had neither."""
 
     def __init__(
         self,
@@ -67,6 +79,7 @@ class Input(OneAtATime):
             _check.in_range(time_unit, "time_unit", 0.0, 1e300, open_low=True)
         self.time_unit = time_unit
         self.clock = Clock(time_unit)
+        self._missing: set[str] = set()  # channels of which a warning was given
 
     def _begin(self, shape: tuple[int, ...]) -> None:
         """Allocate the memory for observations of ``shape`` (..., d, d)."""
@@ -78,6 +91,48 @@ class Input(OneAtATime):
             self.d = int(shape[-1])
             self.batch_shape = tuple(shape[: -self.axes])
             self._begin(shape)
+
+    # ------------------------------------------------------------------ names
+
+    def _in_order(
+        self, sequence: Any, on_overlap: str, given: dict[str, Any]
+    ) -> tuple[Named, dict[str, Any], float | None]:
+        """A sequence in the order of the known channels, without rows that are skipped; what came
+        with it, cut likewise; and the stamp of its last row."""
+        found = aligned(from_names(sequence), self.channels, self._missing)
+        dates, times = found.stamps, given.get("times")
+        if times is None:
+            given = {**given, "times": found.seconds}
+        elif found.seconds is not None:
+            dates = None  # the user knows better
+        if dates is None and times is not None and on_overlap == "skip":
+            dates = np.asarray(stamps(times), dtype=float)
+        kept = new_rows(dates, self.until, on_overlap)
+        if kept is not None:
+            n = len(kept)
+            index = None if found.index is None else found.index[kept]
+            found = found._replace(values=np.asarray(found.values)[kept], index=index)
+            given = {
+                k: v if np.ndim(v) == 0 or len(v) != n else np.asarray(v)[kept]
+                for k, v in given.items()
+            }
+        latest = None if dates is None else np.nanmax(dates).item()
+        return found, given, latest
+
+    def _one_row(self, value: Any) -> Any:
+        """One sample, or a table that is the block of one step, in the order of the known channels;
+        learns their names."""
+        if type(value) is np.ndarray:
+            return value
+        found = from_names(value)
+        found = aligned(
+            found if found.channels else from_labels(value), self.channels, self._missing
+        )
+        if found.channels is not None:
+            new_rows(found.stamps, self.until, "raise")
+            self.channels = found.channels
+            self.until = self.until if found.stamps is None else found.stamps.max().item()
+        return found.values
 
     # ------------------------------------------------------------------ observations
 
@@ -136,6 +191,8 @@ class Input(OneAtATime):
         name = "sequence" if sequence else "observation"
         if sequence:
             _check.some_frames(value)
+        if self.axes == 1 and not sequence:
+            value = self._one_row(value)
         frames = value if sequence else [value]
         if isinstance(frames, (list, tuple)) and all(frame is None for frame in frames):
             if self.d is None:
@@ -191,16 +248,29 @@ class Input(OneAtATime):
         self,
         sequence: Any,
         *,
+        on_overlap: OnOverlap = "raise",
+        whole: bool = False,
+        **given: Any,
+    ) -> Recording:
+        """A sequence as `filter` takes it, checked; the tracker begins with it.
+
+        whole: take the unit of time from all stamps, for a recording that is looked back at.
+        """
+        found, given, until = self._in_order(sequence, on_overlap, given)
+        record = self._recorded(found.values, whole=whole, **given)
+        return record._replace(channels=found.channels, index=found.index, until=until)
+
+    def _recorded(
+        self,
+        sequence: Any,
+        *,
         times: Any = None,
         mask: Any = None,
         n_samples: float | Numbers | None = None,
         whole: bool = False,
         **more: Any,
     ) -> Recording:
-        """A sequence as `filter` takes it, checked; the tracker begins with it.
-
-        whole: take the unit of time from all stamps, for a recording that is looked back at.
-        """
+        """A sequence without names, checked."""
         seen, observed = self.checked(sequence, mask, sequence=True)
         counts = self.counts(n_samples, observed, seen.shape[-1], **more)
         dt = self._intervals(times, observed.shape, whole)
@@ -269,18 +339,3 @@ class Input(OneAtATime):
     def begin_at(self, stamp: float) -> None:
         """The first frame comes at this stamp."""
         self.clock.begin(stamp)
-
-
-def as_mask(mask: Any, shape: tuple[int, ...]) -> Mask:
-    """A mask of the shape of the observations."""
-    array = np.asarray(mask)
-    if array.dtype != bool:
-        raise ObservationError(f"mask must hold True and False, got dtype {array.dtype}")
-    if array.ndim < len(shape):
-        array = array.reshape(array.shape + (1,) * (len(shape) - array.ndim))
-    try:
-        return np.broadcast_to(array, shape)
-    except ValueError:
-        raise ObservationError(
-            f"mask has shape {np.shape(mask)}, but the sequence has frames of shape {shape}"
-        ) from None

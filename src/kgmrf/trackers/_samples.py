@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from kgmrf import _check, wishart
+from kgmrf._align import places_of
 from kgmrf._check import ObservationError
-from kgmrf._names import from_names
+from kgmrf._mask import as_mask
 from kgmrf._types import Mask, Numbers
 from kgmrf.results import Estimate
 from kgmrf.trackers._contract import Tracker
-from kgmrf.trackers._input import Recording, as_mask
+from kgmrf.trackers._input import Recording
 
 
 class CovarianceTracker(Tracker):
@@ -20,20 +21,66 @@ class CovarianceTracker(Tracker):
 
     _raw = False  # whether its first observation was one of raw samples
 
+    def update(
+        self,
+        observation: Any,
+        *,
+        dt: float | Numbers = 1.0,
+        n_samples: float | Numbers | None = None,
+        assume_valid: bool = False,
+    ) -> Estimate:
+        """Take in the matrix ``(..., d, d)``, or the raw sample ``(d,)``, of one step.
+
+        A sample counts itself, as in `partial_fit`; the rest is as for every tracker.
+        """
+        if self.kind == "covariance" and _is_row(observation):
+            if n_samples is not None:
+                raise ObservationError("a raw sample counts itself; leave out n_samples")
+            return self.partial_fit(observation, dt=dt)
+        return super().update(
+            self._matrix_table(observation),
+            dt=dt,
+            n_samples=n_samples,
+            assume_valid=assume_valid,
+        )
+
+    def _matrix_table(self, value: Any) -> Any:
+        """A covariance with names for its rows and columns, in the order of the known channels."""
+        columns, index = getattr(value, "columns", None), getattr(value, "index", None)
+        if columns is None or index is None or list(columns) != list(index):
+            return value
+        names = tuple(map(str, columns))
+        places = places_of(names, self.channels, set(self.channels or ()))
+        if -1 in places:
+            raise ObservationError(
+                f"the covariance lacks a channel of {', '.join(self.channels or ())}; give all of "
+                "them, or raw samples with gaps"
+            )
+        self.channels = self.channels or names
+        return value.to_numpy(dtype=float)[np.ix_(places, places)]
+
     def partial_fit(self, samples: Any, *, dt: float | Numbers = 1.0) -> Estimate:
         """Take in the raw samples of one step: ``(d,)`` or ``(..., m, d)``, zero mean.
 
         C = (1/m) sum x x^T and m counts the samples. One that is all NaN does not count; one with
         some entries NaN enters as E[x x^T | observed entries] under the current estimate.
         """
-        block = self.blocks(samples)
         with self.all_or_nothing():
+            block = self.blocks(self._one_row(samples))
             step = self._interval(dt, block.shape[:-2])
             self._begin_with(block)
             self._advance_samples(self._centred(block[None])[0], step)
         return self._told_of(self.look())
 
-    def recording(
+    def recording(self, sequence: Any, **given: Any) -> Recording:
+        """As for every tracker; what has names are samples, each epoch a block of them."""
+        if hasattr(sequence, "ch_names") and hasattr(sequence, "events"):
+            given["samples"] = True
+        elif getattr(sequence, "columns", None) is not None:
+            given.setdefault("layout", "channels_last")  # however few rows
+        return super().recording(sequence, **given)
+
+    def _recorded(
         self,
         sequence: Any,
         *,
@@ -44,11 +91,9 @@ class CovarianceTracker(Tracker):
         whole: bool = False,
         **given: Any,
     ) -> Recording:
-        """As for every tracker; raw samples are centred."""
-        sequence, names, index, blockwise = from_names(sequence)
-        if not _check.are_samples(sequence, blockwise or samples):
-            record = super().recording(sequence, times=times, mask=mask, whole=whole, **given)
-            return record._replace(channels=names, index=index)
+        """A sequence without names, checked; raw samples are centred."""
+        if not _check.are_samples(sequence, samples):
+            return super()._recorded(sequence, times=times, mask=mask, whole=whole, **given)
         if given.get("n_samples") is not None:
             raise ObservationError("raw samples count themselves; leave out n_samples")
         sequence = _check.oriented(sequence, layout)
@@ -56,13 +101,13 @@ class CovarianceTracker(Tracker):
             _check.upright(sequence, "sequence")
         blocks = self.blocks(sequence, sequence=True)
         if mask is not None:
-            used = as_mask(np.asarray(mask, dtype=bool), blocks.shape[:-2])
+            used = as_mask(mask, blocks.shape[:-2])
             blocks = np.where(used[..., None, None], blocks, np.nan)
         dt = self._intervals(times, blocks.shape[:-2], whole)
         self._begin_with(blocks[0])
         blocks = self._centred(blocks)
         observed: Mask = ~np.all(np.isnan(blocks), axis=(-2, -1))
-        return Recording(blocks, observed, np.ones(observed.shape), dt, times, True, names, index)
+        return Recording(blocks, observed, np.ones(observed.shape), dt, times, True)
 
     def _begin_with(self, block: Numbers) -> None:
         self._raw = self._raw or self.batch_shape is None
@@ -129,3 +174,12 @@ class CovarianceTracker(Tracker):
             )
         self._same_batch(array.shape[sequence:-2])
         return array
+
+
+def _is_row(value: Any) -> bool:
+    """Whether this is one sample ``(d,)``: an array, a list of numbers, a pandas Series."""
+    if type(value) is np.ndarray:
+        return value.ndim == 1
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(isinstance(x, (int, float, type(None))) for x in value)
+    return getattr(value, "ndim", 0) == 1

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from kgmrf import _check
+from kgmrf._align import OnOverlap
 from kgmrf._check import ObservationError
+from kgmrf._mask import as_mask
 from kgmrf._time import Clock
 from kgmrf._types import Mask, Numbers
 from kgmrf.results import Estimate, Result, Values, stacked
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._files import rebuilt
-from kgmrf.trackers._input import as_mask
 from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.product import Composite, ProductEstimate, ProductResult
@@ -133,17 +134,27 @@ class KineticGaussian(Composite):
         return self.update(samples, dt=dt)  # type: ignore[return-value]
 
     def filter(  # type: ignore[override]
-        self, sequence: Any, *, times: Any = None, mask: Any = None
+        self,
+        sequence: Any,
+        *,
+        times: Any = None,
+        mask: Any = None,
+        on_overlap: OnOverlap = "raise",
     ) -> GaussianResult:
         """Run over samples ``(T, d)`` or blocks of them ``(T, ..., m, d)``.
 
-        times: ``(T,)`` time stamps; mask: ``(T, ...)``, True where there is an observation.
+        times: ``(T,)`` time stamps; mask: ``(T, ...)``, True where there is an observation. Tables
+        and recordings as for every tracker; on_overlap likewise.
         """
-        record = self.recording(sequence, times=times, mask=mask)
+        record = self.recording(sequence, times=times, mask=mask, on_overlap=on_overlap)
+        self.channels = record.channels or self.channels
+        self.until = self.until if record.until is None else record.until
         looks = [self.look() for _ in self._steps(record)]
         means, covariances, joint = zip(*looks, strict=True)
         parts = {"mean": Result(stacked(means)), "covariance": Result(stacked(covariances))}
-        return self.told(GaussianResult(parts, np.stack(joint)), times)
+        for part in parts.values():
+            part.named(self.channels, record.index)
+        return self.told(GaussianResult(parts, np.stack(joint)), record.times)
 
     def told(self, what: Any, times: Any = None) -> Any:
         """An estimate or result with its times in units of the stamps."""
@@ -207,9 +218,11 @@ class KineticGaussian(Composite):
             if self.d is None:
                 raise ObservationError("the first frame is None and d is unknown; give d")
             value = np.full((*(self.batch_shape or ()), 1, self.d), np.nan)
-        blocks = self.covariance.blocks(value, sequence=sequence)
+        blocks = self.covariance.blocks(
+            value if sequence else self._one_row(value), sequence=sequence
+        )
         if mask is not None:
-            used = as_mask(np.asarray(mask, dtype=bool), blocks.shape[:-2])
+            used = as_mask(mask, blocks.shape[:-2])
             blocks = np.where(used[..., None, None], blocks, np.nan)
         return blocks, np.asarray(~np.isnan(blocks).all(axis=(-2, -1)))
 
