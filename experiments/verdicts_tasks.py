@@ -229,7 +229,7 @@ def _ablations(results: Results) -> Iterator[Verdict]:
 
 
 SETTINGS = {
-    "K-GMRF": ("printed", {"eta": "velocity_gain", "gamma": "damping"}),
+    "K-GMRF": ("printed", {"eta": "eta", "gamma": "gamma"}),
     "Riemannian EMA": ("riemannian_ema", {"beta": "gain"}),
     "Euclidean EMA": ("euclidean_ema", {"beta": "gain"}),
     "Tangent KF": ("tangent_kalman", {"Q": "velocity_noise", "R": "noise_std"}),
