@@ -1,11 +1,11 @@
 """(C) The paper's five methods as appearance models inside one and the same box tracker.
 
 Only what remembers the target's cells differs; search, motion, gates and anchor are those of
-`RegionCovarianceTracker`, one setting for all sequences, first box given. A pixel of the first box can decide whether a
-target is lost, so the models are compared by means over five first boxes: the true one, and moved
-by two pixels. Besides, the paper's own protocol: a 7 x 7 region covariance of (x, y, R, G, B, |Ix|,
-|Iy|) cut from the *true* box of every frame, and how well each method predicts the next one (mean
-affine-invariant distance).
+`RegionCovarianceTracker`, one setting for all sequences, first box given. A pixel of the first box
+can decide whether a target is lost, so the models are compared by means over five first boxes: the
+true one, and moved by two pixels. Besides, the paper's own protocol: a 7 x 7 region covariance of
+(x, y, R, G, B, |Ix|, |Iy|) cut from the *true* box of every frame, and how well each method
+predicts the next one (mean affine-invariant distance).
 """
 
 from __future__ import annotations
