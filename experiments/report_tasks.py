@@ -263,7 +263,8 @@ def _boards(drawn_in: Path | None) -> str:
         "A checkerboard at five frames, four rows of pictures",
         "<b>The shaken camera films a board at five frames in which its orientation was not "
         "seen.</b> Top: as filmed. Below: turned back by each estimate; a board that stands still "
-        "and upright is a right estimate.",
+        "and upright is a right estimate. Where an estimate is more than some 40° off, the board "
+        "is not in the picture.",
     )
 
 
