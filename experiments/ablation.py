@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.ellipse import N_FRAMES
-from experiments.recursions import kinetic_angle
+from experiments.ellipse import N_FRAMES, START
 from experiments.store import Unit, unit
 from kgmrf import (
     KGMRF,
@@ -24,6 +23,7 @@ from kgmrf import (
     RiemannianEMA,
     gains,
     metrics,
+    paper,
     simulate,
 )
 from kgmrf._types import Numbers
@@ -66,7 +66,13 @@ def _variants(version: str, reading: str, n_samples: int | None) -> dict[str, An
 
     def full(seen: Numbers) -> Numbers:
         if reading == "as_run":
-            return kinetic_angle(seen)
+            return paper.kgmrf_ellipse().filter(seen).covariance
+        return algorithm_1(seen)
+
+    def algorithm_1(seen: Numbers) -> Numbers:
+        return paper.algorithm1(0.05, 0.95, initial=START).filter(seen).covariance
+
+    def followed(seen: Numbers) -> Numbers:
         return KGMRF(gains=gains.printed(0.05, 0.95), n_samples=count).filter(seen).covariance
 
     def ours(seen: Numbers) -> Numbers:
@@ -85,6 +91,8 @@ def _variants(version: str, reading: str, n_samples: int | None) -> dict[str, An
         ),
         "neither": lambda seen: EuclideanEMA(gain=gain).filter(seen).covariance,
         "no_momentum_on_orbit": without_momentum,
+        "algorithm_1": algorithm_1,
+        "followed": followed,
         "ours": ours,
     }
 

@@ -104,7 +104,7 @@ def master_validation(results: Results) -> Figure | None:
             )
             if law == "zero_lag":
                 frames, mean = np.arange(1, 401), data["time_average_of_square"]
-                decay = (1 - data["kappa_predicted"]) ** (frames - 1) / frames
+                decay = (1 - data["kappa_energy_predicted"]) ** (frames - 1) / frames
                 averages = [
                     series("time average", frames, mean, look),
                     series("∝ 1/T", frames[20:], mean[20] * 21 / frames[20:], "quiet dotted"),

@@ -76,10 +76,13 @@ def otb_overlap(results: Results) -> Figure | None:
 
 
 def models(results: Results) -> Figure | None:
-    """Overlap frame by frame with three of the paper's methods as the memory of appearance."""
+    """Overlap frame by frame with the paper's methods as the memory of appearance."""
     shown = {
         "K-GMRF": "ours",
-        "Riemannian EMA": "paper_euclidean_ema",
+        "K-GMRF, Algorithm 1": "paper_kgmrf",
+        "Riemannian EMA": "paper_riemannian_ema",
+        "Euclidean EMA": "paper_euclidean_ema",
+        "Tangent KF": "paper_tangent_kalman",
         "Alpha-Beta": "paper_alpha_beta",
     }
     panels = []

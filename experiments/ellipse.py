@@ -9,30 +9,24 @@ as_printed  Wishart with 8 samples, each frame lost with probability .2, all 400
 
 from __future__ import annotations
 
-import functools
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments import tuning
-from experiments.recursions import (
-    alpha_beta_gamma,
-    alpha_beta_printed,
-    kinetic_angle,
-    tangent_kalman_local,
-)
+from experiments.recursions import alpha_beta_gamma
 from experiments.store import Unit
 from experiments.tuning import Method, Settings
 from kgmrf import (
     KGMRF,
-    AlphaBeta,
     EuclideanEMA,
     HoldLast,
     LogEuclideanEMA,
     RiemannianEMA,
-    TangentKalman,
     gains,
     metrics,
+    paper,
     simulate,
 )
 from kgmrf._types import Mask, Numbers
@@ -72,7 +66,7 @@ def gaps(cell: Cell, seed: int) -> Mask | None:
     return None
 
 
-@functools.lru_cache(maxsize=8)
+@lru_cache(maxsize=8)
 def scenes(reading: str, seeds: tuple[int, ...]) -> tuple[Numbers, Numbers, Numbers]:
     """Observations and truth (T, cells, seeds, 2, 2), samples behind each matrix (cells, 1)."""
     cells = CELLS[reading]
@@ -94,7 +88,7 @@ def scenes(reading: str, seeds: tuple[int, ...]) -> tuple[Numbers, Numbers, Numb
 # ------------------------------------------------------------------------------- methods
 
 
-def _tracker(kind: type) -> Any:
+def _tracker(kind: Any) -> Any:
     def run(seen: Numbers, counts: Numbers, **settings: Any) -> Numbers:
         return kind(**settings).filter(seen).covariance
 
@@ -113,60 +107,48 @@ def _auto(seen: Numbers, counts: Numbers) -> Numbers:
     return KGMRF().filter(seen, n_samples=np.broadcast_to(counts, seen.shape[:-2])).covariance
 
 
-def _plain(recursion: Any) -> Any:
-    def run(seen: Numbers, counts: Numbers, **settings: Any) -> Numbers:
-        return recursion(seen, **settings)
-
-    return run
+def _third_order(seen: Numbers, counts: Numbers, **settings: Any) -> Numbers:
+    return alpha_beta_gamma(seen, **settings)
 
 
-_NOISES = {"velocity_noise": 0.005, "noise_std": 0.1}
+START = np.diag([2.0, 0.5])
+"""M_0 of Algorithm 1: the truth, whose spectrum it never changes."""
+
+AS_RUN = {
+    "kgmrf": "K-GMRF, paper",
+    "riemannian_ema": "“Riemannian” EMA, paper (log-Euclidean)",
+    "euclidean_ema": "Euclidean EMA, paper",
+    "tangent_kalman": "Tangent KF, paper",
+    "alpha_beta": "Alpha-beta, paper",
+}
+AS_PRINTED = {
+    "kgmrf": "Algorithm 1 as printed",
+    "riemannian_ema": "Riemannian EMA as printed (gain .8)",
+    "euclidean_ema": "Euclidean EMA as printed (gain .8)",
+    "tangent_kalman": "Tangent KF as printed",
+    "alpha_beta": "Alpha-beta as printed",
+}
 
 METHODS: tuple[Method, ...] = (
     # The paper's five columns, as its numbers say they were run, and a second reading of one.
-    tuning.paper("kgmrf", "K-GMRF, paper", _plain(kinetic_angle), 2),
-    tuning.paper(
-        "riemannian_ema",
-        "“Riemannian” EMA, paper (log-Euclidean)",
-        _tracker(LogEuclideanEMA),
-        gain=0.2,
-    ),
-    tuning.paper("euclidean_ema", "Euclidean EMA, paper", _tracker(EuclideanEMA), gain=0.2),
-    tuning.paper("tangent_kalman", "Tangent KF, paper", _tracker(TangentKalman), 2, **_NOISES),
+    *tuning.columns("ellipse", AS_RUN, _tracker),
     Method(
         "second_tangent_kalman",
         "Tangent KF, tangent space at the estimate",
-        _plain(tangent_kalman_local),
-        _NOISES,
+        _tracker(paper.LocalTangentKalman),
+        {"velocity_noise": 0.005, "noise_std": 0.1},
         family="paper",
         order=2,
     ),
-    tuning.paper(
-        "alpha_beta",
-        "Alpha-beta, paper",
-        _tracker(AlphaBeta),
-        2,
-        position_gain=0.4,
-        velocity_gain=0.1,
-    ),
     # The same columns, literally as the text and the tables of settings print them.
-    tuning.printed(
-        "kgmrf",
-        "Algorithm 1 as printed",
+    *tuning.columns("printed", AS_PRINTED, _tracker, kgmrf={"initial": START}),
+    Method(
+        "followed_kgmrf",
+        "Algorithm 1's gains, spectrum followed",
         _kinetic(gains.printed),
-        2,
-        velocity_gain=0.05,
-        damping=0.95,
-    ),
-    *tuning.printed_averages(_tracker),
-    tuning.printed_tangent_kalman(_tracker),
-    tuning.printed(
-        "alpha_beta",
-        "Alpha-beta as printed",
-        _plain(alpha_beta_printed),
-        2,
-        position_gain=0.4,
-        velocity_gain=0.1,
+        {"velocity_gain": 0.05, "damping": 0.95},
+        family="printed",
+        order=2,
     ),
     # Rivals, each tuned cell by cell with the same number of trials.
     Method("hold_last", "Hold last", _tracker(HoldLast)),
@@ -182,13 +164,13 @@ METHODS: tuple[Method, ...] = (
     tuning.tuned_alpha_beta(
         _tracker, {"position_gain": (0.02, 1.2, "log"), "velocity_gain": (1e-4, 1.0, "log")}
     ),
-    tuning.tuned_alpha_beta_gamma(_plain(alpha_beta_gamma)),
+    tuning.tuned_alpha_beta_gamma(_third_order),
     tuning.tuned(
         "printed",
         "Algorithm 1",
-        _kinetic(gains.printed),
-        {"velocity_gain": (0.005, 3.0, "log"), "damping": (1e-3, 1.5, "log")},
-        {"velocity_gain": (0.01, 0.05, 0.1), "damping": (0.9, 0.95, 0.98, 1.0)},
+        _tracker(partial(paper.algorithm1, initial=START)),
+        {"eta": (0.005, 3.0, "log"), "gamma": (1e-3, 1.0, "log")},
+        {"eta": (0.01, 0.05, 0.1), "gamma": (0.9, 0.95, 0.98, 1.0)},
         order=2,
     ),
     tuning.tuned(

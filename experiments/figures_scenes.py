@@ -89,30 +89,38 @@ def camera_frames(results: Results) -> Any:
 
 VIDEO_ROWS = {
     "K-GMRF": tint("ours"),
-    "Riemannian EMA": tint("paper_euclidean_ema"),
-    "Alpha-Beta": tint("paper_alpha_beta"),
+    "Riemannian EMA": tint("paper_kgmrf"),
+    "Euclidean EMA": tint("paper_euclidean_ema"),
+    "Tangent KF": tint("tuned_zero_lag"),
+    "Alpha-Beta": tint("paper_tangent_kalman"),
 }
+THICK, THIN = 3.8, 0.9
+"""Line widths of the last box and of the first, which is drawn on top: where boxes agree, each
+shows beside the next."""
 
 
 def video_row(figure: Any, place: Any, data: dict[str, Any], count: int = 5) -> None:
-    """Boxes of truth (grey) and three methods at key frames; the images belong to others.
+    """Boxes of truth (grey) and the paper's methods at key frames; the images belong to others.
 
     Key frames are spread evenly, each moved to where the two better methods differ most nearby.
     """
     wanted = key_frames(data, count)
     grid = place.subgridspec(1, len(wanted) + 1)
     width, height = data["image"]
+    rows = {name: look for name, look in VIDEO_ROWS.items() if "boxes" in data["rows"][name]}
+    widths = np.linspace(THIN, THICK, len(rows))
     for k, t in enumerate(wanted):
         axes = figure.add_subplot(grid[0, k])
         left, top, w, h = data["truth"][t]
         axes.fill([left, left + w, left + w, left], [top, top, top + h, top + h], color="#BDBDBD")
-        for name, colour in reversed(VIDEO_ROWS.items()):
-            axes.plot(*outline(data["rows"][name]["boxes"][t]), color=colour, linewidth=1.2)
+        for (name, colour), thick in reversed([*zip(rows.items(), widths, strict=True)]):
+            box = outline(data["rows"][name]["boxes"][t])
+            axes.plot(*box, color=colour, linewidth=thick, solid_joinstyle="miter")
         _bare(axes, (0, width), (height, 0))
         axes.set_title(f"{data['sequence']}, {t}" if k == 0 else str(t), loc="center")
     axes = figure.add_subplot(grid[0, -1])
-    for k, (name, colour) in enumerate({"truth": "#8C8C8C", **VIDEO_ROWS}.items()):
-        axes.text(0.0, 0.8 - 0.2 * k, name, color=colour, va="center")
+    for k, (name, colour) in enumerate({"truth": "#8C8C8C", **rows}.items()):
+        axes.text(0.0, 0.92 - 0.17 * k, name, color=colour, va="center")
     axes.axis("off")
 
 
@@ -140,9 +148,13 @@ def rotations(angles: list[list[float]]) -> Numbers:
     )
 
 
+BOARD = (0.75, 0.56)
+"""Half the width and height of the picture, at distance 1."""
+
+
 def _board(axes: Any, view: Numbers, colour: str) -> None:
     """Squares of a board at distance 1, seen after turning by ``view``; nothing behind the lens."""
-    side = 0.12
+    side, seen = 0.12, False
     for i in range(-4, 4):
         for j in range(-3, 3):
             corners = np.array([(i, j), (i + 1, j), (i + 1, j + 1), (i, j + 1)]) * side
@@ -150,9 +162,12 @@ def _board(axes: Any, view: Numbers, colour: str) -> None:
             if (points[:, 2] < 0.1).any():
                 continue
             flat = points[:, :2] / points[:, 2:]
+            seen |= bool((np.abs(flat) < BOARD).all(axis=1).any())
             shade = colour if (i + j) % 2 else "#E8E8E8"
             axes.fill(*flat.T, color=shade, linewidth=0)
-    _bare(axes, (-0.75, 0.75), (-0.56, 0.56))
+    if not seen:
+        axes.text(0.0, 0.0, "board not in view", color=colour, ha="center", va="center")
+    _bare(axes, (-BOARD[0], BOARD[0]), (-BOARD[1], BOARD[1]))
 
 
 def _bare(axes: Any, x: tuple[float, float], y: tuple[float, float]) -> None:

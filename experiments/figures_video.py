@@ -22,6 +22,8 @@ LOOK: dict[str, tuple[str, Any]] = {
     "K-GMRF": ("ours", "-"),
     "CSRT": ("vermillion", "-"),
     "Riemannian EMA": ("vermillion", "-"),
+    "Euclidean EMA": ("sky", "-"),
+    "Tangent KF": ("orange", "-"),
     "KCF": ("green", "-"),
     "Alpha-Beta": ("green", "-"),
     "KCF-0": ("green", DASHED),

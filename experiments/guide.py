@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.recursions import half_turn, kinetic_angle
+from experiments.recursions import half_turn
 from experiments.store import Unit, unit
-from kgmrf import metrics, simulate, theory
+from kgmrf import metrics, paper, simulate, theory
 from kgmrf._types import Numbers
 from kgmrf.geometry import so
 
@@ -100,7 +100,8 @@ def _coasted(share: float) -> float:
 def _retention_occluded(gamma: float) -> float:
     """Occlusion error of the tables' law, where gamma is what is kept while nothing is seen."""
     scene = simulate.ellipse(0.08, n_samples=1280, observed=simulate.occlusions(N_FRAMES), rng=10)
-    found = kinetic_angle(scene.observations, coast_retention=gamma)
+    tracker = paper.kgmrf_ellipse(coast_retention=gamma)
+    found = tracker.filter(scene.observations).covariance
     return float(metrics.angular_error(found, scene.covariance, degrees=True)[50:].mean())
 
 

@@ -25,7 +25,8 @@ OUT = store.HERE.parent / "build" / "otb_sheets"
 
 def evaluation(sequence: str, data: dict[str, Any]) -> Evaluation:
     """The kept boxes of three methods beside the truth."""
-    boxes = {name: np.array(data["rows"][name]["boxes"], float) for name in otb_models.SHOWN}
+    rows = {name: data["rows"][name] for name in otb_models.SHOWN}
+    boxes = {name: np.array(row["boxes"], float) for name, row in rows.items() if "boxes" in row}
     found, unknown = np.ones(data["n_frames"], np.bool_), np.full(data["n_frames"], np.nan)
     runs = {name: Run(rows, found, unknown) for name, rows in boxes.items()}
     return Evaluation(sequence, np.array(data["truth"], float), runs)

@@ -19,6 +19,7 @@ RECOVERED = "reproduced under the recovered protocol"
 PARTLY = "partly, under the recovered protocol"
 NOT = "not reproducible"
 NARROWED = "holds, narrowed"
+HIDDEN = "holds, constant hidden"
 FALSE = "does not hold: counterexample"
 NOT_RUN = "not run"
 

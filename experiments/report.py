@@ -30,6 +30,7 @@ TAGS = {
     reading.REPRODUCED: "good",
     reading.RECOVERED: "good",
     reading.NARROWED: "good",
+    reading.HIDDEN: "good",
     reading.PARTLY: "warn",
     reading.FALSE: "bad",
     reading.NOT: "bad",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from experiments import claims, otb, otb_choice, otb_models, otb_unseen
 from experiments.chart_parts import Figure
-from experiments.markup import e, figure, n, number, table, tag
+from experiments.comparison import otb_lead
+from experiments.markup import e, figure, n, num, number, pair, row, table, tag
 from experiments.reading import Results
 
 
@@ -68,15 +67,15 @@ def _otb_models(results: Results, drawn: list[Figure]) -> str:
     rows = []
     for sequence, data in found.items():
         printed = claimed[sequence.partition("-")[0]]["values"]
-        best = max(row["mean_iou"] for row in data["rows"].values())
+        best = max(one["mean_iou"] for one in data["rows"].values())
         cells = []
-        for name, row in data["rows"].items():
+        for name, measured in data["rows"].items():
             claim = ""
             if name in otb_models.PAPER:
                 k = otb_models.PAPER.index(name)
                 claim = f"<br><small>paper {printed[k]:.2f}</small>"
-            bold = " best" if row["mean_iou"] == best else ""
-            cells.append(f"<td class='n{bold}'>{number(row['mean_iou'])}{claim}</td>")
+            bold = " best" if measured["mean_iou"] == best else ""
+            cells.append(f"<td class='n{bold}'>{number(measured['mean_iou'])}{claim}</td>")
         rows.append(f"<tr><td>{e(sequence)}</td>{''.join(cells)}</tr>")
     names = list(next(iter(found.values()))["rows"])
     means = "".join(
@@ -98,25 +97,21 @@ def _otb_models(results: Results, drawn: list[Figure]) -> str:
 
 def _shifts(results: Results) -> str:
     """How much of a number is the choice of the first box."""
-    found = otb_models.load(results.folder, "shifts")
-    parts = []
-    for sequence, data in found.items():
-        runs = {name: np.array(values) for name, values in data["mean_iou"].items()}
-        rows = [
-            f"<tr><td>{e(name)}</td><td class='n'>{number(values.mean())}</td>"
-            f"<td class='n'>{number(values.std(ddof=1))}</td>"
-            f"<td class='n'>{int((values < 0.3).sum())} of {len(values)}</td></tr>"
-            for name, values in runs.items()
-        ]
-        head = [e(sequence), n("mean IoU"), n("standard<br>deviation"), n("lost")]
-        parts.append(
-            f"<p>One run on {e(sequence)} says little about a model. The target passes a pole, and "
-            "with most of these memories one or two pixels of the first box decide whether it is "
-            "found again behind it. The same from nine first boxes, moved by up to two pixels in x "
-            "and y; a run below an IoU of .3 has lost its target. Our default, which also keeps "
-            f"the first image, stands first.</p>{table(head, rows)}"
-        )
-    return "".join(parts)
+    means, lead = otb_models.means(results.folder), otb_lead(results.folder)
+    if not means or lead is None:
+        return f"<p>{tag('not run', 'idle')} further first boxes</p>"
+    rows = [
+        row(e(name), *[num(v) for v in line["each"].values()],
+            num(pair((line["mean"], line["half_width"]))))
+        for name, line in sorted(means.items(), key=lambda item: -item[1]["mean"])
+    ]  # fmt: skip
+    targets = next(iter(means.values()))["each"]
+    return (
+        "<p>One run says little about a model: one or two pixels of the first box can decide "
+        f"whether a target is lost. Means over {len(otb_models.MOVES)} first boxes, the true one "
+        "and moved by two pixels, with the 95 % interval that the boxes leave. "
+        f"{e(lead.sentence)}</p>{table(['', *[n(e(t)) for t in targets], n('mean')], rows)}"
+    )
 
 
 def _stacked(name: str) -> str:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments.recursions import kinetic_angle, kinetic_rotation
 from experiments.store import Unit, unit
 from kgmrf import (
     KGMRF,
@@ -15,6 +14,7 @@ from kgmrf import (
     RiemannianEMA,
     RotationTracker,
     metrics,
+    paper,
     simulate,
 )
 from kgmrf._types import Numbers
@@ -34,7 +34,7 @@ def run_ellipse(n_samples: int, n_frames: int) -> dict[str, Any]:
     seen = scene.observations
     found = {
         "ours": KGMRF(n_samples=n_samples).filter(seen).covariance,
-        "paper": kinetic_angle(seen),
+        "paper": paper.kgmrf_ellipse().filter(seen).covariance,
         "ema": RiemannianEMA(gain=0.2).filter(seen).covariance,
         "alpha_beta": AlphaBeta(position_gain=0.4, velocity_gain=0.1).filter(seen).covariance,
     }
@@ -63,7 +63,7 @@ def run_camera(reading: str, probability: float, n_frames: int) -> dict[str, Any
     seen = scene.observations
     found = {
         "ours": RotationTracker(noise_std=scene.noise_std).filter(seen).rotation,
-        "paper": kinetic_rotation(seen),
+        "paper": paper.kgmrf_so3().filter(seen).rotation,
         "ema": EuclideanEMA(gain=0.2, kind="rotation").filter(seen).rotation,
     }
     return {

@@ -190,7 +190,10 @@ def _fit(unit: str, key: str) -> object:
         if key == "one_change":
             r2 = data[key]["mean_against_v"]["r2"]
             return f"R² {r2:.3f}", r2 > entry["r2"]
-        text = f"κ = {data[key]:.3f} with the paper's gains"
+        text = (
+            f"{data[key]:.3f} for the error, {data['kappa_energy_measured']:.3f} for its energy, "
+            "with the paper's gains"
+        )
         return text, _near(data[key], entry["kappa"])
 
     return judge

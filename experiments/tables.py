@@ -24,6 +24,7 @@ from experiments import (
     recentring,
     steady,
 )
+from experiments.comparison import otb_lead
 from experiments.markup import markdown
 from experiments.reading import Results
 from experiments.streams import markdown as streams
@@ -75,12 +76,22 @@ def _cell(value: float | None, digits: int = 1) -> str:
 
 def appearance_models(results: Path) -> str:
     """Overlap of every appearance model inside one and the same tracker, target by target."""
+    table, lead = otb_models.means(results), otb_lead(results)
+    if table and lead:
+        rows = sorted(table.items(), key=lambda item: -item[1]["mean"])
+        lines = [
+            [name, *[_cell(v, 3) for v in row["each"].values()],
+             f"{row['mean']:.3f} ± {row['half_width']:.3f}"]
+            for name, row in rows
+        ]  # fmt: skip
+        targets = next(iter(table.values()))["each"]
+        return f"{markdown(['mean IoU', *targets, 'mean'], lines)}\n{lead.sentence}\n"
     found = otb_models.load(results)
     names = next(iter(found.values()))["rows"] if found else ()
     cells = {name: [d["rows"][name]["mean_iou"] for d in found.values()] for name in names}
-    rows = sorted(cells.items(), key=lambda item: -sum(item[1]))
-    lines = [[m, *[_cell(v, 3) for v in (*row, sum(row) / len(row))]] for m, row in rows]
-    return markdown(["mean IoU", *found, "mean"], lines)
+    order = sorted(cells.items(), key=lambda item: -sum(item[1]))
+    lines = [[m, *[_cell(v, 3) for v in (*row, sum(row) / len(row))]] for m, row in order]
+    return markdown(["mean IoU, one first box", *found, "mean"], lines)
 
 
 def otb_sequences(results: Path) -> str:

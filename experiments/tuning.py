@@ -12,15 +12,18 @@ import itertools
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from experiments.store import Unit
-from kgmrf import AlphaBeta, EuclideanEMA, RiemannianEMA, TangentKalman
+from kgmrf import AlphaBeta, TangentKalman, paper
 from kgmrf._types import Numbers
 
 Settings = dict[str, float]
+Space = Mapping[str, tuple[float, float, str]]
+Maker = Callable[[Any], Callable[..., Numbers]]
 
 TUNING_SEEDS = tuple(range(5))
 TEST_SEEDS = tuple(range(5, 10))
@@ -42,35 +45,38 @@ class Method:
     label: str
     run: Callable[..., Numbers]
     settings: Settings = field(default_factory=dict)
-    space: Mapping[str, tuple[float, float, str]] = field(default_factory=dict)
+    space: Space = field(default_factory=dict)
     grid: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     tune: str = "none"
     family: str = "rival"
     order: int = 1
 
 
-def paper(
-    name: str, label: str, run: Callable[..., Numbers], order: int = 1, **settings: Any
-) -> Method:
-    """A column of the paper, as its numbers say it was run."""
-    return Method(f"paper_{name}", label, run, settings, family="paper", order=order)
+def columns(
+    reading: str, labels: Mapping[str, str], made: Maker, **fixed: dict[str, Any]
+) -> tuple[Method, ...]:
+    """The columns of the paper's tables under one of `kgmrf.paper`'s readings.
 
-
-def printed(
-    name: str, label: str, run: Callable[..., Numbers], order: int = 1, **settings: Any
-) -> Method:
-    """A column of the paper, literally as the text and the tables of settings print it."""
-    return Method(f"printed_{name}", label, run, settings, family="printed", order=order)
+    fixed: settings by name of a column that belong to the protocol, such as where it starts.
+    """
+    family = "printed" if reading.startswith("printed") else "paper"
+    return tuple(
+        Method(
+            f"{family}_{name}",
+            labels[name],
+            made(partial(paper.column, name, reading, **fixed.get(name, {}))),
+            {k: v for k, v in paper.COLUMNS[reading][name][1].items() if isinstance(v, float)},
+            family=family,
+            order=1 if name.endswith("ema") else 2,
+        )
+        for name in paper.NAMES
+    )
 
 
 def ours(name: str, label: str, run: Callable[..., Numbers], space: Space | None = None) -> Method:
     """One of ours: nothing to set, or one setting for all cells."""
     tune = "none" if space is None else "all"
     return Method(name, label, run, space=space or {}, tune=tune, family="ours", order=2)
-
-
-Space = Mapping[str, tuple[float, float, str]]
-Maker = Callable[[type], Callable[..., Numbers]]
 
 
 def tuned(
@@ -115,23 +121,6 @@ def tuned_alpha_beta_gamma(run: Callable[..., Numbers]) -> Method:
         "acceleration_gain": (1e-5, 0.5, "log"),
     }
     return tuned("alpha_beta_gamma", "Alpha-beta-gamma", run, space, order=3)
-
-
-def printed_averages(made: Maker) -> tuple[Method, ...]:
-    """The moving averages with the gain that the paper's table of settings prints."""
-    kinds = {"riemannian_ema": RiemannianEMA, "euclidean_ema": EuclideanEMA}
-    labels = {"riemannian_ema": "Riemannian EMA", "euclidean_ema": "Euclidean EMA"}
-    return tuple(
-        printed(name, f"{labels[name]} as printed (gain .8)", made(kind), gain=0.8)
-        for name, kind in kinds.items()
-    )
-
-
-def printed_tangent_kalman(made: Maker) -> Method:
-    """The Kalman filter with the noises that the paper prints."""
-    noises = {"position_noise": 0.005, "velocity_noise": 0.005, "noise_std": 0.1**0.5}
-    label = "Tangent KF as printed"
-    return printed("tangent_kalman", label, made(TangentKalman), 2, **noises)
 
 
 def first_trials(method: Method, count: int) -> tuple[list[Settings], int]:

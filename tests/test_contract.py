@@ -27,6 +27,7 @@ from kgmrf import (
     TangentKalman,
     _npz,
     gains,
+    paper,
     simulate,
 )
 from kgmrf.geometry import so
@@ -51,6 +52,14 @@ COVARIANCE = {
     "tangent kalman": lambda: TangentKalman(n_samples=12),
     "alpha-beta": lambda: AlphaBeta(n_samples=12),
     "hold last": lambda: HoldLast(n_samples=12),
+    "paper algorithm 1": lambda: paper.algorithm1(n_samples=12),
+    "paper algorithm 1, start": lambda: paper.algorithm1(
+        0.1, 0.9, initial=np.diag([4.0, 2.0, 0.5]), noise_floor=0.1, epsilon=1e-3, n_samples=12
+    ),
+    "paper ellipse": lambda: paper.kgmrf_ellipse(n_samples=12),
+    "paper ellipse, spectrum": lambda: paper.kgmrf_ellipse(spectrum=[4.0, 2.0, 0.5]),
+    "paper alpha-beta": lambda: paper.column("alpha_beta", "printed", n_samples=12),
+    "paper tangent kalman": lambda: paper.column("tangent_kalman", "printed", n_samples=12),
 }
 ROTATION = {
     "rotation": lambda: RotationTracker(noise_std=0.05, gains="information"),
@@ -68,6 +77,8 @@ ROTATION = {
     "rotation hold": lambda: HoldLast(kind="rotation"),
     "rotation one euro": lambda: OneEuro(),
     "rotation error state": lambda: ErrorStateKalman(),
+    "rotation paper": lambda: paper.kgmrf_so3(),
+    "rotation paper alpha-beta": lambda: paper.column("alpha_beta", "so3"),
 }
 ALL = COVARIANCE | ROTATION
 

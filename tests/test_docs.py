@@ -111,7 +111,7 @@ def test_measured_tables_are_those_of_the_result_files(monkeypatch: pytest.Monke
 def test_every_public_name_has_one_tier() -> None:
     import kgmrf
 
-    text = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "versioning.md").read_text(encoding="utf-8")
     tiers = [
         part for part in re.split(r"^## ", text, flags=re.M) if part[:6] in ("Stable", "Provis")
     ]
@@ -123,3 +123,15 @@ def test_no_page_installs_what_is_not_published() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         assert not re.search(r"pip install (-U )?[\"']?kgmrf", text), page.name
+
+
+def test_the_geometry_that_the_pages_promise_is_there() -> None:
+    """docs/coming_from.md once promised distances that did not exist."""
+    import kgmrf
+
+    text = (ROOT / "docs" / "coming_from.md").read_text(encoding="utf-8")
+    promised = re.search(r"`kgmrf\.geometry\.spd` has (.+?) of the affine-invariant", text)
+    assert promised is not None
+    names = re.findall(r"`(\w+)`", promised[1])
+    assert names == ["log", "exp", "power", "sqrt", "geodesic", "distance"]
+    assert all(callable(getattr(kgmrf.geometry.spd, name)) for name in names)

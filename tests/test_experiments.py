@@ -46,8 +46,8 @@ from experiments import (  # noqa: E402
     verdicts,
 )
 
-from kgmrf import KGMRF, AlphaBeta, RotationTracker, gains, metrics, simulate  # noqa: E402
-from kgmrf.geometry import orbit, so  # noqa: E402
+from kgmrf import KGMRF, AlphaBeta, gains, metrics, paper, simulate  # noqa: E402
+from kgmrf.geometry import orbit  # noqa: E402
 
 
 def command(*words: str) -> list[str]:
@@ -257,19 +257,6 @@ def test_third_order_without_a_third_gain_is_the_alpha_beta_filter():
     np.testing.assert_allclose(ours, theirs.rotation, atol=1e-9)
 
 
-def test_the_recovered_ellipse_law_is_the_zero_lag_law_on_the_observed_axis():
-    scene = simulate.ellipse(
-        0.01, n_frames=120, n_samples=2000, observed=simulate.occlusions(120, starts=(60,)), rng=3
-    )
-    filled = np.where(np.isnan(scene.observations), np.eye(2), scene.observations)
-    axis = so.exp(so.hat(metrics.axis_angle(filled)[:, None]))
-    axis[np.isnan(scene.observations[:, 0, 0])] = np.nan
-    law = gains.zero_lag(0.1, 0.05, 0.95)
-    frames = RotationTracker(2, gains=law).filter(axis).rotation
-    found = recursions.kinetic_angle(scene.observations)
-    np.testing.assert_allclose(found, orbit.compose(frames, recursions.SPECTRUM), atol=1e-9)
-
-
 # ------------------------------------------------------------------------- tuning
 
 
@@ -428,18 +415,6 @@ def test_the_law_for_many_gains_is_the_trackers():
     assert np.abs(off).max() < 1e-9
 
 
-def test_the_tangent_filter_at_the_estimate_holds_a_resting_target_and_predicts():
-    still = np.broadcast_to(np.diag([2.0, 0.5]), (30, 2, 2)).copy()
-    still[20:25] = np.nan
-    found = recursions.tangent_kalman_local(still)
-    np.testing.assert_allclose(found, np.broadcast_to(found[0], found.shape), atol=1e-12)
-    grow = np.exp(0.05 * np.arange(60))[:, None, None] * np.eye(2)
-    seen = grow.copy()
-    seen[50:] = np.nan
-    ahead = recursions.tangent_kalman_local(seen)
-    np.testing.assert_allclose(ahead[-1], grow[-1], rtol=1e-3)  # along a geodesic it coasts
-
-
 @pytest.mark.parametrize("name", list(bodies.INTEGRATORS))
 def test_the_compiled_integrators_are_the_readable_ones(name):
     state, body = structure.body_at(3)
@@ -452,12 +427,23 @@ def test_the_compiled_integrators_are_the_readable_ones(name):
 
 def test_algorithm_1_of_the_guide_is_the_printed_law():
     scene = simulate.ellipse(0.01, n_frames=60, rng=2)
-    setup = {"spectrum": np.array([2.0, 0.5]), "initial": scene.covariance[0]}
-    tracker = KGMRF(gains=gains.printed(0.05, 0.9), n_samples=8, **setup)
+    tracker = paper.algorithm1(0.05, 0.9, initial=scene.covariance[0])
     found = tracker.filter(scene.observations).covariance  # drifts first: the estimate before C_t
     ours = guide.algorithm_1(scene.observations[:, None], 0.05, 0.9)[:, 0]
     off = recursions.half_turn(metrics.axis_angle(found) - ours)
     assert np.abs(off).max() < 1e-9
+
+
+def test_the_rows_called_algorithm_1_are_isospectral_and_start_at_the_truth():
+    """A followed spectrum has a row of its own."""
+    methods = {m.name: m for m in ellipse.METHODS}
+    seen, truth, counts = ellipse.scenes("as_run", (5,))
+    found = methods["printed_kgmrf"].run(seen, counts, eta=0.05, gamma=0.95)
+    np.testing.assert_allclose(np.linalg.eigvalsh(found) - [0.5, 2.0], 0.0, atol=1e-9)
+    np.testing.assert_allclose(found[0], truth[0], atol=1e-12)
+    other = methods["followed_kgmrf"]
+    followed = other.run(seen, counts, **other.settings)
+    assert np.abs(np.linalg.eigvalsh(followed) - [0.5, 2.0]).max() > 0.05
 
 
 def test_fitted_tensors_scatter_about_the_true_ones():

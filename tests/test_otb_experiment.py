@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ if str(ROOT) not in sys.path:
 
 from experiments import (  # noqa: E402
     charts_video,
+    comparison,
     drawn_videos,
     otb,
     otb_choice,
@@ -25,6 +27,8 @@ from experiments import (  # noqa: E402
     otb_unseen,
     report_video,
     store,
+    tables,
+    verdicts_tasks,
 )
 from experiments.reading import Results  # noqa: E402
 
@@ -237,12 +241,21 @@ def test_the_papers_methods_run_inside_one_tracker(two_films):
     assert {"hold last", *otb_models.NAMES} <= set(distance)
     shifts = otb_models.load(results, "shifts")["CarScale"]["mean_iou"]
     assert set(shifts) == {"tracker's own", *otb_models.NAMES}
-    assert all(len(values) == 9 for values in shifts.values())
-    # the fifth of the nine is the true box
-    assert shifts["K-GMRF"][4] == pytest.approx(rows["K-GMRF"]["mean_iou"], abs=1e-3)
+    assert all(len(values) == len(otb_models.MOVES) for values in shifts.values())
+    # the first is the true box
+    assert shifts["K-GMRF"][0] == pytest.approx(rows["K-GMRF"]["mean_iou"], abs=1e-3)
+    assert set(otb_models.SHOWN) == {name for name, row in rows.items() if "boxes" in row}
+    lead = comparison.otb_lead(results)
+    assert lead.half > 0
+    means = otb_models.means(results)
+    assert means["K-GMRF"]["mean"] == pytest.approx(np.mean(shifts["K-GMRF"]), abs=1e-4)
+    told = lead.sentence
+    assert told in tables.appearance_models(results)
+    judged = next(verdicts_tasks._otb_models(Results(results)))
+    assert told in judged.why
     page = report_video._otb_models(Results(results), [])
     assert "paper 0.65" in page
-    assert "0 of 9" in page
+    assert html.escape(told) in page
     assert charts_video.models(Results(results))["panels"][0]["title"] == "CarScale"
     assert "not run" in report_video._otb_models(Results(two_films / "nothing"), [])
     assert otb_sheets.main(two_films / "sheets", results) == 0

@@ -9,7 +9,7 @@
 from importlib import import_module
 from typing import Any
 
-from kgmrf import gains, geometry, learn, metrics, simulate, theory, wishart
+from kgmrf import gains, geometry, learn, metrics, paper, simulate, theory, wishart
 from kgmrf._check import ObservationError
 from kgmrf.bank import TrackerBank
 from kgmrf.diagnosis import diagnose
@@ -84,6 +84,7 @@ __all__ = [
     "learn",
     "load",
     "metrics",
+    "paper",
     "simulate",
     "theory",
     "track_array",

@@ -70,8 +70,13 @@ class InformationGains:
 Gains: TypeAlias = FixedGains | InformationGains
 
 
-def printed(velocity_gain: Array = 0.05, damping: Array = 0.95) -> FixedGains:
+def printed(
+    velocity_gain: Array = 0.05, damping: Array = 0.95, ridge: Array | None = None
+) -> FixedGains:
     """W <- (1 - damping) W + velocity_gain w: the paper's Algorithm 1 as printed.
+
+    velocity_gain, damping, ridge: the paper's eta, gamma and epsilon. With ``spectrum="fixed"`` and
+    ``initial=M_0`` a `KGMRF` with this law is :class:`kgmrf.paper.Algorithm1`.
 
     Its steady lag under a constant rate omega is not zero: in two dimensions it is
     ``asin(2 damping omega / velocity_gain) / 2`` (see :func:`kgmrf.theory.printed_lag`).
@@ -79,7 +84,7 @@ def printed(velocity_gain: Array = 0.05, damping: Array = 0.95) -> FixedGains:
     >>> printed(0.05, 0.95).position_gain
     0.0
     """
-    return FixedGains(0.0, velocity_gain, 1.0 - damping, 1.0 - damping)
+    return FixedGains(0.0, velocity_gain, 1.0 - damping, 1.0 - damping, ridge)
 
 
 def zero_lag(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kgmrf.centring import HALF_LIFE
-from kgmrf.commands._options import JSON, LAW, PLOT, QUIET, WRITTEN
+from kgmrf.commands._options import JSON, LAW, PAPER, PLOT, QUIET, WRITTEN
 from kgmrf.commands._run import Run, say, spare
 from kgmrf.io import Kind, Source, check_output, open_source
 from kgmrf.plots import check_path
@@ -30,7 +30,7 @@ Tracker:
   --time-unit T >=1e-300  Sampling interval, in units of the time column. Default: median of the
     first eight.
   --on-invalid  What to do with an invalid matrix.
-{LAW}{WRITTEN}{PLOT}{JSON}{QUIET}"""
+{LAW}{PAPER}{WRITTEN}{PLOT}{JSON}{QUIET}"""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,10 @@ class Given:
     time_unit: float | None = None
     gains: Literal["auto", "information", "zero_lag", "printed"] = "auto"
     on_invalid: Literal["raise", "skip", "repair"] = "raise"
+    paper: str | None = None
+    eta: float | None = None
+    gamma: float | None = None
+    start: str | None = None
     json_: bool = False
     quiet: bool = False
 

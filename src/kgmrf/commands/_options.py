@@ -39,6 +39,15 @@ Tracker:
   --noise-std RAD >=1e-12  Noise of observed rotations, in radians. Default: estimated.
   --gains LAW  auto: self-tuned; a single law: information, zero_lag, printed.
 """
+PAPER = """
+The paper's trackers:
+  --paper NAME  algorithm1, or a column of its tables as it was run: kgmrf, riemannian_ema,
+    euclidean_ema, tangent_kalman, alpha_beta; with _printed at the end, as it is printed.
+  --eta ETA >=0.0  Step size of algorithm1. Default: .05.
+  --gamma GAMMA >=0.0 <=1.0  Damping of algorithm1. Default: .95.
+  --start START  Where algorithm1 starts: first (the first observation; the default), or a file
+    (.csv or .npy) with the matrix M_0.
+"""
 _ENTRY = re.compile(
     r"(?P<names>--?[\w-]+(?:, --?[\w-]+)*)?(?P<word> ?[A-Z][A-Z,.]*)?"
     r"(?: >=(?P<min>[\d.e-]+))?(?: <=(?P<max>[\d.e-]+))?  (?P<help>.*)"

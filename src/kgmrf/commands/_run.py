@@ -22,6 +22,7 @@ from kgmrf._check import ObservationError
 from kgmrf._time import unit_of
 from kgmrf._types import Numbers
 from kgmrf.centring import RunningMean
+from kgmrf.commands._paper import check_words, paper_tracker
 from kgmrf.geometry import so
 from kgmrf.io import ARRAYS, Chunk, DataError, Source, Writer, dates
 from kgmrf.io.write import DEFAULT
@@ -53,6 +54,7 @@ class Run:
         self, source: Source, given: Given, *, poses: bool = True, most: int = sys.maxsize
     ) -> None:
         self.source, self.given, self.most = source, given, most
+        check_words(given)
         self.frames = source.windows(given.window) if source.kind == "samples" else source
         if source.kind != "samples" and (given.window > 1 or given.mean != "zero"):
             raise DataError(
@@ -66,9 +68,10 @@ class Run:
             self.unit = given.time_unit or unit_of(np.diff(first.times))
             self.per_second = source.per_second
         self.rate = "rad per second" if self.per_second else "rad per unit of time"
-        learns = given.gains == "auto" and source.kind == "rotation" and source.d == 3
+        own = given.gains == "auto" and given.paper is None
+        learns = own and source.kind == "rotation" and source.d == 3
         self.poses = poses and learns and first.positions is not None
-        told = learns or given.noise_std is not None
+        told = learns or given.noise_std is not None or given.paper is not None
         self.estimated_noise = source.kind == "rotation" and not told
         self.noise_std = noise_of(first.values) if self.estimated_noise else given.noise_std
         self.n_samples = None
@@ -91,6 +94,9 @@ class Run:
             assert first.positions is not None
             shared["position_noise_std"] = noise_of_places(first.positions)
             return trackers.PoseTracker(noise_std=self.noise_std, **shared)
+        if given.paper is not None:
+            shared["n_samples"] = self.n_samples
+            return paper_tracker(given, given.paper, source.kind, source.d, **shared)
         shared["gains"] = given.gains
         if source.kind == "rotation":
             return trackers.RotationTracker(source.d, noise_std=self.noise_std, **shared)

@@ -16,6 +16,7 @@ from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
 from kgmrf.commands._given import ON_A_FILE, Given
 from kgmrf.commands._options import takes
+from kgmrf.commands._paper import ALGORITHM_1, WORDS, check_words, paper_tracker
 from kgmrf.commands._run import OURS, Run, located, print_table, progress
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError
@@ -57,11 +58,13 @@ def compare(
     higher is better). Beside it: the same under a Gaussian of the last covariance, QLIKE per
     channel (log-determinant plus squared distance; lower is better), the share of samples inside
     the nominal 95 % region, and the lead of the kinetic tracker with its 95 % interval. Rotations
-    are ranked by the angle between forecast and observation.
+    are ranked by the angle between forecast and observation. With --paper one of the paper's
+    trackers runs as well, with --paper all every one.
     """
     given.check(plot=plot)
-    run = given.follow(poses=False, most=frames)
-    field_ = _entrants(run)
+    ours = replace(given, paper=None, eta=None, gamma=None, start=None)
+    run = ours.follow(poses=False, most=frames)
+    field_ = [*_entrants(run), *_of_the_paper(run, given)]
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk in run.chunks():
             with located(run.source, chunk):
@@ -115,6 +118,20 @@ def _entrants(run: Run) -> list[Entrant]:
     for maker in (trackers.AlphaBeta, trackers.TangentKalman, trackers.HoldLast):
         field_.append(Entrant(maker.__name__, "defaults", maker(run.source.d, **shared)))
     return field_
+
+
+def _of_the_paper(run: Run, given: Given) -> list[Entrant]:
+    """The tracker that ``--paper`` names, or all of them."""
+    check_words(given)
+    kind = "rotation" if run.source.kind == "rotation" else "covariance"
+    shared: dict[str, Any] = {"on_invalid": given.on_invalid, "time_unit": run.unit}
+    if kind == "covariance":
+        shared["n_samples"] = run.n_samples
+    words = [given.paper] if given.paper else []
+    if given.paper == "all":
+        words = [word for word in WORDS if kind == "covariance" or word != ALGORITHM_1]
+    made = [paper_tracker(given, word, kind, run.source.d, **shared) for word in words]
+    return [Entrant(f"paper {word}", "", one) for word, one in zip(words, made, strict=True)]
 
 
 def _let_run(run: Run, entrant: Entrant, chunk: Chunk) -> None:

@@ -117,7 +117,7 @@ def _summary(run: Run, result: Result, velocity: Numbers) -> dict[str, Any]:
     return about
 
 
-@takes(ON_A_FILE, SMOOTH, given=Given, without=["gains"])
+@takes(ON_A_FILE, SMOOTH, given=Given, without=["gains", "paper", "eta", "gamma", "start"])
 def smooth(
     given: Given,
     output: Path | None = None,

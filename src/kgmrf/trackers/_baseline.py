@@ -54,8 +54,8 @@ class BaselineTracker(CovarianceTracker):
         """The predicted arrays after an observation."""
         raise NotImplementedError
 
-    def _coast(self, arrays: Arrays, predicted: Arrays) -> Arrays:
-        """The arrays of a frame without data; what was predicted, unless a tracker freezes."""
+    def _coast(self, arrays: Arrays, predicted: Arrays, dt: Numbers) -> Arrays:
+        """The arrays after a time ``dt`` without data; what was predicted, unless overridden."""
         return predicted
 
     def _matrix(self, arrays: Arrays) -> Numbers:
@@ -117,7 +117,7 @@ class BaselineTracker(CovarianceTracker):
         known = {name: _pick(started, array, first[name]) for name, array in self._arrays.items()}
         predicted = self._predict(known, wide)
         corrected = self._correct(predicted, safe, wide)
-        coasted = self._coast(known, predicted)
+        coasted = self._coast(known, predicted, wide)
         self._log_likelihood = self._predictive(predicted, safe, n_samples, observed & started)
         self._arrays = {
             name: _pick(
@@ -177,7 +177,7 @@ class BaselineTracker(CovarianceTracker):
     def ahead(self, dt: float) -> Values:
         """All fields as predicted ``dt`` from now."""
         step = np.full((*self._time.shape, 1, 1), dt)
-        later = self._coast(self._arrays, self._predict(self._arrays, step))
+        later = self._coast(self._arrays, self._predict(self._arrays, step), step)
         return self._values(later, self._time + dt, np.full_like(self._time, np.nan))
 
     def _values(

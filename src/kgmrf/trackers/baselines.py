@@ -243,7 +243,7 @@ class TangentKalman(BaselineTracker):
             "spread": spread,
         }
 
-    def _coast(self, arrays: Arrays, predicted: Arrays) -> Arrays:
+    def _coast(self, arrays: Arrays, predicted: Arrays, dt: Numbers) -> Arrays:
         return predicted if self.coast else arrays
 
     def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
