@@ -34,7 +34,7 @@ LARGEST_ROTATION = 3
 ROTATION_TOLERANCE = 1e-6
 """How far R^T R may be from I, as in `kgmrf._check.rotations`."""
 
-EVERY = ("ensemble", "low_rank", "inspect", "rotations", "adjoint")
+EVERY = ("ensemble", "inspect", "rotations", "adjoint")
 """Modules whose loops are compiled when they are imported."""
 
 _told = False
