@@ -3,7 +3,9 @@
 #   make test        lint, types, layers, tests, doctests, coverage
 #   make test-all    the slow tests: a million keys, and the soak that docs/reliability.md shows
 #   make test-spark  the operator on Spark Structured Streaming (needs Java 17 or newer)
+#   make test-sanitized   the loops under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make lint        the first half of the above
+#   make core        build the compiled core again (the others do so by themselves)
 #   make bench       speed and memory
 #   make reproduce   every experiment, then the report
 #   make docs        the documentation site, strictly
@@ -13,6 +15,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# The package itself as a path to src/; the core is built by `make core`.
+HERE   := -C wheel.cmake=false -e
 
 # Small matrices: more threads only make them slower, and the numbers less repeatable.
 export OMP_NUM_THREADS := 1
@@ -24,7 +28,7 @@ export MPLBACKEND := Agg
 LINTED := src tests $(wildcard benchmarks docs/*.py experiments examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help core demo test test-all test-spark lint bench reproduce docs clean
+.PHONY: help core demo test-sanitized test test-all test-spark lint bench reproduce docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -39,14 +43,12 @@ $(VENV)/.created:
 
 $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "== installing kgmrf[cli,plots]"
-	@$(PIP) -e ".[cli,plots]"
+	@$(PIP) $(HERE) ".[cli,plots]"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "== installing kgmrf[all,dev] (torch included: some minutes the first time)"
-	@$(PIP) -e ".[all,dev]" "torch==2.13.0"
-	@echo "== compiling the loops, once"
-	@$(BIN)/python -c "import kgmrf; kgmrf.warmup()"
+	@$(PIP) $(HERE) ".[all,dev]" "torch==2.13.0"
 	@touch $(VENV)/.demo $@
 
 $(VENV)/.bench: $(VENV)/.test benchmarks/requirements.txt
@@ -56,40 +58,54 @@ $(VENV)/.bench: $(VENV)/.test benchmarks/requirements.txt
 
 $(VENV)/.spark: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "== installing kgmrf[spark] (500 MB)"
-	@$(PIP) -e ".[spark]" "pyspark==4.3.0" pytest hypothesis
-	@echo "== compiling the loops, once"
-	@$(BIN)/python -c "import kgmrf; kgmrf.warmup()"
+	@$(PIP) $(HERE) ".[spark]" "pyspark==4.3.0" pytest hypothesis
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "== installing kgmrf[docs]"
-	@$(PIP) -e ".[docs]"
+	@$(PIP) $(HERE) ".[docs]"
 	@touch $@
 
 # --- the compiled core ------------------------------------------------------------------------
 
-# Only the loops of this machine's processor, beside the Python files; a wheel has all levels.
-CORE := build/.core
-$(CORE): CMakeLists.txt $(wildcard src/core/*) src/kgmrf/constants.py $(VENV)/.core-tools
-	@echo "== building the core"
-	@$(BIN)/cmake -S . -B build -G Ninja -DKGMRF_LEVELS=native -DKGMRF_IN_SOURCE=ON \
-	    -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python > build.log 2>&1 \
-	    && $(BIN)/cmake --build build >> build.log 2>&1 || { cat build.log; exit 1; }
-	@mv build.log build/; touch $@
+# Beside the Python files, for the processor of this machine alone; a wheel has loops for all.
+# A machine without a C++ compiler takes Zig's, a package like any other (80 MB).
+ifeq ($(shell command -v c++ || command -v g++ || command -v clang++),)
+COMPILER := $(VENV)/.zig
+CONFIGURE := CC=$(abspath $(BIN))/zig-cc CXX=$(abspath $(BIN))/zig-c++ $(BIN)/cmake
+else
+COMPILER :=
+CONFIGURE := $(BIN)/cmake
+endif
 
-$(VENV)/.core-tools: $(VENV)/.created
+$(VENV)/.zig: $(VENV)/.created
+	@echo "== no C++ compiler here: installing ziglang, which has one"
+	@$(PIP) ziglang
+	@for tool in cc c++; do printf '#!/bin/sh\nexec "%s" -m ziglang %s "$$@"\n' "$(abspath $(BIN))/python" $$tool > $(BIN)/zig-$$tool && chmod +x $(BIN)/zig-$$tool; done
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.created constraints.txt
 	@$(PIP) cmake ninja nanobind scikit-build-core
+	@touch $@
+
+CORE := build/.core
+$(CORE): CMakeLists.txt $(wildcard src/core/*) src/kgmrf/constants.py $(VENV)/.tools $(COMPILER)
+	@echo "== building the core"
+	@mkdir -p build
+	@{ $(CONFIGURE) -S . -B build/core -G Ninja -DKGMRF_LEVELS=native -DKGMRF_IN_SOURCE=ON \
+	    -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	    && $(BIN)/cmake --build build/core; } > build/core.log 2>&1 || { cat build/core.log; exit 1; }
 	@touch $@
 
 core: $(CORE)
 
 # --- what people run --------------------------------------------------------------------------
 
-demo: $(VENV)/.demo
+demo: $(VENV)/.demo $(CORE)
 	@echo "== kgmrf demo"
 	@$(BIN)/kgmrf demo
 
-lint: $(VENV)/.test
+lint: $(VENV)/.test $(CORE)
 	@echo "== ruff check"
 	@$(BIN)/ruff check $(LINTED)
 	@echo "== ruff format --check"
@@ -109,34 +125,47 @@ test: lint
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow" --cov
 
 test-all: test
-	@echo "== compiled loops once more, compiler off: every index is checked"
-	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not slow" tests/test_kernels.py tests/test_ensemble.py
 	@echo "== slow tests: soak and fuzz (more than an hour; KGMRF_SOAK_SHARE=0.15: some minutes)"
 	@KGMRF_SOAK=benchmarks/results/reliability.json $(BIN)/python -m pytest -q -m slow
 
-test-spark: $(VENV)/.spark
+# Every work array of the loops is an allocation of its own, so that a sanitizer sees its bounds.
+# A copy of the tree has the core that is built so; the loops run at every level of processor.
+SANITIZED := $(abspath build/sanitized)
+test-sanitized: $(VENV)/.test $(VENV)/.tools
+	@echo "== the core with sanitizers"
+	@rm -rf $(SANITIZED)/tree && mkdir -p $(SANITIZED)/tree
+	@cp -r src tests pyproject.toml CMakeLists.txt $(SANITIZED)/tree && rm -f $(SANITIZED)/tree/src/kgmrf/_core*
+	@{ $(BIN)/cmake -S $(SANITIZED)/tree -B $(SANITIZED)/core -G Ninja -DKGMRF_SANITIZE=ON -DKGMRF_IN_SOURCE=ON \
+	    -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	    && $(BIN)/cmake --build $(SANITIZED)/core; } > $(SANITIZED)/log 2>&1 || { cat $(SANITIZED)/log; exit 1; }
+	@for level in $$(cd $(SANITIZED)/tree && $(abspath $(BIN))/python tests/sanitized.py --levels); do \
+	    echo "== loops of level $$level"; \
+	    (cd $(SANITIZED)/tree && KGMRF_LEVEL=$$level $(abspath $(BIN))/python tests/sanitized.py) || exit 1; \
+	done
+
+test-spark: $(VENV)/.spark $(CORE)
 	@echo "== Spark: operator, restarts, rules"
 	@$(BIN)/python -m pytest -q tests/spark
 
-bench: $(VENV)/.bench
+bench: $(VENV)/.bench $(CORE)
 	@echo "== benchmarks"
 	@$(BIN)/python -m benchmarks
 
-reproduce: $(VENV)/.test
+reproduce: $(VENV)/.test $(CORE)
 	@echo "== experiments"
 	@$(BIN)/python -m experiments run all --stale
 	@$(BIN)/python -m experiments report
 
 # The key-frame sheet of the drawn clip; other videos belong to other people.
-docs/vision.png: $(VENV)/.test
+docs/vision.png: $(VENV)/.test $(CORE)
 	@$(BIN)/python -m experiments.otb_sheets $@
 	@$(BIN)/python -c 'from PIL import Image; p = Image.open("$@").convert("RGB"); p.quantize(256, dither=Image.Dither.NONE).save("$@", optimize=True)'
 
-docs/steady.png: $(VENV)/.test
+docs/steady.png: $(VENV)/.test $(CORE)
 	@$(BIN)/python -c 'from pathlib import Path; from experiments import report_steady, store; from experiments.reading import Results; from kgmrf import plots; plots.write_figure(report_steady.strip(Results(store.RESULTS)), Path("$@"))'
 	@$(BIN)/python -c 'from PIL import Image; p = Image.open("$@").convert("RGB"); p.quantize(256, dither=Image.Dither.NONE).save("$@", optimize=True)'
 
-docs: $(VENV)/.docs
+docs: $(VENV)/.docs $(CORE)
 	@echo "== documentation"
 	@$(BIN)/mkdocs build --strict
 

@@ -22,15 +22,21 @@ HARD = ("numpy", "numba", "llvmlite", "array_api_compat", "scipy", "orjson")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an sdist and the wheel that was built from it."""
-    for name in ("build", "hatchling"):
+    """A folder with an sdist and the wheel that was built from it, for this processor alone."""
+    for name in ("build", "scikit_build_core", "nanobind"):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed: nothing is built")
     if not (ROOT / "pyproject.toml").exists():
         pytest.skip("not in a source tree")
     folder = tmp_path_factory.mktemp("dist")
     call = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [*call, "-C", "cmake.define.KGMRF_LEVELS=native"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return folder
 
@@ -38,7 +44,24 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def empty(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the contents of the wheel, its hard dependencies, and nothing else."""
-    folder = tmp_path_factory.mktemp("site")
+    return site(next(built.glob("*.whl")), tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture(scope="module")
+def pure(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of a wheel that was built without the core."""
+    folder = tmp_path_factory.mktemp("pure")
+    call = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+    call += ["-C", "wheel.cmake=false", "-w", str(folder), str(next(built.glob("*.tar.gz")))]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    wheel = next(folder.glob("*.whl"))
+    assert wheel.name.endswith("-py3-none-any.whl")
+    return site(wheel, tmp_path_factory.mktemp("pure-site"))
+
+
+def site(wheel: Path, folder: Path) -> Path:
+    """The folder, with a wheel and the hard dependencies in it."""
     for name in HARD:
         spec = importlib.util.find_spec(name)
         assert spec is not None
@@ -48,8 +71,8 @@ def empty(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for part in (package, package.with_name(f"{name}.libs")):
             if part.exists():
                 (folder / part.name).symlink_to(part)
-    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
-        wheel.extractall(folder)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
     return folder
 
 
@@ -66,7 +89,7 @@ def isolated(folder: Path, program: str, *arguments: str) -> subprocess.Complete
         capture_output=True,
         text=True,
         timeout=240,
-        env={**environment, "NUMBA_DISABLE_JIT": "1"},  # compiling takes a minute
+        env=environment,
     )
 
 
@@ -82,7 +105,8 @@ def test_the_wheel_is_complete(built: Path) -> None:
     assert sources <= names
     assert "kgmrf/py.typed" in names
     assert not [name for name in names if not name.startswith(("kgmrf/", "kgmrf-"))]
-    assert not [name for name in names if name.endswith((".pyc", ".nbi", ".nbc"))]
+    assert not [name for name in names if name.endswith(".pyc")]
+    assert len([name for name in names if name.startswith("kgmrf/_core.")]) == 1
     assert metadata["Version"] == kgmrf.__version__
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert "kgmrf = kgmrf.cli:main" in scripts
@@ -95,6 +119,8 @@ def test_the_sdist_can_be_tested(built: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE", "constraints.txt"} <= names
     assert {"src/kgmrf/__init__.py", "tests/conftest.py"} <= names
+    assert {"CMakeLists.txt", "src/core/module.cpp", "src/core/declare.py"} <= names
+    assert not [name for name in names if name.startswith("src/kgmrf/_core")]
 
 
 def test_it_works_beside_its_hard_dependencies_alone(empty: Path) -> None:
@@ -113,6 +139,25 @@ def test_it_works_beside_its_hard_dependencies_alone(empty: Path) -> None:
     done = isolated(empty, program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["(30, 2, 2)", '{"key":"","time":0.0,"age":0.0}']
+
+
+def test_without_the_core_it_says_so_once_and_gives_the_same_numbers(
+    empty: Path, pure: Path
+) -> None:
+    program = (
+        "import kgmrf, numpy as np\n"
+        "x = np.random.default_rng(0).normal(size=(40, 3))\n"
+        "first = kgmrf.KGMRF().filter(x).covariance\n"
+        "q = kgmrf.RotationTracker(noise_std=0.1).filter(np.tile(np.eye(3), (5, 1, 1)))\n"
+        "wide = kgmrf.KGMRF().filter(np.random.default_rng(0).normal(size=(30, 70)))\n"
+        "print(*first[-1].round(9).ravel())\n"
+    )
+    with_core, without = isolated(empty, program), isolated(pure, program)
+    assert with_core.returncode == 0, with_core.stderr
+    assert without.returncode == 0, without.stderr
+    assert with_core.stdout == without.stdout
+    assert with_core.stderr == ""
+    assert without.stderr.count("kgmrf runs without its compiled core") == 1
 
 
 def test_without_the_command_line_extra_it_says_so(empty: Path) -> None:

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 MODULES = {
+    "Ensemble": "ensemble",
     "LowRank": "low_rank",
 }
 

@@ -23,7 +23,6 @@ from kgmrf._types import Numbers
 from kgmrf.constants import (
     FLOOR,
     INVALID,
-    LARGEST,
     LEVEL_MEMORY,
     LOW_RANK_DEAD,
     LOW_RANK_DECAY,
@@ -55,6 +54,7 @@ from kgmrf.engines.low_rank_layout import (
     track,
 )
 from kgmrf.readable.low_rank_start import enter, live, polish, present, start_axes
+from kgmrf.readable.observe import take_samples
 from kgmrf.readable.score import log_student, weigh
 
 TOLD = [at.LIKELIHOOD, at.DISTANCE, at.VALUES]
@@ -85,11 +85,9 @@ class LowRank:
     ) -> None:
         """Take in lines (`kgmrf.engines.Lines`); rows, records and status are written."""
         for line, index in enumerate(track_index):
-            samples, there = values[line], ~np.isnan(values[line])
-            found = MISSING
-            if counts[line] > 0.0 and there.any():
-                large = np.abs(samples[there]).max() > math.sqrt(LARGEST)
-                found = INVALID if large else OBSERVED
+            samples, found = values[line], MISSING
+            if counts[line] > 0.0:
+                found = take_samples(samples)[1]
             status[line] = found
             parts = track(rows[index], self.plan)
             if found != INVALID and counts[line] >= 0.0:
