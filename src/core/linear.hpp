@@ -194,21 +194,25 @@ inline void rotate(double* x, double* y, double c, double s, int n) {
     }
 }
 
-/// Symmetric A = V^T diag(values) V, values descending, the first ``wanted`` rows of V eigenvectors.
+/// A = V^T diag(values) V of a positive A, values descending, the first ``wanted`` rows of V there.
 /// A keeps reflections; work: four padded rows.
 ///
 /// Householder reflections make A tridiagonal, T; shifted QR steps make T diagonal; the reflections
 /// take the eigenvectors of T back.
 inline void eigen(Matrix<0> a, Matrix<0> v, double* values, int wanted, double* work) {
     const int n = a.d, s = a.stride();
-    double *off = work, *beta = off + s, *x = beta + s, *y = x + s;
+    double *off = work, *beta = off + s, *x = beta + s, *y = x + s, scale = 0.0;
+    for (int i = 0; i < n; ++i) scale = std::max(scale, std::fabs(a[i][i]));
     for (int k = 0; k < n; ++k) {  // H = I - beta x x^T takes column k below the diagonal to one
         fill(x, s, 0.0);           // number
         for (int i = k + 1; i < n; ++i) x[i] = a[i][k];
         values[k] = a[k][k], off[k] = k + 1 < n ? x[k + 1] : 0.0, beta[k] = 0.0;
         if (k + 2 >= n) continue;
         const double length = std::sqrt(dot(x, x, s));
-        if (!(length > 0.0)) continue;
+        if (!(length > 1e-20 * scale)) {  // rounding, of which no reflection can be made
+            off[k] = 0.0;
+            continue;
+        }
         const double head = off[k];
         off[k] = head > 0.0 ? -length : length;
         x[k + 1] -= off[k];
@@ -224,8 +228,6 @@ inline void eigen(Matrix<0> a, Matrix<0> v, double* values, int wanted, double* 
     }
     clear(v);
     for (int i = 0; i < n; ++i) v[i][i] = 1.0;
-    double scale = 0.0;
-    for (int i = 0; i < n; ++i) scale = std::max({scale, std::fabs(values[i]), std::fabs(off[i])});
     const auto small = [&](int k) {
         const double around = std::fabs(values[k]) + std::fabs(values[k + 1]);
         return std::fabs(off[k]) <= 1e-16 * around + 1e-30 * scale;

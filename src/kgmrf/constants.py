@@ -45,7 +45,7 @@ UNLIKE = 1e3  # ratio of variances above which turning members work in units of 
 
 # --------------------------------------------------------------------------- low rank
 
-LOW_RANK_LIMIT = 10.0  # a member learns from no more than this many times the size that it forecasts
+LOW_RANK_LIMIT = 10.0  # times the forecast size: members learn from no more than this
 LOW_RANK_METRIC_HALF_LIFE = 400.0  # of D^2, at least
 LOW_RANK_POLISH_EVERY = 50  # observations between two steps back to orthonormal axes
 LOW_RANK_LEAST_ROWS = 8.0  # however long a gap, this many rows remain known
@@ -69,7 +69,8 @@ LOG_SQUARE_MEAN, LOG_SQUARE_VAR, LOG_SQUARE_SPREAD = -1.2703628454614782, 4.9348
 STRUCTS = {
     # time of the row and of its last observation, observations, samples, log of the factor between
     # S and the scale of the density, observations pooled by the turning members (low rank: rows in
-    # the buffer); of the last observation: log-likelihood, squared distance m z, number of values m d
+    # the buffer); of the last observation: log-likelihood, squared distance m z, number of values
+    # m d
     "Head": (
         "time",
         "seen",

@@ -184,7 +184,7 @@ class LowRank(SelfTuned):
         head, buffered = parts.head, parts.head[:, BUFFERED]
         positive = [buffered, parts.level, parts.counts, parts.first]
         for part in parts.parts:
-            positive += [part.noise, part.metric, part.numbers[:, N_NOISE :]]
+            positive += [part.noise, part.metric, part.numbers[:, N_NOISE:]]
         if any((array < 0.0).any() for array in positive):
             raise ValueError("a row holds a negative count or variance")
         if (buffered != np.floor(buffered)).any() or (buffered > self.plan.rows).any():

@@ -181,12 +181,14 @@ def track(row: Numbers, plan: Layout) -> Track:
         return Part(noise, metric, both, both[..., :r, :], own, lam, numbers)
 
     members = plan.members
-    channels = (cut(name, wide)[..., :d] for name in ("level", "counts", "first"))
+    level, counts, first = (cut(name, wide)[..., :d] for name in ("level", "counts", "first"))
     return Track(
         row[..., : at.N_HEAD],
         cut("tails", 2 * at.N_TAILS),
         cut("roots", len(members)),
-        *channels,
+        level,
+        counts,
+        first,
         tuple(part(number, law) for number, law in enumerate(members)),
         cut("buffer", plan.rows, wide)[..., :d],
     )

@@ -8,8 +8,8 @@
     enter     channels come; `kgmrf.readable.low_rank_start` finds axes in the first rows
 
 A member is S_k = e^s [D U^T Lam U D + diag psi] with axes U ``(r, d)``, U U^T = I, that turn by a
-Kalman filter whose covariance P all channels share: ``(r, r)``, or ``(2 r, 2 r)`` for axes that keep
-turning with a velocity V ``(r, d)``, U V^T = 0. src/core/low_rank.hpp has the same names.
+Kalman filter whose covariance P all channels share: ``(r, r)``, or ``(2 r, 2 r)`` for axes that
+keep turning with a velocity V ``(r, d)``, U V^T = 0. src/core/low_rank.hpp has the same names.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def judge(track: Track, plan: Layout, x: Numbers, o: Numbers) -> None:
     along = (f.T @ y) ** 2
     precision = 1.0 / noise - (half**2).sum(axis=0)
     k = np.repeat(np.arange(len(plan.members)), [law.rank for law in plan.members])
-    outer = np.bincount(k, along) / weights + noises @ np.minimum(y, math.sqrt(LOW_RANK_LARGEST)) ** 2
+    outer = np.bincount(k, along) / weights + noises @ np.minimum(y * y, LOW_RANK_LARGEST)
     trace = np.bincount(k, taken) / weights + noises @ precision
     prior, each = plan.table[:, COLUMN["root"]], log_student(n, distance, log_det)
     weigh(track, prior, outer, trace, each, n, distance, n**-0.5)
