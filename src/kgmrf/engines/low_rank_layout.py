@@ -137,7 +137,7 @@ def layout(d: int, members: tuple[Factors, ...]) -> Layout:
 
     >>> plan = layout(20, (Factors(3, 0.01, 400.0, 100.0, 0.1),))
     >>> plan.places["level"], plan.places["0.axes"], plan.size
-    (24, 144, 744)
+    (24, 144, 720)
     """
     k, stride = len(members), up(d)
     table = np.array([[*law, law.states, 1.0 / k, *law.stages] for law in members])
