@@ -105,5 +105,6 @@ void define_run(nb::class_<E>& engine) {
 }
 
 void bind_ensemble(nb::module_& m);
+void bind_low_rank(nb::module_& m);
 
 }  // namespace kgmrf

@@ -1,6 +1,7 @@
 // All loops, compiled once for each level of processor; LEVEL is the name of their table. All else
 // is in unnamed namespaces: the linker must not mix code for different processors.
 #include "ensemble.hpp"
+#include "low_rank.hpp"
 #include "observe.hpp"
 
 namespace {
@@ -12,11 +13,13 @@ kgmrf::Loop* make_ensemble(const kgmrf::EnsemblePlan& plan) {
     return new Ensemble<0>(plan);
 }
 
+kgmrf::Loop* make_low_rank(const kgmrf::LowRankPlan& plan) { return new LowRank(plan); }
+
 }  // namespace
 
 namespace kgmrf {
 
 extern const Loops LEVEL;
-const Loops LEVEL = {make_ensemble, inspect_matrices};
+const Loops LEVEL = {make_ensemble, make_low_rank, inspect_matrices};
 
 }  // namespace kgmrf

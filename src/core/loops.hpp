@@ -33,10 +33,12 @@ struct Loop {
 };
 
 struct EnsemblePlan;
+struct LowRankPlan;
 
 /// What one level of processor can make.
 struct Loops {
     Loop* (*ensemble)(const EnsemblePlan&);
+    Loop* (*low_rank)(const LowRankPlan&);
     void (*inspect)(const double* matrices, std::int64_t n, int d, double tolerance,
                     std::int8_t* status);
 };

@@ -46,12 +46,34 @@ EARLY = 3.0  # samples that count in full, however far they are from what the fi
 POOL_SAMPLES = 5.0  # samples per channel before a turning member starts
 UNLIKE = 1e3  # ratio of variances above which turning members work in units of each channel
 
+# --------------------------------------------------------------------------- low rank
+
+LOW_RANK_LIMIT = 10.0  # times the forecast size: members learn from no more than this
+LOW_RANK_METRIC_HALF_LIFE = 400.0  # of D^2, at least
+LOW_RANK_POLISH_EVERY = 50  # observations between two steps back to orthonormal axes
+LOW_RANK_LEAST_ROWS = 8.0  # however long a gap, this many rows remain known
+LOW_RANK_PRIOR_ROWS = 2.0  # rows that the first guess of a variance is worth
+LOW_RANK_MEMORY = 1.4426950408889634  # 1/log 2: rows in an average, per row of half-life
+LOW_RANK_SMALLEST_FACTOR = 0.1  # at the start, in units of a channel's variance
+LOW_RANK_SMALLEST_NOISE = 0.2
+LOW_RANK_FOUND = 1e-12  # of the largest eigenvalue: smaller ones are rounding
+LOW_RANK_LOST = 1e-12  # share of an axis that must be left when the axes before it are taken out
+LOW_RANK_DEAD = 0.01  # variance of a factor from which it can come back, in units of the noise
+LOW_RANK_DECAY = 0.01  # of a velocity, per unit of time
+LOW_RANK_FASTEST = 10.0  # radians per unit of time that an axis turns
+LOW_RANK_LONGEST = 1e12  # units of time: after longer gaps nothing is less certain
+LOW_RANK_LARGEST_LOG = 100.0  # of a size s
+LOW_RANK_LARGEST = 1e300  # of a squared distance; what is farther away counts as this far
+# Of log x^2, x normal: mean, variance, and the variance of a sample variance times n/var^2.
+LOG_SQUARE_MEAN, LOG_SQUARE_VAR, LOG_SQUARE_SPREAD = -1.2703628454614782, 4.934802200544679, 6.0
+
 # --------------------------------------------------------------------------- heads of rows
 
 STRUCTS = {
     # time of the row and of its last observation, observations, samples, log of the factor between
-    # S and the scale of the density, observations pooled by the turning members; of the last
-    # observation: log-likelihood, squared distance m z, number of values m d
+    # S and the scale of the density, observations pooled by the turning members (low rank: rows in
+    # the buffer); of the last observation: log-likelihood, squared distance m z, number of values
+    # m d
     "Head": (
         "time",
         "seen",
@@ -75,4 +97,22 @@ STRUCTS = {
         "rate_prior",
         "root",
     ),
+    # one line of the table of low-rank members; states: r, or 2 r with velocity; stages: numbers of
+    # rows after which the axes start anew
+    "FactorsLine": (
+        "rank",
+        "angle_noise",
+        "noise_half_life",
+        "spectrum_half_life",
+        "size_gain",
+        "acceleration",
+        "states",
+        "root",
+        "stage_1",
+        "stage_2",
+        "stage_3",
+        "stage_4",
+    ),
+    # numbers of a low-rank member: log size s, and the rows that are in psi, D^2 and Lam
+    "FactorsNumbers": ("size", "noise_rows", "metric_rows", "spectrum_rows"),
 }

@@ -1,47 +1,38 @@
 """Many channels as an engine: rows of tracks, lines of samples, records, and how they look.
 
-==========  =============  ================================================================
-head        (9,)           as in :mod:`kgmrf.engines.layout`; rows in the buffer in place of
-                           pooled observations
-tails       (8,)           weight of each degree of freedom, now and before the last observation
-roots       (K,)           r_k, the weight of member k being r_k^2 / sum r^2
-level       (d,)           L, long-run variance of each channel; 0: never seen
-counts      (d,)           observations of each channel
-first       (d,)           variance that was guessed from the first value
-parts       K times        psi (d), D^2 (d), U and V (r or 2 r, d), P, Lam (r, r), numbers (4)
-buffer      (rows, d)      the first rows, from which the axes start
-==========  =============  ================================================================
-
-Vectors over channels begin at multiples of eight and are filled up with zeros to the next, for the
-compiled loop: to it, what is filled up are channels that were never seen.
-
-A record is head, tails and weights of the row, and where there is room the loadings ``(d, k)`` and
-the noise ``(d,)`` of the blend S = F F^T + diag N. `kgmrf.kernels.low_rank` tells the formulas.
+A record is head, tails and weights of the row (:mod:`kgmrf.engines.low_rank_layout`), and where
+there is room the loadings ``(d, k)`` and the noise ``(d,)`` of the blend S = F F^T + diag N.
+`kgmrf.readable.low_rank` tells the formulas.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines import Lines
+from kgmrf.constants import LOW_RANK_FASTEST, LOW_RANK_LARGEST_LOG
+from kgmrf.engines import Lines, core
 from kgmrf.engines import layout as at
-from kgmrf.engines import low_rank_step as maths
 from kgmrf.engines.ensemble_view import SMALL, EnsembleView
-from kgmrf.engines.low_rank_step import Factors
+from kgmrf.engines.low_rank_layout import (
+    BUFFERED,
+    COLUMN,
+    N_NOISE,
+    SIZE,
+    Factors,
+    Layout,
+    layout,
+    track,
+)
 from kgmrf.engines.self_tuned import SelfTuned
 from kgmrf.factors import DENSE, heaviness
-from kgmrf.kernels import engine
 
 CROSSOVER = 64
 """Channels from which factors beat the small ensemble in accuracy and in speed."""
 
-FASTEST_AXIS = 10.0  # radians per unit of time
-LARGEST_LOG = 350.0  # of a ratio of sizes: values beyond 1e75 are no observations
 FROM_ROWS = ("loadings", "noise", *DENSE)  # fields that a small record cannot show
 NAMES = ("time", "age", "loadings", "noise", *SMALL[2:])
 
@@ -66,93 +57,6 @@ def default_members(d: int, rank: int | None = None, velocity: bool = False) -> 
     )
     turning = [members[0]._replace(acceleration=rate) for rate in (0.004, 0.012)]
     return (*members, *turning) if velocity else members
-
-
-class Part(NamedTuple):
-    """The numbers of one member, as views."""
-
-    noise: Numbers  # psi (d,)
-    metric: Numbers  # D^2 (d,)
-    states: Numbers  # U and V (r or 2 r, d)
-    axes: Numbers  # U (r, d)
-    angle_var: Numbers  # P (r, r) or (2 r, 2 r)
-    spectrum: Numbers  # Lam (r, r)
-    numbers: Numbers  # s, and the rows that are in psi, D^2 and Lam
-
-
-class Track(NamedTuple):
-    """The parts of one row, as views."""
-
-    head: Numbers
-    tails: Numbers
-    roots: Numbers
-    level: Numbers
-    counts: Numbers
-    first: Numbers
-    parts: tuple[Part, ...]
-    buffer: Numbers
-
-
-class Layout(NamedTuple):
-    """Members, as they are and as a table, and where the parts of a row begin."""
-
-    d: int
-    stride: int  # d, rounded up to a multiple of eight
-    members: tuple[Factors, ...]
-    table: Numbers
-    channels: int  # where level begins
-    buffer: int
-    rows: int  # of the buffer
-    size: int
-    columns: int  # factors of the blend: sum of the ranks
-
-
-def layout(d: int, members: tuple[Factors, ...]) -> Layout:
-    """The layout of a track of d channels under these members."""
-    k, stride = len(members), up(d)
-    table = np.zeros((k, maths.N_COLUMNS))
-    channels = up(at.N_HEAD + 2 * at.N_TAILS + k)
-    place = channels + 3 * stride
-    for line, law in zip(table, members, strict=True):
-        states = law.rank * (2 if law.acceleration else 1)
-        line[: maths.STATES + 1] = *law, states
-        line[at.ROOT] = 1.0 / k
-        line[maths.STAGE : maths.PLACE] = law.stages
-        angles = place + (2 + states) * stride
-        spectrum = angles + states**2
-        line[maths.PLACE :] = place, angles, spectrum, spectrum + law.rank**2
-        place = up(spectrum + law.rank**2 + maths.N_NUMBERS)
-    rows = max(law.stages[-1] for law in members)
-    size, columns = place + rows * stride, sum(law.rank for law in members)
-    return Layout(d, stride, members, table, channels, place, rows, size, columns)
-
-
-def up(n: int) -> int:
-    """The next multiple of eight."""
-    return -(-n // 8) * 8
-
-
-def track(row: Numbers, plan: Layout) -> Track:
-    """The parts of a row ``(..., size)``, as views."""
-    d, wide, tails = plan.d, plan.stride, at.N_HEAD + 2 * at.N_TAILS
-
-    def cut(begin: int, *shape: int) -> Numbers:
-        return row[..., begin : begin + math.prod(shape)].reshape(*row.shape[:-1], *shape)
-
-    def part(law: Numbers) -> Part:
-        r, states = int(law[maths.RANK]), int(law[maths.STATES])
-        place, angles, spectrum, numbers = law[maths.PLACE :].astype(int)
-        rows = cut(place, 2 + states, wide)[..., :d]
-        own, lam = cut(angles, states, states), cut(spectrum, r, r)
-        noise, metric, both = rows[..., 0, :], rows[..., 1, :], rows[..., 2:, :]
-        last = cut(numbers, maths.N_NUMBERS)
-        return Part(noise, metric, both, both[..., :r, :], own, lam, last)
-
-    head, roots = cut(0, at.N_HEAD), cut(tails, len(plan.members))
-    level, counts, first = np.moveaxis(cut(plan.channels, 3, wide)[..., :d], -2, 0)
-    parts = tuple(part(law) for law in plan.table)
-    buffer = cut(plan.buffer, plan.rows, wide)[..., :d]
-    return Track(head, row[..., at.N_HEAD : tails], roots, level, counts, first, parts, buffer)
 
 
 class LowRankView(EnsembleView):
@@ -192,6 +96,7 @@ class LowRank(SelfTuned):
     names = NAMES
     from_rows = FROM_ROWS
     shows = LowRankView
+    root_column = COLUMN["root"]
 
     def __init__(
         self,
@@ -213,40 +118,20 @@ class LowRank(SelfTuned):
         self.size, self.start_up = self.plan.size, self.plan.rows
         self.record_size = self.small + self.d * (self.plan.columns + 1)
 
-    def _work(self) -> tuple[Numbers, Numbers]:
-        """The work space of this thread."""
-        work: Any = getattr(self._local, "work", None)
-        if work is None:
-            work = self._local.work = self._work_space()
-        return work
-
-    def _work_space(self) -> tuple[Numbers, Numbers]:
-        p = self.plan
-        counts = np.array([p.d, p.stride, p.columns, p.channels, p.buffer, p.rows])
-        return counts, np.zeros((p.columns + len(p.members), p.stride))
+    def _make_loop(self) -> Any:
+        return core.loop("LowRank", self.d, self.plan.table, self.plan.places)
 
     def advance(
         self, rows: Numbers, lines: Lines, room: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`. A matrix has no single samples: refused."""
-        which, seen, counts, dt, matrix, _ = lines
-        if matrix:
+        if lines.matrix:
             raise ValueError(
                 f"factors of {self.d} channels need raw samples (m, d), not matrices; pass those, "
                 "or rank=None for the engine that takes matrices"
             )
-        status, records = self._answers(len(which), room)
-        mark = np.zeros(3, dtype=np.int64)
-        loop = engine.loops("low_rank")
-        while loop.run(
-            rows, which, seen, counts, dt, self.plan.table, *self._work(), records, status, mark
-        ):
-            line, samples, left = mark
-            parts = track(rows[which[line]], self.plan)
-            if left == loop.COAST:
-                maths.coast(parts, self.plan, float(dt[line]))
-            else:
-                maths.arrive(parts, self.plan, seen[line, samples - 1], left == loop.COUNTED)
+        status, records = self._answers(len(lines.which), room)
+        self.loop.run(rows, *lines[:4], False, lines.tolerance, records, status)
         return status, records
 
     def factors(self, records: Numbers) -> tuple[Numbers, Numbers]:
@@ -273,16 +158,16 @@ class LowRank(SelfTuned):
         if rest.any():
             raise ValueError("a row holds numbers beyond its channels")
         parts = track(rows, self.plan)
-        head, buffered = parts.head, parts.head[:, maths.BUFFERED]
+        head, buffered = parts.head, parts.head[:, BUFFERED]
         positive = [buffered, parts.level, parts.counts, parts.first]
         for part in parts.parts:
-            positive += [part.noise, part.metric, part.numbers[:, maths.N_NOISE :]]
+            positive += [part.noise, part.metric, part.numbers[:, N_NOISE:]]
         if any((array < 0.0).any() for array in positive):
             raise ValueError("a row holds a negative count or variance")
         if (buffered != np.floor(buffered)).any() or (buffered > self.plan.rows).any():
             raise ValueError("a row counts more first rows than it holds")
-        sizes = [head[:, at.KAPPA], *(part.numbers[:, maths.SIZE] for part in parts.parts)]
-        if any((np.abs(size) > LARGEST_LOG).any() for size in sizes):
+        sizes = [head[:, at.KAPPA], *(part.numbers[:, SIZE] for part in parts.parts)]
+        if any((np.abs(size) > LOW_RANK_LARGEST_LOG).any() for size in sizes):
             raise ValueError("a row holds a size that is not possible")
         there = parts.level > 0.0
         if ((head[:, at.COUNT] > 0.0) & ~there.any(axis=-1)).any():
@@ -300,5 +185,5 @@ class LowRank(SelfTuned):
             defect = axes @ np.swapaxes(axes, -1, -2) - np.eye(law.rank)
             if (np.abs(defect) > 1e-6).any():
                 raise ValueError("axes of a row are not orthonormal")
-            if (np.abs(part.states) > FASTEST_AXIS).any():
+            if (np.abs(part.states) > LOW_RANK_FASTEST).any():
                 raise ValueError("axes of a row turn too fast")

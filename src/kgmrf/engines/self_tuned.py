@@ -54,7 +54,8 @@ class SelfTuned(Engine):
     """An engine whose rows begin with head, tails and roots; `advance` and `_make_loop` differ."""
 
     shows = EnsembleView
-    plan: Any  # with ``table``, whose column ROOT has the roots of the start
+    plan: Any  # with ``table``, the members
+    root_column: int = at.ROOT  # of that table, with the roots of the start
     start_up: int  # samples before which an estimate is `starting`
 
     def __init__(self, n_members: int) -> None:
@@ -83,7 +84,7 @@ class SelfTuned(Engine):
         rows = np.zeros((n_tracks, self.size))
         record = self.read(rows)
         record.tails[:] = record.before[:] = 1.0 / at.N_TAILS
-        record.roots[:] = self.plan.table[:, at.ROOT]
+        record.roots[:] = self.plan.table[:, self.root_column]
         rows[:, UNKNOWN] = np.nan
         return rows
 

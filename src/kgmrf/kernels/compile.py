@@ -62,7 +62,6 @@ CONSTANTS = (
     "vision/resample.py",
     "engines/layout.py",
     "engines/members.py",
-    "engines/low_rank_step.py",
 )
 """Files outside this folder whose numbers are compiled in."""
 

@@ -1,0 +1,86 @@
+// How a track learns from its own likelihood: tails, kappa and weights. A track has head, tails,
+// before and roots.
+#pragma once
+#include "lanes.hpp"
+#include "declared.hpp"
+#include <algorithm>
+#include <limits>
+#include <numbers>
+
+namespace {
+
+using namespace kgmrf;
+
+/// The part of log t_nu of N values that depends on N alone, for each nu of TAILS.
+struct TailLogs {
+    static constexpr int N = sizeof TAILS / sizeof *TAILS;
+    double values = std::numeric_limits<double>::quiet_NaN(), rise[N] = {};
+
+    void take(double count) {
+        if (count == values) return;
+        values = count;
+        for (int j = 0; j < N; ++j)
+            rise[j] = std::lgamma(0.5 * (TAILS[j] + values)) - std::lgamma(0.5 * TAILS[j]) -
+                      0.5 * values * std::log(std::numbers::pi * TAILS[j]);
+    }
+};
+
+/// log p(x) of values at x^T Sigma^-1 x = q, |S| = e^log_det; the tails learn. The weight u of x.
+template <class T>
+double score_tails(T t, const TailLogs& given, double q, double log_det) {
+    constexpr int N = TailLogs::N;
+    const double values = given.values;
+    double share[N], top = -HUGE_VAL, whole = 0.0, u = 0.0;
+    for (int j = 0; j < N; ++j) {
+        share[j] = given.rise[j] - 0.5 * (TAILS[j] + values) * std::log1p(q / TAILS[j]);
+        top = std::max(top, share[j]);
+    }
+    for (int j = 0; j < N; ++j) whole += share[j] = t.tails[j] * std::exp(share[j] - top);
+    for (int j = 0; j < N; ++j) {
+        share[j] /= whole;
+        u += share[j] * (TAILS[j] + values) / (TAILS[j] + q);
+        t.before[j] = t.tails[j];
+        t.tails[j] = (1.0 - TAIL_SHARE) * share[j] + TAIL_SHARE / N;
+    }
+    t.head.likelihood = top + std::log(whole) - 0.5 * (log_det + values * t.head.kappa);
+    t.head.distance = q;
+    t.head.values = values;
+    return u;
+}
+
+/// r_k prop to r_k exp(clip(rate (g_k - sum w g))); then a fixed share.
+template <class T>
+void score_weights(T t, int n, const double* weights, const double* gradient, double rate) {
+    double average = 0.0, whole = 0.0;
+    for (int k = 0; k < n; ++k) average += weights[k] * gradient[k];
+    for (int k = 0; k < n; ++k) {
+        const double step = std::clamp(rate * (gradient[k] - average), -BLEND_LIMIT, BLEND_LIMIT);
+        whole += t.roots[k] *= std::exp(BLEND_RATE * step);
+    }
+    for (int k = 0; k < n; ++k)
+        t.roots[k] = (1.0 - BLEND_SHARE) * t.roots[k] / whole + BLEND_SHARE / n;
+}
+
+/// Kappa follows u q/n; after an observation beyond all tails half of the start comes back.
+template <class T, class Root>
+void score_size(T t, int n, double u, Root start) {
+    Head& h = t.head;
+    const double kappa = h.kappa + std::log1p(KAPPA_GAIN * (u * h.distance / h.values - 1.0));
+    h.kappa = std::clamp(kappa, -KAPPA_LIMIT, KAPPA_LIMIT);
+    if (h.distance <= OUTLIER * h.values) return;
+    h.kappa = 0.0;
+    for (int k = 0; k < n; ++k) t.roots[k] = (1.0 - RETURN) * t.roots[k] + RETURN * start(k);
+}
+
+/// w_k = r_k^2 / sum r^2, or where sharp r_k^6 / sum r^6.
+inline void blend_weights(const double* roots, int n, bool sharp, double* weights) {
+    const double top = *std::max_element(roots, roots + n);
+    double whole = 0.0;
+    for (int k = 0; k < n; ++k) {
+        const double w = (roots[k] / top) * (roots[k] / top);
+        whole += weights[k] = sharp ? w * w * w : w;
+    }
+    for (int k = 0; k < n; ++k) weights[k] /= whole;
+}
+
+}  // namespace
