@@ -1,11 +1,11 @@
 // What the bindings of all engines share: checked arrays, and an engine that hands out loops.
 #pragma once
+#include "arrays.hpp"
 #include "loops.hpp"
 #include <map>
 #include <memory>
 #include <mutex>
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <stdexcept>
@@ -18,13 +18,6 @@ namespace kgmrf {
 
 /// The loops for this processor, or those of a level that is asked for: "base", "v3", "v4".
 const Loops& choose(const std::string& level);
-
-// Arguments of these types need .noconvert(): an array of another type would be copied in silence,
-// and what is written into the copy is lost.
-template <class T, int N>
-using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-template <class T, int N>
-using Out = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 
 inline void require(bool good, const char* message) {
     if (!good) throw std::invalid_argument(message);
