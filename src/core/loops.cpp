@@ -2,6 +2,7 @@
 // is in unnamed namespaces: the linker must not mix code for different processors.
 #include "ensemble.hpp"
 #include "observe.hpp"
+#include "rotations.hpp"
 
 namespace {
 
@@ -12,11 +13,13 @@ kgmrf::Loop* make_ensemble(const kgmrf::EnsemblePlan& plan) {
     return new Ensemble<0>(plan);
 }
 
+kgmrf::Loop* make_rotations(const kgmrf::RotationPlan& plan) { return new Rotations(plan); }
+
 }  // namespace
 
 namespace kgmrf {
 
 extern const Loops LEVEL;
-const Loops LEVEL = {make_ensemble, inspect_matrices};
+const Loops LEVEL = {make_ensemble, make_rotations, inspect_matrices};
 
 }  // namespace kgmrf

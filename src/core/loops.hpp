@@ -33,10 +33,12 @@ struct Loop {
 };
 
 struct EnsemblePlan;
+struct RotationPlan;
 
 /// What one level of processor can make.
 struct Loops {
     Loop* (*ensemble)(const EnsemblePlan&);
+    Loop* (*rotations)(const RotationPlan&);
     void (*inspect)(const double* matrices, std::int64_t n, int d, double tolerance,
                     std::int8_t* status);
 };

@@ -41,6 +41,7 @@ NB_MODULE(_core, m) {
     using namespace kgmrf;
     m.attr("level") = best();
     bind_ensemble(m);
+    bind_rotations(m);
     m.def(
         "inspect",
         [](In<double, 3> matrices, double tolerance, Out<std::int8_t, 1> status) {
