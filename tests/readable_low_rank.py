@@ -29,7 +29,7 @@ from kgmrf.engines.low_rank_step import (
     present,
 )
 from kgmrf.engines.members import FLOOR, LEVEL_MEMORY, SIZE_RETENTION
-from readable_ensemble import log_student, weigh
+from kgmrf.readable.score import log_student, weigh
 
 
 def run(engine, rows, x, dt):

@@ -3,16 +3,18 @@
 import math
 import runpy
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 
-def number(value):
+def number(value: float) -> str:
     """A double with all its digits."""
     if math.isinf(value):
         return "HUGE_VAL" if value > 0 else "-HUGE_VAL"
     return repr(float(value))
 
 
-def lines(names):
+def lines(names: dict[str, Any]) -> Iterator[str]:
     """Declarations, one a line."""
     yield "// Written by declare.py from kgmrf/constants.py: change that file."
     yield "#pragma once"
@@ -22,7 +24,8 @@ def lines(names):
         if not name.isupper() or name == "STRUCTS":
             continue
         if isinstance(value, tuple):
-            yield f"inline constexpr double {name}[{len(value)}] = {{{', '.join(map(number, value))}}};"
+            numbers = ", ".join(map(number, value))
+            yield f"inline constexpr double {name}[{len(value)}] = {{{numbers}}};"
         elif isinstance(value, int):
             yield f"inline constexpr int {name} = {value};"
         else:

@@ -1,5 +1,5 @@
 // The self-tuned ensemble: one Student-t forecast from K members, weighted by the gradient of its
-// own likelihood. tests/readable_ensemble.py tells the formulas under the same names.
+// own likelihood. kgmrf/readable/ensemble.py tells the formulas under the same names.
 //
 //     drift     every member moves on by dt
 //     hold      S_k, the covariance that member k forecasts

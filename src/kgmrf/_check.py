@@ -11,20 +11,13 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
+from kgmrf.constants import FASTEST as FASTEST
+from kgmrf.constants import LARGEST as LARGEST
+from kgmrf.constants import LARGEST_SAMPLE as LARGEST_SAMPLE
+from kgmrf.constants import SMALLEST as SMALLEST
+from kgmrf.constants import SYMMETRY_TOLERANCE as SYMMETRY_TOLERANCE
 
 OnInvalid: TypeAlias = Literal["raise", "skip", "repair"]
-SYMMETRY_TOLERANCE = 1e-8
-"""Asymmetry allowed in a covariance, as a share of its largest entry (1e-4 for float32 input)."""
-
-LARGEST = 1e150
-"""Entries of covariances up to here have squares and reciprocals that float64 can hold."""
-SMALLEST = 1e-150
-"""Likewise the smallest size of a covariance that is not zero."""
-
-FASTEST = 1e15
-"""Radians per unit of time that a state may turn: beyond, an angle has no digits left."""
-LARGEST_SAMPLE = 1e75
-"""Samples up to here have second moments up to `LARGEST`."""
 
 
 class ObservationError(ValueError):

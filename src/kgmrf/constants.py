@@ -1,4 +1,4 @@
-"""Every number of the method that the compiled core needs, and the heads of the rows: declared once.
+"""Every number of the method that the compiled core needs, and the heads of rows: declared once.
 
 The build writes this file out as C++ (`src/core/declare.py`), the readable engines import it. It
 imports nothing, so that a build needs no package. A float becomes a double, an int an int, a tuple
@@ -7,10 +7,12 @@ of floats an array; `STRUCTS` become structs of doubles with these names, in thi
 
 # --------------------------------------------------------------------------- what is accepted
 
+# Entries of covariances between these have squares and reciprocals that a double can hold.
 LARGEST = 1e150  # of an entry of a matrix, and of the square of a sample
 SMALLEST = 1e-150  # of the largest entry of a matrix
-FASTEST = 1e15  # angular velocity of a row
-SYMMETRY_TOLERANCE = 1e-8
+LARGEST_SAMPLE = 1e75
+FASTEST = 1e15  # angular velocity of a row: beyond, an angle has no digits left
+SYMMETRY_TOLERANCE = 1e-8  # share of the largest entry (1e-4 for float32 input)
 ROTATION_TOLERANCE = 1e-6  # of R^T R - I
 
 MISSING, OBSERVED, INVALID = 0, 1, 2  # what became of a line
@@ -18,10 +20,12 @@ MISSING, OBSERVED, INVALID = 0, 1, 2  # what became of a line
 # --------------------------------------------------------------------------- planes and frames
 
 ANGLE_VARIANCE_LIMIT = 0.25  # rad^2: no angle is less certain
-RATE_VARIANCE_LIMIT = 0.04
+RATE_VARIANCE_LIMIT = 0.04  # a velocity wider than .2 rad per unit of time would alias
 CORRELATION_LIMIT = 1.0 - 1e-6  # of an angle and its velocity
 POLISH_EVERY = 16  # observations between two steps back to an orthonormal frame
 RELATIVE_RIDGE = 1e-9
+# Eigenvalues are kept above this share of the largest, so that logarithms exist. In single
+# precision it is 16 times the rounding unit: less is noise.
 SMALLEST_SPECTRUM = 1e-12
 
 # --------------------------------------------------------------------------- ensemble

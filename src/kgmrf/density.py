@@ -14,9 +14,7 @@ import numpy as np
 
 from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
-
-TAILS = (3.0, 6.0, 12.0, 1e5)
-"""Degrees of freedom nu_j of the Student-t densities that the ensemble mixes."""
+from kgmrf.constants import TAILS as TAILS
 
 GAUSSIAN = 1e8
 """Degrees of freedom that stand for a Gaussian."""

@@ -18,12 +18,8 @@ from array_api_compat import array_namespace, device
 
 from kgmrf._check import in_range
 from kgmrf._types import Array
-
-ANGLE_VARIANCE_LIMIT = 0.25
-"""An angle prior is never wider than the circle: variance of an angle in rad^2."""
-
-RATE_VARIANCE_LIMIT = 0.04
-"""A velocity wider than .2 rad per unit time would alias: its variance, rad^2 per unit time^2."""
+from kgmrf.constants import ANGLE_VARIANCE_LIMIT as ANGLE_VARIANCE_LIMIT
+from kgmrf.constants import RATE_VARIANCE_LIMIT as RATE_VARIANCE_LIMIT
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ import math
 from array_api_compat import array_namespace
 
 from kgmrf._types import Array
+from kgmrf.constants import CORRELATION_LIMIT as CORRELATION_LIMIT
+from kgmrf.constants import POLISH_EVERY as POLISH_EVERY
 from kgmrf.gains import (
     ANGLE_VARIANCE_LIMIT,
     FixedGains,
@@ -18,12 +20,6 @@ from kgmrf.gains import (
 from kgmrf.geometry import orbit, so
 from kgmrf.geometry.orbit import RELATIVE_RIDGE
 from kgmrf.state import Model, State, off_diagonal, spread
-
-POLISH_EVERY = 16
-"""Steps between two Newton-Schulz polishes of the frame: keeps |Q^T Q - I| at rounding level."""
-
-CORRELATION_LIMIT = 1.0 - 1e-6
-"""Largest correlation of angle and velocity that the uncertainty may hold."""
 
 
 def passage(gains: Gains, dt: Array, like: Array) -> Transition:

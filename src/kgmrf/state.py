@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from array_api_compat import array_namespace, device
 
 from kgmrf._types import Array
+from kgmrf.constants import SMALLEST_SPECTRUM as SMALLEST_SPECTRUM
 from kgmrf.gains import FixedGains, Gains, as_array
 
 INTEGRATORS = ("exponential", "cayley", "cayley_neumann")
@@ -15,12 +16,6 @@ INTEGRATORS = ("exponential", "cayley", "cayley_neumann")
 
 The Cayley maps turn each plane by 2 arctan(w/2) instead of w, and Cayley-Neumann is a rotation only
 up to the next polish: they are the paper's, for comparison.
-"""
-
-SMALLEST_SPECTRUM = 1e-12
-"""Eigenvalues are kept above this share of the largest, so that logarithms exist.
-
-In single precision the share is 16 times the rounding unit: less is noise, and its square nothing.
 """
 
 

@@ -13,9 +13,10 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._types import Mask, Numbers
+from kgmrf.constants import ROTATION_TOLERANCE
 from kgmrf.engines import INVALID, OBSERVED, Lines
+from kgmrf.engines.core import inspect_covariances
 from kgmrf.geometry import so
-from kgmrf.kernels.engine import ROTATION_TOLERANCE, inspect_covariances
 
 TOLERANCES = {
     "covariance": (_check.SYMMETRY_TOLERANCE, 1e-4),
@@ -117,9 +118,10 @@ def mended(
 ) -> tuple[Numbers, Numbers]:
     """Matrices that can be used, or an error that says what is wrong with the first."""
     rotation = kind == "rotation"
-    status = None if rotation else inspect_covariances(seen, TOLERANCES[kind][rough])
-    if status is not None and not ((status == INVALID) & (m > 0)).any():
-        return seen, np.where(status == OBSERVED, m, 0.0)
+    if not rotation:
+        status = inspect_covariances(seen, TOLERANCES[kind][rough])
+        if not ((status == INVALID) & (m > 0)).any():
+            return seen, np.where(status == OBSERVED, m, 0.0)
     there = (m > 0) & ~np.isnan(seen).all(axis=(-2, -1))
     finite = np.asarray(np.isfinite(seen).all(axis=(-2, -1)))
     if (there & ~finite).any():

@@ -18,12 +18,12 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._types import Numbers
+from kgmrf.constants import INVALID as INVALID
+from kgmrf.constants import MISSING as MISSING
+from kgmrf.constants import OBSERVED as OBSERVED
 
 TIME, SEEN = 0, 1
 """Where every row has its time and the time of its last observation."""
-
-MISSING, OBSERVED, INVALID = 0, 1, 2
-"""What became of a line."""
 
 TRUST = -1.0
 """A tolerance that takes matrices as they are."""

@@ -14,6 +14,11 @@ import warnings
 from functools import cache
 from typing import Any
 
+import numpy as np
+
+from kgmrf._types import Numbers
+from kgmrf.constants import SYMMETRY_TOLERANCE
+
 
 @cache
 def module() -> Any:
@@ -46,3 +51,17 @@ def loop(name: str, *plan: Any) -> Any:
     if core is not None:
         return getattr(core, name)(*plan, level())
     return getattr(importlib.import_module("kgmrf.readable"), name)(*plan)
+
+
+def inspect_covariances(matrices: Numbers, tolerance: float = SYMMETRY_TOLERANCE) -> Numbers:
+    """OBSERVED, MISSING or INVALID for every matrix of ``(..., d, d)``.
+
+    >>> inspect_covariances(np.stack([np.eye(2), -np.eye(2), np.full((2, 2), np.nan)])).tolist()
+    [1, 2, 0]
+    """
+    batch, d = matrices.shape[:-2], matrices.shape[-1]
+    flat = np.asarray(matrices, dtype=np.float64, order="C").reshape(-1, d, d)
+    status = np.empty(len(flat), dtype=np.int8)
+    core = compiled() or importlib.import_module("kgmrf.readable.observe")
+    core.inspect(flat, tolerance, status)
+    return status.reshape(batch)

@@ -1,7 +1,7 @@
 """The self-tuned ensemble as an engine: rows of tracks, lines of observations, records.
 
 A record is what an estimate needs of one step: head, tails and weights of the row, and the
-covariance. `tests/readable_ensemble.py` tells the formulas.
+covariance. `kgmrf.readable.ensemble` tells the formulas.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import numpy as np
 
 from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Numbers
-from kgmrf.engines import Lines
-from kgmrf.engines import core
+from kgmrf.engines import Lines, core
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble_view import NAMES, SMALL
 from kgmrf.engines.layout import Layout, layout, track, turned, unpack

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.density import TAILS
+from kgmrf.constants import ANGLE_VARIANCE_LIMIT, SMALLEST_SPECTRUM, TAILS
 from kgmrf.engines import View
 from kgmrf.engines.layout import (
     AVERAGE,
@@ -24,14 +24,12 @@ from kgmrf.engines.layout import (
     VALUES,
     Turned,
     blend_weights,
+    folded,
     track,
     turned,
 )
 from kgmrf.factors import heaviness
-from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.geometry import orbit
-from kgmrf.kernels.layout import folded
-from kgmrf.state import SMALLEST_SPECTRUM
 
 NAMES = (
     "time",

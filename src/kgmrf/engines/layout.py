@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kgmrf._types import Numbers
-from kgmrf.density import TAILS
+from kgmrf._types import Mask, Numbers
+from kgmrf.constants import TAILS
 from kgmrf.engines.members import Average, Diagonal, Member, Turning
 
 TIME, SEEN, COUNT, SAMPLES, KAPPA, POOLED, LIKELIHOOD, DISTANCE, VALUES = range(9)
@@ -76,6 +76,16 @@ class Track(NamedTuple):
     deviation: Numbers
     body: Numbers
     turning: Numbers
+
+
+def present(track: Track) -> Mask:
+    """Channels that have had a value other than zero."""
+    return np.asarray(track.level > 0.0)
+
+
+def pooling(track: Track) -> bool:
+    """Whether the turning members of one track still pool their first observations."""
+    return bool(track.head[POOLED] >= 0.0)
 
 
 def counts(table: Numbers) -> list[int]:
@@ -162,6 +172,32 @@ def _places(d: int) -> Any:
     low, high = np.tril_indices(d)
     index = np.zeros((d, d), dtype=np.intp)
     index[low, high] = index[high, low] = np.arange(low.size)
+    return index
+
+
+def pack(full: Numbers) -> Numbers:
+    """The lower triangle of a symmetric matrix ``(d, d)``, row by row."""
+    return full[np.tril_indices(len(full))]
+
+
+def folded(planes: Numbers, d: int, sign: float) -> Numbers:
+    """Numbers of the planes i > j as matrices, times ``sign`` above the diagonal.
+
+    >>> folded(np.array([2.0]), 2, -1.0).tolist()
+    [[0.0, -2.0], [2.0, 0.0]]
+    """
+    nothing = np.zeros((*planes.shape[:-1], 1))
+    both = np.concatenate([planes, sign * planes, nothing], axis=-1)
+    return both.take(_plane_places(d), axis=-1)
+
+
+@lru_cache(maxsize=64)
+def _plane_places(d: int) -> Any:
+    """Where each entry of a matrix is in its lower planes, its upper planes and one zero."""
+    low, high = np.tril_indices(d, -1)
+    index = np.full((d, d), 2 * low.size)
+    index[low, high] = np.arange(low.size)
+    index[high, low] = low.size + index[low, high]
     return index
 
 

@@ -14,18 +14,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-# How every member learns, and how they are blended.
-BLEND_RATE, BLEND_LIMIT, BLEND_SHARE = 0.25, 1.0, 1e-3
-TAIL_SHARE, KAPPA_GAIN, KAPPA_LIMIT = 1e-3, 0.005, 0.7
-FLOOR = 1e-6  # smallest variance of a channel in a forecast, relative to its long-run level
-OUTLIER = 20.0  # times the forecast size: limited members learn from no more than this
-RETURN = 0.5  # share of the prior weights that comes back after an observation beyond OUTLIER
-FILL_LIMIT = 4.0  # times the forecast size: how surprising cells may be that fill others
-SHRINKAGE = 0.01  # observations that stand for a diagonal matrix in an average
-SIZE_RETENTION, LEVEL_MEMORY = 0.98, 6000.0
-EARLY = 3.0  # samples that count in full, however far they are from what the first of them promised
-POOL_SAMPLES = 5.0  # samples per channel before a turning member starts
-UNLIKE = 1e3  # ratio of variances above which turning members work in units of each channel
+from kgmrf.constants import FLOOR as FLOOR
+from kgmrf.constants import LEVEL_MEMORY as LEVEL_MEMORY
+from kgmrf.constants import SIZE_RETENTION as SIZE_RETENTION
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,9 @@ class SelfTuned(Engine):
         self._local = threading.local()  # banks of several threads may share an engine
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_local", "loop")}
+        return {
+            name: value for name, value in self.__dict__.items() if name not in ("_local", "loop")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _local=threading.local())

@@ -14,6 +14,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 
 from kgmrf._types import Array
+from kgmrf.constants import RELATIVE_RIDGE as RELATIVE_RIDGE
 from kgmrf.geometry import so
 from kgmrf.geometry.so_maps import _constant
 
@@ -30,7 +31,6 @@ __all__ = [
     "whitened_gap",
 ]
 
-RELATIVE_RIDGE = 1e-9
 _ENUMERATED = 8
 
 

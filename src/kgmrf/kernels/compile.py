@@ -50,6 +50,7 @@ def _helper(function: Any, counts: bool) -> Any:
 
 CONSTANTS = (
     "_check.py",
+    "constants.py",
     "density.py",
     "factors.py",
     "gains.py",

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgmrf._check import SYMMETRY_TOLERANCE
 from kgmrf._types import Mask, Numbers
 from kgmrf.kernels import layout
 from kgmrf.kernels.layout import Law
@@ -34,7 +33,7 @@ LARGEST_ROTATION = 3
 ROTATION_TOLERANCE = 1e-6
 """How far R^T R may be from I, as in `kgmrf._check.rotations`."""
 
-EVERY = ("ensemble", "low_rank", "inspect", "rotations", "adjoint")
+EVERY = ("low_rank", "rotations", "adjoint")
 """Modules whose loops are compiled when they are imported."""
 
 _told = False
@@ -142,17 +141,6 @@ def unroll(
     after, surprise = layout.state_of(records.reshape(n_frames, n, -1), d, information)
     pairs = zip(start, after, strict=True)
     return State(*(np.concatenate([one[None], more]) for one, more in pairs)), surprise
-
-
-def inspect_covariances(matrices: Numbers, tolerance: float = SYMMETRY_TOLERANCE) -> Numbers | None:
-    """OBSERVED, MISSING or INVALID for every matrix of ``(..., d, d)``; None if not compiled."""
-    batch, d = matrices.shape[:-2], matrices.shape[-1]
-    if not compiles(1, False):
-        return None
-    status = np.empty(int(np.prod(batch)), dtype=np.int8)
-    flat = _own(matrices, (status.size, d, d), np.float64)
-    loops("inspect").inspect(flat, tolerance, layout.aligned(layout.work_size(d)), status)
-    return status.reshape(batch)
 
 
 def _own(array: Any, shape: tuple[int, ...], dtype: Any) -> Any:

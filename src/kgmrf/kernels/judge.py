@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kgmrf import constants as tuning
 from kgmrf.density import TAILS as NU
 from kgmrf.engines import layout as row
-from kgmrf.engines import members as tuning
 from kgmrf.kernels.compile import jit
 
 

@@ -18,7 +18,8 @@ from torch import Tensor
 from kgmrf import _check
 from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
-from kgmrf.kernels import engine
+from kgmrf.constants import INVALID
+from kgmrf.engines.core import inspect_covariances
 from kgmrf.torch.compiled import plain, reachable, traced
 
 LARGEST_SINGLE = 1e18
@@ -107,8 +108,9 @@ def matrices(values: Tensor, mask: Tensor | None, *, rotation: bool) -> None:
     if values.dtype in (torch.float16, torch.bfloat16):
         tolerance = 2e-2
     seen: Numbers = values.detach().double().numpy()
-    status = None if rotation else engine.inspect_covariances(seen, tolerance)
-    invalid: Mask = np.ones(seen.shape[:-2], bool) if status is None else status == engine.INVALID
+    invalid: Mask = np.ones(seen.shape[:-2], bool)
+    if not rotation:
+        invalid = inspect_covariances(seen, tolerance) == INVALID
     if not invalid.any():
         return
     # A frame with a NaN has no observation, and what is masked is not looked at.

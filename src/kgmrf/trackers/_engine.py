@@ -12,7 +12,7 @@ from numpy import ndarray
 
 from kgmrf._types import Mask, Numbers
 from kgmrf.engines import INVALID, TIME, TRUST, Engine, Lines, View
-from kgmrf.kernels.engine import inspect_covariances
+from kgmrf.engines.core import inspect_covariances
 from kgmrf.results import Estimate, Values
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._input import Recording
@@ -159,7 +159,7 @@ class EngineTracker(Tracker):
             and self.batch_shape in (None, value.shape[1:-2])
         ):
             status = inspect_covariances(value)
-            if status is not None and not (status == INVALID).any():
+            if not (status == INVALID).any():
                 return value, status > 0
         return super().checked(value, mask, sequence=sequence)
 

@@ -1,0 +1,316 @@
+"""The ensemble: one Student-t forecast from K members, weighted by the gradient of its likelihood.
+
+    drift     every member moves on by dt
+    hold      S_k, the covariance that member k forecasts
+    blend     S = sum_k w_k S_k,  p(x) = sum_j pi_j t_{nu_j}(x; scale e^kappa S)
+    compare   the observation beside S (`kgmrf.readable.observe`)
+    judge     pi, kappa and w learn from how well the forecast did; u weighs the observation
+    learn     every member takes in u C
+
+Here everything is a d x d matrix and nothing is fast; src/core/ensemble.hpp has the same names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from kgmrf._types import Numbers
+from kgmrf.constants import (
+    EARLY,
+    FLOOR,
+    INVALID,
+    LEVEL_MEMORY,
+    MISSING,
+    OBSERVED,
+    OUTLIER,
+    SHRINKAGE,
+    SIZE_RETENTION,
+)
+from kgmrf.engines import layout as at
+from kgmrf.engines.layout import (
+    Layout,
+    Track,
+    blend_weights,
+    pack,
+    pooling,
+    present,
+    turned,
+    unpack,
+)
+from kgmrf.factors import heaviness
+from kgmrf.readable.observe import Compared, compare, compare_matrix, take_covariance, take_samples
+from kgmrf.readable.score import judge
+from kgmrf.readable.turning import drift_turning, hold_turning, learn_turning
+
+
+class Ensemble:
+    """The loop over lines, as `kgmrf._core.Ensemble` has it.
+
+    d: channels. table: the members, ``(K, columns)``. places: where the parts of a row begin; see
+    :mod:`kgmrf.engines.layout`.
+    """
+
+    def __init__(self, d: int, table: Numbers, places: Mapping[str, int]) -> None:
+        begin = [places[name] for name in (*Track._fields, "end")]
+        self.plan = Layout(d, table, np.array(begin))
+        self.size = self.plan.size
+
+    def run(
+        self,
+        rows: Numbers,
+        track_index: Numbers,
+        values: Numbers,
+        counts: Numbers,
+        dt: Numbers,
+        matrix: bool,
+        tolerance: float,
+        records: Numbers,
+        status: Numbers,
+    ) -> None:
+        """Take in lines (`kgmrf.engines.Lines`); rows, records and status are written."""
+        for line, index in enumerate(track_index):
+            row, seen, m, found = rows[index], values[line], 0.0, MISSING
+            if counts[line] > 0.0 and matrix:
+                seen, found = take_covariance(seen, tolerance)
+                m = float(counts[line]) if found == OBSERVED else 0.0
+            elif counts[line] > 0.0:
+                m, found = take_samples(seen)
+            status[line] = found
+            if found == INVALID:
+                continue
+            track = at.track(row, self.plan)
+            if counts[line] >= 0.0:
+                step(track, self.plan, seen, m, float(dt[line]), matrix=matrix)
+            if len(records):
+                write_record(track, self.plan, row, records[line])
+
+
+def write_record(track: Track, plan: Layout, row: Numbers, record: Numbers) -> None:
+    """The head, tails and weights of a row and, where there is room, its filtered covariance."""
+    small = int(plan.begin[3])
+    record[:small] = row[: min(small, len(record))]
+    if len(record) <= small:
+        return
+    if track.head[at.COUNT] == 0.0:
+        record[small:] = np.nan
+        return
+    weights, there = blend_weights(track.roots, not np.isnan(track.head[at.VALUES])), present(track)
+    blend = growth(track) * np.tensordot(weights, hold(track, plan), 1)
+    blend[~there], blend[:, ~there] = np.nan, np.nan
+    record[small:] = blend.reshape(-1)
+
+
+def growth(track: Track) -> float:
+    """The covariance over S: e^kappa sum_j pi_j nu_j/(nu_j - 2), from the second observation on."""
+    if track.head[at.COUNT] <= 1.0:  # before that nothing is known of the tails
+        return 1.0
+    return float(np.exp(track.head[at.KAPPA]) * heaviness(track.tails[: at.N_TAILS]))
+
+
+# ----------------------------------------------------------------------- drift and hold
+
+
+def drift(track: Track, plan: Layout, dt: float) -> None:
+    """s <- .98^dt s, V <- 2^(-dt/h) V, Q <- Q Exp(dt W), P <- F P F^T + noise."""
+    table = plan.table
+    track.head[at.TIME] += dt
+    track.size[:] *= SIZE_RETENTION**dt
+    averages = table[:, at.KIND] == at.AVERAGE
+    track.mass[:] *= 2.0 ** (-dt / table[averages, at.HALF_LIFE])
+    if not pooling(track):
+        drift_turning(track, plan, dt)
+
+
+def hold(track: Track, plan: Layout) -> Numbers:
+    """S_k of every member, ``(K, d, d)``; zero for channels that are absent."""
+    d, there = plan.d, present(track)
+    out = np.zeros((len(plan.table), d, d))
+    clock, channel, average, turning = 0, 0, 0, 0
+    for whole, law in zip(out, plan.table, strict=True):
+        if law[at.KIND] == at.TURNING:
+            whole[:] = hold_turning(track, plan, turning)
+            turning += 1
+            continue
+        whole[:] = np.eye(d)
+        if law[at.KIND] == at.AVERAGE:
+            keep = 1.0 - SHRINKAGE / (track.mass[average] + SHRINKAGE) * (1.0 - np.eye(d))
+            whole[:] = keep * unpack(track.body[average], d)
+            average += 1
+            if law[at.SIZE_GAIN] > 0:
+                whole *= np.exp(track.size[clock])
+                clock += 1
+        if law[at.CHANNEL] > 0:
+            whole *= np.outer(track.deviation[channel], track.deviation[channel])
+            channel += 1
+        level = np.maximum(np.diag(whole), FLOOR * track.level) * (1.0 + 1e-9)
+        np.fill_diagonal(whole, np.where(there, level, 0.0))
+    return out
+
+
+# ----------------------------------------------------------------------- learn
+
+
+def learn(track: Track, plan: Layout, parts: Numbers, seen: Compared, u: float, dt: float) -> None:
+    """Every member takes in u C; those that are limited weigh it by min(1, 20 d/z) instead.
+
+    The first samples count in full, and no size clock moves: what they were expected to be is what
+    one sample was.
+    """
+    table, there = plan.table, present(track)
+    n_there = float(there.sum())
+    track.head[at.COUNT] += 1.0
+    track.head[at.SAMPLES] += seen.m
+    n = track.head[at.COUNT]
+    early = track.head[at.SAMPLES] <= EARLY
+    u = 1.0 if early else u
+    whole = u * seen.mean + seen.rest
+    gain = 1.0 / min(n, LEVEL_MEMORY)
+    track.level[there] += gain * (np.diag(whole) - track.level)[there]
+    clock, channel, average = 0, 0, 0
+    o = np.ix_(there, there)
+    for k, law in enumerate(table):
+        if law[at.KIND] == at.TURNING:
+            continue
+        weight, s = u, 0.0
+        if law[at.SIZE_GAIN] > 0:
+            inverse = np.linalg.inv(parts[k][o])
+            z = float((inverse * seen.mean[o]).sum())
+            spare = float((inverse * seen.rest[o]).sum())
+            if law[at.LIMITED]:
+                weight = OUTLIER * n_there / max(z, OUTLIER * n_there)
+            excess = (weight * z + spare) / n_there - 1.0
+            if early:
+                weight, excess = 1.0, 0.0
+            track.size[clock] += math.log1p(law[at.SIZE_GAIN] * excess)
+            s = track.size[clock]
+            clock += 1
+        elif law[at.LIMITED]:
+            # z = Q/m of N/m values
+            weight = OUTLIER * seen.values / max(seen.distance, OUTLIER * seen.values)
+            weight = 1.0 if early else weight
+        target = math.exp(-s) * (weight * seen.mean + seen.rest)
+        if law[at.CHANNEL] > 0:
+            gain = max(1.0 - 2.0 ** (-dt / law[at.CHANNEL]), 1.0 / n)
+            own = track.deviation[channel]
+            square = own[there] ** 2 + gain * (np.diag(target)[there] - own[there] ** 2)
+            own[there] = np.sqrt(np.maximum(square, FLOOR * track.level[there]))
+            safe = np.where(there, own, 1.0)
+            target = target / safe[:, None] / safe
+            channel += 1
+        if law[at.KIND] == at.AVERAGE:
+            track.mass[average] += 1.0
+            track.body[average] += (pack(target) - track.body[average]) / track.mass[average]
+            average += 1
+    if len(track.turning):
+        learn_turning(track, plan, whole, seen.m)
+
+
+# ----------------------------------------------------------------------- channels come
+
+
+def enter(track: Track, plan: Layout, power: Numbers, m: float, parts: Numbers) -> None:
+    """Channels whose first value other than zero was in this observation; ``power`` is C_ii."""
+    new = (track.level == 0.0) & (power > 0.0)
+    if not new.any():
+        return
+    first = track.head[at.COUNT] == 0.0
+    track.level[new] = (1.0 + 1.0 / m) * power[new]
+    clock, channel, average, turning = 0, 0, 0, 0
+    was_pooling = pooling(track)
+    diagonal = np.flatnonzero(new) * (np.flatnonzero(new) + 3) // 2
+    for k, law in enumerate(plan.table):
+        if law[at.KIND] == at.TURNING:
+            own = turned(track.turning[turning], plan.d)
+            pooled = own.frame.reshape(-1)[: plan.d * (plan.d + 1) // 2]
+            if not was_pooling:
+                pooled[:] = pack(np.where(new[:, None] | new, 0.0, parts[k]))
+            pooled[diagonal] = track.level[new]
+            turning += 1
+            continue
+        s = 0.0
+        if law[at.SIZE_GAIN] > 0:
+            s = track.size[clock]
+            clock += 1
+        variance = math.exp(-s) * track.level[new]
+        if law[at.CHANNEL] > 0:
+            track.deviation[channel][new] = np.sqrt(variance)
+            variance = np.ones(int(new.sum()))
+            channel += 1
+        if law[at.KIND] == at.AVERAGE:
+            track.body[average][diagonal] = variance
+            average += 1
+    track.head[at.POOLED] = 1.0
+    if first:
+        track.head[at.COUNT] = 1.0
+        track.head[at.SAMPLES] = m
+        track.mass[:] = 1.0
+
+
+def start(track: Track, plan: Layout, samples: Numbers, m: float, *, matrix: bool) -> None:
+    """The first observation that is not all zero: B = C with the diagonal (1 + 1/m) C_ii."""
+    if matrix:
+        seen = samples
+    else:
+        known = np.where(np.isnan(samples), 0.0, samples)
+        seen = known.T @ known / m
+    power = np.diag(seen).copy()
+    if not (power > 0.0).any():
+        return
+    enter(track, plan, power, m, np.zeros((len(plan.table), plan.d, plan.d)))
+    low, high = np.tril_indices(plan.d, -1)
+    where = low * (low + 1) // 2 + high
+    channel, average, turning = 0, 0, 0
+    for law in plan.table:
+        if law[at.KIND] == at.TURNING:
+            turned(track.turning[turning], plan.d).frame.reshape(-1)[where] = seen[low, high]
+            turning += 1
+            continue
+        scale = np.ones(plan.d)
+        if law[at.CHANNEL] > 0:
+            scale = np.where(present(track), track.deviation[channel], 1.0)
+            channel += 1
+        if law[at.KIND] == at.AVERAGE:
+            track.body[average][where] = (seen / scale[:, None] / scale)[low, high]
+            average += 1
+
+
+# ----------------------------------------------------------------------- one step
+
+
+def step(
+    track: Track, plan: Layout, samples: Numbers, m: float, dt: float, *, matrix: bool
+) -> None:
+    """One step of one track, in place.
+
+    samples: ``(m, d)``, or with ``matrix`` the mean of x x^T ``(d, d)`` over m samples; m = 0: no
+    observation.
+    """
+    track.head[at.LIKELIHOOD : at.VALUES + 1] = np.nan
+    if track.head[at.COUNT] == 0.0:
+        track.head[at.TIME] += dt
+        if m > 0:
+            track.head[at.SEEN] = track.head[at.TIME]
+            start(track, plan, samples, m, matrix=matrix)
+        return
+    drift(track, plan, dt)
+    if m == 0:
+        return
+    track.head[at.SEEN] = track.head[at.TIME]
+    parts = hold(track, plan)
+    total = np.tensordot(blend_weights(track.roots, False), parts, 1)
+    kappa, there = float(track.head[at.KAPPA]), present(track)
+    if matrix:
+        seen = compare_matrix(samples, m, total, kappa, there)
+        power = np.diag(samples)
+    else:
+        seen = compare(samples, total, kappa, there)
+        power = np.where(np.isnan(samples), 0.0, samples**2).sum(axis=0) / m
+    if seen.values > 0:
+        u = judge(track, plan, parts, seen)
+        learn(track, plan, parts, seen, u, dt)
+        if not pooling(track) and (power[~there] > 0).any():
+            parts = hold(track, plan)
+    enter(track, plan, power, m, parts)
