@@ -89,7 +89,7 @@ def part(rows: Numbers, name: str) -> Numbers:
     ((5, 78, 12), (5,))
     """
     if name in ROTATION_HEAD:
-        return rows[..., ROTATION_HEAD.index(name)]
+        return _cut(rows, ROTATION_HEAD.index(name), ())
     return _cut(rows, _ROW[name], (CORE | DENSE)[name])
 
 
@@ -100,7 +100,7 @@ def field(records: Numbers, name: str) -> Numbers:
 
 def _cut(rows: Numbers, begin: int, shape: tuple[int, ...]) -> Numbers:
     if not shape:
-        return rows[..., begin]
+        return rows[..., begin : begin + 1].reshape(rows.shape[:-1])
     return rows[..., begin : begin + math.prod(shape)].reshape(*rows.shape[:-1], *shape)
 
 

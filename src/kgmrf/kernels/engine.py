@@ -33,7 +33,7 @@ LARGEST_ROTATION = 3
 ROTATION_TOLERANCE = 1e-6
 """How far R^T R may be from I, as in `kgmrf._check.rotations`."""
 
-EVERY = ("low_rank", "rotations", "adjoint")
+EVERY = ("low_rank", "adjoint")
 """Modules whose loops are compiled when they are imported."""
 
 _told = False

@@ -12,6 +12,7 @@ from typing import Any
 
 MODULES = {
     "Ensemble": "ensemble",
+    "Rotations": "rotations",
 }
 
 
