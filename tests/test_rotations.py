@@ -191,7 +191,7 @@ def test_earlier_stamps_say_where_the_tracker_stands() -> None:
         tracker.filter(np.tile(np.eye(3), (5, 1, 1)), times=np.arange(5.0))
 
 
-@pytest.mark.parametrize("dt", [1e9, 1e12, 1e100])
+@pytest.mark.parametrize("dt", [1e9, 1e12, 1e15])
 def test_a_long_gap_leaves_a_rotation(dt: float) -> None:
     _, z = _motion(21, 0.1, 0.01)
     tracker = RotationTracker()

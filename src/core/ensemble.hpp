@@ -274,7 +274,8 @@ class Ensemble : public Loop {
     /// log p(x) of the observation; tails, weights and kappa learn from it. Returns its weight u.
     double judge(Track t, const Compared& c) {
         Head& h = t.head;
-        const double q = std::exp(-h.kappa) * c.distance;
+        // NaN where squares overflowed
+        const double q = std::fmin(std::exp(-h.kappa) * c.distance, FARTHEST);
         const double u = judge_tails(t, c, q);
         const double factor = u * std::exp(-h.kappa);
         for (int i = 0, p = 0; i < d; p += ++i) {  // off-diagonal entries count double
@@ -323,6 +324,7 @@ class Ensemble : public Loop {
     void weigh(Track t, double rate) {
         double average = 0.0, whole = 0.0;
         for (int k = 0; k < k_; ++k) average += weights[k] * gradient[k];
+        if (!std::isfinite(average)) return;  // so far from the forecast that it says nothing
         for (int k = 0; k < k_; ++k) {
             const double step =
                 std::clamp(rate * (gradient[k] - average), -BLEND_LIMIT, BLEND_LIMIT);
@@ -349,7 +351,9 @@ class Ensemble : public Loop {
         const double gain = 1.0 / std::min(h.count, LEVEL_MEMORY);
         for (int i = 0; i < d; ++i)
             if (t.has(i))
-                t.level[i] += gain * (u * mean[pair(i, i)] + rest[pair(i, i)] - t.level[i]);
+                t.level[i] = std::max(
+                    t.level[i] + gain * (u * mean[pair(i, i)] + rest[pair(i, i)] - t.level[i]),
+                    SMALLEST);
         const double limited =
             early ? 1.0 : OUTLIER * c.values / std::max(h.distance, OUTLIER * c.values);
         const bool single = !seen.matrix && seen.samples == 1 && !c.holes;
@@ -366,7 +370,8 @@ class Ensemble : public Loop {
         const Member& m = members[k];
         double heavy = m.law.limited > 0.0 ? limited : u, size = 1.0;
         if (m.size >= 0) {
-            const auto [own_z, spare] = single ? std::pair{z[k], 0.0} : size_of(k);
+            auto [own_z, spare] = single ? std::pair{z[k], 0.0} : size_of(k);
+            own_z = std::fmin(own_z, FARTHEST);
             heavy = m.law.limited > 0.0 ? OUTLIER * n_there / std::max(own_z, OUTLIER * n_there) : u;
             double grown = 1.0 + m.law.size_gain * ((heavy * own_z + spare) / n_there - 1.0);
             if (early) heavy = grown = 1.0;
@@ -550,7 +555,7 @@ class Ensemble : public Loop {
     void enter(Track t, const double* power, double m) {
         Head& h = t.head;
         bool any_new = false;
-        for (int i = 0; i < d; ++i) any_new |= hidden[i] = !t.has(i) && power[i] > 0.0;
+        for (int i = 0; i < d; ++i) any_new |= hidden[i] = !t.has(i) && power[i] > SMALLEST;
         if (!any_new) return;
         if (!t.pooling()) {  // turning members pool anew from what they hold
             hold(t);
@@ -599,7 +604,7 @@ class Ensemble : public Loop {
             for (int i = 0; to && i < d; ++i)
                 for (int j = 0; j < i; ++j) {
                     const double units = deviation ? deviation[i] * deviation[j] : 1.0;
-                    to[pair(i, j)] = outer[i][j] / (units > 0.0 ? units : 1.0);
+                    to[pair(i, j)] = t.has(i) && t.has(j) ? outer[i][j] / units : 0.0;
                 }
         }
     }

@@ -6,12 +6,14 @@ NaN or None always means "no observation"; anything else that cannot be used rai
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
 from kgmrf.constants import FASTEST as FASTEST
+from kgmrf.constants import FEWEST_SAMPLES, LONGEST, MOST_SAMPLES
 from kgmrf.constants import LARGEST as LARGEST
 from kgmrf.constants import LARGEST_SAMPLE as LARGEST_SAMPLE
 from kgmrf.constants import SMALLEST as SMALLEST
@@ -255,6 +257,29 @@ def positive(value: Any, name: str, remedy: str) -> Numbers:
     return array
 
 
+def sample_counts(value: Any) -> Numbers:
+    """How many samples are behind each matrix, as an array."""
+    remedy = "it counts the samples behind each matrix, 1 or more"
+    array = positive(value, "n_samples", remedy)
+    if not ((array >= FEWEST_SAMPLES) & (array <= MOST_SAMPLES)).all():
+        raise ObservationError(
+            f"n_samples must lie between {FEWEST_SAMPLES:g} and {MOST_SAMPLES:g}, "
+            f"got {_shown(value)}; {remedy}"
+        )
+    return array
+
+
+def within_reach(counted: Any, unit: float, name: str) -> Any:
+    """Refuses steps longer than float64 can follow; ``counted`` in units of time."""
+    longest = counted if type(counted) is float else np.max(counted, initial=0.0)
+    if not longest <= LONGEST:
+        raise ObservationError(
+            f"{name} is {longest * unit:g}, more than {LONGEST:g} times the usual interval "
+            f"{unit:g}; after such a gap start a new tracker, or give time_unit"
+        )
+    return counted
+
+
 def interval(dt: Any) -> Numbers:
     """``dt`` as an array of times that do not run backwards."""
     array = real_array(dt, "dt")
@@ -336,9 +361,11 @@ def in_range(value: float, name: str, low: float, high: float, open_low: bool = 
         number = float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number, got {value!r}") from None
-    if not (low < number if open_low else low <= number) or not number <= high:
+    inside = low < number if open_low else low <= number
+    if not (inside and number <= high and math.isfinite(number)):
         bracket = "(" if open_low else "["
-        raise ValueError(f"{name} must lie in {bracket}{low:g}, {high:g}], got {value!r}")
+        end = "inf)" if high == math.inf else f"{high:g}]"
+        raise ValueError(f"{name} must lie in {bracket}{low:g}, {end}, got {value!r}")
     return number
 
 

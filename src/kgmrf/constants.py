@@ -13,6 +13,9 @@ SMALLEST = 1e-150  # of the largest entry of a matrix
 LARGEST_SAMPLE = 1e75
 FASTEST = 1e15  # angular velocity of a row: beyond, an angle has no digits left
 SYMMETRY_TOLERANCE = 1e-8  # share of the largest entry (1e-4 for float32 input)
+FARTHEST = 1e300  # squared distance of an observation from its forecast
+LONGEST = 1e15  # units of time in one step or forecast
+FEWEST_SAMPLES, MOST_SAMPLES = 1e-2, 1e15  # behind a matrix
 ROTATION_TOLERANCE = 1e-6  # of R^T R - I
 
 MISSING, OBSERVED, INVALID = 0, 1, 2  # what became of a line

@@ -186,6 +186,7 @@ class TrackerBank(OneAtATime):
         intervals = np.where(self._fresh, 0.0, intervals)
         clock = self._clock.copy()  # an error changes nothing
         intervals = clock.count(intervals, at_once=True)
+        _check.within_reach(intervals, clock.unit, "dt")
         if raw and n_samples is not None:
             raise ObservationError("raw samples count themselves; leave out n_samples")
         counts = np.ones(1) if raw else self._pattern.counts(n_samples, there, self.d)
@@ -283,7 +284,8 @@ class TrackerBank(OneAtATime):
             for name in told:
                 dense = DENSE if "loadings" in known else ()
                 _check.choice(name, (*known, *dense), "every one of fields")
-            counted = lines._replace(dt=lines.dt / self._clock.unit)
+            unit = self._clock.unit
+            counted = lines._replace(dt=_check.within_reach(lines.dt / unit, unit, "dt"))
             found = Estimate(self._clock.told(self._lines(counted, told)))
             return {name: np.asarray(getattr(found, name), dtype=float) for name in names}
 
@@ -309,7 +311,8 @@ class TrackerBank(OneAtATime):
 
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of ``dt`` ahead (a timedelta: seconds); changes nothing."""
-        counted = _check.ahead(duration(steps)) / self._clock.unit
+        unit = self._clock.unit
+        counted = _check.within_reach(_check.ahead(duration(steps)) / unit, unit, "steps")
         later, records = self._engine.ahead(self._rows[self._positions(tracks)], counted)
         return Estimate(self._clock.told(self._engine.view(records, later)))
 

@@ -78,6 +78,7 @@ def _try_out(bank: TrackerBank) -> None:
         else:
             variance = np.diagonal(ahead, axis1=-2, axis2=-1)
             seen = np.sqrt(np.where(variance > 0.0, variance, 1.0))
+            seen = np.minimum(seen, _check.LARGEST_SAMPLE)
         for _ in range(3):  # some faults show only later
             after = bank.take(np.arange(n), seen, dt=np.ones(n), fields=kind)
     if not np.isfinite(after[kind]).all():

@@ -92,11 +92,13 @@ def checked_lines(
         refuse(seen, large.reshape(n, -1).any(axis=-1), "not finite or too large to square")
     counts, steps = np.empty(n), np.empty(n)
     counts[:], steps[:] = 1.0 if n_samples is None else n_samples, dt
-    if not (counts >= 0.0).all() or not ((steps >= 0.0) & (steps < np.inf)).all():
+    if not ((steps >= 0.0) & (steps < np.inf)).all():
         raise ObservationError(
-            "dt and n_samples must be at least 0 and finite, a number or one per line; got dt "
-            f"from {steps.min()} to {steps.max()}, n_samples from {counts.min()}"
+            "dt must be at least 0 and finite, a number or one per line; got dt "
+            f"from {steps.min()} to {steps.max()}"
         )
+    if (counts != 0.0).any():  # 0: no observation
+        _check.sample_counts(counts[counts != 0.0])
     if matrix:
         counts[np.isnan(seen[:, 0, 0])] = 0.0
     else:

@@ -18,7 +18,7 @@ from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble_view import NAMES, SMALL
 from kgmrf.engines.layout import Layout, layout, track, turned, unpack
 from kgmrf.engines.members import as_members
-from kgmrf.engines.self_tuned import SelfTuned
+from kgmrf.engines.self_tuned import UNKNOWN, SelfTuned
 
 LARGEST_LOG = 345.0
 """The logarithm of a size is between minus this and this: e^345 is the largest observation."""
@@ -89,7 +89,7 @@ class Ensemble(SelfTuned):
         super().check(rows)
         parts = track(rows, self.plan)
         # Observations reach LARGEST, and what is remembered of them hardly more.
-        large = np.abs(rows) > 1e3 * LARGEST
+        large = np.abs(np.delete(rows, UNKNOWN, axis=1)) > 1e3 * LARGEST
         if large.any() or (np.abs(parts.size) > LARGEST_LOG).any():
             raise ValueError("a row holds numbers that are too large to square")
         head = parts.head

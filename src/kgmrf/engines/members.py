@@ -18,6 +18,9 @@ from kgmrf.constants import FLOOR as FLOOR
 from kgmrf.constants import LEVEL_MEMORY as LEVEL_MEMORY
 from kgmrf.constants import SIZE_RETENTION as SIZE_RETENTION
 
+MOST = 1e30
+"""Largest number of a member: its products with the longest step can still be squared."""
+
 
 @dataclass(frozen=True)
 class Average:
@@ -138,8 +141,11 @@ def _as_member(member: Any) -> Member:
         if name == "limited" or value is None:
             continue
         least = 0.0 if name in ("size_gain", "acceleration", "spectrum_rate") else math.ulp(0.0)
-        if not (isinstance(value, (int, float)) and least <= value < math.inf):
-            raise ValueError(f"{name} of {type(member).__name__} must be positive, got {value!r}")
+        if not (isinstance(value, (int, float)) and least <= value <= MOST):
+            raise ValueError(
+                f"{name} of {type(member).__name__} must be positive and at most {MOST:g}, "
+                f"got {value!r}"
+            )
     if isinstance(member, Average) and member.size_gain >= 1.0:
         raise ValueError(f"size_gain must be below 1, got {member.size_gain!r}")
     return member

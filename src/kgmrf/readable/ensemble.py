@@ -20,6 +20,7 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.constants import (
     EARLY,
+    FARTHEST,
     FLOOR,
     INVALID,
     LEVEL_MEMORY,
@@ -28,6 +29,7 @@ from kgmrf.constants import (
     OUTLIER,
     SHRINKAGE,
     SIZE_RETENTION,
+    SMALLEST,
 )
 from kgmrf.engines import layout as at
 from kgmrf.engines.layout import (
@@ -168,7 +170,8 @@ def learn(track: Track, plan: Layout, parts: Numbers, seen: Compared, u: float, 
     u = 1.0 if early else u
     whole = u * seen.mean + seen.rest
     gain = 1.0 / min(n, LEVEL_MEMORY)
-    track.level[there] += gain * (np.diag(whole) - track.level)[there]
+    level = track.level + gain * (np.diag(whole) - track.level)
+    track.level[there] = np.maximum(level, SMALLEST)[there]
     clock, channel, average = 0, 0, 0
     o = np.ix_(there, there)
     for k, law in enumerate(table):
@@ -177,7 +180,7 @@ def learn(track: Track, plan: Layout, parts: Numbers, seen: Compared, u: float, 
         weight, s = u, 0.0
         if law[at.SIZE_GAIN] > 0:
             inverse = np.linalg.inv(parts[k][o])
-            z = float((inverse * seen.mean[o]).sum())
+            z = float(np.fmin((inverse * seen.mean[o]).sum(), FARTHEST))
             spare = float((inverse * seen.rest[o]).sum())
             if law[at.LIMITED]:
                 weight = OUTLIER * n_there / max(z, OUTLIER * n_there)
@@ -213,7 +216,7 @@ def learn(track: Track, plan: Layout, parts: Numbers, seen: Compared, u: float, 
 
 def enter(track: Track, plan: Layout, power: Numbers, m: float, parts: Numbers) -> None:
     """Channels whose first value other than zero was in this observation; ``power`` is C_ii."""
-    new = (track.level == 0.0) & (power > 0.0)
+    new = (track.level == 0.0) & (power > SMALLEST)
     if not new.any():
         return
     first = track.head[at.COUNT] == 0.0
@@ -257,9 +260,10 @@ def start(track: Track, plan: Layout, samples: Numbers, m: float, *, matrix: boo
         known = np.where(np.isnan(samples), 0.0, samples)
         seen = known.T @ known / m
     power = np.diag(seen).copy()
-    if not (power > 0.0).any():
+    if not (power > SMALLEST).any():
         return
     enter(track, plan, power, m, np.zeros((len(plan.table), plan.d, plan.d)))
+    seen = np.where(np.outer(present(track), present(track)), seen, 0.0)
     low, high = np.tril_indices(plan.d, -1)
     where = low * (low + 1) // 2 + high
     channel, average, turning = 0, 0, 0
@@ -311,6 +315,6 @@ def step(
     if seen.values > 0:
         u = judge(track, plan, parts, seen)
         learn(track, plan, parts, seen, u, dt)
-        if not pooling(track) and (power[~there] > 0).any():
+        if not pooling(track) and (power[~there] > SMALLEST).any():
             parts = hold(track, plan)
     enter(track, plan, power, m, parts)

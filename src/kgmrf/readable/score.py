@@ -12,6 +12,7 @@ from kgmrf.constants import (
     BLEND_LIMIT,
     BLEND_RATE,
     BLEND_SHARE,
+    FARTHEST,
     KAPPA_GAIN,
     KAPPA_LIMIT,
     OUTLIER,
@@ -35,7 +36,7 @@ def log_student(values: float, distance: float, log_det: float) -> Numbers:
 
 def judge(track: Track, plan: Layout, parts: Numbers, seen: Compared) -> float:
     """log p(x); the tails, kappa and the weights learn from it. Returns the weight u of x."""
-    n, q = seen.values, seen.distance
+    n, q = seen.values, min(seen.distance, FARTHEST)
     outer, trace = (np.einsum("ij,kij->k", a, parts) for a in (seen.outer, seen.precision))
     each = log_student(n, q, seen.log_det)
     return weigh(track, plan.table[:, at.ROOT], outer, trace, each, n, q, seen.m / n)
@@ -66,10 +67,11 @@ def weigh(
     u = float(share @ ((NU + n) / (NU + q)))
     gradient = 0.5 * (u * math.exp(-track.head[at.KAPPA]) * outer - trace)
     roots, w = track.roots, blend_weights(track.roots, False)
-    step = np.clip(rate * (gradient - w @ gradient), -BLEND_LIMIT, BLEND_LIMIT)
-    roots *= np.exp(BLEND_RATE * step)
-    roots *= (1.0 - BLEND_SHARE) / roots.sum()
-    roots += BLEND_SHARE / len(roots)
+    if np.isfinite(w @ gradient):  # otherwise so far from the forecast that it says nothing
+        step = np.clip(rate * (gradient - w @ gradient), -BLEND_LIMIT, BLEND_LIMIT)
+        roots *= np.exp(BLEND_RATE * step)
+        roots *= (1.0 - BLEND_SHARE) / roots.sum()
+        roots += BLEND_SHARE / len(roots)
     tails[:] = (1.0 - TAIL_SHARE) * share + TAIL_SHARE / at.N_TAILS
     kappa = track.head[at.KAPPA] + math.log1p(KAPPA_GAIN * (u * q / n - 1.0))
     track.head[at.KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)

@@ -16,6 +16,7 @@ import numpy as np
 
 from kgmrf import _npz
 from kgmrf._types import Numbers
+from kgmrf.constants import FEWEST_SAMPLES, LONGEST, MOST_SAMPLES
 from kgmrf.factors import DENSE
 from kgmrf.io.write import FIELDS
 from kgmrf.results import Estimate
@@ -184,7 +185,10 @@ class Stream:
             unknown = ~(counts > 0) & ~np.isnan(parsed.values[:, 0, 0])
             told = "how many samples are behind the covariance? Give n_samples or --n-samples"
             wrong = dict.fromkeys(np.flatnonzero(unknown).tolist(), told)
-            counts = np.where(counts > 0, counts, 1.0)
+            beyond = (counts > 0) & ~((counts >= FEWEST_SAMPLES) & (counts <= MOST_SAMPLES))
+            told = f"n_samples must lie between {FEWEST_SAMPLES:g} and {MOST_SAMPLES:g}"
+            wrong |= dict.fromkeys(np.flatnonzero(beyond).tolist(), told)
+            counts = np.where((counts > 0) & ~beyond, counts, 1.0)
         if self.settings.forget_after is not None:
             told = "it has no time, and --forget-after needs one"
             wrong |= dict.fromkeys(np.flatnonzero(np.isnan(parsed.times)).tolist(), told)
@@ -194,7 +198,8 @@ class Stream:
         """Take in lines that are in order."""
         pool, times = self._pool(), parsed.times
         # A track begins at its first line; nothing drifts before. Nor longer than the longest gap.
-        step = np.minimum(np.where(np.isnan(before), 0.0, times - before), self.settings.gap)
+        longest = min(self.settings.gap, LONGEST * self.settings.time_unit)
+        step = np.minimum(np.where(np.isnan(before), 0.0, times - before), longest)
         taken = pool.bank.take(
             tracks,
             pool.centred(tracks, parsed.values),

@@ -79,8 +79,7 @@ def counts(n_samples: Any) -> None:
     """Refuses numbers of samples that are not positive; NaN may stand where there is no frame."""
     for end in _extremes(n_samples, "n_samples"):
         if not np.isnan(end):
-            remedy = "it counts the samples behind each matrix, 1 or more"
-            _check.positive(end, "n_samples", remedy)
+            _check.sample_counts(end)
 
 
 def finite(values: Tensor, name: str, mask: Tensor | None) -> None:

@@ -127,7 +127,8 @@ class Tracker(Input):
             steps = _check.ahead(duration(steps))
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(observation) first")
-        return self._told_of(self.ahead(steps / self.clock.unit))
+        counted = _check.within_reach(steps / self.clock.unit, self.clock.unit, "steps")
+        return self._told_of(self.ahead(counted))
 
     def filter(self, sequence: Any, *, fields: Any = None, **given: Unpack[Given]) -> Result:
         """Run `update` over a whole sequence and return all estimates, time first.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import inf as INF
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy import ndarray
 
 from kgmrf._types import Mask, Numbers
+from kgmrf.constants import FEWEST_SAMPLES, LONGEST, MOST_SAMPLES
 from kgmrf.engines import INVALID, TIME, TRUST, Engine, Lines, View
 from kgmrf.engines.core import inspect_covariances
 from kgmrf.results import Estimate, Values
@@ -65,9 +65,9 @@ class EngineTracker(Tracker):
             or type(array) is not ndarray
             or array.dtype is not FLOAT64
             or type(dt) not in NUMBERS
-            or not 0.0 <= dt < INF
+            or not 0.0 <= dt <= LONGEST * self.clock.unit
             or type(count) not in NUMBERS
-            or not 0.0 < count < INF
+            or not FEWEST_SAMPLES <= count <= MOST_SAMPLES
         ):
             return None
         engine, shape = self._engine, array.shape

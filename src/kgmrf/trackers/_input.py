@@ -58,7 +58,7 @@ class Input(OneAtATime):
     ) -> None:
         _check.choice(on_invalid, ("raise", "skip", "repair"), "on_invalid")
         if n_samples is not None:
-            _check.positive(n_samples, "n_samples", "it counts the samples behind each matrix")
+            _check.sample_counts(n_samples)
         self.n_samples = n_samples
         self.on_invalid = on_invalid
         self.d = None if d is None else _check.whole(d, "d")
@@ -176,9 +176,7 @@ class Input(OneAtATime):
                     "construction; or pass raw samples to partial_fit, which count themselves"
                 )
             value = 1.0
-        counts = _check.positive(
-            value, "n_samples", "it counts the samples behind each matrix, 1 or more"
-        )
+        counts = _check.sample_counts(value)
         if counts.ndim == 1 and observed.ndim > 1 and counts.shape[0] == observed.shape[0]:
             counts = counts.reshape(-1, *(1,) * (observed.ndim - 1))
         try:
@@ -234,7 +232,10 @@ class Input(OneAtATime):
             )
         if self.counted_now is None:
             step = np.zeros(())
-        return np.broadcast_to(self.clock.count(step), batch)
+        clock = self.clock.copy()  # an error changes nothing
+        counted = _check.within_reach(clock.count(step), clock.unit, "dt")
+        self.clock = clock
+        return np.broadcast_to(counted, batch)
 
     def _intervals(self, times: Any, shape: tuple[int, ...], whole: bool = False) -> Numbers:
         """The times between steps, checked and counted; the first step of all sets the clock.
@@ -254,8 +255,10 @@ class Input(OneAtATime):
             steps = _check.timeline(times, shape[0], now, self.clock.unit)
             if now is None:
                 self.begin_at(float(np.asarray(times, dtype=float)[0]))
-        counted = self.clock.counted(steps).reshape(-1, *(1,) * (len(shape) - 1))
-        return np.broadcast_to(counted, shape)
+        clock = self.clock.copy()
+        counted = _check.within_reach(clock.counted(steps), clock.unit, "a step of times")
+        self.clock = clock
+        return np.broadcast_to(counted.reshape(-1, *(1,) * (len(shape) - 1)), shape)
 
     @property
     def now(self) -> float | None:
