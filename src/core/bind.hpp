@@ -33,9 +33,10 @@ class Engine {
     using Make = Loop* (*)(const Plan&);
     Engine(Plan plan, Make make) : plan_(std::move(plan)), make_(make) {}
 
-    void run(Out<double, 2> rows, In<std::int64_t, 1> track_index, In<double, 3> values,
-             In<double, 1> counts, In<double, 1> dt, bool matrix, double tolerance,
-             Out<double, 2> records, Out<std::int8_t, 1> status) {
+    /// The arguments of ``run``, checked.
+    Lines lines(Out<double, 2> rows, In<std::int64_t, 1> track_index, In<double, 3> values,
+                In<double, 1> counts, In<double, 1> dt, bool matrix, double tolerance,
+                Out<double, 2> records, Out<std::int8_t, 1> status) const {
         const std::size_t n = track_index.shape(0);
         require(rows.shape(1) == std::size_t(plan_.size), "rows have another size");
         require(values.shape(0) == n && values.shape(2) == std::size_t(plan_.d),
@@ -49,10 +50,16 @@ class Engine {
             if (track_index.data()[i] < 0 || track_index.data()[i] >= std::int64_t(rows.shape(0)))
                 throw nb::index_error("track_index points outside the rows");
         const bool keep = records.shape(0) > 0;
-        work({rows.data(), std::int64_t(rows.shape(0)), track_index.data(), values.data(),
-              std::int64_t(n), std::int64_t(values.shape(1)), counts.data(), dt.data(), matrix,
-              tolerance, keep ? records.data() : nullptr,
-              keep ? std::int64_t(records.shape(1)) : 0, status.data()});
+        return {rows.data(), std::int64_t(rows.shape(0)), track_index.data(), values.data(),
+                std::int64_t(n), std::int64_t(values.shape(1)), counts.data(), dt.data(), matrix,
+                tolerance, keep ? records.data() : nullptr,
+                keep ? std::int64_t(records.shape(1)) : 0, status.data()};
+    }
+
+    void run(Out<double, 2> rows, In<std::int64_t, 1> track_index, In<double, 3> values,
+             In<double, 1> counts, In<double, 1> dt, bool matrix, double tolerance,
+             Out<double, 2> records, Out<std::int8_t, 1> status) {
+        work(lines(rows, track_index, values, counts, dt, matrix, tolerance, records, status));
     }
 
     /// Run an idle loop over the lines, other threads of Python beside it.
@@ -66,6 +73,7 @@ class Engine {
         idle_.push_back(std::move(loop));
     }
 
+    const Plan& plan() const { return plan_; }
     int size() const { return static_cast<int>(plan_.size); }
 
   private:
@@ -99,5 +107,6 @@ void define_run(nb::class_<E>& engine) {
 
 void bind_ensemble(nb::module_& m);
 void bind_low_rank(nb::module_& m);
+void bind_rotations(nb::module_& m);
 
 }  // namespace kgmrf

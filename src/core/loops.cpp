@@ -3,6 +3,7 @@
 #include "ensemble.hpp"
 #include "low_rank.hpp"
 #include "observe.hpp"
+#include "rotations.hpp"
 
 namespace {
 
@@ -14,12 +15,13 @@ kgmrf::Loop* make_ensemble(const kgmrf::EnsemblePlan& plan) {
 }
 
 kgmrf::Loop* make_low_rank(const kgmrf::LowRankPlan& plan) { return new LowRank(plan); }
+kgmrf::Loop* make_rotations(const kgmrf::RotationPlan& plan) { return new Rotations(plan); }
 
 }  // namespace
 
 namespace kgmrf {
 
 extern const Loops LEVEL;
-const Loops LEVEL = {make_ensemble, make_low_rank, inspect_matrices};
+const Loops LEVEL = {make_ensemble, make_low_rank, make_rotations, inspect_matrices};
 
 }  // namespace kgmrf

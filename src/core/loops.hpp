@@ -34,11 +34,13 @@ struct Loop {
 
 struct EnsemblePlan;
 struct LowRankPlan;
+struct RotationPlan;
 
 /// What one level of processor can make.
 struct Loops {
     Loop* (*ensemble)(const EnsemblePlan&);
     Loop* (*low_rank)(const LowRankPlan&);
+    Loop* (*rotations)(const RotationPlan&);
     void (*inspect)(const double* matrices, std::int64_t n, int d, double tolerance,
                     std::int8_t* status);
 };

@@ -42,6 +42,7 @@ NB_MODULE(_core, m) {
     m.attr("level") = best();
     bind_ensemble(m);
     bind_low_rank(m);
+    bind_rotations(m);
     m.def(
         "inspect",
         [](In<double, 3> matrices, double tolerance, Out<std::int8_t, 1> status) {

@@ -66,6 +66,33 @@ LOW_RANK_LARGEST_LOG = 100.0  # of a size s
 LOW_RANK_LARGEST = 1e300  # of a squared distance; what is farther away counts as this far
 # Of log x^2, x normal: mean, variance, and the variance of a sample variance times n/var^2.
 LOG_SQUARE_MEAN, LOG_SQUARE_VAR, LOG_SQUARE_SPREAD = -1.2703628454614782, 4.934802200544679, 6.0
+# --------------------------------------------------------------------------- rotations
+
+REFUSED, RESTARTED = 3, 4  # more that may become of a line: an outlier, a start where it is
+
+ROTATION_MEMBERS = 24  # isotropic members
+DENSE_MEMBERS = 12  # constant velocity and oscillators
+NOISE_LEVELS = 12  # of the noise that have weights of their own, about its estimate
+MEMBER_SWITCHING = 1e-3  # of a member's weight, at every observation
+EXPERT_SWITCHING = 0.01
+EXPERT_PRIORS = (0.25, 0.25, 0.5)  # joint weights, weights per axis, dense members
+NOISE_FORGETTING = 1.0 / 250.0  # of what was learned of the noise, at every observation
+LEAST_LEVEL = 1e-30  # probability of a level of the noise, so that it can return
+UNLIKELY_LEVEL = 1e-6  # levels are left out if they and their neighbours are below this
+YOUNG = 6.0  # observations after which the noise counts as known
+FIRST_START = 8  # observations before dense members join, where the noise is learned
+LONGEST_START = 16  # observations that are kept to run them anew
+INTERVALS = 8  # positive intervals whose median is the unit of time
+LEAST_NOISE_MEMORY = 0.98  # of the least noise of late, at every observation
+JITTER_VARIANCE = 0.0015**2  # below it white fluctuation is more likely motion than noise
+SMOOTHING_GAIN, YOUNG_GAIN = 0.3, 0.5  # of the variance of Z: below, smoothing gains much
+REFUSAL_GIVEN, REFUSAL_LEARNED = 1e-3, 3e-3  # times the uniform density: below it Z is refused
+WIDEST_ANGLE = 9.869604401089358  # pi^2: no angle is less certain
+DENSE_WIDEST_ANGLE = 3.289868133696453  # pi^2 / 3
+LONGEST_GAP = 64.0  # units; after a longer one dense members start anew
+LONGEST_STEP = 1e9  # units; of a longer one nothing more is known
+LEAST_RELATIVE_NOISE, MOST_RELATIVE_NOISE = 1e-60, 1e30  # 1 / n_samples of an observation
+LOWEST_FREQUENCY, HIGHEST_FREQUENCY = 6.283185307179586e-05, 2.984513020910304  # rad per unit
 
 # --------------------------------------------------------------------------- heads of rows
 
@@ -115,4 +142,45 @@ STRUCTS = {
     ),
     # numbers of a low-rank member: log size s, and the rows that are in psi, D^2 and Lam
     "FactorsNumbers": ("size", "noise_rows", "metric_rows", "spectrum_rows"),
+    # time of the row and of its last observation; whether the last observation was refused, and
+    # whether the next is taken in whatever it is; relative noise of the last observation, 0 after
+    # a step without; variance of the noise, gain of the last step; unit of time and how many
+    # intervals are known; number of the lowest level of the noise with weights of its own, -1
+    # before the first innovation; observations until the noise counts as known, 1 over its least
+    # value of late; first observations that are kept
+    "RotationHead": (
+        "time",
+        "seen",
+        "rejected",
+        "accept",
+        "now",
+        "noise",
+        "gain",
+        "unit",
+        "intervals",
+        "base",
+        "young",
+        "precision",
+        "stored",
+    ),
+    # unit of time or 0, variance of jitter or 0, number of levels (1: the noise is given); their
+    # variances, priors and priors^NOISE_FORGETTING come after it
+    "RotationSettings": ("unit", "jitter", "n_levels"),
+    # an isotropic member: variance of the acceleration, decay g, variance of the velocity at the
+    # start, variance of white jitter, all over that of the noise; its prior weight for all axes
+    # together, for each axis
+    "IsotropicLaw": ("acceleration", "decay", "rate_prior", "jitter", "joint", "each"),
+    # a dense member: frequency and variance of the velocity at the start of each axis, standard
+    # deviation of the log frequency, acceleration, prior weight
+    "DenseLaw": (
+        "frequency_x",
+        "frequency_y",
+        "frequency_z",
+        "log_std",
+        "rate_x",
+        "rate_y",
+        "rate_z",
+        "acceleration",
+        "prior",
+    ),
 }

@@ -11,8 +11,9 @@ import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.engines import Lines
+from kgmrf.engines import rotation_row as at
+from kgmrf.engines.rotation_row import field, part
 from kgmrf.engines.rotations import Rotations
-from kgmrf.kernels import rotation_rows as at
 
 CHUNK = 512
 """Windows of a fixed lag that are run side by side."""
@@ -67,7 +68,7 @@ def joined(past: Numbers, future: Numbers) -> Numbers:
     What comes before the first observation stays unknown. As far as the past shows an observation
     itself, because noise so small may be motion, so does what is joined.
 
-    >>> both = np.full((2, at.RECORD), np.nan)
+    >>> both = np.full((2, at.RECORD_SIZE), np.nan)
     >>> bool(np.isnan(joined(both[0], both[1])).all())
     True
     """
@@ -77,32 +78,31 @@ def joined(past: Numbers, future: Numbers) -> Numbers:
     out = np.array(past)
     if not known.any():
         return out
-    f, b = past[known], future[known]
-    here, there = (Rotation.from_quat(r[:, :4], scalar_first=True) for r in (f, b))
+    f, b, new = past[known], future[known], past[known]
+    here, there = (Rotation.from_quat(field(r, "quaternion"), scalar_first=True) for r in (f, b))
     pf, pb = _covariance(f, 1.0), _covariance(b, -1.0)
-    velocity = slice(at.R_VELOCITY, at.R_VELOCITY + 3)
-    gap = np.stack([(here.inv() * there).as_rotvec(), -b[:, velocity] - f[:, velocity]], axis=-1)
+    gap = np.stack(
+        [(here.inv() * there).as_rotvec(), -field(b, "velocity") - field(f, "velocity")], axis=-1
+    )
     gain = pf @ np.linalg.inv(pf + pb)
     step = (gain @ gap[..., None])[..., 0]
     left = pf - gain @ pf
-    new = f.copy()
-    turned = here * Rotation.from_rotvec((1.0 - f[:, at.R_SHOWN, None]) * step[..., 0])
-    new[:, :4] = turned.as_quat(scalar_first=True)
-    new[:, velocity] += step[..., 1]
+    turned = here * Rotation.from_rotvec((1.0 - field(f, "shown")[:, None]) * step[..., 0])
+    field(new, "quaternion")[:] = turned.as_quat(scalar_first=True)
+    field(new, "velocity")[:] += step[..., 1]
     shrink = np.sqrt(left[..., 0, 0] / pf[..., 0, 0])
-    for a in range(3):
-        new[:, at.R_ANGLE + a] = left[:, a, 0, 0]
-        new[:, at.R_CROSS + a] = left[:, a, 0, 1]
-        new[:, at.R_RATE + a] = left[:, a, 1, 1]
-        new[:, at.R_OFF + a] *= shrink[:, (a + 1) % 3] * shrink[:, (a + 2) % 3]
-    new[:, at.R_NOISE] = b[:, at.R_NOISE]
+    field(new, "angle")[:] = left[..., 0, 0]
+    field(new, "cross")[:] = left[..., 0, 1]
+    field(new, "rate")[:] = left[..., 1, 1]
+    field(new, "off")[:] *= np.roll(shrink, -1, axis=1) * np.roll(shrink, -2, axis=1)
+    field(new, "noise_std")[:] = field(b, "noise_std")
     out[known] = new
     return out
 
 
 def _covariance(records: Numbers, sign: float) -> Numbers:
     """Of (angle, velocity), per axis ``(n, 3, 2, 2)``; backwards in time velocities change sign."""
-    p00, p01, p11 = (records[:, k : k + 3] for k in (at.R_ANGLE, at.R_CROSS, at.R_RATE))
+    p00, p01, p11 = (field(records, name) for name in ("angle", "cross", "rate"))
     rows = [np.stack([p00, sign * p01], -1), np.stack([sign * p01, p11], -1)]
     return np.stack(rows, axis=-2)
 
@@ -119,10 +119,10 @@ def _windows(ends: Numbers, seen: Numbers, counts: Numbers, dt: Numbers, lag: in
         which = np.minimum(at_step + steps, last)
         there = counts[which] * ((at_step + steps <= last) & (steps > 0))[..., None]
         gaps = np.diff(-time[which], axis=0, prepend=-time[which[:1]])
-        own = ends[at_step].reshape(-1, at.RECORD)
+        own = ends[at_step].reshape(-1, at.RECORD_SIZE)
         tracks = (lag + 1, len(own))
         windows = seen[which].reshape(*tracks, 3, 3), there.reshape(tracks), gaps.reshape(tracks)
-        future[at_step] = _run(_alike(own), *windows)[-1].reshape(len(at_step), -1, at.RECORD)
+        future[at_step] = _run(_alike(own), *windows)[-1].reshape(len(at_step), -1, at.RECORD_SIZE)
     return future
 
 
@@ -130,8 +130,8 @@ def _alike(records: Numbers) -> Rotations:
     """An engine whose track k has the noise and the unit of time of record k."""
     engine = Rotations(noise_std=1.0)
     engine.settings = np.repeat(engine.settings, len(records), axis=0)
-    engine.settings[:, at.S_UNIT] = records[:, at.R_UNIT]
-    engine.settings[:, at.S_LEVELS] = records[:, at.R_NOISE] ** 2
+    engine.settings[:, at.UNIT] = field(records, "unit")
+    engine.settings[:, at.FIRST_LEVEL] = field(records, "noise_std") ** 2
     return engine
 
 
@@ -141,7 +141,7 @@ def _run(
     """Records ``(T, n, record_size)`` of new tracks."""
     steps, n = counts.shape
     rows = engine.init(n)
-    rows[:, at.TIME] = start
+    part(rows, "time")[:] = start
     which = np.tile(np.arange(n), steps)
     lines = Lines(which, seen.reshape(-1, 3, 3).copy(), counts.flatten(), dt.flatten())
     return engine.advance(rows, lines)[1].reshape(steps, n, -1)

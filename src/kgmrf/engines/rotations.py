@@ -1,23 +1,23 @@
 """The self-tuned rotation filter: rows of numbers in, records out.
 
 Everything that is remembered of a track is its row. One tracker is one row, a bank is many rows, a
-stream is rows by key: the numbers are the same. The mathematics is in
-:mod:`kgmrf.kernels.rotation_core` (isotropic members) and :mod:`kgmrf.kernels.rotation_dense`
-(oscillators); it is written a second time, readably, in the tests.
+stream is rows by key: the numbers are the same. :mod:`kgmrf.readable.rotations` tells the formulas.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kgmrf import _check
+from kgmrf import constants as c
 from kgmrf._types import Numbers
-from kgmrf.engines import Engine, Lines, View
-from kgmrf.kernels import rotation_rows as at
-from kgmrf.kernels.engine import loops
+from kgmrf.engines import Engine, Lines, View, core
+from kgmrf.engines import rotation_row as at
+from kgmrf.engines.rotation_row import field, part
 
 NAMES = (
     "time",
@@ -35,9 +35,6 @@ NAMES = (
 )
 """The fields of a record."""
 
-_FIRST = np.zeros(1, dtype=np.int64)
-
-
 class RotationView(View):
     """Named fields of records ``(..., record_size)``; velocities are per unit of the stamps."""
 
@@ -46,33 +43,29 @@ class RotationView(View):
 
     def _field(self, name: str) -> Numbers:
         r = self._records
-        if name in _PLAIN:
-            return r[..., _PLAIN[name]].copy()
+        if name in at.RECORD and name not in _MADE:
+            return field(r, name).copy()
         if name == "age":
-            return np.asarray(r[..., at.R_TIME] - r[..., at.R_SEEN])
-        if name == "weights":
-            return r[..., at.R_WEIGHTS :].copy()
+            return np.asarray(field(r, "time") - field(r, "seen"))
         if name == "rotation":
-            return matrices(r[..., :4])
+            return matrices(field(r, "quaternion"))
         if name == "velocity":
-            return skew(r[..., at.R_VELOCITY : at.R_VELOCITY + 3])
+            return skew(field(r, "velocity"))
         if name == "covariance":
-            return r[..., _COVARIANCE]
+            out = np.empty((*r.shape[:-1], 3, 3))
+            for a, b, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+                out[..., a, a] = field(r, "angle")[..., a]
+                out[..., a, b] = out[..., b, a] = field(r, "off")[..., k]
+            return out
         if name == "angle_std":
-            return np.abs(skew(np.sqrt(r[..., at.R_ANGLE : at.R_ANGLE + 3])))
-        kept = np.minimum(r[..., at.R_GAIN], 1.0)
+            return np.abs(skew(np.sqrt(field(r, "angle"))))
+        kept = np.minimum(field(r, "gain"), 1.0)
         with np.errstate(divide="ignore"):
-            return np.asarray(-math.log(2.0) / np.log1p(-kept) * r[..., at.R_UNIT])
+            return np.asarray(-math.log(2.0) / np.log1p(-kept) * field(r, "unit"))
 
 
-_COVARIANCE = at.R_ANGLE + np.array([[0, 11, 10], [11, 1, 9], [10, 9, 2]])  # R_OFF - R_ANGLE = 9
-_PLAIN = {
-    "time": at.R_TIME,
-    "nis": at.R_NIS,
-    "log_likelihood": at.R_LIKELIHOOD,
-    "noise_std": at.R_NOISE,
-    "status": at.R_STATUS,
-}
+_MADE = ("velocity",)
+"""Fields that a record holds in another form."""
 
 
 class Rotations(Engine):
@@ -107,25 +100,30 @@ class Rotations(Engine):
         oscillations: bool = True,
         time_unit: float | None = None,
     ) -> None:
-        learned = noise_std is None
-        levels = at.noise_levels(noise_std, noise_std_guess)
-        jitter = at.JITTER if learned and noise_std_guess is None else 0.0
-        first = (time_unit or 0.0, oscillations, jitter, len(levels) // 3)
-        self.settings = np.array([[*first, *levels]])
-        self._laws, self._table = at.isotropic_laws(learned), at.dense_laws()
-        self.size = at.WHOLE if oscillations else at.CORE + 1
-        self.record_size = self.small = self.kept = at.RECORD
+        self.settings = at.settings(noise_std, noise_std_guess, time_unit)
+        self._laws = at.isotropic_laws(noise_std is None), at.dense_laws()
+        self._places = at.places(oscillations)
+        self.size = at.size(oscillations)
+        self.record_size = self.small = self.kept = at.RECORD_SIZE
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "loop"}
+
+    @cached_property
+    def loop(self) -> Any:
+        """The loop over lines, made when it is first used."""
+        return core.loop("Rotations", *self._laws, self._places)
 
     def init(self, n_tracks: int) -> Numbers:
         """Rows ``(n, size)`` of tracks that have seen nothing.
 
         >>> Rotations(oscillations=False).init(4).shape
-        (4, 1498)
+        (4, 1497)
         """
         rows = np.zeros((n_tracks, self.size))
-        rows[:, at.SEEN] = np.nan
-        unit = self.settings[:, at.S_UNIT]
-        rows[:, at.UNIT] = np.where(unit > 0.0, unit, 1.0)
+        part(rows, "seen")[:] = np.nan
+        unit = self.settings[:, at.UNIT]
+        part(rows, "unit")[:] = np.where(unit > 0.0, unit, 1.0)
         return rows
 
     def advance(
@@ -137,10 +135,14 @@ class Rotations(Engine):
         """
         settings = self.settings if settings is None else settings
         which, n = lines.which, len(lines.which)
-        records, status = np.empty((n, at.RECORD)), np.empty(n, dtype=np.int8)
-        order = _FIRST if n == 1 else np.argsort(which, kind="stable")  # track by track
-        steps, members = (*lines[1:4], lines.tolerance), (self._laws, self._table, settings)
-        loops("rotations").advance(rows, which, order, *steps, *members, records, status)
+        if n > 1 and (which[1:] < which[:-1]).any():  # track by track: rows are large
+            order = np.argsort(which, kind="stable")
+            back = np.empty(n, dtype=np.int64)
+            back[order] = np.arange(n)
+            status, records = self.advance(rows, lines.part(order), room, settings)
+            return status[back], records[back]
+        status, records = np.empty(n, dtype=np.int8), np.empty((n, at.RECORD_SIZE))
+        self.loop.run(rows, *lines[:4], True, lines.tolerance, records, status, settings)
         return status, records[:, :room]
 
     def ahead(self, rows: Numbers, dt: Any) -> tuple[Numbers, Numbers]:
@@ -148,7 +150,7 @@ class Rotations(Engine):
         n = len(rows)
         lines = Lines(np.arange(n), np.zeros((n, 3, 3)), np.zeros(n), np.full(n, float(dt)))
         settings = self.settings.copy()
-        settings[:, at.S_UNIT] = 1.0  # each row keeps its own
+        settings[:, at.UNIT] = 1.0  # each row keeps its own
         return rows, self.advance(rows.copy(), lines, None, settings)[1]
 
     def look(self, rows: Numbers) -> Numbers:
@@ -158,55 +160,50 @@ class Rotations(Engine):
     def check(self, rows: Numbers) -> None:
         """Raise ValueError unless a loop can use these rows without leaving them."""
         super().check(rows)
-        known, stored = rows[..., at.KNOWN], rows[..., at.CORE]
-        if not ((known >= 0) & (known <= 8) & (stored >= 0) & (stored <= at.LONGEST_START)).all():
-            raise ValueError("rows count more intervals or observations than they hold")
-        base = rows[..., at.BASE]
-        most = self.settings[0, at.S_COUNT] - at.LEVELS
+        known = part(rows, "intervals")
+        if not ((known >= 0) & (known <= c.INTERVALS)).all():
+            raise ValueError("rows count more intervals than they hold")
+        stored = part(rows, "stored")
+        if not ((stored >= 0) & (stored <= c.LONGEST_START)).all():
+            raise ValueError("rows count more observations than they hold")
+        base = part(rows, "base")
+        most = self.settings[0, at.N_LEVELS] - c.NOISE_LEVELS
         if not ((base >= -1) & (base <= max(most, 0)) & (base == np.floor(base))).all():
             raise ValueError("rows hold a level of the noise that there is not")
-        if not (rows[..., at.UNIT] > 0).all():
+        if not (part(rows, "unit") > 0).all():
             raise ValueError("rows have a unit of time that is not positive")
-        if (rows[..., at.GAPS : at.GAPS + 8] < 0).any():
+        if (part(rows, "gaps") < 0).any():
             raise ValueError("rows hold an interval that is negative")
-        loose = np.arange(rows.shape[-1]) == at.SEEN
-        if np.isnan(rows[..., ~loose]).any() or (np.abs(rows) > _check.LARGEST).any():
+        seen = part(rows, "seen")
+        finite = np.where(np.isnan(seen), 0.0, seen)
+        if np.isnan(np.delete(rows, at.ROTATION_HEAD.index("seen"), axis=-1)).any() or not (
+            max(np.abs(np.nan_to_num(rows, nan=0.0)).max(initial=0.0), np.abs(finite).max(initial=0.0))
+            <= _check.LARGEST
+        ):
             raise ValueError("rows hold numbers that are not finite")
-        _check_members(rows[~np.isnan(rows[..., at.SEEN])])
+        _check_members(rows[~np.isnan(seen)])
 
 
 def _check_members(rows: Numbers) -> None:
     """Weights, variances and quaternions of rows ``(n, size)`` that have seen something."""
-    size = at.MEMBERS
-
-    def part(first: int, *shape: int) -> Numbers:
-        return rows[:, first : first + math.prod(shape)].reshape(len(rows), *shape)
-
-    weights = [part(at.EXPERTS, 3), part(at.LEVEL, 2, at.LEVELS)]
-    weights += [part(at.TABLES, 4 * at.LEVELS, size), part(at.WEIGHT, 3, size)]
-    units = [part(at.FRAME, 4)]
-    p00, p01, p11 = (part(first, size) for first in (at.P00, at.P01, at.P11))
-    positive = [p00, p11, part(at.NOISE, 2)]
-    speeds = [part(at.DELTA, 3, size), part(at.RATE, 3, size)]
-    if rows.shape[1] == at.WHOLE:
-        dense = part(at.DENSE, at.DENSE_MEMBERS, at.BLOCK)
-        weights.append(dense[..., at.SHARE])
-        units.append(dense[..., :4])
-        speeds.append(dense[..., at.MOTION : at.SHARE])
-        positive.append(dense[..., at.AGE])
-        spread = np.zeros((*dense.shape[:2], 12, 12))
-        spread[..., *np.tril_indices(12)] = dense[..., at.COV :]
-        spread += np.swapaxes(np.tril(spread, -1), -1, -2)
-        most = np.abs(spread).max(axis=(-2, -1), initial=0.0)[..., None]
-        if (np.linalg.eigvalsh(spread) < -1e-6 * most).any():
-            raise ValueError("rows hold a covariance that is none")
-        first = part(at.FIRST, at.LONGEST_START, 6)
-        stored = np.arange(at.LONGEST_START) < rows[:, at.STORED, None]
-        positive.append(first[stored][:, :2])
-        units.append(first[stored][:, 2:])
-    if any((np.abs(w.sum(axis=-1) - 1.0) > 1e-6).any() or (w < 0.0).any() for w in weights):
+    weights = [(part(rows, name), -1) for name in ("experts", "level", "tables", "weight")]
+    units = [(part(rows, "frame"), -1)]
+    p00, p01, p11 = (part(rows, name) for name in ("p00", "p01", "p11"))
+    positive = [p00, p11, part(rows, "noise"), part(rows, "now")]
+    speeds = [part(rows, "delta"), part(rows, "rate")]
+    if rows.shape[1] == at.size(True):
+        weights.append((part(rows, "share"), -1))
+        units.append((part(rows, "quaternion"), -2))
+        speeds.append(part(rows, "motion"))
+        positive.append(part(rows, "age"))
+        _check_spread(np.swapaxes(part(rows, "spread"), 1, 2))
+        stored = np.arange(c.LONGEST_START) < part(rows, "stored")[:, None]
+        first = part(rows, "first")[stored]
+        positive.append(first[:, :2])
+        units.append((first[:, 2:], -1))
+    if any((np.abs(w.sum(axis=axis) - 1.0) > 1e-6).any() or (w < 0.0).any() for w, axis in weights):
         raise ValueError("rows hold weights that do not sum to 1")
-    if any((np.abs((q**2).sum(axis=-1) - 1.0) > 1e-6).any() for q in units):
+    if any((np.abs((q**2).sum(axis=axis) - 1.0) > 1e-6).any() for q, axis in units):
         raise ValueError("rows hold a quaternion whose length is not 1")
     if any((values < 0.0).any() for values in positive):
         raise ValueError("rows hold a negative variance, count or interval")
@@ -214,6 +211,16 @@ def _check_members(rows: Numbers) -> None:
         raise ValueError("rows turn too fast")
     if (p01**2 > p00 * p11 * (1.0 + 1e-6) + 1e-30).any():
         raise ValueError("an angle and its velocity are correlated by more than 1")
+
+
+def _check_spread(packed: Numbers) -> None:
+    """Covariances of dense members, lower triangles ``(n, D, 78)``."""
+    spread = np.zeros((*packed.shape[:2], 12, 12))
+    spread[..., *np.tril_indices(12)] = packed
+    spread += np.swapaxes(np.tril(spread, -1), -1, -2)
+    most = np.abs(spread).max(axis=(-2, -1), initial=0.0)[..., None]
+    if (np.linalg.eigvalsh(spread) < -1e-6 * most).any():
+        raise ValueError("rows hold a covariance that is none")
 
 
 def matrices(quaternions: Numbers) -> Numbers:

@@ -33,7 +33,7 @@ LARGEST_ROTATION = 3
 ROTATION_TOLERANCE = 1e-6
 """How far R^T R may be from I, as in `kgmrf._check.rotations`."""
 
-EVERY = ("rotations", "adjoint")
+EVERY = ("adjoint",)
 """Modules whose loops are compiled when they are imported."""
 
 _told = False

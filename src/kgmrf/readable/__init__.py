@@ -13,6 +13,7 @@ from typing import Any
 MODULES = {
     "Ensemble": "ensemble",
     "LowRank": "low_rank",
+    "Rotations": "rotations",
 }
 
 

@@ -11,13 +11,13 @@ from kgmrf import _check
 from kgmrf._check import OnInvalid
 from kgmrf._time import Clock
 from kgmrf._types import Numbers
+from kgmrf.constants import ROTATION_TOLERANCE
 from kgmrf.engines import TIME
 from kgmrf.engines.law import SingleLaw
+from kgmrf.engines.rotation_row import RECORD_SIZE
 from kgmrf.engines.rotation_smoother import BESIDE, lagged, smooth
 from kgmrf.engines.rotations import Rotations, skew
 from kgmrf.gains import FixedGains, Gains, as_gains
-from kgmrf.kernels import rotation_rows as at
-from kgmrf.kernels.engine import ROTATION_TOLERANCE
 from kgmrf.results import Estimate, Result
 from kgmrf.smoothing import rotations as turning
 from kgmrf.state import Model, cold_state
@@ -206,7 +206,7 @@ class RotationTracker(EngineTracker):
     def _begin(self, shape: tuple[int, ...]) -> None:
         super()._begin(shape)
         self._rows[:, TIME] = self._began
-        self._window = np.full((self.lag or 0, len(self._rows), BESIDE + at.RECORD), np.nan)
+        self._window = np.full((self.lag or 0, len(self._rows), BESIDE + RECORD_SIZE), np.nan)
         self._window[..., :BESIDE] = 0.0
 
     def begin_at(self, stamp: float) -> None:
@@ -231,7 +231,7 @@ class RotationTracker(EngineTracker):
             return records
         _, seen, counts, dt, *_ = self._lined_up(record)
         new = np.column_stack([seen.reshape(-1, 9), counts, dt, records])
-        new = new.reshape(len(record.seen), len(self._rows), BESIDE + at.RECORD)
+        new = new.reshape(len(record.seen), len(self._rows), BESIDE + RECORD_SIZE)
         window = np.concatenate([self._window, new])
         self._window = window[len(new) :].copy()
         late = lagged(window, self.lag)

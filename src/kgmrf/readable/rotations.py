@@ -1,0 +1,310 @@
+"""The rotation filter: three experts follow one rotation, weighed by what they said of it before.
+
+    isotropic members   angle and velocity, weights of all axes together or of each axis
+    dense members       constant velocity and oscillators
+    observe             score the observation; refuse it, take it in, or start again there
+    note                moments of the mixture of all members
+
+A unit quaternion is (w, x, y, z). src/core/rotations.hpp has the same names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from kgmrf import constants as c
+from kgmrf._types import Numbers
+from kgmrf.engines.rotation_row import field
+from kgmrf.readable.dense import Dense
+from kgmrf.readable.isotropic import Isotropic, Levels, Track, log, turned
+
+LOG_UNIFORM = -math.log(8 * math.pi**2)  # log density of a rotation of which nothing is known
+
+
+class Said(NamedTuple):
+    """What became of an observation, and what it said."""
+
+    status: int
+    log_likelihood: float = math.nan
+    nis: float = math.nan
+
+
+class Member(NamedTuple):
+    """What one member, axis by axis, says of Log(Q^T R) and of the velocity: moments."""
+
+    weight: Numbers  # of each axis
+    mean: Numbers
+    velocity: Numbers
+    angle: Numbers  # covariance of the angles
+    cross: Numbers
+    rate: Numbers
+
+
+class Rotations:
+    """The loop over lines, as `kgmrf._core.Rotations` has it.
+
+    isotropic, dense: laws of the members. places: see :mod:`kgmrf.engines.rotation_row`.
+    """
+
+    def __init__(self, isotropic: Numbers, dense: Numbers, places: Mapping[str, int]) -> None:
+        self.isotropic, self.dense = Isotropic(isotropic), Dense(dense)
+        self.oscillations, self.size = "spread" in places, places["end"]
+
+    def run(
+        self,
+        rows: Numbers,
+        track_index: Numbers,
+        values: Numbers,
+        counts: Numbers,
+        dt: Numbers,
+        matrix: bool,
+        tolerance: float,
+        records: Numbers,
+        status: Numbers,
+        settings: Numbers,
+    ) -> None:
+        """Take in lines (`kgmrf.engines.Lines`); settings: for all rows, or one for each."""
+        for line, index in enumerate(track_index):
+            t = Track(rows[index], self.oscillations)
+            levels = Levels(settings[min(index, len(settings) - 1)])
+            found, said = c.MISSING, Said(c.MISSING)
+            if counts[line] > 0.0:
+                found = inspect(values[line], tolerance)
+            if counts[line] >= 0.0 and found != c.INVALID:
+                self.keep_unit(t, dt[line], levels)
+                with_dense = self.dense_in_use(t, levels)
+                self.drift(t, dt[line], with_dense)
+                if found == c.OBSERVED:
+                    z = Rotation.from_matrix(values[line]).as_quat(scalar_first=True)
+                    bounds = c.LEAST_RELATIVE_NOISE, c.MOST_RELATIVE_NOISE
+                    with np.errstate(over="ignore"):
+                        rel = float(np.clip(1.0 / counts[line], *bounds))
+                    said = self.observe(t, z, rel, with_dense, levels)
+                    if said.status != c.REFUSED:
+                        t.seen = t.time
+            status[line] = found
+            if len(records):
+                self.note(t, said, levels, records[line])
+
+    # ------------------------------------------------------------------ time
+
+    def keep_unit(self, t: Track, dt: float, levels: Levels) -> None:
+        """The unit of time is the median of the first positive intervals, unless it is given."""
+        n = int(t.intervals)
+        if n >= c.INTERVALS or not dt > 0.0 or levels.unit > 0.0:
+            return
+        t.gaps[: n + 1] = np.sort(np.append(t.gaps[:n], dt))
+        t.intervals = n + 1
+        f = np.median(t.gaps[: n + 1]) / t.unit
+        t.unit *= f
+        if t.unseen or n == 0:
+            return
+        self.isotropic.rescale(t, f)
+        if self.oscillations:
+            self.dense.rescale(t, f)
+
+    def dense_in_use(self, t: Track, levels: Levels) -> bool:
+        """Whether dense members are: not before FIRST_START observations if the noise is learned."""
+        return bool(self.oscillations and (levels.given or t.stored >= c.FIRST_START))
+
+    def drift(self, t: Track, dt: float, with_dense: bool) -> None:
+        """All members over dt, in units of the stamps."""
+        t.time += dt
+        if not dt > 0.0 or t.unseen:
+            return
+        h = min(dt / t.unit, c.LONGEST_STEP)
+        t.now = 0.0
+        pieces = max(math.ceil(min(h, c.LONGEST_GAP) - 0.5), 1)
+        for _ in range(pieces):  # of about one unit: coasting over several is forecasting them
+            self.isotropic.predict(t, h / pieces)
+        if with_dense:
+            self.dense.drift(t, h)
+
+    # ------------------------------------------------------------------ observations
+
+    def observe(self, t: Track, z: Numbers, rel: float, with_dense: bool, levels: Levels) -> Said:
+        """Score Z, of noise variance rel r; refuse it, take it in, or start again there."""
+        if t.unseen:
+            self.isotropic.begin(t, z, levels)
+            t.now, t.last[:] = rel, z
+            if self.oscillations:
+                self.dense.start_all(t)
+                self.keep_first(t, z, rel)
+            return Said(c.OBSERVED)
+        e, r, n = log(t.frame, z), t.noise * rel, 3 if with_dense else 2
+        half = float(np.linalg.norm(e)) / 2
+        volume = 2 * math.log(np.sinc(half / math.pi))  # densities over the group
+        scored = self.isotropic.score(t, e, rel, levels)
+        evidence = [*(scored.evidence - volume)]
+        if with_dense:
+            dense = self.dense.score(t, z, r)
+            evidence.append(dense.evidence)
+        prior = (1 - c.EXPERT_SWITCHING) * t.experts[:n]
+        prior = prior + c.EXPERT_SWITCHING * np.array(c.EXPERT_PRIORS[:n])
+        top = max(evidence)
+        posterior = prior * np.exp(np.array(evidence) - top)
+        likelihood = top + math.log(posterior.sum() / prior.sum())
+
+        bar = LOG_UNIFORM + math.log(c.REFUSAL_GIVEN if levels.given else c.REFUSAL_LEARNED)
+        again = self.isotropic.lost(t)
+        if likelihood < bar and t.accept == 0.0 and not again:
+            near = np.linalg.norm(log(t.last, z))  # to what was refused before
+            again = t.rejected > 0.0 and near < min(1.0, half)
+            if not again:
+                t.rejected, t.now, t.last[:] = 1.0, 0.0, z
+                return Said(c.REFUSED, likelihood)
+        t.rejected, t.accept, t.now, t.last[:] = 0.0, float(again), rel, z
+        if again:
+            self.restart(t, z, rel, with_dense, levels)
+            return Said(c.RESTARTED, likelihood)
+        t.experts[:n] = posterior
+        if n == 2:
+            t.experts[2] = posterior.sum()
+        t.experts[:] = np.maximum(t.experts / t.experts.sum(), 1e-300)
+        nis = self.isotropic.take(t, e, rel, levels, scored)
+        if with_dense:
+            self.dense.take(t, r, dense)
+        if self.oscillations and not levels.given:
+            t.evidence[:] += evidence[:2]
+            self.keep_first(t, z, rel)
+        return Said(c.OBSERVED, likelihood, nis)
+
+    def restart(self, t: Track, z: Numbers, rel: float, with_dense: bool, levels: Levels) -> None:
+        """Two observations agree that the rotation is elsewhere: start again at Z."""
+        self.isotropic.begin(t, z, levels, again=True)
+        if with_dense:
+            self.dense.start_all(t)
+        if self.oscillations and t.stored < c.LONGEST_START:
+            t.stored, t.evidence[:] = 0.0, 0.0
+            self.keep_first(t, z, rel)
+
+    def keep_first(self, t: Track, z: Numbers, rel: float) -> None:
+        """While the noise is young: store Z; after 8 and 16 run the dense members anew."""
+        n = int(t.stored)
+        if n >= c.LONGEST_START:
+            return
+        t.first[n] = t.time, rel, *z
+        t.stored = n + 1
+        if n + 1 not in (c.FIRST_START, c.LONGEST_START):
+            return
+        self.dense.start_all(t)
+        t.quaternion[:], t.motion[:3] = t.first[0, 2:, None], 0.0
+        total = 0.0
+        for before, (time, relative, *seen) in zip(t.first[:n], t.first[1 : n + 1], strict=True):
+            if time > before[0]:
+                self.dense.drift(t, (time - before[0]) / t.unit)
+            scored = self.dense.score(t, np.array(seen), t.noise * relative)
+            self.dense.take(t, t.noise * relative, scored)
+            total += scored.evidence
+        evidence = np.append(t.evidence, total)
+        t.experts[:] = np.array(c.EXPERT_PRIORS) * np.exp(evidence - evidence.max())
+        t.experts[:] = np.maximum(t.experts / t.experts.sum(), 1e-300)
+
+    # ------------------------------------------------------------------ records
+
+    def members(self, t: Track, with_dense: bool, e: Numbers) -> list[Member]:
+        """What every member says, dense members last; e: Log(Q^T Z) of the observation.
+
+        Jitter is part of the motion: R = S Exp(j), j of variance rho; given S and Z it is
+        (1 - kept)(Z - S) with variance rho kept.
+        """
+        share, rho, r = t.experts[2] if with_dense else 0.0, self.isotropic.rho, t.noise
+        kept = t.now / (t.now + rho) if t.now > 0.0 else np.ones(len(rho))
+        p00 = np.minimum(r * t.p00, c.WIDEST_ANGLE)
+        p01 = kept * t.p01 * np.sqrt(r * p00 / t.p00)
+        p00 = kept**2 * p00 + r * rho * kept
+        out = [
+            Member(
+                (1 - share) * t.weight[:, k],
+                kept[k] * t.delta[:, k] + (1 - kept[k]) * e,
+                t.rate[:, k],
+                np.diag([p00[k]] * 3),
+                np.full(3, p01[k]),
+                np.full(3, r * t.p11[k]),
+            )
+            for k in range(c.ROTATION_MEMBERS)
+        ]
+        for n in range(c.DENSE_MEMBERS if with_dense else 0):
+            if share * t.share[n] > 1e-12:
+                p = self.dense.covariance(t, n)
+                away = log(t.frame, t.quaternion[:, n])
+                cross, rate = np.diagonal(p[3:6, :3]), np.diagonal(p)[3:6]
+                weight = np.full(3, share * t.share[n])
+                out.append(Member(weight, away, t.motion[:3, n], p[:3, :3], cross, rate))
+        return out
+
+    def seen_share(self, t: Track, left: float, young: bool, levels: Levels) -> float:
+        """Share of Z itself in what is shown after it, where the noise is learned.
+
+        Noise and white jitter of the rotation look alike: Z is shown unless smoothing gains much.
+        left: variance over that of Z.
+        """
+        if levels.jitter == 0.0 or t.precision == 0.0:
+            return 0.0
+        bar = max(math.exp(-levels.jitter * t.precision / t.now), c.SMOOTHING_GAIN)
+        if young:
+            bar = min(bar, c.YOUNG_GAIN)
+        return float(np.clip(0.5 + 5 * (left / bar - 1), 0.0, 1.0))
+
+    def note(self, t: Track, said: Said, levels: Levels, record: Numbers) -> None:
+        """Moments of the mixture of all members into a record; NaN before an observation."""
+        record[:] = math.nan if t.unseen else 0.0
+        numbers = {"time": t.time, "seen": t.seen, "unit": t.unit, **said._asdict()}
+        for name, number in numbers.items():
+            _put(record, name, number)
+        if t.unseen:
+            return
+        with_dense, e = self.dense_in_use(t, levels), log(t.frame, t.last)
+        members = self.members(t, with_dense, e)
+        mean = sum(m.weight * m.mean for m in members)
+        velocity = sum(m.weight * m.velocity for m in members)
+        if t.now > 0.0:
+            variance = sum(float(m.weight @ np.diagonal(m.angle)) for m in members)
+            left = variance / (3 * t.noise * t.now)
+            mean = mean + self.seen_share(t, left, t.young > 0.0, levels) * (e - mean)
+            _put(record, "shown", self.seen_share(t, left, False, levels))
+        angle, cross, rate, off = np.zeros((4, 3))
+        for m in members:
+            y, v = m.mean - mean, m.velocity - velocity
+            angle += m.weight * (np.diagonal(m.angle) + y**2)
+            cross += m.weight * (m.cross + y * v)
+            rate += m.weight * (m.rate + v**2)
+        for m in members[c.ROTATION_MEMBERS :]:  # isotropic members know no axes together
+            y, second = m.mean - mean, m.angle
+            for a in range(3):
+                b, d = (a + 1) % 3, (a + 2) % 3
+                off[a] += m.weight[a] * (second[b, d] + y[b] * y[d])
+        _put(record, "quaternion", turned(t.frame, mean))
+        _put(record, "velocity", velocity / t.unit)
+        _put(record, "angle", angle)
+        _put(record, "cross", cross / t.unit)
+        _put(record, "rate", rate / t.unit**2)
+        _put(record, "off", off)
+        _put(record, "noise_std", math.sqrt(t.noise))
+        _put(record, "gain", t.gain)
+        weights = field(record, "weights")
+        weights[: c.ROTATION_MEMBERS] = [
+            m.weight.mean() for m in members[: c.ROTATION_MEMBERS]
+        ]
+        if with_dense:
+            dense = t.experts[2] * t.share
+            weights[c.ROTATION_MEMBERS :] = np.where(dense > 1e-12, dense, 0.0)
+
+
+def _put(record: Numbers, name: str, value: Any) -> None:
+    field(record, name)[...] = value
+
+
+def inspect(z: Numbers, tolerance: float) -> int:
+    """MISSING if all of Z is NaN; INVALID if it is no rotation to the tolerance, below 0 trusted."""
+    if np.isnan(z).all():
+        return c.MISSING
+    if tolerance < 0.0:
+        return c.OBSERVED
+    defect = np.abs(z.T @ z - np.eye(3)).max()
+    return c.OBSERVED if defect <= tolerance and np.linalg.det(z) > 0.0 else c.INVALID
