@@ -31,7 +31,7 @@ def scaled(rows: np.ndarray, engine: Rotations) -> Iterator[tuple[str, np.ndarra
     row, record = rows[: engine.size], rows[engine.size :]
     for name in at.ROTATION_HEAD:
         yield name, part(row, name), 1.0 if name not in ("noise", "precision", "now") else 0.0
-    members = {name: 1 for name in ("p00", "p01", "p11")} | {"delta": 3, "rate": 3}
+    members = dict.fromkeys(("p00", "p01", "p11"), 1) | {"delta": 3, "rate": 3}
     for name in at.CORE:
         if name == "head":
             continue
@@ -201,7 +201,7 @@ def moved(x: np.ndarray, h: float, still: bool) -> np.ndarray:
 
 
 def by_differences(x: np.ndarray, h: float, still: bool) -> np.ndarray:
-    """J with (angle, v, u, l) seen from the frame after the step: Exp(after) = Exp(step) Exp(J dx)."""
+    """J with (angle, v, u, l) Exp(after) = Exp(step) Exp(J dx)."""
     base, out, eps = moved(x, h, still), np.empty((12, 12)), 1e-6
     for k in range(12):
         ends = []
@@ -288,7 +288,7 @@ def test_the_core_moves_means_and_diffuses_amplitudes_as_the_twin() -> None:
     engine.advance(rows, line)
     for name in ("quaternion", "motion", "spread"):
         np.testing.assert_allclose(part(rows[0], name), part(twin[0], name), rtol=1e-8, atol=1e-13)
-    
+
 
 def _full(packed: np.ndarray) -> np.ndarray:
     p = np.zeros((12, 12))

@@ -35,6 +35,7 @@ NAMES = (
 )
 """The fields of a record."""
 
+
 class RotationView(View):
     """Named fields of records ``(..., record_size)``; velocities are per unit of the stamps."""
 
@@ -177,7 +178,10 @@ class Rotations(Engine):
         seen = part(rows, "seen")
         finite = np.where(np.isnan(seen), 0.0, seen)
         if np.isnan(np.delete(rows, at.ROTATION_HEAD.index("seen"), axis=-1)).any() or not (
-            max(np.abs(np.nan_to_num(rows, nan=0.0)).max(initial=0.0), np.abs(finite).max(initial=0.0))
+            max(
+                np.abs(np.nan_to_num(rows, nan=0.0)).max(initial=0.0),
+                np.abs(finite).max(initial=0.0),
+            )
             <= _check.LARGEST
         ):
             raise ValueError("rows hold numbers that are not finite")
@@ -241,8 +245,8 @@ def skew(vectors: Numbers) -> Numbers:
     2.0
     """
     out = np.zeros((*vectors.shape, 3))
-    for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        out[..., b, c] = -vectors[..., a]
-        out[..., c, b] = vectors[..., a]
+    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        out[..., j, k] = -vectors[..., i]
+        out[..., k, j] = vectors[..., i]
     out[np.isnan(vectors[..., 0])] = np.nan
     return out

@@ -109,9 +109,10 @@ class Isotropic:
         t.rate[:] *= f
 
     def predict(self, t: Track, h: float) -> None:
-        """d_k = beta v_k, the frame by their mean m; P <- F P F^T + lambda q, F = [[1, beta], [0, k]].
+        """d_k = beta v_k, the frame by their mean m; P <- F P F^T + lambda q.
 
-        k = e^{-gh}, beta = (1 - k)/g; delta_k <- Exp(-m) delta_k + Exp(-m/2) (d_k - m).
+        F = [[1, beta], [0, k]], k = e^{-gh}, beta = (1 - k)/g;
+        delta_k <- Exp(-m) delta_k + Exp(-m/2) (d_k - m).
         """
         x = self.g * h
         keep, still = np.exp(-x), self.g == 0.0

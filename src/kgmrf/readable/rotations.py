@@ -109,7 +109,7 @@ class Rotations:
             self.dense.rescale(t, f)
 
     def dense_in_use(self, t: Track, levels: Levels) -> bool:
-        """Whether dense members are: not before FIRST_START observations if the noise is learned."""
+        """Whether dense members are: not before FIRST_START observations with learned noise."""
         return bool(self.oscillations and (levels.given or t.stored >= c.FIRST_START))
 
     def drift(self, t: Track, dt: float, with_dense: bool) -> None:
@@ -154,7 +154,7 @@ class Rotations:
         again = self.isotropic.lost(t)
         if likelihood < bar and t.accept == 0.0 and not again:
             near = np.linalg.norm(log(t.last, z))  # to what was refused before
-            again = t.rejected > 0.0 and near < min(1.0, half)
+            again = bool(t.rejected > 0.0 and near < min(1.0, half))
             if not again:
                 t.rejected, t.now, t.last[:] = 1.0, 0.0, z
                 return Said(c.REFUSED, likelihood)
@@ -261,8 +261,8 @@ class Rotations:
             return
         with_dense, e = self.dense_in_use(t, levels), log(t.frame, t.last)
         members = self.members(t, with_dense, e)
-        mean = sum(m.weight * m.mean for m in members)
-        velocity = sum(m.weight * m.velocity for m in members)
+        mean = np.sum([m.weight * m.mean for m in members], axis=0)
+        velocity = np.sum([m.weight * m.velocity for m in members], axis=0)
         if t.now > 0.0:
             variance = sum(float(m.weight @ np.diagonal(m.angle)) for m in members)
             left = variance / (3 * t.noise * t.now)
@@ -288,9 +288,7 @@ class Rotations:
         _put(record, "noise_std", math.sqrt(t.noise))
         _put(record, "gain", t.gain)
         weights = field(record, "weights")
-        weights[: c.ROTATION_MEMBERS] = [
-            m.weight.mean() for m in members[: c.ROTATION_MEMBERS]
-        ]
+        weights[: c.ROTATION_MEMBERS] = [m.weight.mean() for m in members[: c.ROTATION_MEMBERS]]
         if with_dense:
             dense = t.experts[2] * t.share
             weights[c.ROTATION_MEMBERS :] = np.where(dense > 1e-12, dense, 0.0)
@@ -301,7 +299,7 @@ def _put(record: Numbers, name: str, value: Any) -> None:
 
 
 def inspect(z: Numbers, tolerance: float) -> int:
-    """MISSING if all of Z is NaN; INVALID if it is no rotation to the tolerance, below 0 trusted."""
+    """MISSING if Z is NaN, INVALID if it is no rotation to the tolerance (below 0: trusted)."""
     if np.isnan(z).all():
         return c.MISSING
     if tolerance < 0.0:
