@@ -151,9 +151,9 @@ class TrackerBank(Shown, OneAtATime):
     def __setstate__(self, state: dict[str, Any]) -> None:
         # From another process the numbers may lie anywhere in a buffer that cannot be written to.
         self.__dict__.update(state)
-        own = ["C", "A", "W"]
+        parts = (self._rows, self._records, self._fresh)
         self._rows, self._records, self._fresh = (
-            np.require(part, None, own) for part in (self._rows, self._records, self._fresh)
+            np.require(part, None, ["C", "A", "W"]) for part in parts
         )
 
     def select(self, tracks: Any) -> TrackerBank:
