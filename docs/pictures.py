@@ -328,7 +328,7 @@ def field() -> Figure:
 
 
 def stability() -> Figure:
-    """max |eig F| of the laws without lag, and of Algorithm 1, with the domain where it is below 1."""
+    """max |eig F| of laws without lag and of Algorithm 1, and the domain where it is below 1."""
     figure = look.new_figure(height=3.2)
     left, right = figure.subplots(1, 2)
     a, b = np.linspace(0.0, 2.2, 221), np.linspace(0.0, 4.4, 221)
