@@ -121,6 +121,14 @@ def in_parts(seconds: Any, nanoseconds: Any, name: str, part: str) -> float:
     return number_of(seconds, name) + 1e-9 * number_of(nanoseconds, part)
 
 
+def other_width(what: str, found: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """What to say of an observation of another size than those before."""
+    text = f"{what!r} has shape {found}, expected {shape}: all keys of a stream have as many channels"
+    if what == "x":
+        text += '; name them, {"x": {"a": 0.1}}, and those that are missing are gaps,'
+    return f"{text} or run one stream for each number of channels"
+
+
 def number_of(value: object, name: str) -> float:
     """A finite number; ValueError with the reason if it is none. Words and truth are none."""
     if type(value) is not float and type(value) is not int:

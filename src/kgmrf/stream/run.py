@@ -6,8 +6,9 @@ import errno
 import os
 import signal
 import socket
+import stat
 import time as clock
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -117,11 +118,21 @@ def _check_state(state: Path) -> None:
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(state.parent))
     if state.is_dir():
         raise IsADirectoryError(errno.EISDIR, "The state is a folder, not a file", str(state))
+    for path in (state, lock_of(state)):
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise ValueError(f"{path} is a pipe or device, not a file; give another --state")
     if not os.access(state.parent, os.W_OK):
         raise PermissionError(errno.EACCES, "The state cannot be written in", str(state.parent))
 
 
 # ---------------------------------------------------------------------- the lock
+
+
+def lock_of(state: Path) -> Path:
+    """The file whose lock says that somebody uses a state."""
+    return state.with_name(state.name + ".lock")
+
 
 _BEHIND = 1 << 20
 """The byte that Windows locks; what stands before it can still be read."""
@@ -135,15 +146,23 @@ class Lock:
     """Hold ``NAME.lock`` beside a state file while the ``with`` block runs.
 
     The lock belongs to the open file and not to its presence: it ends with the process, however
-    that ends, and a file that is left behind locks nothing. The file says who holds it.
+    that ends, and a file that is left behind locks nothing. The file says who holds it. A file that
+    has another name too, as a hard link has, is not ours to write to.
     """
 
     def __init__(self, state: Path) -> None:
         self.state = state
-        self.path = state.with_name(state.name + ".lock")
+        self.path = lock_of(state)
 
     def __enter__(self) -> Self:
         self.handle = os.open(self.path, os.O_RDWR | os.O_CREAT | _npz.SAFE, 0o644)
+        found = os.fstat(self.handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            os.close(self.handle)
+            raise Locked(
+                f"{self.path} is not a file of its own, but a hard link, a pipe or a device; "
+                "remove it, or give another --state"
+            )
         if not _locked(self.handle):
             holder = os.read(self.handle, 200).decode(errors="replace").split()
             os.close(self.handle)
