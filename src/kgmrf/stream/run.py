@@ -10,7 +10,7 @@ import stat
 import time as clock
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from kgmrf import _npz
 from kgmrf.stream.ends import Sink, Source, Stop
@@ -44,22 +44,35 @@ def run(
             stack.enter_context(Lock(state))
             _npz.clear_parts(state)
         stack.callback(told.close)
-        stream, out = Stream(settings), Sink(sink, stop)
+        stream = Stream(settings)
+        inlet, out = ends(stream, source, sink, stop)
         resumed = state is not None and state.exists()
         if state is not None and resumed:
-            out.pending = stream.restore(state)["pending"]
+            out.keep(stream.restore(state)["pending"])
         out.mend(resumed=resumed or replay)
         told.begin(stream)
         skip = stream.counts.lines if replay and resumed else 0
-        _follow(stream, Source(source, stop), out, told, state, every, skip)
+        _follow(stream, inlet, out, told, state, every, skip)
     if stop.signal == signal.SIGINT:
         raise KeyboardInterrupt
     return stream
 
 
+def ends(stream: Stream, source: int, sink: int, stop: Stop) -> tuple[Any, Sink]:
+    """What reads and writes the format of a stream."""
+    form = stream.settings.format
+    if form not in ("arrow", "parquet"):
+        return Source(source, stop), Sink(sink, stop)
+    from kgmrf.stream.table_ends import MessageSink, ParquetSink, TableSource
+
+    maker = ParquetSink if form == "parquet" else MessageSink
+    schema = lambda: stream.told[0] if stream.told else None  # noqa: E731
+    return TableSource(source, stop, form), maker(sink, stop, schema)
+
+
 def _follow(
     stream: Stream,
-    source: Source,
+    source: Any,
     sink: Sink,
     report: Report,
     state: Path | None,
@@ -82,30 +95,36 @@ def _follow(
         while (lines := source.lines()) is not None:
             passed = min(skip, len(lines))
             lines, skip = lines[passed:], skip - passed
-            if lines:
+            if len(lines):
                 deliver(stream.take(lines))
                 changed = True
-            if changed and clock.monotonic() - saved >= every:
+            if changed and sink.lasting and clock.monotonic() - saved >= every:
                 checkpoint()
                 saved, changed = clock.monotonic(), False
             report.tick(stream)
     except StreamError as error:
         # First the lines before it, then the checkpoint that covers them.
+        readable = sink.lasting
         try:
             deliver(error.before)
+            sink.finish()
+            readable = True
         finally:
             if error.fault is not None:
                 report.letter(error.fault)
-            checkpoint()
+            if readable:
+                checkpoint()
         raise
     except OSError:
         # The output is full or gone; what it did not take is part of the state, if the disk
         # takes that; otherwise the checkpoint before stays, which is as good.
         try:
-            checkpoint()
+            if sink.lasting:
+                checkpoint()
         except OSError as error:
             report.say(f"no checkpoint: {error.strerror}; the one before is kept")
         raise
+    sink.finish()
     checkpoint()
     if stream.pool is not None and stream.pool.unit.first and not stream.pool.unit.frozen:
         report.remark(stream.pool.unit.words())
