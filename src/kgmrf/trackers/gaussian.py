@@ -171,8 +171,9 @@ class KineticGaussian(Composite):
         """The fields of mean and covariance as they stand now, and the joint likelihood."""
         part: Any = self.components["mean"]
         scatter = self.covariance.scatter_ahead(0.0)
-        mean = _in_units(part.look(), scatter, *self._scores[:2], part._values)
-        return mean, self.covariance.look(), self._scores[2]
+        nis, log_likelihood, joint = self._scores
+        mean = _in_units(part.look(), scatter, nis, log_likelihood, part._values)
+        return mean, self.covariance.look(), joint
 
     def ahead(self, dt: float) -> Any:
         """The same ``dt`` of counted time from now."""
