@@ -31,7 +31,8 @@ from kgmrf.stream.table_rows import TableReader
 from kgmrf.stream.table_text import batch_of
 from kgmrf.stream.writer import header_of, text_of
 
-FROM_COVARIANCE = ("volatility", "correlation")
+SOURCES = {"volatility": "covariance", "correlation": "covariance", "surprise": "p_value"}
+"""Fields that are made of another."""
 TIMED = {"age": 1, "half_life": 1, "velocity": -1}
 """Fields with a unit of time, and its power."""
 
@@ -136,7 +137,8 @@ class Stream:
                 raise ValueError(f"--noise-std is for rotations; these lines hold {_lines(kind)}")
             self.pool = Pool(kind, self.reader.d, self.settings)
             known = {*self.pool.bank.estimate().fields()}
-            known |= set() if kind == "rotation" else {*DENSE, *FROM_COVARIANCE}
+            known |= set() if kind == "rotation" else {*DENSE, "volatility", "correlation"}
+            known |= {"surprise"} if "p_value" in known else set()
             self.fields = self.settings.fields or (self.pool.bank.kind, "log_likelihood")
             for name in self.fields:
                 if name not in known:
@@ -235,7 +237,7 @@ class Stream:
             pool.centred(tracks, parsed.values),
             dt=np.minimum(pool.counted(step, unit), LONGEST),
             n_samples=parsed.counts,
-            fields=["covariance" if name in FROM_COVARIANCE else name for name in self.fields],
+            fields=list(dict.fromkeys(SOURCES.get(name, name) for name in self.fields)),
         )
         self.counts.used += len(tracks)
         found = {name: getattr(Estimate(taken), name) for name in self.fields}
