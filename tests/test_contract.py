@@ -19,11 +19,13 @@ from kgmrf import (
     ErrorStateKalman,
     EuclideanEMA,
     HoldLast,
+    IteratedEMA,
     LogEuclideanEMA,
     ObservationError,
     OneEuro,
     RiemannianEMA,
     RotationTracker,
+    ScaledEMA,
     TangentKalman,
     _npz,
     gains,
@@ -52,6 +54,8 @@ COVARIANCE = {
     "tangent kalman": lambda: TangentKalman(n_samples=12),
     "alpha-beta": lambda: AlphaBeta(n_samples=12),
     "hold last": lambda: HoldLast(n_samples=12),
+    "scaled": lambda: ScaledEMA(half_life=16.0, n_samples=12),
+    "iterated": lambda: IteratedEMA(n_samples=12),
     "paper algorithm 1": lambda: paper.algorithm1(n_samples=12),
     "paper algorithm 1, start": lambda: paper.algorithm1(
         0.1, 0.9, initial=np.diag([4.0, 2.0, 0.5]), noise_floor=0.1, epsilon=1e-3, n_samples=12

@@ -18,6 +18,7 @@ from kgmrf.commands._given import ON_A_FILE, Given
 from kgmrf.commands._options import takes
 from kgmrf.commands._paper import ALGORITHM_1, WORDS, check_words, paper_tracker
 from kgmrf.commands._run import OURS, Run, located, print_table, progress
+from kgmrf.commands._scores import against, against_cells, student
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError
 from kgmrf.plots import COLOURS, CYCLE, label_lines, new_figure, style, write_figure
@@ -29,10 +30,22 @@ Tracker:
   --skip >=0  Steps at the start without score. Default: a fifth, at most 500.
 """
 HALF_LIVES = (4, 16, 64, 256)
+RISK_AVERAGES = (
+    *(
+        (trackers.ScaledEMA, {"half_life": life, "scale_gain": gain})
+        for life in (64.0, 256.0)
+        for gain in (0.1, 0.3)
+    ),
+    *(
+        (trackers.IteratedEMA, {"volatility": fast, "correlation": slow})
+        for fast, slow in ((10.0, 21.0), (21.0, 63.0), (63.0, 125.0))
+    ),
+)
+"""What risk systems use."""
 
 
 @dataclass
-class Entrant:
+class Candidate:
     """A tracker with settings, its measures of every step, and why it had to give up, if it did."""
 
     name: str
@@ -46,6 +59,13 @@ class Entrant:
         """One number per step: log-likelihood under its own density, or degrees."""
         return np.concatenate([part[name] for part in self.parts]) if self.parts else np.zeros(0)
 
+    def finish(self) -> None:
+        """Score as a Student-t where the tracker has no density of that kind."""
+        if self.trouble is None and self.parts and "score" not in self.parts[0]:
+            needed = (self.all(name) for name in ("log_det", "distance", "samples", "values"))
+            names = ("gaussian", "qlike", "covered")
+            self.parts = [{"score": student(*needed), **{name: self.all(name) for name in names}}]
+
 
 @takes(ON_A_FILE, OPTIONS, given=Given)
 def compare(
@@ -53,25 +73,27 @@ def compare(
 ) -> None:
     """Compare one-step-ahead forecasts of the kinetic tracker and the usual baselines on a file.
 
-    Covariances and samples are ranked by the log-likelihood of each step under the tracker's own
-    density, made from the steps before it (a Student-t for KGMRF, a Gaussian for the others;
-    higher is better). Beside it: the same under a Gaussian of the last covariance, QLIKE per
-    channel (log-determinant plus squared distance; lower is better), the share of samples inside
-    the nominal 95 % region, and the lead of the kinetic tracker with its 95 % interval. Rotations
-    are ranked by the angle between forecast and observation. With --paper one of the paper's
-    trackers runs as well, with --paper all every one.
+    Covariances and samples are ranked by the log-likelihood of each step under a Student-t made
+    from the steps before it (higher is better): the tracker's own where it has one, otherwise one
+    with its covariance, whose tails and size are learned on the way. Beside it: the same under a
+    Gaussian, QLIKE per channel (log-determinant plus squared distance; lower is better), the share
+    of samples inside the nominal 95 % region, and the lead of the kinetic tracker with its 95 %
+    interval. Rotations are ranked by the angle between forecast and observation. With --paper one
+    of the paper's trackers runs as well, with --paper all every one.
     """
     given.check(plot=plot)
     ours = replace(given, paper=None, eta=None, gamma=None, start=None)
     run = ours.follow(poses=False, most=frames)
-    field_ = [*_entrants(run), *_of_the_paper(run, given)]
+    field_ = [*_candidates(run), *_of_the_paper(run, given)]
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk in run.chunks():
             with located(run.source, chunk):
-                for entrant in (e for e in field_ if e.trouble is None):
-                    _let_run(run, entrant, chunk)
+                for candidate in (e for e in field_ if e.trouble is None):
+                    _let_run(run, candidate, chunk)
             advance(chunk.done)
     rotations = run.source.kind == "rotation"
+    for candidate in field_:
+        candidate.finish()
     scored = _scored(field_, skip)
     sign = -1.0 if rotations else 1.0  # whether a higher score is better
     ranked = sorted(
@@ -99,12 +121,12 @@ def compare(
         given.say(about, [])
 
 
-def _entrants(run: Run) -> list[Entrant]:
+def _candidates(run: Run) -> list[Candidate]:
     ours = "RotationTracker" if run.source.kind == "rotation" else "KGMRF"
-    field_ = [Entrant(ours, f"gains={run.given.gains}", run.tracker)]
+    field_ = [Candidate(ours, f"gains={run.given.gains}", run.tracker)]
     if run.given.gains == "auto":
         single = Run(run.source, replace(run.given, gains="information"), poses=False)
-        field_.append(Entrant(ours, "gains=information", single.tracker))
+        field_.append(Candidate(ours, "gains=information", single.tracker))
     shared: dict[str, Any] = {"kind": "rotation"}
     averages: list[Any] = [trackers.EuclideanEMA]
     if run.source.kind != "rotation":
@@ -114,13 +136,21 @@ def _entrants(run: Run) -> list[Entrant]:
     for maker in averages:
         for life in HALF_LIVES:
             made = maker(run.source.d, gain=1.0 - 2.0 ** (-1.0 / life), **shared)
-            field_.append(Entrant(maker.__name__, f"half_life={life}", made))
-    for maker in (trackers.AlphaBeta, trackers.TangentKalman, trackers.HoldLast):
-        field_.append(Entrant(maker.__name__, "defaults", maker(run.source.d, **shared)))
+            field_.append(Candidate(maker.__name__, f"half_life={life}", made))
+    others: list[Any] = [trackers.AlphaBeta, trackers.TangentKalman, trackers.HoldLast]
+    if run.source.kind == "rotation":
+        others += [trackers.ErrorStateKalman, trackers.OneEuro]
+    for maker in others:
+        field_.append(Candidate(maker.__name__, "defaults", maker(run.source.d, **shared)))
+    if run.source.kind != "rotation":
+        for average, words in RISK_AVERAGES:
+            settings = ", ".join(f"{name}={value:g}" for name, value in words.items())
+            made = average(run.source.d, **words, **shared)
+            field_.append(Candidate(average.__name__, settings, made))
     return field_
 
 
-def _of_the_paper(run: Run, given: Given) -> list[Entrant]:
+def _of_the_paper(run: Run, given: Given) -> list[Candidate]:
     """The tracker that ``--paper`` names, or all of them."""
     check_words(given)
     kind = "rotation" if run.source.kind == "rotation" else "covariance"
@@ -131,61 +161,59 @@ def _of_the_paper(run: Run, given: Given) -> list[Entrant]:
     if given.paper == "all":
         words = [word for word in WORDS if kind == "covariance" or word != ALGORITHM_1]
     made = [paper_tracker(given, word, kind, run.source.d, **shared) for word in words]
-    return [Entrant(f"paper {word}", "", one) for word, one in zip(words, made, strict=True)]
+    return [Candidate(f"paper {word}", "", one) for word, one in zip(words, made, strict=True)]
 
 
-def _let_run(run: Run, entrant: Entrant, chunk: Chunk) -> None:
+def _let_run(run: Run, candidate: Candidate, chunk: Chunk) -> None:
     try:
-        entrant.parts.append(_measured(run, entrant, chunk))
+        candidate.parts.append(_measured(run, candidate, chunk))
     except (ObservationError, np.linalg.LinAlgError) as error:
-        if entrant.tracker is run.tracker:
+        if candidate.tracker is run.tracker:
             raise
-        entrant.trouble = str(error).partition("; ")[0]
+        candidate.trouble = str(error).partition("; ")[0]
         if isinstance(error, np.linalg.LinAlgError):
-            entrant.trouble = "its estimate has no full rank, and missing channels need that"
+            candidate.trouble = "its estimate has no full rank, and missing channels need that"
 
 
-def _measured(run: Run, entrant: Entrant, chunk: Chunk) -> dict[str, Numbers]:
+def _measured(run: Run, candidate: Candidate, chunk: Chunk) -> dict[str, Numbers]:
     """The measures of every step of a chunk, each made from the steps before it."""
     if run.source.kind == "rotation":
-        return {"score": _angles(run, entrant.tracker, chunk)}
-    result = run.through(entrant.tracker.filter, chunk)
+        return {"score": _angles(run, candidate.tracker, chunk)}
+    result = run.through(candidate.tracker.filter, chunk)
     seen, m = chunk.values, run.tracker.n_samples or 1.0
     if run.source.kind == "samples":
         total, counts = second_moments(seen[:, None, :] if seen.ndim == 2 else seen, None)
         there = (counts > 0) & ~np.isnan(total).any(axis=(-2, -1))  # no hole in the step
         seen, m = np.where(there[:, None, None], total, np.nan), np.maximum(counts, 1.0)
     d = seen.shape[-1]
-    start = np.full((1, d, d), np.nan) if entrant.last is None else entrant.last
-    entrant.last = result.covariance[-1:]
+    start = np.full((1, d, d), np.nan) if candidate.last is None else candidate.last
+    candidate.last = result.covariance[-1:]
     before = np.concatenate([start, result.covariance[:-1]])
     before = before + run.given.noise_floor * np.eye(d)
-    log_det, distance = _against(before, seen)
+    samples = np.broadcast_to(np.asarray(m, dtype=float), len(seen))
+    log_det, distance = against(before, seen)
     found = {
-        "score": result.log_likelihood,
         "gaussian": -0.5 * m * (log_det + distance + d * np.log(2.0 * np.pi)),
         "qlike": (log_det + distance) / d,
         "covered": np.full(len(seen), np.nan),
     }
-    if run.source.kind == "samples" and run.given.window == 1:
+    single = run.source.kind == "samples" and run.given.window == 1
+    own = "tails" in result.fields()
+    if own:
+        found["score"] = result.log_likelihood
+    else:
+        cells = (log_det, distance, samples * d)
+        if single:
+            cells = against_cells(before, chunk.values)
+        found |= dict(zip(("log_det", "distance", "values"), cells, strict=True))
+        found["samples"] = samples
+    if single:
         inside = distance <= chdtri(d, 0.05)
         nis, planes = result.nis, d * (d - 1) / 2
-        if "tails" in result.fields() and d > 1:  # nis is exact for its Student-t
+        if own and d > 1:  # nis is exact for its Student-t
             inside, distance = nis <= chdtri(planes, 0.05), nis
         found["covered"] = np.where(np.isnan(distance), np.nan, inside)
     return found
-
-
-def _against(forecast: Numbers, seen: Numbers) -> tuple[Numbers, Numbers]:
-    """log det S and tr(S^{-1} C) of every step; NaN where S has no full rank or C is missing."""
-    good: Mask = np.all(np.isfinite(forecast + seen), axis=(-2, -1))
-    values, vectors = np.linalg.eigh(np.where(good[:, None, None], forecast, np.eye(len(seen[0]))))
-    good &= values[:, 0] > 1e-12 * values[:, -1]
-    values = np.where(good[:, None], values, 1.0)
-    inside = np.where(good[:, None, None], seen, 0.0)
-    body = np.einsum("nij,nik,nkj->nj", vectors, inside, vectors)
-    log_det = np.where(good, np.log(values).sum(axis=-1), np.nan)
-    return log_det, np.where(good, (body / values).sum(axis=-1), np.nan)
 
 
 def _angles(run: Run, tracker: Any, chunk: Chunk) -> Numbers:
@@ -205,7 +233,7 @@ def _angles(run: Run, tracker: Any, chunk: Chunk) -> Numbers:
     return np.array(angles)
 
 
-def _scored(field_: list[Entrant], skip: int | None) -> Mask:
+def _scored(field_: list[Candidate], skip: int | None) -> Mask:
     """The steps on which all are judged; who has no forecast in many of them is left out."""
     n_steps = len(field_[0].all())
     start = min(500, n_steps // 5) if skip is None else skip
@@ -213,27 +241,27 @@ def _scored(field_: list[Entrant], skip: int | None) -> Mask:
     if not scored.any():
         raise DataError(f"none of {n_steps} steps can be scored; use more steps or --skip less")
     base = scored.copy()
-    for entrant in field_:
-        if entrant.trouble is None:
-            there = np.isfinite(entrant.all())
+    for candidate in field_:
+        if candidate.trouble is None:
+            there = np.isfinite(candidate.all())
             missing = 1.0 - float(there[base].mean())
             if missing > 0.01:
-                entrant.trouble = f"has no valid forecast in {100 * missing:.0f} % of the steps"
+                candidate.trouble = f"has no valid forecast in {100 * missing:.0f} % of the steps"
             else:
                 scored &= there
     return scored
 
 
 def _measures(
-    entrant: Entrant, ours: Entrant, scored: Mask, sign: float
+    candidate: Candidate, ours: Candidate, scored: Mask, sign: float
 ) -> dict[str, float | None]:
     """All measures, means over the scored steps; None for what cannot be told."""
     found: dict[str, float | None] = {}
-    for name in entrant.parts[0]:
-        values = entrant.all(name)[scored]
+    for name in candidate.parts[0]:
+        values = candidate.all(name)[scored]
         known = values[np.isfinite(values)]
         found[name] = float(known.mean()) if known.size else None
-    gap = sign * (ours.all() - entrant.all())[scored]
+    gap = sign * (ours.all() - candidate.all())[scored]
     # Means of blocks, for neighbouring steps are not independent.
     blocks = np.array([part.mean() for part in np.array_split(gap, min(20, len(gap)))])
     wide = 1.96 * blocks.std(ddof=1) / np.sqrt(len(blocks)) if len(blocks) > 1 else np.nan
@@ -275,22 +303,22 @@ def _cell(row: dict[str, Any], name: str) -> str:
     return f"{value:.4f}" if name == "score" else f"{value:.3f}"
 
 
-def _draw(ranked: list[Entrant], scored: Mask, sign: float, path: Path) -> None:
+def _draw(ranked: list[Candidate], scored: Mask, sign: float, path: Path) -> None:
     """How far the kinetic tracker is ahead of each baseline's best setting, added up."""
     ours = next(e for e in ranked if e.name in OURS)
-    best: dict[str, Entrant] = {}
-    for entrant in ranked:
-        best.setdefault(entrant.name, entrant)
+    best: dict[str, Candidate] = {}
+    for candidate in ranked:
+        best.setdefault(candidate.name, candidate)
     where = np.flatnonzero(scored)
     with style():
         figure = new_figure(2.6)
         axes = figure.add_subplot()
         labels = []
-        rivals = (entrant for name, entrant in best.items() if name not in OURS)
-        for colour, entrant in zip(cycle(CYCLE[1:]), rivals, strict=False):
-            lead = sign * np.cumsum(ours.all()[where] - entrant.all()[where])
+        rivals = (candidate for name, candidate in best.items() if name not in OURS)
+        for colour, candidate in zip(cycle(CYCLE[1:]), rivals, strict=False):
+            lead = sign * np.cumsum(ours.all()[where] - candidate.all()[where])
             axes.plot(where, lead, color=colour)
-            labels.append((float(lead[-1]), f"{entrant.name}, {entrant.settings}", colour))
+            labels.append((float(lead[-1]), f"{candidate.name}, {candidate.settings}", colour))
         axes.axhline(0.0, color=COLOURS["quiet"], lw=0.6)
         axes.set_xlabel("step")
         axes.set_ylabel("degrees" if sign < 0 else "nats")

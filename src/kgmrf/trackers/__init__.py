@@ -16,6 +16,7 @@ from kgmrf.trackers.gaussian import KineticGaussian
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.pose import PoseTracker
 from kgmrf.trackers.product import ProductTracker
+from kgmrf.trackers.risk_averages import IteratedEMA, ScaledEMA
 from kgmrf.trackers.rotation import RotationTracker
 from kgmrf.trackers.vector import VectorTracker
 
@@ -25,6 +26,7 @@ __all__ = [
     "ErrorStateKalman",
     "EuclideanEMA",
     "HoldLast",
+    "IteratedEMA",
     "KineticGaussian",
     "LogEuclideanEMA",
     "OneEuro",
@@ -32,6 +34,7 @@ __all__ = [
     "ProductTracker",
     "RiemannianEMA",
     "RotationTracker",
+    "ScaledEMA",
     "TangentKalman",
     "Tracker",
     "VectorTracker",
