@@ -48,9 +48,12 @@ def level() -> str:
 def loop(name: str, *plan: Any) -> Any:
     """The loop of an engine, such as ``"Ensemble"``, for a plan."""
     core = compiled()
-    if core is not None:
-        return getattr(core, name)(*plan, level())
-    return getattr(importlib.import_module("kgmrf.readable"), name)(*plan)
+    return readable(name)(*plan) if core is None else getattr(core, name)(*plan, level())
+
+
+def readable(name: str) -> Any:
+    """The readable class of this name."""
+    return getattr(importlib.import_module("kgmrf.readable"), name)
 
 
 def inspect_covariances(matrices: Numbers, tolerance: float = SYMMETRY_TOLERANCE) -> Numbers:
