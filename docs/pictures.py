@@ -327,6 +327,30 @@ def field() -> Figure:
     return figure
 
 
+def stability() -> Figure:
+    """max |eig F| of laws without lag and of Algorithm 1, and the domain where it is below 1."""
+    figure = look.new_figure(height=3.2)
+    left, right = figure.subplots(1, 2)
+    a, b = np.linspace(0.0, 2.2, 221), np.linspace(0.0, 4.4, 221)
+    gamma, eta = np.linspace(0.0, 2.2, 221), np.linspace(0.0, 4.4, 221)
+    maps = (
+        (left, a, b, theory.stability_radius(*np.meshgrid(a, b)), (0.1, 0.005)),
+        (right, gamma, eta, _printed_radius(*np.meshgrid(gamma, eta)), (0.95, 0.05)),
+    )
+    for axes, x, y, radius, setting in maps:
+        shade = axes.pcolormesh(x, y, np.minimum(radius, 1.5), cmap="Blues_r", rasterized=True)
+        axes.contour(x, y, radius, levels=[1.0], colors=RED, linewidths=1.4)
+        axes.plot(*setting, "o", color=OURS, markeredgecolor="white", clip_on=False, zorder=5)
+    left.set(xlabel="position gain A", ylabel="velocity gain B", title="without lag, ρ = 1")
+    right.set(xlabel="damping γ", ylabel="gain η", title="Algorithm 1 as printed")
+    figure.colorbar(shade, ax=[left, right], label="largest eigenvalue (1: the edge)")
+    return figure
+
+
+def _printed_radius(gamma: Any, eta: Any) -> Any:
+    return theory.stability_radius(0.0, eta, 1.0 - gamma)
+
+
 def ellipse() -> Figure:
     """A rotating covariance with a gap: the default and the best moving average."""
     n, first, last = 211, 150, 180
@@ -403,6 +427,7 @@ PICTURES = (
     channels,
     eeg,
     field,
+    stability,
 )
 
 

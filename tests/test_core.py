@@ -140,9 +140,8 @@ x = np.random.default_rng(0).normal(size=(3, 2_048, 2))
 bank.update(x[0])
 busy = {busy}
 def work():
-    other = TrackerBank(2_048, 2, n_threads=2{settings})
     while busy:
-        other.update(x[0])
+        bank.update(x[0])
 worker = threading.Thread(target=work)
 worker.start()
 children = []

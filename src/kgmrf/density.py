@@ -15,7 +15,9 @@ import numpy as np
 from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
 from kgmrf.constants import TAILS as TAILS
+from kgmrf.contribution import conditional_p_values
 from kgmrf.portfolio import PortfolioDensity, as_weights
+from kgmrf.tail import tail_probability
 
 GAUSSIAN = 1e8
 """Degrees of freedom that stand for a Gaussian."""
@@ -53,6 +55,11 @@ class Mixture:
         """x^T scale^-1 x, log |scale| and how many values, over the channels that are not NaN."""
         raise NotImplementedError
 
+    def _solved(self, x: Numbers) -> tuple[Numbers, Numbers]:
+        """scale^-1 x and the diagonal of scale^-1, over the channels that are not NaN; NaN where
+        they are, ``(..., d)``."""
+        raise NotImplementedError
+
     def _variance(self, weights: Numbers) -> Numbers:
         """w^T scale w of weights that broadcast; NaN where a channel that is held is unknown."""
         raise NotImplementedError
@@ -77,6 +84,47 @@ class Mixture:
         each = each - 0.5 * (self.dofs + n) * np.log1p(q / self.dofs)
         mixed = special.logsumexp(each, axis=-1, b=np.broadcast_to(self.tails, each.shape))
         return np.where(n[..., 0] > 0, mixed, np.nan)[()]
+
+    def p_value(self, x: Any) -> Numbers:
+        """P(an observation at least as far out as x), ``(...)``; NaN cells are integrated out.
+
+        The probability of the region beyond the ellipsoid through x, of all components of the
+        mixture: see :func:`kgmrf.tail.tail_probability`. Uniform if x comes from the density.
+
+        >>> one = Density(np.eye(2), np.ones(1), np.array([GAUSSIAN]))
+        >>> one.p_value([[0.0, 0.0], [2.0, 1.41]]).round(2)
+        array([1.  , 0.05])
+        """
+        distance, _, n = self._compare(x)
+        return tail_probability(distance, n, self.tails, self.dofs, self.factors)
+
+    def channel_p_value(self, x: Any) -> Numbers:
+        """Two-sided p-value of each channel of x given all others, ``(..., d)``; NaN where x is.
+
+        Small where a channel is not what the others promise; see :mod:`kgmrf.contribution`.
+
+        >>> pair = Density(np.array([[1.0, 0.9], [0.9, 1.0]]), np.ones(1), np.array([GAUSSIAN]))
+        >>> pair.channel_p_value([1.0, -1.0]).round(5)
+        array([1.e-05, 1.e-05])
+        """
+        vectors = as_vectors(x, self.d)
+        y, precision = self._solved(vectors)
+        distance, _, n = self._compare(vectors)
+        own = y * y / precision
+        return conditional_p_values(own, distance, n, self.tails, self.dofs, self.factors)
+
+    def contribution(self, x: Any) -> Numbers:
+        """What each channel adds to the squared distance of x, ``(..., d)``; NaN where x is.
+
+        phi_i = x_i (scale^-1 x)_i, the Shapley value: its sum is ``mahalanobis(x)``. See
+        :mod:`kgmrf.contribution`.
+
+        >>> one = Density(np.diag([1.0, 4.0]), np.ones(1), np.array([GAUSSIAN]))
+        >>> one.contribution([1.0, 4.0]).tolist()
+        [1.0, 4.0]
+        """
+        vectors = as_vectors(x, self.d)
+        return np.asarray(vectors * self._solved(vectors)[0])
 
     def cdf(self, distance: Numbers, values: Numbers | float | None = None) -> Numbers:
         """P(x^T scale^-1 x <= distance) for N values, default all d of them."""
@@ -170,6 +218,28 @@ class Density(Mixture):
         white = np.linalg.solve(factor, safe[..., None])[..., 0]
         log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=-1)
         return (white**2).sum(axis=-1), log_det, here.sum(axis=-1).astype(float)
+
+    def _solved(self, x: Numbers) -> tuple[Numbers, Numbers]:
+        d = self.d
+        here = ~np.isnan(x) & ~np.isnan(np.diagonal(self.scale, axis1=-2, axis2=-1))
+        both = here[..., :, None] & here[..., None, :]
+        inverse = np.linalg.inv(np.where(both, self.scale, np.eye(d)))
+        y = (inverse @ np.where(here, x, 0.0)[..., None])[..., 0]
+        diagonal = np.diagonal(inverse, axis1=-2, axis2=-1)
+        return np.where(here, y, np.nan), np.where(here, diagonal, np.nan)
+
+    def pair_contribution(self, x: Any) -> Numbers:
+        """x_i (scale^-1)_ij x_j, ``(..., d, d)``: of a pair off the diagonal; NaN where x is.
+
+        Its rows sum to `contribution`. The largest pair off the diagonal is the one whose
+        correlation did not hold.
+        """
+        vectors, d = as_vectors(x, self.d), self.d
+        here = ~np.isnan(vectors) & ~np.isnan(np.diagonal(self.scale, axis1=-2, axis2=-1))
+        both = here[..., :, None] & here[..., None, :]
+        inverse = np.linalg.inv(np.where(both, self.scale, np.eye(d)))
+        found = vectors[..., :, None] * inverse * vectors[..., None, :]
+        return np.where(both, found, np.nan)
 
     def _variance(self, weights: Numbers) -> Numbers:
         known = ~np.isnan(np.diagonal(self.scale, axis1=-2, axis2=-1))

@@ -112,6 +112,18 @@ class FactorDensity(Mixture):
         log_det = log_det + np.log(noise).sum(axis=-1)
         return np.maximum(distance, 0.0), log_det, here.sum(axis=-1).astype(float)
 
+    def _solved(self, x: Numbers) -> tuple[Numbers, Numbers]:
+        here: Mask = ~np.isnan(x) & ~np.isnan(self.noise)
+        noise = np.where(here, self.noise, 1.0)
+        loadings = np.where(here[..., None], self.loadings, 0.0)
+        scaled = loadings / noise[..., None]
+        inner = np.eye(loadings.shape[-1]) + np.swapaxes(loadings, -1, -2) @ scaled
+        share = np.linalg.solve(inner, np.swapaxes(scaled, -1, -2))  # (..., k, d)
+        safe = np.where(here, x, 0.0)
+        y = safe / noise - np.einsum("...ki,...ij,...j->...k", scaled, share, safe)
+        diagonal = 1.0 / noise - np.einsum("...ki,...ik->...k", scaled, share)
+        return np.where(here, y, np.nan), np.where(here, diagonal, np.nan)
+
     def _variance(self, weights: Numbers) -> Numbers:
         known = ~np.isnan(self.noise)
         noise = np.where(known, self.noise, 0.0)

@@ -176,7 +176,7 @@ def track_array(
         coordinates[pair] = ((pair,), coordinates[channel][1])
     fields = {"covariance": (*first, channel, pair), "spectrum": (*first, "rank")}
     fields |= dict.fromkeys(("velocity", "angle_std"), (*first, "rank", "rank_2"))
-    fields |= dict.fromkeys(("age", "nis", "log_likelihood"), first)
+    fields |= dict.fromkeys(("age", "nis", "p_value", "log_likelihood"), first)
     used = ordered[: n_frames * window]
     if used.chunks is None:
         frames = _frames(np.asarray(used.values, dtype=float), window)

@@ -19,6 +19,7 @@ from kgmrf._types import Numbers
 from kgmrf.density import GAUSSIAN, TAILS, Density
 from kgmrf.factors import DENSE, FactorDensity, derived, heaviness, solve
 from kgmrf.rotation_fields import Field, RotationFields
+from kgmrf.tail import surprise
 
 if TYPE_CHECKING:
     import mne
@@ -65,6 +66,13 @@ class _Fields(RotationFields):
     """
     log_likelihood = Field()
     """One-step-ahead log-likelihood of the observation, nats, (...)."""
+    p_value = Field()
+    """Probability of an observation at least as far from its forecast, (...); NaN where nothing was
+    seen or forecast.
+
+    Of the self-tuned tracker the tail of its density (:func:`kgmrf.tail.tail_probability`); of a
+    single law, a rotation or a vector that of `nis`, which is chi-squared.
+    """
     scale = Field()
     """Scale matrix of the forecast's Student-t density, (..., d, d)."""
     tails = Field()
@@ -113,6 +121,11 @@ class _Fields(RotationFields):
         return tuple(self._values)
 
     @property
+    def surprise(self) -> Numbers:
+        """-log10 of `p_value`, (...): 3 is one in a thousand."""
+        return surprise(self.p_value)
+
+    @property
     def volatility(self) -> Numbers:
         """Standard deviation of every channel: sqrt(M_ii), (..., d)."""
         variances = np.diagonal(self.covariance, axis1=-2, axis2=-1)
@@ -153,6 +166,24 @@ class _Fields(RotationFields):
     def log_density(self, x: Any) -> Numbers:
         """log p(x) of vectors ``(..., d)`` under `density`; NaN cells are integrated out."""
         return self.density.log_density(x)
+
+    def channel_p_value(self, x: Any) -> Numbers:
+        """Two-sided p-value of each channel of x given all others, ``(..., d)``, under `density`.
+
+        Of ``forecast(1)`` and the next observation it tells which channel is not as expected.
+
+        >>> from kgmrf import KGMRF
+        >>> tracker = KGMRF()
+        >>> x = np.random.default_rng(0).normal(size=(500, 2))
+        >>> _ = tracker.filter(x @ [[1.0, 0.9], [0.0, 0.4]])
+        >>> bool((tracker.forecast(1).channel_p_value([1.0, -1.0]) < 0.01).all())
+        True
+        """
+        return self.density.channel_p_value(x)
+
+    def contribution(self, x: Any) -> Numbers:
+        """What each channel adds to ``mahalanobis(x)``, ``(..., d)``: they sum to it."""
+        return self.density.contribution(x)
 
     def mahalanobis(self, x: Any) -> Numbers:
         """x^T scale^-1 x of vectors ``(..., d)``; compare with `region`."""
@@ -336,7 +367,7 @@ class Result(_Fields):
 
 
 _IN_TABLES = (
-    *("time", "age", "nis", "log_likelihood", "half_life"),
+    *("time", "age", "nis", "p_value", "log_likelihood", "half_life"),
     *("covariance", "rotation", "position", "velocity", "angle_std", "std"),
 )
 """What `Result.to_frame` shows, in this order."""

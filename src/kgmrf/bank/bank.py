@@ -148,6 +148,14 @@ class TrackerBank(Shown, OneAtATime):
         """An independent bank in the same state."""
         return self.select(slice(None))
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # From another process the numbers may lie anywhere in a buffer that cannot be written to.
+        self.__dict__.update(state)
+        parts = (self._rows, self._records, self._fresh)
+        self._rows, self._records, self._fresh = (
+            np.require(part, None, ["C", "A", "W"]) for part in parts
+        )
+
     def select(self, tracks: Any) -> TrackerBank:
         """A bank of its own with some of the tracks, by position or mask."""
         twin = TrackerBank.__new__(TrackerBank)
@@ -221,7 +229,7 @@ class TrackerBank(Shown, OneAtATime):
         """Take in one step of every track: ``(n, r, d)`` samples or ``(n, d, d)`` matrices."""
         engine, n = self._engine, len(self)
         rough = seen.dtype == np.float32
-        seen = np.require(seen, float, ["C", "W"])
+        seen = np.require(seen, float, ["C", "A", "W"])
         tolerance, invalid = TRUST, np.zeros(n, dtype=bool)
         if raw:
             invalid = too_large(seen, m)

@@ -33,6 +33,7 @@ class Shown:
         return self.time - self._rows[:, SEEN] * self._clock.unit
 
     nis = _field("nis", "How surprising the last observation of every track was, (n,).")
+    p_value = _field("p_value", "Probability of an observation as far out, of every track, (n,).")
     log_likelihood = _field("log_likelihood", "One-step-ahead, of every track, (n,).")
     covariance = _field("covariance", "Covariance of every track, (n, d, d).")
     rotation = _field("rotation", "Rotation of every track, (n, d, d).")

@@ -15,7 +15,7 @@ from kgmrf.stream import Report, Settings, run
 
 OPTIONS = f"""
 Input:
-  --format  Format of the lines, in and out.
+  --format  Format of the input and of the output: lines of json or csv, or tables: arrow, parquet.
   --same-time  Second line of a track with the same time: drop it, or use it.
   --on-error  What to do with an invalid line: stop, or skip it.
   --key NAME  Field that names the track. Default: key, sensor, id, ...
@@ -26,7 +26,7 @@ Input:
     agrees. Default: a million --time-unit.
 Output:
   --fields A,B,...  Fields to write: {", ".join(FIELDS)}. Default: the matrix and log_likelihood.
-  --digits >=1 <=17  Significant digits; 17 writes every bit.
+  --digits >=1 <=17  Significant digits of text; 17 writes every bit, as tables do.
 Safety:
   --state FILE  Checkpoint: read at the start if it exists, kept up to date.
   --checkpoint-every SECONDS >=0.0  Write the checkpoint this often.
@@ -68,6 +68,10 @@ def stream(
     and the channels. A line with only key and time advances its track without an observation. A
     line without key belongs to the track ""; a line without time comes one --time-unit after the
     line before. Channels with names go by these.
+
+    Tables, with the columns of CSV (or x as lists): arrow reads streams and files and writes a
+    stream, batch by batch; parquet needs a file, < FILE, and writes one that is whole at the end.
+    Both are much faster than text.
 
     Time: numbers, or ISO 8601 dates, which count in seconds and come out as dates. A line that is
     not later than the last one of its track is dropped and counted; sort lines upstream.

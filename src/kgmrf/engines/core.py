@@ -47,6 +47,8 @@ def level() -> str:
 
 def loop(name: str, *plan: Any) -> Any:
     """The loop of an engine, such as ``"Ensemble"``, for a plan."""
+    # Arrays of an engine from another process may begin anywhere in a buffer.
+    plan = tuple(np.require(p, None, ["C", "A"]) if isinstance(p, np.ndarray) else p for p in plan)
     core = compiled()
     return readable(name)(*plan) if core is None else getattr(core, name)(*plan, level())
 
@@ -63,7 +65,7 @@ def inspect_covariances(matrices: Numbers, tolerance: float = SYMMETRY_TOLERANCE
     [1, 2, 0]
     """
     batch, d = matrices.shape[:-2], matrices.shape[-1]
-    flat = np.asarray(matrices, dtype=np.float64, order="C").reshape(-1, d, d)
+    flat = np.require(matrices, np.float64, ["C", "A"]).reshape(-1, d, d)
     status = np.empty(len(flat), dtype=np.int8)
     core = compiled() or importlib.import_module("kgmrf.readable.observe")
     core.inspect(flat, tolerance, status)

@@ -30,6 +30,7 @@ from kgmrf.engines.layout import (
 )
 from kgmrf.factors import heaviness
 from kgmrf.geometry import orbit
+from kgmrf.tail import tail_probability
 
 NAMES = (
     "time",
@@ -41,6 +42,7 @@ NAMES = (
     "angle_std",
     "nis",
     "log_likelihood",
+    "p_value",
     "scale",
     "tails",
     "dof",
@@ -50,7 +52,10 @@ NAMES = (
 )
 
 NU = np.array(TAILS)
-SMALL = ("time", "age", "nis", "log_likelihood", "tails", "dof", "weights", "half_life", "starting")
+SMALL = (
+    *("time", "age", "nis", "log_likelihood", "p_value"),
+    *("tails", "dof", "weights", "half_life", "starting"),
+)
 """Fields that a record without its matrix can show."""
 
 
@@ -83,6 +88,9 @@ class EnsembleView(View):
         if name == "dof":
             grow = heaviness(record.tails)
             return {name: 2.0 * grow / (grow - 1.0)}
+        if name == "p_value":
+            sizes = (record.distance, record.values, record.before, NU)
+            return {name: tail_probability(*sizes)}
         if name == "nis":
             return {name: self._surprise()}
         if name == "scale":
@@ -109,15 +117,10 @@ class EnsembleView(View):
         """The chi-squared value that is as improbable as the observation under its forecast."""
         from scipy import special  # slow to import, and only this needs it
 
-        record = self._engine.read(self._records)
-        d = self._engine.d
+        tail, d = self["p_value"], self._engine.d
         if d == 1:
-            return np.full(record.time.shape, np.nan)
-        n = record.values[..., None]
-        beyond = special.fdtrc(n, NU, record.distance[..., None] / n)
-        # fdtrc loses its grip below 1e-300, where nobody counts any more
-        tail = np.maximum((record.before * beyond).sum(axis=-1), 1e-300)
-        return special.chdtri(d * (d - 1) / 2.0, np.where(np.isnan(tail), np.nan, tail))
+            return np.full(np.shape(tail), np.nan)
+        return special.chdtri(d * (d - 1) / 2.0, tail)
 
     def _moving(self) -> dict[str, Numbers]:
         if self._part_of is not None:

@@ -19,6 +19,7 @@ from kgmrf.engines import law_row as layout
 from kgmrf.engines.law_row import LIKELIHOOD, LOG_SCALE, NIS, SEEN, TIME
 from kgmrf.gains import FixedGains, Gains, InformationGains
 from kgmrf.state import Model, State, Surprise, support
+from kgmrf.tail import chi_squared_tail
 
 COVARIANCE = ("covariance", "frame", "spectrum")
 CLOCKS = {"time": TIME, "nis": NIS, "log_likelihood": LIKELIHOOD}
@@ -39,6 +40,8 @@ class LawView(View):
         d, clocks = self._engine.d, part["clocks"]
         if name == "age":
             return clocks[..., TIME] - clocks[..., SEEN]
+        if name == "p_value":
+            return chi_squared_tail(clocks[..., NIS], d * (d - 1) / 2)
         if name in CLOCKS:
             return clocks[..., CLOCKS[name]]
         frame = part["frame"].reshape(*clocks.shape[:-1], d, d)
@@ -98,7 +101,7 @@ class SingleLaw(Engine):
         self.size = layout.row_size(self.d, self.information)
         self.record_size = self.small = layout.record_size(self.d, self.information)
         kind = ("rotation",) if self.rotation else COVARIANCE
-        self.names = (*CLOCKS, "age", *kind, "velocity", "angle_std")
+        self.names = (*CLOCKS, "p_value", "age", *kind, "velocity", "angle_std")
         nan = np.full(self.batch, np.nan)
         self._start = layout.rows_of(start, Surprise(nan, nan), self.information)
         self._start = self._start.reshape(-1, self.size)

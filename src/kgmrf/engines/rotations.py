@@ -18,12 +18,14 @@ from kgmrf._types import Numbers
 from kgmrf.engines import Engine, Lines, View, core
 from kgmrf.engines import rotation_row as at
 from kgmrf.engines.rotation_row import field, part
+from kgmrf.tail import chi_squared_tail
 
 NAMES = (
     "time",
     "age",
     "nis",
     "log_likelihood",
+    "p_value",
     "rotation",
     "velocity",
     "angle_std",
@@ -46,6 +48,8 @@ class RotationView(View):
         r = self._records
         if name in at.RECORD and name not in _MADE:
             return field(r, name).copy()
+        if name == "p_value":
+            return chi_squared_tail(field(r, "nis"), 3)
         if name == "age":
             return np.asarray(field(r, "time") - field(r, "seen"))
         if name == "rotation":
@@ -119,7 +123,7 @@ class Rotations(Engine):
         """Rows ``(n, size)`` of tracks that have seen nothing.
 
         >>> Rotations(oscillations=False).init(4).shape
-        (4, 1497)
+        (4, 1498)
         """
         rows = np.zeros((n_tracks, self.size))
         part(rows, "seen")[:] = np.nan

@@ -31,12 +31,12 @@ def open_parquet(path: Path, **said: Any) -> Source:
     rows = [list(row) for row in zip(*glance, strict=True)]
     what = meaning(header, rows, str(path), index=index, head=" ".join(stored), **said)
     for k in what.used:
-        if not _is_number(types[k]):
+        if not is_number(types[k]):
             raise DataError(
                 f"{path}: the column {header[k]!r} holds {types[k]}, not numbers; "
                 "choose other columns with --columns"
             )
-    if what.time is not None and not (_is_number(types[what.time]) or _is_date(types[what.time])):
+    if what.time is not None and not (is_number(types[what.time]) or is_date(types[what.time])):
         raise DataError(
             f"{path}: the time {header[what.time]!r} holds {types[what.time]}, neither numbers nor "
             "dates; choose another with --time"
@@ -49,8 +49,8 @@ def open_parquet(path: Path, **said: Any) -> Source:
         with src.told(path, pa.ArrowException), pq.ParquetFile(path) as file:
             total = max(file.metadata.num_rows, 1)
             for batch in file.iter_batches(rows, columns=[*clock, *wanted], use_threads=False):
-                values = np.column_stack([_numbers(batch.column(name)) for name in wanted])
-                times = what.times(lambda k: _numbers(batch.column(stored[k])))  # noqa: B023
+                values = np.column_stack([numbers_of(batch.column(name)) for name in wanted])
+                times = what.times(lambda k: numbers_of(batch.column(stored[k])))  # noqa: B023
                 places = first + np.arange(len(values))
                 first += len(values)
                 yield Chunk(values, times, places, min(1.0, first / total))
@@ -60,28 +60,33 @@ def open_parquet(path: Path, **said: Any) -> Source:
 
 def _cells(column: Any) -> list[str]:
     """A column as text has it; "?" for what is neither a number nor a date."""
-    if not (_is_number(column.type) or _is_date(column.type)):
+    if not (is_number(column.type) or is_date(column.type)):
         return ["?"] * len(column)
-    values = _numbers(column)
-    if not _is_date(column.type):
+    values = numbers_of(column)
+    if not is_date(column.type):
         return ["" if np.isnan(v) else repr(v) for v in values.tolist()]
     zone = "Z" if getattr(column.type, "tz", None) else ""
     words = dates.words(np.nan_to_num(values), f"s{zone}" if hasattr(column.type, "unit") else "D")
     return ["" if gap else word for gap, word in zip(np.isnan(values).tolist(), words, strict=True)]
 
 
-def _is_number(type_: Any) -> bool:
-    return str(type_).startswith(("float", "halffloat", "double", "int", "uint", "bool"))
+def is_number(type_: Any) -> bool:
+    """Whether a column of this type of Arrow holds numbers."""
+    kinds = ("float", "halffloat", "double", "int", "uint", "bool", "decimal")
+    return str(type_).startswith(kinds)
 
 
-def _is_date(type_: Any) -> bool:
+def is_date(type_: Any) -> bool:
+    """Whether it holds dates."""
     return str(type_).startswith(("timestamp", "date"))
 
 
-def _numbers(column: Any) -> Numbers:
+def numbers_of(column: Any) -> Numbers:
     """Numbers as they are, dates as seconds."""
-    if _is_date(column.type):
+    if is_date(column.type):
         stamps = column.cast("timestamp[ns]").to_numpy(zero_copy_only=False)
         seconds = stamps.astype("datetime64[ns]").astype(np.int64) * 1e-9
         return np.where(np.isnat(stamps), np.nan, seconds)
-    return np.asarray(column.cast("float64").to_numpy(zero_copy_only=False), dtype=float)
+    # Not "safe": nanoseconds since 1970 are no whole numbers of double precision.
+    found = column.cast("float64", safe=False)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=float)

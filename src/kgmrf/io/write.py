@@ -24,12 +24,16 @@ from kgmrf.io.source import DataError
 from kgmrf.results import Result
 
 FIELDS = (
-    *("age", "nis", "log_likelihood", "half_life", "covariance", "correlation", "volatility"),
+    *("age", "nis", "p_value", "surprise", "log_likelihood", "half_life"),
+    *("covariance", "correlation", "volatility"),
     *("rotation", "position", "spectrum", "velocity", "angle_std"),
 )
 """What can be written beside the time, in the order of the columns."""
 
-DEFAULT = tuple(f for f in FIELDS if f not in ("spectrum", "correlation", "volatility"))
+EXTRA = ("p_value", "surprise", "spectrum", "correlation", "volatility")
+"""What is written only if asked for."""
+
+DEFAULT = tuple(f for f in FIELDS if f not in EXTRA)
 
 
 def arrays_of(result: Result, fields: Sequence[str] = DEFAULT) -> dict[str, Numbers]:
@@ -37,6 +41,7 @@ def arrays_of(result: Result, fields: Sequence[str] = DEFAULT) -> dict[str, Numb
     known = {*result.fields()}
     if "loadings" in known and tuple(fields) != DEFAULT:  # of many channels only if asked for
         known |= {"covariance", "spectrum"}
+    known |= {"surprise"} if "p_value" in known else set()
     if "covariance" in known and "rotation" not in known:
         known |= {"correlation", "volatility"}
     chosen = [name for name in FIELDS if name in fields and name in known]

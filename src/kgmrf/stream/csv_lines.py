@@ -30,7 +30,7 @@ class CsvReader(Reader):
     """
 
     named = False
-    lasting = ("header", "style", "channels")
+    lasting: tuple[str, ...] = ("header", "style", "channels")
 
     def __init__(
         self,
@@ -42,9 +42,10 @@ class CsvReader(Reader):
         self.channels = channels or self.channels
         self.header: list[str] = []
         if header is not None:
-            self._learn(list(header), 0)
+            self._take_names(list(header), 0)
 
     def _learn(self, header: list[str], row: int) -> None:
+        """Take a line for the header."""
         names = [str(name).strip() for name in header]
         numbers = sum(type(_plain_cell(name)) is float for name in names)
         plain = any(name.lower() == "key" or is_clock(name) for name in names)
@@ -52,6 +53,10 @@ class CsvReader(Reader):
             raise LineError(
                 row, "is data, not a header; the first line names the columns: key,time,a,b"
             )
+        self._take_names(names, row)
+
+    def _take_names(self, names: list[str], row: int) -> None:
+        """Find key, time and channels among the names of columns."""
         if len(set(names)) < len(names):
             raise LineError(row, "the header has a column twice")
         key, time = rec.find_key(names, self.wish[0], row), rec.find_time(names, self.wish[1], row)
@@ -66,7 +71,7 @@ class CsvReader(Reader):
             raise LineError(
                 row, f"has nanoseconds, {alone!r}, without seconds; name the time with --time NAME"
             )
-        others = (self.key_at, self.time_at, index)
+        others = (self.key_at, self.time_at, index, *self._apart(names))
         # Another clock is no channel either.
         free = [
             k for k, n in enumerate(names) if k not in others and not (is_stamp(n) or is_clock(n))
@@ -80,6 +85,10 @@ class CsvReader(Reader):
             raise LineError(row, f"the header has {len(self.used)} channels")
         self.d = 3 if turns else len(self.used)
         self.header = names
+
+    def _apart(self, names: list[str]) -> tuple[int, ...]:
+        """Columns that are no channels, whatever they hold."""
+        return ()
 
     def _channels(self, names: list[str], free: list[int], row: int) -> list[int]:
         """The column of each channel, -1 for one that this header lacks; the first header says

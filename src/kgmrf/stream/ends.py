@@ -20,7 +20,8 @@ PATIENCE = 0.2
 """Seconds between two looks at whether a signal came."""
 _ATOMIC = 4096
 """Bytes that a pipe with room takes at once."""
-_POLLS = sys.platform != "win32"
+POLLS = sys.platform != "win32"
+"""Whether select works on pipes."""
 
 
 class Stop:
@@ -74,12 +75,12 @@ class Source:
         """The next block of lines."""
         if self.ended or self.stop:
             return None
-        if _POLLS:
+        if POLLS:
             ready, _, _ = select.select([self.handle], [], [], PATIENCE)
             if not ready:
                 return []
         try:
-            self.stop.blocked = not _POLLS
+            self.stop.blocked = not POLLS
             block = os.read(self.handle, READ)
             self.stop.blocked = False
         except KeyboardInterrupt:
@@ -107,11 +108,14 @@ class Source:
 class Sink:
     """Text to a file descriptor; what could not be delivered stays in ``pending``."""
 
+    lasting = True
+    """Whether what was written can be read before the end."""
+
     def __init__(self, handle: int, stop: Stop) -> None:
         self.handle, self.stop = handle, stop
         self.pending = b""
         kind = os.fstat(handle).st_mode
-        self.pipe = _POLLS and (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind))
+        self.pipe = POLLS and (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind))
 
     def write(self, text: bytes) -> None:
         """Everything, unless the process is asked to end while nobody reads."""
@@ -133,8 +137,25 @@ class Sink:
             # From the start of a line that is torn: who goes on writes all of it.
             view.release()
             if done < len(self.pending):
-                done = self.pending.rfind(b"\n", 0, done) + 1
+                done = self._begin_of_torn(done)
             self.pending = self.pending[done:]
+
+    def keep(self, pending: bytes) -> None:
+        """Deliver this first, which an earlier process could not."""
+        self.pending = pending
+
+    def finish(self) -> None:
+        """All is written."""
+
+    def _begin_of_torn(self, done: int) -> int:
+        """The first byte of what was delivered in part."""
+        return self.pending.rfind(b"\n", 0, done) + 1
+
+    def cut(self, size: int) -> None:
+        """Shorten the file that is written to."""
+        os.ftruncate(self.handle, size)
+        if os.lseek(self.handle, 0, os.SEEK_CUR) > size:
+            os.lseek(self.handle, 0, os.SEEK_END)
 
     def mend(self, *, resumed: bool) -> None:
         """End a torn last line of a file that is appended to: cut it off if this stream wrote it
@@ -151,20 +172,21 @@ class Sink:
         if tail is None or not (resumed and whole):
             os.write(self.handle, b"\n")  # perhaps an empty line, but never two lines in one
             return
-        size = found.st_size - (len(tail) - tail.rfind(b"\n") - 1)
-        os.ftruncate(self.handle, size)
-        if os.lseek(self.handle, 0, os.SEEK_CUR) > size:
-            os.lseek(self.handle, 0, os.SEEK_END)
+        self.cut(found.st_size - (len(tail) - tail.rfind(b"\n") - 1))
 
-    def _tail(self, size: int) -> bytes | None:
-        """The end of the file, if the system lets us see what we write to."""
+    def names(self) -> list[str]:
+        """What the file may be opened as, if the system lets us see what we write to."""
         names = [f"/proc/self/fd/{self.handle}"]
         with suppress(ImportError, OSError, AttributeError):
             import fcntl
 
             raw = fcntl.fcntl(self.handle, fcntl.F_GETPATH, bytes(1024))  # type: ignore[attr-defined]
             names.append(raw.rstrip(b"\0").decode())
-        for name in names:
+        return names
+
+    def _tail(self, size: int) -> bytes | None:
+        """The end of the file, if it can be read."""
+        for name in self.names():
             with suppress(OSError), open(name, "rb") as file:
                 file.seek(max(0, size - LONGEST_LINE))
                 return file.read(LONGEST_LINE)

@@ -164,7 +164,7 @@ class JsonReader(Reader):
         if type(value) in (int, float):
             if shape == (1,):
                 return [value]
-            raise ValueError(f"{what!r} has shape (), expected {shape}")
+            raise ValueError(rec.other_width(what, (), shape))
         rows = value if len(shape) == 2 else [value]
         if type(value) is not list or not all(
             type(row) is list and _NUMBERS.issuperset(map(type, row)) for row in rows
@@ -173,7 +173,7 @@ class JsonReader(Reader):
         lengths = {*map(len, rows)}
         if lengths != {shape[-1]} or (len(shape) == 2 and len(value) != shape[0]):
             found = (*(len(value),) * (len(shape) - 1), *sorted(lengths))
-            raise ValueError(f"{what!r} has shape {found}, expected {shape}")
+            raise ValueError(rec.other_width(what, found, shape))
         return value
 
     def _by_name(self, value: dict[str, Any]) -> list[Any]:

@@ -8,6 +8,7 @@ once more, the same as before. That is at least once. The state itself takes in 
 from __future__ import annotations
 
 import math
+from base64 import b64encode
 from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,14 +22,17 @@ from kgmrf.factors import DENSE
 from kgmrf.io.write import FIELDS
 from kgmrf.results import Estimate
 from kgmrf.stream import state
-from kgmrf.stream.csv_lines import CsvReader
 from kgmrf.stream.json_lines import JsonReader
 from kgmrf.stream.pool import DUPLICATE, LATE, OK, Pool
 from kgmrf.stream.records import Parsed, Reader, too_large
 from kgmrf.stream.settings import Counts, Fault, LineError, Settings, StreamError
+from kgmrf.stream.state import reader_of
+from kgmrf.stream.table_rows import TableReader
+from kgmrf.stream.table_text import batch_of
 from kgmrf.stream.writer import header_of, text_of
 
-FROM_COVARIANCE = ("volatility", "correlation")
+SOURCES = {"volatility": "covariance", "correlation": "covariance", "surprise": "p_value"}
+"""Fields that are made of another."""
 TIMED = {"age": 1, "half_life": 1, "velocity": -1}
 """Fields with a unit of time, and its power."""
 
@@ -36,7 +40,7 @@ TIMED = {"age": 1, "half_life": 1, "velocity": -1}
 class Moved(NamedTuple):
     """Rows that were taken in, in order: keys, times, fields of the estimate after each row."""
 
-    keys: list[str]
+    keys: Any
     times: Numbers
     fields: dict[str, Numbers]
 
@@ -54,35 +58,43 @@ class Stream:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.counts = Counts()
-        maker: Any = CsvReader if settings.format == "csv" else JsonReader
-        self.reader: Reader = maker(key=settings.key, time=settings.time, columns=settings.columns)
+        self.reader: Reader = reader_of(settings.format)(
+            key=settings.key, time=settings.time, columns=settings.columns
+        )
         self.pool: Pool | None = None
         self.fields: tuple[str, ...] = ()
-        self.told: list[str] = []  # the fields of the header that was written, in CSV
+        # The header that was written: the fields in CSV, the schema (base64) of tables.
+        self.told: list[str] = []
         self.faults: list[Fault] = []
         self.remarks: list[str] = []  # likewise
 
     # ------------------------------------------------------------------ lines
 
-    def take(self, lines: list[bytes]) -> bytes:
+    def take(self, lines: Any) -> bytes:
         """Take in complete lines; returns the output.
+
+        lines: a list of bytes; of tables a record batch of Arrow. Then the output is the messages
+        of Arrow's stream format that follow the schema, which is in ``told``.
 
         A line that cannot be used is left out, counted and added to ``faults``; or, if the stream
         is to stop there, `StreamError` is raised after everything before it has been taken in.
         """
         first, text = self.counts.lines, b""
-        if not first and lines:  # a mark that some editors put before all text
+        plain = type(lines) is list
+        if not first and plain and lines:  # a mark that some editors put before all text
             lines = [lines[0].removeprefix(BOM_UTF8), *lines[1:]]
         try:
             parsed = self.reader.parse(lines)
-            text = b"".join(map(self._text, self._moved(parsed, len(lines))))
+            pieces = self._moved(parsed, len(lines))
+            text = b"".join(map(self._text, pieces if plain or not pieces else [joined(pieces)]))
             self.remarks += self.reader.remarks
             self.reader.remarks.clear()
             faults, stopped = parsed.faults, self.counts.lines < first + len(lines)
         except LineError as error:
             self.counts.lines += error.row
             faults, stopped = {error.row: str(error)}, True
-        found = [Fault(first + row + 1, faults[row], lines[row]) for row in sorted(faults)]
+        told = self.reader.text
+        found = [Fault(first + row + 1, faults[row], told(lines, row)) for row in sorted(faults)]
         if stopped:
             raise StreamError(f"line {found[0].line}: {found[0].reason}", text, found[0])
         self.faults += found
@@ -114,12 +126,7 @@ class Stream:
         if self.counts.lines < first + n:
             row = min(parsed.faults)
             raise StreamError(f"row {first + row + 1} of {keys[row]!r}: {parsed.faults[row]}", b"")
-        names = pieces[0].fields if pieces else ()
-        return Moved(
-            [key for piece in pieces for key in piece.keys],
-            np.concatenate([np.zeros(0), *(piece.times for piece in pieces)]),
-            {name: np.concatenate([p.fields[name] for p in pieces]) for name in names},
-        )
+        return joined(pieces) if pieces else Moved([], np.zeros(0), {})
 
     def _pool(self) -> Pool:
         if self.pool is None:
@@ -130,7 +137,8 @@ class Stream:
                 raise ValueError(f"--noise-std is for rotations; these lines hold {_lines(kind)}")
             self.pool = Pool(kind, self.reader.d, self.settings)
             known = {*self.pool.bank.estimate().fields()}
-            known |= set() if kind == "rotation" else {*DENSE, *FROM_COVARIANCE}
+            known |= set() if kind == "rotation" else {*DENSE, "volatility", "correlation"}
+            known |= {"surprise"} if "p_value" in known else set()
             self.fields = self.settings.fields or (self.pool.bank.kind, "log_likelihood")
             for name in self.fields:
                 if name not in known:
@@ -143,11 +151,25 @@ class Stream:
 
     def _text(self, moved: Moved) -> bytes:
         form, names = self.settings.format, list(moved.fields)
+        if isinstance(self.reader, TableReader):
+            return self._messages(moved)
         text = text_of(*moved, form, self.settings.digits, self.reader.style or "")
         if form == "csv" and self.told != names:  # other columns need another header
             self.told = names
             return header_of(moved.fields) + text
         return text
+
+    def _messages(self, moved: Moved) -> bytes:
+        reader: Any = self.reader
+        batch = batch_of(*moved, dated=reader.style or "", key_kind=reader.key_kind)
+        schema = b64encode(batch.schema.serialize()).decode()
+        if self.told not in ([], [schema]):
+            raise ValueError(
+                "the columns of the output are others than those of the state, and a table cannot "
+                "change them: use the same --fields, or another state and output"
+            )
+        self.told = [schema]
+        return bytes(batch.serialize())
 
     # ------------------------------------------------------------------ tracks
 
@@ -155,11 +177,11 @@ class Stream:
         """Take in the lines of a block of n that can be used, in pieces, and count all of them, or
         those before the one that stops the stream. The others are faults."""
         faults, stop, pieces = parsed.faults, self.settings.on_error == "stop", []
-        if parsed.keys:
+        if len(parsed.keys):
             parsed = self._usable(parsed)
         if stop and faults:  # what comes behind does not matter
             parsed = parsed.part(parsed.rows < min(faults))
-        while parsed.keys:
+        while len(parsed.keys):
             pool = self._pool()
             tracks = pool.numbers(parsed.keys)
             here = slice(pool.piece(tracks, parsed.times))
@@ -215,7 +237,7 @@ class Stream:
             pool.centred(tracks, parsed.values),
             dt=np.minimum(pool.counted(step, unit), LONGEST),
             n_samples=parsed.counts,
-            fields=["covariance" if name in FROM_COVARIANCE else name for name in self.fields],
+            fields=list(dict.fromkeys(SOURCES.get(name, name) for name in self.fields)),
         )
         self.counts.used += len(tracks)
         found = {name: getattr(Estimate(taken), name) for name in self.fields}
@@ -248,6 +270,19 @@ class Stream:
     def from_bytes(self, stored: bytes) -> dict[str, Any]:
         """Go on where `to_bytes` stood."""
         return state.restored(self, "this", *_npz.unpack(stored))
+
+
+def joined(pieces: list[Moved]) -> Moved:
+    """Several pieces as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    words = [list(piece.keys) for piece in pieces]
+    fields = {name: [piece.fields[name] for piece in pieces] for name in pieces[0].fields}
+    return Moved(
+        [key for piece in words for key in piece],
+        np.concatenate([piece.times for piece in pieces]),
+        {name: np.concatenate(parts) for name, parts in fields.items()},
+    )
 
 
 def _lines(kind: str) -> str:

@@ -16,6 +16,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.bank import TrackerBank
 from kgmrf.centring import RunningMean, off_the_mean
 from kgmrf.io.source import Kind
+from kgmrf.stream.keys import distinct
 from kgmrf.stream.settings import LONGEST_GAP, Settings
 from kgmrf.stream.unit import Unit
 
@@ -70,10 +71,11 @@ class Pool:
         """The keys, in the order in which they came."""
         return list(self.number)
 
-    def numbers(self, keys: list[str]) -> Numbers:
+    def numbers(self, keys: Any) -> Numbers:
         """The number of the track of every key; unknown keys become new tracks."""
         known = self.number
-        for key in dict.fromkeys(keys):
+        words, codes = distinct(keys)
+        for key in words if codes is not None else dict.fromkeys(words):
             known.setdefault(key, len(known))
         short, room = len(known) - len(self.bank), len(self.bank)
         if short > 0:  # room doubles, so that adding tracks one by one stays cheap
@@ -82,7 +84,8 @@ class Pool:
             for name, blank in self.blank.items():
                 new = np.broadcast_to(blank, (more, *np.shape(blank)))
                 self.columns[name] = np.concatenate([self.columns[name], new])
-        return np.fromiter(map(known.__getitem__, keys), dtype=np.int64, count=len(keys))
+        found = np.fromiter(map(known.__getitem__, words), dtype=np.int64, count=len(words))
+        return found if codes is None else found[codes]
 
     # ------------------------------------------------------------------ time
 

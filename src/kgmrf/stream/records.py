@@ -15,6 +15,7 @@ from kgmrf.geometry import so
 from kgmrf.io import dates
 from kgmrf.io.columns import quaternions
 from kgmrf.io.source import Kind
+from kgmrf.stream.keys import Coded
 from kgmrf.stream.settings import LineError
 
 LARGEST_D = 1024
@@ -39,7 +40,7 @@ class Parsed(NamedTuple):
     """A block of lines: keys, times (NaN: none), values, samples behind each (NaN: not told), the
     row of the block that each came from; and the rows that cannot be used, with the reason."""
 
-    keys: list[str]
+    keys: Any  # a list of words, or Coded
     times: Numbers
     values: Numbers
     counts: Numbers
@@ -49,7 +50,9 @@ class Parsed(NamedTuple):
     def part(self, which: Any) -> Parsed:
         """Some of the lines, by position, mask or slice."""
         _, times, values, counts, rows, faults = self
-        keys = [self.keys[k] for k in np.arange(len(rows))[which].tolist()]
+        coded = isinstance(self.keys, Coded)
+        places: Any = which if coded else np.arange(len(rows))[which].tolist()
+        keys = self.keys[places] if coded else [self.keys[k] for k in places]
         return Parsed(keys, times[which], values[which], counts[which], rows[which], faults)
 
     def refuse(self, wrong: dict[int, str]) -> Parsed:
@@ -119,6 +122,16 @@ def in_parts(seconds: Any, nanoseconds: Any, name: str, part: str) -> float:
     if seconds is None:
         raise ValueError(f"has nanoseconds, {part!r}, without seconds; give {name!r}")
     return number_of(seconds, name) + 1e-9 * number_of(nanoseconds, part)
+
+
+def other_width(what: str, found: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """What to say of an observation of another size than those before."""
+    text = (
+        f"{what!r} has shape {found}, expected {shape}: all keys of a stream have as many channels"
+    )
+    if what == "x":
+        text += '; name them, {"x": {"a": 0.1}}, and those that are missing are gaps,'
+    return f"{text} or run one stream for each number of channels"
 
 
 def number_of(value: object, name: str) -> float:
@@ -203,6 +216,10 @@ class Reader:
             found, rows = [*map(list, zip(*read, strict=True))], used
         times, values, counts = (np.array(column, dtype=float) for column in found[1:])
         return self._checked(Parsed(found[0], times, values, counts, np.array(rows), faults))
+
+    def text(self, block: Any, row: int) -> bytes:
+        """A line of a block as text."""
+        return bytes(block[row])
 
     def _checked(self, parsed: Parsed) -> Parsed:
         """Without the lines whose numbers are too large or no such matrix, which become faults."""

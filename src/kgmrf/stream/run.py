@@ -6,10 +6,11 @@ import errno
 import os
 import signal
 import socket
+import stat
 import time as clock
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from kgmrf import _npz
 from kgmrf.stream.ends import Sink, Source, Stop
@@ -43,22 +44,35 @@ def run(
             stack.enter_context(Lock(state))
             _npz.clear_parts(state)
         stack.callback(told.close)
-        stream, out = Stream(settings), Sink(sink, stop)
+        stream = Stream(settings)
+        inlet, out = ends(stream, source, sink, stop)
         resumed = state is not None and state.exists()
         if state is not None and resumed:
-            out.pending = stream.restore(state)["pending"]
+            out.keep(stream.restore(state)["pending"])
         out.mend(resumed=resumed or replay)
         told.begin(stream)
         skip = stream.counts.lines if replay and resumed else 0
-        _follow(stream, Source(source, stop), out, told, state, every, skip)
+        _follow(stream, inlet, out, told, state, every, skip)
     if stop.signal == signal.SIGINT:
         raise KeyboardInterrupt
     return stream
 
 
+def ends(stream: Stream, source: int, sink: int, stop: Stop) -> tuple[Any, Sink]:
+    """What reads and writes the format of a stream."""
+    form = stream.settings.format
+    if form not in ("arrow", "parquet"):
+        return Source(source, stop), Sink(sink, stop)
+    from kgmrf.stream.table_ends import MessageSink, ParquetSink, TableSource
+
+    maker = ParquetSink if form == "parquet" else MessageSink
+    schema = lambda: stream.told[0] if stream.told else None  # noqa: E731
+    return TableSource(source, stop, form), maker(sink, stop, schema)
+
+
 def _follow(
     stream: Stream,
-    source: Source,
+    source: Any,
     sink: Sink,
     report: Report,
     state: Path | None,
@@ -81,30 +95,36 @@ def _follow(
         while (lines := source.lines()) is not None:
             passed = min(skip, len(lines))
             lines, skip = lines[passed:], skip - passed
-            if lines:
+            if len(lines):
                 deliver(stream.take(lines))
                 changed = True
-            if changed and clock.monotonic() - saved >= every:
+            if changed and sink.lasting and clock.monotonic() - saved >= every:
                 checkpoint()
                 saved, changed = clock.monotonic(), False
             report.tick(stream)
     except StreamError as error:
         # First the lines before it, then the checkpoint that covers them.
+        readable = sink.lasting
         try:
             deliver(error.before)
+            sink.finish()
+            readable = True
         finally:
             if error.fault is not None:
                 report.letter(error.fault)
-            checkpoint()
+            if readable:
+                checkpoint()
         raise
     except OSError:
         # The output is full or gone; what it did not take is part of the state, if the disk
         # takes that; otherwise the checkpoint before stays, which is as good.
         try:
-            checkpoint()
+            if sink.lasting:
+                checkpoint()
         except OSError as error:
             report.say(f"no checkpoint: {error.strerror}; the one before is kept")
         raise
+    sink.finish()
     checkpoint()
     if stream.pool is not None and stream.pool.unit.first and not stream.pool.unit.frozen:
         report.remark(stream.pool.unit.words())
@@ -117,11 +137,21 @@ def _check_state(state: Path) -> None:
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(state.parent))
     if state.is_dir():
         raise IsADirectoryError(errno.EISDIR, "The state is a folder, not a file", str(state))
+    for path in (state, lock_of(state)):
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise ValueError(f"{path} is a pipe or device, not a file; give another --state")
     if not os.access(state.parent, os.W_OK):
         raise PermissionError(errno.EACCES, "The state cannot be written in", str(state.parent))
 
 
 # ---------------------------------------------------------------------- the lock
+
+
+def lock_of(state: Path) -> Path:
+    """The file whose lock says that somebody uses a state."""
+    return state.with_name(state.name + ".lock")
+
 
 _BEHIND = 1 << 20
 """The byte that Windows locks; what stands before it can still be read."""
@@ -135,15 +165,23 @@ class Lock:
     """Hold ``NAME.lock`` beside a state file while the ``with`` block runs.
 
     The lock belongs to the open file and not to its presence: it ends with the process, however
-    that ends, and a file that is left behind locks nothing. The file says who holds it.
+    that ends, and a file that is left behind locks nothing. The file says who holds it. A file that
+    has another name too, as a hard link has, is not ours to write to.
     """
 
     def __init__(self, state: Path) -> None:
         self.state = state
-        self.path = state.with_name(state.name + ".lock")
+        self.path = lock_of(state)
 
     def __enter__(self) -> Self:
         self.handle = os.open(self.path, os.O_RDWR | os.O_CREAT | _npz.SAFE, 0o644)
+        found = os.fstat(self.handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            os.close(self.handle)
+            raise Locked(
+                f"{self.path} is not a file of its own, but a hard link, a pipe or a device; "
+                "remove it, or give another --state"
+            )
         if not _locked(self.handle):
             holder = os.read(self.handle, 200).decode(errors="replace").split()
             os.close(self.handle)

@@ -14,7 +14,8 @@ LONGEST_GAP = 1e6
 class Settings:
     """What a stream is told.
 
-    format: "json" or "csv". fields: what to write beside key and time; None: the matrix and its
+    format: "json", "csv", or tables: "arrow" (streams and files) and "parquet". fields: what to
+    write beside key and time; None: the matrix and its
     log-likelihood. digits: significant digits of the output. time_unit: the usual interval of a
     track, on the lines' clock; None: the median of the first eight of all tracks. same_time: "drop"
     a second line of a track with the same time, or "use" it as another observation of that moment.
@@ -27,7 +28,7 @@ class Settings:
     behind the newest line of the stream are forgotten; None: never.
     """
 
-    format: Literal["json", "csv"] = "json"
+    format: Literal["json", "csv", "arrow", "parquet"] = "json"
     fields: tuple[str, ...] | None = None
     digits: int = 9
     time_unit: float | None = None
@@ -46,6 +47,8 @@ class Settings:
         names = ("format", "time_unit", "mean", "key", "time", "columns")
         tracker = {"gains": "auto", **self.tracker}  # the default, said or not
         lasting = {"tracker": tracker, **{name: getattr(self, name) for name in names}}
+        if self.format == "parquet":  # the same tables
+            lasting["format"] = "arrow"
         return dict(json.loads(json.dumps(lasting)))
 
 

@@ -15,6 +15,7 @@ from kgmrf.stream.csv_lines import CsvReader
 from kgmrf.stream.json_lines import JsonReader
 from kgmrf.stream.records import LARGEST_D, NAMES, Reader
 from kgmrf.stream.settings import Counts, Settings
+from kgmrf.stream.table_rows import TableReader
 
 if TYPE_CHECKING:
     from kgmrf.stream.loop import Stream
@@ -88,6 +89,13 @@ def _tracks(stream: Stream, header: dict[str, Any], arrays: dict[str, Numbers]) 
     pool.swept = -math.inf if swept is None else float(swept)
 
 
+def reader_of(form: str) -> Any:
+    """What reads this format."""
+    if form in ("arrow", "parquet"):
+        return TableReader
+    return CsvReader if form == "csv" else JsonReader
+
+
 def _reader(told: dict[str, Any], settings: Settings) -> Reader:
     """The reader that told this."""
     style = told["style"]
@@ -98,13 +106,15 @@ def _reader(told: dict[str, Any], settings: Settings) -> Reader:
     )
     names = told.get("channels")
     channels = None if names is None else tuple(str(name) for name in names)
-    if settings.format == "csv":
+    maker = reader_of(settings.format)
+    if maker is CsvReader:
         return CsvReader([str(name) for name in told["header"]], channels, **wish)
     what, d = told["what"], told["d"]
     if what not in NAMES or type(d) is not int:
         raise ValueError(f"unknown observation {str(what)[:20]!r}")
-    reader = JsonReader(what, d, **wish)
-    reader.key, reader.time = str(told["key"]), str(told["time"])
+    reader = maker(what, d, **wish)
+    if maker is JsonReader:
+        reader.key, reader.time = str(told["key"]), str(told["time"])
     reader.channels = channels
     if what == "x" and channels is not None and len(channels) != d:
         raise ValueError(f"{len(channels)} channels of {d} have names")

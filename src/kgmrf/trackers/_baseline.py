@@ -235,7 +235,7 @@ class BaselineView(Mapping[str, Numbers]):
         self._kind = kind
         known = {"time": time, "age": age, kind: matrix, "velocity": velocity}
         self._made: dict[str, Numbers] = {**known, "log_likelihood": likelihood}
-        unknown = ("angle_std", "nis")
+        unknown = ("angle_std", "nis", "p_value")
         last = ("frame", "spectrum") if kind == "covariance" else ()
         self._names = (*known, *unknown, "log_likelihood", *last)
 

@@ -188,7 +188,7 @@ class EngineTracker(Tracker):
     def restore(self, memory: dict[str, Numbers]) -> None:
         """Take over what `memory` gave, if the engine can go on from it."""
         super().restore(memory)
-        self._rows = np.ascontiguousarray(self._rows)
+        self._rows = np.require(self._rows, requirements=["C", "A", "W"])
         self._engine.check(self._rows)
         self._at_hand = {}
 

@@ -101,6 +101,7 @@ def smooth_both_ways(tracker: Callable[[], Any], record: Recording) -> Result:
             **_moving(covariance, turning),
             "angle_std": _joined(past.angle_std, future.angle_std, first, second),
             "nis": nan,
+            "p_value": nan.copy(),
             "log_likelihood": nan.copy(),
         }
     )

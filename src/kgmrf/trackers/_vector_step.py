@@ -11,6 +11,7 @@ from kgmrf._types import Numbers
 from kgmrf.gains import InformationGains, transition
 from kgmrf.results import Values
 from kgmrf.smoother import walk_back
+from kgmrf.tail import chi_squared_tail
 
 
 class VectorState(NamedTuple):
@@ -179,8 +180,10 @@ def smooth_vectors(
     return walk_back(filtered, backward, lag)
 
 
-def view(state: VectorState, nis: Numbers, log_likelihood: Numbers) -> Values:
-    """All fields of an estimate of a vector."""
+def view(
+    state: VectorState, nis: Numbers, log_likelihood: Numbers, values: Numbers | float = 0.0
+) -> Values:
+    """All fields of an estimate of a vector; values: how many numbers `nis` is the sum of."""
     position, velocity, spread = state.position, state.velocity, state.spread
     if not state.known.all():
         unknown = state.known == 0
@@ -195,6 +198,7 @@ def view(state: VectorState, nis: Numbers, log_likelihood: Numbers) -> Values:
         "std": np.sqrt(np.maximum(variance, 0.0)),
         "position_covariance": spread,
         "nis": nis,
+        "p_value": chi_squared_tail(nis, values),
         "log_likelihood": log_likelihood,
     }
 

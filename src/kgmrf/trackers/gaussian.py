@@ -14,6 +14,7 @@ from kgmrf._mask import as_mask
 from kgmrf._time import Clock
 from kgmrf._types import Mask, Numbers
 from kgmrf.results import Estimate, Result, Values, stacked
+from kgmrf.tail import chi_squared_tail
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._files import rebuilt
 from kgmrf.trackers._samples import CovarianceTracker
@@ -168,17 +169,18 @@ class KineticGaussian(Composite):
 
     def look(self) -> Any:
         """The fields of mean and covariance as they stand now, and the joint likelihood."""
-        mean = _in_units(
-            self.components["mean"].look(), self.covariance.scatter_ahead(0.0), *self._scores[:2]
-        )
-        return mean, self.covariance.look(), self._scores[2]
+        part: Any = self.components["mean"]
+        scatter = self.covariance.scatter_ahead(0.0)
+        nis, log_likelihood, joint = self._scores
+        mean = _in_units(part.look(), scatter, nis, log_likelihood, part._values)
+        return mean, self.covariance.look(), joint
 
     def ahead(self, dt: float) -> Any:
         """The same ``dt`` of counted time from now."""
         nan = np.full_like(self._scores[0], np.nan)
         mean = self.components["mean"].ahead(dt)
         scatter = self.covariance.scatter_ahead(dt)
-        return _in_units(mean, scatter, nan, nan), self.covariance.ahead(dt), nan
+        return _in_units(mean, scatter, nan, nan, nan), self.covariance.ahead(dt), nan
 
     # ------------------------------------------------------------------ one step
 
@@ -243,8 +245,10 @@ class KineticGaussian(Composite):
             self._scores = np.full((3, *shape[:-2]), np.nan)
 
 
-def _in_units(mean: Values, scatter: Numbers, nis: Numbers, log_likelihood: Numbers) -> Values:
-    """The fields of a mean that is known to sqrt(p_i p_j) S_ij."""
+def _in_units(
+    mean: Values, scatter: Numbers, nis: Numbers, log_likelihood: Numbers, values: Numbers
+) -> Values:
+    """The fields of a mean that is known to sqrt(p_i p_j) S_ij; values: numbers behind `nis`."""
     std = mean["std"]
     spread = scatter * std[..., :, None] * std[..., None, :]
     return {
@@ -252,6 +256,7 @@ def _in_units(mean: Values, scatter: Numbers, nis: Numbers, log_likelihood: Numb
         "std": np.sqrt(np.diagonal(spread, axis1=-2, axis2=-1)),
         "position_covariance": spread,
         "nis": nis,
+        "p_value": chi_squared_tail(nis, values),
         "log_likelihood": log_likelihood,
     }
 

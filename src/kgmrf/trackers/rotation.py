@@ -156,7 +156,8 @@ class RotationTracker(EngineTracker):
         ).reshape(*shape, -1)
         nan = np.full(shape, np.nan)
         view = engine.view(records)
-        return Result({**view, "nis": nan, "log_likelihood": nan.copy()})
+        nothing = {name: nan.copy() for name in ("nis", "p_value", "log_likelihood")}
+        return Result({**view, **nothing})
 
     # ------------------------------------------------------------------ the engine
 
@@ -195,6 +196,7 @@ class RotationTracker(EngineTracker):
         values = {
             **fresh._run(record, None),
             "nis": nan,
+            "p_value": nan.copy(),
             "log_likelihood": nan.copy(),
             "rotation": found.rotation,
             "velocity": skew(found.velocity),

@@ -51,7 +51,7 @@ class VectorTracker(Tracker):
 
     kind = "vector"
     axes = 1
-    _kept = ("_state", "_nis", "_log_likelihood", "_fresh")
+    _kept = ("_state", "_nis", "_log_likelihood", "_values", "_fresh")
 
     def __init__(
         self,
@@ -149,6 +149,7 @@ class VectorTracker(Tracker):
         self._wander = self._matrix_of(self.position_noise, 0.0, d)
         self._state = on.initial_state(shape, self._matrix_of(self.rate_prior, 1.0, d))
         self._nis = self._log_likelihood = nan
+        self._values = np.zeros(shape[:-1])  # how many numbers of the last step were expected
         self._fresh, self._motion = True, None
 
     _motion: Any = None
@@ -156,6 +157,8 @@ class VectorTracker(Tracker):
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step of checked vectors; ``n_samples`` is the covariance of their noise."""
         hidden = np.where(observed[..., None], seen, np.nan)
+        expected: Mask = ~np.isnan(hidden) & (self._state.known > 0)
+        self._values = expected.sum(axis=-1, dtype=float)
         found = on.correct(self._drifted(dt), hidden, n_samples)
         self._state, self._nis, self._log_likelihood = found
         self._fresh = False
@@ -172,16 +175,20 @@ class VectorTracker(Tracker):
     def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
         return on.view(*self._states(record))
 
-    def _states(self, record: Recording) -> tuple[VectorState, Numbers, Numbers]:
-        """The states of a sequence, time first, and their surprises."""
-        looks = [(self._state, self._nis, self._log_likelihood) for _ in self._steps(record)]
-        states, nis, likelihood = zip(*looks, strict=True)
+    def _states(self, record: Recording) -> tuple[VectorState, Numbers, Numbers, Numbers]:
+        """The states of a sequence, time first, and what is known of their observations."""
+        looks = [(self._state, *self._scores()) for _ in self._steps(record)]
+        states, *scores = zip(*looks, strict=True)
         state = VectorState(*(np.stack(parts) for parts in zip(*states, strict=True)))
-        return state, np.stack(nis), np.stack(likelihood)
+        nis, likelihood, values = map(np.stack, scores)
+        return state, nis, likelihood, values
+
+    def _scores(self) -> tuple[Numbers, Numbers, Numbers]:
+        return self._nis, self._log_likelihood, self._values
 
     def look(self) -> Values:
         """All fields as they stand now."""
-        return on.view(self._state, self._nis, self._log_likelihood)
+        return on.view(self._state, *self._scores())
 
     def ahead(self, dt: float) -> Values:
         """All fields as predicted ``dt`` from now."""
