@@ -40,7 +40,7 @@ _guarded_objects: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _forget_guards() -> None:
-    """A child of a fork has none of its parent's threads, so nobody would give their guards back."""
+    """A child of a fork has none of its parent's threads: nobody gives their guards back."""
     for one in list(_guarded_objects):
         one.__dict__.pop("_guard", None)
 
