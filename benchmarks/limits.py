@@ -5,34 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from benchmarks.measure import Contender
-from kgmrf.kernels.lanes import fma, load, spread, store
 
-CHAINS = 12
-TURNS = 4000
+SIZE = 512
 COPY = 32 * 1024 * 1024
-
-
-@njit(cache=True)
-def _multiply_add(w: Any, turns: int) -> None:
-    x, y = load(w, 0), spread(1e-9)
-    a = b = c = d = e = f = g = h = i = j = k = m = x
-    for _ in range(turns):
-        a = fma(a, y, x)
-        b = fma(b, y, x)
-        c = fma(c, y, x)
-        d = fma(d, y, x)
-        e = fma(e, y, x)
-        f = fma(f, y, x)
-        g = fma(g, y, x)
-        h = fma(h, y, x)
-        i = fma(i, y, x)
-        j = fma(j, y, x)
-        k = fma(k, y, x)
-        m = fma(m, y, x)
-    store(w, 0, a + b + c + d + e + f + g + h + i + j + k + m)
 
 
 class _Empty:
@@ -48,9 +25,9 @@ class _Empty:
 
 
 def multiply_adds() -> Contender:
-    """Seconds per multiply-add of one core, eight to an instruction."""
-    w = np.ones(64)
-    return Contender("FMA", lambda: _multiply_add(w, TURNS), units=CHAINS * 8.0 * TURNS)
+    """Seconds per multiply-add of one core, in a matrix product that fits the cache."""
+    a, out = np.ones((SIZE, SIZE)), np.empty((SIZE, SIZE))
+    return Contender("FMA", lambda: np.matmul(a, a, out=out), units=float(SIZE) ** 3)
 
 
 def stream_copy() -> Contender:

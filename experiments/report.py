@@ -14,6 +14,7 @@ from experiments.reading import Results
 from experiments.report_tasks import (
     AGREES,
     ablation_section,
+    best_table,
     camera_section,
     ellipse_section,
     tuning_section,
@@ -55,24 +56,24 @@ def page(everything: Everything, *, quick: bool, drawn_in: Path | None = None) -
     data = {"figures": drawn, "player": _player(results)}
     # "</" would end the script element early.
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
-    body = "\n".join(
-        [
-            _head(everything, quick, drawn_in),
-            _summary(everything),
-            ellipse_section(results, drawn, drawn_in),
-            camera_section(results, drawn, drawn_in),
-            otb_section(results, drawn),
-            shown.sections(results),
-            ablation_section(results),
-            theory_section(results, drawn),
-            tensor_section(results, drawn, drawn_in),
-            cost_section(results, drawn),
-            guide_section(results),
-            tuning_section(results),
-            _spoken(results),
-            _errata(drawn),
-            _rerun(results, quick),
-        ]
+    parts = {
+        "Overview": _overview(everything, drawn_in),
+        "Verdicts": _summary(everything),
+        "A. Ellipse": ellipse_section(results, drawn, drawn_in),
+        "B. Camera": camera_section(results, drawn, drawn_in),
+        "C. OTB": otb_section(results, drawn),
+        "Streams": shown.sections(results),
+        "Ablations": ablation_section(results),
+        "Theory": theory_section(results, drawn),
+        "Tensors": tensor_section(results, drawn, drawn_in),
+        "Run time": cost_section(results, drawn),
+        "Tuning": guide_section(results) + tuning_section(results),
+        "Numbers in the text": _spoken(results),
+        "Errata": _errata(drawn),
+        "Run it yourself": _rerun(results, quick),
+    }
+    body = _head(everything, quick, list(parts)) + "\n".join(
+        f'<div class="part" id="{_word(title)}">{part}</div>' for title, part in parts.items()
     )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
@@ -90,31 +91,34 @@ def page(everything: Everything, *, quick: bool, drawn_in: Path | None = None) -
 # ---------------------------------------------------------------------------- sections
 
 
-def _head(everything: Everything, quick: bool, drawn_in: Path | None) -> str:
+def _word(title: str) -> str:
+    """What a link to a part says: "part-a-ellipse"."""
+    return "part-" + re.sub(r"[^a-z]+", "-", title.lower())
+
+
+def _head(everything: Everything, quick: bool, titles: list[str]) -> str:
     banner = (
         '<p class="banner">This is a quick run: few seeds, few trials, short sequences. It '
-        "shows that "
-        "everything works; its numbers are not to be quoted.</p>"
+        "shows that everything works; its numbers are not to be quoted.</p>"
         if quick
         else ""
     )
     warning = mixed(everything.results)
     banner += f'<p class="banner">{e(warning)}</p>' if warning else ""
-    links = (
-        ("summary", "Verdicts"),
-        ("ellipse", "A. Ellipse"),
-        ("camera", "B. Camera"),
-        ("otb", "C. OTB"),
-        ("streams", "Streams"),
-        ("ablation", "Ablations"),
-        ("lag", "Theory"),
-        ("tensors", "Tensors"),
-        ("cost", "Run time"),
-        ("guide", "Tuning guide"),
-        ("tuning", "Tuning"),
-        ("spoken", "Numbers in the text"),
-        ("errata", "Errata"),
-        ("rerun", "Run it yourself"),
+    nav = "".join(f'<a href="#{_word(title)}">{e(title)}</a>' for title in titles)
+    return f"<header><h1>K-GMRF, reproduced</h1>{banner}<nav>{nav}</nav></header>"
+
+
+def _overview(everything: Everything, drawn_in: Path | None) -> str:
+    """The first page: what holds, what does not, one table for each task."""
+    results = everything.results
+    counts = Counter(v.verdict for v in everything.verdicts)
+    boxes = "".join(
+        f"<div><b>{counts[w]}</b><span>{e(w)}</span></div>" for w in TAGS if counts.get(w)
+    )
+    lists = "".join(
+        f"<div><h3>{title}</h3><ul>{_claims(everything, kinds)}</ul></div>"
+        for title, kinds in (("What holds", ("good",)), ("What does not", ("warn", "bad")))
     )
     teaser = picture(
         drawn_in,
@@ -124,15 +128,22 @@ def _head(everything: Everything, quick: bool, drawn_in: Path | None) -> str:
         "along that run, against the rate of turning, and for a camera with gaps; boxes at five "
         "frames of a video. Redrawn from our runs.",
     )
-    nav = "".join(f'<a href="#{a}">{t}</a>' for a, t in links)
     return (
-        "<header><h1>K-GMRF, reproduced</h1>"
         '<p class="lead">Every table and figure of the paper '
         f"“{e(claims.load()['paper']['title'])}”, run again: its protocols as printed, the "
-        f"protocols "
-        "that really give its numbers, and what the tracker can do when it is allowed to use its "
-        f"information. Verdicts are computed from the result files, not written.</p>{banner}"
-        f"<nav>{nav}</nav>{teaser}</header>"
+        "protocols that really give its numbers, and what the tracker can do when it is allowed "
+        "to use its information. Verdicts are computed from the result files, not written.</p>"
+        f'<div class="tally">{boxes}</div><div class="lists">{lists}</div>{teaser}'
+        f"<h3>Ellipse: ours against the best rival</h3>{best_table(results, 'ellipse')}"
+        f"<h3>Camera: ours against the best rival</h3>{best_table(results, 'camera')}"
+    )
+
+
+def _claims(everything: Everything, kinds: tuple[str, ...]) -> str:
+    return "".join(
+        f'<li><a href="#{v.anchor}">{e(v.claim)}</a> {tag(v.verdict, TAGS[v.verdict])}</li>'
+        for v in everything.verdicts
+        if TAGS[v.verdict] in kinds
     )
 
 
@@ -150,10 +161,6 @@ def mixed(results: Results) -> str:
 
 
 def _summary(everything: Everything) -> str:
-    counts = Counter(v.verdict for v in everything.verdicts)
-    boxes = "".join(
-        f"<div><b>{counts[w]}</b><span>{e(w)}</span></div>" for w in TAGS if counts.get(w)
-    )
     rows = [
         row(
             f'<a href="#{v.anchor}">{e(v.claim)}</a><br><small>{e(v.where)}</small>',
@@ -165,7 +172,7 @@ def _summary(everything: Everything) -> str:
     words = {True: ("passed", "good"), False: ("missed", "bad"), None: ("not run", "idle")}
     bars = [row(e(b.text), tag(*words[b.passed]), sentence(b.measured)) for b in everything.bars]
     return (
-        f'<section id="summary"><h2>Verdicts</h2><div class="tally">{boxes}</div>'
+        '<section id="summary"><h2>Verdicts</h2>'
         f"{table(['claim', 'verdict', 'why'], rows, 'verdicts')}"
         "<h3>Bars set before running</h3>"
         "<p>Thresholds for the recovered protocols, and one for ourselves. A missed bar stays "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -104,26 +103,6 @@ def test_threads_and_a_second_run_change_nothing() -> None:
             _same(computed[name], expected[name], exact=True)
     part = found["covariance"][7:9, 20:30]  # what is not asked for need not be computed
     _same(part.compute(scheduler="threads"), expected["covariance"][7:9, 20:30], exact=True)
-
-
-TOGETHER = """
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from kgmrf.kernels.engine import loops
-start = threading.Barrier(4)
-def first(_):
-    start.wait()
-    return loops("ensemble").run
-with ThreadPoolExecutor(4) as pool:
-    assert len(set(map(id, pool.map(first, range(4))))) == 1
-"""
-
-
-def test_threads_that_start_together_find_the_loops_complete() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(kgmrf.__file__).parents[1])}
-    call = [sys.executable, "-c", TOGETHER]
-    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
 
 
 def test_samples_count_themselves() -> None:

@@ -18,12 +18,10 @@ pytest.importorskip("rich", reason="rich is not installed: no command line")
 pytest.importorskip("cv2", reason="OpenCV is not installed: no video")
 
 import cv2
-import numba
 
 from kgmrf.cli import main
 from kgmrf.commands import _run
-from kgmrf.kernels import engine
-from kgmrf.vision import BoxesTracker, RegionCovarianceTracker, videos
+from kgmrf.vision import RegionCovarianceTracker, videos
 from kgmrf.vision.clip import Clip, render_clip
 from kgmrf.vision.regions import box_iou
 from kgmrf.vision.videos import read_video
@@ -228,23 +226,6 @@ def test_the_bar_tells_frames_per_second(capsys: Capture, monkeypatch: pytest.Mo
     assert "fps" in heard.err
     assert heard.out.startswith("demo: 6 frames of 240 x 180, lost in 0; ")
     assert main(["video", "--demo", "-n", "6", "--json"]) == 0
-    assert capsys.readouterr().err == ""
-
-
-def test_compiling_is_said_once(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a warm cache the first image took a minute in silence."""
-    start = BoxesTracker.init
-
-    def compiles(*arguments: object) -> list[int]:
-        for add in (lambda x: x + 1, lambda x: x + 2):
-            numba.njit(add)(1)
-        return start(*arguments)
-
-    monkeypatch.setattr(BoxesTracker, "init", compiles)
-    monkeypatch.setattr(engine, "_told", False)
-    assert main(["video", "--demo", "-n", "2", "-q"]) == 0
-    assert capsys.readouterr().err.startswith("kgmrf: compiling for this machine, once")
-    assert main(["video", "--demo", "-n", "2", "-q"]) == 0
     assert capsys.readouterr().err == ""
 
 

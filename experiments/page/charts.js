@@ -421,3 +421,22 @@
   dark.addEventListener("change", () => redraw.forEach(d => d()));
   document.documentElement.dataset.drawn = String(redraw.length);
 })();
+
+// One part of the page at a time: the one that the address names. Without scripts, and on paper,
+// all parts are there.
+{
+  const parts = [...document.querySelectorAll(".part")];
+  const open = () => {
+    const at = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const part = (at && at.closest(".part")) || parts[0];
+    for (const other of parts) other.hidden = other !== part;
+    for (const link of document.querySelectorAll("nav a"))
+      link.toggleAttribute("aria-current", link.hash === "#" + part.id);
+    if (at && at !== part) at.scrollIntoView();
+    else if (location.hash) scrollTo(0, 0);
+  };
+  addEventListener("hashchange", open);
+  addEventListener("beforeprint", () => parts.forEach(part => (part.hidden = false)));
+  addEventListener("afterprint", open);
+  open();
+}

@@ -17,7 +17,11 @@ namespace nb = nanobind;
 namespace kgmrf {
 
 /// The loops for this processor, or those of a level that is asked for: "base", "v3", "v4".
-const Loops& choose(const std::string& level);
+struct Choice {
+    const Loops& loops;
+    const LawLoops& laws;
+};
+Choice choose(const std::string& level);
 
 inline void require(bool good, const char* message) {
     if (!good) throw std::invalid_argument(message);
@@ -69,8 +73,8 @@ class Engine {
             nb::gil_scoped_release unlocked;
             loop->run(lines);
         }
-        std::lock_guard lock(mutex_);
-        idle_.push_back(std::move(loop));
+        const std::unique_lock lock(mutex_, std::try_to_lock);
+        if (lock) idle_.push_back(std::move(loop));
     }
 
     const Plan& plan() const { return plan_; }
@@ -79,8 +83,9 @@ class Engine {
   private:
     std::unique_ptr<Loop> take() {
         {
-            std::lock_guard lock(mutex_);
-            if (!idle_.empty()) {
+            // Never waits: a child that was forked while another thread had the lock would for ever.
+            const std::unique_lock lock(mutex_, std::try_to_lock);
+            if (lock && !idle_.empty()) {
                 auto loop = std::move(idle_.back());
                 idle_.pop_back();
                 return loop;
@@ -107,6 +112,7 @@ void define_run(nb::class_<E>& engine) {
 
 void bind_alarm(nb::module_& m);
 void bind_ensemble(nb::module_& m);
+void bind_law(nb::module_& m);
 void bind_low_rank(nb::module_& m);
 void bind_rotations(nb::module_& m);
 

@@ -14,7 +14,7 @@ void bind_ensemble(nb::module_& m) {
             require(table.shape(1) == sizeof(MemberLine) / sizeof(double),
                     "table must have one column for each number of a MemberLine");
             new (self) E(EnsemblePlan(d, table.data(), static_cast<int>(table.shape(0)), places),
-                         choose(level).ensemble);
+                         choose(level).loops.ensemble);
         },
         nb::arg("d"), nb::arg("table").noconvert(), nb::arg("places"), nb::arg("level") = "");
     define_run(engine);

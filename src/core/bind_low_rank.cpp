@@ -14,7 +14,7 @@ void bind_low_rank(nb::module_& m) {
             require(table.shape(0) >= 1 && table.shape(1) == sizeof(FactorsLine) / sizeof(double),
                     "table must have one column for each number of a FactorsLine");
             new (self) E(LowRankPlan(d, table.data(), static_cast<int>(table.shape(0)), places),
-                         choose(level).low_rank);
+                         choose(level).loops.low_rank);
         },
         nb::arg("d"), nb::arg("table").noconvert(), nb::arg("places"), nb::arg("level") = "");
     define_run(engine);

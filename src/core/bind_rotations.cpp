@@ -18,7 +18,7 @@ void bind_rotations(nb::module_& m) {
                             dense.shape(1) == sizeof(DenseLaw) / sizeof(double),
                         "dense must have one DenseLaw for each member");
                 new (self) E(RotationPlan(isotropic.data(), dense.data(), places),
-                             choose(level).rotations);
+                             choose(level).loops.rotations);
             },
             nb::arg("isotropic").noconvert(), nb::arg("dense").noconvert(), nb::arg("places"),
             nb::arg("level") = "")

@@ -31,7 +31,9 @@ def lines(names: dict[str, Any]) -> Iterator[str]:
         else:
             yield f"inline constexpr double {name} = {number(value)};"
     for name, fields in names["STRUCTS"].items():
-        yield f"struct {name} {{ double {', '.join(fields)}; }};"
+        # Of(V): of one track, or of several side by side.
+        yield f"template <class V> struct {name}Of {{ V {', '.join(fields)}; }};"
+        yield f"using {name} = {name}Of<double>;"
     yield "}"
 
 

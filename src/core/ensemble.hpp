@@ -75,7 +75,7 @@ class Ensemble : public Loop {
     Matrix<S> observed = matrix(0), inverse = matrix(1), outer = matrix(2), precision = matrix(3);
     Matrix<S> mean_full = matrix(4), rest_full = matrix(5), forecast = matrix(6), frame = matrix(7),
               body = matrix(8);
-    Turn<S> turn{matrix(9), matrix(10), matrix(11), matrix(12), matrix(13)};
+    Turn<Matrix<S>> turn{matrix(9), matrix(10), matrix(11), matrix(12), matrix(13)};
 
     double* part(int k) const { return parts + std::size_t(k) * room; }
     Turned turned(Track t, const Member& m) const { return {t.of(m.turned), d, plan.planes}; }

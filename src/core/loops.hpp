@@ -33,6 +33,8 @@ struct Loop {
 };
 
 struct EnsemblePlan;
+struct LawPlan;
+struct Unrolled;
 struct LowRankPlan;
 struct RotationPlan;
 
@@ -45,6 +47,13 @@ struct Loops {
                     std::int8_t* status);
 };
 
+/// The same of single laws, which are compiled apart (law.cpp).
+struct LawLoops {
+    Loop* (*law)(const LawPlan&);
+    void (*pull_back)(const Unrolled&);
+};
+
 extern const Loops loops_base, loops_v3, loops_v4;
+extern const LawLoops law_base, law_v3, law_v4;
 
 }  // namespace kgmrf

@@ -21,16 +21,16 @@ static const char* best() {
     return (void)level, "base";
 }
 
-const Loops& choose(const std::string& level) {
+Choice choose(const std::string& level) {
     const std::string wanted = level.empty() ? best() : level;
 #ifdef KGMRF_V4
-    if (wanted == "v4" && processor_level() >= 4) return loops_v4;
+    if (wanted == "v4" && processor_level() >= 4) return {loops_v4, law_v4};
 #endif
 #ifdef KGMRF_V3
-    if (wanted == "v3" && processor_level() >= 3) return loops_v3;
+    if (wanted == "v3" && processor_level() >= 3) return {loops_v3, law_v3};
 #endif
 #ifdef KGMRF_BASE
-    if (wanted == "base") return loops_base;
+    if (wanted == "base") return {loops_base, law_base};
 #endif
     throw std::invalid_argument("this build or this processor has no loops of level " + wanted);
 }
@@ -42,6 +42,7 @@ NB_MODULE(_core, m) {
     m.attr("level") = best();
     bind_alarm(m);
     bind_ensemble(m);
+    bind_law(m);
     bind_low_rank(m);
     bind_rotations(m);
     m.def(
@@ -50,7 +51,7 @@ NB_MODULE(_core, m) {
             require(matrices.shape(1) == matrices.shape(2), "matrices must be square");
             require(status.shape(0) == matrices.shape(0), "status must have one number each");
             nb::gil_scoped_release unlocked;
-            choose("").inspect(matrices.data(), std::int64_t(matrices.shape(0)),
+            choose("").loops.inspect(matrices.data(), std::int64_t(matrices.shape(0)),
                                int(matrices.shape(1)), tolerance, status.data());
         },
         nb::arg("matrices").noconvert(), nb::arg("tolerance"), nb::arg("status").noconvert());

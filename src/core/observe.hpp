@@ -15,18 +15,22 @@ template <int S>
 Status take_covariance(const double* c, Matrix<S> seen, Matrix<S> work, double tolerance) {
     const int d = seen.d;
     double fault = 0.0, largest = 0.0, skewness = 0.0;
-    int missing = 0;
     for (int i = 0; i < d; ++i)
-        for (int j = 0; j < d; ++j) {
-            const double v = c[i * d + j], other = c[j * d + i];
-            seen[i][j] = 0.5 * v + 0.5 * other;
-            fault += 0.0 * v;  // NaN where v is not finite
-            missing += std::isnan(v);
-            largest = std::fmax(largest, std::fabs(v));
-            skewness = std::fmax(skewness, v - other);
+        for (int j = 0; j <= i; ++j) {
+            const double v = c[i * d + j], other = c[j * d + i], mean = 0.5 * v + 0.5 * other;
+            seen[i][j] = seen[j][i] = mean;
+            fault += 0.0 * mean;  // NaN where one is not finite
+            const double most = v > other ? v : other, least = v > other ? other : v;
+            const double size = most > -least ? most : -least, skew = most - least;
+            largest = size > largest ? size : largest;
+            skewness = skew > skewness ? skew : skewness;
         }
     if (tolerance < 0.0) return std::isnan(c[0]) ? Status::missing : Status::observed;
-    if (std::isnan(fault)) return missing == d * d ? Status::missing : Status::invalid;
+    if (std::isnan(fault)) {
+        for (int k = 0; k < d * d; ++k)
+            if (!std::isnan(c[k])) return Status::invalid;
+        return Status::missing;
+    }
     if (!(SMALLEST <= largest && largest <= LARGEST) || skewness > tolerance * largest)
         return Status::invalid;
     copy(seen, work);
@@ -34,10 +38,11 @@ Status take_covariance(const double* c, Matrix<S> seen, Matrix<S> work, double t
     for (int k = 0; k < d; ++k) {
         const double pivot = work[k][k];
         if (!(pivot > 0.0)) return Status::invalid;
+        const double inverse = -1.0 / pivot;
         for (int i = k + 1; i < d; ++i) {
-            const double factor = work[i][k] / pivot;
+            const double factor = work[i][k] * inverse;
             for (int j = k / W * W; j < seen.stride(); j += W)
-                store(work[i] + j, load(work[i] + j) - factor * load(work[k] + j));
+                store(work[i] + j, madd(factor, load(work[k] + j), load(work[i] + j)));
         }
     }
     return Status::observed;

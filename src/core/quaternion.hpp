@@ -143,20 +143,23 @@ inline Quaternion<double> quaternion_of(const double* m) {
     return q.normalised();
 }
 
-/// missing if all of the 3 x 3 matrix is NaN, invalid if it is no rotation: R^T R further than the
+/// missing if all of the D x D matrix is NaN, invalid if it is no rotation: R^T R further than the
 /// tolerance from I, or a reflection. A negative tolerance trusts it.
-inline Status inspect_rotation(const double* m, double tolerance) {
+template <int D>
+Status inspect_rotation(const double* m, double tolerance) {
     bool missing = true;
-    for (int k = 0; k < 9; ++k) missing = missing && std::isnan(m[k]);
+    for (int k = 0; k < D * D; ++k) missing = missing && std::isnan(m[k]);
     if (missing) return Status::missing;
     if (tolerance < 0.0) return Status::observed;
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < D; ++i)
         for (int j = 0; j <= i; ++j) {
-            const double dot = m[i] * m[j] + m[3 + i] * m[3 + j] + m[6 + i] * m[6 + j];
+            double dot = 0.0;
+            for (int k = 0; k < D; ++k) dot += m[D * k + i] * m[D * k + j];
             if (!(std::fabs(dot - (i == j)) <= tolerance)) return Status::invalid;  // NaN too
         }
     double det = 0.0;
-    for (int i = 0; i < 3; ++i) {
+    if constexpr (D == 2) det = m[0] * m[3] - m[1] * m[2];
+    for (int i = 0; D == 3 && i < 3; ++i) {
         const int j = (i + 1) % 3, k = (i + 2) % 3;
         det += m[i] * (m[3 + j] * m[6 + k] - m[3 + k] * m[6 + j]);
     }

@@ -327,7 +327,7 @@ inline void Rotations::run(const Lines& every) {
         const NoiseLevels levels(l.settings + std::min(track, l.n_settings - 1) * l.settings_width);
         const double* z = l.values + 9 * i;
         Status found = Status::missing;
-        if (l.counts[i] > 0.0) found = inspect_rotation(z, l.tolerance);
+        if (l.counts[i] > 0.0) found = inspect_rotation<3>(z, l.tolerance);
         l.status[i] = static_cast<std::int8_t>(found);
         Said said{int(found)};
         if (l.counts[i] >= 0.0 && found != Status::invalid) {

@@ -15,12 +15,13 @@ template <class V>
 struct Spread {
     V p11, p12, p22;
 
-    /// P <- F P F^T + noise with F = [[1, dt], [0, 1]].
-    void widen(double dt, double angle, double cross, double rate) {
-        const V reach = p12 + dt * p22;
-        p11 = p11 + dt * (p12 + reach) + angle;
-        p12 = reach + cross;
-        p22 = p22 + rate;
+    /// P <- F P F^T + noise with F = [[1, turn], [0, keep]].
+    template <class X>
+    void widen(X turn, X keep, X angle, X cross, X rate) {
+        const V reach = madd(turn, p22, p12);
+        p11 = madd(turn, p12 + reach, p11) + angle;
+        p12 = madd(keep, reach, cross - V{});
+        p22 = madd(keep * keep, p22, rate - V{});
     }
 
     /// p <= most, p12 shrunk alike: clipping a variance alone would make P indefinite.
@@ -43,14 +44,14 @@ struct Spread {
     }
 
     struct Move {
-        V angle, kick;
+        V angle, kick, rest;
     };
 
-    /// The gains p11/den and p12/den of a pull, den = 1 + p11 information; P after them.
+    /// The gains p11/den and p12/den of a pull, den = 1 + p11 information; P after them; 1/den.
     Move correct(V pull, V information) {
-        const V rest = 1.0 / (1.0 + p11 * information), scaled = pull * rest;
-        const Move move{p11 * scaled, p12 * scaled};
-        const V left = p22 - p12 * p12 * information * rest;
+        const V rest = 1.0 / madd(p11, information, 1.0 + V{}), scaled = pull * rest;
+        const Move move{p11 * scaled, p12 * scaled, rest};
+        const V left = madd(-p12 * p12 * information, rest, p22);
         p22 = choose(left > V{}, left, V{});  // below by rounding only
         p11 = p11 * rest;
         p12 = p12 * rest;
@@ -63,7 +64,7 @@ inline void widen(Turned own, int n, double noise, double dt) {
     const double angle = noise * dt * dt * dt / 3.0, cross = noise * dt * dt / 2.0;
     each(n, [&]<class V>(int p) {
         Spread<V> P{load<V>(own.p11 + p), load<V>(own.p12 + p), load<V>(own.p22 + p)};
-        P.widen(dt, angle, cross, noise * dt);
+        P.widen(dt, 1.0, angle, cross, noise * dt);
         P.keep_within(RATE_VARIANCE_LIMIT);
         store(own.p11 + p, P.p11), store(own.p12 + p, P.p12), store(own.p22 + p, P.p22);
     });

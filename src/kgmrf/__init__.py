@@ -6,6 +6,7 @@
 (400, 2, 2)
 """
 
+import warnings
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +14,6 @@ from kgmrf import gains, geometry, learn, metrics, paper, simulate, theory, wish
 from kgmrf._check import ObservationError
 from kgmrf.bank import TrackerBank
 from kgmrf.diagnosis import diagnose
-from kgmrf.kernels.engine import warmup
 from kgmrf.results import Estimate, Result
 from kgmrf.trackers import (
     KGMRF,
@@ -45,6 +45,15 @@ _OPTIONAL = {
 }
 """Names whose packages (scikit-learn, pandas) are loaded when they are first asked for; those that
 need scikit-learn are not in ``__all__``, so that a star import works without it."""
+
+
+def warmup() -> None:
+    """Does nothing: the loops are compiled when kgmrf is built. It goes in the next release."""
+    warnings.warn(
+        "kgmrf.warmup does nothing any more, for loops are compiled when kgmrf is built: drop it",
+        DeprecationWarning,
+        stacklevel=2,
+    )
 
 
 def __getattr__(name: str) -> Any:

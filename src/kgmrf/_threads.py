@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +36,19 @@ class OneAtATime:
         return {name: value for name, value in self.__dict__.items() if name != "_guard"}
 
 
+_guarded_objects: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _forget_guards() -> None:
+    """A child of a fork has none of its parent's threads: nobody gives their guards back."""
+    for one in list(_guarded_objects):
+        one.__dict__.pop("_guard", None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_guards)
+
+
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -43,6 +58,7 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         except AttributeError:
             # Of two threads that come here at once, both use the guard that was first.
             guard = arguments[0].__dict__.setdefault("_guard", threading.RLock())
+            _guarded_objects.add(arguments[0])
         guard.acquire()
         try:
             return method(*arguments, **options)

@@ -163,6 +163,38 @@ STRUCTS = {
     ),
     # numbers of a low-rank member: log size s, and the rows that are in psi, D^2 and Lam
     "FactorsNumbers": ("size", "noise_rows", "metric_rows", "spectrum_rows"),
+    # a single law: time of the row and of its last observation, steps, samples and observations
+    # pooled at the cold start, log of the size, its variance; of the last observation: squared
+    # distance of all planes, log-likelihood
+    "LawHead": (
+        "time",
+        "seen",
+        "steps",
+        "pool_samples",
+        "pool_frames",
+        "log_scale",
+        "scale_var",
+        "nis",
+        "log_likelihood",
+    ),
+    # numbers of kgmrf.state.Model; ridge NaN: relative; information, known (the spectrum is given)
+    # and rotation are 0 or 1
+    "LawSettings": (
+        "information",
+        "noise_floor",
+        "spectrum_rate",
+        "scale_rate",
+        "scale_retention",
+        "warmup_samples",
+        "warmup_frames",
+        "ridge",
+        "known",
+        "rotation",
+        "limit",
+        "rate_limit",
+    ),
+    # what an interval does under a law: kgmrf.gains.Transition, then its length
+    "LawStep": ("turn", "keep", "coast", "angle", "cross", "rate", "dt"),
     # time of the row and of its last observation; whether the last observation was refused, and
     # whether the next is taken in whatever it is; relative noise of the last observation, 0 after
     # a step without; variance of the noise, gain of the last step; unit of time and how many

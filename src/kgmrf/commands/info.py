@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import platform
-import time as clock
 from importlib.metadata import PackageNotFoundError, version
 
-import numpy as np
 import typer
 
 from kgmrf import __version__
 from kgmrf._extras import EXTRAS
 from kgmrf.commands._options import JSON, QUIET, takes
-from kgmrf.kernels.engine import warmup as compile_all
-from kgmrf.vision import RegionCovarianceTracker
 
-REQUIRED = ("numpy", "scipy", "numba", "array-api-compat", "orjson")
+REQUIRED = ("numpy", "scipy", "array-api-compat", "orjson")
 PACKAGES = {"cv2": "opencv-contrib-python-headless", "sklearn": "scikit-learn"}
 """Packages that are not called like their module."""
 
@@ -48,12 +44,6 @@ def _version(package: str) -> str | None:
 
 @takes(QUIET)
 def warmup(quiet: bool = False) -> None:
-    """Compile all loops now, so that later runs start at once."""
-    began = clock.perf_counter()
-    compile_all()
-    image = np.random.default_rng(0).integers(0, 255, (96, 96, 3), dtype=np.uint8)
-    box = RegionCovarianceTracker()
-    box.init(image, (30, 30, 30, 30))
-    box.update(image)
+    """Do nothing: the loops are compiled when kgmrf is built. Goes in the next release."""
     if not quiet:
-        typer.echo(f"ready after {clock.perf_counter() - began:.1f} s")
+        typer.echo("nothing to do: the loops are compiled when kgmrf is built", err=True)

@@ -14,7 +14,6 @@ from kgmrf._npz import replacing
 from kgmrf.commands import _video as shared
 from kgmrf.commands._options import JSON, QUIET, takes
 from kgmrf.commands._run import say
-from kgmrf.kernels.engine import announced
 from kgmrf.vision.annotate import annotated
 from kgmrf.vision.clip import demo_clip
 from kgmrf.vision.crowd import BoxesTracker
@@ -70,7 +69,6 @@ def video(
     footage = _drawn(frames or 120) if demo else shared.opened(str(input_), frames)
     began = clock.perf_counter()
     with (
-        announced(),
         shared.bar(footage, not (quiet or json_)) as advance,
         shared.writing(output, footage.rate) as write,
     ):

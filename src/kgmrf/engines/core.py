@@ -50,9 +50,12 @@ def loop(name: str, *plan: Any) -> Any:
     # Arrays of an engine from another process may begin anywhere in a buffer.
     plan = tuple(np.require(p, None, ["C", "A"]) if isinstance(p, np.ndarray) else p for p in plan)
     core = compiled()
-    if core is not None:
-        return getattr(core, name)(*plan, level())
-    return getattr(importlib.import_module("kgmrf.readable"), name)(*plan)
+    return readable(name)(*plan) if core is None else getattr(core, name)(*plan, level())
+
+
+def readable(name: str) -> Any:
+    """The readable class of this name."""
+    return getattr(importlib.import_module("kgmrf.readable"), name)
 
 
 def inspect_covariances(matrices: Numbers, tolerance: float = SYMMETRY_TOLERANCE) -> Numbers:

@@ -1,11 +1,12 @@
 """One gain law as an engine: printed, zero-lag or information, for covariances or rotations.
 
-:mod:`kgmrf.step` is the readable step, :mod:`kgmrf.kernels.law` its compiled twin. A record is the
-beginning of a row (:mod:`kgmrf.kernels.layout`).
+:mod:`kgmrf.step` tells the formulas, :mod:`kgmrf.readable.law` and the core run them. A record is
+the beginning of a row (:mod:`kgmrf.engines.law_row`).
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,11 @@ import numpy as np
 from kgmrf import wishart
 from kgmrf._check import FASTEST
 from kgmrf._types import Numbers
-from kgmrf.engines import INVALID, OBSERVED, Engine, Lines, View, inspected, rounds
+from kgmrf.engines import Engine, Lines, View, core, rounds
+from kgmrf.engines import law_row as layout
+from kgmrf.engines.law_row import LIKELIHOOD, LOG_SCALE, NIS, SEEN, TIME
 from kgmrf.gains import FixedGains, Gains, InformationGains
-from kgmrf.kernels import layout
-from kgmrf.kernels.engine import compiled_law, law_loop
-from kgmrf.kernels.layout import LIKELIHOOD, LOG_SCALE, NIS, SEEN, TIME
 from kgmrf.state import Model, State, Surprise, support
-from kgmrf.step import covariance_step, rotation_step
 from kgmrf.tail import chi_squared_tail
 
 COVARIANCE = ("covariance", "frame", "spectrum")
@@ -108,8 +107,19 @@ class SingleLaw(Engine):
         self._start = self._start.reshape(-1, self.size)
         numbers = ("retention", "coast_retention", "acceleration", "angle_noise")
         self._shared = all(np.ndim(getattr(model.gains, name, 0.0)) == 0 for name in numbers)
-        self._steps: tuple[float, Numbers] = (np.nan, np.zeros((1, 7)))
-        self.compiled = compiled_law(model, self.d, self.batch, rotation=self.rotation)
+        self._steps: tuple[float, Numbers] = (np.nan, np.zeros((1, layout.N_STEP)))
+        self.plan = core_plan(model, self.d, self.batch, rotation=self.rotation)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "loop"}
+
+    @cached_property
+    def loop(self) -> Any:
+        """The loop over lines, made when it is first used: readable where the core has none."""
+        if self.plan is None or core.compiled() is None:
+            readable = core.readable("Law")
+            return readable(self.model, self.d, self.batch, rotation=self.rotation)
+        return core.loop("Law", *self.plan, layout.places(self.d, self.information))
 
     # ------------------------------------------------------------------ verbs
 
@@ -140,17 +150,20 @@ class SingleLaw(Engine):
         """
         which, seen, counts, dt, _, tolerance = lines
         status, records = self._answers(len(which), room)
-        law = self.compiled
-        if law is None:
-            self._readable(rows, lines, strength, records, status)
-            return status, records
-        if len(which) == 1:  # online: looking things up would take longer than the step
-            present = _SIGNS[int(counts[0] > 0.0) - int(counts[0] < 0.0)]
-        else:
-            present = np.sign(counts).astype(np.int8)
         steps, interval = self._intervals(which, dt)
-        law_loop(self.rotation)(
-            rows, which, seen, present, strength, steps, interval, *law, tolerance, records, status
+        self.loop.run(
+            rows,
+            which,
+            seen,
+            counts,
+            dt,
+            True,
+            tolerance,
+            records,
+            status,
+            strength,
+            steps,
+            interval,
         )
         return status, records
 
@@ -168,8 +181,11 @@ class SingleLaw(Engine):
     def _intervals(self, which: Numbers, dt: Numbers) -> tuple[Numbers, Numbers]:
         """What each distinct interval does, ``(K, 7)``, and which of them leads to each line."""
         gains = self.model.gains
+        if self.plan is None:  # the readable step works them out
+            return self._steps[1], np.zeros(len(dt), dtype=np.int64)
         if not self._shared:
-            return layout.steps(self._gains(which), dt), np.arange(len(dt))
+            own = chosen(gains, self.batch, self.d, which)
+            return layout.steps(own, dt), np.arange(len(dt))
         if len(dt) == 1 or (len(dt) and (dt == dt[0]).all()):
             known = self._steps  # another thread may replace it
             if dt[0] != known[0]:
@@ -177,48 +193,6 @@ class SingleLaw(Engine):
             return known[1], _FIRST if len(dt) == 1 else np.zeros(len(dt), dtype=np.int64)
         distinct, interval = np.unique(dt, return_inverse=True)
         return layout.steps(gains, distinct), interval.reshape(-1).astype(np.int64)
-
-    def _gains(self, tracks: Numbers) -> Gains:
-        """The law of some tracks, where its numbers differ between them."""
-        return type(self.model.gains)(
-            **{name: self._of(value, tracks) for name, value in vars(self.model.gains).items()}
-        )
-
-    def _of(self, value: Any, tracks: Numbers) -> Any:
-        if np.ndim(value) == 0:
-            return value
-        array = np.asarray(value)
-        planes = array.shape[-2:] == (self.d, self.d) and array.ndim >= 2
-        own = array.shape[-2:] if planes else ()
-        return np.broadcast_to(array, (*self.batch, *own)).reshape(-1, *own)[tracks]
-
-    # ------------------------------------------------------------------ the readable step
-
-    def _readable(
-        self, rows: Numbers, lines: Lines, strength: Numbers, records: Numbers, status: Numbers
-    ) -> None:
-        which, seen, counts, dt, _, tolerance = lines
-        status[:] = inspected(seen, counts, tolerance, self.rotation)
-        step = rotation_step if self.rotation else covariance_step
-        for these in rounds(which):
-            moving = these[(counts[these] >= 0.0) & (status[these] != INVALID)]
-            tracks = which[moving]
-            if len(tracks):
-                model = self._model(tracks)
-                state = layout.state_of(rows[tracks], self.d, self.information)[0]
-                observed = status[moving] == OBSERVED
-                known = np.where(observed, strength[moving], 1.0)
-                new = step(state, model, seen[moving], known, dt[moving], observed)
-                rows[tracks] = layout.rows_of(*new, self.information)
-            if len(records):
-                records[these] = rows[which[these], : records.shape[1]]
-
-    def _model(self, tracks: Numbers) -> Model:
-        model, known = self.model, self.model.known_spectrum
-        if known is not None and np.ndim(known) > 1:
-            every = np.broadcast_to(known, (*self.batch, self.d)).reshape(-1, self.d)
-            model = model._replace(known_spectrum=every[tracks])
-        return model._replace(gains=self._gains(tracks))
 
     # ------------------------------------------------------------------ raw samples
 
@@ -305,8 +279,40 @@ def guarded(model: Model) -> Model:
     return model._replace(limit=LIMIT, rate_limit=RATE_LIMIT * float(np.max(gains.rate_prior)))
 
 
+def chosen(gains: Gains, batch: tuple[int, ...], d: int, tracks: Numbers) -> Gains:
+    """The law of some tracks, where its numbers differ between them."""
+
+    def of(value: Any) -> Any:
+        if np.ndim(value) == 0:
+            return value
+        array = np.asarray(value)
+        own = array.shape[-2:] if array.shape[-2:] == (d, d) and array.ndim >= 2 else ()
+        return np.broadcast_to(array, (*batch, *own)).reshape(-1, *own)[tracks]
+
+    return type(gains)(**{name: of(value) for name, value in vars(gains).items()})
+
+
+def core_plan(
+    model: Model, d: int, batch: tuple[int, ...], *, rotation: bool
+) -> layout.Plan | None:
+    """The plan for the core, or None where the readable step has to do it.
+
+    >>> core_plan(Model(InformationGains()), 200, (), rotation=False) is None
+    True
+    """
+    largest = LARGEST_ROTATION if rotation else LARGEST
+    if d > largest or model.integrator != "exponential":
+        return None
+    return layout.plan(model, d, batch, rotation=rotation)
+
+
 _FIRST = np.zeros(1, dtype=np.int64)
-_SIGNS = {sign: np.full(1, sign, dtype=np.int8) for sign in (-1, 0, 1)}
+
+LARGEST = 64
+"""Up to this d the core is quicker; above, the readable step with its BLAS products is."""
+
+LARGEST_ROTATION = 3
+"""The core has the logarithm of a rotation in closed form; larger ones take the readable step."""
 
 LIMIT = 20.0
 """An observation counts for no more than this many times the size that was expected of it."""

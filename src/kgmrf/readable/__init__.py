@@ -12,6 +12,7 @@ from typing import Any
 
 MODULES = {
     "Ensemble": "ensemble",
+    "Law": "law",
     "LowRank": "low_rank",
     "Rotations": "rotations",
 }

@@ -1,4 +1,4 @@
-"""The loop in its compiled twin: without gradients, or with a backward pass of its own."""
+"""The loop in the compiled core: without gradients, or with a backward pass of its own."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from kgmrf.engines import Lines
-from kgmrf.engines.law import SingleLaw
+from kgmrf._types import Mask, Numbers
+from kgmrf.constants import STRUCTS
+from kgmrf.engines import TRUST, Lines, core
+from kgmrf.engines import law_row as layout
+from kgmrf.engines.law import SingleLaw, core_plan
 from kgmrf.gains import FixedGains, Transition
-from kgmrf.kernels import engine, layout
-from kgmrf.state import Model, State
+from kgmrf.state import Model, State, Surprise
 from kgmrf.step import covariance_step
 
 
@@ -83,7 +85,7 @@ def run(model: Model, frames: Frames, state: State, rotation: bool) -> tuple[Tra
     d, dtype, shape = frames.seen.shape[-1], frames.seen.dtype, frames.observed.shape
     start = State(*(plain(part.double()) for part in state))
     law = SingleLaw(_plain_model(model), start, noise_var=1.0 if rotation else None)
-    if law.compiled is None:
+    if law.plan is None or core.compiled() is None:
         return None
     rows = law.init(shape[1:].numel())
     step = frames.dt.reshape(-1, *(1,) * (len(shape) - frames.dt.ndim), *frames.dt.shape[1:])
@@ -111,24 +113,57 @@ def run(model: Model, frames: Frames, state: State, rotation: bool) -> tuple[Tra
 class Plan(NamedTuple):
     """What an `unrolled` run needs beside tensors with gradients."""
 
-    law: layout.Law
+    law: layout.Plan
     model: Model
     start: State  # in double precision, without gradients
     observed: Tensor
     dtype: torch.dtype
 
 
-def unrolling(model: Model, frames: Frames, over: Transition) -> layout.Law | None:
+def unrolling(model: Model, frames: Frames, over: Transition) -> layout.Plan | None:
     """The law for `unrolled`; None where it is not known there: planes that differ in noise."""
     ridged = not isinstance(model.gains, FixedGains) or model.gains.ridge is not None
     if not ridged or (frames.seen.shape[-1] > 1 and any(v.shape[-1] != 1 for v in over)):
         return None
+    if core.compiled() is None:
+        return None
     batch = tuple(frames.observed.shape[1:])
-    return engine.compiled_law(_plain_model(model), frames.seen.shape[-1], batch, rotation=False)
+    return core_plan(_plain_model(model), frames.seen.shape[-1], batch, rotation=False)
+
+
+def unroll(
+    law: layout.Plan,
+    start: State,
+    sequence: Numbers,
+    observed: Mask,
+    counts: Numbers,
+    steps: Numbers,
+) -> tuple[State, Surprise]:
+    """All states ``(T + 1, n, ...)`` of a sequence ``(T, n, d, d)``, and its surprises ``(T, n)``.
+
+    Covariances after their cold start only; steps ``(1 or T, 1 or n, 7)`` as `law_row.steps`.
+    """
+    n_frames, n, d = sequence.shape[:3]
+    lines = n_frames * n
+    settings = dict(zip(STRUCTS["LawSettings"], law.settings, strict=True))
+    information = settings["information"] != 0.0
+    rows = layout.rows_of(start, Surprise(start.time, start.time), information)
+    records = np.empty((lines, layout.row_size(d, information)))
+    every = np.broadcast_to(steps, (n_frames, n, layout.N_STEP)).reshape(lines, -1)
+    loop = core.loop("Law", *law, layout.places(d, information))
+    loop.run(
+        *(np.ascontiguousarray(rows), np.tile(np.arange(n), n_frames)),
+        *(sequence.reshape(lines, d, d), observed.reshape(lines).astype(float)),
+        *(np.ascontiguousarray(every[:, -1]), True, TRUST, records, np.empty(lines, np.int8)),
+        *(counts.reshape(lines), np.ascontiguousarray(every), np.arange(lines)),
+    )
+    after, surprise = layout.state_of(records.reshape(n_frames, n, -1), d, information)
+    pairs = zip(start, after, strict=True)
+    return State(*(np.concatenate([one[None], more]) for one, more in pairs)), surprise
 
 
 def unrolled(
-    law: layout.Law, model: Model, frames: Frames, over: Transition, state: State
+    law: layout.Plan, model: Model, frames: Frames, over: Transition, state: State
 ) -> tuple[Track, State]:
     """As `run`, with gradients, for covariances after their warm-up; ``over`` in double precision.
 
@@ -176,7 +211,7 @@ class _Unrolled(torch.autograd.Function):
         batch = plan.start.time.shape
         parts = (plain(part) for part in plan.start)
         start = State(*(part.reshape(-1, *part.shape[len(batch) :]) for part in parts))
-        states, surprise = engine.unroll(plan.law, start, sequence, observed, counts, steps)
+        states, surprise = unroll(plan.law, start, sequence, observed, counts, steps)
         vectors = np.stack([states.spectrum, states.spectrum_var], axis=-2)
         moving = ~np.isnan(states.seen[:-1])
         kept = (moving, states.frame, states.velocity, states.uncertainty, vectors)
@@ -230,15 +265,17 @@ def _pull_back(
         target += slope.detach().numpy().reshape(target.shape)
     body = np.swapaxes(frames, -1, -2) @ frame
     body = (body - np.swapaxes(body, -1, -2)) / 2
-    found = [np.zeros_like(v) for v in (sequence, counts, steps, law.tables[0], law.head)]
-    given = (sequence, counts, steps, law.head, law.tables)
+    inputs_ = (sequence, counts, steps, law.settings, law.tables)
+    like = (sequence, counts, steps, law.tables[0], law.settings)
+    found = [np.zeros_like(v) for v in like]
     bars = (body, velocity, spread, vector, surprise)
-    pull_back = engine.loops("adjoint").pull_back
-    pull_back(moving, observed, (frames, *others), given, bars, tuple(found))
-    head = found.pop()
+    core.module().pull_back(
+        moving, observed, frames, *others, *inputs_, *bars, *found, core.level()
+    )
+    settings = dict(zip(STRUCTS["LawSettings"], found.pop(), strict=True))
     parts = (
         *(frames[0] @ body[0], velocity[0], spread, vector[0, :, 0], vector[0, :, 1]),
-        *(*found, head[layout.SPECTRUM_RATE], head[layout.RIDGE]),
+        *(*found, settings["spectrum_rate"], settings["ridge"]),
     )
     pairs = zip(parts, inputs, strict=True)
     return [torch.tensor(v, dtype=like.dtype).reshape(like.shape) for v, like in pairs]

@@ -1,6 +1,4 @@
-"""Where everything lies; nothing here needs the compiler.
-
-A track of a single law is a row of numbers, and this is the only place that knows their order:
+"""Where the numbers of a single law's track lie in its row; the only place that knows.
 
 ============  ===========  =======================================================================
 clocks        (9,)         time, seen, steps, pool_samples, pool_frames, log_scale, scale_var, nis,
@@ -13,8 +11,8 @@ P             (3, planes)  information gains only: var(angle), cov(angle, veloci
 pool          (pairs)      lower triangle, row by row; zero once the cold start is over
 ============  ===========  =======================================================================
 
-A record is the beginning of a row, up to var(angle). The compiled loop takes one row at a time into
-the work space of :mod:`kgmrf.kernels.products`.
+A record is the beginning of a row, up to var(angle). The core is handed `places`; a model as arrays
+(`plan`) is what its loop is made from.
 """
 
 from __future__ import annotations
@@ -26,29 +24,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Numbers
+from kgmrf.constants import STRUCTS
 from kgmrf.gains import FixedGains, Gains, Transition, transition
 from kgmrf.state import Model, State, Surprise
 
-# The clocks of a row.
+HEAD = STRUCTS["LawHead"]
 TIME, SEEN, STEPS, POOL_SAMPLES, POOL_FRAMES, LOG_SCALE, SCALE_VAR, NIS, LIKELIHOOD = range(9)
-N_CLOCKS = 9
-CLOCKS = ("time", "seen", "steps", "pool_samples", "pool_frames", "log_scale", "scale_var")
-
-# The numbers of a law.
-INFORMATION, NOISE_FLOOR, SPECTRUM_RATE, SCALE_RATE, SCALE_RETENTION = range(5)
-WARMUP_SAMPLES, WARMUP_FRAMES, RIDGE, KNOWN, ROTATION, LIMIT, RATE_LIMIT = range(5, 12)
-N_HEAD = 12
-
-# Matrices of the space for work on one matrix.
-FRAME, SEEN_MATRIX, BODY, TURNING, SCRATCH_A, SCRATCH_B, SCRATCH_C, SCRATCH_D = range(8)
-N_MATRICES = 8
+CLOCKS = HEAD[:NIS]
+N_STEP = len(STRUCTS["LawStep"])
 
 
 @lru_cache(maxsize=64)
-def places(d: int, information: bool) -> dict[str, slice]:
+def slices(d: int, information: bool) -> dict[str, slice]:
     """Where the parts of a row are, by name."""
     planes = d * (d - 1) // 2
-    sizes = {"clocks": N_CLOCKS, "frame": d * d, "spectrum": d, "spectrum_var": d}
+    sizes = {"clocks": len(HEAD), "frame": d * d, "spectrum": d, "spectrum_var": d}
     sizes["velocity"] = planes
     if information:
         sizes |= dict.fromkeys(("p11", "p12", "p22"), planes)
@@ -57,23 +47,29 @@ def places(d: int, information: bool) -> dict[str, slice]:
     return {name: slice(end - sizes[name], end) for name, end in zip(sizes, ends, strict=True)}
 
 
+def places(d: int, information: bool) -> dict[str, int]:
+    """Where the parts of a row begin, and where it ends, as the core is told."""
+    every = slices(d, information)
+    return {name: part.start for name, part in every.items()} | {"end": every["pool"].stop}
+
+
 def row_size(d: int, information: bool) -> int:
     """How many numbers a track is.
 
     >>> row_size(7, True)
     184
     """
-    return int(places(d, information)["pool"].stop)
+    return int(slices(d, information)["pool"].stop)
 
 
 def record_size(d: int, information: bool) -> int:
     """How many numbers of a row an estimate needs."""
-    return int(places(d, information)["p11" if information else "velocity"].stop)
+    return int(slices(d, information)["p11" if information else "velocity"].stop)
 
 
 def parts(rows: Numbers, d: int, information: bool) -> dict[str, Numbers]:
     """The parts of rows or records by name, as views; planes and pool as they lie."""
-    return {name: rows[..., at] for name, at in places(d, information).items()}
+    return {name: rows[..., at] for name, at in slices(d, information).items()}
 
 
 def state_of(rows: Numbers, d: int, information: bool) -> tuple[State, Surprise]:
@@ -134,44 +130,42 @@ def _plane_index(d: int) -> np.ndarray[Any, Any]:
 # --------------------------------------------------------------------------- laws
 
 
-class Law(NamedTuple):
-    """A model as arrays: head ``(N_HEAD,)``; gains ``(k, 2, d, d)``, one table or one per item."""
+class Plan(NamedTuple):
+    """A model as arrays: settings, the numbers of a ``LawSettings``; tables ``(k, 2, d, d)``, the
+    gains A and B, one pair for all tracks or one each; known ``(k, d)``, the given spectrum."""
 
-    head: Numbers
+    settings: Numbers
     tables: Numbers
     known: Numbers
 
 
-def law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool) -> Law | None:
-    """The model for the compiled loops; None if its numbers differ where those cannot follow.
+def plan(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool) -> Plan | None:
+    """The model for the core; None if its numbers differ where the core cannot follow.
 
     Gains may differ between planes and between the items of a batch, the other numbers of a law
     between items only; ridge and spectrum_rate are the same for all.
     """
     gains = model.gains
+    fixed = isinstance(gains, FixedGains)
     names = ["coast_retention", "retention"]
-    if not isinstance(gains, FixedGains):
+    if not fixed:
         names += ["acceleration", "angle_noise"]
-    if np.ndim(model.spectrum_rate) or np.ndim(getattr(gains, "ridge", None) or 0.0):
+    ridge = getattr(gains, "ridge", None)
+    if np.ndim(model.spectrum_rate) or np.ndim(ridge or 0.0):
         return None
     for name in names:
         shape = np.shape(getattr(gains, name))
         if _differs_in_planes(shape, d) or not _fits(shape, batch):
             return None
-    head = np.zeros(N_HEAD)
-    head[INFORMATION] = not isinstance(gains, FixedGains)
-    head[NOISE_FLOOR] = model.noise_floor
-    head[SPECTRUM_RATE] = model.spectrum_rate
-    head[SCALE_RATE] = model.scale_rate
-    head[SCALE_RETENTION] = model.scale_retention
-    head[WARMUP_SAMPLES] = model.warmup_samples
-    head[WARMUP_FRAMES] = model.warmup_frames
-    head[KNOWN] = model.known_spectrum is not None
-    head[ROTATION] = rotation
-    head[LIMIT], head[RATE_LIMIT] = model.limit, model.rate_limit
+    numbers = {
+        "information": not fixed,
+        "ridge": np.nan if ridge is None else ridge,
+        "known": model.known_spectrum is not None,
+        "rotation": rotation,
+    }
+    settings = [numbers.get(name, getattr(model, name, None)) for name in STRUCTS["LawSettings"]]
     tables = np.zeros((1, 2, d, d))
     if isinstance(gains, FixedGains):
-        head[RIDGE] = np.nan if gains.ridge is None else gains.ridge
         both = [_planes(v, d) for v in (gains.position_gain, gains.velocity_gain)]
         if any(v.ndim > 2 and not _fits(v.shape[:-2], batch) for v in both):
             return None
@@ -183,9 +177,10 @@ def law(model: Model, d: int, batch: tuple[int, ...], *, rotation: bool) -> Law 
     if model.known_spectrum is not None:
         known = np.asarray(model.known_spectrum, dtype=float)
         if known.ndim > 1:
-            known = np.broadcast_to(known, (*batch, d)).copy()  # the loops want it writeable
+            known = np.broadcast_to(known, (*batch, d))
         known = known.reshape(-1, d)
-    return Law(head, np.ascontiguousarray(tables), np.ascontiguousarray(known))
+    arrays = (np.array(settings, dtype=float), tables, known)
+    return Plan(*(np.ascontiguousarray(part, dtype=float) for part in arrays))
 
 
 def _differs_in_planes(shape: tuple[int, ...], d: int) -> bool:
@@ -212,23 +207,3 @@ def steps(gains: Gains, dt: Numbers) -> Numbers:
     shape = np.broadcast_shapes(*(np.shape(v) for v in numbers))
     columns = [np.broadcast_to(v, shape) for v in (*numbers, dt)]
     return np.ascontiguousarray(np.stack(columns, axis=-1))
-
-
-# --------------------------------------------------------------------------- one matrix
-
-
-def stride(d: int) -> int:
-    """Length of a padded matrix row: d rounded up to a multiple of eight."""
-    return -(-d // 8) * 8
-
-
-def work_size(d: int) -> int:
-    """How many numbers the space of `products` has."""
-    return N_MATRICES * stride(d) ** 2
-
-
-def aligned(size: int) -> Numbers:
-    """Zeros that start on a cache line, so that eight numbers need only one."""
-    room = np.zeros(size + 8)
-    shift = (-room.ctypes.data // 8) % 8
-    return room[shift : shift + size]

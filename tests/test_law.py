@@ -1,10 +1,7 @@
-"""The compiled loops are the readable step: single steps agree to rounding, in every case."""
+"""Single laws: one step of the loop is that of kgmrf.step; fields and checks are as they should."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from functools import partial
 from typing import Any
 
@@ -13,9 +10,9 @@ import pytest
 
 from kgmrf import KGMRF, ObservationError, RotationTracker, gains
 from kgmrf.engines import Lines
-from kgmrf.engines.law import SingleLaw, guarded
+from kgmrf.engines.law import LARGEST, SingleLaw, core_plan, guarded
 from kgmrf.geometry import orbit, so
-from kgmrf.kernels import engine
+from kgmrf.readable import Law
 from kgmrf.state import Model, State, Surprise, cold_state, initial_state
 from kgmrf.step import covariance_step
 from kgmrf.step import rotation_step as readable_rotation_step
@@ -90,7 +87,7 @@ def _compiled_step(
     """One step of the loop; m: samples, or the noise variance of a rotation."""
     d, batch = C.shape[-1], C.shape[:-2]
     engine = SingleLaw(model, state, noise_var=1.0 if rotation else None)
-    assert engine.compiled is not None
+    assert engine.plan is not None
     rows = engine.init(int(np.prod(batch)))
     n = len(rows)
     counts = np.where(observed, 1.0 / m if rotation else m, 0.0).reshape(n)
@@ -360,26 +357,14 @@ def test_trusted_observations_may_be_missing() -> None:
 
 def test_the_engine_is_chosen_by_dimension_law_and_wish(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(gains.information())
-    assert engine.compiled_law(model, 7, (), rotation=False) is not None
-    assert engine.compiled_law(model, engine.LARGEST + 1, (), rotation=False) is None
-    assert engine.compiled_law(model, 5, (), rotation=True) is None
+    assert core_plan(model, 7, (), rotation=False) is not None
+    assert core_plan(model, LARGEST + 1, (), rotation=False) is None
+    assert core_plan(model, 5, (), rotation=True) is None
     per_plane = Model(gains.FixedGains(0.1, 0.1, retention=np.full((3, 3), 0.9)))
-    assert engine.compiled_law(per_plane, 3, (), rotation=False) is None
+    assert core_plan(per_plane, 3, (), rotation=False) is None
     monkeypatch.setenv("KGMRF_ENGINE", "readable")
-    assert engine.compiled_law(model, 7, (), rotation=False) is None
     tracker = single_law(n_samples=5)
     tracker.update(GOOD)
     tracker.update(GOOD)
-    assert tracker._engine.compiled is None
+    assert isinstance(tracker._engine.loop, Law)
     assert len(single_law(n_samples=5).filter(np.stack([GOOD] * 3))) == 3
-
-
-def test_numba_is_loaded_by_the_first_observation_only() -> None:
-    code = (
-        "import sys, numpy as np, kgmrf\n"
-        "tracker = kgmrf.KGMRF(n_samples=4, gains='information')\n"
-        "assert 'numba' not in sys.modules\n"
-        "tracker.update(np.eye(2))\n"
-        "assert 'numba' in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ))
