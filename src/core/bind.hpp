@@ -110,6 +110,7 @@ void define_run(nb::class_<E>& engine) {
              nb::arg("records").noconvert(), nb::arg("status").noconvert());
 }
 
+void bind_alarm(nb::module_& m);
 void bind_ensemble(nb::module_& m);
 void bind_law(nb::module_& m);
 void bind_low_rank(nb::module_& m);

@@ -40,6 +40,7 @@ Choice choose(const std::string& level) {
 NB_MODULE(_core, m) {
     using namespace kgmrf;
     m.attr("level") = best();
+    bind_alarm(m);
     bind_ensemble(m);
     bind_law(m);
     bind_low_rank(m);

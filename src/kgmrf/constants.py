@@ -94,6 +94,13 @@ LONGEST_STEP = 1e9  # units; of a longer one nothing more is known
 LEAST_RELATIVE_NOISE, MOST_RELATIVE_NOISE = 1e-60, 1e30  # 1 / n_samples of an observation
 LOWEST_FREQUENCY, HIGHEST_FREQUENCY = 6.283185307179586e-05, 2.984513020910304  # rad per unit
 
+# --------------------------------------------------------------------------- alarms
+
+ALARM_BETS = 3  # CUSUMs: for changes of one row, of some and of many
+ALARM_QUIET, ALARM_BEGINS, ALARM_LASTS, ALARM_ENDS = 0, 1, 2, 3  # what became of a row
+ALARM_CALM = 0.5  # of the threshold: an alarm ends when all sums are below
+ALARM_LEAST = 1e-300  # smaller p-values count as this
+
 # --------------------------------------------------------------------------- heads of rows
 
 STRUCTS = {
@@ -111,6 +118,20 @@ STRUCTS = {
         "likelihood",
         "distance",
         "values",
+    ),
+    # an alarm: rows that came; whether it is on, the row of its onset and that of its last
+    # evidence; sums of the CUSUMs, and the row in which each last left zero
+    "AlarmRow": (
+        "count",
+        "inside",
+        "onset",
+        "last",
+        "sum_1",
+        "sum_2",
+        "sum_3",
+        "start_1",
+        "start_2",
+        "start_3",
     ),
     # one line of the table of members
     "MemberLine": (

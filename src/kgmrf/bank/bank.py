@@ -164,6 +164,11 @@ class TrackerBank(Shown, OneAtATime):
         twin._keep(self._positions(tracks))
         return twin
 
+    def put(self, tracks: Any, other: TrackerBank) -> None:
+        """Replace tracks, by position, by those of a bank that `select` made."""
+        for name in MEMORY:
+            getattr(self, f"_{name}")[np.asarray(tracks)] = getattr(other, f"_{name}")
+
     # ------------------------------------------------------------------ steps
 
     def update(

@@ -4,6 +4,7 @@ Everything is drawn on plain matplotlib figures: no window opens, no global sett
 works on machines without a screen. matplotlib is loaded when something is drawn.
 """
 
+from kgmrf.plots.alerts import plot_alerts
 from kgmrf.plots.ellipses import draw_rows, plot_ellipses
 from kgmrf.plots.look import (
     COLOURS,
@@ -29,6 +30,7 @@ __all__ = [
     "label_lines",
     "log_ticks",
     "new_figure",
+    "plot_alerts",
     "plot_ellipses",
     "plot_result",
     "plot_risk",

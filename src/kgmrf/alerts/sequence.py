@@ -1,0 +1,165 @@
+"""A recording that is watched: `watch`, and what it finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kgmrf import _check
+from kgmrf._check import ObservationError
+from kgmrf._extras import optional
+from kgmrf._types import Numbers
+from kgmrf.alerts.alarm import Alarm, Event, Heard, events
+from kgmrf.alerts.watch import ADAPT, Observed, take_watched
+from kgmrf.bank import TrackerBank
+from kgmrf.centring import RunningMean, off_the_mean
+from kgmrf.tail import surprise
+from kgmrf.trackers import KGMRF
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+CHUNK = 512
+"""Rows that are taken in at a time."""
+
+
+class Alerts(NamedTuple):
+    """What was found in a recording of T rows.
+
+    time ``(T,)``; p_value ``(T,)``, NaN where nothing was seen or forecast; status ``(T,)``: 0
+    quiet, 1 an alarm begins, 2 it lasts, 3 it ends; evidence ``(T,)``: 1 raises an alarm;
+    contribution ``(T, d)``: of each channel to the squared distance, NaN outside alarms; events: a
+    list of `kgmrf.alerts.Event`; channels: names or None; index: labels of the rows or None.
+    """
+
+    time: Numbers
+    p_value: Numbers
+    status: Numbers
+    evidence: Numbers
+    contribution: Numbers
+    events: list[Event]
+    channels: tuple[str, ...] | None
+    index: Any
+
+    @property
+    def surprise(self) -> Numbers:
+        """-log10 p, ``(T,)``."""
+        return surprise(self.p_value)
+
+    def blame(self, event: Event) -> dict[str, float]:
+        """The share of each channel in the squared distance over an event, the largest first."""
+        stop = len(self.time) if event.end is None else event.end + 1
+        rows = self.contribution[event.begin : max(stop, event.begin + 1)]
+        known = np.where(np.isnan(rows), 0.0, rows).sum(axis=0)
+        total = known.sum()
+        names = self.channels or tuple(f"channel {k}" for k in range(rows.shape[-1]))
+        share = known / total if total > 0.0 else known
+        return {names[k]: float(share[k]) for k in np.argsort(-share, kind="stable")}
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas table with one row per event: onset, begin, end and peak as labels of the rows
+        (times if there are none), surprise of the peak, and the channels to blame."""
+        with optional():
+            import pandas as pd
+
+        def label(row: int | None) -> Any:
+            if row is None:
+                return None
+            return self.time[row] if self.index is None else self.index[row]
+
+        rows = [
+            {
+                **{name: label(getattr(event, name)) for name in ("onset", "begin", "end", "peak")},
+                "surprise": event.surprise,
+                "channels": ", ".join(list(self.blame(event))[:3]),
+            }
+            for event in self.events
+        ]
+        return pd.DataFrame(rows, columns=["onset", "begin", "end", "peak", "surprise", "channels"])
+
+    def plot(self, signal: Any = None, path: str | Path | None = None) -> Figure:
+        """The signal, the surprise and the alarms along time; with ``path`` also write it."""
+        from kgmrf.plots import plot_alerts
+
+        return plot_alerts(self, signal, path)
+
+
+class _Single:
+    """One track, as `kgmrf.alerts.watch.Home` wants it."""
+
+    def __init__(self, tracker: KGMRF, d: int, alarm: Alarm) -> None:
+        settings = {**tracker.settings(), "time_unit": 1.0}
+        mean = settings.pop("mean")
+        settings.pop("d", None)
+        settings.pop("on_invalid", None)
+        self.bank = TrackerBank(1, d, n_threads=1, **settings)
+        self.columns = {"alarm": alarm.init(1)}
+        self.mean = None if mean == "zero" else RunningMean(mean)
+        if self.mean is not None:
+            self.columns["sums"] = np.zeros((1, 3, d))
+
+    def centred(self, tracks: Numbers, values: Numbers) -> Numbers:
+        if self.mean is None:
+            return values
+        centred, sums = off_the_mean(values, self.columns["sums"][0], self.mean.keep)
+        self.columns["sums"][0] = sums
+        return centred
+
+
+def watch(
+    sequence: Any,
+    alarm: Alarm | None = None,
+    *,
+    tracker: KGMRF | None = None,
+    adapt: str = "yes",
+    **given: Any,
+) -> Alerts:
+    """Alarms in a recording: samples ``(T, d)`` or covariances ``(T, d, d)``, in time order.
+
+    alarm: default ``Alarm()``, at most one false alarm in 10,000 rows.
+    tracker: default ``KGMRF(mean="drift")`` for samples; one that has seen nothing.
+    adapt: "yes" learns from all rows, so that an alarm ends when the new behaviour is known;
+    "slow" from one row in ten while in an alarm; "no" from none: an alarm lasts until things are
+    as before, for ever if they never are.
+    given: times, mask, layout, n_samples and on_overlap as for :meth:`kgmrf.KGMRF.filter`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(2000, 3))
+    >>> x[1500:1550, 1] *= 5.0
+    >>> found = watch(x, Alarm(1e-4), adapt="no")
+    >>> [(event.begin, event.end, list(found.blame(event))[0]) for event in found.events]
+    [(1502, 1549, 'channel 1')]
+    """
+    alarm = Alarm() if alarm is None else alarm
+    adapt = _check.choice(adapt, ADAPT, "adapt")
+    if tracker is None:
+        matrices = np.ndim(getattr(sequence, "values", sequence)) == 3
+        tracker = KGMRF() if matrices else KGMRF(mean="drift")
+    if tracker.batch_shape is not None:
+        raise ValueError("the tracker has seen something; give a new one")
+    zero = tracker.anew(mean="zero")
+    record = zero.recording(sequence, **given)
+    seen, shape = record.seen, record.observed.shape
+    if len(shape) != 1 or (record.samples and seen.shape[1] != 1):
+        raise ObservationError(
+            f"watch takes one recording, samples (T, d) or covariances (T, d, d), got blocks of "
+            f"shape {seen.shape}; watch several as a stream of keys, with kgmrf stream --alert"
+        )
+    values = seen[:, 0] if record.samples else seen
+    values = np.where(record.observed.reshape(-1, *(1,) * (values.ndim - 1)), values, np.nan)
+    home = _Single(tracker, values.shape[-1], alarm)
+    lines = Observed(np.zeros(len(values), np.int64), values, record.dt, record.counts)
+    pieces = [
+        take_watched(home, alarm, adapt, lines.part(slice(k, k + CHUNK)), ("p_value",))
+        for k in range(0, len(values), CHUNK)
+    ]
+    heard = Heard(*map(np.concatenate, zip(*(piece.heard for piece in pieces), strict=True)))
+    p = np.concatenate([piece.fields["p_value"] for piece in pieces])
+    share = np.concatenate([piece.contribution for piece in pieces])
+    time = np.cumsum(record.dt) * zero.clock.unit
+    found = events(heard, p)
+    index, channels = record.index, record.channels
+    return Alerts(time, p, heard.status, heard.evidence, share, found, channels, index)
