@@ -15,6 +15,7 @@ class Room {
     Room(const Room&) = delete;
     ~Room() { ::operator delete[](p_, LINE); }
     operator double*() const { return p_; }
+    double* data() const { return p_; }
 
   private:
     static constexpr std::align_val_t LINE{64};
