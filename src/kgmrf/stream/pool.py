@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
+from kgmrf.alerts.alarm import WIDTH
 from kgmrf.bank import TrackerBank
 from kgmrf.centring import RunningMean, off_the_mean
 from kgmrf.io.source import Kind
@@ -46,7 +47,7 @@ class Pool:
 
     ``last`` is the time of the last line that was taken in, ``aside`` that of a line that jumped
     too far to be believed; ``lone`` is 1 after the first line of all, whose time nothing has
-    confirmed yet; ``sums`` are those of the running mean.
+    confirmed yet; ``sums`` are those of the running mean, ``alarm`` those of `kgmrf.alerts`.
     """
 
     def __init__(self, kind: Kind, d: int, settings: Settings) -> None:
@@ -58,6 +59,8 @@ class Pool:
         if settings.mean != "zero":
             self.blank["sums"] = np.zeros((3, d))
             self.keep_mean = RunningMean(settings.mean).keep
+        if settings.alert is not None:
+            self.blank["alarm"] = np.zeros(WIDTH)
         self.columns = {name: np.zeros((0, *np.shape(b))) for name, b in self.blank.items()}
         self.unit = Unit(settings.time_unit)
         self.watermark = math.nan  # the newest time of the stream, if tracks are forgotten
@@ -239,15 +242,21 @@ class Pool:
     def restore(self, keys: list[str], arrays: dict[str, Numbers]) -> None:
         """Put what `memory` gave into a pool without tracks; ValueError if it cannot be that."""
         n = len(keys)
+        if "alarm" not in self.columns:
+            arrays.pop("column_alarm", None)  # alarms may be switched on and off
         self.numbers(keys)
         if len(self) != n:
             raise ValueError("it has a key twice")
         for name, array in self.columns.items():
-            found = arrays.pop(f"column_{name}")
+            fresh = {f"column_{name}": array[:n]} if name == "alarm" else {}
+            found = {**fresh, **arrays}[f"column_{name}"]
+            arrays.pop(f"column_{name}", None)
             if found.shape != (n, *array.shape[1:]) or found.dtype != array.dtype:
                 raise ValueError(f"{name} has shape {found.shape} and type {found.dtype}")
             if np.isinf(found).any():
                 raise ValueError(f"{name} is infinite")
+            if name == "alarm" and not (found >= 0.0).all():
+                raise ValueError("its alarms hold what is no count and no evidence")
             self.columns[name] = found
         if any(len(array) != n for array in arrays.values()):
             raise ValueError("its tracks are not as many as its keys")
