@@ -12,7 +12,18 @@ import pytest
 
 import kgmrf
 
-HEAVY = {"numba", "scipy", "pandas", "torch", "matplotlib", "sklearn", "cv2", "typer", "rich"}
+HEAVY = {
+    "numba",
+    "llvmlite",
+    "scipy",
+    "pandas",
+    "torch",
+    "matplotlib",
+    "sklearn",
+    "cv2",
+    "typer",
+    "rich",
+}
 HEAVY |= {"dask", "distributed", "xarray", "zarr"}
 
 
