@@ -12,18 +12,7 @@ import pytest
 
 import kgmrf
 
-HEAVY = {
-    "numba",
-    "llvmlite",
-    "scipy",
-    "pandas",
-    "torch",
-    "matplotlib",
-    "sklearn",
-    "cv2",
-    "typer",
-    "rich",
-}
+HEAVY = {"scipy", "pandas", "torch", "matplotlib", "sklearn", "cv2", "typer", "rich"}
 HEAVY |= {"dask", "distributed", "xarray", "zarr"}
 
 
