@@ -74,7 +74,7 @@ table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabu
 th, td { padding: 3px 14px 3px 0; text-align: right; border-bottom: 1px solid #e4e4e4; }
 th:first-child, td:first-child { text-align: left; min-width: 3.5rem; }
 .words td:first-child { min-width: 8rem; }
-.stamps td { white-space: nowrap; } .stamps td:nth-child(2) { text-align: left; }
+.stamps td { white-space: nowrap; } .stamps :nth-child(2) { text-align: left; }
 th { color: #666; font-weight: 500; }
 footer { color: #666; font-size: .85rem; margin: 2rem 0; }
 """
