@@ -17,11 +17,12 @@ import numpy as np
 
 from kgmrf import _npz
 from kgmrf._types import Numbers
+from kgmrf.alerts.lines import Observed
 from kgmrf.constants import FEWEST_SAMPLES, LONGEST, MOST_SAMPLES
 from kgmrf.factors import DENSE
 from kgmrf.io.write import FIELDS
 from kgmrf.results import Estimate
-from kgmrf.stream import state
+from kgmrf.stream import alerts, state
 from kgmrf.stream.json_lines import JsonReader
 from kgmrf.stream.pool import DUPLICATE, LATE, OK, Pool
 from kgmrf.stream.records import Parsed, Reader, too_large
@@ -57,6 +58,9 @@ class Stream:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.alarm = alerts.alarm_of(settings)
+        if settings.alerts_only and self.alarm is None:
+            raise ValueError("--alerts-only needs --alert")
         self.counts = Counts()
         self.reader: Reader = reader_of(settings.format)(
             key=settings.key, time=settings.time, columns=settings.columns
@@ -139,7 +143,8 @@ class Stream:
             known = {*self.pool.bank.estimate().fields()}
             known |= set() if kind == "rotation" else {*DENSE, "volatility", "correlation"}
             known |= {"surprise"} if "p_value" in known else set()
-            self.fields = self.settings.fields or (self.pool.bank.kind, "log_likelihood")
+            usual = (self.pool.bank.kind, "log_likelihood") if self.alarm is None else ()
+            self.fields = self.settings.fields or usual
             for name in self.fields:
                 if name not in known:
                     there = ", ".join(field for field in FIELDS if field in known)
@@ -151,6 +156,10 @@ class Stream:
 
     def _text(self, moved: Moved) -> bytes:
         form, names = self.settings.format, list(moved.fields)
+        if self.alarm is not None:
+            d = self._pool().d
+            channels = self.reader.channels or [str(k) for k in range(d)]
+            moved = moved._replace(fields=alerts.in_words(moved.fields, channels, form))
         if isinstance(self.reader, TableReader):
             return self._messages(moved)
         text = text_of(*moved, form, self.settings.digits, self.reader.style or "")
@@ -196,7 +205,8 @@ class Stream:
             good = np.flatnonzero(seen.verdict == OK)
             if good.size:
                 lines = parsed.part(good)._replace(times=seen.times[good])
-                pieces.append(self._advance(tracks[good], lines, seen.before[good]))
+                moved = self._advance(tracks[good], lines, seen.before[good])
+                pieces += [moved] if len(moved.keys) else []
             parsed = parsed.part(slice(n if stop and seen.jumps else seen.verdict.size, None))
         self.counts.lines += min(faults) if stop and faults else n
         if not (stop and faults):
@@ -232,20 +242,31 @@ class Stream:
         unit = pool.unit.of(step)
         if learning and pool.unit.frozen:
             self.remarks.append(pool.unit.words())
-        taken = pool.bank.take(
-            tracks,
-            pool.centred(tracks, parsed.values),
-            dt=np.minimum(pool.counted(step, unit), LONGEST),
-            n_samples=parsed.counts,
-            fields=list(dict.fromkeys(SOURCES.get(name, name) for name in self.fields)),
-        )
+        names = list(dict.fromkeys(SOURCES.get(name, name) for name in self.fields))
+        dt, shown = np.minimum(pool.counted(step, unit), LONGEST), self.fields
+        heard: dict[str, Numbers] = {}
+        if self.alarm is None:
+            centred = pool.centred(tracks, parsed.values)
+            taken = pool.bank.take(tracks, centred, dt=dt, n_samples=parsed.counts, fields=names)
+        else:
+            lines = Observed(tracks, parsed.values, dt, parsed.counts)
+            taken, heard = alerts.take(pool, self.alarm, self.settings.adapt, lines, names)
+            shown = tuple(dict.fromkeys(("p_value", "surprise", *shown)))
+            self.counts.alarms += alerts.begins(heard)
         self.counts.used += len(tracks)
-        found = {name: getattr(Estimate(taken), name) for name in self.fields}
+        found = {name: getattr(Estimate(taken), name) for name in shown}
         for name, power in TIMED.items():
             if name in found:  # counted in units; told on the lines' clock
                 array = found[name]
                 found[name] = array * unit.reshape(-1, *(1,) * (array.ndim - 1)) ** power
-        return Moved(parsed.keys, times, found)
+        if self.alarm is None:
+            return Moved(parsed.keys, times, found)
+        found = {"alarm": heard.pop("alarm"), **found, **heard}
+        if not self.settings.alerts_only:
+            return Moved(parsed.keys, times, found)
+        few = alerts.turning_points(found)
+        some = {name: array[few] for name, array in found.items()}
+        return Moved(parsed.part(few).keys, times[few], some)
 
     # ------------------------------------------------------------------ state
 
