@@ -212,7 +212,8 @@ def _stability(results: Results) -> Iterator[Verdict]:
         return
     why = (
         f"{100 * data['agree_off_boundary']:.1f} % of the gains away from the boundary behave as "
-        "predicted, with κ_max = 1 always (inertia and stiffness cancel)."
+        "predicted, with κ_max = 1 always (inertia and stiffness cancel). The torque of "
+        "the appendix is not whitened; with it κ_max = max λ_i λ_j, which depends on the units."
     )
     error = results.data("stability", "error.printed.rate_0.08")
     if error:
