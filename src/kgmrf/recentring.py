@@ -242,7 +242,7 @@ class OnlineRecenter(KineticTransformer):
         if times is not None:
             raise ValueError('reference="riemannian" counts matrices: leave out times')
         matrices = self._matrices(X)
-        d = int(getattr(self, "n_features_in_", matrices.shape[-1]))
+        d: int = self.n_features_in_ if hasattr(self, "n_features_in_") else matrices.shape[-1]
         if matrices.shape[1:] != (d, d):
             raise ValueError(f"X has shape {matrices.shape}, but fit had matrices of {d} x {d}")
         observed = _check.present(matrices, "X")
