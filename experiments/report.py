@@ -224,7 +224,7 @@ def _rerun(results: Results, quick: bool) -> str:
         w = record["made_with"]
         made[
             f"kgmrf {w['kgmrf']}, commit {w['commit'] or 'none'}, sources {w['source']}, Python "
-            f"{w['python']}, numpy {w['numpy']}, numba {w['numba']}"
+            f"{w['python']}, numpy {w['numpy']}"
         ] += 1
         command = record["rerun"] + (" --quick" if quick else "")
         rows.append(row(f"<code>{e(command)}</code>", e(record["status"])))

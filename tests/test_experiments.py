@@ -25,7 +25,6 @@ if str(ROOT) not in sys.path:
 
 from experiments import (  # noqa: E402
     __main__,
-    bodies,
     camera,
     catalogue,
     chart_parts,
@@ -40,7 +39,6 @@ from experiments import (  # noqa: E402
     spectral_gap,
     spoken,
     store,
-    structure,
     tensors,
     tuning,
     verdicts,
@@ -449,16 +447,6 @@ def test_the_law_for_many_gains_is_the_trackers():
     angle = recursions.plane_law(scene.observations[:, None], 1.5, *settings)[:, 0, 0]
     off = recursions.half_turn(metrics.axis_angle(found) - angle)
     assert np.abs(off).max() < 1e-9
-
-
-@pytest.mark.parametrize("name", list(bodies.INTEGRATORS))
-def test_the_compiled_integrators_are_the_readable_ones(name):
-    state, body = structure.body_at(3)
-    found = bodies.run(state, body, name, 0.05, 20)
-    for _ in range(20):
-        state = bodies.INTEGRATORS[name][2](state, body, 0.05)
-    np.testing.assert_allclose(found.frame[-1], state.frame, atol=1e-12)
-    np.testing.assert_allclose(found.momentum[-1], state.momentum, atol=1e-12)
 
 
 def test_algorithm_1_of_the_guide_is_the_printed_law():

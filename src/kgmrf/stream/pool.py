@@ -15,6 +15,7 @@ import numpy as np
 from kgmrf._types import Mask, Numbers
 from kgmrf.alerts.alarm import WIDTH
 from kgmrf.bank import TrackerBank
+from kgmrf.bank.room import extend, more_room
 from kgmrf.centring import RunningMean, off_the_mean
 from kgmrf.io.source import Kind
 from kgmrf.stream.keys import distinct
@@ -81,12 +82,11 @@ class Pool:
         for key in words if codes is not None else dict.fromkeys(words):
             known.setdefault(key, len(known))
         short, room = len(known) - len(self.bank), len(self.bank)
-        if short > 0:  # room doubles, so that adding tracks one by one stays cheap
-            more = max(short, room, 16)
+        if short > 0:
+            more = more_room(room, short)
             self.bank.add(more)
             for name, blank in self.blank.items():
-                new = np.broadcast_to(blank, (more, *np.shape(blank)))
-                self.columns[name] = np.concatenate([self.columns[name], new])
+                extend(self.columns, name, more, blank)
         found = np.fromiter(map(known.__getitem__, words), dtype=np.int64, count=len(words))
         return found if codes is None else found[codes]
 
@@ -234,21 +234,21 @@ class Pool:
     # ------------------------------------------------------------------ state
 
     def memory(self) -> dict[str, Numbers]:
-        """All that is remembered of the tracks but their keys, as arrays."""
+        """All that is remembered of the tracks but their keys, as arrays, to be written at once."""
         n = len(self)
         columns = {f"column_{name}": array[:n] for name, array in self.columns.items()}
-        return columns | self.bank.memory(slice(n))
+        return columns | self.bank.memory(slice(n), copy=False)
 
     def restore(self, keys: list[str], arrays: dict[str, Numbers]) -> None:
         """Put what `memory` gave into a pool without tracks; ValueError if it cannot be that."""
         n = len(keys)
+        self.number = dict(zip(keys, range(n), strict=True))
         if "alarm" not in self.columns:
             arrays.pop("column_alarm", None)  # alarms may be switched on and off
-        self.numbers(keys)
         if len(self) != n:
             raise ValueError("it has a key twice")
         for name, array in self.columns.items():
-            fresh = {f"column_{name}": array[:n]} if name == "alarm" else {}
+            fresh = {f"column_{name}": np.zeros((n, WIDTH))} if name == "alarm" else {}
             found = {**fresh, **arrays}[f"column_{name}"]
             arrays.pop(f"column_{name}", None)
             if found.shape != (n, *array.shape[1:]) or found.dtype != array.dtype:
