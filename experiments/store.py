@@ -245,7 +245,7 @@ def provenance() -> dict[str, Any]:
         "kgmrf": kgmrf.__version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
-        **{name: _version(name) for name in ("scipy", "numba", "opencv-contrib-python-headless")},
+        **{name: _version(name) for name in ("scipy", "opencv-contrib-python-headless")},
         "commit": _commit(),
         "source": fingerprint(),
         "processor": _processor(),

@@ -17,7 +17,7 @@ pytest.importorskip("typer", reason="typer is not installed: no command line")
 pytest.importorskip("rich", reason="rich is not installed: no command line")
 
 import kgmrf
-from kgmrf import KGMRF, AlphaBeta, EuclideanEMA, RotationTracker, simulate
+from kgmrf import KGMRF, EuclideanEMA, RotationTracker, simulate
 from kgmrf.cli import main
 from kgmrf.commands import _run
 from kgmrf.geometry import so
@@ -380,9 +380,6 @@ def test_smoothing_looks_back(scenes: Path, tmp_path: Path, capsys: Capture) -> 
     assert "more than 100 steps" in capsys.readouterr().err
 
 
-RIVAL = ("EuclideanEMA", "half_life=16")
-
-
 def test_comparing_ranks_by_one_step_ahead_likelihood(
     scenes: Path, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -392,21 +389,21 @@ def test_comparing_ranks_by_one_step_ahead_likelihood(
     assert scores == sorted(scores, reverse=True)
     assert found["rows"][0]["tracker"] == "KGMRF"
     seen = written(path)
-    likelihood = KGMRF(n_samples=8).filter(seen).log_likelihood
-    scored = (np.arange(400) >= 80) & np.isfinite(likelihood)
-    # Steps that one of all cannot forecast are left out: alpha-beta extrapolates to singular ones.
-    ahead = np.linalg.eigvalsh(AlphaBeta(n_samples=8).filter(seen).covariance[:-1])
-    scored[1:] &= ahead[:, 0] > 1e-12 * ahead[:, -1]
+    gain = 1 - 2 ** (-1 / 16)
+    by_hand = {
+        ("KGMRF", "gains=auto"): KGMRF(n_samples=8),
+        ("KGMRF", "gains=information"): KGMRF(n_samples=8, gains="information"),
+        ("EuclideanEMA", "half_life=16"): EuclideanEMA(gain=gain, n_samples=8),
+    }
+    scored = np.arange(400) >= 80
+    runs = {name: tracker.filter(seen).log_likelihood for name, tracker in by_hand.items()}
+    for likelihood in runs.values():
+        scored &= np.isfinite(likelihood)
     assert found["scored"] == scored.sum()
-    rows = [r for r in found["rows"] if (r["tracker"], r["settings"]) == ("KGMRF", "gains=auto")]
-    assert [r["score"] for r in rows] == [pytest.approx(likelihood[scored].mean())]
-    # A rival as a Gaussian: 8 samples with the covariance of the step before.
-    average = EuclideanEMA(gain=1 - 2 ** (-1 / 16), n_samples=8).filter(seen).covariance
-    S, C = average[:-1][scored[1:]], seen[1:][scored[1:]]
-    distance = np.trace(np.linalg.solve(S, C), axis1=-2, axis2=-1)
-    gaussian = -4.0 * (np.linalg.slogdet(2.0 * np.pi * S)[1] + distance)
-    rows = [r for r in found["rows"] if (r["tracker"], r["settings"]) == RIVAL]
-    assert [r["gaussian"] for r in rows] == [pytest.approx(gaussian.mean())]
+    for (name, settings), likelihood in runs.items():
+        rows = [r for r in found["rows"] if (r["tracker"], r["settings"]) == (name, settings)]
+        measure = "score" if settings == "gains=auto" else "gaussian"  # of what is forecast
+        assert [r[measure] for r in rows] == [pytest.approx(likelihood[scored].mean())]
 
 
 def test_comparing_samples_leaves_out_what_needs_full_rank(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from typing import Any, NamedTuple
 
@@ -103,8 +102,8 @@ class Alarm:
         which = np.ascontiguousarray(tracks, dtype=np.int64)
         p = as_p_values(p_values)
         status, records = np.empty(len(p), np.int8), np.empty((len(p), 3))
-        twin = core.compiled() or importlib.import_module("kgmrf.readable.alarm")
-        twin.follow_alarms(rows, which, p, np.array(self.bets), self.warm_up, records, status)
+        loop = core.functions("alarm").follow_alarms
+        loop(rows, which, p, np.array(self.bets), self.warm_up, records, status)
         return Heard(status, *records.T)
 
     # ------------------------------------------------------------------ one sequence

@@ -15,7 +15,8 @@ from kgmrf._types import Numbers
 from kgmrf.commands._given import ON_A_FILE, Given
 from kgmrf.commands._keyed import check_keyed, track_by_key
 from kgmrf.commands._options import takes
-from kgmrf.commands._report import Report, check_report
+from kgmrf.commands._page import check_report
+from kgmrf.commands._report import Report
 from kgmrf.commands._run import Run, located, progress, spare
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError, dates
