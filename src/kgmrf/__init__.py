@@ -42,7 +42,7 @@ _OPTIONAL = {
     "KineticCovariance": "kgmrf.estimator",
     "KineticDetector": "kgmrf.detector",
     "KineticTransformer": "kgmrf.estimator",
-    "OnlineRecenter": "kgmrf.estimator",
+    "OnlineRecenter": "kgmrf.recentring",
     "track_array": "kgmrf.labelled",
     "track_table": "kgmrf.labelled",
 }
