@@ -226,8 +226,8 @@ class Estimate(_Fields):
         >>> _ = tracker.filter(pd.DataFrame({"a": [1.0, -2.0, 1.5], "b": [0.5, -1.0, 0.25]}))
         >>> tracker.forecast(1).table("correlation").round(2)
               a     b
-        a  1.00  0.73
-        b  0.73  1.00
+        a  1.00  0.72
+        b  0.72  1.00
         """
         with optional():
             import pandas as pd
@@ -339,7 +339,7 @@ class Result(_Fields):
         >>> KGMRF().filter(returns).table("volatility").round(2)
                        a     b
         2024-01-01  1.41  0.71
-        2024-01-02  2.20  1.10
+        2024-01-02  2.21  1.10
         2024-01-03  2.07  0.90
         """
         with optional():

@@ -93,8 +93,7 @@ class EnsembleView(View):
             grow = heaviness(record.tails, record.size_std)
             return {name: 2.0 * grow / (grow - 1.0)}
         if name == "p_value":
-            parts = components(record.before, record.seen_size_std)
-            return {name: tail_probability(record.distance, record.values, *parts)}
+            return {name: p_value(record)}
         if name == "nis":
             return {name: self._surprise()}
         if name == "scale":
@@ -141,6 +140,17 @@ class EnsembleView(View):
 
         velocity, variance = self._worked_out(work, frame.shape, frame.shape)
         return {"velocity": np.where(unknown, np.nan, velocity), "angle_std": np.sqrt(variance)}
+
+
+def p_value(record: Any) -> Numbers:
+    """Of the last observation under its forecast; one step ahead whatever stands beside it."""
+
+    def tail(size_std: Any) -> Numbers:
+        parts = components(record.before, size_std)
+        return tail_probability(record.distance, record.values, *parts)
+
+    found, wide = tail(0.0), record.seen_size_std > 0.0
+    return np.where(wide, tail(record.seen_size_std), found)[()] if wide.any() else found
 
 
 def held(engine: Any, rows: Numbers) -> Numbers:

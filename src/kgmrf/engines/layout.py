@@ -104,7 +104,7 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
 
     >>> from kgmrf.engines.members import default_members
     >>> layout(7, default_members(7)).size
-    580
+    587
     """
     table = np.zeros((len(members), N_COLUMNS))
     for row, member in zip(table, members, strict=True):
