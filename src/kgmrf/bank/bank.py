@@ -17,6 +17,7 @@ from kgmrf._threads import OneAtATime
 from kgmrf._time import Clock, duration
 from kgmrf._types import Numbers
 from kgmrf.bank.files import DAMAGE, check, damaged, read, try_out
+from kgmrf.bank.room import extend
 from kgmrf.bank.shown import Shown
 from kgmrf.bank.steps import (
     TOLERANCES,
@@ -121,8 +122,8 @@ class TrackerBank(Shown, OneAtATime):
     def add(self, n_tracks: int = 1) -> Numbers:
         """Append fresh tracks; returns their ids, which stay when others are removed."""
         new = np.arange(self._next_id, self._next_id + n_tracks)
-        for name, more in zip(MEMORY, self._new(n_tracks), strict=True):
-            setattr(self, f"_{name}", np.concatenate([getattr(self, f"_{name}"), more]))
+        for name, blank in zip(MEMORY, self._new(1), strict=True):
+            extend(self.__dict__, f"_{name}", n_tracks, blank[0])
         self.ids = np.concatenate([self.ids, new])
         self._next_id += n_tracks
         return new
@@ -342,17 +343,21 @@ class TrackerBank(Shown, OneAtATime):
 
     # ------------------------------------------------------------------ files
 
-    def memory(self, tracks: Any = None) -> dict[str, Numbers]:
+    def memory(self, tracks: Any = None, *, copy: bool = True) -> dict[str, Numbers]:
         """All that is remembered of all tracks or some, one array per name with the tracks first:
-        a snapshot, which later updates do not change."""
-        which = self._positions(tracks)
+        a snapshot, which later updates do not change; without ``copy`` a slice of the tracks is
+        shown as it is, to be written at once."""
+        which = self._positions(tracks) if copy else tracks
         return {name: getattr(self, f"_{name}")[which] for name in MEMORY}
 
     def restore(self, memory: dict[str, Numbers]) -> None:
-        """Replace all tracks by those that `memory` gave; ValueError if they cannot be states."""
+        """Replace all tracks by those that `memory` gave; ValueError if they cannot be states.
+
+        The arrays are used and not copied: they are the bank's from here on.
+        """
         if set(memory) != {*MEMORY}:
             raise ValueError(f"it holds {', '.join(sorted(memory))[:80]}")
-        rows, records, fresh = (np.array(memory[name], order="C") for name in MEMORY)
+        rows, records, fresh = (np.require(memory[name], None, ["C", "A", "W"]) for name in MEMORY)
         with self._or_as_before():
             # The length of their rows says which engine they had.
             if self.kind == "covariance" and rows.shape[-1:] != (self._engine.size,):

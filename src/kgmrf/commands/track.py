@@ -14,7 +14,8 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.commands._given import ON_A_FILE, Given
 from kgmrf.commands._options import takes
-from kgmrf.commands._report import Report, check_report
+from kgmrf.commands._page import check_report
+from kgmrf.commands._report import Report
 from kgmrf.commands._run import Run, located, progress, spare
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError, dates

@@ -39,6 +39,11 @@ def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
         header["clock"] = [t if math.isfinite(t) else None for t in (pool.watermark, pool.swept)]
         arrays = pool.memory()
         arrays["keys"], arrays["key_ends"] = _packed(pool.names)
+        if stream.held is not None:
+            keys, held = stream.held.content()
+            header["reorder"] = stream.held.numbers()
+            arrays |= {f"held_{name}": array for name, array in held.items()}
+            arrays["held_keys"], arrays["held_key_ends"] = _packed(keys)
     return header, arrays
 
 
@@ -82,11 +87,26 @@ def _tracks(stream: Stream, header: dict[str, Any], arrays: dict[str, Numbers]) 
     if not 1 <= d <= LARGEST_D or n * d**2 * 8 > total:
         raise ValueError(f"{n} tracks of dimension {d} do not fit its {total} bytes")
     pool = stream._pool()
+    held = {name: arrays.pop(name) for name in list(arrays) if name.startswith("held_")}
+    held = {name.removeprefix("held_"): array for name, array in held.items()}
+    if held:
+        _restore_held(stream, header["reorder"], held)
     pool.restore(keys, arrays)
     pool.unit.restore(header.get("unit", []))
     mark, swept = header["clock"]
     pool.watermark = math.nan if mark is None else float(mark)
     pool.swept = -math.inf if swept is None else float(swept)
+
+
+def _restore_held(stream: Stream, clock: Any, held: dict[str, Numbers]) -> None:
+    """Put back the lines that were held in order to sort them."""
+    keys = _unpacked(held.pop("keys"), held.pop("key_ends"))
+    if stream.held is not None:
+        d = stream.reader.d
+        shape = (d,) if stream.reader.kind == "samples" else (d, d)
+        stream.held.restore(clock, keys, held, shape)
+    elif keys:
+        raise ValueError(f"it holds {len(keys)} lines that wait for their turn; give --reorder")
 
 
 def reader_of(form: str) -> Any:
