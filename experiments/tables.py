@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from experiments import (
+    artefacts,
     claims,
     headline,
     low_rank,
@@ -28,6 +29,7 @@ from experiments import (
 from experiments.comparison import otb_lead
 from experiments.markup import markdown
 from experiments.reading import Results
+from experiments.store import Unit
 from experiments.streams import markdown as streams
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -197,19 +199,31 @@ def what_was_survived(results: Path) -> str:
     return markdown(head, rows)
 
 
+def _rows_of_units(results: Path, units: list[Unit]) -> list[dict[str, Any]]:
+    """The rows of every unit of an experiment."""
+    files = [unit.path(results) for unit in units]
+    return [json.loads(file.read_text())["data"]["rows"] for file in files]
+
+
 def recentring_table(results: Path) -> str:
-    """Balanced accuracy on the second session, percent, by change and order of the classes."""
-    folder = results / "recentring"
-    cases = [(change, order) for change in recentring.CHANGES for order in recentring.ORDERS]
-    found = {
-        case: json.loads((folder / f"{'_'.join(case)}.json").read_text())["data"]["rows"]
-        for case in cases
-    }
+    """Balanced accuracy on the second session, percent, by change of the recording."""
+    found = _rows_of_units(results, recentring.units(False))
     rows = []
-    for name in next(iter(found.values())):
+    for name in found[0]:
+        means = [np.mean([each[name][change] for each in found]) for change in recentring.CHANGES]
         shown = f"**{name}**" if name.startswith("Online") else name
-        rows.append([shown, *[_cell(100 * found[case][name]["mean"], 0) for case in cases]])
-    return markdown(["", *map(", ".join, cases)], rows)
+        rows.append([shown, *[_cell(100 * float(mean), 1) for mean in means]])
+    return markdown(["", *recentring.CHANGES], rows)
+
+
+def artefact_table(results: Path) -> str:
+    """Area under the curve of the scores of windows, by number of windows that calibrate."""
+    found = _rows_of_units(results, artefacts.units(False))
+    means = {key: float(np.mean([each[key] for each in found])) for key in found[0]}
+    firsts = list(dict.fromkeys(key.split(", ")[1] for key in means))
+    names = list(dict.fromkeys(key.split(", ")[0] for key in means))
+    rows = [[name, *[_cell(means[f"{name}, {first}"], 3) for first in firsts]] for name in names]
+    return markdown(["", *firsts], rows)
 
 
 def steadier(results: Path) -> str:
@@ -265,6 +279,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "streams": streams.streams,
     "streams_more": streams.more,
     "recentring": recentring_table,
+    "artefacts": artefact_table,
     "starts": streams.starts,
     "faults": streams.faults,
     "rotating": streams.rotating,

@@ -93,7 +93,8 @@ EXPERT_SWITCHING = 0.01
 EXPERT_PRIORS = (0.25, 0.25, 0.5)  # joint weights, weights per axis, dense members
 NOISE_FORGETTING = 1.0 / 250.0  # of what was learned of the noise, at every observation
 LEAST_LEVEL = 1e-30  # probability of a level of the noise, so that it can return
-UNLIKELY_LEVEL = 1e-6  # levels are left out if they and their neighbours are below this
+LEVEL_LEARNING = 0.1  # how much one observation says of the noise
+UNLIKELY_LEVEL = 1e-4  # levels are left out if they and their neighbours are below this
 YOUNG = 6.0  # observations after which the noise counts as known
 FIRST_START = 8  # observations before dense members join, where the noise is learned
 LONGEST_START = 16  # observations that are kept to run them anew
@@ -101,7 +102,11 @@ INTERVALS = 8  # positive intervals whose median is the unit of time
 LEAST_NOISE_MEMORY = 0.98  # of the least noise of late, at every observation
 JITTER_VARIANCE = 0.0015**2  # below it white fluctuation is more likely motion than noise
 SMOOTHING_GAIN, YOUNG_GAIN = 0.3, 0.5  # of the variance of Z: below, smoothing gains much
-REFUSAL_GIVEN, REFUSAL_LEARNED = 1e-3, 3e-3  # times the uniform density: below it Z is refused
+TAKE, START, START_FAST = 1, 2, 3  # an observation is motion, the end of a long gap, a jump
+OUTLIERS_BEFORE, OBSERVED_BEFORE = 0.25, 250.0  # pseudo-counts: outliers of all observations
+OUTLIER_SHARES = (0.4, 0.1, 0.4, 0.1)  # any rotation, near ones; about one axis, near ones
+JUMP_RATE = 3e-3  # of two observations in a row that are alike and far away, how many are a jump
+DOUBT = 3e-3  # odds below which nothing is left open
 WIDEST_ANGLE = 9.869604401089358  # pi^2: no angle is less certain
 DENSE_WIDEST_ANGLE = 3.289868133696453  # pi^2 / 3
 LONGEST_GAP = 64.0  # units; after a longer one dense members start anew
@@ -216,17 +221,24 @@ STRUCTS = {
     ),
     # what an interval does under a law: kgmrf.gains.Transition, then its length
     "LawStep": ("turn", "keep", "coast", "angle", "cross", "rate", "dt"),
-    # time of the row and of its last observation; whether the last observation was refused, and
-    # whether the next is taken in whatever it is; relative noise of the last observation, 0 after
-    # a step without; variance of the noise, gain of the last step; unit of time and how many
+    # time of the row and of its last observation; whether the last observation was refused;
+    # observations and outliers among them so far; of an observation that is left open: what
+    # it is if it is no outlier (TAKE, START, START_FAST, 0: none is open), log odds that it is one,
+    # its relative noise, time since it; relative noise of the last observation, 0 after a step
+    # without; variance of the noise, gain of the last step; unit of time and how many
     # intervals are known; number of the lowest level of the noise with weights of its own, -1
     # before the first innovation; observations until the noise counts as known, 1 over its least
     # value of late; first observations that are kept
     "RotationHead": (
         "time",
         "seen",
-        "rejected",
-        "accept",
+        "refused",
+        "observed",
+        "outliers",
+        "open",
+        "odds",
+        "open_noise",
+        "behind",
         "now",
         "noise",
         "gain",
