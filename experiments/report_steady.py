@@ -43,14 +43,14 @@ def steady_part(results: Results, drawn_in: Path | None) -> str:
     for name, data in found.items():
         kind, _, word = name.partition(".")
         label = f"drawn, {word}" if kind == "clip" else f"OTB {word}"
-        for rival in steady.RIVALS:
-            theirs, ours = data["rows"].get(rival), data["equal"].get(rival)
-            if theirs is None or ours is None:
-                continue
+        for met, ours in data["equal"].items():
+            rival, _, lag = met.partition(", lag ")
+            theirs = data["rows"][rival]
             better = ours["shake"] < theirs["shake"]
             mark = tag("steadier", "good") if better else tag("shakier", "bad")
             rows.append(
                 f"<tr><td>{e(label)}</td><td class='n'>{number(data['raw'])}</td><td>{e(rival)}"
+                f"</td><td>{f'{lag} ahead' if lag else 'recording'}"
                 f"</td><td class='n'>{number(theirs['shake'])}</td>"
                 f"<td class='n'>{number(theirs['crop'])}</td>"
                 f"<td class='n best'>{number(ours['shake'])}</td>"
@@ -58,7 +58,16 @@ def steady_part(results: Results, drawn_in: Path | None) -> str:
                 f"<td class='n'>{number(theirs['milliseconds'])}</td>"
                 f"<td class='n'>{number(data['rows']['kgmrf']['milliseconds'])}</td></tr>"
             )
-    head = ["video", n("shake"), "rival", n("its shake"), n("its crop"), n("ours"), n("our crop")]
+    head = [
+        "video",
+        n("shake"),
+        "rival",
+        "ours looks",
+        n("its shake"),
+        n("its crop"),
+        n("ours"),
+        n("our crop"),
+    ]
     head += ["", n("its ms"), n("our ms")]
     shown = picture(
         drawn_in,
@@ -71,6 +80,7 @@ def steady_part(results: Results, drawn_in: Path | None) -> str:
 <p>The table above scores orientations. Here they are put to use: the camera's path is measured from
 features, smoothed by the same trackers, and taken out of the images. Shake is the mean acceleration
 of the background, pixels per image²: of the true camera on drawn clips, of dense optical flow on
-OTB. Ours runs at the crop (share of the width) of each rival: as a recording, but without looking
-ahead beside vidgear's Kalman filter.</p>
+OTB. Ours runs at the crop (share of the width) of each rival: as a recording, and live, some images
+behind the camera, beside rivals that are live. The Kalman filter follows the path that ours has
+measured.</p>
 {shown}{table(head, rows)}"""
