@@ -1,7 +1,7 @@
 """What users call without settings: the self-tuned default, beside pyRiemann and the single law.
 
 Each function below is one group of figures. Contenders of a group take turns in one process; what
-needs a fresh process (the first use with an empty cache) counts all the processor time it takes.
+needs a fresh process (the first use) counts all the processor time it takes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -114,16 +113,12 @@ def rotations(quick: bool, absent: dict[str, str]) -> Any:
 
 
 def first_use(quick: bool, absent: dict[str, str]) -> Any:
-    """Processor seconds of a whole process whose cache of compiled code is empty, then full."""
-    table: dict[str, Any] = {}
-    for name, code in FIRST_USES.items():
-        cold, warm = [], []
-        for _ in range(1 if quick else 3):
-            with tempfile.TemporaryDirectory() as cache:
-                cold.append(_process(code, cache))
-                warm.append(_process(code, cache))
-        table[name] = {"cold": statistics.median(cold), "warm": statistics.median(warm)}
-    return table
+    """Processor seconds of a whole process."""
+    rounds = 1 if quick else 5
+    return {
+        name: statistics.median(_process(code) for _ in range(rounds))
+        for name, code in FIRST_USES.items()
+    }
 
 
 GROUPS = {
@@ -208,10 +203,9 @@ def _bank(seen: list[Any]) -> tuple[Contender, TrackerBank]:
     return Contender("kgmrf bank, default, samples, 1 thread", run, n), bank
 
 
-def _process(code: str, cache: str) -> float:
+def _process(code: str) -> float:
     environment = {
         **os.environ,
-        "NUMBA_CACHE_DIR": cache,
         "PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")]),
     }
     call = [sys.executable, "-c", f"import kgmrf, numpy as np\n{code}"]

@@ -38,9 +38,8 @@ def default_text(found: dict[str, Any]) -> list[str]:
     for group in ("default: streams", "default: rotations"):
         lines += [f"| {n} | {1e6 * row['median']:.2f} |" for n, row in results[group].items()]
     lines += ["", "## A process of its own, processor seconds", ""]
-    lines += ["| | cache empty | cache full |", "|---|---|---|"]
-    for name, row in results["default: first use"].items():
-        lines += [f"| {name} | {row['cold']:.1f} | {row['warm']:.1f} |"]
+    lines += ["| | seconds |", "|---|---|"]
+    lines += [f"| {name} | {cost:.2f} |" for name, cost in results["default: first use"].items()]
     lines += [f"- {name}: absent ({reason})" for name, reason in found["absent"].items()]
     return lines
 
@@ -79,8 +78,8 @@ def bars(results: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         + (times(stream, "kgmrf stream, information", "kgmrf stream, default", 2), "0.5x", "1x"),
     ]
     rows += [
-        (f"first use, empty cache, {name}", f"{row['cold']:.1f} s", "9 s", "6 s")
-        for name, row in first.items()
+        (f"first use, {name}", f"{cost:.2f} s", "0.5 s", "0.3 s")
+        for name, cost in first.items()
         if not name.startswith("nothing")
     ]
     return rows

@@ -18,7 +18,7 @@ from benchmarks import defaults, limits, ours, rivals, scenes
 from benchmarks.measure import Contender, race
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("numpy", "numba", "pyriemann", "filterpy", "simdkalman", "skfolio", "precise")
+PACKAGES = ("numpy", "pyriemann", "filterpy", "simdkalman", "skfolio", "precise")
 PACKAGES += ("cvxcovariance", "scipy", "gtsam", "jaxlie", "jax", "torch")
 
 

@@ -202,7 +202,7 @@ def run(*, quick: bool = False) -> Path:
             "processor": _processor(),
             "processors": len(os.sched_getaffinity(0)),
             "python": platform.python_version(),
-            "packages": {name: version(name) for name in ("numpy", "numba", "dask", "zarr")},
+            "packages": {name: version(name) for name in ("numpy", "dask", "zarr")},
             "frames": FRAMES,
             "time_chunk": TIME_CHUNK,
             "track_chunk": {str(d): size for d, size in TRACK_CHUNK.items()},

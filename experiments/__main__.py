@@ -85,7 +85,8 @@ def run_all(
         print(f"removed {gone} results that no unit writes any more")
     todo = [u for u in units if keep is None or not keep(u, results)]
     # The longest first: the last ones to finish are then short, and no core waits.
-    todo.sort(key=lambda u: -store.cost(u, results))
+    known = store.costs()
+    todo.sort(key=lambda u: -known.get(u.key, float("inf")))
     kept = len(units) - len(todo)
     if keep is store.current:
         for unit in units:
@@ -101,6 +102,8 @@ def run_all(
     for batch, workers in ((together, jobs), (alone, 1)):
         if batch:
             failures += _pool(batch, results, workers, len(todo), spent)
+    if not quick:
+        store.costs(spent)
     _tell_times(spent)
     for key, error in failures:
         print(f"failed: {key}: {type(error).__name__}: {error}", file=sys.stderr)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import catalogue, charts, claims, figures, reading, spoken, store, verdicts
-from experiments.markup import e, inline, n, num, picture, row, sentence, table, tag
+from experiments.markup import e, inline, picture, row, sentence, table, tag
 from experiments.reading import Results
 from experiments.report_tasks import (
     AGREES,
@@ -20,7 +20,7 @@ from experiments.report_tasks import (
     tuning_section,
 )
 from experiments.report_theory import cost_section, guide_section, tensor_section, theory_section
-from experiments.report_video import otb_section
+from experiments.report_video import models_table, otb_section
 from experiments.streams import shown
 from experiments.verdicts import Everything
 
@@ -136,6 +136,7 @@ def _overview(everything: Everything, drawn_in: Path | None) -> str:
         f'<div class="tally">{boxes}</div><div class="lists">{lists}</div>{teaser}'
         f"<h3>Ellipse: ours against the best rival</h3>{best_table(results, 'ellipse')}"
         f"<h3>Camera: ours against the best rival</h3>{best_table(results, 'camera')}"
+        f"<h3>OTB: the paper's five methods inside one tracker</h3>{models_table(results)}"
     )
 
 
@@ -219,17 +220,14 @@ def _errata(drawn: list[charts.Figure]) -> str:
 def _rerun(results: Results, quick: bool) -> str:
     rows = []
     made: Counter[str] = Counter()
-    total = 0.0
     for record in results.every():
         w = record["made_with"]
         made[
             f"kgmrf {w['kgmrf']}, commit {w['commit'] or 'none'}, sources {w['source']}, Python "
-            f"{w['python']}, numpy {w['numpy']}, numba {w['numba']}"
+            f"{w['python']}, numpy {w['numpy']}"
         ] += 1
-        total += record["wall_seconds"]
         command = record["rerun"] + (" --quick" if quick else "")
-        spent = num(f"{record['wall_seconds']:.1f}")
-        rows.append(row(f"<code>{e(command)}</code>", e(record["status"]), spent))
+        rows.append(row(f"<code>{e(command)}</code>", e(record["status"])))
     known = {u.key for u in catalogue.select(["all"], quick)}
     there = {f"{r['experiment']}/{r['unit']}" for r in results.every()}
     missing = sorted(known - there)
@@ -238,6 +236,7 @@ def _rerun(results: Results, quick: bool) -> str:
         if missing
         else ""
     )
+    timed = sum(bool(store.TIMED.fullmatch(key)) for key in known)
     versions = "".join(f"<li>{count} results: {e(text)}</li>" for text, count in made.most_common())
     return f"""<section id="rerun"><h2>Run it yourself</h2>
 <p><code>python -m experiments run all</code> computes what is not there yet and may be killed at
@@ -245,8 +244,9 @@ any time;
 <code>python -m experiments report</code> builds this page from the files. <code>--quick</code>
 does both in less than
 a minute. Each line below does one cell again.</p>{absent}
-<details><summary>All {len(rows)} units, {total / 60:.0f} minutes of work</summary>
-{table(["command", "status", n("seconds")], rows)}</details>
+<details><summary>All {len(rows)} units</summary>{table(["command", "status"], rows)}</details>
+<p>Two runs of the same sources on one machine write the same files, but for the {timed} units that
+measure time.</p>
 <footer><ul>{versions}</ul></footer></section>"""
 
 

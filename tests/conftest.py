@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# An editable install finds its own sources before any path: in a second checkout (a worktree) the
+# tests would run those of the first. The order of paths decides here.
+sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != "ScikitBuildInplaceFinder"]
 
 # No deadlines: a first call compiles or loads, and shared machines stall. The fixtures used with
 # @given hold no state, so that sharing them between examples is harmless.

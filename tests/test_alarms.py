@@ -169,7 +169,7 @@ def test_pieces_of_a_recording_make_no_difference(
     adapt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = watch(recording(), Alarm(1e-3, 50), adapt=adapt)
-    monkeypatch.setattr("kgmrf.alerts.sequence.CHUNK", 37)
+    monkeypatch.setattr("kgmrf.alerts.lines.MOST", 37)
     parts = watch(recording(), Alarm(1e-3, 50), adapt=adapt)
     np.testing.assert_allclose(whole.p_value, parts.p_value, rtol=1e-9)
     np.testing.assert_array_equal(whole.status, parts.status)

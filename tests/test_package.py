@@ -12,7 +12,7 @@ import pytest
 
 import kgmrf
 
-HEAVY = {"numba", "scipy", "pandas", "torch", "matplotlib", "sklearn", "cv2", "typer", "rich"}
+HEAVY = {"scipy", "pandas", "torch", "matplotlib", "sklearn", "cv2", "typer", "rich"}
 HEAVY |= {"dask", "distributed", "xarray", "zarr"}
 
 

@@ -13,68 +13,36 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from scipy.optimize import minimize
+from scipy.signal import lfilter
 from scipy.special import expit, gammaln
 
 from kgmrf._types import Numbers
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def variances(x, omega, alpha, beta, first):  # type: ignore[no-untyped-def]  # pragma: no cover
+def variances(x: Numbers, omega: float, alpha: float, beta: float, first: float) -> Numbers:
     """h_t of one channel, every row."""
-    h = np.empty(len(x))
-    h[0] = first
-    for t in range(1, len(x)):
-        h[t] = omega + alpha * x[t - 1] ** 2 + beta * h[t - 1]
-    return h
+    drive = np.concatenate([[first], omega + alpha * x[:-1] ** 2])
+    return lfilter([1.0], [1.0, -beta], drive)
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def correlations(y, R, a, b):  # type: ignore[no-untyped-def]  # pragma: no cover
+def correlations(y: Numbers, R: Numbers, a: float, b: float) -> Numbers:
     """corr(Q_t), every row."""
-    n, d = y.shape
-    out = np.empty((n, d, d))
-    Q = R.copy()
-    for t in range(n):
-        if t:
-            for i in range(d):
-                for j in range(d):
-                    fresh = a * y[t - 1, i] * y[t - 1, j]
-                    Q[i, j] = (1.0 - a - b) * R[i, j] + fresh + b * Q[i, j]
-        for i in range(d):
-            for j in range(d):
-                out[t, i, j] = Q[i, j] / np.sqrt(Q[i, i] * Q[j, j])
-    return out
+    drive = (1.0 - a - b) * R + a * y[:-1, :, None] * y[:-1, None, :]
+    Q = lfilter([1.0], [1.0, -b], np.concatenate([R[None], drive]), axis=0)
+    size = np.sqrt(np.diagonal(Q, axis1=1, axis2=2))
+    return Q / (size[:, :, None] * size[:, None, :])
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def reaches(y, R):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """y_t^T R_t^-1 y_t and log det R_t by Cholesky; a matrix that is none ends it with inf."""
-    n, d = y.shape
-    squares, log_det = np.zeros(n), np.zeros(n)
-    L, v = np.zeros((d, d)), np.zeros(d)
-    for t in range(n):
-        for i in range(d):
-            for j in range(i + 1):
-                s = R[t, i, j]
-                for k in range(j):
-                    s -= L[i, k] * L[j, k]
-                if i == j:
-                    if s <= 0:
-                        log_det[:] = np.inf
-                        return squares, log_det
-                    L[i, i] = np.sqrt(s)
-                else:
-                    L[i, j] = s / L[j, j]
-            s = y[t, i]
-            for k in range(i):
-                s -= L[i, k] * v[k]
-            v[i] = s / L[i, i]
-            squares[t] += v[i] ** 2
-            log_det[t] += 2.0 * np.log(L[i, i])
-    return squares, log_det
+def reaches(y: Numbers, R: Numbers) -> tuple[Numbers, Numbers]:
+    """y_t^T R_t^-1 y_t and log det R_t; inf if a matrix is not positive definite."""
+    try:
+        L = np.linalg.cholesky(R)
+    except np.linalg.LinAlgError:
+        return np.zeros(len(y)), np.full(len(y), np.inf)
+    v = np.linalg.solve(L, y[..., None])[..., 0]
+    return (v**2).sum(-1), 2.0 * np.log(np.diagonal(L, axis1=1, axis2=2)).sum(-1)
 
 
 def _loss(squares: Numbers, log_det: Numbers, d: int, nu: float) -> float:

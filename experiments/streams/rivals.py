@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numba
 import numpy as np
 
 from experiments.streams import dcc
@@ -50,8 +49,7 @@ def ewma(x: Numbers) -> Forecasts:
         yield f"half-life {half_life}", _next(average(outer, half_life))
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def with_size_clock(x, half_life, gain):  # type: ignore[no-untyped-def]  # pragma: no cover
+def with_size_clock(x: Numbers, half_life: float, gain: float) -> Numbers:
     """S = e^s B for every row: B an EWMA of e^-s x x^T, s <- .98 s + log(1 + gain (z/d - 1)).
 
     z = x^T S^-1 x of the row just seen, at most 20 d; the clock starts after 2 d rows.

@@ -16,12 +16,12 @@ namespace nb = nanobind;
 
 namespace kgmrf {
 
-/// The loops for this processor, or those of a level that is asked for: "base", "v3", "v4".
+/// The loops for this processor, or those of the level in KGMRF_LEVEL: base, v3, v4.
 struct Choice {
     const Loops& loops;
     const LawLoops& laws;
 };
-Choice choose(const std::string& level);
+Choice choose();
 
 inline void require(bool good, const char* message) {
     if (!good) throw std::invalid_argument(message);
@@ -115,5 +115,6 @@ void bind_ensemble(nb::module_& m);
 void bind_law(nb::module_& m);
 void bind_low_rank(nb::module_& m);
 void bind_rotations(nb::module_& m);
+void bind_vision(nb::module_& m);
 
 }  // namespace kgmrf

@@ -26,8 +26,7 @@ static void pull_back(In<std::uint8_t, 2> moving, In<std::uint8_t, 2> observed,
                       Out<double, 4> spread_bars, Out<double, 4> vector_bars,
                       In<double, 3> surprise_bars, Out<double, 4> sequence_bar,
                       Out<double, 2> counts_bar, Out<double, 3> steps_bar,
-                      Out<double, 3> tables_bar, Out<double, 1> settings_bar,
-                      const std::string& level) {
+                      Out<double, 3> tables_bar, Out<double, 1> settings_bar) {
     const std::size_t T = sequence.shape(0), n = sequence.shape(1), d = sequence.shape(2);
     const std::size_t numbers = sizeof(LawSettings) / sizeof(double),
                       interval = sizeof(LawStep) / sizeof(double);
@@ -77,7 +76,7 @@ static void pull_back(In<std::uint8_t, 2> moving, In<std::uint8_t, 2> observed,
                          steps_bar.data(),
                          tables_bar.data(),
                          *reinterpret_cast<LawSettings*>(settings_bar.data())};
-    const Choice chosen = choose(level);
+    const Choice chosen = choose();
     nb::gil_scoped_release unlocked;
     chosen.laws.pull_back(given);
 }
@@ -93,13 +92,13 @@ void bind_law(nb::module_& m) {
           nb::arg("vector_bars").noconvert(), nb::arg("surprise_bars").noconvert(),
           nb::arg("sequence_bar").noconvert(), nb::arg("counts_bar").noconvert(),
           nb::arg("steps_bar").noconvert(), nb::arg("tables_bar").noconvert(),
-          nb::arg("settings_bar").noconvert(), nb::arg("level") = "");
+          nb::arg("settings_bar").noconvert());
     using E = Engine<LawPlan>;
     nb::class_<E>(m, "Law")
         .def(
             "__init__",
             [](E* self, In<double, 1> settings, In<double, 4> tables, In<double, 2> known,
-               const Places& places, const std::string& level) {
+               const Places& places) {
                 const std::size_t d = known.shape(1);
                 require(settings.shape(0) == sizeof(LawSettings) / sizeof(double),
                         "settings must be the numbers of a LawSettings");
@@ -111,10 +110,10 @@ void bind_law(nb::module_& m) {
                 require(law.rotation == 0.0 || d == 2 || d == 3, "rotations have d = 2 or 3");
                 new (self) E(LawPlan(int(d), law, held(tables.data(), tables.shape(0) * 2 * d * d),
                                      held(known.data(), known.shape(0) * d), places),
-                             choose(level).laws.law);
+                             choose().laws.law);
             },
             nb::arg("settings").noconvert(), nb::arg("tables").noconvert(),
-            nb::arg("known").noconvert(), nb::arg("places"), nb::arg("level") = "")
+            nb::arg("known").noconvert(), nb::arg("places"))
         .def_prop_ro("size", &E::size)
         .def(
             "run",

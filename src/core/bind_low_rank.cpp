@@ -9,14 +9,14 @@ void bind_low_rank(nb::module_& m) {
     auto engine = nb::class_<E>(m, "LowRank");
     engine.def(
         "__init__",
-        [](E* self, int d, In<double, 2> table, const Places& places, const std::string& level) {
+        [](E* self, int d, In<double, 2> table, const Places& places) {
             require(d >= 1, "d must be positive");
             require(table.shape(0) >= 1 && table.shape(1) == sizeof(FactorsLine) / sizeof(double),
                     "table must have one column for each number of a FactorsLine");
             new (self) E(LowRankPlan(d, table.data(), static_cast<int>(table.shape(0)), places),
-                         choose(level).loops.low_rank);
+                         choose().loops.low_rank);
         },
-        nb::arg("d"), nb::arg("table").noconvert(), nb::arg("places"), nb::arg("level") = "");
+        nb::arg("d"), nb::arg("table").noconvert(), nb::arg("places"));
     define_run(engine);
 }
 

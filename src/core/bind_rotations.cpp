@@ -9,8 +9,7 @@ void bind_rotations(nb::module_& m) {
     nb::class_<E>(m, "Rotations")
         .def(
             "__init__",
-            [](E* self, In<double, 2> isotropic, In<double, 2> dense, const Places& places,
-               const std::string& level) {
+            [](E* self, In<double, 2> isotropic, In<double, 2> dense, const Places& places) {
                 require(isotropic.shape(0) == ROTATION_MEMBERS &&
                             isotropic.shape(1) == sizeof(IsotropicLaw) / sizeof(double),
                         "isotropic must have one IsotropicLaw for each member");
@@ -18,10 +17,9 @@ void bind_rotations(nb::module_& m) {
                             dense.shape(1) == sizeof(DenseLaw) / sizeof(double),
                         "dense must have one DenseLaw for each member");
                 new (self) E(RotationPlan(isotropic.data(), dense.data(), places),
-                             choose(level).loops.rotations);
+                             choose().loops.rotations);
             },
-            nb::arg("isotropic").noconvert(), nb::arg("dense").noconvert(), nb::arg("places"),
-            nb::arg("level") = "")
+            nb::arg("isotropic").noconvert(), nb::arg("dense").noconvert(), nb::arg("places"))
         .def_prop_ro("size", &E::size)
         .def(
             "run",

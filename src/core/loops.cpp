@@ -4,6 +4,7 @@
 #include "low_rank.hpp"
 #include "observe.hpp"
 #include "rotations.hpp"
+#include "vision.hpp"
 
 namespace {
 
@@ -22,6 +23,15 @@ kgmrf::Loop* make_rotations(const kgmrf::RotationPlan& plan) { return new Rotati
 namespace kgmrf {
 
 extern const Loops LEVEL;
-const Loops LEVEL = {make_ensemble, make_low_rank, make_rotations, inspect_matrices};
+const Loops LEVEL = {make_ensemble,
+                     make_low_rank,
+                     make_rotations,
+                     inspect_matrices,
+                     cell_moments,
+                     place_costs,
+                     colour_and_gradient,
+                     decimate<std::uint8_t>,
+                     decimate<float>,
+                     sample_image};
 
 }  // namespace kgmrf

@@ -3,6 +3,7 @@
 // No function is defined here: the linker would keep one copy for processors of all levels.
 #pragma once
 #include "declared.hpp"
+#include "vision_planes.hpp"
 #include <cstdint>
 
 namespace kgmrf {
@@ -45,6 +46,15 @@ struct Loops {
     Loop* (*rotations)(const RotationPlan&);
     void (*inspect)(const double* matrices, std::int64_t n, int d, double tolerance,
                     std::int8_t* status);
+    // vision
+    void (*cell_moments)(Planes features, Cells cells, float* out);
+    void (*place_costs)(Planes features, Cells cells, Models models, float* out);
+    void (*colour_and_gradient)(Planes planes, const float* offset, const float* gain, float* out);
+    void (*decimate_bytes)(ImageOf<std::uint8_t> image, Blocks blocks, std::int64_t height,
+                           std::int64_t width, float* out);
+    void (*decimate_floats)(ImageOf<float> image, Blocks blocks, std::int64_t height,
+                            std::int64_t width, float* out);
+    void (*sample_image)(ImageOf<float> image, Grid grid, PlanesOut out);
 };
 
 /// The same of single laws, which are compiled apart (law.cpp).

@@ -5,29 +5,33 @@
 // in `Loops` (loops.hpp) and in the table of loops.cpp, and a file bind_NAME.cpp.
 #include "bind.hpp"
 #include "processor.hpp"
+#include <cstdlib>
 
 namespace kgmrf {
 
 Loop::~Loop() = default;
 
+/// Found once: a virtual machine takes some 30 microseconds to answer.
+[[maybe_unused]] static const int level = processor_level();
+
 static const char* best() {
-    const int level = processor_level();
 #ifdef KGMRF_V4
     if (level >= 4) return "v4";
 #endif
 #ifdef KGMRF_V3
     if (level >= 3) return "v3";
 #endif
-    return (void)level, "base";
+    return "base";
 }
 
-Choice choose(const std::string& level) {
-    const std::string wanted = level.empty() ? best() : level;
+Choice choose() {
+    const char* asked = std::getenv("KGMRF_LEVEL");
+    const std::string wanted = asked && *asked ? asked : best();
 #ifdef KGMRF_V4
-    if (wanted == "v4" && processor_level() >= 4) return {loops_v4, law_v4};
+    if (wanted == "v4" && level >= 4) return {loops_v4, law_v4};
 #endif
 #ifdef KGMRF_V3
-    if (wanted == "v3" && processor_level() >= 3) return {loops_v3, law_v3};
+    if (wanted == "v3" && level >= 3) return {loops_v3, law_v3};
 #endif
 #ifdef KGMRF_BASE
     if (wanted == "base") return {loops_base, law_base};
@@ -45,13 +49,14 @@ NB_MODULE(_core, m) {
     bind_law(m);
     bind_low_rank(m);
     bind_rotations(m);
+    bind_vision(m);
     m.def(
         "inspect",
         [](In<double, 3> matrices, double tolerance, Out<std::int8_t, 1> status) {
             require(matrices.shape(1) == matrices.shape(2), "matrices must be square");
             require(status.shape(0) == matrices.shape(0), "status must have one number each");
             nb::gil_scoped_release unlocked;
-            choose("").loops.inspect(matrices.data(), std::int64_t(matrices.shape(0)),
+            choose().loops.inspect(matrices.data(), std::int64_t(matrices.shape(0)),
                                int(matrices.shape(1)), tolerance, status.data());
         },
         nb::arg("matrices").noconvert(), nb::arg("tolerance"), nb::arg("status").noconvert());

@@ -7,18 +7,22 @@
 namespace {
 
 /// Numbers that begin on a cache line; zero at first.
-class Room {
+template <class T>
+class RoomOf {
   public:
-    explicit Room(std::size_t n) : p_(static_cast<double*>(::operator new[](8 * n, LINE))) {
-        std::memset(p_, 0, 8 * n);
+    explicit RoomOf(std::size_t n)
+        : p_(static_cast<T*>(::operator new[](sizeof(T) * n, LINE))) {
+        std::memset(p_, 0, sizeof(T) * n);
     }
-    Room(const Room&) = delete;
-    ~Room() { ::operator delete[](p_, LINE); }
-    operator double*() const { return p_; }
+    RoomOf(const RoomOf&) = delete;
+    ~RoomOf() { ::operator delete[](p_, LINE); }
+    operator T*() const { return p_; }
+    T* data() const { return p_; }
 
   private:
     static constexpr std::align_val_t LINE{64};
-    double* p_;
+    T* p_;
 };
+using Room = RoomOf<double>;
 
 }  // namespace

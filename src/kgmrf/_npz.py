@@ -1,8 +1,8 @@
 """State files, and .npy and .npz files read without trust.
 
 A state file is an .npz without compression: a JSON header and arrays of numbers. Nothing in it is
-executable, and reading it takes no more memory than a few times its size: a header that claims more
-than the file holds is refused, where ``numpy.load`` would make room for it first.
+executable, and reading it takes hardly more memory than its size: a header that claims more than
+the file holds is refused, where ``numpy.load`` would make room for it first.
 
 Writing is all or nothing: a new file of an unpredictable name beside the target is forced to the
 disk and renamed. A full disk or a kill leaves the old file. A link is replaced, not followed.
@@ -22,6 +22,7 @@ import struct
 import zipfile
 import zlib
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -40,6 +41,9 @@ refused by its number; there is no conversion, because a state can be made again
 
 MOST_ARRAYS = 1024
 """Arrays in one state file."""
+
+PART = 1 << 18
+"""Bytes that are read from a file at a time."""
 
 LONGEST_HEADER = 1 << 20
 """Bytes of JSON in a state file: small, because objects take many times the room of their text."""
@@ -206,11 +210,45 @@ def _array(stream: IO[bytes], name: str, size: int) -> Numbers:
         raise ValueError(f"{name[:40]} should be {header.n_bytes} bytes, but is {size - used}")
     if header.dtype.kind not in "biuf" or not header.dtype.isnative:
         raise ValueError(f"{name[:40]} holds {header.dtype}, not numbers of this machine")
-    raw = np.frombuffer(bytearray(stream.read()), dtype=np.uint8)  # to the end, and its checksum
+    array = np.empty(header.shape, header.dtype, order="F" if header.fortran else "C")
+    raw = array.reshape(-1, order="A").view(np.uint8)
+    done = 0
+    while done < raw.size:  # a part at a time, into its place
+        part = stream.read(min(PART, raw.size - done))
+        if not part:
+            raise EOFError(f"{name[:40]} ends early")
+        raw[done : done + len(part)] = np.frombuffer(part, dtype=np.uint8)
+        done += len(part)
+    stream.read(1)  # to the end, where the checksum is
     if header.dtype.kind == "b" and raw.size and raw.max() > 1:
         raise ValueError(f"{name[:40]} holds truth values other than 0 and 1")
-    array = raw.view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
     return np.asarray(array, order="C")
+
+
+# ---------------------------------------------------------------------- words
+
+
+def packed_words(words: list[str]) -> tuple[Numbers, Numbers]:
+    """Words as bytes, and where each ends: arrays that a state file can hold.
+
+    >>> unpacked_words(*packed_words(["a", "", "bc"]))
+    ['a', '', 'bc']
+    """
+    # Half of a pair of surrogates is possible in JSON, and in nothing else.
+    raw = [word.encode("utf-8", "surrogatepass") for word in words]
+    ends = np.cumsum(np.fromiter(map(len, raw), dtype=np.int64, count=len(raw)))
+    return np.frombuffer(b"".join(raw), dtype=np.uint8), ends
+
+
+def unpacked_words(text: Numbers, ends: Numbers) -> list[str]:
+    """What `packed_words` packed; ValueError if it cannot be that."""
+    if text.dtype != np.uint8 or ends.dtype != np.int64 or text.ndim != 1 or ends.ndim != 1:
+        raise ValueError("its keys are not words")
+    edges = [0, *ends.tolist()]
+    if edges != sorted(edges) or edges[-1] != text.size:
+        raise ValueError("its keys are not words")
+    raw = text.tobytes()
+    return [raw[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(edges)]
 
 
 # ---------------------------------------------------------------------- npy and npz

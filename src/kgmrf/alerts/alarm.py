@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from typing import Any, NamedTuple
 
@@ -103,8 +102,8 @@ class Alarm:
         which = np.ascontiguousarray(tracks, dtype=np.int64)
         p = as_p_values(p_values)
         status, records = np.empty(len(p), np.int8), np.empty((len(p), 3))
-        twin = core.compiled() or importlib.import_module("kgmrf.readable.alarm")
-        twin.follow_alarms(rows, which, p, np.array(self.bets), self.warm_up, records, status)
+        loop = core.functions("alarm").follow_alarms
+        loop(rows, which, p, np.array(self.bets), self.warm_up, records, status)
         return Heard(status, *records.T)
 
     # ------------------------------------------------------------------ one sequence
@@ -156,7 +155,7 @@ def per_row(rate: float | str, interval: float | None) -> float:
     >>> per_row("1/day", 60.0) == 60.0 / 86400.0
     True
     """
-    if isinstance(rate, str):
+    if isinstance(rate, str) and "/" in rate:
         found = re.fullmatch(r"\s*([0-9.eE+-]+)\s*/\s*([a-z]+?)s?\s*", rate)
         if found is None or found[2] not in SECONDS:
             raise ValueError(
@@ -167,4 +166,5 @@ def per_row(rate: float | str, interval: float | None) -> float:
             raise ValueError(f"rate={rate!r} needs interval=, the seconds between two rows")
         seconds = _check.in_range(interval, "interval", 0.0, np.inf, open_low=True)
         rate = float(found[1]) * seconds / SECONDS[found[2]]
-    return _check.in_range(rate, "rate", 1e-15, 0.1)
+    number: Any = rate
+    return _check.in_range(number, "rate", 1e-15, 0.1)

@@ -11,8 +11,8 @@ from kgmrf import _check
 from kgmrf._check import ObservationError
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
-from kgmrf.alerts.alarm import Alarm, Event, Heard, events
-from kgmrf.alerts.watch import ADAPT, Observed, take_watched
+from kgmrf.alerts.alarm import Alarm, Event, events
+from kgmrf.alerts.lines import ADAPT, Observed, take_watched
 from kgmrf.bank import TrackerBank
 from kgmrf.centring import RunningMean, off_the_mean
 from kgmrf.tail import surprise
@@ -21,9 +21,6 @@ from kgmrf.trackers import KGMRF
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
-
-CHUNK = 512
-"""Rows that are taken in at a time."""
 
 
 class Alerts(NamedTuple):
@@ -88,7 +85,7 @@ class Alerts(NamedTuple):
 
 
 class _Single:
-    """One track, as `kgmrf.alerts.watch.Home` wants it."""
+    """One track, as `kgmrf.alerts.lines.Home` wants it."""
 
     def __init__(self, tracker: KGMRF, d: int, alarm: Alarm) -> None:
         settings = {**tracker.settings(), "time_unit": 1.0}
@@ -152,14 +149,7 @@ def watch(
     values = np.where(record.observed.reshape(-1, *(1,) * (values.ndim - 1)), values, np.nan)
     home = _Single(tracker, values.shape[-1], alarm)
     lines = Observed(np.zeros(len(values), np.int64), values, record.dt, record.counts)
-    pieces = [
-        take_watched(home, alarm, adapt, lines.part(slice(k, k + CHUNK)), ("p_value",))
-        for k in range(0, len(values), CHUNK)
-    ]
-    heard = Heard(*map(np.concatenate, zip(*(piece.heard for piece in pieces), strict=True)))
-    p = np.concatenate([piece.fields["p_value"] for piece in pieces])
-    share = np.concatenate([piece.contribution for piece in pieces])
-    time = np.cumsum(record.dt) * zero.clock.unit
-    found = events(heard, p)
-    index, channels = record.index, record.channels
-    return Alerts(time, p, heard.status, heard.evidence, share, found, channels, index)
+    fields, heard, share = take_watched(home, alarm, adapt, lines, ("p_value",))
+    p, time = fields["p_value"], np.cumsum(record.dt) * zero.clock.unit
+    found, channels = events(heard, p), record.channels
+    return Alerts(time, p, heard.status, heard.evidence, share, found, channels, record.index)

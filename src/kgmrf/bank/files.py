@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 DAMAGE = (*_npz.DAMAGE, AttributeError, AssertionError)
 
-TRIED = 1 << 18
+TRIED = 1 << 15
 """Numbers of the matrices of tracks from a file that are tried out at a time."""
+
+CHECKED = 1 << 10
+"""Rows from a file that are checked at a time."""
 
 LIGHT = 2**20
 """Bytes that a file may ask for without bringing them along."""
@@ -54,11 +57,13 @@ def check(kind: str, engine: Engine, rows: Numbers, records: Numbers, fresh: Num
         raise ValueError(f"{n} rows and {fresh.shape} flags")
     if records.shape != (n, engine.kept) or records.dtype != np.float64:
         raise ValueError(f"records are {records.dtype} of shape {records.shape}")
-    engine.check(rows)
-    if kind == "rotation" and n and records.size:
-        matrices = engine.view(records)["rotation"]
-        there = np.asarray(~np.isnan(matrices).any(axis=(-2, -1)))
-        _check.rotations(matrices, there, "its estimate", "raise", True)
+    for begin in range(0, max(n, 1), CHECKED):  # a part at a time: its copies are small
+        engine.check(rows[begin : begin + CHECKED])
+        part = records[begin : begin + CHECKED]
+        if kind == "rotation" and part.size:
+            matrices = engine.view(part)["rotation"]
+            there = np.asarray(~np.isnan(matrices).any(axis=(-2, -1)))
+            _check.rotations(matrices, there, "its estimate", "raise", True)
 
 
 def try_out(bank: TrackerBank) -> None:

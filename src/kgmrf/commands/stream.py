@@ -24,6 +24,8 @@ Input:
   --bad-lines FILE  Append invalid lines to FILE as JSON, with number and reason.
   --max-gap T >=0.0  Refuse a line more than T ahead of its track, unless the next line of the track
     agrees. Default: a million --time-unit.
+  --reorder T >=0.0  Sort late lines: hold each until the newest line is T ahead. Needs --on-error
+    skip.
 Output:
   --fields A,B,...  Fields to write: {", ".join(FIELDS)}. Default: the matrix and log_likelihood.
   --digits >=1 <=17  Significant digits of text; 17 writes every bit, as tables do.
@@ -35,6 +37,13 @@ Safety:
   --stats SECONDS >=0.0  Print statistics on stderr this often.
   --metrics FILE  Keep statistics in FILE, in Prometheus' text format; as often as --stats, or every
     15 s.
+Alarms:
+  --alert RATE  Watch every track; RATE: false alarms per line at most, as 1e-4, or in words, 1/day,
+    with --time-unit in seconds.
+  --alerts-only  Write only the lines at which an alarm begins or ends.
+  --adapt  What a track learns while in an alarm: yes, all; slow, one line in ten; no, nothing.
+  --memory LINES >=1  Lines of a track over which small evidence may gather.
+  --warm-up LINES >=0  First lines of a track that raise no alarm.
 Tracker:
   --time-unit T >=1e-300  Sampling interval of a track, in units of the lines' time. Default: median
     of the first eight of all tracks.
@@ -74,7 +83,12 @@ def stream(
     Both are much faster than text.
 
     Time: numbers, or ISO 8601 dates, which count in seconds and come out as dates. A line that is
-    not later than the last one of its track is dropped and counted; sort lines upstream.
+    not later than the last one of its track is dropped and counted. --reorder 30 holds lines until
+    the newest is 30 ahead and takes them in in order; SIGTERM and the end hand all of them on.
+
+    Alarms: with --alert a line says whether an alarm begins, lasts or ends, the p-value of its
+    observation, surprise (-log10 p), evidence (1 raises an alarm), lines since its onset, and the
+    share of each channel; --fields adds others.
 
     Safety: with --state the stream can be killed at any moment and no line is lost. After a
     restart it continues from the checkpoint; output lines since then are written twice, with the
@@ -109,10 +123,9 @@ def stream(
         for name in ("late", "duplicate", "bad", "forgotten")
         if getattr(counts, name)
     )
-    note(
-        f"{counts.lines} lines, {tracks} tracks, dropped: {dropped or 'none'}; {seconds:.1f} s",
-        shown=not quiet,
-    )
+    alarms = "" if settings.alert is None else f"{counts.alarms} alarms, "
+    words = f"{counts.lines} lines, {tracks} tracks, {alarms}dropped: {dropped or 'none'}"
+    note(f"{words}; {seconds:.1f} s", shown=not quiet)
     if counts.lines and not (done.reader.d and (tracks or counts.forgotten)):
         raise ValueError(
             'no line had an observation: it is called x, as in {"key": "a", "time": 0, "x": [0.1]}'

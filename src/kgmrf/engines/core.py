@@ -40,22 +40,23 @@ def compiled() -> Any:
     return None if os.environ.get("KGMRF_ENGINE") == "readable" else module()
 
 
-def level() -> str:
-    """The loops that were asked for; empty: the best of this processor."""
-    return os.environ.get("KGMRF_LEVEL", "")
-
-
 def loop(name: str, *plan: Any) -> Any:
     """The loop of an engine, such as ``"Ensemble"``, for a plan."""
     # Arrays of an engine from another process may begin anywhere in a buffer.
     plan = tuple(np.require(p, None, ["C", "A"]) if isinstance(p, np.ndarray) else p for p in plan)
     core = compiled()
-    return readable(name)(*plan) if core is None else getattr(core, name)(*plan, level())
+    return readable(name)(*plan) if core is None else getattr(core, name)(*plan)
 
 
 def readable(name: str) -> Any:
     """The readable class of this name."""
     return getattr(importlib.import_module("kgmrf.readable"), name)
+
+
+def functions(name: str) -> Any:
+    """What has the functions of ``kgmrf.readable.NAME``, compiled or not."""
+    core = compiled()
+    return importlib.import_module(f"kgmrf.readable.{name}") if core is None else core
 
 
 def inspect_covariances(matrices: Numbers, tolerance: float = SYMMETRY_TOLERANCE) -> Numbers:
@@ -67,6 +68,5 @@ def inspect_covariances(matrices: Numbers, tolerance: float = SYMMETRY_TOLERANCE
     batch, d = matrices.shape[:-2], matrices.shape[-1]
     flat = np.require(matrices, np.float64, ["C", "A"]).reshape(-1, d, d)
     status = np.empty(len(flat), dtype=np.int8)
-    core = compiled() or importlib.import_module("kgmrf.readable.observe")
-    core.inspect(flat, tolerance, status)
+    functions("observe").inspect(flat, tolerance, status)
     return status.reshape(batch)

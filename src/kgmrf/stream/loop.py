@@ -17,14 +17,16 @@ import numpy as np
 
 from kgmrf import _npz
 from kgmrf._types import Numbers
+from kgmrf.alerts.lines import Observed
 from kgmrf.constants import FEWEST_SAMPLES, LONGEST, MOST_SAMPLES
 from kgmrf.factors import DENSE
 from kgmrf.io.write import FIELDS
 from kgmrf.results import Estimate
-from kgmrf.stream import state
+from kgmrf.stream import alerts, state
 from kgmrf.stream.json_lines import JsonReader
 from kgmrf.stream.pool import DUPLICATE, LATE, OK, Pool
 from kgmrf.stream.records import Parsed, Reader, too_large
+from kgmrf.stream.reorder import Reorder
 from kgmrf.stream.settings import Counts, Fault, LineError, Settings, StreamError
 from kgmrf.stream.state import reader_of
 from kgmrf.stream.table_rows import TableReader
@@ -57,11 +59,15 @@ class Stream:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.alarm = alerts.alarm_of(settings)
+        if settings.alerts_only and self.alarm is None:
+            raise ValueError("--alerts-only needs --alert")
         self.counts = Counts()
         self.reader: Reader = reader_of(settings.format)(
             key=settings.key, time=settings.time, columns=settings.columns
         )
         self.pool: Pool | None = None
+        self.held = Reorder.of(settings)
         self.fields: tuple[str, ...] = ()
         # The header that was written: the fields in CSV, the schema (base64) of tables.
         self.told: list[str] = []
@@ -85,8 +91,7 @@ class Stream:
             lines = [lines[0].removeprefix(BOM_UTF8), *lines[1:]]
         try:
             parsed = self.reader.parse(lines)
-            pieces = self._moved(parsed, len(lines))
-            text = b"".join(map(self._text, pieces if plain or not pieces else [joined(pieces)]))
+            text = self._output(self._moved(parsed, len(lines)))
             self.remarks += self.reader.remarks
             self.reader.remarks.clear()
             faults, stopped = parsed.faults, self.counts.lines < first + len(lines)
@@ -94,10 +99,23 @@ class Stream:
             self.counts.lines += error.row
             faults, stopped = {error.row: str(error)}, True
         told = self.reader.text
-        found = [Fault(first + row + 1, faults[row], told(lines, row)) for row in sorted(faults)]
+        found = [
+            Fault(first + row + 1, faults[row], told(lines, row) if row >= 0 else b"")
+            for row in sorted(faults)  # of a line that was held only the number is known
+        ]
         if stopped:
             raise StreamError(f"line {found[0].line}: {found[0].reason}", text, found[0])
         self.faults += found
+        return text
+
+    def flush(self) -> bytes:
+        """Take in the lines that ``reorder`` holds back; returns the output."""
+        if self.held is None or not len(self.held):
+            return b""
+        first, parsed = self.counts.lines, self.held.flush(self.counts.lines)
+        text = self._output(self._in_order(parsed, 0))
+        self.counts.bad += len(parsed.faults)
+        self.faults += [Fault(first + k + 1, why, b"") for k, why in parsed.faults.items()]
         return text
 
     def take_rows(self, keys: list[str], times: Numbers, values: Numbers) -> Moved:
@@ -139,7 +157,8 @@ class Stream:
             known = {*self.pool.bank.estimate().fields()}
             known |= set() if kind == "rotation" else {*DENSE, "volatility", "correlation"}
             known |= {"surprise"} if "p_value" in known else set()
-            self.fields = self.settings.fields or (self.pool.bank.kind, "log_likelihood")
+            usual = (self.pool.bank.kind, "log_likelihood") if self.alarm is None else ()
+            self.fields = self.settings.fields or usual
             for name in self.fields:
                 if name not in known:
                     there = ", ".join(field for field in FIELDS if field in known)
@@ -149,8 +168,17 @@ class Stream:
                     )
         return self.pool
 
+    def _output(self, pieces: list[Moved]) -> bytes:
+        if isinstance(self.reader, TableReader) and pieces:
+            pieces = [joined(pieces)]
+        return b"".join(map(self._text, pieces))
+
     def _text(self, moved: Moved) -> bytes:
         form, names = self.settings.format, list(moved.fields)
+        if self.alarm is not None:
+            d = self._pool().d
+            channels = self.reader.channels or [str(k) for k in range(d)]
+            moved = moved._replace(fields=alerts.in_words(moved.fields, channels, form))
         if isinstance(self.reader, TableReader):
             return self._messages(moved)
         text = text_of(*moved, form, self.settings.digits, self.reader.style or "")
@@ -176,11 +204,25 @@ class Stream:
     def _moved(self, parsed: Parsed, n: int) -> list[Moved]:
         """Take in the lines of a block of n that can be used, in pieces, and count all of them, or
         those before the one that stops the stream. The others are faults."""
-        faults, stop, pieces = parsed.faults, self.settings.on_error == "stop", []
+        faults, stop = parsed.faults, self.settings.on_error == "stop"
         if len(parsed.keys):
             parsed = self._usable(parsed)
+        if self.held is not None and len(parsed.keys):
+            self._pool()  # what it does not know is said at once
+            parsed = self.held.through(parsed, self.counts.lines)
+            self.remarks += self.held.remark()
         if stop and faults:  # what comes behind does not matter
             parsed = parsed.part(parsed.rows < min(faults))
+        pieces = self._in_order(parsed, n)
+        self.counts.lines += min(faults) if stop and faults else n
+        if not (stop and faults):
+            self.counts.bad += len(faults)
+            self.counts.forgotten += 0 if self.pool is None else self.pool.sweep()
+        return pieces
+
+    def _in_order(self, parsed: Parsed, n: int) -> list[Moved]:
+        """Take in lines as they come, up to one that stops the stream; n is beyond all of them."""
+        faults, stop, pieces = parsed.faults, self.settings.on_error == "stop", []
         while len(parsed.keys):
             pool = self._pool()
             tracks = pool.numbers(parsed.keys)
@@ -196,12 +238,9 @@ class Stream:
             good = np.flatnonzero(seen.verdict == OK)
             if good.size:
                 lines = parsed.part(good)._replace(times=seen.times[good])
-                pieces.append(self._advance(tracks[good], lines, seen.before[good]))
+                moved = self._advance(tracks[good], lines, seen.before[good])
+                pieces += [moved] if len(moved.keys) else []
             parsed = parsed.part(slice(n if stop and seen.jumps else seen.verdict.size, None))
-        self.counts.lines += min(faults) if stop and faults else n
-        if not (stop and faults):
-            self.counts.bad += len(faults)
-            self.counts.forgotten += 0 if self.pool is None else self.pool.sweep()
         return pieces
 
     def _usable(self, parsed: Parsed) -> Parsed:
@@ -218,8 +257,9 @@ class Stream:
             told = f"n_samples must lie between {FEWEST_SAMPLES:g} and {MOST_SAMPLES:g}"
             wrong |= dict.fromkeys(np.flatnonzero(beyond).tolist(), told)
             counts = np.where((counts > 0) & ~beyond, counts, 1.0)
-        if self.settings.forget_after is not None:
-            told = "it has no time, and --forget-after needs one"
+        needs = [n for n in ("forget_after", "reorder") if getattr(self.settings, n) is not None]
+        if needs:
+            told = f"it has no time, and --{needs[0].replace('_', '-')} needs one"
             wrong |= dict.fromkeys(np.flatnonzero(np.isnan(parsed.times)).tolist(), told)
         return parsed._replace(counts=counts).refuse(wrong)
 
@@ -232,20 +272,31 @@ class Stream:
         unit = pool.unit.of(step)
         if learning and pool.unit.frozen:
             self.remarks.append(pool.unit.words())
-        taken = pool.bank.take(
-            tracks,
-            pool.centred(tracks, parsed.values),
-            dt=np.minimum(pool.counted(step, unit), LONGEST),
-            n_samples=parsed.counts,
-            fields=list(dict.fromkeys(SOURCES.get(name, name) for name in self.fields)),
-        )
+        names = list(dict.fromkeys(SOURCES.get(name, name) for name in self.fields))
+        dt, shown = np.minimum(pool.counted(step, unit), LONGEST), self.fields
+        heard: dict[str, Numbers] = {}
+        if self.alarm is None:
+            centred = pool.centred(tracks, parsed.values)
+            taken = pool.bank.take(tracks, centred, dt=dt, n_samples=parsed.counts, fields=names)
+        else:
+            lines = Observed(tracks, parsed.values, dt, parsed.counts)
+            taken, heard = alerts.take(pool, self.alarm, self.settings.adapt, lines, names)
+            shown = tuple(dict.fromkeys(("p_value", "surprise", *shown)))
+            self.counts.alarms += alerts.begins(heard)
         self.counts.used += len(tracks)
-        found = {name: getattr(Estimate(taken), name) for name in self.fields}
+        found = {name: getattr(Estimate(taken), name) for name in shown}
         for name, power in TIMED.items():
             if name in found:  # counted in units; told on the lines' clock
                 array = found[name]
                 found[name] = array * unit.reshape(-1, *(1,) * (array.ndim - 1)) ** power
-        return Moved(parsed.keys, times, found)
+        if self.alarm is None:
+            return Moved(parsed.keys, times, found)
+        found = {"alarm": heard.pop("alarm"), **found, **heard}
+        if not self.settings.alerts_only:
+            return Moved(parsed.keys, times, found)
+        few = alerts.turning_points(found)
+        some = {name: array[few] for name, array in found.items()}
+        return Moved(parsed.part(few).keys, times[few], some)
 
     # ------------------------------------------------------------------ state
 

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
+from kgmrf.alerts.alarm import WIDTH
 from kgmrf.bank import TrackerBank
+from kgmrf.bank.room import extend, more_room
 from kgmrf.centring import RunningMean, off_the_mean
 from kgmrf.io.source import Kind
 from kgmrf.stream.keys import distinct
@@ -46,7 +48,7 @@ class Pool:
 
     ``last`` is the time of the last line that was taken in, ``aside`` that of a line that jumped
     too far to be believed; ``lone`` is 1 after the first line of all, whose time nothing has
-    confirmed yet; ``sums`` are those of the running mean.
+    confirmed yet; ``sums`` are those of the running mean, ``alarm`` those of `kgmrf.alerts`.
     """
 
     def __init__(self, kind: Kind, d: int, settings: Settings) -> None:
@@ -58,6 +60,8 @@ class Pool:
         if settings.mean != "zero":
             self.blank["sums"] = np.zeros((3, d))
             self.keep_mean = RunningMean(settings.mean).keep
+        if settings.alert is not None:
+            self.blank["alarm"] = np.zeros(WIDTH)
         self.columns = {name: np.zeros((0, *np.shape(b))) for name, b in self.blank.items()}
         self.unit = Unit(settings.time_unit)
         self.watermark = math.nan  # the newest time of the stream, if tracks are forgotten
@@ -78,12 +82,11 @@ class Pool:
         for key in words if codes is not None else dict.fromkeys(words):
             known.setdefault(key, len(known))
         short, room = len(known) - len(self.bank), len(self.bank)
-        if short > 0:  # room doubles, so that adding tracks one by one stays cheap
-            more = max(short, room, 16)
+        if short > 0:
+            more = more_room(room, short)
             self.bank.add(more)
             for name, blank in self.blank.items():
-                new = np.broadcast_to(blank, (more, *np.shape(blank)))
-                self.columns[name] = np.concatenate([self.columns[name], new])
+                extend(self.columns, name, more, blank)
         found = np.fromiter(map(known.__getitem__, words), dtype=np.int64, count=len(words))
         return found if codes is None else found[codes]
 
@@ -231,23 +234,29 @@ class Pool:
     # ------------------------------------------------------------------ state
 
     def memory(self) -> dict[str, Numbers]:
-        """All that is remembered of the tracks but their keys, as arrays."""
+        """All that is remembered of the tracks but their keys, as arrays, to be written at once."""
         n = len(self)
         columns = {f"column_{name}": array[:n] for name, array in self.columns.items()}
-        return columns | self.bank.memory(slice(n))
+        return columns | self.bank.memory(slice(n), copy=False)
 
     def restore(self, keys: list[str], arrays: dict[str, Numbers]) -> None:
         """Put what `memory` gave into a pool without tracks; ValueError if it cannot be that."""
         n = len(keys)
-        self.numbers(keys)
+        self.number = dict(zip(keys, range(n), strict=True))
+        if "alarm" not in self.columns:
+            arrays.pop("column_alarm", None)  # alarms may be switched on and off
         if len(self) != n:
             raise ValueError("it has a key twice")
         for name, array in self.columns.items():
-            found = arrays.pop(f"column_{name}")
+            fresh = {f"column_{name}": np.zeros((n, WIDTH))} if name == "alarm" else {}
+            found = {**fresh, **arrays}[f"column_{name}"]
+            arrays.pop(f"column_{name}", None)
             if found.shape != (n, *array.shape[1:]) or found.dtype != array.dtype:
                 raise ValueError(f"{name} has shape {found.shape} and type {found.dtype}")
             if np.isinf(found).any():
                 raise ValueError(f"{name} is infinite")
+            if name == "alarm" and not (found >= 0.0).all():
+                raise ValueError("its alarms hold what is no count and no evidence")
             self.columns[name] = found
         if any(len(array) != n for array in arrays.values()):
             raise ValueError("its tracks are not as many as its keys")

@@ -105,7 +105,7 @@ class Report:
             self.say(
                 f"stats lines={counts.lines} keys={tracks} bad={counts.bad} late={counts.late} "
                 f"duplicate={counts.duplicate} forgotten={counts.forgotten} "
-                f"lines/s={rate:.0f} memory={room}"
+                f"alarms={counts.alarms} lines/s={rate:.0f} memory={room}"
             )
 
     def close(self) -> None:

@@ -25,7 +25,12 @@ class Settings:
     as ``sensor`` and ``ts``. columns: names of the channels; None: those of the first line.
     max_gap: a line that jumps further ahead, on the lines' clock, is refused until the next line of
     its track agrees; None: `LONGEST_GAP` units of time. forget_after: tracks that are this far
-    behind the newest line of the stream are forgotten; None: never.
+    behind the newest line of the stream are forgotten; None: never. alert: watch every track with a
+    `kgmrf.alerts.Alarm` of this rate of false alarms per line; or in words, "1/day", where
+    time_unit is in seconds. memory, warm_up, adapt: as for `kgmrf.alerts.Alarm` and `watch`.
+    alerts_only: write only the lines at which an alarm begins or ends. reorder: hold lines until
+    the newest time of the stream is this far ahead of them, on the lines' clock, and take them in
+    in order of time; None: as they come.
     """
 
     format: Literal["json", "csv", "arrow", "parquet"] = "json"
@@ -41,6 +46,12 @@ class Settings:
     columns: tuple[str, ...] | None = None
     max_gap: float | None = None
     forget_after: float | None = None
+    reorder: float | None = None
+    alert: str | None = None
+    memory: float = 100.0
+    warm_up: float = 100.0
+    adapt: Literal["yes", "slow", "no"] = "yes"
+    alerts_only: bool = False
 
     def lasting(self) -> dict[str, Any]:
         """The settings that a state depends on, as JSON gives them back; others may change."""
@@ -54,7 +65,7 @@ class Settings:
 
 @dataclass
 class Counts:
-    """Lines read (also over restarts), taken in, and dropped, and why; tracks forgotten."""
+    """Lines read (also over restarts), taken in, and dropped, and why; tracks forgotten; alarms."""
 
     lines: int = 0
     used: int = 0
@@ -62,6 +73,7 @@ class Counts:
     duplicate: int = 0
     bad: int = 0
     forgotten: int = 0
+    alarms: int = 0
 
 
 class Fault(NamedTuple):

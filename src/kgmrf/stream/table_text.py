@@ -48,9 +48,11 @@ def _stamps(times: Numbers, dated: str) -> Any:
 
 
 def _nested(values: Numbers) -> Any:
-    """Arrays ``(n, a, b)`` as n lists of a lists of b numbers."""
+    """Arrays ``(n, a, b)`` as n lists of a lists of b numbers; objects are words or None."""
     import pyarrow as pa
 
+    if values.dtype == object:
+        return pa.array(values.tolist(), pa.string())
     found = pa.array(np.ascontiguousarray(values, dtype=float).reshape(-1))
     for size in reversed(values.shape[1:]):
         found = pa.FixedSizeListArray.from_arrays(found, size)

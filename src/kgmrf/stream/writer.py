@@ -29,6 +29,7 @@ def text_of(
     """Estimates as lines, "json" or "csv": key, time, and the fields.
 
     digits: significant digits; 16 and more write every bit. dated: style of dates, "": numbers.
+    Fields of Python objects are JSON in bytes, or words and None.
     """
     json = form == "json"
     pattern = "%b,%b" + ",%b" * len(fields)
@@ -41,6 +42,9 @@ def text_of(
     stamps = [f"{mark}{word}{mark}".encode() for word in dates.words(times, dated)] if dated else []
     columns = []
     for array in fields.values():
+        if array.dtype == object:  # made already
+            columns.append([b"" if w is None else w if json else _quoted(w) for w in array])
+            continue
         values = rounded(array, digits)
         if not json and values.ndim > 2:
             values = values.reshape(len(keys), -1)

@@ -119,17 +119,22 @@ def stable(
     return number(((room > 0) & (np.abs(tau - delta * tau.conj()) < room)).all(-1))
 
 
-def printed_domain(velocity_gain: ArrayLike, damping: ArrayLike) -> Any:
-    """0 < gamma < 2 and 0 < eta < 2 (2 - gamma): where Algorithm 1 as printed is stable.
+def printed_domain(
+    velocity_gain: ArrayLike, damping: ArrayLike, *, kappa_max: ArrayLike = 1.0
+) -> Any:
+    """0 < gamma < 2 and 0 < eta < 2 (2 - gamma) / kappa_max: where the printed law is stable.
 
-    ``damping`` is gamma as in W <- (1 - gamma) W + eta w. The paper divides the second bound by
-    kappa_max, which is 1.
+    ``damping`` is gamma as in W <- (1 - gamma) W + eta w. ``kappa_max`` is the largest ratio of
+    stiffness to inertia: 1 for the torque of Algorithm 1, whatever the data; the largest
+    lam_i lam_j for the torque [C, M] of the paper's appendix, which is not whitened.
 
     >>> printed_domain(0.05, 0.95), printed_domain(2.2, 0.95)
     (True, False)
+    >>> printed_domain(0.05, 0.95, kappa_max=50.0)
+    False
     """
-    eta, gamma = floats(velocity_gain, damping)
-    return number((gamma > 0) & (gamma < 2) & (eta > 0) & (eta < 2 * (2 - gamma)))
+    eta, gamma, kappa = floats(velocity_gain, damping, kappa_max)
+    return number((gamma > 0) & (gamma < 2) & (eta > 0) & (eta * kappa < 2 * (2 - gamma)))
 
 
 def convergence_rate(

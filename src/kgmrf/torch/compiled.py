@@ -269,9 +269,7 @@ def _pull_back(
     like = (sequence, counts, steps, law.tables[0], law.settings)
     found = [np.zeros_like(v) for v in like]
     bars = (body, velocity, spread, vector, surprise)
-    core.module().pull_back(
-        moving, observed, frames, *others, *inputs_, *bars, *found, core.level()
-    )
+    core.module().pull_back(moving, observed, frames, *others, *inputs_, *bars, *found)
     settings = dict(zip(STRUCTS["LawSettings"], found.pop(), strict=True))
     parts = (
         *(frames[0] @ body[0], velocity[0], spread, vector[0, :, 0], vector[0, :, 1]),

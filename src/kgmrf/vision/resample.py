@@ -7,11 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kgmrf.kernels.compile import compiled
+from kgmrf.engines import core
 
 __all__ = ["Window", "as_image", "cut_window", "sample_window"]
-
-fast = compiled(fastmath=True)
 
 
 def as_image(image: ArrayLike) -> NDArray[np.generic]:
@@ -50,90 +48,6 @@ class Window(NamedTuple):
     block_y: int
 
 
-@fast
-def _decimate(image, left, top, block_x, block_y, width, height):  # type: ignore[no-untyped-def]
-    rows, cols, channels = image.shape
-    out = np.empty((height, width, channels), np.float32)
-    inverse = np.float32(1.0 / (block_x * block_y))
-    # the columns inside the image; those beside it repeat the first or the last
-    first = min(max(left, 0), cols - 1)
-    last = max(min(left + width * block_x, cols) - 1, first)
-    row = np.empty((last + 1 - first) * channels, np.float32)
-    places = np.empty(width * block_x, np.int64)
-    for j in range(len(places)):
-        places[j] = (min(max(left + j, first), last) - first) * channels
-    for i in range(height):
-        row[:] = 0
-        for k in range(block_y):
-            source = image[min(max(top + i * block_y + k, 0), rows - 1)].reshape(cols * channels)
-            source = source[first * channels : (last + 1) * channels]
-            for j in range(len(row)):
-                row[j] += np.float32(source[j])
-        for j in range(width):
-            for c in range(channels):
-                total = np.float32(0)
-                for k in range(block_x):
-                    total += row[places[j * block_x + k] + c]
-                out[i, j, c] = total * inverse
-    return out
-
-
-@fast
-def _taps(start, step, n, size):  # type: ignore[no-untyped-def]
-    # a triangle as wide as the step: linear interpolation when enlarging, antialiased otherwise
-    support = max(1.0, step)
-    m = int(np.ceil(2 * support)) + 1
-    index = np.empty((n, m), np.int32)
-    weight = np.zeros((n, m), np.float32)
-    for i in range(n):
-        c = start + i * step
-        low = int(np.floor(c - support)) + 1
-        total = first = second = 0.0
-        for k in range(m):
-            u = low + k - c
-            a = max(0.0, 1.0 - abs(u) / support)
-            index[i, k] = min(max(low + k, 0), size - 1)
-            weight[i, k] = a
-            total += a
-            first += a * u
-            second += a * u * u
-        # cut off at whole pixels the triangle is a little lopsided: tilt it back, so that a plane
-        # is sampled exactly (total second - first^2 = 0 only when one pixel has all the weight)
-        spread = total * second - first * first
-        tilt = first / spread if spread > 1e-9 else 0.0
-        constant = second / spread if spread > 1e-9 else 1.0 / total
-        for k in range(m):
-            weight[i, k] *= constant - tilt * (low + k - c)
-    return index, weight
-
-
-@fast
-def _sample(image, x, y, step_x, step_y, width, height):  # type: ignore[no-untyped-def]
-    rows, cols, channels = image.shape
-    index_y, weight_y = _taps(y, step_y, height, rows)
-    index_x, weight_x = _taps(x, step_x, width, cols)
-    first = index_x.min()
-    n = index_x.max() + 1 - first
-    out = np.empty((channels, height, width), np.float32)
-    row = np.empty(n * channels, np.float32)
-    for i in range(height):
-        row[:] = 0
-        for k in range(index_y.shape[1]):
-            g = weight_y[i, k]
-            if g != 0:
-                source = image[index_y[i, k]].reshape(cols * channels)
-                source = source[first * channels : (first + n) * channels]
-                for j in range(n * channels):
-                    row[j] += g * source[j]
-        for j in range(width):
-            for c in range(channels):
-                total = np.float32(0)
-                for k in range(index_x.shape[1]):
-                    total += weight_x[j, k] * row[(index_x[j, k] - first) * channels + c]
-                out[c, i, j] = total
-    return out
-
-
 def cut_window(
     image: NDArray[np.generic],
     left: float,
@@ -151,19 +65,22 @@ def cut_window(
     x, y = int(np.floor(left)), int(np.floor(top))
     n = int(np.ceil(width / block_x)) + 1
     m = int(np.ceil(height / block_y)) + 1
-    return Window(_decimate(image, x, y, block_x, block_y, n, m), x, y, block_x, block_y)
+    out = np.empty((m, n, image.shape[2]), np.float32)
+    core.functions("vision").decimate(image, x, y, block_x, block_y, out)
+    return Window(out, x, y, block_x, block_y)
 
 
 def sample_window(
     window: Window, x: float, y: float, step_x: float, step_y: float, width: int, height: int
 ) -> NDArray[np.float32]:
     """I(x + j step_x, y + i step_y), antialiased: (C, height, width); pixels have whole x, y."""
-    return _sample(
+    out = np.empty((window.pixels.shape[2], height, width), np.float32)
+    core.functions("vision").sample_image(
         window.pixels,
         (x - window.left - (window.block_x - 1) / 2) / window.block_x,
         (y - window.top - (window.block_y - 1) / 2) / window.block_y,
         step_x / window.block_x,
         step_y / window.block_y,
-        width,
-        height,
+        out,
     )
+    return out
