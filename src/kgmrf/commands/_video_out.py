@@ -45,9 +45,7 @@ def sound_note(path: Path | None, source: str | None) -> str | None:
 
 
 @contextmanager
-def writing(
-    path: Path | None, rate: float, source: str | None = None
-) -> Iterator[Any]:
+def writing(path: Path | None, rate: float, source: str | None = None) -> Iterator[Any]:
     """A function that adds an image (H, W, 3) to a video; None where there is no path.
 
     The first image says the size; the video appears when the block is left without an error.
