@@ -46,6 +46,21 @@ EARLY = 3.0  # samples that count in full, however far they are from what the fi
 POOL_SAMPLES = 5.0  # samples per channel before a turning member starts
 UNLIKE = 1e3  # ratio of variances above which turning members work in units of each channel
 
+# --------------------------------------------------------------------------- horizons and gaps
+
+SIZE_DECAYS = 1.0  # units of time after an observation in which the size clocks decay
+LEAST_GAP = 1e-6  # what a time beyond one unit must exceed: less is rounding of time stamps
+HORIZON_REACH = 4.0  # a member is trusted this many times as far ahead as what it knows lasts
+HORIZON_CLOCK = 5.0  # over the gain of a size clock: how long what the clock knows lasts
+HORIZON_SHARE = 0.05  # of the weight that members lose: what is added for those that keep theirs
+WANDER_LAGS = (4.0, 16.0, 64.0)  # rows of the averages about which the log size varies
+WANDER_MEMORY = 1000.0  # rows in the variances of the log size
+WANDER_CLIP, WANDER_LEAST = 16.0, 0.01  # one square counts as at most so many times the variance
+WANDER_WIDENING = 1.5
+WANDER_MOST = 100.0  # variance of a log size; more would overflow
+SIZE_NODES = (-1.7320508075688772, 0.0, 1.7320508075688772)  # three points of a Gaussian
+SIZE_SHARES = (0.16666666666666666, 0.6666666666666666, 0.16666666666666666)
+
 # --------------------------------------------------------------------------- low rank
 
 LOW_RANK_LIMIT = 10.0  # times the forecast size: members learn from no more than this
@@ -113,7 +128,7 @@ STRUCTS = {
     # time of the row and of its last observation, observations, samples, log of the factor between
     # S and the scale of the density, observations pooled by the turning members (low rank: rows in
     # the buffer); of the last observation: log-likelihood, squared distance m z, number of values
-    # m d
+    # m d, standard deviation of the log size of its forecast (0 one step ahead)
     "Head": (
         "time",
         "seen",
@@ -124,6 +139,7 @@ STRUCTS = {
         "likelihood",
         "distance",
         "values",
+        "size_std",
     ),
     # an alarm: rows that came; whether it is on, the row of its onset and that of its last
     # evidence; sums of the CUSUMs, and the row in which each last left zero
@@ -139,7 +155,8 @@ STRUCTS = {
         "start_2",
         "start_3",
     ),
-    # one line of the table of members
+    # one line of the table of members; horizon: how long what it knows lasts; heir: 1 and 2 for the
+    # members that inherit the weight of the others beyond it (kgmrf.engines.horizon)
     "MemberLine": (
         "kind",
         "half_life",
@@ -150,6 +167,8 @@ STRUCTS = {
         "spectrum_rate",
         "rate_prior",
         "root",
+        "horizon",
+        "heir",
     ),
     # one line of the table of low-rank members; states: r, or 2 r with velocity; stages: numbers of
     # rows after which the axes start anew
@@ -166,6 +185,8 @@ STRUCTS = {
         "stage_2",
         "stage_3",
         "stage_4",
+        "horizon",
+        "heir",
     ),
     # numbers of a low-rank member: log size s, and the rows that are in psi, D^2 and Lam
     "FactorsNumbers": ("size", "noise_rows", "metric_rows", "spectrum_rows"),
