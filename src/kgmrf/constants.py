@@ -256,7 +256,8 @@ STRUCTS = {
         "walk",
     ),
     # unit of time or 0, variance of jitter or 0, whether rates are measured (then the unit is the
-    # time between observations), number of levels (1: the noise is given); their variances, priors and priors^NOISE_FORGETTING come after it
+    # time between observations), number of levels (1: the noise is given); their variances,
+    # priors and priors^NOISE_FORGETTING come after it
     "RotationSettings": ("unit", "jitter", "rated", "n_levels"),
     # an isotropic member: variance of the acceleration, decay g, variance of the velocity at the
     # start, variance of white jitter, all over that of the noise; its prior weight for all axes

@@ -23,7 +23,7 @@ CHUNK = 512
 """Windows of a fixed lag that are run side by side."""
 
 BESIDE = 15
-"""Numbers of a step that are kept beside its record: matrix, count, interval, rate, its deviation."""
+"""Numbers of a step beside its record: matrix, count, interval, rate and its deviation."""
 
 
 def smooth(
@@ -50,7 +50,7 @@ def smooth(
     past, last = _run(engine, seen, counts, dt, start, rates), len(seen) - 1
     if lag is not None and lag < last:
         ends = past[np.minimum(np.arange(last + 1) + lag, last)]
-        return joined(past, _windows(engine, ends, past, (seen, counts, dt, rates), lag))
+        return _late(engine, past, ends, (seen, counts, dt, rates), lag)
     found = outliers(past, counts)
     if found.later.any():  # what was shown at the time was in doubt
         again = _run(engine, seen, np.where(found.later, 0.0, counts), dt, start, rates)
@@ -98,8 +98,7 @@ def lagged(engine: Rotations, window: Numbers, lag: int) -> Numbers:
     """
     seen, records = window[..., :9].reshape(*window.shape[:2], 3, 3), window[..., BESIDE:]
     steps = seen, window[..., 9], window[..., 10], window[..., 11:15]
-    future = _windows(engine, records[lag:], records, steps, lag)
-    return joined(records[: len(future)], future)
+    return _late(engine, records, records[lag:], steps, lag)
 
 
 def joined(past: Numbers, future: Numbers) -> Numbers:
@@ -145,6 +144,18 @@ def _covariance(records: Numbers, sign: float) -> Numbers:
     p00, p01, p11 = (field(records, name) for name in ("angle", "cross", "rate"))
     rows = [np.stack([p00, sign * p01], -1), np.stack([sign * p01, p11], -1)]
     return np.stack(rows, axis=-2)
+
+
+def _late(
+    engine: Rotations, past: Numbers, ends: Numbers, steps: tuple[Numbers, ...], lag: int
+) -> Numbers:
+    """The first len(ends) steps with ``lag`` later ones; what these show of outliers is told."""
+    future, now = _windows(engine, ends, past, steps, lag), np.arange(len(ends))
+    here = past[: len(ends)].copy()
+    wild = outliers(past, steps[1]).known(now, (now + lag)[:, None])
+    field(here, "status")[wild] = REFUSED
+    field(here, "shown")[wild] = 0.0
+    return joined(here, future)
 
 
 def _windows(

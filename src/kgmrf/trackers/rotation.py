@@ -219,10 +219,11 @@ class RotationTracker(EngineTracker):
         """p(R_t | Z_1..Z_T), or with ``lag`` p(R_t | Z_1..Z_{t+lag}): a recording, looked back at.
 
         Arguments as for `filter`. The default joins what the past and what the future say of each
-        frame; what the future shows to be an outlier is a gap. A single law (information gains only) goes back from its last frame: for d = 3 with
-        the joint covariance of all angles and velocities, so that lag 0 is close to `filter` and a
-        little sharper; otherwise plane by plane, where lag 0 is `filter`. ``nis`` and
-        ``log_likelihood`` are NaN. The tracker itself is not changed.
+        frame; what the future shows to be an outlier is a gap. A single law (information gains
+        only) goes back from its last frame: for d = 3 with the joint covariance of all angles and
+        velocities, so that lag 0 is close to `filter` and a little sharper; otherwise plane by
+        plane, where lag 0 is `filter`. ``nis`` and ``log_likelihood`` are NaN. The tracker itself
+        is not changed.
 
         >>> from kgmrf import RotationTracker, metrics, simulate
         >>> scene = simulate.steady_camera(1, 0.1)
@@ -331,6 +332,7 @@ class RotationTracker(EngineTracker):
         if not self.gyroscope and not self.lag:
             return super()._moved(record, room)
         lines, rows, engine = self._lined_up(record), self._rows.copy(), self._engine
+        assert isinstance(engine, Rotations)
         rates = np.full((len(lines.which), 4), np.nan)
         if record.rates is not None:
             rates = np.ascontiguousarray(record.rates, dtype=float).reshape(-1, 4)
