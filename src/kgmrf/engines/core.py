@@ -50,8 +50,25 @@ def loop(name: str, *plan: Any) -> Any:
 
 
 def readable(name: str) -> Any:
-    """The readable class of this name."""
-    return getattr(importlib.import_module("kgmrf.readable"), name)
+    """What makes the readable loop of this name."""
+    made = getattr(importlib.import_module("kgmrf.readable"), name)
+    return lambda *plan, **more: Whole(made(*plan, **more))
+
+
+class Whole:
+    """A readable loop that moves all rows or none: an error leaves them as they were."""
+
+    def __init__(self, loop: Any) -> None:
+        self._loop = loop
+
+    def run(self, rows: Numbers, *lines: Any) -> None:
+        """As the loop does it."""
+        before = rows.copy()
+        try:
+            self._loop.run(rows, *lines)
+        except BaseException:
+            rows[:] = before
+            raise
 
 
 def functions(name: str) -> Any:
