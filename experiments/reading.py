@@ -6,6 +6,7 @@ Nothing here runs an experiment. A missing result gives "not run", never a guess
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,34 @@ class Verdict:
     verdict: str
     why: str
     anchor: str
+
+
+Judged = tuple[str, str]
+"""The word of a verdict, and why."""
+RULES: list[Callable[[Results], Verdict]] = []
+"""One for each claim that is judged, in the order of the page."""
+
+
+def verdict(
+    claim: str, where: str, anchor: str, *needs: str
+) -> Callable[[Callable[..., Judged]], Callable[[Results], Verdict]]:
+    """Make a rule of a function from results to a word and why.
+
+    needs: "experiment/unit" of what it is given, in this order; where one is missing the claim was
+    not run. With no needs it is given the `Results` themselves.
+    """
+
+    def register(judge: Callable[..., Judged]) -> Callable[[Results], Verdict]:
+        def rule(results: Results) -> Verdict:
+            found = [results.data(*key.split("/", 1)) for key in needs] if needs else [results]
+            missing = any(data is None for data in found)
+            word, why = (NOT_RUN, "no results") if missing else judge(*found)
+            return Verdict(claim, where, word, why, anchor)
+
+        RULES.append(rule)
+        return rule
+
+    return register
 
 
 @dataclass

@@ -20,7 +20,7 @@ from experiments.report_tasks import (
     tuning_section,
 )
 from experiments.report_theory import cost_section, guide_section, tensor_section, theory_section
-from experiments.report_video import otb_section
+from experiments.report_video import models_table, otb_section
 from experiments.streams import shown
 from experiments.verdicts import Everything
 
@@ -136,6 +136,7 @@ def _overview(everything: Everything, drawn_in: Path | None) -> str:
         f'<div class="tally">{boxes}</div><div class="lists">{lists}</div>{teaser}'
         f"<h3>Ellipse: ours against the best rival</h3>{best_table(results, 'ellipse')}"
         f"<h3>Camera: ours against the best rival</h3>{best_table(results, 'camera')}"
+        f"<h3>OTB: the paper's five methods inside one tracker</h3>{models_table(results)}"
     )
 
 

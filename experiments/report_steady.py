@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments import shaky, steady
-from experiments.markup import e, n, number, picture, table, tag
+from experiments import shaky, steady, tables
+from experiments.markup import from_markdown, picture, tag
 from experiments.reading import Results
 
 SHOWN = (60, 100)
@@ -36,30 +36,8 @@ def strip(results: Results) -> Any:
 
 def steady_part(results: Results, drawn_in: Path | None) -> str:
     """Before and after, and our stabiliser beside others."""
-    found = steady.table(results)
-    if not found:
+    if not steady.table(results):
         return f"<h3>The same for a whole video</h3><p>{tag('not run', 'idle')}</p>"
-    rows = []
-    for name, data in found.items():
-        kind, _, word = name.partition(".")
-        label = f"drawn, {word}" if kind == "clip" else f"OTB {word}"
-        for rival in steady.RIVALS:
-            theirs, ours = data["rows"].get(rival), data["equal"].get(rival)
-            if theirs is None or ours is None:
-                continue
-            better = ours["shake"] < theirs["shake"]
-            mark = tag("steadier", "good") if better else tag("shakier", "bad")
-            rows.append(
-                f"<tr><td>{e(label)}</td><td class='n'>{number(data['raw'])}</td><td>{e(rival)}"
-                f"</td><td class='n'>{number(theirs['shake'])}</td>"
-                f"<td class='n'>{number(theirs['crop'])}</td>"
-                f"<td class='n best'>{number(ours['shake'])}</td>"
-                f"<td class='n'>{number(ours['crop'])}</td><td>{mark}</td>"
-                f"<td class='n'>{number(theirs['milliseconds'])}</td>"
-                f"<td class='n'>{number(data['rows']['kgmrf']['milliseconds'])}</td></tr>"
-            )
-    head = ["video", n("shake"), "rival", n("its shake"), n("its crop"), n("ours"), n("our crop")]
-    head += ["", n("its ms"), n("our ms")]
     shown = picture(
         drawn_in,
         "steady_strip",
@@ -71,6 +49,6 @@ def steady_part(results: Results, drawn_in: Path | None) -> str:
 <p>The table above scores orientations. Here they are put to use: the camera's path is measured from
 features, smoothed by the same trackers, and taken out of the images. Shake is the mean acceleration
 of the background, pixels per image²: of the true camera on drawn clips, of dense optical flow on
-OTB. Ours runs at the crop (share of the width) of each rival: as a recording, but without looking
-ahead beside vidgear's Kalman filter.</p>
-{shown}{table(head, rows)}"""
+OTB. Ours runs at the crop (the share of the width that is left) of vidstab as a recording, and
+live.</p>
+{shown}{from_markdown(tables.steadier(results.folder))}"""

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments import claims
+from experiments import claims, tables
 from experiments.chart_parts import Figure
 from experiments.comparison import best_cells, camera_lines, ellipse_lines
-from experiments.markup import e, figure, n, num, number, pair, picture, row, table, tag
+from experiments.markup import (
+    e,
+    figure,
+    from_markdown,
+    n,
+    num,
+    number,
+    pair,
+    picture,
+    row,
+    table,
+    tag,
+)
 from experiments.reading import COLUMNS, Line, Results, mean_half, numbers, our_method
 from experiments.report_steady import steady_part
 
@@ -228,31 +240,16 @@ nine frames at a time, and is scored √2 too high.</p>
 
 def _recorded(results: Results) -> str:
     """The lead on recorded motion, beside that on the simulated one."""
-    data = results.data("rotations", "real")
-    if data is None:
+    if results.data("rotations", "real") is None:
         return ""
-    words = {"given": "noise given", "learned": "noise learned"}
-    rows = []
-    for name, label in words.items():
-        cells = [
-            num(data["summary"][name][f"over {rival}, noise {noise}"])
-            for rival in ("error_state", "hold")
-            for noise in RECORDED_NOISE
-        ]
-        rows.append(row(f"RotationTracker, {label}", *cells))
-    head = ["error over that of"]
-    head += [n(f"error-state KF<br>{v:g} rad") for v in map(float, RECORDED_NOISE)]
-    head += [n(f"hold last<br>{v:g} rad") for v in map(float, RECORDED_NOISE)]
+    found = from_markdown(tables.recorded_rotations(results.folder))
     return (
         "<h3>Recorded motion</h3><p>The printed camera swings sinusoidally, and members of the "
         "filter that oscillate gain from it. Recorded motion (drones, hand-held cameras, inertial "
         "sensors, with and without gaps) is less regular, and the lead is smaller. The error-state "
         "Kalman filter has the settings that are best in hindsight, run by run; means of ratios, "
-        f"by the noise of an observation.</p>{table(head, rows)}"
+        f"by the noise of an observation.</p>{found}"
     )
-
-
-RECORDED_NOISE = ("0.0001", "0.001", "0.01", "0.05")
 
 
 def _boards(drawn_in: Path | None) -> str:

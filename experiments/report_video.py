@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments import claims, otb, otb_choice, otb_models, otb_unseen
+from experiments import claims, otb, otb_choice, otb_models, otb_unseen, tables
 from experiments.chart_parts import Figure
-from experiments.comparison import otb_lead
-from experiments.markup import e, figure, n, num, number, pair, row, table, tag
+from experiments.markup import e, figure, from_markdown, n, num, number, row, table, tag
 from experiments.reading import Results
 
 
@@ -17,33 +16,20 @@ def otb_section(results: Results, drawn: list[Figure]) -> str:
     found = otb.table(records)
     there = {r["method"] for r in records}
     methods = [m for m in (otb.OURS, "CSRT", "KCF") if m in there]
-    tables = claims.load()["tables"]
+    printed = claims.load()["tables"]
     rows = []
     for sequence in otb.SEQUENCES:
         ours = found.get(sequence, {})
-        cells = "".join(
-            f'<td class="n">{number(ours.get(m, {}).get("mean_iou"))}</td>' for m in methods
-        )
-        missing = "" if methods else f"<td>{tag('not run', 'idle')}</td>"
-        claim = [tables[t]["rows"][sequence]["values"] for t in ("main_otb", "otb_iou")]
-        success = tables["otb_success"]["rows"][sequence]["values"][0]
-        seconds = tables["runtime"]["rows"][sequence]["values"][0]
-        rows.append(
-            f"<tr><td>{sequence}{_otb_note(sequence, records)}</td><td "
-            f"class='n'>{claim[0][0]:.2f}</td><td class='n'>{claim[1][0]:.2f}</td><td "
-            f"class='n'>{claim[0][1]:.2f}</td><td class='n'>{claim[1][1]:.2f}</td><td "
-            f"class='n'>{success:.2f}</td><td class='n'>{seconds:.1f}</td>{cells}{missing}</tr>"
-        )
-    head = [
-        "sequence",
-        n("K-GMRF<br>main"),
-        n("K-GMRF<br>appendix"),
-        n("R-EMA<br>main"),
-        n("R-EMA<br>appendix"),
-        n("success<br>appendix"),
-        n("seconds<br>paper"),
-        *([n(f"{e(m)}<br>run") for m in methods] or ["ours"]),
-    ]
+        claim = [printed[t]["rows"][sequence]["values"] for t in ("main_otb", "otb_iou")]
+        cells = [f"{c[k]:.2f}" for k in (0, 1) for c in claim]
+        cells.append(f"{printed['otb_success']['rows'][sequence]['values'][0]:.2f}")
+        cells.append(f"{printed['runtime']['rows'][sequence]['values'][0]:.1f}")
+        measured = [num(ours.get(m, {}).get("mean_iou")) for m in methods]
+        measured = measured or [tag("not run", "idle")]
+        rows.append(row(sequence + _otb_note(sequence, records), *map(num, cells), *measured))
+    words = ("K-GMRF<br>main", "K-GMRF<br>appendix", "R-EMA<br>main", "R-EMA<br>appendix")
+    words += ("success<br>appendix", "seconds<br>paper")
+    head = ["sequence", *map(n, words), *([n(f"{e(m)}<br>run") for m in methods] or ["ours"])]
     return f"""<section id="otb"><h2>C. OTB sequences</h2>
 <p>The paper cut its observations from ground-truth boxes and calibrated thresholds per sequence;
 its two tables
@@ -53,64 +39,31 @@ trackers on the same frames. Columns marked “run” are mean overlaps, measure
 targets are
 averaged. <code>python -m experiments.otb_sheets</code> draws the boxes into five images of each
 sequence where the videos are at hand; they belong to others and are not shown here.</p>
-{table(head, rows)}{_otb_missing(results)}{_otb_averages(records)}
+{table(head, rows)}{_otb_missing(results)}{_otb_averages(results)}
 {figure(drawn, "otb_success")}{figure(drawn, "otb_overlap")}
 {_otb_models(results, drawn)}{_otb_unseen(results)}{_otb_choice(results)}</section>"""
 
 
+def models_table(results: Results) -> str:
+    """The paper's five methods inside one tracker, and whether K-GMRF leads."""
+    text = tables.appearance_models(results.folder)
+    if not text:
+        return f"<p>{tag('not run', 'idle')}</p>"
+    grid, _, lead = text.partition("\n\n")
+    return f"{from_markdown(grid.strip())}<p>{e(lead.strip())}</p>"
+
+
 def _otb_models(results: Results, drawn: list[Figure]) -> str:
     """The paper's five methods inside one tracker, beside its columns; and its own protocol."""
-    found, truth = otb_models.load(results.folder), otb_models.load(results.folder, "truth")
-    if not found:
-        return f"<h3>The paper's five methods</h3><p>{tag('not run', 'idle')}</p>"
-    claimed = claims.load()["tables"]["main_otb"]["rows"]
-    rows = []
-    for sequence, data in found.items():
-        printed = claimed[sequence.partition("-")[0]]["values"]
-        best = max(one["mean_iou"] for one in data["rows"].values())
-        cells = []
-        for name, measured in data["rows"].items():
-            claim = ""
-            if name in otb_models.PAPER:
-                k = otb_models.PAPER.index(name)
-                claim = f"<br><small>paper {printed[k]:.2f}</small>"
-            bold = " best" if measured["mean_iou"] == best else ""
-            cells.append(f"<td class='n{bold}'>{number(measured['mean_iou'])}{claim}</td>")
-        rows.append(f"<tr><td>{e(sequence)}</td>{''.join(cells)}</tr>")
-    names = list(next(iter(found.values()))["rows"])
-    means = "".join(
-        f"<td "
-        f"class='n'>{number(sum(d['rows'][m]['mean_iou'] for d in found.values()) / len(found))}"
-        "</td>"
-        for m in names
-    )
-    rows.append(f"<tr class='ours'><td>mean</td>{means}</tr>")
-    body = table(["mean IoU", *[_stacked(m) for m in names]], rows)
     return (
         "<h3>The paper's five methods inside one tracker</h3><p>Only the memory of the appearance "
         "differs: gains as the paper prints them, one setting for all sequences, first box given. "
-        "Ours is the information law; the paper's Algorithm 1 stands beside it. Small: what the "
-        f"paper's main table prints.</p>{body}{_shifts(results)}{figure(drawn, 'otb_models')}"
-        f"{_from_truth(truth)}"
-    )
-
-
-def _shifts(results: Results) -> str:
-    """How much of a number is the choice of the first box."""
-    means, lead = otb_models.means(results.folder), otb_lead(results.folder)
-    if not means or lead is None:
-        return f"<p>{tag('not run', 'idle')} further first boxes</p>"
-    rows = [
-        row(e(name), *[num(v) for v in line["each"].values()],
-            num(pair((line["mean"], line["half_width"]))))
-        for name, line in sorted(means.items(), key=lambda item: -item[1]["mean"])
-    ]  # fmt: skip
-    targets = next(iter(means.values()))["each"]
-    return (
-        "<p>One run says little about a model: one or two pixels of the first box can decide "
-        f"whether a target is lost. Means over {len(otb_models.MOVES)} first boxes, the true one "
-        "and moved by two pixels, with the 95 % interval that the boxes leave. "
-        f"{e(lead.sentence)}</p>{table(['', *[n(e(t)) for t in targets], n('mean')], rows)}"
+        "K-GMRF is the information law; the paper's Algorithm 1 stands beside it, once with its "
+        "spectrum kept and once with the spectrum followed. One or two pixels of the first box can "
+        f"decide whether a target is lost: where it says so, numbers are means over "
+        f"{len(otb_models.MOVES)} first boxes, the true one and moved by two pixels, with the 95 % "
+        f"interval that the boxes leave.</p>{models_table(results)}{figure(drawn, 'otb_models')}"
+        f"{_from_truth(otb_models.load(results.folder, 'truth'))}"
     )
 
 
@@ -124,11 +77,10 @@ def _from_truth(truth: dict[str, Any]) -> str:
         return ""
     names = list(next(iter(truth.values()))["distance"])
     rows = [
-        f"<tr><td>{e(sequence)}</td>"
-        + "".join(f"<td class='n'>{number(data['distance'][m])}</td>" for m in names)
-        + f"<td class='n'>{number(data['increment_autocorrelation'], 2)}</td></tr>"
-        for sequence, data in truth.items()
-    ]
+        row(e(s), *[num(data["distance"][m]) for m in names],
+            num(data["increment_autocorrelation"], digits=2))
+        for s, data in truth.items()
+    ]  # fmt: skip
     head = ["sequence", *[_stacked(m) for m in names], n("autocor-<br>relation")]
     return (
         "<h3>Its own protocol: covariances from the true boxes</h3><p>Here nothing is tracked: the "
@@ -150,56 +102,32 @@ def _otb_missing(results: Results) -> str:
     return "".join(f"<p>{tag('missing', 'idle')} {e(reason)}.</p>" for reason in why.values())
 
 
-def _otb_averages(records: list[dict[str, Any]]) -> str:
+def _otb_averages(results: Results) -> str:
     """Every method over the targets that all of them were run on."""
-    found = otb.averages(records)
-    keys = ("mean_iou", "success_rate", "success_auc", "precision", "normalised_precision")
+    found = otb.averages(otb.load(results.folder))
     if not found or not next(iter(found.values()))["n_targets"]:
         return ""
-    rows = [
-        f"<tr><td>{e(method)}</td>"
-        + "".join(f'<td class="n">{number(row[key])}</td>' for key in (*keys, "milliseconds"))
-        + "</tr>"
-        for method, row in found.items()
-    ]
-    head = [
-        "mean over targets",
-        n("IoU"),
-        n("success<br>IoU &gt; .5"),
-        n("success<br>AUC"),
-        n("precision<br>20 px"),
-        n("normalised<br>precision"),
-        n("CPU ms<br>per frame"),
-    ]
     return (
         f"<p>Means over the {next(iter(found.values()))['n_targets']} targets that all trackers "
         "were run on, every target counting once; the first frame counts, as in OTB. CPU time is "
-        "that inside the tracker, on one thread, all in one process. KCF-0 is KCF with its failure "
-        f"threshold at 0.</p>{table(head, rows)}"
+        "that inside the tracker, on one thread, all in one process.</p>"
+        f"{from_markdown(tables.otb_averages(results.folder))}"
     )
 
 
 def _otb_unseen(results: Results) -> str:
     """Other starts, boxes and films, and drawn videos: mean overlap of every tracker."""
-    found = otb_unseen.table(results.folder)
-    rows = []
-    for method in otb_unseen.METHODS:
-        runs = [found.get(group, {}).get(method) for group in otb_unseen.GROUPS]
-        if any(runs):
-            cells = (f'<td class="n">{number(r["mean_iou"] if r else None)}</td>' for r in runs)
-            rows.append(f"<tr><td>{e(method)}</td>{''.join(cells)}</tr>")
-    if not rows:
+    if not otb_unseen.table(results.folder):
         return ""
-    counts = {g: len(next(iter(runs.values()))["cases"]) for g, runs in found.items()}
-    head = ["mean IoU", *[n(f"{g}<br>{counts.get(g, 0)} videos") for g in otb_unseen.GROUPS]]
     return (
         "<h3>Beyond one pass</h3><p>The same setting on whole videos on which nothing was chosen "
         "or looked at (unseen, run once per state of the tracker), on other parts of the "
         "same videos (starts), with first boxes off by 10 % (boxes), on the videos backwards, at a "
         "third of the frame rate, in grey and with noise (changed), and on videos drawn by "
-        "ourselves, each with one difficulty (drawn). All but the first are not wholly unseen: the "
-        "real videos are those above, and the second "
-        f"step of scale was added after the drawn ones showed the need.</p>{table(head, rows)}"
+        "ourselves, each with one difficulty (drawn); how many in brackets. All but the first are "
+        "not wholly unseen: the real videos are those above, and the second step of scale was "
+        "added after the drawn ones showed the need.</p>"
+        f"{from_markdown(tables.beyond_one_pass(results.folder))}"
     )
 
 
@@ -218,17 +146,11 @@ def _otb_choice(results: Results) -> str:
         )
         score, chosen = otb_choice.left_out(values)
         words = ", ".join(dict.fromkeys(str(v) for v in chosen))
-        rows.append(
-            f"<tr><td>{e(name)}</td><td>{tried}</td><td class='n'>{number(score, 4)}</td>"
-            f"<td>{e(words)}</td></tr>"
-        )
+        rows.append(row(e(name), tried, num(score, digits=4), e(words)))
     every = {f"{name}={v}": r for name, values in found.items() for v, r in values.items()}
     score, chosen = otb_choice.left_out(every)
     words = ", ".join(dict.fromkeys(chosen))
-    rows.append(
-        f"<tr><td>any one of these</td><td></td><td class='n'>{number(score, 4)}</td>"
-        f"<td>{e(words)}</td></tr>"
-    )
+    rows.append(row("any one of these", "", num(score, digits=4), e(words)))
     head = ["setting", "tried: mean IoU (default bold)", n("left out"), "chosen"]
     return (
         "<details><summary>How the settings were chosen</summary><p>One setting is changed at a "

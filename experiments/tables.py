@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from experiments import (
+    artefacts,
+    claims,
     headline,
     low_rank,
     otb,
@@ -27,6 +29,7 @@ from experiments import (
 from experiments.comparison import otb_lead
 from experiments.markup import markdown
 from experiments.reading import Results
+from experiments.store import Unit
 from experiments.streams import markdown as streams
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,23 +78,35 @@ def _cell(value: float | None, digits: int = 1) -> str:
 
 
 def appearance_models(results: Path) -> str:
-    """Overlap of every appearance model inside one and the same tracker, target by target."""
-    table, lead = otb_models.means(results), otb_lead(results)
-    if table and lead:
-        rows = sorted(table.items(), key=lambda item: -item[1]["mean"])
-        lines = [
-            [name, *[_cell(v, 3) for v in row["each"].values()],
-             f"{row['mean']:.3f} ± {row['half_width']:.3f}"]
-            for name, row in rows
-        ]  # fmt: skip
-        targets = next(iter(table.values()))["each"]
-        return f"{markdown(['mean IoU', *targets, 'mean'], lines)}\n{lead.sentence}\n"
-    found = otb_models.load(results)
-    names = next(iter(found.values()))["rows"] if found else ()
-    cells = {name: [d["rows"][name]["mean_iou"] for d in found.values()] for name in names}
-    order = sorted(cells.items(), key=lambda item: -sum(item[1]))
-    lines = [[m, *[_cell(v, 3) for v in (*row, sum(row) / len(row))]] for m, row in order]
-    return markdown(["mean IoU, one first box", *found, "mean"], lines)
+    """Overlap of every appearance model inside one and the same tracker, target by target.
+
+    Means over further first boxes where there are any. Below: what the paper prints.
+    """
+    several, lead, found = otb_models.means(results), otb_lead(results), otb_models.load(results)
+    if not found:
+        return ""
+    if several and lead:
+        head, ending = "mean IoU", f"\n{lead.sentence}\n"
+        cells = {m: [*row["each"].values(), row["mean"]] for m, row in several.items()}
+        halves = {m: f" ± {row['half_width']:.3f}" for m, row in several.items()}
+    else:
+        head, ending, halves = "mean IoU, one first box", "", {}
+        cells = {
+            m: _and_mean([data["rows"][m]["mean_iou"] for data in found.values()])
+            for m in next(iter(found.values()))["rows"]
+        }
+    lines = [
+        [name, *[_cell(v, 3) for v in row[:-1]], f"{row[-1]:.3f}{halves.get(name, '')}"]
+        for name, row in sorted(cells.items(), key=lambda item: -item[1][-1])
+    ]
+    for name in otb_models.PAPER:
+        printed = [claims.value("main_otb", s.partition("-")[0], name) for s in found]
+        lines.append([f"{name}, printed", *[_cell(v, 2) for v in _and_mean(printed)]])
+    return f"{markdown([head, *found, 'mean'], lines)}{ending}"
+
+
+def _and_mean(values: list[float]) -> list[float]:
+    return [*values, sum(values) / len(values)]
 
 
 def otb_sequences(results: Path) -> str:
@@ -184,19 +199,31 @@ def what_was_survived(results: Path) -> str:
     return markdown(head, rows)
 
 
+def _rows_of_units(results: Path, units: list[Unit]) -> list[dict[str, Any]]:
+    """The rows of every unit of an experiment."""
+    files = [unit.path(results) for unit in units]
+    return [json.loads(file.read_text())["data"]["rows"] for file in files]
+
+
 def recentring_table(results: Path) -> str:
-    """Balanced accuracy on the second session, percent, by change and order of the classes."""
-    folder = results / "recentring"
-    cases = [(change, order) for change in recentring.CHANGES for order in recentring.ORDERS]
-    found = {
-        case: json.loads((folder / f"{'_'.join(case)}.json").read_text())["data"]["rows"]
-        for case in cases
-    }
+    """Balanced accuracy on the second session, percent, by change of the recording."""
+    found = _rows_of_units(results, recentring.units(False))
     rows = []
-    for name in next(iter(found.values())):
+    for name in found[0]:
+        means = [np.mean([each[name][change] for each in found]) for change in recentring.CHANGES]
         shown = f"**{name}**" if name.startswith("Online") else name
-        rows.append([shown, *[_cell(100 * found[case][name]["mean"], 0) for case in cases]])
-    return markdown(["", *map(", ".join, cases)], rows)
+        rows.append([shown, *[_cell(100 * float(mean), 1) for mean in means]])
+    return markdown(["", *recentring.CHANGES], rows)
+
+
+def artefact_table(results: Path) -> str:
+    """Area under the curve of the scores of windows, by number of windows that calibrate."""
+    found = _rows_of_units(results, artefacts.units(False))
+    means = {key: float(np.mean([each[key] for each in found])) for key in found[0]}
+    firsts = list(dict.fromkeys(key.split(", ")[1] for key in means))
+    names = list(dict.fromkeys(key.split(", ")[0] for key in means))
+    rows = [[name, *[_cell(means[f"{name}, {first}"], 3) for first in firsts]] for name in names]
+    return markdown(["", *firsts], rows)
 
 
 def steadier(results: Path) -> str:
@@ -207,6 +234,8 @@ def steadier(results: Path) -> str:
     for name, data in steady.table(Results(results)).items():
         kind, _, word = name.partition(".")
         rows, equal = data["rows"], data["equal"]
+        if any("absent" in rows[rival] for rival in ("vidstab", "vidgear")):
+            continue
         shakes = [
             data["raw"],
             rows["vidstab"]["shake"],
@@ -250,6 +279,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "streams": streams.streams,
     "streams_more": streams.more,
     "recentring": recentring_table,
+    "artefacts": artefact_table,
     "starts": streams.starts,
     "faults": streams.faults,
     "rotating": streams.rotating,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments import verdicts_tasks, verdicts_theory
+# The two modules of rules; reading them in this order makes the order of the page.
+from experiments import verdicts_tasks, verdicts_theory  # noqa: F401
 from experiments.comparison import bars
-from experiments.reading import Bar, Results, Verdict
+from experiments.reading import RULES, Bar, Results, Verdict
 
 
 @dataclass
@@ -19,12 +20,7 @@ class Everything:
     bars: list[Bar] = field(default_factory=list)
 
 
-def verdicts(results: Results) -> list[Verdict]:
-    """One verdict per table, figure or theorem of the paper."""
-    return [*verdicts_tasks.verdicts(results), *verdicts_theory.verdicts(results)]
-
-
 def judge(folder: Path) -> Everything:
-    """Read a results folder and judge it."""
+    """Read a results folder and judge it: one verdict for every rule."""
     results = Results(folder)
-    return Everything(results, verdicts(results), bars(results))
+    return Everything(results, [rule(results) for rule in RULES], bars(results))

@@ -488,7 +488,8 @@ def some_results(tmp_path_factory) -> Path:
     """A few quick results, computed in this process."""
     folder = tmp_path_factory.mktemp("results")
     wanted = [
-        "lag", "stability/printed", "master/energy", "master/transient.zero_lag", "scenes",
+        "lag", "stability/printed", "stability/error.printed.rate_0.08", "master/energy",
+        "master/transient.zero_lag", "scenes",
         "guide", "tensors/swelling",
         "ellipse/as_run.hold_last", "ellipse/as_run.information", "ellipse/as_run.paper_kgmrf",
         "camera/spread.paper_kgmrf",

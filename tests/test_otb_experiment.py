@@ -251,10 +251,10 @@ def test_the_papers_methods_run_inside_one_tracker(two_films):
     assert means["K-GMRF"]["mean"] == pytest.approx(np.mean(shifts["K-GMRF"]), abs=1e-4)
     told = lead.sentence
     assert told in tables.appearance_models(results)
-    judged = next(verdicts_tasks._otb_models(Results(results)))
+    judged = verdicts_tasks.otb_models_verdict(Results(results))
     assert told in judged.why
     page = report_video._otb_models(Results(results), [])
-    assert "paper 0.65" in page
+    assert "K-GMRF, printed" in page
     assert html.escape(told) in page
     assert charts_video.models(Results(results))["panels"][0]["title"] == "CarScale"
     assert "not run" in report_video._otb_models(Results(two_films / "nothing"), [])

@@ -80,15 +80,11 @@ def site(wheel: Path, folder: Path) -> Path:
 
 
 def isolated(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A Python that sees the standard library and the folder."""
-    lead = (
-        "import sys\n"
-        "sys.path = [p for p in sys.path if 'site-packages' not in p]\n"
-        f"sys.path.insert(0, {str(folder)!r})\n"
-    )
+    """A Python that sees the standard library and the folder, and no editable install."""
+    lead = f"import sys\nsys.path.insert(0, {str(folder)!r})\n"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     return subprocess.run(
-        [sys.executable, "-I", "-c", lead + program, *arguments],
+        [sys.executable, "-I", "-S", "-c", lead + program, *arguments],
         capture_output=True,
         text=True,
         timeout=240,

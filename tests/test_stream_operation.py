@@ -314,7 +314,7 @@ def test_statistics_while_it_runs(tmp_path: Path) -> None:
     first = process.stderr.readline().decode()
     assert first.startswith("kgmrf: line 31 skipped")
     told = process.stderr.readline().decode()
-    numbers = "lines=31 keys=3 bad=1 late=0 duplicate=0 forgotten=0"
+    numbers = "lines=31 keys=3 bad=1 late=0 duplicate=0 forgotten=0 alarms=0"
     pattern = rf"kgmrf: stats {numbers} lines/s=\d+ memory="
     assert re.match(pattern, told)
     text = metrics.read_text()

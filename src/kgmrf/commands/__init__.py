@@ -14,6 +14,7 @@ import typer.core
 
 from kgmrf import __version__
 from kgmrf.commands._options import takes
+from kgmrf.commands.alerts import alerts
 from kgmrf.commands.compare import compare
 from kgmrf.commands.demo import demo
 from kgmrf.commands.diagnose import diagnose
@@ -32,6 +33,7 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     forecast,
     compare,
     diagnose,
+    alerts,
     stream,
     video,
     stabilize,

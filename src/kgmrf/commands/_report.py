@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 from html import escape
-from importlib.util import find_spec
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kgmrf._types import Numbers
+from kgmrf.commands._page import facts, picture, table, whole_page
 from kgmrf.commands._portfolios import LEVELS, Portfolios, Track
 from kgmrf.commands._run import Run
 from kgmrf.io import Chunk, DataError
 from kgmrf.plots import COLOURS, label_lines, new_figure, plot_risk, style
-from kgmrf.plots.look import NARROW_WIDTH, WIDTH, clock, time_axis
+from kgmrf.plots.look import clock, time_axis
 from kgmrf.plots.risk import KINDS
 from kgmrf.results import Result, join
 
@@ -30,16 +28,6 @@ MOST_CHANNELS = 40
 
 MOST_DRAWN = 1500
 """Matrices that are kept for the pictures."""
-
-
-def check_report(path: Path) -> None:
-    """Refuse a report that cannot be written, before any work is done."""
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"a report ends in .html, got {str(path)!r}")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"the folder {str(path.parent)!r} for the report does not exist")
-    if find_spec("matplotlib") is None:
-        raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
 
 
 class Report:
@@ -88,13 +76,14 @@ class Report:
         if len(steps):
             parts.append(self._portfolios(small, steps, tracks))
         parts.append(NOTES)
-        path.write_text(_page(f"Risk report: {self.run.source.path.name}", parts), encoding="utf-8")
+        title = f"Risk report: {self.run.source.path.name}"
+        path.write_text(whole_page(title, parts), encoding="utf-8")
 
     def _head(self, small: Result) -> str:
         source, n = self.run.source, len(small)
         first, last = (_stamp(small, k) for k in (0, n - 1))
         cells = n * source.d
-        facts = [
+        about = [
             ("rows", f"{n:,}"),
             ("from", first),
             ("to", last),
@@ -103,10 +92,8 @@ class Report:
         ]
         if self.run.n_scored:
             score = self.run.total_score / self.run.n_scored
-            facts.append(("log-likelihood per row", f"{score:.3f}"))
-        items = "".join(f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in facts)
-        name = escape(source.path.name)
-        return f"<header><h1>Risk report: {name}</h1><dl>{items}</dl></header>"
+            about.append(("log-likelihood per row", f"{score:.3f}"))
+        return facts(f"Risk report: {source.path.name}", about)
 
     def _channels(self) -> str:
         """The next step: volatility, value at risk and expected shortfall of every channel."""
@@ -125,7 +112,7 @@ class Report:
             "<section><h2>The next step, channel by channel</h2>"
             "<p>In the units of the file. VaR: the loss that is exceeded with a probability of 5 "
             "or 1 %. ES, expected shortfall: the mean loss beyond it. Both come from the Student-t "
-            f"forecast, about a mean of zero.</p>{more}{_table(['', *columns], rows)}</section>"
+            f"forecast, about a mean of zero.</p>{more}{table(['', *columns], rows)}</section>"
         )
 
     def _portfolios(self, small: Result, steps: Numbers, tracks: list[Track]) -> str:
@@ -147,7 +134,7 @@ class Report:
                 ["p value, Christoffersen (and independent)", *(_p(both) for _, _, both in found)],
                 [f"mean loss beyond it over ES {words}", *(_over(t, level) for t in tracks)],
             ]  # fmt: skip
-        picture = _both(
+        drawn = picture(
             "returns and value at risk", lambda w: _risk_figure(small, steps, tracks, w)
         )
         last = _stamp(small, int(steps[0]))
@@ -158,7 +145,7 @@ class Report:
             "below 0.05 speak against it. Minimum variance is the portfolio of least forecast "
             "variance, short positions allowed, with new weights at every step: its turnover is "
             "the price of a forecast that follows quickly.</p>"
-            f"{_table(heads, rows, 'words')}{picture}</section>"
+            f"{table(heads, rows, 'words')}{drawn}</section>"
         )
 
 
@@ -206,34 +193,7 @@ def _risk_figure(small: Result, steps: Numbers, tracks: list[Track], width: floa
 
 
 def _picture(words: str, result: Result, kind: str) -> str:
-    return _both(words, lambda width: plot_risk(result, kind, width=width))
-
-
-def _both(words: str, draw: Any) -> str:
-    """A picture for wide screens and one for narrow ones, in the page itself."""
-    wide, narrow = (_encoded(draw(width)) for width in (WIDTH, NARROW_WIDTH))
-    return (
-        f'<picture><source media="(max-width: 640px)" srcset="{narrow}">'
-        f'<img src="{wide}" alt="{escape(words)}"></picture>'
-    )
-
-
-def _encoded(figure: Figure) -> str:
-    out = BytesIO()
-    with style():
-        figure.savefig(out, format="png", metadata={"Software": None})
-    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
-
-
-def _table(heads: list[str], rows: list[list[str]], kind: str = "") -> str:
-    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return (
-        f'<div class="table {kind}"><table><thead><tr>'
-        f"{top}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    return picture(words, lambda width: plot_risk(result, kind, width=width))
 
 
 HEADINGS = {
@@ -260,28 +220,3 @@ NOTES = (
     "risk and expected shortfall are those of one step, of the Student-t density that the tracker "
     "forecasts; costs of trading are not counted.</p></footer>"
 )
-STYLE = """
-:root { color-scheme: light; }
-body { margin: 0 auto; max-width: 960px; padding: 16px; color: #222; background: #fff;
-  font: 16px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 8px 16px; }
-dt { color: #666; font-size: .8rem; } dd { margin: 0; font-weight: 600; }
-img { width: 100%; height: auto; display: block; }
-.table { overflow-x: auto; margin: 12px 0; }
-table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 3px 14px 3px 0; text-align: right; border-bottom: 1px solid #e4e4e4; }
-th:first-child, td:first-child { text-align: left; min-width: 3.5rem; }
-.words td:first-child { min-width: 8rem; }
-th { color: #666; font-weight: 500; }
-footer { color: #666; font-size: .85rem; margin: 2rem 0; }
-"""
-
-
-def _page(title: str, parts: list[str]) -> str:
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{escape(title)}</title>"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{STYLE}</style></head>\n<body>\n" + "\n".join(parts) + "\n</body></html>\n"
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
@@ -22,6 +23,7 @@ from kgmrf.commands._scores import against, against_cells, student
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError
 from kgmrf.plots import COLOURS, CYCLE, label_lines, new_figure, style, write_figure
+from kgmrf.results import Result, join
 from kgmrf.wishart import second_moments
 
 OPTIONS = """
@@ -179,17 +181,14 @@ def _measured(run: Run, candidate: Candidate, chunk: Chunk) -> dict[str, Numbers
     """The measures of every step of a chunk, each made from the steps before it."""
     if run.source.kind == "rotation":
         return {"score": _angles(run, candidate.tracker, chunk)}
-    result = run.through(candidate.tracker.filter, chunk)
+    result, ahead = _forecasts(run, candidate, chunk)
     seen, m = chunk.values, run.tracker.n_samples or 1.0
     if run.source.kind == "samples":
         total, counts = second_moments(seen[:, None, :] if seen.ndim == 2 else seen, None)
         there = (counts > 0) & ~np.isnan(total).any(axis=(-2, -1))  # no hole in the step
         seen, m = np.where(there[:, None, None], total, np.nan), np.maximum(counts, 1.0)
     d = seen.shape[-1]
-    start = np.full((1, d, d), np.nan) if candidate.last is None else candidate.last
-    candidate.last = result.covariance[-1:]
-    before = np.concatenate([start, result.covariance[:-1]])
-    before = before + run.given.noise_floor * np.eye(d)
+    before = ahead + run.given.noise_floor * np.eye(d)
     samples = np.broadcast_to(np.asarray(m, dtype=float), len(seen))
     log_det, distance = against(before, seen)
     found = {
@@ -216,21 +215,51 @@ def _measured(run: Run, candidate: Candidate, chunk: Chunk) -> dict[str, Numbers
     return found
 
 
+STILL = (
+    *(trackers.EuclideanEMA, trackers.LogEuclideanEMA, trackers.RiemannianEMA),
+    *(trackers.IteratedEMA, trackers.HoldLast),
+)
+"""Trackers that forecast what they hold, however far ahead."""
+
+
+def _forecasts(run: Run, candidate: Candidate, chunk: Chunk) -> tuple[Result, Numbers]:
+    """The covariance that a tracker forecasts for every step, before it sees the step."""
+    tracker, d = candidate.tracker, run.source.d
+    if isinstance(tracker, STILL):
+        result = run.through(tracker.filter, chunk)
+        start = np.full((1, d, d), np.nan) if candidate.last is None else candidate.last
+        candidate.last = result.covariance[-1:]
+        return result, np.concatenate([start, result.covariance[:-1]])
+    results, ahead = [], np.full((len(chunk.values), d, d), np.nan)
+    for k, dt, one in _one_by_one(tracker, chunk):
+        if dt is not None:
+            ahead[k] = tracker.forecast(dt).covariance
+        with located(run.source, one):
+            results.append(run.through(tracker.filter, one))
+    return join(results), ahead
+
+
+def _one_by_one(tracker: Any, chunk: Chunk) -> Iterator[tuple[int, float | None, Chunk]]:
+    """Every step of a chunk, and how far ahead of the tracker it is; None before its first."""
+    for k in range(len(chunk.values)):
+        dt, now = None, tracker.now
+        if now is not None:
+            dt = 1.0 if chunk.times is None else max(float(chunk.times[k]) - now, 0.0)
+        yield k, dt, chunk.cut(k, k + 1)
+
+
 def _angles(run: Run, tracker: Any, chunk: Chunk) -> Numbers:
     """Degrees between forecast and observation, step by step."""
-    times, angles = chunk.times, []
-    for k, seen in enumerate(chunk.values):
-        dt, now = 1.0, tracker.now
-        if times is not None:
-            dt = 0.0 if now is None else max(float(times[k]) - now, 0.0)
-        known = now is not None and not np.isnan(seen).any()
-        ahead = tracker.forecast(dt).rotation if known else seen
-        bad = not known or np.isnan(ahead).any()
-        angles.append(np.nan if bad else float(np.degrees(so.distance(ahead, so.project(seen)))))
-        one = chunk.cut(k, k + 1)
+    angles = np.full(len(chunk.values), np.nan)
+    for k, dt, one in _one_by_one(tracker, chunk):
+        seen = chunk.values[k]
+        if dt is not None and not np.isnan(seen).any():
+            ahead = tracker.forecast(dt).rotation
+            if not np.isnan(ahead).any():
+                angles[k] = np.degrees(so.distance(ahead, so.project(seen)))
         with located(run.source, one):
             run.through(tracker.filter, one)
-    return np.array(angles)
+    return angles
 
 
 def _scored(field_: list[Candidate], skip: int | None) -> Mask:

@@ -24,6 +24,8 @@ Input:
   --bad-lines FILE  Append invalid lines to FILE as JSON, with number and reason.
   --max-gap T >=0.0  Refuse a line more than T ahead of its track, unless the next line of the track
     agrees. Default: a million --time-unit.
+  --reorder T >=0.0  Sort late lines: hold each until the newest line is T ahead. Needs --on-error
+    skip.
 Output:
   --fields A,B,...  Fields to write: {", ".join(FIELDS)}. Default: the matrix and log_likelihood.
   --digits >=1 <=17  Significant digits of text; 17 writes every bit, as tables do.
@@ -81,7 +83,8 @@ def stream(
     Both are much faster than text.
 
     Time: numbers, or ISO 8601 dates, which count in seconds and come out as dates. A line that is
-    not later than the last one of its track is dropped and counted; sort lines upstream.
+    not later than the last one of its track is dropped and counted. --reorder 30 holds lines until
+    the newest is 30 ahead and takes them in in order; SIGTERM and the end hand all of them on.
 
     Alarms: with --alert a line says whether an alarm begins, lasts or ends, the p-value of its
     observation, surprise (-log10 p), evidence (1 raises an alarm), lines since its onset, and the

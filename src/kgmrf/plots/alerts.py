@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgmrf.plots.look import COLOURS, WIDTH, new_figure, style, write_figure
+from kgmrf.plots.look import COLOURS, WIDTH, new_figure, style, time_axis, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,12 +19,17 @@ MOST_CHANNELS = 12
 
 
 def plot_alerts(
-    found: Alerts, signal: Any = None, path: str | Path | None = None, *, width: float = WIDTH
+    found: Alerts,
+    signal: Any = None,
+    path: str | Path | None = None,
+    *,
+    rows: slice = slice(None),
+    width: float = WIDTH,
 ) -> Figure:
     """The signal ``(T, d)``, if it is given, the surprise, and the alarms as shaded stretches.
 
-    Channels are drawn one above the other, each in units of its spread. With ``path`` the figure is
-    also written.
+    Channels are drawn one above the other, each in units of its spread. rows: draw only these. With
+    ``path`` the figure is also written.
 
     >>> from kgmrf.alerts import Alarm, watch
     >>> x = np.random.default_rng(0).normal(size=(500, 2))
@@ -34,13 +39,20 @@ def plot_alerts(
     values = None if signal is None else np.asarray(signal, dtype=float)
     if values is not None and values.shape != found.contribution.shape:
         raise ValueError(f"signal must be {found.contribution.shape}, got {values.shape}")
-    times = found.time if found.index is None else np.asarray(found.index)
+    whole = found.time if found.index is None else np.asarray(found.index)
+    unit = "date" if whole.dtype.kind == "M" else "time"
+    if unit == "date":
+        from matplotlib.dates import date2num
+
+        whole = np.asarray(date2num(whole))
+    times, surprise = whole[rows], found.surprise[rows]
+    values = values if values is None else values[rows]
     shown = values is not None and values.shape[1] <= MOST_CHANNELS
     with style():
         figure = new_figure(
             1.6 + (0.5 + 0.28 * values.shape[1] if shown and values is not None else 0), width
         )
-        rows = figure.subplots(1 + shown, 1, sharex=True, squeeze=False)[:, 0]
+        panels = figure.subplots(1 + shown, 1, sharex=True, squeeze=False)[:, 0]
         if shown and values is not None:
             names = found.channels or tuple(f"channel {k}" for k in range(values.shape[1]))
             for k, column in enumerate(values.T):
@@ -50,23 +62,21 @@ def plot_alerts(
                 )
                 size = max(high - low, 1e-300)
                 line = np.clip((column - middle) / size, -0.9, 0.9) - k
-                rows[0].plot(times, line, color=COLOURS["ours"], linewidth=0.5)
-            rows[0].set_yticks(-np.arange(len(names)), names)
-            rows[0].set_ylim(0.2 - len(names), 0.8)
-            rows[0].grid(visible=False)
-        last = rows[-1]
-        last.plot(times, found.surprise, color="0.35", linewidth=0.5)
+                panels[0].plot(times, line, color=COLOURS["ours"], linewidth=0.5)
+            panels[0].set_yticks(-np.arange(len(names)), names)
+            panels[0].set_ylim(0.2 - len(names), 0.8)
+            panels[0].grid(visible=False)
+        last = panels[-1]
+        last.plot(times, surprise, color="0.35", linewidth=0.5)
         last.set_ylabel("surprise\n-log10 p")
         last.set_ylim(bottom=0.0)
         for event in found.events:
-            stop = len(times) - 1 if event.end is None else min(event.end + 1, len(times) - 1)
-            for axes in rows:
+            stop = len(whole) - 1 if event.end is None else min(event.end + 1, len(whole) - 1)
+            for axes in panels:
                 axes.axvspan(
-                    times[event.onset], times[stop], color=COLOURS["vermillion"], alpha=0.25, lw=0
+                    whole[event.onset], whole[stop], color=COLOURS["vermillion"], alpha=0.25, lw=0
                 )
-        last.set_xlim(times[0], times[-1])
-        if found.index is None:
-            last.set_xlabel("time")
+        time_axis(last, times, unit)
     if path is not None:
         write_figure(figure, path)
     return figure

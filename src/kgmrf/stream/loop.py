@@ -26,6 +26,7 @@ from kgmrf.stream import alerts, state
 from kgmrf.stream.json_lines import JsonReader
 from kgmrf.stream.pool import DUPLICATE, LATE, OK, Pool
 from kgmrf.stream.records import Parsed, Reader, too_large
+from kgmrf.stream.reorder import Reorder
 from kgmrf.stream.settings import Counts, Fault, LineError, Settings, StreamError
 from kgmrf.stream.state import reader_of
 from kgmrf.stream.table_rows import TableReader
@@ -66,6 +67,7 @@ class Stream:
             key=settings.key, time=settings.time, columns=settings.columns
         )
         self.pool: Pool | None = None
+        self.held = Reorder.of(settings)
         self.fields: tuple[str, ...] = ()
         # The header that was written: the fields in CSV, the schema (base64) of tables.
         self.told: list[str] = []
@@ -89,8 +91,7 @@ class Stream:
             lines = [lines[0].removeprefix(BOM_UTF8), *lines[1:]]
         try:
             parsed = self.reader.parse(lines)
-            pieces = self._moved(parsed, len(lines))
-            text = b"".join(map(self._text, pieces if plain or not pieces else [joined(pieces)]))
+            text = self._output(self._moved(parsed, len(lines)))
             self.remarks += self.reader.remarks
             self.reader.remarks.clear()
             faults, stopped = parsed.faults, self.counts.lines < first + len(lines)
@@ -98,10 +99,23 @@ class Stream:
             self.counts.lines += error.row
             faults, stopped = {error.row: str(error)}, True
         told = self.reader.text
-        found = [Fault(first + row + 1, faults[row], told(lines, row)) for row in sorted(faults)]
+        found = [
+            Fault(first + row + 1, faults[row], told(lines, row) if row >= 0 else b"")
+            for row in sorted(faults)  # of a line that was held only the number is known
+        ]
         if stopped:
             raise StreamError(f"line {found[0].line}: {found[0].reason}", text, found[0])
         self.faults += found
+        return text
+
+    def flush(self) -> bytes:
+        """Take in the lines that ``reorder`` holds back; returns the output."""
+        if self.held is None or not len(self.held):
+            return b""
+        first, parsed = self.counts.lines, self.held.flush(self.counts.lines)
+        text = self._output(self._in_order(parsed, 0))
+        self.counts.bad += len(parsed.faults)
+        self.faults += [Fault(first + k + 1, why, b"") for k, why in parsed.faults.items()]
         return text
 
     def take_rows(self, keys: list[str], times: Numbers, values: Numbers) -> Moved:
@@ -154,6 +168,11 @@ class Stream:
                     )
         return self.pool
 
+    def _output(self, pieces: list[Moved]) -> bytes:
+        if isinstance(self.reader, TableReader) and pieces:
+            pieces = [joined(pieces)]
+        return b"".join(map(self._text, pieces))
+
     def _text(self, moved: Moved) -> bytes:
         form, names = self.settings.format, list(moved.fields)
         if self.alarm is not None:
@@ -185,11 +204,25 @@ class Stream:
     def _moved(self, parsed: Parsed, n: int) -> list[Moved]:
         """Take in the lines of a block of n that can be used, in pieces, and count all of them, or
         those before the one that stops the stream. The others are faults."""
-        faults, stop, pieces = parsed.faults, self.settings.on_error == "stop", []
+        faults, stop = parsed.faults, self.settings.on_error == "stop"
         if len(parsed.keys):
             parsed = self._usable(parsed)
+        if self.held is not None and len(parsed.keys):
+            self._pool()  # what it does not know is said at once
+            parsed = self.held.through(parsed, self.counts.lines)
+            self.remarks += self.held.remark()
         if stop and faults:  # what comes behind does not matter
             parsed = parsed.part(parsed.rows < min(faults))
+        pieces = self._in_order(parsed, n)
+        self.counts.lines += min(faults) if stop and faults else n
+        if not (stop and faults):
+            self.counts.bad += len(faults)
+            self.counts.forgotten += 0 if self.pool is None else self.pool.sweep()
+        return pieces
+
+    def _in_order(self, parsed: Parsed, n: int) -> list[Moved]:
+        """Take in lines as they come, up to one that stops the stream; n is beyond all of them."""
+        faults, stop, pieces = parsed.faults, self.settings.on_error == "stop", []
         while len(parsed.keys):
             pool = self._pool()
             tracks = pool.numbers(parsed.keys)
@@ -208,10 +241,6 @@ class Stream:
                 moved = self._advance(tracks[good], lines, seen.before[good])
                 pieces += [moved] if len(moved.keys) else []
             parsed = parsed.part(slice(n if stop and seen.jumps else seen.verdict.size, None))
-        self.counts.lines += min(faults) if stop and faults else n
-        if not (stop and faults):
-            self.counts.bad += len(faults)
-            self.counts.forgotten += 0 if self.pool is None else self.pool.sweep()
         return pieces
 
     def _usable(self, parsed: Parsed) -> Parsed:
@@ -228,8 +257,9 @@ class Stream:
             told = f"n_samples must lie between {FEWEST_SAMPLES:g} and {MOST_SAMPLES:g}"
             wrong |= dict.fromkeys(np.flatnonzero(beyond).tolist(), told)
             counts = np.where((counts > 0) & ~beyond, counts, 1.0)
-        if self.settings.forget_after is not None:
-            told = "it has no time, and --forget-after needs one"
+        needs = [n for n in ("forget_after", "reorder") if getattr(self.settings, n) is not None]
+        if needs:
+            told = f"it has no time, and --{needs[0].replace('_', '-')} needs one"
             wrong |= dict.fromkeys(np.flatnonzero(np.isnan(parsed.times)).tolist(), told)
         return parsed._replace(counts=counts).refuse(wrong)
 

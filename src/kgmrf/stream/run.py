@@ -102,11 +102,15 @@ def _follow(
                 checkpoint()
                 saved, changed = clock.monotonic(), False
             report.tick(stream)
+        if text := stream.flush():
+            deliver(text)
     except StreamError as error:
         # First the lines before it, then the checkpoint that covers them.
         readable = sink.lasting
         try:
             deliver(error.before)
+            if text := stream.flush():
+                deliver(text)
             sink.finish()
             readable = True
         finally:

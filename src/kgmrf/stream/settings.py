@@ -28,7 +28,9 @@ class Settings:
     behind the newest line of the stream are forgotten; None: never. alert: watch every track with a
     `kgmrf.alerts.Alarm` of this rate of false alarms per line; or in words, "1/day", where
     time_unit is in seconds. memory, warm_up, adapt: as for `kgmrf.alerts.Alarm` and `watch`.
-    alerts_only: write only the lines at which an alarm begins or ends.
+    alerts_only: write only the lines at which an alarm begins or ends. reorder: hold lines until
+    the newest time of the stream is this far ahead of them, on the lines' clock, and take them in
+    in order of time; None: as they come.
     """
 
     format: Literal["json", "csv", "arrow", "parquet"] = "json"
@@ -44,6 +46,7 @@ class Settings:
     columns: tuple[str, ...] | None = None
     max_gap: float | None = None
     forget_after: float | None = None
+    reorder: float | None = None
     alert: str | None = None
     memory: float = 100.0
     warm_up: float = 100.0
