@@ -3,8 +3,8 @@
 Both are found by the name of the engine and made from the same plan; both have ``run(rows,
 track_index, values, counts, dt, matrix, tolerance, records, status)``: lines go in, rows change in
 place (see `kgmrf.engines.Lines`). ``KGMRF_ENGINE=readable`` in the environment chooses the readable
-ones; ``KGMRF_LEVEL=base`` (v3, v4) other loops of the core than the best of this processor; those of
-``_core.levels`` can be had.
+ones; ``KGMRF_LEVEL=base`` (v3, v4) other loops of the core than the best of this processor:
+``_core.levels`` has their names.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from kgmrf._names import clocks_among, is_nanoseconds, nanoseconds_of
-from kgmrf._types import Mask, Numbers
+from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io.dates import number
 from kgmrf.io.source import MOST_CHANNELS, DataError, Kind, Meaning
