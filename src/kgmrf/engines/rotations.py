@@ -88,6 +88,8 @@ class Rotations(Engine):
     the first eight positive intervals of each track.
     rated: rates are measured too (a gyroscope): they turn the body, and what the members follow is
     their error. There are no dense members then.
+    repeats: whether exact repeats of a pose are "taken", are "missing" (at most three in a row), or
+    are missing while they are frequent and runs of them short ("auto").
 
     >>> engine = Rotations(noise_std=0.05)
     >>> rows = engine.init(2)
@@ -110,9 +112,10 @@ class Rotations(Engine):
         oscillations: bool = True,
         time_unit: float | None = None,
         rated: bool = False,
+        repeats: str = "auto",
     ) -> None:
         self.rated, oscillations = rated, oscillations and not rated
-        self.settings = at.settings(noise_std, noise_std_guess, time_unit, rated)
+        self.settings = at.settings(noise_std, noise_std_guess, time_unit, rated, repeats)
         self._laws = at.isotropic_laws(noise_std is None, rated), at.dense_laws()
         self._places = at.places(oscillations)
         self.size = at.size(oscillations)
@@ -221,7 +224,17 @@ def _check_members(rows: Numbers) -> None:
     weights = [(part(rows, name), -1) for name in ("experts", "level", "tables", "weight")]
     units = [(part(rows, "frame"), -1)]
     p00, p01, p11 = (part(rows, name) for name in ("p00", "p01", "p11"))
-    names = ("noise", "now", "open_noise", "behind", "unrest", "walk")
+    names = (
+        "noise",
+        "now",
+        "open_noise",
+        "behind",
+        "unrest",
+        "walk",
+        "repeats",
+        "repeated",
+        "longest",
+    )
     positive = [p00, p11, *(part(rows, name) for name in names)]
     units += [(part(rows, name)[part(rows, "open") > 0.0], -1) for name in ("last", "turned")]
     speeds = [part(rows, "delta"), part(rows, "rate")]
