@@ -273,7 +273,7 @@ def _spread(results: Results) -> str:
         if data is None:
             continue
         cells = []
-        for k, label in enumerate(claims.load()["tables"]["dropout_sweep"]["rows"]):
+        for k, label in enumerate(claims.rows("dropout_sweep")):
             five = data["five_seed_means"]
             claim = claims.value("dropout_sweep", label, column)
             inside = five["lowest"][k] - 0.05 <= claim <= five["highest"][k] + 0.05
@@ -283,7 +283,7 @@ def _spread(results: Results) -> str:
         rows.append(row(e(column), *cells))
     if not rows:
         return ""
-    head = ["method", *[n(r) for r in claims.load()["tables"]["dropout_sweep"]["rows"]]]
+    head = ["method", *[n(r) for r in claims.rows("dropout_sweep")]]
     return (
         "<details><summary>Does the printed mean lie in the scatter of five-seed "
         "means?</summary><p>Printed value, ✓ where it lies between the lowest and highest of 120 "
