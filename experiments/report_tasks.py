@@ -86,15 +86,20 @@ def matrix(results: Results, experiment: str, reading: str) -> str:
     return table(["method", "tuned", *[n(e(c)) for c in cells]], rows)
 
 
-def best_table(results: Results, experiment: str) -> str:
-    """Ours against the best rival of each cell."""
+def best_table(results: Results, experiment: str, *, brief: bool = False) -> str:
+    """Ours against the best rival of each cell; ``brief`` in four columns."""
     rows = []
     kinds = {"best": "good", "level": "warn", "behind": "bad"}
     for b in best_cells(results, experiment):
-        cells = [e(b.reading.replace("_", " ")), e(b.cell), num(pair((b.ours, b.ours_half)))]
-        cells += [e(b.rival), num(b.rival_error), num(pair(b.difference))]
-        rows.append(row(*cells, tag(b.status, kinds[b.status])))
+        reading, mark = b.reading.replace("_", " "), tag(b.status, kinds[b.status])
+        if brief:
+            rival = f"{e(b.rival)} <b>{number(b.rival_error)}</b>"
+            rows.append(row(f"{e(reading)} {e(b.cell)}", num(b.ours), rival, mark))
+            continue
+        cells = [e(reading), e(b.cell), num(pair((b.ours, b.ours_half))), e(b.rival)]
+        rows.append(row(*cells, num(b.rival_error), num(pair(b.difference)), mark))
     head = ["reading", "cell", n("ours"), "best of all others", n("its error"), n("difference"), ""]
+    head = ["cell", n("ours"), "best of all others", ""] if brief else head
     return table(head, rows) if rows else f"<p>{tag('not run', 'idle')}</p>"
 
 
