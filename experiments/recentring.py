@@ -2,17 +2,18 @@
 
     python -m experiments run recentring
 
-Simulated epochs of 8 channels mixed from 8 sources, two of which tell the two classes by their
-power. A classifier (tangent space, logistic regression) is trained on one session of 80 epochs and
-scored (balanced accuracy) on a second of 160, whose mixing has changed at once ("shift") or goes on
-changing ("drift"). Classes come in random order and equally often ("balanced"), one of them in 85 %
-of the epochs of the second session ("imbalanced"), or in blocks of 20 epochs ("blocks").
+Real EEG (`experiments.ssvep`): four people with two sessions each, rest and three flickering
+lights. Windows of one second, 24 channels (a filter bank), covariances by Ledoit-Wolf, in random
+order. A classifier (pyRiemann's MDM) is trained on the first session and scored (balanced
+accuracy) on the second: as recorded; with another gain on every electrode ("gain"); with a mixing
+of the electrodes that is there at once ("shift") or grows through the session ("drift"); and with
+one class in 85 % of the windows ("imbalanced").
 
-Online, with nothing but the past: no recentring, `OnlineRecenter` (going on from the first session,
-or told of the second by `new_session`), and a Riemannian mean of the epochs of the session so far,
-which must be told too. With data of the new session beforehand: pyRiemann's ``TLCenter`` on
-its first 20 epochs. With all of the new session in hand: ``TLCenter``, and
-``TangentSpace(tsupdate=True)``.
+Online, with nothing but the past: no recentring; `OnlineRecenter`, which goes on from the first
+session, with `new_session` at the start of the second, or with the tracker as its reference; and
+a Riemannian moving average of gain .05 or .1. With data of the new session beforehand: pyRiemann's
+``TLCenter`` on its first 20 windows, or on all of them. Each classifier is trained about the
+reference at the end of the first session.
 """
 
 from __future__ import annotations
@@ -21,124 +22,133 @@ from typing import Any
 
 import numpy as np
 
+from experiments import ssvep
 from experiments.store import Unit, unit
 from kgmrf._types import Numbers
 
-CHANNELS, SAMPLES, TRAIN, TEST, CALIBRATION = 8, 128, 80, 160, 20
-CHANGES = ("none", "shift", "drift")
-ORDERS = ("balanced", "imbalanced", "blocks")
+ELECTRODES, CALIBRATION = 8, 20
+CHANGES = ("as recorded", "gain", "shift", "drift", "imbalanced")
+GAIN, MIXING = 0.5, 0.2
+"""Standard deviations of the log of a gain and of an entry of the mixing; a drift ends at twice."""
+COMMON, RARE = 34, 2
+"""Windows of the frequent class (two of its 32 twice) and of each other: 85 %."""
 
 
-def labels_of(order: str, n: int, rng: Any) -> Numbers:
-    """The class of every epoch: 0 or 1."""
-    if order == "blocks":
-        return (np.arange(n) // 20) % 2
-    share = 0.85 if order == "imbalanced" else 0.5
-    return rng.permutation((np.arange(n) < round(share * n)).astype(int))
+def mixing_of(change: str, n: int, rng: Any) -> Numbers:
+    """What happened to the electrodes at each of n windows, ``(n, 8, 8)``."""
+    eye = np.eye(ELECTRODES)
+    if change == "gain":
+        return np.broadcast_to(
+            np.diag(np.exp(GAIN * rng.standard_normal(ELECTRODES))), (n, *eye.shape)
+        )
+    amount = {"shift": np.ones(n), "drift": np.linspace(0.0, 2.0, n)}.get(change, np.zeros(n))
+    return eye + amount[:, None, None] * MIXING * rng.standard_normal(eye.shape)
 
 
-def epochs_of(labels: Numbers, mixing: Numbers, rng: Any) -> Numbers:
-    """Covariances ``(n, d, d)`` of epochs: powers of sources by class, mixed by ``(n, d, d)``."""
-    n = len(labels)
-    powers = np.exp(0.3 * rng.standard_normal((n, CHANNELS)))
-    sign = np.where(labels == 1, 1.0, -1.0)
-    powers[:, 0] *= np.exp(0.5 * sign)
-    powers[:, 1] *= np.exp(-0.5 * sign)
-    sources = rng.standard_normal((n, CHANNELS, SAMPLES)) * np.sqrt(powers)[:, :, None]
-    epochs = mixing @ sources
-    return epochs @ np.swapaxes(epochs, -1, -2) / SAMPLES
+def covariances(name: str) -> tuple[Numbers, Numbers, Numbers]:
+    """Windows, their covariances and classes, of one session."""
+    from pyriemann.estimation import Covariances
+
+    found, classes = ssvep.windows(ssvep.session(name))
+    return found, Covariances("lwf").transform(found), classes
 
 
-def sessions(change: str, order: str, seed: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Training matrices and classes, then those of the second session."""
-    rng = np.random.default_rng(seed)
-    left, right = (np.linalg.qr(rng.standard_normal((CHANNELS, CHANNELS)))[0] for _ in range(2))
-    # Condition number of the covariance 200: chosen; with 1e4 and more our reference is slow.
-    first = (left * np.geomspace(np.sqrt(200.0), 1.0, CHANNELS)) @ right
-    turn = 0.2 * rng.standard_normal((CHANNELS, CHANNELS))
-    amount = {"none": np.zeros(TEST), "shift": np.ones(TEST), "drift": np.linspace(0.0, 1.0, TEST)}
-    train_classes = labels_of("balanced", TRAIN, rng)
-    test_classes = labels_of(order, TEST, rng)
-    later = (np.eye(CHANNELS) + amount[change][:, None, None] * turn) @ first
-    train = epochs_of(train_classes, np.broadcast_to(first, (TRAIN, *first.shape)), rng)
-    return train, train_classes, epochs_of(test_classes, later, rng), test_classes
+def changed(C: Numbers, mixing: Numbers) -> Numbers:
+    """Covariances after a change of the electrodes, which is that of every band of the bank."""
+    full = np.stack([np.kron(np.eye(C.shape[-1] // ELECTRODES), m) for m in mixing])
+    return full @ C @ np.swapaxes(full, -1, -2)
 
 
-def running_mean(train: Numbers, test: Numbers) -> tuple[Numbers, Numbers]:
-    """Whitened by the geometric mean so far, which starts anew in every session."""
+def order_of(classes: Numbers, change: str, rng: Any) -> Numbers:
+    """Which windows are shown, and when."""
+    shuffled = rng.permutation(len(classes))
+    if change != "imbalanced":
+        return shuffled
+    common = rng.choice(np.unique(classes))
+    kept = []
+    for each in np.unique(classes):
+        mine = shuffled[classes[shuffled] == each]
+        kept.append(np.resize(mine, COMMON) if each == common else mine[:RARE])
+    return rng.permutation(np.concatenate(kept))
+
+
+def moving_average(C: Numbers, gain: float, start: Numbers | None = None) -> Numbers:
+    """Riemannian moving averages before each matrix and after the last, ``(n + 1, d, d)``."""
     from kgmrf.geometry import spd
 
-    found = []
-    for matrices in (train, test):
-        mean, out = matrices[0], np.empty_like(matrices)
-        for k, matrix in enumerate(matrices):
-            root = np.asarray(spd.power(mean, -0.5))
-            out[k] = root @ matrix @ root
-            mean = np.asarray(spd.geodesic(mean, matrix, 1.0 / (k + 1.0)))
-        found.append(out)
-    return found[0], found[1]
+    out = [C[0] if start is None else start]
+    for k, matrix in enumerate(C, 1):
+        step = max(gain, 1.0 / k) if start is None else gain
+        out.append(np.asarray(spd.geodesic(out[-1], matrix, step)))
+    return np.stack(out)
 
 
-def accuracies(change: str, order: str, seed: int) -> dict[str, float]:
-    """Balanced accuracy on the second session of every method."""
-    from pyriemann.preprocessing import Whitening
-    from pyriemann.tangentspace import TangentSpace
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import balanced_accuracy_score
-    from sklearn.pipeline import make_pipeline
+def whitened(C: Numbers, reference: Numbers) -> Numbers:
+    """Matrices about one reference, or about one each."""
+    from kgmrf.geometry import spd
 
-    from kgmrf.estimator import OnlineRecenter
+    root = np.asarray(spd.power(reference, -0.5))
+    return root @ C @ root
 
-    train, y, test, truth = sessions(change, order, seed)
 
-    def score(train: Numbers, test: Numbers, *, update: bool = False) -> float:
-        model = make_pipeline(TangentSpace(tsupdate=update), LogisticRegression(max_iter=1000))
-        return float(balanced_accuracy_score(truth, model.fit(train, y).predict(test)))
+def both(train: Numbers, test: Numbers) -> dict[str, tuple[Numbers, Numbers]]:
+    """Training and test matrices as every method hands them to the classifier."""
+    from pyriemann.utils.mean import mean_riemann
 
-    # TLCenter whitens every domain by its own Riemannian mean.
-    centred = Whitening(metric="riemann").fit_transform(train)
-    ours = OnlineRecenter(n_samples=SAMPLES)
-    followed = ours.fit_transform(train)
-    return {
-        "no recentring": score(train, test),
-        "OnlineRecenter": score(followed, ours.transform(test)),
-        "OnlineRecenter, new_session()": score(followed, ours.new_session().transform(test)),
-        "running Riemannian mean": score(*running_mean(train, test)),
-        "TLCenter, 20 epochs first": score(
-            centred, Whitening(metric="riemann").fit(test[:CALIBRATION]).transform(test)
+    from kgmrf.recentring import OnlineRecenter
+
+    ours = OnlineRecenter()
+    first = ours.fit_transform(train)
+    going_on = ours.transform(test)
+    tracker = OnlineRecenter(reference="tracker", n_samples=ssvep.RATE)
+    found = {
+        "no recentring": (train, test),
+        "OnlineRecenter": (first, going_on),
+        "OnlineRecenter, new_session()": (first, ours.new_session().transform(test)),
+        'OnlineRecenter(reference="tracker")': (
+            tracker.fit_transform(train),
+            tracker.transform(test),
         ),
-        "TLCenter, whole session": score(centred, Whitening(metric="riemann").fit_transform(test)),
-        "TangentSpace(tsupdate=True)": score(train, test, update=True),
     }
+    for gain in (0.05, 0.1):
+        end = moving_average(train, gain)[-1]
+        after = whitened(test, moving_average(test, gain, end)[:-1])
+        found[f"Riemannian moving average, gain {gain:g}"] = whitened(train, end), after
+    centred = whitened(train, mean_riemann(train))
+    few = mean_riemann(test[:CALIBRATION])
+    found[f"TLCenter, {CALIBRATION} windows first"] = centred, whitened(test, few)
+    found["TLCenter, whole session"] = centred, whitened(test, mean_riemann(test))
+    return found
 
 
-def run(change: str, order: str, n_seeds: int) -> dict[str, Any]:
-    """Mean balanced accuracy of every method and its standard error over seeds."""
-    found = [accuracies(change, order, seed) for seed in range(n_seeds)]
-    values = {name: np.array([each[name] for each in found]) for name in found[0]}
-    return {
-        "rows": {
-            name: {
-                "mean": float(each.mean()),
-                "error": float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0,
-            }
-            for name, each in values.items()
-        },
-        "n_seeds": n_seeds,
+def run(subject: int, n_seeds: int) -> dict[str, Any]:
+    """Mean balanced accuracy of every method under every change, over seeds."""
+    from pyriemann.classification import MDM
+    from sklearn.metrics import balanced_accuracy_score
+
+    first, second = ssvep.SESSIONS[subject]
+    (_, train, y), (_, test, truth) = covariances(first), covariances(second)
+    rows: dict[str, dict[str, list[float]]] = {}
+    for seed in range(n_seeds):
+        for change in CHANGES:
+            rng = np.random.default_rng([seed, CHANGES.index(change)])
+            before, after = order_of(y, "", rng), order_of(truth, change, rng)
+            later = changed(test[after], mixing_of(change, len(after), rng))
+            for name, (known, new) in both(train[before], later).items():
+                guess = MDM().fit(known, y[before]).predict(new)
+                score = float(balanced_accuracy_score(truth[after], guess))
+                rows.setdefault(name, {}).setdefault(change, []).append(score)
+    means = {
+        name: {change: float(np.mean(values)) for change, values in row.items()}
+        for name, row in rows.items()
     }
+    return {"rows": means, "n_seeds": n_seeds}
 
 
 def units(quick: bool) -> list[Unit]:
-    """One unit per change of the recording and order of the classes."""
+    """One unit per person."""
+    people = list(ssvep.SESSIONS)[: 1 if quick else None]
     return [
-        unit(
-            "recentring",
-            f"{change}_{order}",
-            run,
-            change=change,
-            order=order,
-            n_seeds=1 if quick else 12,
-        )
-        for change in (CHANGES[:1] if quick else CHANGES)
-        for order in (ORDERS[:1] if quick else ORDERS)
+        unit("recentring", f"subject_{n}", run, subject=n, n_seeds=1 if quick else 6)
+        for n in people
     ]

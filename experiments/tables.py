@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from experiments import (
+    artefacts,
     claims,
     headline,
     low_rank,
@@ -28,6 +29,7 @@ from experiments import (
 from experiments.comparison import otb_lead
 from experiments.markup import markdown
 from experiments.reading import Results
+from experiments.store import Unit
 from experiments.streams import markdown as streams
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -197,25 +199,36 @@ def what_was_survived(results: Path) -> str:
     return markdown(head, rows)
 
 
+def _rows_of_units(results: Path, units: list[Unit]) -> list[dict[str, Any]]:
+    """The rows of every unit of an experiment."""
+    files = [unit.path(results) for unit in units]
+    return [json.loads(file.read_text())["data"]["rows"] for file in files]
+
+
 def recentring_table(results: Path) -> str:
-    """Balanced accuracy on the second session, percent, by change and order of the classes."""
-    folder = results / "recentring"
-    cases = [(change, order) for change in recentring.CHANGES for order in recentring.ORDERS]
-    found = {
-        case: json.loads((folder / f"{'_'.join(case)}.json").read_text())["data"]["rows"]
-        for case in cases
-    }
+    """Balanced accuracy on the second session, percent, by change of the recording."""
+    found = _rows_of_units(results, recentring.units(False))
     rows = []
-    for name in next(iter(found.values())):
+    for name in found[0]:
+        means = [np.mean([each[name][change] for each in found]) for change in recentring.CHANGES]
         shown = f"**{name}**" if name.startswith("Online") else name
-        rows.append([shown, *[_cell(100 * found[case][name]["mean"], 0) for case in cases]])
-    return markdown(["", *map(", ".join, cases)], rows)
+        rows.append([shown, *[_cell(100 * float(mean), 1) for mean in means]])
+    return markdown(["", *recentring.CHANGES], rows)
+
+
+def artefact_table(results: Path) -> str:
+    """Area under the curve of the scores of windows, by number of windows that calibrate."""
+    found = _rows_of_units(results, artefacts.units(False))
+    means = {key: float(np.mean([each[key] for each in found])) for key in found[0]}
+    firsts = list(dict.fromkeys(key.split(", ")[1] for key in means))
+    names = list(dict.fromkeys(key.split(", ")[0] for key in means))
+    rows = [[name, *[_cell(means[f"{name}, {first}"], 3) for first in firsts]] for name in names]
+    return markdown(["", *firsts], rows)
 
 
 def steadier(results: Path) -> str:
-    """Shake of every video beside vidstab, at the crop of vidstab, and live."""
+    """Shake of every video beside vidstab, as a recording and at the crop of vidstab."""
     head = ["shake, pixels per image²", "as filmed", "vidstab", "ours at its crop", "crop"]
-    head += ["vidgear", "ours, 15 behind", "ours, live"]
     lines = []
     for name, data in steady.table(Results(results)).items():
         kind, _, word = name.partition(".")
@@ -227,12 +240,32 @@ def steadier(results: Path) -> str:
             rows["vidstab"]["shake"],
             equal["vidstab"]["shake"],
             rows["vidstab"]["crop"],
-            rows["vidgear"]["shake"],
-            rows["kgmrf, lag 15"]["shake"],
-            rows["kgmrf, lag 0"]["shake"],
         ]
         cells = [f"{v:.2f}" for v in shakes]
         cells[2] = f"**{shakes[2]:.2f}**" if shakes[2] < shakes[1] else cells[2]
+        lines.append([word if kind == "clip" else f"OTB {word}", *cells])
+    return markdown(head, lines)
+
+
+def steadier_live(results: Path) -> str:
+    """Live: each rival and ours at its crop, the steadier in bold; how often, and as filmed."""
+    plain, gear = steady.KALMAN, "vidgear, Kalman"
+    met = ((plain, 0), (gear, 0), (gear, 5), (gear, 15), ("vidgear", 25))
+    head = ["shake, pixels per image²", "as filmed", plain, "ours at its crop", gear]
+    head += ["ours at its crop", "5 behind", "15 behind", "vidgear, 25 behind", "ours, 25 behind"]
+    lines, found = [], steady.table(Results(results))
+    for name, data in found.items():
+        kind, _, word = name.partition(".")
+        if plain not in data["rows"]:
+            continue  # a result of before the plain rival
+        cells, last = [f"{data['raw']:.2f}"], ""
+        for rival, lag in met:
+            theirs = data["rows"][rival]["shake"]
+            ours = data["equal"][f"{rival}, lag {lag}"]["shake"]
+            if rival != last:
+                cells.append(f"{theirs:.2f}")
+            cells.append(f"**{ours:.2f}**" if ours <= theirs else f"{ours:.2f}")
+            last = rival
         lines.append([word if kind == "clip" else f"OTB {word}", *cells])
     return markdown(head, lines)
 
@@ -241,7 +274,7 @@ def stabiliser_speed(results: Path) -> str:
     """Milliseconds per image at 640 x 480, mean of the drawn clips."""
     found = [d for k, d in steady.table(Results(results)).items() if k.startswith("clip.")]
     names = {"kgmrf": "`Stabilizer()`", "kgmrf, lag 15": "`lag=15`", "kgmrf, lag 0": "`lag=0`"}
-    methods = ["kgmrf", "kgmrf, lag 15", "kgmrf, lag 0", *steady.RIVALS]
+    methods = [*names, *steady.RIVALS]
     times = [float(np.mean([d["rows"][m]["milliseconds"] for d in found])) for m in methods]
     head = ["", *[names.get(m, m) for m in methods]]
     return markdown(head, [["ms per image", *map(_cell, times)]])
@@ -265,6 +298,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "streams": streams.streams,
     "streams_more": streams.more,
     "recentring": recentring_table,
+    "artefacts": artefact_table,
     "starts": streams.starts,
     "faults": streams.faults,
     "rotating": streams.rotating,
@@ -279,6 +313,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "otb_kinetics": velocity_of_the_box,
     "otb_sequences": otb_sequences,
     "steady": steadier,
+    "steady_live": steadier_live,
     "steady_speed": stabiliser_speed,
     "crowd": several_boxes,
 }

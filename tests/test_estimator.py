@@ -21,7 +21,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from kgmrf.estimator import KineticCovariance, KineticTransformer, OnlineRecenter
+from kgmrf.estimator import KineticCovariance, KineticTransformer
+from kgmrf.recentring import OnlineRecenter
 
 
 def samples(n: int = 300, seed: int = 0, d: int = 3) -> Any:
@@ -171,29 +172,12 @@ def test_going_on_continues_in_time() -> None:
     X = matrices()
     for step in (
         KineticTransformer(n_samples=20, go_on=True),
-        OnlineRecenter(n_samples=20),
-        OnlineRecenter(n_samples=20, turning=True),
+        OnlineRecenter(reference="tracker", n_samples=20),
+        OnlineRecenter(reference="tracker", n_samples=20, turning=True),
     ):
         first, second = step.fit_transform(X[:30]), step.transform(X[30:])
         whole = clone(step).fit_transform(X)
         assert np.allclose(np.concatenate([first, second]), whole, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("turning", [False, True])
-def test_recentring_uses_only_the_past(turning: bool) -> None:
-    X = matrices()
-    step = OnlineRecenter(n_samples=20, turning=turning)
-    whole = step.fit_transform(X)
-    assert np.array_equal(whole[:20], step.fit_transform(X[:20]))
-    assert np.allclose(whole[40:].mean(axis=0), np.eye(3), atol=0.5)
-
-
-def test_what_is_seen_from_the_body_does_not_depend_on_the_axes() -> None:
-    X = matrices()
-    step = OnlineRecenter(n_samples=20, turning=True)
-    flip = np.diag([-1.0, 1.0, -1.0])  # the default knows which channel is which, but not its sign
-    plain, turned = step.fit_transform(X), step.fit_transform(flip @ X @ flip)
-    assert np.allclose(np.abs(turned), np.abs(plain), rtol=1e-6, atol=1e-9)  # up to signs
 
 
 def test_it_refuses_what_is_not_a_pile_of_matrices() -> None:
@@ -218,7 +202,7 @@ def test_a_pyriemann_classifier_behind_the_transformer() -> None:
 
     trials, labels = drifting_trials(300, np.random.default_rng(3))
     past, later = slice(0, 150), slice(150, None)
-    body = OnlineRecenter(n_samples=60, turning=True)
+    body = OnlineRecenter(reference="tracker", n_samples=60, turning=True)
     pipes = {
         "plain": make_pipeline(Covariances(), MDM()),
         "ours": make_pipeline(Covariances(), body, MDM()),
@@ -300,7 +284,10 @@ def test_the_transformer_takes_time_stamps() -> None:
     X = np.stack([np.cov(rng.normal(size=(3, 30))) for _ in range(40)])
     times = np.arange(40.0)
     times[20:] += 15.0
-    for model in (KineticTransformer(n_samples=30, gains="information"), OnlineRecenter()):
+    for model in (
+        KineticTransformer(n_samples=30, gains="information"),
+        OnlineRecenter(reference="tracker"),
+    ):
         plain, slow = model.fit_transform(X, times=times), model.fit_transform(X, times=60 * times)
         np.testing.assert_allclose(slow, plain, rtol=1e-7, atol=1e-9)
         even = model.fit_transform(X)

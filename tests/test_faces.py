@@ -11,7 +11,6 @@ import kgmrf
 from kgmrf import KGMRF
 
 pytest.importorskip("sklearn")
-from kgmrf.estimator import OnlineRecenter
 
 
 def test_names_are_found_where_users_look_for_them() -> None:
@@ -105,32 +104,3 @@ def test_pyportfolioopt_takes_the_table(returns) -> None:
     tracker.filter(returns)
     frontier = pypfopt.EfficientFrontier(None, tracker.forecast_total(21).table())
     assert set(frontier.min_volatility()) == {"AAA", "BBB", "CCC", "DDD"}
-
-
-# ---------------------------------------------------------------------- recentring
-
-
-def _epochs(n: int, mixing: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    rows = rng.standard_normal((n, 64, len(mixing))) @ mixing.T
-    return np.swapaxes(rows, -1, -2) @ rows / 64
-
-
-def test_online_recentring_takes_a_change_of_the_recording_off() -> None:
-    rng = np.random.default_rng(1)
-    first = np.eye(3) + 0.5 * rng.standard_normal((3, 3))
-    second = first + 0.5 * rng.standard_normal((3, 3))
-    model = OnlineRecenter(n_samples=64).fit(_epochs(60, first, rng))
-    after = model.new_session().transform(_epochs(80, second, rng))
-    assert np.abs(after[30:].mean(axis=0) - np.eye(3)).max() < 0.2
-
-
-def test_one_epoch_at_a_time_is_the_whole_session() -> None:
-    rng = np.random.default_rng(2)
-    X = _epochs(30, np.diag([2.0, 1.0]), rng)
-    whole = OnlineRecenter(n_samples=64).fit(X[:10])
-    online = OnlineRecenter(n_samples=64).fit(X[:10])
-    found = []
-    for epoch in X[10:]:
-        found.append(online.transform(epoch[None])[0])
-        online.partial_fit(epoch[None])
-    np.testing.assert_allclose(found, whole.transform(X[10:]), rtol=1e-9)

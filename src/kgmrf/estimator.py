@@ -11,7 +11,6 @@ from kgmrf._check import OnInvalid
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
 from kgmrf.gains import Gains
-from kgmrf.geometry import so
 from kgmrf.labelled import windows
 from kgmrf.trackers import KGMRF
 
@@ -19,7 +18,7 @@ with optional():
     from sklearn.base import BaseEstimator, TransformerMixin
     from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-__all__ = ["KineticCovariance", "KineticTransformer", "OnlineRecenter"]
+__all__ = ["KineticCovariance", "KineticTransformer"]
 
 
 class KineticCovariance(BaseEstimator):  # type: ignore[misc]
@@ -216,79 +215,3 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _through(self, tracker: KGMRF, matrices: Numbers, times: Any) -> Numbers:
         return tracker.filter(matrices, times=times).covariance
-
-
-class OnlineRecenter(KineticTransformer):
-    """C_t -> S^{-1/2} C_t S^{-1/2}, where S is forecast for C_t from the matrices before it.
-
-    Removes the slow change of a recording (another session, electrodes that drift), for a
-    classifier that was trained before the change. Needs no labels and no data of the new session
-    beforehand. X: ``(n_matrices, d, d)`` in time order, as from pyRiemann's ``Covariances``. The
-    very first matrix is whitened by itself.
-
-    `fit` tracks the training session. `transform` continues from there through the matrices of X,
-    one after the other, without changing the state; `partial_fit` changes it. One epoch at a time:
-    ``model.transform(C[None])``, then ``model.partial_fit(C[None])``.
-
-    n_samples: samples behind each matrix; None takes 2 d, a cautious guess: S then follows more
-    slowly. on_invalid: as for :class:`kgmrf.KGMRF`.
-    turning: whiten in the rotating eigenframe, diag(lam)^{-1/2} Q^T, which also removes a rotation
-    of the channels. Eigenvectors have a sign: no `new_session` between training and test.
-
-    After a sudden change it needs some tens of epochs. Where the change is known, such as the start
-    of a session, call `new_session`: then it needs a few.
-
-    It cannot distinguish a change of the recording from a change of the classes. Where one class is
-    far more frequent in the new session, or classes come in long blocks, S moves towards that class
-    and the difference between the classes shrinks.
-
-    >>> import numpy as np
-    >>> X = np.tile(np.diag([2.0, 0.5]), (20, 1, 1))
-    >>> OnlineRecenter(n_samples=50).fit(X).transform(X)[0].round(1)
-    array([[1., 0.],
-           [0., 1.]])
-    """
-
-    go_on, gains, noise_floor = True, "auto", 0.0
-
-    def __init__(
-        self,
-        *,
-        n_samples: float | None = None,
-        turning: bool = False,
-        on_invalid: OnInvalid = "raise",
-    ) -> None:
-        self.n_samples = n_samples
-        self.turning = turning
-        self.on_invalid = on_invalid
-
-    def new_session(self) -> Self:
-        """Forget the reference; the next matrix starts a new one. For known starts of a session."""
-        check_is_fitted(self)
-        self.tracker_ = self._blank.copy()
-        return self
-
-    def partial_fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
-        """Continue with the matrices X; the first call fits."""
-        if not hasattr(self, "tracker_"):
-            return self.fit(X, times=times)
-        self.tracker_.filter(self._matrices(X), times=times, fields=["log_likelihood"])
-        return self
-
-    def _through(self, tracker: KGMRF, matrices: Numbers, times: Any) -> Numbers:
-        began = None if tracker.batch_shape is None else tracker.estimate()
-        result = tracker.filter(matrices, times=times)
-        # The estimate before, turned by the time since; of the very first matrix, its own.
-        before = {}
-        for name in ("time", "frame", "spectrum", "velocity"):
-            value = getattr(result, name)
-            first = value[0] if began is None else getattr(began, name)
-            before[name] = np.concatenate([first[None], value[:-1]])
-        waited = (result.time - before["time"])[:, None, None]
-        frame = before["frame"] @ so.exp(waited * before["velocity"])
-        # Before there are as many samples as channels some eigenvalues are zero.
-        spectrum = np.maximum(before["spectrum"], 1e-12 * before["spectrum"][:, :1])
-        whitener = np.swapaxes(frame, -1, -2) / np.sqrt(spectrum)[:, :, None]
-        if not self.turning:
-            whitener = frame @ whitener
-        return whitener @ matrices @ np.swapaxes(whitener, -1, -2)
