@@ -23,6 +23,7 @@ from experiments import (
     otb_choice,
     otb_models,
     otb_unseen,
+    portfolio_tables,
     recentring,
     steady,
 )
@@ -299,6 +300,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "streams_more": streams.more,
     "recentring": recentring_table,
     "artefacts": artefact_table,
+    "portfolios": portfolio_tables.judged,
+    "least_variance": portfolio_tables.least_variance,
     "starts": streams.starts,
     "faults": streams.faults,
     "rotating": streams.rotating,
