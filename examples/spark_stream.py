@@ -37,13 +37,14 @@ from typing import Any
 import numpy as np
 
 from kgmrf.stream import Settings, Stream
+from kgmrf.stream.alerts import WORDS
 
 ROWS = "key STRING, time DOUBLE, x ARRAY<DOUBLE>"
 ESTIMATES = (
     "key STRING, time DOUBLE, covariance ARRAY<DOUBLE>, log_likelihood DOUBLE, nis DOUBLE, "
-    "speed DOUBLE, dropped LONG"
+    "p_value DOUBLE, alarm STRING, shares ARRAY<DOUBLE>, speed DOUBLE, dropped LONG"
 )
-FIELDS = ("covariance", "log_likelihood", "nis", "velocity")
+FIELDS = ("covariance", "log_likelihood", "nis", "p_value", "velocity")
 
 
 # ---------------------------------------------------------------------- the operator
@@ -102,6 +103,13 @@ class Operator:
             "covariance": list(found["covariance"][:, row, column]),
             "log_likelihood": found["log_likelihood"],
             "nis": found["nis"],
+            "p_value": found["p_value"],
+            # With --alert: "begins", "lasts" or "ends", and the share of each channel in it.
+            "alarm": [WORDS[int(code)] or None for code in found.get("alarm", np.zeros(n))],
+            "shares": [
+                None if row is None or np.isnan(row).all() else row
+                for row in found.get("channels", [None] * n)
+            ],
             # Angle per unit of time, as distances between rotations are angles: |.|_F / sqrt(2).
             "speed": np.linalg.norm(found["velocity"], axis=(-2, -1)) / math.sqrt(2.0),
             "dropped": np.full(n, stream.counts.late + stream.counts.duplicate),
@@ -268,6 +276,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cores", type=int, default=2, help="cores of this machine")
     parser.add_argument("--gains", default="auto", help="gain law of the trackers")
     parser.add_argument("--time-unit", type=float, default=1.0, help="one step of the trackers")
+    parser.add_argument("--alert", help="watch every key: false alarms per row, such as 1e-4")
+    parser.add_argument("--mean", default="zero", help="mean of the samples, as of kgmrf stream")
     parser.add_argument("--same-time", choices=("drop", "use"), default="drop", help="repetitions")
     parser.add_argument("--on-error", choices=("stop", "skip"), default="stop", help="bad rows")
     return parser.parse_args(arguments)
@@ -283,6 +293,8 @@ def run(wish: argparse.Namespace) -> None:
         same_time=wish.same_time,
         on_error=wish.on_error,
         tracker={"gains": wish.gains},
+        alert=wish.alert,
+        mean=wish.mean,
     )
     operator = Operator(settings, wish.channels or count_channels(wish.input))
     from pyspark.errors import PySparkException

@@ -33,7 +33,8 @@ OLD_BANK = Path(__file__).with_name("rotations_old_bank.json")
 """Errors of the bank of 74 models with the right noise on these runs, at commit b00c79c."""
 
 
-def _folder() -> Path:
+def folder() -> Path:
+    """Where the recorded rotations are."""
     folder = Path(os.environ.get("KGMRF_DATA", ""))
     if not (folder / "rotation" / "tum").is_dir():
         raise NotAvailable("no recorded rotations: set KGMRF_DATA to the folder of the data")
@@ -45,10 +46,10 @@ def recordings() -> dict[str, tuple[Numbers, Numbers]]:
     from scipy.io import loadmat
 
     found: dict[str, tuple[Numbers, Numbers]] = {}
-    for path in sorted((_folder() / "tum").glob("*.txt")):
+    for path in sorted((folder() / "tum").glob("*.txt")):
         table = np.loadtxt(path, usecols=range(8))
         found[path.stem] = table[:, 0], table[:, 4:8]
-    for path in sorted((_folder() / "broad").glob("*.mat")):
+    for path in sorted((folder() / "broad").glob("*.mat")):
         file = loadmat(path)
         quaternions = file["opt_quat"][:, [1, 2, 3, 0]]
         rows = np.isfinite(quaternions).all(axis=1)

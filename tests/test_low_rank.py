@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgmrf.density import TAILS, Density
+from kgmrf.density import TAILS, Density, components
 from kgmrf.engines import INVALID, Lines
 from kgmrf.engines.layout import COUNT
 from kgmrf.engines.low_rank import LowRank
@@ -123,7 +123,7 @@ def test_log_likelihood_is_the_density_of_the_forecast():
         if seen and not math.isnan(found):
             parts = engine.read(record)
             scale = np.exp(parts.kappa)[:, None, None] * covariance(engine, record)
-            dense = Density(scale[0], parts.tails[0], np.array(TAILS))
+            dense = Density(scale[0], *components(parts.tails[0], parts.size_std[0]))
             assert found == pytest.approx(float(dense.log_density(row)), rel=1e-9)
 
 
@@ -373,7 +373,7 @@ def test_before_its_first_stage_a_member_is_a_diagonal():
     parts = track(rows[0], engine.plan)
     live = [law.stages[0] <= len(x) for law in engine.members]
     assert live == [False, False, False, True, False, False]
-    assert np.isfinite(readable.blend(parts, engine.plan, sharp=False)[1]).all()
+    assert np.isfinite(readable.blend(parts, engine.plan, np.ones(6) / 6)[1]).all()
 
 
 def test_rank_must_fit():

@@ -238,20 +238,102 @@ def test_a_jump_is_followed_within_three_observations_and_outliers_are_not() -> 
         assert list(result.status[[20, 75]]) == [REFUSED, REFUSED]
 
 
+def _outliers(
+    angle: float, about: str, noise: float, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A turn seen with 2 % outliers of this angle about z or about any axis; where they are."""
+    truth, z = _motion(400, 0.03, noise, seed)
+    g = np.random.default_rng([7, seed])
+    wild = g.random(400) < 0.02
+    wild[:20] = False
+    axis = g.standard_normal((400, 3)) * ([0.0, 0.0, 1.0] if about == "z" else 1.0)
+    axis /= np.linalg.norm(axis, axis=1, keepdims=True)
+    off = np.where(wild, np.radians(angle), 0.0)[:, None] * axis
+    return truth, z @ Rotation.from_rotvec(off).as_matrix(), wild
+
+
+@pytest.mark.parametrize("noise_std", [None, 1e-3])
+@pytest.mark.parametrize(("angle", "about"), [(90.0, "z"), (180.0, "z"), (10.0, "z"), (5.0, "any")])
+def test_outliers_that_people_have_do_no_harm(
+    angle: float, about: str, noise_std: float | None
+) -> None:
+    """A turn about one axis was taken for motion, and so were a few degrees (findings 110, 111)."""
+    ratios, caught = [], []
+    for seed in range(4):
+        truth, z, wild = _outliers(angle, about, 1e-3, seed)
+        clean = RotationTracker(noise_std=noise_std).filter(_motion(400, 0.03, 1e-3, seed)[1])
+        found = RotationTracker(noise_std=noise_std).filter(z)
+        error = _error(found.rotation, truth)
+        ratios.append(error.mean() / _error(clean.rotation, truth).mean())
+        caught.append((found.status == REFUSED)[wild].mean())
+        good = ~wild & np.roll(~wild, 1)
+        assert error[good].max() < np.radians(1.0)
+    assert np.mean(ratios) < 1.25
+    assert np.mean(caught) > 0.7
+
+
+def test_a_doubt_is_told() -> None:
+    """An outlier that cannot be told from motion yet: its probability, and a wide covariance."""
+    truth, z = _motion(100, 0.03, 0.01)
+    z[60] = z[60] @ so.exp(so.hat(np.array([0.0, 0.0, 0.09])))
+    tracker = RotationTracker(noise_std=0.01)
+    before = tracker.filter(z[:60])
+    doubt, after = tracker.update(z[60]), tracker.update(z[61])
+    assert 0.02 < doubt.outlier_probability < 0.98
+    assert doubt.angle_std[0, 1] > 2.0 * before.angle_std[-1, 0, 1]
+    assert after.angle_std[0, 1] < 0.7 * doubt.angle_std[0, 1]
+    np.testing.assert_allclose(before.outlier_probability[30:].max(), 0.0, atol=0.1)
+    missing = tracker.update(None)
+    assert np.isnan(missing.outlier_probability)
+    whole = RotationTracker(noise_std=0.01).filter(z[:62])
+    np.testing.assert_allclose(whole.rotation[-1], after.rotation, atol=1e-14)
+    assert _error(after.rotation, truth[61]) < 0.03
+
+
+def test_doubt_through_a_gap_is_coasting() -> None:
+    """While an observation is open, steps without one show what a forecast shows."""
+    _, z = _motion(100, 0.03, 0.01)
+    z[60] = z[60] @ so.exp(so.hat(np.array([0.0, 0.0, 0.09])))
+    tracker = RotationTracker(noise_std=0.01)
+    tracker.filter(z[:61])
+    ahead = [tracker.forecast(float(k)) for k in (1, 2, 3)]
+    for expected in ahead:
+        found = tracker.update(None)
+        np.testing.assert_allclose(found.rotation, expected.rotation, atol=1e-12)
+        np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-9)
+
+
+def test_exact_rest_then_fast_motion_on_a_grid() -> None:
+    """Repeats of quantised poses say nothing of the noise: it collapsed, and motion was refused."""
+    for grid in (1e-3, 1e-2):
+        t = np.maximum(np.arange(300) - 150, 0)
+        path = 0.4 * np.stack([np.sin(0.2 * t), np.sin(0.13 * t), 0.02 * t], axis=1)
+        seen = Rotation.from_rotvec(np.round(path / grid) * grid).as_matrix()
+        truth = Rotation.from_rotvec(path).as_matrix()
+        result = RotationTracker().filter(seen)
+        assert (result.status[150:] == REFUSED).sum() <= 1
+        assert _error(result.rotation, truth)[160:].mean() < 1.2 * _error(seen, truth)[160:].mean()
+
+
 def test_jitter_is_motion_but_does_not_spoil_the_velocity() -> None:
     """Precise observations of a steady turn that trembles about one axis, as inexact stamps do."""
-    g = np.random.default_rng(2)
-    turn = np.outer(np.arange(300), [0.0, 0.0, 0.05])
-    truth = Rotation.from_rotvec(turn + g.standard_normal((300, 3)) * [0.0, 0.0, 0.01]).as_matrix()
-    z = truth @ Rotation.from_rotvec(1e-4 * g.standard_normal((300, 3))).as_matrix()
-    for noise_std, near in ((1e-4, 1.1), (None, np.inf)):
-        tracker = RotationTracker(noise_std=noise_std)
-        result = tracker.filter(z)
-        assert _error(result.rotation, truth)[50:].mean() < near * _error(z, truth)[50:].mean()
-        np.testing.assert_allclose(result.angular_velocity[-100:, 2], 0.05, atol=5e-3)
-        later = tracker.forecast(9.0).rotation
-        expected = Rotation.from_rotvec([0.0, 0.0, 0.05 * 308]).as_matrix()
-        assert _error(later, expected) < 0.03
+    wrong: dict[float | None, list[float]] = {1e-4: [], None: []}
+    for seed in range(8):
+        g = np.random.default_rng(seed)
+        turn = np.outer(np.arange(300), [0.0, 0.0, 0.05])
+        tremble = g.standard_normal((300, 3)) * [0.0, 0.0, 0.01]
+        truth = Rotation.from_rotvec(turn + tremble).as_matrix()
+        z = truth @ Rotation.from_rotvec(1e-4 * g.standard_normal((300, 3))).as_matrix()
+        for noise_std, near in ((1e-4, 1.1), (None, np.inf)):
+            tracker = RotationTracker(noise_std=noise_std)
+            result = tracker.filter(z)
+            seen = _error(z, truth)[50:].mean()
+            assert _error(result.rotation, truth)[50:].mean() < near * seen
+            wrong[noise_std].append(((result.angular_velocity[-100:, 2] - 0.05) ** 2).mean())
+            expected = Rotation.from_rotvec([0.0, 0.0, 0.05 * 308]).as_matrix()
+            assert _error(tracker.forecast(9.0).rotation, expected) < 0.05
+    assert np.sqrt(np.mean(wrong[1e-4])) < 1e-3  # of a tremble of 1e-2
+    assert np.sqrt(np.mean(wrong[None])) < 2e-3
 
 
 def test_what_looks_like_noise_is_shown_unless_smoothing_gains_much() -> None:
@@ -272,7 +354,7 @@ def test_what_looks_like_noise_is_shown_unless_smoothing_gains_much() -> None:
 
 def test_a_row_is_small() -> None:
     assert 8 * Rotations().size < 22_000
-    assert 8 * Rotations(oscillations=False).size < 12_000
+    assert 8 * Rotations(oscillations=False).size < 12_200
 
 
 # --------------------------------------------------------------------------- what is shown

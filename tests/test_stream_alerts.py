@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -200,3 +201,29 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="rate"):
         Stream(Settings(alert="often"))
     assert Stream(Settings(alert="1/day", time_unit=60.0)).alarm is not None
+
+
+def test_the_operator_for_spark_carries_alarms_over_micro_batches() -> None:
+    pd = pytest.importorskip("pandas")
+    path = Path(__file__).parents[1] / "examples" / "spark_stream.py"
+    spec = importlib.util.spec_from_file_location("spark_stream", path)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    x = recordings()[0]
+    times = np.arange(ROWS, dtype=float)
+    rows = pd.DataFrame({"key": "a", "time": times, "x": list(x)})
+    settings = replace(ALERT, fields=example.FIELDS)
+    state, alarms = None, []
+    for part in (rows[:205], rows[205:]):
+        state, found = example.Operator(settings, D).step(state, part.reset_index(drop=True))
+        assert {name.split()[0] for name in example.ESTIMATES.split(", ")} == set(found)
+        alarms += found["alarm"]
+        assert [row is None for row in found["shares"]] == [
+            word not in ("begins", "lasts") for word in found["alarm"]
+        ]
+    whole = watch(x, Alarm(1e-3, 30), tracker=KGMRF(mean="drift"))
+    assert alarms == [[None, "begins", "lasts", "ends"][s] for s in whole.status]
+    plain = example.Operator(replace(settings, alert=None), D).step(None, rows)[1]
+    assert plain["alarm"] == [None] * ROWS

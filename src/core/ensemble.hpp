@@ -8,15 +8,15 @@
 //     judge     tails, kappa and weights learn from it; u weighs the observation
 //     learn     every member takes in u C
 #pragma once
+#include "horizon.hpp"
 #include "loops.hpp"
 #include "observe.hpp"
 #include "row.hpp"
+#include "score.hpp"
 #include "storage.hpp"
 #include "turning.hpp"
 #include <limits>
 #include <memory>
-#include <new>
-#include <numbers>
 
 namespace {
 
@@ -55,7 +55,10 @@ class Ensemble : public Loop {
     // Numbers of each member.
     Room fade{k_ + 0u}, channel_gain{k_ + 0u}, exp_size{k_ + 0u}, weights{k_ + 0u},
         gradient{k_ + 0u}, z{padded(k_) + 8u};
-    double last_dt = NOTHING, size_keep = 1.0, last_values = NOTHING, rise[N_TAILS] = {};
+    double last_dt = NOTHING, last_age = NOTHING, age = 0.0, size_keep = 1.0;
+    TailLogs tail_logs;
+    Horizon horizon{plan.members};
+    Wander wander;
     // Packed matrices; parts has one for each member.
     Room parts{std::size_t(k_) * room}, total{room + 0u}, slope{room + 0u}, mean{room + 0u},
         rest{room + 0u}, own{room + 0u};
@@ -63,6 +66,7 @@ class Ensemble : public Loop {
     Room x{vector + 0u}, y{vector + 0u}, lam{vector + 0u}, inverse_lam{vector + 0u},
         column{vector + 0u}, guess{vector + 0u};
     Room share{list + 0u}, gap{list + 0u}, weight{list + 0u};
+    Room cells{vector + 0u};  // observed values of each channel
     std::unique_ptr<bool[]> there{new bool[d]}, hidden{new bool[d]};
     Room side{std::size_t(W) * (n + d)};  // W packed matrices and vectors side by side
 
@@ -82,21 +86,26 @@ class Ensemble : public Loop {
 
     // ------------------------------------------------------------------------ drift and hold
 
-    /// What dt does to every clock, unless it is known already.
-    void take_interval(double dt) {
-        if (dt == last_dt) return;
-        last_dt = dt;
-        size_keep = std::pow(SIZE_RETENTION, dt);
+    /// What dt does to every clock, unless it is known already; was: time since the last
+    /// observation when it begins.
+    void take_interval(double dt, double was) {
+        age = was + dt;
+        if (dt == last_dt && was == last_age) return;
+        last_dt = dt, last_age = was;
+        const double decays = std::fmin(age, SIZE_DECAYS) - std::fmin(was, SIZE_DECAYS);
+        size_keep = std::pow(SIZE_RETENTION, decays);
         for (int k = 0; k < k_; ++k) {
             const Member& m = members[k];
             fade[k] = m.kind == Kind::average ? std::exp2(-dt / m.law.half_life) : 1.0;
-            channel_gain[k] = m.deviation < 0 ? 0.0 : 1.0 - std::exp2(-dt / m.law.channel_half_life);
+            channel_gain[k] = m.deviation < 0 ? 0.0 : 1.0 - std::exp2(-age / m.law.channel_half_life);
         }
     }
 
-    /// s <- .98^dt s, V <- 2^(-dt/h) V; turning members turn on and widen.
+    /// s <- .98^dt s in the first unit of time after an observation, V <- 2^(-dt/h) V; turning
+    /// members turn on and widen.
     void drift(Track t, double dt) {
-        take_interval(dt);
+        take_interval(dt, t.age());
+        t.head.time += dt;
         for (int k = 0; k < k_; ++k) {
             const Member& m = members[k];
             if (m.mass >= 0) t.row[m.mass] *= fade[k];
@@ -154,15 +163,11 @@ class Ensemble : public Loop {
         pack(whole, to);
     }
 
-    /// w_k = r_k^2 / sum r^2, or where sharp r_k^6 / sum r^6; total = sum_k w_k S_k.
+    /// The weights at the time that it is; total = sum_k w_k S_k.
     void blend(Track t, bool sharp) {
-        const double top = *std::max_element(t.roots, t.roots + k_);
-        double whole = 0.0;
-        for (int k = 0; k < k_; ++k) {
-            const double w = (t.roots[k] / top) * (t.roots[k] / top);
-            whole += weights[k] = sharp ? w * w * w : w;
-        }
-        for (int k = 0; k < k_; ++k) weights[k] /= whole;
+        blend_weights(t.roots, k_, sharp, weights);
+        horizon.look(t.age());
+        horizon.carry(weights);
         for (int p = 0; p < n; p += W) {
             vec acc{};
             for (int k = 0; k < k_; ++k) acc += weights[k] * load(part(k) + p);
@@ -193,6 +198,7 @@ class Ensemble : public Loop {
     Compared compare(Track t, const Seen& seen) {
         Compared c;
         clear(mean_full), clear(outer), clear(precision), clear(rest_full);
+        fill(cells, d, 0.0);
         double complete = 0.0, silent = 0.0, common = 0.0;
         bool same = false;  // inverse is that of all channels that are there
         for (std::int64_t r = 0; r < seen.samples; ++r) {
@@ -203,7 +209,7 @@ class Ensemble : public Loop {
                 const bool nan = std::isnan(sample[i]), here = t.has(i) && !nan;
                 x[i] = here ? sample[i] : 0.0;
                 hidden[i] = t.has(i) && nan;
-                known += here, gone += hidden[i];
+                known += here, gone += hidden[i], cells[i] += here;
                 empty = empty && nan;
             }
             if (known == 0) {
@@ -257,6 +263,7 @@ class Ensemble : public Loop {
     }
 
     Compared compare_matrix(int n_there, double m) {
+        for (int i = 0; i < d; ++i) cells[i] = there[i] ? m : 0.0;
         for (int i = 0; i < d; ++i)
             for (int j = 0; j < d; ++j)
                 mean_full[i][j] = there[i] && there[j] ? observed[i][j] : 0.0;
@@ -274,64 +281,24 @@ class Ensemble : public Loop {
     /// log p(x) of the observation; tails, weights and kappa learn from it. Returns its weight u.
     double judge(Track t, const Compared& c) {
         Head& h = t.head;
+        const double shrunk = std::exp(-h.kappa);
         // NaN where squares overflowed
-        const double q = std::fmin(std::exp(-h.kappa) * c.distance, FARTHEST);
-        const double u = judge_tails(t, c, q);
-        const double factor = u * std::exp(-h.kappa);
+        const double q = std::fmin(shrunk * c.distance, FARTHEST);
+        const double log_size = c.log_det + c.values * h.kappa - sum_of_logs(cells, t.level, d);
+        tail_logs.take(c.values);
+        const double u =
+            score_tails(t, tail_logs, q, c.log_det, Wander::size_std(t.wander, horizon.gap()));
+        const double factor = u * shrunk;
         for (int i = 0, p = 0; i < d; p += ++i) {  // off-diagonal entries count double
             for (int j = 0; j <= i; ++j) slope[p + j] = factor * outer[i][j] - precision[i][j];
             slope[p + i] *= 0.5;
         }
         for (int k = 0; k < k_; ++k) gradient[k] = dot(slope, part(k), n);
-        weigh(t, c.m / c.values);
-        const double kappa = h.kappa + std::log1p(KAPPA_GAIN * (u * q / c.values - 1.0));
-        h.kappa = std::clamp(kappa, -KAPPA_LIMIT, KAPPA_LIMIT);
-        if (q > OUTLIER * c.values) {  // beyond all tails: half of the start comes back
-            h.kappa = 0.0;
-            for (int k = 0; k < k_; ++k)
-                t.roots[k] = (1.0 - RETURN) * t.roots[k] + RETURN * members[k].law.root;
-        }
+        horizon.pull_back(gradient);
+        score_weights(t, k_, horizon.weights(), gradient, c.m / c.values);
+        score_size(t, k_, u, [&](int k) { return members[k].law.root; });
+        wander.learn(t.wander, log_size / c.values, h.count, age);
         return u;
-    }
-
-    double judge_tails(Track t, const Compared& c, double q) {
-        if (c.values != last_values) {
-            last_values = c.values;
-            for (int j = 0; j < N_TAILS; ++j)
-                rise[j] = std::lgamma(0.5 * (TAILS[j] + c.values)) - std::lgamma(0.5 * TAILS[j]) -
-                          0.5 * c.values * std::log(std::numbers::pi * TAILS[j]);
-        }
-        Head& h = t.head;
-        double logs[N_TAILS], top = -HUGE_VAL, whole = 0.0, u = 0.0;
-        for (int j = 0; j < N_TAILS; ++j) {
-            logs[j] = rise[j] - 0.5 * (TAILS[j] + c.values) * std::log1p(q / TAILS[j]);
-            top = std::max(top, logs[j]);
-        }
-        for (int j = 0; j < N_TAILS; ++j) whole += logs[j] = t.tails[j] * std::exp(logs[j] - top);
-        for (int j = 0; j < N_TAILS; ++j) {
-            const double portion = logs[j] / whole;
-            u += portion * (TAILS[j] + c.values) / (TAILS[j] + q);
-            t.before[j] = t.tails[j];
-            t.tails[j] = (1.0 - TAIL_SHARE) * portion + TAIL_SHARE / N_TAILS;
-        }
-        h.likelihood = top + std::log(whole) - 0.5 * (c.log_det + c.values * h.kappa);
-        h.distance = q;
-        h.values = c.values;
-        return u;
-    }
-
-    /// r_k prop to r_k exp(clip(rate (g_k - sum w g))); then a fixed share.
-    void weigh(Track t, double rate) {
-        double average = 0.0, whole = 0.0;
-        for (int k = 0; k < k_; ++k) average += weights[k] * gradient[k];
-        if (!std::isfinite(average)) return;  // so far from the forecast that it says nothing
-        for (int k = 0; k < k_; ++k) {
-            const double step =
-                std::clamp(rate * (gradient[k] - average), -BLEND_LIMIT, BLEND_LIMIT);
-            whole += t.roots[k] *= std::exp(BLEND_RATE * step);
-        }
-        for (int k = 0; k < k_; ++k)
-            t.roots[k] = (1.0 - BLEND_SHARE) * t.roots[k] / whole + BLEND_SHARE / k_;
     }
 
     // ------------------------------------------------------------------------ learn
@@ -614,14 +581,16 @@ class Ensemble : public Loop {
     void step(Track t, const Seen& seen, double dt) {
         Head& h = t.head;
         h.likelihood = h.distance = h.values = NOTHING;
-        h.time += dt;
+        h.size_std = 0.0;
         const bool fresh = h.count == 0.0;
-        if (!fresh) drift(t, dt);
+        if (fresh)
+            h.time += dt;
+        else
+            drift(t, dt);
         if (seen.m == 0.0) return;
+        if (!fresh) hold(t), blend(t, false);
         h.seen = h.time;
         if (fresh) return start(t, seen);
-        hold(t);
-        blend(t, false);
         mark_present(t);
         const int n_there = static_cast<int>(std::count(there.get(), there.get() + d, true));
         const Compared c = seen.matrix ? compare_matrix(n_there, seen.m) : compare(t, seen);
@@ -648,7 +617,7 @@ class Ensemble : public Loop {
         if (t.head.count > 1.0) {
             grow = 0.0;
             for (int j = 0; j < N_TAILS; ++j) grow += t.tails[j] * (TAILS[j] / (TAILS[j] - 2.0));
-            grow *= std::exp(t.head.kappa);
+            grow *= std::exp(t.head.kappa) * widened(Wander::size_std(t.wander, horizon.gap()));
         }
         for (int i = 0; i < d; ++i)
             for (int j = 0; j <= i; ++j)

@@ -8,7 +8,11 @@
 // Variances are in units of that of the noise, r. Names are those of kgmrf.readable.rotations.
 #pragma once
 #include "dense.hpp"
+#include <numbers>
 
+#include <cstdlib>
+constexpr double REPEAT_X = 1.0;
+#define X ([]{ static const double v = std::getenv("T_" #X) ? std::atof(std::getenv("T_" #X)) : X; return v; }())
 namespace {
 
 class Isotropic {
@@ -18,9 +22,8 @@ class Isotropic {
 
     explicit Isotropic(const RotationPlan& plan) : law(plan.isotropic) {}
 
-    /// Q = Z, delta = 0, P = diag(1 + rho, c). Again: velocities and weights stay; the noise is
-    /// forgotten.
-    void begin(RotationTrack t, Quaternion<double> z, const NoiseLevels& levels, bool again) {
+    /// All members at Z for the first time: Q = Z, delta = 0, v = 0, P = diag(1 + rho, c).
+    void begin(RotationTrack t, Quaternion<double> z, const NoiseLevels& levels) {
         double log_noise = 0.0;
         for (int m = 0; m < levels.n; ++m)
             log_noise += levels.prior[m] * std::log(levels.variance[m]);
@@ -29,18 +32,23 @@ class Isotropic {
         t.head.young = YOUNG;
         t.head.precision = 0.0;
         fill(t.level, 2 * L, 1.0 / L);
-        put(t.frame, z);
-        for (int k = 0; k < K; ++k) {
-            t.p00[k] = 1.0 + law.jitter[k];
-            t.p01[k] = 0.0;
-            t.p11[k] = law.rate_prior[k] + (again ? t.p11[k] : 0.0);
-        }
-        fill(t.delta, 3 * K, 0.0);
-        if (again) return;
+        fill(t.p11, K, 0.0);
+        begin_again(t, z, 0.0);
         std::copy_n(EXPERT_PRIORS, 3, t.experts);
         fill(t.rate, 3 * K, 0.0);
         for (int a = 0; a < AXES; ++a) std::copy_n(law.each, K, t.weight + K * a);
         for (int m = 0; m < 4 * L; ++m) std::copy_n(m < L ? law.joint : law.each, K, t.tables + K * m);
+    }
+
+    /// Q = Z, delta = 0, P = diag(1 + rho, P11 + c + fast). Velocities, weights and noise stay.
+    void begin_again(RotationTrack t, Quaternion<double> z, double fast) {
+        put(t.frame, z);
+        for (int k = 0; k < K; ++k) {
+            t.p00[k] = 1.0 + law.jitter[k];
+            t.p01[k] = 0.0;
+            t.p11[k] += law.rate_prior[k] + fast;
+        }
+        fill(t.delta, 3 * K, 0.0);
     }
 
     /// The unit of time becomes f times what it was.
@@ -105,12 +113,51 @@ class Isotropic {
         return {score_expert(t, 0, levels), score_expert(t, 1, levels)};
     }
 
-    /// Kalman step and weights of every member from what was scored last; returns nis.
-    double take(RotationTrack t, Vector3<double> e, double rel, const NoiseLevels& levels) {
-        vec nis{}, gain{};
+    /// Squared distance of what was scored last, over its variance.
+    double distance(RotationTrack t) const {
+        vec nis{};
         for (int j = 0; j < 3 * K; j += W) nis += load(t.weight + j) * load(squares + K + j);
-        const double found = sum_of(nis) / t.head.noise;
-        learn(t, levels);
+        return sum_of(nis) / t.head.noise;
+    }
+
+    /// Log density of what was scored last as an outlier, o(e), over the group; volume: that of e.
+    ///
+    /// Any rotation, or nearer ones more likely; or off about one axis i while the two others say
+    /// what they would of a motion, f_jm at level m of the noise, so that quiet axes speak for
+    /// neither. With d the deviation of the forecast, L = log(1 + pi/d), L3 = max(L - 1.5, 1):
+    ///
+    ///     o = s0 / 8 pi^2 + s1 / (4 pi (|e| + d)^3 L3)
+    ///         + sum_i (s2 / 2 pi + s3 / (2 (|e_i| + d) L)) sum_m level_m prod_{j != i} f_jm / 3
+    double outlier(RotationTrack t, Vector3<double> e, double volume, const NoiseLevels& levels) {
+        constexpr double pi = std::numbers::pi;
+        vec spread{};
+        for (int k = 0; k < K; k += W) {
+            const vec weight = load(t.weight + k) + load(t.weight + K + k) + load(t.weight + 2 * K + k);
+            spread += weight * load(logs + k);
+        }
+        const double d = std::sqrt(t.head.noise) * std::exp(sum_of(spread) / 6.0);
+        const double l = std::log1p(pi / d), l3 = std::max(l - 1.5, 1.0);
+        const double far = std::sqrt(e.square()) + d;
+        double density = OUTLIER_SHARES[1] / (4.0 * pi * far * far * far * l3);
+        const double* level = t.level + L;
+        for (int i = 0; i < AXES; ++i) {
+            double others = 0.0;
+            for (int m = 0; m < levels.in_use(); ++m) {
+                const double f = axes[L * ((i + 1) % 3) + m] + axes[L * ((i + 2) % 3) + m];
+                others += level[m] * std::exp(f - LOG_2PI);
+            }
+            const double one = OUTLIER_SHARES[2] / (2.0 * pi) +
+                               OUTLIER_SHARES[3] / (2.0 * (std::fabs(e[i]) + d) * l);
+            density += one * others / 3.0;
+        }
+        return std::log(OUTLIER_SHARES[0] / (8.0 * pi * pi) + density * std::exp(-volume));
+    }
+
+    /// Kalman step and weights of every member from what was scored last. An exact repeat says
+    /// nothing of the noise.
+    void take(RotationTrack t, Vector3<double> e, double rel, bool repeat, const NoiseLevels& levels) {
+        vec gain{};
+        learn(t, repeat, levels);
         for (int k = 0; k < K; k += W) {
             const vec own = rel + load(law.jitter + k), p00 = load(t.p00 + k), s = p00 + own;
             const vec p01 = load(t.p01 + k), k0 = p00 / s, k1 = p01 / s;
@@ -129,7 +176,6 @@ class Isotropic {
         }
         t.head.gain = sum_of(gain) / 3.0;
         recentre(t);
-        return found;
     }
 
     /// Whether nothing is known of the angle any more, as after a long gap.
@@ -150,6 +196,7 @@ class Isotropic {
     Room moves{3 * K};                      // how far members move
     Room squares{4 * K}, logs{K};           // |y|^2/S of all axes and of each, log S
     Room found{2 * L}, tables{4 * L * K};   // new probabilities of levels, and weights
+    Room axes{3 * L};                       // log evidence of each axis at each level, less constants
 
     void take_interval(double h) {
         if (h == last_h) return;
@@ -252,10 +299,12 @@ class Isotropic {
             const double near =
                 level[m] + level[std::max(m - 1, 0)] + level[std::min(m + 1, n - 1)];
             to[m] = -HUGE_VAL;
-            if (near > UNLIKELY_LEVEL) {
-                to[m] = std::log(level[m]);
-                for (int j = 0; j < 2 * expert + 1; ++j)
-                    to[m] += score_level(t, variance[m], expert + j, m);
+            const bool likely = near > UNLIKELY_LEVEL;
+            if (likely) to[m] = std::log(level[m]);
+            for (int j = 0; j < 2 * expert + 1; ++j) {
+                const double one = likely ? score_level(t, variance[m], expert + j, m) : -HUGE_VAL;
+                to[m] += one;
+                if (expert == 1) axes[L * j + m] = one;
             }
             top = std::max(top, to[m]);
         }
@@ -289,7 +338,8 @@ class Isotropic {
     }
 
     /// Take over weights and noise; what is known of the noise fades.
-    void learn(RotationTrack t, const NoiseLevels& levels) {
+    void learn(RotationTrack t, bool repeat, const NoiseLevels& levels) {
+        if (repeat) forget_levels(t, levels.in_use());
         const int base = int(t.head.base), n = levels.in_use();
         const double joint = t.experts[0] / (t.experts[0] + t.experts[1]);
         vec weight[AXES][K / W] = {};
@@ -307,21 +357,38 @@ class Isotropic {
                         weight[a][k / W] += share * portion *
                                             load(tables + K * (L * (a + 1) * expert + m) + k);
             }
-            fade(found + L * expert, t.level + L * expert, levels.fading + base, n);
+            if (!repeat) fade(t, expert, levels.fading + base, n);
         }
         for (int a = 0; a < AXES; ++a)
             for (int k = 0; k < K; k += W) store(t.weight + K * a + k, weight[a][k / W]);
         t.head.noise = noise;
+        if (repeat) return;
         slide(t, levels);
         t.head.young = std::max(t.head.young - 1.0, 0.0);
         if (levels.head.jitter > 0.0) keep_least(t, levels);
     }
 
-    /// level prop to found^(1 - f) prior^f, f = NOISE_FORGETTING.
-    static void fade(const double* found, double* level, const double* fading, int n) {
-        for (int m = 0; m < n; ++m)
-            level[m] = std::exp((1.0 - NOISE_FORGETTING) * std::log(std::max(found[m], LEAST_LEVEL))) *
-                       fading[m];
+    /// The levels that were scored, as probable as before.
+    void forget_levels(RotationTrack t, int n) {
+        for (int expert = 0; expert < 2; ++expert) {
+            double *to = found + L * expert, total = 0.0;
+            for (int m = 0; m < n; ++m)
+                total += to[m] = to[m] > 0.0 ? t.level[L * expert + m] : 0.0;
+            for (int m = 0; m < n; ++m) to[m] /= total;
+        }
+    }
+
+    /// level prop to (level^(1 - tau) found^tau)^(1 - f) prior^f, f = NOISE_FORGETTING. One
+    /// observation says little of the noise, tau = LEVEL_LEARNING: members at different levels do
+    /// not err alike. While the noise is young it counts in full.
+    void fade(RotationTrack t, int expert, const double* fading, int n) {
+        double* level = t.level + L * expert;
+        const double tau = t.head.young > 0.0 ? 1.0 : LEVEL_LEARNING;
+        for (int m = 0; m < n; ++m) {
+            const double before = std::log(std::max(level[m], LEAST_LEVEL));
+            const double now = std::log(std::max(found[L * expert + m], LEAST_LEVEL));
+            level[m] = std::exp((1.0 - NOISE_FORGETTING) * (before + tau * (now - before))) * fading[m];
+        }
         normalise(level, n);
     }
 

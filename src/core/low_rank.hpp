@@ -8,6 +8,7 @@
 //     learn     noise, spectrum, axes and size of every member
 //     enter     channels come; start_axes: axes from the first rows by singular values
 #pragma once
+#include "horizon.hpp"
 #include "loops.hpp"
 #include "low_rank_start.hpp"
 #include "observe.hpp"
@@ -48,6 +49,9 @@ class LowRank : public Loop {
     LowRankMembers members;
     LowRankStart start;
     TailLogs tail_logs;
+    Horizon horizon{plan.members};
+    Wander wander;
+    double age = 0.0;  // since the last observation when this one came
 
     Room weights{k_ + 0u}, gradient{k_ + 0u}, outer{k_ + 0u}, trace{k_ + 0u};
     // Factors of the blend, member k times sqrt(w_k); the same times the inverse noise.
@@ -62,16 +66,22 @@ class LowRank : public Loop {
     /// Time goes on by dt, up to the observations of a line.
     void begin(LowRankTrack t, double dt, bool seen) {
         Head& h = t.head;
+        const double was = t.age();
         h.time += dt;
+        age = was + dt;
         if (h.count > 0.0)
-            for (const LowRankMember& m : plan.members) members.drift(t, m, dt);
+            for (const LowRankMember& m : plan.members)
+                members.drift(t, m, dt, std::fmin(age, SIZE_DECAYS) - std::fmin(was, SIZE_DECAYS));
+        horizon.look(t.age());
         if (seen) h.seen = h.time;
         h.likelihood = h.distance = h.values = std::numeric_limits<double>::quiet_NaN();
+        h.size_std = 0.0;
     }
 
     /// Weights w; F (columns, s) with member k times sqrt(w_k); N_k of each; noise = sum_k w_k N_k.
     void blend(LowRankTrack t, bool sharp) {
         blend_weights(t.roots, k_, sharp, weights);
+        horizon.carry(weights);
         int first = 0;
         for (int k = 0; k < k_; ++k) {
             const LowRankMember& m = plan.members[k];
@@ -121,7 +131,9 @@ class LowRank : public Loop {
         distance = std::clamp(dot(x, told, s), 0.0, LOW_RANK_LARGEST);
         const double grow = std::exp(-t.head.kappa);
         tail_logs.take(n);
-        const double u = score_tails(t, tail_logs, grow * distance, log_det);
+        const double log_size = (log_det - sum_of_logs(here, t.level, s)) / n + t.head.kappa;
+        const double size_std = Wander::size_std(t.wander, horizon.gap());
+        const double u = score_tails(t, tail_logs, grow * distance, log_det, size_std);
         ::apply(Rows{noises, k_, s}, power, outer);
         ::apply(Rows{noises, k_, s}, inverse, trace);
         for (int k = 0, a = 0; k < k_; ++k) {
@@ -131,7 +143,9 @@ class LowRank : public Loop {
             }
             gradient[k] = 0.5 * (u * grow * outer[k] - trace[k]);
         }
-        score_weights(t, k_, weights, gradient, 1.0 / std::sqrt(double(n)));
+        horizon.pull_back(gradient);
+        score_weights(t, k_, horizon.weights(), gradient, 1.0 / std::sqrt(double(n)));
+        wander.learn(t.wander, log_size, t.head.count, age);
         score_size(t, k_, u, [&](int k) { return plan.members[k].law.root; });
     }
 
@@ -152,11 +166,13 @@ class LowRank : public Loop {
             return;
         }
         if (n > 0) {
-            const double before = h.likelihood, distance = h.distance, values = h.values;
+            const double before = h.likelihood, distance = h.distance, values = h.values,
+                         size_std = h.size_std;
             judge(t, n);
             limit = std::min(1.0, LOW_RANK_LIMIT * n / std::max(h.distance, 1e-300));
             if (!std::isnan(before))  // of the samples of this line that came before
-                h.likelihood += before, h.distance += distance, h.values += values;
+                h.likelihood += before, h.distance += distance, h.values += values,
+                    h.size_std = size_std;
             for (int i = 0; i < d; ++i) {
                 if (!(here[i] > 0.0)) continue;
                 t.counts[i] += 1.0;
@@ -164,6 +180,7 @@ class LowRank : public Loop {
                 t.level[i] = std::max(t.level[i] + gain * (limit * x[i] * x[i] - t.level[i]), SMALLEST);
             }
         }
+        horizon.look(age = 0.0);  // further samples of the line come at the same time
         h.count += 1.0;
         h.samples += 1.0;
         if (n > 0)
@@ -192,6 +209,7 @@ class LowRank : public Loop {
         copy(t.row, record, static_cast<int>(std::min(small, room_for)));
         if (room_for <= small) return;
         record += small;
+        horizon.look(t.age());
         blend(t, !std::isnan(t.head.values));
         for (int i = 0; i < d; ++i, record += c) {
             const double* from = factors + i;

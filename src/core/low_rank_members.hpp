@@ -56,12 +56,12 @@ class LowRankMembers {
   public:
     explicit LowRankMembers(const LowRankPlan& plan) : plan(plan) {}
 
-    /// s <- .98^dt s; n <- 2^(-dt/h) n, not below 8; P <- P + a^2 dt/d I, diagonal <= 1/d. Axes with a
+    /// s <- .98^decays s; n <- 2^(-dt/h) n, not below 8; P <- P + a^2 dt/d I, diagonal <= 1/d. Axes with a
     /// velocity have gone on before that.
-    void drift(LowRankTrack t, const LowRankMember& m, double dt) {
+    void drift(LowRankTrack t, const LowRankMember& m, double dt, double decays) {
         Factors f(t.row, m, s);
         const double noise = m.law.noise_half_life;
-        f.numbers.size *= std::pow(SIZE_RETENTION, dt);
+        f.numbers.size *= std::pow(SIZE_RETENTION, decays);
         keep(f.numbers.noise_rows, dt / noise);
         keep(f.numbers.metric_rows, dt / std::max(LOW_RANK_METRIC_HALF_LIFE, noise));
         keep(f.numbers.spectrum_rows, dt / m.law.spectrum_half_life);

@@ -24,7 +24,7 @@ struct LowRankMember {
 struct LowRankPlan {
     int d, stride, columns = 0, most_rank = 0, most_states = 0, buffer_rows;
     std::vector<LowRankMember> members;
-    std::int64_t tails, roots, level, counts, first, buffer, size;
+    std::int64_t tails, wander, roots, level, counts, first, buffer, size;
 
     /// places: where the parts begin, from kgmrf.engines.low_rank_layout.
     template <class Places>
@@ -33,6 +33,7 @@ struct LowRankPlan {
           stride((d + 7) / 8 * 8),
           buffer_rows(static_cast<int>(places.at("buffer_rows"))),
           tails(places.at("tails")),
+          wander(places.at("wander")),
           roots(places.at("roots")),
           level(places.at("level")),
           counts(places.at("counts")),
@@ -104,13 +105,14 @@ struct Factors {
 struct LowRankTrack {
     double* row;
     Head& head;
-    double *tails, *before, *roots, *level, *counts, *first, *buffer;
+    double *tails, *before, *wander, *roots, *level, *counts, *first, *buffer;
 
     LowRankTrack(double* row, const LowRankPlan& at)
         : row(row),
           head(*reinterpret_cast<Head*>(row)),
           tails(row + at.tails),
           before(tails + sizeof TAILS / sizeof *TAILS),
+          wander(row + at.wander),
           roots(row + at.roots),
           level(row + at.level),
           counts(row + at.counts),
@@ -118,6 +120,7 @@ struct LowRankTrack {
           buffer(row + at.buffer) {}
 
     bool has(int channel) const { return level[channel] > 0.0; }
+    double age() const { return head.time - head.seen; }
     double& buffered() const { return head.pooled; }
     /// Whether a member has axes yet; before, it is a diagonal.
     bool live(const LowRankMember& m) const { return buffered() >= m.stages[0]; }

@@ -22,7 +22,7 @@ struct RotationPlan {
         tables, weight, first = 0, quaternion = 0, motion = 0, share = 0, age = 0, spread = 0;
     struct {
         std::int64_t quaternion, velocity, angle, cross, rate, off, nis, log_likelihood, time, seen,
-            noise_std, gain, unit, status, shown, weights, end;
+            noise_std, gain, unit, status, outlier, before, shown, weights, end;
     } record;
     // Laws of the members, number by number.
     struct {
@@ -61,8 +61,9 @@ struct RotationPlan {
                   places.at("record_time"),       places.at("record_seen"),
                   places.at("record_noise_std"),  places.at("record_gain"),
                   places.at("record_unit"),       places.at("record_status"),
-                  places.at("record_shown"),      places.at("record_weights"),
-                  places.at("record_end")};
+                  places.at("record_outlier_probability"),
+                  places.at("record_before"),     places.at("record_shown"),
+                  places.at("record_weights"),    places.at("record_end")};
         const auto* one = reinterpret_cast<const IsotropicLaw*>(isotropic_laws);
         for (int k = 0; k < K; ++k, ++one) {
             isotropic.acceleration[k] = one->acceleration, isotropic.decay[k] = one->decay;

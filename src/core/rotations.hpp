@@ -11,13 +11,17 @@ class Rotations : public Loop {
   public:
     static constexpr int K = ROTATION_MEMBERS, D = DENSE_MEMBERS;
 
-    explicit Rotations(const RotationPlan& plan) : plan(plan), isotropic(plan), dense(plan) {}
+    explicit Rotations(const RotationPlan& plan)
+        : plan(plan), isotropic(plan), dense(plan), motion(std::size_t(plan.size)), outlier(std::size_t(plan.size)),
+          record(std::size_t(plan.record.end)) {}
     void run(const Lines& lines) override;
 
   private:
     const RotationPlan& plan;
     Isotropic isotropic;
     Dense dense;
+    Room motion, outlier;  // a row as it is if the open observation was motion, if it was none
+    Room record;           // of the less probable of both
 
     static constexpr double NOTHING = std::numeric_limits<double>::quiet_NaN();
 
@@ -29,8 +33,29 @@ class Rotations : public Loop {
     /// What became of an observation, and what it said.
     struct Said {
         int status = MISSING;
-        double log_likelihood = NOTHING, nis = NOTHING;
+        double log_likelihood = NOTHING, nis = NOTHING, outlier = NOTHING;
+        int before = MISSING;  // what became of an observation that was open until now
     };
+
+    /// What the members say of an observation.
+    struct Verdict {
+        Logarithm<double> e;
+        double evidence[3], posterior[3];  // of the experts
+        double likelihood, outlier, nis;   // log densities over the group
+        bool lost;
+    };
+
+    /// An observation as motion and as an outlier: log weights of both.
+    struct Choice {
+        int mode;  // TAKE, START or START_FAST
+        double motion, outlier;
+
+        double both() const { return add_logs(motion, outlier); }
+    };
+
+    static double add_logs(double a, double b) {
+        return std::max(a, b) + std::log1p(std::exp(-std::fabs(a - b)));
+    }
 
     // ------------------------------------------------------------------------ time
 
@@ -56,34 +81,28 @@ class Rotations : public Loop {
     }
 
     /// All members over dt, in units of the stamps.
-    void drift(RotationTrack t, double* row, double dt, bool with_dense) {
-        t.head.time += dt;
-        if (!(dt > 0.0) || t.unseen()) return;
+    void drift(RotationTrack t, double* row, double dt, const NoiseLevels& levels) {
+        if (!(dt > 0.0)) return;
         const double h = std::min(dt / t.head.unit, LONGEST_STEP);
         t.head.now = 0.0;
         // In pieces of about one unit, so that coasting over several is forecasting them.
         const int pieces = std::max(int(std::ceil(std::min(h, LONGEST_GAP) - 0.5)), 1);
         for (int k = 0; k < pieces; ++k) isotropic.predict(t, h / pieces);
-        if (with_dense) dense.drift(t, {row, plan}, h);
+        if (dense_in_use(t, levels)) dense.drift(t, {row, plan}, h);
     }
 
     // ------------------------------------------------------------------------ observations
 
-    /// Z came last, with this noise, or was refused (0).
-    static void remember(RotationTrack t, Quaternion<double> z, double noise) {
-        t.head.now = noise;
-        put(t.last, z);
-    }
-
     /// The experts' probabilities, divided by their sum and never zero.
-    static void settle(RotationTrack t) {
+    static void normalise(RotationTrack t) {
         const double total = t.experts[0] + t.experts[1] + t.experts[2];
         for (int a = 0; a < 3; ++a) t.experts[a] = std::max(t.experts[a] / total, 1e-300);
     }
 
     void start(RotationTrack t, double* row, const Observation& seen, const NoiseLevels& levels) {
-        isotropic.begin(t, seen.z, levels, false);
-        remember(t, seen.z, seen.noise);
+        isotropic.begin(t, seen.z, levels);
+        t.head.now = seen.noise, t.head.seen = t.head.time;
+        put(t.last, seen.z);
         if (!plan.oscillations) return;
         dense.start_all(t, {row, plan});
         keep_first(t, row, seen);
@@ -113,75 +132,140 @@ class Rotations : public Loop {
         }
         const double top = std::max({evidence[0], evidence[1], evidence[2]});
         for (int a = 0; a < 3; ++a) t.experts[a] = EXPERT_PRIORS[a] * std::exp(evidence[a] - top);
-        settle(t);
+        normalise(t);
     }
 
-    /// One observation: score it, refuse it or take it in.
-    Said observe(RotationTrack t, double* row, const Observation& seen, bool with_dense,
-                 const NoiseLevels& levels) {
-        RotationHead& h = t.head;
-        const Logarithm<double> e = between(quaternion_at(t.frame), seen.z);
-        const double half = 0.5 * e.angle, r = h.noise * seen.noise;
-        double evidence[3] = {0.0, 0.0, -1e300};
-        if (with_dense) evidence[2] = dense.score(t, {row, plan}, seen.z, r);
-        const auto [joint, each] = isotropic.score(t, e.vector, seen.noise, levels);
+    /// What the members of a row say of Z.
+    Verdict judge(RotationTrack t, double* row, const Observation& seen, const NoiseLevels& levels) {
+        Verdict v{between(quaternion_at(t.frame), seen.z), {0.0, 0.0, -1e300}, {}, 0.0, 0.0, 0.0,
+                  isotropic.lost(t)};
+        const bool with_dense = dense_in_use(t, levels);
+        if (with_dense)
+            v.evidence[2] = dense.score(t, {row, plan}, seen.z, t.head.noise * seen.noise);
+        const auto [joint, each] = isotropic.score(t, v.e.vector, seen.noise, levels);
         // Densities with respect to volume on the group.
+        const double half = 0.5 * v.e.angle;
         const double volume = half > 1e-6 ? 2.0 * std::log(std::sin(half) / half) : 0.0;
-        evidence[0] = joint - volume, evidence[1] = each - volume;
+        v.evidence[0] = joint - volume, v.evidence[1] = each - volume;
 
-        const double top = std::max({evidence[0], evidence[1], evidence[2]});
-        double posterior[3] = {}, total = 0.0, known = 0.0;
+        const double top = std::max({v.evidence[0], v.evidence[1], v.evidence[2]});
+        double total = 0.0, known = 0.0;
         for (int a = 0; a < (with_dense ? 3 : 2); ++a) {
             const double prior =
                 (1.0 - EXPERT_SWITCHING) * t.experts[a] + EXPERT_SWITCHING * EXPERT_PRIORS[a];
             known += prior;
-            total += posterior[a] = prior * std::exp(evidence[a] - top);
+            total += v.posterior[a] = prior * std::exp(v.evidence[a] - top);
         }
-        Said said{OBSERVED, top + std::log(total / known)};
-        bool again = isotropic.lost(t);
-        if (said.log_likelihood < bar(levels) && h.accept == 0.0 && !again) {
-            if (h.rejected > 0.0)
-                again = between(quaternion_at(t.last), seen.z).angle < std::min(1.0, half);
-            if (!again) {
-                h.rejected = 1.0;
-                remember(t, seen.z, 0.0);
-                said.status = REFUSED;
-                return said;
+        if (!with_dense) v.posterior[2] = total;
+        v.likelihood = top + std::log(total / known);
+        v.outlier = isotropic.outlier(t, v.e.vector, volume, levels);
+        v.nis = isotropic.distance(t);
+        return v;
+    }
+
+    /// Motion or an outlier: (1 - p) f and p o, with p the share of outliers so far. Where Z agrees
+    /// with the observation that was refused before, that one does not count and this is a jump
+    /// rather, o JUMP_RATE, than one more outlier.
+    static Choice weigh(RotationTrack t, const Verdict& v, Quaternion<double> z) {
+        const RotationHead& h = t.head;
+        const bool agree = h.refused > 0.0 && between(quaternion_at(t.last), z).angle <
+                                                  std::min(1.0, 0.5 * v.e.angle);
+        const double outliers = OUTLIERS_BEFORE + h.outliers - agree;
+        const double p = outliers / (OBSERVED_BEFORE + h.observed);
+        Choice found{TAKE, std::log1p(-p) + v.likelihood, std::log(p) + v.outlier};
+        if (v.lost) return {START, found.motion, -1e300};
+        const double jump = v.outlier + std::log(JUMP_RATE);
+        if (agree && found.motion < jump) found.motion = jump, found.mode = START_FAST;
+        return found;
+    }
+
+    /// Take in what was judged last; when: its time.
+    void take(RotationTrack t, double* row, const Observation& seen, const Verdict& v, int mode,
+              double when, const NoiseLevels& levels) {
+        RotationHead& h = t.head;
+        const double time = h.time;
+        const Quaternion<double> last = quaternion_at(t.last);
+        const bool repeat = last.w == seen.z.w && last.x == seen.z.x && last.y == seen.z.y &&
+                            last.z == seen.z.z;
+        h.open = h.refused = 0.0;
+        h.now = seen.noise, h.seen = h.time = when;
+        put(t.last, seen.z);
+        if (mode == TAKE) {
+            std::copy_n(v.posterior, 3, t.experts);
+            normalise(t);
+            const double r = h.noise * seen.noise;
+            isotropic.take(t, v.e.vector, seen.noise, repeat, levels);
+            if (v.evidence[2] > -1e300) dense.take(t, {row, plan}, r);
+        } else {
+            const double fast = mode == START_FAST ? v.e.angle * v.e.angle / (3.0 * h.noise) : 0.0;
+            isotropic.begin_again(t, seen.z, fast);
+            if (dense_in_use(t, levels)) dense.start_all(t, {row, plan});
+        }
+        if (plan.oscillations && !levels.given() && h.stored < LONGEST_START) {
+            if (mode == TAKE) {
+                t.evidence[0] += v.evidence[0], t.evidence[1] += v.evidence[1];
+            } else {
+                h.stored = t.evidence[0] = t.evidence[1] = 0.0;
             }
-        }
-        remember(t, seen.z, seen.noise);
-        h.rejected = 0.0;
-        h.accept = again;
-        if (again) {
-            restart(t, row, seen, with_dense, levels);
-            said.status = RESTARTED;
-            return said;
-        }
-        for (int a = 0; a < 3; ++a) t.experts[a] = a < 2 || with_dense ? posterior[a] : total;
-        settle(t);
-        said.nis = isotropic.take(t, e.vector, seen.noise, levels);
-        if (with_dense) dense.take(t, {row, plan}, r);
-        if (plan.oscillations && !levels.given()) {
-            t.evidence[0] += evidence[0], t.evidence[1] += evidence[1];
             keep_first(t, row, seen);
         }
+        h.time = time;
+    }
+
+    /// The row as it is now if the open observation was motion.
+    void follow_motion(const double* row, const NoiseLevels& levels) {
+        std::copy_n(row, plan.size, motion.data());
+        RotationTrack t(motion.data(), plan);
+        const double mode = t.head.open, behind = t.head.behind;
+        const Observation seen{quaternion_at(t.last), t.head.open_noise};
+        fill(t.last, 4, 0.0);  // refused if it was an outlier; here it is taken in
+        take(t, motion.data(), seen, judge(t, motion.data(), seen, levels), int(mode),
+             t.head.time - behind, levels);
+        drift(t, motion.data(), behind, levels);
+    }
+
+    /// The next observation says whether the open one was motion or an outlier.
+    Said close(RotationTrack t, double* row, const Observation& seen, const NoiseLevels& levels) {
+        const double odds = t.head.odds, behind = t.head.behind;
+        const int mode = int(t.head.open);
+        follow_motion(row, levels);
+        t.head.open = 0.0;
+        t.head.outliers += 1.0;
+        drift(t, row, behind, levels);
+        const double as_outlier = weigh(t, judge(t, row, seen, levels), seen.z).both() + odds;
+        RotationTrack other(motion.data(), plan);
+        const double as_motion =
+            weigh(other, judge(other, motion.data(), seen, levels), seen.z).both();
+        Said said;
+        said.before = as_outlier > as_motion ? REFUSED : mode == TAKE ? OBSERVED : RESTARTED;
+        if (said.before != REFUSED) std::copy_n(motion.data(), plan.size, row);
         return said;
     }
 
-    /// Log density below which an observation is refused.
-    static double bar(const NoiseLevels& levels) {
-        constexpr double LOG_UNIFORM = -4.368898870735508;  // -log(8 pi^2): nothing is known
-        return LOG_UNIFORM + std::log(levels.given() ? REFUSAL_GIVEN : REFUSAL_LEARNED);
-    }
-
-    void restart(RotationTrack t, double* row, const Observation& seen, bool with_dense,
-                 const NoiseLevels& levels) {
-        isotropic.begin(t, seen.z, levels, true);
-        if (with_dense) dense.start_all(t, {row, plan});
-        if (!plan.oscillations || t.head.stored >= LONGEST_START) return;
-        t.head.stored = 0.0;
-        t.evidence[0] = t.evidence[1] = 0.0;
-        keep_first(t, row, seen);
+    /// One observation: motion, a jump, an outlier, or left open for the next to say.
+    Said observe(RotationTrack t, double* row, const Observation& seen, const NoiseLevels& levels) {
+        RotationHead& h = t.head;
+        Said said;
+        if (h.open > 0.0) said = close(t, row, seen, levels);
+        const Verdict v = judge(t, row, seen, levels);
+        const Choice choice = weigh(t, v, seen.z);
+        h.observed += 1.0;
+        const double odds = choice.outlier - choice.motion;
+        said.log_likelihood = v.likelihood, said.nis = v.nis;
+        said.outlier = 1.0 / (1.0 + std::exp(-odds));
+        said.status = odds > 0.0 ? REFUSED : choice.mode == TAKE ? OBSERVED : RESTARTED;
+        if (odds < std::log(DOUBT)) {
+            take(t, row, seen, v, choice.mode, h.time, levels);
+            return said;
+        }
+        h.refused = 1.0, h.now = 0.0;
+        put(t.last, seen.z);
+        if (odds > -std::log(DOUBT)) {
+            h.outliers += 1.0;
+        } else {
+            h.open = choice.mode, h.odds = odds, h.open_noise = seen.noise, h.behind = 0.0;
+        }
+        return said;
     }
 
     // ------------------------------------------------------------------------ records
@@ -287,7 +371,7 @@ class Rotations : public Loop {
         fill(out, int(at.end), t.unseen() ? NOTHING : 0.0);
         out[at.time] = h.time, out[at.seen] = h.seen, out[at.unit] = h.unit;
         out[at.nis] = said.nis, out[at.log_likelihood] = said.log_likelihood;
-        out[at.status] = said.status;
+        out[at.status] = said.status, out[at.outlier] = said.outlier, out[at.before] = said.before;
         if (t.unseen()) return;
         const bool with_dense = dense_in_use(t, levels);
         const double share = with_dense ? t.experts[2] : 0.0;
@@ -316,6 +400,33 @@ class Rotations : public Loop {
         out[at.noise_std] = std::sqrt(h.noise);
         out[at.gain] = h.gain;
     }
+
+    /// While an observation is open the more probable of both ways is shown; its covariance is that
+    /// of both: sum w P + w_other d d^T, d from the one to the other.
+    void note_open(double* row, const Said& said, const NoiseLevels& levels, double* out) {
+        std::copy_n(row, plan.size, outlier.data());
+        RotationTrack without(outlier.data(), plan);
+        drift(without, outlier.data(), without.head.behind, levels);
+        follow_motion(row, levels);
+        const RotationTrack with(motion.data(), plan);
+        const double share = 1.0 / (1.0 + std::exp(-without.head.odds));
+        const bool refused = share > 0.5;
+        note(with, motion.data(), said, levels, refused ? record.data() : out);
+        note(without, outlier.data(), said, levels, refused ? out : record.data());
+        const double f = refused ? 1.0 - share : share;  // of the other
+        const auto& at = plan.record;
+        const double* other = record.data();
+        const Vector3<double> d =
+            between(quaternion_at(out + at.quaternion), quaternion_at(other + at.quaternion)).vector;
+        for (int a = 0; a < AXES; ++a) {
+            const double v = other[at.velocity + a] - out[at.velocity + a];
+            const auto mix = [&](std::int64_t place, double apart) {
+                out[place + a] += f * (other[place + a] - out[place + a] + apart);
+            };
+            mix(at.angle, d[a] * d[a]), mix(at.cross, d[a] * v), mix(at.rate, v * v);
+            mix(at.off, d[(a + 1) % 3] * d[(a + 2) % 3]);
+        }
+    }
 };
 
 inline void Rotations::run(const Lines& every) {
@@ -331,9 +442,13 @@ inline void Rotations::run(const Lines& every) {
         l.status[i] = static_cast<std::int8_t>(found);
         Said said{int(found)};
         if (l.counts[i] >= 0.0 && found != Status::invalid) {
-            keep_unit(t, row, l.dt[i], levels);
-            const bool with_dense = dense_in_use(t, levels);
-            drift(t, row, l.dt[i], with_dense);
+            const double dt = l.dt[i];
+            keep_unit(t, row, dt, levels);
+            t.head.time += dt;
+            if (t.head.open > 0.0)
+                t.head.behind += dt;
+            else if (!t.unseen())
+                drift(t, row, dt, levels);
             if (found == Status::observed) {
                 const Observation seen{quaternion_of(z),
                                        std::clamp(1.0 / l.counts[i], LEAST_RELATIVE_NOISE,
@@ -341,13 +456,17 @@ inline void Rotations::run(const Lines& every) {
                 if (t.unseen())
                     start(t, row, seen, levels);
                 else
-                    said = observe(t, row, seen, with_dense, levels);
-                if (said.status != REFUSED) t.head.seen = t.head.time;
+                    said = observe(t, row, seen, levels);
             }
         } else {
             said.status = MISSING;
         }
-        if (l.records) note(t, row, said, levels, l.records + i * l.record_width);
+        if (!l.records) continue;
+        double* out = l.records + i * l.record_width;
+        if (t.head.open > 0.0)
+            note_open(row, said, levels, out);
+        else
+            note(t, row, said, levels, out);
     }
 }
 

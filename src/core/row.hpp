@@ -23,7 +23,7 @@ struct EnsemblePlan {
     int d, pairs, planes;
     std::vector<Member> members;  // averages, then diagonals, then turning ones
     int n_turning = 0;
-    std::int64_t tails, roots, level, units, size;
+    std::int64_t tails, wander, roots, level, units, size;
 
     /// places: where the parts begin, from kgmrf.engines.layout.
     template <class Places>
@@ -32,6 +32,7 @@ struct EnsemblePlan {
           pairs(d * (d + 1) / 2),
           planes(d * (d - 1) / 2),
           tails(places.at("tails")),
+          wander(places.at("wander")),
           roots(places.at("roots")),
           level(places.at("level")),
           units(places.at("units")),
@@ -56,19 +57,21 @@ struct EnsemblePlan {
 struct Track {
     double* row;
     Head& head;
-    double *tails, *before, *roots, *level, *units;
+    double *tails, *before, *wander, *roots, *level, *units;
 
     Track(double* row, const EnsemblePlan& at)
         : row(row),
           head(*reinterpret_cast<Head*>(row)),
           tails(row + at.tails),
           before(tails + N_TAILS),
+          wander(row + at.wander),
           roots(row + at.roots),
           level(row + at.level),
           units(row + at.units) {}
 
     double* of(std::int64_t place) const { return place < 0 ? nullptr : row + place; }
     bool pooling() const { return head.pooled >= 0.0; }
+    double age() const { return head.time - head.seen; }
     bool has(int channel) const { return level[channel] > 0.0; }
 };
 

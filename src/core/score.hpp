@@ -26,25 +26,43 @@ struct TailLogs {
 };
 
 /// log p(x) of values at x^T Sigma^-1 x = q, |S| = e^log_det; the tails learn. The weight u of x.
+///
+/// p(x) = sum_ij omega_i pi_j t_j(x; e^(z_i size_std) Sigma); one size alone where size_std is 0.
 template <class T>
-double score_tails(T t, const TailLogs& given, double q, double log_det) {
-    constexpr int N = TailLogs::N;
+double score_tails(T t, const TailLogs& given, double q, double log_det, double size_std) {
+    constexpr int N = TailLogs::N, N_NODES = sizeof SIZE_NODES / sizeof *SIZE_NODES;
+    const int nodes = size_std > 0.0 ? N_NODES : 1;
     const double values = given.values;
-    double share[N], top = -HUGE_VAL, whole = 0.0, u = 0.0;
-    for (int j = 0; j < N; ++j) {
-        share[j] = given.rise[j] - 0.5 * (TAILS[j] + values) * std::log1p(q / TAILS[j]);
-        top = std::max(top, share[j]);
+    double share[N_NODES * N], size[N_NODES] = {1.0}, top = -HUGE_VAL, whole = 0.0, u = 0.0;
+    for (int i = 0; i < nodes; ++i) {
+        const double log_size = nodes > 1 ? size_std * SIZE_NODES[i] : 0.0;
+        if (nodes > 1) size[i] = std::exp(log_size);
+        for (int j = 0; j < N; ++j) {
+            double& log = share[i * N + j];
+            log = given.rise[j] - 0.5 * (TAILS[j] + values) * std::log1p(q / (TAILS[j] * size[i]));
+            if (nodes > 1) log -= 0.5 * values * log_size;
+            top = std::max(top, log);
+        }
     }
-    for (int j = 0; j < N; ++j) whole += share[j] = t.tails[j] * std::exp(share[j] - top);
+    for (int i = 0; i < nodes; ++i)
+        for (int j = 0; j < N; ++j) {
+            const double omega = nodes > 1 ? SIZE_SHARES[i] : 1.0;
+            whole += share[i * N + j] = omega * t.tails[j] * std::exp(share[i * N + j] - top);
+        }
     for (int j = 0; j < N; ++j) {
-        share[j] /= whole;
-        u += share[j] * (TAILS[j] + values) / (TAILS[j] + q);
+        double portion = 0.0;
+        for (int i = 0; i < nodes; ++i) {
+            const double part = share[i * N + j] / whole;
+            u += part * (TAILS[j] + values) / (TAILS[j] * size[i] + q);
+            portion += part;
+        }
         t.before[j] = t.tails[j];
-        t.tails[j] = (1.0 - TAIL_SHARE) * share[j] + TAIL_SHARE / N;
+        t.tails[j] = (1.0 - TAIL_SHARE) * portion + TAIL_SHARE / N;
     }
     t.head.likelihood = top + std::log(whole) - 0.5 * (log_det + values * t.head.kappa);
     t.head.distance = q;
     t.head.values = values;
+    t.head.size_std = size_std;
     return u;
 }
 
@@ -53,6 +71,7 @@ template <class T>
 void score_weights(T t, int n, const double* weights, const double* gradient, double rate) {
     double average = 0.0, whole = 0.0;
     for (int k = 0; k < n; ++k) average += weights[k] * gradient[k];
+    if (!std::isfinite(average)) return;  // so far from the forecast that it says nothing
     for (int k = 0; k < n; ++k) {
         const double step = std::clamp(rate * (gradient[k] - average), -BLEND_LIMIT, BLEND_LIMIT);
         whole += t.roots[k] *= std::exp(BLEND_RATE * step);

@@ -17,6 +17,7 @@ class RoomOf {
     RoomOf(const RoomOf&) = delete;
     ~RoomOf() { ::operator delete[](p_, LINE); }
     operator T*() const { return p_; }
+    T* data() const { return p_; }
 
   private:
     static constexpr std::align_val_t LINE{64};

@@ -40,6 +40,7 @@ __version__ = "0.1.0"
 
 _OPTIONAL = {
     "KineticCovariance": "kgmrf.estimator",
+    "KineticDetector": "kgmrf.detector",
     "KineticTransformer": "kgmrf.estimator",
     "OnlineRecenter": "kgmrf.recentring",
     "track_array": "kgmrf.labelled",

@@ -22,6 +22,7 @@ import struct
 import zipfile
 import zlib
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -222,6 +223,32 @@ def _array(stream: IO[bytes], name: str, size: int) -> Numbers:
     if header.dtype.kind == "b" and raw.size and raw.max() > 1:
         raise ValueError(f"{name[:40]} holds truth values other than 0 and 1")
     return np.asarray(array, order="C")
+
+
+# ---------------------------------------------------------------------- words
+
+
+def packed_words(words: list[str]) -> tuple[Numbers, Numbers]:
+    """Words as bytes, and where each ends: arrays that a state file can hold.
+
+    >>> unpacked_words(*packed_words(["a", "", "bc"]))
+    ['a', '', 'bc']
+    """
+    # Half of a pair of surrogates is possible in JSON, and in nothing else.
+    raw = [word.encode("utf-8", "surrogatepass") for word in words]
+    ends = np.cumsum(np.fromiter(map(len, raw), dtype=np.int64, count=len(raw)))
+    return np.frombuffer(b"".join(raw), dtype=np.uint8), ends
+
+
+def unpacked_words(text: Numbers, ends: Numbers) -> list[str]:
+    """What `packed_words` packed; ValueError if it cannot be that."""
+    if text.dtype != np.uint8 or ends.dtype != np.int64 or text.ndim != 1 or ends.ndim != 1:
+        raise ValueError("its keys are not words")
+    edges = [0, *ends.tolist()]
+    if edges != sorted(edges) or edges[-1] != text.size:
+        raise ValueError("its keys are not words")
+    raw = text.tobytes()
+    return [raw[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(edges)]
 
 
 # ---------------------------------------------------------------------- npy and npz

@@ -11,7 +11,7 @@ from typing import Any
 
 GUARDED = (
     *("update", "partial_fit", "take", "filter", "estimate", "forecast", "copy", "save"),
-    *("add", "remove", "select", "memory", "restore"),
+    *("add", "remove", "select", "memory", "restore", "feed_table"),
 )
 """Methods of a tracker or a bank that read or change its state."""
 

@@ -46,6 +46,21 @@ EARLY = 3.0  # samples that count in full, however far they are from what the fi
 POOL_SAMPLES = 5.0  # samples per channel before a turning member starts
 UNLIKE = 1e3  # ratio of variances above which turning members work in units of each channel
 
+# --------------------------------------------------------------------------- horizons and gaps
+
+SIZE_DECAYS = 1.0  # units of time after an observation in which the size clocks decay
+LEAST_GAP = 1e-6  # what a time beyond one unit must exceed: less is rounding of time stamps
+HORIZON_REACH = 4.0  # a member is trusted this many times as far ahead as what it knows lasts
+HORIZON_CLOCK = 5.0  # over the gain of a size clock: how long what the clock knows lasts
+HORIZON_SHARE = 0.05  # of the weight that members lose: what is added for those that keep theirs
+WANDER_LAGS = (4.0, 16.0, 64.0)  # rows of the averages about which the log size varies
+WANDER_MEMORY = 1000.0  # rows in the variances of the log size
+WANDER_CLIP, WANDER_LEAST = 16.0, 0.01  # one square counts as at most so many times the variance
+WANDER_WIDENING = 1.5
+WANDER_MOST = 100.0  # variance of a log size; more would overflow
+SIZE_NODES = (-1.7320508075688772, 0.0, 1.7320508075688772)  # three points of a Gaussian
+SIZE_SHARES = (0.16666666666666666, 0.6666666666666666, 0.16666666666666666)
+
 # --------------------------------------------------------------------------- low rank
 
 LOW_RANK_LIMIT = 10.0  # times the forecast size: members learn from no more than this
@@ -78,7 +93,8 @@ EXPERT_SWITCHING = 0.01
 EXPERT_PRIORS = (0.25, 0.25, 0.5)  # joint weights, weights per axis, dense members
 NOISE_FORGETTING = 1.0 / 250.0  # of what was learned of the noise, at every observation
 LEAST_LEVEL = 1e-30  # probability of a level of the noise, so that it can return
-UNLIKELY_LEVEL = 1e-6  # levels are left out if they and their neighbours are below this
+LEVEL_LEARNING = 0.1  # how much one observation says of the noise
+UNLIKELY_LEVEL = 1e-4  # levels are left out if they and their neighbours are below this
 YOUNG = 6.0  # observations after which the noise counts as known
 FIRST_START = 8  # observations before dense members join, where the noise is learned
 LONGEST_START = 16  # observations that are kept to run them anew
@@ -86,7 +102,11 @@ INTERVALS = 8  # positive intervals whose median is the unit of time
 LEAST_NOISE_MEMORY = 0.98  # of the least noise of late, at every observation
 JITTER_VARIANCE = 0.0015**2  # below it white fluctuation is more likely motion than noise
 SMOOTHING_GAIN, YOUNG_GAIN = 0.3, 0.5  # of the variance of Z: below, smoothing gains much
-REFUSAL_GIVEN, REFUSAL_LEARNED = 1e-3, 3e-3  # times the uniform density: below it Z is refused
+TAKE, START, START_FAST = 1, 2, 3  # an observation is motion, the end of a long gap, a jump
+OUTLIERS_BEFORE, OBSERVED_BEFORE = 0.25, 250.0  # pseudo-counts: outliers of all observations
+OUTLIER_SHARES = (0.4, 0.1, 0.4, 0.1)  # any rotation, near ones; about one axis, near ones
+JUMP_RATE = 3e-3  # of two observations in a row that are alike and far away, how many are a jump
+DOUBT = 3e-3  # odds below which nothing is left open
 WIDEST_ANGLE = 9.869604401089358  # pi^2: no angle is less certain
 DENSE_WIDEST_ANGLE = 3.289868133696453  # pi^2 / 3
 LONGEST_GAP = 64.0  # units; after a longer one dense members start anew
@@ -116,7 +136,7 @@ STRUCTS = {
     # time of the row and of its last observation, observations, samples, log of the factor between
     # S and the scale of the density, observations pooled by the turning members (low rank: rows in
     # the buffer); of the last observation: log-likelihood, squared distance m z, number of values
-    # m d
+    # m d, standard deviation of the log size of its forecast (0 one step ahead)
     "Head": (
         "time",
         "seen",
@@ -127,6 +147,7 @@ STRUCTS = {
         "likelihood",
         "distance",
         "values",
+        "size_std",
     ),
     # an alarm: rows that came; whether it is on, the row of its onset and that of its last
     # evidence; sums of the CUSUMs, and the row in which each last left zero
@@ -142,7 +163,8 @@ STRUCTS = {
         "start_2",
         "start_3",
     ),
-    # one line of the table of members
+    # one line of the table of members; horizon: how long what it knows lasts; heir: 1 and 2 for the
+    # members that inherit the weight of the others beyond it (kgmrf.engines.horizon)
     "MemberLine": (
         "kind",
         "half_life",
@@ -153,6 +175,8 @@ STRUCTS = {
         "spectrum_rate",
         "rate_prior",
         "root",
+        "horizon",
+        "heir",
     ),
     # one line of the table of low-rank members; states: r, or 2 r with velocity; stages: numbers of
     # rows after which the axes start anew
@@ -169,6 +193,8 @@ STRUCTS = {
         "stage_2",
         "stage_3",
         "stage_4",
+        "horizon",
+        "heir",
     ),
     # numbers of a low-rank member: log size s, and the rows that are in psi, D^2 and Lam
     "FactorsNumbers": ("size", "noise_rows", "metric_rows", "spectrum_rows"),
@@ -218,17 +244,24 @@ STRUCTS = {
     ),
     # what an interval does under a law: kgmrf.gains.Transition, then its length
     "LawStep": ("turn", "keep", "coast", "angle", "cross", "rate", "dt"),
-    # time of the row and of its last observation; whether the last observation was refused, and
-    # whether the next is taken in whatever it is; relative noise of the last observation, 0 after
-    # a step without; variance of the noise, gain of the last step; unit of time and how many
+    # time of the row and of its last observation; whether the last observation was refused;
+    # observations and outliers among them so far; of an observation that is left open: what
+    # it is if it is no outlier (TAKE, START, START_FAST, 0: none is open), log odds that it is one,
+    # its relative noise, time since it; relative noise of the last observation, 0 after a step
+    # without; variance of the noise, gain of the last step; unit of time and how many
     # intervals are known; number of the lowest level of the noise with weights of its own, -1
     # before the first innovation; observations until the noise counts as known, 1 over its least
     # value of late; first observations that are kept
     "RotationHead": (
         "time",
         "seen",
-        "rejected",
-        "accept",
+        "refused",
+        "observed",
+        "outliers",
+        "open",
+        "odds",
+        "open_noise",
+        "behind",
         "now",
         "noise",
         "gain",

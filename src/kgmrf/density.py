@@ -14,6 +14,7 @@ import numpy as np
 
 from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
+from kgmrf.constants import SIZE_NODES, SIZE_SHARES
 from kgmrf.constants import TAILS as TAILS
 from kgmrf.contribution import conditional_p_values
 from kgmrf.portfolio import PortfolioDensity, as_weights
@@ -21,6 +22,26 @@ from kgmrf.tail import tail_probability
 
 GAUSSIAN = 1e8
 """Degrees of freedom that stand for a Gaussian."""
+
+
+def components(tails: Numbers, size_std: Any) -> tuple[Numbers, Numbers, Numbers | float]:
+    """Weights, degrees of freedom and sizes of the components of a self-tuned tracker's density.
+
+    size_std: sigma, standard deviation of the log size ``(...)``. One step ahead it is 0 and the
+    components are those of the tails; further ahead there are three sizes e^(z_i sigma) of each.
+
+    >>> [np.shape(part) for part in components(np.full(4, 0.25), 0.5)]
+    [(12,), (12,), (12,)]
+    """
+    nu, sigma = np.array(TAILS), np.asarray(size_std, dtype=float)
+    if not (sigma > 0.0).any():
+        return tails, nu, 1.0
+    shape = (*tails.shape[:-1], len(SIZE_NODES), len(nu))
+    sizes = np.exp(sigma[..., None] * np.array(SIZE_NODES))[..., None]
+    weights = np.array(SIZE_SHARES)[:, None] * tails[..., None, :]
+    flat = (*tails.shape[:-1], -1)
+    dofs = np.tile(nu, len(SIZE_NODES))
+    return weights.reshape(flat), dofs, np.broadcast_to(sizes, shape).reshape(flat)
 
 
 def as_vectors(x: Any, d: int) -> Numbers:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
+from kgmrf.constants import SIZE_NODES
 from kgmrf.density import TAILS, Mixture, as_vectors
 from kgmrf.geometry import orbit
 
@@ -50,20 +51,24 @@ def solve(loadings: Numbers, noise: Numbers, x: Any) -> Numbers:
 HEAVY = tuple(nu / (nu - 2.0) for nu in TAILS)
 
 
-def heaviness(tails: Numbers) -> Numbers:
-    """sum_j pi_j nu_j/(nu_j - 2): the second moment of the density over its scale."""
+def heaviness(tails: Numbers, size_std: Any = 0.0) -> Numbers:
+    """The second moment of the density over its scale.
+
+    sum_j pi_j nu_j/(nu_j - 2) times sum_i omega_i e^(z_i sigma) = (2 + cosh(sqrt 3 sigma))/3.
+    """
     parts = [tails[..., j] * heavy for j, heavy in enumerate(HEAVY)]
-    return parts[0] + parts[1] + parts[2] + parts[3]  # in this order, whatever the batch
+    whole = parts[0] + parts[1] + parts[2] + parts[3]  # in this order, whatever the batch
+    return np.asarray(whole * ((2.0 + np.cosh(SIZE_NODES[-1] * np.asarray(size_std))) / 3.0))[()]
 
 
-def derived(name: str, loadings: Numbers, noise: Numbers, tails: Numbers) -> Numbers:
-    """One of the fields `DENSE`."""
+def derived(name: str, loadings: Numbers, noise: Numbers, heavy: Numbers) -> Numbers:
+    """One of the fields `DENSE`; heavy: see `heaviness`."""
     if name in ("velocity", "angle_std"):
         return np.broadcast_to(np.nan, (*noise.shape, noise.shape[-1]))  # takes no memory
     if name == "covariance":
         return compose(loadings, noise)
     if name == "scale":
-        return compose(loadings, noise) / heaviness(tails)[..., None, None]
+        return compose(loadings, noise) / heavy[..., None, None]
     out = np.empty((*noise.shape, noise.shape[-1])) if name == "frame" else np.empty(noise.shape)
     for at in np.ndindex(noise.shape[:-1]):  # one at a time: eigenvectors are larger than factors
         out[at] = orbit.decompose(compose(loadings[at], noise[at]))[name == "spectrum"]

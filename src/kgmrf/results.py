@@ -16,7 +16,7 @@ import numpy as np
 from kgmrf._extras import optional
 from kgmrf._names import BY_CHANNEL, as_columns
 from kgmrf._types import Numbers
-from kgmrf.density import GAUSSIAN, TAILS, Density
+from kgmrf.density import GAUSSIAN, Density, components
 from kgmrf.factors import DENSE, FactorDensity, derived, heaviness, solve
 from kgmrf.rotation_fields import Field, RotationFields
 from kgmrf.tail import surprise
@@ -77,6 +77,9 @@ class _Fields(RotationFields):
     """Scale matrix of the forecast's Student-t density, (..., d, d)."""
     tails = Field()
     """Weight of each degree of freedom (3, 6, 12, 1e5) of that density, (..., 4)."""
+    size_std = Field()
+    """Standard deviation of the log size of that density, (...): 0 one step ahead, and the larger
+    the longer nothing was seen. Each tail comes in three sizes; see `kgmrf.density.components`."""
     dof = Field()
     """Degrees of freedom of the one Student-t with the same second moment, (...)."""
     weights = Field()
@@ -100,7 +103,8 @@ class _Fields(RotationFields):
     def _derived(self, name: str) -> Numbers:
         """A field that is not among the values."""
         if name in DENSE and "loadings" in self._values:
-            return derived(name, self.loadings, self.noise, self.tails)
+            heavy = heaviness(self.tails, self.size_std)
+            return derived(name, self.loadings, self.noise, heavy)
         kinds = {"rotation": "rotation", "position": "vector"}
         kind = next((word for name, word in kinds.items() if name in self._values), "covariance")
         raise AttributeError(
@@ -154,12 +158,13 @@ class _Fields(RotationFields):
         Of ``forecast(h)`` it is the density of the next observation.
         """
         if "loadings" in self.fields():
-            grow = heaviness(self.tails)[..., None]
+            grow = heaviness(self.tails, self.size_std)[..., None]
             loadings = self.loadings / np.sqrt(grow[..., None])
-            parts = (loadings, self.noise / grow, self.tails, np.array(TAILS))
-            return FactorDensity(*parts, channels=self.channels)
+            parts = components(self.tails, self.size_std)
+            return FactorDensity(loadings, self.noise / grow, *parts, channels=self.channels)
         if "tails" in self.fields():
-            return Density(self.scale, self.tails, np.array(TAILS), channels=self.channels)
+            parts = components(self.tails, self.size_std)
+            return Density(self.scale, *parts, channels=self.channels)
         ones = np.ones((*self.covariance.shape[:-2], 1))
         return Density(self.covariance, ones, np.array([GAUSSIAN]), channels=self.channels)
 
@@ -221,8 +226,8 @@ class Estimate(_Fields):
         >>> _ = tracker.filter(pd.DataFrame({"a": [1.0, -2.0, 1.5], "b": [0.5, -1.0, 0.25]}))
         >>> tracker.forecast(1).table("correlation").round(2)
               a     b
-        a  1.00  0.73
-        b  0.73  1.00
+        a  1.00  0.72
+        b  0.72  1.00
         """
         with optional():
             import pandas as pd
@@ -334,7 +339,7 @@ class Result(_Fields):
         >>> KGMRF().filter(returns).table("volatility").round(2)
                        a     b
         2024-01-01  1.41  0.71
-        2024-01-02  2.20  1.10
+        2024-01-02  2.21  1.10
         2024-01-03  2.07  0.90
         """
         with optional():

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from kgmrf import _check, _npz
+from kgmrf import _check
 from kgmrf._align import aligned
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._names import from_names
-from kgmrf._threads import OneAtATime
 from kgmrf._time import Clock, duration
 from kgmrf._types import Numbers
-from kgmrf.bank.files import DAMAGE, check, damaged, read, try_out
+from kgmrf.bank.keyed import Keyed
 from kgmrf.bank.room import extend
+from kgmrf.bank.saved import MEMORY, Saved
 from kgmrf.bank.shown import Shown
 from kgmrf.bank.steps import (
     TOLERANCES,
@@ -39,12 +38,8 @@ from kgmrf.state import State
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.rotation import RotationTracker
 
-MEMORY = ("rows", "records", "fresh")
-"""What is remembered: all of the tracks, what the last observation said where the rows do not, and
-which have seen no step yet."""
 
-
-class TrackerBank(Shown, OneAtATime):
+class TrackerBank(Shown, Keyed, Saved):
     """n independent trackers of dimension d as arrays, each with its own state and time.
 
     n_tracks, d: how many tracks, of which dimension.
@@ -137,6 +132,7 @@ class TrackerBank(Shown, OneAtATime):
     def _keep(self, which: Numbers) -> None:
         for name in ("_rows", "_records", "_fresh", "ids"):
             setattr(self, name, getattr(self, name)[which])  # positions: a copy
+        self._keep_keys(which)
 
     def _positions(self, tracks: Any) -> Numbers:
         """Positions ``(k,)`` of tracks that are given by position, mask or slice; None: all."""
@@ -340,66 +336,3 @@ class TrackerBank(Shown, OneAtATime):
         if not isinstance(self._engine, SingleLaw):
             raise ValueError('only a single law such as gains="information" has a step.State')
         return self._engine.state(self._rows[self._positions(tracks)])[0]
-
-    # ------------------------------------------------------------------ files
-
-    def memory(self, tracks: Any = None, *, copy: bool = True) -> dict[str, Numbers]:
-        """All that is remembered of all tracks or some, one array per name with the tracks first:
-        a snapshot, which later updates do not change; without ``copy`` a slice of the tracks is
-        shown as it is, to be written at once."""
-        which = self._positions(tracks) if copy else tracks
-        return {name: getattr(self, f"_{name}")[which] for name in MEMORY}
-
-    def restore(self, memory: dict[str, Numbers]) -> None:
-        """Replace all tracks by those that `memory` gave; ValueError if they cannot be states.
-
-        The arrays are used and not copied: they are the bank's from here on.
-        """
-        if set(memory) != {*MEMORY}:
-            raise ValueError(f"it holds {', '.join(sorted(memory))[:80]}")
-        rows, records, fresh = (np.require(memory[name], None, ["C", "A", "W"]) for name in MEMORY)
-        with self._or_as_before():
-            # The length of their rows says which engine they had.
-            if self.kind == "covariance" and rows.shape[-1:] != (self._engine.size,):
-                self._take_kind(raw=not self._raw)
-            engine, n = self._engine, len(rows)
-            check(self.kind, engine, rows, records, fresh)
-            self._rows, self._records, self._fresh = rows, records, fresh
-            self.ids = np.arange(n, dtype=np.int64)
-            try_out(self)
-        self._next_id = n
-
-    def settings(self) -> dict[str, Any]:
-        """The arguments that build a bank like this one, as plain numbers, words and lists."""
-        own = {"kind": self.kind, "d": self.d}
-        return {**self._pattern.settings(), **own, "on_invalid": self.on_invalid}
-
-    def save(self, path: str | Path) -> None:
-        """Write settings and tracks to one file (npz with a JSON header, nothing executable)."""
-        header = {
-            "kind": "bank",
-            "next_id": self._next_id,
-            "clock": self._clock.numbers().tolist(),
-            "settings": self.settings(),
-            "channels": self.channels,
-        }
-        arrays = {name: getattr(self, f"_{name}") for name in MEMORY}
-        _npz.write(path, header, {"ids": self.ids, **arrays})
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a bank that `save` wrote. A file from a stranger can never run code."""
-        header, found, ids = read(path)
-        try:
-            bank = cls(0, **header["settings"])
-            bank.restore(found)
-            if len(bank) != ids.size:
-                raise ValueError(f"{ids.size} ids for {len(bank)} tracks")
-            bank._clock.restore(np.array(header["clock"], dtype=float))
-            bank.ids = ids
-            bank._next_id = int(header["next_id"])
-            if header.get("channels") is not None:
-                bank.channels = tuple(str(name) for name in header["channels"])
-        except DAMAGE as error:
-            raise damaged(path, error) from error
-        return bank

@@ -13,6 +13,7 @@ import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.commands._given import ON_A_FILE, Given
+from kgmrf.commands._keyed import check_keyed, track_by_key
 from kgmrf.commands._options import takes
 from kgmrf.commands._page import check_report
 from kgmrf.commands._report import Report
@@ -24,6 +25,8 @@ from kgmrf.io.write import arrays_of
 from kgmrf.results import Result, join
 
 REPORT = """
+Input:
+  --by NAME  Column of a table that names the track of each row: one tracker for each.
 Output:
   --report  Also write a risk report, one .html page: volatility, correlation, surprise, value at
     risk.
@@ -54,13 +57,22 @@ def track(
     plot: Path | None = None,
     report: Path | None = None,
     fields: Any = None,
+    by: str | None = None,
 ) -> None:
     """Track the covariance or rotation in a file of any length.
 
     Empty cells and NaN are gaps. Velocities are in radians per second, or per unit of the time
     column if that unit is not known; the one printed is where forecast begins. Positions beside
-    rotations are tracked too.
+    rotations are tracked too. --by NAME follows the samples of every track of a table (CSV,
+    Parquet, Arrow) on its own; rows of a track must be in order of time.
     """
+    if by is not None:
+        check_keyed(given, output, plot=plot, report=report)
+        if output is not None:
+            spare(given.file, output)
+        about, words = track_by_key(given, by, output, fields)
+        given.say(about, words, output=output)
+        return
     given.check(output, plot)
     if report is not None:
         check_report(report)

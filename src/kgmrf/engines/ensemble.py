@@ -33,7 +33,7 @@ class Ensemble(SelfTuned):
     >>> x = np.random.default_rng(0).normal(size=(50, 1, 2))
     >>> lines = Lines(np.zeros(50, dtype=int), x, np.ones(50), np.ones(50), matrix=False)
     >>> records = engine.advance(rows, lines)[1]
-    >>> engine.read(records).weights.shape
+    >>> engine.weights(engine.read(records)).shape
     (50, 11)
     """
 

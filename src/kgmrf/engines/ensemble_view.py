@@ -11,7 +11,8 @@ from typing import Any, Self
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.constants import ANGLE_VARIANCE_LIMIT, SMALLEST_SPECTRUM, TAILS
+from kgmrf.constants import ANGLE_VARIANCE_LIMIT, SMALLEST_SPECTRUM
+from kgmrf.density import components
 from kgmrf.engines import View
 from kgmrf.engines.layout import (
     AVERAGE,
@@ -20,10 +21,11 @@ from kgmrf.engines.layout import (
     KIND,
     POOLED,
     SAMPLES,
+    SEEN,
+    TIME,
     TURNING,
     VALUES,
     Turned,
-    blend_weights,
     folded,
     track,
     turned,
@@ -45,16 +47,16 @@ NAMES = (
     "p_value",
     "scale",
     "tails",
+    "size_std",
     "dof",
     "weights",
     "half_life",
     "starting",
 )
 
-NU = np.array(TAILS)
 SMALL = (
     *("time", "age", "nis", "log_likelihood", "p_value"),
-    *("tails", "dof", "weights", "half_life", "starting"),
+    *("tails", "size_std", "dof", "weights", "half_life", "starting"),
 )
 """Fields that a record without its matrix can show."""
 
@@ -77,24 +79,26 @@ class EnsembleView(View):
                 return {name: orbit.compose(self["frame"], self["spectrum"])}
             return {name: self._raw()}
         record = self._engine.read(self._records)
-        if name in ("time", "log_likelihood", "tails", "weights"):
+        if name in ("time", "log_likelihood", "tails", "size_std"):
             return {name: getattr(record, name)}
+        if name == "weights":
+            return {name: self._engine.weights(record)}
         if name == "age":
             return {name: record.time - record.seen}
         if name == "half_life":
-            return {name: self._engine.half_life(record.weights)}
+            return {name: self._engine.half_life(self["weights"])}
         if name == "starting":
             return {name: record.samples < self._engine.start_up}
         if name == "dof":
-            grow = heaviness(record.tails)
+            grow = heaviness(record.tails, record.size_std)
             return {name: 2.0 * grow / (grow - 1.0)}
         if name == "p_value":
-            sizes = (record.distance, record.values, record.before, NU)
-            return {name: tail_probability(*sizes)}
+            return {name: p_value(record)}
         if name == "nis":
             return {name: self._surprise()}
         if name == "scale":
-            grow = np.where(record.observations > 1.0, heaviness(record.tails), 1.0)
+            heavy = heaviness(record.tails, record.size_std)
+            grow = np.where(record.observations > 1.0, heavy, 1.0)
             return {name: self._raw() / grow[..., None, None]}
         if name in ("frame", "spectrum"):
             return self._eigen()
@@ -138,10 +142,22 @@ class EnsembleView(View):
         return {"velocity": np.where(unknown, np.nan, velocity), "angle_std": np.sqrt(variance)}
 
 
+def p_value(record: Any) -> Numbers:
+    """Of the last observation under its forecast; one step ahead whatever stands beside it."""
+
+    def tail(size_std: Any) -> Numbers:
+        parts = components(record.before, size_std)
+        return tail_probability(record.distance, record.values, *parts)
+
+    found, wide = tail(0.0), record.seen_size_std > 0.0
+    return np.where(wide, tail(record.seen_size_std), found)[()] if wide.any() else found
+
+
 def held(engine: Any, rows: Numbers) -> Numbers:
     """Covariances of the members, ``(..., K, d, d)``: of rows in which one has all the weight."""
     d, n, lead = engine.d, len(engine.members), rows.shape[:-1]
     out, only = np.empty((*lead, n, d, d)), rows.reshape(-1, engine.size).copy()
+    only[:, SEEN] = only[:, TIME]  # at a later time nothing has all the weight
     for k, weights in enumerate(np.eye(n)):
         engine.read(only).roots[:] = weights
         out[..., k, :, :] = engine.look(only)[:, engine.small :].reshape(*lead, d, d)
@@ -158,7 +174,7 @@ def velocity_and_angle_var(
     each member is unsure of, and how far the members are apart.
     """
     d, plan, parts = engine.d, engine.plan, track(rows, engine.plan)
-    weights = blend_weights(parts.roots, ~np.isnan(parts.head[..., VALUES]))
+    weights = engine.weights(engine.read(rows), ~np.isnan(parts.head[..., VALUES]))
     m = np.maximum(parts.head[..., SAMPLES] / np.maximum(parts.head[..., COUNT], 1.0), 1e-9)
     back = np.swapaxes(frame, -1, -2)
     apart = back[..., None, :, :] @ held(engine, rows) @ frame[..., None, :, :]

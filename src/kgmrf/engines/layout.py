@@ -1,10 +1,13 @@
 """Where the numbers of an ensemble's track lie in its row; the only place that knows.
 
 ==========  ===============  ==============================================================
-head        (9,)             time, time of the last observation, observations, samples, kappa,
+head        (10,)            time, time of the last observation, observations, samples, kappa,
                              observations pooled by the turning members; of the last observation:
-                             log-likelihood, squared distance m z, number of values m d
+                             log-likelihood, squared distance m z, number of values m d,
+                             standard deviation of the log size of its forecast
 tails       (8,)             weight of each degree of freedom, now and before the last observation
+wander      (6,)             averages mu of the log size l = mean log |Sigma|/L over three lags,
+                             then the variances v of l about them (`kgmrf.engines.horizon`)
 roots       (K,)             r_k, the weight of member k being r_k^2 / sum r^2
 size        (clocks,)        log size s of the averages with a size clock
 mass        (averages,)      V, the effective number of observations in B
@@ -27,18 +30,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.constants import TAILS
+from kgmrf.constants import HORIZON_CLOCK, TAILS
+from kgmrf.engines import horizon
 from kgmrf.engines.members import Average, Diagonal, Member, Turning
 
-TIME, SEEN, COUNT, SAMPLES, KAPPA, POOLED, LIKELIHOOD, DISTANCE, VALUES = range(9)
-N_HEAD = 9
+TIME, SEEN, COUNT, SAMPLES, KAPPA, POOLED, LIKELIHOOD, DISTANCE, VALUES, SIZE_STD = range(10)
+N_HEAD = 10
 N_TAILS = len(TAILS)
 
 # Columns of the table of members, and its kinds.
-KIND, HALF_LIFE, SIZE_GAIN, CHANNEL, LIMITED, ACCELERATION, SPECTRUM_RATE, RATE_PRIOR, ROOT = range(
-    9
-)
-N_COLUMNS = 9
+KIND, HALF_LIFE, SIZE_GAIN, CHANNEL, LIMITED, ACCELERATION, SPECTRUM_RATE, RATE_PRIOR = range(8)
+ROOT, HORIZON, HEIR = 8, 9, 10
+N_COLUMNS = 11
 AVERAGE, DIAGONAL, TURNING = 0.0, 1.0, 2.0
 
 FORECAST, SHARP = 2.0, 6.0
@@ -46,7 +49,7 @@ FORECAST, SHARP = 2.0, 6.0
 
 
 class Layout(NamedTuple):
-    """Members as a table ``(K, 9)``, and where the parts of a row begin, ``(11,)``."""
+    """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(12,)``."""
 
     d: int
     table: Numbers
@@ -68,6 +71,7 @@ class Track(NamedTuple):
 
     head: Numbers
     tails: Numbers
+    wander: Numbers
     roots: Numbers
     size: Numbers
     mass: Numbers
@@ -100,7 +104,7 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
 
     >>> from kgmrf.engines.members import default_members
     >>> layout(7, default_members(7)).size
-    573
+    587
     """
     table = np.zeros((len(members), N_COLUMNS))
     for row, member in zip(table, members, strict=True):
@@ -116,13 +120,27 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
             row[ACCELERATION:ROOT] = member.acceleration, member.spectrum_rate, member.rate_prior
     prior = np.sqrt([member.prior for member in members])
     table[:, ROOT] = prior / prior.sum()
+    table[:, HORIZON:] = _horizons(table)
     n_average, n_turning, clocks, channels = counts(table)
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
     one = d * d + 4 * planes + d + 1
-    sizes = [N_HEAD, 2 * N_TAILS, len(members), clocks, n_average, d, d]
+    sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(members), clocks, n_average, d, d]
     sizes += [channels * d, n_average * pairs, n_turning * one]
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return Layout(d, table, begin)
+
+
+def _horizons(table: Numbers) -> Numbers:
+    """How long what each member knows lasts, and who inherits; see `kgmrf.engines.horizon`."""
+    kind, half, gain, channel = (table[:, k] for k in (KIND, HALF_LIFE, SIZE_GAIN, CHANNEL))
+    average, free = kind == AVERAGE, channel == 0.0
+    lasts = np.where(average, half, np.inf)
+    with np.errstate(divide="ignore"):
+        lasts = np.minimum(lasts, HORIZON_CLOCK / gain)
+    lasts = np.where(free, lasts, np.minimum(lasts, channel))
+    clocked = np.where(average & free & (gain > 0.0), half, 0.0)
+    plain = np.where(average & free & (gain == 0.0), half, 0.0)
+    return horizon.mark(lasts, clocked, plain)
 
 
 def track(row: Numbers, plan: Layout) -> Track:
@@ -137,7 +155,7 @@ def track(row: Numbers, plan: Layout) -> Track:
     parts = [row[..., a:b] for a, b in pairwise(edges)]
     n_average, n_turning, _, channels = counts(plan.table)
     pairs, one = plan.d * (plan.d + 1) // 2, plan.d**2 + 2 * plan.d * (plan.d - 1) + plan.d + 1
-    shapes = {7: (channels, plan.d), 8: (n_average, pairs), 9: (n_turning, one)}
+    shapes = {8: (channels, plan.d), 9: (n_average, pairs), 10: (n_turning, one)}
     for k, shape in shapes.items():
         parts[k] = parts[k].reshape(*row.shape[:-1], *shape)
     return Track(*parts)

@@ -75,7 +75,8 @@ class LowRankView(EnsembleView):
                 lambda rows, at: engine.factors(self._whole(rows)),
                 *((*shape, engine.plan.columns), shape),
             )
-        grow = (np.exp(record.kappa) * heaviness(record.tails))[..., None]
+        heavy = heaviness(record.tails, record.size_std)
+        grow = (np.exp(record.kappa) * heavy)[..., None]
         return {"loadings": np.sqrt(grow)[..., None] * loadings, "noise": grow * noise}
 
 
@@ -97,6 +98,7 @@ class LowRank(SelfTuned):
     from_rows = FROM_ROWS
     shows = LowRankView
     root_column = COLUMN["root"]
+    horizon_columns = (COLUMN["horizon"], COLUMN["heir"])
 
     def __init__(
         self,

@@ -1,9 +1,10 @@
 """Many channels: the laws of few factors, and where their numbers lie in a row.
 
 ==========  =============  ================================================================
-head        (9,)           as in :mod:`kgmrf.engines.layout`; rows in the buffer in place of
+head        (10,)          as in :mod:`kgmrf.engines.layout`; rows in the buffer in place of
                            pooled observations
 tails       (8,)           weight of each degree of freedom, now and before the last observation
+wander      (6,)           as in :mod:`kgmrf.engines.layout`
 roots       (K,)           r_k, the weight of member k being r_k^2 / sum r^2
 level       (d,)           L, long-run variance of each channel; 0: never seen
 counts      (d,)           observations of each channel
@@ -25,7 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.constants import LOW_RANK_METRIC_HALF_LIFE, STRUCTS
+from kgmrf.constants import HORIZON_CLOCK, LOW_RANK_METRIC_HALF_LIFE, STRUCTS
+from kgmrf.engines import horizon
 from kgmrf.engines import layout as at
 
 BUFFERED = at.POOLED
@@ -90,6 +92,7 @@ class Track(NamedTuple):
 
     head: Numbers
     tails: Numbers
+    wander: Numbers
     roots: Numbers
     level: Numbers
     counts: Numbers
@@ -137,14 +140,16 @@ def layout(d: int, members: tuple[Factors, ...]) -> Layout:
 
     >>> plan = layout(20, (Factors(3, 0.01, 400.0, 100.0, 0.1),))
     >>> plan.places["level"], plan.places["0.axes"], plan.size
-    (24, 144, 720)
+    (32, 152, 728)
     """
     k, stride = len(members), up(d)
     table = np.array([[*law, law.states, 1.0 / k, *law.stages] for law in members])
+    table = np.concatenate([table, _horizons(members)], axis=1)
     tails = at.N_HEAD
-    roots = tails + 2 * at.N_TAILS
+    wander = tails + 2 * at.N_TAILS
+    roots = wander + 2 * horizon.N_LAGS
     level = up(roots + k)
-    places = {"tails": tails, "roots": roots, "level": level}
+    places = {"tails": tails, "wander": wander, "roots": roots, "level": level}
     places |= {"counts": level + stride, "first": level + 2 * stride}
     end = level + 3 * stride
     for number, law in enumerate(members):
@@ -157,6 +162,16 @@ def layout(d: int, members: tuple[Factors, ...]) -> Layout:
     rows = max(law.stages[-1] for law in members)
     places |= {"buffer": end, "buffer_rows": rows, "end": end + rows * stride}
     return Layout(d, table, places)
+
+
+def _horizons(members: tuple[Factors, ...]) -> Numbers:
+    """How long what each member knows lasts, and who inherits; see `kgmrf.engines.horizon`."""
+    noise, spectrum, gain = np.array(
+        [(law.noise_half_life, law.spectrum_half_life, law.size_gain) for law in members]
+    ).T
+    with np.errstate(divide="ignore"):
+        lasts = np.minimum(np.minimum(noise, spectrum), HORIZON_CLOCK / gain)
+    return horizon.mark(lasts, np.where(gain > 0.0, noise, 0.0), np.where(gain > 0.0, 0.0, noise))
 
 
 def up(n: int) -> int:
@@ -185,6 +200,7 @@ def track(row: Numbers, plan: Layout) -> Track:
     return Track(
         row[..., : at.N_HEAD],
         cut("tails", 2 * at.N_TAILS),
+        cut("wander", 2 * horizon.N_LAGS),
         cut("roots", len(members)),
         level,
         counts,

@@ -55,6 +55,8 @@ RECORD = {
     "gain": (),
     "unit": (),
     "status": (),
+    "outlier_probability": (),
+    "before": (),  # what became of an observation that was open: its status, else 0
     "shown": (),  # share of Z itself in what is shown, also of those who look back
     "weights": (K + D,),
 }

@@ -32,6 +32,7 @@ NAMES = (
     "covariance",
     "noise_std",
     "status",
+    "outlier_probability",
     "weights",
     "half_life",
 )
@@ -171,6 +172,15 @@ class Rotations(Engine):
         stored = part(rows, "stored")
         if not ((stored >= 0) & (stored <= c.LONGEST_START)).all():
             raise ValueError("rows count more observations than they hold")
+        mode = part(rows, "open")
+        if not np.isin(mode, (0.0, c.TAKE, c.START, c.START_FAST)).all():
+            raise ValueError("rows leave an observation open in a way that there is not")
+        if not (np.abs(part(rows, "odds")) <= -2.0 * math.log(c.DOUBT)).all():
+            raise ValueError("rows hold odds of an open observation that is not in doubt")
+        outliers, observed = part(rows, "outliers"), part(rows, "observed")
+        closed = (part(rows, "refused") > 0.0) & (mode == 0.0)  # an outlier that was counted
+        if not ((outliers >= closed) & (outliers <= observed)).all():
+            raise ValueError("rows count more outliers than observations")
         base = part(rows, "base")
         most = self.settings[0, at.N_LEVELS] - c.NOISE_LEVELS
         if not ((base >= -1) & (base <= max(most, 0)) & (base == np.floor(base))).all():
@@ -197,7 +207,9 @@ def _check_members(rows: Numbers) -> None:
     weights = [(part(rows, name), -1) for name in ("experts", "level", "tables", "weight")]
     units = [(part(rows, "frame"), -1)]
     p00, p01, p11 = (part(rows, name) for name in ("p00", "p01", "p11"))
-    positive = [p00, p11, part(rows, "noise"), part(rows, "now")]
+    names = ("noise", "now", "open_noise", "behind")
+    positive = [p00, p11, *(part(rows, name) for name in names)]
+    units.append((part(rows, "last")[part(rows, "open") > 0.0], -1))
     speeds = [part(rows, "delta"), part(rows, "rate")]
     if rows.shape[1] == at.size(True):
         weights.append((part(rows, "share"), -1))

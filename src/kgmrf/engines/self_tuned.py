@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines import Engine, Lines
+from kgmrf.engines import Engine, Lines, horizon
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble_view import EnsembleView
 
@@ -33,6 +34,7 @@ class Record:
     head: Numbers
     tails: Numbers
     before: Numbers  # tails before the observation
+    wander: Numbers  # averages of the log size, then its variances about them
     roots: Numbers
 
     time = _of_head(at.TIME)
@@ -43,11 +45,17 @@ class Record:
     log_likelihood = _of_head(at.LIKELIHOOD)
     distance = _of_head(at.DISTANCE)  # m z, squared, of the observation from its forecast
     values = _of_head(at.VALUES)  # number of observed values m d
+    seen_size_std = _of_head(at.SIZE_STD)  # of the forecast of that observation
 
     @property
-    def weights(self) -> Numbers:
-        """Weight of each member in the forecast."""
-        return at.blend_weights(self.roots, False)
+    def beyond(self) -> Numbers:
+        """Time beyond one unit since the last observation; see `kgmrf.engines.horizon`."""
+        return horizon.beyond(self.time - self.seen)
+
+    @property
+    def size_std(self) -> Numbers:
+        """Standard deviation of the log size at this time."""
+        return horizon.size_std(self.wander[..., horizon.N_LAGS :], self.beyond)
 
 
 class SelfTuned(Engine):
@@ -55,11 +63,13 @@ class SelfTuned(Engine):
 
     shows = EnsembleView
     plan: Any  # with ``table``, the members
-    root_column: int = at.ROOT  # of that table, with the roots of the start
+    # Columns of that table: the roots of the start, horizons and heirs.
+    root_column: int = at.ROOT
+    horizon_columns: tuple[int, int] = (at.HORIZON, at.HEIR)
     start_up: int  # samples before which an estimate is `starting`
 
     def __init__(self, n_members: int) -> None:
-        self.small = at.N_HEAD + 2 * at.N_TAILS + n_members
+        self.small = at.N_HEAD + 2 * at.N_TAILS + 2 * horizon.N_LAGS + n_members
         self._local = threading.local()  # banks of several threads may share an engine
 
     def __getstate__(self) -> dict[str, Any]:
@@ -115,14 +125,22 @@ class SelfTuned(Engine):
 
     def read(self, records: Numbers) -> Record:
         """The parts of records, or of rows, ``(..., size)``."""
-        a, b, c = at.N_HEAD, at.N_HEAD + at.N_TAILS, at.N_HEAD + 2 * at.N_TAILS
-        return Record(
-            records[..., :a], records[..., a:b], records[..., b:c], records[..., c : self.small]
-        )
+        sizes = (at.N_HEAD, at.N_TAILS, at.N_TAILS, 2 * horizon.N_LAGS, len(self.plan.table))
+        edges = np.cumsum([0, *sizes])
+        return Record(*(records[..., a:b] for a, b in pairwise(edges)))
+
+    def weights(self, record: Record, sharp: Any = False) -> Numbers:
+        """Weight of each member at the time of a record; ``sharp``: `layout.blend_weights`."""
+        now, g = at.blend_weights(record.roots, sharp), record.beyond
+        if not (g > 0.0).any():
+            return now
+        lasts, heir = (self.plan.table[:, k] for k in self.horizon_columns)
+        later = horizon.carry(now, horizon.keeps(lasts, heir, g))
+        return np.where((g > 0.0)[..., None], later, now)
 
     def support(self, rows: Numbers) -> Numbers:
         """How many samples the present estimates are worth."""
-        memory = 2.0 * self.half_life(self.read(rows).weights) / np.log(2.0)
+        memory = 2.0 * self.half_life(self.weights(self.read(rows))) / np.log(2.0)
         samples = rows[..., at.SAMPLES]
         lasting = np.where(np.isnan(memory), samples, np.minimum(samples, memory))
         return np.clip(lasting, 0.01, 1e9)
@@ -140,3 +158,8 @@ class SelfTuned(Engine):
                 raise ValueError("a row holds a negative weight")
             if (np.abs(shares.sum(axis=-1) - 1.0) > 1e-9).any():
                 raise ValueError("weights of a row do not sum to 1")
+        if (start.wander[:, horizon.N_LAGS :] < 0.0).any() or (start.seen_size_std < 0.0).any():
+            raise ValueError("a row holds a negative variance of its size")
+        began = start.observations > 0.0
+        if not (start.seen[began] <= start.time[began]).all():
+            raise ValueError("a row was observed, but at no time up to its own")

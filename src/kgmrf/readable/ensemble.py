@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from kgmrf.constants import (
     OBSERVED,
     OUTLIER,
     SHRINKAGE,
+    SIZE_DECAYS,
     SIZE_RETENTION,
     SMALLEST,
 )
@@ -35,7 +37,6 @@ from kgmrf.engines import layout as at
 from kgmrf.engines.layout import (
     Layout,
     Track,
-    blend_weights,
     pack,
     pooling,
     present,
@@ -44,7 +45,7 @@ from kgmrf.engines.layout import (
 )
 from kgmrf.factors import heaviness
 from kgmrf.readable.observe import Compared, compare, compare_matrix, take_covariance, take_samples
-from kgmrf.readable.score import judge
+from kgmrf.readable.score import judge, look_ahead, weights_ahead
 from kgmrf.readable.turning import drift_turning, hold_turning, learn_turning
 
 
@@ -92,38 +93,48 @@ class Ensemble:
 
 def write_record(track: Track, plan: Layout, row: Numbers, record: Numbers) -> None:
     """The head, tails and weights of a row and, where there is room, its filtered covariance."""
-    small = int(plan.begin[3])
+    small = plan.places["size"]
     record[:small] = row[: min(small, len(record))]
     if len(record) <= small:
         return
     if track.head[at.COUNT] == 0.0:
         record[small:] = np.nan
         return
-    weights, there = blend_weights(track.roots, not np.isnan(track.head[at.VALUES])), present(track)
-    blend = growth(track) * np.tensordot(weights, hold(track, plan), 1)
+    ahead, there = look_ahead(track, plan.table[:, at.HORIZON :]), present(track)
+    weights = weights_ahead(track, ahead, sharp=not np.isnan(track.head[at.VALUES]))
+    blend = growth(track, ahead.size_std) * np.tensordot(weights, hold(track, plan), 1)
     blend[~there], blend[:, ~there] = np.nan, np.nan
     record[small:] = blend.reshape(-1)
 
 
-def growth(track: Track) -> float:
-    """The covariance over S: e^kappa sum_j pi_j nu_j/(nu_j - 2), from the second observation on."""
+def growth(track: Track, size_std: float) -> float:
+    """The covariance over S: e^kappa times `heaviness`, from the second observation on."""
     if track.head[at.COUNT] <= 1.0:  # before that nothing is known of the tails
         return 1.0
-    return float(np.exp(track.head[at.KAPPA]) * heaviness(track.tails[: at.N_TAILS]))
+    return float(np.exp(track.head[at.KAPPA]) * heaviness(track.tails[: at.N_TAILS], size_std))
 
 
 # ----------------------------------------------------------------------- drift and hold
 
 
 def drift(track: Track, plan: Layout, dt: float) -> None:
-    """s <- .98^dt s, V <- 2^(-dt/h) V, Q <- Q Exp(dt W), P <- F P F^T + noise."""
+    """s <- .98^dt s, V <- 2^(-dt/h) V, Q <- Q Exp(dt W), P <- F P F^T + noise.
+
+    s decays in the first unit of time after an observation alone: 0 is not its mean.
+    """
     table = plan.table
+    track.size[:] *= SIZE_RETENTION ** decays(track, dt)
     track.head[at.TIME] += dt
-    track.size[:] *= SIZE_RETENTION**dt
     averages = table[:, at.KIND] == at.AVERAGE
     track.mass[:] *= 2.0 ** (-dt / table[averages, at.HALF_LIFE])
     if not pooling(track):
         drift_turning(track, plan, dt)
+
+
+def decays(track: Any, dt: float) -> float:
+    """How much of a time dt from now is within the first unit after the last observation."""
+    age = track.head[at.TIME] - track.head[at.SEEN]
+    return float(min(age + dt, SIZE_DECAYS) - min(age, SIZE_DECAYS))
 
 
 def hold(track: Track, plan: Layout) -> Numbers:
@@ -155,7 +166,7 @@ def hold(track: Track, plan: Layout) -> Numbers:
 # ----------------------------------------------------------------------- learn
 
 
-def learn(track: Track, plan: Layout, parts: Numbers, seen: Compared, u: float, dt: float) -> None:
+def learn(track: Track, plan: Layout, parts: Numbers, seen: Compared, u: float, age: float) -> None:
     """Every member takes in u C; those that are limited weigh it by min(1, 20 d/z) instead.
 
     The first samples count in full, and no size clock moves: what they were expected to be is what
@@ -196,7 +207,7 @@ def learn(track: Track, plan: Layout, parts: Numbers, seen: Compared, u: float, 
             weight = 1.0 if early else weight
         target = math.exp(-s) * (weight * seen.mean + seen.rest)
         if law[at.CHANNEL] > 0:
-            gain = max(1.0 - 2.0 ** (-dt / law[at.CHANNEL]), 1.0 / n)
+            gain = max(1.0 - 2.0 ** (-age / law[at.CHANNEL]), 1.0 / n)
             own = track.deviation[channel]
             square = own[there] ** 2 + gain * (np.diag(target)[there] - own[there] ** 2)
             own[there] = np.sqrt(np.maximum(square, FLOOR * track.level[there]))
@@ -293,6 +304,7 @@ def step(
     observation.
     """
     track.head[at.LIKELIHOOD : at.VALUES + 1] = np.nan
+    track.head[at.SIZE_STD] = 0.0
     if track.head[at.COUNT] == 0.0:
         track.head[at.TIME] += dt
         if m > 0:
@@ -302,9 +314,9 @@ def step(
     drift(track, plan, dt)
     if m == 0:
         return
+    ahead, parts = look_ahead(track, plan.table[:, at.HORIZON :]), hold(track, plan)
     track.head[at.SEEN] = track.head[at.TIME]
-    parts = hold(track, plan)
-    total = np.tensordot(blend_weights(track.roots, False), parts, 1)
+    total = np.tensordot(weights_ahead(track, ahead), parts, 1)
     kappa, there = float(track.head[at.KAPPA]), present(track)
     if matrix:
         seen = compare_matrix(samples, m, total, kappa, there)
@@ -313,8 +325,8 @@ def step(
         seen = compare(samples, total, kappa, there)
         power = np.where(np.isnan(samples), 0.0, samples**2).sum(axis=0) / m
     if seen.values > 0:
-        u = judge(track, plan, parts, seen)
-        learn(track, plan, parts, seen, u, dt)
+        u = judge(track, plan, parts, seen, ahead)
+        learn(track, plan, parts, seen, u, ahead.age)
         if not pooling(track) and (power[~there] > SMALLEST).any():
             parts = hold(track, plan)
     enter(track, plan, power, m, parts)

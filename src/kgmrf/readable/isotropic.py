@@ -80,7 +80,9 @@ class Scored(NamedTuple):
     omega: Numbers  # (L, K, 3)
     found: Numbers  # (2, L)
     evidence: Numbers  # (2,), logs
+    axes: Numbers  # (L, 3), log evidence of each axis, -inf at levels that are left out
     square: Numbers  # (K, 3), y^2/S
+    log_s: Numbers  # (K,)
 
 
 class Isotropic:
@@ -89,18 +91,22 @@ class Isotropic:
     def __init__(self, laws: Numbers) -> None:
         self.lam, self.g, self.c, self.rho, self.joint, self.each = laws.T
 
-    def begin(self, t: Track, z: Numbers, levels: Levels, again: bool = False) -> None:
-        """Q = Z, delta = 0, P = diag(1 + rho, c). Again: velocities and weights stay."""
+    def begin(self, t: Track, z: Numbers, levels: Levels) -> None:
+        """All members at Z for the first time: Q = Z, delta = 0, v = 0, P = diag(1 + rho, c)."""
         t.noise = math.exp(levels.prior @ np.log(levels.variance))
         t.base, t.young, t.precision = -1.0, c.YOUNG, 0.0
         t.level[:] = 1.0 / c.NOISE_LEVELS
+        t.p11[:] = 0.0
+        self.begin_again(t, z, 0.0)
+        t.experts[:], t.rate[:] = c.EXPERT_PRIORS, 0.0
+        t.weight[:] = t.tables[1:] = self.each
+        t.tables[0] = self.joint
+
+    def begin_again(self, t: Track, z: Numbers, fast: float) -> None:
+        """Q = Z, delta = 0, P = diag(1 + rho, P11 + c + fast). Velocities, weights, noise stay."""
         t.frame[:], t.delta[:] = z, 0.0
         t.p00[:], t.p01[:] = 1.0 + self.rho, 0.0
-        t.p11[:] = self.c + (t.p11 if again else 0.0)
-        if not again:
-            t.experts[:], t.rate[:] = c.EXPERT_PRIORS, 0.0
-            t.weight[:] = t.tables[1:] = self.each
-            t.tables[0] = self.joint
+        t.p11[:] += self.c + fast
 
     def rescale(self, t: Track, f: float) -> None:
         """The unit of time becomes f times what it was."""
@@ -149,23 +155,55 @@ class Isotropic:
             known = np.where(self.joint > 0.0, np.log(w), -np.inf)
             joint, axes = one.sum(axis=2) + known, one + np.log(omega)
             level = np.log(t.level[:, use])
-        found = np.stack([logsumexp(joint, axis=1), logsumexp(axes, axis=1).sum(axis=1)]) + level
+        each = logsumexp(axes, axis=1)
+        found = np.stack([logsumexp(joint, axis=1), each.sum(axis=1)]) + level
         padded = np.pad(t.level[:, use], ((0, 0), (1, 1)), mode="edge")
         near = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]
         found[near <= c.UNLIKELY_LEVEL] = -np.inf
+        each[near[1] <= c.UNLIKELY_LEVEL] = -np.inf
         evidence = logsumexp(found, axis=1)
         return Scored(
             np.exp(joint - logsumexp(joint, axis=1)[:, None]),
             np.exp(axes - logsumexp(axes, axis=1)[:, None]),
             np.exp(found - evidence[:, None]),
             evidence,
+            each,
             y**2 / s[:, None],
+            np.log(s),
         )
 
-    def take(self, t: Track, e: Numbers, rel: float, levels: Levels, scored: Scored) -> float:
-        """Kalman step K = P[:, 0]/S and the new weights of every member; returns nis."""
-        nis = float((t.weight.T * scored.square).sum() / t.noise)
-        self._learn(t, levels, scored)
+    def distance(self, t: Track, scored: Scored) -> float:
+        """Squared distance of what was scored, over its variance."""
+        return float((t.weight.T * scored.square).sum() / t.noise)
+
+    def outlier(self, t: Track, e: Numbers, volume: float, scored: Scored) -> float:
+        """Log density of Z as an outlier, o(e), over the group; volume: that of e.
+
+        Any rotation, or nearer ones more likely; or off about one axis i while the two others say
+        what they would of a motion, f_jm at level m of the noise, so that quiet axes speak for
+        neither. With d the deviation of the forecast, L = log(1 + pi/d), L3 = max(L - 1.5, 1):
+
+            o = s0 / 8 pi^2 + s1 / (4 pi (|e| + d)^3 L3)
+                + sum_i (s2 / 2 pi + s3 / (2 (|e_i| + d) L)) sum_m level_m prod_{j != i} f_jm / 3
+        """
+        s0, s1, s2, s3 = c.OUTLIER_SHARES
+        d = math.sqrt(t.noise) * math.exp((t.weight.sum(axis=0) * scored.log_s).sum() / 6)
+        big = math.log1p(math.pi / d)
+        near = s1 / (4 * math.pi * (np.linalg.norm(e) + d) ** 3 * max(big - 1.5, 1.0))
+        others = np.stack([scored.axes[:, [1, 2]], scored.axes[:, [2, 0]], scored.axes[:, [0, 1]]])
+        quiet = np.exp(others.sum(axis=2)) @ t.level[1, : len(scored.axes)]
+        one = s2 / (2 * math.pi) + s3 / (2 * (np.abs(e) + d) * big)
+        density = (near + (one * quiet).sum() / 3) * math.exp(-volume)
+        return math.log(s0 / (8 * math.pi**2) + density)
+
+    def take(
+        self, t: Track, e: Numbers, rel: float, repeat: bool, levels: Levels, scored: Scored
+    ) -> None:
+        """Kalman step K = P[:, 0]/S and the new weights of every member.
+
+        An exact repeat says nothing of the noise.
+        """
+        self._learn(t, repeat, levels, scored)
         own = rel + self.rho
         s = t.p00 + own
         k0, k1 = t.p00 / s, t.p01 / s
@@ -178,7 +216,6 @@ class Isotropic:
         t.p11[:] = np.maximum(t.p11 - k1 * t.p01, least)
         t.p00[:], t.p01[:] = own * k0, own * k1
         self._recentre(t)
-        return nis
 
     def lost(self, t: Track) -> bool:
         """Whether nothing is known of the angle any more, as after a long gap."""
@@ -195,18 +232,30 @@ class Isotropic:
         t.level[:] = 0.0
         t.level[:, : len(prior)] = prior / prior.sum()
 
-    def _learn(self, t: Track, levels: Levels, scored: Scored) -> None:
-        """What the levels of the noise say together; then what is known of them fades."""
+    def _learn(self, t: Track, repeat: bool, levels: Levels, scored: Scored) -> None:
+        """What the levels of the noise say together; then what is known of them fades.
+
+        level prop to (level^(1 - tau) found^tau)^(1 - f) prior^f, f = NOISE_FORGETTING. One
+        observation says little of the noise, tau = LEVEL_LEARNING: members at different levels do
+        not err alike. While the noise is young it counts in full.
+        """
         base, n = int(t.base), levels.in_use
         variance, fading = (of[base : base + n] for of in (levels.variance, levels.fading))
         experts = t.experts[:2] / t.experts[:2].sum()
-        one, each = experts[:, None] * scored.found
+        found, seen = scored.found, scored.found > 0.0
+        if repeat:  # the levels that were scored, as probable as before
+            found = np.where(seen, t.level[:, :n], 0.0)
+            found /= found.sum(axis=1)[:, None]
+        one, each = experts[:, None] * found
         t.weight[:] = one @ scored.w + np.einsum("l,lka->ak", each, scored.omega)
         t.noise = (one + each) @ variance
-        seen = scored.found > 0.0
         t.tables[0, :n][seen[0]] = scored.w[seen[0]]
         t.tables[1:, :n][:, seen[1]] = np.moveaxis(scored.omega, -1, 0)[:, seen[1]]
-        level = np.maximum(scored.found, c.LEAST_LEVEL) ** (1 - c.NOISE_FORGETTING) * fading
+        if repeat:
+            return
+        tau = 1.0 if t.young > 0.0 else c.LEVEL_LEARNING
+        before, now = (np.log(np.maximum(of, c.LEAST_LEVEL)) for of in (t.level[:, :n], found))
+        level = np.exp((1 - c.NOISE_FORGETTING) * (before + tau * (now - before))) * fading
         t.level[:, :n] = level / level.sum(axis=1)[:, None]
         if levels.n >= c.NOISE_LEVELS:  # those that have weights follow the noise
             middle = t.level.mean(axis=0) @ np.arange(n)

@@ -53,10 +53,12 @@ from kgmrf.engines.low_rank_layout import (
     Track,
     track,
 )
+from kgmrf.readable.ensemble import decays
 from kgmrf.readable.low_rank_start import enter, live, polish, present, start_axes
 from kgmrf.readable.observe import take_samples
-from kgmrf.readable.score import log_student, weigh
+from kgmrf.readable.score import Ahead, learn_wander, look_ahead, weigh, weights_ahead
 
+ROOT, HORIZONS = COLUMN["root"], [COLUMN["horizon"], COLUMN["heir"]]
 TOLD = [at.LIKELIHOOD, at.DISTANCE, at.VALUES]
 
 
@@ -104,8 +106,9 @@ def record(row: Numbers, parts: Track, plan: Layout, width: int) -> Numbers:
     if width <= len(small):
         return small
     sharp, there = not math.isnan(parts.head[at.VALUES]), present(parts)
-    factors, noises = blend(parts, plan, sharp=sharp)
-    noise = at.blend_weights(parts.roots, sharp) @ noises
+    weights = weights_ahead(parts, look_ahead(parts, plan.table[:, HORIZONS]), sharp)
+    factors, noises = blend(parts, plan, weights)
+    noise = weights @ noises
     factors[~there], noise[~there] = np.nan, np.nan
     return np.concatenate([small, factors.reshape(-1), noise])
 
@@ -114,9 +117,13 @@ def record(row: Numbers, parts: Track, plan: Layout, width: int) -> Numbers:
 
 
 def drift(track: Track, plan: Layout, dt: float) -> None:
-    """s <- .98^dt s; n <- 2^(-dt/h) n, not below 8; P <- P + a^2 dt/d I, diagonal <= 1/d."""
+    """s <- .98^dt s; n <- 2^(-dt/h) n, not below 8; P <- P + a^2 dt/d I, diagonal <= 1/d.
+
+    s decays as that of the small ensemble does.
+    """
+    shrink = SIZE_RETENTION ** decays(track, dt)
     for law, part in zip(plan.members, track.parts, strict=True):
-        part.numbers[SIZE] *= SIZE_RETENTION**dt
+        part.numbers[SIZE] *= shrink
         n = part.numbers[N_NOISE:]
         n[:] = np.maximum(n * 2.0 ** (-dt / law.half_lives), np.minimum(n, LOW_RANK_LEAST_ROWS))
         within = min(dt, LOW_RANK_LONGEST)
@@ -159,9 +166,8 @@ def hold(track: Track, law: Factors, part: Part) -> tuple[Numbers, Numbers]:
     return deviation[:, None] * (part.axes.T @ np.linalg.cholesky(part.spectrum)), noise
 
 
-def blend(track: Track, plan: Layout, *, sharp: bool) -> tuple[Numbers, Numbers]:
+def blend(track: Track, plan: Layout, weights: Numbers) -> tuple[Numbers, Numbers]:
     """S = sum_k w_k S_k = F F^T + diag w N: F ``(d, sum r)``, the noises N ``(K, d)``."""
-    weights = at.blend_weights(track.roots, sharp)
     held = [hold(track, law, part) for law, part in zip(plan.members, track.parts, strict=True)]
     factors = [math.sqrt(w) * f for w, (f, _) in zip(weights, held, strict=True)]
     return np.concatenate(factors, axis=1), np.array([n for _, n in held])
@@ -170,10 +176,10 @@ def blend(track: Track, plan: Layout, *, sharp: bool) -> tuple[Numbers, Numbers]
 # ----------------------------------------------------------------------- judge
 
 
-def judge(track: Track, plan: Layout, x: Numbers, o: Numbers) -> None:
+def judge(track: Track, plan: Layout, x: Numbers, o: Numbers, ahead: Ahead) -> None:
     """log p(x) over the observed channels o; the tails, kappa and the weights learn from it."""
-    factors, noises = blend(track, plan, sharp=False)
-    weights = at.blend_weights(track.roots, False)
+    weights = weights_ahead(track, ahead)
+    factors, noises = blend(track, plan, weights)
     f, noises = factors[o], noises[:, o]
     noise = weights @ noises
     inner = np.linalg.cholesky(np.eye(f.shape[1]) + f.T @ (f / noise[:, None]))
@@ -190,8 +196,8 @@ def judge(track: Track, plan: Layout, x: Numbers, o: Numbers) -> None:
     k = np.repeat(np.arange(len(plan.members)), [law.rank for law in plan.members])
     outer = np.bincount(k, along) / weights + noises @ np.minimum(y * y, LOW_RANK_LARGEST)
     trace = np.bincount(k, taken) / weights + noises @ precision
-    prior, each = plan.table[:, COLUMN["root"]], log_student(n, distance, log_det)
-    weigh(track, prior, outer, trace, each, n, distance, n**-0.5)
+    weigh(track, plan.table[:, ROOT], outer, trace, n, distance, log_det, n**-0.5, ahead)
+    learn_wander(track, (log_det - float(np.log(track.level[o]).sum())) / n, ahead.age)
 
 
 # ----------------------------------------------------------------------- learn
@@ -275,23 +281,32 @@ def step(track: Track, plan: Layout, samples: Numbers, dt: float) -> None:
     their joint density. m = 0: no observation.
     """
     head = track.head
-    head[at.TIME] += dt
     if head[at.COUNT] > 0.0:
         drift(track, plan, dt)
+    head[at.TIME] += dt
+    ahead, scores = look_ahead(track, plan.table[:, HORIZONS]), []
     if len(samples):
         head[at.SEEN] = head[at.TIME]
-    scores = [head[TOLD].copy() for x in samples if take(track, plan, x)]
+    wide, head[at.SIZE_STD] = ahead.size_std, 0.0
+    for x in samples:
+        before = head[at.COUNT]
+        if take(track, plan, x, ahead):
+            scores.append(head[TOLD].copy())
+        if head[at.COUNT] > before:  # further samples come at the same time
+            ahead = look_ahead(track, plan.table[:, HORIZONS])
+    if scores:
+        head[at.SIZE_STD] = wide
     head[TOLD] = np.sum(scores, axis=0) if scores else np.nan
 
 
-def take(track: Track, plan: Layout, x: Numbers) -> bool:
+def take(track: Track, plan: Layout, x: Numbers, ahead: Ahead) -> bool:
     """One sample ``(d,)``; returns whether it was scored."""
     head, o, limit = track.head, present(track) & ~np.isnan(x), 1.0
     n, fresh = float(o.sum()), head[at.COUNT] == 0.0
     if fresh and not (x**2 > 0.0).any():
         return False
     if n > 0:
-        judge(track, plan, x, o)
+        judge(track, plan, x, o, ahead)
         limit = min(1.0, LOW_RANK_LIMIT * n / max(head[at.DISTANCE], 1e-300))
         track.counts[o] += 1.0
         gain = 1.0 / np.minimum(track.counts[o] + LOW_RANK_PRIOR_ROWS, LEVEL_MEMORY)

@@ -56,7 +56,8 @@ class Compared(NamedTuple):
 
     m: samples. values: N, observed numbers. distance: Q = sum x^T Sigma^-1 x. log_det: sum of
     log |Sigma|. outer: sum of S^-1 x x^T S^-1. precision: sum of S^-1. mean: E[x x^T | observed],
-    without the conditional covariance of missing cells, which is ``rest``.
+    without the conditional covariance of missing cells, which is ``rest``. cells: observed values
+    of each channel.
     """
 
     m: float
@@ -67,6 +68,7 @@ class Compared(NamedTuple):
     precision: Numbers
     mean: Numbers
     rest: Numbers
+    cells: Numbers
 
 
 def compare(samples: Numbers, total: Numbers, kappa: float, there: Mask) -> Compared:
@@ -76,6 +78,7 @@ def compare(samples: Numbers, total: Numbers, kappa: float, there: Mask) -> Comp
     m, grow = float(len(known)), math.exp(kappa)
     outer, precision, mean, rest = np.zeros((4, d, d))
     values = distance = log_det = 0.0
+    cells = there * (~np.isnan(known)).sum(axis=0)
     for x in known:
         o = there & ~np.isnan(x)
         hidden = there & np.isnan(x)
@@ -97,7 +100,7 @@ def compare(samples: Numbers, total: Numbers, kappa: float, there: Mask) -> Comp
         h = np.ix_(hidden, hidden)
         across = total[np.ix_(hidden, o)]
         rest[h] += grow * (total[h] - across @ inverse @ across.T) / m
-    return Compared(m, values, distance, log_det, outer, precision, mean, rest)
+    return Compared(m, values, distance, log_det, outer, precision, mean, rest, cells)
 
 
 def compare_matrix(seen: Numbers, m: float, total: Numbers, kappa: float, there: Mask) -> Compared:
@@ -111,4 +114,5 @@ def compare_matrix(seen: Numbers, m: float, total: Numbers, kappa: float, there:
     mean = np.where(there[:, None] & there, seen, 0.0)
     outer = m * inverse @ mean @ inverse
     distance = m * math.exp(-kappa) * float((inverse * mean).sum())
-    return Compared(m, m * n, distance, log_det, outer, m * inverse, mean, np.zeros((d, d)))
+    cells = m * there
+    return Compared(m, m * n, distance, log_det, outer, m * inverse, mean, np.zeros((d, d)), cells)

@@ -2,7 +2,7 @@
 
     isotropic members   angle and velocity, weights of all axes together or of each axis
     dense members       constant velocity and oscillators
-    observe             score the observation; refuse it, take it in, or start again there
+    observe             motion, a jump or an outlier; where in doubt the next observation says it
     note                moments of the mixture of all members
 
 A unit quaternion is (w, x, y, z). src/core/rotations.hpp has the same names.
@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.spatial.transform import Rotation
+from scipy.special import expit
 
 from kgmrf import constants as c
 from kgmrf._types import Numbers
 from kgmrf.engines.rotation_row import field
 from kgmrf.readable.dense import Dense
-from kgmrf.readable.isotropic import Isotropic, Levels, Track, log, turned
-
-LOG_UNIFORM = -math.log(8 * math.pi**2)  # log density of a rotation of which nothing is known
+from kgmrf.readable.dense import Scored as DenseScored
+from kgmrf.readable.isotropic import Isotropic, Levels, Scored, Track, log, turned
 
 
 class Said(NamedTuple):
@@ -32,6 +32,30 @@ class Said(NamedTuple):
     status: int
     log_likelihood: float = math.nan
     nis: float = math.nan
+    outlier_probability: float = math.nan
+    before: int = c.MISSING  # what became of an observation that was open until now
+
+
+class Verdict(NamedTuple):
+    """What the members say of an observation."""
+
+    e: Numbers  # Log(Q^T Z)
+    evidence: list[float]  # of the experts
+    posterior: Numbers
+    likelihood: float  # log densities over the group
+    outlier: float
+    nis: float
+    lost: bool
+    scored: Scored
+    dense: DenseScored | None
+
+
+class Choice(NamedTuple):
+    """An observation as motion and as an outlier: log weights of both."""
+
+    mode: int  # TAKE, START or START_FAST
+    motion: float
+    outlier: float
 
 
 class Member(NamedTuple):
@@ -77,18 +101,21 @@ class Rotations:
                 found = inspect(values[line], tolerance)
             if counts[line] >= 0.0 and found != c.INVALID:
                 self.keep_unit(t, dt[line], levels)
-                with_dense = self.dense_in_use(t, levels)
-                self.drift(t, dt[line], with_dense)
+                t.time += dt[line]
+                if t.open > 0.0:
+                    t.behind += dt[line]
+                elif not t.unseen:
+                    self.drift(t, dt[line], levels)
                 if found == c.OBSERVED:
                     z = Rotation.from_matrix(values[line]).as_quat(scalar_first=True)
                     bounds = c.LEAST_RELATIVE_NOISE, c.MOST_RELATIVE_NOISE
                     with np.errstate(over="ignore"):
                         rel = float(np.clip(1.0 / counts[line], *bounds))
-                    said = self.observe(t, z, rel, with_dense, levels)
-                    if said.status != c.REFUSED:
-                        t.seen = t.time
+                    said = self.observe(rows[index], z, rel, levels)
             status[line] = found
-            if len(records):
+            if len(records) and t.open > 0.0:
+                self.note_open(rows[index], said, levels, records[line])
+            elif len(records):
                 self.note(t, said, levels, records[line])
 
     # ------------------------------------------------------------------ time
@@ -112,76 +139,154 @@ class Rotations:
         """Whether dense members are: not before FIRST_START observations with learned noise."""
         return bool(self.oscillations and (levels.given or t.stored >= c.FIRST_START))
 
-    def drift(self, t: Track, dt: float, with_dense: bool) -> None:
+    def drift(self, t: Track, dt: float, levels: Levels) -> None:
         """All members over dt, in units of the stamps."""
-        t.time += dt
-        if not dt > 0.0 or t.unseen:
+        if not dt > 0.0:
             return
         h = min(dt / t.unit, c.LONGEST_STEP)
         t.now = 0.0
         pieces = max(math.ceil(min(h, c.LONGEST_GAP) - 0.5), 1)
         for _ in range(pieces):  # of about one unit: coasting over several is forecasting them
             self.isotropic.predict(t, h / pieces)
-        if with_dense:
+        if self.dense_in_use(t, levels):
             self.dense.drift(t, h)
 
     # ------------------------------------------------------------------ observations
 
-    def observe(self, t: Track, z: Numbers, rel: float, with_dense: bool, levels: Levels) -> Said:
-        """Score Z, of noise variance rel r; refuse it, take it in, or start again there."""
+    def observe(self, row: Numbers, z: Numbers, rel: float, levels: Levels) -> Said:
+        """One observation: motion, a jump, an outlier, or left open for the next to say."""
+        t = Track(row, self.oscillations)
         if t.unseen:
             self.isotropic.begin(t, z, levels)
-            t.now, t.last[:] = rel, z
+            t.now, t.seen, t.last[:] = rel, t.time, z
             if self.oscillations:
                 self.dense.start_all(t)
                 self.keep_first(t, z, rel)
             return Said(c.OBSERVED)
-        e, r, n = log(t.frame, z), t.noise * rel, 3 if with_dense else 2
-        half = float(np.linalg.norm(e)) / 2
-        volume = 2 * math.log(np.sinc(half / math.pi))  # densities over the group
+        before = self.close(row, z, rel, levels) if t.open > 0.0 else c.MISSING
+        verdict = self.judge(t, z, rel, levels)
+        choice = self.weigh(t, verdict, z)
+        t.observed += 1.0
+        odds = choice.outlier - choice.motion
+        status = c.OBSERVED if choice.mode == c.TAKE else c.RESTARTED
+        said = Said(
+            c.REFUSED if odds > 0.0 else status,
+            verdict.likelihood,
+            verdict.nis,
+            float(expit(odds)),
+            before,
+        )
+        if odds < math.log(c.DOUBT):
+            self.take(t, z, rel, verdict, choice.mode, t.time, levels)
+            return said
+        t.refused, t.now, t.last[:] = 1.0, 0.0, z
+        if odds > -math.log(c.DOUBT):
+            t.outliers += 1.0
+        else:
+            t.open, t.odds, t.open_noise, t.behind = choice.mode, odds, rel, 0.0
+        return said
+
+    def judge(self, t: Track, z: Numbers, rel: float, levels: Levels) -> Verdict:
+        """What the members of a row say of Z, of noise variance rel r."""
+        with_dense = self.dense_in_use(t, levels)
+        e, n = log(t.frame, z), 3 if with_dense else 2
+        dense = self.dense.score(t, z, t.noise * rel) if with_dense else None
+        volume = 2 * math.log(np.sinc(float(np.linalg.norm(e)) / 2 / math.pi))  # over the group
         scored = self.isotropic.score(t, e, rel, levels)
-        evidence = [*(scored.evidence - volume)]
-        if with_dense:
-            dense = self.dense.score(t, z, r)
-            evidence.append(dense.evidence)
+        evidence = [*(scored.evidence - volume), *([dense.evidence] if dense else [])]
         prior = (1 - c.EXPERT_SWITCHING) * t.experts[:n]
         prior = prior + c.EXPERT_SWITCHING * np.array(c.EXPERT_PRIORS[:n])
         top = max(evidence)
         posterior = prior * np.exp(np.array(evidence) - top)
         likelihood = top + math.log(posterior.sum() / prior.sum())
-
-        bar = LOG_UNIFORM + math.log(c.REFUSAL_GIVEN if levels.given else c.REFUSAL_LEARNED)
-        again = self.isotropic.lost(t)
-        if likelihood < bar and t.accept == 0.0 and not again:
-            near = np.linalg.norm(log(t.last, z))  # to what was refused before
-            again = bool(t.rejected > 0.0 and near < min(1.0, half))
-            if not again:
-                t.rejected, t.now, t.last[:] = 1.0, 0.0, z
-                return Said(c.REFUSED, likelihood)
-        t.rejected, t.accept, t.now, t.last[:] = 0.0, float(again), rel, z
-        if again:
-            self.restart(t, z, rel, with_dense, levels)
-            return Said(c.RESTARTED, likelihood)
-        t.experts[:n] = posterior
         if n == 2:
-            t.experts[2] = posterior.sum()
-        t.experts[:] = np.maximum(t.experts / t.experts.sum(), 1e-300)
-        nis = self.isotropic.take(t, e, rel, levels, scored)
-        if with_dense:
-            self.dense.take(t, r, dense)
-        if self.oscillations and not levels.given:
-            t.evidence[:] += evidence[:2]
-            self.keep_first(t, z, rel)
-        return Said(c.OBSERVED, likelihood, nis)
+            posterior = np.append(posterior, posterior.sum())
+        return Verdict(
+            e,
+            evidence,
+            posterior,
+            likelihood,
+            self.isotropic.outlier(t, e, volume, scored),
+            self.isotropic.distance(t, scored),
+            self.isotropic.lost(t),
+            scored,
+            dense,
+        )
 
-    def restart(self, t: Track, z: Numbers, rel: float, with_dense: bool, levels: Levels) -> None:
-        """Two observations agree that the rotation is elsewhere: start again at Z."""
-        self.isotropic.begin(t, z, levels, again=True)
-        if with_dense:
-            self.dense.start_all(t)
-        if self.oscillations and t.stored < c.LONGEST_START:
-            t.stored, t.evidence[:] = 0.0, 0.0
+    def weigh(self, t: Track, verdict: Verdict, z: Numbers) -> Choice:
+        """Motion or an outlier: (1 - p) f and p o, with p the share of outliers so far.
+
+        Where Z agrees with the observation that was refused before, that one does not count and
+        this is a jump rather, o JUMP_RATE, than one more outlier.
+        """
+        near = float(np.linalg.norm(log(t.last, z)))
+        agree = t.refused > 0.0 and near < min(1.0, float(np.linalg.norm(verdict.e)) / 2)
+        p = (c.OUTLIERS_BEFORE + t.outliers - agree) / (c.OBSERVED_BEFORE + t.observed)
+        motion, outlier = math.log1p(-p) + verdict.likelihood, math.log(p) + verdict.outlier
+        if verdict.lost:
+            return Choice(c.START, motion, -1e300)
+        jump = verdict.outlier + math.log(c.JUMP_RATE)
+        if agree and motion < jump:
+            return Choice(c.START_FAST, jump, outlier)
+        return Choice(c.TAKE, motion, outlier)
+
+    def take(
+        self,
+        t: Track,
+        z: Numbers,
+        rel: float,
+        verdict: Verdict,
+        mode: int,
+        when: float,
+        levels: Levels,
+    ) -> None:
+        """Take in what was judged; when: its time."""
+        time, repeat = t.time, bool((t.last == z).all())
+        t.open = t.refused = 0.0
+        t.now, t.seen, t.time, t.last[:] = rel, when, when, z
+        if mode == c.TAKE:
+            t.experts[:] = verdict.posterior
+            t.experts[:] = np.maximum(t.experts / t.experts.sum(), 1e-300)
+            r = t.noise * rel
+            self.isotropic.take(t, verdict.e, rel, repeat, levels, verdict.scored)
+            if verdict.dense:
+                self.dense.take(t, r, verdict.dense)
+        else:
+            fast = verdict.e @ verdict.e / (3 * t.noise) if mode == c.START_FAST else 0.0
+            self.isotropic.begin_again(t, z, fast)
+            if self.dense_in_use(t, levels):
+                self.dense.start_all(t)
+        if self.oscillations and not levels.given and t.stored < c.LONGEST_START:
+            if mode == c.TAKE:
+                t.evidence[:] += verdict.evidence[:2]
+            else:
+                t.stored, t.evidence[:] = 0.0, 0.0
             self.keep_first(t, z, rel)
+        t.time = time
+
+    def follow_motion(self, row: Numbers, levels: Levels) -> Numbers:
+        """The row as it is now if the open observation was motion."""
+        found = row.copy()
+        t = Track(found, self.oscillations)
+        z, rel, mode, behind = t.last.copy(), t.open_noise, int(t.open), t.behind
+        t.last[:] = 0.0  # refused if it was an outlier; here it is taken in
+        self.take(t, z, rel, self.judge(t, z, rel, levels), mode, t.time - behind, levels)
+        self.drift(t, behind, levels)
+        return found
+
+    def close(self, row: Numbers, z: Numbers, rel: float, levels: Levels) -> int:
+        """The next observation says whether the open one was motion or an outlier; its status."""
+        t, motion = Track(row, self.oscillations), self.follow_motion(row, levels)
+        odds, mode, other = t.odds, t.open, Track(motion, self.oscillations)
+        t.open, t.outliers = 0.0, t.outliers + 1.0
+        self.drift(t, t.behind, levels)
+        as_outlier, as_motion = (
+            self.weigh(way, self.judge(way, z, rel, levels), z) for way in (t, other)
+        )
+        if np.logaddexp(*as_outlier[1:]) + odds > np.logaddexp(*as_motion[1:]):
+            return c.REFUSED
+        row[:] = motion
+        return c.OBSERVED if mode == c.TAKE else c.RESTARTED
 
     def keep_first(self, t: Track, z: Numbers, rel: float) -> None:
         """While the noise is young: store Z; after 8 and 16 run the dense members anew."""
@@ -292,6 +397,27 @@ class Rotations:
         if with_dense:
             dense = t.experts[2] * t.share
             weights[c.ROTATION_MEMBERS :] = np.where(dense > 1e-12, dense, 0.0)
+
+    def note_open(self, row: Numbers, said: Said, levels: Levels, record: Numbers) -> None:
+        """While an observation is open the more probable of both ways is shown.
+
+        Its covariance is that of both: sum w P + w_other d d^T, d from the one to the other.
+        """
+        without = Track(row.copy(), self.oscillations)
+        self.drift(without, without.behind, levels)
+        ways = [Track(self.follow_motion(row, levels), self.oscillations), without]
+        share = float(expit(without.odds))
+        if share > 0.5:
+            ways, share = ways[::-1], 1.0 - share
+        other = np.empty_like(record)
+        for way, out in zip(ways, (record, other), strict=True):
+            self.note(way, said, levels, out)
+        d = log(field(record, "quaternion"), field(other, "quaternion"))
+        v = field(other, "velocity") - field(record, "velocity")
+        apart = {"angle": d**2, "cross": d * v, "rate": v**2, "off": d[[1, 2, 0]] * d[[2, 0, 1]]}
+        for name, square in apart.items():
+            here = field(record, name)
+            here += share * (field(other, name) - here + square)
 
 
 def _put(record: Numbers, name: str, value: Any) -> None:

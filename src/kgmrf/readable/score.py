@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,10 +17,18 @@ from kgmrf.constants import (
     KAPPA_LIMIT,
     OUTLIER,
     RETURN,
+    SIZE_NODES,
+    SIZE_SHARES,
     TAIL_SHARE,
     TAILS,
+    WANDER_CLIP,
+    WANDER_LAGS,
+    WANDER_LEAST,
+    WANDER_MEMORY,
 )
+from kgmrf.engines import horizon
 from kgmrf.engines import layout as at
+from kgmrf.engines.horizon import Keeps
 from kgmrf.engines.layout import Layout, Track, blend_weights
 from kgmrf.readable.observe import Compared
 
@@ -34,12 +42,42 @@ def log_student(values: float, distance: float, log_det: float) -> Numbers:
     return rise - spread - 0.5 * (NU + values) * np.log1p(distance / NU)
 
 
-def judge(track: Track, plan: Layout, parts: Numbers, seen: Compared) -> float:
+class Ahead(NamedTuple):
+    """What the time a since the last observation does to a forecast.
+
+    g: a - 1 beyond one unit. keeps: of the weights. size_std: sigma, of the log size.
+    """
+
+    age: float
+    g: float
+    keeps: Keeps
+    size_std: float
+
+
+def look_ahead(track: Any, columns: Numbers) -> Ahead:
+    """How a track stands at its time; columns: ``horizon`` and ``heir`` of its members."""
+    age = float(track.head[at.TIME] - track.head[at.SEEN])
+    g = horizon.beyond(age)
+    wide = horizon.size_std(track.wander[horizon.N_LAGS :], g)
+    return Ahead(age, float(g), horizon.keeps(columns[:, 0], columns[:, 1], g), float(wide))
+
+
+def weights_ahead(track: Any, ahead: Ahead, sharp: bool = False) -> Numbers:
+    """w(g) of the members."""
+    now = blend_weights(track.roots, sharp)
+    return horizon.carry(now, ahead.keeps) if ahead.g > 0.0 else now
+
+
+def judge(track: Track, plan: Layout, parts: Numbers, seen: Compared, ahead: Ahead) -> float:
     """log p(x); the tails, kappa and the weights learn from it. Returns the weight u of x."""
     n, q = seen.values, min(seen.distance, FARTHEST)
     outer, trace = (np.einsum("ij,kij->k", a, parts) for a in (seen.outer, seen.precision))
-    each = log_student(n, q, seen.log_det)
-    return weigh(track, plan.table[:, at.ROOT], outer, trace, each, n, q, seen.m / n)
+    prior = plan.table[:, at.ROOT]
+    u = weigh(track, prior, outer, trace, n, q, seen.log_det, seen.m / n, ahead)
+    there = seen.cells > 0
+    log_size = seen.log_det - float(seen.cells[there] @ np.log(track.level[there]))
+    learn_wander(track, log_size / n, ahead.age)
+    return u
 
 
 def weigh(
@@ -47,32 +85,40 @@ def weigh(
     prior: Numbers,
     outer: Numbers,
     trace: Numbers,
-    each: Numbers,
     n: float,
     q: float,
+    log_det: float,
     rate: float,
+    ahead: Ahead,
 ) -> float:
     """The tails, kappa and the weights learn from n values at squared distance q; returns u.
 
-    outer: <S^-1 x x^T S^-1, S_k>. trace: <S^-1, S_k>. each: log t of each tail. rate: of the step.
+    outer: <S^-1 x x^T S^-1, S_k>. trace: <S^-1, S_k>. log_det: log |Sigma|. rate: of the step.
     """
     tails, before = track.tails[: at.N_TAILS], track.tails[at.N_TAILS :]
     before[:] = tails
-    joint = np.log(tails) + each
+    omega, sizes = np.ones(1), np.ones(1)
+    if ahead.size_std > 0.0:
+        omega, sizes = np.array(SIZE_SHARES), np.exp(ahead.size_std * np.array(SIZE_NODES))
+    each = [log_student(n, q / size, log_det + n * math.log(size)) for size in sizes]
+    joint = np.log(omega)[:, None] + np.log(tails) + each
     top = joint.max()
     share = np.exp(joint - top)
     track.head[at.LIKELIHOOD] = top + math.log(share.sum())
     track.head[at.DISTANCE], track.head[at.VALUES] = q, n
+    track.head[at.SIZE_STD] = ahead.size_std
     share /= share.sum()
-    u = float(share @ ((NU + n) / (NU + q)))
-    gradient = 0.5 * (u * math.exp(-track.head[at.KAPPA]) * outer - trace)
+    u = float((share * (NU + n) / (NU * sizes[:, None] + q)).sum())
     roots, w = track.roots, blend_weights(track.roots, False)
+    gradient = 0.5 * (u * math.exp(-track.head[at.KAPPA]) * outer - trace)
+    if ahead.g > 0.0:
+        gradient = horizon.pull_back(gradient, w, ahead.keeps)
     if np.isfinite(w @ gradient):  # otherwise so far from the forecast that it says nothing
         step = np.clip(rate * (gradient - w @ gradient), -BLEND_LIMIT, BLEND_LIMIT)
         roots *= np.exp(BLEND_RATE * step)
         roots *= (1.0 - BLEND_SHARE) / roots.sum()
         roots += BLEND_SHARE / len(roots)
-    tails[:] = (1.0 - TAIL_SHARE) * share + TAIL_SHARE / at.N_TAILS
+    tails[:] = (1.0 - TAIL_SHARE) * share.sum(axis=0) + TAIL_SHARE / at.N_TAILS
     kappa = track.head[at.KAPPA] + math.log1p(KAPPA_GAIN * (u * q / n - 1.0))
     track.head[at.KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
     if q > OUTLIER * n:
@@ -80,3 +126,17 @@ def weigh(
         roots[:] = (1.0 - RETURN) * roots + RETURN * prior
         track.head[at.KAPPA] = 0.0
     return u
+
+
+def learn_wander(track: Any, log_size: float, age: float) -> None:
+    """How far the log size l wanders: averages mu_j over three lags, variances v_j about them."""
+    if not math.isfinite(log_size):
+        return
+    n, lags = track.head[at.COUNT], np.array(WANDER_LAGS)
+    mean, variance = track.wander[: horizon.N_LAGS], track.wander[horizon.N_LAGS :]
+    if n == 1.0:
+        mean[:] = log_size
+    e = log_size - mean
+    most = WANDER_CLIP * np.maximum(variance, WANDER_LEAST)
+    variance += (np.minimum(e * e, most) - variance) / min(n, WANDER_MEMORY)
+    mean += np.maximum(1.0 - (1.0 - 0.5 / lags) ** age, 1.0 / (n + 1.0)) * e

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgmrf._npz import DAMAGE, told
+from kgmrf._npz import DAMAGE, packed_words, told, unpacked_words
 from kgmrf._types import Numbers
 from kgmrf.stream.csv_lines import CsvReader
 from kgmrf.stream.json_lines import JsonReader
@@ -38,12 +37,12 @@ def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
         header["unit"] = pool.unit.first
         header["clock"] = [t if math.isfinite(t) else None for t in (pool.watermark, pool.swept)]
         arrays = pool.memory()
-        arrays["keys"], arrays["key_ends"] = _packed(pool.names)
+        arrays["keys"], arrays["key_ends"] = packed_words(pool.names)
         if stream.held is not None:
             keys, held = stream.held.content()
             header["reorder"] = stream.held.numbers()
             arrays |= {f"held_{name}": array for name, array in held.items()}
-            arrays["held_keys"], arrays["held_key_ends"] = _packed(keys)
+            arrays["held_keys"], arrays["held_key_ends"] = packed_words(keys)
     return header, arrays
 
 
@@ -80,7 +79,7 @@ def restored(
 
 def _tracks(stream: Stream, header: dict[str, Any], arrays: dict[str, Numbers]) -> None:
     stream.reader = _reader(header["reader"], stream.settings)
-    keys = _unpacked(arrays.pop("keys"), arrays.pop("key_ends"))
+    keys = unpacked_words(arrays.pop("keys"), arrays.pop("key_ends"))
     n, d = len(keys), stream.reader.d
     # The size is checked before room is made for it: every state holds a d x d matrix.
     total = sum(array.nbytes for array in arrays.values())
@@ -100,7 +99,7 @@ def _tracks(stream: Stream, header: dict[str, Any], arrays: dict[str, Numbers]) 
 
 def _restore_held(stream: Stream, clock: Any, held: dict[str, Numbers]) -> None:
     """Put back the lines that were held in order to sort them."""
-    keys = _unpacked(held.pop("keys"), held.pop("key_ends"))
+    keys = unpacked_words(held.pop("keys"), held.pop("key_ends"))
     if stream.held is not None:
         d = stream.reader.d
         shape = (d,) if stream.reader.kind == "samples" else (d, d)
@@ -141,24 +140,6 @@ def _reader(told: dict[str, Any], settings: Settings) -> Reader:
     if told.get("key_kind") in ("words", "numbers"):
         reader.key_kind = told["key_kind"]
     return reader
-
-
-def _packed(words: list[str]) -> tuple[Numbers, Numbers]:
-    """Words as bytes, and where each ends."""
-    # Half of a pair of surrogates is possible in JSON, and in nothing else.
-    raw = [word.encode("utf-8", "surrogatepass") for word in words]
-    ends = np.cumsum(np.fromiter(map(len, raw), dtype=np.int64, count=len(raw)))
-    return np.frombuffer(b"".join(raw), dtype=np.uint8), ends
-
-
-def _unpacked(text: Numbers, ends: Numbers) -> list[str]:
-    if text.dtype != np.uint8 or ends.dtype != np.int64 or text.ndim != 1 or ends.ndim != 1:
-        raise ValueError("its keys are not words")
-    edges = [0, *ends.tolist()]
-    if edges != sorted(edges) or edges[-1] != text.size:
-        raise ValueError("its keys are not words")
-    raw = text.tobytes()
-    return [raw[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(edges)]
 
 
 def _whole(value: Any) -> int:

@@ -29,9 +29,9 @@ from kgmrf.trackers._smooth import check_lag, smooth_law
 class RotationTracker(EngineTracker):
     """Follow a rotation R whose observations are R Exp(noise), through gaps and without lag.
 
-    Nothing has to be set: the default learns the noise and how the rotation moves, rejects gross
-    outliers, follows a jump at the second observation that agrees with it, and takes time stamps in
-    any unit.
+    Nothing has to be set: the default learns the noise and how the rotation moves, leaves out
+    outliers, follows a jump at the second or third observation that agrees with it, and takes time
+    stamps in any unit.
 
     d: dimension, 3 for orientations in space.
     noise_std: standard deviation of the noise in every plane, radians; ``n_samples`` of an update
@@ -52,7 +52,8 @@ class RotationTracker(EngineTracker):
     Observations are matrices ``(..., d, d)`` or, for d = 3, ``scipy.spatial.transform.Rotation``
     objects; make one of quaternions with ``Rotation.from_quat``. Estimates of the default also have
     ``covariance`` (3 x 3, of the error in the body frame), ``noise_std``, ``status`` (0 missing, 1
-    taken in, 3 rejected as an outlier, 4 started again there), ``weights`` and ``half_life``.
+    taken in, 3 an outlier, 4 started again there), ``outlier_probability``, ``weights`` and
+    ``half_life``.
 
     >>> import numpy as np
     >>> from kgmrf import RotationTracker
