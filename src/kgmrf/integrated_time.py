@@ -23,9 +23,9 @@ RUN, QUIET = 8, 0.01
 def integrated_time(rows: Numbers) -> float:
     """tau = 1 + 2 sum_l rho2_l, in rows; 1 where rows do not predict each other.
 
-    z = S^-1/2 x scaled to |z|^2 = d; rho2_l is the mean over channels of the squared autocorrelation
-    of z at lag l, minus 1/n. The sum ends where eight lags average below .01. Linear autocorrelation
-    tells a signal from a covariance that moves, which correlated squares do not.
+    z = S^-1/2 (x - mean) scaled to |z|^2 = d; rho2_l is the mean over channels of the squared
+    autocorrelation of z at lag l, minus 1/n. The sum ends where eight lags average below .01.
+    Linear autocorrelation tells a signal from a covariance that moves, correlated squares do not.
 
     rows: ``(n, d)``, NaN where nothing was seen; the first 2,048 count. NaN for less than 128 rows.
 
@@ -38,11 +38,13 @@ def integrated_time(rows: Numbers) -> float:
     True
     """
     rows = rows[:LONGEST]
-    there = ~np.isnan(rows).all(axis=1)
+    there = np.asarray(~np.isnan(rows).all(axis=1))
     n = int(there.sum())
     if n < FEWEST:
         return float("nan")
-    x = np.where(np.isnan(rows), 0.0, rows)
+    known = ~np.isnan(rows)
+    x = np.where(known, rows, 0.0)
+    x = np.where(known, x - x.sum(axis=0) / np.maximum(known.sum(axis=0), 1), 0.0)
     largest = np.abs(x).max(axis=0)
     x = x[:, largest > 0.0] / largest[largest > 0.0]
     if not x.shape[1]:
@@ -60,8 +62,8 @@ def integrated_time(rows: Numbers) -> float:
     squares = np.where(pairs[:, 0] > n / 4.0, (correlation**2).mean(axis=1) - 1.0 / n, 0.0)[1:]
     sums = np.cumsum(squares)
     runs = (sums[RUN - 1 :] - np.concatenate([[0.0], sums[:-RUN]])) / RUN
-    quiet = np.flatnonzero(runs < QUIET)
-    last = quiet[0] if quiet.size else len(squares)
+    quiet = runs < QUIET
+    last = int(np.argmax(quiet)) if quiet.any() else len(squares)
     return max(1.0, 1.0 + 2.0 * float(squares[:last].sum()))
 
 
@@ -77,5 +79,5 @@ def warn_of(tau: float, remedy: str) -> None:
         f"rows predict each other: their integrated time is {tau:.0f} rows. Judged one row ahead, "
         f"the covariance is that of the last few rows; {remedy}",
         UserWarning,
-        stacklevel=3,
+        stacklevel=4,
     )

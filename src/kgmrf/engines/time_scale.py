@@ -17,7 +17,8 @@ from kgmrf._types import Numbers
 from kgmrf.constants import INVALID, STRUCTS, TIME_SCALE_PRIOR
 from kgmrf.engines import Lines, core
 from kgmrf.engines.ensemble import Ensemble
-from kgmrf.engines.ensemble_view import EnsembleView
+from kgmrf.engines.ensemble_view import EnsembleView, velocity_and_angle_var
+from kgmrf.geometry import orbit
 from kgmrf.integrated_time import FEWEST, LONGEST, THRESHOLD, integrated_time
 
 HEAD = STRUCTS["TimeScaleHead"]
@@ -34,9 +35,10 @@ class TimeScale(Ensemble):
     >>> signal = np.apply_along_axis(np.convolve, 0, noise, np.ones(20), "valid")
     >>> engine = TimeScale(2)
     >>> rows, n = engine.init(1), len(signal)
-    >>> lines = Lines(np.zeros(n, int), signal[:, None], np.ones(n), np.ones(n), matrix=False)
+    >>> x = np.ascontiguousarray(signal[:, None])
+    >>> lines = Lines(np.zeros(n, int), x, np.ones(n), np.ones(n), matrix=False)
     >>> found = engine.view(engine.advance(rows, lines)[1])
-    >>> 20 < found["time_scale"][-1] < 60
+    >>> bool(20 < found["time_scale"][-1] < 60)
     True
     """
 
@@ -46,7 +48,7 @@ class TimeScale(Ensemble):
         super().__init__(d, members)
         self.shows = ScaledView
         self.ensemble = Ensemble(d, members)
-        self.names = (*self.ensemble.names, "time_scale", "effective_samples")
+        self.names: tuple[str, ...] = (*self.ensemble.names, "time_scale", "effective_samples")
         self.horizon = horizon
         self.begin = self.ensemble.size
         self.stored = self.begin + len(HEAD) + 5 * (d * (d + 1) // 2)
@@ -147,7 +149,7 @@ class TimeScale(Ensemble):
         return next(k for k in _measured() if k > n) - n
 
     def _measure(self, row: Numbers, x: Numbers, dt: Numbers) -> bool:
-        """Remember rows; where it is time, measure and take them in again. Whether that was done."""
+        """Remember rows; where it is time, measure and take them in again: whether it was."""
         if self.horizon != AUTO or row[self.stored] >= LONGEST:
             return False
         n = int(row[self.stored])
@@ -193,7 +195,9 @@ class TimeScale(Ensemble):
         part = rows[:, self.begin : self.stored]
         if not np.isfinite(part).all() or (part[:, : len(HEAD)] < 0.0).any():
             raise ValueError("a time scale is negative or not finite")
-        if (part[:, WEIGHT] > 1.0).any() or ((part[:, HORIZON] < 1.0) & (part[:, COUNT] > 0.0)).any():
+        if (part[:, WEIGHT] > 1.0).any() or (
+            (part[:, HORIZON] < 1.0) & (part[:, COUNT] > 0.0)
+        ).any():
             raise ValueError("a time scale has a weight above 1, or rows without a horizon")
         self._check_averages(part[:, len(HEAD) :].reshape(-1, self.d * (self.d + 1) // 2))
         if self.horizon != AUTO:
@@ -228,7 +232,7 @@ class ScaledView(EnsembleView):
         part = records[..., engine.ensemble.record_size :]
         own = part[..., 2:].reshape(*part.shape[:-1], engine.d, engine.d)
         on = (part[..., 0] > 1.0) & ~np.isnan(part[..., 1])
-        covariance = np.where(on[..., None, None], own, super()._raw())
+        covariance = np.where(on[..., None, None], own, self._raw())
         return {
             "covariance": covariance,
             "time_scale": part[..., 0],
@@ -244,10 +248,12 @@ class ScaledView(EnsembleView):
         return flat.reshape(*records.shape[:-1], engine.d, engine.d)
 
     def _eigen(self) -> dict[str, Numbers]:
-        from kgmrf.geometry import orbit
-
         frame, spectrum = orbit.decompose(self["covariance"])
         return {"frame": frame, "spectrum": spectrum}
+
+    def _velocity(self, rows: Numbers, frame: Numbers, spectrum: Numbers) -> Any:
+        inner = self._engine.ensemble
+        return velocity_and_angle_var(inner, rows[..., : inner.size], frame, spectrum)
 
     def _moving(self) -> dict[str, Numbers]:
         """How the axes turn: known where the covariance is that of the ensemble."""

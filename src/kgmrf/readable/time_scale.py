@@ -1,6 +1,7 @@
 """The covariance of signals whose rows predict each other, judged H rows ahead.
 
-    B_k <- B_k + (u E - B_k)/V_k,   half-lives tau = H/2 and 1024 tau,  u = min(1, 20 n/sum x_i^2/S_ii)
+    B_k <- B_k + (u E - B_k)/V_k,   half-lives tau = H/2 and 1024 tau
+    u   =  min(1, 20 n/sum x_i^2/S_ii)
     S   =  w B_1 + (1 - w) B_2
 
 Every H rows the averages F_k as they stood H rows ago meet the mean C of the rows since:
