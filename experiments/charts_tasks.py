@@ -116,7 +116,7 @@ def dropout_sweep(results: Results) -> Figure | None:
             line["name"] = "K-GMRF, paper's gains"
     if not run and not printed:
         return None
-    rows = claims.load()["tables"]["dropout_sweep"]["rows"]
+    rows = claims.rows("dropout_sweep")
     for column, name in (
         ("K-GMRF", "paper_kgmrf"),
         ("Riemannian EMA", "paper_riemannian_ema"),

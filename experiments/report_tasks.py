@@ -86,15 +86,20 @@ def matrix(results: Results, experiment: str, reading: str) -> str:
     return table(["method", "tuned", *[n(e(c)) for c in cells]], rows)
 
 
-def best_table(results: Results, experiment: str) -> str:
-    """Ours against the best rival of each cell."""
+def best_table(results: Results, experiment: str, *, brief: bool = False) -> str:
+    """Ours against the best rival of each cell; ``brief`` in four columns."""
     rows = []
     kinds = {"best": "good", "level": "warn", "behind": "bad"}
     for b in best_cells(results, experiment):
-        cells = [e(b.reading.replace("_", " ")), e(b.cell), num(pair((b.ours, b.ours_half)))]
-        cells += [e(b.rival), num(b.rival_error), num(pair(b.difference))]
-        rows.append(row(*cells, tag(b.status, kinds[b.status])))
+        reading, mark = b.reading.replace("_", " "), tag(b.status, kinds[b.status])
+        if brief:
+            rival = f"{e(b.rival)} <b>{number(b.rival_error)}</b>"
+            rows.append(row(f"{e(reading)} {e(b.cell)}", num(b.ours), rival, mark))
+            continue
+        cells = [e(reading), e(b.cell), num(pair((b.ours, b.ours_half))), e(b.rival)]
+        rows.append(row(*cells, num(b.rival_error), num(pair(b.difference)), mark))
     head = ["reading", "cell", n("ours"), "best of all others", n("its error"), n("difference"), ""]
+    head = ["cell", n("ours"), "best of all others", ""] if brief else head
     return table(head, rows) if rows else f"<p>{tag('not run', 'idle')}</p>"
 
 
@@ -273,7 +278,7 @@ def _spread(results: Results) -> str:
         if data is None:
             continue
         cells = []
-        for k, label in enumerate(claims.load()["tables"]["dropout_sweep"]["rows"]):
+        for k, label in enumerate(claims.rows("dropout_sweep")):
             five = data["five_seed_means"]
             claim = claims.value("dropout_sweep", label, column)
             inside = five["lowest"][k] - 0.05 <= claim <= five["highest"][k] + 0.05
@@ -283,7 +288,7 @@ def _spread(results: Results) -> str:
         rows.append(row(e(column), *cells))
     if not rows:
         return ""
-    head = ["method", *[n(r) for r in claims.load()["tables"]["dropout_sweep"]["rows"]]]
+    head = ["method", *[n(r) for r in claims.rows("dropout_sweep")]]
     return (
         "<details><summary>Does the printed mean lie in the scatter of five-seed "
         "means?</summary><p>Printed value, ✓ where it lies between the lowest and highest of 120 "
