@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,29 @@ def run(source: Path, *more: str) -> dict[str, float]:
     """Wall and processor seconds, and megabytes, of one run."""
     call = [sys.executable, "-m", "kgmrf", "stream", "-q", *more]
     began = time.perf_counter()
+    most = 0
     with open(source, "rb") as given, open(os.devnull, "wb") as nowhere:
         process = subprocess.Popen(call, stdin=given, stdout=nowhere, env=ENVIRONMENT)
+        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            most = max(most, resident(process.pid))
+            time.sleep(0.02)
         _, status, used = os.wait4(process.pid, 0)
     if status:
         raise RuntimeError(f"{' '.join(call)} ended with {status}")
     return {
         "seconds": time.perf_counter() - began,
         "cpu": used.ru_utime + used.ru_stime,
-        "megabytes": used.ru_maxrss * 1024 / 1e6,
+        "megabytes": most / 1e6,
     }
+
+
+def resident(process: int) -> int:
+    """The largest resident size so far, in bytes. (That of getrusage may be the parent's.)"""
+    with suppress(OSError), open(f"/proc/{process}/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    return 0
 
 
 def formats(folder: Path, n: int) -> dict[str, dict[str, float]]:
