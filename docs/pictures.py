@@ -1,4 +1,4 @@
-"""The pictures of the documentation, drawn anew by every build (a hook of mkdocs).
+"""The pictures of the documentation, drawn by every build (a hook of mkdocs).
 
 ``python docs/pictures.py`` draws them without building the pages. Each function draws one picture,
 ``docs/images/<name>.png``. Only the README's picture is stored: ``docs/ellipse.png``.

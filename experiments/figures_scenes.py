@@ -102,7 +102,7 @@ shows beside the next."""
 def video_row(figure: Any, place: Any, data: dict[str, Any], count: int = 5) -> None:
     """Boxes of truth (grey) and the paper's methods at key frames; the images belong to others.
 
-    Key frames are spread evenly, each moved to where the two better methods differ most nearby.
+    Key frames are spread evenly, each shifted to where the two better methods differ most nearby.
     """
     wanted = key_frames(data, count)
     grid = place.subgridspec(1, len(wanted) + 1)

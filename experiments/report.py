@@ -1,4 +1,4 @@
-"""One page, report.html, from result files: nothing is computed anew, nothing is fetched."""
+"""One page, report.html, from result files: nothing is computed, nothing is fetched."""
 
 from __future__ import annotations
 

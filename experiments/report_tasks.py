@@ -305,11 +305,11 @@ def ablation_section(results: Results) -> str:
             results.data("ablation", f"{r}.{version}") for r in ("as_run", "as_printed")
         )
         rows = []
-        for (key, label), told in zip(ROWS.items(), claim["rows"].values(), strict=True):
+        for (key, label), printed_row in zip(ROWS.items(), claim["rows"].values(), strict=True):
             cells = []
             for k, column in enumerate(("normal", "dropout")):
-                printed_std = f"<span class='pm'>± {told['stds'][k]:g}</span>"
-                cells.append(num(f"{told['values'][k]:g} {printed_std}"))
+                printed_std = f"<span class='pm'>± {printed_row['stds'][k]:g}</span>"
+                cells.append(num(f"{printed_row['values'][k]:g} {printed_std}"))
                 cells += [num(d["rows"][key][column][0] if d else None) for d in (printed, run)]
             rows.append(row(e(label), *cells))
         for key, label, look in FURTHER if run and printed else ():
@@ -349,14 +349,14 @@ def tuning_section(results: Results) -> str:
                     + ", ".join(f"{v:.3g}" for v in s.values() if isinstance(v, (int, float)))
                     for c, s in zip(cells, chosen, strict=True)
                 )
-                told = [experiment, reading.replace("_", " "), e(data["label"])]
-                told += [num(str(data["trials"])), e(", ".join(chosen[0]))]
-                rows.append(row(*told, f"<small>{shown}</small>"))
+                shown_cells = [experiment, reading.replace("_", " "), e(data["label"])]
+                shown_cells += [num(str(data["trials"])), e(", ".join(chosen[0]))]
+                rows.append(row(*shown_cells, f"<small>{shown}</small>"))
     head = ["task", "reading", "method", n("trials"), "settings", "chosen on seeds 0–4"]
     return f"""<section id="tuning"><h2>Tuning</h2>
 <p>Every tuned method gets the same number of trials: the paper's grid for it, settings drawn at
 random from a
 wide range, then settings near the best so far. Seeds 0–4 choose, seeds 5–9 are the paper's test
 seeds, seeds 10–109 are what this page shows. Rivals
-choose anew in every cell; ours, where it is tuned at all, chooses once for a whole protocol.</p>
+choose again in every cell; ours, where it is tuned at all, chooses once for a whole protocol.</p>
 <details><summary>What was chosen</summary>{table(head, rows)}</details></section>"""

@@ -216,7 +216,7 @@ def what_was_survived(results: Path) -> str:
     """By ``kgmrf stream`` and state files, from ``python -m benchmarks.soak``."""
     path = ROOT / "benchmarks" / "results" / "reliability.json"
     trials = json.loads(path.read_text())["trials"]
-    told = {
+    sentences = {
         "kills": "{kills:,} kill -9 of the command in {streams:,} streams, {lines:,} lines in all",
         "full_disks": "{full:,} full disks in {streams:,} streams, {lines:,} lines in all",
         "checkpoints": "{files:,} damaged checkpoints: {refused:,} refused, {accepted:,} unharmed",
@@ -229,7 +229,7 @@ def what_was_survived(results: Path) -> str:
     keys = ("lost", "torn", "crashed", "silent", "repeated")
     rows = [
         [words.format(**row), *[f"{row[key]:,}" if key in row else "" for key in keys]]
-        for name, words in told.items()
+        for name, words in sentences.items()
         if (row := trials.get(name))
     ]
     return markdown(head, rows)
@@ -360,7 +360,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
 
 
 def rewritten(text: str, results: Path) -> str:
-    """A page with its tables filled in anew.
+    """A page with its tables filled in.
 
     >>> rewritten("no table here", Path("."))
     'no table here'
