@@ -129,6 +129,15 @@ ALARM_QUIET, ALARM_BEGINS, ALARM_LASTS, ALARM_ENDS = 0, 1, 2, 3  # what became o
 ALARM_CALM = 0.5  # of the threshold: an alarm ends when all sums are below
 ALARM_LEAST = 1e-300  # smaller p-values count as this
 
+# --------------------------------------------------------------------------- signals
+
+TIME_SCALE_LONG = 1024.0  # half-life of the longer of two averages, in units of the shorter
+TIME_SCALE_PRIOR = 0.2  # weight of the shorter at the start
+TIME_SCALE_RIDGE = 1e-9  # of its variance, added to a channel before a matrix is inverted
+SPREAD_GAIN = 0.02  # least share of the newest in the usual squared distance of matrices
+SPREAD_LIMIT = 4.0  # times the usual one that a distance counts at most, after SPREAD_START
+SPREAD_START = 10
+
 # --------------------------------------------------------------------------- heads of rows
 
 STRUCTS = {
@@ -226,6 +235,20 @@ STRUCTS = {
         "rotation",
         "limit",
         "rate_limit",
+    ),
+    # signals on a time scale: rows that are judged ahead, rows taken in, judgements, usual scatter
+    # of their matrices, effective samples of one, rows gathered for the next, weight of the short
+    # average, effective rows in the averages
+    "TimeScaleHead": (
+        "horizon",
+        "count",
+        "judged",
+        "spread",
+        "samples",
+        "gathered",
+        "weight",
+        "mass_short",
+        "mass_long",
     ),
     # what an interval does under a law: kgmrf.gains.Transition, then its length
     "LawStep": ("turn", "keep", "coast", "angle", "cross", "rate", "dt"),
