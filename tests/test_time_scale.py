@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kgmrf import KGMRF, ObservationError, load
+from kgmrf import KGMRF, ObservationError, TrackerBank, load
 from kgmrf.constants import STRUCTS
 from kgmrf.engines import Lines, core
 from kgmrf.engines.time_scale import TimeScale
@@ -232,6 +232,11 @@ def test_what_has_no_time_scale_is_refused_or_left() -> None:
     with pytest.raises(ValueError, match="single rows"):
         tracker.update(np.eye(3), n_samples=5)
     assert np.isfinite(tracker.estimate().covariance).all()
+
+
+def test_banks_have_no_time_scale() -> None:
+    with pytest.raises(ValueError, match="one row ahead"):
+        TrackerBank(2, 3, time_scale="auto")
 
 
 def test_a_raw_of_mne_is_a_signal_and_an_array_is_not() -> None:
