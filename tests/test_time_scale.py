@@ -279,3 +279,30 @@ def test_damaged_rows_are_refused() -> None:
     broken[0, engine.stored] = 1e6
     with pytest.raises(ValueError, match="impossible number of rows"):
         engine.check(broken)
+
+
+def test_diagnose_and_compare_say_that_rows_predict_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from kgmrf import diagnose
+    from kgmrf.cli import main
+
+    def verdict(tracker: Any, rows: Any) -> dict[str, Any]:
+        found = diagnose(tracker.filter(rows), rows).findings
+        return {each.name: each for each in found}
+
+    name, rows = "rows predict each other", signal(600)
+    plain = verdict(KGMRF(time_scale=1), rows)
+    assert plain[name].verdict == "fault"
+    assert "time_scale" in plain[name].remedy
+    assert not any("raise acceleration" in each.remedy for each in plain.values())
+    for better in (KGMRF(time_scale="auto"), KGMRF(mean="linear")):
+        found = verdict(better, rows)
+        assert found[name].verdict == "ok"
+        assert found["persistent lag"].verdict != "fault"
+    assert verdict(KGMRF(), noise(600))[name].verdict == "ok"
+    np.savetxt(tmp_path / "x.csv", rows[:300], delimiter=",", header="a,b,c", comments="")
+    assert main(["compare", str(tmp_path / "x.csv")]) == 0
+    said = capsys.readouterr().out
+    assert "rows predict each other" in said
+    assert said.index("mean=linear") < said.index("gains=auto")
