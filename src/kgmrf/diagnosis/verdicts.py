@@ -363,8 +363,8 @@ def with_signal(
 ) -> list[Finding]:
     """Adds whether raw rows predict each other, as the samples of a signal do; other observations
     add nothing. If they do, that is why the estimate lags."""
-    rows = None if observations is None else np.asarray(observations, dtype=float)
-    tau = integrated_time(rows) if rows is not None and rows.ndim == 2 else np.nan
+    raw = isinstance(observations, np.ndarray) and observations.ndim == 2
+    tau = integrated_time(observations.astype(float)) if raw else np.nan
     if np.isnan(tau):
         return findings
     measured, evidence = {"integrated_time": tau}, f"integrated time {tau:.1f} rows"
