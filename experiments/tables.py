@@ -26,6 +26,7 @@ from experiments import (
     portfolio_tables,
     recentring,
     steady,
+    tables_alerts,
 )
 from experiments.comparison import otb_lead
 from experiments.markup import markdown
@@ -350,6 +351,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "portfolios": portfolio_tables.judged,
     "least_variance": portfolio_tables.least_variance,
     "starts": streams.starts,
+    **tables_alerts.TABLES,
     "faults": streams.faults,
     "rotating": streams.rotating,
     "low_rank": low_rank.simulated_table,
