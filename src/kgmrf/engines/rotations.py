@@ -81,7 +81,7 @@ class Rotations(Engine):
 
     noise_std: standard deviation of the noise in every plane, radians; None learns it.
     noise_std_guess: where learning starts; it counts less than an observation, so that a wrong one
-    does little harm. Without one, white fluctuation below 1.5e-3 rad is taken for motion.
+    does little harm. Without one, white fluctuation below about 2.5e-3 rad is taken for motion.
     oscillations: also hold dense members (constant velocity and oscillators), which cost most of
     the time and earn 1-3 % on smooth motion and a factor 2 on regular oscillation.
     time_unit: the usual time between observations in units of the stamps; None takes the median of

@@ -45,8 +45,8 @@ class RotationTracker(EngineTracker):
     noise_std: standard deviation of the noise in every plane, radians; ``n_samples`` of an update
     divides its variance. None: learned. Single laws do not learn it; those with fixed gains can do
     without it and then tell no likelihood.
-    noise_std_guess: where learning starts; without one, what fluctuates by less than 1.5e-3 rad is
-    taken for motion unless smoothing gains much.
+    noise_std_guess: where learning starts; without one, what fluctuates by less than about 2.5e-3
+    rad is taken for motion unless smoothing gains much.
     gains: "auto" (default; in dimensions other than 3 the same as "information"), or a single law:
     "information", "zero_lag", "printed", or one from :mod:`kgmrf.gains`.
     oscillations: of the default: be ready for regular swinging (camera shake, gait, vibration).
