@@ -26,6 +26,7 @@ from experiments import (
     portfolio_tables,
     recentring,
     steady,
+    tables_alerts,
 )
 from experiments.comparison import otb_lead
 from experiments.markup import markdown
@@ -177,11 +178,46 @@ def lines_per_second(results: Path) -> str:
     return markdown(head, rows)
 
 
+def formats(results: Path) -> str:
+    """Arrow beside JSON, from the benchmark of keys."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "keys.json").read_text())["formats"]
+    kinds = {"covariance,log_likelihood": "covariances", "log_likelihood": "log-likelihoods"}
+    rows = [
+        [
+            kinds[fields],
+            f"{row['json']:,}",
+            f"{row['arrow']:,}",
+            f"{row['arrow'] / row['json']:.1f}",
+        ]
+        for fields, row in found.items()
+    ]
+    return markdown(["rows per second of processor time", "JSON", "Arrow", "ratio"], rows)
+
+
+def many_keys(results: Path) -> str:
+    """What a million keys need, from the benchmark of keys."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "keys.json").read_text())["many"]
+    size = found["state_megabytes"]
+    head = [f"{found['keys']:,} keys, d = {found['d']}", "memory at most", "times the state"]
+    words = {"first": "three rows of each, and a checkpoint", "again": "read it, rows, write it"}
+    rows = [
+        [
+            words[name],
+            f"{found[name]['megabytes']:,.0f} MB",
+            f"{found[name]['megabytes'] / size:.2f}",
+        ]
+        for name in words
+    ]
+    rows.append(["the state", f"{size:,.0f} MB", "1"])
+    rows.append(["the process without keys", f"{found['bare_megabytes']:,.0f} MB", ""])
+    return markdown(head, rows)
+
+
 def what_was_survived(results: Path) -> str:
     """By ``kgmrf stream`` and state files, from ``python -m benchmarks.soak``."""
     path = ROOT / "benchmarks" / "results" / "reliability.json"
     trials = json.loads(path.read_text())["trials"]
-    told = {
+    sentences = {
         "kills": "{kills:,} kill -9 of the command in {streams:,} streams, {lines:,} lines in all",
         "full_disks": "{full:,} full disks in {streams:,} streams, {lines:,} lines in all",
         "checkpoints": "{files:,} damaged checkpoints: {refused:,} refused, {accepted:,} unharmed",
@@ -194,7 +230,7 @@ def what_was_survived(results: Path) -> str:
     keys = ("lost", "torn", "crashed", "silent", "repeated")
     rows = [
         [words.format(**row), *[f"{row[key]:,}" if key in row else "" for key in keys]]
-        for name, words in told.items()
+        for name, words in sentences.items()
         if (row := trials.get(name))
     ]
     return markdown(head, rows)
@@ -234,7 +270,7 @@ def steadier(results: Path) -> str:
     for name, data in steady.table(Results(results)).items():
         kind, _, word = name.partition(".")
         rows, equal = data["rows"], data["equal"]
-        if any("absent" in rows[rival] for rival in ("vidstab", "vidgear")):
+        if "absent" in rows["vidstab"]:
             continue
         shakes = [
             data["raw"],
@@ -296,6 +332,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "recorded_rotations": recorded_rotations,
     "reliability": what_was_survived,
     "live": lines_per_second,
+    "formats": formats,
+    "keys": many_keys,
     "streams": streams.streams,
     "streams_more": streams.more,
     "recentring": recentring_table,
@@ -303,6 +341,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "portfolios": portfolio_tables.judged,
     "least_variance": portfolio_tables.least_variance,
     "starts": streams.starts,
+    **tables_alerts.TABLES,
     "faults": streams.faults,
     "rotating": streams.rotating,
     "low_rank": low_rank.simulated_table,
@@ -323,7 +362,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
 
 
 def rewritten(text: str, results: Path) -> str:
-    """A page with its tables filled in anew.
+    """A page with its tables filled in.
 
     >>> rewritten("no table here", Path("."))
     'no table here'

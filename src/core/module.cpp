@@ -59,6 +59,7 @@ NB_MODULE(_core, m) {
     bind_law(m);
     bind_low_rank(m);
     bind_rotations(m);
+    bind_time_scale(m);
     bind_vision(m);
     m.def(
         "inspect",
