@@ -11,7 +11,7 @@ from experiments.store import Unit
 ORDER = (
     "ellipse camera ablation spectral_gap master lag stability structure noise_floor guide tensors "
     "scenes streams recentring artefacts starts faults rotating motions otb otb_models otb_choice "
-    "otb_unseen rotations rotation_faults low_rank steady cost"
+    "otb_unseen confidence rotations rotation_faults low_rank steady cost"
 )
 NAMES = ORDER.split()
 ELSEWHERE = {"scenes": "scenes_shown", "streams": "streams.study"}

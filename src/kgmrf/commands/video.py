@@ -30,8 +30,8 @@ Options:
     targets.
   --boxes  File of boxes in the first image, one X,Y,W,H per line.
   --output, -o  Annotated video: {" ".join(CODECS)}.
-  --table, -t  Boxes, scores and lost flags of every image: .csv, .json, or .txt for the format of
-    the MOT challenge.
+  --table, -t  Boxes, confidence, scores and lost flags of every image: .csv, .json, or .txt for the
+    format of the MOT challenge.
   --model  Compare with the first image and a slow average, or with the first image only.
   --demo  Track a van in a drawn clip with motion blur, an occlusion and true boxes.
 """
@@ -52,9 +52,9 @@ def video(
 ) -> None:
     """Follow one box or several through a video by region covariances.
 
-    A score of 0 is like the target, 1 like its surroundings. While a target
-    is lost its box coasts and the search widens; it keeps its number. A camera
-    is followed until Ctrl-C.
+    The number at a box is the probability that it is on its target. Below
+    50 % the target is lost: its box coasts and the search widens; it keeps
+    its number. A camera is followed until Ctrl-C.
     """
     if demo and (input_ is not None or box or boxes is not None):
         raise ValueError("--demo draws its own video and box: leave INPUT, --box and --boxes out")
@@ -150,6 +150,7 @@ def _follow(
                     "frame": k,
                     "id": one.identity,
                     **dict(zip(WORDS, one.box, strict=True)),
+                    "confidence": one.confidence,
                     "score": one.score,
                     "lost": one.lost,
                     "reacquired": one.reacquired,
@@ -229,6 +230,5 @@ def _write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> Non
 
 def _mot(row: dict[str, Any]) -> list[Any]:
     """MOT: frame, id, left, top, width, height, confidence, -1, -1, -1; it counts from 1."""
-    sure = 0.0 if row["lost"] else round(max(0.0, 1.0 - row["score"]), 4)
     place = round(row["x"] + 1, 4), round(row["y"] + 1, 4), row["width"], row["height"]
-    return [row["frame"] + 1, row["id"], *place, sure, -1, -1, -1]
+    return [row["frame"] + 1, row["id"], *place, row["confidence"], -1, -1, -1]

@@ -15,10 +15,11 @@ __all__ = ["BoxesTracker", "Followed"]
 
 
 class Followed(NamedTuple):
-    """One target in one image: who it is, where, how sure, and whether it is lost."""
+    """One target in one image: who it is, where, how sure, how alike, and whether it is lost."""
 
     identity: int
     box: tuple[float, float, float, float]
+    confidence: float
     score: float
     lost: bool
     reacquired: bool
@@ -88,6 +89,6 @@ class BoxesTracker:
     def present(self) -> list[Followed]:
         """Where all targets are now."""
         return [
-            Followed(identity, t.box, t.score, t.lost, t.reacquired)
+            Followed(identity, t.box, t.confidence, t.score, t.lost, t.reacquired)
             for identity, t in self.trackers.items()
         ]

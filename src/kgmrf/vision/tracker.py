@@ -14,6 +14,7 @@ from kgmrf._check import in_range
 from kgmrf._types import Numbers
 from kgmrf.trackers._contract import Tracker
 from kgmrf.vision.cells import cell_moments, colour_and_gradient, place_costs
+from kgmrf.vision.confidence import Confidence, Evidence
 from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
 from kgmrf.vision.regions import cell_matrices, stein_costs
 from kgmrf.vision.resample import Window, as_image, cut_window, sample_window
@@ -39,9 +40,11 @@ class RegionCovarianceTracker:
     own error. ``kinetics`` says when the velocity of the centre is used: to ``"coast"`` while the
     target is lost, ``"always"`` (the search starts where it points), or ``"never"``.
 
-    After each frame: ``box``, ``score`` (cost of the match relative to the median of its window: 0
-    like the target, 1 like its surroundings), ``lost`` and ``reacquired``. While lost the box
-    coasts, nothing is learned and the window grows.
+    After each frame: ``box``; ``confidence``, the probability that the box is on its target (IoU
+    above .3; :mod:`kgmrf.vision.confidence`); ``score``, the cost of the match relative to the
+    median of its window (0 like the target, 1 like its surroundings); ``lost`` and ``reacquired``.
+    A target is lost where the confidence falls below one half. While it is lost the box coasts,
+    nothing is learned and the window grows.
 
     >>> rng = np.random.default_rng(0)
     >>> scene = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
@@ -113,6 +116,8 @@ class RegionCovarianceTracker:
         self._channels = pixels.shape[2]
         self._aspect = float(np.log(width / height))
         self.score, self._frames_lost, self.reacquired = 0.0, 0, False
+        self._confidence, self.confidence = Confidence(), 1.0
+        self.evidence: Evidence | None = None
         self._since_renewed = 0
         self._limits = np.array([cols, rows], dtype=np.float64)
         centre, size = np.array([x + width / 2, y + height / 2]), np.array([width, height])
@@ -123,6 +128,9 @@ class RegionCovarianceTracker:
         self._offset = raw.mean(axis=(1, 2))
         self._gain = 1 / np.maximum(raw.std(axis=(1, 2)), np.float32(s.feature_floor))
         self._anchor = self._cells(window, centre, size)
+        log_det = stein_costs(self._anchor, self._anchor)[0].astype(np.float32)
+        self._start = self._anchor.astype(np.float32), log_det
+        self._alike = np.full(len(log_det), 1 / len(log_det), np.float32)
         row, col = np.divmod(np.arange(self._nx * self._ny), self._nx)
         # every other cell, as on a chessboard, is enough to find where to look closely
         self._coarse = (row + col) % 2 == 0 if s.alternate_cells else np.ones(len(row), np.bool_)
@@ -161,12 +169,22 @@ class RegionCovarianceTracker:
         row, col = divmod(int(total.argmin()), total.shape[1])
         dx, dy = col * s.stride - margin[0], row * s.stride - margin[1]
         centre = predicted + step * (dx, dy)
-        fine = self._costs(window, centre, size, (r, r)) / median
+        patch = self._patch(window, centre, size, (r, r))
+        fine = self._compared(patch) / median
         place, shift = least(fine + self._prior(fine, (dx - r, dy - r), 1, step / scale))
         centre = centre + step * shift
         self.score = value = float(fine[place])
+        off = (centre - predicted) / scale
+        self.evidence = Evidence(
+            value,
+            math.log(max(self._from_start(patch, place), 1e-3)),
+            self._runner_up(cost, row, col) / median,
+            math.log1p(0.5 * float(off @ off) / self._prior_variance),
+        )
+        self.confidence = self._confidence.update(self.evidence)
         self.reacquired = False
-        if value > (s.found_below if self.lost else s.lost_above):
+        unlike = value > (s.found_below if self.lost else s.lost_above)
+        if unlike or self.confidence < s.found_above:
             self._frames_lost += 1
             motion.coast()
             self._learn(None)
@@ -219,11 +237,31 @@ class RegionCovarianceTracker:
         self, window: Window, centre: Numbers, size: Any, margin: Sequence[int], stride: int = 1
     ) -> Maps:
         """Cost of the box at every ``stride``-th shift by up to ``margin`` samples."""
-        patch, s = self._patch(window, centre, size, margin), self.settings
-        weights = self._weights if stride == 1 else self._coarse_weights
+        return self._compared(self._patch(window, centre, size, margin), stride)
+
+    def _compared(self, patch: Maps, stride: int = 1) -> Maps:
+        s, weights = self.settings, self._weights if stride == 1 else self._coarse_weights
         model = self._target, self._target_log_det, weights, self._nx, self._ny
         costs: Maps = place_costs(patch, s.cell, stride, s.ridge, *model, s.softness)
         return costs
+
+    def _from_start(self, patch: Maps, place: tuple[int, int]) -> float:
+        """Mean divergence of the cells at one place of a patch from those of the first image."""
+        s, (i, j) = self.settings, place
+        high, wide = self._ny * s.cell, self._nx * s.cell
+        cells = np.ascontiguousarray(patch[:, i : i + high, j : j + wide])
+        model = *self._start, self._alike, self._nx, self._ny
+        return float(place_costs(cells, s.cell, 1, s.ridge, *model, 0.0)[0, 0])
+
+    def _runner_up(self, cost: Maps, row: int, col: int) -> float:
+        """The least cost of places more than half a box away; where there is none, the largest."""
+        s = self.settings
+        down, across = self._ny * s.cell // (2 * s.stride), self._nx * s.cell // (2 * s.stride)
+        top, bottom = max(row - down, 0), row + down + 1
+        middle = cost[top:bottom]
+        left, right = middle[:, : max(col - across, 0)], middle[:, col + across + 1 :]
+        parts = cost[:top], cost[bottom:], left, right
+        return min((float(part.min()) for part in parts if part.size), default=float(cost.max()))
 
     def _prior(self, cost: Maps, first: Sequence[int], stride: int, step: Numbers) -> Numbers:
         """Student-t penalty on the distance from the prediction, as wide as predictions err.
