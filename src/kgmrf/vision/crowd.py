@@ -19,10 +19,10 @@ class Followed(NamedTuple):
 
     identity: int
     box: tuple[float, float, float, float]
-    confidence: float
     score: float
     lost: bool
     reacquired: bool
+    confidence: float
 
 
 class BoxesTracker:
@@ -89,6 +89,6 @@ class BoxesTracker:
     def present(self) -> list[Followed]:
         """Where all targets are now."""
         return [
-            Followed(identity, t.box, t.confidence, t.score, t.lost, t.reacquired)
+            Followed(identity, t.box, t.score, t.lost, t.reacquired, t.confidence)
             for identity, t in self.trackers.items()
         ]
