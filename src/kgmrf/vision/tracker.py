@@ -198,7 +198,8 @@ class RegionCovarianceTracker:
             self._since_renewed = 0
             centre, size = self._resize(window, centre, size, median)
             cells = self._cells(window, centre, size) if value < s.learn_below else None
-        motion.correct(centre, np.log(np.clip(size, 4.0, 1.5 * self._limits)))
+        limited = np.minimum(np.maximum(size, 4.0), 1.5 * self._limits)
+        motion.correct(centre, np.log(limited))
         self._learn(cells)
         return True, self.box
 
@@ -251,7 +252,7 @@ class RegionCovarianceTracker:
         high, wide = self._ny * s.cell, self._nx * s.cell
         cells = np.ascontiguousarray(patch[:, i : i + high, j : j + wide])
         model = *self._start, self._alike, self._nx, self._ny
-        return float(place_costs(cells, s.cell, 1, s.ridge, *model, 0.0)[0, 0])
+        return float(place_costs(cells, s.cell, s.cell, s.ridge, *model, 0.0)[0, 0])
 
     def _runner_up(self, cost: Maps, row: int, col: int) -> float:
         """The least cost of places more than half a box away; where there is none, the largest."""
@@ -306,17 +307,18 @@ class RegionCovarianceTracker:
         """Renew what candidates are compared with; without cells a tracker coasts, others rest."""
         s, model = self.settings, self._model
         if isinstance(model, Tracker):
-            present = model.update(cells, n_samples=s.cell**2).covariance
+            present = np.asarray(model.update(cells, n_samples=s.cell**2).covariance, np.float64)
+            # a tracker that is still warming up has no say
+            usable = np.isfinite(present).all(axis=(-2, -1), keepdims=True)
+            present = np.where(usable, present, self._anchor)
         elif cells is None:
             return
         else:
             present = self._model = model + self.model_gain * (cells - model)
         # One matrix per cell stands for the first frame and the present model, so that one Cholesky
-        # factor per candidate scores both. A tracker that is still warming up has no say.
+        # factor per candidate scores both.
         w = 1.0 if self.model == "static" else self.anchor_weight
-        known = np.asarray(present, dtype=np.float64)
-        usable = np.isfinite(known).all(axis=(-2, -1), keepdims=True)
-        target = w * self._anchor + (1 - w) * np.where(usable, known, self._anchor)
+        target = w * self._anchor + (1 - w) * present
         log_det, cost = stein_costs(target if cells is None else cells, target)
         self._target = np.ascontiguousarray(target, dtype=np.float32)
         self._target_log_det = log_det.astype(np.float32)
