@@ -16,7 +16,7 @@ SHOWN = (60, 100)
 
 
 def strip(results: Results) -> Any:
-    """Images of the hand-held clip before and after, drawn anew and warped as the result says."""
+    """Images of the hand-held clip before and after, drawn again and warped as the result says."""
     data = results.data("steady", "clip.hand")
     if data is None or len(data["warps"]) < SHOWN[1]:
         return None

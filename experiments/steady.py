@@ -76,7 +76,7 @@ def sequence(name: str, n_images: int) -> dict[str, Any]:
 
 
 def _flow_steps(images: NDArray[np.uint8], boxes: Array) -> Array:
-    """How the background moved from each image to the next, by dense flow: (n - 1, 3, 3)."""
+    """The motion of the background from each image to the next, by dense flow: (n - 1, 3, 3)."""
     import cv2
 
     flow: Any = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
@@ -85,11 +85,11 @@ def _flow_steps(images: NDArray[np.uint8], boxes: Array) -> Array:
     y, x = np.mgrid[8:rows:12, 8:cols:12].reshape(2, -1)
     steps = []
     for k in range(len(images) - 1):
-        moved = flow.calc(grey[k], grey[k + 1], None)
+        flowed = flow.calc(grey[k], grey[k + 1], None)
         left, top, width, height = boxes[k]
         outside = (x < left) | (x > left + width) | (y < top) | (y > top + height)
         before = np.stack([x, y], 1)[outside].astype(np.float32)
-        after = before + moved[y[outside], x[outside]]
+        after = before + flowed[y[outside], x[outside]]
         matrix, _ = cv2.estimateAffinePartial2D(before, after, ransacReprojThreshold=2.0)
         steps.append(np.vstack([matrix, [0, 0, 1]]))
     return np.stack(steps)

@@ -23,6 +23,7 @@ from experiments import (
     otb_choice,
     otb_models,
     otb_unseen,
+    portfolio_tables,
     recentring,
     steady,
 )
@@ -180,7 +181,7 @@ def what_was_survived(results: Path) -> str:
     """By ``kgmrf stream`` and state files, from ``python -m benchmarks.soak``."""
     path = ROOT / "benchmarks" / "results" / "reliability.json"
     trials = json.loads(path.read_text())["trials"]
-    told = {
+    sentences = {
         "kills": "{kills:,} kill -9 of the command in {streams:,} streams, {lines:,} lines in all",
         "full_disks": "{full:,} full disks in {streams:,} streams, {lines:,} lines in all",
         "checkpoints": "{files:,} damaged checkpoints: {refused:,} refused, {accepted:,} unharmed",
@@ -193,7 +194,7 @@ def what_was_survived(results: Path) -> str:
     keys = ("lost", "torn", "crashed", "silent", "repeated")
     rows = [
         [words.format(**row), *[f"{row[key]:,}" if key in row else "" for key in keys]]
-        for name, words in told.items()
+        for name, words in sentences.items()
         if (row := trials.get(name))
     ]
     return markdown(head, rows)
@@ -233,7 +234,7 @@ def steadier(results: Path) -> str:
     for name, data in steady.table(Results(results)).items():
         kind, _, word = name.partition(".")
         rows, equal = data["rows"], data["equal"]
-        if any("absent" in rows[rival] for rival in ("vidstab", "vidgear")):
+        if "absent" in rows["vidstab"]:
             continue
         shakes = [
             data["raw"],
@@ -299,6 +300,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "streams_more": streams.more,
     "recentring": recentring_table,
     "artefacts": artefact_table,
+    "portfolios": portfolio_tables.judged,
+    "least_variance": portfolio_tables.least_variance,
     "starts": streams.starts,
     "faults": streams.faults,
     "rotating": streams.rotating,
@@ -320,7 +323,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
 
 
 def rewritten(text: str, results: Path) -> str:
-    """A page with its tables filled in anew.
+    """A page with its tables filled in.
 
     >>> rewritten("no table here", Path("."))
     'no table here'
