@@ -281,6 +281,26 @@ def stabiliser_speed(results: Path) -> str:
     return markdown(head, [["ms per image", *map(_cell, times)]])
 
 
+def confidence_table(results: Path) -> str:
+    """What the confidence is worth on videos left out and on unseen ones."""
+    fit, unseen = (Results(results).data("confidence", name) or {} for name in ("fit", "unseen"))
+    columns = {"OTB, videos left out": fit.get("real"), "drawn, kinds left out": fit.get("drawn")}
+    columns |= {"nine unseen videos": unseen or None}
+    shown = {name: row for name, row in columns.items() if row}
+    lines = {
+        "AUC of the confidence": ("auc", 3),
+        "AUC of the score alone": ("auc_score", 3),
+        "images off their target": ("off_target", 3),
+        "of these, confidence above one half": ("off_but_sure", 2),
+        "images on their target, confidence below one half": ("on_but_unsure", 3),
+    }
+    rows = [
+        [label, *(_cell(row[key], digits) for row in shown.values())]
+        for label, (key, digits) in lines.items()
+    ]
+    return markdown(["", *shown], rows)
+
+
 def several_boxes(results: Path) -> str:
     """What ten boxes cost beside one."""
     row = Results(results).data("steady", "crowd") or {}
@@ -317,6 +337,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "otb_sequences": otb_sequences,
     "steady": steadier,
     "steady_live": steadier_live,
+    "confidence": confidence_table,
     "steady_speed": stabiliser_speed,
     "crowd": several_boxes,
 }

@@ -7,9 +7,12 @@ from typing import NamedTuple
 
 __all__ = ["Confidence", "Evidence"]
 
-BIAS = -3.120
-WEIGHTS = (-14.392, -1.647, 19.380, -0.621)
+BIAS = -3.579
+WEIGHTS = (-14.718, -1.512, 19.901, -0.565)
+"""As `python -m experiments run confidence/fit` finds them."""
+
 MEMORY = 0.3
+"""Share of the last image's log odds that is kept."""
 
 
 class Evidence(NamedTuple):

@@ -43,8 +43,8 @@ class RegionCovarianceTracker:
     After each frame: ``box``; ``confidence``, the probability that the box is on its target (IoU
     above .3; :mod:`kgmrf.vision.confidence`); ``score``, the cost of the match relative to the
     median of its window (0 like the target, 1 like its surroundings); ``lost`` and ``reacquired``.
-    A target is lost where the confidence falls below one half. While it is lost the box coasts,
-    nothing is learned and the window grows.
+    A target is lost where the confidence falls below one half or the score says so. While the score
+    does, the box coasts, nothing is learned and the window grows.
 
     >>> rng = np.random.default_rng(0)
     >>> scene = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
@@ -86,8 +86,8 @@ class RegionCovarianceTracker:
 
     @property
     def lost(self) -> bool:
-        """Whether the target was not found in the last frame."""
-        return self._frames_lost > 0
+        """Whether the target was not found in the last frame, or is not likely to be."""
+        return not self._is_found
 
     def stagger(self, k: int) -> None:
         """Renew ``k`` images out of turn, so that many trackers do not all do so at once."""
@@ -116,6 +116,7 @@ class RegionCovarianceTracker:
         self._channels = pixels.shape[2]
         self._aspect = float(np.log(width / height))
         self.score, self._frames_lost, self.reacquired = 0.0, 0, False
+        self._is_found = True
         self._confidence, self.confidence = Confidence(), 1.0
         self.evidence: Evidence | None = None
         self._since_renewed = 0
@@ -182,14 +183,16 @@ class RegionCovarianceTracker:
             math.log1p(0.5 * float(off @ off) / self._prior_variance),
         )
         self.confidence = self._confidence.update(self.evidence)
-        self.reacquired = False
-        unlike = value > (s.found_below if self.lost else s.lost_above)
-        if unlike or self.confidence < s.found_above:
+        was_lost, self.reacquired = self.lost, False
+        self._is_found = False
+        if value > (s.found_below if self._frames_lost else s.lost_above):
             self._frames_lost += 1
             motion.coast()
             self._learn(None)
             return False, self.box
-        self.reacquired = self.lost
+        # what the box does is left to the score, as it was when the confidence was calibrated
+        self._is_found = self.confidence >= s.found_above
+        self.reacquired = was_lost and self._is_found
         self._frames_lost = 0
 
         cells = None
@@ -201,7 +204,7 @@ class RegionCovarianceTracker:
         limited = np.minimum(np.maximum(size, 4.0), 1.5 * self._limits)
         motion.correct(centre, np.log(limited))
         self._learn(cells)
-        return True, self.box
+        return self._is_found, self.box
 
     # ------------------------------------------------------------------ parts
     def _near(self, centre: Numbers) -> Numbers:
