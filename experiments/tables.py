@@ -293,8 +293,6 @@ def steadier_live(results: Path) -> str:
     lines, found = [], steady.table(Results(results))
     for name, data in found.items():
         kind, _, word = name.partition(".")
-        if plain not in data["rows"]:
-            continue  # a result of before the plain rival
         cells, last = [f"{data['raw']:.2f}"], ""
         for rival, lag in met:
             theirs = data["rows"][rival]["shake"]
