@@ -116,7 +116,7 @@ def dropout_sweep(results: Results) -> Figure | None:
             line["name"] = "K-GMRF, paper's gains"
     if not run and not printed:
         return None
-    rows = claims.load()["tables"]["dropout_sweep"]["rows"]
+    rows = claims.rows("dropout_sweep")
     for column, name in (
         ("K-GMRF", "paper_kgmrf"),
         ("Riemannian EMA", "paper_riemannian_ema"),
@@ -130,7 +130,7 @@ def dropout_sweep(results: Results) -> Figure | None:
         "Left: the recovered protocol (constant rate, nine-frame gaps, |Log|_F); open "
         "rings are printed values. Right: the protocol as printed (oscillating camera, independent "
         "dropouts, angle). Means of 100 seeds, bars 95 % intervals; tuned rivals have their own "
-        "setting for every rate, ours is told the noise and no more.",
+        "setting for every rate, ours knows the noise and no more.",
         [
             panel(
                 "as run: chance to start a gap", "dropout (%)", "error |Log|_F (°)", run, log="y"

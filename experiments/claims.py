@@ -25,6 +25,11 @@ def value(table: str, row: str, column: str) -> Any:
     return _entry(table, row, column, "values")
 
 
+def rows(table: str) -> list[str]:
+    """Names of the rows of a table."""
+    return list(load()["tables"][table]["rows"])
+
+
 def std(table: str, row: str, column: str) -> float | None:
     """The printed standard deviation of a cell; None where none is printed."""
     if "stds" not in load()["tables"][table]["rows"][row]:

@@ -40,7 +40,7 @@ def ellipse_lines(results: Results) -> list[Line]:
 def camera_lines(results: Results) -> list[Line]:
     """tab:dropout-sweep, cell by cell; as run over 600 seeds where they are there."""
     lines = []
-    for k, row in enumerate(claims.load()["tables"]["dropout_sweep"]["rows"]):
+    for k, row in enumerate(claims.rows("dropout_sweep")):
         cells = [f"{k / 10:.1f}"] * 2
         for column, name in COLUMNS.items():
             place = ("dropout_sweep", row)
@@ -145,71 +145,68 @@ def otb_lead(results: Path) -> Lead | None:
     return Lead(mean, half, word)
 
 
+SWEEP = tuple(claims.rows("omega_sweep"))
+DISTANCES = (
+    ("Euclidean EMA within .15° of all 6 sweep values and of 25.29 occluded",
+     "euclidean_ema", (*SWEEP, "occluded"), 0.15),
+    ("Log-Euclidean EMA within .15° of all 6 sweep values and of 25.29 occluded",
+     "riemannian_ema", (*SWEEP, "occluded"), 0.15),
+    ("alpha-beta within .15° for ω ≥ .08 and of 16.58 occluded",
+     "alpha_beta", (*SWEEP[2:], "occluded"), 0.15),
+    ("tangent KF within .25° of the sweep", "tangent_kalman", SWEEP, 0.25),
+)  # fmt: skip
+"""Bars on the ellipse: words, column, cells, and the largest distance from the printed value."""
+
+
 def bars(results: Results) -> list[Bar]:
     """The thresholds that were set before anything was run."""
-    run = results.methods("ellipse", "as_run")
-    sweep = list(claims.load()["tables"]["omega_sweep"]["rows"])
-    found = []
-
-    def off(method: str, column: str, cells: list[str]) -> list[float] | None:
-        if method not in run:
-            return None
-        gaps = []
-        for cell in cells:
-            table, row = (
-                ("main_ellipse", "20% Dropout") if cell == "occluded" else ("omega_sweep", cell)
-            )
-            gaps.append(abs(numbers(run[method], cell).mean() - claims.value(table, row, column)))
-        return [float(g) for g in gaps]
-
-    def bar(text: str, gaps: list[float] | None, most: float) -> None:
-        if gaps is None:
-            found.append(Bar(text, None, NOT_RUN))
-        else:
-            found.append(Bar(text, max(gaps) <= most, f"largest distance {max(gaps):.3f}°"))
-
-    for method, column, name in (
-        ("paper_euclidean_ema", "Euclidean EMA", "Euclidean EMA"),
-        ("paper_riemannian_ema", "Riemannian EMA", "Log-Euclidean EMA"),
-    ):
-        gaps = off(method, column, [*sweep, "occluded"])
-        bar(f"A as run: {name} within .15° of all 6 sweep values and of 25.29 occluded", gaps, 0.15)
-    gaps = off(
-        "paper_alpha_beta", "Alpha-Beta", [c for c in sweep if float(c) >= 0.08] + ["occluded"]
-    )
-    bar("A as run: alpha-beta within .15° for ω ≥ .08 and of 16.58 occluded", gaps, 0.15)
-    bar(
-        "A as run: tangent KF within .25° of the sweep",
-        off("paper_tangent_kalman", "Tangent KF", sweep),
-        0.25,
-    )
+    found = [_distance(results, *bar) for bar in DISTANCES]
     text = "A as run: K-GMRF with the paper's gains .3–.6 normal and 12.1 ± 1 occluded"
-    if "paper_kgmrf" in run:
-        normal = numbers(run["paper_kgmrf"], "normal").mean()
-        hidden = numbers(run["paper_kgmrf"], "occluded").mean()
+    run = results.data("ellipse", "as_run.paper_kgmrf")
+    if run is None:
+        found.append(Bar(text, None, NOT_RUN))
+    else:
+        normal, hidden = (numbers(run, cell).mean() for cell in ("normal", "occluded"))
         good = 0.3 <= normal <= 0.6 and abs(hidden - 12.1) <= 1
         found.append(Bar(text, bool(good), f"{normal:.2f}° normal, {hidden:.2f}° occluded"))
-    else:
-        found.append(Bar(text, None, NOT_RUN))
-    found += _camera_bars(results)
-    for experiment, name in (("ellipse", "A"), ("camera", "B")):
-        cells = best_cells(results, experiment)
-        text = f"{name}: ours, without tuning per cell, is best in every cell of both readings"
-        if not cells:
-            found.append(Bar(text, None, NOT_RUN))
-            continue
-        best = sum(c.status == "best" for c in cells)
-        level = sum(c.status == "level" for c in cells)
-        behind = [f"{c.reading.replace('_', ' ')} {c.cell}" for c in cells if c.status == "behind"]
-        measured = f"best in {best} of {len(cells)}, level in {level}"
-        if behind:
-            measured += ", behind in " + ", ".join(behind)
-        found.append(Bar(text, best == len(cells), measured))
-    return found
+    return [
+        *found,
+        *_camera_bars(results),
+        _best_everywhere(results, "ellipse", "A"),
+        _best_everywhere(results, "camera", "B"),
+    ]
+
+
+def _distance(
+    results: Results, words: str, column: str, cells: tuple[str, ...], most: float
+) -> Bar:
+    text, run = f"A as run: {words}", results.data("ellipse", f"as_run.paper_{column}")
+    if run is None:
+        return Bar(text, None, NOT_RUN)
+    label = next(name for name, word in COLUMNS.items() if word == column)
+    places = {"occluded": ("main_ellipse", "20% Dropout")}
+    gaps = [
+        abs(numbers(run, c).mean() - claims.value(*places.get(c, ("omega_sweep", c)), label))
+        for c in cells
+    ]
+    return Bar(text, bool(max(gaps) <= most), f"largest distance {max(gaps):.3f}°")
+
+
+def _best_everywhere(results: Results, experiment: str, letter: str) -> Bar:
+    cells = best_cells(results, experiment)
+    text = f"{letter}: ours, without tuning per cell, is best in every cell of both readings"
+    if not cells:
+        return Bar(text, None, NOT_RUN)
+    best, level = (sum(c.status == word for c in cells) for word in ("best", "level"))
+    behind = [f"{c.reading.replace('_', ' ')} {c.cell}" for c in cells if c.status == "behind"]
+    measured = f"best in {best} of {len(cells)}, level in {level}"
+    if behind:
+        measured += ", behind in " + ", ".join(behind)
+    return Bar(text, best == len(cells), measured)
 
 
 def _camera_bars(results: Results) -> list[Bar]:
-    rows = claims.load()["tables"]["dropout_sweep"]["rows"]
+    rows = claims.rows("dropout_sweep")
     near = inside = inside_range = total = 0
     for column, name in COLUMNS.items():
         spread = results.data("camera", f"spread.paper_{name}")

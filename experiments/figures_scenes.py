@@ -102,7 +102,7 @@ shows beside the next."""
 def video_row(figure: Any, place: Any, data: dict[str, Any], count: int = 5) -> None:
     """Boxes of truth (grey) and the paper's methods at key frames; the images belong to others.
 
-    Key frames are spread evenly, each moved to where the two better methods differ most nearby.
+    Key frames are spread evenly, each shifted to where the two better methods differ most nearby.
     """
     wanted = key_frames(data, count)
     grid = place.subgridspec(1, len(wanted) + 1)
@@ -116,12 +116,22 @@ def video_row(figure: Any, place: Any, data: dict[str, Any], count: int = 5) -> 
         for (name, colour), thick in reversed([*zip(rows.items(), widths, strict=True)]):
             box = outline(data["rows"][name]["boxes"][t])
             axes.plot(*box, color=colour, linewidth=thick, solid_joinstyle="miter")
-        _bare(axes, (0, width), (height, 0))
+        everyone = [data["truth"][t], *(data["rows"][name]["boxes"][t] for name in rows)]
+        _bare(axes, *_around(np.array(everyone, dtype=float), width / height))
         axes.set_title(f"{data['sequence']}, {t}" if k == 0 else str(t), loc="center")
     axes = figure.add_subplot(grid[0, -1])
     for k, (name, colour) in enumerate({"truth": "#8C8C8C", **rows}.items()):
         axes.text(0.0, 0.92 - 0.17 * k, name, color=colour, va="center")
     axes.axis("off")
+
+
+def _around(boxes: Numbers, ratio: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Limits of a view in the shape of the image that holds all boxes; y grows downwards."""
+    low, high = boxes[:, :2].min(axis=0), (boxes[:, :2] + boxes[:, 2:]).max(axis=0)
+    middle, size = (low + high) / 2, 1.25 * (high - low)
+    half = max(size[0], size[1] * ratio) / 2
+    x, y = middle
+    return (x - half, x + half), (y + half / ratio, y - half / ratio)
 
 
 def key_frames(data: dict[str, Any], count: int) -> list[int]:

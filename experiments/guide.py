@@ -2,7 +2,7 @@
 
 Gamma is read as the guide defines it, a damping: W <- (1 - gamma) W + eta w (Algorithm 1). The
 tables' reading, a retention while nothing is seen, is tested where a rule speaks of coasting. The
-ellipse, spectrum (2, .5), everything on d = 2 angles; noise is 8 samples per frame unless told.
+ellipse, spectrum (2, .5), everything on d = 2 angles; noise is 8 samples per frame unless stated.
 """
 
 from __future__ import annotations

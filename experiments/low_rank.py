@@ -48,7 +48,7 @@ Truth = list[tuple[Numbers, Numbers]]
 def scene(d: int, n: int, seed: int, clustered: bool) -> tuple[Numbers, Truth]:
     """Rows ``(n, d)`` of five factors plus noise, and the true loadings and noise at each row.
 
-    At row n/2 the loadings become .6 of themselves, mixed anew, plus .8 of new ones, and the
+    At row n/2 the loadings become .6 of themselves, mixed again, plus .8 of new ones, and the
     noise variances change by a factor exp(.5 N(0, 1)). Clustered: a common log-variance follows
     an autoregression of coefficient .97.
     """

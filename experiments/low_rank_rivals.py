@@ -85,7 +85,7 @@ def qis(sample: Numbers, n: float) -> Dense:
 
 
 def due(t: int, first: int, every: int) -> bool:
-    """Whether a rival estimates anew before row t: after a twentieth more rows or ``every``."""
+    """Whether a rival estimates again before row t: after a twentieth more rows or ``every``."""
     return (t - first) % min(max(t // 20, 1), every) == 0
 
 

@@ -3,7 +3,7 @@
 Only what remembers the target's cells differs; search, motion, gates and anchor are those of
 `RegionCovarianceTracker`, one setting for all sequences, first box given. A pixel of the first box
 can decide whether a target is lost, so the models are compared by means over five first boxes: the
-true one, and moved by two pixels. Besides, the paper's own protocol: a 7 x 7 region covariance of
+true one, and shifted by two pixels. Besides, the paper's own protocol: a 7 x 7 region covariance of
 (x, y, R, G, B, |Ix|, |Iy|) cut from the *true* box of every frame, and how well each method
 predicts the next one (mean affine-invariant distance).
 """
@@ -63,7 +63,7 @@ SHOWN = PAPER
 """Whose boxes are kept for the sheets of key images."""
 
 MOVES = ((0, 0), (-2, 0), (2, 0), (0, -2), (0, 2))
-"""Pixels by which the first box is moved."""
+"""Pixels by which the first box is shifted."""
 
 
 def follow(sequence: str, n_frames: int | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ SHOWN = (60, 100)
 
 
 def strip(results: Results) -> Any:
-    """Images of the hand-held clip before and after, drawn anew and warped as the result says."""
+    """Images of the hand-held clip before and after, drawn again and warped as the result says."""
     data = results.data("steady", "clip.hand")
     if data is None or len(data["warps"]) < SHOWN[1]:
         return None
@@ -49,6 +49,7 @@ def steady_part(results: Results, drawn_in: Path | None) -> str:
 <p>The table above scores orientations. Here they are put to use: the camera's path is measured from
 features, smoothed by the same trackers, and taken out of the images. Shake is the mean acceleration
 of the background, pixels per image²: of the true camera on drawn clips, of dense optical flow on
-OTB. Ours runs at the crop (the share of the width that is left) of vidstab as a recording, and
-live.</p>
-{shown}{from_markdown(tables.steadier(results.folder))}"""
+OTB. Ours runs at the crop (the share of the width that is left) of each rival: as a recording, and
+live, some images behind the camera.</p>
+{shown}{from_markdown(tables.steadier(results.folder))}
+{from_markdown(tables.steadier_live(results.folder))}"""

@@ -86,15 +86,20 @@ def matrix(results: Results, experiment: str, reading: str) -> str:
     return table(["method", "tuned", *[n(e(c)) for c in cells]], rows)
 
 
-def best_table(results: Results, experiment: str) -> str:
-    """Ours against the best rival of each cell."""
+def best_table(results: Results, experiment: str, *, brief: bool = False) -> str:
+    """Ours against the best rival of each cell; ``brief`` in four columns."""
     rows = []
     kinds = {"best": "good", "level": "warn", "behind": "bad"}
     for b in best_cells(results, experiment):
-        cells = [e(b.reading.replace("_", " ")), e(b.cell), num(pair((b.ours, b.ours_half)))]
-        cells += [e(b.rival), num(b.rival_error), num(pair(b.difference))]
-        rows.append(row(*cells, tag(b.status, kinds[b.status])))
+        reading, mark = b.reading.replace("_", " "), tag(b.status, kinds[b.status])
+        if brief:
+            rival = f"{e(b.rival)} <b>{number(b.rival_error)}</b>"
+            rows.append(row(f"{e(reading)} {e(b.cell)}", num(b.ours), rival, mark))
+            continue
+        cells = [e(reading), e(b.cell), num(pair((b.ours, b.ours_half))), e(b.rival)]
+        rows.append(row(*cells, num(b.rival_error), num(pair(b.difference)), mark))
     head = ["reading", "cell", n("ours"), "best of all others", n("its error"), n("difference"), ""]
+    head = ["cell", n("ours"), "best of all others", ""] if brief else head
     return table(head, rows) if rows else f"<p>{tag('not run', 'idle')}</p>"
 
 
@@ -273,7 +278,7 @@ def _spread(results: Results) -> str:
         if data is None:
             continue
         cells = []
-        for k, label in enumerate(claims.load()["tables"]["dropout_sweep"]["rows"]):
+        for k, label in enumerate(claims.rows("dropout_sweep")):
             five = data["five_seed_means"]
             claim = claims.value("dropout_sweep", label, column)
             inside = five["lowest"][k] - 0.05 <= claim <= five["highest"][k] + 0.05
@@ -283,7 +288,7 @@ def _spread(results: Results) -> str:
         rows.append(row(e(column), *cells))
     if not rows:
         return ""
-    head = ["method", *[n(r) for r in claims.load()["tables"]["dropout_sweep"]["rows"]]]
+    head = ["method", *[n(r) for r in claims.rows("dropout_sweep")]]
     return (
         "<details><summary>Does the printed mean lie in the scatter of five-seed "
         "means?</summary><p>Printed value, ✓ where it lies between the lowest and highest of 120 "
@@ -300,11 +305,11 @@ def ablation_section(results: Results) -> str:
             results.data("ablation", f"{r}.{version}") for r in ("as_run", "as_printed")
         )
         rows = []
-        for (key, label), told in zip(ROWS.items(), claim["rows"].values(), strict=True):
+        for (key, label), printed_row in zip(ROWS.items(), claim["rows"].values(), strict=True):
             cells = []
             for k, column in enumerate(("normal", "dropout")):
-                printed_std = f"<span class='pm'>± {told['stds'][k]:g}</span>"
-                cells.append(num(f"{told['values'][k]:g} {printed_std}"))
+                printed_std = f"<span class='pm'>± {printed_row['stds'][k]:g}</span>"
+                cells.append(num(f"{printed_row['values'][k]:g} {printed_std}"))
                 cells += [num(d["rows"][key][column][0] if d else None) for d in (printed, run)]
             rows.append(row(e(label), *cells))
         for key, label, look in FURTHER if run and printed else ():
@@ -344,14 +349,14 @@ def tuning_section(results: Results) -> str:
                     + ", ".join(f"{v:.3g}" for v in s.values() if isinstance(v, (int, float)))
                     for c, s in zip(cells, chosen, strict=True)
                 )
-                told = [experiment, reading.replace("_", " "), e(data["label"])]
-                told += [num(str(data["trials"])), e(", ".join(chosen[0]))]
-                rows.append(row(*told, f"<small>{shown}</small>"))
+                shown_cells = [experiment, reading.replace("_", " "), e(data["label"])]
+                shown_cells += [num(str(data["trials"])), e(", ".join(chosen[0]))]
+                rows.append(row(*shown_cells, f"<small>{shown}</small>"))
     head = ["task", "reading", "method", n("trials"), "settings", "chosen on seeds 0–4"]
     return f"""<section id="tuning"><h2>Tuning</h2>
 <p>Every tuned method gets the same number of trials: the paper's grid for it, settings drawn at
 random from a
 wide range, then settings near the best so far. Seeds 0–4 choose, seeds 5–9 are the paper's test
 seeds, seeds 10–109 are what this page shows. Rivals
-choose anew in every cell; ours, where it is tuned at all, chooses once for a whole protocol.</p>
+choose again in every cell; ours, where it is tuned at all, chooses once for a whole protocol.</p>
 <details><summary>What was chosen</summary>{table(head, rows)}</details></section>"""

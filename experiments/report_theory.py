@@ -31,8 +31,8 @@ def gap_table(results: Results) -> str:
         return f"<p>{tag('not run', 'idle')}</p>"
     printed = claims.load()["tables"]["spectral_gap"]["rows"]
     rows = []
-    for k, (delta, told) in enumerate(printed.items()):
-        gap, kinetic, ema = told["values"]
+    for k, (delta, claim) in enumerate(printed.items()):
+        gap, kinetic, ema = claim["values"]
         law, average, ours = (
             data["errors"][name][0][k] for name in ("kgmrf", "ema_0.1_at_0.1", "ours")
         )

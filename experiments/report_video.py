@@ -61,8 +61,8 @@ def _otb_models(results: Results, drawn: list[Figure]) -> str:
         "K-GMRF is the information law; the paper's Algorithm 1 stands beside it, once with its "
         "spectrum kept and once with the spectrum followed. One or two pixels of the first box can "
         f"decide whether a target is lost: where it says so, numbers are means over "
-        f"{len(otb_models.MOVES)} first boxes, the true one and moved by two pixels, with the 95 % "
-        f"interval that the boxes leave.</p>{models_table(results)}{figure(drawn, 'otb_models')}"
+        f"{len(otb_models.MOVES)} first boxes, the true one and shifted by two pixels, with the "
+        f"95 % interval that they leave.</p>{models_table(results)}{figure(drawn, 'otb_models')}"
         f"{_from_truth(otb_models.load(results.folder, 'truth'))}"
     )
 

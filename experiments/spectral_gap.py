@@ -1,9 +1,10 @@
 """The spectral-gap phase transition, as printed and as recovered.
 
-As printed: Lambda = diag(1 + delta, 1), sigma^2 = 4, m = 8; the rate is not told. Its whitened gaps
-do not follow from that. They follow, all six to four digits, from Lambda = diag(1, 1 - .99 delta)
-and sigma^2 = .16, and with 8 samples the errors are then of the printed size. The rate and the law
-of the K-GMRF column were found by search among `SEARCHED`: consistent, not proven.
+As printed: Lambda = diag(1 + delta, 1), sigma^2 = 4, m = 8; the rate is not stated. Its
+whitened gaps do not follow from that. They follow, all six to four digits, from
+Lambda = diag(1, 1 - .99 delta) and sigma^2 = .16, and with 8 samples the errors are then of the
+printed size. The rate and the law of the K-GMRF column were found by search among `SEARCHED`:
+consistent, not proven.
 """
 
 from __future__ import annotations

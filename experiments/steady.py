@@ -3,7 +3,8 @@
 Shake is the mean acceleration of the background from image to image, in pixels: of the true camera
 on drawn clips, of dense optical flow outside the target's box on OTB (a measure that none of the
 stabilisers uses). Each rival runs at its own settings; ours then runs with ``keep`` at the share of
-the image that the rival's largest steady rectangle keeps, so that both are compared at equal crop.
+the image that the rival's largest steady rectangle keeps, so that both are compared at equal crop:
+as a recording, and live where the rival is live.
 Milliseconds are processor time per image on one thread: motion, path and warp, no coding.
 """
 
@@ -22,6 +23,8 @@ from experiments import otb, shaky
 from experiments.reading import Results
 from experiments.steady_rivals import RIVALS, recorded
 from experiments.store import NotAvailable, Unit
+from kgmrf.trackers import VectorTracker
+from kgmrf.vision.camera import Similarity
 from kgmrf.vision.clip import paste
 from kgmrf.vision.crowd import BoxesTracker
 from kgmrf.vision.regions import box_iou
@@ -35,8 +38,12 @@ SEED = 1000
 
 SEQUENCES = ("BlurBody", "BlurCar1", "BlurCar2", "CarScale", "Jogging-1")
 SMOOTHNESS = 30.0
-LIVE = {"vidgear, Kalman": 0}
-"""Rivals that do not look ahead meet our live version of the same lag; the others the recording."""
+KALMAN = "Kalman filter"
+"""The plain live rival: a constant-velocity filter of the path that ours has measured."""
+
+LAGS = (0, 5, 15)
+LIVE = {"vidgear": (25,), "vidgear, Kalman": LAGS, KALMAN: LAGS}
+"""Lags at which our live version meets a rival at its crop; vidgear's average is 25 images late."""
 
 
 def units(quick: bool) -> list[Unit]:
@@ -69,7 +76,7 @@ def sequence(name: str, n_images: int) -> dict[str, Any]:
 
 
 def _flow_steps(images: NDArray[np.uint8], boxes: Array) -> Array:
-    """How the background moved from each image to the next, by dense flow: (n - 1, 3, 3)."""
+    """The motion of the background from each image to the next, by dense flow: (n - 1, 3, 3)."""
     import cv2
 
     flow: Any = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
@@ -78,11 +85,11 @@ def _flow_steps(images: NDArray[np.uint8], boxes: Array) -> Array:
     y, x = np.mgrid[8:rows:12, 8:cols:12].reshape(2, -1)
     steps = []
     for k in range(len(images) - 1):
-        moved = flow.calc(grey[k], grey[k + 1], None)
+        flowed = flow.calc(grey[k], grey[k + 1], None)
         left, top, width, height = boxes[k]
         outside = (x < left) | (x > left + width) | (y < top) | (y > top + height)
         before = np.stack([x, y], 1)[outside].astype(np.float32)
-        after = before + moved[y[outside], x[outside]]
+        after = before + flowed[y[outside], x[outside]]
         matrix, _ = cv2.estimateAffinePartial2D(before, after, ransacReprojThreshold=2.0)
         steps.append(np.vstack([matrix, [0, 0, 1]]))
     return np.stack(steps)
@@ -97,27 +104,42 @@ def compared(images: NDArray[np.uint8], steps: Array, *, keep_path: bool = False
     still = {k: np.eye(3) for k in range(len(images))}
     rows: dict[str, Any] = {}
     out: dict[str, Any] = {"raw": shake(still, steps, size), "rows": rows, "equal": {}}
-    for name, lag in (("kgmrf", None), ("kgmrf, lag 15", 15), ("kgmrf, lag 0", 0)):
+    for name, lag in (("kgmrf", None), *((f"kgmrf, lag {lag}", lag) for lag in reversed(LAGS))):
         made, spent = _ours(images, 0.8, lag)
         warps = dict(enumerate(made.warps))
         rows[name] = {**_scores(warps, steps, size), "milliseconds": spent}
+        if lag is None:
+            path = made.path
         if keep_path and lag is None:
             _, out["path"], out["steady"] = made.numbers()
             out["warps"] = made.warps[:, :2].reshape(-1, 6)
             out["rectangle"] = list(made.rectangle)
-    for name, run in RIVALS.items():
+    for name, run in (*RIVALS.items(), (KALMAN, None)):
         try:
             began = time.process_time()
-            with recorded(images) as found:
-                run(images)
+            if run is None:
+                found = dict(enumerate(_kalman(path, size)))
+            else:
+                with recorded(images) as found:
+                    run(images)
         except NotAvailable as reason:
             rows[name] = {"absent": str(reason)}
             continue
         spent = 1000 * (time.process_time() - began) / len(images)
-        rows[name] = {**_scores(found, steps, size), "milliseconds": spent}
-        made, _ = _ours(images, min(rows[name]["crop"], 0.99), LIVE.get(name))
-        out["equal"][name] = _scores({k: made.warps[k] for k in found}, steps, size)
+        rows[name] = {**_scores(found, steps, size), "milliseconds": spent if run else None}
+        keep = min(rows[name]["crop"], 0.99)
+        for lag in (None, *LIVE.get(name, ())):
+            made, _ = _ours(images, keep, lag)
+            met = name if lag is None else f"{name}, lag {lag}"
+            out["equal"][met] = _scores({k: made.warps[k] for k in found}, steps, size)
     return out
+
+
+def _kalman(path: Array, size: tuple[int, int]) -> Array:
+    """The warps (n, 3, 3) of a Kalman filter of the same smoothness; in gaps it coasts."""
+    tracker = VectorTracker(4, noise_std=1.0, acceleration=SMOOTHNESS**-4, rate_prior=1e-3)
+    filtered = tracker.filter(path).position
+    return Similarity(size).warp(np.where(np.isnan(path), filtered, path), filtered)
 
 
 def _ours(images: NDArray[np.uint8], keep: float, lag: int | None) -> tuple[Stabilizer, float]:

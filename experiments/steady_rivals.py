@@ -1,7 +1,7 @@
 """Other people's stabilisers, and the warps that they apply; none of them is ever a dependency.
 
-vidstab 1.7.4 was written for OpenCV 4: two names that OpenCV 5 moved are put back before it is
-loaded. Nothing else is changed, and both packages run at their own default settings.
+vidstab 1.7.4 was written for OpenCV 4: two names that OpenCV 5 has elsewhere are put back
+before it is loaded. Nothing else is changed, and both packages run at their own default settings.
 """
 
 from __future__ import annotations

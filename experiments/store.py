@@ -293,7 +293,7 @@ READERS = re.compile(
 """Files that only show results: editing a caption does not make a result old."""
 
 
-FACES = ("__main__", "cli", "commands", "dask", "demo", "diagnosis", "plots", "skfolio", "stream")
+FACES = ("__main__", "cli", "commands", "dask", "demo", "diagnosis", "plots", "stream")
 """Parts of the package that no result is computed with; a test holds them to that."""
 
 

@@ -149,11 +149,11 @@ def _rng(method: Method, salt: int = 0) -> np.random.Generator:
 
 def nearby(method: Method, settings: Settings, rng: np.random.Generator) -> Settings:
     """A setting near a good one, still inside the space."""
-    moved = dict(settings)
+    near = dict(settings)
     # Small steps polish, large ones leave a poor valley.
     size = float(np.exp(rng.uniform(np.log(0.1), np.log(1.5))))
     for name, (low, high, kind) in method.space.items():
-        old = moved[name]
+        old = near[name]
         if kind == "linear":
             new = old + 0.3 * size * (high - low) * rng.standard_normal()
         elif kind == "log":
@@ -163,8 +163,8 @@ def nearby(method: Method, settings: Settings, rng: np.random.Generator) -> Sett
             new = 1.0 - min(max(rest, low), high)
         if kind != "below_one":
             new = min(max(new, low), high)
-        moved[name] = float(f"{new:.6g}")
-    return moved
+        near[name] = float(f"{new:.6g}")
+    return near
 
 
 def _draw(rng: np.random.Generator, low: float, high: float, kind: str) -> float:

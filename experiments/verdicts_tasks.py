@@ -235,8 +235,8 @@ def _grid(results: Results) -> Judged:
             if all(ours[letter] == float(chosen[letter]) for letter in ours):
                 right += 1
             else:
-                told = ", ".join(f"{k} {v:g} (printed {chosen[k]})" for k, v in ours.items())
-                wrong.append(f"{row} on {task} {told}")
+                listed = ", ".join(f"{k} {v:g} (printed {chosen[k]})" for k, v in ours.items())
+                wrong.append(f"{row} on {task} {listed}")
     if not right + len(wrong):
         return NOT_RUN, "no results"
     return FALSE if wrong else REPRODUCED, (

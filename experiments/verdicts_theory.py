@@ -1,7 +1,7 @@
 """Verdicts on the theory: theorems, lemmas, structure and cost.
 
 "Does not hold" is said only where a counterexample is in the result files; a theorem that needs a
-further condition "holds, narrowed", and the condition is told.
+further condition "holds, narrowed", and the condition is stated.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _samples(fixed: Any, gentle: Any) -> Judged:
 
 
 @verdict("Error against V", "thm:master, fig. (b)", "master", "master/variation.zero_lag")
-def _variation(moved: Any) -> Judged:
-    one, many = moved["one_change"], moved["many_changes"]
+def _variation(data: Any) -> Judged:
+    one, many = data["one_change"], data["many_changes"]
     return NARROWED, (
         f"the mean error is linear in V (R² {one['mean_against_v']['r2']:.3f}, printed "
         f"{claims.text('master_nonstationarity')['r2']}). The risk that the theorem bounds is "

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 import kgmrf
 from kgmrf import KGMRF, RotationTracker, TrackerBank, simulate
 from kgmrf.engines import core
+from kgmrf.vision.cells import cell_moments, colour_and_gradient
+from kgmrf.vision.resample import cut_window, sample_window
 
 SOURCES = str(Path(kgmrf.__file__).parents[1])
 PATIENCE = 300  # seconds; a busy machine takes its time, a child that hangs never ends
@@ -83,6 +85,11 @@ parts += [kgmrf.KGMRF().filter(x).covariance]
 parts += [kgmrf.KGMRF(rank=2).filter(np.tile(x, 4)).covariance]
 shake = kgmrf.simulate.camera_shake(seed=1).observations[:60]
 parts += [kgmrf.RotationTracker().filter(shake).rotation]
+from kgmrf.vision import RegionCovarianceTracker
+scene = np.random.default_rng(0).integers(0, 255, (60, 80, 3)).astype(np.uint8)
+box = RegionCovarianceTracker()
+box.init(scene, (20, 15, 24, 20))
+parts += [np.array(box.update(np.roll(scene, k, 1))[1]) for k in range(3)]
 print(hashlib.sha256(b"".join(np.ascontiguousarray(p).tobytes() for p in parts)).hexdigest())
 """
 
@@ -91,6 +98,43 @@ def test_every_process_gives_the_same_bits() -> None:
     done = [run(SAME) for _ in range(2)]
     assert not any(one.returncode for one in done), done[0].stderr
     assert done[0].stdout == done[1].stdout
+
+
+LEVELS = () if core.compiled() is None else core.compiled().levels[1:]
+
+
+def everything(x: np.ndarray, turns: np.ndarray, image: np.ndarray) -> dict[str, np.ndarray]:
+    """Of each engine what its trackers show."""
+    found = {str(g): KGMRF(gains=g).filter(x) for g in ("auto", "information", "zero_lag")}
+    found["low rank"] = KGMRF(rank=2).filter(np.tile(x, 3))
+    shown = {name: result.covariance for name, result in found.items()}
+    shown["rotations"] = RotationTracker().filter(turns).rotation
+    window = cut_window(image, 2.0, 3.0, 40.0, 30.0, 1.0, 1.0)
+    planes = sample_window(window, 4.0, 5.0, 0.8, 0.9, 26, 26)
+    features = colour_and_gradient(planes, *np.ones((2, 5), np.float32))
+    return shown | {"vision": cell_moments(features, 6, 3, 0.01)}
+
+
+@pytest.mark.skipif(not LEVELS, reason="a build for one level of processor")
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("d", [3, 8, 11])
+def test_levels_of_processor_differ_by_conditioning(
+    level: str, d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = np.random.default_rng(d)
+    x = g.normal(size=(120, d)) @ (np.eye(d) + 0.3 * g.normal(size=(d, d)))
+    x[g.random(x.shape) < 0.05] = np.nan
+    turns = simulate.camera_shake(seed=1).observations[:60]
+    image = g.uniform(0, 255, (60, 60, 3)).astype(np.float32)
+    best = everything(x, turns, image)
+    near = everything(np.nextafter(x, np.inf), np.nextafter(turns, 2.0), np.nextafter(image, 300))
+    monkeypatch.setenv("KGMRF_LEVEL", level)
+    for name, found in everything(x, turns, image).items():
+        expected = best[name]
+        share = 1e-9 if found.dtype == np.float64 else 100 * np.finfo(np.float32).eps
+        spread = np.nanmax(np.abs(expected - near[name]))
+        bound = share * np.nanmax(np.abs(expected)) + 200 * spread
+        assert np.nanmax(np.abs(found - expected)) <= bound, name
 
 
 @pytest.mark.parametrize("kind", ["ensemble", "law", "rotation"])

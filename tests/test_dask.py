@@ -126,6 +126,23 @@ def test_samples_count_themselves() -> None:
     assert np.isfinite(broken["covariance"].compute(scheduler="synchronous")[4:]).all()
 
 
+def test_rows_are_a_sample_of_each_key() -> None:
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((12, 16, 3)) * [3.0, 1.0, 0.5]
+    rows[3, 2] = np.nan
+    rows[4, 5, 1] = np.nan
+    bank, expected = TrackerBank(16, 3), []
+    for row in rows:
+        bank.update(row)
+        expected.append(bank.covariance)
+    lazy = da.from_array(rows, chunks=(5, 8, 2))
+    found = filter_array(TrackerBank(0, 3), lazy, samples=True)["covariance"]
+    assert found.chunks[:2] == ((5, 5, 2), (8, 8))
+    _same(found.compute(scheduler="synchronous"), np.stack(expected), exact=True)
+    with pytest.raises(ObservationError, match=r"rows \(time, key, d\) need samples=True"):
+        filter_array(TrackerBank(0, 3), lazy)
+
+
 @pytest.mark.parametrize(
     "tracker",
     [KGMRF(2), KGMRF(gains="zero_lag"), EuclideanEMA()],

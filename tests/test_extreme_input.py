@@ -14,6 +14,7 @@ from kgmrf.constants import LARGEST_SAMPLE
 from kgmrf.engines import Lines
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.members import Average, Turning
+from kgmrf.readable import ensemble
 from kgmrf.stream import Settings, Stream
 
 HUGE = [1e16, 1e19, 1e150, 1e300]
@@ -150,3 +151,56 @@ def test_members_with_absurd_numbers_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="must be positive"):
             make()
+
+
+@pytest.mark.parametrize("size", [5e-324, 1e-200, 1e-3, 1e70])
+def test_quaternions_of_any_length_but_zero(size: float) -> None:
+    """One of 1e-200, or without numbers, stopped a stream that was to skip bad lines."""
+    turned = [0.0, 0.0, size, size]
+    lines = [[0, 0, 1, 1], turned, [0, 0, 0, 0], turned, [None] * 4, [1e200] * 4]
+    stream = Stream(Settings(on_error="skip", fields=("rotation",)))
+    out = stream.take([json.dumps({"quaternion": line}).encode() for line in lines])
+    found = [json.loads(line)["rotation"] for line in out.splitlines()]
+    np.testing.assert_allclose(found, [[[0, -1, 0], [1, 0, 0], [0, 0, 1]]] * 4, atol=1e-6)
+    assert stream.counts.bad == 2
+
+
+@pytest.mark.parametrize("law", ["information", "zero_lag", "printed"])
+@pytest.mark.parametrize(("d", "m", "decades"), [(3, 1, 0), (8, 1, 0), (4, 1, 7), (3, 6, 7)])
+def test_a_likelihood_is_that_of_the_density(law: str, d: int, m: int, decades: int) -> None:
+    """They differed by up to half a nat: the density was a t of 1e8 degrees of freedom."""
+    g = np.random.default_rng(0)
+    x = g.normal(size=(60, m, d)) * 10.0 ** -np.linspace(0.0, decades, d)
+    tracker = KGMRF(gains=law, n_samples=m)
+    for k, samples in enumerate(x):
+        density = tracker.forecast(1).density if k > 3 else None
+        found = tracker.update(samples.T @ samples / m).log_likelihood
+        if density is not None and np.isfinite(found):
+            expected = density.log_density(samples).sum()
+            np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-9)
+
+
+@pytest.mark.parametrize("error", [IndexError, MemoryError, KeyboardInterrupt])
+def test_any_error_leaves_a_bank_as_it_was(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An IndexError left it half moved."""
+    monkeypatch.setenv("KGMRF_ENGINE", "readable")
+    bank, x = TrackerBank(3, 2), np.random.default_rng(0).normal(size=(9, 3, 2))
+    for row in x[:5]:
+        bank.update(row)
+    before, step, calls = bank._rows.copy(), ensemble.step, []
+
+    def fails(*given: Any, **more: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise error("the third track")
+        return step(*given, **more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ensemble, "step", fails)
+        with pytest.raises(error):
+            bank.update(x[5])
+    np.testing.assert_array_equal(bank._rows, before)
+    bank.update(x[5])
+    assert not (bank._rows == before).all()

@@ -366,5 +366,5 @@ def test_the_engine_is_chosen_by_dimension_law_and_wish(monkeypatch: pytest.Monk
     tracker = single_law(n_samples=5)
     tracker.update(GOOD)
     tracker.update(GOOD)
-    assert isinstance(tracker._engine.loop, Law)
+    assert isinstance(tracker._engine.loop._loop, Law)
     assert len(single_law(n_samples=5).filter(np.stack([GOOD] * 3))) == 3

@@ -106,6 +106,22 @@ def test_the_ellipse_column_follows_at_every_rate(rate: float, expected: float) 
     assert np.mean(errors) == pytest.approx(expected, abs=0.0075)
 
 
+@pytest.mark.parametrize(
+    ("probability", "expected"),
+    [(0.0, 4.3), (0.1, 5.6), (0.2, 7.2), (0.3, 7.9), (0.4, 12.2), (0.5, 15.1)],
+)
+def test_the_camera_column_is_that_of_an_independent_recomputation(
+    probability: float, expected: float
+) -> None:
+    """Within three standard errors of a mean of twenty runs; gaps make them scatter."""
+    scenes = [simulate.steady_camera(seed, probability) for seed in range(10, 110)]
+    seen = np.stack([s.observations for s in scenes], axis=1)
+    truth = np.stack([s.rotation for s in scenes], axis=1)
+    found = paper.column("kgmrf", "so3").filter(seen).rotation
+    errors = 2**0.5 * metrics.geodesic_error(found, truth, degrees=True).mean(axis=0)
+    assert abs(errors.mean() - expected) < 3 * errors.std(ddof=1) / 20**0.5
+
+
 def test_the_ellipse_column_is_the_zero_lag_law_on_the_observed_axis() -> None:
     observed = simulate.occlusions(120, starts=(60,))
     scene = simulate.ellipse(0.01, n_frames=120, n_samples=2000, observed=observed, rng=3)

@@ -303,6 +303,22 @@ def test_doubt_through_a_gap_is_coasting() -> None:
         np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-9)
 
 
+@pytest.mark.parametrize("noise_std", [None, 1e-3])
+def test_the_future_makes_outliers_gaps(noise_std: float | None) -> None:
+    """`smooth` and a lag took over what had been taken for motion (finding 111)."""
+    found = []
+    for seed in range(4):
+        truth, z, wild = _outliers(8.0, "any", 1e-3, seed)
+        tracker = RotationTracker(noise_std=noise_std)
+        runs = tracker.smooth(z), tracker.smooth(z, mask=~wild), tracker.smooth(z, lag=5)
+        assert (runs[0].status[wild] == REFUSED).all()
+        late = tracker.filter(z)
+        found.append([_error(run.rotation, truth)[wild].mean() for run in (*runs, late)])
+    whole, masked, lagged, late = np.mean(found, axis=0)
+    assert whole < 1.3 * masked
+    assert lagged < 0.7 * late
+
+
 def test_exact_rest_then_fast_motion_on_a_grid() -> None:
     """Repeats of quantised poses say nothing of the noise: it collapsed, and motion was refused."""
     for grid in (1e-3, 1e-2):

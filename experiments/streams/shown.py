@@ -12,7 +12,7 @@ from experiments import markup as page
 from experiments import motions
 from experiments.reading import Results
 from experiments.rotating import PREVIOUS_COMMIT
-from experiments.streams import data, markdown, rivals
+from experiments.streams import data, markdown
 
 
 def sections(results: Results) -> str:
@@ -23,59 +23,22 @@ def sections(results: Results) -> str:
 
 def streams(results: Results) -> str:
     """Scores on real streams, ours beside every rival."""
-    names = [s for s in data.STREAMS if results.data("streams", f"{s}.ours")]
-    if not names:
+    if not any(results.data("streams", f"{s}.ours") for s in data.STREAMS):
         return _not_run("streams", "Real streams")
-    own = {s: results.data("streams", f"{s}.ours") for s in names}
-    head = ["nats per row", *[page.n(page.e(s)) for s in names]]
-    rows = [_row("<b>KGMRF(), its own density</b>", [own[s]["t"] for s in names])]
-    for kind, words in (("t", "as a t"), ("gaussian", "as a Gaussian")):
-        for rival in rivals.RIVALS:
-            cells = [_rival(results.data("streams", f"{s}.{rival}"), kind) for s in names]
-            rows.append(f"<tr><td>{page.e(rivals.NAMES[rival])}, {words}</td>{''.join(cells)}</tr>")
-    more = [
-        _row("rows, channels", [f"{o['rows']}, {o['d']}" for o in own.values()]),
-        _row("95 % regions cover", [o["coverage"]["0.95"] for o in own.values()]),
-        _row("99 % regions cover", [o["coverage"]["0.99"] for o in own.values()]),
-        _row("weight with velocity", [o["weight_with_velocity"] for o in own.values()]),
-        _row("nats that velocity earns", [_earned(results, s) for s in names]),
-        _row("Gaussian score of ours", [o["gaussian"] for o in own.values()]),
-        _row("QLIKE of ours", [o["qlike"] for o in own.values()]),
-        _row("µs per row", [o["microseconds"] for o in own.values()]),
-    ]
+    scores, more = (
+        page.from_markdown(part(results.folder)) for part in (markdown.streams, markdown.more)
+    )
     return (
         '<section id="streams"><h2>Real streams</h2><p>Mean log-density of the next row, in nats; '
         "more is better. Ours is the density that the default forecasts, nothing chosen. Rivals "
-        "forecast a covariance; each gets the settings, the degrees of freedom and the scale that "
-        "are best on the scored rows in hindsight. Below each score: how far ours is ahead, and "
-        "the 95 % interval of a paired bootstrap of blocks of 50 rows.</p>"
-        f"{page.table(head, rows)}"
-        f"<h3>What the default does there</h3>{page.table(['', *head[1:]], more)}"
-        "<p>“Nats that velocity earns” is the score less that of the same tracker without the "
-        "members that carry a velocity: where it is nearly 0 the lead comes from the averages.</p>"
-        "<p>The density is the t. As one Gaussian, the same covariance can be far worse where rows "
-        "are stuck or come in bursts. QLIKE is the mean of log det S + xᵀS⁻¹x, less is better; "
-        "it ranks as the Gaussian score does.</p></section>"
+        "forecast a covariance; each gets the settings, the degrees of freedom and the scale of a "
+        "Student-t that are best on the scored rows in hindsight.</p>"
+        f"{scores}<h3>What the default does there</h3>{more}"
+        "<p>The interval is that of a paired bootstrap of blocks of 50 rows. “Nats that velocity "
+        "earns” is the score less that of the same tracker without the members that carry a "
+        "velocity: where it is nearly 0 the lead comes from the averages. As one Gaussian, the "
+        "same covariance can be far worse where rows are stuck or come in bursts.</p></section>"
     )
-
-
-def _earned(results: Results, stream: str) -> float | None:
-    still = results.data("streams", f"{stream}.still")
-    return still["ours_ahead"] if still else None
-
-
-def _rival(found: Any, kind: str) -> str:
-    if found is None:
-        return '<td class="n">–</td>'
-    part = found[kind]
-    text = page.number(part["score"], 4)
-    if part["interval"]:
-        low, high = (page.number(v, 2) for v in part["interval"])
-        text += (
-            f'<br><span class="pm">+{page.number(part["ours_ahead"], 2)}<br>{low} to {high}</span>'
-        )
-        text = text.replace("+−", "−")
-    return f'<td class="n">{text}</td>'
 
 
 def starts(results: Results) -> str:

@@ -115,6 +115,7 @@ void bind_ensemble(nb::module_& m);
 void bind_law(nb::module_& m);
 void bind_low_rank(nb::module_& m);
 void bind_rotations(nb::module_& m);
+void bind_time_scale(nb::module_& m);
 void bind_vision(nb::module_& m);
 
 }  // namespace kgmrf

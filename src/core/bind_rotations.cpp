@@ -25,14 +25,18 @@ void bind_rotations(nb::module_& m) {
             "run",
             [](E& self, Out<double, 2> rows, In<std::int64_t, 1> track_index, In<double, 3> values,
                In<double, 1> counts, In<double, 1> dt, bool matrix, double tolerance,
-               Out<double, 2> records, Out<std::int8_t, 1> status, In<double, 2> settings) {
+               Out<double, 2> records, Out<std::int8_t, 1> status, In<double, 2> settings,
+               In<double, 2> rates) {
                 RotationLines lines{self.lines(rows, track_index, values, counts, dt, matrix,
                                                tolerance, records, status),
-                                    settings.data(), std::int64_t(settings.shape(0)),
+                                    rates.shape(0) > 0 ? rates.data() : nullptr, settings.data(), std::int64_t(settings.shape(0)),
                                     std::int64_t(settings.shape(1))};
                 require(matrix, "rotations are observed as matrices");
                 require(!lines.records || lines.record_width == self.plan().record.end,
                         "records have another size");
+                require(rates.shape(1) == 4 &&
+                            (rates.shape(0) == 0 || rates.shape(0) == track_index.shape(0)),
+                        "rates must have four numbers for each line, or no line");
                 require(settings.shape(0) == 1 || settings.shape(0) == rows.shape(0),
                         "settings must have one row, or one for each track");
                 const std::size_t head = sizeof(RotationSettings) / sizeof(double);
@@ -48,7 +52,7 @@ void bind_rotations(nb::module_& m) {
             nb::arg("values").noconvert(), nb::arg("counts").noconvert(),
             nb::arg("dt").noconvert(), nb::arg("matrix"), nb::arg("tolerance"),
             nb::arg("records").noconvert(), nb::arg("status").noconvert(),
-            nb::arg("settings").noconvert());
+            nb::arg("settings").noconvert(), nb::arg("rates").noconvert());
 }
 
 }  // namespace kgmrf

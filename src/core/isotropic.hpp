@@ -89,6 +89,24 @@ class Isotropic {
         shift(t, m, true);
     }
 
+    /// The body has turned by ``by``, as was measured; walk: variance of what was not.
+    /// Q <- Q by, delta_k <- by^T delta_k, P00 <- P00 + walk/r.
+    void turn(RotationTrack t, Quaternion<double> by, double walk) {
+        put(t.frame, (quaternion_at(t.frame) * by).normalised());
+        const Turning<double> back = turning(-1.0 * logarithm(by).vector);
+        const double wider = walk / t.head.noise;
+        for (int k = 0; k < K; k += W) {
+            vec d[AXES];
+            for (int a = 0; a < AXES; ++a) d[a] = load(t.delta + K * a + k);
+            for (int a = 0; a < AXES; ++a) {
+                vec y{};
+                for (int b = 0; b < AXES; ++b) y += back.exp[a][b] * d[b];
+                store(t.delta + K * a + k, y);
+            }
+            store(t.p00 + k, load(t.p00 + k) + wider);
+        }
+    }
+
     struct Evidence {
         double joint, each;  // logs
     };

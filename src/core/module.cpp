@@ -12,43 +12,54 @@ namespace kgmrf {
 Loop::~Loop() = default;
 
 /// Found once: a virtual machine takes some 30 microseconds to answer.
-[[maybe_unused]] static const int level = processor_level();
+[[maybe_unused]] static const int here = processor_level();
 
-static const char* best() {
+/// What was built and this processor can run, the best first.
+static std::vector<std::string> levels() {
+    std::vector<std::string> found;
 #ifdef KGMRF_V4
-    if (level >= 4) return "v4";
+    if (here >= 4) found.push_back("v4");
 #endif
 #ifdef KGMRF_V3
-    if (level >= 3) return "v3";
+    if (here >= 3) found.push_back("v3");
 #endif
-    return "base";
+#ifdef KGMRF_BASE
+    found.push_back("base");
+#endif
+    return found;
 }
 
 Choice choose() {
     const char* asked = std::getenv("KGMRF_LEVEL");
-    const std::string wanted = asked && *asked ? asked : best();
+    static const std::string best = levels().empty() ? "" : levels().front();
+    const std::string wanted = asked && *asked ? asked : best;
 #ifdef KGMRF_V4
-    if (wanted == "v4" && level >= 4) return {loops_v4, law_v4};
+    if (wanted == "v4" && here >= 4) return {loops_v4, law_v4};
 #endif
 #ifdef KGMRF_V3
-    if (wanted == "v3" && level >= 3) return {loops_v3, law_v3};
+    if (wanted == "v3" && here >= 3) return {loops_v3, law_v3};
 #endif
 #ifdef KGMRF_BASE
     if (wanted == "base") return {loops_base, law_base};
 #endif
-    throw std::invalid_argument("this build or this processor has no loops of level " + wanted);
+    if (wanted.empty())
+        throw std::invalid_argument("kgmrf was built for another processor: build it again here");
+    throw std::invalid_argument("no loops of level " + wanted + " in this build, or none that this processor can run");
 }
 
 }  // namespace kgmrf
 
 NB_MODULE(_core, m) {
     using namespace kgmrf;
-    m.attr("level") = best();
+    nb::list found;
+    for (const std::string& level : levels()) found.append(level.c_str());
+    m.attr("levels") = nb::tuple(found);
     bind_alarm(m);
     bind_ensemble(m);
     bind_law(m);
     bind_low_rank(m);
     bind_rotations(m);
+    bind_time_scale(m);
     bind_vision(m);
     m.def(
         "inspect",

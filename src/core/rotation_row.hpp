@@ -9,6 +9,7 @@ inline constexpr int AXES = 3;
 
 /// Lines of rotations, with the settings of each row, or one for all.
 struct RotationLines : Lines {
+    const double* rates;  // (n, 4), a rate and its deviation, NaN where none was measured; or nullptr
     const double* settings;
     std::int64_t n_settings, settings_width;
 };
@@ -18,10 +19,10 @@ struct RotationPlan {
 
     int d = AXES;
     bool oscillations;
-    std::int64_t size, gaps, experts, evidence, frame, last, delta, rate, p00, p01, p11, level,
+    std::int64_t size, gaps, experts, evidence, frame, last, omega, turned, delta, rate, p00, p01, p11, level,
         tables, weight, first = 0, quaternion = 0, motion = 0, share = 0, age = 0, spread = 0;
     struct {
-        std::int64_t quaternion, velocity, angle, cross, rate, off, nis, log_likelihood, time, seen,
+        std::int64_t quaternion, velocity, omega, angle, cross, rate, off, nis, log_likelihood, time, seen,
             noise_std, gain, unit, status, outlier, before, shown, weights, end;
     } record;
     // Laws of the members, number by number.
@@ -41,6 +42,8 @@ struct RotationPlan {
           evidence(places.at("evidence")),
           frame(places.at("frame")),
           last(places.at("last")),
+          omega(places.at("omega")),
+          turned(places.at("turned")),
           delta(places.at("delta")),
           rate(places.at("rate")),
           p00(places.at("p00")),
@@ -55,6 +58,7 @@ struct RotationPlan {
             age = places.at("age"), spread = places.at("spread");
         }
         record = {places.at("record_quaternion"), places.at("record_velocity"),
+                  places.at("record_omega"),
                   places.at("record_angle"),      places.at("record_cross"),
                   places.at("record_rate"),       places.at("record_off"),
                   places.at("record_nis"),        places.at("record_log_likelihood"),
@@ -85,7 +89,7 @@ struct RotationPlan {
 /// The isotropic members of a row, and what all members share; nothing is copied.
 struct RotationTrack {
     RotationHead& head;
-    double *gaps, *experts, *evidence, *frame, *last, *delta, *rate, *p00, *p01, *p11, *level,
+    double *gaps, *experts, *evidence, *frame, *last, *omega, *turned, *delta, *rate, *p00, *p01, *p11, *level,
         *tables, *weight;
 
     RotationTrack(double* row, const RotationPlan& at)
@@ -95,6 +99,8 @@ struct RotationTrack {
           evidence(row + at.evidence),
           frame(row + at.frame),
           last(row + at.last),
+          omega(row + at.omega),
+          turned(row + at.turned),
           delta(row + at.delta),
           rate(row + at.rate),
           p00(row + at.p00),

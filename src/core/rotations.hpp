@@ -75,9 +75,55 @@ class Rotations : public Loop {
         if (plan.oscillations) dense.rescale({row, plan}, f);
     }
 
+    static bool unit_known(RotationTrack t, const NoiseLevels& levels) {
+        return levels.head.unit > 0.0 || t.head.intervals > 0.0;
+    }
+
     /// Whether dense members are: not before FIRST_START observations where the noise is learned.
     bool dense_in_use(RotationTrack t, const NoiseLevels& levels) const {
         return plan.oscillations && (levels.given() || t.head.stored >= FIRST_START);
+    }
+
+    /// How the body turned over dt by the rate, and the variance of what is not known of it.
+    ///
+    /// Between two rates it is their mean; without a new one the last is held, of which the
+    /// variance after h is u h^3/3, with u the unrest, |change|^2/3 per unit of time.
+    struct Turn {
+        Quaternion<double> by{1.0, 0.0, 0.0, 0.0};
+        double walk = 0.0;
+    };
+
+    static Turn measure(RotationTrack t, const double* rate, double dt) {
+        RotationHead& h = t.head;
+        const Quaternion<double> none{1.0, 0.0, 0.0, 0.0};
+        const Vector3<double> last{t.omega[0], t.omega[1], t.omega[2]};
+        if (!rate || std::isnan(rate[0])) {
+            if (h.held < 0.0) return {};
+            const double before = h.held;
+            h.held += dt;
+            const double cubes = h.held * h.held * h.held - before * before * before;
+            return {turned(none, dt * last), h.unrest * cubes / 3.0};
+        }
+        const Vector3<double> now{rate[0], rate[1], rate[2]};
+        Vector3<double> mean = now;
+        if (h.held >= 0.0) {
+            const Vector3<double> change{now.x - last.x, now.y - last.y, now.z - last.z};
+            mean = {now.x - 0.5 * change.x, now.y - 0.5 * change.y, now.z - 0.5 * change.z};
+            const double over = h.held + dt;
+            if (over > 0.0) {
+                const double found = change.square() / (3.0 * over);
+                h.unrest = h.unrest > 0.0 ? found + UNREST_MEMORY * (h.unrest - found) : found;
+            }
+        }
+        h.held = 0.0;
+        for (int a = 0; a < AXES; ++a) t.omega[a] = now[a];
+        return {turned(none, dt * mean), rate[3] * rate[3] * dt * dt};
+    }
+
+    /// The row as it stands when its last observation was left open, brought to now.
+    void catch_up(RotationTrack t, double* row, const NoiseLevels& levels) {
+        if (levels.head.rated > 0.0) isotropic.turn(t, quaternion_at(t.turned), t.head.walk);
+        drift(t, row, t.head.behind, levels);
     }
 
     /// All members over dt, in units of the stamps.
@@ -216,22 +262,22 @@ class Rotations : public Loop {
     void follow_motion(const double* row, const NoiseLevels& levels) {
         std::copy_n(row, plan.size, motion.data());
         RotationTrack t(motion.data(), plan);
-        const double mode = t.head.open, behind = t.head.behind;
+        const double mode = t.head.open;
         const Observation seen{quaternion_at(t.last), t.head.open_noise};
         fill(t.last, 4, 0.0);  // refused if it was an outlier; here it is taken in
         take(t, motion.data(), seen, judge(t, motion.data(), seen, levels), int(mode),
-             t.head.time - behind, levels);
-        drift(t, motion.data(), behind, levels);
+             t.head.time - t.head.behind, levels);
+        catch_up(t, motion.data(), levels);
     }
 
     /// The next observation says whether the open one was motion or an outlier.
     Said close(RotationTrack t, double* row, const Observation& seen, const NoiseLevels& levels) {
-        const double odds = t.head.odds, behind = t.head.behind;
+        const double odds = t.head.odds;
         const int mode = int(t.head.open);
         follow_motion(row, levels);
         t.head.open = 0.0;
         t.head.outliers += 1.0;
-        drift(t, row, behind, levels);
+        catch_up(t, row, levels);
         const double as_outlier = weigh(t, judge(t, row, seen, levels), seen.z).both() + odds;
         RotationTrack other(motion.data(), plan);
         const double as_motion =
@@ -263,7 +309,9 @@ class Rotations : public Loop {
         if (odds > -std::log(DOUBT)) {
             h.outliers += 1.0;
         } else {
-            h.open = choice.mode, h.odds = odds, h.open_noise = seen.noise, h.behind = 0.0;
+            h.open = choice.mode, h.odds = odds, h.open_noise = seen.noise;
+            h.behind = h.walk = 0.0;
+            put(t.turned, Quaternion<double>{1.0, 0.0, 0.0, 0.0});
         }
         return said;
     }
@@ -396,6 +444,9 @@ class Rotations : public Loop {
             out[at.cross + a] = moments.cross[a] / h.unit;
             out[at.rate + a] = moments.rate[a] / (h.unit * h.unit);
             out[at.off + a] = moments.off[a];
+            if (h.held < 0.0) continue;
+            out[at.omega + a] = t.omega[a];
+            out[at.rate + a] += h.unrest * h.held;
         }
         out[at.noise_std] = std::sqrt(h.noise);
         out[at.gain] = h.gain;
@@ -406,7 +457,7 @@ class Rotations : public Loop {
     void note_open(double* row, const Said& said, const NoiseLevels& levels, double* out) {
         std::copy_n(row, plan.size, outlier.data());
         RotationTrack without(outlier.data(), plan);
-        drift(without, outlier.data(), without.head.behind, levels);
+        catch_up(without, outlier.data(), levels);
         follow_motion(row, levels);
         const RotationTrack with(motion.data(), plan);
         const double share = 1.0 / (1.0 + std::exp(-without.head.odds));
@@ -443,12 +494,25 @@ inline void Rotations::run(const Lines& every) {
         Said said{int(found)};
         if (l.counts[i] >= 0.0 && found != Status::invalid) {
             const double dt = l.dt[i];
-            keep_unit(t, row, dt, levels);
             t.head.time += dt;
-            if (t.head.open > 0.0)
-                t.head.behind += dt;
-            else if (!t.unseen())
-                drift(t, row, dt, levels);
+            double over = dt;
+            if (levels.head.rated == 0.0) {
+                keep_unit(t, row, dt, levels);
+            } else if (found == Status::observed && !t.unseen()) {
+                const double since = t.head.time - t.head.seen;
+                if (!unit_known(t, levels)) over = since;
+                keep_unit(t, row, since, levels);
+            } else if (!unit_known(t, levels)) {
+                over = 0.0;  // until the second observation says the unit
+            }
+            const Turn turn = measure(t, l.rates ? l.rates + 4 * i : nullptr, dt);
+            if (t.head.open > 0.0) {
+                t.head.behind += dt, t.head.walk += turn.walk;
+                put(t.turned, (quaternion_at(t.turned) * turn.by).normalised());
+            } else if (!t.unseen()) {
+                if (levels.head.rated > 0.0) isotropic.turn(t, turn.by, turn.walk);
+                drift(t, row, over, levels);
+            }
             if (found == Status::observed) {
                 const Observation seen{quaternion_of(z),
                                        std::clamp(1.0 / l.counts[i], LEAST_RELATIVE_NOISE,

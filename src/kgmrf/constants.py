@@ -107,6 +107,7 @@ YOUNG = 6.0  # observations after which the noise counts as known
 FIRST_START = 8  # observations before dense members join, where the noise is learned
 LONGEST_START = 16  # observations that are kept to run them anew
 INTERVALS = 8  # positive intervals whose median is the unit of time
+UNREST_MEMORY = 0.95  # of how much a measured rate changes, at every rate
 LEAST_NOISE_MEMORY = 0.98  # of the least noise of late, at every observation
 JITTER_VARIANCE = 0.0015**2  # below it white fluctuation is more likely motion than noise
 SMOOTHING_GAIN, YOUNG_GAIN = 0.3, 0.5  # of the variance of Z: below, smoothing gains much
@@ -128,6 +129,15 @@ ALARM_BETS = 3  # CUSUMs: for changes of one row, of some and of many
 ALARM_QUIET, ALARM_BEGINS, ALARM_LASTS, ALARM_ENDS = 0, 1, 2, 3  # what became of a row
 ALARM_CALM = 0.5  # of the threshold: an alarm ends when all sums are below
 ALARM_LEAST = 1e-300  # smaller p-values count as this
+
+# --------------------------------------------------------------------------- signals
+
+TIME_SCALE_LONG = 1024.0  # half-life of the longer of two averages, in units of the shorter
+TIME_SCALE_PRIOR = 0.2  # weight of the shorter at the start
+TIME_SCALE_RIDGE = 1e-9  # of its variance, added to a channel before a matrix is inverted
+SPREAD_GAIN = 0.02  # least share of the newest in the usual squared distance of matrices
+SPREAD_LIMIT = 4.0  # times the usual one that a distance counts at most, after SPREAD_START
+SPREAD_START = 10
 
 # --------------------------------------------------------------------------- heads of rows
 
@@ -227,6 +237,20 @@ STRUCTS = {
         "limit",
         "rate_limit",
     ),
+    # signals on a time scale: rows that are judged ahead, rows taken in, judgements, usual scatter
+    # of their matrices, effective samples of one, rows gathered for the next, weight of the short
+    # average, effective rows in the averages
+    "TimeScaleHead": (
+        "horizon",
+        "count",
+        "judged",
+        "spread",
+        "samples",
+        "gathered",
+        "weight",
+        "mass_short",
+        "mass_long",
+    ),
     # what an interval does under a law: kgmrf.gains.Transition, then its length
     "LawStep": ("turn", "keep", "coast", "angle", "cross", "rate", "dt"),
     # time of the row and of its last observation; whether the last observation was refused;
@@ -236,7 +260,9 @@ STRUCTS = {
     # without; variance of the noise, gain of the last step; unit of time and how many
     # intervals are known; number of the lowest level of the noise with weights of its own, -1
     # before the first innovation; observations until the noise counts as known, 1 over its least
-    # value of late; first observations that are kept
+    # value of late; first observations that are kept; time since a rate was measured (-1: never),
+    # variance by which the rate changes per unit of the stamps; since an observation was left open:
+    # variance of the angle by steps whose rate was not known
     "RotationHead": (
         "time",
         "seen",
@@ -256,10 +282,14 @@ STRUCTS = {
         "young",
         "precision",
         "stored",
+        "held",
+        "unrest",
+        "walk",
     ),
-    # unit of time or 0, variance of jitter or 0, number of levels (1: the noise is given); their
-    # variances, priors and priors^NOISE_FORGETTING come after it
-    "RotationSettings": ("unit", "jitter", "n_levels"),
+    # unit of time or 0, variance of jitter or 0, whether rates are measured (then the unit is the
+    # time between observations), number of levels (1: the noise is given); their variances,
+    # priors and priors^NOISE_FORGETTING come after it
+    "RotationSettings": ("unit", "jitter", "rated", "n_levels"),
     # an isotropic member: variance of the acceleration, decay g, variance of the velocity at the
     # start, variance of white jitter, all over that of the noise; its prior weight for all axes
     # together, for each axis

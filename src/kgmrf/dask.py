@@ -53,7 +53,8 @@ def filter_array(
     tracker: the pattern of all tracks: a bank without any, ``TrackerBank(0, d, ...)``, which is
     fastest, or a tracker that has seen nothing, such as ``KGMRF(d)``, which tunes itself.
     frames: dask array ``(time, ..., d, d)`` of covariances or rotations, or with ``samples=True``
-    ``(time, ..., m, d)``; one or more axes of tracks; NaN: no observation.
+    ``(time, ..., m, d)``, or rows ``(time, key, d)``, one sample of each track at each time; one or
+    more axes of tracks; NaN: no observation.
     fields: which of `kgmrf.results.FIELDS`; default the covariance or the rotation. "state" is a
     list: one delayed bank or tracker for each chunk of tracks, as the last frame left it.
     n_samples: samples behind each matrix, unless the tracker knows.
@@ -80,6 +81,8 @@ def filter_array(
 
     da: Any = dask.array  # half of it has no types
     frames = da.asarray(frames)
+    if samples and frames.ndim == 3:  # a sample per track and time
+        frames = frames[:, :, None, :]
     names = (fields,) if isinstance(fields, str) else None if fields is None else tuple(fields)
     arrays = None if names is None else tuple(name for name in names if name != "state")
     going_on = start is not None
@@ -136,11 +139,13 @@ def _planned(
             "TrackerBank(0, d, ...), or a tracker that has seen nothing"
         )
     d = tracker.d or shape[-1]
-    wanted = "(time, ..., m, d)" if samples else "(time, ..., d, d)"
+    wanted = "(time, ..., m, d) or (time, key, d)" if samples else "(time, ..., d, d)"
     if len(shape) < 4 or 0 in shape or shape[-1] != d or (not samples and shape[-2] != d):
         raise ObservationError(
             f"the frames of these tracks, d = {d}, must have shape {wanted} with at least one axis "
             f"of tracks and nothing empty, got {shape}"
+            + "; rows (time, key, d) need samples=True"
+            * (len(shape) == 3 and not samples)
         )
     if samples and (
         n_samples is not None

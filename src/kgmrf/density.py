@@ -109,6 +109,9 @@ class Mixture:
         size = log_det[..., None] + n * np.log(self.factors)
         each = rise - 0.5 * n * np.log(np.pi * self.dofs) - 0.5 * size
         each = each - 0.5 * (self.dofs + n) * np.log1p(q / self.dofs)
+        # Beyond, gammaln rounds and a large q^2/nu counts: the Gaussian itself.
+        normal = -0.5 * (n * np.log(2.0 * np.pi) + size + q)
+        each = np.where(np.asarray(self.dofs) < GAUSSIAN, each, normal)
         mixed = special.logsumexp(each, axis=-1, b=np.broadcast_to(self.tails, each.shape))
         return np.where(n[..., 0] > 0, mixed, np.nan)[()]
 

@@ -32,6 +32,8 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
     assume_centered: X has mean zero. Otherwise each row is centred on the mean of the rows before
     it: ``mean="running"``, or "drift" for a mean that moves (`location_` is its last value).
     gains, noise_floor: as for :class:`kgmrf.KGMRF`.
+    time_scale: as for :class:`kgmrf.KGMRF`; "auto" (default) makes `covariance_` that of the signal
+    where rows predict each other, as samples of EEG do, and changes nothing where they do not.
 
     After `fit`: `covariance_` ``(d, d)``, `location_` ``(d,)``, `frame_`, `spectrum_`,
     `velocity_` (see :data:`kgmrf.results.FIELDS`), `log_likelihood_` (mean one-step-ahead
@@ -51,12 +53,14 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         mean: str = "running",
         gains: str | Gains = "auto",
         noise_floor: float = 0.0,
+        time_scale: float | str = "auto",
     ) -> None:
         self.window = window
         self.assume_centered = assume_centered
         self.mean = mean
         self.gains = gains
         self.noise_floor = noise_floor
+        self.time_scale = time_scale
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -79,7 +83,13 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         d = rows.shape[1]
         if fresh:
             mean = "zero" if self.assume_centered else self.mean
-            self.tracker_ = KGMRF(d, mean=mean, gains=self.gains, noise_floor=self.noise_floor)
+            self.tracker_ = KGMRF(
+                d,
+                mean=mean,
+                gains=self.gains,
+                noise_floor=self.noise_floor,
+                time_scale=self.time_scale,
+            )
             if hasattr(self, "feature_names_in_"):
                 self.tracker_.channels = tuple(map(str, self.feature_names_in_))
             self.n_samples_seen_ = 0

@@ -11,6 +11,7 @@ from kgmrf import _check
 from kgmrf._check import OnInvalid
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
+from kgmrf.constants import SPREAD_GAIN, SPREAD_LIMIT, SPREAD_START
 from kgmrf.estimator import KineticTransformer
 from kgmrf.geometry import so, spd
 
@@ -24,14 +25,6 @@ HALF_LIVES = (8.0, 32.0, 128.0)
 
 RETENTION = 0.98
 """Share of the score of a mean that is kept per matrix."""
-
-SPREAD_GAIN = 0.02
-"""Share of the newest matrix in the usual squared distance, once there are 1 / 0.02."""
-
-SPREAD_LIMIT = 4.0
-"""Times the usual squared distance that one matrix counts at most, after `SPREAD_START`."""
-
-SPREAD_START = 10
 
 SINGULAR = 1e-12
 """Smallest eigenvalue over the largest below which a matrix has no Riemannian distance."""

@@ -91,8 +91,17 @@ class _Fields(RotationFields):
     starting = Field()
     """Whether fewer than 2 d samples are behind the estimate, (...)."""
 
+    time_scale = Field()
+    """Rows ahead on which the covariance of a signal was judged, (...); 1: one row, as it is of
+    observations that do not predict each other. See ``KGMRF(time_scale=)``."""
+    effective_samples = Field()
+    """How many independent samples that many rows are worth, (...); see `time_scale`."""
+
     channels: tuple[str, ...] | None = None
     index: Any = None
+    integrated_time: float = np.nan
+    """Of a result of raw rows: tau of the first 2,048 that were filtered, the number of rows after
+    which a row is new (:func:`kgmrf.integrated_time.integrated_time`); NaN where it is unknown."""
 
     def __init__(self, values: Values) -> None:
         self._values = values

@@ -212,12 +212,15 @@ class TrackerBank(Shown, Keyed, Saved):
 
     @contextmanager
     def _or_as_before(self) -> Iterator[None]:
-        """An error leaves the engine and the tracks that there were."""
+        """Any error leaves the engine and the tracks that there were.
+
+        Rows are written to by loops alone, and none raises after it has begun to write.
+        """
         names = ("_raw", "_engine", "_rows", "_records", "_fresh", "ids")
         before = {name: getattr(self, name) for name in names}
         try:
             yield
-        except ValueError:
+        except BaseException:
             self.__dict__.update(before)
             raise
 

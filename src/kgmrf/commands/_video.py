@@ -19,9 +19,6 @@ from kgmrf._types import Numbers
 from kgmrf.commands._run import note, progress, spare
 from kgmrf.vision import videos
 
-CODECS = {".mp4": "mp4v", ".m4v": "mp4v", ".mov": "mp4v", ".mkv": "XVID", ".avi": "MJPG"}
-"""Extensions of videos to write, and the codec that every OpenCV can write them with."""
-
 OPTIONS = """
 INPUT  Video file, folder of images, or camera number.
 Options:
@@ -33,7 +30,10 @@ Advance: TypeAlias = Callable[[int, str], None]
 
 @dataclass(frozen=True)
 class Footage:
-    """Images one after another, how many there should be, and how fast they were taken."""
+    """Images one after another, how many there should be, and how fast they were taken.
+
+    ``sound`` is the file that may hold sound: no folder, no camera and no stream does.
+    """
 
     name: str
     frames: Iterable[Image]
@@ -41,6 +41,7 @@ class Footage:
     rate: float = 25.0
     truth: Numbers | None = None
     live: bool = False
+    sound: str | None = None
 
 
 def opened(source: str, most: int | None) -> Footage:
@@ -57,7 +58,9 @@ def opened(source: str, most: int | None) -> Footage:
     name, rate = (f"camera {source}", 30.0) if camera else (source, 25.0)
     known = [n for n in (None if live else video.n_frames, most) if n is not None]
     frames = islice(video.frames, most)
-    return Footage(name, frames, min(known, default=None), video.rate or rate, live=live)
+    sound = None if live or path.is_dir() or "%" in source else str(path)
+    total = min(known, default=None)
+    return Footage(name, frames, total, video.rate or rate, live=live, sound=sound)
 
 
 def check_files(source: str | None, **files: tuple[Path | None, Iterable[str]]) -> dict[str, Path]:
@@ -83,45 +86,6 @@ def tell_cut(footage: Footage, n: int, quiet: bool) -> None:
     """Remark on a file that ends before the images it announces."""
     if footage.total is not None and not footage.live and n < footage.total:
         note(f"{footage.name} announces {footage.total} frames, {n} could be read", shown=not quiet)
-
-
-@contextmanager
-def writing(path: Path | None, rate: float) -> Iterator[Any]:
-    """A function that adds an image (H, W, 3) to a video; None where there is no path.
-
-    The first image says the size; the video appears when the block is left without an error.
-    """
-    if path is None:
-        yield None
-        return
-    import cv2
-
-    # the extension stays, because OpenCV chooses the container by it
-    part = path.with_name(f".part-{path.name}")
-    writer, shape, count = cv2.VideoWriter(), (), 0
-
-    def write(image: Image) -> None:
-        nonlocal shape, count
-        if count == 0:
-            shape = image.shape
-            code = cv2.VideoWriter.fourcc(*CODECS[path.suffix.lower()])
-            if not writer.open(str(part), code, rate, (shape[1], shape[0])):
-                raise OSError(f"this OpenCV cannot write {path.name}; try another extension")
-        if image.shape != shape:
-            raise ValueError(
-                f"frame {count} has shape {image.shape}, the first one had {shape}: a video cannot "
-                "hold both, leave --output out"
-            )
-        count += 1
-        writer.write(image)
-
-    try:
-        yield write
-        writer.release()
-        os.replace(part, path)
-    finally:
-        writer.release()
-        part.unlink(missing_ok=True)
 
 
 def write_table(path: Path, rows: Iterable[Iterable[Any]]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from kgmrf.commands import _video as video
 from kgmrf.commands._options import JSON, QUIET, takes
 from kgmrf.commands._run import note, say
+from kgmrf.commands._video_out import CODECS, sound_note, writing
 from kgmrf.io import open_source
 from kgmrf.io.source import joined
 from kgmrf.vision.camera import RecordedMotion
@@ -20,7 +21,7 @@ from kgmrf.vision.steady import Border, Stabilizer
 
 OPTIONS = f"""
 Options:
-  --output, -o  Steady video: {" ".join(video.CODECS)}.
+  --output, -o  Steady video: {" ".join(CODECS)}.
   --smooth SECONDS >=0.01  Time constant of the steady camera: faster motion is shake.
   --lag >=0  Work live, this many images behind the camera (0: no delay). Default: look at the whole
     video first.
@@ -59,7 +60,7 @@ def stabilize(
     stabilised while it runs. Images without enough features are gaps, which
     the path bridges.
     """
-    files = video.check_files(input_, output=(output, video.CODECS), path=(path, (".csv",)))
+    files = video.check_files(input_, output=(output, CODECS), path=(path, (".csv",)))
     if motion is not None and focal is None:
         raise ValueError("--motion turns the camera in space: give --focal, in pixels, as well")
     footage = video.opened(input_, frames)
@@ -76,7 +77,7 @@ def stabilize(
     began, cpu = clock.perf_counter(), clock.process_time()
     with (
         video.bar(footage, not (quiet or json_)) as advance,
-        video.writing(output, footage.rate) as write,
+        writing(output, footage.rate, footage.sound) as write,
     ):
         again = None if lag is not None else video.opened(input_, frames)
         for image in _steadied(steady, footage, again, advance):
@@ -99,6 +100,8 @@ def stabilize(
         "seconds": round(clock.perf_counter() - began, 3),
     }
     video.tell_cut(footage, n, quiet)
+    if lacks := sound_note(output, footage.sound):
+        note(lacks, shown=not quiet)
     if gaps:
         why = "had too few features" if motion is None else f"are outside the times of {motion}"
         note(f"{gaps} of {n} images {why} and were bridged", shown=not quiet)

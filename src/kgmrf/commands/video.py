@@ -13,7 +13,8 @@ import numpy as np
 from kgmrf._npz import replacing
 from kgmrf.commands import _video as shared
 from kgmrf.commands._options import JSON, QUIET, takes
-from kgmrf.commands._run import say
+from kgmrf.commands._run import note, say
+from kgmrf.commands._video_out import CODECS, sound_note, writing
 from kgmrf.vision.annotate import annotated
 from kgmrf.vision.clip import demo_clip
 from kgmrf.vision.crowd import BoxesTracker
@@ -28,7 +29,7 @@ Options:
   --box X,Y,W,H  Left, top, width, height of a box in the first image, in pixels; repeat for several
     targets.
   --boxes  File of boxes in the first image, one X,Y,W,H per line.
-  --output, -o  Annotated video: {" ".join(shared.CODECS)}.
+  --output, -o  Annotated video: {" ".join(CODECS)}.
   --table, -t  Boxes, scores and lost flags of every image: .csv, .json, or .txt for the format of
     the MOT challenge.
   --model  Compare with the first image and a slow average, or with the first image only.
@@ -65,12 +66,12 @@ def video(
         start += [_parse(s, f"{boxes}, line {k}:") for k, s in enumerate(lines, 1) if s.strip()]
     if not demo and not start:
         raise ValueError("give the box in the first image with --box x,y,w,h, or a file of --boxes")
-    files = shared.check_files(input_, output=(output, shared.CODECS), table=(table, TABLES))
+    files = shared.check_files(input_, output=(output, CODECS), table=(table, TABLES))
     footage = _drawn(frames or 120) if demo else shared.opened(str(input_), frames)
     began = clock.perf_counter()
     with (
         shared.bar(footage, not (quiet or json_)) as advance,
-        shared.writing(output, footage.rate) as write,
+        writing(output, footage.rate, footage.sound) as write,
     ):
         rows, seconds, size = _follow(footage, start, model, write, advance)
         about = _summary(footage, rows, seconds)
@@ -78,6 +79,8 @@ def video(
         if table is not None:
             _write(table, about, rows)
     shared.tell_cut(footage, about["frames"], quiet)
+    if lacks := sound_note(output, footage.sound):
+        note(lacks, shown=not quiet)
     say(about, _words(about), json_, quiet, **files)
 
 

@@ -3,7 +3,8 @@
 Both are found by the name of the engine and made from the same plan; both have ``run(rows,
 track_index, values, counts, dt, matrix, tolerance, records, status)``: lines go in, rows change in
 place (see `kgmrf.engines.Lines`). ``KGMRF_ENGINE=readable`` in the environment chooses the readable
-ones; ``KGMRF_LEVEL=base`` (v3, v4) other loops of the core than the best of this processor.
+ones; ``KGMRF_LEVEL=base`` (v3, v4) other loops of the core than the best of this processor:
+``_core.levels`` has their names.
 """
 
 from __future__ import annotations
@@ -49,8 +50,25 @@ def loop(name: str, *plan: Any) -> Any:
 
 
 def readable(name: str) -> Any:
-    """The readable class of this name."""
-    return getattr(importlib.import_module("kgmrf.readable"), name)
+    """What makes the readable loop of this name."""
+    made = getattr(importlib.import_module("kgmrf.readable"), name)
+    return lambda *plan, **more: Whole(made(*plan, **more))
+
+
+class Whole:
+    """A readable loop that moves all rows or none: an error leaves them as they were."""
+
+    def __init__(self, loop: Any) -> None:
+        self._loop = loop
+
+    def run(self, rows: Numbers, *lines: Any) -> None:
+        """As the loop does it."""
+        before = rows.copy()
+        try:
+            self._loop.run(rows, *lines)
+        except BaseException:
+            rows[:] = before
+            raise
 
 
 def functions(name: str) -> Any:

@@ -35,7 +35,7 @@ from kgmrf.factors import heaviness
 from kgmrf.geometry import orbit
 from kgmrf.tail import tail_probability
 
-NAMES = (
+NAMES: tuple[str, ...] = (
     "time",
     "age",
     "covariance",
@@ -132,6 +132,9 @@ class EnsembleView(View):
             return np.full(np.shape(tail), np.nan)
         return special.chdtri(d * (d - 1) / 2.0, tail)
 
+    def _velocity(self, rows: Numbers, frame: Numbers, spectrum: Numbers) -> Any:
+        return velocity_and_angle_var(self._engine, rows, frame, spectrum)
+
     def _moving(self) -> dict[str, Numbers]:
         if self._part_of is not None:
             whole, steps = self._part_of
@@ -142,7 +145,7 @@ class EnsembleView(View):
         spectrum = np.where(unknown[..., 0], 1.0, spectrum)
 
         def work(rows: Numbers, at: Any) -> tuple[Numbers, Numbers]:
-            return velocity_and_angle_var(engine, rows, frame[at], spectrum[at])
+            return self._velocity(rows, frame[at], spectrum[at])
 
         velocity, variance = self._worked_out(work, frame.shape, frame.shape)
         return {"velocity": np.where(unknown, np.nan, velocity), "angle_std": np.sqrt(variance)}

@@ -23,6 +23,8 @@ CORE = {
     "evidence": (2,),  # log evidence of the first two so far, while the noise is young
     "frame": (4,),  # quaternion (w, x, y, z) of the common frame Q
     "last": (4,),  # quaternion of the last observation, taken in or refused
+    "omega": (3,),  # the last measured rate
+    "turned": (4,),  # quaternion of the measured turn since an observation was left open
     "delta": (3, K),  # angle of an isotropic member, seen from the common frame
     "rate": (3, K),  # its velocity per unit
     "p00": (K,),  # its variances, in units of the noise variance
@@ -42,7 +44,8 @@ DENSE = {
 }
 RECORD = {
     "quaternion": (4,),
-    "velocity": (3,),
+    "velocity": (3,),  # less the measured rate,
+    "omega": (3,),  # which is this, or 0
     "angle": (3,),  # variances of the angles,
     "cross": (3,),  # their covariances with the velocities,
     "rate": (3,),  # variances of the velocities,
@@ -109,11 +112,11 @@ def _cut(rows: Numbers, begin: int, shape: tuple[int, ...]) -> Numbers:
 # ------------------------------------------------------------------ members and settings
 
 
-def isotropic_laws(learned: bool = True) -> Numbers:
+def isotropic_laws(learned: bool = True, rated: bool = False) -> Numbers:
     """The isotropic members, one ``IsotropicLaw`` a row, sorted by decay ``(K, 6)``.
 
     If the noise is learned, jitter can hardly be told from it: it is less likely, and not on all
-    axes alike.
+    axes alike. rated: the rate is measured; in place of jitter the angle walks at random.
 
     >>> isotropic_laws().shape
     (24, 6)
@@ -125,7 +128,9 @@ def isotropic_laws(learned: bool = True) -> Numbers:
     listed += [(ratio, 0.3, prior) for ratio, prior in usual]
     listed += [(1e3, 0.3, 0.05), (1e6, 0.3, 0.05)]
     rows = [(ratio, g, max(0.1, ratio), 0.0, prior, prior) for ratio, g, prior in listed]
-    for own in (1e1, 1e3, 1e5):
+    walks = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
+    rows += [(9.0 * q, 3.0, 1.5 * q, 0.0, 0.099, 0.099) for q in walks if rated]
+    for own in () if rated else (1e1, 1e3, 1e5):
         for ratio in (1e-4, 1e-2):
             rows.append((ratio * own, 0.0, own, own, 0.0, 0.005 if learned else 0.02))
     table = np.array(sorted(rows, key=lambda row: row[1]))
@@ -171,12 +176,15 @@ def noise_levels(noise_std: float | None, guess: float | None = None) -> Numbers
 
 
 def settings(
-    noise_std: float | None, guess: float | None = None, time_unit: float | None = None
+    noise_std: float | None,
+    guess: float | None = None,
+    time_unit: float | None = None,
+    rated: bool = False,
 ) -> Numbers:
-    """A ``RotationSettings`` and the levels of the noise behind it ``(1, 3 + 3 n_levels)``."""
+    """A ``RotationSettings`` and the levels of the noise behind it ``(1, 4 + 3 n_levels)``."""
     levels = noise_levels(noise_std, guess)
-    jitter = c.JITTER_VARIANCE if noise_std is None and guess is None else 0.0
-    return np.array([[time_unit or 0.0, jitter, len(levels) // 3, *levels]])
+    jitter = c.JITTER_VARIANCE if noise_std is None and guess is None and not rated else 0.0
+    return np.array([[time_unit or 0.0, jitter, float(rated), len(levels) // 3, *levels]])
 
 
 SETTINGS: Any = c.STRUCTS["RotationSettings"]

@@ -56,7 +56,7 @@ class RotationView(View):
         if name == "rotation":
             return matrices(field(r, "quaternion"))
         if name == "velocity":
-            return skew(field(r, "velocity"))
+            return skew(field(r, "velocity") + field(r, "omega"))
         if name == "covariance":
             out = np.empty((*r.shape[:-1], 3, 3))
             for a, b, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
@@ -69,6 +69,8 @@ class RotationView(View):
         with np.errstate(divide="ignore"):
             return np.asarray(-math.log(2.0) / np.log1p(-kept) * field(r, "unit"))
 
+
+NO_RATES = np.empty((0, 4))
 
 _MADE = ("velocity",)
 """Fields that a record holds in another form."""
@@ -84,6 +86,8 @@ class Rotations(Engine):
     the time and earn 1-3 % on smooth motion and a factor 2 on regular oscillation.
     time_unit: the usual time between observations in units of the stamps; None takes the median of
     the first eight positive intervals of each track.
+    rated: rates are measured too (a gyroscope): they turn the body, and what the members follow is
+    their error. There are no dense members then.
 
     >>> engine = Rotations(noise_std=0.05)
     >>> rows = engine.init(2)
@@ -105,9 +109,11 @@ class Rotations(Engine):
         noise_std_guess: float | None = None,
         oscillations: bool = True,
         time_unit: float | None = None,
+        rated: bool = False,
     ) -> None:
-        self.settings = at.settings(noise_std, noise_std_guess, time_unit)
-        self._laws = at.isotropic_laws(noise_std is None), at.dense_laws()
+        self.rated, oscillations = rated, oscillations and not rated
+        self.settings = at.settings(noise_std, noise_std_guess, time_unit, rated)
+        self._laws = at.isotropic_laws(noise_std is None, rated), at.dense_laws()
         self._places = at.places(oscillations)
         self.size = at.size(oscillations)
         self.record_size = self.small = self.kept = at.RECORD_SIZE
@@ -128,16 +134,23 @@ class Rotations(Engine):
         """
         rows = np.zeros((n_tracks, self.size))
         part(rows, "seen")[:] = np.nan
+        part(rows, "held")[:] = -1.0
         unit = self.settings[:, at.UNIT]
         part(rows, "unit")[:] = np.where(unit > 0.0, unit, 1.0)
         return rows
 
     def advance(
-        self, rows: Numbers, lines: Lines, room: int | None = None, settings: Numbers | None = None
+        self,
+        rows: Numbers,
+        lines: Lines,
+        room: int | None = None,
+        settings: Numbers | None = None,
+        rates: Numbers = NO_RATES,
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`. counts divide the noise variance.
 
-        settings: for this once, in place of those of the engine.
+        settings: for this once, in place of those of the engine. rates: ``(N, 4)``, a rate at each
+        line and its standard deviation, NaN where none was measured.
         """
         settings = self.settings if settings is None else settings
         which, n = lines.which, len(lines.which)
@@ -145,10 +158,11 @@ class Rotations(Engine):
             order = np.argsort(which, kind="stable")
             back = np.empty(n, dtype=np.int64)
             back[order] = np.arange(n)
-            status, records = self.advance(rows, lines.part(order), room, settings)
+            some = rates[order] if len(rates) else rates
+            status, records = self.advance(rows, lines.part(order), room, settings, some)
             return status[back], records[back]
         status, records = np.empty(n, dtype=np.int8), np.empty((n, at.RECORD_SIZE))
-        self.loop.run(rows, *lines[:4], True, lines.tolerance, records, status, settings)
+        self.loop.run(rows, *lines[:4], True, lines.tolerance, records, status, settings, rates)
         return status, records[:, :room]
 
     def ahead(self, rows: Numbers, dt: Any) -> tuple[Numbers, Numbers]:
@@ -207,10 +221,12 @@ def _check_members(rows: Numbers) -> None:
     weights = [(part(rows, name), -1) for name in ("experts", "level", "tables", "weight")]
     units = [(part(rows, "frame"), -1)]
     p00, p01, p11 = (part(rows, name) for name in ("p00", "p01", "p11"))
-    names = ("noise", "now", "open_noise", "behind")
+    names = ("noise", "now", "open_noise", "behind", "unrest", "walk")
     positive = [p00, p11, *(part(rows, name) for name in names)]
-    units.append((part(rows, "last")[part(rows, "open") > 0.0], -1))
+    units += [(part(rows, name)[part(rows, "open") > 0.0], -1) for name in ("last", "turned")]
     speeds = [part(rows, "delta"), part(rows, "rate")]
+    if part(rows, "omega")[part(rows, "held") < 0.0].any():
+        raise ValueError("rows hold a measured rate that never came")
     if rows.shape[1] == at.size(True):
         weights.append((part(rows, "share"), -1))
         units.append((part(rows, "quaternion"), -2))

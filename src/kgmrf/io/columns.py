@@ -12,7 +12,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from kgmrf._names import clocks_among, is_nanoseconds, nanoseconds_of
-from kgmrf._types import Mask, Numbers
+from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io.dates import number
 from kgmrf.io.source import MOST_CHANNELS, DataError, Kind, Meaning
@@ -240,13 +240,17 @@ def quaternions(rows: Numbers) -> Numbers:
     """Rotation matrices ``(n, 3, 3)`` of quaternions ``(n, 4)`` in the order x, y, z, w.
 
     Further columns are ignored. Any length but zero will do; zero gives infinities, which readers
-    refuse.
+    refuse, and NaN gives NaN.
 
     >>> quaternions(np.asarray([[0.0, 0.0, 1.0, 1.0]])).round(3)[0].tolist()
     [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
     rows = rows[:, :4]
-    zero: Mask = (rows == 0.0).all(axis=-1)
-    matrix = Rotation.from_quat(np.where(zero[:, None], 1.0, rows)).as_matrix()
-    matrix[zero] = np.inf
+    size = np.abs(rows).max(axis=-1, keepdims=True)
+    there = size > 0.0
+    # Divided by the largest number first: the squares of 1e-200 are 0, those of 1e200 infinite.
+    safe = np.where(there, rows, 1.0) / np.where(there, size, 1.0)
+    matrix = Rotation.from_quat(safe).as_matrix()
+    matrix[~there[:, 0]] = np.nan
+    matrix[size[:, 0] == 0.0] = np.inf
     return matrix

@@ -27,13 +27,13 @@ from typing import Any
 
 from kgmrf import _check
 from kgmrf.gains import FixedGains
-from kgmrf.paper.algorithm1 import Algorithm1
 from kgmrf.paper.columns import (
     KineticEllipse,
     KineticRotation,
     LocalTangentKalman,
     PrintedAlphaBeta,
 )
+from kgmrf.paper.literal import Algorithm1
 from kgmrf.trackers import (
     AlphaBeta,
     EuclideanEMA,

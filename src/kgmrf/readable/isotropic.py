@@ -67,7 +67,7 @@ class Levels:
     """Settings of a row: the variances that the noise may have, with their priors."""
 
     def __init__(self, settings: Numbers) -> None:
-        self.unit, self.jitter, n = settings[: len(SETTINGS)]
+        self.unit, self.jitter, self.rated, n = settings[: len(SETTINGS)]
         self.variance, self.prior, self.fading = settings[FIRST_LEVEL:].reshape(3, int(n))
         self.n, self.given = int(n), n == 1
         self.in_use = min(self.n, c.NOISE_LEVELS)
@@ -138,6 +138,16 @@ class Isotropic:
         t.frame[:] = turned(t.frame, m)
         t.delta[:] = exp(-m) @ t.delta + exp(-m / 2) @ (d - m[:, None])
         _make_principal(t)
+
+    def turn(self, t: Track, by: Numbers, walk: float) -> None:
+        """The body has turned by ``by``, as was measured; walk: variance of what was not.
+
+        Q <- Q by, delta_k <- by^T delta_k, P00 <- P00 + walk/r.
+        """
+        turn = Rotation.from_quat(by, scalar_first=True)
+        t.frame[:] = turned(t.frame, turn.as_rotvec())
+        t.delta[:] = turn.as_matrix().T @ t.delta
+        t.p00[:] += walk / t.noise
 
     def score(self, t: Track, e: Numbers, rel: float, levels: Levels) -> Scored:
         """N(y; 0, r S) at every level r for every member, y = e - delta, S = P00 + rho + rel."""

@@ -91,8 +91,12 @@ class Rotations:
         records: Numbers,
         status: Numbers,
         settings: Numbers,
+        rates: Numbers,
     ) -> None:
-        """Take in lines (`kgmrf.engines.Lines`); settings: for all rows, or one for each."""
+        """Take in lines (`kgmrf.engines.Lines`); settings: for all rows, or one for each.
+
+        rates: of each line a measured rate and its deviation, NaN where there is none, or no line.
+        """
         for line, index in enumerate(track_index):
             t = Track(rows[index], self.oscillations)
             levels = Levels(settings[min(index, len(settings) - 1)])
@@ -100,12 +104,24 @@ class Rotations:
             if counts[line] > 0.0:
                 found = inspect(values[line], tolerance)
             if counts[line] >= 0.0 and found != c.INVALID:
-                self.keep_unit(t, dt[line], levels)
                 t.time += dt[line]
+                over, known = dt[line], levels.unit > 0.0 or t.intervals > 0.0
+                if not levels.rated:
+                    self.keep_unit(t, dt[line], levels)
+                elif found == c.OBSERVED and not t.unseen:
+                    over = over if known else t.time - t.seen
+                    self.keep_unit(t, t.time - t.seen, levels)
+                elif not known:
+                    over = 0.0  # until the second observation says the unit
+                by, walk = self.measure(t, rates[line] if len(rates) else None, dt[line])
                 if t.open > 0.0:
-                    t.behind += dt[line]
+                    t.behind, t.walk = t.behind + dt[line], t.walk + walk
+                    turn = Rotation.from_quat(by, scalar_first=True)
+                    t.turned[:] = turned(t.turned, turn.as_rotvec())
                 elif not t.unseen:
-                    self.drift(t, dt[line], levels)
+                    if levels.rated:
+                        self.isotropic.turn(t, by, walk)
+                    self.drift(t, over, levels)
                 if found == c.OBSERVED:
                     z = Rotation.from_matrix(values[line]).as_quat(scalar_first=True)
                     bounds = c.LEAST_RELATIVE_NOISE, c.MOST_RELATIVE_NOISE
@@ -138,6 +154,33 @@ class Rotations:
     def dense_in_use(self, t: Track, levels: Levels) -> bool:
         """Whether dense members are: not before FIRST_START observations with learned noise."""
         return bool(self.oscillations and (levels.given or t.stored >= c.FIRST_START))
+
+    def measure(self, t: Track, rate: Numbers | None, dt: float) -> tuple[Numbers, float]:
+        """How the body turned over dt by the rate, and the variance of what is not known of it.
+
+        Between two rates it is their mean; without a new one the last is held, of which the
+        variance after h is u h^3/3, with u the unrest, |change|^2/3 per unit of time.
+        """
+        none, last = np.array([1.0, 0.0, 0.0, 0.0]), t.omega.copy()
+        if rate is None or np.isnan(rate[0]):
+            if t.held < 0.0:
+                return none, 0.0
+            before, t.held = t.held, t.held + dt
+            return turned(none, dt * last), t.unrest * (t.held**3 - before**3) / 3
+        mean = now = rate[:3]
+        if t.held >= 0.0:
+            mean, over = (now + last) / 2, t.held + dt
+            if over > 0.0:
+                found = (now - last) @ (now - last) / (3 * over)
+                t.unrest = found + c.UNREST_MEMORY * (t.unrest - found) if t.unrest > 0.0 else found
+        t.held, t.omega[:] = 0.0, now
+        return turned(none, dt * mean), (rate[3] * dt) ** 2
+
+    def catch_up(self, t: Track, levels: Levels) -> None:
+        """The row as it stands when its last observation was left open, brought to now."""
+        if levels.rated:
+            self.isotropic.turn(t, t.turned, t.walk)
+        self.drift(t, t.behind, levels)
 
     def drift(self, t: Track, dt: float, levels: Levels) -> None:
         """All members over dt, in units of the stamps."""
@@ -183,7 +226,8 @@ class Rotations:
         if odds > -math.log(c.DOUBT):
             t.outliers += 1.0
         else:
-            t.open, t.odds, t.open_noise, t.behind = choice.mode, odds, rel, 0.0
+            t.open, t.odds, t.open_noise = choice.mode, odds, rel
+            t.behind, t.walk, t.turned[:] = 0.0, 0.0, (1.0, 0.0, 0.0, 0.0)
         return said
 
     def judge(self, t: Track, z: Numbers, rel: float, levels: Levels) -> Verdict:
@@ -268,10 +312,10 @@ class Rotations:
         """The row as it is now if the open observation was motion."""
         found = row.copy()
         t = Track(found, self.oscillations)
-        z, rel, mode, behind = t.last.copy(), t.open_noise, int(t.open), t.behind
+        z, rel, mode = t.last.copy(), t.open_noise, int(t.open)
         t.last[:] = 0.0  # refused if it was an outlier; here it is taken in
-        self.take(t, z, rel, self.judge(t, z, rel, levels), mode, t.time - behind, levels)
-        self.drift(t, behind, levels)
+        self.take(t, z, rel, self.judge(t, z, rel, levels), mode, t.time - t.behind, levels)
+        self.catch_up(t, levels)
         return found
 
     def close(self, row: Numbers, z: Numbers, rel: float, levels: Levels) -> int:
@@ -279,7 +323,7 @@ class Rotations:
         t, motion = Track(row, self.oscillations), self.follow_motion(row, levels)
         odds, mode, other = t.odds, t.open, Track(motion, self.oscillations)
         t.open, t.outliers = 0.0, t.outliers + 1.0
-        self.drift(t, t.behind, levels)
+        self.catch_up(t, levels)
         as_outlier, as_motion = (
             self.weigh(way, self.judge(way, z, rel, levels), z) for way in (t, other)
         )
@@ -390,6 +434,9 @@ class Rotations:
         _put(record, "cross", cross / t.unit)
         _put(record, "rate", rate / t.unit**2)
         _put(record, "off", off)
+        if t.held >= 0.0:
+            _put(record, "omega", t.omega)
+            _put(record, "rate", rate / t.unit**2 + t.unrest * t.held)
         _put(record, "noise_std", math.sqrt(t.noise))
         _put(record, "gain", t.gain)
         weights = field(record, "weights")
@@ -404,7 +451,7 @@ class Rotations:
         Its covariance is that of both: sum w P + w_other d d^T, d from the one to the other.
         """
         without = Track(row.copy(), self.oscillations)
-        self.drift(without, without.behind, levels)
+        self.catch_up(without, levels)
         ways = [Track(self.follow_motion(row, levels), self.oscillations), without]
         share = float(expit(without.odds))
         if share > 0.5:

@@ -40,6 +40,7 @@ class Recording(NamedTuple):
     channels: tuple[str, ...] | None = None
     index: Any = None
     until: float | None = None  # stamp of the last row
+    rates: Any = None  # of rotations: measured rates and their deviation, ``(T, ..., 4)``
 
 
 class Input(OneAtATime):

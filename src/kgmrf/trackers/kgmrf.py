@@ -16,8 +16,10 @@ from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.law import SingleLaw, guarded
 from kgmrf.engines.low_rank import CROSSOVER, LowRank
 from kgmrf.engines.members import as_members, plain
+from kgmrf.engines.time_scale import TimeScale
 from kgmrf.gains import Gains, as_gains
 from kgmrf.geometry import orbit
+from kgmrf.integrated_time import LONGEST, THRESHOLD, integrated_time, warn_of
 from kgmrf.results import Estimate, Result
 from kgmrf.state import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._engine import EngineTracker
@@ -48,6 +50,13 @@ class KGMRF(EngineTracker, CovarianceTracker):
     mean: of raw samples: "zero" (default), "running" subtracts the mean of all samples before each,
     "drift" one that forgets with a half-life of 200 samples; see `location`.
 
+    time_scale: of raw rows that predict each other, as the samples of a signal do: how many rows
+    ahead `covariance` is judged. 1 is one row, as of returns; a number of rows; or "auto", which
+    measures it (1 where the integrated time tau is below 4, otherwise 2 tau). None (default) is
+    "auto" for a Raw of MNE and 1 for everything else. Forecasts, likelihood and surprise are of the
+    next row whatever it is. One track of single rows; see `time_scale` and `effective_samples` of
+    an estimate, and `integrated_time` of a result.
+
     For a single law only:
 
     spectrum: "adaptive" follows the eigenvalues too, "fixed" keeps those of the start (the paper's
@@ -70,7 +79,10 @@ class KGMRF(EngineTracker, CovarianceTracker):
     0.08
     """
 
-    _kept = (*EngineTracker._kept, "_raw", "_sums")
+    _kept = (*EngineTracker._kept, "_raw", "_sums", "_scaled")
+    _scaled = False  # whether the covariance has a time scale
+    _signal = False  # whether the first observation is of a recording
+    _tau: float = np.nan  # integrated time of the first rows that were filtered
     needs_samples = True
     _tolerance = SYMMETRY_TOLERANCE
     _engine: Any
@@ -96,6 +108,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         on_invalid: OnInvalid = "raise",
         time_unit: float | None = None,
         mean: str = "zero",
+        time_scale: float | str | None = None,
         **unknown: Never,
     ) -> None:
         for name in unknown:
@@ -120,6 +133,8 @@ class KGMRF(EngineTracker, CovarianceTracker):
         else:
             self.spectrum = _known_spectrum(spectrum, self.d)
             self.d = int(self.spectrum.shape[-1])
+        usual = self.automatic and noise_floor == 0.0 and not isinstance(self.rank, int)
+        self.time_scale = _time_scale(time_scale, usual)
         self.spectrum_rate = _check.in_range(spectrum_rate, "spectrum_rate", 0.0, np.inf)
         self.scale_rate = _check.in_range(scale_rate, "scale_rate", 0.0, np.inf)
         self.scale_retention = _check.in_range(scale_retention, "scale_retention", 0.0, 1.0)
@@ -161,6 +176,9 @@ class KGMRF(EngineTracker, CovarianceTracker):
         if isinstance(self.rank, int):
             return LowRank(d, self.rank, velocity=self.velocity)
         if self.automatic:
+            if self._scaled:
+                scale = "auto" if self.time_scale is None else self.time_scale
+                return TimeScale(d, self.members, scale)
             usual = self.members is None and self.noise_floor == 0.0
             if self.rank == "auto" and usual and raw and d >= CROSSOVER:
                 return LowRank(d)
@@ -185,6 +203,63 @@ class KGMRF(EngineTracker, CovarianceTracker):
             spectrum = spectrum if known is None else np.broadcast_to(known, (*batch, d))
             start = initial_state(frame, spectrum, self.gains)
         return SingleLaw(guarded(model), start)
+
+    # ------------------------------------------------------------------ signals
+
+    def recording(self, sequence: Any, **given: Any) -> Recording:
+        """As for every tracker of covariances; a Raw of MNE is a signal."""
+        if self.batch_shape is None:
+            self._signal = hasattr(sequence, "ch_names") and not hasattr(sequence, "events")
+        return super().recording(sequence, **given)
+
+    def _begin_with(self, block: Numbers) -> None:
+        if self.batch_shape is None:
+            self._scaled = self._wants_time_scale(block.shape)
+        super()._begin_with(block)
+
+    def _wants_time_scale(self, shape: tuple[int, ...]) -> bool:
+        """Whether observations of this shape, the first is ``(..., m, d)``, get a time scale."""
+        usual = self.automatic and self.noise_floor == 0.0 and not isinstance(self.rank, int)
+        wanted = self.time_scale
+        if wanted is None:
+            wanted = "auto" if self._signal else 1.0
+        if wanted == 1.0 or not usual:
+            return False
+        many = self.rank == "auto" and self.members is None and shape[-1] >= CROSSOVER
+        single = len(shape) == 2 and shape[0] == 1
+        if wanted == "auto":
+            return single and not many
+        if not single:
+            raise _check.ObservationError(
+                f"time_scale={self.time_scale!r} follows single rows (T, d) of one track, and the "
+                f"first step has shape {shape}; use time_scale=1"
+            )
+        if many:
+            raise _check.ObservationError(
+                f"time_scale={self.time_scale!r} with {shape[-1]} channels needs rank=None, which "
+                "follows them without factors"
+            )
+        return True
+
+    def filter(self, sequence: Any, *, fields: Any = None, **given: Unpack[Given]) -> Result:
+        """As for every tracker of covariances; ``integrated_time`` of the result is measured on the
+        rows of the first call, with a warning where they predict each other and nothing is done."""
+        self._tau = np.nan
+        found = super().filter(sequence, fields=fields, **given)
+        found.integrated_time = tau = self._tau
+        asked = self.time_scale is not None or self._scaled
+        if tau >= THRESHOLD and self.automatic and not asked:
+            many = isinstance(self._engine, LowRank)
+            remedy = "rank=None, " * many + 'time_scale="auto"'
+            warn_of(tau, f"use KGMRF({remedy}), or time_scale=1 if that is what you want")
+        return found
+
+    def _recorded(self, sequence: Any, **given: Any) -> Recording:
+        fresh = self.batch_shape is None
+        record = super()._recorded(sequence, **given)
+        if fresh and record.samples and record.seen.ndim == 3 and record.seen.shape[1] == 1:
+            self._tau = integrated_time(record.seen[:LONGEST, 0])
+        return record
 
     @property
     def location(self) -> Numbers:
@@ -247,7 +322,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
         """
         if self.mean != "zero":
             centred = self.anew().recording(sequence, **given)
-            zero = self.anew(mean="zero")
+            zero = self.anew(mean="zero", time_scale=1)
             found = zero.smooth(centred.seen, times=centred.times, samples=True, lag=lag)
             return found.named(centred.channels, centred.index)
         if not self.automatic:
@@ -262,10 +337,10 @@ class KGMRF(EngineTracker, CovarianceTracker):
                 f"rank={self.rank!r}: a covariance of factors has no smoother; leave out rank to "
                 "smooth with the engine for few channels"
             )
-        fresh = self.anew(rank=None)
+        fresh = self.anew(rank=None, time_scale=1)
         record = fresh.recording(sequence, whole=True, **given)
         return smooth_both_ways(
-            lambda: self.anew(rank=None, time_unit=fresh.clock.unit), record
+            lambda: self.anew(rank=None, time_scale=1, time_unit=fresh.clock.unit), record
         ).named(record.channels, record.index)
 
     def scatter_ahead(self, dt: float) -> Numbers:
@@ -280,7 +355,8 @@ class KGMRF(EngineTracker, CovarianceTracker):
 
     def prepare(self, memory: dict[str, Numbers]) -> None:
         """What has to be known of a file before `begin`."""
-        self._raw = bool(memory["raw"])  # decides between the engines
+        self._raw = bool(memory["raw"])  # these decide between the engines
+        self._scaled = bool(memory["scaled"])
 
 
 def _rank(rank: Any, usual: bool, d: int | None) -> int | str | None:
@@ -297,6 +373,21 @@ def _rank(rank: Any, usual: bool, d: int | None) -> int | str | None:
             "rank or the others"
         )
     return int(rank)
+
+
+def _time_scale(value: Any, usual: bool) -> float | str | None:
+    """A checked time scale: None, "auto" or a number of rows."""
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return value
+    if isinstance(value, (bool, str)):
+        raise ValueError(f'time_scale must be "auto", 1 or a number of rows, got {value!r}')
+    rows = _check.in_range(value, "time_scale", 1.0, 1e9)
+    if rows > 1.0 and not usual:
+        raise ValueError(
+            f'time_scale={value!r} needs gains="auto", noise_floor=0 and no rank; leave out '
+            "time_scale or the others"
+        )
+    return rows
 
 
 SINGLE = (

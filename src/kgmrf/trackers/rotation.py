@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from kgmrf import _check
-from kgmrf._check import OnInvalid
+from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._time import Clock
 from kgmrf._types import Numbers
 from kgmrf.constants import ROTATION_TOLERANCE
@@ -23,6 +23,7 @@ from kgmrf.smoothing import rotations as turning
 from kgmrf.state import Model, cold_state
 from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._input import Given, Recording
+from kgmrf.trackers._rates import checked_rates, shaped_rates
 from kgmrf.trackers._smooth import check_lag, smooth_law
 
 
@@ -44,6 +45,9 @@ class RotationTracker(EngineTracker):
     oscillations: of the default: be ready for regular swinging (camera shake, gait, vibration).
     time_unit: the usual time between observations in units of ``times``; None takes the median of
     the first eight intervals. Velocities are per unit of ``times``, for dates per second.
+    gyroscope: of the default: whether angular rates are measured too, ``rate`` of `update` and
+    ``rates`` of `filter`; None: if the first call has some. They turn the estimate between
+    observations of the rotation; their bias and the noise of both are learned.
     lag: of the default: `update` and `filter` tell the frame ``lag`` frames ago, smoothed with all
     that came since; NaN for the first ``lag`` frames.
     on_invalid: what to do with a matrix that is no rotation: "raise", "skip" (treat as missing) or
@@ -80,6 +84,7 @@ class RotationTracker(EngineTracker):
         oscillations: bool = True,
         time_unit: float | None = None,
         lag: int | None = None,
+        gyroscope: bool | None = None,
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
     ) -> None:
@@ -93,7 +98,7 @@ class RotationTracker(EngineTracker):
                     raise ValueError(f"{name} is in radians, at most pi, got {value:g}; degrees?")
         self.noise_std, self.noise_std_guess = noise_std, noise_std_guess
         check_lag(lag)
-        self.oscillations, self.lag = bool(oscillations), lag
+        self.oscillations, self.lag, self.gyroscope = bool(oscillations), lag, gyroscope
         auto = isinstance(gains, str) and gains == "auto"
         if auto and d == 3:
             if noise_std is not None and noise_std_guess is not None:
@@ -101,10 +106,10 @@ class RotationTracker(EngineTracker):
             self.gains: Any = "auto"
             self.clock = Clock(1.0)  # the engine counts time itself, for each track of a batch
             return
-        if noise_std_guess is not None or lag is not None:
+        if noise_std_guess is not None or lag is not None or gyroscope:
             raise ValueError(
-                "noise_std_guess and lag need gains='auto' in three dimensions; a single law takes "
-                "noise_std"
+                "noise_std_guess, lag and gyroscope need gains='auto' in three dimensions; a "
+                "single law takes noise_std"
             )
         self.gains = self._single_law("information" if auto else gains)
 
@@ -120,16 +125,105 @@ class RotationTracker(EngineTracker):
             )
         return law
 
+    # ------------------------------------------------------------------ a gyroscope beside it
+
+    def update(
+        self,
+        observation: Any,
+        *,
+        dt: float | Numbers = 1.0,
+        n_samples: float | Numbers | None = None,
+        assume_valid: bool = False,
+        rate: Any = None,
+        rate_std: float | None = None,
+    ) -> Estimate:
+        """Take in one step: an observation, a measured rate, both or neither; see `Tracker.update`.
+
+        rate: angular rate in the body frame at the time of the step ``(..., 3)``, radians per unit
+        of the stamps (per second after dates), as a gyroscope says it. Between two steps their mean
+        counts; a step without a rate holds the last one. rate_std: standard deviation of its noise,
+        which is learned otherwise.
+
+        >>> tracker = RotationTracker(noise_std=0.01)
+        >>> for k in range(10):
+        ...     seen = np.eye(3) if k == 0 else None
+        ...     estimate = tracker.update(seen, dt=0.1, rate=[0.0, 0.0, 0.5])
+        >>> float(estimate.as_rotation().magnitude().round(3))
+        0.45
+        """
+        if rate is None:
+            return super().update(
+                observation, dt=dt, n_samples=n_samples, assume_valid=assume_valid
+            )
+        rates = checked_rates(np.asarray(rate, dtype=float)[None], rate_std, 1)
+        with self.all_or_nothing():
+            self._need_gyroscope()
+            seen, observed = self.checked(observation)
+            counts = self.counts(n_samples, observed, 3)
+            step = self._interval(dt, observed.shape)
+            self.begin(seen.shape)
+            record = Recording(seen[None], observed[None], counts[None], step[None])
+            self._moved(record._replace(rates=shaped_rates(rates, record.observed.shape)), None)
+        return self._told_of(self.look())
+
+    def filter(
+        self,
+        sequence: Any,
+        *,
+        fields: Any = None,
+        rates: Any = None,
+        rate_std: float | None = None,
+        **given: Unpack[Given],
+    ) -> Result:
+        """Run `update` over a whole sequence; see `Tracker.filter`.
+
+        rates: measured rates ``(T, 3)``, or ``(T, ..., 3)`` of a batch, NaN where there is none;
+        rate_std: as for `update`. At steps that only have a rate the sequence is None.
+        """
+        more: Any = {} if rates is None else {"rates": rates, "rate_std": rate_std}
+        return super().filter(sequence, fields=fields, **given, **more)
+
+    def recording(
+        self, sequence: Any, *, rates: Any = None, rate_std: float | None = None, **given: Any
+    ) -> Recording:
+        """A sequence as `filter` takes it, checked; see `Tracker`."""
+        if rates is None:
+            return super().recording(sequence, **given)
+        self._need_gyroscope()
+        record = super().recording(sequence, **given)
+        found = checked_rates(np.asarray(rates, dtype=float), rate_std, len(record.seen))
+        return record._replace(rates=shaped_rates(found, record.observed.shape))
+
+    def _need_gyroscope(self) -> None:
+        if not self.automatic or self.d != 3:
+            raise ObservationError("rates need gains='auto' in three dimensions")
+        if self.gyroscope is None and self.batch_shape is None:
+            self.gyroscope = True
+        if not self.gyroscope:
+            raise ObservationError(
+                "this tracker began without rates: give some with the first step, or construct "
+                "RotationTracker(gyroscope=True)"
+            )
+
     # ------------------------------------------------------------------ looking back
 
-    def smooth(self, sequence: Any, *, lag: int | None = None, **given: Unpack[Given]) -> Result:
+    def smooth(
+        self,
+        sequence: Any,
+        *,
+        lag: int | None = None,
+        rates: Any = None,
+        rate_std: float | None = None,
+        **given: Unpack[Given],
+    ) -> Result:
         """p(R_t | Z_1..Z_T), or with ``lag`` p(R_t | Z_1..Z_{t+lag}): a recording, looked back at.
 
         Arguments as for `filter`. The default joins what the past and what the future say of each
-        frame. A single law (information gains only) goes back from its last frame: for d = 3 with
-        the joint covariance of all angles and velocities, so that lag 0 is close to `filter` and a
-        little sharper; otherwise plane by plane, where lag 0 is `filter`. ``nis`` and
-        ``log_likelihood`` are NaN. The tracker itself is not changed.
+        frame; what the future shows to be an outlier is a gap. A single law (information gains
+        only) goes back from its last frame: for d = 3 with the joint covariance of all angles and
+        velocities, so that lag 0 is close to `filter` and a little sharper; otherwise plane by
+        plane, where lag 0 is `filter`. ``nis`` and ``log_likelihood`` are NaN. The tracker itself
+        is not changed.
 
         >>> from kgmrf import RotationTracker, metrics, simulate
         >>> scene = simulate.steady_camera(1, 0.1)
@@ -140,10 +234,12 @@ class RotationTracker(EngineTracker):
         True
         """
         if not self.automatic:
+            if rates is not None:
+                self._need_gyroscope()
             return self._smooth_law(sequence, lag, given)
         check_lag(lag)
         fresh = self.anew(lag=None)
-        record = fresh.recording(sequence, **given)
+        record = fresh.recording(sequence, rates=rates, rate_std=rate_std, **given)
         shape = record.observed.shape
         flat = (shape[0], int(np.prod(shape[1:])))
         engine = fresh.engine()
@@ -154,6 +250,7 @@ class RotationTracker(EngineTracker):
             record.dt.reshape(flat),
             fresh._began,
             lag,
+            None if record.rates is None else record.rates.reshape(*flat, 4),
         ).reshape(*shape, -1)
         nan = np.full(shape, np.nan)
         view = engine.view(records)
@@ -175,6 +272,7 @@ class RotationTracker(EngineTracker):
                 noise_std_guess=self.noise_std_guess,
                 oscillations=self.oscillations,
                 time_unit=self.time_unit,
+                rated=bool(self.gyroscope),
             )
         d = self.d
         start = cold_state(np.zeros((*batch, d, d)), self.gains)
@@ -207,6 +305,8 @@ class RotationTracker(EngineTracker):
         return fresh.told(Result(values), record.times)
 
     def _begin(self, shape: tuple[int, ...]) -> None:
+        if self.automatic and self.gyroscope is None:
+            self.gyroscope = False
         super()._begin(shape)
         self._rows[:, TIME] = self._began
         self._window = np.full((self.lag or 0, len(self._rows), BESIDE + RECORD_SIZE), np.nan)
@@ -229,14 +329,22 @@ class RotationTracker(EngineTracker):
         return super()._update_at_once(observation, dt, n_samples, assume_valid)
 
     def _moved(self, record: Recording, room: int | None) -> Numbers:
-        records = super()._moved(record, room)
+        if not self.gyroscope and not self.lag:
+            return super()._moved(record, room)
+        lines, rows, engine = self._lined_up(record), self._rows.copy(), self._engine
+        assert isinstance(engine, Rotations)
+        rates = np.full((len(lines.which), 4), np.nan)
+        if record.rates is not None:
+            rates = np.ascontiguousarray(record.rates, dtype=float).reshape(-1, 4)
+        records = engine.advance(rows, lines, None, rates=rates)[1]
+        self._rows, self._fresh = rows, False
         if not self.lag:
+            self._records = records[len(records) - len(rows) :].copy()
             return records
-        _, seen, counts, dt, *_ = self._lined_up(record)
-        new = np.column_stack([seen.reshape(-1, 9), counts, dt, records])
+        new = np.column_stack([lines.seen.reshape(-1, 9), lines.counts, lines.dt, rates, records])
         new = new.reshape(len(record.seen), len(self._rows), BESIDE + RECORD_SIZE)
         window = np.concatenate([self._window, new])
         self._window = window[len(new) :].copy()
-        late = lagged(window, self.lag)
+        late = lagged(engine, window, self.lag)
         self._records = late[-1].copy()
         return late.reshape(records.shape)

@@ -23,6 +23,9 @@ Array = NDArray[np.float64]
 FEWEST, MOST = 12, 200
 """Points that must agree on a motion (with fewer the image is a gap), and corners kept."""
 
+ABRUPT = 8.0
+"""How many times the usual change of a step shows that other points move otherwise."""
+
 WORKING_SIZE = 640
 """Pixels on the longer side of the images in which corners are followed."""
 
@@ -193,12 +196,37 @@ class _View(NamedTuple):
     trusted: Any
 
 
+class _Steps:
+    """Steps one after another, joined where points of another motion take over."""
+
+    def __init__(self, model: Similarity | Turning) -> None:
+        self.model = model
+        self.last: Array | None = None
+        self.count, self.usual = 0, 0.0
+        self.added: Array | None = None  # what other points move less than the camera
+
+    def joined(self, step: Array, by_all: bool) -> Array:
+        """The camera's step; ``by_all``: not those points decided that went along before."""
+        model, last = self.model, self.last
+        now = step if self.added is None else model.add(step[None], self.added)[0]
+        if last is not None:
+            change = float(np.linalg.norm(model.difference(last[None], now[None])))
+            if by_all and self.count >= FEWEST and change > ABRUPT * self.usual:
+                self.added, now = model.difference(step[None], last[None]), last
+            else:
+                self.count += 1
+                self.usual += (change - self.usual) / min(self.count, FEWEST)
+        self.last = now
+        return now
+
+
 class FeatureMotion:
     """Corners followed by optical flow, and the motion that most of them agree on (RANSAC).
 
     Those that went along so far decide. An image without enough corners is a gap: the next is
     compared with the last good one, and if that fails with the one just before, from which the path
-    then starts again.
+    then starts again. Where the background has left the view and what remains moves otherwise, the
+    difference is added from then on: the path goes on as fast as before, beside what is seen.
     """
 
     def __init__(self, model: Similarity | Turning) -> None:
@@ -206,6 +234,7 @@ class FeatureMotion:
         self.restarted = False
         self._good: _View | None = None
         self._lost: _View | None = None
+        self._steps = _Steps(model)
 
     def update(self, image: Any) -> Array | None:
         """The step from the last image that had one, or None."""
@@ -216,7 +245,7 @@ class FeatureMotion:
             return self.model.start
         if (found := self._match(self._good, grey, scale)) is not None:
             step, self._good, self._lost = *found, None
-            return step
+            return self._steps.joined(step, self._by_all)
         # fast shake: the last good image is out of reach, but those after it may know each other
         if self._lost is not None and (found := self._match(self._lost, grey, scale)) is not None:
             self.restarted, self._good, self._lost = True, found[1], None
@@ -250,12 +279,14 @@ class FeatureMotion:
         What enters the view, however large, does not outvote the background.
         """
         model = self.model
+        self._by_all = False
         if trusted.sum() >= 2 * FEWEST:
             fitted = model.fit(before[trusted], after[trusted], threshold)
             if fitted is not None:
                 warp = model.warp(model.compose(model.start, fitted[0]), model.start)
                 off = np.hypot(*(apply(warp, after) - before).T)
                 return fitted[0], off < threshold
+        self._by_all = True
         return model.fit(before, after, threshold) if len(before) >= FEWEST else None
 
     def _small(self, image: Any) -> tuple[Any, float]:

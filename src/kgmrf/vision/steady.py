@@ -10,16 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kgmrf.vision.camera import FeatureMotion, RecordedMotion, Similarity, Turning, apply
+from kgmrf.vision.live import MEMORY, LivePath, Room, corners, is_seen
 
 __all__ = ["Border", "Rectangle", "Stabilizer", "steady_rectangle"]
 
 Array = NDArray[np.float64]
 Image: TypeAlias = NDArray[np.uint8]
 Border: TypeAlias = Literal["crop", "black", "replicate", "reflect"]
-SOFT = 0.8
-"""Share of the room up to which a live path is free."""
-MEMORY = 6
-"""How many times the smoothness a live path is remembered; older images have no weight left."""
 
 
 class Rectangle(NamedTuple):
@@ -34,7 +31,8 @@ class Rectangle(NamedTuple):
 class Stabilizer:
     """image_t -> image_t warped by S_t^-1 T_t: T the path of the camera, S the path smoothed.
 
-    smoothness: time constant of the steady camera, in images: what changes faster is shake.
+    smoothness: time constant of the steady camera, in images: what changes faster is shake. Live it
+    is shorter, as far as the lag demands (:class:`kgmrf.vision.live.LivePath`).
     lag: None looks at the whole recording (`stabilize`, or `watch`, `plan` and `steady`); a number
     is live: `update` returns the steady image of ``lag`` images ago, 0 the present one.
     keep: least share of width and height to keep. The path follows the camera closer where more
@@ -77,8 +75,9 @@ class Stabilizer:
         self.smoothness, self.lag, self.keep, self.border = smoothness, lag, keep, border
         self.focal, self.motion = focal, motion
         self._model: Similarity | Turning | None = None
+        self._room: Room
         self._poses: list[Array] = []
-        self._weights: list[float] = []
+        self._live: LivePath | None = None
         self._waiting: list[Image] = []
         self._lived: list[tuple[Array, Array, Array]] = []
 
@@ -102,15 +101,15 @@ class Stabilizer:
         large counts more, one with room to spare less, down to 1.
         """
         model, path = self._started(), np.stack(self._poses)
-        weights, excess, seen = np.ones(len(path)), np.zeros(len(path)), _seen(path)
+        weights, excess, seen = np.ones(len(path)), np.zeros(len(path)), is_seen(path)
         for _ in range(31):
             steady = model.smooth(path, weights, self.smoothness)
-            excess[seen] = self._excess(path[seen], steady[seen])
+            excess[seen] = self._room.used(path[seen], steady[seen])
             changed = np.clip(weights * np.maximum(excess, 0.1) ** 2, 1.0, 1e9)
             if excess.max() <= 1.005 or np.allclose(changed, weights, rtol=1e-3):
                 break
             weights = changed
-        steady = self._clamped(self._filled(path, steady), steady)
+        steady = self._room.clamped(self._filled(path, steady), steady)
         self.path, self.steady_path = path, steady
         self.warps = model.warp(self._filled(path, steady), steady)
         if self.border == "crop":
@@ -131,8 +130,7 @@ class Stabilizer:
             raise ValueError("lag is None: a recording goes through stabilize; give lag=0 or more")
         self._look(image)
         self._waiting.append(image)
-        longest = self.lag + 1 + int(MEMORY * self.smoothness)
-        del self._poses[:-longest], self._weights[:-longest]
+        del self._poses[: -(self.lag + 1 + int(MEMORY * self.smoothness))]
         if np.isnan(self._poses).all():  # in the dark for long: the camera is taken to rest
             self._poses[0] = self._pose
         return self._oldest() if len(self._waiting) > self.lag else None
@@ -143,21 +141,16 @@ class Stabilizer:
             yield self._oldest()
 
     def _oldest(self) -> Image:
-        model, path = self._started(), np.stack(self._poses)
+        if self._live is None:
+            self._live = LivePath(self._started(), self._room, self.smoothness, self.lag or 0)
+        path = np.stack(self._poses)
         at = len(path) - len(self._waiting)
-        here, s = slice(at, at + 1), self.smoothness
-        for _ in range(6):
-            # a steady camera at rest, not one that follows the first shake
-            steady = model.smooth(path, np.array(self._weights), s, 2.0 * s**-3)
-            filled = self._filled(path, steady)[here]
-            excess = self._excess(filled, steady[here])[0]
-            if excess < SOFT or np.isnan(path[at]).any():
-                break
-            # well before the border is reached the path follows closer, and remembers why
-            self._weights[at] *= (excess / SOFT) ** 2
-        clamped = self._clamped(filled, steady[here])[0]
-        warp = model.warp(filled[0], clamped)
-        self._lived.append((path[at], clamped, warp))
+        # in the dark for long: from the last image that was seen
+        first = min(max(0, at - self._live.memory), int(np.flatnonzero(is_seen(path))[-1]))
+        begins = first == 0 and len(self._lived) == at
+        pose, steady = self._live.next(path[first:], at - first, begins=begins)
+        warp = self._started().warp(pose, steady)
+        self._lived.append((path[at], steady, warp))
         return self._warped(self._waiting.pop(0), warp)
 
     # ------------------------------------------------------------------ parts
@@ -183,6 +176,7 @@ class Stabilizer:
             kept = keep * np.array(size)
             self.rectangle = Rectangle(*(0.5 * (size - kept)), *kept)
             self._model = Similarity(size) if self.focal is None else Turning(size, self.focal)
+            self._room = Room(self._model, size, self.keep)
             self._moves = self.motion or FeatureMotion(self._model)
             self._pose = self._model.start
         if size != self.size:
@@ -197,32 +191,10 @@ class Stabilizer:
             path = np.stack(self._poses[-int(MEMORY * self.smoothness) - 1 :])
             steady = self._model.smooth(path, np.ones(len(path)), self.smoothness)
             self._pose = self._poses[-1] = steady[-1]
-        # live, the first image is where the camera stands: as sure as the filter will ever be
-        first = self.lag is not None and len(self._poses) == 1
-        self._weights.append(max(1.0, self.smoothness / 2**0.5) if first else 1.0)
-
-    def _excess(self, path: Array, steady: Array) -> Array:
-        """How far the central rectangle leaves each image, in units of the room it has, (n,)."""
-        inner = _corners(self.size, self.keep)
-        outward = np.sign(inner - inner.mean(0))
-        room = 0.5 * (1 - self.keep) * (np.array(self.size) - 1)
-        inverse = self._started().warp(steady, path)
-        return (outward * (apply(inverse, inner) - inner) / room).max(axis=(1, 2))
-
-    def _clamped(self, path: Array, steady: Array) -> Array:
-        """The steady path, drawn to the camera's as far as the central rectangle needs."""
-        model = self._started()
-        for _ in range(8):
-            excess = self._excess(path, steady)
-            if excess.max() <= 1:
-                break
-            share = np.maximum(excess, 1.0)[:, None] * (1 + 1e-6 * (excess > 1)[:, None])
-            steady = model.add(path, model.difference(path, steady) / share)
-        return steady
 
     def _filled(self, path: Array, steady: Array) -> Array:
         """The path with gaps filled: corrections are interpolated, at the ends held."""
-        model, seen, at = self._started(), _seen(path), np.arange(len(path))
+        model, seen, at = self._started(), is_seen(path), np.arange(len(path))
         if seen.all():
             return path
         known = model.difference(path[seen], steady[seen])
@@ -246,16 +218,6 @@ class Stabilizer:
         return cv2.warpPerspective(image, matrix, size, borderMode=mode)
 
 
-def _seen(path: Array) -> NDArray[np.bool_]:
-    """Which poses are no gaps, (n,)."""
-    return ~np.isnan(path.reshape(len(path), -1)[:, 0])
-
-
-def _corners(size: tuple[int, int], share: float = 1.0) -> Array:
-    half = 0.5 * (np.array(size, dtype=float) - 1)
-    return half + share * half * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
-
-
 def steady_rectangle(warps: Array, size: tuple[int, int]) -> Rectangle:
     """The largest upright rectangle of the image's proportions inside every warped image.
 
@@ -264,13 +226,13 @@ def steady_rectangle(warps: Array, size: tuple[int, int]) -> Rectangle:
     """
     from scipy.optimize import linprog
 
-    corners = apply(np.asarray(warps), _corners(size))
-    edges = np.roll(corners, -1, axis=1) - corners
+    seen = apply(np.asarray(warps), corners(size))
+    edges = np.roll(seen, -1, axis=1) - seen
     normals = np.stack([edges[..., 1], -edges[..., 0]], axis=-1)
     normals /= np.linalg.norm(normals, axis=-1, keepdims=True)
     width, height = size[0] - 1.0, size[1] - 1.0
     reach = 0.5 * (np.abs(normals) @ [width, height])
-    bounds = (normals * corners).sum(-1)
+    bounds = (normals * seen).sum(-1)
     table = np.concatenate([normals, reach[..., None]], axis=-1).reshape(-1, 3)
     free = [(None, None), (None, None), (0, 1)]
     found: Any = linprog([0, 0, -1], A_ub=table, b_ub=bounds.ravel(), bounds=free)

@@ -7,6 +7,7 @@ green, red; neither is loaded before it is asked.
 from __future__ import annotations
 
 import re
+import struct
 import warnings
 from collections.abc import Iterator
 from importlib import import_module
@@ -76,6 +77,13 @@ def open_video(source: str | Path | int, *, reader: Reader = "auto") -> Video:
     named = "://" in str(source) or "%" in str(source)
     if not (isinstance(source, int) or named or Path(source).exists()):
         raise FileNotFoundError(2, "No such file or directory", str(source))
+    if "opencv" in modules and _is_bottom_up(source):
+        del modules["opencv"]
+        if not modules:
+            raise OSError(
+                f"{source} is a raw AVI stored from the bottom up, on which OpenCV 5.0 ends the "
+                'process; pip install "kgmrf[av]" reads it'
+            )
     for name, module in modules.items():
         video = _by_opencv(module, source) if name == "opencv" else _by_av(module, source)
         if video is not None:
@@ -126,6 +134,20 @@ def _available(reader: Reader) -> dict[str, Any]:
 
 def _who(modules: dict[str, Any]) -> str:
     return " and ".join({"opencv": "OpenCV", "av": "PyAV"}[name] for name in modules)
+
+
+def _is_bottom_up(source: str | Path | int) -> bool:
+    """Whether a file is an AVI of raw 24-bit images, last row first."""
+    if isinstance(source, int) or not Path(source).is_file():
+        return False
+    with open(source, "rb") as file:
+        head = file.read(4096)
+    # the header of the video's format follows that of its stream: RIFF, AVI, ... vids ... strf
+    at = head.find(b"strf", max(head.find(b"vids"), 0))
+    if head[:4] != b"RIFF" or head[8:12] != b"AVI " or not 0 <= at <= len(head) - 28:
+        return False
+    height, _, bits, compression = struct.unpack_from("<iHHI", head, at + 16)
+    return bool(compression == 0 and bits == 24 and height > 0)
 
 
 # Both return None where they cannot read; why is known to nobody but the decoder.
