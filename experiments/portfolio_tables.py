@@ -24,7 +24,7 @@ def _best(rows: Any, key: Any) -> Any:
 
 
 def _words(given: dict[str, float]) -> str:
-    return ", ".join(f"{value:g}" for value in given.values())
+    return ", ".join(f"{value:g}" for value in given.values()) or "its defaults"
 
 
 def judged(results: Path) -> str:

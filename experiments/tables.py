@@ -26,6 +26,7 @@ from experiments import (
     portfolio_tables,
     recentring,
     steady,
+    tables_alerts,
 )
 from experiments.comparison import otb_lead
 from experiments.markup import markdown
@@ -177,6 +178,50 @@ def lines_per_second(results: Path) -> str:
     return markdown(head, rows)
 
 
+def formats(results: Path) -> str:
+    """Arrow beside JSON, from the benchmark of keys."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "keys.json").read_text())["formats"]
+    kinds = {"covariance,log_likelihood": "covariances", "log_likelihood": "log-likelihoods"}
+    rows = [
+        [
+            kinds[fields],
+            f"{row['json']:,}",
+            f"{row['arrow']:,}",
+            f"{row['arrow'] / row['json']:.1f}",
+        ]
+        for fields, row in found.items()
+    ]
+    return markdown(["rows per second of processor time", "JSON", "Arrow", "ratio"], rows)
+
+
+def many_keys(results: Path) -> str:
+    """What a million keys need, from the benchmark of keys."""
+    whole = json.loads((ROOT / "benchmarks" / "results" / "keys.json").read_text())
+    found = whole["many"]
+    size = found["state_megabytes"]
+    head = [f"{found['keys']:,} keys, d = {found['d']}", "memory at most", "times the state"]
+    words = {"first": "three rows of each, and a checkpoint", "again": "read it, rows, write it"}
+    rows = [
+        [
+            words[name],
+            f"{found[name]['megabytes']:,.0f} MB",
+            f"{found[name]['megabytes'] / size:.2f}",
+        ]
+        for name in words
+    ]
+    rows.append(["the state", f"{size:,.0f} MB", "1"])
+    rows.append(["a process with one key", f"{whole['start']['plain']['megabytes']:,.0f} MB", ""])
+    return markdown(head, rows)
+
+
+def start_up(results: Path) -> str:
+    """From the start of the command to the answer to one line."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "keys.json").read_text())["start"]
+    names = {"plain": "as installed", "sandbox": "read-only, another user, no home"}
+    rows = [[names[key], f"{row['cpu']:.2f} s"] for key, row in found.items()]
+    return markdown(["start and one line", "processor time"], rows)
+
+
 def what_was_survived(results: Path) -> str:
     """By ``kgmrf stream`` and state files, from ``python -m benchmarks.soak``."""
     path = ROOT / "benchmarks" / "results" / "reliability.json"
@@ -296,6 +341,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "recorded_rotations": recorded_rotations,
     "reliability": what_was_survived,
     "live": lines_per_second,
+    "formats": formats,
+    "keys": many_keys,
+    "start_up": start_up,
     "streams": streams.streams,
     "streams_more": streams.more,
     "recentring": recentring_table,
@@ -303,6 +351,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "portfolios": portfolio_tables.judged,
     "least_variance": portfolio_tables.least_variance,
     "starts": streams.starts,
+    **tables_alerts.TABLES,
     "faults": streams.faults,
     "rotating": streams.rotating,
     "low_rank": low_rank.simulated_table,

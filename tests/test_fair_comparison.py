@@ -1,5 +1,7 @@
 """Rivals of `kgmrf compare` have tails and sizes of their own, and are what they are called."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_t
 
 from kgmrf import IteratedEMA, ScaledEMA
+from kgmrf.commands import _dcc as dcc
 from kgmrf.commands._scores import SIZES, TAILS, against, against_cells, student
 
 
@@ -76,3 +79,52 @@ def test_the_iterated_average_has_one_memory_for_volatilities_and_one_for_correl
     size = np.sqrt(np.diagonal(R))
     np.testing.assert_allclose(np.diagonal(found.covariance[-1]), variances[-1])
     np.testing.assert_allclose(found.correlation[-1], R / np.outer(size, size))
+
+
+# ---------------------------------------------------------------------- the command
+
+
+def compared(tmp_path, capsys, *more):
+    from kgmrf.cli import main
+
+    rng = np.random.default_rng(4)
+    size = np.exp(0.6 * np.sin(np.arange(700) / 40))[:, None]
+    rows = size * rng.normal(size=(700, 3))
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,c\n" + "\n".join(",".join(map(repr, row)) for row in rows.tolist()))
+    assert main(["compare", str(path), "--json", "--skip", "300", *more]) == 0
+    found = json.loads(capsys.readouterr().out)
+    return rows, {(row["tracker"], row["settings"]): row for row in found["rows"]}
+
+
+def test_dcc_is_fitted_to_the_past_only(tmp_path, capsys):
+    rows, found = compared(tmp_path, capsys, "--dcc")
+    row = found["DCC-GARCH", "fitted to the rows so far"]
+    assert row["gaussian"] > found["EuclideanEMA", "half_life=256"]["gaussian"]
+    whole = dcc.Dcc(3).covariances(rows)
+    changed = rows.copy()
+    changed[600:] *= 7.0
+    np.testing.assert_array_equal(dcc.Dcc(3).covariances(changed)[:599], whole[:599])
+    cut = dcc.Dcc(3)
+    parts = [cut.covariances(rows[:280]), cut.covariances(rows[280:])]
+    np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-9)
+    # By hand: the forecast of row 300, of a fit to the first 250.
+    np.testing.assert_array_equal(whole[299], dcc.forecasts(rows[:301], 250)[1][300])
+
+
+def test_skfolio_and_half_lives_are_shown(tmp_path, capsys):
+    moments = pytest.importorskip("skfolio.moments")
+    rows, found = compared(tmp_path, capsys)
+    row = found["RegimeAdjustedEWCovariance", "half_life=40"]
+    model, score = moments.RegimeAdjustedEWCovariance().partial_fit(rows[:1]), []
+    for seen in rows[1:]:
+        S = model.covariance_
+        if np.isfinite(S).all() and len(score) >= 0:
+            score.append(
+                -0.5 * (np.linalg.slogdet(2 * np.pi * S)[1] + seen @ np.linalg.solve(S, seen))
+            )
+        model.partial_fit(seen[None])
+    assert row["gaussian"] == pytest.approx(np.mean(score[-400:]))
+    assert 1.0 < found["KGMRF", "gains=auto"]["half_life"] < 3000.0
+    assert found["EuclideanEMA", "half_life=16"]["half_life"] == 16.0
+    assert ("DCC-GARCH", "fitted to the rows so far") not in found

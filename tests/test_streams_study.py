@@ -15,9 +15,10 @@ pytest.importorskip("experiments.streams", reason="the experiments are not here"
 
 from experiments import faults, motions, rotating, starts, store
 from experiments.reading import Results
-from experiments.streams import data, dcc, rivals, scores, shown, study
+from experiments.streams import data, rivals, scores, shown, study
 
 from kgmrf import KGMRF
+from kgmrf.commands import _dcc as dcc
 
 
 @pytest.fixture

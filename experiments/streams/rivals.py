@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from experiments.streams import dcc
 from kgmrf._types import Numbers
+from kgmrf.commands import _dcc as dcc
 
 Forecasts = Iterator[tuple[str, Numbers]]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from kgmrf._types import Numbers
 
-SHARE = 16
+SHARE = 32
 """Room grows by a part of this: little of it stays empty, and adding tracks one by one stays
 cheap."""
 
@@ -16,7 +16,7 @@ cheap."""
 def more_room(room: int, needed: int) -> int:
     """By how much room that is too small grows.
 
-    >>> more_room(0, 1), more_room(16_000, 1), more_room(16_000, 5_000)
+    >>> more_room(0, 1), more_room(32_000, 1), more_room(32_000, 5_000)
     (16, 1000, 5000)
     """
     return max(needed, room // SHARE, 16)

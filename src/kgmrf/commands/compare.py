@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import cycle
@@ -18,6 +19,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.commands._given import ON_A_FILE, Given
 from kgmrf.commands._options import takes
 from kgmrf.commands._paper import ALGORITHM_1, WORDS, check_words, paper_tracker
+from kgmrf.commands._rivals import FORECASTERS, forecasters
 from kgmrf.commands._run import OURS, Run, located, print_table, progress
 from kgmrf.commands._scores import against, against_cells, student
 from kgmrf.geometry import so
@@ -30,6 +32,7 @@ OPTIONS = """
 Tracker:
   --frames, -n >=30  Number of steps to use.
   --skip >=0  Steps at the start without score. Default: a fifth, at most 500.
+  --dcc  Also DCC-GARCH, fitted to the rows so far after 250, 500, 1000, ... rows: slow.
 """
 HALF_LIVES = (4, 16, 64, 256)
 RISK_AVERAGES = (
@@ -71,7 +74,11 @@ class Candidate:
 
 @takes(ON_A_FILE, OPTIONS, given=Given)
 def compare(
-    given: Given, frames: int = 20_000, skip: int | None = None, plot: Path | None = None
+    given: Given,
+    frames: int = 20_000,
+    skip: int | None = None,
+    dcc: bool = False,
+    plot: Path | None = None,
 ) -> None:
     """Compare one-step-ahead forecasts of the kinetic tracker and the usual baselines on a file.
 
@@ -79,20 +86,25 @@ def compare(
     from the steps before it (higher is better): the tracker's own where it has one, otherwise one
     with its covariance, whose tails and size are learned on the way. Beside it: the same under a
     Gaussian, QLIKE per channel (log-determinant plus squared distance; lower is better), the share
-    of samples inside the nominal 95 % region, and the lead of the kinetic tracker with its 95 %
-    interval. Rotations are ranked by the angle between forecast and observation. With --paper one
+    of samples inside the nominal 95 % region, the lead of the kinetic tracker with its 95 %
+    interval, and the half-life, in steps: of a blend its median. Rotations are ranked by the angle
+    between forecast and observation. skfolio's estimator runs too, where it is installed, on
+    samples. With --paper one
     of the paper's trackers runs as well, with --paper all every one.
     """
     given.check(plot=plot)
     ours = replace(given, paper=None, eta=None, gamma=None, start=None)
     run = ours.follow(poses=False, most=frames)
-    field_ = [*_candidates(run), *_of_the_paper(run, given)]
+    field_ = [*_candidates(run, dcc), *_of_the_paper(run, given)]
+    done = 0.0
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk in run.chunks():
             with located(run.source, chunk):
-                for candidate in (e for e in field_ if e.trouble is None):
-                    _let_run(run, candidate, chunk)
-            advance(chunk.done)
+                for k, candidate in enumerate(field_):
+                    advance(done + (chunk.done - done) * k / len(field_), candidate.name)
+                    if candidate.trouble is None:
+                        _let_run(run, candidate, chunk)
+            done = chunk.done
     rotations = run.source.kind == "rotation"
     for candidate in field_:
         candidate.finish()
@@ -123,7 +135,7 @@ def compare(
         given.say(about, [])
 
 
-def _candidates(run: Run) -> list[Candidate]:
+def _candidates(run: Run, dcc: bool) -> list[Candidate]:
     ours = "RotationTracker" if run.source.kind == "rotation" else "KGMRF"
     field_ = [Candidate(ours, f"gains={run.given.gains}", run.tracker)]
     if run.given.gains == "auto":
@@ -149,6 +161,10 @@ def _candidates(run: Run) -> list[Candidate]:
             settings = ", ".join(f"{name}={value:g}" for name, value in words.items())
             made = average(run.source.d, **words, **shared)
             field_.append(Candidate(average.__name__, settings, made))
+    if run.source.kind == "samples" and run.given.window == 1:
+        field_ += [Candidate(*one) for one in forecasters(run.source.d, dcc=dcc)]
+    elif dcc:
+        raise DataError(f"{run.source.path}: --dcc is for samples, one a step")
     return field_
 
 
@@ -200,6 +216,7 @@ def _measured(run: Run, candidate: Candidate, chunk: Chunk) -> dict[str, Numbers
     own = "tails" in result.fields()
     if own:
         found["score"] = result.log_likelihood
+        found["half_life"] = result.half_life / run.unit
     else:
         cells = (log_det, distance, samples * d)
         if single:
@@ -208,9 +225,9 @@ def _measured(run: Run, candidate: Candidate, chunk: Chunk) -> dict[str, Numbers
         found["samples"] = samples
     if single:
         inside = distance <= chdtri(d, 0.05)
-        nis, planes = result.nis, d * (d - 1) / 2
         if own and d > 1:  # nis is exact for its Student-t
-            inside, distance = nis <= chdtri(planes, 0.05), nis
+            distance = result.nis
+            inside = distance <= chdtri(d * (d - 1) / 2, 0.05)
         found["covered"] = np.where(np.isnan(distance), np.nan, inside)
     return found
 
@@ -225,8 +242,12 @@ STILL = (
 def _forecasts(run: Run, candidate: Candidate, chunk: Chunk) -> tuple[Result, Numbers]:
     """The covariance that a tracker forecasts for every step, before it sees the step."""
     tracker, d = candidate.tracker, run.source.d
-    if isinstance(tracker, STILL):
-        result = run.through(tracker.filter, chunk)
+    forecaster = isinstance(tracker, FORECASTERS)
+    if forecaster or isinstance(tracker, STILL):
+        if forecaster:
+            result = Result({"covariance": tracker.covariances(chunk.values)})
+        else:
+            result = run.through(tracker.filter, chunk)
         start = np.full((1, d, d), np.nan) if candidate.last is None else candidate.last
         candidate.last = result.covariance[-1:]
         return result, np.concatenate([start, result.covariance[:-1]])
@@ -289,7 +310,11 @@ def _measures(
     for name in candidate.parts[0]:
         values = candidate.all(name)[scored]
         known = values[np.isfinite(values)]
-        found[name] = float(known.mean()) if known.size else None
+        mean = np.median if name == "half_life" else np.mean
+        found[name] = float(mean(known)) if known.size else None
+    life = re.match(r"half_life=([\d.]+)", candidate.settings)
+    if life is not None:
+        found["half_life"] = float(life[1])
     gap = sign * (ours.all() - candidate.all())[scored]
     # Means of blocks, for neighbouring steps are not independent.
     blocks = np.array([part.mean() for part in np.array_split(gap, min(20, len(gap)))])
@@ -302,6 +327,7 @@ HEADS = {
     "gaussian": "Gaussian",
     "qlike": "QLIKE",
     "covered": "in 95 %",
+    "half_life": "half-life",
     "lead": "ours ahead by",
 }
 
@@ -322,13 +348,15 @@ def _print(about: dict[str, Any]) -> None:
 
 
 def _cell(row: dict[str, Any], name: str) -> str:
-    value = row[name]
+    value = row.get(name)
     if value is None or (name == "lead" and value == 0.0):
         return ""
     if name == "covered":
         return f"{100 * value:.1f} %"
     if name == "lead":
         return f"{value:.3f} ± {row['lead_within']:.3f}"
+    if name == "half_life":
+        return f"{value:.3g}"
     return f"{value:.4f}" if name == "score" else f"{value:.3f}"
 
 

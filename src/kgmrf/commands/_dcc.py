@@ -5,8 +5,9 @@
     Q_t  = (1 - a - b) R + a y_{t-1} y_{t-1}^T + b Q_{t-1}         R = mean of y y^T
     S_t  = diag(h)^1/2 corr(Q_t) diag(h)^1/2
 
-Fitted in two steps by maximum likelihood, each with its own degrees of freedom, **in hindsight**:
-on all rows, those that are scored included. That favours it; a forecaster would have to refit.
+Fitted in two steps by maximum likelihood, each with its own degrees of freedom: **in hindsight**,
+on all rows, those that are scored included, which favours it (`forecasts`); or again and again on
+the rows so far (`Dcc`).
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from scipy.optimize import minimize
 from scipy.signal import lfilter
 from scipy.special import expit, gammaln
 
+from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
+
+FIRST_FIT = 250
+"""Rows after which it is fitted first."""
 
 
 def variances(x: Numbers, omega: float, alpha: float, beta: float, first: float) -> Numbers:
     """h_t of one channel, every row."""
     drive = np.concatenate([[first], omega + alpha * x[:-1] ** 2])
-    return lfilter([1.0], [1.0, -beta], drive)
+    return np.asarray(lfilter([1.0], [1.0, -beta], drive))
 
 
 def correlations(y: Numbers, R: Numbers, a: float, b: float) -> Numbers:
@@ -32,7 +37,7 @@ def correlations(y: Numbers, R: Numbers, a: float, b: float) -> Numbers:
     drive = (1.0 - a - b) * R + a * y[:-1, :, None] * y[:-1, None, :]
     Q = lfilter([1.0], [1.0, -b], np.concatenate([R[None], drive]), axis=0)
     size = np.sqrt(np.diagonal(Q, axis1=1, axis2=2))
-    return Q / (size[:, :, None] * size[:, None, :])
+    return np.asarray(Q / (size[:, :, None] * size[:, None, :]))
 
 
 def reaches(y: Numbers, R: Numbers) -> tuple[Numbers, Numbers]:
@@ -59,11 +64,13 @@ def _simplex(p: Any) -> tuple[float, float]:
     return total * share, total * (1.0 - share)
 
 
-def garch(x: Numbers) -> Numbers:
-    """Variances ``(T,)`` of one channel under its fitted GARCH(1,1) with t innovations."""
-    level = float(np.mean(x**2))
+def garch(x: Numbers, fitted: int | None = None) -> Numbers:
+    """Variances ``(T,)`` of one channel under its GARCH(1,1) with t innovations, fitted on the
+    first rows or on all."""
+    known = x[:fitted]
+    level = float(np.mean(known**2))
 
-    def path(p: Any) -> Numbers:
+    def path(p: Any, x: Numbers) -> Numbers:
         alpha, beta = _simplex(p)
         found: Numbers = variances(x, level * np.exp(p[2]), alpha, beta, level)
         return np.maximum(found, 1e-9 * level)
@@ -71,8 +78,8 @@ def garch(x: Numbers) -> Numbers:
     def loss(p: Any) -> float:
         if np.abs(p).max() > 20:
             return 1e10
-        h = path(p)
-        return _loss(x**2 / h, np.log(h), 1, 2.05 + np.exp(p[3]))
+        h = path(p, known)
+        return _loss(known**2 / h, np.log(h), 1, 2.05 + np.exp(p[3]))
 
     best: Any = None
     for total, share in ((0.98, 0.06), (0.9, 0.2)):
@@ -85,20 +92,21 @@ def garch(x: Numbers) -> Numbers:
         found = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 600, "fatol": 1e-7})
         if best is None or found.fun < best.fun:
             best = found
-    return path(best.x)
+    return path(best.x, x)
 
 
-def forecasts(x: Numbers) -> tuple[str, Numbers]:
-    """What was fitted, and S_t for every row, ``(T, d, d)``."""
+def forecasts(x: Numbers, fitted: int | None = None) -> tuple[str, Numbers]:
+    """What was fitted, on the first rows or on all, and S_t for every row, ``(T, d, d)``."""
     d = x.shape[1]
-    h = np.column_stack([garch(np.ascontiguousarray(column)) for column in x.T])
+    h = np.column_stack([garch(np.ascontiguousarray(column), fitted) for column in x.T])
     y = np.ascontiguousarray(x / np.sqrt(h))
-    R = y.T @ y / len(y)
+    known = y[:fitted]
+    R = known.T @ known / len(known)
 
     def loss(p: Any) -> float:
         if np.abs(p).max() > 20:
             return 1e10
-        found = reaches(y, correlations(y, R, *_simplex(p)))
+        found = reaches(known, correlations(known, R, *_simplex(p)))
         value = _loss(*found, d, 2.05 + float(np.exp(p[2])))
         return value if np.isfinite(value) else 1e10
 
@@ -107,3 +115,30 @@ def forecasts(x: Numbers) -> tuple[str, Numbers]:
     a, b = _simplex(found.x)
     S = correlations(y, R, a, b) * np.sqrt(h)[:, :, None] * np.sqrt(h)[:, None, :]
     return f"a {a:.3f}, b {b:.3f}, nu {2.05 + np.exp(found.x[2]):.1f}", S
+
+
+class Dcc:
+    """DCC-GARCH as a forecaster: fitted after 250 rows, and again whenever they have doubled.
+
+    `covariance` of row t is that of row t + 1; NaN before the first fit.
+    """
+
+    def __init__(self, d: int) -> None:
+        self.rows = np.zeros((0, d))
+
+    def covariances(self, rows: Numbers) -> Numbers:
+        """S_{t+1} after each of these rows, which follow those before, ``(n, d, d)``."""
+        if np.isnan(rows).any():
+            raise ObservationError("DCC-GARCH cannot use rows with gaps")
+        first, d = len(self.rows), rows.shape[1]
+        self.rows = np.concatenate([self.rows, rows])
+        ahead = np.concatenate([self.rows, np.zeros((1, d))])  # nothing depends on the last row
+        out = np.full((len(self.rows), d, d), np.nan)
+        fitted = FIRST_FIT
+        while fitted <= len(self.rows):
+            until = min(2 * fitted, len(self.rows))
+            if until >= first:
+                _, S = forecasts(ahead[: until + 1], fitted)
+                out[fitted - 1 : until] = S[fitted : until + 1]
+            fitted *= 2
+        return out[first:]
