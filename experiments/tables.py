@@ -18,6 +18,7 @@ from experiments import (
     artefacts,
     claims,
     headline,
+    linear_mean,
     low_rank,
     otb,
     otb_choice,
@@ -25,6 +26,7 @@ from experiments import (
     otb_unseen,
     portfolio_tables,
     recentring,
+    signals,
     steady,
     tables_alerts,
 )
@@ -262,6 +264,54 @@ def recentring_table(results: Path) -> str:
     return markdown(["", *recentring.CHANGES], rows)
 
 
+def signals_table(results: Path) -> str:
+    """Accuracy of a classifier on covariances followed online, and density of the next 2 s."""
+    found = [
+        [each for each in signals.units(False) if each.name.startswith(kind)]
+        for kind in ("bank_", "wide_")
+    ]
+    bank, wide = (_rows_of_units(results, each) for each in found)
+    rows = []
+    for name in bank[0]:
+        shown = f"**{name}**" if name.startswith("KGMRF(") else name
+        cells = [_mean(bank, name, "accuracy"), _mean(bank, name, "t")]
+        cells += [_mean(wide, name, "accuracy"), _mean(wide, name, "t")]
+        texts = [_cell(100 * v, 1) if k % 2 == 0 else _cell(v, 2) for k, v in enumerate(cells)]
+        rows.append([shown, *texts])
+    head = ["", "filter bank: accuracy, %", "next 2 s, nats per row"]
+    return markdown([*head, "1-40 Hz: accuracy, %", "next 2 s, nats per row"], rows)
+
+
+def _mean(found: list[dict[str, Any]], name: str, measure: str) -> float:
+    return float(np.mean([each[name][measure] for each in found]))
+
+
+def epochs_table(results: Path) -> str:
+    """Accuracy of a classifier on covariances of single epochs, percent."""
+    units = [each for each in signals.units(False) if each.name.startswith("epochs_")]
+    found = _rows_of_units(results, units)
+    own = _rows_of_units(results, [each for each in units if each.name.endswith("_02")])[0]
+    rows = []
+    for name in found[0]:
+        mean = float(np.mean([each[name] for each in found]))
+        shown = f"**{name}**" if name == "KineticCovariance()" else name
+        rows.append([shown, _cell(100 * mean, 1), _cell(100 * own[name], 1)])
+    return markdown(["", "all nine sessions", "subject 2"], rows)
+
+
+def linear_mean_table(results: Path) -> str:
+    """Scores without and with a linear mean, and coverage of its forecasts."""
+    rows = []
+    for each in linear_mean.units(False):
+        data = json.loads(each.path(results).read_text())["data"]
+        scores, holes, covered = data["scores"], data["with_holes"], data["coverage"]
+        cells = [scores["zero"], scores["linear"] - scores["zero"], holes["linear"] - holes["zero"]]
+        shown = [_cell(cells[0], 2), f"{cells[1]:+.3f}", f"{cells[2]:+.3f}"]
+        rows.append([each.name, *shown, *[_cell(100 * covered[h], 1) for h in covered]])
+    head = ["", "mean zero", "linear mean", "with 20 % of the cells missing"]
+    return markdown([*head, *[f"95 % region, {h} ahead" for h in (1, 5, 20)]], rows)
+
+
 def artefact_table(results: Path) -> str:
     """Area under the curve of the scores of windows, by number of windows that calibrate."""
     found = _rows_of_units(results, artefacts.units(False))
@@ -348,6 +398,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "streams_more": streams.more,
     "recentring": recentring_table,
     "artefacts": artefact_table,
+    "signals": signals_table,
+    "epochs": epochs_table,
+    "linear_mean": linear_mean_table,
     "portfolios": portfolio_tables.judged,
     "least_variance": portfolio_tables.least_variance,
     "starts": streams.starts,

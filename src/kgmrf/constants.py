@@ -139,6 +139,16 @@ SPREAD_GAIN = 0.02  # least share of the newest in the usual squared distance of
 SPREAD_LIMIT = 4.0  # times the usual one that a distance counts at most, after SPREAD_START
 SPREAD_START = 10
 
+# --------------------------------------------------------------------------- linear mean
+
+MEAN_HALF_LIFE = 1000.0  # of its regression, rows
+MEAN_RIDGE = 10.0
+MEAN_LAG_LIMIT = 8.0  # deviations that a lag counts at most
+MEAN_GATE_HALF_LIFE = 200.0
+MEAN_GATE_RIDGE = 10.0
+MEAN_NU = 6.0  # degrees of freedom of the weight of a row
+MEAN_NOISE_HALF_LIFE = 64.0  # of the variances of what is left
+
 # --------------------------------------------------------------------------- heads of rows
 
 STRUCTS = {
@@ -251,6 +261,8 @@ STRUCTS = {
         "mass_short",
         "mass_long",
     ),
+    # a mean that is linear in the last rows: rows, sums of the gate
+    "LinearMeanHead": ("count", "gate", "slope"),
     # what an interval does under a law: kgmrf.gains.Transition, then its length
     "LawStep": ("turn", "keep", "coast", "angle", "cross", "rate", "dt"),
     # time of the row and of its last observation; whether the last observation was refused;

@@ -20,6 +20,17 @@ from kgmrf.engines.time_scale import TimeScale
 from kgmrf.gains import Gains, as_gains
 from kgmrf.geometry import orbit
 from kgmrf.integrated_time import LONGEST, THRESHOLD, integrated_time, warn_of
+from kgmrf.linear_mean import (
+    FARTHEST,
+    LAGS,
+    WithMean,
+    blank_rows,
+    check_rows,
+    predicted,
+    responses,
+    take_off,
+)
+from kgmrf.readable.linear_mean import mean_track
 from kgmrf.results import Estimate, Result
 from kgmrf.state import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._engine import EngineTracker
@@ -48,7 +59,11 @@ class KGMRF(EngineTracker, CovarianceTracker):
     the first eight intervals. All rates of the laws are per this unit; what is told (velocity, age,
     half-life) is per unit of ``times``, for dates in seconds.
     mean: of raw samples: "zero" (default), "running" subtracts the mean of all samples before each,
-    "drift" one that forgets with a half-life of 200 samples; see `location`.
+    "drift" one that forgets with a half-life of 200 samples; see `location`. "linear" forecasts
+    each row from the last ones, as sensors allow: the covariance is then that of what is left, and
+    `mean` of an estimate what was forecast for the row, of ``forecast(h)`` what is for the one h
+    rows ahead. Single rows; lags are the last rows, however long ago.
+    lags: how many rows the linear mean looks back.
 
     time_scale: of raw rows that predict each other, as the samples of a signal do: how many rows
     ahead `covariance` is judged. 1 is one row, as of returns; a number of rows; or "auto", which
@@ -108,15 +123,19 @@ class KGMRF(EngineTracker, CovarianceTracker):
         on_invalid: OnInvalid = "raise",
         time_unit: float | None = None,
         mean: str = "zero",
+        lags: int = LAGS,
         time_scale: float | str | None = None,
         **unknown: Never,
     ) -> None:
         for name in unknown:
-            hint = '; the mean of raw samples is mean="running" or "drift"' * ("cent" in name)
+            hint = '; the mean of raw samples is mean="running", "drift" or "linear"' * (
+                "cent" in name
+            )
             raise TypeError(f"KGMRF has no setting {name!r}{hint}")
         super().__init__(d, n_samples, on_invalid, time_unit)
-        self.mean = _check.choice(mean, MEANS, "mean")
-        self._sums = np.zeros((3, 0))  # of a `RunningMean`
+        self.mean = _check.choice(mean, (*MEANS, "linear"), "mean")
+        self.lags = _check.whole(lags, "lags")
+        self._sums = np.zeros((3, 0))  # of a `RunningMean`; of a linear mean a row for each track
         self.automatic = isinstance(gains, str) and gains == "auto"
         self.gains: Any = gains if self.automatic else as_gains(gains)
         if self.automatic:
@@ -162,7 +181,11 @@ class KGMRF(EngineTracker, CovarianceTracker):
         return matrix
 
     def _begin(self, shape: tuple[int, ...]) -> None:
-        if self.mean != "zero":
+        if self.mean == "linear":
+            n, d = int(np.prod(shape[:-2])), shape[-1]
+            blank = blank_rows(n, d, self.lags)
+            self._sums = np.concatenate([blank, np.zeros((n, d))], axis=1)
+        elif self.mean != "zero":
             self._sums = np.zeros((3, *shape[:-1]))
         super()._begin(shape)
 
@@ -213,6 +236,12 @@ class KGMRF(EngineTracker, CovarianceTracker):
         return super().recording(sequence, **given)
 
     def _begin_with(self, block: Numbers) -> None:
+        many = isinstance(self.rank, int) or (self.rank == "auto" and block.shape[-1] >= CROSSOVER)
+        if self.mean == "linear" and self.automatic and many:
+            raise _check.ObservationError(
+                f'mean="linear" with {block.shape[-1]} channels needs rank=None, which follows '
+                "them without factors; or difference the rows"
+            )
         if self.batch_shape is None:
             self._scaled = self._wants_time_scale(block.shape)
         super()._begin_with(block)
@@ -263,19 +292,88 @@ class KGMRF(EngineTracker, CovarianceTracker):
 
     @property
     def location(self) -> Numbers:
-        """The mean of the samples now, ``(..., d)``: zero unless ``mean`` says otherwise."""
-        if self.mean == "zero":
+        """The mean of the samples now, ``(..., d)``: zero unless ``mean`` says otherwise; of a
+        linear mean that of the next row."""
+        if self.mean == "zero" or (self.mean == "linear" and self.batch_shape is None):
             return np.zeros((*(self.batch_shape or ()), self.d or 0))
+        if self.mean == "linear":
+            return self._means_ahead(1)[..., -1, :]
         return RunningMean(self.mean, self._sums).location
 
     def _centred(self, blocks: Numbers) -> Numbers:
         if self.mean == "zero":
             return blocks
+        if self.mean == "linear":
+            return self._off_linear_mean(blocks)
         mean = RunningMean(self.mean, self._sums)
         rows = np.moveaxis(blocks, -2, 1)  # (T, m, ..., d): the samples one after the other
         centred = mean.centre(rows.reshape(-1, *rows.shape[2:])).reshape(rows.shape)
         self._sums = mean.sums
         return np.ascontiguousarray(np.moveaxis(centred, 1, -2))
+
+    # ------------------------------------------------------------------ linear mean
+
+    def _off_linear_mean(self, blocks: Numbers) -> Numbers:
+        """Rows ``(T, ..., 1, d)`` less the mean before each, which `_run` finds in ``_means``."""
+        if blocks.shape[-2] != 1:
+            raise _check.ObservationError(
+                f'mean="linear" follows single rows, got blocks of shape {blocks.shape[1:]}; give '
+                'rows (T, d), or take mean="running"'
+            )
+        d, n = blocks.shape[-1], len(self._sums)
+        state = np.ascontiguousarray(self._sums[:, :-d])
+        lines = blocks.reshape(-1, d)
+        means = take_off(state, np.tile(np.arange(n), len(blocks)), lines, self.lags)
+        self._sums = np.concatenate([state, means[len(means) - n :]], axis=1)
+        self._means = means.reshape(*blocks.shape[:-2], d)
+        return blocks - self._means[..., None, :]
+
+    def _means_ahead(self, rows: int) -> Numbers:
+        """mu of the next rows, ``(..., h, d)``."""
+        d = self.d or 1
+        found = [predicted(row[:-d], d, self.lags, rows) for row in self._sums]
+        return np.stack(found).reshape(*(self.batch_shape or ()), rows, d)
+
+    def look(self) -> Any:
+        """All fields as they stand now; of a linear mean what was forecast for the last row."""
+        if self.mean != "linear":
+            return super().look()
+        mean = self._sums[:, -(self.d or 1) :].reshape(*(self.batch_shape or ()), -1)
+        return WithMean(super().look(), mean)
+
+    def ahead(self, dt: float) -> Any:
+        """All fields as predicted ``dt`` from now; with a linear mean of the row that is nearest.
+
+        Cov = sum_k Psi_k S_{h-k} Psi_k^T, S_j the covariance of what is left j rows ahead.
+        """
+        values = super().ahead(dt)
+        if self.mean != "linear":
+            return values
+        h = int(min(max(round(dt), 1), FARTHEST))
+        mean = self._means_ahead(h)[..., -1, :]
+        if h == 1:
+            return WithMean(values, mean)
+        near = [super(KGMRF, self).ahead(float(k))["covariance"] for k in range(1, h)]
+        left = np.stack([*near, values["covariance"]])[::-1].reshape(h, len(self._sums), -1)
+        d = self.d or 1
+        out = np.empty((len(self._sums), d, d))
+        for k, row in enumerate(self._sums):
+            psi = responses(mean_track(row[:-d], d, self.lags), h)
+            own = left[:, k].reshape(h, d, d)
+            total = (psi @ np.where(np.isnan(own), 0.0, own) @ np.swapaxes(psi, 1, 2)).sum(axis=0)
+            out[k] = np.where(np.isnan(own[0]), np.nan, 0.5 * (total + total.T))
+        return WithMean(values, mean, out.reshape(values["covariance"].shape))
+
+    def _run(self, record: Recording, names: tuple[str, ...] | None) -> Any:
+        found = super()._run(record, names)
+        return WithMean(found, self._means) if self.mean == "linear" else found
+
+    def check_memory(self) -> None:
+        """Raise ValueError if what is remembered of a linear mean cannot be."""
+        super().check_memory()
+        if self.mean == "linear" and self.batch_shape is not None:
+            d = self.d or 1
+            check_rows(self._sums[:, :-d], d, self.lags)
 
     def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
         if self.mean != "zero" and name != "initial":
