@@ -13,6 +13,7 @@ from kgmrf.alerts import Alarm, watch
 from kgmrf.engines import core
 from kgmrf.linear_mean import blank_rows, take_off
 from kgmrf.readable import linear_mean as readable
+from kgmrf.trackers._linear_mean import LinearMeanTracker
 
 A = np.array([[0.7, 0.2], [-0.3, 0.5]])
 
@@ -109,7 +110,9 @@ def test_forecasts_further_ahead_are_those_of_the_companion_form() -> None:
     steps = [KGMRF.forecast(tracker, k) for k in (1, 2, 3)]
     np.testing.assert_allclose(steps[0].mean, own @ x[-1], rtol=1e-8)
     np.testing.assert_allclose(steps[2].mean, own @ own @ own @ x[-1], rtol=1e-8)
-    first, second = (super(KGMRF, tracker).ahead(float(k))["covariance"] for k in (1, 2))
+    first, second = (
+        super(LinearMeanTracker, tracker).ahead(float(k))["covariance"] for k in (1, 2)
+    )
     expected = second + own @ first @ own.T
     np.testing.assert_allclose(steps[1].covariance, expected, rtol=1e-10)
     assert np.trace(steps[2].covariance) > np.trace(steps[1].covariance)

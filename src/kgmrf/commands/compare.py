@@ -22,9 +22,10 @@ from kgmrf.commands._paper import ALGORITHM_1, WORDS, check_words, paper_tracker
 from kgmrf.commands._rivals import FORECASTERS, forecasters
 from kgmrf.commands._run import OURS, Run, located, print_table, progress
 from kgmrf.commands._scores import against, against_cells, student
+from kgmrf.commands._signals import NOT_RANKED, single_rows, time_of
 from kgmrf.engines.low_rank import CROSSOVER
 from kgmrf.geometry import so
-from kgmrf.integrated_time import LONGEST, THRESHOLD, integrated_time
+from kgmrf.integrated_time import LONGEST, THRESHOLD
 from kgmrf.io import Chunk, DataError
 from kgmrf.plots import COLOURS, CYCLE, label_lines, new_figure, style, write_figure
 from kgmrf.results import Result, join
@@ -127,7 +128,7 @@ def compare(
         "measure": "mean angle between forecast and observation, degrees"
         if rotations
         else "mean one-step-ahead log-likelihood, nats per step",
-        "integrated_time": _signal(run, first),
+        "integrated_time": time_of(run, first),
         "rows": [
             {"tracker": e.name, "settings": e.settings, **_measures(e, field_[0], scored, sign)}
             for e in ranked
@@ -147,7 +148,7 @@ def _candidates(run: Run, dcc: bool) -> list[Candidate]:
     if run.given.gains == "auto":
         single = Run(run.source, replace(run.given, gains="information"), poses=False)
         field_.append(Candidate(ours, "gains=information", single.tracker))
-    if _single_rows(run) and run.given.gains == "auto" and run.source.d < CROSSOVER:
+    if single_rows(run) and run.given.gains == "auto" and run.source.d < CROSSOVER:
         linear = Run(run.source, replace(run.given, mean="linear"), poses=False)
         field_.append(Candidate(ours, "mean=linear", linear.tracker))
     shared: dict[str, Any] = {"kind": "rotation"}
@@ -175,20 +176,6 @@ def _candidates(run: Run, dcc: bool) -> list[Candidate]:
     elif dcc:
         raise DataError(f"{run.source.path}: --dcc is for samples, one a step")
     return field_
-
-
-def _single_rows(run: Run) -> bool:
-    """Whether the file holds rows of mean zero, one per step."""
-    plain = run.given.window == 1 and run.given.mean == "zero" and not run.given.noise_floor
-    return run.source.kind == "samples" and plain
-
-
-def _signal(run: Run, first: list[Numbers]) -> float | None:
-    """The integrated time of the first rows of a file; None where it is unknown."""
-    if not _single_rows(run):
-        return None
-    tau = integrated_time(np.concatenate(first).reshape(-1, run.source.d))
-    return None if np.isnan(tau) else tau
 
 
 def _of_the_paper(run: Run, given: Given) -> list[Candidate]:
@@ -369,11 +356,7 @@ def _print(about: dict[str, Any]) -> None:
     for name, why in {row["tracker"]: row["why"] for row in reversed(about["left_out"])}.items():
         typer.echo(f"left out: {name}: {why}")
     if (about["integrated_time"] or 0.0) >= THRESHOLD:
-        typer.echo(
-            f"rows predict each other (integrated time {about['integrated_time']:.0f} rows): the "
-            "next row says little about the covariance of the signal, for which the trackers are "
-            'not ranked here; in Python that is KGMRF(time_scale="auto")'
-        )
+        typer.echo(NOT_RANKED.format(about["integrated_time"]))
     if about["figure"]:
         typer.echo(f"figure: {about['figure']}")
 

@@ -19,27 +19,18 @@ from kgmrf.engines.members import as_members, plain
 from kgmrf.engines.time_scale import TimeScale
 from kgmrf.gains import Gains, as_gains
 from kgmrf.geometry import orbit
-from kgmrf.integrated_time import LONGEST, THRESHOLD, integrated_time, warn_of
-from kgmrf.linear_mean import (
-    FARTHEST,
-    LAGS,
-    WithMean,
-    blank_rows,
-    check_rows,
-    predicted,
-    responses,
-    take_off,
-)
-from kgmrf.readable.linear_mean import mean_track
+from kgmrf.linear_mean import LAGS, blank_rows
 from kgmrf.results import Estimate, Result
 from kgmrf.state import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._input import Given, Recording
+from kgmrf.trackers._linear_mean import LinearMeanTracker
 from kgmrf.trackers._samples import CovarianceTracker
+from kgmrf.trackers._signals import SignalTracker, checked_time_scale
 from kgmrf.trackers._smooth import smooth_both_ways, smooth_law
 
 
-class KGMRF(EngineTracker, CovarianceTracker):
+class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     """Follow a covariance M = Q diag(lam) Q^T whose eigenframe turns: no lag, coasts through gaps.
 
     d: dimension; None takes it from the first observation.
@@ -95,9 +86,6 @@ class KGMRF(EngineTracker, CovarianceTracker):
     """
 
     _kept = (*EngineTracker._kept, "_raw", "_sums", "_scaled")
-    _scaled = False  # whether the covariance has a time scale
-    _signal = False  # whether the first observation is of a recording
-    _tau: float = np.nan  # integrated time of the first rows that were filtered
     needs_samples = True
     _tolerance = SYMMETRY_TOLERANCE
     _engine: Any
@@ -153,7 +141,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
             self.spectrum = _known_spectrum(spectrum, self.d)
             self.d = int(self.spectrum.shape[-1])
         usual = self.automatic and noise_floor == 0.0 and not isinstance(self.rank, int)
-        self.time_scale = _time_scale(time_scale, usual)
+        self.time_scale = checked_time_scale(time_scale, usual)
         self.spectrum_rate = _check.in_range(spectrum_rate, "spectrum_rate", 0.0, np.inf)
         self.scale_rate = _check.in_range(scale_rate, "scale_rate", 0.0, np.inf)
         self.scale_retention = _check.in_range(scale_retention, "scale_retention", 0.0, 1.0)
@@ -227,69 +215,6 @@ class KGMRF(EngineTracker, CovarianceTracker):
             start = initial_state(frame, spectrum, self.gains)
         return SingleLaw(guarded(model), start)
 
-    # ------------------------------------------------------------------ signals
-
-    def recording(self, sequence: Any, **given: Any) -> Recording:
-        """As for every tracker of covariances; a Raw of MNE is a signal."""
-        if self.batch_shape is None:
-            self._signal = hasattr(sequence, "ch_names") and not hasattr(sequence, "events")
-        return super().recording(sequence, **given)
-
-    def _begin_with(self, block: Numbers) -> None:
-        many = isinstance(self.rank, int) or (self.rank == "auto" and block.shape[-1] >= CROSSOVER)
-        if self.mean == "linear" and self.automatic and many:
-            raise _check.ObservationError(
-                f'mean="linear" with {block.shape[-1]} channels needs rank=None, which follows '
-                "them without factors; or difference the rows"
-            )
-        if self.batch_shape is None:
-            self._scaled = self._wants_time_scale(block.shape)
-        super()._begin_with(block)
-
-    def _wants_time_scale(self, shape: tuple[int, ...]) -> bool:
-        """Whether observations of this shape, the first is ``(..., m, d)``, get a time scale."""
-        usual = self.automatic and self.noise_floor == 0.0 and not isinstance(self.rank, int)
-        wanted = self.time_scale
-        if wanted is None:
-            wanted = "auto" if self._signal else 1.0
-        if wanted == 1.0 or not usual:
-            return False
-        many = self.rank == "auto" and self.members is None and shape[-1] >= CROSSOVER
-        single = len(shape) == 2 and shape[0] == 1
-        if wanted == "auto":
-            return single and not many
-        if not single:
-            raise _check.ObservationError(
-                f"time_scale={self.time_scale!r} follows single rows (T, d) of one track, and the "
-                f"first step has shape {shape}; use time_scale=1"
-            )
-        if many:
-            raise _check.ObservationError(
-                f"time_scale={self.time_scale!r} with {shape[-1]} channels needs rank=None, which "
-                "follows them without factors"
-            )
-        return True
-
-    def filter(self, sequence: Any, *, fields: Any = None, **given: Unpack[Given]) -> Result:
-        """As for every tracker of covariances; ``integrated_time`` of the result is measured on the
-        rows of the first call, with a warning where they predict each other and nothing is done."""
-        self._tau = np.nan
-        found = super().filter(sequence, fields=fields, **given)
-        found.integrated_time = tau = self._tau
-        asked = self.time_scale is not None or self._scaled
-        if tau >= THRESHOLD and self.automatic and not asked:
-            many = isinstance(self._engine, LowRank)
-            remedy = "rank=None, " * many + 'time_scale="auto"'
-            warn_of(tau, f"use KGMRF({remedy}), or time_scale=1 if that is what you want")
-        return found
-
-    def _recorded(self, sequence: Any, **given: Any) -> Recording:
-        fresh = self.batch_shape is None
-        record = super()._recorded(sequence, **given)
-        if fresh and record.samples and record.seen.ndim == 3 and record.seen.shape[1] == 1:
-            self._tau = integrated_time(record.seen[:LONGEST, 0])
-        return record
-
     @property
     def location(self) -> Numbers:
         """The mean of the samples now, ``(..., d)``: zero unless ``mean`` says otherwise; of a
@@ -310,70 +235,6 @@ class KGMRF(EngineTracker, CovarianceTracker):
         centred = mean.centre(rows.reshape(-1, *rows.shape[2:])).reshape(rows.shape)
         self._sums = mean.sums
         return np.ascontiguousarray(np.moveaxis(centred, 1, -2))
-
-    # ------------------------------------------------------------------ linear mean
-
-    def _off_linear_mean(self, blocks: Numbers) -> Numbers:
-        """Rows ``(T, ..., 1, d)`` less the mean before each, which `_run` finds in ``_means``."""
-        if blocks.shape[-2] != 1:
-            raise _check.ObservationError(
-                f'mean="linear" follows single rows, got blocks of shape {blocks.shape[1:]}; give '
-                'rows (T, d), or take mean="running"'
-            )
-        d, n = blocks.shape[-1], len(self._sums)
-        state = np.ascontiguousarray(self._sums[:, :-d])
-        lines = blocks.reshape(-1, d)
-        means = take_off(state, np.tile(np.arange(n), len(blocks)), lines, self.lags)
-        self._sums = np.concatenate([state, means[len(means) - n :]], axis=1)
-        self._means = means.reshape(*blocks.shape[:-2], d)
-        return blocks - self._means[..., None, :]
-
-    def _means_ahead(self, rows: int) -> Numbers:
-        """mu of the next rows, ``(..., h, d)``."""
-        d = self.d or 1
-        found = [predicted(row[:-d], d, self.lags, rows) for row in self._sums]
-        return np.stack(found).reshape(*(self.batch_shape or ()), rows, d)
-
-    def look(self) -> Any:
-        """All fields as they stand now; of a linear mean what was forecast for the last row."""
-        if self.mean != "linear":
-            return super().look()
-        mean = self._sums[:, -(self.d or 1) :].reshape(*(self.batch_shape or ()), -1)
-        return WithMean(super().look(), mean)
-
-    def ahead(self, dt: float) -> Any:
-        """All fields as predicted ``dt`` from now; with a linear mean of the row that is nearest.
-
-        Cov = sum_k Psi_k S_{h-k} Psi_k^T, S_j the covariance of what is left j rows ahead.
-        """
-        values = super().ahead(dt)
-        if self.mean != "linear":
-            return values
-        h = int(min(max(round(dt), 1), FARTHEST))
-        mean = self._means_ahead(h)[..., -1, :]
-        if h == 1:
-            return WithMean(values, mean)
-        near = [super(KGMRF, self).ahead(float(k))["covariance"] for k in range(1, h)]
-        left = np.stack([*near, values["covariance"]])[::-1].reshape(h, len(self._sums), -1)
-        d = self.d or 1
-        out = np.empty((len(self._sums), d, d))
-        for k, row in enumerate(self._sums):
-            psi = responses(mean_track(row[:-d], d, self.lags), h)
-            own = left[:, k].reshape(h, d, d)
-            total = (psi @ np.where(np.isnan(own), 0.0, own) @ np.swapaxes(psi, 1, 2)).sum(axis=0)
-            out[k] = np.where(np.isnan(own[0]), np.nan, 0.5 * (total + total.T))
-        return WithMean(values, mean, out.reshape(values["covariance"].shape))
-
-    def _run(self, record: Recording, names: tuple[str, ...] | None) -> Any:
-        found = super()._run(record, names)
-        return WithMean(found, self._means) if self.mean == "linear" else found
-
-    def check_memory(self) -> None:
-        """Raise ValueError if what is remembered of a linear mean cannot be."""
-        super().check_memory()
-        if self.mean == "linear" and self.batch_shape is not None:
-            d = self.d or 1
-            check_rows(self._sums[:, :-d], d, self.lags)
 
     def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
         if self.mean != "zero" and name != "initial":
@@ -471,21 +332,6 @@ def _rank(rank: Any, usual: bool, d: int | None) -> int | str | None:
             "rank or the others"
         )
     return int(rank)
-
-
-def _time_scale(value: Any, usual: bool) -> float | str | None:
-    """A checked time scale: None, "auto" or a number of rows."""
-    if value is None or (isinstance(value, str) and value == "auto"):
-        return value
-    if isinstance(value, (bool, str)):
-        raise ValueError(f'time_scale must be "auto", 1 or a number of rows, got {value!r}')
-    rows = _check.in_range(value, "time_scale", 1.0, 1e9)
-    if rows > 1.0 and not usual:
-        raise ValueError(
-            f'time_scale={value!r} needs gains="auto", noise_floor=0 and no rank; leave out '
-            "time_scale or the others"
-        )
-    return rows
 
 
 SINGLE = (
