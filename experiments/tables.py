@@ -352,8 +352,6 @@ def steadier_live(results: Path) -> str:
     lines, found = [], steady.table(Results(results))
     for name, data in found.items():
         kind, _, word = name.partition(".")
-        if plain not in data["rows"]:
-            continue  # a result of before the plain rival
         cells, last = [f"{data['raw']:.2f}"], ""
         for rival, lag in met:
             theirs = data["rows"][rival]["shake"]
@@ -374,6 +372,26 @@ def stabiliser_speed(results: Path) -> str:
     times = [float(np.mean([d["rows"][m]["milliseconds"] for d in found])) for m in methods]
     head = ["", *[names.get(m, m) for m in methods]]
     return markdown(head, [["ms per image", *map(_cell, times)]])
+
+
+def confidence_table(results: Path) -> str:
+    """What the confidence is worth on videos left out and on unseen ones."""
+    fit, unseen = (Results(results).data("confidence", name) or {} for name in ("fit", "unseen"))
+    columns = {"OTB, videos left out": fit.get("real"), "drawn, kinds left out": fit.get("drawn")}
+    columns |= {"nine unseen videos": unseen or None}
+    shown = {name: row for name, row in columns.items() if row}
+    lines = {
+        "AUC of the confidence": ("auc", 3),
+        "AUC of the score alone": ("auc_score", 3),
+        "images off their target": ("off_target", 3),
+        "of these, confidence above one half": ("off_but_sure", 2),
+        "images on their target, confidence below one half": ("on_but_unsure", 3),
+    }
+    rows = [
+        [label, *(_cell(row[key], digits) for row in shown.values())]
+        for label, (key, digits) in lines.items()
+    ]
+    return markdown(["", *shown], rows)
 
 
 def several_boxes(results: Path) -> str:
@@ -419,6 +437,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "otb_sequences": otb_sequences,
     "steady": steadier,
     "steady_live": steadier_live,
+    "confidence": confidence_table,
     "steady_speed": stabiliser_speed,
     "crowd": several_boxes,
 }
