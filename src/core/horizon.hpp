@@ -3,6 +3,7 @@
 #pragma once
 #include "declared.hpp"
 #include "elementary.hpp"
+#include "row.hpp"
 #include "storage.hpp"
 #include <algorithm>
 
@@ -11,7 +12,6 @@ namespace {
 using namespace kgmrf;
 
 constexpr int N_LAGS = sizeof WANDER_LAGS / sizeof *WANDER_LAGS;
-constexpr double HEIR = 1.0, LAST = 2.0;
 
 /// g = a - 1 beyond one unit after the last observation; 0 before the first.
 inline double beyond_one(double age) { return age - 1.0 > LEAST_GAP ? age - 1.0 : 0.0; }

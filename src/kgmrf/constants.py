@@ -61,6 +61,14 @@ WANDER_MOST = 100.0  # variance of a log size; more would overflow
 SIZE_NODES = (-1.7320508075688772, 0.0, 1.7320508075688772)  # three points of a Gaussian
 SIZE_SHARES = (0.16666666666666666, 0.6666666666666666, 0.16666666666666666)
 
+# --------------------------------------------------------------------------- top clock
+
+TOP_HALF_LIFE, TOP_GATE_HALF_LIFE = 10.0, 200.0  # of the variance along w, and of its gate
+TOP_RIDGE = 10.0  # of the gate: evidence that stands for no gain
+TOP_LIMIT = 9.0  # times its expectation: what one square may say
+
+STEADY_SHARE = 0.01  # of the steadiest average in a covariance that is reported
+
 # --------------------------------------------------------------------------- low rank
 
 LOW_RANK_LIMIT = 10.0  # times the forecast size: members learn from no more than this
