@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.constants import HORIZON_CLOCK, TAILS
+from kgmrf.constants import BLEND_RATE, HORIZON_CLOCK, KAPPA_GAIN, TAILS
 from kgmrf.engines import horizon
 from kgmrf.engines.members import Average, Diagonal, Member, Turning
 
@@ -49,12 +49,20 @@ FORECAST, SHARP = 2.0, 6.0
 """Powers of the roots that weigh the members in a forecast and in an estimate."""
 
 
+class Learning(NamedTuple):
+    """How quickly the weights and kappa learn."""
+
+    blend_rate: float = BLEND_RATE
+    kappa_gain: float = KAPPA_GAIN
+
+
 class Layout(NamedTuple):
     """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(13,)``."""
 
     d: int
     table: Numbers
     begin: Numbers
+    learning: Learning = Learning()
 
     @property
     def size(self) -> int:
