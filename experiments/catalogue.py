@@ -9,9 +9,10 @@ from experiments.store import Unit
 
 # Run times last and alone: what runs beside them would be measured too.
 ORDER = (
-    "ellipse camera ablation spectral_gap master lag stability structure noise_floor guide tensors "
-    "scenes streams portfolios recentring artefacts signals alerts starts faults rotating motions "
-    "otb otb_models otb_choice otb_unseen rotations rotation_faults low_rank steady cost"
+    "ellipse camera ablation spectral_gap master lag stability structure noise_floor guide "
+    "tensors scenes streams portfolios recentring artefacts signals linear_mean alerts starts "
+    "faults rotating motions otb otb_models otb_choice otb_unseen confidence rotations "
+    "rotation_faults low_rank steady cost"
 )
 NAMES = ORDER.split()
 ELSEWHERE = {"scenes": "scenes_shown", "streams": "streams.study"}

@@ -127,6 +127,25 @@ def by_epoch(session: str) -> dict[str, Any]:
     return {"rows": rows}
 
 
+RETURNS = ("etf18", "factors8")
+
+
+def unchanged(stream: str) -> dict[str, Any]:
+    """Whether time_scale="auto" leaves every bit of the estimates of returns as it is."""
+    from experiments.streams import data
+    from kgmrf import KGMRF
+
+    x, first = data.load(stream)
+    one, other = (KGMRF(time_scale=scale).filter(x) for scale in (1, "auto"))
+    names = ("covariance", "scale", "log_likelihood", "nis", "weights")
+    same = [np.array_equal(getattr(one, n), getattr(other, n), equal_nan=True) for n in names]
+    return {
+        "unchanged": bool(all(same) and (other.time_scale == 1.0).all()),
+        "integrated_time": other.integrated_time,
+        "score": float(np.nanmean(other.log_likelihood[first:])),
+    }
+
+
 def units(quick: bool) -> list[Unit]:
     """One unit per session and way of looking."""
     names = ssvep.everyone()[-1:] if quick else ssvep.everyone()
@@ -136,4 +155,7 @@ def units(quick: bool) -> list[Unit]:
         for kind in kinds
         for name in names
     ]
-    return found + [unit("signals", f"epochs_{name}", by_epoch, session=name) for name in names]
+    found += [unit("signals", f"epochs_{name}", by_epoch, session=name) for name in names]
+    return found + [
+        unit("signals", f"unchanged_{name}", unchanged, stream=name) for name in RETURNS
+    ]

@@ -18,6 +18,7 @@ from experiments import (
     artefacts,
     claims,
     headline,
+    linear_mean,
     low_rank,
     otb,
     otb_choice,
@@ -25,6 +26,7 @@ from experiments import (
     otb_unseen,
     portfolio_tables,
     recentring,
+    signals,
     steady,
     tables_alerts,
 )
@@ -196,7 +198,8 @@ def formats(results: Path) -> str:
 
 def many_keys(results: Path) -> str:
     """What a million keys need, from the benchmark of keys."""
-    found = json.loads((ROOT / "benchmarks" / "results" / "keys.json").read_text())["many"]
+    whole = json.loads((ROOT / "benchmarks" / "results" / "keys.json").read_text())
+    found = whole["many"]
     size = found["state_megabytes"]
     head = [f"{found['keys']:,} keys, d = {found['d']}", "memory at most", "times the state"]
     words = {"first": "three rows of each, and a checkpoint", "again": "read it, rows, write it"}
@@ -209,8 +212,16 @@ def many_keys(results: Path) -> str:
         for name in words
     ]
     rows.append(["the state", f"{size:,.0f} MB", "1"])
-    rows.append(["the process without keys", f"{found['bare_megabytes']:,.0f} MB", ""])
+    rows.append(["a process with one key", f"{whole['start']['plain']['megabytes']:,.0f} MB", ""])
     return markdown(head, rows)
+
+
+def start_up(results: Path) -> str:
+    """From the start of the command to the answer to one line."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "keys.json").read_text())["start"]
+    names = {"plain": "as installed", "sandbox": "read-only, another user, no home"}
+    rows = [[names[key], f"{row['cpu']:.2f} s"] for key, row in found.items()]
+    return markdown(["start and one line", "processor time"], rows)
 
 
 def what_was_survived(results: Path) -> str:
@@ -253,6 +264,54 @@ def recentring_table(results: Path) -> str:
     return markdown(["", *recentring.CHANGES], rows)
 
 
+def signals_table(results: Path) -> str:
+    """Accuracy of a classifier on covariances followed online, and density of the next 2 s."""
+    found = [
+        [each for each in signals.units(False) if each.name.startswith(kind)]
+        for kind in ("bank_", "wide_")
+    ]
+    bank, wide = (_rows_of_units(results, each) for each in found)
+    rows = []
+    for name in bank[0]:
+        shown = f"**{name}**" if name.startswith("KGMRF(") else name
+        cells = [_mean(bank, name, "accuracy"), _mean(bank, name, "t")]
+        cells += [_mean(wide, name, "accuracy"), _mean(wide, name, "t")]
+        texts = [_cell(100 * v, 1) if k % 2 == 0 else _cell(v, 2) for k, v in enumerate(cells)]
+        rows.append([shown, *texts])
+    head = ["", "filter bank: accuracy, %", "next 2 s, nats per row"]
+    return markdown([*head, "1-40 Hz: accuracy, %", "next 2 s, nats per row"], rows)
+
+
+def _mean(found: list[dict[str, Any]], name: str, measure: str) -> float:
+    return float(np.mean([each[name][measure] for each in found]))
+
+
+def epochs_table(results: Path) -> str:
+    """Accuracy of a classifier on covariances of single epochs, percent."""
+    units = [each for each in signals.units(False) if each.name.startswith("epochs_")]
+    found = _rows_of_units(results, units)
+    own = _rows_of_units(results, [each for each in units if each.name.endswith("_02")])[0]
+    rows = []
+    for name in found[0]:
+        mean = float(np.mean([each[name] for each in found]))
+        shown = f"**{name}**" if name == "KineticCovariance()" else name
+        rows.append([shown, _cell(100 * mean, 1), _cell(100 * own[name], 1)])
+    return markdown(["", "all nine sessions", "subject 2"], rows)
+
+
+def linear_mean_table(results: Path) -> str:
+    """Scores without and with a linear mean, and coverage of its forecasts."""
+    rows = []
+    for each in linear_mean.units(False):
+        data = json.loads(each.path(results).read_text())["data"]
+        scores, holes, covered = data["scores"], data["with_holes"], data["coverage"]
+        cells = [scores["zero"], scores["linear"] - scores["zero"], holes["linear"] - holes["zero"]]
+        shown = [_cell(cells[0], 2), f"{cells[1]:+.3f}", f"{cells[2]:+.3f}"]
+        rows.append([each.name, *shown, *[_cell(100 * covered[h], 1) for h in covered]])
+    head = ["", "mean zero", "linear mean", "with 20 % of the cells missing"]
+    return markdown([*head, *[f"95 % region, {h} ahead" for h in (1, 5, 20)]], rows)
+
+
 def artefact_table(results: Path) -> str:
     """Area under the curve of the scores of windows, by number of windows that calibrate."""
     found = _rows_of_units(results, artefacts.units(False))
@@ -293,8 +352,6 @@ def steadier_live(results: Path) -> str:
     lines, found = [], steady.table(Results(results))
     for name, data in found.items():
         kind, _, word = name.partition(".")
-        if plain not in data["rows"]:
-            continue  # a result of before the plain rival
         cells, last = [f"{data['raw']:.2f}"], ""
         for rival, lag in met:
             theirs = data["rows"][rival]["shake"]
@@ -317,6 +374,26 @@ def stabiliser_speed(results: Path) -> str:
     return markdown(head, [["ms per image", *map(_cell, times)]])
 
 
+def confidence_table(results: Path) -> str:
+    """What the confidence is worth on videos left out and on unseen ones."""
+    fit, unseen = (Results(results).data("confidence", name) or {} for name in ("fit", "unseen"))
+    columns = {"OTB, videos left out": fit.get("real"), "drawn, kinds left out": fit.get("drawn")}
+    columns |= {"nine unseen videos": unseen or None}
+    shown = {name: row for name, row in columns.items() if row}
+    lines = {
+        "AUC of the confidence": ("auc", 3),
+        "AUC of the score alone": ("auc_score", 3),
+        "images off their target": ("off_target", 3),
+        "of these, confidence above one half": ("off_but_sure", 2),
+        "images on their target, confidence below one half": ("on_but_unsure", 3),
+    }
+    rows = [
+        [label, *(_cell(row[key], digits) for row in shown.values())]
+        for label, (key, digits) in lines.items()
+    ]
+    return markdown(["", *shown], rows)
+
+
 def several_boxes(results: Path) -> str:
     """What ten boxes cost beside one."""
     row = Results(results).data("steady", "crowd") or {}
@@ -334,10 +411,14 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "live": lines_per_second,
     "formats": formats,
     "keys": many_keys,
+    "start_up": start_up,
     "streams": streams.streams,
     "streams_more": streams.more,
     "recentring": recentring_table,
     "artefacts": artefact_table,
+    "signals": signals_table,
+    "epochs": epochs_table,
+    "linear_mean": linear_mean_table,
     "portfolios": portfolio_tables.judged,
     "least_variance": portfolio_tables.least_variance,
     "starts": streams.starts,
@@ -356,6 +437,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "otb_sequences": otb_sequences,
     "steady": steadier,
     "steady_live": steadier_live,
+    "confidence": confidence_table,
     "steady_speed": stabiliser_speed,
     "crowd": several_boxes,
 }

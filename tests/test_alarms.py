@@ -178,7 +178,7 @@ def test_pieces_of_a_recording_make_no_difference(
 
 def test_who_learns_everything_tells_the_p_values_of_the_tracker() -> None:
     x = recording()
-    for tracker in (KGMRF(mean="drift"), KGMRF()):
+    for tracker in (KGMRF(mean="drift"), KGMRF(), KGMRF(mean="linear")):
         found = watch(x, Alarm(1e-3), tracker=tracker)
         np.testing.assert_allclose(found.p_value, tracker.filter(x).p_value, rtol=1e-9)
 
@@ -232,3 +232,22 @@ def test_events_of_a_piece_that_begins_inside_an_alarm() -> None:
     heard = alarm.take(rows, np.zeros(50, int), np.full(50, 0.9))
     assert events(heard, np.full(50, 0.9)) == []
     assert importlib.import_module("kgmrf.alerts").Heard is type(heard)
+
+
+def test_p_values_of_dask_and_tables_make_the_alarms_of_watch() -> None:
+    da = pytest.importorskip("dask.array")
+    from kgmrf import TrackerBank
+    from kgmrf.dask import filter_array
+
+    x = np.stack([recording(k) - 100.0 for k in range(3)], axis=1)  # (time, track, channel)
+    frames = da.from_array(x[:, :, None], chunks=(200, 2, 1, 3))
+    bank = TrackerBank(0, 3, time_unit=1.0)
+    p = filter_array(bank, frames, fields=["p_value"], samples=True)["p_value"].compute()
+    alarm = Alarm(1e-4, 50)
+    tracks = np.tile(np.arange(3), len(p))
+    heard = alarm.take(alarm.init(3), tracks, p.ravel())
+    for k in range(3):
+        found = watch(x[:, k], alarm, tracker=KGMRF())
+        np.testing.assert_allclose(p[:, k], found.p_value, rtol=1e-6)
+        np.testing.assert_array_equal(heard.status[tracks == k], found.status)
+        assert found.events

@@ -108,11 +108,13 @@ def sequences(draw: st.DrawFn, longest: int = 30) -> tuple[Rotations, Lines, np.
     """
     rated = draw(st.booleans())
     noise, rate = 10.0 ** draw(st.floats(-5.0, -0.5)), 10.0 ** draw(st.floats(-3.0, 0.3))
+    unit = draw(st.sampled_from([1.0, 1e9, 1 / 30]))
     engine = Rotations(
         noise_std=draw(st.sampled_from([None, noise])),
         oscillations=draw(st.booleans()),
-        time_unit=draw(st.sampled_from([None, 1.0])),
+        time_unit=draw(st.sampled_from([None, unit])),
         rated=rated,
+        repeats=draw(st.sampled_from(["auto", "taken", "missing"])),
     )
     n = draw(st.integers(2, longest))
     g = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -121,6 +123,8 @@ def sequences(draw: st.DrawFn, longest: int = 30) -> tuple[Rotations, Lines, np.
     if draw(st.booleans()):  # a jump
         turns = turns * Rotation.from_rotvec((np.arange(n) > n // 2)[:, None] * [0.0, 1.5, 0.0])
     z = (turns * Rotation.from_rotvec(noise * g.normal(size=(n, 3)))).as_matrix()
+    if draw(st.booleans()):  # stale
+        z = z[np.arange(n) // 2 * 2]
     if draw(st.booleans()):  # outliers
         wild = g.random(n) < 0.15
         z[wild] = Rotation.random(int(wild.sum()), random_state=int(g.integers(99))).as_matrix()
@@ -129,7 +133,6 @@ def sequences(draw: st.DrawFn, longest: int = 30) -> tuple[Rotations, Lines, np.
     counts[g.random(n) < 0.05] = -1.0
     z[g.random(n) < 0.05] = np.nan
     z[g.random(n) < 0.03] += 0.1  # no rotation
-    unit = draw(st.sampled_from([1.0, 1e9, 1 / 30]))
     dt = unit * np.append(0.0, g.choice([0.0, 0.3, 1.0, 1.0, 1.0, 2.6, 40.0, 100.0], n - 1))
     lines = Lines(np.zeros(n, np.int64), z, counts, dt, tolerance=1e-6)
     if not rated:

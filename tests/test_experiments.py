@@ -597,3 +597,14 @@ def test_the_command_line_lists_and_reports(some_results, tmp_path, capsys, monk
     words = ["report", "--quick", "--results", str(some_results), "--out", str(tmp_path)]
     assert __main__.main(words) == 0
     assert (tmp_path / "report.html").exists()
+
+
+def test_the_confidence_is_the_one_that_was_fitted() -> None:
+    from experiments.reading import Results
+
+    from kgmrf.vision import confidence
+
+    fit = Results(ROOT / "experiments" / "results").data("confidence", "fit")
+    assert fit is not None
+    np.testing.assert_allclose(confidence.BIAS, fit["bias"], atol=1e-3)
+    np.testing.assert_allclose(confidence.WEIGHTS, fit["weights"], atol=1e-3)

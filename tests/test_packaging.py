@@ -34,7 +34,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [*call, "-C", "cmake.define.KGMRF_LEVELS=native"],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
         env={
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -149,7 +149,19 @@ def test_without_the_core_it_says_so_once_and_gives_the_same_numbers(
         "first = kgmrf.KGMRF().filter(x).covariance\n"
         "q = kgmrf.RotationTracker(noise_std=0.1).filter(np.tile(np.eye(3), (5, 1, 1)))\n"
         "wide = kgmrf.KGMRF().filter(np.random.default_rng(0).normal(size=(30, 70)))\n"
-        "print(*first[-1].round(9).ravel())\n"
+        "law = kgmrf.KGMRF(gains='information').filter(x).covariance\n"
+        "bank = kgmrf.TrackerBank(2, 3)\n"
+        "for row in x[:9]: bank.update(np.stack([row, -row]))\n"
+        "from kgmrf.alerts import Alarm\n"
+        "events = Alarm().find(np.full(9, 0.5))\n"
+        "from kgmrf.vision import RegionCovarianceTracker\n"
+        "scene = np.random.default_rng(0).integers(0, 255, (60, 80, 3)).astype(np.uint8)\n"
+        "box = RegionCovarianceTracker()\n"
+        "box.init(scene, (20, 15, 24, 20))\n"
+        "seen, place = box.update(np.roll(scene, 3, 1))\n"
+        "for found in (first, law, bank.covariance, q.rotation, wide.covariance[:, :9, :9]):\n"
+        "    print(*(found[-1].round(8) + 0.0).ravel())\n"
+        "print(seen, [round(v, 1) for v in place], events)\n"
     )
     with_core, without = isolated(empty, program), isolated(pure, program)
     assert with_core.returncode == 0, with_core.stderr

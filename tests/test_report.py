@@ -76,6 +76,25 @@ def test_numbers_are_those_of_the_library(returns, tmp_path):
     assert oil == pytest.approx([float(ahead.volatility), *levels[0], *levels[1]], rel=1e-3)
 
 
+def test_every_step_has_the_mixture_of_its_own_forecast(returns, tmp_path):
+    """A forecast over a weekend is another mixture: business days ended the report."""
+    out, path = tmp_path / "risk.html", tmp_path / "business.csv"
+    table = pd.read_csv(returns, index_col=0)
+    table.index = pd.date_range("2018-01-01", periods=700, freq="B")
+    table.to_csv(path, index_label="date")
+    assert main(["track", str(path), "--report", str(out), "-q"]) == 0
+    page = out.read_text(encoding="utf-8")
+    X, tracker = table.to_numpy(), KGMRF()
+    seconds = np.diff(table.index.to_numpy(), prepend=table.index.to_numpy()[0])
+    beyond = []
+    for k, (row, dt) in enumerate(zip(X, seconds / np.timedelta64(1, "s"), strict=True)):
+        if k >= 200 and not np.isnan(row).any():
+            one = tracker.forecast(float(dt)).density.project(np.full(3, 1 / 3))
+            beyond.append(-row.mean() > one.value_at_risk(0.95))
+        tracker.partial_fit(row, dt=float(dt))
+    assert cells(page, "losses beyond VaR 95 %")[1] == str(np.sum(beyond))
+
+
 def test_what_has_no_report_is_refused(returns, tmp_path, capsys):
     assert main(["track", str(returns), "--report", str(tmp_path / "risk.pdf")]) == 2
     assert "a report ends in .html" in capsys.readouterr().err

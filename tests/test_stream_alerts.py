@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +59,14 @@ def through(settings: Settings, lines: list[bytes], cut: int) -> list[dict[str, 
 
 
 @pytest.mark.parametrize("adapt", ["yes", "slow", "no"])
-@pytest.mark.parametrize("cut", [1, 37, 10_000])
-def test_every_key_has_the_alarms_of_its_own_recording(adapt: str, cut: int) -> None:
+@pytest.mark.parametrize(("cut", "mean"), [(1, "drift"), (37, "linear"), (10_000, "drift")])
+def test_every_key_has_the_alarms_of_its_own_recording(adapt: str, cut: int, mean: Any) -> None:
     x = recordings()
-    found = through(replace(ALERT, adapt=adapt), lines_of(x), cut)
+    found = through(replace(ALERT, adapt=adapt, mean=mean), lines_of(x), cut)
     alarm, words = Alarm(1e-3, 30), ["quiet", "begins", "lasts", "ends"]
     for k in range(KEYS):
         mine = [line for line in found if line["key"] == f"k{k}"]
-        one = watch(x[k], alarm, tracker=KGMRF(mean="drift"), adapt=adapt)
+        one = watch(x[k], alarm, tracker=KGMRF(mean=mean), adapt=adapt)
         assert [line["alarm"] or "quiet" for line in mine] == [words[s] for s in one.status]
         p = np.array([line["p_value"] for line in mine], dtype=float)
         np.testing.assert_allclose(p, one.p_value, rtol=1e-9)
@@ -227,3 +233,40 @@ def test_the_operator_for_spark_carries_alarms_over_micro_batches() -> None:
     assert alarms == [[None, "begins", "lasts", "ends"][s] for s in whole.status]
     plain = example.Operator(replace(settings, alert=None), D).step(None, rows)[1]
     assert plain["alarm"] == [None] * ROWS
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_the_loop_of_the_page_posts_every_alarm_to_a_webhook(tmp_path: Path) -> None:
+    """`samples | kgmrf stream ... | while read ...` of docs/howto_alerts.md, with a server."""
+    page = (Path(__file__).parents[1] / "docs" / "howto_alerts.md").read_text()
+    loop = re.search(r"    (samples \| kgmrf stream .*?done)$", page, re.M | re.S)
+    assert loop is not None
+    posted: list[dict[str, Any]] = []
+
+    class Webhook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    x = recordings()
+    x[0, 200:230] += 30.0
+    (tmp_path / "in").write_bytes(b"\n".join(lines_of(x)) + b"\n")
+    words = loop[1].replace("/var/lib/kgmrf", str(tmp_path)).replace("1e-6", "1e-4")
+    python = Path(sys.executable).as_posix()
+    tools = f'samples() {{ cat {tmp_path}/in; }}\nkgmrf() {{ "{python}" -m kgmrf "$@"; }}\n'
+    server = HTTPServer(("127.0.0.1", 0), Webhook)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/"
+        script = f"set -euo pipefail\nexport URL={url}\n{tools}{words}"
+        subprocess.run(["bash", "-c", script], check=True, capture_output=True, timeout=60)
+    finally:
+        server.shutdown()
+    begun = [(line["key"], line["time"]) for line in posted if line["alarm"] == "begins"]
+    assert ("k0", 200.0) in begun
+    assert posted[0]["channels"]

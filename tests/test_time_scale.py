@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kgmrf import KGMRF, ObservationError, load
+from kgmrf import KGMRF, ObservationError, TrackerBank, load
 from kgmrf.constants import STRUCTS
 from kgmrf.engines import Lines, core
 from kgmrf.engines.time_scale import TimeScale
@@ -234,6 +234,11 @@ def test_what_has_no_time_scale_is_refused_or_left() -> None:
     assert np.isfinite(tracker.estimate().covariance).all()
 
 
+def test_banks_have_no_time_scale() -> None:
+    with pytest.raises(ValueError, match="one row ahead"):
+        TrackerBank(2, 3, time_scale="auto")
+
+
 def test_a_raw_of_mne_is_a_signal_and_an_array_is_not() -> None:
     mne = pytest.importorskip("mne", reason="mne is not installed: no recordings")
     rows = 1e-5 * signal(1500)
@@ -274,3 +279,30 @@ def test_damaged_rows_are_refused() -> None:
     broken[0, engine.stored] = 1e6
     with pytest.raises(ValueError, match="impossible number of rows"):
         engine.check(broken)
+
+
+def test_diagnose_and_compare_say_that_rows_predict_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from kgmrf import diagnose
+    from kgmrf.cli import main
+
+    def verdict(tracker: Any, rows: Any) -> dict[str, Any]:
+        found = diagnose(tracker.filter(rows), rows).findings
+        return {each.name: each for each in found}
+
+    name, rows = "rows predict each other", signal(600)
+    plain = verdict(KGMRF(time_scale=1), rows)
+    assert plain[name].verdict == "fault"
+    assert "time_scale" in plain[name].remedy
+    assert not any("raise acceleration" in each.remedy for each in plain.values())
+    for better in (KGMRF(time_scale="auto"), KGMRF(mean="linear")):
+        found = verdict(better, rows)
+        assert found[name].verdict == "ok"
+        assert found["persistent lag"].verdict != "fault"
+    assert verdict(KGMRF(), noise(600))[name].verdict == "ok"
+    np.savetxt(tmp_path / "x.csv", rows[:300], delimiter=",", header="a,b,c", comments="")
+    assert main(["compare", str(tmp_path / "x.csv")]) == 0
+    said = capsys.readouterr().out
+    assert "rows predict each other" in said
+    assert said.index("mean=linear") < said.index("gains=auto")

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: the layers 
 from torch.nn.utils.rnn import pad_sequence  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
+from kgmrf import ObservationError  # noqa: E402
 from kgmrf.torch import KGMRFLayer, RotationLayer, StudentTLoss  # noqa: E402
 
 torch.set_num_threads(1)
@@ -134,3 +135,28 @@ def test_covariances_have_the_name_that_they_have_in_results() -> None:
     for other in others:
         with pytest.raises(AttributeError, match="no covariances"):
             _ = other.covariance
+
+
+def test_what_a_layer_gives_is_loaded_without_trust(tmp_path):
+    """torch.load refused it with its default, weights_only=True."""
+    out = KGMRFLayer(3)(torch.randn(2, 20, 1, 3), samples=True)
+    torch.save(out, tmp_path / "out.pt")
+    found = torch.load(tmp_path / "out.pt", weights_only=True)
+    assert type(found) is type(out)
+    torch.testing.assert_close(found.forecast, out.forecast, equal_nan=True)
+    later = torch.randn(2, 5, 1, 3)
+    again = KGMRFLayer(3)(later, samples=True, state=found.state)
+    wanted = KGMRFLayer(3)(later, samples=True, state=out.state)
+    torch.testing.assert_close(again.estimate, wanted.estimate)
+
+
+@pytest.mark.parametrize("samples", [True, False])
+def test_a_scale_without_full_rank_is_named(samples):
+    """It was a bare error of Cholesky's."""
+    scale = torch.eye(3).expand(5, 3, 3).clone()
+    scale[2] = 1.0
+    seen = torch.randn(5, 1, 3) if samples else torch.eye(3).expand(5, 3, 3)
+    how = {"samples": True} if samples else {"n_samples": 4.0}
+    with pytest.raises(ObservationError, match=r"scale\[2.*not positive definite.*mask="):
+        StudentTLoss()(scale, seen, **how)
+    assert torch.isfinite(StudentTLoss()(scale, seen, mask=torch.arange(5) != 2, **how))

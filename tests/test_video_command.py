@@ -261,3 +261,35 @@ def test_a_run_that_fails_leaves_no_files(clip: Clip, folder: Path, tmp_path: Pa
     assert main(words) == 2
     assert [p.name for p in tmp_path.iterdir()] == ["mixed"]
     assert main(words[:-3] + ["-q"]) == 0
+
+
+def test_a_box_is_drawn_with_the_mouse(
+    folder: Path, clip: Clip, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = []
+
+    def drawn(window: str, image: np.ndarray, showCrosshair: bool) -> np.ndarray:
+        shown.append(image)
+        return np.round(clip.boxes[:1]).astype(int)
+
+    monkeypatch.setattr(cv2, "selectROIs", drawn)
+    monkeypatch.setattr(cv2, "destroyWindow", lambda window: None)
+    table = tmp_path / "boxes.csv"
+    words = [str(folder / "images"), "--box", "select", "-t", str(table)]
+    assert main(["video", *words]) == 0
+    np.testing.assert_array_equal(shown, clip.frames[:1])
+    with open(table, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == N
+    assert [float(rows[0][word]) for word in WORDS] == np.round(clip.boxes[0]).tolist()
+    assert all(0 <= float(row["confidence"]) <= 1 for row in rows)
+    monkeypatch.setattr(cv2, "selectROIs", lambda *_, **__: [])
+    assert main(["video", *words]) == 2
+    assert "no box was drawn" in capsys.readouterr().err
+
+    def no_screen(*_: object, **__: object) -> None:
+        raise cv2.error("no window system")
+
+    monkeypatch.setattr(cv2, "selectROIs", no_screen)
+    assert main(["video", *words]) == 2
+    assert "needs a screen and an OpenCV with windows" in capsys.readouterr().err

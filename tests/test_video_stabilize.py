@@ -166,7 +166,7 @@ def test_several_boxes_and_mot(shaky: Path, tmp_path: Path, capsys: Capture) -> 
 def test_words_are_legible_at_any_size(height: int) -> None:
     image = np.full((height, height * 4 // 3, 3), 127, np.uint8)
     box = (0.3 * height, 0.3 * height, 0.4 * height, 0.4 * height)
-    found = [Followed(1, box, 0.1, False, False), Followed(2, box, 0.2, True, False)]
+    found = [Followed(1, box, 0.1, False, False, 0.9), Followed(2, box, 0.9, True, False, 0.1)]
     picture = annotated(image, found, number=7)
     changed = np.argwhere((picture != image).any(axis=2))
     words = changed[changed[:, 0] < box[1] - 2]

@@ -266,3 +266,51 @@ def test_where_a_model_knows_nothing_the_first_frame_stands_alone(clip):
     tracker.init(clip.frames[0], clip.boxes[0])
     np.testing.assert_allclose(tracker._target[0], 2 * tracker._anchor[0], rtol=1e-6)
     np.testing.assert_allclose(tracker._target[1], tracker._anchor[1], rtol=1e-6)
+
+
+def test_confidence_says_whether_the_box_is_on_its_target():
+    """Before, behind and after a patch of the street, which the old score took for the target."""
+    clip = render_clip(70, height=120, width=160, speed=3.0)
+    frames = clip.frames.copy()
+    for t in range(30, 45):
+        x, y, w, h = (int(v) for v in clip.boxes[t])
+        left, right = max(x - 4, 0), min(x + w + 4, 160)
+        frames[t, max(y - 4, 0) : y + h + 4, left:right] = (96, 118, 104)
+    tracker = RegionCovarianceTracker()
+    tracker.init(frames[0], clip.boxes[0])
+    assert tracker.confidence == 1.0
+    seen = []
+    for frame in frames[1:]:
+        found, _ = tracker.update(frame)
+        assert 0 <= tracker.confidence <= 1
+        assert not (found and tracker.confidence < 0.5)
+        assert found != tracker.lost
+        seen.append(tracker.confidence)
+    before, behind, after = seen[:29], seen[31:44], seen[50:]
+    assert min(before) > 0.9
+    assert max(behind) < 0.5
+    assert np.mean(after) > 0.9
+    assert box_iou(tracker.box, clip.boxes[-1]) > 0.6
+
+
+def test_evidence_is_what_it_says(clip):
+    """The four numbers, each from its definition."""
+    tracker = RegionCovarianceTracker()
+    tracker.init(clip.frames[0], clip.boxes[0])
+    tracker.update(clip.frames[0])
+    score, start, runner_up, surprise = tracker.evidence
+    assert score == tracker.score < 0.05
+    assert start < np.log(0.01)  # the first image again
+    assert 0.3 < runner_up <= 1.5
+    assert 0 <= surprise < 0.01
+    down = tracker._ny * tracker.settings.cell // (2 * tracker.settings.stride)
+    across = tracker._nx * tracker.settings.cell // (2 * tracker.settings.stride)
+    wide = np.full((4 * down + 1, 4 * across + 1), 5.0, np.float32)
+    row, col = 2 * down, 2 * across
+    wide[row, col], wide[row + down, col - across] = 0.1, 0.2  # half a box away: the same place
+    assert tracker._runner_up(wide, row, col) == 5.0
+    wide[row + down + 1, col] = 3.0
+    assert tracker._runner_up(wide, row, col) == 3.0
+    wide[row, col - across - 1] = 2.0
+    assert tracker._runner_up(wide, row, col) == 2.0
+    assert tracker._runner_up(wide[row - 1 : row + 2, col - 1 : col + 2], 1, 1) == 5.0

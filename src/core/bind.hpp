@@ -114,6 +114,7 @@ void define_run(nb::class_<E>& engine) {
 void bind_alarm(nb::module_& m);
 void bind_ensemble(nb::module_& m);
 void bind_law(nb::module_& m);
+void bind_linear_mean(nb::module_& m);
 void bind_low_rank(nb::module_& m);
 void bind_rotations(nb::module_& m);
 void bind_time_scale(nb::module_& m);

@@ -644,21 +644,23 @@ class Ensemble : public Loop {
     ///
     ///     h (.99 e^kappa S' + .01 S_B)
     ///
-    /// with the heaviness h of the density and the steadiest average B, and the scale e^kappa S'.
+    /// with the heaviness h of the density and the steadiest average B, and the scale e^kappa S'. An
+    /// estimate at the time of an observation has nothing of B, which would blur its axes.
     void note(Track t, double* record, std::int64_t room_for) {
         const std::int64_t small = plan.roots + k_;
         copy(t.row, record, static_cast<int>(std::min(small, room_for)));
         if (room_for <= small) return;
         record += small;
         if (t.head.count == 0.0) return fill(record, static_cast<int>(room_for - small), NOTHING);
+        const bool sharp = !std::isnan(t.head.values);
         hold(t);
-        blend(t, !std::isnan(t.head.values));
+        blend(t, sharp);
         double heavy = 1.0, scale = 1.0;  // before the second observation nothing is known of them
         if (t.head.count > 1.0) {
             scale = std::exp(t.head.kappa);
             heavy = heaviness(t.tails) * widened(Wander::size_std(t.wander, horizon.gap()));
         }
-        const double share = plan.steady < 0 || t.head.count <= 1.0 ? 0.0 : STEADY_SHARE;
+        const double share = sharp || plan.steady < 0 || t.head.count <= 1.0 ? 0.0 : STEADY_SHARE;
         const double* steady = part(std::max(plan.steady, 0));
         double* packed = room_for >= small + d * d + n ? record + d * d : nullptr;
         for (int i = 0; i < d; ++i)

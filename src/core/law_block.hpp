@@ -37,7 +37,6 @@ class LawBlock : public LawBlocks, LawMoves<vec, Side<D>> {
             if (!are_covariances(l.tolerance)) break;
             double* row = l.rows + l.track_index[i] * plan.size;
             gather(row, plan.size, int(plan.pool), rows);
-            ahead(l, i + W);
             step(l, i);
             scatter(rows, int(plan.pool), row, plan.size);
             for (int k = 0; k < W; ++k) {
@@ -62,24 +61,14 @@ class LawBlock : public LawBlocks, LawMoves<vec, Side<D>> {
         return true;
     }
 
-    /// The rows and observations of the next block come into the cache meanwhile.
-    void ahead(const LawLines& l, std::int64_t i) const {
-        if (i + W > l.n) return;
-        const double* row = l.rows + l.track_index[i] * plan.size;
-        for (int k = 0; k < W * D * D; k += 8) __builtin_prefetch(l.values + i * D * D + k);
-        for (std::int64_t k = 0; k < W * plan.size; k += 8)
-            if (l.track_index[i + W - 1] == l.track_index[i] + W - 1) __builtin_prefetch(row + k, 1);
-    }
-
     void step(const LawLines& l, std::int64_t i) {
         LawTrack<vec> t(rows, plan);
         LawStepOf<vec> over;
-        vec m;
+        const vec m = load(l.strength + i);
         for (int k = 0; k < W; ++k) {
             const LawStep& one = l.steps[l.interval[i + k]];
             over.turn[k] = one.turn, over.keep[k] = one.keep, over.angle[k] = one.angle;
             over.cross[k] = one.cross, over.rate[k] = one.rate, over.dt[k] = one.dt;
-            m[k] = l.strength[i + k];
         }
         t.head.time += over.dt;
         t.head.seen = t.head.time;

@@ -57,6 +57,7 @@ NB_MODULE(_core, m) {
     bind_alarm(m);
     bind_ensemble(m);
     bind_law(m);
+    bind_linear_mean(m);
     bind_low_rank(m);
     bind_rotations(m);
     bind_time_scale(m);

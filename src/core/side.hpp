@@ -106,9 +106,9 @@ vec mixed(vec a, vec b, std::index_sequence<L...>) {
         return __builtin_shufflevector(a, b, (L & H ? W + L - H : L)...);
 }
 
-/// A W x W block: lane l of vector k becomes lane k of vector l.
+/// A W x W block: lane l of vector k becomes lane k of vector l; in registers, so always inline.
 template <int H = 1>
-void transpose(vec* v) {
+__attribute__((always_inline)) inline void transpose(vec* v) {
     if constexpr (H < W) {
         for (int k = 0; k < W; ++k)
             if (!(k & H)) {

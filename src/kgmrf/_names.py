@@ -275,5 +275,5 @@ def as_columns(
     return columns
 
 
-BY_CHANNEL = ("covariance", "correlation", "volatility", "scale")
+BY_CHANNEL = ("covariance", "correlation", "volatility", "scale", "mean")
 """Fields whose axes are channels; those of the others are the axes of the eigenframe."""

@@ -10,7 +10,8 @@ from kgmrf._types import Numbers
 __all__ = ["HALF_LIFE", "MEANS", "RunningMean", "off_the_mean"]
 
 MEANS = ("zero", "running", "drift")
-"""What ``mean=`` takes: samples of mean zero, with a constant mean, with a mean that drifts."""
+"""Samples of mean zero, with a constant mean, with a mean that drifts; ``mean=`` also takes
+"linear" (`kgmrf.linear_mean`)."""
 
 HALF_LIFE = 200.0
 """Samples after which half of a drifting mean is forgotten."""

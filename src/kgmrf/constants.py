@@ -91,7 +91,7 @@ LOW_RANK_LARGEST = 1e300  # of a squared distance; what is farther away counts a
 LOG_SQUARE_MEAN, LOG_SQUARE_VAR, LOG_SQUARE_SPREAD = -1.2703628454614782, 4.934802200544679, 6.0
 # --------------------------------------------------------------------------- rotations
 
-REFUSED, RESTARTED = 3, 4  # more that may become of a line: an outlier, a start where it is
+REFUSED, RESTARTED, STALE = 3, 4, 5  # more that may become of a line: an outlier, a start, a repeat
 
 ROTATION_MEMBERS = 24  # isotropic members
 DENSE_MEMBERS = 12  # constant velocity and oscillators
@@ -107,6 +107,13 @@ YOUNG = 6.0  # observations after which the noise counts as known
 FIRST_START = 8  # observations before dense members join, where the noise is learned
 LONGEST_START = 16  # observations that are kept to run them anew
 INTERVALS = 8  # positive intervals whose median is the unit of time
+REPEATS_TAKEN, REPEATS_MISSING, REPEATS_AUTO = 0, 1, 2  # what an exact repeat of a pose is
+REPEAT_ROUNDING = 1e-13  # of the numbers of a quaternion: the same but for rounding
+LONGEST_REPEAT = 3.0  # repeats in a row that may be stale: a longer run is rest
+REPEAT_MEMORY = 0.98  # of how frequent repeats are, at every observation
+REST_MEMORY = 0.99  # of the longest run of repeats, at every observation
+FREQUENT_REPEATS = 0.25  # as a share of the observations
+FIRST_REPEATS = 8.0  # observations before which repeats count as frequent
 UNREST_MEMORY = 0.95  # of how much a measured rate changes, at every rate
 LEAST_NOISE_MEMORY = 0.98  # of the least noise of late, at every observation
 JITTER_VARIANCE = 0.0015**2  # below it white fluctuation is more likely motion than noise
@@ -138,6 +145,16 @@ TIME_SCALE_RIDGE = 1e-9  # of its variance, added to a channel before a matrix i
 SPREAD_GAIN = 0.02  # least share of the newest in the usual squared distance of matrices
 SPREAD_LIMIT = 4.0  # times the usual one that a distance counts at most, after SPREAD_START
 SPREAD_START = 10
+
+# --------------------------------------------------------------------------- linear mean
+
+MEAN_HALF_LIFE = 1000.0  # of its regression, rows
+MEAN_RIDGE = 10.0
+MEAN_LAG_LIMIT = 8.0  # deviations that a lag counts at most
+MEAN_GATE_HALF_LIFE = 200.0
+MEAN_GATE_RIDGE = 10.0
+MEAN_NU = 6.0  # degrees of freedom of the weight of a row
+MEAN_NOISE_HALF_LIFE = 64.0  # of the variances of what is left
 
 # --------------------------------------------------------------------------- heads of rows
 
@@ -253,6 +270,8 @@ STRUCTS = {
         "mass_short",
         "mass_long",
     ),
+    # a mean that is linear in the last rows: rows, sums of the gate
+    "LinearMeanHead": ("count", "gate", "slope"),
     # what an interval does under a law: kgmrf.gains.Transition, then its length
     "LawStep": ("turn", "keep", "coast", "angle", "cross", "rate", "dt"),
     # time of the row and of its last observation; whether the last observation was refused;
@@ -264,7 +283,8 @@ STRUCTS = {
     # before the first innovation; observations until the noise counts as known, 1 over its least
     # value of late; first observations that are kept; time since a rate was measured (-1: never),
     # variance by which the rate changes per unit of the stamps; since an observation was left open:
-    # variance of the angle by steps whose rate was not known
+    # variance of the angle by steps whose rate was not known; exact repeats in a row, share of
+    # observations that are repeats of late, longest run of them of late
     "RotationHead": (
         "time",
         "seen",
@@ -287,11 +307,14 @@ STRUCTS = {
         "held",
         "unrest",
         "walk",
+        "repeats",
+        "repeated",
+        "longest",
     ),
     # unit of time or 0, variance of jitter or 0, whether rates are measured (then the unit is the
-    # time between observations), number of levels (1: the noise is given); their variances,
-    # priors and priors^NOISE_FORGETTING come after it
-    "RotationSettings": ("unit", "jitter", "rated", "n_levels"),
+    # time between observations), what exact repeats are, number of levels (1: the noise
+    # is given); their variances, priors and priors^NOISE_FORGETTING come after it
+    "RotationSettings": ("unit", "jitter", "rated", "repeats", "n_levels"),
     # an isotropic member: variance of the acceleration, decay g, variance of the velocity at the
     # start, variance of white jitter, all over that of the noise; its prior weight for all axes
     # together, for each axis

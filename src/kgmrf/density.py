@@ -72,6 +72,11 @@ class Mixture:
     dofs: Numbers
     factors: Numbers | float
     channels: tuple[str, ...] | None
+    mean: Numbers | float = 0.0
+
+    def _off_mean(self, x: Any) -> Numbers:
+        """Vectors ``(..., d)`` less the mean."""
+        return as_vectors(x, self.d)
 
     @property
     def d(self) -> int:
@@ -137,9 +142,8 @@ class Mixture:
         >>> pair.channel_p_value([1.0, -1.0]).round(5)
         array([1.e-05, 1.e-05])
         """
-        vectors = as_vectors(x, self.d)
-        y, precision = self._solved(vectors)
-        distance, _, n = self._compare(vectors)
+        y, precision = self._solved(self._off_mean(x))
+        distance, _, n = self._compare(x)
         own = y * y / precision
         return conditional_p_values(own, distance, n, self.tails, self.dofs, self.factors)
 
@@ -153,7 +157,7 @@ class Mixture:
         >>> one.contribution([1.0, 4.0]).tolist()
         [1.0, 4.0]
         """
-        vectors = as_vectors(x, self.d)
+        vectors = self._off_mean(x)
         return np.asarray(vectors * self._solved(vectors)[0])
 
     def cdf(self, distance: Numbers, values: Numbers | float | None = None) -> Numbers:
@@ -211,12 +215,12 @@ class Mixture:
             for v in (self.dofs, self.factors)
         )
         size_of = np.sqrt(factor * nu / draw.chisquare(nu))
-        return np.asarray(size_of[..., None] * self._gaussian(shape, draw))
+        return np.asarray(size_of[..., None] * self._gaussian(shape, draw)) + self.mean
 
 
 @dataclass(frozen=True)
 class Density(Mixture):
-    """Zero-mean density of a vector; scale ``(..., d, d)``, the rest as for `Mixture`.
+    """Density of a vector; scale ``(..., d, d)``, mean ``(..., d)``, the rest as for `Mixture`.
 
     >>> import numpy as np
     >>> normal = Density(np.eye(2), np.ones(1), np.array([GAUSSIAN]))
@@ -229,14 +233,26 @@ class Density(Mixture):
     dofs: Numbers
     factors: Numbers | float = 1.0
     channels: tuple[str, ...] | None = None
+    mean: Numbers | float = 0.0
 
     @property
     def d(self) -> int:
         """Number of channels."""
         return int(self.scale.shape[-1])
 
+    def _off_mean(self, x: Any) -> Numbers:
+        return np.asarray(as_vectors(x, self.d) - self.mean)
+
+    def project(self, weights: Any) -> PortfolioDensity:
+        """As for `Mixture`; of a density whose mean is zero."""
+        if np.any(self.mean):
+            raise ValueError(
+                'a portfolio needs a density whose mean is zero; use a tracker with mean="zero"'
+            )
+        return super().project(weights)
+
     def _compare(self, x: Any) -> tuple[Numbers, Numbers, Numbers]:
-        vectors, d = as_vectors(x, self.d), self.d
+        vectors, d = self._off_mean(x), self.d
         here = ~np.isnan(vectors)
         scale = np.where(np.isnan(self.scale), np.eye(d), self.scale)
         here = here & ~np.isnan(np.diagonal(self.scale, axis1=-2, axis2=-1))
@@ -264,7 +280,7 @@ class Density(Mixture):
         Its rows sum to `contribution`. The largest pair off the diagonal is the one whose
         correlation did not hold.
         """
-        vectors, d = as_vectors(x, self.d), self.d
+        vectors, d = self._off_mean(x), self.d
         here = ~np.isnan(vectors) & ~np.isnan(np.diagonal(self.scale, axis1=-2, axis2=-1))
         both = here[..., :, None] & here[..., None, :]
         inverse = np.linalg.inv(np.where(both, self.scale, np.eye(d)))

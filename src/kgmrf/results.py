@@ -75,6 +75,9 @@ class _Fields(RotationFields):
     """
     scale = Field()
     """Scale matrix of the forecast's Student-t density, (..., d, d)."""
+    mean = Field()
+    """Mean that was forecast for the row, (..., d), with ``KGMRF(mean="linear")``; the covariance
+    is that about it."""
     tails = Field()
     """Weight of each degree of freedom (3, 6, 12, 1e5) of that density, (..., 4)."""
     size_std = Field()
@@ -175,7 +178,8 @@ class _Fields(RotationFields):
             return FactorDensity(loadings, self.noise / grow, *parts, channels=self.channels)
         if "tails" in self.fields():
             parts = components(self.tails, self.size_std, self._values.get("steps", 1.0))
-            return Density(self.scale, *parts, channels=self.channels)
+            mean = self.mean if "mean" in self.fields() else 0.0
+            return Density(self.scale, *parts, channels=self.channels, mean=mean)
         ones = np.ones((*self.covariance.shape[:-2], 1))
         return Density(self.covariance, ones, np.array([GAUSSIAN]), channels=self.channels)
 

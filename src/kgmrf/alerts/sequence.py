@@ -15,6 +15,7 @@ from kgmrf.alerts.alarm import Alarm, Event, events
 from kgmrf.alerts.lines import ADAPT, Observed, take_watched
 from kgmrf.bank import TrackerBank
 from kgmrf.centring import RunningMean, off_the_mean
+from kgmrf.linear_mean import blank_rows, take_off
 from kgmrf.tail import surprise
 from kgmrf.trackers import KGMRF
 
@@ -94,11 +95,17 @@ class _Single:
         settings.pop("on_invalid", None)
         self.bank = TrackerBank(1, d, n_threads=1, **settings)
         self.columns = {"alarm": alarm.init(1)}
-        self.mean = None if mean == "zero" else RunningMean(mean)
-        if self.mean is not None:
+        self.lags = settings.pop("lags")
+        self.mean = None if mean in ("zero", "linear") else RunningMean(mean)
+        self.linear = mean == "linear"
+        if self.linear:
+            self.columns["sums"] = blank_rows(1, d, self.lags)
+        elif self.mean is not None:
             self.columns["sums"] = np.zeros((1, 3, d))
 
     def centred(self, tracks: Numbers, values: Numbers) -> Numbers:
+        if self.linear:
+            return values - take_off(self.columns["sums"], tracks, values, self.lags)
         if self.mean is None:
             return values
         centred, sums = off_the_mean(values, self.columns["sums"][0], self.mean.keep)

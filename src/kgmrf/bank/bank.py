@@ -86,7 +86,12 @@ class TrackerBank(Shown, Keyed, Saved):
         if settings.get("mean", "zero") != "zero":
             raise ValueError(
                 f"mean={settings['mean']!r}: a bank takes samples of mean zero; centre them first, "
-                "for example with kgmrf.centring.RunningMean"
+                "for example with kgmrf.centring.RunningMean or kgmrf.linear_mean.take_off"
+            )
+        if settings.get("time_scale") not in (None, 1):
+            raise ValueError(
+                f"time_scale={settings['time_scale']!r}: a bank judges one row ahead; use a KGMRF "
+                "for each signal"
             )
         one_law(self._pattern.gains, self.d)
         self._raw = self._pattern.n_samples is None  # whether samples are expected

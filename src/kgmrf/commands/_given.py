@@ -43,7 +43,7 @@ class Given:
     columns: str | None = None
     key: str | None = None
     window: int = 1
-    mean: Literal["zero", "running", "drift"] = "zero"
+    mean: Literal["zero", "running", "drift", "linear"] = "zero"
     n_samples: float | None = None
     noise_std: float | None = None
     noise_floor: float = 0.0

@@ -50,7 +50,6 @@ class Portfolios:
         self._before: float | None = None
         self._weights = np.zeros((len(NAMES), run.source.d))
         self._rows: list[tuple[Any, ...]] = []
-        self._shape: Any = None
         self._seen = 0
 
     def take(self, chunk: Chunk) -> None:
@@ -73,19 +72,22 @@ class Portfolios:
         # NaN cells that are not held do not matter.
         density = ahead.density
         one = density.project(weights)
-        self._shape = one
-        self._rows.append((held.sum(axis=-1), one.variance, np.array(one.tails), moved))
+        tails = np.asarray(one.tails)
+        mixture = [np.broadcast_to(part, tails.shape) for part in (tails, one.dofs, one.factors)]
+        self._rows.append((held.sum(axis=-1), one.variance, np.stack(mixture), moved))
 
     def tracks(self, first: int) -> tuple[Numbers, list[Track]]:
         """The scored steps, as row numbers of the file from ``first`` on, and every portfolio."""
         if not self._rows:
             return np.empty(0, dtype=int), []
-        returns, variance, tails, moved = (np.stack(part) for part in zip(*self._rows, strict=True))
+        columns: list[Any] = [*zip(*self._rows, strict=True)]
+        returns, variance, moved = (np.stack(columns[k]) for k in (0, 1, 3))
+        mixture = _padded(columns[2])
         scored = np.isfinite(returns).all(axis=-1) & np.isfinite(variance).all(axis=-1)
         scored &= np.arange(1, len(scored) + 1) >= first
         which = np.flatnonzero(scored)
-        tails = tails[which, None]
-        density = PortfolioDensity(variance[which], tails, self._shape.dofs, self._shape.factors)
+        tails, dofs, factors = np.moveaxis(mixture[which, :, None], 1, 0)
+        density = PortfolioDensity(variance[which], tails, dofs, factors)
         risk = {level: density.value_at_risk(level) for level in LEVELS}
         shortfall = {level: density.expected_shortfall(level) for level in LEVELS}
         found = [
@@ -100,6 +102,21 @@ class Portfolios:
             for k, name in enumerate(NAMES)
         ]
         return which + 1, found
+
+
+def _padded(mixtures: Any) -> Numbers:
+    """Weights, degrees of freedom and factors ``(3, K)`` of every step as one array ``(T, 3, K)``.
+
+    A forecast over a weekend has another mixture than one over a day. What is short is filled up
+    with its last component, of weight 0.
+    """
+    most = max(mixture.shape[-1] for mixture in mixtures)
+    out = np.empty((len(mixtures), 3, most))
+    for k, mixture in enumerate(mixtures):
+        n = mixture.shape[-1]
+        out[k, :, :n], out[k, :, n:] = mixture, mixture[:, -1:]
+        out[k, 0, n:] = 0.0
+    return out
 
 
 def _weights(covariance: Numbers) -> Numbers:

@@ -101,12 +101,14 @@ class Run:
         if source.kind == "rotation":
             return trackers.RotationTracker(source.d, noise_std=self.noise_std, **shared)
         shared |= {"n_samples": self.n_samples, "noise_floor": given.noise_floor}
+        if given.mean == "linear":  # a part of the forecast
+            shared["mean"] = "linear"
         return trackers.KGMRF(source.d, **shared)
 
     def chunks(self) -> Iterator[Chunk]:
         """The steps of the file, up to `most`, centred if that was asked for."""
         frames, done = self.frames, 0
-        if self.given.mean != "zero":
+        if self.given.mean not in ("zero", "linear"):
             mean = RunningMean(self.given.mean)
             centred = replace(self.source, read=lambda: _centred(self.source, mean))
             frames = centred.windows(self.given.window)

@@ -22,7 +22,10 @@ from kgmrf.commands._paper import ALGORITHM_1, WORDS, check_words, paper_tracker
 from kgmrf.commands._rivals import FORECASTERS, forecasters
 from kgmrf.commands._run import OURS, Run, located, print_table, progress
 from kgmrf.commands._scores import against, against_cells, student
+from kgmrf.commands._signals import NOT_RANKED, single_rows, time_of
+from kgmrf.engines.low_rank import CROSSOVER
 from kgmrf.geometry import so
+from kgmrf.integrated_time import LONGEST, THRESHOLD
 from kgmrf.io import Chunk, DataError
 from kgmrf.plots import COLOURS, CYCLE, label_lines, new_figure, style, write_figure
 from kgmrf.results import Result, join
@@ -97,8 +100,11 @@ def compare(
     run = ours.follow(poses=False, most=frames)
     field_ = [*_candidates(run, dcc), *_of_the_paper(run, given)]
     done = 0.0
+    first: list[Numbers] = []
     with progress(given.file.name, shown=given.talk) as advance:
         for chunk in run.chunks():
+            if sum(map(len, first)) < LONGEST:
+                first.append(chunk.values)
             with located(run.source, chunk):
                 for k, candidate in enumerate(field_):
                     advance(done + (chunk.done - done) * k / len(field_), candidate.name)
@@ -122,6 +128,7 @@ def compare(
         "measure": "mean angle between forecast and observation, degrees"
         if rotations
         else "mean one-step-ahead log-likelihood, nats per step",
+        "integrated_time": time_of(run, first),
         "rows": [
             {"tracker": e.name, "settings": e.settings, **_measures(e, field_[0], scored, sign)}
             for e in ranked
@@ -141,6 +148,9 @@ def _candidates(run: Run, dcc: bool) -> list[Candidate]:
     if run.given.gains == "auto":
         single = Run(run.source, replace(run.given, gains="information"), poses=False)
         field_.append(Candidate(ours, "gains=information", single.tracker))
+    if single_rows(run) and run.given.gains == "auto" and run.source.d < CROSSOVER:
+        linear = Run(run.source, replace(run.given, mean="linear"), poses=False)
+        field_.append(Candidate(ours, "mean=linear", linear.tracker))
     shared: dict[str, Any] = {"kind": "rotation"}
     averages: list[Any] = [trackers.EuclideanEMA]
     if run.source.kind != "rotation":
@@ -199,6 +209,8 @@ def _measured(run: Run, candidate: Candidate, chunk: Chunk) -> dict[str, Numbers
         return {"score": _angles(run, candidate.tracker, chunk)}
     result, ahead = _forecasts(run, candidate, chunk)
     seen, m = chunk.values, run.tracker.n_samples or 1.0
+    if "mean" in result.fields():  # what it forecast is not what is left to be scored
+        seen = seen - result.mean
     if run.source.kind == "samples":
         total, counts = second_moments(seen[:, None, :] if seen.ndim == 2 else seen, None)
         there = (counts > 0) & ~np.isnan(total).any(axis=(-2, -1))  # no hole in the step
@@ -343,6 +355,8 @@ def _print(about: dict[str, Any]) -> None:
     print_table(["tracker", "settings", *(HEADS[name] for name in shown)], rows)
     for name, why in {row["tracker"]: row["why"] for row in reversed(about["left_out"])}.items():
         typer.echo(f"left out: {name}: {why}")
+    if (about["integrated_time"] or 0.0) >= THRESHOLD:
+        typer.echo(NOT_RANKED.format(about["integrated_time"]))
     if about["figure"]:
         typer.echo(f"figure: {about['figure']}")
 

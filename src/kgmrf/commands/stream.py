@@ -49,7 +49,7 @@ Tracker:
     of the first eight of all tracks.
   --n-samples, --samples, -m M >=1e-9  Number of samples behind a covariance, if its line has no
     n_samples.
-  --mean  Mean of the samples: zero, running or drift.
+  --mean  Mean of the samples: zero, running, drift or linear (in the last two).
 """
 
 

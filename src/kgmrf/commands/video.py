@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time as clock
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -27,11 +29,11 @@ WORDS = ("x", "y", "width", "height")
 OPTIONS = f"""
 Options:
   --box X,Y,W,H  Left, top, width, height of a box in the first image, in pixels; repeat for several
-    targets.
+    targets. `select`: draw it with the mouse, where there is a screen and an OpenCV with windows.
   --boxes  File of boxes in the first image, one X,Y,W,H per line.
   --output, -o  Annotated video: {" ".join(CODECS)}.
-  --table, -t  Boxes, scores and lost flags of every image: .csv, .json, or .txt for the format of
-    the MOT challenge.
+  --table, -t  Boxes, confidence, scores and lost flags of every image: .csv, .json, or .txt for the
+    format of the MOT challenge.
   --model  Compare with the first image and a slow average, or with the first image only.
   --demo  Track a van in a drawn clip with motion blur, an occlusion and true boxes.
 """
@@ -52,22 +54,30 @@ def video(
 ) -> None:
     """Follow one box or several through a video by region covariances.
 
-    A score of 0 is like the target, 1 like its surroundings. While a target
-    is lost its box coasts and the search widens; it keeps its number. A camera
-    is followed until Ctrl-C.
+    The number at a box is the probability that it is on its target. Below
+    50 % the target is lost: its box coasts and the search widens; it keeps
+    its number. A camera is followed until Ctrl-C.
     """
     if demo and (input_ is not None or box or boxes is not None):
         raise ValueError("--demo draws its own video and box: leave INPUT, --box and --boxes out")
     if not demo and not input_:
         raise ValueError("a video is missing: give INPUT, or --demo for a drawn one")
-    start = [_parse(word, "--box") for word in box or []]
+    drawn = "select" in (box or [])
+    start = [_parse(word, "--box") for word in box or [] if word != "select"]
     if boxes is not None:
         lines = boxes.read_text(encoding="utf-8-sig").splitlines()
         start += [_parse(s, f"{boxes}, line {k}:") for k, s in enumerate(lines, 1) if s.strip()]
-    if not demo and not start:
+    if not demo and not start and not drawn:
         raise ValueError("give the box in the first image with --box x,y,w,h, or a file of --boxes")
     files = shared.check_files(input_, output=(output, CODECS), table=(table, TABLES))
     footage = _drawn(frames or 120) if demo else shared.opened(str(input_), frames)
+    if drawn:
+        frames_left = iter(footage.frames)
+        first = next(frames_left, None)
+        if first is None:
+            raise OSError(f"{footage.name} holds no frames that can be read")
+        start += _selected(first)
+        footage = replace(footage, frames=chain([first], frames_left))
     began = clock.perf_counter()
     with (
         shared.bar(footage, not (quiet or json_)) as advance,
@@ -95,6 +105,24 @@ def _parse(words: str, where: str) -> Box:
     except ValueError:
         raise ValueError(f"{where} takes four numbers x,y,w,h, got {words!r}") from None
     return x, y, width, height
+
+
+def _selected(image: shared.Image) -> list[Box]:
+    """Boxes drawn with the mouse on the first image."""
+    import cv2
+
+    window = "Draw each box and press Enter; Esc ends"
+    try:
+        boxes: Any = cv2.selectROIs(window, image, showCrosshair=False)
+        cv2.destroyWindow(window)
+    except cv2.error:
+        raise ValueError(
+            "--box select needs a screen and an OpenCV with windows: pip install "
+            "opencv-contrib-python instead of opencv-contrib-python-headless; or give --box x,y,w,h"
+        ) from None
+    if not len(boxes):
+        raise ValueError("no box was drawn")
+    return [(float(x), float(y), float(w), float(h)) for x, y, w, h in boxes]
 
 
 def _check_inside(box: Box, size: tuple[int, int]) -> None:
@@ -150,6 +178,7 @@ def _follow(
                     "frame": k,
                     "id": one.identity,
                     **dict(zip(WORDS, one.box, strict=True)),
+                    "confidence": one.confidence,
                     "score": one.score,
                     "lost": one.lost,
                     "reacquired": one.reacquired,
@@ -229,6 +258,5 @@ def _write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> Non
 
 def _mot(row: dict[str, Any]) -> list[Any]:
     """MOT: frame, id, left, top, width, height, confidence, -1, -1, -1; it counts from 1."""
-    sure = 0.0 if row["lost"] else round(max(0.0, 1.0 - row["score"]), 4)
     place = round(row["x"] + 1, 4), round(row["y"] + 1, 4), row["width"], row["height"]
-    return [row["frame"] + 1, row["id"], *place, sure, -1, -1, -1]
+    return [row["frame"] + 1, row["id"], *place, row["confidence"], -1, -1, -1]

@@ -47,6 +47,10 @@ def diagnose(
     """
     fields = innovations.fields_of(result, item)
     n_steps = fields["time"].shape[0]
+    if observations is not None and "mean" in fields:  # of what a linear mean leaves
+        rows = _check.real_array(observations, "observations")
+        observations, item = (rows if item is None else rows[:, *np.atleast_1d(item)]), None
+        observations = observations - fields["mean"]
     # The covariance of a rotation or a vector is that of its error.
     kind = next(name for name in ("rotation", "position", "covariance") if name in fields)
     counts = None if n_samples is None else np.asarray(n_samples, dtype=float)
@@ -80,4 +84,5 @@ def diagnose(
     findings.append(verdicts.calibration(case, others))
     if kind == "covariance":
         findings.append(verdicts.gaps(case))
+        findings = verdicts.with_signal(findings, fields, None if item else observations)
     return Report(tuple(findings), n_steps)

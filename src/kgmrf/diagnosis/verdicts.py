@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 from kgmrf._types import Mask, Numbers
 from kgmrf.diagnosis.innovations import blocks, mean_of, settled
 from kgmrf.diagnosis.report import Finding
+from kgmrf.integrated_time import THRESHOLD, integrated_time
 
 SURE = 5.0  # standard errors beyond which a deviation is not chance
 DEFECT = 1e-6  # departure from orthonormality or symmetry that is more than rounding
@@ -122,6 +124,13 @@ class Case(NamedTuple):
 def median_of_chi_squared(degrees: int) -> float:
     """Wilson and Hilferty's approximation, good to a percent from two degrees of freedom on."""
     return float(degrees * (1.0 - 2.0 / (9.0 * degrees)) ** 3)
+
+
+SIGNAL = "rows predict each other"
+FOR_SIGNALS = (
+    'for the covariance of the signal use KGMRF(time_scale="auto"), for forecasts and alarms '
+    'KGMRF(mean="linear"); a law with more acceleration only follows the last rows more closely'
+)
 
 
 def lag(case: Case) -> Finding:
@@ -347,3 +356,28 @@ def gaps(case: Case) -> Finding:
     else:
         remedy += "KGMRF(), which turns such planes no further than the data allow"
     return case.judge(name, bool(faint), evidence, remedy, measured, serious=False)
+
+
+def with_signal(
+    findings: list[Finding], fields: dict[str, Numbers], observations: Any
+) -> list[Finding]:
+    """Adds whether raw rows predict each other, as the samples of a signal do; other observations
+    add nothing. If they do, that is why the estimate lags."""
+    raw = isinstance(observations, np.ndarray) and observations.ndim == 2
+    tau = integrated_time(observations.astype(float)) if raw else np.nan
+    if np.isnan(tau):
+        return findings
+    measured, evidence = {"integrated_time": tau}, f"integrated time {tau:.1f} rows"
+    scaled = "time_scale" in fields and fields["time_scale"][-1] > 1.0
+    if tau < THRESHOLD and not scaled:
+        return [*findings, Finding(SIGNAL, "ok", evidence, measured=measured)]
+    lag = [each.name for each in findings].index("persistent lag")
+    if scaled:  # the next row is nothing to compare the covariance of a signal with
+        found = Finding(SIGNAL, "ok", evidence, measured=measured)
+        instead = Finding("persistent lag", "unknown", "the covariance is that of the signal")
+    else:
+        found = Finding(SIGNAL, "fault", evidence, FOR_SIGNALS, measured)
+        instead = findings[lag]
+        if instead.verdict == "fault":
+            instead = replace(instead, remedy=f"see {SIGNAL}")
+    return [*findings[:lag], instead, *findings[lag + 1 :], found]

@@ -48,8 +48,9 @@ class Ensemble(SelfTuned):
         self.plan: Layout = layout(self.d, self.members)
         self.size, self.start_up = self.plan.size, 2 * self.d
         super().__init__(len(self.members))
-        self.dense = self.small + self.d**2  # numbers of a record with its covariance
-        self.record_size = self.dense + self.d * (self.d + 1) // 2
+        # Numbers of a record with its covariance, and with its scale.
+        self.dense = self.small + self.d**2
+        self.record_size = self.scaled = self.dense + self.d * (self.d + 1) // 2
 
     def init(self, n_tracks: int) -> Numbers:
         """Rows ``(n, size)`` of tracks that have seen nothing."""

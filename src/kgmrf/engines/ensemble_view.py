@@ -113,9 +113,9 @@ class EnsembleView(View):
 
     def _scale(self) -> Numbers:
         engine, records = self._engine, self._records
-        if records.shape[-1] < engine.record_size:
+        if records.shape[-1] <= engine.dense:
             records = self._whole(self._rows)
-        return unpack(records[..., engine.dense :], engine.d)
+        return unpack(records[..., engine.dense : engine.scaled], engine.d)
 
     def _eigen(self) -> dict[str, Numbers]:
         frame, spectrum = orbit.decompose(self._raw())
@@ -170,7 +170,7 @@ def held(engine: Any, rows: Numbers) -> Numbers:
     track(only, engine.plan).top[:, d:] = 1.0, 0.0, 0.0
     for k, weights in enumerate(np.eye(n)):
         engine.read(only).roots[:] = weights
-        scale = unpack(engine.look(only)[:, engine.dense :], d)
+        scale = unpack(engine.look(only)[:, engine.dense : engine.scaled], d)
         out[..., k, :, :] = scale.reshape(*lead, d, d)
     return out * heaviness(engine.read(rows).tails)[..., None, None, None]
 

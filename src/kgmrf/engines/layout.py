@@ -131,14 +131,19 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
     prior = np.sqrt([member.prior for member in members])
     table[:, ROOT] = prior / prior.sum()
     table[:, HORIZON:] = _horizons(table)
+    return placed(d, table)
+
+
+def placed(d: int, table: Numbers, learning: Learning = Learning()) -> Layout:
+    """The layout of a track of d channels under this table of members."""
     n_average, n_turning, clocks, channels = counts(table)
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
     one = d * d + 4 * planes + d + 1
-    sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(members), clocks, n_average]
+    sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(table), clocks, n_average]
     sizes += [d, d, d + 3]
     sizes += [channels * d, n_average * pairs, n_turning * one]
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Layout(d, table, begin)
+    return Layout(d, table, begin, learning)
 
 
 def _horizons(table: Numbers) -> Numbers:

@@ -100,7 +100,8 @@ def write_record(track: Track, plan: Layout, row: Numbers, record: Numbers) -> N
     """The head, tails and weights of a row and, where there is room, covariance and scale.
 
     The scale is e^kappa S'. In the covariance it has .01 of the steadiest average, so that as a
-    Gaussian it is not lost where sensors get stuck: h (.99 e^kappa S' + .01 S_B).
+    Gaussian it is not lost where sensors get stuck: h (.99 e^kappa S' + .01 S_B). An estimate at
+    the time of an observation has nothing of that average, which would blur its axes.
     """
     small = plan.places["size"]
     record[:small] = row[: min(small, len(record))]
@@ -110,14 +111,15 @@ def write_record(track: Track, plan: Layout, row: Numbers, record: Numbers) -> N
         record[small:] = np.nan
         return
     ahead, there = look_ahead(track, plan.table[:, at.HORIZON :]), present(track)
-    weights = weights_ahead(track, ahead, sharp=not np.isnan(track.head[at.VALUES]))
+    sharp = not np.isnan(track.head[at.VALUES])
+    weights = weights_ahead(track, ahead, sharp)
     parts = hold(track, plan)
     total = np.tensordot(weights, parts, 1)
     scale, heavy, share = total + aim(track, total).extra, 1.0, 0.0
     if track.head[at.COUNT] > 1.0:  # before that nothing is known of the tails
         scale *= np.exp(track.head[at.KAPPA])
         heavy = float(heaviness(track.tails[: at.N_TAILS], ahead.size_std))
-        share = STEADY_SHARE
+        share = 0.0 if sharp else STEADY_SHARE
     steadiest = plan.table[:, at.HEIR] == LAST
     whole = heavy * scale
     if steadiest.any():

@@ -17,6 +17,9 @@ from kgmrf.stream.settings import Settings
 WORDS = ("", "begins", "lasts", "ends")
 """What `alarm` says of a line, by the status of `kgmrf.alerts.alarm.Heard`."""
 
+LOUD = ("alarm", "channels")
+"""Fields that are said in words."""
+
 NAMED = 5
 """Channels that a line names, the largest shares first."""
 
@@ -62,21 +65,15 @@ def turning_points(fields: dict[str, Numbers]) -> Numbers:
 
 def in_words(fields: dict[str, Numbers], names: Any, form: str) -> dict[str, Numbers]:
     """The fields with the alarm and its channels in words: JSON, or text for other formats."""
-    said: dict[str, Any] = {"alarm": [], "channels": []}
-    for code, shares in zip(fields["alarm"].tolist(), fields["channels"], strict=True):
-        said["alarm"].append(WORDS[int(code)] or None)
+    json, n = form == "json", len(fields["alarm"])
+    said = {name: np.full(n, b"null" if json else None, dtype=object) for name in LOUD}
+    for k in np.flatnonzero(fields["alarm"] != ALARM_QUIET).tolist():  # few
+        word, shares = WORDS[int(fields["alarm"][k])], fields["channels"][k]
         order = np.argsort(-np.nan_to_num(shares))[:NAMED].tolist()
-        some = {names[k]: round(float(shares[k]), 3) for k in order if shares[k] > 0.0}
-        said["channels"].append(some or None)
-    if form == "json":
-        said = {name: list(map(orjson.dumps, words)) for name, words in said.items()}
-    else:
-        said["channels"] = [
-            None if some is None else "; ".join(f"{name}={share:g}" for name, share in some.items())
-            for some in said["channels"]
-        ]
-    found = dict(fields)
-    for name, words in said.items():
-        found[name] = np.empty(len(words), dtype=object)
-        found[name][:] = words
-    return found
+        some = {names[i]: round(float(shares[i]), 3) for i in order if shares[i] > 0.0} or None
+        if json:
+            said["alarm"][k], said["channels"][k] = orjson.dumps(word), orjson.dumps(some)
+        else:
+            text = "; ".join(f"{name}={share:g}" for name, share in (some or {}).items())
+            said["alarm"][k], said["channels"][k] = word, text or None
+    return {**fields, **said}

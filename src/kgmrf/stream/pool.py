@@ -18,6 +18,7 @@ from kgmrf.bank import TrackerBank
 from kgmrf.bank.room import extend, more_room
 from kgmrf.centring import RunningMean, off_the_mean
 from kgmrf.io.source import Kind
+from kgmrf.linear_mean import LAGS, blank_rows, check_rows, take_off
 from kgmrf.stream.keys import distinct
 from kgmrf.stream.settings import LONGEST_GAP, Settings
 from kgmrf.stream.unit import Unit
@@ -57,7 +58,9 @@ class Pool:
         self.bank = TrackerBank(0, d, kind=follows, n_threads=1, **settings.tracker)
         self.number: dict[str, int] = {}
         self.blank: dict[str, Any] = {"last": math.nan, "aside": math.nan, "lone": 0.0}
-        if settings.mean != "zero":
+        if settings.mean == "linear":
+            self.blank["sums"] = blank_rows(1, d, LAGS)[0]
+        elif settings.mean != "zero":
             self.blank["sums"] = np.zeros((3, d))
             self.keep_mean = RunningMean(settings.mean).keep
         if settings.alert is not None:
@@ -219,6 +222,10 @@ class Pool:
         """Samples off the mean of their track; tracks with equally many go together."""
         if self.settings.mean == "zero":
             return values
+        if self.settings.mean == "linear":
+            if values.ndim != 2:
+                raise ValueError(f"mean=linear follows single rows, not blocks of {values.shape}")
+            return values - take_off(self.columns["sums"], tracks, values, LAGS)
         order = np.argsort(tracks, kind="stable")
         names, starts, lengths = np.unique(tracks[order], return_index=True, return_counts=True)
         known, centred = self.columns["sums"], np.empty_like(values)
@@ -257,6 +264,8 @@ class Pool:
                 raise ValueError(f"{name} is infinite")
             if name == "alarm" and not (found >= 0.0).all():
                 raise ValueError("its alarms hold what is no count and no evidence")
+            if name == "sums" and self.settings.mean == "linear":
+                check_rows(found, self.d, LAGS)
             self.columns[name] = found
         if any(len(array) != n for array in arrays.values()):
             raise ValueError("its tracks are not as many as its keys")

@@ -40,7 +40,7 @@ class Settings:
     same_time: Literal["drop", "use"] = "drop"
     on_error: Literal["stop", "skip"] = "stop"
     tracker: dict[str, Any] = field(default_factory=dict)
-    mean: Literal["zero", "running", "drift"] = "zero"
+    mean: Literal["zero", "running", "drift", "linear"] = "zero"
     key: str | None = None
     time: str | None = None
     columns: tuple[str, ...] | None = None

@@ -10,13 +10,19 @@ Batch axes come first and time before the matrix: ``(..., time, d, d)``, usually
 """
 
 from kgmrf._extras import optional
+from kgmrf.state import State
 
 with optional():
+    import torch
+
     from kgmrf.torch.covariance import KGMRFLayer
     from kgmrf.torch.filtered import Filtered, Stream, detach
     from kgmrf.torch.laws import FixedLaw, InformationLaw
     from kgmrf.torch.losses import StudentTLoss
     from kgmrf.torch.rotation import RotationLayer
+
+# Tuples of tensors: torch.load(file, weights_only=True), the default, reads saved states.
+torch.serialization.add_safe_globals([Filtered, Stream, State])
 
 __all__ = [
     "Filtered",

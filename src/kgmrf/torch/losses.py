@@ -14,6 +14,7 @@ from kgmrf import _check
 from kgmrf._check import ObservationError
 from kgmrf.density import TAILS
 from kgmrf.torch import door
+from kgmrf.torch.compiled import reachable
 from kgmrf.torch.laws import bounded
 from kgmrf.torch.loop import full_precision
 
@@ -122,12 +123,29 @@ class StudentTLoss(nn.Module):
             return found.to(torch.promote_types(scale.dtype, observations.dtype))
 
 
+def _factor(S: Tensor) -> Tensor:
+    """Cholesky's factor; `ObservationError` names the first scale that has none."""
+    if not reachable(S.device):
+        return torch.linalg.cholesky(S)
+    factor, wrong = torch.linalg.cholesky_ex(S)
+    if bool(wrong.any()):
+        first = tuple(torch.nonzero(wrong)[0].tolist())
+        least, most = (float(v) for v in torch.linalg.eigvalsh(S[first].detach())[[0, -1]])
+        raise ObservationError(
+            f"scale{list(first)} is not positive definite: its eigenvalues reach from {least:.3g} "
+            f"to {most:.3g} ({int((wrong > 0).sum())} of {wrong.numel()} are not). The first rows "
+            "of a sequence have no full rank yet: leave them out with mask=, or add a small "
+            "multiple of the identity"
+        )
+    return factor
+
+
 def _of_samples(S: Tensor, x: Tensor, eye: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """sum x^T S^-1 x, sum log det S and how many numbers, over the cells that are there."""
     there = ~torch.isnan(x)
     both = there[..., :, None] & there[..., None, :]
     # Missing channels become independent of variance 1 and value 0: they add nothing to any sum.
-    factor = torch.linalg.cholesky(torch.where(both, S[..., None, :, :], eye))
+    factor = _factor(torch.where(both, S[..., None, :, :], eye))
     known = torch.where(there, x, torch.zeros_like(x))
     white = torch.linalg.solve_triangular(factor, known[..., None], upper=False)
     log_det = 2.0 * torch.log(factor.diagonal(dim1=-2, dim2=-1)).sum((-2, -1))
@@ -140,7 +158,7 @@ def _of_moments(S: Tensor, C: Tensor, m: float | Tensor | None) -> tuple[Tensor,
     count = torch.as_tensor(m, dtype=S.dtype, device=S.device).expand(there.shape)
     count = torch.where(there, count, torch.zeros_like(count))
     seen = torch.where(there[..., None, None], C, torch.zeros_like(C))
-    factor = torch.linalg.cholesky(S)
+    factor = _factor(S)
     trace = torch.cholesky_solve(seen, factor).diagonal(dim1=-2, dim2=-1).sum(-1)
     log_det = 2.0 * torch.log(factor.diagonal(dim1=-2, dim2=-1)).sum(-1)
     return count * trace, count * log_det, count * S.shape[-1]

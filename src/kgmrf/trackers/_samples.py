@@ -134,6 +134,11 @@ class CovarianceTracker(Tracker):
         """
         h, unit = _check.whole(steps, "steps"), self.clock.unit
         ahead = [self.forecast((k + 1) * unit) for k in range(h)]
+        if "mean" in ahead[0].fields():
+            raise ValueError(
+                "rows that predict the next ones, as a linear mean has it, are correlated: their "
+                'total is none of steps; use a tracker with mean="zero", or fit sums of rows'
+            )
         names = ("covariance", "scale") if "tails" in ahead[0].fields() else ("covariance",)
         found = {name: np.sum([getattr(one, name) for one in ahead], axis=0) for name in names}
         if "scale" in found:

@@ -59,8 +59,8 @@ class GaussianEstimate(ProductEstimate):
     def density(self) -> Density | FactorDensity:
         """The density of x - `mean`, wider by what is not known of the mean.
 
-        Of ``forecast(h)`` it is that of the observation h steps ahead: the error of the mean has the
-        covariance s_i s_j S_ij, so its scale is (1 + s_i s_j) times that of the covariance.
+        Of ``forecast(h)`` it is that of the observation h steps ahead. The error of the mean has
+        the covariance s_i s_j S_ij, so its scale is (1 + s_i s_j) times that of the covariance.
         """
         part = self["covariance"]
         size = np.sqrt(np.diagonal(part.covariance, axis1=-2, axis2=-1))

@@ -19,16 +19,18 @@ from kgmrf.engines.members import as_members, plain
 from kgmrf.engines.time_scale import TimeScale
 from kgmrf.gains import Gains, as_gains
 from kgmrf.geometry import orbit
-from kgmrf.integrated_time import LONGEST, THRESHOLD, integrated_time, warn_of
+from kgmrf.linear_mean import LAGS, blank_rows
 from kgmrf.results import Estimate, Result
 from kgmrf.state import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._input import Given, Recording
+from kgmrf.trackers._linear_mean import LinearMeanTracker
 from kgmrf.trackers._samples import CovarianceTracker
+from kgmrf.trackers._signals import SignalTracker, checked_time_scale
 from kgmrf.trackers._smooth import smooth_both_ways, smooth_law
 
 
-class KGMRF(EngineTracker, CovarianceTracker):
+class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     """Follow a covariance M = Q diag(lam) Q^T whose eigenframe turns: no lag, coasts through gaps.
 
     d: dimension; None takes it from the first observation.
@@ -48,7 +50,11 @@ class KGMRF(EngineTracker, CovarianceTracker):
     the first eight intervals. All rates of the laws are per this unit; what is told (velocity, age,
     half-life) is per unit of ``times``, for dates in seconds.
     mean: of raw samples: "zero" (default), "running" subtracts the mean of all samples before each,
-    "drift" one that forgets with a half-life of 200 samples; see `location`.
+    "drift" one that forgets with a half-life of 200 samples; see `location`. "linear" forecasts
+    each row from the last ones, as sensors allow: the covariance is then that of what is left, and
+    `mean` of an estimate what was forecast for the row, of ``forecast(h)`` what is for the one h
+    rows ahead. Single rows; lags are the last rows, however long ago.
+    lags: how many rows the linear mean looks back.
 
     time_scale: of raw rows that predict each other, as the samples of a signal do: how many rows
     ahead `covariance` is judged. 1 is one row, as of returns; a number of rows; or "auto", which
@@ -80,9 +86,6 @@ class KGMRF(EngineTracker, CovarianceTracker):
     """
 
     _kept = (*EngineTracker._kept, "_raw", "_sums", "_scaled")
-    _scaled = False  # whether the covariance has a time scale
-    _signal = False  # whether the first observation is of a recording
-    _tau: float = np.nan  # integrated time of the first rows that were filtered
     needs_samples = True
     _tolerance = SYMMETRY_TOLERANCE
     _engine: Any
@@ -108,15 +111,19 @@ class KGMRF(EngineTracker, CovarianceTracker):
         on_invalid: OnInvalid = "raise",
         time_unit: float | None = None,
         mean: str = "zero",
+        lags: int = LAGS,
         time_scale: float | str | None = None,
         **unknown: Never,
     ) -> None:
         for name in unknown:
-            hint = '; the mean of raw samples is mean="running" or "drift"' * ("cent" in name)
+            hint = '; the mean of raw samples is mean="running", "drift" or "linear"' * (
+                "cent" in name
+            )
             raise TypeError(f"KGMRF has no setting {name!r}{hint}")
         super().__init__(d, n_samples, on_invalid, time_unit)
-        self.mean = _check.choice(mean, MEANS, "mean")
-        self._sums = np.zeros((3, 0))  # of a `RunningMean`
+        self.mean = _check.choice(mean, (*MEANS, "linear"), "mean")
+        self.lags = _check.whole(lags, "lags")
+        self._sums = np.zeros((3, 0))  # of a `RunningMean`; of a linear mean a row for each track
         self.automatic = isinstance(gains, str) and gains == "auto"
         self.gains: Any = gains if self.automatic else as_gains(gains)
         if self.automatic:
@@ -134,7 +141,7 @@ class KGMRF(EngineTracker, CovarianceTracker):
             self.spectrum = _known_spectrum(spectrum, self.d)
             self.d = int(self.spectrum.shape[-1])
         usual = self.automatic and noise_floor == 0.0 and not isinstance(self.rank, int)
-        self.time_scale = _time_scale(time_scale, usual)
+        self.time_scale = checked_time_scale(time_scale, usual)
         self.spectrum_rate = _check.in_range(spectrum_rate, "spectrum_rate", 0.0, np.inf)
         self.scale_rate = _check.in_range(scale_rate, "scale_rate", 0.0, np.inf)
         self.scale_retention = _check.in_range(scale_retention, "scale_retention", 0.0, 1.0)
@@ -162,7 +169,11 @@ class KGMRF(EngineTracker, CovarianceTracker):
         return matrix
 
     def _begin(self, shape: tuple[int, ...]) -> None:
-        if self.mean != "zero":
+        if self.mean == "linear":
+            n, d = int(np.prod(shape[:-2])), shape[-1]
+            blank = blank_rows(n, d, self.lags)
+            self._sums = np.concatenate([blank, np.zeros((n, d))], axis=1)
+        elif self.mean != "zero":
             self._sums = np.zeros((3, *shape[:-1]))
         super()._begin(shape)
 
@@ -204,73 +215,21 @@ class KGMRF(EngineTracker, CovarianceTracker):
             start = initial_state(frame, spectrum, self.gains)
         return SingleLaw(guarded(model), start)
 
-    # ------------------------------------------------------------------ signals
-
-    def recording(self, sequence: Any, **given: Any) -> Recording:
-        """As for every tracker of covariances; a Raw of MNE is a signal."""
-        if self.batch_shape is None:
-            self._signal = hasattr(sequence, "ch_names") and not hasattr(sequence, "events")
-        return super().recording(sequence, **given)
-
-    def _begin_with(self, block: Numbers) -> None:
-        if self.batch_shape is None:
-            self._scaled = self._wants_time_scale(block.shape)
-        super()._begin_with(block)
-
-    def _wants_time_scale(self, shape: tuple[int, ...]) -> bool:
-        """Whether observations of this shape, the first is ``(..., m, d)``, get a time scale."""
-        usual = self.automatic and self.noise_floor == 0.0 and not isinstance(self.rank, int)
-        wanted = self.time_scale
-        if wanted is None:
-            wanted = "auto" if self._signal else 1.0
-        if wanted == 1.0 or not usual:
-            return False
-        many = self.rank == "auto" and self.members is None and shape[-1] >= CROSSOVER
-        single = len(shape) == 2 and shape[0] == 1
-        if wanted == "auto":
-            return single and not many
-        if not single:
-            raise _check.ObservationError(
-                f"time_scale={self.time_scale!r} follows single rows (T, d) of one track, and the "
-                f"first step has shape {shape}; use time_scale=1"
-            )
-        if many:
-            raise _check.ObservationError(
-                f"time_scale={self.time_scale!r} with {shape[-1]} channels needs rank=None, which "
-                "follows them without factors"
-            )
-        return True
-
-    def filter(self, sequence: Any, *, fields: Any = None, **given: Unpack[Given]) -> Result:
-        """As for every tracker of covariances; ``integrated_time`` of the result is measured on the
-        rows of the first call, with a warning where they predict each other and nothing is done."""
-        self._tau = np.nan
-        found = super().filter(sequence, fields=fields, **given)
-        found.integrated_time = tau = self._tau
-        asked = self.time_scale is not None or self._scaled
-        if tau >= THRESHOLD and self.automatic and not asked:
-            many = isinstance(self._engine, LowRank)
-            remedy = "rank=None, " * many + 'time_scale="auto"'
-            warn_of(tau, f"use KGMRF({remedy}), or time_scale=1 if that is what you want")
-        return found
-
-    def _recorded(self, sequence: Any, **given: Any) -> Recording:
-        fresh = self.batch_shape is None
-        record = super()._recorded(sequence, **given)
-        if fresh and record.samples and record.seen.ndim == 3 and record.seen.shape[1] == 1:
-            self._tau = integrated_time(record.seen[:LONGEST, 0])
-        return record
-
     @property
     def location(self) -> Numbers:
-        """The mean of the samples now, ``(..., d)``: zero unless ``mean`` says otherwise."""
-        if self.mean == "zero":
+        """The mean of the samples now, ``(..., d)``: zero unless ``mean`` says otherwise; of a
+        linear mean that of the next row."""
+        if self.mean == "zero" or (self.mean == "linear" and self.batch_shape is None):
             return np.zeros((*(self.batch_shape or ()), self.d or 0))
+        if self.mean == "linear":
+            return self._means_ahead(1)[..., -1, :]
         return RunningMean(self.mean, self._sums).location
 
     def _centred(self, blocks: Numbers) -> Numbers:
         if self.mean == "zero":
             return blocks
+        if self.mean == "linear":
+            return self._off_linear_mean(blocks)
         mean = RunningMean(self.mean, self._sums)
         rows = np.moveaxis(blocks, -2, 1)  # (T, m, ..., d): the samples one after the other
         centred = mean.centre(rows.reshape(-1, *rows.shape[2:])).reshape(rows.shape)
@@ -373,21 +332,6 @@ def _rank(rank: Any, usual: bool, d: int | None) -> int | str | None:
             "rank or the others"
         )
     return int(rank)
-
-
-def _time_scale(value: Any, usual: bool) -> float | str | None:
-    """A checked time scale: None, "auto" or a number of rows."""
-    if value is None or (isinstance(value, str) and value == "auto"):
-        return value
-    if isinstance(value, (bool, str)):
-        raise ValueError(f'time_scale must be "auto", 1 or a number of rows, got {value!r}')
-    rows = _check.in_range(value, "time_scale", 1.0, 1e9)
-    if rows > 1.0 and not usual:
-        raise ValueError(
-            f'time_scale={value!r} needs gains="auto", noise_floor=0 and no rank; leave out '
-            "time_scale or the others"
-        )
-    return rows
 
 
 SINGLE = (

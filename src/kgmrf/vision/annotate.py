@@ -29,7 +29,7 @@ CYCLE: tuple[Ink, ...] = (
 
 
 def annotated(image: Image, found: list[Followed], *, number: int, truth: Any = None) -> Image:
-    """A copy of an image with boxes and scores: green found, orange lost, white true.
+    """A copy of an image with boxes and confidence: green found, orange lost, white true.
 
     Lines and letters grow with the image. Several targets have a colour and a number each.
     """
@@ -42,7 +42,7 @@ def annotated(image: Image, found: list[Followed], *, number: int, truth: Any = 
     for one, ink in zip(found, inks, strict=True):
         _box(picture, one.box, ink, thick)
     for one, ink in zip(found, inks, strict=True):  # words last: no box may hide them
-        state = "lost" if one.lost else f"{one.score:.2f}"
+        state = "lost" if one.lost else f"{100 * one.confidence:.0f} %"
         words = f"{one.identity}  {state}" if several else state
         caption(picture, words, (one.box[0], one.box[1] - 2 * thick), ink)
     caption(picture, str(number), (2.0 * thick, picture.shape[0] - 2.0 * thick), TRUE)

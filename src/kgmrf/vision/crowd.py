@@ -15,13 +15,14 @@ __all__ = ["BoxesTracker", "Followed"]
 
 
 class Followed(NamedTuple):
-    """One target in one image: who it is, where, how sure, and whether it is lost."""
+    """One target in one image: who it is, where, how sure, how alike, and whether it is lost."""
 
     identity: int
     box: tuple[float, float, float, float]
     score: float
     lost: bool
     reacquired: bool
+    confidence: float
 
 
 class BoxesTracker:
@@ -88,6 +89,6 @@ class BoxesTracker:
     def present(self) -> list[Followed]:
         """Where all targets are now."""
         return [
-            Followed(identity, t.box, t.score, t.lost, t.reacquired)
+            Followed(identity, t.box, t.score, t.lost, t.reacquired, t.confidence)
             for identity, t in self.trackers.items()
         ]

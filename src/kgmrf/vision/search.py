@@ -14,8 +14,10 @@ class SearchSettings:
 
     Lengths are in samples of the normalised box (about ``sqrt(n_cells) * cell`` on a side) or in
     units of sqrt(width height) where the name says ``reach``. Scores are costs relative to the
-    median cost of the search window: near 0 is the target, near 1 is anything. Sizes are tried up
-    to ``scale_reach`` steps away, the second only where the first was better than none.
+    median cost of the search window: near 0 is the target, near 1 is anything. A target is found
+    where its score is below ``lost_above`` (``found_below`` while nothing is) and its confidence
+    above ``found_above``. Sizes are tried up to ``scale_reach`` steps away, the second only where
+    the first was better than none.
     ``alternate_cells`` lets the coarse search look at every other cell only. Sizes are
     tried and the appearance is learned in every ``renew_every``-th image.
     """
@@ -41,6 +43,7 @@ class SearchSettings:
     learn_below: float = 0.65
     lost_above: float = 0.9
     found_below: float = 0.8
+    found_above: float = 0.5
 
 
 def _vertex(left: float, middle: float, right: float) -> float:

@@ -14,6 +14,7 @@ from kgmrf._check import in_range
 from kgmrf._types import Numbers
 from kgmrf.trackers._contract import Tracker
 from kgmrf.vision.cells import cell_moments, colour_and_gradient, place_costs
+from kgmrf.vision.confidence import Confidence, Evidence
 from kgmrf.vision.motion import BoxMotion, MotionSettings, Use
 from kgmrf.vision.regions import cell_matrices, stein_costs
 from kgmrf.vision.resample import Window, as_image, cut_window, sample_window
@@ -39,9 +40,11 @@ class RegionCovarianceTracker:
     own error. ``kinetics`` says when the velocity of the centre is used: to ``"coast"`` while the
     target is lost, ``"always"`` (the search starts where it points), or ``"never"``.
 
-    After each frame: ``box``, ``score`` (cost of the match relative to the median of its window: 0
-    like the target, 1 like its surroundings), ``lost`` and ``reacquired``. While lost the box
-    coasts, nothing is learned and the window grows.
+    After each frame: ``box``; ``confidence``, the probability that the box is on its target (IoU
+    above .3; :mod:`kgmrf.vision.confidence`); ``score``, the cost of the match relative to the
+    median of its window (0 like the target, 1 like its surroundings); ``lost`` and ``reacquired``.
+    A target is lost where the confidence falls below one half or the score says so. While the score
+    does, the box coasts, nothing is learned and the window grows.
 
     >>> rng = np.random.default_rng(0)
     >>> scene = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
@@ -83,8 +86,8 @@ class RegionCovarianceTracker:
 
     @property
     def lost(self) -> bool:
-        """Whether the target was not found in the last frame."""
-        return self._frames_lost > 0
+        """Whether the target was not found in the last frame, or is not likely to be."""
+        return not self._is_found
 
     def stagger(self, k: int) -> None:
         """Renew ``k`` images out of turn, so that many trackers do not all do so at once."""
@@ -113,6 +116,9 @@ class RegionCovarianceTracker:
         self._channels = pixels.shape[2]
         self._aspect = float(np.log(width / height))
         self.score, self._frames_lost, self.reacquired = 0.0, 0, False
+        self._is_found = True
+        self._confidence, self.confidence = Confidence(), 1.0
+        self.evidence: Evidence | None = None
         self._since_renewed = 0
         self._limits = np.array([cols, rows], dtype=np.float64)
         centre, size = np.array([x + width / 2, y + height / 2]), np.array([width, height])
@@ -123,6 +129,9 @@ class RegionCovarianceTracker:
         self._offset = raw.mean(axis=(1, 2))
         self._gain = 1 / np.maximum(raw.std(axis=(1, 2)), np.float32(s.feature_floor))
         self._anchor = self._cells(window, centre, size)
+        log_det = stein_costs(self._anchor, self._anchor)[0].astype(np.float32)
+        self._start = self._anchor.astype(np.float32), log_det
+        self._alike = np.full(len(log_det), 1 / len(log_det), np.float32)
         row, col = np.divmod(np.arange(self._nx * self._ny), self._nx)
         # every other cell, as on a chessboard, is enough to find where to look closely
         self._coarse = (row + col) % 2 == 0 if s.alternate_cells else np.ones(len(row), np.bool_)
@@ -161,17 +170,29 @@ class RegionCovarianceTracker:
         row, col = divmod(int(total.argmin()), total.shape[1])
         dx, dy = col * s.stride - margin[0], row * s.stride - margin[1]
         centre = predicted + step * (dx, dy)
-        fine = self._costs(window, centre, size, (r, r)) / median
+        patch = self._patch(window, centre, size, (r, r))
+        fine = self._compared(patch) / median
         place, shift = least(fine + self._prior(fine, (dx - r, dy - r), 1, step / scale))
         centre = centre + step * shift
         self.score = value = float(fine[place])
-        self.reacquired = False
-        if value > (s.found_below if self.lost else s.lost_above):
+        off = (centre - predicted) / scale
+        self.evidence = Evidence(
+            value,
+            math.log(max(self._from_start(patch, place), 1e-3)),
+            self._runner_up(cost, row, col) / median,
+            math.log1p(0.5 * float(off @ off) / self._prior_variance),
+        )
+        self.confidence = self._confidence.update(self.evidence)
+        was_lost, self.reacquired = self.lost, False
+        self._is_found = False
+        if value > (s.found_below if self._frames_lost else s.lost_above):
             self._frames_lost += 1
             motion.coast()
             self._learn(None)
             return False, self.box
-        self.reacquired = self.lost
+        # what the box does is left to the score, as it was when the confidence was calibrated
+        self._is_found = self.confidence >= s.found_above
+        self.reacquired = was_lost and self._is_found
         self._frames_lost = 0
 
         cells = None
@@ -180,9 +201,10 @@ class RegionCovarianceTracker:
             self._since_renewed = 0
             centre, size = self._resize(window, centre, size, median)
             cells = self._cells(window, centre, size) if value < s.learn_below else None
-        motion.correct(centre, np.log(np.clip(size, 4.0, 1.5 * self._limits)))
+        limited = np.minimum(np.maximum(size, 4.0), 1.5 * self._limits)
+        motion.correct(centre, np.log(limited))
         self._learn(cells)
-        return True, self.box
+        return self._is_found, self.box
 
     # ------------------------------------------------------------------ parts
     def _near(self, centre: Numbers) -> Numbers:
@@ -219,11 +241,31 @@ class RegionCovarianceTracker:
         self, window: Window, centre: Numbers, size: Any, margin: Sequence[int], stride: int = 1
     ) -> Maps:
         """Cost of the box at every ``stride``-th shift by up to ``margin`` samples."""
-        patch, s = self._patch(window, centre, size, margin), self.settings
-        weights = self._weights if stride == 1 else self._coarse_weights
+        return self._compared(self._patch(window, centre, size, margin), stride)
+
+    def _compared(self, patch: Maps, stride: int = 1) -> Maps:
+        s, weights = self.settings, self._weights if stride == 1 else self._coarse_weights
         model = self._target, self._target_log_det, weights, self._nx, self._ny
         costs: Maps = place_costs(patch, s.cell, stride, s.ridge, *model, s.softness)
         return costs
+
+    def _from_start(self, patch: Maps, place: tuple[int, int]) -> float:
+        """Mean divergence of the cells at one place of a patch from those of the first image."""
+        s, (i, j) = self.settings, place
+        high, wide = self._ny * s.cell, self._nx * s.cell
+        cells = np.ascontiguousarray(patch[:, i : i + high, j : j + wide])
+        model = *self._start, self._alike, self._nx, self._ny
+        return float(place_costs(cells, s.cell, s.cell, s.ridge, *model, 0.0)[0, 0])
+
+    def _runner_up(self, cost: Maps, row: int, col: int) -> float:
+        """The least cost of places more than half a box away; where there is none, the largest."""
+        s = self.settings
+        down, across = self._ny * s.cell // (2 * s.stride), self._nx * s.cell // (2 * s.stride)
+        top, bottom = max(row - down, 0), row + down + 1
+        middle = cost[top:bottom]
+        left, right = middle[:, : max(col - across, 0)], middle[:, col + across + 1 :]
+        parts = cost[:top], cost[bottom:], left, right
+        return min((float(part.min()) for part in parts if part.size), default=float(cost.max()))
 
     def _prior(self, cost: Maps, first: Sequence[int], stride: int, step: Numbers) -> Numbers:
         """Student-t penalty on the distance from the prediction, as wide as predictions err.
@@ -268,17 +310,18 @@ class RegionCovarianceTracker:
         """Renew what candidates are compared with; without cells a tracker coasts, others rest."""
         s, model = self.settings, self._model
         if isinstance(model, Tracker):
-            present = model.update(cells, n_samples=s.cell**2).covariance
+            present = np.asarray(model.update(cells, n_samples=s.cell**2).covariance, np.float64)
+            # a tracker that is still warming up has no say
+            usable = np.isfinite(present).all(axis=(-2, -1), keepdims=True)
+            present = np.where(usable, present, self._anchor)
         elif cells is None:
             return
         else:
             present = self._model = model + self.model_gain * (cells - model)
         # One matrix per cell stands for the first frame and the present model, so that one Cholesky
-        # factor per candidate scores both. A tracker that is still warming up has no say.
+        # factor per candidate scores both.
         w = 1.0 if self.model == "static" else self.anchor_weight
-        known = np.asarray(present, dtype=np.float64)
-        usable = np.isfinite(known).all(axis=(-2, -1), keepdims=True)
-        target = w * self._anchor + (1 - w) * np.where(usable, known, self._anchor)
+        target = w * self._anchor + (1 - w) * present
         log_det, cost = stein_costs(target if cells is None else cells, target)
         self._target = np.ascontiguousarray(target, dtype=np.float32)
         self._target_log_det = log_det.astype(np.float32)

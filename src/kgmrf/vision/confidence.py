@@ -1,0 +1,48 @@
+"""How probable it is that a box is on its target."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+__all__ = ["Confidence", "Evidence"]
+
+BIAS = -3.579
+WEIGHTS = (-14.718, -1.512, 19.901, -0.565)
+"""As `python -m experiments run confidence/fit` finds them."""
+
+MEMORY = 0.3
+"""Share of the last image's log odds that is kept."""
+
+
+class Evidence(NamedTuple):
+    """What one image says about the best place that was found in it.
+
+    score: cost of the match, 0 like the target and 1 like its surroundings. start: log of its
+    divergence from the first image. runner_up: cost of the best place at least half a box away, the
+    nearest of the background's covariances. surprise: log(1 + squared distance from the prediction)
+    in units of its variance.
+    """
+
+    score: float
+    start: float
+    runner_up: float
+    surprise: float
+
+
+class Confidence:
+    """p = 1/(1 + e^-l), l <- MEMORY l + (1 - MEMORY)(BIAS + WEIGHTS . evidence)."""
+
+    def __init__(self) -> None:
+        self._log_odds = 4.0
+
+    def update(self, evidence: Evidence) -> float:
+        """The probability that the box overlaps its target by more than .3 (IoU)."""
+        now = BIAS + sum(w * value for w, value in zip(WEIGHTS, evidence, strict=True))
+        self._log_odds = MEMORY * self._log_odds + (1 - MEMORY) * now
+        return self.value
+
+    @property
+    def value(self) -> float:
+        """The probability after the last image."""
+        return 1 / (1 + math.exp(-max(-30.0, min(30.0, self._log_odds))))
