@@ -108,9 +108,10 @@ class EnsembleAdjoint {
             for (int k = 0; k < k_; ++k) bar.roots[k] += roots[k];
         const double* estimate = one(given.estimate_bar, n);
         if (estimate && after.head.count > 0.0) {
-            look(after, !std::isnan(after.head.values));
-            back_record(after, bar, estimate, nullptr);
-            back_forecast(after, bar, !std::isnan(after.head.values));
+            const bool sharp = !std::isnan(after.head.values);
+            look(after, sharp);
+            back_record(after, bar, sharp, estimate, nullptr);
+            back_forecast(after, bar, sharp);
         }
         copy(before.row, drifted, static_cast<int>(plan.size));
         Track t(drifted, plan);
@@ -130,7 +131,7 @@ class EnsembleAdjoint {
             const double* likelihood = one(given.likelihood_bar, 1);
             back_step(t, after, bar, seen, likelihood ? *likelihood : 0.0, values_bar);
         }
-        back_record(t, bar, one(given.covariance_bar, n), one(given.scale_bar, n));
+        back_record(t, bar, false, one(given.covariance_bar, n), one(given.scale_bar, n));
         if (const double* tails = one(given.tails_bar, N_TAILS))
             for (int j = 0; j < N_TAILS; ++j) bar.tails[j] += tails[j];
         if (const double* size = one(given.size_bar, 1))
@@ -151,14 +152,15 @@ class EnsembleAdjoint {
     }
 
     /// Back through `note`, from derivatives by the packed covariance and scale of a record.
-    void back_record(Track t, Track bar, const double* covariance, const double* scaled) {
+    void back_record(Track t, Track bar, bool sharp, const double* covariance,
+                     const double* scaled) {
         if (!covariance && !scaled) return;
         const bool known = t.head.count > 1.0;
         const double size_std = Wander::size_std(t.wander, f.horizon.gap());
         const double scale = known ? std::exp(t.head.kappa) : 1.0;
         const double moment = heaviness(t.tails), wide = widened(size_std);
         const double heavy = known ? moment * wide : 1.0;
-        const double share = plan.steady < 0 || !known ? 0.0 : STEADY_SHARE;
+        const double share = sharp || plan.steady < 0 || !known ? 0.0 : STEADY_SHARE;
         const int steady = std::max(plan.steady, 0);
         double heavy_bar = 0.0, kappa_bar = 0.0;
         for (int i = 0, p = 0; i < d; ++i)

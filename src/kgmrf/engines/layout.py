@@ -56,13 +56,16 @@ class Learning(NamedTuple):
     kappa_gain: float = KAPPA_GAIN
 
 
+USUAL = Learning()
+
+
 class Layout(NamedTuple):
     """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(13,)``."""
 
     d: int
     table: Numbers
     begin: Numbers
-    learning: Learning = Learning()
+    learning: Learning = USUAL
 
     @property
     def size(self) -> int:
@@ -134,7 +137,7 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
     return placed(d, table)
 
 
-def placed(d: int, table: Numbers, learning: Learning = Learning()) -> Layout:
+def placed(d: int, table: Numbers, learning: Learning = USUAL) -> Layout:
     """The layout of a track of d channels under this table of members."""
     n_average, n_turning, clocks, channels = counts(table)
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2

@@ -129,7 +129,7 @@ def weigh(
     log_det: float,
     rate: float,
     ahead: Ahead,
-    learning: at.Learning = at.Learning(),
+    learning: at.Learning = at.USUAL,
 ) -> float:
     """The tails, kappa and the weights learn from n values at squared distance q; returns u.
 
