@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
@@ -54,17 +55,20 @@ class StudentTMixture(Distribution):
         return cls(scale_tril, weights.flatten(-2), dofs, sizes.expand_as(weights).flatten(-2))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(x) of vectors ``(..., d)``."""
+        """log p(x) of vectors ``(..., d)``; in double precision, for large dofs cancel."""
         d = self.event_shape[0]
-        L = self.scale_tril.expand(*value.shape[:-1], d, d)
-        white = torch.linalg.solve_triangular(L, value[..., None], upper=False)[..., 0]
-        q = white.square().sum(-1)[..., None]
-        log_det = 2.0 * torch.log(self.scale_tril.diagonal(dim1=-2, dim2=-1)).sum(-1)
-        nu, f = self.dofs, self.factors
+        L = self.scale_tril.double()
+        batch = np.broadcast_shapes(L.shape[:-2], value.shape[:-1])
+        whole = L.expand(*batch, d, d)
+        white = torch.linalg.solve_triangular(whole, value.double()[..., None], upper=False)
+        q = white[..., 0].square().sum(-1)[..., None]
+        log_det = 2.0 * torch.log(L.diagonal(dim1=-2, dim2=-1)).sum(-1)
+        nu, f = self.dofs.double(), self.factors.double()
         each = torch.lgamma(0.5 * (nu + d)) - torch.lgamma(0.5 * nu)
         each = each - 0.5 * d * torch.log(math.pi * nu * f) - 0.5 * log_det[..., None]
         each = each - 0.5 * (nu + d) * torch.log1p(q / (nu * f))
-        return torch.logsumexp(torch.log(self.weights) + each, -1)
+        found = torch.logsumexp(torch.log(self.weights.double()) + each, -1)
+        return found.to(torch.promote_types(value.dtype, self.scale_tril.dtype))
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Vectors drawn from it: a component each, then sqrt(f nu/chi2) L z."""
