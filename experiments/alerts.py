@@ -184,6 +184,7 @@ def false_real() -> dict[str, Any]:
         for word, values, mean in (
             ("as it is", rows, "drift"),
             ("differences", np.diff(rows, axis=0), "zero"),
+            ("linear mean", rows, "linear"),
         ):
             if name == "weather" and word == "differences":  # it is differences already
                 continue

@@ -95,6 +95,7 @@ ONLINE: dict[str, Callable[[Labelled], Numbers]] = {
     "watch": lambda part: watched(part, "yes").surprise,
     'watch, adapt="slow"': lambda part: watched(part, "slow").surprise,
     'watch, adapt="no"': lambda part: watched(part, "no").surprise,
+    'watch, mean="linear"': lambda part: watched(part, "yes", "linear").surprise,
     "EWMA Mahalanobis": ewma,
     "river HalfSpaceTrees": half_space_trees,
 }

@@ -1,14 +1,18 @@
-"""Rotations as people have them: outliers, quantised and stale poses, forecasts.
+"""Rotations as people have them: outliers, quantised and stale poses.
 
 outliers   24 recordings at four levels of noise, clean and with 2 % outliers of several kinds, the
            noise given and learned, beside an error-state Kalman filter with a gate, which knows the
            noise and whose acceleration and gate are the best in hindsight, run by run.
 quantised  the recordings on a grid of 1e-3 and 1e-2 rad without noise, as they are and with rests.
+stale      every pose sent two or three times, beside a run in which the repeats are masked.
+
+The rates of a gyroscope are measured in `experiments.gyroscope`.
 """
 
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -280,10 +284,40 @@ def run_quantised() -> dict[str, Any]:
     }
 
 
+def run_stale() -> dict[str, Any]:
+    """Every second or third pose is fresh: error over that of the masked run, and coverage."""
+    from scipy.spatial.transform import Rotation
+
+    table: dict[str, Any] = {}
+    for noise, every in itertools.product((1e-3, 1e-2), (2, 3)):
+        rows = []
+        for name in recordings():
+            s = scene(name, noise, "clean")
+            steps = np.arange(len(s.times))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that poses repeat
+                found = measure(s._replace(seen=s.seen[steps // every * every]))
+            gaps = Rotation.from_quat(s.seen).as_matrix()
+            gaps[steps % every > 0] = np.nan
+            masked = Rotation.from_matrix(RotationTracker().filter(gaps, times=s.times).rotation)
+            wrong = np.degrees((masked.inv() * Rotation.from_quat(s.truth)).magnitude())
+            rows.append((found["error"] / wrong.mean(), found["inside"]))
+        ratios, inside = np.array(rows).T
+        table[f"noise {noise:g}, one in {every}"] = {
+            "over masked": float(np.exp(np.log(ratios).mean())),
+            "worst over masked": float(ratios.max()),
+            "inside, mean": float(inside.mean()),
+            "inside, least": float(inside.min()),
+        }
+    return table
+
+
 def units(quick: bool) -> list[Unit]:
-    """Outliers of every kind, quantised poses."""
+    """Outliers of every kind, quantised and stale poses, a gyroscope."""
     kinds = ["clean", "90 about z"] if quick else list(KINDS)
     return [
         Unit("rotation_faults", "outliers", "rotation_faults:run_outliers", {"kinds": kinds}),
         Unit("rotation_faults", "quantised", "rotation_faults:run_quantised"),
+        Unit("rotation_faults", "stale", "rotation_faults:run_stale"),
+        Unit("rotation_faults", "gyroscope", "gyroscope:run"),
     ]

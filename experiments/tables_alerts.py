@@ -11,7 +11,10 @@ import numpy as np
 from experiments import alerts
 from experiments.markup import markdown
 
-OURS = ("KineticDetector", "watch", 'watch, adapt="slow"', 'watch, adapt="no"')
+OURS = (
+    *("KineticDetector", "watch", 'watch, adapt="slow"', 'watch, adapt="no"'),
+    'watch, mean="linear"',
+)
 
 
 def _data(results: Path, name: str) -> dict[str, Any]:

@@ -108,11 +108,13 @@ def sequences(draw: st.DrawFn, longest: int = 30) -> tuple[Rotations, Lines, np.
     """
     rated = draw(st.booleans())
     noise, rate = 10.0 ** draw(st.floats(-5.0, -0.5)), 10.0 ** draw(st.floats(-3.0, 0.3))
+    unit = draw(st.sampled_from([1.0, 1e9, 1 / 30]))
     engine = Rotations(
         noise_std=draw(st.sampled_from([None, noise])),
         oscillations=draw(st.booleans()),
-        time_unit=draw(st.sampled_from([None, 1.0])),
+        time_unit=draw(st.sampled_from([None, unit])),
         rated=rated,
+        repeats=draw(st.sampled_from(["auto", "taken", "missing"])),
     )
     n = draw(st.integers(2, longest))
     g = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -121,6 +123,8 @@ def sequences(draw: st.DrawFn, longest: int = 30) -> tuple[Rotations, Lines, np.
     if draw(st.booleans()):  # a jump
         turns = turns * Rotation.from_rotvec((np.arange(n) > n // 2)[:, None] * [0.0, 1.5, 0.0])
     z = (turns * Rotation.from_rotvec(noise * g.normal(size=(n, 3)))).as_matrix()
+    if draw(st.booleans()):  # stale
+        z = z[np.arange(n) // 2 * 2]
     if draw(st.booleans()):  # outliers
         wild = g.random(n) < 0.15
         z[wild] = Rotation.random(int(wild.sum()), random_state=int(g.integers(99))).as_matrix()
@@ -129,7 +133,6 @@ def sequences(draw: st.DrawFn, longest: int = 30) -> tuple[Rotations, Lines, np.
     counts[g.random(n) < 0.05] = -1.0
     z[g.random(n) < 0.05] = np.nan
     z[g.random(n) < 0.03] += 0.1  # no rotation
-    unit = draw(st.sampled_from([1.0, 1e9, 1 / 30]))
     dt = unit * np.append(0.0, g.choice([0.0, 0.3, 1.0, 1.0, 1.0, 2.6, 40.0, 100.0], n - 1))
     lines = Lines(np.zeros(n, np.int64), z, counts, dt, tolerance=1e-6)
     if not rated:
@@ -148,11 +151,17 @@ def one_ulp(numbers: np.ndarray) -> np.ndarray:
 
 
 def nudged(row: np.ndarray, engine: Rotations) -> np.ndarray:
-    """The row with angles, velocities and variances an ulp off."""
+    """The row with angles, velocities and variances an ulp off.
+
+    P11 - P01^2/S is a difference: all of P an ulp up would leave it, relative to itself, as it is.
+    """
     out = row.copy()
     dense = ("quaternion", "motion", "spread") if engine.size == at.size(True) else ()
-    for name in ("delta", "rate", "p00", "p01", "p11", "weight", "tables", "frame", *dense):
+    for name in ("delta", "rate", "weight", "tables", "frame", *dense):
         part(out, name)[:] = one_ulp(part(row, name))
+    for name, to in (("p00", np.inf), ("p01", 0.0), ("p11", np.inf)):
+        old = part(row, name)
+        part(out, name)[:] = np.where(old == 0.0, 0.0, np.nextafter(old, to))
     return out
 
 
@@ -166,7 +175,8 @@ def test_one_step_from_the_same_rows(drawn: tuple[Rotations, Lines, np.ndarray])
         line, rate = lines.part(slice(k, k + 1)), rates[k : k + 1]
         found, status = run(engine.loop, engine, rows, line, rate)
         expected, wanted = run(twin, engine, rows, line, rate)
-        spread = run(engine.loop, engine, nudged(rows, engine), line, rate)[0]
+        later = line._replace(dt=one_ulp(line.dt))  # and so exponentials of it
+        spread = run(engine.loop, engine, nudged(rows, engine), later, rate)[0]
         assert status[0] == wanted[0]
         assert not differ(found, expected, spread, engine), f"step {k}"
         rows[0] = found[: engine.size]

@@ -202,7 +202,7 @@ def test_samples_of_the_density_have_its_mean() -> None:
 
 def test_watch_takes_it() -> None:
     x = autoregressive(2000)
-    x[1500:1540, 1] += 4.0
+    x[1500:1540, 1] += 5.0
     found = watch(x, Alarm(1e-4), tracker=KGMRF(mean="linear"), adapt="no")
     assert any(1495 <= event.begin <= 1545 for event in found.events)
 

@@ -24,7 +24,7 @@ from kgmrf import (
     simulate,
 )
 from kgmrf._time import duration, stamps, unit_of
-from kgmrf.constants import REFUSED
+from kgmrf.constants import REFUSED, STALE
 from kgmrf.engines import Lines
 from kgmrf.engines.rotation_row import part
 from kgmrf.engines.rotations import Rotations
@@ -317,6 +317,43 @@ def test_the_future_makes_outliers_gaps(noise_std: float | None) -> None:
     whole, masked, lagged, late = np.mean(found, axis=0)
     assert whole < 1.3 * masked
     assert lagged < 0.7 * late
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_stale_poses_are_missing(every: int) -> None:
+    """Poses that come twice or three times with new stamps fooled the noise (finding 112)."""
+    truth, fresh = _motion(400, 0.03, 0.01)
+    z = fresh[np.arange(400) // every * every]
+    with pytest.warns(UserWarning, match="poses repeat exactly"):
+        found = RotationTracker().filter(z)
+    gaps = np.where((np.arange(400) % every == 0)[:, None, None], fresh, np.nan)
+    masked = RotationTracker().filter(gaps)
+    error = _error(found.rotation, truth).mean()
+    assert error < 1.02 * _error(masked.rotation, truth).mean()
+    assert error < 0.8 * _error(RotationTracker(repeats="taken").filter(z).rotation, truth).mean()
+    assert set(found.status[1::every]) == {STALE}
+    assert 0.006 < found.noise_std[-1] < 0.015
+    smooth = RotationTracker(repeats="missing").smooth(z)
+    np.testing.assert_allclose(
+        _error(smooth.rotation, truth).mean(),
+        _error(RotationTracker().smooth(gaps).rotation, truth).mean(),
+        rtol=0.02,
+    )
+
+
+def test_repeats_of_a_sensor_at_rest_are_taken(recwarn: pytest.WarningsRecorder) -> None:
+    """Long runs of repeats are rest, and one repeat among many is nothing."""
+    still = RotationTracker().filter(np.tile(np.eye(3), (200, 1, 1)))
+    assert (still.status[10:] == 1).all()
+    z = _motion(200, 0.03, 0.01)[1]
+    z[[60, 90, 140]] = z[[59, 89, 139]]
+    assert (RotationTracker().filter(z).status[[60, 90, 140]] != STALE).all()
+    assert not [w for w in recwarn if "repeat" in str(w.message)]
+
+
+def test_repeats_must_be_a_known_word() -> None:
+    with pytest.raises(ValueError, match="repeats"):
+        RotationTracker(repeats="sometimes")  # type: ignore[arg-type]
 
 
 def test_exact_rest_then_fast_motion_on_a_grid() -> None:

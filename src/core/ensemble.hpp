@@ -14,6 +14,7 @@
 #include "row.hpp"
 #include "score.hpp"
 #include "storage.hpp"
+#include "top_clock.hpp"
 #include "turning.hpp"
 #include <limits>
 #include <memory>
@@ -35,7 +36,13 @@ struct Seen {
 struct Compared {
     double values = 0.0, distance = 0.0, log_det = 0.0, m = 0.0;
     bool holes = false;
+    Along top;
 };
+
+template <int S>
+class EnsembleAdjoint;
+template <int S>
+class CompareAdjoint;
 
 template <int S>
 class Ensemble : public Loop {
@@ -47,6 +54,9 @@ class Ensemble : public Loop {
     void run(const Lines& lines) override;
 
   private:
+    friend class EnsembleAdjoint<S>;
+    friend class CompareAdjoint<S>;
+
     const EnsemblePlan& plan;
     const int d, n, k_;  // channels, pairs of them, members
     const int room = padded(n) + 8, list = padded(plan.planes) + 8, vector = padded(d) + 8;
@@ -55,10 +65,11 @@ class Ensemble : public Loop {
     // Numbers of each member.
     Room fade{k_ + 0u}, channel_gain{k_ + 0u}, exp_size{k_ + 0u}, weights{k_ + 0u},
         gradient{k_ + 0u}, z{padded(k_) + 8u};
-    double last_dt = NOTHING, last_age = NOTHING, age = 0.0, size_keep = 1.0;
+    double last_dt = NOTHING, last_age = NOTHING, age = 0.0, size_keep = 1.0, top_keep = 1.0;
     TailLogs tail_logs;
     Horizon horizon{plan.members};
     Wander wander;
+    TopClock<S> top{d};
     // Packed matrices; parts has one for each member.
     Room parts{std::size_t(k_) * room}, total{room + 0u}, slope{room + 0u}, mean{room + 0u},
         rest{room + 0u}, own{room + 0u};
@@ -82,6 +93,7 @@ class Ensemble : public Loop {
     Turn<Matrix<S>> turn{matrix(9), matrix(10), matrix(11), matrix(12), matrix(13)};
 
     double* part(int k) const { return parts + std::size_t(k) * room; }
+    TopNumbers top_of(Track t) const { return {t.top, d}; }
     Turned turned(Track t, const Member& m) const { return {t.of(m.turned), d, plan.planes}; }
 
     // ------------------------------------------------------------------------ drift and hold
@@ -94,6 +106,7 @@ class Ensemble : public Loop {
         last_dt = dt, last_age = was;
         const double decays = std::fmin(age, SIZE_DECAYS) - std::fmin(was, SIZE_DECAYS);
         size_keep = std::pow(SIZE_RETENTION, decays);
+        top_keep = decays == dt ? size_keep : std::pow(SIZE_RETENTION, dt);
         for (int k = 0; k < k_; ++k) {
             const Member& m = members[k];
             fade[k] = m.kind == Kind::average ? std::exp2(-dt / m.law.half_life) : 1.0;
@@ -106,6 +119,7 @@ class Ensemble : public Loop {
     void drift(Track t, double dt) {
         take_interval(dt, t.age());
         t.head.time += dt;
+        top.drift(top_of(t), top_keep);
         for (int k = 0; k < k_; ++k) {
             const Member& m = members[k];
             if (m.mass >= 0) t.row[m.mass] *= fade[k];
@@ -173,13 +187,15 @@ class Ensemble : public Loop {
             for (int k = 0; k < k_; ++k) acc += weights[k] * load(part(k) + p);
             store(total + p, acc);
         }
+        unpack(total, forecast);
+        top.aim(top_of(t), forecast);
     }
 
     // ------------------------------------------------------------------------ compare
 
     /// inverse = S^-1 on the channels of ``there``, 0 elsewhere; returns log |S| of them.
     double invert_forecast() {
-        unpack(total, inverse);
+        copy(forecast, inverse);
         for (int i = 0; i < d; ++i)
             if (!there[i]) {
                 for (int j = 0; j < d; ++j) inverse[i][j] = inverse[j][i] = 0.0;
@@ -231,11 +247,15 @@ class Ensemble : public Loop {
             c.values += known, c.distance += q, c.log_det += log_det;
             add_outer(outer, y, 1.0);
             if (gone > 0) {
+                top.add_part(c.top, inverse, y);
                 // What is surprising in one channel must not make another surprising that nobody
                 // saw.
                 fill_cells(1.0 / std::sqrt(std::max(q / (FILL_LIMIT * known), 1.0)));
                 add(precision, inverse, 1.0);
                 c.holes = true;
+            } else {
+                const double along = top.along(x);
+                top.add(c.top, along * along, 1.0);
             }
             add_outer(mean_full, x, 1.0 / seen.m);
         }
@@ -250,7 +270,6 @@ class Ensemble : public Loop {
 
     /// Missing cells of x by a share of their expectation; their covariance is added to rest_full.
     void fill_cells(double portion) {
-        unpack(total, forecast);
         for (int i = 0; i < d; ++i) {
             if (!hidden[i]) continue;
             apply(inverse, forecast[i], column);
@@ -273,32 +292,49 @@ class Ensemble : public Loop {
         const double q = dot(inverse.p, mean_full.p, inverse.size());
         copy(inverse, precision);
         scale(precision, m), scale(outer, m);
-        return {m * n_there, m * q, m * logs, m, false};
+        Compared c{m * n_there, m * q, m * logs, m, false, {}};
+        apply(mean_full, top.direction(), column);
+        top.add(c.top, m * top.along(column), m);
+        return c;
     }
 
     // ------------------------------------------------------------------------ judge
 
-    /// log p(x) of the observation; tails, weights and kappa learn from it. Returns its weight u.
-    double judge(Track t, const Compared& c) {
+    /// The weight of an observation, and its squared distance from the forecast S.
+    struct Judged {
+        double u, q;
+    };
+
+    /// log p(x) of the observation under S'; tails, weights and kappa learn from it as if it had been
+    /// forecast by S.
+    Judged judge(Track t, const Compared& c) {
         Head& h = t.head;
-        const double shrunk = std::exp(-h.kappa);
+        const double shrunk = std::exp(-h.kappa), grown = c.values * h.kappa;
+        const double size_std = Wander::size_std(t.wander, horizon.gap());
+        tail_logs.take(c.values);
         // NaN where squares overflowed
         const double q = std::fmin(shrunk * c.distance, FARTHEST);
-        const double log_size = c.log_det + c.values * h.kappa - sum_of_logs(cells, t.level, d);
-        tail_logs.take(c.values);
-        const double u =
-            score_tails(t, tail_logs, q, c.log_det, Wander::size_std(t.wander, horizon.gap()));
-        const double factor = u * shrunk;
+        const Mixed found = mix_tails(t.tails, tail_logs, q, c.log_det + grown, size_std);
+        const double q_top = std::fmin(shrunk * (c.distance - c.top.distance), FARTHEST);
+        const double log_det = c.log_det + c.top.log_det + grown;
+        const Mixed told =
+            top.idle() ? found : mix_tails(t.tails, tail_logs, q_top, log_det, size_std);
+        tell(h, told.log_p, q_top, c.values, size_std);
+        const double log_size = (log_det - sum_of_logs(cells, t.level, d)) / c.values;
+        wander.learn(t.wander, log_size, h.count, age);
+        top.learn(top_of(t), shrunk * c.top.share / c.m, c.m, told.u, heaviness(t.tails), age);
+        score_tails(t, found);
+        const double factor = found.u * shrunk;
         for (int i = 0, p = 0; i < d; p += ++i) {  // off-diagonal entries count double
             for (int j = 0; j <= i; ++j) slope[p + j] = factor * outer[i][j] - precision[i][j];
             slope[p + i] *= 0.5;
         }
         for (int k = 0; k < k_; ++k) gradient[k] = dot(slope, part(k), n);
         horizon.pull_back(gradient);
-        score_weights(t, k_, horizon.weights(), gradient, c.m / c.values);
-        score_size(t, k_, u, [&](int k) { return members[k].law.root; });
-        wander.learn(t.wander, log_size / c.values, h.count, age);
-        return u;
+        score_weights(t, k_, horizon.weights(), gradient, c.m / c.values, plan.learning.blend_rate);
+        score_size(t, k_, found.u, q, c.values, [&](int k) { return members[k].law.root; },
+                   plan.learning.kappa_gain);
+        return {found.u, q};
     }
 
     // ------------------------------------------------------------------------ learn
@@ -310,7 +346,7 @@ class Ensemble : public Loop {
             scale(rest_full, std::exp(h.kappa) / c.m), pack(rest_full, rest);
         else
             fill(rest, n, 0.0);
-        double u = judge(t, c);
+        auto [u, q] = judge(t, c);
         h.count += 1.0;
         h.samples += c.m;
         const bool early = h.samples <= EARLY;  // counts in full, and no size clock moves
@@ -322,7 +358,7 @@ class Ensemble : public Loop {
                     t.level[i] + gain * (u * mean[pair(i, i)] + rest[pair(i, i)] - t.level[i]),
                     SMALLEST);
         const double limited =
-            early ? 1.0 : OUTLIER * c.values / std::max(h.distance, OUTLIER * c.values);
+            early ? 1.0 : OUTLIER * c.values / std::max(q, OUTLIER * c.values);
         const bool single = !seen.matrix && seen.samples == 1 && !c.holes;
         if (single) sizes_of_one();
         for (int k = 0; k < k_; ++k)
@@ -604,25 +640,37 @@ class Ensemble : public Loop {
         enter(t, y, seen.m);
     }
 
-    /// The head, tails and weights of a row and, where there is room, its filtered covariance.
+    /// The head, tails and weights of a row and, where there is room, its filtered covariance
+    ///
+    ///     h (.99 e^kappa S' + .01 S_B)
+    ///
+    /// with the heaviness h of the density and the steadiest average B, and the scale e^kappa S'. An
+    /// estimate at the time of an observation has nothing of B, which would blur its axes.
     void note(Track t, double* record, std::int64_t room_for) {
         const std::int64_t small = plan.roots + k_;
         copy(t.row, record, static_cast<int>(std::min(small, room_for)));
         if (room_for <= small) return;
         record += small;
-        if (t.head.count == 0.0) return fill(record, d * d, NOTHING);
+        if (t.head.count == 0.0) return fill(record, static_cast<int>(room_for - small), NOTHING);
+        const bool sharp = !std::isnan(t.head.values);
         hold(t);
-        blend(t, !std::isnan(t.head.values));
-        double grow = 1.0;  // before the second observation nothing is known of the tails
+        blend(t, sharp);
+        double heavy = 1.0, scale = 1.0;  // before the second observation nothing is known of them
         if (t.head.count > 1.0) {
-            grow = 0.0;
-            for (int j = 0; j < N_TAILS; ++j) grow += t.tails[j] * (TAILS[j] / (TAILS[j] - 2.0));
-            grow *= std::exp(t.head.kappa) * widened(Wander::size_std(t.wander, horizon.gap()));
+            scale = std::exp(t.head.kappa);
+            heavy = heaviness(t.tails) * widened(Wander::size_std(t.wander, horizon.gap()));
         }
+        const double share = sharp || plan.steady < 0 || t.head.count <= 1.0 ? 0.0 : STEADY_SHARE;
+        const double* steady = part(std::max(plan.steady, 0));
+        double* packed = room_for >= small + d * d + n ? record + d * d : nullptr;
         for (int i = 0; i < d; ++i)
-            for (int j = 0; j <= i; ++j)
-                record[i * d + j] = record[j * d + i] =
-                    t.has(i) && t.has(j) ? grow * total[pair(i, j)] : NOTHING;
+            for (int j = 0; j <= i; ++j) {
+                const bool known = t.has(i) && t.has(j);
+                const double whole = scale * (total[pair(i, j)] + top.extra(i, j));
+                const double v = heavy * ((1.0 - share) * whole + share * steady[pair(i, j)]);
+                record[i * d + j] = record[j * d + i] = known ? v : NOTHING;
+                if (packed) packed[pair(i, j)] = known ? whole : NOTHING;
+            }
     }
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 #include "declared.hpp"
 #include "elementary.hpp"
+#include "row.hpp"
 #include "storage.hpp"
 #include <algorithm>
 
@@ -11,7 +12,6 @@ namespace {
 using namespace kgmrf;
 
 constexpr int N_LAGS = sizeof WANDER_LAGS / sizeof *WANDER_LAGS;
-constexpr double HEIR = 1.0, LAST = 2.0;
 
 /// g = a - 1 beyond one unit after the last observation; 0 before the first.
 inline double beyond_one(double age) { return age - 1.0 > LEAST_GAP ? age - 1.0 : 0.0; }
@@ -64,6 +64,30 @@ class Horizon {
         mean /= whole;
         for (int k = 0; k < n; ++k)
             gradient[k] = mean + keep[k] * (1.0 + HORIZON_SHARE) / whole * (gradient[k] - mean);
+    }
+
+    /// Back through `pull_back` of these raw derivatives: bar, by what it gives, becomes that by the
+    /// raw ones; adds to that by w.
+    void back(const double* raw, double* bar, double* weights_bar) const {
+        if (beyond == 0.0) return;
+        double left = 0.0, mean = 0.0, whole_bar = 0.0, mean_bar = 0.0;
+        for (int k = 0; k < n; ++k) {
+            left += keep[k] * now[k];
+            mean += (keep[k] * now[k] + HORIZON_SHARE * heir[k]) * raw[k];
+        }
+        const double whole = left + HORIZON_SHARE;
+        mean /= whole;
+        for (int k = 0; k < n; ++k) {
+            const double share = keep[k] * (1.0 + HORIZON_SHARE) / whole;
+            mean_bar += bar[k] * (1.0 - share);
+            whole_bar -= bar[k] * (raw[k] - mean) * share / whole;
+            bar[k] *= share;
+        }
+        whole_bar -= mean_bar * mean / whole;
+        for (int k = 0; k < n; ++k) {
+            bar[k] += mean_bar * (keep[k] * now[k] + HORIZON_SHARE * heir[k]) / whole;
+            weights_bar[k] += keep[k] * (mean_bar * raw[k] / whole + whole_bar);
+        }
     }
 
     /// The weights that `carry` was given.

@@ -133,7 +133,11 @@ class LowRank : public Loop {
         tail_logs.take(n);
         const double log_size = (log_det - sum_of_logs(here, t.level, s)) / n + t.head.kappa;
         const double size_std = Wander::size_std(t.wander, horizon.gap());
-        const double u = score_tails(t, tail_logs, grow * distance, log_det, size_std);
+        const double q = grow * distance;
+        const Mixed found = mix_tails(t.tails, tail_logs, q, log_det + n * t.head.kappa, size_std);
+        const double u = found.u;
+        score_tails(t, found);
+        tell(t.head, found.log_p, q, n, size_std);
         ::apply(Rows{noises, k_, s}, power, outer);
         ::apply(Rows{noises, k_, s}, inverse, trace);
         for (int k = 0, a = 0; k < k_; ++k) {
@@ -146,7 +150,7 @@ class LowRank : public Loop {
         horizon.pull_back(gradient);
         score_weights(t, k_, horizon.weights(), gradient, 1.0 / std::sqrt(double(n)));
         wander.learn(t.wander, log_size, t.head.count, age);
-        score_size(t, k_, u, [&](int k) { return plan.members[k].law.root; });
+        score_size(t, k_, u, q, n, [&](int k) { return plan.members[k].law.root; });
     }
 
     /// One sample of one track, at the time it has.

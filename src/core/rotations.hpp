@@ -230,9 +230,7 @@ class Rotations : public Loop {
               double when, const NoiseLevels& levels) {
         RotationHead& h = t.head;
         const double time = h.time;
-        const Quaternion<double> last = quaternion_at(t.last);
-        const bool repeat = last.w == seen.z.w && last.x == seen.z.x && last.y == seen.z.y &&
-                            last.z == seen.z.z;
+        const bool repeat = repeats(t, seen.z);
         h.open = h.refused = 0.0;
         h.now = seen.noise, h.seen = h.time = when;
         put(t.last, seen.z);
@@ -288,10 +286,42 @@ class Rotations : public Loop {
         return said;
     }
 
+    /// Whether Z is the last observation once more, but for rounding.
+    static bool repeats(RotationTrack t, Quaternion<double> z) {
+        const double q[4] = {z.w, z.x, z.y, z.z};
+        double apart = 0.0, opposite = 0.0;
+        for (int a = 0; a < 4; ++a) {
+            apart = std::max(apart, std::fabs(q[a] - t.last[a]));
+            opposite = std::max(opposite, std::fabs(q[a] + t.last[a]));
+        }
+        return std::min(apart, opposite) < REPEAT_ROUNDING;
+    }
+
+    /// Whether Z is an exact repeat of the last observation that says nothing new.
+    ///
+    /// A source that is slower than its stamps repeats poses, a few times in a row and often. So
+    /// does one at rest whose quantum is larger than its noise, but then runs are long.
+    static bool stale(RotationTrack t, Quaternion<double> z, const NoiseLevels& levels) {
+        RotationHead& h = t.head;
+        const bool repeat = repeats(t, z);
+        h.repeats = repeat ? h.repeats + 1.0 : 0.0;
+        const double share = std::max(1.0 - REPEAT_MEMORY, 1.0 / (2.0 + h.observed));
+        h.repeated += share * (repeat - h.repeated);
+        h.longest = std::max(REST_MEMORY * h.longest, h.repeats);
+        if (!repeat || h.repeats > LONGEST_REPEAT) return false;
+        if (levels.head.repeats == REPEATS_TAKEN) return false;
+        const bool frequent = h.observed < FIRST_REPEATS || h.repeated > FREQUENT_REPEATS;
+        return levels.head.repeats == REPEATS_MISSING || (frequent && h.longest <= LONGEST_REPEAT);
+    }
+
     /// One observation: motion, a jump, an outlier, or left open for the next to say.
     Said observe(RotationTrack t, double* row, const Observation& seen, const NoiseLevels& levels) {
         RotationHead& h = t.head;
         Said said;
+        if (stale(t, seen.z, levels)) {
+            said.status = STALE;
+            return said;
+        }
         if (h.open > 0.0) said = close(t, row, seen, levels);
         const Verdict v = judge(t, row, seen, levels);
         const Choice choice = weigh(t, v, seen.z);

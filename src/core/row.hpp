@@ -9,6 +9,9 @@ namespace kgmrf {
 
 constexpr int N_TAILS = sizeof TAILS / sizeof *TAILS;
 
+/// Marks in the column ``heir`` of a table of members, as in kgmrf.engines.horizon.
+constexpr double HEIR = 1.0, LAST = 2.0;
+
 enum class Kind { average, diagonal, turning };
 
 /// A law of the ensemble, and where its numbers lie in a row (-1: it has none).
@@ -20,15 +23,18 @@ struct Member {
 
 /// The members of a track of d channels and the places of its parts.
 struct EnsemblePlan {
+    Learning learning;
     int d, pairs, planes;
     std::vector<Member> members;  // averages, then diagonals, then turning ones
     int n_turning = 0;
-    std::int64_t tails, wander, roots, level, units, size;
+    int steady = -1;  // the plain average of the longest half-life
+    std::int64_t tails, wander, roots, level, units, top, size;
 
     /// places: where the parts begin, from kgmrf.engines.layout.
     template <class Places>
-    EnsemblePlan(int d, const double* table, int n, const Places& places)
-        : d(d),
+    EnsemblePlan(int d, const double* table, int n, const Places& places, Learning learning)
+        : learning(learning),
+          d(d),
           pairs(d * (d + 1) / 2),
           planes(d * (d - 1) / 2),
           tails(places.at("tails")),
@@ -36,6 +42,7 @@ struct EnsemblePlan {
           roots(places.at("roots")),
           level(places.at("level")),
           units(places.at("units")),
+          top(places.at("top")),
           size(places.at("end")) {
         std::int64_t fast_scale = places.at("size"), mass = places.at("mass"),
                      deviation = places.at("deviation"), body = places.at("body"),
@@ -48,6 +55,7 @@ struct EnsemblePlan {
             if (m.kind == Kind::average) m.mass = mass++, m.body = std::exchange(body, body + pairs);
             if (m.kind == Kind::turning)
                 m.turned = std::exchange(turned, turned + d * d + 4 * planes + d + 1), ++n_turning;
+            if (m.law.heir == LAST) steady = k;
             members.push_back(m);
         }
     }
@@ -57,7 +65,7 @@ struct EnsemblePlan {
 struct Track {
     double* row;
     Head& head;
-    double *tails, *before, *wander, *roots, *level, *units;
+    double *tails, *before, *wander, *roots, *level, *units, *top;
 
     Track(double* row, const EnsemblePlan& at)
         : row(row),
@@ -67,7 +75,8 @@ struct Track {
           wander(row + at.wander),
           roots(row + at.roots),
           level(row + at.level),
-          units(row + at.units) {}
+          units(row + at.units),
+          top(row + at.top) {}
 
     double* of(std::int64_t place) const { return place < 0 ? nullptr : row + place; }
     bool pooling() const { return head.pooled >= 0.0; }

@@ -25,15 +25,23 @@ struct TailLogs {
     }
 };
 
-/// log p(x) of values at x^T Sigma^-1 x = q, |S| = e^log_det; the tails learn. The weight u of x.
+/// What a density says of an observation: log p(x), the weight u of x, the share of each tail in it.
+struct Mixed {
+    double log_p, u, share[TailLogs::N];
+};
+
+/// Of values at x^T Sigma^-1 x = q, log_det = log |Sigma|:
 ///
-/// p(x) = sum_ij omega_i pi_j t_j(x; e^(z_i size_std) Sigma); one size alone where size_std is 0.
-template <class T>
-double score_tails(T t, const TailLogs& given, double q, double log_det, double size_std) {
+///     p(x) = sum_ij omega_i pi_j t_j(x; e^(z_i size_std) Sigma)
+///
+/// and one size alone where size_std is 0.
+inline Mixed mix_tails(const double* tails, const TailLogs& given, double q, double log_det,
+                       double size_std) {
     constexpr int N = TailLogs::N, N_NODES = sizeof SIZE_NODES / sizeof *SIZE_NODES;
     const int nodes = size_std > 0.0 ? N_NODES : 1;
     const double values = given.values;
-    double share[N_NODES * N], size[N_NODES] = {1.0}, top = -HUGE_VAL, whole = 0.0, u = 0.0;
+    double share[N_NODES * N], size[N_NODES] = {1.0}, top = -HUGE_VAL, whole = 0.0;
+    Mixed found{};
     for (int i = 0; i < nodes; ++i) {
         const double log_size = nodes > 1 ? size_std * SIZE_NODES[i] : 0.0;
         if (nodes > 1) size[i] = std::exp(log_size);
@@ -47,34 +55,49 @@ double score_tails(T t, const TailLogs& given, double q, double log_det, double 
     for (int i = 0; i < nodes; ++i)
         for (int j = 0; j < N; ++j) {
             const double omega = nodes > 1 ? SIZE_SHARES[i] : 1.0;
-            whole += share[i * N + j] = omega * t.tails[j] * std::exp(share[i * N + j] - top);
+            whole += share[i * N + j] = omega * tails[j] * std::exp(share[i * N + j] - top);
         }
-    for (int j = 0; j < N; ++j) {
-        double portion = 0.0;
+    for (int j = 0; j < N; ++j)
         for (int i = 0; i < nodes; ++i) {
             const double part = share[i * N + j] / whole;
-            u += part * (TAILS[j] + values) / (TAILS[j] * size[i] + q);
-            portion += part;
+            found.u += part * (TAILS[j] + values) / (TAILS[j] * size[i] + q);
+            found.share[j] += part;
         }
+    found.log_p = top + std::log(whole) - 0.5 * log_det;
+    return found;
+}
+
+/// The tails learn from their shares; what they were is kept beside them.
+template <class T>
+void score_tails(T t, const Mixed& found) {
+    for (int j = 0; j < TailLogs::N; ++j) {
         t.before[j] = t.tails[j];
-        t.tails[j] = (1.0 - TAIL_SHARE) * portion + TAIL_SHARE / N;
+        t.tails[j] = (1.0 - TAIL_SHARE) * found.share[j] + TAIL_SHARE / TailLogs::N;
     }
-    t.head.likelihood = top + std::log(whole) - 0.5 * (log_det + values * t.head.kappa);
-    t.head.distance = q;
-    t.head.values = values;
-    t.head.size_std = size_std;
-    return u;
+}
+
+/// What is told of an observation.
+inline void tell(Head& h, double log_p, double q, double values, double size_std) {
+    h.likelihood = log_p, h.distance = q, h.values = values, h.size_std = size_std;
+}
+
+/// sum_j pi_j nu_j/(nu_j - 2): the second moment of the density over its scale.
+inline double heaviness(const double* tails) {
+    double whole = 0.0;
+    for (int j = 0; j < TailLogs::N; ++j) whole += tails[j] * (TAILS[j] / (TAILS[j] - 2.0));
+    return whole;
 }
 
 /// r_k prop to r_k exp(clip(rate (g_k - sum w g))); then a fixed share.
 template <class T>
-void score_weights(T t, int n, const double* weights, const double* gradient, double rate) {
+void score_weights(T t, int n, const double* weights, const double* gradient, double rate,
+                   double blend_rate = BLEND_RATE) {
     double average = 0.0, whole = 0.0;
     for (int k = 0; k < n; ++k) average += weights[k] * gradient[k];
     if (!std::isfinite(average)) return;  // so far from the forecast that it says nothing
     for (int k = 0; k < n; ++k) {
         const double step = std::clamp(rate * (gradient[k] - average), -BLEND_LIMIT, BLEND_LIMIT);
-        whole += t.roots[k] *= std::exp(BLEND_RATE * step);
+        whole += t.roots[k] *= std::exp(blend_rate * step);
     }
     for (int k = 0; k < n; ++k)
         t.roots[k] = (1.0 - BLEND_SHARE) * t.roots[k] / whole + BLEND_SHARE / n;
@@ -82,11 +105,12 @@ void score_weights(T t, int n, const double* weights, const double* gradient, do
 
 /// Kappa follows u q/n; after an observation beyond all tails half of the start comes back.
 template <class T, class Root>
-void score_size(T t, int n, double u, Root start) {
+void score_size(T t, int n, double u, double q, double values, Root start,
+                double kappa_gain = KAPPA_GAIN) {
     Head& h = t.head;
-    const double kappa = h.kappa + std::log1p(KAPPA_GAIN * (u * h.distance / h.values - 1.0));
+    const double kappa = h.kappa + std::log1p(kappa_gain * (u * q / values - 1.0));
     h.kappa = std::clamp(kappa, -KAPPA_LIMIT, KAPPA_LIMIT);
-    if (h.distance <= OUTLIER * h.values) return;
+    if (q <= OUTLIER * values) return;
     h.kappa = 0.0;
     for (int k = 0; k < n; ++k) t.roots[k] = (1.0 - RETURN) * t.roots[k] + RETURN * start(k);
 }

@@ -61,6 +61,14 @@ WANDER_MOST = 100.0  # variance of a log size; more would overflow
 SIZE_NODES = (-1.7320508075688772, 0.0, 1.7320508075688772)  # three points of a Gaussian
 SIZE_SHARES = (0.16666666666666666, 0.6666666666666666, 0.16666666666666666)
 
+# --------------------------------------------------------------------------- top clock
+
+TOP_HALF_LIFE, TOP_GATE_HALF_LIFE = 10.0, 200.0  # of the variance along w, and of its gate
+TOP_RIDGE = 10.0  # of the gate: evidence that stands for no gain
+TOP_LIMIT = 9.0  # times its expectation: what one square may say
+
+STEADY_SHARE = 0.01  # of the steadiest average in a covariance that is reported
+
 # --------------------------------------------------------------------------- low rank
 
 LOW_RANK_LIMIT = 10.0  # times the forecast size: members learn from no more than this
@@ -83,7 +91,7 @@ LOW_RANK_LARGEST = 1e300  # of a squared distance; what is farther away counts a
 LOG_SQUARE_MEAN, LOG_SQUARE_VAR, LOG_SQUARE_SPREAD = -1.2703628454614782, 4.934802200544679, 6.0
 # --------------------------------------------------------------------------- rotations
 
-REFUSED, RESTARTED = 3, 4  # more that may become of a line: an outlier, a start where it is
+REFUSED, RESTARTED, STALE = 3, 4, 5  # more that may become of a line: an outlier, a start, a repeat
 
 ROTATION_MEMBERS = 24  # isotropic members
 DENSE_MEMBERS = 12  # constant velocity and oscillators
@@ -99,6 +107,13 @@ YOUNG = 6.0  # observations after which the noise counts as known
 FIRST_START = 8  # observations before dense members join, where the noise is learned
 LONGEST_START = 16  # observations that are kept to run them anew
 INTERVALS = 8  # positive intervals whose median is the unit of time
+REPEATS_TAKEN, REPEATS_MISSING, REPEATS_AUTO = 0, 1, 2  # what an exact repeat of a pose is
+REPEAT_ROUNDING = 1e-13  # of the numbers of a quaternion: the same but for rounding
+LONGEST_REPEAT = 3.0  # repeats in a row that may be stale: a longer run is rest
+REPEAT_MEMORY = 0.98  # of how frequent repeats are, at every observation
+REST_MEMORY = 0.99  # of the longest run of repeats, at every observation
+FREQUENT_REPEATS = 0.25  # as a share of the observations
+FIRST_REPEATS = 8.0  # observations before which repeats count as frequent
 UNREST_MEMORY = 0.95  # of how much a measured rate changes, at every rate
 LEAST_NOISE_MEMORY = 0.98  # of the least noise of late, at every observation
 JITTER_VARIANCE = 0.0015**2  # below it white fluctuation is more likely motion than noise
@@ -189,6 +204,8 @@ STRUCTS = {
         "horizon",
         "heir",
     ),
+    # how quickly the weights and kappa of an ensemble learn: BLEND_RATE, KAPPA_GAIN
+    "Learning": ("blend_rate", "kappa_gain"),
     # one line of the table of low-rank members; states: r, or 2 r with velocity; stages: numbers of
     # rows after which the axes start anew
     "FactorsLine": (
@@ -266,7 +283,8 @@ STRUCTS = {
     # before the first innovation; observations until the noise counts as known, 1 over its least
     # value of late; first observations that are kept; time since a rate was measured (-1: never),
     # variance by which the rate changes per unit of the stamps; since an observation was left open:
-    # variance of the angle by steps whose rate was not known
+    # variance of the angle by steps whose rate was not known; exact repeats in a row, share of
+    # observations that are repeats of late, longest run of them of late
     "RotationHead": (
         "time",
         "seen",
@@ -289,11 +307,14 @@ STRUCTS = {
         "held",
         "unrest",
         "walk",
+        "repeats",
+        "repeated",
+        "longest",
     ),
     # unit of time or 0, variance of jitter or 0, whether rates are measured (then the unit is the
-    # time between observations), number of levels (1: the noise is given); their variances,
-    # priors and priors^NOISE_FORGETTING come after it
-    "RotationSettings": ("unit", "jitter", "rated", "n_levels"),
+    # time between observations), what exact repeats are, number of levels (1: the noise
+    # is given); their variances, priors and priors^NOISE_FORGETTING come after it
+    "RotationSettings": ("unit", "jitter", "rated", "repeats", "n_levels"),
     # an isotropic member: variance of the acceleration, decay g, variance of the velocity at the
     # start, variance of white jitter, all over that of the noise; its prior weight for all axes
     # together, for each axis

@@ -83,6 +83,8 @@ class _Fields(RotationFields):
     size_std = Field()
     """Standard deviation of the log size of that density, (...): 0 one step ahead, and the larger
     the longer nothing was seen. Each tail comes in three sizes; see `kgmrf.density.components`."""
+    steps = Field()
+    """How many observations are summed, of `forecast_total`, (...)."""
     dof = Field()
     """Degrees of freedom of the one Student-t with the same second moment, (...)."""
     weights = Field()
@@ -175,7 +177,7 @@ class _Fields(RotationFields):
             parts = components(self.tails, self.size_std)
             return FactorDensity(loadings, self.noise / grow, *parts, channels=self.channels)
         if "tails" in self.fields():
-            parts = components(self.tails, self.size_std)
+            parts = components(self.tails, self.size_std, self._values.get("steps", 1.0))
             mean = self.mean if "mean" in self.fields() else 0.0
             return Density(self.scale, *parts, channels=self.channels, mean=mean)
         ones = np.ones((*self.covariance.shape[:-2], 1))

@@ -49,7 +49,7 @@ class RotationFields:
     noise_std = Field()
     """Standard deviation of the observed rotations, as given or learned, radians, (...)."""
     status = Field()
-    """What became of the observation: 0 none, 1 taken in, 3 an outlier, 4 started again there."""
+    """What became of the observation: 0 none, 1 taken in, 3 outlier, 4 new start, 5 stale."""
     outlier_probability = Field()
     """Probability that the observation was an outlier, as known at its time; NaN without one."""
 

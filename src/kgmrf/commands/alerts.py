@@ -42,7 +42,7 @@ def alerts(
     memory: float = 100.0,
     warm_up: float = 100.0,
     adapt: Literal["yes", "slow", "no"] = "yes",
-    mean: Literal["zero", "running", "drift"] = "drift",
+    mean: Literal["zero", "running", "drift", "linear"] = "drift",
     plot: Path | None = None,
     report: Path | None = None,
     frames: int = 2_000_000,

@@ -1,7 +1,7 @@
 """The self-tuned ensemble as an engine: rows of tracks, lines of observations, records.
 
-A record is what an estimate needs of one step: head, tails and weights of the row, and the
-covariance. `kgmrf.readable.ensemble` tells the formulas.
+A record is what an estimate needs of one step: head, tails and weights of the row, the covariance,
+and the lower triangle of the scale. `kgmrf.readable.ensemble` tells the formulas.
 """
 
 from __future__ import annotations
@@ -48,10 +48,20 @@ class Ensemble(SelfTuned):
         self.plan: Layout = layout(self.d, self.members)
         self.size, self.start_up = self.plan.size, 2 * self.d
         super().__init__(len(self.members))
-        self.record_size = self.small + self.d**2
+        # Numbers of a record with its covariance, and with its scale.
+        self.dense = self.small + self.d**2
+        self.record_size = self.scaled = self.dense + self.d * (self.d + 1) // 2
+
+    def init(self, n_tracks: int) -> Numbers:
+        """Rows ``(n, size)`` of tracks that have seen nothing."""
+        rows = super().init(n_tracks)
+        top = track(rows, self.plan).top
+        top[:, : self.d], top[:, self.d] = self.d**-0.5, 1.0
+        return rows
 
     def _make_loop(self) -> Any:
-        return core.loop("Ensemble", self.d, self.plan.table, self.plan.places)
+        plan = self.plan
+        return core.loop("Ensemble", self.d, plan.table, plan.places, np.array(plan.learning))
 
     def advance(
         self, rows: Numbers, lines: Lines, room: int | None = None
@@ -65,7 +75,9 @@ class Ensemble(SelfTuned):
 
     def room(self, names: tuple[str, ...]) -> int:
         """Numbers of a record that these fields need."""
-        return self.small if all(name in SMALL for name in names) else self.record_size
+        if all(name in SMALL for name in names):
+            return self.small
+        return self.record_size if "scale" in names else self.dense
 
     def half_life(self, weights: Numbers) -> Numbers:
         """exp(sum_k w_k log h_k / sum_k w_k) over the averages; NaN if they have no weight.
@@ -93,6 +105,8 @@ class Ensemble(SelfTuned):
         if large.any() or (np.abs(parts.size) > LARGEST_LOG).any():
             raise ValueError("a row holds numbers that are too large to square")
         head = parts.head
+        if (parts.top[:, self.d : self.d + 2] < 0.0).any():
+            raise ValueError("a row holds a negative variance of its top direction")
         if any((part < 0.0).any() for part in (parts.level, parts.mass, parts.deviation)):
             raise ValueError("a row holds a negative variance")
         if ((parts.level == 0.0)[:, None] & (parts.deviation > 0.0)).any():

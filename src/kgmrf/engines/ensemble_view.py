@@ -29,6 +29,7 @@ from kgmrf.engines.layout import (
     folded,
     track,
     turned,
+    unpack,
 )
 from kgmrf.factors import heaviness
 from kgmrf.geometry import orbit
@@ -97,19 +98,24 @@ class EnsembleView(View):
         if name == "nis":
             return {name: self._surprise()}
         if name == "scale":
-            heavy = heaviness(record.tails, record.size_std)
-            grow = np.where(record.observations > 1.0, heavy, 1.0)
-            return {name: self._raw() / grow[..., None, None]}
+            return {name: self._scale()}
         if name in ("frame", "spectrum"):
             return self._eigen()
         return self._moving()
 
     def _raw(self) -> Numbers:
-        """Second moment of the forecast, noise floor included."""
+        """Covariance of the forecast, noise floor included."""
         engine, records = self._engine, self._records
         if records.shape[-1] == engine.small:
             records = self._whole(self._rows)
-        return records[..., engine.small :].reshape(*records.shape[:-1], engine.d, engine.d)
+        whole = records[..., engine.small : engine.dense]
+        return whole.reshape(*records.shape[:-1], engine.d, engine.d)
+
+    def _scale(self) -> Numbers:
+        engine, records = self._engine, self._records
+        if records.shape[-1] <= engine.dense:
+            records = self._whole(self._rows)
+        return unpack(records[..., engine.dense : engine.scaled], engine.d)
 
     def _eigen(self) -> dict[str, Numbers]:
         frame, spectrum = orbit.decompose(self._raw())
@@ -161,10 +167,12 @@ def held(engine: Any, rows: Numbers) -> Numbers:
     d, n, lead = engine.d, len(engine.members), rows.shape[:-1]
     out, only = np.empty((*lead, n, d, d)), rows.reshape(-1, engine.size).copy()
     only[:, SEEN] = only[:, TIME]  # at a later time nothing has all the weight
+    track(only, engine.plan).top[:, d:] = 1.0, 0.0, 0.0
     for k, weights in enumerate(np.eye(n)):
         engine.read(only).roots[:] = weights
-        out[..., k, :, :] = engine.look(only)[:, engine.small :].reshape(*lead, d, d)
-    return out
+        scale = unpack(engine.look(only)[:, engine.dense : engine.scaled], d)
+        out[..., k, :, :] = scale.reshape(*lead, d, d)
+    return out * heaviness(engine.read(rows).tails)[..., None, None, None]
 
 
 def velocity_and_angle_var(

@@ -13,6 +13,7 @@ size        (clocks,)        log size s of the averages with a size clock
 mass        (averages,)      V, the effective number of observations in B
 level       (d,)             L, long-run variance of each channel; 0: never seen
 units       (d,)             E, units in which the turning members work
+top         (d + 3,)         u, m, g and b of the clock of the top direction
 deviation   (channels, d)    D of the averages with channel clocks, then of the diagonals
 body        (averages, p)    B, lower triangle row by row
 turning     (turning, t)     Q (d d), W and P11 P12 P22 (planes i > j), lam (d), var
@@ -30,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.constants import HORIZON_CLOCK, TAILS
+from kgmrf.constants import BLEND_RATE, HORIZON_CLOCK, KAPPA_GAIN, TAILS
 from kgmrf.engines import horizon
 from kgmrf.engines.members import Average, Diagonal, Member, Turning
 
@@ -48,12 +49,23 @@ FORECAST, SHARP = 2.0, 6.0
 """Powers of the roots that weigh the members in a forecast and in an estimate."""
 
 
+class Learning(NamedTuple):
+    """How quickly the weights and kappa learn."""
+
+    blend_rate: float = BLEND_RATE
+    kappa_gain: float = KAPPA_GAIN
+
+
+USUAL = Learning()
+
+
 class Layout(NamedTuple):
-    """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(12,)``."""
+    """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(13,)``."""
 
     d: int
     table: Numbers
     begin: Numbers
+    learning: Learning = USUAL
 
     @property
     def size(self) -> int:
@@ -77,6 +89,7 @@ class Track(NamedTuple):
     mass: Numbers
     level: Numbers
     units: Numbers
+    top: Numbers
     deviation: Numbers
     body: Numbers
     turning: Numbers
@@ -104,7 +117,7 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
 
     >>> from kgmrf.engines.members import default_members
     >>> layout(7, default_members(7)).size
-    587
+    597
     """
     table = np.zeros((len(members), N_COLUMNS))
     for row, member in zip(table, members, strict=True):
@@ -121,13 +134,19 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
     prior = np.sqrt([member.prior for member in members])
     table[:, ROOT] = prior / prior.sum()
     table[:, HORIZON:] = _horizons(table)
+    return placed(d, table)
+
+
+def placed(d: int, table: Numbers, learning: Learning = USUAL) -> Layout:
+    """The layout of a track of d channels under this table of members."""
     n_average, n_turning, clocks, channels = counts(table)
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
     one = d * d + 4 * planes + d + 1
-    sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(members), clocks, n_average, d, d]
+    sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(table), clocks, n_average]
+    sizes += [d, d, d + 3]
     sizes += [channels * d, n_average * pairs, n_turning * one]
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Layout(d, table, begin)
+    return Layout(d, table, begin, learning)
 
 
 def _horizons(table: Numbers) -> Numbers:
@@ -155,7 +174,7 @@ def track(row: Numbers, plan: Layout) -> Track:
     parts = [row[..., a:b] for a, b in pairwise(edges)]
     n_average, n_turning, _, channels = counts(plan.table)
     pairs, one = plan.d * (plan.d + 1) // 2, plan.d**2 + 2 * plan.d * (plan.d - 1) + plan.d + 1
-    shapes = {8: (channels, plan.d), 9: (n_average, pairs), 10: (n_turning, one)}
+    shapes = {9: (channels, plan.d), 10: (n_average, pairs), 11: (n_turning, one)}
     for k, shape in shapes.items():
         parts[k] = parts[k].reshape(*row.shape[:-1], *shape)
     return Track(*parts)

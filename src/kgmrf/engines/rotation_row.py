@@ -73,7 +73,7 @@ def _laid(parts: dict[str, tuple[int, ...]]) -> dict[str, int]:
 
 
 _ROW, _CORE, _RECORD = _laid(CORE | DENSE), _laid(CORE), _laid(RECORD)
-RECORD_SIZE = _RECORD["end"]
+RECORD_SIZE, STATUS = _RECORD["end"], _RECORD["status"]
 
 
 def size(oscillations: bool) -> int:
@@ -180,12 +180,15 @@ def settings(
     guess: float | None = None,
     time_unit: float | None = None,
     rated: bool = False,
+    repeats: str = "auto",
 ) -> Numbers:
-    """A ``RotationSettings`` and the levels of the noise behind it ``(1, 4 + 3 n_levels)``."""
+    """A ``RotationSettings`` and the levels of the noise behind it ``(1, 5 + 3 n_levels)``."""
     levels = noise_levels(noise_std, guess)
     jitter = c.JITTER_VARIANCE if noise_std is None and guess is None and not rated else 0.0
-    return np.array([[time_unit or 0.0, jitter, float(rated), len(levels) // 3, *levels]])
+    head = [time_unit or 0.0, jitter, float(rated), REPEATS[repeats], len(levels) // 3]
+    return np.array([[*head, *levels]])
 
 
+REPEATS = {"taken": c.REPEATS_TAKEN, "missing": c.REPEATS_MISSING, "auto": c.REPEATS_AUTO}
 SETTINGS: Any = c.STRUCTS["RotationSettings"]
 UNIT, N_LEVELS, FIRST_LEVEL = SETTINGS.index("unit"), SETTINGS.index("n_levels"), len(SETTINGS)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.constants import REFUSED
+from kgmrf.constants import REFUSED, STALE
 from kgmrf.engines import Lines
 from kgmrf.engines import rotation_row as at
 from kgmrf.engines.rotation_row import field, part
@@ -48,6 +48,8 @@ def smooth(
     if rates is None:
         rates = np.full((*counts.shape, 4), np.nan)
     past, last = _run(engine, seen, counts, dt, start, rates), len(seen) - 1
+    stale = field(past, "status") == STALE
+    counts = np.where(stale, 0.0, counts)
     if lag is not None and lag < last:
         ends = past[np.minimum(np.arange(last + 1) + lag, last)]
         return _late(engine, past, ends, (seen, counts, dt, rates), lag)
@@ -56,6 +58,7 @@ def smooth(
         again = _run(engine, seen, np.where(found.later, 0.0, counts), dt, start, rates)
         field(again, "outlier_probability")[:] = field(past, "outlier_probability")
         past = again
+        field(past, "status")[stale] = STALE
     field(past, "status")[found.later] = REFUSED
     # Every step comes twice: unseen, which shows its forecast, and then seen.
     back, again = np.repeat(np.arange(last, -1, -1), 2), np.arange(2 * last + 2)[:, None] % 2
@@ -82,7 +85,7 @@ class Outliers(NamedTuple):
 def outliers(records: Numbers, counts: Numbers) -> Outliers:
     """The record of the next observation tells what became of one that was open."""
     steps, status, before = len(records), field(records, "status"), field(records, "before")
-    seen = (counts > 0.0) & (status > 0.0)
+    seen = (counts > 0.0) & (status > 0.0) & (status != STALE)
     following = np.full(status.shape, steps)
     for t in range(steps - 2, -1, -1):
         following[t] = np.where(seen[t + 1], t + 1, following[t + 1])
@@ -97,7 +100,8 @@ def lagged(engine: Rotations, window: Numbers, lag: int) -> Numbers:
     window: ``(T + lag, n, BESIDE + record_size)``: what is beside the record of every step.
     """
     seen, records = window[..., :9].reshape(*window.shape[:2], 3, 3), window[..., BESIDE:]
-    steps = seen, window[..., 9], window[..., 10], window[..., 11:15]
+    counts = np.where(field(records, "status") == STALE, 0.0, window[..., 9])
+    steps = seen, counts, window[..., 10], window[..., 11:15]
     return _late(engine, records, records[lag:], steps, lag)
 
 
@@ -192,7 +196,7 @@ def _backwards(rates: Numbers) -> Numbers:
 
 def _alike(engine: Rotations, records: Numbers) -> Rotations:
     """An engine whose track k has the noise and the unit of time of record k."""
-    alike = Rotations(noise_std=1.0, rated=engine.rated)
+    alike = Rotations(noise_std=1.0, rated=engine.rated, repeats="taken")
     alike.settings = np.repeat(alike.settings, len(records), axis=0)
     alike.settings[:, at.UNIT] = field(records, "unit")
     alike.settings[:, at.FIRST_LEVEL] = field(records, "noise_std") ** 2

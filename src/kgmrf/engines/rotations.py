@@ -81,13 +81,15 @@ class Rotations(Engine):
 
     noise_std: standard deviation of the noise in every plane, radians; None learns it.
     noise_std_guess: where learning starts; it counts less than an observation, so that a wrong one
-    does little harm. Without one, white fluctuation below 1.5e-3 rad is taken for motion.
+    does little harm. Without one, white fluctuation below about 2.5e-3 rad is taken for motion.
     oscillations: also hold dense members (constant velocity and oscillators), which cost most of
     the time and earn 1-3 % on smooth motion and a factor 2 on regular oscillation.
     time_unit: the usual time between observations in units of the stamps; None takes the median of
     the first eight positive intervals of each track.
     rated: rates are measured too (a gyroscope): they turn the body, and what the members follow is
     their error. There are no dense members then.
+    repeats: whether exact repeats of a pose are "taken", are "missing" (at most three in a row), or
+    are missing while they are frequent and runs of them short ("auto").
 
     >>> engine = Rotations(noise_std=0.05)
     >>> rows = engine.init(2)
@@ -110,9 +112,10 @@ class Rotations(Engine):
         oscillations: bool = True,
         time_unit: float | None = None,
         rated: bool = False,
+        repeats: str = "auto",
     ) -> None:
         self.rated, oscillations = rated, oscillations and not rated
-        self.settings = at.settings(noise_std, noise_std_guess, time_unit, rated)
+        self.settings = at.settings(noise_std, noise_std_guess, time_unit, rated, repeats)
         self._laws = at.isotropic_laws(noise_std is None, rated), at.dense_laws()
         self._places = at.places(oscillations)
         self.size = at.size(oscillations)
@@ -221,7 +224,17 @@ def _check_members(rows: Numbers) -> None:
     weights = [(part(rows, name), -1) for name in ("experts", "level", "tables", "weight")]
     units = [(part(rows, "frame"), -1)]
     p00, p01, p11 = (part(rows, name) for name in ("p00", "p01", "p11"))
-    names = ("noise", "now", "open_noise", "behind", "unrest", "walk")
+    names = (
+        "noise",
+        "now",
+        "open_noise",
+        "behind",
+        "unrest",
+        "walk",
+        "repeats",
+        "repeated",
+        "longest",
+    )
     positive = [p00, p11, *(part(rows, name) for name in names)]
     units += [(part(rows, name)[part(rows, "open") > 0.0], -1) for name in ("last", "turned")]
     speeds = [part(rows, "delta"), part(rows, "rate")]

@@ -239,14 +239,6 @@ class ScaledView(EnsembleView):
             "effective_samples": np.where(on, part[..., 1], 1.0),
         }
 
-    def _raw(self) -> Numbers:
-        """Second moment of the next row, as the ensemble forecasts it."""
-        engine, records = self._engine, self._records
-        if records.shape[-1] != engine.record_size:
-            records = self._whole(self._rows)
-        flat = records[..., engine.small : engine.ensemble.record_size]
-        return flat.reshape(*records.shape[:-1], engine.d, engine.d)
-
     def _eigen(self) -> dict[str, Numbers]:
         frame, spectrum = orbit.decompose(self["covariance"])
         return {"frame": frame, "spectrum": spectrum}

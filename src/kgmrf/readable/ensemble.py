@@ -32,8 +32,10 @@ from kgmrf.constants import (
     SIZE_DECAYS,
     SIZE_RETENTION,
     SMALLEST,
+    STEADY_SHARE,
 )
 from kgmrf.engines import layout as at
+from kgmrf.engines.horizon import LAST
 from kgmrf.engines.layout import (
     Layout,
     Track,
@@ -46,6 +48,7 @@ from kgmrf.engines.layout import (
 from kgmrf.factors import heaviness
 from kgmrf.readable.observe import Compared, compare, compare_matrix, take_covariance, take_samples
 from kgmrf.readable.score import judge, look_ahead, weights_ahead
+from kgmrf.readable.top_clock import aim, drift_top
 from kgmrf.readable.turning import drift_turning, hold_turning, learn_turning
 
 
@@ -53,12 +56,14 @@ class Ensemble:
     """The loop over lines, as `kgmrf._core.Ensemble` has it.
 
     d: channels. table: the members, ``(K, columns)``. places: where the parts of a row begin; see
-    :mod:`kgmrf.engines.layout`.
+    :mod:`kgmrf.engines.layout`. learning: the numbers of a `kgmrf.engines.layout.Learning`.
     """
 
-    def __init__(self, d: int, table: Numbers, places: Mapping[str, int]) -> None:
+    def __init__(
+        self, d: int, table: Numbers, places: Mapping[str, int], learning: Numbers
+    ) -> None:
         begin = [places[name] for name in (*Track._fields, "end")]
-        self.plan = Layout(d, table, np.array(begin))
+        self.plan = Layout(d, table, np.array(begin), at.Learning(*learning))
         self.size = self.plan.size
 
     def run(
@@ -92,7 +97,12 @@ class Ensemble:
 
 
 def write_record(track: Track, plan: Layout, row: Numbers, record: Numbers) -> None:
-    """The head, tails and weights of a row and, where there is room, its filtered covariance."""
+    """The head, tails and weights of a row and, where there is room, covariance and scale.
+
+    The scale is e^kappa S'. In the covariance it has .01 of the steadiest average, so that as a
+    Gaussian it is not lost where sensors get stuck: h (.99 e^kappa S' + .01 S_B). An estimate at
+    the time of an observation has nothing of that average, which would blur its axes.
+    """
     small = plan.places["size"]
     record[:small] = row[: min(small, len(record))]
     if len(record) <= small:
@@ -101,17 +111,23 @@ def write_record(track: Track, plan: Layout, row: Numbers, record: Numbers) -> N
         record[small:] = np.nan
         return
     ahead, there = look_ahead(track, plan.table[:, at.HORIZON :]), present(track)
-    weights = weights_ahead(track, ahead, sharp=not np.isnan(track.head[at.VALUES]))
-    blend = growth(track, ahead.size_std) * np.tensordot(weights, hold(track, plan), 1)
-    blend[~there], blend[:, ~there] = np.nan, np.nan
-    record[small:] = blend.reshape(-1)
-
-
-def growth(track: Track, size_std: float) -> float:
-    """The covariance over S: e^kappa times `heaviness`, from the second observation on."""
-    if track.head[at.COUNT] <= 1.0:  # before that nothing is known of the tails
-        return 1.0
-    return float(np.exp(track.head[at.KAPPA]) * heaviness(track.tails[: at.N_TAILS], size_std))
+    sharp = not np.isnan(track.head[at.VALUES])
+    weights = weights_ahead(track, ahead, sharp)
+    parts = hold(track, plan)
+    total = np.tensordot(weights, parts, 1)
+    scale, heavy, share = total + aim(track, total).extra, 1.0, 0.0
+    if track.head[at.COUNT] > 1.0:  # before that nothing is known of the tails
+        scale *= np.exp(track.head[at.KAPPA])
+        heavy = float(heaviness(track.tails[: at.N_TAILS], ahead.size_std))
+        share = 0.0 if sharp else STEADY_SHARE
+    steadiest = plan.table[:, at.HEIR] == LAST
+    whole = heavy * scale
+    if steadiest.any():
+        whole = heavy * ((1.0 - share) * scale + share * parts[steadiest][0])
+    for matrix in (whole, scale):
+        matrix[~there], matrix[:, ~there] = np.nan, np.nan
+    both = np.concatenate([whole.reshape(-1), pack(scale)])
+    record[small:] = both[: len(record) - small]
 
 
 # ----------------------------------------------------------------------- drift and hold
@@ -124,6 +140,7 @@ def drift(track: Track, plan: Layout, dt: float) -> None:
     """
     table = plan.table
     track.size[:] *= SIZE_RETENTION ** decays(track, dt)
+    drift_top(track, dt)
     track.head[at.TIME] += dt
     averages = table[:, at.KIND] == at.AVERAGE
     track.mass[:] *= 2.0 ** (-dt / table[averages, at.HALF_LIFE])
@@ -166,7 +183,9 @@ def hold(track: Track, plan: Layout) -> Numbers:
 # ----------------------------------------------------------------------- learn
 
 
-def learn(track: Track, plan: Layout, parts: Numbers, seen: Compared, u: float, age: float) -> None:
+def learn(
+    track: Track, plan: Layout, parts: Numbers, seen: Compared, u: float, q: float, age: float
+) -> None:
     """Every member takes in u C; those that are limited weigh it by min(1, 20 d/z) instead.
 
     The first samples count in full, and no size clock moves: what they were expected to be is what
@@ -203,7 +222,7 @@ def learn(track: Track, plan: Layout, parts: Numbers, seen: Compared, u: float, 
             clock += 1
         elif law[at.LIMITED]:
             # z = Q/m of N/m values
-            weight = OUTLIER * seen.values / max(seen.distance, OUTLIER * seen.values)
+            weight = OUTLIER * seen.values / max(q, OUTLIER * seen.values)
             weight = 1.0 if early else weight
         target = math.exp(-s) * (weight * seen.mean + seen.rest)
         if law[at.CHANNEL] > 0:
@@ -317,16 +336,17 @@ def step(
     ahead, parts = look_ahead(track, plan.table[:, at.HORIZON :]), hold(track, plan)
     track.head[at.SEEN] = track.head[at.TIME]
     total = np.tensordot(weights_ahead(track, ahead), parts, 1)
+    top = aim(track, total)
     kappa, there = float(track.head[at.KAPPA]), present(track)
     if matrix:
-        seen = compare_matrix(samples, m, total, kappa, there)
+        seen = compare_matrix(samples, m, total, kappa, there, top)
         power = np.diag(samples)
     else:
-        seen = compare(samples, total, kappa, there)
+        seen = compare(samples, total, kappa, there, top)
         power = np.where(np.isnan(samples), 0.0, samples**2).sum(axis=0) / m
     if seen.values > 0:
-        u = judge(track, plan, parts, seen, ahead)
-        learn(track, plan, parts, seen, u, ahead.age)
+        u, q = judge(track, plan, parts, seen, top, ahead)
+        learn(track, plan, parts, seen, u, q, ahead.age)
         if not pooling(track) and (power[~there] > SMALLEST).any():
             parts = hold(track, plan)
     enter(track, plan, power, m, parts)

@@ -67,7 +67,7 @@ class Levels:
     """Settings of a row: the variances that the noise may have, with their priors."""
 
     def __init__(self, settings: Numbers) -> None:
-        self.unit, self.jitter, self.rated, n = settings[: len(SETTINGS)]
+        self.unit, self.jitter, self.rated, self.repeats, n = settings[: len(SETTINGS)]
         self.variance, self.prior, self.fading = settings[FIRST_LEVEL:].reshape(3, int(n))
         self.n, self.given = int(n), n == 1
         self.in_use = min(self.n, c.NOISE_LEVELS)

@@ -9,6 +9,7 @@ import numpy as np
 
 from kgmrf._types import Mask, Numbers
 from kgmrf.constants import FILL_LIMIT, INVALID, LARGEST, MISSING, OBSERVED, SMALLEST
+from kgmrf.readable.top_clock import Aim, Along, along, along_matrix
 
 # ----------------------------------------------------------------------- the check
 
@@ -69,16 +70,17 @@ class Compared(NamedTuple):
     mean: Numbers
     rest: Numbers
     cells: Numbers
+    top: Along
 
 
-def compare(samples: Numbers, total: Numbers, kappa: float, there: Mask) -> Compared:
+def compare(samples: Numbers, total: Numbers, kappa: float, there: Mask, top: Aim) -> Compared:
     """An observation of samples ``(m, d)``, NaN where a cell is missing, beside the forecast."""
     d = total.shape[-1]
     known = samples[~np.isnan(samples[:, there]).all(axis=1)]
     m, grow = float(len(known)), math.exp(kappa)
     outer, precision, mean, rest = np.zeros((4, d, d))
     values = distance = log_det = 0.0
-    cells = there * (~np.isnan(known)).sum(axis=0)
+    cells, seen = there * (~np.isnan(known)).sum(axis=0), Along()
     for x in known:
         o = there & ~np.isnan(x)
         hidden = there & np.isnan(x)
@@ -91,6 +93,7 @@ def compare(samples: Numbers, total: Numbers, kappa: float, there: Mask) -> Comp
         apart = float(x[o] @ y[o]) / (FILL_LIMIT * o.sum())
         share = 1.0 / math.sqrt(max(apart, 1.0))
         filled[hidden] = share * (total @ y)[hidden]
+        seen = seen.plus(along(top, x, o, inverse))
         values += o.sum()
         distance += float(x[o] @ y[o]) / grow
         log_det += np.linalg.slogdet(block)[1] + o.sum() * kappa
@@ -100,19 +103,21 @@ def compare(samples: Numbers, total: Numbers, kappa: float, there: Mask) -> Comp
         h = np.ix_(hidden, hidden)
         across = total[np.ix_(hidden, o)]
         rest[h] += grow * (total[h] - across @ inverse @ across.T) / m
-    return Compared(m, values, distance, log_det, outer, precision, mean, rest, cells)
+    return Compared(m, values, distance, log_det, outer, precision, mean, rest, cells, seen)
 
 
-def compare_matrix(seen: Numbers, m: float, total: Numbers, kappa: float, there: Mask) -> Compared:
+def compare_matrix(
+    seen: Numbers, m: float, total: Numbers, kappa: float, there: Mask, top: Aim
+) -> Compared:
     """An observation C = mean of x x^T over m samples beside the forecast."""
     d = total.shape[-1]
     o = np.ix_(there, there)
     inverse = np.zeros((d, d))
     inverse[o] = np.linalg.inv(total[o])
     n = float(there.sum())
-    log_det = m * (np.linalg.slogdet(total[o])[1] + n * kappa)
     mean = np.where(there[:, None] & there, seen, 0.0)
+    log_det = m * (np.linalg.slogdet(total[o])[1] + n * kappa)
     outer = m * inverse @ mean @ inverse
     distance = m * math.exp(-kappa) * float((inverse * mean).sum())
-    cells = m * there
-    return Compared(m, m * n, distance, log_det, outer, m * inverse, mean, np.zeros((d, d)), cells)
+    rest, cells, seen_top = np.zeros((d, d)), m * there, along_matrix(top, mean, m)
+    return Compared(m, m * n, distance, log_det, outer, m * inverse, mean, rest, cells, seen_top)

@@ -10,10 +10,8 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.constants import (
     BLEND_LIMIT,
-    BLEND_RATE,
     BLEND_SHARE,
     FARTHEST,
-    KAPPA_GAIN,
     KAPPA_LIMIT,
     OUTLIER,
     RETURN,
@@ -30,7 +28,9 @@ from kgmrf.engines import horizon
 from kgmrf.engines import layout as at
 from kgmrf.engines.horizon import Keeps
 from kgmrf.engines.layout import Layout, Track, blend_weights
+from kgmrf.factors import heaviness
 from kgmrf.readable.observe import Compared
+from kgmrf.readable.top_clock import Aim, learn_top
 
 NU = np.array(TAILS)
 
@@ -68,16 +68,55 @@ def weights_ahead(track: Any, ahead: Ahead, sharp: bool = False) -> Numbers:
     return horizon.carry(now, ahead.keeps) if ahead.g > 0.0 else now
 
 
-def judge(track: Track, plan: Layout, parts: Numbers, seen: Compared, ahead: Ahead) -> float:
-    """log p(x); the tails, kappa and the weights learn from it. Returns the weight u of x."""
-    n, q = seen.values, min(seen.distance, FARTHEST)
+class Mixed(NamedTuple):
+    """What a density says of an observation: log p(x), its weight u, the shares of the tails."""
+
+    log_p: float
+    u: float
+    shares: Numbers
+
+
+def mix_tails(tails: Numbers, n: float, q: float, log_det: float, size_std: float) -> Mixed:
+    """p(x) = sum_ij omega_i pi_j t_j(x; e^(z_i sigma) Sigma) of n values at squared distance q.
+
+    log_det: log |Sigma|. Where sigma is 0 there is one size alone.
+    """
+    omega, sizes = np.ones(1), np.ones(1)
+    if size_std > 0.0:
+        omega, sizes = np.array(SIZE_SHARES), np.exp(size_std * np.array(SIZE_NODES))
+    each = [log_student(n, q / size, log_det + n * math.log(size)) for size in sizes]
+    joint = np.log(omega)[:, None] + np.log(tails) + each
+    top = joint.max()
+    share = np.exp(joint - top)
+    log_p = top + math.log(share.sum())
+    share /= share.sum()
+    u = float((share * (NU + n) / (NU * sizes[:, None] + q)).sum())
+    return Mixed(log_p, u, share.sum(axis=0))
+
+
+def judge(
+    track: Track, plan: Layout, parts: Numbers, seen: Compared, top: Aim, ahead: Ahead
+) -> tuple[float, float]:
+    """log p(x) under S'; the track learns as if x had been forecast by S.
+
+    Returns the weight u of x and its squared distance from that forecast.
+    """
+    n, q, tails = seen.values, min(seen.distance, FARTHEST), track.tails[: at.N_TAILS]
+    shrunk = math.exp(-track.head[at.KAPPA])
+    q_top = min(seen.distance - shrunk * seen.top.distance, FARTHEST)
+    log_det = seen.log_det + seen.top.log_det
+    told = mix_tails(tails, n, q_top, log_det, ahead.size_std)
+    there = seen.cells > 0
+    log_size = log_det - float(seen.cells[there] @ np.log(track.level[there]))
+    learn_wander(track, log_size / n, ahead.age)
+    z, heavy = shrunk * seen.top.share / seen.m, float(heaviness(tails))
+    learn_top(track, top, z, seen.m, told.u, heavy, ahead.age)
     outer, trace = (np.einsum("ij,kij->k", a, parts) for a in (seen.outer, seen.precision))
     prior = plan.table[:, at.ROOT]
-    u = weigh(track, prior, outer, trace, n, q, seen.log_det, seen.m / n, ahead)
-    there = seen.cells > 0
-    log_size = seen.log_det - float(seen.cells[there] @ np.log(track.level[there]))
-    learn_wander(track, log_size / n, ahead.age)
-    return u
+    rate, learning = seen.m / n, plan.learning
+    u = weigh(track, prior, outer, trace, n, q, seen.log_det, rate, ahead, learning)
+    track.head[at.LIKELIHOOD], track.head[at.DISTANCE] = told.log_p, q_top
+    return u, q
 
 
 def weigh(
@@ -90,42 +129,34 @@ def weigh(
     log_det: float,
     rate: float,
     ahead: Ahead,
+    learning: at.Learning = at.USUAL,
 ) -> float:
     """The tails, kappa and the weights learn from n values at squared distance q; returns u.
 
     outer: <S^-1 x x^T S^-1, S_k>. trace: <S^-1, S_k>. log_det: log |Sigma|. rate: of the step.
     """
     tails, before = track.tails[: at.N_TAILS], track.tails[at.N_TAILS :]
-    before[:] = tails
-    omega, sizes = np.ones(1), np.ones(1)
-    if ahead.size_std > 0.0:
-        omega, sizes = np.array(SIZE_SHARES), np.exp(ahead.size_std * np.array(SIZE_NODES))
-    each = [log_student(n, q / size, log_det + n * math.log(size)) for size in sizes]
-    joint = np.log(omega)[:, None] + np.log(tails) + each
-    top = joint.max()
-    share = np.exp(joint - top)
-    track.head[at.LIKELIHOOD] = top + math.log(share.sum())
+    found = mix_tails(tails, n, q, log_det, ahead.size_std)
+    track.head[at.LIKELIHOOD], track.head[at.SIZE_STD] = found.log_p, ahead.size_std
     track.head[at.DISTANCE], track.head[at.VALUES] = q, n
-    track.head[at.SIZE_STD] = ahead.size_std
-    share /= share.sum()
-    u = float((share * (NU + n) / (NU * sizes[:, None] + q)).sum())
     roots, w = track.roots, blend_weights(track.roots, False)
-    gradient = 0.5 * (u * math.exp(-track.head[at.KAPPA]) * outer - trace)
+    gradient = 0.5 * (found.u * math.exp(-track.head[at.KAPPA]) * outer - trace)
     if ahead.g > 0.0:
         gradient = horizon.pull_back(gradient, w, ahead.keeps)
     if np.isfinite(w @ gradient):  # otherwise so far from the forecast that it says nothing
         step = np.clip(rate * (gradient - w @ gradient), -BLEND_LIMIT, BLEND_LIMIT)
-        roots *= np.exp(BLEND_RATE * step)
+        roots *= np.exp(learning.blend_rate * step)
         roots *= (1.0 - BLEND_SHARE) / roots.sum()
         roots += BLEND_SHARE / len(roots)
-    tails[:] = (1.0 - TAIL_SHARE) * share.sum(axis=0) + TAIL_SHARE / at.N_TAILS
-    kappa = track.head[at.KAPPA] + math.log1p(KAPPA_GAIN * (u * q / n - 1.0))
+    before[:] = tails
+    tails[:] = (1.0 - TAIL_SHARE) * found.shares + TAIL_SHARE / at.N_TAILS
+    kappa = track.head[at.KAPPA] + math.log1p(learning.kappa_gain * (found.u * q / n - 1.0))
     track.head[at.KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
     if q > OUTLIER * n:
         # So far from the forecast that the weights no longer mean much: half back to the start.
         roots[:] = (1.0 - RETURN) * roots + RETURN * prior
         track.head[at.KAPPA] = 0.0
-    return u
+    return found.u
 
 
 def learn_wander(track: Any, log_size: float, age: float) -> None:

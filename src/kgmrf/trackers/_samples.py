@@ -121,8 +121,9 @@ class CovarianceTracker(Tracker):
         """Cov(x_{t+1} + ... + x_{t+h}) = sum over k of the covariance forecast k steps ahead.
 
         steps: h, such as the 10 days of a holding period. Samples of different steps count as
-        uncorrelated, as returns nearly are. Only `time` and `covariance` (with `correlation` and
-        `volatility`) are told.
+        uncorrelated, as returns nearly are; where they are not, regions are too small or too large.
+        Only `time` and `covariance` (with `correlation` and `volatility`) are told, and of the
+        self-tuned tracker the `density` of the sum, with all that comes with it.
 
         >>> from kgmrf import EuclideanEMA
         >>> tracker = EuclideanEMA(gain=0.1)
@@ -131,11 +132,21 @@ class CovarianceTracker(Tracker):
         >>> np.allclose(total, 10 * tracker.forecast(1).covariance)
         True
         """
-        ahead = [
-            self.forecast((k + 1) * self.clock.unit) for k in range(_check.whole(steps, "steps"))
-        ]
-        total = np.sum([estimate.covariance for estimate in ahead], axis=0)
-        return Estimate({"time": ahead[-1].time, "covariance": total}).named(self.channels)
+        h, unit = _check.whole(steps, "steps"), self.clock.unit
+        ahead = [self.forecast((k + 1) * unit) for k in range(h)]
+        if "mean" in ahead[0].fields():
+            raise ValueError(
+                "rows that predict the next ones, as a linear mean has it, are correlated: their "
+                'total is none of steps; use a tracker with mean="zero", or fit sums of rows'
+            )
+        names = ("covariance", "scale") if "tails" in ahead[0].fields() else ("covariance",)
+        found = {name: np.sum([getattr(one, name) for one in ahead], axis=0) for name in names}
+        if "scale" in found:
+            # The sum wanders as the mean of its size does: as a single observation a third as far.
+            third = self.forecast((1.0 + (h - 1.0) / 3.0) * unit)
+            found |= {"tails": ahead[0].tails, "size_std": third.size_std}
+            found["steps"] = np.full_like(third.size_std, h)
+        return Estimate({"time": ahead[-1].time, **found}).named(self.channels)
 
     def _advance_samples(self, block: Numbers, dt: Numbers) -> None:
         nan = np.isnan(block)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from kgmrf._check import ObservationError
 from kgmrf._mask import as_mask
 from kgmrf._time import Clock
 from kgmrf._types import Mask, Numbers
+from kgmrf.density import Density
+from kgmrf.factors import FactorDensity
 from kgmrf.results import Estimate, Result, Values, stacked
 from kgmrf.tail import chi_squared_tail
 from kgmrf.trackers._contract import Tracker
@@ -21,6 +24,15 @@ from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.product import Composite, ProductEstimate, ProductResult
 from kgmrf.trackers.vector import VectorTracker
+
+
+def wider(density: Density | FactorDensity, s: Numbers) -> Density | FactorDensity:
+    """The density whose scale is (1 + s_i s_j) times that of another, s ``(..., d)``."""
+    if isinstance(density, FactorDensity):
+        loadings = np.concatenate([density.loadings, s[..., None] * density.loadings], axis=-1)
+        return replace(density, loadings=loadings, noise=density.noise * (1.0 + s * s))
+    return replace(density, scale=density.scale * (1.0 + s[..., :, None] * s[..., None, :]))
+
 
 LEAST_SHARE = 1e-12
 """Directions with less than this share of a channel's variance count as having none."""
@@ -42,6 +54,29 @@ class GaussianEstimate(ProductEstimate):
     def covariance(self) -> Numbers:
         """Estimate of the covariance about the mean, (..., d, d)."""
         return self["covariance"].covariance
+
+    @property
+    def density(self) -> Density | FactorDensity:
+        """The density of x - `mean`, wider by what is not known of the mean.
+
+        Of ``forecast(h)`` it is that of the observation h steps ahead. The error of the mean has
+        the covariance s_i s_j S_ij, so its scale is (1 + s_i s_j) times that of the covariance.
+        """
+        part = self["covariance"]
+        size = np.sqrt(np.diagonal(part.covariance, axis1=-2, axis2=-1))
+        return wider(part.density, self["mean"].std / np.where(size > 0.0, size, 1.0))
+
+    def log_density(self, x: Any) -> Numbers:
+        """log p(x) of vectors ``(..., d)``; NaN cells are integrated out."""
+        return self.density.log_density(np.asarray(x, dtype=float) - self.mean)
+
+    def mahalanobis(self, x: Any) -> Numbers:
+        """Squared distance of vectors ``(..., d)`` from the mean; compare with `region`."""
+        return self.density.mahalanobis(np.asarray(x, dtype=float) - self.mean)
+
+    def region(self, level: float) -> Numbers:
+        """The squared distance within which an observation falls with this probability."""
+        return self.density.region(level)
 
 
 class GaussianResult(GaussianEstimate, ProductResult):

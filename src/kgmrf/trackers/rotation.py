@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -11,10 +12,16 @@ from kgmrf import _check
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._time import Clock
 from kgmrf._types import Numbers
-from kgmrf.constants import ROTATION_TOLERANCE
+from kgmrf.constants import (
+    FIRST_REPEATS,
+    FREQUENT_REPEATS,
+    LONGEST_REPEAT,
+    ROTATION_TOLERANCE,
+    STALE,
+)
 from kgmrf.engines import TIME
 from kgmrf.engines.law import SingleLaw
-from kgmrf.engines.rotation_row import RECORD_SIZE
+from kgmrf.engines.rotation_row import RECORD_SIZE, REPEATS, STATUS, part
 from kgmrf.engines.rotation_smoother import BESIDE, lagged, smooth
 from kgmrf.engines.rotations import Rotations, skew
 from kgmrf.gains import FixedGains, Gains, as_gains
@@ -38,8 +45,8 @@ class RotationTracker(EngineTracker):
     noise_std: standard deviation of the noise in every plane, radians; ``n_samples`` of an update
     divides its variance. None: learned. Single laws do not learn it; those with fixed gains can do
     without it and then tell no likelihood.
-    noise_std_guess: where learning starts; without one, what fluctuates by less than 1.5e-3 rad is
-    taken for motion unless smoothing gains much.
+    noise_std_guess: where learning starts; without one, what fluctuates by less than about 2.5e-3
+    rad is taken for motion unless smoothing gains much.
     gains: "auto" (default; in dimensions other than 3 the same as "information"), or a single law:
     "information", "zero_lag", "printed", or one from :mod:`kgmrf.gains`.
     oscillations: of the default: be ready for regular swinging (camera shake, gait, vibration).
@@ -48,6 +55,9 @@ class RotationTracker(EngineTracker):
     gyroscope: of the default: whether angular rates are measured too, ``rate`` of `update` and
     ``rates`` of `filter`; None: if the first call has some. They turn the estimate between
     observations of the rotation; their bias and the noise of both are learned.
+    repeats: of the default: what exact repeats of a pose are, as from a source that is slower than
+    its stamps: "taken" in, "missing" (at most three in a row), or "auto": missing while they are
+    frequent and runs of them short, with one warning.
     lag: of the default: `update` and `filter` tell the frame ``lag`` frames ago, smoothed with all
     that came since; NaN for the first ``lag`` frames.
     on_invalid: what to do with a matrix that is no rotation: "raise", "skip" (treat as missing) or
@@ -56,8 +66,8 @@ class RotationTracker(EngineTracker):
     Observations are matrices ``(..., d, d)`` or, for d = 3, ``scipy.spatial.transform.Rotation``
     objects; make one of quaternions with ``Rotation.from_quat``. Estimates of the default also have
     ``covariance`` (3 x 3, of the error in the body frame), ``noise_std``, ``status`` (0 missing, 1
-    taken in, 3 an outlier, 4 started again there), ``outlier_probability``, ``weights`` and
-    ``half_life``.
+    taken in, 3 an outlier, 4 started again there, 5 a stale repeat), ``outlier_probability``,
+    ``weights`` and ``half_life``.
 
     >>> import numpy as np
     >>> from kgmrf import RotationTracker
@@ -73,6 +83,7 @@ class RotationTracker(EngineTracker):
     _kept = (*EngineTracker._kept, "_window")
     _window: Numbers
     _began = 0.0  # the stamp of the first step
+    _warned = False  # of repeated poses
 
     def __init__(
         self,
@@ -85,6 +96,7 @@ class RotationTracker(EngineTracker):
         time_unit: float | None = None,
         lag: int | None = None,
         gyroscope: bool | None = None,
+        repeats: Literal["auto", "taken", "missing"] = "auto",
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
     ) -> None:
@@ -98,6 +110,8 @@ class RotationTracker(EngineTracker):
                     raise ValueError(f"{name} is in radians, at most pi, got {value:g}; degrees?")
         self.noise_std, self.noise_std_guess = noise_std, noise_std_guess
         check_lag(lag)
+        _check.choice(repeats, tuple(REPEATS), "repeats")
+        self.repeats = repeats
         self.oscillations, self.lag, self.gyroscope = bool(oscillations), lag, gyroscope
         auto = isinstance(gains, str) and gains == "auto"
         if auto and d == 3:
@@ -273,6 +287,7 @@ class RotationTracker(EngineTracker):
                 oscillations=self.oscillations,
                 time_unit=self.time_unit,
                 rated=bool(self.gyroscope),
+                repeats=self.repeats,
             )
         d = self.d
         start = cold_state(np.zeros((*batch, d, d)), self.gains)
@@ -326,9 +341,32 @@ class RotationTracker(EngineTracker):
     ) -> Estimate | None:
         if self.lag:
             return None
-        return super()._update_at_once(observation, dt, n_samples, assume_valid)
+        found = super()._update_at_once(observation, dt, n_samples, assume_valid)
+        if found is not None and self.automatic and self._records[0, STATUS] == STALE:
+            self._warn_of_repeats()
+        return found
+
+    def _warn_of_repeats(self) -> None:
+        """Says once that poses repeat."""
+        if self.repeats != "auto" or self._warned or not self.automatic:
+            return
+        enough = part(self._rows, "observed") >= FIRST_REPEATS
+        short = part(self._rows, "longest") <= LONGEST_REPEAT
+        if (enough & short & (part(self._rows, "repeated") > FREQUENT_REPEATS)).any():
+            self._warned = True
+            warnings.warn(
+                "poses repeat exactly, a few in a row: a source slower than its stamps? Repeats "
+                "are treated as missing (status 5); repeats='taken' takes them in",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _moved(self, record: Recording, room: int | None) -> Numbers:
+        records = self._all_moved(record, room)
+        self._warn_of_repeats()
+        return records
+
+    def _all_moved(self, record: Recording, room: int | None) -> Numbers:
         if not self.gyroscope and not self.lag:
             return super()._moved(record, room)
         lines, rows, engine = self._lined_up(record), self._rows.copy(), self._engine
