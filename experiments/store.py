@@ -310,6 +310,9 @@ def fingerprint() -> str:
                 continue
             digest.update(path.relative_to(root).as_posix().encode())
             digest.update(path.read_bytes())
+    for path in sorted(package.parent.glob("core/*pp")):  # in a source tree
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 

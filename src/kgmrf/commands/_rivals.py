@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.commands._dcc import Dcc
+from kgmrf.trackers._dcc import Dcc
 
 
 class Online:
