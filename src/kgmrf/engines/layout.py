@@ -17,6 +17,8 @@ top         (d + 3,)         u, m, g and b of the clock of the top direction
 deviation   (channels, d)    D of the averages with channel clocks, then of the diagonals
 body        (averages, p)    B, lower triangle row by row
 turning     (turning, t)     Q (d d), W and P11 P12 P22 (planes i > j), lam (d), var
+scatter     (3,) or (0,)     of matrices that were judged their number, their usual squared distance
+                             v, and how many samples the last was worth; where that is learned
 ==========  ===============  ==============================================================
 
 While turning members pool, the lower triangle of their pooled covariance lies in Q.
@@ -38,6 +40,8 @@ from kgmrf.engines.members import Average, Diagonal, Member, Turning
 TIME, SEEN, COUNT, SAMPLES, KAPPA, POOLED, LIKELIHOOD, DISTANCE, VALUES, SIZE_STD = range(10)
 N_HEAD = 10
 N_TAILS = len(TAILS)
+JUDGED, SPREAD, WORTH = range(3)  # of ``scatter``
+N_SCATTER = 3
 
 # Columns of the table of members, and its kinds.
 KIND, HALF_LIFE, SIZE_GAIN, CHANNEL, LIMITED, ACCELERATION, SPECTRUM_RATE, RATE_PRIOR = range(8)
@@ -50,7 +54,7 @@ FORECAST, SHARP = 2.0, 6.0
 
 
 class Layout(NamedTuple):
-    """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(13,)``."""
+    """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(14,)``."""
 
     d: int
     table: Numbers
@@ -82,6 +86,7 @@ class Track(NamedTuple):
     deviation: Numbers
     body: Numbers
     turning: Numbers
+    scatter: Numbers
 
 
 def present(track: Track) -> Mask:
@@ -101,8 +106,10 @@ def counts(table: Numbers) -> list[int]:
     return [int(these.sum()) for these in found]
 
 
-def layout(d: int, members: tuple[Member, ...]) -> Layout:
+def layout(d: int, members: tuple[Member, ...], *, learns_samples: bool = False) -> Layout:
     """The layout of a track of d channels under these members.
+
+    learns_samples: whether it learns how many samples an observation is worth.
 
     >>> from kgmrf.engines.members import default_members
     >>> layout(7, default_members(7)).size
@@ -129,6 +136,7 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
     sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(members), clocks, n_average]
     sizes += [d, d, d + 3]
     sizes += [channels * d, n_average * pairs, n_turning * one]
+    sizes += [N_SCATTER * learns_samples]
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return Layout(d, table, begin)
 
