@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch_common import save
 
 from kgmrf.geometry import spd
-from kgmrf.torch import InformationLaw, KGMRFLayer
+from kgmrf.torch import InformationLaw, LawLayer
 
 SEEDS, SIZE, N_FRAMES, NOISE, HIDDEN = range(1, 9), 16, 30, 0.7, 1 / 3
 N_TRAIN, N_TEST, EPOCHS, BATCH = 256, 256, 10, 16
@@ -73,7 +73,7 @@ class Pipeline(nn.Module):
         super().__init__()
         self.detector = Detector()
         law = InformationLaw(2, acceleration=1e-6, rate_prior=1e-3)
-        self.filter = KGMRFLayer(2, gains=law, start="learned")
+        self.filter = LawLayer(2, gains=law, start="learned")
 
 
 def double_angle(covariance: Tensor) -> Tensor:

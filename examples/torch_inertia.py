@@ -24,7 +24,7 @@ from torch_common import interval, save
 
 from kgmrf import KGMRF, wishart
 from kgmrf.geometry import orbit, so
-from kgmrf.torch import InformationLaw, KGMRFLayer
+from kgmrf.torch import InformationLaw, LawLayer
 
 D, N_STEPS, N_SAMPLES, BURN_IN = 3, 80, 8, 20
 SPECTRUM = (4.0, 1.5, 0.5)
@@ -56,16 +56,16 @@ def degrees(estimate: torch.Tensor, truth: torch.Tensor) -> float:
     return float(np.degrees(orbit.distance(found, truth[:, BURN_IN:]).mean().item()))
 
 
-def layer_degrees(layer: KGMRFLayer, seen: torch.Tensor, truth: torch.Tensor) -> float:
+def layer_degrees(layer: LawLayer, seen: torch.Tensor, truth: torch.Tensor) -> float:
     with torch.no_grad():
         return degrees(layer(seen).estimate, truth)
 
 
-def new_layer(**options: Any) -> KGMRFLayer:
-    return KGMRFLayer(D, gains=InformationLaw(D, **options), n_samples=N_SAMPLES)
+def new_layer(**options: Any) -> LawLayer:
+    return LawLayer(D, gains=InformationLaw(D, **options), n_samples=N_SAMPLES)
 
 
-def learn(layer: KGMRFLayer, seen: torch.Tensor) -> KGMRFLayer:
+def learn(layer: LawLayer, seen: torch.Tensor) -> LawLayer:
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.2)
     for _ in range(EPOCHS):
         optimizer.zero_grad()

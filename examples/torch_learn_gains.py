@@ -19,8 +19,8 @@ from torch_common import save
 
 from kgmrf import simulate
 from kgmrf.geometry import orbit
-from kgmrf.torch import FixedLaw, InformationLaw, KGMRFLayer
-from kgmrf.torch.covariance import START
+from kgmrf.torch import FixedLaw, InformationLaw, LawLayer
+from kgmrf.torch.law_layer import START
 from kgmrf.torch.laws import free_positive
 
 D, N_FRAMES, N_SAMPLES, BURN_IN = 3, 120, 8, 30
@@ -49,9 +49,9 @@ def streams(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor(seen), torch.tensor(frame)
 
 
-def new_layer(law: FixedLaw | InformationLaw) -> KGMRFLayer:
+def new_layer(law: FixedLaw | InformationLaw) -> LawLayer:
     """A layer that starts at the common covariance of the streams; only its gains are trained."""
-    layer = KGMRFLayer(D, gains=law, n_samples=N_SAMPLES, noise_floor=0.1, start="learned")
+    layer = LawLayer(D, gains=law, n_samples=N_SAMPLES, noise_floor=0.1, start="learned")
     with torch.no_grad():
         levels = [2.0 ** (D // 2 + 1 - k) for k in range(D)]
         free = torch.tensor([free_positive(level, *START) for level in levels])
@@ -59,7 +59,7 @@ def new_layer(law: FixedLaw | InformationLaw) -> KGMRFLayer:
     return layer
 
 
-def degrees(layer: KGMRFLayer, seen: torch.Tensor, frame: torch.Tensor) -> np.ndarray:
+def degrees(layer: LawLayer, seen: torch.Tensor, frame: torch.Tensor) -> np.ndarray:
     """Mean angle between estimated and true eigenframes after the burn-in, for every stream."""
     with torch.no_grad():
         estimate = layer(seen).estimate[:, BURN_IN:].double()
@@ -75,7 +75,7 @@ def misalignment(estimate: torch.Tensor, frame: torch.Tensor) -> torch.Tensor:
     return ((body / size) ** 2).sum((-2, -1)).mean() - D
 
 
-def train(layer: KGMRFLayer, seen: torch.Tensor, frame: torch.Tensor) -> None:
+def train(layer: LawLayer, seen: torch.Tensor, frame: torch.Tensor) -> None:
     optimizer = torch.optim.Adam(layer.gains.parameters(), lr=0.2)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
     for _ in range(EPOCHS):
@@ -89,7 +89,7 @@ def train(layer: KGMRFLayer, seen: torch.Tensor, frame: torch.Tensor) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     test = streams(N_TEST, TEST_SET)
-    grid: dict[tuple[float, float], tuple[KGMRFLayer, np.ndarray]] = {}
+    grid: dict[tuple[float, float], tuple[LawLayer, np.ndarray]] = {}
     for a, b in itertools.product(POSITION_GAINS, VELOCITY_GAINS):
         layer = new_layer(FixedLaw(D, position_gain=a, velocity_gain=b))
         grid[a, b] = layer, degrees(layer, *test)

@@ -20,7 +20,7 @@ import torch
 from torch_common import save
 
 from kgmrf.geometry import so
-from kgmrf.torch import KGMRFLayer, RotationLayer
+from kgmrf.torch import LawLayer, RotationLayer
 
 try:
     from pyriemann.geometry.geodesic import geodesic_riemann
@@ -44,7 +44,7 @@ def best(runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
     return {name: 1e6 * value / N_FRAMES for name, value in times.items()}
 
 
-def saved_bytes(layer: KGMRFLayer, seen: torch.Tensor) -> int:
+def saved_bytes(layer: LawLayer, seen: torch.Tensor) -> int:
     """Bytes that the graph keeps for the backward pass."""
     kept: dict[int, int] = {}
 
@@ -71,7 +71,7 @@ def average(seen: torch.Tensor) -> torch.Tensor:
 def measure(batch: int, d: int, compiled: bool) -> dict[str, float]:
     x = torch.randn(batch, N_FRAMES, 4 * d, d) * torch.linspace(1.0, 2.0, d)
     seen = x.mT @ x / (4 * d)
-    layer = KGMRFLayer(d, n_samples=4 * d)
+    layer = LawLayer(d, n_samples=4 * d)
 
     def forward() -> None:
         with torch.no_grad():

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch_common import data_file, save
 
 from kgmrf.geometry import spd
-from kgmrf.torch import InformationLaw, KGMRFLayer
+from kgmrf.torch import InformationLaw, LawLayer
 
 SEED, WINDOW, BEGIN, END = 0, 64, 2.0, 5.0
 BANDS, HALF_WIDTH = (13.0, 17.0, 21.0), 1.0
@@ -67,7 +67,7 @@ def plain(samples: Tensor) -> Tensor:
     return upper(spd.log(covariance)).flatten(1).float()
 
 
-def filtered(layer: KGMRFLayer, samples: Tensor, use: str = "last") -> Tensor:
+def filtered(layer: LawLayer, samples: Tensor, use: str = "last") -> Tensor:
     """What the layer says at the end of a trial, or on average, or with speeds; band by band."""
     out = layer(samples.mT @ samples / samples.shape[-2])
     if use == "average":
@@ -78,8 +78,8 @@ def filtered(layer: KGMRFLayer, samples: Tensor, use: str = "last") -> Tensor:
     return torch.cat(parts, -1).flatten(1)
 
 
-def new_layer(warmup: float = WARMUP) -> KGMRFLayer:
-    return KGMRFLayer(
+def new_layer(warmup: float = WARMUP) -> LawLayer:
+    return LawLayer(
         8, gains=InformationLaw(8), n_samples=WORTH, warmup_frames=warmup, output="tangent"
     )
 
@@ -161,7 +161,7 @@ def best(tables: list[Table], labels: Tensor, rng: np.random.Generator) -> tuple
     return min(scores, key=lambda key: scores[key])
 
 
-def train(samples: Tensor, labels: Tensor, penalty: float) -> tuple[KGMRFLayer, Head]:
+def train(samples: Tensor, labels: Tensor, penalty: float) -> tuple[LawLayer, Head]:
     """Gains and head together, from the default gains and the head that suits them."""
     layer = new_layer()
     with torch.no_grad():

@@ -26,7 +26,7 @@ from torch_ssvep import WARMUP, WORTH, trials, upper
 
 from kgmrf import wishart
 from kgmrf.geometry import orbit, so, spd
-from kgmrf.torch import KGMRFLayer
+from kgmrf.torch import LawLayer
 
 SEEDS, EPOCHS, WIDTH, HEADS, RATE = range(5), 40, 16, 2, 1e-2
 D, N_STEPS, N_SAMPLES, N_TEST = 3, 24, 6, 400
@@ -48,7 +48,7 @@ def turning(n: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
 class Classifier(nn.Module):
     """Covariances (n, band, time, d, d) -> tokens (n, time, feature) -> encoder -> class."""
 
-    def __init__(self, layer: KGMRFLayer | None, seen: Tensor, n_classes: int) -> None:
+    def __init__(self, layer: LawLayer | None, seen: Tensor, n_classes: int) -> None:
         super().__init__()
         self.layer = layer
         with torch.no_grad():
@@ -75,7 +75,7 @@ class Classifier(nn.Module):
         return self.head(self.encoder(x).mean(1))
 
 
-def accuracy(layer: KGMRFLayer | None, train: Any, test: Any, n_classes: int, seed: int) -> float:
+def accuracy(layer: LawLayer | None, train: Any, test: Any, n_classes: int, seed: int) -> float:
     torch.manual_seed(seed)
     model = Classifier(layer, train[0], n_classes)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
@@ -128,7 +128,7 @@ def main() -> None:
     like: dict[str, Any] = {"output": "tangent"}
     results = {
         "direction": study(
-            "direction", simulated, lambda: KGMRFLayer(D, n_samples=N_SAMPLES, **like), 2
+            "direction", simulated, lambda: LawLayer(D, n_samples=N_SAMPLES, **like), 2
         )
     }
     path = data_file("streams", "ssvep8_subject02.npz")
@@ -140,7 +140,7 @@ def main() -> None:
         results["flicker"] = study(
             "flicker",
             lambda seed, size: flicker(everything, seed, size),
-            lambda: KGMRFLayer(8, n_samples=WORTH, warmup_frames=WARMUP, **like),
+            lambda: LawLayer(8, n_samples=WORTH, warmup_frames=WARMUP, **like),
             4,
         )
     parameters = {

@@ -31,6 +31,12 @@ AMPLIFIED = 200.0
 """How much more than one ulp of what goes in two ways of rounding may differ in what comes out."""
 
 
+def twin_of(engine: Ensemble) -> Readable:
+    """The readable loop of an engine."""
+    plan = engine.plan
+    return Readable(engine.d, plan.table, plan.places, np.array(plan.learning))
+
+
 def parts(row: np.ndarray, engine: Ensemble, axes: bool) -> Iterator[tuple[str, np.ndarray, float]]:
     """Name, numbers and least scale of every part of a row."""
     track, members = at.track(row, engine.plan), engine.plan.table
@@ -145,7 +151,7 @@ def test_one_step_where_the_worth_of_samples_is_learned(drawn: tuple[Ensemble, L
 
 
 def one_step_from_the_same_rows(engine: Ensemble, lines: Lines) -> None:
-    twin = Readable(engine.d, engine.plan.table, engine.plan.places)
+    twin = twin_of(engine)
     rows = engine.init(1)
     for k in range(len(lines.which)):
         line = lines.part(slice(k, k + 1))
@@ -181,7 +187,7 @@ def rounded(twin: Any, engine: Ensemble, lines: Lines) -> Any:
 @given(sequences(gap=7.0))  # a gap multiplies what rounding left in a velocity
 def test_whole_sequences_within_their_conditioning(drawn: tuple[Ensemble, Lines]) -> None:
     engine, lines = drawn
-    twin, rows = Readable(engine.d, engine.plan.table, engine.plan.places), engine.init(1)
+    twin, rows = twin_of(engine), engine.init(1)
     after, status, records = run(engine.loop, engine, rows, lines)
     expected, wanted, told = run(twin, engine, rows, lines)
     spread, around = rounded(twin, engine, lines)
@@ -199,7 +205,7 @@ def test_whole_sequences_within_their_conditioning(drawn: tuple[Ensemble, Lines]
 def test_lines_that_cannot_be_used_change_nothing() -> None:
     d = 3
     engine = Ensemble(d)
-    twin = Readable(d, engine.plan.table, engine.plan.places)
+    twin = twin_of(engine)
     good = np.diag([3.0, 2.0, 1.0])
     bad = [
         np.diag([3.0, np.inf, 1.0]),

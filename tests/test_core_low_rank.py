@@ -207,7 +207,7 @@ def test_the_readable_engine_runs_every_tracker(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("KGMRF_ENGINE", "readable")
         tracker = KGMRF(**settings_)
         found = tracker.filter(x)
-        assert type(tracker._engine.loop) is Readable
+        assert type(tracker._engine.loop._loop) is Readable
         monkeypatch.delenv("KGMRF_ENGINE")
         np.testing.assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-9)
         np.testing.assert_allclose(found.covariance[-1], expected.covariance[-1], rtol=1e-8)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from kgmrf import ObservationError, RotationTracker, load, metrics
+from kgmrf import ObservationError, RotationTracker, TrackerBank, load, metrics
 
 HZ = 200.0
 BIAS = np.array([0.03, -0.02, 0.05])
@@ -183,3 +183,58 @@ def test_a_doubt_lasts_through_steps_with_a_rate_alone() -> None:
     assert 0.01 < result.outlier_probability[k] < 0.99
     assert error(result, truth)[k + 1 : k + 7].max() < 0.15
     assert error(result, truth)[k + 7 : k + 14].max() < 0.03
+
+
+def test_a_bank_with_rates_is_its_trackers(tmp_path: Path) -> None:
+    runs = [motion(60, seed) for seed in range(3)]
+    z = np.stack([seen_of(truth, 0.01, 7) for _, truth, _ in runs], axis=1)
+    z[14, 1, 0, 0] = 3.0  # no rotation: a gap, whose rate counts
+    rates = np.stack([rate for *_, rate in runs], axis=1)
+    rates[20:30, 2] = np.nan
+    bank = TrackerBank(3, 3, kind="rotation")
+    trackers = [RotationTracker(gyroscope=True, on_invalid="skip") for _ in runs]
+    for k, (poses, omega) in enumerate(zip(z, rates, strict=True)):
+        if k == 30:
+            bank.save(tmp_path / "bank.npz")
+            bank = TrackerBank.load(tmp_path / "bank.npz")
+        alone = [
+            t.update(pose, dt=1 / HZ, rate=one)
+            for t, pose, one in zip(trackers, poses, omega, strict=True)
+        ]
+        nothing = np.isnan(poses).all()
+        bank.update(None if nothing else poses, dt=1 / HZ, rate=omega)
+        for name in ("rotation", "covariance", "velocity", "status"):
+            expected = np.stack([getattr(one, name) for one in alone])
+            found = getattr(bank.estimate(), name)
+            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_lines_with_rates_are_the_steps_of_their_tracks() -> None:
+    runs = [motion(60, seed) for seed in range(2)]
+    z = np.stack([seen_of(truth, 0.01, 7) for _, truth, _ in runs])
+    rates = np.stack([rate for *_, rate in runs])
+    order = np.argsort(np.random.default_rng(3).random(120) + 0.01 * np.tile(np.arange(60), 2))
+    which = np.repeat([0, 1], 60)[order]
+    place = np.zeros(120, dtype=int)
+    for track in (0, 1):
+        place[which == track] = np.arange(60)
+    bank = TrackerBank(2, 3, kind="rotation")
+    lines = {"dt": np.where(place, 1 / HZ, 0.0), "rates": rates[which, place]}
+    found = bank.take(which, z[which, place], fields="rotation", **lines)["rotation"]
+    for track, (t, _, rate) in enumerate(runs):
+        alone = RotationTracker().filter(z[track], times=t, rates=rate)
+        np.testing.assert_allclose(found[which == track], alone.rotation, atol=1e-12)
+
+
+def test_a_bank_refuses_bad_rates_and_does_not_change() -> None:
+    bank, eye = TrackerBank(2, 3, kind="rotation"), np.tile(np.eye(3), (2, 1, 1))
+    with pytest.raises(ObservationError, match=r"got shape \(3, 3\)"):
+        bank.update(eye, rate=np.zeros((3, 3)))
+    bank.update(eye)
+    before = bank.memory()
+    with pytest.raises(ObservationError, match="began without rates"):
+        bank.update(eye, rate=np.zeros((2, 3)))
+    with pytest.raises(ObservationError, match="rotations in three dimensions"):
+        TrackerBank(2, 3).update(np.ones((2, 3)), rate=np.zeros((2, 3)))
+    for name, array in before.items():
+        np.testing.assert_array_equal(array, bank.memory()[name])

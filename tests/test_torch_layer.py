@@ -17,11 +17,11 @@ from kgmrf.geometry import orbit, so  # noqa: E402
 from kgmrf.torch import (  # noqa: E402
     FixedLaw,
     InformationLaw,
-    KGMRFLayer,
+    LawLayer,
     RotationLayer,
     detach,
 )
-from kgmrf.torch.covariance import START  # noqa: E402
+from kgmrf.torch.law_layer import START  # noqa: E402
 from kgmrf.torch.laws import positive  # noqa: E402
 
 torch.set_num_threads(1)
@@ -83,7 +83,7 @@ def test_layer_is_the_tracker(law: str, graph: bool, d: int) -> None:
     if law == "fixed":
         plain = gains.FixedGains(0.1, 0.005, ridge=0.1)
         learned = FixedLaw(d, ridge=0.1)
-    layer = KGMRFLayer(d, gains=learned, n_samples=8).double()
+    layer = LawLayer(d, gains=learned, n_samples=8).double()
     tracker = KGMRF(gains=plain, n_samples=8, time_unit=1.0)
     times = np.cumsum(np.random.default_rng(1).uniform(0.5, 2.0, 40))
     result = tracker.filter(seen.movedim(1, 0).numpy(), times=times, mask=there.T.numpy())
@@ -131,7 +131,7 @@ def test_rotation_layer_is_the_rotation_tracker(d: int) -> None:
 @pytest.mark.parametrize("start", ["data", "learned"])
 def test_compiled_twin_and_readable_step_agree(k: int, start: Any) -> None:
     seen, there = _covariances(3, 2, 30)
-    layer = KGMRFLayer(3, gains=_laws(3)[k], n_samples=8, start=start).double()
+    layer = LawLayer(3, gains=_laws(3)[k], n_samples=8, start=start).double()
     layer.velocity = "spatial"  # eigenvectors may have other signs
     slow = layer(seen, mask=there)
     with torch.no_grad():
@@ -146,7 +146,7 @@ def test_compiled_twin_and_readable_step_agree(k: int, start: Any) -> None:
 def test_steps_and_chunks_are_the_sequence(graph: bool, start: Any) -> None:
     seen, there = _covariances(3, 2, 25)
     dt = torch.rand(2, 25, dtype=DOUBLE) + 0.5
-    layer = KGMRFLayer(3, n_samples=8, start=start).double()
+    layer = LawLayer(3, n_samples=8, start=start).double()
     with torch.set_grad_enabled(graph):
         whole = layer(seen, mask=there, dt=dt)
         first = layer(seen[:, :11], mask=there[:, :11], dt=dt[:, :11])
@@ -177,7 +177,7 @@ def test_streaming_remembers_and_forgets() -> None:
 @pytest.mark.parametrize("law", [0, 1, 3])
 def test_forecast_is_what_coasting_gives(law: int) -> None:
     seen, _ = _covariances(3, 2, 20)
-    layer = KGMRFLayer(3, gains=_laws(3)[law], n_samples=8, output="tangent").double()
+    layer = LawLayer(3, gains=_laws(3)[law], n_samples=8, output="tangent").double()
     seen[:, 15:] = math.nan
     out = layer(seen)
     state = layer(seen[:, :15]).state
@@ -188,7 +188,7 @@ def test_forecast_is_what_coasting_gives(law: int) -> None:
 
 def test_samples_count_themselves() -> None:
     x = torch.randn(2, 10, 6, 3, dtype=DOUBLE)
-    layer = KGMRFLayer(3).double()
+    layer = LawLayer(3).double()
     whole = layer(x, samples=True).estimate
     torch.testing.assert_close(whole, layer(x.mT @ x / 6, n_samples=6).estimate)
     x[0, 4, 2] = math.nan  # this sample is left out
@@ -220,7 +220,7 @@ def test_partly_missing_samples_enter_as_the_tracker_takes_them(
     lost = (rng.random(x.shape) < share) & (rng.random((3, 12, 1, 1)) < 0.5)
     x[lost] = np.nan
     there = rng.random((3, 12)) < 0.8
-    layer = KGMRFLayer(3, noise_floor=noise_floor).double()
+    layer = LawLayer(3, noise_floor=noise_floor).double()
     with torch.no_grad():
         law = layer.gains()
     rate = float(positive(layer.free_spectrum_rate.detach(), 1e-12, 1e1))
@@ -247,7 +247,7 @@ def test_partly_missing_samples_enter_as_the_tracker_takes_them(
 def test_rotating_the_input_rotates_the_output() -> None:
     seen, there = _covariances(4, 2, 25)
     turn = so.project(torch.randn(4, 4, dtype=DOUBLE))
-    layer = KGMRFLayer(4, n_samples=8, velocity="spatial").double()
+    layer = LawLayer(4, n_samples=8, velocity="spatial").double()
     out, turned = layer(seen, mask=there), layer(turn @ seen @ turn.mT, mask=there)
     torch.testing.assert_close(turned.estimate, turn @ out.estimate @ turn.mT)
     torch.testing.assert_close(turned.velocity, turn @ out.velocity @ turn.mT)
@@ -256,9 +256,9 @@ def test_rotating_the_input_rotates_the_output() -> None:
 
 def test_tangent_output_is_the_logarithm() -> None:
     seen, _ = _covariances(3, 2, 20)
-    layer = KGMRFLayer(3, n_samples=8).double()
+    layer = LawLayer(3, n_samples=8).double()
     matrices = layer(seen)
-    assert KGMRFLayer(3, output="tangent").velocity == "spatial"
+    assert LawLayer(3, output="tangent").velocity == "spatial"
     layer.output = "tangent"
     vectors = layer(seen)
     values, axes = torch.linalg.eigh(matrices.estimate)
@@ -291,7 +291,7 @@ def _check(layer: Any, seen: Any, run: Any) -> None:
 def test_gradients_of_a_learned_start(k: int, equal: bool) -> None:
     """At zero velocity, with equal eigenvalues, missing frames and uneven intervals."""
     seen, _ = _covariances(3, 1, 4, n_samples=6)
-    layer = KGMRFLayer(3, gains=_laws(3)[k], n_samples=6, start="learned")
+    layer = LawLayer(3, gains=_laws(3)[k], n_samples=6, start="learned")
     if equal:
         layer.free_start_spectrum.data.zero_()
     mask = torch.tensor([[True, False, True, True]])
@@ -302,7 +302,7 @@ def test_gradients_of_a_learned_start(k: int, equal: bool) -> None:
 @pytest.mark.parametrize("output", ["covariance", "tangent"])
 def test_gradients_of_a_start_from_data(k: int, output: Any) -> None:
     seen, _ = _covariances(3, 1, 4, n_samples=12)
-    layer = KGMRFLayer(3, gains=_laws(3)[k], n_samples=12, warmup_frames=2, output=output)
+    layer = LawLayer(3, gains=_laws(3)[k], n_samples=12, warmup_frames=2, output=output)
     _check(layer, seen, {"mask": torch.tensor([[True, True, False, True]])})
 
 
@@ -343,7 +343,7 @@ def test_no_nan_anywhere(
     elif kind == "late":
         x[:, :4] = math.nan
     x.requires_grad_()
-    layer = KGMRFLayer(d, gains=_laws(d)[k], start=start, output="tangent").to(dtype)
+    layer = LawLayer(d, gains=_laws(d)[k], start=start, output="tangent").to(dtype)
     out = layer(x, samples=True)
     total = sum((part**2).nansum() for part in (out.estimate, out.velocity, out.nis))
     (total + out.log_likelihood.nansum()).backward()
@@ -368,7 +368,7 @@ def test_no_nan_for_opposite_rotations(d: int) -> None:
 @pytest.mark.parametrize("start", ["data", "learned"])
 def test_every_parameter_is_learned(k: int, start: Any) -> None:
     seen, there = _covariances(3, 2, 25)
-    layer = KGMRFLayer(3, gains=_laws(3)[k], n_samples=8, start=start).double()
+    layer = LawLayer(3, gains=_laws(3)[k], n_samples=8, start=start).double()
     out = layer(seen, mask=there)
     (out.estimate.square().sum() + out.velocity.square().sum()).backward()
     for name, p in layer.named_parameters():
@@ -438,7 +438,7 @@ def test_heavy_planes_are_kicked_less() -> None:
 def test_the_manifold_survives_reckless_training(k: int) -> None:
     seen, there = _covariances(4, 2, 20)
     seen = seen.float()
-    layer = KGMRFLayer(4, gains=_laws(4)[k], n_samples=8, start="learned")
+    layer = LawLayer(4, gains=_laws(4)[k], n_samples=8, start="learned")
     optimizer = torch.optim.SGD(layer.parameters(), lr=100.0)
     for _ in range(5):
         optimizer.zero_grad()
@@ -461,7 +461,7 @@ def test_the_manifold_survives_reckless_training(k: int) -> None:
 def test_half_precision_is_computed_in_single(dtype: Any, graph: bool) -> None:
     seen, _ = _covariances(3, 2, 20)
     seen = seen.to(dtype)
-    layer = KGMRFLayer(3, n_samples=8)
+    layer = LawLayer(3, n_samples=8)
     plain = layer(seen.float())
     with torch.set_grad_enabled(graph), torch.autocast("cpu", dtype=torch.bfloat16):
         out = layer(seen)
@@ -472,7 +472,7 @@ def test_half_precision_is_computed_in_single(dtype: Any, graph: bool) -> None:
 
 def test_single_precision_follows_double() -> None:
     seen, there = _covariances(3, 2, 60)
-    layer = KGMRFLayer(3, n_samples=8)
+    layer = LawLayer(3, n_samples=8)
     single, double = layer(seen.float(), mask=there), layer(seen, mask=there)
     assert single.estimate.dtype == torch.float32
     assert double.estimate.dtype == DOUBLE
@@ -482,7 +482,7 @@ def test_single_precision_follows_double() -> None:
 @pytest.mark.parametrize("k", range(4))
 def test_all_tensors_live_on_the_device_of_the_input(k: int) -> None:
     """The meta device computes nothing but refuses to mix with others, as CUDA does."""
-    layer = KGMRFLayer(5, gains=_laws(5)[k], n_samples=8, start="learned").to("meta")
+    layer = LawLayer(5, gains=_laws(5)[k], n_samples=8, start="learned").to("meta")
     out = layer(torch.empty(2, 3, 5, 5, device="meta"), dt=torch.empty(3, device="meta"))
     assert all(part.device.type == "meta" for part in (*out[:4], *out.state))
     turns = RotationLayer(3, gains=_laws(3)[k]).to("meta")
@@ -491,9 +491,7 @@ def test_all_tensors_live_on_the_device_of_the_input(k: int) -> None:
 
 def test_state_dict_round_trips() -> None:
     seen, there = _covariances(3, 2, 15)
-    a, b = (
-        KGMRFLayer(3, gains=_laws(3)[3], n_samples=8, start="learned").double() for _ in range(2)
-    )
+    a, b = (LawLayer(3, gains=_laws(3)[3], n_samples=8, start="learned").double() for _ in range(2))
     with torch.no_grad():
         for p in a.parameters():
             p.add_(torch.randn_like(p))
@@ -520,7 +518,7 @@ def _saved_bytes(layer: Any, seen: Any) -> int:
 
 def test_memory_grows_linearly_and_checkpointing_shrinks_it() -> None:
     seen, _ = _covariances(3, 16, 80)
-    layer = KGMRFLayer(3, n_samples=8, start="learned").double()
+    layer = LawLayer(3, n_samples=8, start="learned").double()
     short, long = _saved_bytes(layer, seen[:, :40]), _saved_bytes(layer, seen)
     assert 1.8 < long / short < 2.2
     frame_bytes = 16 * 9 * 8
@@ -533,7 +531,7 @@ def test_checkpointing_changes_nothing(every: int) -> None:
     grads = []
     for size in (None, every):
         torch.manual_seed(0)
-        layer = KGMRFLayer(3, n_samples=8, checkpoint_every=size).double()
+        layer = LawLayer(3, n_samples=8, checkpoint_every=size).double()
         x = seen.clone().requires_grad_()
         out = layer(x, mask=there)
         (out.estimate.square().sum() - out.log_likelihood[out.scored].sum()).backward()
@@ -545,7 +543,7 @@ def test_checkpointing_changes_nothing(every: int) -> None:
 def test_truncated_backpropagation_cuts_at_the_state() -> None:
     seen, _ = _covariances(2, 1, 20)
     x = seen.clone().requires_grad_()
-    layer = KGMRFLayer(2, n_samples=8).double()
+    layer = LawLayer(2, n_samples=8).double()
     state = detach(layer(x[:, :10]).state)
     layer(x[:, 10:], state=state).estimate.sum().backward()
     assert (x.grad[:, :10] == 0).all()
@@ -560,7 +558,7 @@ def test_the_step_compiles_into_one_graph(d: int) -> None:
     """Traced forward and backward without a break; the code generator is torch's own affair."""
     torch.compiler.reset()
     seen, there = _covariances(d, 2, 5)
-    layer = KGMRFLayer(d, n_samples=8, start="learned").double()
+    layer = LawLayer(d, n_samples=8, start="learned").double()
 
     def run() -> list[Any]:
         layer.zero_grad()
@@ -579,7 +577,7 @@ def test_the_step_compiles_into_one_graph(d: int) -> None:
 
 def test_a_sequence_of_fixed_length_exports() -> None:
     seen, _ = _covariances(3, 2, 4)
-    layer = KGMRFLayer(3, n_samples=8, start="learned").double().eval()
+    layer = LawLayer(3, n_samples=8, start="learned").double().eval()
     program = torch.export.export(layer, (seen,))
     out = program.module()(seen)
     torch.testing.assert_close(out.estimate, layer(seen).estimate)
@@ -590,17 +588,17 @@ def test_a_sequence_of_fixed_length_exports() -> None:
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="n_samples"):
-        KGMRFLayer(3)(torch.eye(3).expand(1, 2, 3, 3))
+        LawLayer(3)(torch.eye(3).expand(1, 2, 3, 3))
     with pytest.raises(ValueError, match=r"expected \(\.\.\., time, 3, 3\)"):
-        KGMRFLayer(3, n_samples=8)(torch.eye(2).expand(1, 2, 2, 2))
+        LawLayer(3, n_samples=8)(torch.eye(2).expand(1, 2, 2, 2))
     with pytest.raises(ValueError, match="expected"):
         RotationLayer(3)(torch.eye(3))
     with pytest.raises(ValueError, match="time, m, d"):
-        KGMRFLayer(3)(torch.ones(4, 3), samples=True)
+        LawLayer(3)(torch.ones(4, 3), samples=True)
     with pytest.raises(ValueError, match="made for d = 2"):
-        KGMRFLayer(3, gains=FixedLaw(2))
+        LawLayer(3, gains=FixedLaw(2))
     with pytest.raises(ValueError, match="gains"):
-        KGMRFLayer(3, gains="magic")
+        LawLayer(3, gains="magic")
     with pytest.raises(ValueError, match="not inside"):
         FixedLaw(3, position_gain=2.5)
     with pytest.raises(ValueError, match="not inside"):
@@ -608,10 +606,10 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="retention below 1"):
         FixedLaw(3, position_gain=0.0)
     with pytest.raises(ValueError, match="velocity must be one of"):
-        KGMRFLayer(3, velocity="world")  # type: ignore[arg-type]
+        LawLayer(3, velocity="world")  # type: ignore[arg-type]
     for law in ("information", "fixed", FixedLaw(3, position_gain=0, retention=0.9, per="plane")):
         with pytest.raises(ValueError, match=r"gains=FixedLaw\(d, position_gain=0"):
-            KGMRFLayer(3, gains=law, integrator="split")
+            LawLayer(3, gains=law, integrator="split")
     with pytest.raises(ValueError, match="longest_step"):
         FixedLaw(3, longest_step=0.5)
     with pytest.raises(ValueError, match="not inside"):
@@ -619,13 +617,13 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ValueError, match="per must be"):
         InformationLaw(3, per="frame")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="start"):
-        KGMRFLayer(3, start="cold")  # type: ignore[arg-type]
+        LawLayer(3, start="cold")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not inside"):
-        KGMRFLayer(3, spectrum_rate=0.0)
+        LawLayer(3, spectrum_rate=0.0)
     with pytest.raises(ValueError, match="checkpoint_every"):
-        KGMRFLayer(3, checkpoint_every=0)
+        LawLayer(3, checkpoint_every=0)
     with pytest.raises(ValueError, match="at least 1"):
-        KGMRFLayer(0)
+        LawLayer(0)
     with pytest.raises(ValueError, match="2 or more"):
         RotationLayer(1)
     with pytest.raises(ValueError, match="not inside"):
@@ -640,7 +638,7 @@ def _bad(value: float, at: tuple[int, ...] = (1, 4)) -> Any:
 
 @pytest.mark.parametrize("grad", [True, False])
 def test_what_is_no_covariance_is_refused_where_it_is(grad: bool) -> None:
-    layer = KGMRFLayer(3, n_samples=8)
+    layer = LawLayer(3, n_samples=8)
     negative, skew, endless = _bad(0.0), _bad(0.0), _bad(math.inf, (1, 4, 0, 0))
     negative[1, 4] = -torch.eye(3)
     skew[1, 4] = torch.eye(3) + torch.tensor([[0.0, 1, 0], [0, 0, 0], [0, 0, 0]])
@@ -670,7 +668,7 @@ def test_estimates_of_what_passes_stay_on_the_cone() -> None:
     frames, _ = np.linalg.qr(rng.normal(size=(4, 40, 3, 3)))
     seen = (frames * np.asarray([2.0, 0.5, -1e-5])) @ np.swapaxes(frames, -1, -2)
     for gains_ in ("information", "fixed"):
-        layer = KGMRFLayer(3, n_samples=8, gains=gains_).double()
+        layer = LawLayer(3, n_samples=8, gains=gains_).double()
         for grad in (True, False):
             with torch.set_grad_enabled(grad):
                 estimate = layer(torch.tensor(seen)).estimate.detach()
@@ -679,7 +677,7 @@ def test_estimates_of_what_passes_stay_on_the_cone() -> None:
 
 
 def test_samples_that_are_no_numbers_are_refused() -> None:
-    layer = KGMRFLayer(3)
+    layer = LawLayer(3)
     samples = torch.randn(2, 9, 4, 3, generator=torch.Generator().manual_seed(0))
     samples[1, 4, 2, 0] = math.inf
     with pytest.raises(ValueError, match=r"infinity at index \(1, 4, 2, 0\)"):
@@ -712,7 +710,7 @@ def test_what_is_no_rotation_is_refused_unless_it_is_projected() -> None:
         RotationLayer(3)(_bad(math.inf))
 
 
-@pytest.mark.parametrize("layer", [KGMRFLayer(3, n_samples=8), RotationLayer(3)])
+@pytest.mark.parametrize("layer", [LawLayer(3, n_samples=8), RotationLayer(3)])
 def test_times_counts_and_shapes_are_checked(layer: Any) -> None:
     seen = torch.eye(3).repeat(2, 9, 1, 1)
     back = torch.ones(2, 9)
@@ -750,7 +748,7 @@ def test_the_door_is_the_same_without_the_compiler(
     monkeypatch.setenv("KGMRF_ENGINE", engine)
     seen = _bad(0.0)
     seen[1, 4] = torch.diag(torch.tensor([1.0, 1.0, -1.0]))
-    layer = KGMRFLayer(3, n_samples=8)
+    layer = LawLayer(3, n_samples=8)
     with pytest.raises(ValueError, match=r"\[1, 4\].*negative eigenvalue"):
         layer(seen)
     assert layer(seen[:, :4]).estimate.shape == (2, 4, 3, 3)
@@ -758,7 +756,7 @@ def test_the_door_is_the_same_without_the_compiler(
 
 def test_spectrum_may_be_fixed() -> None:
     seen, _ = _covariances(3, 2, 30)
-    layer = KGMRFLayer(3, n_samples=8, spectrum="fixed", start="learned").double()
+    layer = LawLayer(3, n_samples=8, spectrum="fixed", start="learned").double()
     out = layer(seen)
     expected = positive(layer.free_start_spectrum, *START).detach()
     torch.testing.assert_close(out.state.spectrum.detach(), expected.expand(2, 3))
@@ -781,7 +779,7 @@ def test_the_compiled_backward_pass_is_that_of_the_readable_step(
         FixedLaw(d, position_gain=0.2, velocity_gain=0.02, per="plane", inertia=True),
     ]
     torch.manual_seed(k)
-    layer = KGMRFLayer(d, gains=laws[k], start=start, noise_floor=0.05).double()
+    layer = LawLayer(d, gains=laws[k], start=start, noise_floor=0.05).double()
     for parameter in layer.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     seen, there = _covariances(d, 2, n_frames)
@@ -808,7 +806,7 @@ def test_the_compiled_backward_pass_is_that_of_the_readable_step(
 
 def test_large_turns_have_exact_gradients() -> None:
     """Several radians per frame: the exponential is squared up, and its derivative with it."""
-    layer = KGMRFLayer(4, gains=InformationLaw(4), start="learned").double()
+    layer = LawLayer(4, gains=InformationLaw(4), start="learned").double()
     layer.free_start_velocity.data = torch.tensor([2.0, -1.0, 0.5, 1.5, 0.1, -2.5], dtype=DOUBLE)
     seen, _ = _covariances(4, 1, 2)
 
@@ -824,7 +822,7 @@ def test_large_turns_have_exact_gradients() -> None:
 def test_the_compiled_graph_keeps_few_matrices() -> None:
     d, batch = 4, 8
     seen, _ = _covariances(d, batch, 60)
-    layer = KGMRFLayer(d, n_samples=8)
+    layer = LawLayer(d, n_samples=8)
     short, long = _saved_bytes(layer, seen[:, :30].float()), _saved_bytes(layer, seen.float())
     assert (long - short) / 30 / (4 * batch * d * d) < 30
 
@@ -833,7 +831,7 @@ def test_the_compiled_graph_keeps_few_matrices() -> None:
 def test_the_compiled_backward_pass_in_high_dimensions(d: int, monkeypatch: Any) -> None:
     """Products in tiles of sixteen columns and of eight, and both."""
     seen, _ = _covariances(d, 1, 4, n_samples=3 * d)
-    layer = KGMRFLayer(d, n_samples=3 * d, gains=FixedLaw(d, ridge=0.1)).double()
+    layer = LawLayer(d, n_samples=3 * d, gains=FixedLaw(d, ridge=0.1)).double()
     found = []
     for name in ("compiled", "readable"):
         monkeypatch.setenv("KGMRF_ENGINE", name)

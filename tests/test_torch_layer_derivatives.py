@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: the layers 
 
 from kgmrf import KGMRF, gains, simulate  # noqa: E402
 from kgmrf.state import State  # noqa: E402
-from kgmrf.torch import FixedLaw, InformationLaw, KGMRFLayer, RotationLayer  # noqa: E402
+from kgmrf.torch import FixedLaw, InformationLaw, LawLayer, RotationLayer  # noqa: E402
 
 torch.set_num_threads(1)
 DOUBLE = torch.float64
@@ -41,14 +41,14 @@ def _laws(d: int) -> dict[str, Any]:
 def _layers() -> dict[str, Any]:
     fixed, kicks = _laws(3)["fixed"], _laws(3)["kicks"]
     return {
-        "learned start": KGMRFLayer(3, start="learned", noise_floor=0.05),
-        "information": KGMRFLayer(3, gains=_laws(3)["information"], warmup_frames=2),
-        "uneven": KGMRFLayer(3, gains=_laws(3)["information"], start="learned"),
-        "per plane": KGMRFLayer(3, gains=_laws(3)["per plane"], warmup_frames=2),
-        "fixed": KGMRFLayer(3, gains=fixed, start="learned", output="tangent"),
-        "fixed spectrum": KGMRFLayer(3, gains=fixed, warmup_frames=2, spectrum="fixed"),
-        "pieces": KGMRFLayer(3, start="learned", checkpoint_every=3),
-        "split": KGMRFLayer(3, gains=kicks, start="learned", integrator="split"),
+        "learned start": LawLayer(3, start="learned", noise_floor=0.05),
+        "information": LawLayer(3, gains=_laws(3)["information"], warmup_frames=2),
+        "uneven": LawLayer(3, gains=_laws(3)["information"], start="learned"),
+        "per plane": LawLayer(3, gains=_laws(3)["per plane"], warmup_frames=2),
+        "fixed": LawLayer(3, gains=fixed, start="learned", output="tangent"),
+        "fixed spectrum": LawLayer(3, gains=fixed, warmup_frames=2, spectrum="fixed"),
+        "pieces": LawLayer(3, start="learned", checkpoint_every=3),
+        "split": LawLayer(3, gains=kicks, start="learned", integrator="split"),
         "rotations": RotationLayer(3, gains=_laws(3)["information"]),
         "rotations d = 4": RotationLayer(4, noise_std=0.2),
     }
@@ -92,7 +92,7 @@ def test_second_derivatives_are_right(name: str) -> None:
 
 def test_second_derivatives_of_every_parameter_by_every_other(monkeypatch: Any) -> None:
     """The Hessian of the mean log-likelihood: compiled as readable, and the finite differences."""
-    layer = KGMRFLayer(3, gains=_laws(3)["information"]).double()
+    layer = LawLayer(3, gains=_laws(3)["information"]).double()
     samples = _samples(3, 2, 20)
     parameters = list(layer.parameters())
 
@@ -130,7 +130,7 @@ def test_second_derivatives_of_every_parameter_by_every_other(monkeypatch: Any) 
 
 def test_a_gradient_with_a_graph_is_the_gradient() -> None:
     """In single precision too, where the readable step runs in double like the compiled loop."""
-    layer = KGMRFLayer(3, start="learned")
+    layer = LawLayer(3, start="learned")
     samples = _samples(3, 2, 20).float().requires_grad_()
     leaves = [samples, *layer.parameters()]
 
@@ -159,7 +159,7 @@ def test_where_nothing_was_scored_the_likelihood_is_nan_as_in_trackers(
     }
     tracker = KGMRF(3, gains=plain[law])
     result = tracker.filter(samples.movedim(1, 0).numpy(), samples=True, mask=there.T.numpy())
-    layer = KGMRFLayer(3, gains=learned).double()
+    layer = LawLayer(3, gains=learned).double()
     with torch.set_grad_enabled(graph):
         out = layer(samples, samples=True, mask=there)
     expected = np.moveaxis(result.log_likelihood, 0, 1)
@@ -174,7 +174,7 @@ def test_where_nothing_was_scored_the_likelihood_is_nan_as_in_trackers(
 def test_masked_steps_neither_bias_the_loss_nor_its_gradient(engine: str, monkeypatch: Any) -> None:
     """The mean over scored steps is that of the sequence without the others, and finite."""
     monkeypatch.setenv("KGMRF_ENGINE", engine)
-    layer = KGMRFLayer(3, start="learned").double()
+    layer = LawLayer(3, start="learned").double()
     samples, there = _samples(3, 1, 20), _mask(1, 20)
     kept = torch.nonzero(there[0])[:, 0]
     dt = torch.diff(kept, prepend=kept[:1]).double()
@@ -205,7 +205,7 @@ def _loss(layer: Any, samples: Any, mask: Any = None) -> Any:
 
 @pytest.mark.parametrize("start", ["learned", "data"])
 def test_func_grad_is_backward(start: Any) -> None:
-    layer = KGMRFLayer(3, start=start, checkpoint_every=4).double()
+    layer = LawLayer(3, start=start, checkpoint_every=4).double()
     loss = _loss(layer, _samples(3, 2, 10), _mask(2, 10))
     values = {name: p.detach() for name, p in layer.named_parameters()}
     found = torch.func.grad(loss)(values)
@@ -217,7 +217,7 @@ def test_func_grad_is_backward(start: Any) -> None:
 @pytest.mark.parametrize("start", ["learned", "data"])
 def test_vmap_is_a_loop(start: Any) -> None:
     """Over sequences, over parameters (an ensemble of layers), and with gradients inside."""
-    layer = KGMRFLayer(3, start=start).double()
+    layer = LawLayer(3, start=start).double()
     samples = _samples(3, 3, 6)
     values = {name: p.detach() for name, p in layer.named_parameters()}
     loss = _loss(layer, samples[0])
@@ -239,7 +239,7 @@ def test_vmap_is_a_loop(start: Any) -> None:
 
 @pytest.mark.parametrize("start", ["learned", "data"])
 def test_jacobians_forward_and_reverse_are_those_of_autograd(start: Any) -> None:
-    layer = KGMRFLayer(2, start=start, warmup_frames=2).double()
+    layer = LawLayer(2, start=start, warmup_frames=2).double()
     samples = _samples(2, 1, 4, m=3)
 
     def estimate(x: Any) -> Any:
@@ -276,7 +276,7 @@ def test_vmap_over_rotations(d: int) -> None:
 @pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0]])
 def test_the_velocity_follows_the_order_of_eigenvalues(order: list[int], graph: bool) -> None:
     """A track keeps its order; what is handed out is sorted, signs included, as trackers do it."""
-    layer = KGMRFLayer(3, start="learned").double()
+    layer = LawLayer(3, start="learned").double()
     with torch.no_grad():
         layer.free_start_velocity.copy_(torch.tensor([0.1, -0.2, 0.3]))
         layer.free_start_spectrum.copy_(layer.free_start_spectrum[order].clone())

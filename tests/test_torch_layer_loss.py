@@ -14,7 +14,7 @@ from scipy import stats
 torch = pytest.importorskip("torch", reason="torch is not installed: the layers are unchecked")
 
 from kgmrf.density import GAUSSIAN, TAILS, Density  # noqa: E402
-from kgmrf.torch import FixedLaw, KGMRFLayer, RotationLayer, StudentTLoss  # noqa: E402
+from kgmrf.torch import FixedLaw, LawLayer, RotationLayer, StudentTLoss  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -105,7 +105,7 @@ def test_with_a_gaussian_it_is_the_likelihood_of_the_layer(case: str, graph: boo
         "noise floor": {"noise_floor": 0.2},
         "start": {"start": "learned"},
     }
-    layer = KGMRFLayer(3, **kinds[case]).double()
+    layer = LawLayer(3, **kinds[case]).double()
     with torch.set_grad_enabled(graph):
         out = layer(samples, samples=True, mask=mask, dt=dt, forecast=True)
     scale = out.forecast + layer.noise_floor * torch.eye(3)

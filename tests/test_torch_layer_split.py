@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: the layers 
 from kgmrf import simulate  # noqa: E402
 from kgmrf.geometry import orbit, so  # noqa: E402
 from kgmrf.theory import mechanics  # noqa: E402
-from kgmrf.torch import FixedLaw, KGMRFLayer, RotationLayer  # noqa: E402
+from kgmrf.torch import FixedLaw, LawLayer, RotationLayer  # noqa: E402
 
 torch.set_num_threads(1)
 DOUBLE = torch.float64
@@ -26,7 +26,7 @@ def _observations(d: int, n_steps: int, seed: int = 0) -> Any:
 def _layer(d: int, integrator: Any = "split", **options: Any) -> Any:
     settings = {"position_gain": 0.0, "velocity_gain": 0.05, "retention": 0.9, "ridge": 0.1}
     law = FixedLaw(d, **{**settings, **options})
-    layer = KGMRFLayer(
+    layer = LawLayer(
         d, gains=law, n_samples=20, spectrum="fixed", start="learned", integrator=integrator
     ).double()
     n = d * (d - 1) // 2
@@ -39,7 +39,7 @@ def _layer(d: int, integrator: Any = "split", **options: Any) -> Any:
 @pytest.mark.parametrize("d", [2, 3, 4])
 def test_the_printed_law_is_the_papers_algorithm(d: int) -> None:
     """Kick, drift, report M_{t+1}; the layer's forecast after C_t."""
-    layer = KGMRFLayer(d, gains="printed", n_samples=20, spectrum="fixed", start="learned").double()
+    layer = LawLayer(d, gains="printed", n_samples=20, spectrum="fixed", start="learned").double()
     seen = _observations(d, 12)
     with torch.no_grad():
         law = layer.gains()

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from kgmrf import ObservationError  # noqa: E402
-from kgmrf.torch import KGMRFLayer, RotationLayer, StudentTLoss  # noqa: E402
+from kgmrf.torch import LawLayer, RotationLayer, StudentTLoss  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -34,7 +34,7 @@ def _collate(sequences: list[Any]) -> tuple[Any, Any]:
 
 def test_data_loader_with_lengths() -> None:
     """Padding changes neither the estimates before it nor the loss nor its gradient."""
-    layer = KGMRFLayer(3)
+    layer = LawLayer(3)
     sequences = [_samples(n, 6) for n in (12, 20, 16)]
     ((padded, mask),) = DataLoader(sequences, batch_size=3, collate_fn=_collate)  # type: ignore[arg-type]
     out = layer(padded, samples=True, mask=mask)
@@ -53,7 +53,7 @@ def test_data_loader_with_lengths() -> None:
 
 def test_torch_compile_takes_the_whole_layer() -> None:
     torch.compiler.reset()
-    layer = KGMRFLayer(2, n_samples=8, start="learned")
+    layer = LawLayer(2, n_samples=8, start="learned")
     x = _samples(2, 2, 8)[..., :2]
     seen = x.mT @ x / 8
     out = torch.compile(layer, backend="eager", fullgraph=True)(seen)
@@ -61,8 +61,8 @@ def test_torch_compile_takes_the_whole_layer() -> None:
 
 
 def test_amp_and_single_precision() -> None:
-    layer, x = KGMRFLayer(3), _samples(2, 15, 6)
-    exact = KGMRFLayer(3)(x.double(), samples=True)
+    layer, x = LawLayer(3), _samples(2, 15, 6)
+    exact = LawLayer(3)(x.double(), samples=True)
     single = layer(x, samples=True)
     assert single.estimate.dtype == torch.float32
     torch.testing.assert_close(single.estimate.double(), exact.estimate, rtol=1e-3, atol=1e-3)
@@ -75,7 +75,7 @@ def test_amp_and_single_precision() -> None:
     assert all(torch.isfinite(p.grad).all() for p in layer.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("layer", [KGMRFLayer(3, gains="printed"), RotationLayer(3)])
+@pytest.mark.parametrize("layer", [LawLayer(3, gains="printed"), RotationLayer(3)])
 def test_state_dict_copy_and_pickle(layer: Any) -> None:
     with torch.no_grad():
         for p in layer.parameters():
@@ -98,7 +98,7 @@ def test_state_dict_copy_and_pickle(layer: Any) -> None:
         torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("layer", [KGMRFLayer(3), RotationLayer(3)])
+@pytest.mark.parametrize("layer", [LawLayer(3), RotationLayer(3)])
 def test_jit_script_is_refused_by_name(layer: Any) -> None:
     with pytest.raises(NotImplementedError, match=r"torch\.jit\.script.*torch\.export"):
         torch.jit.script(layer)
@@ -111,7 +111,7 @@ def test_rotations_of_four_dimensions_are_not_exported() -> None:
 
 
 def test_a_result_prints_its_shapes() -> None:
-    out = KGMRFLayer(3)(_samples(2, 50, 6), samples=True, forecast=True)
+    out = LawLayer(3)(_samples(2, 50, 6), samples=True, forecast=True)
     assert repr(out) == (
         "Filtered of float32: estimate (2, 50, 3, 3), velocity (2, 50, 3, 3), log_likelihood "
         "(2, 50), nis (2, 50), state of 2 tracks, forecast (2, 50, 3, 3)"
@@ -121,15 +121,15 @@ def test_a_result_prints_its_shapes() -> None:
 
 def test_covariances_have_the_name_that_they_have_in_results() -> None:
     x = _samples(2, 50, 6)
-    out = KGMRFLayer(3)(x, samples=True)
+    out = LawLayer(3)(x, samples=True)
     assert out.covariance is out.estimate
-    assert KGMRFLayer(3, start="learned").stream()(x[:, 0], samples=True).covariance.shape == (
+    assert LawLayer(3, start="learned").stream()(x[:, 0], samples=True).covariance.shape == (
         2,
         3,
         3,
     )
     others = (
-        KGMRFLayer(3, output="tangent")(x, samples=True),
+        LawLayer(3, output="tangent")(x, samples=True),
         RotationLayer(3)(torch.eye(3).expand(4, 3, 3)),
     )
     for other in others:
@@ -139,14 +139,14 @@ def test_covariances_have_the_name_that_they_have_in_results() -> None:
 
 def test_what_a_layer_gives_is_loaded_without_trust(tmp_path):
     """torch.load refused it with its default, weights_only=True."""
-    out = KGMRFLayer(3)(torch.randn(2, 20, 1, 3), samples=True)
+    out = LawLayer(3)(torch.randn(2, 20, 1, 3), samples=True)
     torch.save(out, tmp_path / "out.pt")
     found = torch.load(tmp_path / "out.pt", weights_only=True)
     assert type(found) is type(out)
     torch.testing.assert_close(found.forecast, out.forecast, equal_nan=True)
     later = torch.randn(2, 5, 1, 3)
-    again = KGMRFLayer(3)(later, samples=True, state=found.state)
-    wanted = KGMRFLayer(3)(later, samples=True, state=out.state)
+    again = LawLayer(3)(later, samples=True, state=found.state)
+    wanted = LawLayer(3)(later, samples=True, state=out.state)
     torch.testing.assert_close(again.estimate, wanted.estimate)
 
 

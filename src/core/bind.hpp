@@ -20,6 +20,7 @@ namespace kgmrf {
 struct Choice {
     const Loops& loops;
     const LawLoops& laws;
+    const LayerLoops& layers;
 };
 Choice choose();
 

@@ -41,6 +41,11 @@ struct Compared {
 };
 
 template <int S>
+class EnsembleAdjoint;
+template <int S>
+class CompareAdjoint;
+
+template <int S>
 class Ensemble : public Loop {
   public:
     explicit Ensemble(const EnsemblePlan& plan)
@@ -50,6 +55,9 @@ class Ensemble : public Loop {
     void run(const Lines& lines) override;
 
   private:
+    friend class EnsembleAdjoint<S>;
+    friend class CompareAdjoint<S>;
+
     const EnsemblePlan& plan;
     const int d, n, k_;  // channels, pairs of them, members
     const int room = padded(n) + 8, list = padded(plan.planes) + 8, vector = padded(d) + 8;
@@ -346,8 +354,9 @@ class Ensemble : public Loop {
         }
         for (int k = 0; k < k_; ++k) gradient[k] = dot(slope, part(k), n);
         horizon.pull_back(gradient);
-        score_weights(t, k_, horizon.weights(), gradient, c.m / c.values);
-        score_size(t, k_, found.u, q, c.values, [&](int k) { return members[k].law.root; });
+        score_weights(t, k_, horizon.weights(), gradient, c.m / c.values, plan.learning.blend_rate);
+        score_size(t, k_, found.u, q, c.values, [&](int k) { return members[k].law.root; },
+                   plan.learning.kappa_gain);
         return {found.u, q};
     }
 

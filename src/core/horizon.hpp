@@ -66,6 +66,30 @@ class Horizon {
             gradient[k] = mean + keep[k] * (1.0 + HORIZON_SHARE) / whole * (gradient[k] - mean);
     }
 
+    /// Back through `pull_back` of these raw derivatives: bar, by what it gives, becomes that by the
+    /// raw ones; adds to that by w.
+    void back(const double* raw, double* bar, double* weights_bar) const {
+        if (beyond == 0.0) return;
+        double left = 0.0, mean = 0.0, whole_bar = 0.0, mean_bar = 0.0;
+        for (int k = 0; k < n; ++k) {
+            left += keep[k] * now[k];
+            mean += (keep[k] * now[k] + HORIZON_SHARE * heir[k]) * raw[k];
+        }
+        const double whole = left + HORIZON_SHARE;
+        mean /= whole;
+        for (int k = 0; k < n; ++k) {
+            const double share = keep[k] * (1.0 + HORIZON_SHARE) / whole;
+            mean_bar += bar[k] * (1.0 - share);
+            whole_bar -= bar[k] * (raw[k] - mean) * share / whole;
+            bar[k] *= share;
+        }
+        whole_bar -= mean_bar * mean / whole;
+        for (int k = 0; k < n; ++k) {
+            bar[k] += mean_bar * (keep[k] * now[k] + HORIZON_SHARE * heir[k]) / whole;
+            weights_bar[k] += keep[k] * (mean_bar * raw[k] / whole + whole_bar);
+        }
+    }
+
     /// The weights that `carry` was given.
     const double* weights() const { return now; }
     double gap() const { return beyond; }

@@ -36,6 +36,7 @@ struct Loop {
 struct EnsemblePlan;
 struct LawPlan;
 struct Unrolled;
+struct EnsembleUnrolled;
 struct LowRankPlan;
 struct RotationPlan;
 
@@ -63,7 +64,13 @@ struct LawLoops {
     void (*pull_back)(const Unrolled&);
 };
 
+/// Sequences of the ensemble, forwards, or back through them (ensemble_adjoint.cpp).
+struct LayerLoops {
+    void (*unroll)(const EnsembleUnrolled&, bool back);
+};
+
 extern const Loops loops_base, loops_v3, loops_v4;
 extern const LawLoops law_base, law_v3, law_v4;
+extern const LayerLoops layer_base, layer_v3, layer_v4;
 
 }  // namespace kgmrf

@@ -34,13 +34,13 @@ Choice choose() {
     static const std::string best = levels().empty() ? "" : levels().front();
     const std::string wanted = asked && *asked ? asked : best;
 #ifdef KGMRF_V4
-    if (wanted == "v4" && here >= 4) return {loops_v4, law_v4};
+    if (wanted == "v4" && here >= 4) return {loops_v4, law_v4, layer_v4};
 #endif
 #ifdef KGMRF_V3
-    if (wanted == "v3" && here >= 3) return {loops_v3, law_v3};
+    if (wanted == "v3" && here >= 3) return {loops_v3, law_v3, layer_v3};
 #endif
 #ifdef KGMRF_BASE
-    if (wanted == "base") return {loops_base, law_base};
+    if (wanted == "base") return {loops_base, law_base, layer_base};
 #endif
     if (wanted.empty())
         throw std::invalid_argument("kgmrf was built for another processor: build it again here");

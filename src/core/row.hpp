@@ -23,6 +23,7 @@ struct Member {
 
 /// The members of a track of d channels and the places of its parts.
 struct EnsemblePlan {
+    Learning learning;
     int d, pairs, planes;
     std::vector<Member> members;  // averages, then diagonals, then turning ones
     int n_turning = 0;
@@ -34,8 +35,9 @@ struct EnsemblePlan {
 
     /// places: where the parts begin, from kgmrf.engines.layout.
     template <class Places>
-    EnsemblePlan(int d, const double* table, int n, const Places& places)
-        : d(d),
+    EnsemblePlan(int d, const double* table, int n, const Places& places, Learning learning)
+        : learning(learning),
+          d(d),
           pairs(d * (d + 1) / 2),
           planes(d * (d - 1) / 2),
           tails(places.at("tails")),

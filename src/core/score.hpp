@@ -90,13 +90,14 @@ inline double heaviness(const double* tails) {
 
 /// r_k prop to r_k exp(clip(rate (g_k - sum w g))); then a fixed share.
 template <class T>
-void score_weights(T t, int n, const double* weights, const double* gradient, double rate) {
+void score_weights(T t, int n, const double* weights, const double* gradient, double rate,
+                   double blend_rate = BLEND_RATE) {
     double average = 0.0, whole = 0.0;
     for (int k = 0; k < n; ++k) average += weights[k] * gradient[k];
     if (!std::isfinite(average)) return;  // so far from the forecast that it says nothing
     for (int k = 0; k < n; ++k) {
         const double step = std::clamp(rate * (gradient[k] - average), -BLEND_LIMIT, BLEND_LIMIT);
-        whole += t.roots[k] *= std::exp(BLEND_RATE * step);
+        whole += t.roots[k] *= std::exp(blend_rate * step);
     }
     for (int k = 0; k < n; ++k)
         t.roots[k] = (1.0 - BLEND_SHARE) * t.roots[k] / whole + BLEND_SHARE / n;
@@ -104,9 +105,10 @@ void score_weights(T t, int n, const double* weights, const double* gradient, do
 
 /// Kappa follows u q/n; after an observation beyond all tails half of the start comes back.
 template <class T, class Root>
-void score_size(T t, int n, double u, double q, double values, Root start) {
+void score_size(T t, int n, double u, double q, double values, Root start,
+                double kappa_gain = KAPPA_GAIN) {
     Head& h = t.head;
-    const double kappa = h.kappa + std::log1p(KAPPA_GAIN * (u * q / values - 1.0));
+    const double kappa = h.kappa + std::log1p(kappa_gain * (u * q / values - 1.0));
     h.kappa = std::clamp(kappa, -KAPPA_LIMIT, KAPPA_LIMIT);
     if (q <= OUTLIER * values) return;
     h.kappa = 0.0;

@@ -110,7 +110,7 @@ class TopClock {
     /// Entry i, j of S' - S.
     double extra(int i, int j) const { return beta == 0.0 ? 0.0 : beta / v * y[i] * y[j]; }
 
-  private:
+  protected:
     const int d;
     double v = 0.0, beta = 0.0, last_age = -1.0, keep = 1.0, rate = 0.0;
     const std::size_t room = std::size_t(padded(d)) + 8;

@@ -204,6 +204,8 @@ STRUCTS = {
         "horizon",
         "heir",
     ),
+    # how quickly the weights and kappa of an ensemble learn: BLEND_RATE, KAPPA_GAIN
+    "Learning": ("blend_rate", "kappa_gain"),
     # one line of the table of low-rank members; states: r, or 2 r with velocity; stages: numbers of
     # rows after which the axes start anew
     "FactorsLine": (

@@ -23,6 +23,7 @@ from kgmrf.bank.steps import (
     Taken,
     checked,
     checked_lines,
+    checked_rates,
     in_parts,
     mended,
     one_law,
@@ -181,6 +182,8 @@ class TrackerBank(Shown, Keyed, Saved):
         dt: float | Numbers = 1.0,
         n_samples: float | Numbers | None = None,
         samples: bool | None = None,
+        rate: Any = None,
+        rate_std: float | None = None,
     ) -> Taken:
         """Take in one step of every track; NaN, or False in ``mask``: no observation.
 
@@ -190,7 +193,13 @@ class TrackerBank(Shown, Keyed, Saved):
         mask: ``(n,)``, True where there is an observation.
         dt, n_samples: a number for all tracks, or one per track ``(n,)``. dt is the time since the
         step before, in any unit; the first step of a track is at its time 0, whatever dt says.
+        rate: of rotations, measured angular rates ``(n, 3)``, or ``(3,)`` for all; rows of NaN have
+        none. rate_std: standard deviation of their noise. See `RotationTracker.update`. With rates
+        observations may be None.
         """
+        rates = checked_rates(rate, rate_std, len(self))
+        if observations is None and rates is not None:
+            observations = np.full((len(self), self.d, self.d), np.nan)
         named = from_names(observations)
         named = aligned(named, self.channels, self._missing)
         observations = named.values
@@ -210,8 +219,8 @@ class TrackerBank(Shown, Keyed, Saved):
             raise ObservationError("raw samples count themselves; leave out n_samples")
         counts = np.ones(1) if raw else self._pattern.counts(n_samples, there, self.d)
         with self._or_as_before():
-            self._take_kind(raw=raw)
-            taken = self._step(seen, np.where(there, counts, 0.0), intervals, raw)
+            self._take_kind(raw=raw, rated=rates is not None)
+            taken = self._step(seen, np.where(there, counts, 0.0), intervals, raw, rates)
         self._clock, self.channels = clock, named.channels or self.channels
         return taken
 
@@ -221,7 +230,7 @@ class TrackerBank(Shown, Keyed, Saved):
 
         Rows are written to by loops alone, and none raises after it has begun to write.
         """
-        names = ("_raw", "_engine", "_rows", "_records", "_fresh", "ids")
+        names = ("_raw", "_pattern", "_engine", "_rows", "_records", "_fresh", "ids")
         before = {name: getattr(self, name) for name in names}
         try:
             yield
@@ -229,13 +238,30 @@ class TrackerBank(Shown, Keyed, Saved):
             self.__dict__.update(before)
             raise
 
-    def _take_kind(self, *, raw: bool) -> None:
-        """The first observations decide: samples of many channels have an engine of their own."""
+    def _take_kind(self, *, raw: bool, rated: bool = False) -> None:
+        """The first observations decide: samples of many channels have an engine of their own, and
+        so have rotations with rates."""
         if self.kind == "covariance" and self._raw != raw and self._fresh.all():
             self._raw = raw
             self._begin()
+        if not rated:
+            return
+        if self.kind != "rotation" or not self._pattern.automatic or self.d != 3:
+            raise ObservationError(
+                "rates need a bank of rotations in three dimensions with gains='auto'"
+            )
+        if not self._pattern.gyroscope:
+            if self._pattern.gyroscope is not None or not self._fresh.all():
+                raise ObservationError(
+                    "this bank began without rates: give some with the first step, or construct "
+                    "TrackerBank(..., kind='rotation', gyroscope=True)"
+                )
+            self._pattern = self._pattern.anew(gyroscope=True)
+            self._begin()
 
-    def _step(self, seen: Numbers, m: Numbers, dt: Numbers, raw: bool) -> Taken:
+    def _step(
+        self, seen: Numbers, m: Numbers, dt: Numbers, raw: bool, rates: Numbers | None = None
+    ) -> Taken:
         """Take in one step of every track: ``(n, r, d)`` samples or ``(n, d, d)`` matrices."""
         engine, n = self._engine, len(self)
         rough = seen.dtype == np.float32
@@ -255,22 +281,25 @@ class TrackerBank(Shown, Keyed, Saved):
         def part(begin: int, end: int) -> None:
             these = slice(begin, end)
             lines = Lines(which[these], seen[these], m[these], dt[these], not raw, tolerance)
-            found, records = engine.advance(self._rows, lines, engine.kept)
+            more = {} if rates is None else {"rates": rates[these]}
+            found, records = engine.advance(self._rows, lines, engine.kept, **more)
             status[these] = found
             if engine.kept:
                 self._records[these] = records
             bad = which[these][found == INVALID]
             if bad.size:  # what cannot be used counts as missing
                 none = np.zeros(bad.size)
-                self._advance(Lines(bad, seen[bad], none, dt[bad]), engine.kept)
+                lost = None if rates is None else rates[bad]
+                self._advance(Lines(bad, seen[bad], none, dt[bad]), engine.kept, lost)
 
         in_parts(part, n, self.n_threads)
         self._fresh[:] = False
         return Taken(status == OBSERVED, invalid | (status == INVALID))
 
-    def _advance(self, lines: Lines, room: int | None) -> Numbers:
+    def _advance(self, lines: Lines, room: int | None, rates: Numbers | None = None) -> Numbers:
         """Lines of any tracks, trusted; their records."""
-        found = self._engine.advance(self._rows, lines, room)[1]
+        more = {} if rates is None else {"rates": rates}
+        found = self._engine.advance(self._rows, lines, room, **more)[1]
         if self._engine.kept:
             self._records[lines.which] = found  # of lines of one track the last counts
         return found
@@ -283,6 +312,8 @@ class TrackerBank(Shown, Keyed, Saved):
         dt: Numbers,
         n_samples: Numbers | None = None,
         fields: Any = ("covariance",),
+        rates: Any = None,
+        rate_std: float | None = None,
     ) -> dict[str, Numbers]:
         """Take in lines, each of one track, in order; returns the fields after each of them.
 
@@ -290,6 +321,7 @@ class TrackerBank(Shown, Keyed, Saved):
         observations: samples ``(N, d)`` or matrices ``(N, d, d)`` that were checked, NaN where
         there is none.
         dt: ``(N,)`` time since the line before of the same track.
+        rates: ``(N, 3)``, rate_std: as for `update`, at each line.
 
         >>> import numpy as np
         >>> bank = TrackerBank(2, 2)
@@ -298,20 +330,21 @@ class TrackerBank(Shown, Keyed, Saved):
         (3, 2, 2)
         """
         lines = checked_lines(tracks, observations, dt, n_samples, len(self), self.d)
+        measured = checked_rates(rates, rate_std, len(lines.which))
         names = (fields,) if isinstance(fields, str) else tuple(fields)
         told = list(dict.fromkeys(["time", *names]))
         with self._or_as_before():
-            self._take_kind(raw=not lines.matrix)
+            self._take_kind(raw=not lines.matrix, rated=measured is not None)
             known = self._engine.names
             for name in told:
                 dense = DENSE if "loadings" in known else ()
                 _check.choice(name, (*known, *dense), "every one of fields")
             unit = self._clock.unit
             counted = lines._replace(dt=_check.within_reach(lines.dt / unit, unit, "dt"))
-            found = Estimate(self._clock.told(self._lines(counted, told)))
+            found = Estimate(self._clock.told(self._lines(counted, told, measured)))
             return {name: np.asarray(getattr(found, name), dtype=float) for name in names}
 
-    def _lines(self, lines: Lines, fields: list[str]) -> View:
+    def _lines(self, lines: Lines, fields: list[str], rates: Numbers | None = None) -> View:
         """As `take`, of lines that were checked; which lines come in one call changes nothing."""
         engine, n, rows = self._engine, len(lines.which), None
         if set(engine.from_rows) & set(fields):
@@ -320,7 +353,7 @@ class TrackerBank(Shown, Keyed, Saved):
                 records[these] = self._advance(lines.part(these), None)
                 rows[these] = self._rows[lines.which[these]]
         else:
-            records = self._advance(lines, engine.room(tuple(fields)))
+            records = self._advance(lines, engine.room(tuple(fields)), rates)
         self._fresh[lines.which] = False
         return engine.view(records, rows)
 

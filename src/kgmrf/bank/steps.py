@@ -18,6 +18,7 @@ from kgmrf.constants import ROTATION_TOLERANCE
 from kgmrf.engines import INVALID, OBSERVED, Lines
 from kgmrf.engines.core import inspect_covariances
 from kgmrf.geometry import so
+from kgmrf.trackers import _rates
 
 TOLERANCES = {
     "covariance": (_check.SYMMETRY_TOLERANCE, 1e-4),
@@ -102,6 +103,21 @@ def checked_lines(
     else:
         seen, counts = seen[:, None, :], np.ones(n)
     return Lines(which.astype(np.int64), seen, counts, steps, matrix)
+
+
+def checked_rates(rates: Any, rate_std: float | None, n: int) -> Numbers | None:
+    """Rates ``(n, 3)``, or ``(3,)`` for all, with their deviation ``(n, 4)``; None: there are none.
+
+    >>> checked_rates([0.0, 0.0, 1.0], None, 2).tolist()
+    [[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 0.0]]
+    """
+    if rates is None:
+        return None
+    array = np.asarray(rates, dtype=float)
+    found = _rates.checked_rates(
+        np.broadcast_to(array, (n, 3)) if array.shape == (3,) else array, rate_std, n
+    )
+    return np.ascontiguousarray(_rates.shaped_rates(found, (n,)))
 
 
 def too_large(seen: Numbers, m: Numbers) -> Mask:

@@ -11,6 +11,7 @@ from kgmrf.centring import HALF_LIFE
 from kgmrf.commands._options import JSON, LAW, PAPER, PLOT, QUIET, WRITTEN
 from kgmrf.commands._run import Run, say, spare
 from kgmrf.io import Kind, Source, check_output, open_source
+from kgmrf.io.rates import with_rates
 from kgmrf.plots import check_path
 
 ON_A_FILE = f"""
@@ -21,6 +22,8 @@ Input:
     first column without a name.
   --columns A,B,...  Channels to use, separated by commas. Default: all.
   --key NAME  Array to use, in .npz and HDF5 files.
+  --gyroscope FILE  Angular rates measured beside rotations, rad/s in the body frame: a file with
+    time and columns like w_x w_y w_z or gyro_x gyro_y gyro_z, or FILE again for columns of it.
   --window, -w ROWS >=1  Number of samples in one step.
   --mean  Mean of the samples: zero, running (subtract the mean so far) or drift (the
     same with a half-life of {HALF_LIFE:g} samples).
@@ -42,6 +45,7 @@ class Given:
     time: str | None = None
     columns: str | None = None
     key: str | None = None
+    gyroscope: Path | None = None
     window: int = 1
     mean: Literal["zero", "running", "drift", "linear"] = "zero"
     n_samples: float | None = None
@@ -65,7 +69,10 @@ class Given:
     def open(self) -> Source:
         """The file as the options describe it."""
         names = None if self.columns is None else [w.strip() for w in self.columns.split(",")]
-        return open_source(self.file, kind=self.kind, time=self.time, columns=names, key=self.key)
+        found = open_source(self.file, kind=self.kind, time=self.time, columns=names, key=self.key)
+        if self.gyroscope is None:
+            return found
+        return with_rates(found, self.gyroscope, self.time if self.gyroscope == self.file else None)
 
     def check(self, output: Path | None = None, plot: Path | None = None) -> None:
         """Refuse files that cannot be written, before any work is done."""
@@ -73,6 +80,8 @@ class Given:
             if path is not None:
                 check(path)
                 spare(self.file, path)
+                if self.gyroscope is not None:
+                    spare(self.gyroscope, path)
 
     def follow(self, **words: Any) -> Run:
         """A tracker at the start of the file; says what the user did not say and might have."""

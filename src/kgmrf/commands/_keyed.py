@@ -31,7 +31,11 @@ def check_keyed(given: Given, output: Path | None, **files: Path | None) -> None
     """Refuse what cannot be done track by track, before any work is done."""
     used = [name for name, value in files.items() if value is not None]
     used += ["window"] * (given.window > 1) + ["mean"] * (given.mean != "zero")
-    used += [name for name in ("paper", "key", "n_samples", "noise_std") if getattr(given, name)]
+    used += [
+        name
+        for name in ("paper", "key", "n_samples", "noise_std", "gyroscope")
+        if getattr(given, name)
+    ]
     used += ["kind"] * (given.kind not in (None, "samples"))
     if used:
         raise ValueError(

@@ -65,7 +65,10 @@ class Run:
             raise DataError(f"{source.path} holds no observations")
         self.unit, self.per_second = 1.0, None
         if first.times is not None:
-            self.unit = given.time_unit or unit_of(np.diff(first.times))
+            times = first.times
+            if first.rates is not None:  # the interval between poses
+                times = times[~np.isnan(first.values[:, 0, 0])]
+            self.unit = given.time_unit or unit_of(np.diff(times))
             self.per_second = source.per_second
         self.rate = "rad per second" if self.per_second else "rad per unit of time"
         own = given.gains == "auto" and given.paper is None
@@ -123,6 +126,8 @@ class Run:
         """Steps through `filter` or `smooth` of a tracker; of poses one result."""
         if self.source.kind == "samples":
             options["samples"] = True
+        if chunk.rates is not None:
+            options["rates"] = chunk.rates
         if not self.poses:
             return method(chunk.values, times=chunk.times, **options)
         both = {"rotation": chunk.values, "position": chunk.positions}

@@ -32,7 +32,17 @@ Alarms:
 Output:
   --report  Also write a report, one .html page.
 """
-NOT_HERE = ("gains", "paper", "eta", "gamma", "start", "mean", "noise_std", "on_invalid")
+NOT_HERE = (
+    "gains",
+    "paper",
+    "eta",
+    "gamma",
+    "start",
+    "mean",
+    "noise_std",
+    "on_invalid",
+    "gyroscope",
+)
 
 
 @takes(ON_A_FILE, ALARMS, given=Given, without=NOT_HERE)

@@ -75,7 +75,7 @@ class Candidate:
             self.parts = [{"score": student(*needed), **{name: self.all(name) for name in names}}]
 
 
-@takes(ON_A_FILE, OPTIONS, given=Given)
+@takes(ON_A_FILE, OPTIONS, given=Given, without=["gyroscope"])
 def compare(
     given: Given,
     frames: int = 20_000,

@@ -14,7 +14,12 @@ from kgmrf.diagnosis import diagnose as examine
 from kgmrf.results import join
 
 
-@takes(ON_A_FILE, "Options:\n  --frames, -n >=30  Steps to use, from the first.\n", given=Given)
+@takes(
+    ON_A_FILE,
+    "Options:\n  --frames, -n >=30  Steps to use, from the first.\n",
+    given=Given,
+    without=["gyroscope"],
+)
 def diagnose(given: Given, frames: int = 20_000) -> None:
     """Track a file and report what is wrong with the run: evidence, verdict, remedy.
 

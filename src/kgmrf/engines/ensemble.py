@@ -69,7 +69,8 @@ class Ensemble(SelfTuned):
         return rows
 
     def _make_loop(self) -> Any:
-        return core.loop("Ensemble", self.d, self.plan.table, self.plan.places)
+        plan = self.plan
+        return core.loop("Ensemble", self.d, plan.table, plan.places, np.array(plan.learning))
 
     def advance(
         self, rows: Numbers, lines: Lines, room: int | None = None

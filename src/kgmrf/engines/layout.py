@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.constants import HORIZON_CLOCK, TAILS
+from kgmrf.constants import BLEND_RATE, HORIZON_CLOCK, KAPPA_GAIN, TAILS
 from kgmrf.engines import horizon
 from kgmrf.engines.members import Average, Diagonal, Member, Turning
 
@@ -53,12 +53,23 @@ FORECAST, SHARP = 2.0, 6.0
 """Powers of the roots that weigh the members in a forecast and in an estimate."""
 
 
+class Learning(NamedTuple):
+    """How quickly the weights and kappa learn."""
+
+    blend_rate: float = BLEND_RATE
+    kappa_gain: float = KAPPA_GAIN
+
+
+USUAL = Learning()
+
+
 class Layout(NamedTuple):
     """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(14,)``."""
 
     d: int
     table: Numbers
     begin: Numbers
+    learning: Learning = USUAL
 
     @property
     def size(self) -> int:
@@ -130,15 +141,22 @@ def layout(d: int, members: tuple[Member, ...], *, learns_samples: bool = False)
     prior = np.sqrt([member.prior for member in members])
     table[:, ROOT] = prior / prior.sum()
     table[:, HORIZON:] = _horizons(table)
+    return placed(d, table, learns_samples=learns_samples)
+
+
+def placed(
+    d: int, table: Numbers, learning: Learning = USUAL, *, learns_samples: bool = False
+) -> Layout:
+    """The layout of a track of d channels under this table of members; see `layout`."""
     n_average, n_turning, clocks, channels = counts(table)
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
     one = d * d + 4 * planes + d + 1
-    sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(members), clocks, n_average]
+    sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(table), clocks, n_average]
     sizes += [d, d, d + 3]
     sizes += [channels * d, n_average * pairs, n_turning * one]
     sizes += [N_SCATTER * learns_samples]
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Layout(d, table, begin)
+    return Layout(d, table, begin, learning)
 
 
 def _horizons(table: Numbers) -> Numbers:

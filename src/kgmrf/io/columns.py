@@ -54,10 +54,10 @@ def tidy(cells: Sequence[str]) -> tuple[list[str], int | None]:
 
 def quaternion_of(names: Sequence[str]) -> list[tuple[int, ...]]:
     """Quaternions among columns: the places of x, y, z, w of each."""
-    return _axes(names, _QUATERNION_NAME, "xyzw")
+    return axes_of(names, _QUATERNION_NAME, "xyzw")
 
 
-def _axes(names: Sequence[str], pattern: re.Pattern[str], axes: str) -> list[tuple[int, ...]]:
+def axes_of(names: Sequence[str], pattern: re.Pattern[str], axes: str) -> list[tuple[int, ...]]:
     """Columns that differ in the axis alone, which is their last letter, by the places of all."""
     lower = [_UNIT.sub("", name.strip()).lower() for name in names]
     stems = dict.fromkeys(name[:-1] for name in lower if pattern.fullmatch(name))
@@ -170,7 +170,7 @@ def _values(header: Sequence[str], kind: Kind | None, wanted: list[int], where: 
             f"{where} has quaternions {first!r}... and {second!r}...; choose one with --columns"
         )
     if turns:
-        found = _axes([header[k] for k in wanted], _POSITION_NAME, "xyz")
+        found = axes_of([header[k] for k in wanted], _POSITION_NAME, "xyz")
         place = found[0] if len(found) == 1 else ()
         used = tuple(wanted[k] for k in (*turns[0], *place))
         return Meaning("rotation", ("x", "y", "z"), used, quaternions, positions=bool(place))

@@ -34,7 +34,8 @@ class Chunk(NamedTuple):
 
     values: samples ``(n, d)`` or ``(n, m, d)``, or matrices ``(n, d, d)``; NaN where nothing was
     seen. times: ``(n,)`` or None. places: number of the line (or row) of every frame. done: share
-    of the file that has been read, 0 to 1. positions: ``(n, 3)`` beside rotations, or None.
+    of the file that has been read, 0 to 1. positions: ``(n, 3)`` beside rotations, or None. rates:
+    likewise, measured angular rates, per unit of the times.
     """
 
     values: Numbers
@@ -42,6 +43,7 @@ class Chunk(NamedTuple):
     places: Numbers
     done: float
     positions: Numbers | None = None
+    rates: Numbers | None = None
 
     def cut(self, first: int, last: int) -> Chunk:
         """The steps from first up to last."""

@@ -57,12 +57,14 @@ class Ensemble:
     """The loop over lines, as `kgmrf._core.Ensemble` has it.
 
     d: channels. table: the members, ``(K, columns)``. places: where the parts of a row begin; see
-    :mod:`kgmrf.engines.layout`.
+    :mod:`kgmrf.engines.layout`. learning: the numbers of a `kgmrf.engines.layout.Learning`.
     """
 
-    def __init__(self, d: int, table: Numbers, places: Mapping[str, int]) -> None:
+    def __init__(
+        self, d: int, table: Numbers, places: Mapping[str, int], learning: Numbers
+    ) -> None:
         begin = [places[name] for name in (*Track._fields, "end")]
-        self.plan = Layout(d, table, np.array(begin))
+        self.plan = Layout(d, table, np.array(begin), at.Learning(*learning))
         self.size = self.plan.size
 
     def run(

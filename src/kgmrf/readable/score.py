@@ -10,10 +10,8 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.constants import (
     BLEND_LIMIT,
-    BLEND_RATE,
     BLEND_SHARE,
     FARTHEST,
-    KAPPA_GAIN,
     KAPPA_LIMIT,
     OUTLIER,
     RETURN,
@@ -115,7 +113,8 @@ def judge(
     learn_top(track, top, z, seen.m, told.u, heavy, ahead.age)
     outer, trace = (np.einsum("ij,kij->k", a, parts) for a in (seen.outer, seen.precision))
     prior = plan.table[:, at.ROOT]
-    u = weigh(track, prior, outer, trace, n, q, seen.log_det, seen.m / n, ahead)
+    rate, learning = seen.m / n, plan.learning
+    u = weigh(track, prior, outer, trace, n, q, seen.log_det, rate, ahead, learning)
     track.head[at.LIKELIHOOD], track.head[at.DISTANCE] = told.log_p, q_top
     return u, q
 
@@ -130,6 +129,7 @@ def weigh(
     log_det: float,
     rate: float,
     ahead: Ahead,
+    learning: at.Learning = at.USUAL,
 ) -> float:
     """The tails, kappa and the weights learn from n values at squared distance q; returns u.
 
@@ -145,12 +145,12 @@ def weigh(
         gradient = horizon.pull_back(gradient, w, ahead.keeps)
     if np.isfinite(w @ gradient):  # otherwise so far from the forecast that it says nothing
         step = np.clip(rate * (gradient - w @ gradient), -BLEND_LIMIT, BLEND_LIMIT)
-        roots *= np.exp(BLEND_RATE * step)
+        roots *= np.exp(learning.blend_rate * step)
         roots *= (1.0 - BLEND_SHARE) / roots.sum()
         roots += BLEND_SHARE / len(roots)
     before[:] = tails
     tails[:] = (1.0 - TAIL_SHARE) * found.shares + TAIL_SHARE / at.N_TAILS
-    kappa = track.head[at.KAPPA] + math.log1p(KAPPA_GAIN * (found.u * q / n - 1.0))
+    kappa = track.head[at.KAPPA] + math.log1p(learning.kappa_gain * (found.u * q / n - 1.0))
     track.head[at.KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
     if q > OUTLIER * n:
         # So far from the forecast that the weights no longer mean much: half back to the start.

@@ -15,8 +15,10 @@ from kgmrf.state import State
 with optional():
     import torch
 
-    from kgmrf.torch.covariance import KGMRFLayer
+    from kgmrf.torch.density import StudentTMixture
+    from kgmrf.torch.ensemble import Forecasts, KGMRFLayer
     from kgmrf.torch.filtered import Filtered, Stream, detach
+    from kgmrf.torch.law_layer import LawLayer
     from kgmrf.torch.laws import FixedLaw, InformationLaw
     from kgmrf.torch.losses import StudentTLoss
     from kgmrf.torch.rotation import RotationLayer
@@ -27,10 +29,13 @@ torch.serialization.add_safe_globals([Filtered, Stream, State])
 __all__ = [
     "Filtered",
     "FixedLaw",
+    "Forecasts",
     "InformationLaw",
     "KGMRFLayer",
+    "LawLayer",
     "RotationLayer",
     "Stream",
     "StudentTLoss",
+    "StudentTMixture",
     "detach",
 ]

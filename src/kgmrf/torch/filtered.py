@@ -25,8 +25,8 @@ class Filtered(NamedTuple):
     forecast        (..., time, d, d)      what each step expected; None unless asked for
     ==============  =====================  ======================================================
 
-    >>> from kgmrf.torch import KGMRFLayer
-    >>> KGMRFLayer(2, n_samples=8)(torch.eye(2).expand(1, 4, 2, 2))
+    >>> from kgmrf.torch import LawLayer
+    >>> LawLayer(2, n_samples=8)(torch.eye(2).expand(1, 4, 2, 2))
     Filtered of float32: estimate (1, 4, 2, 2), velocity (1, 4, 2, 2), log_likelihood (1, 4), nis \
 (1, 4), state of 1 track
     """
@@ -40,7 +40,7 @@ class Filtered(NamedTuple):
 
     @property
     def covariance(self) -> Tensor:
-        """The estimate of a `KGMRFLayer`, by the name it has in the trackers' results."""
+        """The estimate of a `LawLayer`, by the name it has in the trackers' results."""
         state = self.state
         rotations = bool((state.pool_samples.eq(0) & state.spectrum.eq(1).all(-1)).any())
         if rotations or self.estimate.ndim != self.nis.ndim + 2:
@@ -67,8 +67,8 @@ class Filtered(NamedTuple):
 def detach(state: State) -> State:
     """The same state without its history: cut here for truncated backpropagation through time.
 
-    >>> from kgmrf.torch import KGMRFLayer
-    >>> layer = KGMRFLayer(2, n_samples=8)
+    >>> from kgmrf.torch import LawLayer
+    >>> layer = LawLayer(2, n_samples=8)
     >>> state = layer(torch.eye(2).expand(1, 4, 2, 2)).state
     >>> detach(state).frame.requires_grad
     False
@@ -88,8 +88,8 @@ def join(pieces: list[Any], axis: int = 0) -> Any:
 class Stream:
     """Stateful inference: call it with one step after another; `reset` forgets.
 
-    >>> from kgmrf.torch import KGMRFLayer
-    >>> stream = KGMRFLayer(2, n_samples=8).stream()
+    >>> from kgmrf.torch import LawLayer
+    >>> stream = LawLayer(2, n_samples=8).stream()
     >>> [tuple(stream(torch.eye(2)).estimate.shape) for _ in range(2)]
     [(2, 2), (2, 2)]
     """

@@ -30,7 +30,7 @@ class RotationLayer(Kinetic):
     project: take the nearest rotation of every observation first; matrices that come out of a
     network need it.
     velocity: "body" hands out W, "spatial" R W R^T.
-    checkpoint_every, turn_bound: as in `KGMRFLayer`. The first observation starts the track.
+    checkpoint_every, turn_bound: as in `LawLayer`. The first observation starts the track.
 
     >>> out = RotationLayer(3)(torch.eye(3).expand(5, 20, 3, 3))
     >>> out.estimate.shape
@@ -67,7 +67,7 @@ class RotationLayer(Kinetic):
         state: State | None = None,
         forecast: bool = False,
     ) -> Filtered:
-        """Filter a sequence of rotations ``(..., time, d, d)``; arguments as in `KGMRFLayer`.
+        """Filter a sequence of rotations ``(..., time, d, d)``; arguments as in `LawLayer`.
 
         ``n_samples`` divides the noise variance of an observation.
         """

@@ -203,8 +203,14 @@ class ProductTracker(Composite):
         """
         return self._over("filter", sequence, mask, times=times)
 
-    def _over(self, method: str, sequence: Any, mask: Any, **options: Any) -> ProductResult:
-        """A method of every component over its sequence; one without a sequence sees gaps."""
+    def _over(
+        self, method: str, sequence: Any, mask: Any, own: Any = None, **options: Any
+    ) -> ProductResult:
+        """A method of every component over its sequence; one without a sequence sees gaps.
+
+        own: further options by component.
+        """
+        own = own or {}
         found = self._table(sequence, "sequence")
         table = {name: steps for name, steps in found.items() if steps is not None}
         lengths = {name: len(steps) for name, steps in table.items()}
@@ -215,7 +221,7 @@ class ProductTracker(Composite):
         return ProductResult(
             self._each(
                 lambda name, part: getattr(part, method)(
-                    table.get(name, gaps), mask=masks.get(name), **options
+                    table.get(name, gaps), mask=masks.get(name), **options, **own.get(name, {})
                 )
             )
         )

@@ -25,7 +25,7 @@ START = (1e-6, 1e6)
 SPECTRUM_RATE = (1e-12, 1e1)
 
 
-class KGMRFLayer(Kinetic):
+class LawLayer(Kinetic):
     """Covariances in, filtered covariances and angular velocities out; differentiable throughout.
 
     d: dimension.
@@ -50,7 +50,7 @@ class KGMRFLayer(Kinetic):
 
     Where nothing was seen yet the estimate is the identity and the velocity zero.
 
-    >>> layer = KGMRFLayer(3, n_samples=12)
+    >>> layer = LawLayer(3, n_samples=12)
     >>> out = layer(torch.eye(3).expand(5, 20, 3, 3))
     >>> out.estimate.shape, out.velocity.shape
     (torch.Size([5, 20, 3, 3]), torch.Size([5, 20, 3, 3]))
@@ -235,7 +235,7 @@ class KGMRFLayer(Kinetic):
         # Eigenvalues at rounding level (a pool still short of samples) have no logarithm to learn.
         floor = 16.0 * torch.finfo(level.dtype).eps * level.amax(-1, keepdim=True)
         logarithm = orbit.compose(seen.frame, torch.log(torch.maximum(level, floor)))
-        return _upper(logarithm), so.vee(velocity)
+        return upper(logarithm), so.vee(velocity)
 
 
 def _level(spectrum: Tensor) -> Tensor:
@@ -257,7 +257,7 @@ def _by_eigenvalue(velocity: Tensor, level: Tensor) -> Tensor:
     return velocity * hand[..., :, None] * hand[..., None, :]
 
 
-def _upper(X: Tensor) -> Tensor:
+def upper(X: Tensor) -> Tensor:
     """Upper triangle of a symmetric matrix, row by row, with |vector| = |X|_F."""
     d = X.shape[-1]
     row, column = torch.triu_indices(d, d, device=X.device)

@@ -1,0 +1,376 @@
+"""The layer that forecasts covariances by the ensemble, with learned settings."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+from kgmrf._check import ObservationError
+from kgmrf.constants import HORIZON_REACH, HORIZON_SHARE, LEAST_GAP
+from kgmrf.engines import horizon
+from kgmrf.engines import layout as at
+from kgmrf.engines.ensemble import Ensemble
+from kgmrf.geometry import spd
+from kgmrf.torch import door
+from kgmrf.torch.compiled import traced
+from kgmrf.torch.density import StudentTMixture
+from kgmrf.torch.law_layer import upper
+from kgmrf.torch.laws import bounded
+from kgmrf.torch.loop import at_least_single, full_precision
+from kgmrf.torch.sequences import Steps, sequences
+
+REACH = 3.0
+"""Learned positive numbers stay within e^-3 and e^3 times what they start from."""
+
+COLUMNS = {
+    "half_life": at.HALF_LIFE,
+    "channel_half_life": at.CHANNEL,
+    "acceleration": at.ACCELERATION,
+    "spectrum_rate": at.SPECTRUM_RATE,
+    "rate_prior": at.RATE_PRIOR,
+}
+GROUPS = ("prior", "size_gain", *COLUMNS, "blend_rate", "kappa_gain")
+"""What the layer can learn."""
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """What a `KGMRFLayer` returns, ``(batch, time, ...)``.
+
+    ==============  ==========  =================================================================
+    covariance      (d, d)      after each observation, as `kgmrf.KGMRF` reports it
+    forecast        (d, d)      covariance before each observation
+    scale           (d, d)      scale of the density before each observation
+    log_prob        ()          of each observation before it was used; NaN where none was scored
+    weights         (K,)        of the members, after each observation
+    density         ()          before each observation: a distribution, see `StudentTMixture`
+    scale_tril      (d, d)      Cholesky factor of the forecast covariance
+    tangent         d(d+1)/2    log of the covariance, off-diagonal entries times sqrt 2
+    whitened        as samples  inverse of scale_tril times the samples; missing cells are 0
+    state                       pass it to the next call
+    ==============  ==========  =================================================================
+
+    Channels that were never seen are independent, of variance 1.
+    """
+
+    covariance: Tensor
+    forecast: Tensor
+    scale: Tensor
+    tails: Tensor
+    size_std: Tensor
+    log_prob: Tensor
+    weights: Tensor
+    state: Tensor
+    samples: Tensor | None
+
+    @property
+    def scored(self) -> Tensor:
+        """Where there is a log_prob."""
+        return ~torch.isnan(self.log_prob)
+
+    @cached_property
+    def scale_tril(self) -> Tensor:
+        """Lower Cholesky factor of the forecast, for `torch.distributions.MultivariateNormal`."""
+        return _cholesky(self.forecast)
+
+    @cached_property
+    def density(self) -> StudentTMixture:
+        """The density of the next sample, before it is observed."""
+        factor = _cholesky(self.scale)
+        return StudentTMixture.of_forecast(factor, self.tails, self.size_std)
+
+    @cached_property
+    def tangent(self) -> Tensor:
+        """Upper triangle of log(covariance), row by row; |vector| = |log C|_F."""
+        whole = self.covariance.double()
+        return upper(spd.log(whole)).to(self.covariance.dtype)
+
+    @cached_property
+    def whitened(self) -> Tensor:
+        """L^-1 x of the samples x, L L^T the forecast: unit covariance where it is right."""
+        if self.samples is None:
+            raise AttributeError("matrices have no samples to whiten; give samples to the layer")
+        known = torch.nan_to_num(self.samples.double())
+        several = known if known.ndim == 4 else known[..., None, :]
+        white = torch.linalg.solve_triangular(self.scale_tril.double(), several.mT, upper=False)
+        return white.mT.reshape(known.shape).to(self.covariance.dtype)
+
+    def __repr__(self) -> str:
+        names = ("covariance", "forecast", "log_prob", "weights", "state")
+        parts = (f"{name} {tuple(getattr(self, name).shape)}" for name in names)
+        kind = str(self.covariance.dtype).removeprefix("torch.")
+        return f"Forecasts of {kind}: {', '.join(parts)}"
+
+
+class KGMRFLayer(nn.Module):
+    """The ensemble of `kgmrf.KGMRF` as a layer; untrained it gives the numbers of `KGMRF()`.
+
+    d: channels. members: as for `KGMRF`, default the eleven of the tracker. learned: names of the
+    groups that are trained, of `GROUPS`; all of them by default: prior weights, size gains,
+    half-lives, channel half-lives, accelerations, spectrum rates and rate priors of the members,
+    the rate at which weights learn and the gain of kappa. unit: time that counts as one step, in
+    the units of ``dt``; default 1.
+
+    Every learned number stays within e^-3 and e^3 times the tracker's (gains between 0 and 1).
+    Gradients flow to these and to the observations; not to ``dt``, ``n_samples`` and ``state``. Of
+    a channel that comes later than the first step, the first value counts as given.
+
+    The arithmetic is in double precision on the CPU, with as many threads as torch has. Tensors of
+    other devices are copied there and back, with one warning.
+
+    >>> layer = KGMRFLayer(3)
+    >>> out = layer(torch.randn(5, 20, 3))
+    >>> out
+    Forecasts of float32: covariance (5, 20, 3, 3), forecast (5, 20, 3, 3), log_prob (5, 20), \
+weights (5, 20, 11), state (5, 165)
+    """
+
+    table: Tensor
+    learning: Tensor
+    fresh: Tensor
+
+    def __init__(
+        self,
+        d: int,
+        *,
+        members: Iterable[Any] | None = None,
+        learned: Iterable[str] = GROUPS,
+        unit: float = 1.0,
+        **others: Any,
+    ) -> None:
+        super().__init__()
+        if others:
+            raise TypeError(
+                f"KGMRFLayer has no setting {next(iter(others))!r}: it runs the ensemble of "
+                "KGMRF(); the layer of a single law, with gains=..., is kgmrf.torch.LawLayer"
+            )
+        if d < 1:
+            raise ValueError(f"d must be at least 1, got {d!r}")
+        if not unit > 0.0:
+            raise ValueError(f"unit must be positive, got {unit!r}")
+        wanted = set(learned)
+        if not wanted <= set(GROUPS):
+            unknown = sorted(wanted - set(GROUPS))
+            raise ValueError(f"learned has {unknown}, which are none of {', '.join(GROUPS)}")
+        self.d, self.unit = d, unit
+        engine = Ensemble(d, members)
+        table = torch.tensor(engine.plan.table)
+        self.register_buffer("table", table, persistent=False)
+        learning = torch.tensor(engine.plan.learning, dtype=torch.float64)
+        self.register_buffer("learning", learning, persistent=False)
+        fresh = torch.tensor(engine.init(1)[0])
+        self.register_buffer("fresh", fresh, persistent=False)
+        self.roots = slice(engine.plan.places["roots"], engine.plan.places["size"])
+        for name in GROUPS:
+            free = torch.zeros(() if name in at.Learning._fields else len(table))
+            setattr(self, f"free_{name}", nn.Parameter(free, requires_grad=name in wanted))
+
+    def settings(self) -> tuple[Tensor, Tensor]:
+        """The table of members and how they learn, as these parameters have them."""
+        table = self.table.double()
+        columns = list(table.unbind(-1))
+        for name, column in COLUMNS.items():
+            columns[column] = columns[column] * self._factor(name)
+        gain = columns[at.SIZE_GAIN]
+        odds = gain / (1.0 - gain) * self._factor("size_gain")
+        columns[at.SIZE_GAIN] = torch.where(gain > 0.0, odds / (1.0 + odds), gain)
+        root = columns[at.ROOT] * self._factor("prior")
+        columns[at.ROOT] = root / root.sum()
+        factors = [self._factor(name) for name in at.Learning._fields]
+        return torch.stack(columns, -1), self.learning.double() * torch.stack(factors)
+
+    def _factor(self, name: str) -> Tensor:
+        free: Tensor = getattr(self, f"free_{name}")
+        return torch.exp(bounded(free.double(), REACH))
+
+    def forward(
+        self,
+        observations: Tensor | PackedSequence,
+        *,
+        mask: Tensor | None = None,
+        lengths: Tensor | None = None,
+        dt: float | Tensor | None = None,
+        n_samples: float | Tensor | None = None,
+        samples: bool | None = None,
+        state: Tensor | None = None,
+    ) -> Forecasts:
+        """Forecast and take in sequences.
+
+        observations: samples ``(batch, time, d)``, one each step, or ``(batch, time, m, d)``, m
+        each step; or with ``n_samples`` matrices ``(batch, time, d, d)``, each the mean of x x^T
+        over so many samples. NaN cells of samples, and matrices with a NaN, are missing. samples:
+        says which where m = d leaves it open. A `PackedSequence` of samples is padded.
+        mask: ``(batch, time)``, True where there is an observation. lengths: ``(batch,)``, steps of
+        each sequence; what comes after is missing. dt: time since the step before, a number or
+        ``(batch, time)``. state: where to go on from; None starts anew.
+        """
+        if isinstance(observations, PackedSequence):
+            observations, lengths = pad_packed_sequence(observations, batch_first=True)
+        with full_precision(door.tensor(observations, "observations")):
+            values = at_least_single(observations)
+            matrix = self._is_matrix(values, n_samples, samples)
+            there = self._there(values, mask, lengths)
+            cells = values[..., None, :] if values.ndim == 3 else values
+            door.frames(cells, "observations")
+            if matrix:
+                door.matrices(cells, there, rotation=False)
+            else:
+                door.finite(cells, "observations", there)
+            return self._run(values, cells, matrix, there, dt, n_samples, state)
+
+    def _is_matrix(self, values: Tensor, n_samples: Any, samples: bool | None) -> bool:
+        """Whether these are matrices; refuses shapes that could be either, or are neither."""
+        d, shape = self.d, tuple(values.shape)
+        if values.ndim not in (3, 4) or shape[-1] != d:
+            raise ObservationError(
+                f"observations have shape {shape}, expected samples (batch, time, {d}) or (batch, "
+                f"time, m, {d}), or matrices (batch, time, {d}, {d}); for one sequence give x[None]"
+            )
+        if samples and n_samples is not None:
+            raise ValueError("samples count themselves; leave out n_samples, or samples=True")
+        if values.ndim == 3 or samples:
+            if n_samples is not None:
+                raise ObservationError(
+                    f"n_samples goes with matrices (batch, time, {d}, {d}), got shape {shape}; "
+                    "leave it out for samples"
+                )
+            return False
+        if n_samples is None:
+            if samples is False or shape[-2] == d:
+                raise ObservationError(
+                    f"observations of shape {shape} may be {d} samples of {d} channels or "
+                    "matrices; give samples=True, or n_samples=... for matrices"
+                )
+            return False
+        if shape[-2] != d:
+            raise ObservationError(
+                f"n_samples goes with matrices (batch, time, {d}, {d}), got shape {shape}"
+            )
+        door.counts(n_samples)
+        door.fits(n_samples, "n_samples", values.shape[:2])
+        return True
+
+    def _there(self, values: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor | None:
+        shape = values.shape[:2]
+        door.gaps(mask, shape)
+        if lengths is None:
+            return mask
+        door.tensor(lengths, "lengths")
+        if lengths.shape != shape[:1]:
+            raise ObservationError(
+                f"lengths has shape {tuple(lengths.shape)}, expected one for each of the "
+                f"{shape[0]} sequences"
+            )
+        steps = torch.arange(shape[1], device=values.device)
+        inside = steps < lengths.to(values.device)[:, None]
+        return inside if mask is None else inside & mask.to(inside)
+
+    def _run(
+        self,
+        seen: Tensor,
+        cells: Tensor,
+        matrix: bool,
+        there: Tensor | None,
+        dt: float | Tensor | None,
+        n_samples: float | Tensor | None,
+        state: Tensor | None,
+    ) -> Forecasts:
+        device, kind, shape = cells.device, cells.dtype, cells.shape[:2]
+        if device.type != "cpu" and not traced():
+            warnings.warn(
+                f"KGMRFLayer computes on the CPU: tensors on {device} are copied there and back",
+                stacklevel=4,
+            )
+        door.fits(dt, "dt", shape)
+        door.times(dt)
+        if isinstance(dt, Tensor) and dt.requires_grad:
+            raise ValueError("KGMRFLayer has no derivatives by dt; give dt.detach()")
+
+        def plain(value: Any) -> Tensor:
+            return torch.as_tensor(value).detach().to("cpu", torch.float64).expand(shape)
+
+        counts = plain(1.0 if n_samples is None else n_samples)
+        if there is not None:
+            counts = torch.where(there.cpu().expand(shape), counts, 0.0)
+        table, learning = (part.cpu() for part in self.settings())
+        d, values = self.d, cells.to("cpu", torch.float64)
+        if matrix:
+            gone = torch.isnan(values).flatten(-2).any(-1)
+            counts = torch.where(gone, 0.0, counts)
+            values = torch.where(gone[..., None, None], torch.eye(d, dtype=values.dtype), values)
+        start = self._start(table, shape[0]) if state is None else self._go_on(state, shape[0])
+        times = plain(1.0 if dt is None else dt) / self.unit
+        steps = Steps(*sequences(values, counts, times, table, learning, start, matrix))
+
+        def out(value: Tensor) -> Tensor:
+            return value.to(device, kind)
+
+        row, column = torch.tril_indices(d, d)
+        place = torch.zeros(d, d, dtype=torch.int64)
+        place[row, column] = place[column, row] = torch.arange(len(row))
+        eye = torch.eye(d, dtype=torch.float64)
+
+        def full(packed: Tensor) -> Tensor:
+            whole = packed[..., place]
+            return out(torch.where(torch.isnan(whole), eye, whole))
+
+        return Forecasts(
+            full(steps.covariance),
+            full(steps.forecast),
+            full(steps.scale),
+            out(steps.tails),
+            out(steps.size_std),
+            out(steps.log_prob),
+            out(_weights(steps.roots, steps.age, self.table.cpu())),
+            steps.rows[:, -1].detach(),
+            None if matrix else seen,
+        )
+
+    def _start(self, table: Tensor, n: int) -> Tensor:
+        """Rows that have seen nothing, with the prior weights."""
+        fresh, roots = self.fresh.cpu().double(), self.roots
+        row = torch.cat([fresh[: roots.start], table[:, at.ROOT], fresh[roots.stop :]])
+        return row.expand(n, -1)
+
+    def _go_on(self, state: Tensor, n: int) -> Tensor:
+        if tuple(state.shape) != (n, len(self.fresh)):
+            raise ObservationError(
+                f"state has shape {tuple(state.shape)}, expected {(n, len(self.fresh))}: that of a "
+                "layer with these members and as many sequences"
+            )
+        return state.detach().to("cpu", torch.float64)
+
+
+def _weights(roots: Tensor, age: Tensor, table: Tensor) -> Tensor:
+    """Weights of the members at a time after the last observation: `kgmrf.engines.horizon`."""
+    w = roots.square() / roots.square().sum(-1, keepdim=True)
+    g = torch.where(age - 1.0 > LEAST_GAP, age - 1.0, 0.0)[..., None]
+    keep = torch.exp(-((g / (HORIZON_REACH * table[:, at.HORIZON])) ** 2))
+    first, last = (table[:, at.HEIR] == mark for mark in (horizon.HEIR, horizon.LAST))
+    inherits = torch.where(first, keep, 0.0)
+    inherits = inherits + torch.where(last, 1.0 - inherits.sum(-1, keepdim=True), 0.0)
+    kept = keep * w
+    left, share = kept.sum(-1, keepdim=True), HORIZON_SHARE
+    return ((1.0 + share) * kept + share * (1.0 - left) * inherits) / (left + share)
+
+
+def _cholesky(matrices: Tensor) -> Tensor:
+    """The lower Cholesky factor, in double precision; no error where rounding made it singular.
+
+    Where it fails, 1e-10 times the mean variance is added to the diagonal.
+    """
+    whole = matrices.double()
+    _factor, failed = torch.linalg.cholesky_ex(whole)
+    d = whole.shape[-1]
+    mean = whole.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    ridge = 1e-10 * mean * torch.eye(d, dtype=whole.dtype, device=whole.device)
+    bad = failed.ne(0)[..., None, None]
+    safe = torch.where(bad, whole + ridge, whole)
+    return torch.linalg.cholesky(safe).to(matrices.dtype)
