@@ -18,6 +18,8 @@ from experiments import (
     artefacts,
     claims,
     headline,
+    horizons,
+    late_channels,
     linear_mean,
     low_rank,
     otb,
@@ -41,7 +43,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.S)
 
 NAMES = {
-    "kgmrf": "**RegionCovarianceTracker**",
+    "kgmrf": "**BoxTracker**",
     "kgmrf, first frame only": '`model="static"`',
     "kgmrf, kinetic appearance": '`model=KGMRF(n_samples=36, gains="information")`',
     "kgmrf, self-tuned appearance": "`model=KGMRF(n_samples=36)`",
@@ -419,6 +421,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "signals": signals_table,
     "epochs": epochs_table,
     "linear_mean": linear_mean_table,
+    "horizons": horizons.table,
+    "gaps": horizons.gaps_table,
+    "late_channels": late_channels.table,
     "portfolios": portfolio_tables.judged,
     "least_variance": portfolio_tables.least_variance,
     "starts": streams.starts,

@@ -28,7 +28,7 @@ struct EnsemblePlan {
     std::vector<Member> members;  // averages, then diagonals, then turning ones
     int n_turning = 0;
     int steady = -1;  // the plain average of the longest half-life
-    std::int64_t tails, wander, roots, level, units, top, scatter, size;
+    std::int64_t tails, wander, roots, level, units, top, entry, scatter, size;
 
     /// Whether tracks learn how many samples an observation is worth.
     bool learns_samples() const { return size > scatter; }
@@ -46,6 +46,7 @@ struct EnsemblePlan {
           level(places.at("level")),
           units(places.at("units")),
           top(places.at("top")),
+          entry(places.at("entry")),
           scatter(places.at("scatter")),
           size(places.at("end")) {
         std::int64_t fast_scale = places.at("size"), mass = places.at("mass"),
@@ -69,7 +70,7 @@ struct EnsemblePlan {
 struct Track {
     double* row;
     Head& head;
-    double *tails, *before, *wander, *roots, *level, *units, *top;
+    double *tails, *before, *wander, *roots, *level, *units, *top, *age_of, *waiting;
 
     Track(double* row, const EnsemblePlan& at)
         : row(row),
@@ -80,7 +81,9 @@ struct Track {
           roots(row + at.roots),
           level(row + at.level),
           units(row + at.units),
-          top(row + at.top) {}
+          top(row + at.top),
+          age_of(row + at.entry),
+          waiting(age_of + at.d) {}
 
     double* of(std::int64_t place) const { return place < 0 ? nullptr : row + place; }
     bool pooling() const { return head.pooled >= 0.0; }

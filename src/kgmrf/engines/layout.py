@@ -14,6 +14,8 @@ mass        (averages,)      V, the effective number of observations in B
 level       (d,)             L, long-run variance of each channel; 0: never seen
 units       (d,)             E, units in which the turning members work
 top         (d + 3,)         u, m, g and b of the clock of the top direction
+entry       (2, d)           rows that a channel is old, of one that is to come its values so far;
+                             sum of their sizes until it comes
 deviation   (channels, d)    D of the averages with channel clocks, then of the diagonals
 body        (averages, p)    B, lower triangle row by row
 turning     (turning, t)     Q (d d), W and P11 P12 P22 (planes i > j), lam (d), var
@@ -94,6 +96,7 @@ class Track(NamedTuple):
     level: Numbers
     units: Numbers
     top: Numbers
+    entry: Numbers
     deviation: Numbers
     body: Numbers
     turning: Numbers
@@ -124,7 +127,7 @@ def layout(d: int, members: tuple[Member, ...], *, learns_samples: bool = False)
 
     >>> from kgmrf.engines.members import default_members
     >>> layout(7, default_members(7)).size
-    597
+    611
     """
     table = np.zeros((len(members), N_COLUMNS))
     for row, member in zip(table, members, strict=True):
@@ -152,7 +155,7 @@ def placed(
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
     one = d * d + 4 * planes + d + 1
     sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(table), clocks, n_average]
-    sizes += [d, d, d + 3]
+    sizes += [d, d, d + 3, 2 * d]
     sizes += [channels * d, n_average * pairs, n_turning * one]
     sizes += [N_SCATTER * learns_samples]
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -184,7 +187,7 @@ def track(row: Numbers, plan: Layout) -> Track:
     parts = [row[..., a:b] for a, b in pairwise(edges)]
     n_average, n_turning, _, channels = counts(plan.table)
     pairs, one = plan.d * (plan.d + 1) // 2, plan.d**2 + 2 * plan.d * (plan.d - 1) + plan.d + 1
-    shapes = {9: (channels, plan.d), 10: (n_average, pairs), 11: (n_turning, one)}
+    shapes = {9: (2, plan.d), 10: (channels, plan.d), 11: (n_average, pairs), 12: (n_turning, one)}
     for k, shape in shapes.items():
         parts[k] = parts[k].reshape(*row.shape[:-1], *shape)
     return Track(*parts)
