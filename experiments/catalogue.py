@@ -11,8 +11,8 @@ from experiments.store import Unit
 ORDER = (
     "ellipse camera ablation spectral_gap master lag stability structure noise_floor guide "
     "tensors scenes streams portfolios recentring artefacts signals linear_mean alerts starts "
-    "faults rotating motions otb otb_models otb_choice otb_unseen confidence rotations "
-    "rotation_faults low_rank steady cost"
+    "horizons late_channels faults rotating motions otb otb_models otb_choice otb_unseen "
+    "confidence rotations rotation_faults low_rank steady cost"
 )
 NAMES = ORDER.split()
 ELSEWHERE = {"scenes": "scenes_shown", "streams": "streams.study"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments import otb
+from experiments import horizons, otb
 from experiments.markup import markdown
 from experiments.reading import read
 from experiments.streams import data, rivals
@@ -29,6 +29,7 @@ def headline(results: Path) -> str:
     """One line per field: what was measured, ours, the best rival."""
     rows = [
         _stream(results, "etf18", "Daily returns of 18 funds: log-density of the next day"),
+        _ahead(results, "etf18", "The same funds, the day 20 days ahead: log-density"),
         _stream(results, "ssvep8", "EEG, 8 channels: log-density of the next sample"),
         _simulated_camera(results),
         _recorded_motion(results),
@@ -57,6 +58,15 @@ def _stream(results: Path, name: str, words: str) -> list[str]:
         return []
     best = max(done, key=lambda r: done[r])
     return [f"{words}, nats", f"{own['t']:.2f}", f"{done[best]:.2f} ({rivals.NAMES[best]})"]
+
+
+def _ahead(results: Path, name: str, words: str) -> list[str]:
+    found = read(results, "horizons", f"{name}.ahead")
+    if not found:
+        return []
+    at = found["by_horizon"]["20"]
+    rival, one = horizons.best_rival(at)
+    return [f"{words}, nats", f"{at['t']:.2f}", f"{one['score']:.2f} ({rivals.NAMES[rival]})"]
 
 
 def _simulated_camera(results: Path) -> list[str]:

@@ -50,11 +50,10 @@ def test_a_channel_that_comes_late_leaves_the_others_alone(seed: int, first: flo
     x = 0.01 * np.random.default_rng(seed).standard_normal((160, 2))
     x[0] *= first
     x[:100, 1] = np.nan
-    x[100, 1] = 0.01  # a first value far below the usual is another story: see limits
     variance = KGMRF().filter(x).covariance[:, 0, 0]
     alone = KGMRF().filter(x[:, :1]).covariance[:, 0, 0]
-    # Sizes are shared by the channels for a moment; up to 6 in 1,500 cases.
-    assert (variance[100:] < 8 * alone[100:]).all()
+    # Sizes are shared by the channels for a moment; up to 4 in 1,500 cases.
+    assert (variance[100:120] < 5 * alone[100:120]).all()
     # Before it comes, the unseen channel is absent.
     assert np.isnan(KGMRF().filter(x[:100]).covariance[-1, 1, 1])
 

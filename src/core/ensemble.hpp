@@ -8,6 +8,7 @@
 //     judge     tails, kappa and weights learn from it; u weighs the observation
 //     learn     every member takes in u C
 #pragma once
+#include "entering.hpp"
 #include "horizon.hpp"
 #include "loops.hpp"
 #include "observe.hpp"
@@ -66,6 +67,7 @@ class Ensemble : public Loop {
     Room fade{k_ + 0u}, channel_gain{k_ + 0u}, exp_size{k_ + 0u}, weights{k_ + 0u},
         gradient{k_ + 0u}, z{padded(k_) + 8u};
     double last_dt = NOTHING, last_age = NOTHING, age = 0.0, size_keep = 1.0, top_keep = 1.0;
+    double youngest = 0.0;  // rows since the last channel came
     TailLogs tail_logs;
     Horizon horizon{plan.members};
     Wander wander;
@@ -78,6 +80,8 @@ class Ensemble : public Loop {
         column{vector + 0u}, guess{vector + 0u};
     Room share{list + 0u}, gap{list + 0u}, weight{list + 0u};
     Room cells{vector + 0u};  // observed values of each channel
+    Room entered{vector + 0u};  // variance of those that come; 0: others
+    Room keep_of{vector + 0u}, gain_of{vector + 0u};
     std::unique_ptr<bool[]> there{new bool[d]}, hidden{new bool[d]};
     Room side{std::size_t(W) * (n + d)};  // W packed matrices and vectors side by side
 
@@ -349,14 +353,17 @@ class Ensemble : public Loop {
         auto [u, q] = judge(t, c);
         h.count += 1.0;
         h.samples += c.m;
+        youngest = h.count;
+        for (int i = 0; i < d; ++i)
+            if (t.has(i)) youngest = std::min(youngest, t.age_of[i] += 1.0);
         const bool early = h.samples <= EARLY;  // counts in full, and no size clock moves
         if (early) u = 1.0;
-        const double gain = 1.0 / std::min(h.count, LEVEL_MEMORY);
-        for (int i = 0; i < d; ++i)
-            if (t.has(i))
-                t.level[i] = std::max(
-                    t.level[i] + gain * (u * mean[pair(i, i)] + rest[pair(i, i)] - t.level[i]),
-                    SMALLEST);
+        for (int i = 0; i < d; ++i) {
+            if (!t.has(i)) continue;
+            const double gain = 1.0 / std::min(t.age_of[i], LEVEL_MEMORY);
+            const double target = u * mean[pair(i, i)] + rest[pair(i, i)];
+            t.level[i] = std::max(t.level[i] + gain * (target - t.level[i]), SMALLEST);
+        }
         const double limited =
             early ? 1.0 : OUTLIER * c.values / std::max(q, OUTLIER * c.values);
         const bool single = !seen.matrix && seen.samples == 1 && !c.holes;
@@ -385,9 +392,9 @@ class Ensemble : public Loop {
             store(own + p, heavy * load<V>(mean + p) + load<V>(rest + p));
         });
         if (double* deviation = t.of(m.deviation)) {
-            const double gain = std::max(channel_gain[k], 1.0 / t.head.count);
             for (int i = 0; i < d; ++i) {
                 if (!t.has(i)) continue;
+                const double gain = std::max(channel_gain[k], 1.0 / t.age_of[i]);
                 const double old = deviation[i] * deviation[i];
                 deviation[i] = std::sqrt(
                     std::max(old + gain * (size * own[pair(i, i)] - old), FLOOR * t.level[i]));
@@ -399,9 +406,22 @@ class Ensemble : public Loop {
         if (m.kind != Kind::average) return;
         const double mass = t.row[m.mass] += 1.0, keep = 1.0 - 1.0 / mass, gain = size / mass;
         double* B = t.of(m.body);
+        if (youngest < mass) return learn_young(t, B, mass, size);
         each(n, [&]<class V>(int p) {
             store(B + p, keep * load<V>(B + p) + gain * load<V>(own + p));
         });
+    }
+
+    /// Where channels came late: the variance of one that is n rows old takes in 1/min(n, V), entries
+    /// sqrt(a_i a_j), and keep sqrt((1 - a_i)(1 - a_j)), so that B stays positive.
+    void learn_young(Track t, double* B, double mass, double size) {
+        for (int i = 0; i < d; ++i) {
+            const double a = t.has(i) ? 1.0 / std::min(t.age_of[i], mass) : 0.0;
+            keep_of[i] = std::sqrt(1.0 - a), gain_of[i] = std::sqrt(size * a);
+        }
+        for (int i = 0, p = 0; i < d; ++i)
+            for (int j = 0; j <= i; ++j, ++p)
+                B[p] = keep_of[i] * keep_of[j] * B[p] + gain_of[i] * gain_of[j] * own[p];
     }
 
     /// z_k = x^T S_k^-1 x of the members with a size clock, W of them side by side.
@@ -554,12 +574,34 @@ class Ensemble : public Loop {
 
     // ------------------------------------------------------------------------ channels come
 
-    /// Channels whose first value other than zero is in this observation; power is C_ii.
+    /// Marks channels that come with this observation, and their variances; power is C_ii. In the
+    /// first rows they come with their first value other than zero, later once they have had five.
+    bool arrive(Track t, const double* power, double m) {
+        bool any_new = false;
+        int k = 0;
+        for (int i = 0; i < d; ++i)
+            if (t.has(i)) column[k++] = forecast[i][i];
+        for (int i = 0; i < d; ++i) {
+            hidden[i] = false;
+            if (t.has(i) || !(power[i] > SMALLEST)) continue;
+            if (t.head.count < ENTER_SAMPLES) {
+                entered[i] = (1.0 + 1.0 / m) * power[i];
+                t.age_of[i] = std::max(t.head.count, 1.0);
+            } else {
+                t.waiting[i] += m * as_absolute(power[i], m), t.age_of[i] += m;
+                if (t.age_of[i] < ENTER_SAMPLES) continue;
+                const Entering found =
+                    first_scale(t.waiting[i], t.age_of[i], t.tails, t.head.kappa, column, k);
+                entered[i] = found.variance, t.age_of[i] = std::max(found.values / m, 1.0), t.waiting[i] = 0.0;
+            }
+            any_new = hidden[i] = true;
+        }
+        return any_new;
+    }
+
     void enter(Track t, const double* power, double m) {
         Head& h = t.head;
-        bool any_new = false;
-        for (int i = 0; i < d; ++i) any_new |= hidden[i] = !t.has(i) && power[i] > SMALLEST;
-        if (!any_new) return;
+        if (!arrive(t, power, m)) return;
         if (!t.pooling()) {  // turning members pool anew from what they hold
             hold(t);
             for (int k = k_ - plan.n_turning; k < k_; ++k)
@@ -576,7 +618,7 @@ class Ensemble : public Loop {
             if (first && law.mass >= 0) t.row[law.mass] = 1.0;
             for (int i = 0; i < d; ++i) {
                 if (!hidden[i]) continue;
-                const double level = (1.0 + 1.0 / m) * power[i];
+                const double level = entered[i];
                 if (law.kind == Kind::turning) turned(t, law).pool()[pair(i, i)] = level;
                 double variance = law.size < 0 ? level : std::exp(-t.row[law.size]) * level;
                 if (double* deviation = t.of(law.deviation))
@@ -585,7 +627,7 @@ class Ensemble : public Loop {
             }
         }
         for (int i = 0; i < d; ++i)
-            if (hidden[i]) t.level[i] = (1.0 + 1.0 / m) * power[i];
+            if (hidden[i]) t.level[i] = entered[i];
     }
 
     /// The first observation C: B = C with the diagonal (1 + 1/m) C_ii.

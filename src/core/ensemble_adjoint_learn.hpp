@@ -31,16 +31,16 @@
         const double far = OUTLIER * c.values;
 
         // Back through `learn`.
-        Learnt s{early ? 1.0 : found.u, early ? 1.0 : far / std::max(q, far), h.count + 1.0,
+        Learnt s{early ? 1.0 : found.u, early ? 1.0 : far / std::max(q, far),
                  double(n_there), early, 0.0, 0.0};
         fill(mean_bar, n, 0.0), fill(rest_bar, n, 0.0);
         if (plan.n_turning > 0) back_turning(t, after, bar, s, c.m);
         for (int k = 0; k < k_; ++k)
             if (f.members[k].kind != Kind::turning) back_average(t, after, bar, k, s);
-        const double gain = 1.0 / std::min(s.count, LEVEL_MEMORY);
         for (int i = 0; i < d; ++i) {
             if (!t.has(i)) continue;
             const int p = pair(i, i);
+            const double gain = 1.0 / std::min(age_of(t, i), LEVEL_MEMORY);
             const double level = t.level[i] + gain * (s.u * f.mean[p] + f.rest[p] - t.level[i]);
             const double level_bar = level > SMALLEST ? bar.level[i] : 0.0;
             s.u_bar += level_bar * gain * f.mean[p];
@@ -118,9 +118,12 @@
             compared.back(f, t, seen, c.m, total_bar, values_bar);
     }
 
+    /// Rows that a channel is old when it learns; given.
+    static double age_of(Track t, int i) { return t.age_of[i] + 1.0; }
+
     /// What one observation says to all members, and derivatives by u and by the limited weight.
     struct Learnt {
-        double u, limited, count, n_there;
+        double u, limited, n_there;
         bool early;
         double u_bar, limited_bar;
     };
@@ -145,6 +148,20 @@
             fill(bar.of(f.members[k].turned), d * d + 4 * plan.planes + d + 1, 0.0);
     }
 
+    /// What an entry of an average keeps and takes in, and derivatives of both by 1/V.
+    struct Gains {
+        double keep, take, keep_by_part, take_by_part;
+    };
+    static Gains gains(Track t, int i, int j, double mass) {
+        const double part = 1.0 / mass;
+        const bool young_i = t.has(i) && age_of(t, i) < mass, young_j = t.has(j) && age_of(t, j) < mass;
+        if (!young_i && !young_j) return {1.0 - part, part, -1.0, 1.0};
+        const double a = young_i ? 1.0 / age_of(t, i) : part, b = young_j ? 1.0 / age_of(t, j) : part;
+        const double keep = std::sqrt((1.0 - a) * (1.0 - b)), take = std::sqrt(a * b);
+        if (young_i && young_j) return {keep, take, 0.0, 0.0};
+        return {keep, take, -0.5 * keep / (1.0 - part), 0.5 * take / part};
+    }
+
     /// Back through `learn_average` of member k.
     void back_average(Track t, Track after, Track bar, int k, Learnt& s) {
         const Member& m = f.members[k];
@@ -166,29 +183,30 @@
         fill(own_bar, n, 0.0);
         fill(y_bar, d, 0.0);
         if (m.kind == Kind::average) {
-            const double part = 1.0 / (t.row[m.mass] + 1.0);
+            const double mass = t.row[m.mass] + 1.0, part = 1.0 / mass;
             const double* B = t.of(m.body);
             double *B_bar = bar.of(m.body), part_sum = 0.0;
             for (int i = 0, p = 0; i < d; ++i)
                 for (int j = 0; j <= i; ++j, ++p) {
                     const double inner = own[p] * y[i] * y[j];
-                    part_sum += B_bar[p] * (size * inner - B[p]);
-                    size_bar += part * B_bar[p] * inner;
-                    const double inner_bar = part * size * B_bar[p];
+                    const Gains g = gains(t, i, j, mass);
+                    part_sum += B_bar[p] * (g.take_by_part * size * inner + g.keep_by_part * B[p]);
+                    size_bar += g.take * B_bar[p] * inner;
+                    const double inner_bar = g.take * size * B_bar[p];
                     own_bar[p] = inner_bar * y[i] * y[j];
                     y_bar[i] += inner_bar * own[p] * y[j];
                     y_bar[j] += inner_bar * own[p] * y[i];
-                    B_bar[p] *= 1.0 - part;
+                    B_bar[p] *= g.keep;
                 }
             bar.row[m.mass] -= part_sum * part * part;
         }
         if (deviation) {
             const double* old = t.of(m.deviation);
             double *old_bar = bar.of(m.deviation), gain_bar = 0.0;
-            const double gain = std::max(f.channel_gain[k], 1.0 / s.count);
             for (int i = 0; i < d; ++i) {
                 if (!t.has(i)) continue;
                 const int p = pair(i, i);
+                const double gain = std::max(f.channel_gain[k], 1.0 / age_of(t, i));
                 const double by = (old_bar[i] - y_bar[i] * y[i] * y[i]) * 0.5 * y[i];
                 const double square = old[i] * old[i], whole = square + gain * (size * own[p] - square);
                 old_bar[i] = 0.0;
@@ -197,14 +215,13 @@
                     continue;
                 }
                 old_bar[i] = 2.0 * by * (1.0 - gain) * old[i];
-                gain_bar += by * (size * own[p] - square);
+                if (f.channel_gain[k] > 1.0 / age_of(t, i)) gain_bar += by * (size * own[p] - square);
                 size_bar += by * gain * own[p];
                 own_bar[p] += by * gain * size;
             }
             const double half = m.law.channel_half_life;
-            if (f.channel_gain[k] > 1.0 / s.count)
-                table_bar(k).channel_half_life -=
-                    gain_bar * (1.0 - f.channel_gain[k]) * std::numbers::ln2 * f.age / (half * half);
+            table_bar(k).channel_half_life -=
+                gain_bar * (1.0 - f.channel_gain[k]) * std::numbers::ln2 * f.age / (half * half);
         }
         double heavy_bar = dot(own_bar, f.mean, n);
         for (int p = 0; p < n; ++p) {

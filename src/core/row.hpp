@@ -28,7 +28,7 @@ struct EnsemblePlan {
     std::vector<Member> members;  // averages, then diagonals, then turning ones
     int n_turning = 0;
     int steady = -1;  // the plain average of the longest half-life
-    std::int64_t tails, wander, roots, level, units, top, size;
+    std::int64_t tails, wander, roots, level, units, top, entry, size;
 
     /// places: where the parts begin, from kgmrf.engines.layout.
     template <class Places>
@@ -43,6 +43,7 @@ struct EnsemblePlan {
           level(places.at("level")),
           units(places.at("units")),
           top(places.at("top")),
+          entry(places.at("entry")),
           size(places.at("end")) {
         std::int64_t fast_scale = places.at("size"), mass = places.at("mass"),
                      deviation = places.at("deviation"), body = places.at("body"),
@@ -65,7 +66,7 @@ struct EnsemblePlan {
 struct Track {
     double* row;
     Head& head;
-    double *tails, *before, *wander, *roots, *level, *units, *top;
+    double *tails, *before, *wander, *roots, *level, *units, *top, *age_of, *waiting;
 
     Track(double* row, const EnsemblePlan& at)
         : row(row),
@@ -76,7 +77,9 @@ struct Track {
           roots(row + at.roots),
           level(row + at.level),
           units(row + at.units),
-          top(row + at.top) {}
+          top(row + at.top),
+          age_of(row + at.entry),
+          waiting(age_of + at.d) {}
 
     double* of(std::int64_t place) const { return place < 0 ? nullptr : row + place; }
     bool pooling() const { return head.pooled >= 0.0; }

@@ -69,6 +69,15 @@ TOP_LIMIT = 9.0  # times its expectation: what one square may say
 
 STEADY_SHARE = 0.01  # of the steadiest average in a covariance that is reported
 
+# --------------------------------------------------------------------------- late channels
+
+ENTER_SAMPLES = 5.0  # values that a late channel must have before it takes part
+ENTER_SPREAD = 2.283185307179586  # 2 pi - 4: variance of the log of (mean |x|)^2, times n
+ENTER_LEAST = 0.05  # variance of the log sizes of other channels, at least
+ENTER_CONFLICT = 9.0  # squared deviations from them beyond which they say nothing of it
+# E|x| of each of TAILS, of scale 1.
+TAIL_ABS = (1.1026577908435844, 0.9185586535436918, 0.8524937568503042, 0.7978905449829963)
+
 # --------------------------------------------------------------------------- low rank
 
 LOW_RANK_LIMIT = 10.0  # times the forecast size: members learn from no more than this

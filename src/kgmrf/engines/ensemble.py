@@ -107,6 +107,8 @@ class Ensemble(SelfTuned):
         head = parts.head
         if (parts.top[:, self.d : self.d + 2] < 0.0).any():
             raise ValueError("a row holds a negative variance of its top direction")
+        if (parts.entry < 0.0).any() or (parts.entry[:, 0][parts.level > 0.0] < 1.0).any():
+            raise ValueError("a row has a channel of an impossible age")
         if any((part < 0.0).any() for part in (parts.level, parts.mass, parts.deviation)):
             raise ValueError("a row holds a negative variance")
         if ((parts.level == 0.0)[:, None] & (parts.deviation > 0.0)).any():

@@ -14,6 +14,8 @@ mass        (averages,)      V, the effective number of observations in B
 level       (d,)             L, long-run variance of each channel; 0: never seen
 units       (d,)             E, units in which the turning members work
 top         (d + 3,)         u, m, g and b of the clock of the top direction
+entry       (2, d)           rows that a channel is old, of one that is to come its values so far;
+                             sum of their sizes until it comes
 deviation   (channels, d)    D of the averages with channel clocks, then of the diagonals
 body        (averages, p)    B, lower triangle row by row
 turning     (turning, t)     Q (d d), W and P11 P12 P22 (planes i > j), lam (d), var
@@ -60,7 +62,7 @@ USUAL = Learning()
 
 
 class Layout(NamedTuple):
-    """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(13,)``."""
+    """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(14,)``."""
 
     d: int
     table: Numbers
@@ -90,6 +92,7 @@ class Track(NamedTuple):
     level: Numbers
     units: Numbers
     top: Numbers
+    entry: Numbers
     deviation: Numbers
     body: Numbers
     turning: Numbers
@@ -117,7 +120,7 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
 
     >>> from kgmrf.engines.members import default_members
     >>> layout(7, default_members(7)).size
-    597
+    611
     """
     table = np.zeros((len(members), N_COLUMNS))
     for row, member in zip(table, members, strict=True):
@@ -143,7 +146,7 @@ def placed(d: int, table: Numbers, learning: Learning = USUAL) -> Layout:
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
     one = d * d + 4 * planes + d + 1
     sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(table), clocks, n_average]
-    sizes += [d, d, d + 3]
+    sizes += [d, d, d + 3, 2 * d]
     sizes += [channels * d, n_average * pairs, n_turning * one]
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return Layout(d, table, begin, learning)
@@ -174,7 +177,7 @@ def track(row: Numbers, plan: Layout) -> Track:
     parts = [row[..., a:b] for a, b in pairwise(edges)]
     n_average, n_turning, _, channels = counts(plan.table)
     pairs, one = plan.d * (plan.d + 1) // 2, plan.d**2 + 2 * plan.d * (plan.d - 1) + plan.d + 1
-    shapes = {9: (channels, plan.d), 10: (n_average, pairs), 11: (n_turning, one)}
+    shapes = {9: (2, plan.d), 10: (channels, plan.d), 11: (n_average, pairs), 12: (n_turning, one)}
     for k, shape in shapes.items():
         parts[k] = parts[k].reshape(*row.shape[:-1], *shape)
     return Track(*parts)

@@ -46,6 +46,7 @@ from kgmrf.engines.layout import (
     unpack,
 )
 from kgmrf.factors import heaviness
+from kgmrf.readable.entering import arrive
 from kgmrf.readable.observe import Compared, compare, compare_matrix, take_covariance, take_samples
 from kgmrf.readable.score import judge, look_ahead, weights_ahead
 from kgmrf.readable.top_clock import aim, drift_top
@@ -195,11 +196,12 @@ def learn(
     n_there = float(there.sum())
     track.head[at.COUNT] += 1.0
     track.head[at.SAMPLES] += seen.m
-    n = track.head[at.COUNT]
     early = track.head[at.SAMPLES] <= EARLY
     u = 1.0 if early else u
     whole = u * seen.mean + seen.rest
-    gain = 1.0 / min(n, LEVEL_MEMORY)
+    ages = track.entry[0]
+    ages[there] += 1.0
+    gain = 1.0 / np.minimum(np.where(there, ages, 1.0), LEVEL_MEMORY)
     level = track.level + gain * (np.diag(whole) - track.level)
     track.level[there] = np.maximum(level, SMALLEST)[there]
     clock, channel, average = 0, 0, 0
@@ -226,7 +228,7 @@ def learn(
             weight = 1.0 if early else weight
         target = math.exp(-s) * (weight * seen.mean + seen.rest)
         if law[at.CHANNEL] > 0:
-            gain = max(1.0 - 2.0 ** (-age / law[at.CHANNEL]), 1.0 / n)
+            gain = np.maximum(1.0 - 2.0 ** (-age / law[at.CHANNEL]), 1.0 / ages[there])
             own = track.deviation[channel]
             square = own[there] ** 2 + gain * (np.diag(target)[there] - own[there] ** 2)
             own[there] = np.sqrt(np.maximum(square, FLOOR * track.level[there]))
@@ -235,7 +237,13 @@ def learn(
             channel += 1
         if law[at.KIND] == at.AVERAGE:
             track.mass[average] += 1.0
-            track.body[average] += (pack(target) - track.body[average]) / track.mass[average]
+            # Of channels that came late the variance takes in 1/n of n rows, and entries the
+            # geometric mean of both, so that B stays positive.
+            a = np.where(
+                there, 1.0 / np.minimum(np.where(there, ages, 1.0), track.mass[average]), 0.0
+            )
+            keep, take = (pack(np.sqrt(np.outer(part, part))) for part in (1.0 - a, a))
+            track.body[average] = keep * track.body[average] + take * pack(target)
             average += 1
     if len(track.turning):
         learn_turning(track, plan, whole, seen.m)
@@ -244,20 +252,21 @@ def learn(
 # ----------------------------------------------------------------------- channels come
 
 
-def enter(track: Track, plan: Layout, power: Numbers, m: float, parts: Numbers) -> None:
-    """Channels whose first value other than zero was in this observation; ``power`` is C_ii."""
-    new = (track.level == 0.0) & (power > SMALLEST)
+def enter(track: Track, plan: Layout, variance: Numbers, m: float, parts: Numbers) -> None:
+    """Channels come, with these variances; 0 of all others (`kgmrf.readable.entering`)."""
+    new = variance > 0.0
     if not new.any():
         return
     first = track.head[at.COUNT] == 0.0
-    track.level[new] = (1.0 + 1.0 / m) * power[new]
+    track.level[new] = variance[new]
     clock, channel, average, turning = 0, 0, 0, 0
     was_pooling = pooling(track)
     diagonal = np.flatnonzero(new) * (np.flatnonzero(new) + 3) // 2
     for k, law in enumerate(plan.table):
         if law[at.KIND] == at.TURNING:
-            own = turned(track.turning[turning], plan.d)
-            pooled = own.frame.reshape(-1)[: plan.d * (plan.d + 1) // 2]
+            pooled = turned(track.turning[turning], plan.d).frame.reshape(-1)[
+                : plan.d * (plan.d + 1) // 2
+            ]
             if not was_pooling:
                 pooled[:] = pack(np.where(new[:, None] | new, 0.0, parts[k]))
             pooled[diagonal] = track.level[new]
@@ -267,13 +276,13 @@ def enter(track: Track, plan: Layout, power: Numbers, m: float, parts: Numbers) 
         if law[at.SIZE_GAIN] > 0:
             s = track.size[clock]
             clock += 1
-        variance = math.exp(-s) * track.level[new]
+        own = math.exp(-s) * track.level[new]
         if law[at.CHANNEL] > 0:
-            track.deviation[channel][new] = np.sqrt(variance)
-            variance = np.ones(int(new.sum()))
+            track.deviation[channel][new] = np.sqrt(own)
+            own = np.ones(int(new.sum()))
             channel += 1
         if law[at.KIND] == at.AVERAGE:
-            track.body[average][diagonal] = variance
+            track.body[average][diagonal] = own
             average += 1
     track.head[at.POOLED] = 1.0
     if first:
@@ -292,7 +301,8 @@ def start(track: Track, plan: Layout, samples: Numbers, m: float, *, matrix: boo
     power = np.diag(seen).copy()
     if not (power > SMALLEST).any():
         return
-    enter(track, plan, power, m, np.zeros((len(plan.table), plan.d, plan.d)))
+    nothing = np.zeros((len(plan.table), plan.d, plan.d))
+    enter(track, plan, arrive(track, power, m, nothing[0]), m, nothing)
     seen = np.where(np.outer(present(track), present(track)), seen, 0.0)
     low, high = np.tril_indices(plan.d, -1)
     where = low * (low + 1) // 2 + high
@@ -347,6 +357,7 @@ def step(
     if seen.values > 0:
         u, q = judge(track, plan, parts, seen, top, ahead)
         learn(track, plan, parts, seen, u, q, ahead.age)
-        if not pooling(track) and (power[~there] > SMALLEST).any():
-            parts = hold(track, plan)
-    enter(track, plan, power, m, parts)
+    variance = arrive(track, power, m, total)
+    if seen.values > 0 and not pooling(track) and variance.any():
+        parts = hold(track, plan)
+    enter(track, plan, variance, m, parts)
