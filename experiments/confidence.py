@@ -27,7 +27,7 @@ from experiments.otb_unseen import Case
 from experiments.store import Unit
 from kgmrf.vision.confidence import MEMORY
 from kgmrf.vision.regions import box_iou
-from kgmrf.vision.tracker import RegionCovarianceTracker
+from kgmrf.vision.tracker import BoxTracker
 
 Array = NDArray[np.float64]
 SEEDS = range(10, 17)
@@ -87,15 +87,15 @@ def unseen() -> dict[str, Any]:
 def follow(case: Case, skipped: int = SKIPPED) -> Array:
     """Evidence (4), confidence, found, drawn or not, and overlap (-1: hidden) of each image."""
     name, frames, truth, first = case
-    tracker = RegionCovarianceTracker()
+    tracker = BoxTracker()
     tracker.init(frames[0], first)
     rows = []
     for frame, true in zip(frames[1:], truth[1:], strict=True):
         found, box = tracker.update(frame)
         iou = float(box_iou(box, true)) if np.isfinite(true).all() else -1.0
-        assert tracker.evidence is not None
+        assert tracker.measure.evidence is not None
         drawn = name.split(" ")[0] in drawn_videos.KINDS
-        rows.append([*tracker.evidence, tracker.confidence, found, drawn, iou])
+        rows.append([*tracker.measure.evidence, tracker.confidence, found, drawn, iou])
     return np.array(rows)[skipped:]
 
 

@@ -138,7 +138,7 @@ def tracker(method: str) -> Any:
     """One of :data:`METHODS`, ready for its first frame."""
     from experiments.otb_rivals import OpenCVTracker
     from kgmrf import KGMRF
-    from kgmrf.vision import RegionCovarianceTracker
+    from kgmrf.vision import BoxTracker
     from kgmrf.vision.clip import render_clip
 
     if not method.startswith(OURS):
@@ -147,13 +147,13 @@ def tracker(method: str) -> Any:
         except ImportError as error:
             raise NotAvailable(str(error)) from None
     clip = render_clip(3)  # compiled here, so that the clock does not see it
-    first = RegionCovarianceTracker()
+    first = BoxTracker()
     first.init(clip.frames[0], clip.boxes[0])
     first.update(clip.frames[1])
     model = MODELS[method]
     if isinstance(model, dict):
-        return RegionCovarianceTracker(KGMRF(n_samples=first.settings.cell**2, **model))
-    return RegionCovarianceTracker(model)
+        return BoxTracker(KGMRF(n_samples=first.settings.cell**2, **model))
+    return BoxTracker(model)
 
 
 def load(results: Path) -> list[dict[str, Any]]:

@@ -38,9 +38,9 @@ def defaults() -> dict[str, Any]:
     """The tracker's own value of every setting tried."""
     from inspect import signature
 
-    from kgmrf.vision import MotionSettings, RegionCovarianceTracker, SearchSettings
+    from kgmrf.vision import BoxTracker, MotionSettings, SearchSettings
 
-    own = {k: p.default for k, p in signature(RegionCovarianceTracker).parameters.items()}
+    own = {k: p.default for k, p in signature(BoxTracker).parameters.items()}
     for kind in (SearchSettings, MotionSettings):
         own |= {name: field.default for name, field in kind.__dataclass_fields__.items()}
     return {name: own[name] for name in TRIED}
@@ -67,14 +67,12 @@ def units(quick: bool) -> list[Unit]:
 
 def build(change: dict[str, Any]) -> Any:
     """Our tracker with some settings of its own, of its search or of its motion changed."""
-    from kgmrf.vision import MotionSettings, RegionCovarianceTracker, SearchSettings
+    from kgmrf.vision import BoxTracker, MotionSettings, SearchSettings
 
     search = {k: v for k, v in change.items() if k in SearchSettings.__dataclass_fields__}
     motion = {k: v for k, v in change.items() if k in MotionSettings.__dataclass_fields__}
     other = {k: v for k, v in change.items() if k not in search and k not in motion}
-    return RegionCovarianceTracker(
-        settings=SearchSettings(**search), motion=MotionSettings(**motion), **other
-    )
+    return BoxTracker(settings=SearchSettings(**search), motion=MotionSettings(**motion), **other)
 
 
 def follow(sequence: str, n_frames: int | None = None) -> dict[str, Any]:

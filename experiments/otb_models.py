@@ -1,7 +1,7 @@
 """(C) The paper's five methods as appearance models inside one and the same box tracker.
 
 Only what remembers the target's cells differs; search, motion, gates and anchor are those of
-`RegionCovarianceTracker`, one setting for all sequences, first box given. A pixel of the first box
+`BoxTracker`, one setting for all sequences, first box given. A pixel of the first box
 can decide whether a target is lost, so the models are compared by means over five first boxes: the
 true one, and shifted by two pixels. Besides, the paper's own protocol: a 7 x 7 region covariance of
 (x, y, R, G, B, |Ix|, |Iy|) cut from the *true* box of every frame, and how well each method
@@ -110,9 +110,9 @@ def _boxes(
     model: Any, target: Any, first: Numbers, n_frames: int
 ) -> tuple[Numbers, dict[str, Any] | None]:
     """Boxes (n, 4) of our tracker with a model, and why it failed if it did."""
-    from kgmrf.vision import RegionCovarianceTracker
+    from kgmrf.vision import BoxTracker
 
-    tracker = RegionCovarianceTracker(model)
+    tracker = BoxTracker(model)
     boxes, failed = [np.asarray(first, dtype=float)], None
     for t, image in enumerate(islice(target.frames(), n_frames)):
         if t == 0:

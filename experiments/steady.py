@@ -30,7 +30,7 @@ from kgmrf.vision.crowd import BoxesTracker
 from kgmrf.vision.regions import box_iou
 from kgmrf.vision.scenery import street, van
 from kgmrf.vision.steady import Stabilizer, steady_rectangle
-from kgmrf.vision.tracker import RegionCovarianceTracker
+from kgmrf.vision.tracker import BoxTracker
 
 Array = NDArray[np.float64]
 SEED = 1000
@@ -218,7 +218,7 @@ def crowd(n_images: int) -> dict[str, Any]:
     images, boxes = traffic(n_images)
     one_time, ten_time, alone_iou, ten_iou = [], [], [], []
     for k in range(-1, boxes.shape[1]):  # the first round is for the compiler
-        one, ten = RegionCovarianceTracker(), BoxesTracker()
+        one, ten = BoxTracker(), BoxesTracker()
         one.init(images[0], boxes[0, k])
         ten.init(images[0], boxes[0])
         for image, true in zip(images[1:], boxes[1:], strict=True):

@@ -43,7 +43,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.S)
 
 NAMES = {
-    "kgmrf": "**RegionCovarianceTracker**",
+    "kgmrf": "**BoxTracker**",
     "kgmrf, first frame only": '`model="static"`',
     "kgmrf, kinetic appearance": '`model=KGMRF(n_samples=36, gains="information")`',
     "kgmrf, self-tuned appearance": "`model=KGMRF(n_samples=36)`",

@@ -85,9 +85,9 @@ parts += [kgmrf.KGMRF().filter(x).covariance]
 parts += [kgmrf.KGMRF(rank=2).filter(np.tile(x, 4)).covariance]
 shake = kgmrf.simulate.camera_shake(seed=1).observations[:60]
 parts += [kgmrf.RotationTracker().filter(shake).rotation]
-from kgmrf.vision import RegionCovarianceTracker
+from kgmrf.vision import BoxTracker
 scene = np.random.default_rng(0).integers(0, 255, (60, 80, 3)).astype(np.uint8)
-box = RegionCovarianceTracker()
+box = BoxTracker()
 box.init(scene, (20, 15, 24, 20))
 parts += [np.array(box.update(np.roll(scene, k, 1))[1]) for k in range(3)]
 print(hashlib.sha256(b"".join(np.ascontiguousarray(p).tobytes() for p in parts)).hexdigest())

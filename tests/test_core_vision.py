@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kgmrf.engines import core
 from kgmrf.readable import vision as readable
-from kgmrf.vision import RegionCovarianceTracker
+from kgmrf.vision import BoxTracker
 from kgmrf.vision.clip import demo_clip
 
 pytestmark = pytest.mark.skipif(core.compiled() is None, reason="no compiled core")
@@ -107,7 +107,7 @@ def test_a_box_is_followed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     paths = []
     for engine in ("", "readable"):
         monkeypatch.setenv("KGMRF_ENGINE", engine)
-        tracker = RegionCovarianceTracker()
+        tracker = BoxTracker()
         tracker.init(clip.frames[0], clip.boxes[0])
         paths.append([tracker.update(frame)[1] for frame in clip.frames[1:]])
     np.testing.assert_allclose(paths[0], paths[1], atol=0.02)

@@ -21,7 +21,7 @@ import cv2
 
 from kgmrf.cli import main
 from kgmrf.commands import _run
-from kgmrf.vision import RegionCovarianceTracker, videos
+from kgmrf.vision import BoxTracker, videos
 from kgmrf.vision.clip import Clip, render_clip
 from kgmrf.vision.regions import box_iou
 from kgmrf.vision.videos import read_video
@@ -109,7 +109,7 @@ def test_the_table_is_what_the_tracker_says(
     words = ["video", folder / "images", "--box", start(clip), "-t", out, "--model", model, "-q"]
     assert main([str(w) for w in words]) == 0
     assert capsys.readouterr().out == ""
-    tracker = RegionCovarianceTracker(model)  # type: ignore[arg-type]
+    tracker = BoxTracker(model)  # type: ignore[arg-type]
     tracker.init(clip.frames[0], clip.boxes[0])
     record = json.loads(out.read_text())
     assert record["model"] == model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kgmrf.vision import BoxesTracker, RegionCovarianceTracker
+from kgmrf.vision import BoxesTracker, BoxTracker
 from kgmrf.vision.clip import paste, render_clip
 from kgmrf.vision.regions import box_iou
 from kgmrf.vision.scenery import street, van
@@ -37,7 +37,7 @@ def traffic() -> tuple[np.ndarray, np.ndarray]:
 
 def test_one_box_is_followed_exactly_as_alone() -> None:
     clip = render_clip(15)
-    crowd, alone = BoxesTracker(), RegionCovarianceTracker()
+    crowd, alone = BoxesTracker(), BoxTracker()
     assert crowd.init(clip.frames[0], clip.boxes[0]) == [1]
     alone.init(clip.frames[0], clip.boxes[0])
     for image in clip.frames[1:]:
@@ -92,10 +92,10 @@ def test_targets_come_and_go(traffic: tuple[np.ndarray, np.ndarray]) -> None:
 @pytest.mark.parametrize("scale", [1 / 255, 1 / 65025], ids=["float", "nearly black"])
 def test_images_are_scaled_once(traffic: tuple[np.ndarray, np.ndarray], scale: float) -> None:
     images, boxes = traffic
-    several, alone = BoxesTracker(), RegionCovarianceTracker(settings=CROWD, model_gain=0.08)
+    several, alone = BoxesTracker(), BoxTracker(settings=CROWD, model_gain=0.08)
     several.init(images[0] * scale, boxes[0][:2])
     alone.init(images[0] * scale, boxes[0][0])
-    alone.stagger(1)
+    alone.measure.stagger(1)
     for image in images[1:6]:
         alone.update(image * scale)
         assert several.update(image * scale)[0].box == alone.box

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kgmrf import KGMRF, EuclideanEMA
-from kgmrf.vision import BoxMotion, MotionSettings, RegionCovarianceTracker, SearchSettings
+from kgmrf.vision import BoxMotion, BoxTracker, MotionSettings, SearchSettings
 from kgmrf.vision.clip import render_clip
 from kgmrf.vision.regions import box_iou
 
@@ -25,7 +25,7 @@ def clip():
 @pytest.mark.parametrize("model", ["anchor+ema", "static", EuclideanEMA(gain=0.05)])
 @pytest.mark.parametrize("kinetics", ["coast", "always", "never"])
 def test_follows_a_blurred_target(clip, model, kinetics):
-    tracker = RegionCovarianceTracker(model, kinetics=kinetics)
+    tracker = BoxTracker(model, kinetics=kinetics)
     run = run_tracker(tracker, clip.frames, clip.boxes[0])
     iou = box_iou(run.boxes, clip.boxes)
     assert run.found.all()
@@ -39,7 +39,7 @@ def test_follows_a_blurred_target(clip, model, kinetics):
     ids=["all cells", "one scale step"],
 )
 def test_other_ways_of_searching_find_it_too(clip, settings):
-    run = run_tracker(RegionCovarianceTracker(settings=settings), clip.frames, clip.boxes[0])
+    run = run_tracker(BoxTracker(settings=settings), clip.frames, clip.boxes[0])
     assert box_iou(run.boxes, clip.boxes).mean() > 0.85
 
 
@@ -50,7 +50,7 @@ def test_keeps_up_with_a_target_that_approaches_quickly():
     looks = np.kron(rng.integers(0, 255, (8, 8, 3)), np.ones((20, 20, 1))).astype(np.uint8)
     iou = {}
     for reach in (1, 2):
-        tracker = RegionCovarianceTracker(settings=SearchSettings(scale_reach=reach))
+        tracker = BoxTracker(settings=SearchSettings(scale_reach=reach))
         for t in range(24):
             side = 40 * 1.05**t
             low, n = round(160 - side / 2), round(side)
@@ -68,9 +68,7 @@ def test_keeps_up_with_a_target_that_approaches_quickly():
 
 
 def test_is_deterministic(clip):
-    runs = [
-        run_tracker(RegionCovarianceTracker(), clip.frames[:15], clip.boxes[0]) for _ in range(2)
-    ]
+    runs = [run_tracker(BoxTracker(), clip.frames[:15], clip.boxes[0]) for _ in range(2)]
     np.testing.assert_array_equal(runs[0].boxes, runs[1].boxes)
 
 
@@ -80,8 +78,8 @@ def test_a_translated_video_translates_the_boxes(clip):
     frames = np.pad(clip.frames[:15], ((0, 0), (20, 20), (20, 20), (0, 0)), mode="edge")
     first = frames[:, : 20 + 120 + 10, : 20 + 160 + 10]
     second = frames[:, dy:, dx:]
-    a = run_tracker(RegionCovarianceTracker(), first, clip.boxes[0] + [20, 20, 0, 0])
-    b = run_tracker(RegionCovarianceTracker(), second, clip.boxes[0] + [20 - dx, 20 - dy, 0, 0])
+    a = run_tracker(BoxTracker(), first, clip.boxes[0] + [20, 20, 0, 0])
+    b = run_tracker(BoxTracker(), second, clip.boxes[0] + [20 - dx, 20 - dy, 0, 0])
     np.testing.assert_allclose(b.boxes + [dx, dy, 0, 0], a.boxes, atol=0.05)
 
 
@@ -97,19 +95,19 @@ def test_a_translated_video_translates_the_boxes(clip):
     ids=["grey", "float", "uint16", "odd size", "one channel"],
 )
 def test_any_kind_of_image(clip, change):
-    run = run_tracker(RegionCovarianceTracker(), change(clip.frames[:25]), clip.boxes[0])
+    run = run_tracker(BoxTracker(), change(clip.frames[:25]), clip.boxes[0])
     assert box_iou(run.boxes, clip.boxes[:25]).mean() > 0.8
 
 
 def test_integer_and_floating_images_agree(clip):
-    a = run_tracker(RegionCovarianceTracker(), clip.frames[:10], clip.boxes[0])
-    b = run_tracker(RegionCovarianceTracker(), clip.frames[:10].astype(np.float64), clip.boxes[0])
+    a = run_tracker(BoxTracker(), clip.frames[:10], clip.boxes[0])
+    b = run_tracker(BoxTracker(), clip.frames[:10].astype(np.float64), clip.boxes[0])
     np.testing.assert_allclose(a.boxes, b.boxes, atol=1e-3)
 
 
 def test_survives_a_full_occlusion():
     clip = render_clip(70, speed=2.0, occlusion=(30, 40))
-    tracker = RegionCovarianceTracker()
+    tracker = BoxTracker()
     tracker.init(clip.frames[0], clip.boxes[0])
     lost, reacquired, iou = [], [], []
     for frame, box in zip(clip.frames[1:], clip.boxes[1:], strict=True):
@@ -128,7 +126,7 @@ def test_survives_a_full_occlusion():
 def test_a_box_that_leaves_the_image():
     rng = np.random.default_rng(0)
     world = np.kron(rng.integers(0, 255, (40, 80, 3)), np.ones((4, 4, 1))).astype(np.uint8)
-    tracker = RegionCovarianceTracker()
+    tracker = BoxTracker()
     tracker.init(world[:100, 120:240], (20, 30, 30, 24))
     for t in range(1, 25):  # the camera turns right, the target goes out on the left
         _, box = tracker.update(world[:100, 120 + 3 * t : 240 + 3 * t])
@@ -142,7 +140,7 @@ def test_a_box_that_leaves_the_image():
     "box", [(-5, -4, 20, 18), (150, 100, 30, 40), (0, 0, 160, 120), (80, 60, 1, 1)]
 )
 def test_starts_anywhere(clip, box):
-    tracker = RegionCovarianceTracker()
+    tracker = BoxTracker()
     tracker.init(clip.frames[0], box)
     for frame in clip.frames[1:4]:
         _, got = tracker.update(frame)
@@ -152,7 +150,7 @@ def test_starts_anywhere(clip, box):
 
 
 def test_flat_images_do_no_harm():
-    tracker = RegionCovarianceTracker()
+    tracker = BoxTracker()
     flat = np.full((40, 50, 3), 7, np.uint8)
     tracker.init(flat, (10, 10, 12, 9))
     for _ in range(3):
@@ -162,7 +160,7 @@ def test_flat_images_do_no_harm():
 
 def test_a_given_model_is_copied_and_learns(clip):
     model = EuclideanEMA(gain=0.1)
-    tracker = RegionCovarianceTracker(model)
+    tracker = BoxTracker(model)
     run_tracker(tracker, clip.frames[:5], clip.boxes[0])
     assert model.d is None
 
@@ -170,7 +168,7 @@ def test_a_given_model_is_copied_and_learns(clip):
 @pytest.mark.parametrize("name", ["KGMRF", "RiemannianEMA", "EuclideanEMA"])
 def test_trackers_of_this_library_are_models(clip, name):
     trackers = pytest.importorskip("kgmrf.trackers")
-    tracker = RegionCovarianceTracker(getattr(trackers, name)())
+    tracker = BoxTracker(getattr(trackers, name)())
     run = run_tracker(tracker, clip.frames[:20], clip.boxes[0])
     assert box_iou(run.boxes, clip.boxes[:20]).mean() > 0.8
 
@@ -178,20 +176,20 @@ def test_trackers_of_this_library_are_models(clip, name):
 def test_refuses_nonsense(clip):
     frame = clip.frames[0]
     with pytest.raises(ValueError, match="model"):
-        RegionCovarianceTracker("momentum")
+        BoxTracker("momentum")
     with pytest.raises(ValueError, match="velocity"):
-        RegionCovarianceTracker(kinetics="sometimes").init(frame, (60, 40, 30, 30))
+        BoxTracker(kinetics="sometimes").init(frame, (60, 40, 30, 30))
     with pytest.raises(ValueError, match="model"):
-        RegionCovarianceTracker(np.eye)
+        BoxTracker(np.eye)
     for name in ("anchor_weight", "model_gain"):
         with pytest.raises(ValueError, match=rf"{name} must lie in \[0, 1\], got 2"):
-            RegionCovarianceTracker(**{name: 2})
+            BoxTracker(**{name: 2})
     with pytest.raises(RuntimeError, match="init"):
-        RegionCovarianceTracker().update(frame)
+        BoxTracker().update(frame)
     for box in [(500, 0, 10, 10), (0, 0, 0, 10), (np.nan, 0, 10, 10)]:
         with pytest.raises(ValueError, match="box"):
-            RegionCovarianceTracker().init(frame, box)
-    tracker = RegionCovarianceTracker()
+            BoxTracker().init(frame, box)
+    tracker = BoxTracker()
     tracker.init(frame, (60, 40, 30, 30))
     with pytest.raises(ValueError, match="channels"):
         tracker.update(frame[:, :, 0])
@@ -239,20 +237,21 @@ def test_the_box_moves_alike_in_any_unit():
 
 
 def test_the_slow_average_is_that_of_a_euclidean_ema(clip):
-    own, given = (RegionCovarianceTracker(m) for m in ("anchor+ema", EuclideanEMA(gain=0.02)))
+    own, given = (BoxTracker(m) for m in ("anchor+ema", EuclideanEMA(gain=0.02)))
     first, second = (run_tracker(t, clip.frames[:15], clip.boxes[0]) for t in (own, given))
     np.testing.assert_allclose(first.boxes, second.boxes, atol=1e-3)
 
 
 def test_while_nothing_is_learned_a_tracker_coasts_and_the_average_rests(clip):
     for model, moves in ((KGMRF(), True), ("anchor+ema", False)):
-        tracker = RegionCovarianceTracker(model, anchor_weight=0.0)
+        tracker = BoxTracker(model, anchor_weight=0.0)
         run_tracker(tracker, clip.frames[:12], clip.boxes[0])
-        held, inner = tracker._target, tracker._model
+        looks = tracker.measure
+        held, inner = looks._target, looks._model
         ahead = inner.forecast(1).covariance if moves else held
-        tracker._learn(None)
-        np.testing.assert_allclose(tracker._target, ahead, rtol=1e-5, atol=1e-6)
-        assert np.array_equal(tracker._target, held) != moves
+        looks._learn(None)
+        np.testing.assert_allclose(looks._target, ahead, rtol=1e-5, atol=1e-6)
+        assert np.array_equal(looks._target, held) != moves
 
 
 def test_where_a_model_knows_nothing_the_first_frame_stands_alone(clip):
@@ -262,10 +261,12 @@ def test_where_a_model_knows_nothing_the_first_frame_stands_alone(clip):
             covariance[1] = np.nan
             return SimpleNamespace(covariance=covariance)
 
-    tracker = RegionCovarianceTracker(Unsure(), anchor_weight=0.5)
+    tracker = BoxTracker(Unsure(), anchor_weight=0.5)
     tracker.init(clip.frames[0], clip.boxes[0])
-    np.testing.assert_allclose(tracker._target[0], 2 * tracker._anchor[0], rtol=1e-6)
-    np.testing.assert_allclose(tracker._target[1], tracker._anchor[1], rtol=1e-6)
+    np.testing.assert_allclose(
+        tracker.measure._target[0], 2 * tracker.measure._anchor[0], rtol=1e-6
+    )
+    np.testing.assert_allclose(tracker.measure._target[1], tracker.measure._anchor[1], rtol=1e-6)
 
 
 def test_confidence_says_whether_the_box_is_on_its_target():
@@ -276,7 +277,7 @@ def test_confidence_says_whether_the_box_is_on_its_target():
         x, y, w, h = (int(v) for v in clip.boxes[t])
         left, right = max(x - 4, 0), min(x + w + 4, 160)
         frames[t, max(y - 4, 0) : y + h + 4, left:right] = (96, 118, 104)
-    tracker = RegionCovarianceTracker()
+    tracker = BoxTracker()
     tracker.init(frames[0], clip.boxes[0])
     assert tracker.confidence == 1.0
     seen = []
@@ -295,22 +296,23 @@ def test_confidence_says_whether_the_box_is_on_its_target():
 
 def test_evidence_is_what_it_says(clip):
     """The four numbers, each from its definition."""
-    tracker = RegionCovarianceTracker()
+    tracker = BoxTracker()
     tracker.init(clip.frames[0], clip.boxes[0])
     tracker.update(clip.frames[0])
-    score, start, runner_up, surprise = tracker.evidence
+    score, start, runner_up, surprise = tracker.measure.evidence
     assert score == tracker.score < 0.05
     assert start < np.log(0.01)  # the first image again
     assert 0.3 < runner_up <= 1.5
     assert 0 <= surprise < 0.01
-    down = tracker._ny * tracker.settings.cell // (2 * tracker.settings.stride)
-    across = tracker._nx * tracker.settings.cell // (2 * tracker.settings.stride)
+    looks = tracker.measure
+    down = looks._ny * tracker.settings.cell // (2 * tracker.settings.stride)
+    across = looks._nx * tracker.settings.cell // (2 * tracker.settings.stride)
     wide = np.full((4 * down + 1, 4 * across + 1), 5.0, np.float32)
     row, col = 2 * down, 2 * across
     wide[row, col], wide[row + down, col - across] = 0.1, 0.2  # half a box away: the same place
-    assert tracker._runner_up(wide, row, col) == 5.0
+    assert looks._runner_up(wide, row, col) == 5.0
     wide[row + down + 1, col] = 3.0
-    assert tracker._runner_up(wide, row, col) == 3.0
+    assert looks._runner_up(wide, row, col) == 3.0
     wide[row, col - across - 1] = 2.0
-    assert tracker._runner_up(wide, row, col) == 2.0
-    assert tracker._runner_up(wide[row - 1 : row + 2, col - 1 : col + 2], 1, 1) == 5.0
+    assert looks._runner_up(wide, row, col) == 2.0
+    assert looks._runner_up(wide[row - 1 : row + 2, col - 1 : col + 2], 1, 1) == 5.0

@@ -1,9 +1,10 @@
 """Images in, boxes or a steady video out.
 
 Boxes, in this order: `regions` (covariances of rectangles and cells), `resample` and `cells` (a
-window as a map of SPD matrices), `motion` (where a box goes), `search` and `tracker` (one box),
-`crowd` (several), `annotate`. Steady video: `camera` (how the camera moved), `steady` (the warp).
-Images come from `videos`, or drawn from `scenery` and `clip`.
+window as a map of SPD matrices), `motion` (where a box goes), `search`, `confidence`, `measurement`
+(what finds a box), of which `appearance` (covariances) and `external` (other trackers) are two,
+`tracker` (one box), `crowd` (several), `annotate`. Steady video: `camera` (how the camera moved),
+`steady` (the warp). Images come from `videos`, or drawn from `scenery` and `clip`.
 """
 
 from kgmrf.vision.crowd import BoxesTracker
@@ -11,10 +12,11 @@ from kgmrf.vision.motion import BoxMotion, MotionSettings
 from kgmrf.vision.regions import jbld, region_covariance
 from kgmrf.vision.search import SearchSettings
 from kgmrf.vision.steady import Stabilizer
-from kgmrf.vision.tracker import RegionCovarianceTracker
+from kgmrf.vision.tracker import BoxTracker, RegionCovarianceTracker
 
 __all__ = [
     "BoxMotion",
+    "BoxTracker",
     "BoxesTracker",
     "MotionSettings",
     "RegionCovarianceTracker",

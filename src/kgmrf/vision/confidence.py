@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["Confidence", "Evidence"]
+__all__ = ["Confidence", "Evidence", "log_odds", "surprise"]
 
 BIAS = -3.579
 WEIGHTS = (-14.718, -1.512, 19.901, -0.565)
@@ -30,15 +30,24 @@ class Evidence(NamedTuple):
     surprise: float
 
 
+def surprise(off: Any, variance: float) -> float:
+    """log(1 + |off|^2 / (2 variance)) of an error (2,) of the prediction; variance per axis."""
+    return math.log1p(0.5 * float(off @ off) / variance)
+
+
+def log_odds(evidence: Evidence) -> float:
+    """BIAS + WEIGHTS . evidence: what one image of region covariances says alone."""
+    return BIAS + sum(w * value for w, value in zip(WEIGHTS, evidence, strict=True))
+
+
 class Confidence:
-    """p = 1/(1 + e^-l), l <- MEMORY l + (1 - MEMORY)(BIAS + WEIGHTS . evidence)."""
+    """p = 1/(1 + e^-l), l <- MEMORY l + (1 - MEMORY) log odds of the present image."""
 
     def __init__(self) -> None:
         self._log_odds = 4.0
 
-    def update(self, evidence: Evidence) -> float:
+    def update(self, now: float) -> float:
         """The probability that the box overlaps its target by more than .3 (IoU)."""
-        now = BIAS + sum(w * value for w, value in zip(WEIGHTS, evidence, strict=True))
         self._log_odds = MEMORY * self._log_odds + (1 - MEMORY) * now
         return self.value
 

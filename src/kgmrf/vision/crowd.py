@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kgmrf.vision.appearance import RegionCovariance
 from kgmrf.vision.resample import as_image
 from kgmrf.vision.search import CROWD
-from kgmrf.vision.tracker import RegionCovarianceTracker
+from kgmrf.vision.tracker import BoxTracker
 
 __all__ = ["BoxesTracker", "Followed"]
 
@@ -26,11 +27,11 @@ class Followed(NamedTuple):
 
 
 class BoxesTracker:
-    """Follow several boxes: one `RegionCovarianceTracker` each, whose arguments it takes.
+    """Follow several boxes: one `BoxTracker` each, whose arguments it takes.
 
     The search is thriftier than that of a single box (:data:`kgmrf.vision.search.CROWD`). A target
     keeps its identity, a number from 1 on, for good; ``add`` and ``drop`` change who is followed
-    while the video runs. One box alone is followed exactly as by `RegionCovarianceTracker`.
+    while the video runs. One box alone is followed exactly as by `BoxTracker`.
 
     >>> rng = np.random.default_rng(0)
     >>> scene = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
@@ -43,12 +44,14 @@ class BoxesTracker:
     """
 
     def __init__(self, model: Any = "anchor+ema", **settings: Any) -> None:
+        if settings.get("measure") is not None:
+            raise ValueError("a measurement follows one box: make a BoxTracker for each")
         self._alone = {"model": model, **settings}
         # what is learned in every fourth image is learned four times as fast
         gain = 0.02 * CROWD.renew_every
         self._among_others = {"settings": CROWD, "model_gain": gain, **self._alone}
-        RegionCovarianceTracker(**self._alone)  # wrong settings are said here
-        self.trackers: dict[int, RegionCovarianceTracker] = {}
+        BoxTracker(**self._alone)  # wrong settings are said here
+        self.trackers: dict[int, BoxTracker] = {}
         self._last = 0
 
     def init(self, image: ArrayLike, boxes: ArrayLike) -> list[int]:
@@ -65,11 +68,12 @@ class BoxesTracker:
         return self._begin(image, box, self._among_others)
 
     def _begin(self, image: ArrayLike, box: ArrayLike, settings: dict[str, Any]) -> int:
-        one = RegionCovarianceTracker(**settings)
+        one = BoxTracker(**settings)
         one.init(image, box)
         self._last += 1
         # some of the boxes are renewed in one image, others in the next
-        one.stagger(self._last)
+        if isinstance(one.measure, RegionCovariance):
+            one.measure.stagger(self._last)
         self.trackers[self._last] = one
         return self._last
 
