@@ -1,4 +1,4 @@
-"""Write the measured tables of docs/torch.md from the files in results/.
+"""Write the measured tables of docs/torch_laws.md from the files in results/.
 
 The page holds ``<!-- measured NAME -->`` and ``<!-- end of measured -->``; what stands between is
 written by ``python examples/torch_tables.py`` and compared with the files by the tests.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "torch.md"
+PAGE = HERE.parent / "docs" / "torch_laws.md"
 BLOCK = re.compile(r"(<!-- measured (\w+) -->\n).*?(<!-- end of measured -->)", re.S)
 
 

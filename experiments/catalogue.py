@@ -10,8 +10,8 @@ from experiments.store import Unit
 # Run times last and alone: what runs beside them would be measured too.
 ORDER = (
     "ellipse camera ablation spectral_gap master lag stability structure noise_floor guide "
-    "tensors scenes streams portfolios recentring artefacts signals linear_mean alerts starts "
-    "horizons late_channels faults rotating motions otb otb_models otb_choice otb_unseen "
+    "tensors scenes streams portfolios recentring artefacts signals linear_mean layers alerts "
+    "starts horizons late_channels faults rotating motions otb otb_models otb_choice otb_unseen "
     "confidence rotations rotation_faults low_rank steady cost"
 )
 NAMES = ORDER.split()

@@ -30,7 +30,7 @@ TIMES = HERE.parent / "out" / "experiments-times.json"
 
 
 TIMED = re.compile(
-    r"(cost|otb|otb_unseen|steady|streams)/.+|low_rank/(cost|crossover_.+)|rotations/cost"
+    r"(cost|otb|otb_unseen|steady|streams)/.+|low_rank/(cost|crossover_.+)|rotations/cost|layers/cost"
 )
 """Units that measure time; all others give the same file in every run of the same sources."""
 

@@ -46,6 +46,7 @@ def parts(row: np.ndarray, engine: Ensemble, axes: bool) -> Iterator[tuple[str, 
     yield "roots", track.roots, 1.0
     yield "level", track.level, 0.0
     yield "units", track.units, 0.0
+    yield "scatter", track.scatter, 0.0
     of = {
         "log size": (members[:, at.SIZE_GAIN] > 0, track.size, 1.0),
         "mass": (members[:, at.KIND] == at.AVERAGE, track.mass, 1.0),
@@ -113,11 +114,11 @@ def run(loop: Any, engine: Ensemble, rows: np.ndarray, lines: Lines) -> Any:
 
 
 @st.composite
-def sequences(draw: st.DrawFn, gap: float = 300.0) -> tuple[Ensemble, Lines]:
+def sequences(draw: st.DrawFn, gap: float = 300.0, learns: bool = False) -> tuple[Ensemble, Lines]:
     """An engine, and lines of one track: gaps, missing cells, late channels, outliers, units."""
     d = draw(st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 12]))
     members = draw(st.sampled_from(OTHERS if d > 1 else (None, OTHERS[2], OTHERS[3])))
-    engine = Ensemble(d, members)
+    engine = Ensemble(d, members, learns_samples=learns)
     n, m = draw(st.integers(2, 60)), draw(st.sampled_from([1, 1, 2, 5]))
     matrix = draw(st.booleans())
     m = max(m, 2 * d) if matrix else m
@@ -140,7 +141,16 @@ def sequences(draw: st.DrawFn, gap: float = 300.0) -> tuple[Ensemble, Lines]:
 @settings(max_examples=80, deadline=None)
 @given(sequences())
 def test_one_step_from_the_same_rows(drawn: tuple[Ensemble, Lines]) -> None:
-    engine, lines = drawn
+    one_step_from_the_same_rows(*drawn)
+
+
+@settings(max_examples=40, deadline=None)
+@given(sequences(learns=True))
+def test_one_step_where_the_worth_of_samples_is_learned(drawn: tuple[Ensemble, Lines]) -> None:
+    one_step_from_the_same_rows(*drawn)
+
+
+def one_step_from_the_same_rows(engine: Ensemble, lines: Lines) -> None:
     twin = twin_of(engine)
     rows = engine.init(1)
     for k in range(len(lines.which)):

@@ -47,6 +47,7 @@ def law() -> Engine:
 ENGINES: dict[str, tuple[Callable[[], Engine], Callable[..., np.ndarray], int]] = {
     "ensemble": (lambda: Ensemble(3), samples, 3),
     "ensemble of matrices": (lambda: Ensemble(9), matrices, 9),
+    "matrices of unknown worth": (lambda: Ensemble(4, learns_samples=True), matrices, 4),
     "law": (law, matrices, 5),
     "rotations": (lambda: Rotations(), poses, 3),
     "rotations without oscillators": (lambda: Rotations(oscillations=False), poses, 3),

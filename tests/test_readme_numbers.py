@@ -23,7 +23,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 def test_examples_of_the_layer() -> None:
-    text = (ROOT / "docs" / "torch.md").read_text()
+    text = (ROOT / "docs" / "torch_laws.md").read_text()
     examples = ROOT / "examples" / "results"
     gains = load(examples / "torch_learn_gains.json")["results"]
     table = rows(text[text.index("### Learn gains") : text.index("### A Transformer")])
@@ -46,7 +46,7 @@ def test_examples_of_the_layer() -> None:
 
 def test_measured_tables_of_the_layer() -> None:
     tables = runpy.run_path(str(ROOT / "examples" / "torch_tables.py"))
-    text = (ROOT / "docs" / "torch.md").read_text()
+    text = (ROOT / "docs" / "torch_laws.md").read_text()
     assert {name for _, name, _ in tables["BLOCK"].findall(text)} == {
         "direction",
         "flicker",

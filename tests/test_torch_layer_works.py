@@ -1,4 +1,4 @@
-"""What works with the layers: one test for each row of the table in docs/torch.md."""
+"""What works with the layers: one test for each row of the table in docs/torch_laws.md."""
 
 from __future__ import annotations
 

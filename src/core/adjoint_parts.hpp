@@ -24,6 +24,8 @@ struct EnsembleUnrolled {
     // Found: by observations (as values), rows of the start (n, size), and, added up over tracks,
     // the table of members and how they learn.
     double *values_bar, *start_bar, *table_bar, *learning_bar;
+    // Derivatives pass from a step to the one before but for every reach-th; 0: always.
+    std::int64_t reach;
 };
 
 }  // namespace kgmrf

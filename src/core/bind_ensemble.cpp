@@ -14,7 +14,8 @@ static void unroll(E& self, bool back, Out<double, 3> rows, In<double, 4> values
                    Out<double, 3> records, In<double, 3> covariance_bar, In<double, 3> scale_bar,
                    In<double, 3> tails_bar, In<double, 2> size_bar, In<double, 2> likelihood_bar,
                    In<double, 3> estimate_bar, In<double, 3> roots_bar, Out<double, 4> values_bar,
-                   Out<double, 2> start_bar, Out<double, 2> table_bar, Out<double, 1> learning_bar) {
+                   Out<double, 2> start_bar, Out<double, 2> table_bar, Out<double, 1> learning_bar,
+                   std::int64_t reach) {
     const EnsemblePlan& plan = self.plan();
     const std::size_t n = counts.shape(0), T = counts.shape(1), d = plan.d, k = plan.members.size();
     const auto size = std::size_t(plan.size), samples = values.shape(2);
@@ -75,7 +76,8 @@ static void unroll(E& self, bool back, Out<double, 3> rows, In<double, 4> values
                                  values_bar.data(),
                                  start_bar.data(),
                                  table_bar.data(),
-                                 learning_bar.data()};
+                                 learning_bar.data(),
+                                 reach};
     nb::gil_scoped_release unlocked;
     choose().layers.unroll(given, back);
 }
@@ -105,7 +107,8 @@ void bind_ensemble(nb::module_& m) {
                nb::arg("size_bar").noconvert(), nb::arg("likelihood_bar").noconvert(),
                nb::arg("estimate_bar").noconvert(), nb::arg("roots_bar").noconvert(),
                nb::arg("values_bar").noconvert(), nb::arg("start_bar").noconvert(),
-               nb::arg("table_bar").noconvert(), nb::arg("learning_bar").noconvert());
+               nb::arg("table_bar").noconvert(), nb::arg("learning_bar").noconvert(),
+               nb::arg("reach"));
 }
 
 }  // namespace kgmrf

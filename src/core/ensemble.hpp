@@ -14,6 +14,7 @@
 #include "observe.hpp"
 #include "row.hpp"
 #include "score.hpp"
+#include "spread.hpp"
 #include "storage.hpp"
 #include "top_clock.hpp"
 #include "turning.hpp"
@@ -98,6 +99,7 @@ class Ensemble : public Loop {
 
     double* part(int k) const { return parts + std::size_t(k) * room; }
     TopNumbers top_of(Track t) const { return {t.top, d}; }
+    Scatter& scatter_in(Track t) const { return *reinterpret_cast<Scatter*>(t.of(plan.scatter)); }
     Turned turned(Track t, const Member& m) const { return {t.of(m.turned), d, plan.planes}; }
 
     // ------------------------------------------------------------------------ drift and hold
@@ -302,6 +304,27 @@ class Ensemble : public Loop {
         return c;
     }
 
+    /// What was seen counts as many samples as such observations were worth before; whether this one
+    /// scatters as they did is learned. One with missing cells says nothing of it.
+    void take_worth(Scatter& known, Compared& c, int n_there) {
+        const double m = known.worth(c.m, n_there), share = m / c.m;
+        if (c.m > 1.0 && n_there > 1 && !c.holes) {
+            multiply(turn.a, inverse, mean_full);
+            double trace = 0.0, square = 0.0;
+            for (int i = 0; i < d; ++i) {
+                trace += turn.a[i][i];
+                for (int j = 0; j < d; ++j) square += turn.a[i][j] * turn.a[j][i];
+            }
+            const double scatter = scatter_of(trace, square, n_there);
+            if (std::isfinite(scatter)) learn_spread(known.judged, known.spread, scatter);
+        }
+        known.samples = known.worth(c.m, n_there);
+        c.m = m, c.values *= share, c.distance *= share, c.log_det *= share;
+        c.top.share *= share, c.top.distance *= share, c.top.log_det *= share;
+        scale(outer, share), scale(precision, share), scale(rest_full, share);
+        for (int i = 0; i < d; ++i) cells[i] *= share;
+    }
+
     // ------------------------------------------------------------------------ judge
 
     /// The weight of an observation, and its squared distance from the forecast S.
@@ -503,10 +526,20 @@ class Ensemble : public Loop {
         if (seen.m == 0.0) return;
         if (!fresh) hold(t), blend(t, false);
         h.seen = h.time;
-        if (fresh) return start(t, seen);
+        if (fresh) {
+            start(t, seen);
+            if (plan.learns_samples()) {
+                mark_present(t);
+                const auto n_there = std::count(there.get(), there.get() + d, true);
+                h.samples = scatter_in(t).worth(h.samples, double(n_there));
+                scatter_in(t).samples = h.samples;
+            }
+            return;
+        }
         mark_present(t);
         const int n_there = static_cast<int>(std::count(there.get(), there.get() + d, true));
-        const Compared c = seen.matrix ? compare_matrix(n_there, seen.m) : compare(t, seen);
+        Compared c = seen.matrix ? compare_matrix(n_there, seen.m) : compare(t, seen);
+        if (plan.learns_samples() && c.values > 0.0) take_worth(scatter_in(t), c, n_there);
         if (c.values > 0.0) learn(t, seen, c, n_there);
         if (n_there == d) return;
         for (int i = 0; i < d; ++i) {
@@ -529,6 +562,7 @@ class Ensemble : public Loop {
         if (room_for <= small) return;
         record += small;
         if (t.head.count == 0.0) return fill(record, static_cast<int>(room_for - small), NOTHING);
+        if (room_for > small + d * d + n) record[d * d + n] = scatter_in(t).samples;
         const bool sharp = !std::isnan(t.head.values);
         hold(t);
         blend(t, sharp);

@@ -49,7 +49,10 @@ class EnsembleAdjoint {
         for (std::int64_t i = 0; i < given.n; ++i) {
             bar_row = given.start_bar + i * plan.size;
             fill(bar_row, size, 0.0);
-            for (std::int64_t step = given.n_frames; step-- > 0;) back(i, step);
+            for (std::int64_t step = given.n_frames; step-- > 0;) {
+                back(i, step);
+                if (given.reach > 0 && step > 0 && step % given.reach == 0) fill(bar_row, size, 0.0);
+            }
         }
     }
 

@@ -28,7 +28,10 @@ struct EnsemblePlan {
     std::vector<Member> members;  // averages, then diagonals, then turning ones
     int n_turning = 0;
     int steady = -1;  // the plain average of the longest half-life
-    std::int64_t tails, wander, roots, level, units, top, entry, size;
+    std::int64_t tails, wander, roots, level, units, top, entry, scatter, size;
+
+    /// Whether tracks learn how many samples an observation is worth.
+    bool learns_samples() const { return size > scatter; }
 
     /// places: where the parts begin, from kgmrf.engines.layout.
     template <class Places>
@@ -44,6 +47,7 @@ struct EnsemblePlan {
           units(places.at("units")),
           top(places.at("top")),
           entry(places.at("entry")),
+          scatter(places.at("scatter")),
           size(places.at("end")) {
         std::int64_t fast_scale = places.at("size"), mass = places.at("mass"),
                      deviation = places.at("deviation"), body = places.at("body"),

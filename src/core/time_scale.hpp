@@ -2,6 +2,7 @@
 // half-life tau = H/2 and 1024 tau. See kgmrf.readable.time_scale for the formulas and the twin.
 #pragma once
 #include "declared.hpp"
+#include "spread.hpp"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -180,7 +181,9 @@ class TimeScale {
         }
         if (channels == 0 || !(trace > 0.0)) return;
         const double n = channels;
-        learn_samples(square * (n / trace) * (n / trace) - n, n);
+        learn_spread(head_.judged, head_.spread, scatter_of(trace, square, n));
+        const double m = head_.samples =
+            std::min(std::max(samples_of(head_.spread, n), 1.0), head_.horizon);
         multiply(relative_, inverse_, work_);  // S^-1 C S^-1
         double g[2] = {0.0, 0.0};
         for (int i = 0; i < d_; ++i)
@@ -189,7 +192,7 @@ class TimeScale {
                 g[0] += slope * frozen_short_[pair(i, j)];
                 g[1] += slope * frozen_long_[pair(i, j)];
             }
-        const double m = head_.samples, w[2] = {head_.weight, 1.0 - head_.weight};
+        const double w[2] = {head_.weight, 1.0 - head_.weight};
         const double average = 0.5 * m * (w[0] * g[0] + w[1] * g[1]);
         double raised[2];
         for (int k = 0; k < 2; ++k) {
@@ -198,15 +201,6 @@ class TimeScale {
         }
         head_.weight =
             (1.0 - BLEND_SHARE) * raised[0] / (raised[0] + raised[1]) + 0.5 * BLEND_SHARE;
-    }
-
-    /// v <- v + max(.02, 1/c)(min(r, 4 v) - v); m = (n - 1)(n + 2)/v, from 1 to H.
-    void learn_samples(double scatter, double n) {
-        head_.judged += 1.0;
-        if (head_.judged > SPREAD_START) scatter = std::min(scatter, SPREAD_LIMIT * head_.spread);
-        head_.spread += std::max(SPREAD_GAIN, 1.0 / head_.judged) * (scatter - head_.spread);
-        const double m = n > 1.0 ? (n - 1.0) * (n + 2.0) / std::max(head_.spread, 1e-300) : 2.0;
-        head_.samples = std::min(std::max(m, 1.0), head_.horizon);
     }
 
     const int d_, pairs_;

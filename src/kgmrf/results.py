@@ -18,6 +18,7 @@ from kgmrf._names import BY_CHANNEL, as_columns
 from kgmrf._types import Numbers
 from kgmrf.density import GAUSSIAN, Density, components
 from kgmrf.factors import DENSE, FactorDensity, derived, heaviness, solve
+from kgmrf.geometry.between import state_between
 from kgmrf.rotation_fields import Field, RotationFields
 from kgmrf.tail import surprise
 
@@ -306,6 +307,19 @@ class Result(_Fields):
             return kind(self._values.at(frame)).named(self.channels, index)
         values = {name: value[frame] for name, value in self.as_dict().items()}
         return kind(values).named(self.channels, index)
+
+    def state_at(self, time: Any) -> Estimate | Result:
+        """Rotations at a stamp between steps, or at many ``(K,)``, by rotation and velocity of the
+        steps on both sides; see :func:`kgmrf.geometry.between.between`. Later ones are forecasts,
+        which a tracker makes: ``tracker.state_at(time)``.
+
+        >>> from kgmrf import RotationTracker, simulate
+        >>> scene = simulate.steady_camera(1, 0.1)
+        >>> RotationTracker().smooth(scene.observations).state_at(10.5).rotation.shape
+        (3, 3)
+        """
+        found = state_between(self, time)
+        return (Result if found["time"].ndim else Estimate)(found)
 
     def only(self, fields: Any) -> Self:
         """The same with these fields alone (and time); None keeps all."""

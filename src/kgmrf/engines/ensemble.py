@@ -13,6 +13,7 @@ import numpy as np
 
 from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Numbers
+from kgmrf.constants import MOST_SAMPLES
 from kgmrf.engines import Lines, core
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble_view import NAMES, SMALL
@@ -37,20 +38,28 @@ class Ensemble(SelfTuned):
     (50, 11)
     """
 
-    names = NAMES
+    names: tuple[str, ...] = NAMES
     from_rows = ("velocity", "angle_std")
 
     def __init__(
-        self, d: int, members: Iterable[Any] | None = None, noise_floor: float = 0.0
+        self,
+        d: int,
+        members: Iterable[Any] | None = None,
+        noise_floor: float = 0.0,
+        *,
+        learns_samples: bool = False,
     ) -> None:
         self.d, self.noise_floor = int(d), noise_floor
         self.members = as_members(members, self.d)
-        self.plan: Layout = layout(self.d, self.members)
+        self.plan: Layout = layout(self.d, self.members, learns_samples=learns_samples)
         self.size, self.start_up = self.plan.size, 2 * self.d
         super().__init__(len(self.members))
         # Numbers of a record with its covariance, and with its scale.
         self.dense = self.small + self.d**2
         self.record_size = self.scaled = self.dense + self.d * (self.d + 1) // 2
+        if learns_samples:
+            self.record_size += 1
+            self.names = (*NAMES, "effective_samples")
 
     def init(self, n_tracks: int) -> Numbers:
         """Rows ``(n, size)`` of tracks that have seen nothing."""
@@ -77,7 +86,8 @@ class Ensemble(SelfTuned):
         """Numbers of a record that these fields need."""
         if all(name in SMALL for name in names):
             return self.small
-        return self.record_size if "scale" in names else self.dense
+        whole = {"scale", "effective_samples"} & set(names)
+        return self.record_size if whole else self.dense
 
     def half_life(self, weights: Numbers) -> Numbers:
         """exp(sum_k w_k log h_k / sum_k w_k) over the averages; NaN if they have no weight.
@@ -107,6 +117,8 @@ class Ensemble(SelfTuned):
         head = parts.head
         if (parts.top[:, self.d : self.d + 2] < 0.0).any():
             raise ValueError("a row holds a negative variance of its top direction")
+        if (parts.scatter < 0.0).any() or (parts.scatter[:, at.WORTH :] > MOST_SAMPLES).any():
+            raise ValueError("a row holds an impossible number of effective samples")
         if (parts.entry < 0.0).any() or (parts.entry[:, 0][parts.level > 0.0] < 1.0).any():
             raise ValueError("a row has a channel of an impossible age")
         if any((part < 0.0).any() for part in (parts.level, parts.mass, parts.deviation)):

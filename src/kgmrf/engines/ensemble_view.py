@@ -99,6 +99,8 @@ class EnsembleView(View):
             return {name: self._surprise()}
         if name == "scale":
             return {name: self._scale()}
+        if name == "effective_samples":
+            return {name: self._all_of_a_record()[..., -1]}
         if name in ("frame", "spectrum"):
             return self._eigen()
         return self._moving()
@@ -112,10 +114,12 @@ class EnsembleView(View):
         return whole.reshape(*records.shape[:-1], engine.d, engine.d)
 
     def _scale(self) -> Numbers:
-        engine, records = self._engine, self._records
-        if records.shape[-1] <= engine.dense:
-            records = self._whole(self._rows)
-        return unpack(records[..., engine.dense : engine.scaled], engine.d)
+        engine = self._engine
+        return unpack(self._all_of_a_record()[..., engine.dense : engine.scaled], engine.d)
+
+    def _all_of_a_record(self) -> Numbers:
+        short = self._records.shape[-1] <= self._engine.dense
+        return self._whole(self._rows) if short else self._records
 
     def _eigen(self) -> dict[str, Numbers]:
         frame, spectrum = orbit.decompose(self._raw())

@@ -19,6 +19,8 @@ entry       (2, d)           rows that a channel is old, of one that is to come 
 deviation   (channels, d)    D of the averages with channel clocks, then of the diagonals
 body        (averages, p)    B, lower triangle row by row
 turning     (turning, t)     Q (d d), W and P11 P12 P22 (planes i > j), lam (d), var
+scatter     (3,) or (0,)     of matrices that were judged their number, their usual squared distance
+                             v, and how many samples the last was worth; where that is learned
 ==========  ===============  ==============================================================
 
 While turning members pool, the lower triangle of their pooled covariance lies in Q.
@@ -40,6 +42,8 @@ from kgmrf.engines.members import Average, Diagonal, Member, Turning
 TIME, SEEN, COUNT, SAMPLES, KAPPA, POOLED, LIKELIHOOD, DISTANCE, VALUES, SIZE_STD = range(10)
 N_HEAD = 10
 N_TAILS = len(TAILS)
+JUDGED, SPREAD, WORTH = range(3)  # of ``scatter``
+N_SCATTER = 3
 
 # Columns of the table of members, and its kinds.
 KIND, HALF_LIFE, SIZE_GAIN, CHANNEL, LIMITED, ACCELERATION, SPECTRUM_RATE, RATE_PRIOR = range(8)
@@ -96,6 +100,7 @@ class Track(NamedTuple):
     deviation: Numbers
     body: Numbers
     turning: Numbers
+    scatter: Numbers
 
 
 def present(track: Track) -> Mask:
@@ -115,8 +120,10 @@ def counts(table: Numbers) -> list[int]:
     return [int(these.sum()) for these in found]
 
 
-def layout(d: int, members: tuple[Member, ...]) -> Layout:
+def layout(d: int, members: tuple[Member, ...], *, learns_samples: bool = False) -> Layout:
     """The layout of a track of d channels under these members.
+
+    learns_samples: whether it learns how many samples an observation is worth.
 
     >>> from kgmrf.engines.members import default_members
     >>> layout(7, default_members(7)).size
@@ -137,17 +144,20 @@ def layout(d: int, members: tuple[Member, ...]) -> Layout:
     prior = np.sqrt([member.prior for member in members])
     table[:, ROOT] = prior / prior.sum()
     table[:, HORIZON:] = _horizons(table)
-    return placed(d, table)
+    return placed(d, table, learns_samples=learns_samples)
 
 
-def placed(d: int, table: Numbers, learning: Learning = USUAL) -> Layout:
-    """The layout of a track of d channels under this table of members."""
+def placed(
+    d: int, table: Numbers, learning: Learning = USUAL, *, learns_samples: bool = False
+) -> Layout:
+    """The layout of a track of d channels under this table of members; see `layout`."""
     n_average, n_turning, clocks, channels = counts(table)
     pairs, planes = d * (d + 1) // 2, d * (d - 1) // 2
     one = d * d + 4 * planes + d + 1
     sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(table), clocks, n_average]
     sizes += [d, d, d + 3, 2 * d]
     sizes += [channels * d, n_average * pairs, n_turning * one]
+    sizes += [N_SCATTER * learns_samples]
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return Layout(d, table, begin, learning)
 

@@ -19,6 +19,7 @@ from scipy.special import logsumexp
 
 from kgmrf import constants as c
 from kgmrf._types import Numbers
+from kgmrf.geometry.between import right_jacobian
 from kgmrf.readable.isotropic import Track, exp, log, turned
 
 ANGLE, V, U, L = (slice(k, k + 3) for k in (0, 3, 6, 9))
@@ -32,16 +33,6 @@ class Scored(NamedTuple):
     innovation: Numbers
     inverse: Numbers
     evidence: float
-
-
-def right_jacobian(v: Numbers) -> Numbers:
-    """Exp(v + dv) = Exp(v) Exp(Jr dv): Jr = I - (1 - cos t)/t^2 N + (t - sin t)/t^3 N^2."""
-    t, n = float(np.linalg.norm(v)), np.cross(np.eye(3), v)
-    if t < 1e-2:
-        return np.asarray(np.eye(3) - (1 / 2 - t**2 / 24) * n + (1 / 6 - t**2 / 120) * n @ n)
-    return np.asarray(
-        np.eye(3) - (1 - math.cos(t)) / t**2 * n + (1 - math.sin(t) / t) / t**2 * n @ n
-    )
 
 
 class Axes(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf._types import Numbers
+from kgmrf._types import Mask, Numbers
 from kgmrf.constants import (
     EARLY,
     FARTHEST,
@@ -49,6 +49,7 @@ from kgmrf.factors import heaviness
 from kgmrf.readable.entering import arrive
 from kgmrf.readable.observe import Compared, compare, compare_matrix, take_covariance, take_samples
 from kgmrf.readable.score import judge, look_ahead, weights_ahead
+from kgmrf.readable.spread import learned, scatter_of, worth
 from kgmrf.readable.top_clock import aim, drift_top
 from kgmrf.readable.turning import drift_turning, hold_turning, learn_turning
 
@@ -111,6 +112,8 @@ def write_record(track: Track, plan: Layout, row: Numbers, record: Numbers) -> N
     if track.head[at.COUNT] == 0.0:
         record[small:] = np.nan
         return
+    if len(track.scatter) and len(record) > small + plan.d**2 + plan.d * (plan.d + 1) // 2:
+        record[-1] = track.scatter[at.WORTH]
     ahead, there = look_ahead(track, plan.table[:, at.HORIZON :]), present(track)
     sharp = not np.isnan(track.head[at.VALUES])
     weights = weights_ahead(track, ahead, sharp)
@@ -128,7 +131,8 @@ def write_record(track: Track, plan: Layout, row: Numbers, record: Numbers) -> N
     for matrix in (whole, scale):
         matrix[~there], matrix[:, ~there] = np.nan, np.nan
     both = np.concatenate([whole.reshape(-1), pack(scale)])
-    record[small:] = both[: len(record) - small]
+    end = min(len(record), small + len(both))
+    record[small:end] = both[: end - small]
 
 
 # ----------------------------------------------------------------------- drift and hold
@@ -249,6 +253,24 @@ def learn(
         learn_turning(track, plan, whole, seen.m)
 
 
+def take_worth(known: Numbers, seen: Compared, total: Numbers, there: Mask) -> Compared:
+    """What was seen, counted as many samples as such observations were worth before.
+
+    Whether this one scatters as they did is learned. One with missing cells says nothing of it.
+    """
+    n, o = float(there.sum()), np.ix_(there, there)
+    m = worth(known, seen.m, n)
+    if seen.m > 1.0 and n > 1.0 and not seen.rest.any():
+        with np.errstate(all="ignore"):
+            scatter = scatter_of(np.linalg.solve(total[o], seen.mean[o]), n)
+        if math.isfinite(scatter):
+            known[at.JUDGED], known[at.SPREAD] = learned(
+                known[at.JUDGED], known[at.SPREAD], scatter
+            )
+    known[at.WORTH] = worth(known, seen.m, n)
+    return seen.counted_as(m)
+
+
 # ----------------------------------------------------------------------- channels come
 
 
@@ -339,6 +361,9 @@ def step(
         if m > 0:
             track.head[at.SEEN] = track.head[at.TIME]
             start(track, plan, samples, m, matrix=matrix)
+            if len(track.scatter):
+                known = worth(track.scatter, track.head[at.SAMPLES], float(present(track).sum()))
+                track.head[at.SAMPLES] = track.scatter[at.WORTH] = known
         return
     drift(track, plan, dt)
     if m == 0:
@@ -354,6 +379,8 @@ def step(
     else:
         seen = compare(samples, total, kappa, there, top)
         power = np.where(np.isnan(samples), 0.0, samples**2).sum(axis=0) / m
+    if len(track.scatter) and seen.values > 0:
+        seen = take_worth(track.scatter, seen, total, there)
     if seen.values > 0:
         u, q = judge(track, plan, parts, seen, top, ahead)
         learn(track, plan, parts, seen, u, q, ahead.age)

@@ -72,6 +72,15 @@ class Compared(NamedTuple):
     cells: Numbers
     top: Along
 
+    def counted_as(self, m: float) -> Compared:
+        """The same said by m samples; ``mean`` and ``rest`` are means."""
+        share = m / self.m
+        sums = {
+            name: share * getattr(self, name)
+            for name in ("values", "distance", "log_det", "outer", "precision", "cells")
+        }
+        return self._replace(m=m, top=Along(*(share * part for part in self.top)), **sums)
+
 
 def compare(samples: Numbers, total: Numbers, kappa: float, there: Mask, top: Aim) -> Compared:
     """An observation of samples ``(m, d)``, NaN where a cell is missing, beside the forecast."""

@@ -29,14 +29,12 @@ from kgmrf.constants import (
     FILL_LIMIT,
     OUTLIER,
     SHRINKAGE,
-    SPREAD_GAIN,
-    SPREAD_LIMIT,
-    SPREAD_START,
     STRUCTS,
     TIME_SCALE_LONG,
     TIME_SCALE_RIDGE,
 )
 from kgmrf.engines.layout import pack, unpack
+from kgmrf.readable.spread import learned, samples_of, scatter_of
 
 HORIZON, COUNT, JUDGED, SPREAD, SAMPLES, GATHERED, WEIGHT, SHORT, LONG = range(9)
 N_HEAD = len(STRUCTS["TimeScaleHead"])
@@ -144,16 +142,11 @@ def judge(t: ScaleTrack, d: int) -> None:
     n = float(there.sum())
     inverse = inverse_of(total, there, TIME_SCALE_RIDGE)
     relative = inverse @ mean
-    trace = float(np.trace(relative))
-    if n == 0.0 or not trace > 0.0:
+    if n == 0.0 or not np.trace(relative) > 0.0:
         return
-    scatter = float((relative * relative.T).sum()) * (n / trace) ** 2 - n
-    head[JUDGED] += 1.0
-    if head[JUDGED] > SPREAD_START:
-        scatter = min(scatter, SPREAD_LIMIT * head[SPREAD])
-    head[SPREAD] += max(SPREAD_GAIN, 1.0 / head[JUDGED]) * (scatter - head[SPREAD])
-    m = (n - 1.0) * (n + 2.0) / max(head[SPREAD], 1e-300) if n > 1.0 else 2.0
-    head[SAMPLES] = m = min(max(m, 1.0), head[HORIZON])
+    scatter = scatter_of(relative, n)
+    head[JUDGED], head[SPREAD] = learned(head[JUDGED], head[SPREAD], scatter)
+    head[SAMPLES] = m = min(max(samples_of(head[SPREAD], n), 1.0), head[HORIZON])
     slope = relative @ inverse - inverse
     gradient = np.array([0.5 * m * (slope * unpack(f, d)).sum() for f in t.frozen])
     steps = np.clip((gradient - w @ gradient) / n, -BLEND_LIMIT, BLEND_LIMIT)

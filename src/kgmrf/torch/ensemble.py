@@ -116,7 +116,8 @@ class KGMRFLayer(nn.Module):
     groups that are trained, of `GROUPS`; all of them by default: prior weights, size gains,
     half-lives, channel half-lives, accelerations, spectrum rates and rate priors of the members,
     the rate at which weights learn and the gain of kappa. unit: time that counts as one step, in
-    the units of ``dt``; default 1.
+    the units of ``dt``; default 1. gradient_steps: the gradient is cut after every so many steps
+    of a sequence, for through a thousand steps it can grow beyond all bounds; default 256.
 
     Every learned number stays within e^-3 and e^3 times the tracker's (gains between 0 and 1).
     Gradients flow to these and to the observations; not to ``dt``, ``n_samples`` and ``state``. Of
@@ -143,6 +144,7 @@ weights (5, 20, 11), state (5, 165)
         members: Iterable[Any] | None = None,
         learned: Iterable[str] = GROUPS,
         unit: float = 1.0,
+        gradient_steps: int = 256,
         **others: Any,
     ) -> None:
         super().__init__()
@@ -159,7 +161,9 @@ weights (5, 20, 11), state (5, 165)
         if not wanted <= set(GROUPS):
             unknown = sorted(wanted - set(GROUPS))
             raise ValueError(f"learned has {unknown}, which are none of {', '.join(GROUPS)}")
-        self.d, self.unit = d, unit
+        if gradient_steps < 1:
+            raise ValueError(f"gradient_steps must be at least 1, got {gradient_steps!r}")
+        self.d, self.unit, self.gradient_steps = d, unit, gradient_steps
         engine = Ensemble(d, members)
         table = torch.tensor(engine.plan.table)
         self.register_buffer("table", table, persistent=False)
@@ -307,7 +311,8 @@ weights (5, 20, 11), state (5, 165)
             values = torch.where(gone[..., None, None], torch.eye(d, dtype=values.dtype), values)
         start = self._start(table, shape[0]) if state is None else self._go_on(state, shape[0])
         times = plain(1.0 if dt is None else dt) / self.unit
-        steps = Steps(*sequences(values, counts, times, table, learning, start, matrix))
+        given = (values, counts, times, table, learning, start, matrix, self.gradient_steps)
+        steps = Steps(*sequences(*given))
 
         def out(value: Tensor) -> Tensor:
             return value.to(device, kind)
@@ -359,6 +364,9 @@ def _weights(roots: Tensor, age: Tensor, table: Tensor) -> Tensor:
     kept = keep * w
     left, share = kept.sum(-1, keepdim=True), HORIZON_SHARE
     return ((1.0 + share) * kept + share * (1.0 - left) * inherits) / (left + share)
+
+
+torch.export.register_dataclass(Forecasts, serialized_type_name="kgmrf.torch.Forecasts")
 
 
 def _cholesky(matrices: Tensor) -> Tensor:

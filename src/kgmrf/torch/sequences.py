@@ -77,11 +77,13 @@ def sequences(
     learning: Tensor,
     start: Tensor,
     matrix: bool,
+    reach: int,
 ) -> list[Tensor]:
     """The `Steps` of n tracks; everything in double precision.
 
     values: ``(n, T, m, d)`` samples, or with ``matrix`` ``(n, T, d, d)``. counts, dt: ``(n, T)``;
     counts 0: no observation. table, learning: see `kgmrf.engines.layout`. start: ``(n, size)``.
+    reach: derivatives do not pass back through every reach-th step.
     """
     n, T, _, d = values.shape
     loop, plan = _loop(d, table, learning)
@@ -95,7 +97,7 @@ def sequences(
     def work(_: int, part: slice) -> None:
         lines = (rows[part], seen[part], weights[part], times[part], matrix)
         bars = (_nothing(axes) for axes in (3, 3, 3, 2, 2, 3, 3, 4, 2, 2, 1))
-        loop.unroll(False, *lines, before[part], after[part], *bars)
+        loop.unroll(False, *lines, before[part], after[part], *bars, reach)
 
     _in_threads(work, n)
 
@@ -129,6 +131,7 @@ def _shapes(
     learning: Tensor,
     start: Tensor,
     matrix: bool,
+    reach: int,
 ) -> list[Tensor]:
     n, T, _, d = values.shape
     pairs, members = d * (d + 1) // 2, table.shape[0]
@@ -147,6 +150,7 @@ def sequences_back(
     rows: Tensor,
     slopes: Sequence[Tensor],
     matrix: bool,
+    reach: int,
 ) -> list[Tensor]:
     """Derivatives by values, table, learning and start from those by the first seven `Steps`.
 
@@ -166,7 +170,7 @@ def sequences_back(
         own = (line[part] for line in lines)
         cut = (bar[part] if bar.size else bar for bar in bars)
         found = (values_bar[part], start_bar[part], tables[number], settings[number])
-        loop.unroll(True, *own, matrix, _nothing(3), _nothing(3), *cut, *found)
+        loop.unroll(True, *own, matrix, _nothing(3), _nothing(3), *cut, *found, reach)
 
     _in_threads(work, n)
     total = (values_bar, tables.sum(axis=0), settings.sum(axis=0), start_bar)
@@ -183,13 +187,14 @@ def _back_shapes(
     rows: Tensor,
     slopes: Sequence[Tensor],
     matrix: bool,
+    reach: int,
 ) -> list[Tensor]:
     like = (values, table, learning, rows[:, 0])
     return [torch.empty(part.shape, dtype=part.dtype) for part in like]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    *given, _, ctx.matrix = inputs
+    *given, _, ctx.matrix, ctx.reach = inputs
     ctx.save_for_backward(*given, output[-1])
 
 
@@ -197,8 +202,8 @@ def _back(ctx: Any, slopes: list[Tensor | None]) -> tuple[Any, ...]:
     *given, rows = ctx.saved_tensors
     none = rows.new_empty(0)
     bars = [none if s is None else s.contiguous() for s in slopes[:7]]
-    values, table, learning, start = sequences_back(*given, rows, bars, ctx.matrix)
-    return values, None, None, table, learning, start, None
+    values, table, learning, start = sequences_back(*given, rows, bars, ctx.matrix, ctx.reach)
+    return values, None, None, table, learning, start, None, None
 
 
 sequences.register_autograd(_back, setup_context=_keep)

@@ -11,6 +11,7 @@ from kgmrf import _check
 from kgmrf._check import SYMMETRY_TOLERANCE, OnInvalid
 from kgmrf._types import Mask, Numbers
 from kgmrf.centring import MEANS, RunningMean
+from kgmrf.constants import MOST_SAMPLES
 from kgmrf.engines import TRUST
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.law import SingleLaw, guarded
@@ -29,6 +30,8 @@ from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers._signals import SignalTracker, checked_time_scale
 from kgmrf.trackers._smooth import smooth_both_ways, smooth_law
 
+LEARNED = "learned"
+
 
 class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     """Follow a covariance M = Q diag(lam) Q^T whose eigenframe turns: no lag, coasts through gaps.
@@ -37,7 +40,10 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     gains: "auto" (default) weighs an ensemble of laws by how well they forecast; a single law is
     "information", "zero_lag", "printed", or one from :mod:`kgmrf.gains`.
     noise_floor: measurement-noise variance to subtract; observations scatter about M + sigma^2 I.
-    n_samples: samples behind each matrix, if it is always the same number.
+    n_samples: samples behind each matrix, if it is always the same number. "learned" finds out how
+    many independent ones a matrix, or a block of raw samples, is worth by how it scatters about its
+    forecast, never more than are said of it: windows of a signal scatter more than their number
+    of samples promises. See `effective_samples` of an estimate; for two channels or more.
     members: of the ensemble ("auto" only), from :mod:`kgmrf.engines.members`; None takes the
     default eleven.
     rank: factors of a covariance of many channels, whose state and cost grow with d rather than
@@ -104,7 +110,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
         scale_retention: float = 0.98,
         integrator: str = "exponential",
         noise_floor: float = 0.0,
-        n_samples: float | None = None,
+        n_samples: float | str | None = None,
         initial: Any = None,
         warmup_samples: float | None = None,
         warmup_frames: float | None = None,
@@ -120,7 +126,21 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
                 "cent" in name
             )
             raise TypeError(f"KGMRF has no setting {name!r}{hint}")
-        super().__init__(d, n_samples, on_invalid, time_unit)
+        learns = isinstance(n_samples, str) and n_samples == LEARNED
+        if isinstance(n_samples, str) and not learns:
+            raise ValueError(f'n_samples must be a number or "learned", got {n_samples!r}')
+        super().__init__(
+            d, None if isinstance(n_samples, str) else n_samples, on_invalid, time_unit
+        )
+        self.n_samples: Any = n_samples
+        if learns and not (isinstance(gains, str) and gains == "auto"):
+            raise ValueError(f'n_samples="learned" needs gains="auto", not {gains!r}')
+        if learns and isinstance(rank, int):
+            raise ValueError(
+                f'n_samples="learned" follows no factors, got rank={rank!r}; leave rank out'
+            )
+        if learns:
+            _refuse_one_channel(d)
         self.mean = _check.choice(mean, (*MEANS, "linear"), "mean")
         self.lags = _check.whole(lags, "lags")
         self._sums = np.zeros((3, 0))  # of a `RunningMean`; of a linear mean a row for each track
@@ -191,9 +211,17 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
                 scale = "auto" if self.time_scale is None else self.time_scale
                 return TimeScale(d, self.members, scale)
             usual = self.members is None and self.noise_floor == 0.0
+            learns = self.n_samples == LEARNED
+            if learns:
+                _refuse_one_channel(d)
             if self.rank == "auto" and usual and raw and d >= CROSSOVER:
+                if learns:
+                    raise _check.ObservationError(
+                        f'n_samples="learned" of raw samples of {d} channels needs rank=None, '
+                        "which follows them without factors"
+                    )
                 return LowRank(d)
-            return Ensemble(d, self.members, self.noise_floor)
+            return Ensemble(d, self.members, self.noise_floor, learns_samples=learns)
         known = None if isinstance(self.spectrum, str) else self.spectrum
         adaptive = known is None and self.spectrum == "adaptive"
         model = Model(
@@ -243,6 +271,12 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
                 "taken as matrices; give samples to partial_fit or filter, or leave out mean"
             )
         return super()._matrices(value, name, mask)
+
+    def counts(self, n_samples: Any, observed: Mask, d: int) -> Numbers:
+        """As for every tracker; where their number is learned, none need be said."""
+        if n_samples is None and self.n_samples == LEARNED:
+            n_samples = MOST_SAMPLES
+        return super().counts(n_samples, observed, d)
 
     # ------------------------------------------------------------------ one step
 
@@ -352,6 +386,14 @@ def _refuse(given: dict[str, Any]) -> None:
                 f'{name}={value!r} belongs to a single law and needs gains="information" (or '
                 'another law); gains="auto" follows size, spectrum and frame by itself'
             )
+
+
+def _refuse_one_channel(d: int | None) -> None:
+    if d == 1:
+        raise ValueError(
+            'n_samples="learned" needs two channels or more: a matrix of one channel has nothing '
+            "but its size; give the number of samples"
+        )
 
 
 def _known_spectrum(spectrum: Any, d: int | None) -> Numbers:

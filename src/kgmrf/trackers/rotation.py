@@ -28,13 +28,13 @@ from kgmrf.gains import FixedGains, Gains, as_gains
 from kgmrf.results import Estimate, Result
 from kgmrf.smoothing import rotations as turning
 from kgmrf.state import Model, cold_state
-from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._input import Given, Recording
 from kgmrf.trackers._rates import checked_rates, shaped_rates
+from kgmrf.trackers._rotation_times import AnyTime
 from kgmrf.trackers._smooth import check_lag, smooth_law
 
 
-class RotationTracker(EngineTracker):
+class RotationTracker(AnyTime):
     """Follow a rotation R whose observations are R Exp(noise), through gaps and without lag.
 
     Nothing has to be set: the default learns the noise and how the rotation moves, leaves out
@@ -80,7 +80,7 @@ class RotationTracker(EngineTracker):
 
     kind = "rotation"
     _tolerance = ROTATION_TOLERANCE
-    _kept = (*EngineTracker._kept, "_window")
+    _kept = (*AnyTime._kept, "_window")
     _window: Numbers
     _began = 0.0  # the stamp of the first step
     _warned = False  # of repeated poses

@@ -117,6 +117,7 @@ class RegionCovariance:
     def take(self) -> tuple[Numbers, Numbers]:
         """Centre and size of what was seen last, the size renewed in turn; learns its looks."""
         s, (window, centre, size, median, value) = self.settings, self._seen
+        del self._seen  # its memory is what the next window is written to
         cells = None
         self._since_renewed += 1
         if self._since_renewed >= s.renew_every:
@@ -128,6 +129,7 @@ class RegionCovariance:
 
     def rest(self) -> None:
         """What was seen last is not the target: a model with a velocity coasts, others rest."""
+        del self._seen
         self._learn(None)
 
     # ------------------------------------------------------------------ parts
@@ -181,11 +183,12 @@ class RegionCovariance:
         """The least cost of places more than half a box away; where there is none, the largest."""
         s = self.settings
         down, across = self._ny * s.cell // (2 * s.stride), self._nx * s.cell // (2 * s.stride)
-        top, bottom = max(row - down, 0), row + down + 1
-        middle = cost[top:bottom]
-        left, right = middle[:, : max(col - across, 0)], middle[:, col + across + 1 :]
-        parts = cost[:top], cost[bottom:], left, right
-        return min((float(part.min()) for part in parts if part.size), default=float(cost.max()))
+        elsewhere = cost.copy()
+        elsewhere[max(row - down, 0) : row + down + 1, max(col - across, 0) : col + across + 1] = (
+            np.inf
+        )
+        found = float(elsewhere.min())
+        return found if found < np.inf else float(cost.max())
 
     def _prior(
         self, cost: Maps, first: Sequence[int], stride: int, step: Numbers, variance: float

@@ -92,9 +92,10 @@ class BoxTracker:
     def box(self) -> Box:
         """Left, top, width, height of the present box; pixel k covers [k, k + 1)."""
         motion = self._started()
-        width, height = np.exp(motion.log_size)
-        x, y = self._near(motion.centre)
-        return float(x - width / 2), float(y - height / 2), float(width), float(height)
+        # plain numbers: those of an array cost more than all of this
+        width, height = np.exp(motion.log_size).tolist()
+        x, y = self._near(motion.centre).tolist()
+        return x - width / 2, y - height / 2, width, height
 
     @property
     def lost(self) -> bool:
