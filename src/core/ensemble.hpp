@@ -68,7 +68,7 @@ class Ensemble : public Loop {
     Room fade{k_ + 0u}, channel_gain{k_ + 0u}, exp_size{k_ + 0u}, weights{k_ + 0u},
         gradient{k_ + 0u}, z{padded(k_) + 8u};
     double last_dt = NOTHING, last_age = NOTHING, age = 0.0, size_keep = 1.0, top_keep = 1.0;
-    double youngest = 0.0;  // rows since the last channel came
+    double newest = 0.0;  // 1 over the rows since the last channel came
     TailLogs tail_logs;
     Horizon horizon{plan.members};
     Wander wander;
@@ -82,7 +82,7 @@ class Ensemble : public Loop {
     Room share{list + 0u}, gap{list + 0u}, weight{list + 0u};
     Room cells{vector + 0u};  // observed values of each channel
     Room entered{vector + 0u};  // variance of those that come; 0: others
-    Room keep_of{vector + 0u}, gain_of{vector + 0u};
+    Room newness{vector + 0u}, keep_of{vector + 0u}, gain_of{vector + 0u};
     std::unique_ptr<bool[]> there{new bool[d]}, hidden{new bool[d]};
     Room side{std::size_t(W) * (n + d)};  // W packed matrices and vectors side by side
 
@@ -376,14 +376,12 @@ class Ensemble : public Loop {
         auto [u, q] = judge(t, c);
         h.count += 1.0;
         h.samples += c.m;
-        youngest = h.count;
-        for (int i = 0; i < d; ++i)
-            if (t.has(i)) youngest = std::min(youngest, t.age_of[i] += 1.0);
+        grow_older(t);
         const bool early = h.samples <= EARLY;  // counts in full, and no size clock moves
         if (early) u = 1.0;
         for (int i = 0; i < d; ++i) {
             if (!t.has(i)) continue;
-            const double gain = 1.0 / std::min(t.age_of[i], LEVEL_MEMORY);
+            const double gain = std::max(newness[i], 1.0 / LEVEL_MEMORY);
             const double target = u * mean[pair(i, i)] + rest[pair(i, i)];
             t.level[i] = std::max(t.level[i] + gain * (target - t.level[i]), SMALLEST);
         }
@@ -417,7 +415,7 @@ class Ensemble : public Loop {
         if (double* deviation = t.of(m.deviation)) {
             for (int i = 0; i < d; ++i) {
                 if (!t.has(i)) continue;
-                const double gain = std::max(channel_gain[k], 1.0 / t.age_of[i]);
+                const double gain = std::max(channel_gain[k], newness[i]);
                 const double old = deviation[i] * deviation[i];
                 deviation[i] = std::sqrt(
                     std::max(old + gain * (size * own[pair(i, i)] - old), FLOOR * t.level[i]));
@@ -429,17 +427,29 @@ class Ensemble : public Loop {
         if (m.kind != Kind::average) return;
         const double mass = t.row[m.mass] += 1.0, keep = 1.0 - 1.0 / mass, gain = size / mass;
         double* B = t.of(m.body);
-        if (youngest < mass) return learn_young(t, B, mass, size);
+        if (newest > 1.0 / mass) return learn_young(B, 1.0 / mass, size);
         each(n, [&]<class V>(int p) {
             store(B + p, keep * load<V>(B + p) + gain * load<V>(own + p));
         });
     }
 
+    /// Every channel that is there is a row older: 1/n, 0 for those that are absent, and the largest.
+    void grow_older(Track t) {
+        newest = 0.0;
+        each(d, [&]<class V>(int p) {
+            const V one = splat<V>(1.0), there = load<V>(t.level + p) > V{} ? one : V{};
+            const V age = load<V>(t.age_of + p) + there;
+            const V own = there / (age > one ? age : one);
+            store(t.age_of + p, age), store(newness + p, own);
+            newest = std::max(newest, largest_of<V>(own));
+        });
+    }
+
     /// Where channels came late: the variance of one that is n rows old takes in 1/min(n, V), entries
     /// sqrt(a_i a_j), and keep sqrt((1 - a_i)(1 - a_j)), so that B stays positive.
-    void learn_young(Track t, double* B, double mass, double size) {
+    void learn_young(double* B, double part, double size) {
         for (int i = 0; i < d; ++i) {
-            const double a = t.has(i) ? 1.0 / std::min(t.age_of[i], mass) : 0.0;
+            const double a = newness[i] > 0.0 ? std::max(newness[i], part) : 0.0;
             keep_of[i] = std::sqrt(1.0 - a), gain_of[i] = std::sqrt(size * a);
         }
         for (int i = 0, p = 0; i < d; ++i)
@@ -499,183 +509,8 @@ class Ensemble : public Loop {
         return {own_z, spare};
     }
 
-    // ------------------------------------------------------------------------ turning members
-
-    /// Turning members pool u C, or correct their planes and eigenvalues by it.
-    void learn_turning(Track t, double u, double m, bool single) {
-        Head& h = t.head;
-        const Member* first = members.get() + (k_ - plan.n_turning);
-        const Member* end = members.get() + k_;
-        if (!t.pooling()) {
-            for (auto law = first; law < end; ++law)
-                correct_turning(t, turned(t, *law), u, m, single);
-            return;
-        }
-        h.pooled += 1.0;
-        int channels = 0;
-        for (int i = 0; i < d; ++i) channels += t.has(i);
-        for (auto law = first; law < end; ++law) {
-            double* pool = turned(t, *law).pool();
-            for (int p = 0; p < n; ++p) pool[p] += (u * mean[p] + rest[p] - pool[p]) / h.pooled;
-        }
-        if (h.pooled * m < POOL_SAMPLES * channels) return;
-        for (auto law = first; law < end; ++law)
-            start_turning(t, turned(t, *law), *law, m, law == first);
-        h.pooled = -1.0;
-    }
-
-    /// One Kalman step per plane, one random-walk step per log eigenvalue.
-    void correct_turning(Track t, Turned own, double u, double m, bool single) {
-        open(own.frame, frame);
-        if (single) {  // Q^T (x/E) of the sample
-            for (int i = 0; i < d; ++i) column[i] = x[i] / t.units[i];
-            for (int j = 0; j < frame.stride(); j += W) {
-                vec acc{};
-                for (int i = 0; i < d; ++i) acc += column[i] * load(frame[i] + j);
-                store(y + j, acc);
-            }
-            clear(body), add_outer(body, y, u);
-        } else {
-            Matrix<S> whole = turn.a, half = turn.b;
-            for (int i = 0; i < d; ++i)
-                for (int j = 0; j <= i; ++j)
-                    whole[i][j] = whole[j][i] =
-                        (u * mean[pair(i, j)] + rest[pair(i, j)]) / (t.units[i] * t.units[j]);
-            multiply(half, whole, frame);
-            multiply_transposed(body, frame, half);
-        }
-        for (int i = 0; i < d; ++i) lam[i] = own.lam[i], inverse_lam[i] = 1.0 / own.lam[i];
-        const Planes planes{share, gap, weight};
-        compare(planes, m);
-        correct(own, plan.planes, planes);
-        const double gain = own.lam_var / (own.lam_var + 2.0 / m);
-        own.lam_var *= 1.0 - gain;
-        for (int i = 0; i < d; ++i) own.lam[i] += gain * (body[i][i] - own.lam[i]);
-        keep_above(t, own);
-        turn_frame(frame, share, 1.0, turn);
-        if (static_cast<std::int64_t>(t.head.count) % POLISH_EVERY == 0)
-            polish(frame, turn.a, turn.b);
-        close(frame, own.frame);
-    }
-    void compare(Planes to, double m) { ::compare(to, body, lam, inverse_lam, m); }
-
-    /// lam_i >= phi^2 max(lam_max, L_i/E_i^2).
-    void keep_above(Track t, Turned own) {
-        double most = 0.0;
-        for (int i = 0; i < d; ++i)
-            most = std::max({most, own.lam[i], t.level[i] / (t.units[i] * t.units[i])});
-        for (int i = 0; i < d; ++i) own.lam[i] = std::max(own.lam[i], FLOOR * FLOOR * most);
-    }
-
-    /// One eigendecomposition of the pooled covariance; the first member sets the units of all.
-    void start_turning(Track t, Turned own, const Member& law, double m, bool first) {
-        Matrix<S> a = turn.a, v = turn.b;
-        const double count = t.head.pooled;
-        scaled(own.pool(), total, count / (count + 1.0), 1.0, d);
-        unpack(total, a);
-        double low = HUGE_VAL, high = 0.0;
-        for (int i = 0; i < d; ++i)
-            if (t.has(i)) low = std::min(low, a[i][i]), high = std::max(high, a[i][i]);
-        for (int i = 0; first && i < d; ++i)
-            t.units[i] = t.has(i) && high > UNLIKE * low ? std::sqrt(a[i][i]) : 1.0;
-        clear(v);
-        for (int i = 0; i < d; ++i) {
-            for (int j = 0; j < d; ++j) a[i][j] /= t.units[i] * t.units[j];
-            v[i][i] = 1.0;
-        }
-        jacobi(a, v);
-        const double sign = sort_rows(a, v);
-        for (int i = 0; i < d; ++i) {
-            own.lam[i] = a[i][i];
-            for (int k = 0; k < d; ++k) own.frame[k * d + i] = (i == d - 1 ? sign : 1.0) * v[i][k];
-        }
-        fill(own.velocity, plan.planes, 0.0), fill(own.p11, plan.planes, ANGLE_VARIANCE_LIMIT);
-        fill(own.p12, plan.planes, 0.0), fill(own.p22, plan.planes, law.law.rate_prior);
-        own.lam_var = 2.0 / (count * m);
-        keep_above(t, own);
-    }
-
-    // ------------------------------------------------------------------------ channels come
-
-    /// Marks channels that come with this observation, and their variances; power is C_ii. In the
-    /// first rows they come with their first value other than zero, later once they have had five.
-    bool arrive(Track t, const double* power, double m) {
-        bool any_new = false;
-        int k = 0;
-        for (int i = 0; i < d; ++i)
-            if (t.has(i)) column[k++] = forecast[i][i];
-        for (int i = 0; i < d; ++i) {
-            hidden[i] = false;
-            if (t.has(i) || !(power[i] > SMALLEST)) continue;
-            if (t.head.count < ENTER_SAMPLES) {
-                entered[i] = (1.0 + 1.0 / m) * power[i];
-                t.age_of[i] = std::max(t.head.count, 1.0);
-            } else {
-                t.waiting[i] += m * as_absolute(power[i], m), t.age_of[i] += m;
-                if (t.age_of[i] < ENTER_SAMPLES) continue;
-                const Entering found =
-                    first_scale(t.waiting[i], t.age_of[i], t.tails, t.head.kappa, column, k);
-                entered[i] = found.variance, t.age_of[i] = std::max(found.values / m, 1.0), t.waiting[i] = 0.0;
-            }
-            any_new = hidden[i] = true;
-        }
-        return any_new;
-    }
-
-    void enter(Track t, const double* power, double m) {
-        Head& h = t.head;
-        if (!arrive(t, power, m)) return;
-        if (!t.pooling()) {  // turning members pool anew from what they hold
-            hold(t);
-            for (int k = k_ - plan.n_turning; k < k_; ++k)
-                for (int i = 0; i < d; ++i)
-                    for (int j = 0; j <= i; ++j)
-                        t.of(members[k].turned)[pair(i, j)] =
-                            hidden[i] || hidden[j] ? 0.0 : part(k)[pair(i, j)];
-        }
-        h.pooled = 1.0;
-        const bool first = h.count == 0.0;
-        if (first) h.count = 1.0, h.samples = m;
-        for (int k = 0; k < k_; ++k) {
-            const Member& law = members[k];
-            if (first && law.mass >= 0) t.row[law.mass] = 1.0;
-            for (int i = 0; i < d; ++i) {
-                if (!hidden[i]) continue;
-                const double level = entered[i];
-                if (law.kind == Kind::turning) turned(t, law).pool()[pair(i, i)] = level;
-                double variance = law.size < 0 ? level : std::exp(-t.row[law.size]) * level;
-                if (double* deviation = t.of(law.deviation))
-                    deviation[i] = std::sqrt(variance), variance = 1.0;
-                if (double* B = t.of(law.body)) B[pair(i, i)] = variance;
-            }
-        }
-        for (int i = 0; i < d; ++i)
-            if (hidden[i]) t.level[i] = entered[i];
-    }
-
-    /// The first observation C: B = C with the diagonal (1 + 1/m) C_ii.
-    void start(Track t, const Seen& seen) {
-        clear(outer);
-        if (seen.matrix) copy(observed, outer);
-        for (std::int64_t r = 0; !seen.matrix && r < seen.samples; ++r) {
-            for (int i = 0; i < d; ++i)
-                x[i] = std::isnan(seen.x[r * d + i]) ? 0.0 : seen.x[r * d + i];
-            add_outer(outer, x, 1.0 / seen.m);
-        }
-        for (int i = 0; i < d; ++i) y[i] = outer[i][i];
-        enter(t, y, seen.m);
-        if (t.head.count == 0.0) return;
-        for (int k = 0; k < k_; ++k) {
-            const Member& law = members[k];
-            const double* deviation = t.of(law.deviation);
-            double* to = law.kind == Kind::turning ? turned(t, law).pool() : t.of(law.body);
-            for (int i = 0; to && i < d; ++i)
-                for (int j = 0; j < i; ++j) {
-                    const double units = deviation ? deviation[i] * deviation[j] : 1.0;
-                    to[pair(i, j)] = t.has(i) && t.has(j) ? outer[i][j] / units : 0.0;
-                }
-        }
-    }
+#include "ensemble_turning.hpp"
+#include "ensemble_enter.hpp"
 
     // ------------------------------------------------------------------------ one step
 
