@@ -31,6 +31,7 @@ from experiments import (
     signals,
     steady,
     tables_alerts,
+    tables_layers,
 )
 from experiments.comparison import otb_lead
 from experiments.markup import markdown
@@ -421,6 +422,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "signals": signals_table,
     "epochs": epochs_table,
     "linear_mean": linear_mean_table,
+    "layers": tables_layers.densities,
     "horizons": horizons.table,
     "gaps": horizons.gaps_table,
     "late_channels": late_channels.table,
