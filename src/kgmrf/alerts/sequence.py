@@ -135,7 +135,7 @@ def watch(
     >>> x[1500:1550, 1] *= 5.0
     >>> found = watch(x, Alarm(1e-4), adapt="no")
     >>> [(event.begin, event.end, list(found.blame(event))[0]) for event in found.events]
-    [(1502, 1549, 'channel 1')]
+    [(1502, 1548, 'channel 1')]
     """
     alarm = Alarm() if alarm is None else alarm
     adapt = _check.choice(adapt, ADAPT, "adapt")

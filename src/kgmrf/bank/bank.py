@@ -89,6 +89,8 @@ class TrackerBank(Shown, Keyed, Saved):
                 f"mean={settings['mean']!r}: a bank takes samples of mean zero; centre them first, "
                 "for example with kgmrf.centring.RunningMean or kgmrf.linear_mean.take_off"
             )
+        if settings.get("late", "raise") != "raise":
+            raise ValueError("late='replay' is for a RotationTracker; a bank keeps no steps")
         if settings.get("time_scale") not in (None, 1):
             raise ValueError(
                 f"time_scale={settings['time_scale']!r}: a bank judges one row ahead; use a KGMRF "

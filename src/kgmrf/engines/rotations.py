@@ -133,7 +133,7 @@ class Rotations(Engine):
         """Rows ``(n, size)`` of tracks that have seen nothing.
 
         >>> Rotations(oscillations=False).init(4).shape
-        (4, 1498)
+        (4, 1516)
         """
         rows = np.zeros((n_tracks, self.size))
         part(rows, "seen")[:] = np.nan

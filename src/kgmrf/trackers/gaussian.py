@@ -26,7 +26,7 @@ from kgmrf.trackers.product import Composite, ProductEstimate, ProductResult
 from kgmrf.trackers.vector import VectorTracker
 
 
-def wider(density: Density | FactorDensity, s: Numbers) -> Density | FactorDensity:
+def _wider(density: Density | FactorDensity, s: Numbers) -> Density | FactorDensity:
     """The density whose scale is (1 + s_i s_j) times that of another, s ``(..., d)``."""
     if isinstance(density, FactorDensity):
         loadings = np.concatenate([density.loadings, s[..., None] * density.loadings], axis=-1)
@@ -64,7 +64,7 @@ class GaussianEstimate(ProductEstimate):
         """
         part = self["covariance"]
         size = np.sqrt(np.diagonal(part.covariance, axis1=-2, axis2=-1))
-        return wider(part.density, self["mean"].std / np.where(size > 0.0, size, 1.0))
+        return _wider(part.density, self["mean"].std / np.where(size > 0.0, size, 1.0))
 
     def log_density(self, x: Any) -> Numbers:
         """log p(x) of vectors ``(..., d)``; NaN cells are integrated out."""

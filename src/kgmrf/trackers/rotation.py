@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from kgmrf import _check
-from kgmrf._check import ObservationError, OnInvalid
+from kgmrf._check import OnInvalid
 from kgmrf._time import Clock
 from kgmrf._types import Numbers
 from kgmrf.constants import (
@@ -30,11 +30,11 @@ from kgmrf.smoothing import rotations as turning
 from kgmrf.state import Model, cold_state
 from kgmrf.trackers._input import Given, Recording
 from kgmrf.trackers._rates import checked_rates, shaped_rates
-from kgmrf.trackers._rotation_times import AnyTime
+from kgmrf.trackers._replay import Replay
 from kgmrf.trackers._smooth import check_lag, smooth_law
 
 
-class RotationTracker(AnyTime):
+class RotationTracker(Replay):
     """Follow a rotation R whose observations are R Exp(noise), through gaps and without lag.
 
     Nothing has to be set: the default learns the noise and how the rotation moves, leaves out
@@ -60,6 +60,9 @@ class RotationTracker(AnyTime):
     frequent and runs of them short, with one warning.
     lag: of the default: `update` and `filter` tell the frame ``lag`` frames ago, smoothed with all
     that came since; NaN for the first ``lag`` frames.
+    late: what to do with a step before the newest one: "raise", or "replay": of the default, it is
+    put in its place among the last ``late_steps``, which are run again; ``dt`` counts from the
+    newest step and may be negative, ``times`` may decrease.
     on_invalid: what to do with a matrix that is no rotation: "raise", "skip" (treat as missing) or
     "repair" (nearest rotation).
 
@@ -80,7 +83,7 @@ class RotationTracker(AnyTime):
 
     kind = "rotation"
     _tolerance = ROTATION_TOLERANCE
-    _kept = (*AnyTime._kept, "_window")
+    _kept = (*Replay._kept, "_window")
     _window: Numbers
     _began = 0.0  # the stamp of the first step
     _warned = False  # of repeated poses
@@ -97,6 +100,8 @@ class RotationTracker(AnyTime):
         lag: int | None = None,
         gyroscope: bool | None = None,
         repeats: Literal["auto", "taken", "missing"] = "auto",
+        late: Literal["raise", "replay"] = "raise",
+        late_steps: int = 50,
         n_samples: float | None = None,
         on_invalid: OnInvalid = "raise",
     ) -> None:
@@ -114,10 +119,11 @@ class RotationTracker(AnyTime):
         self.repeats = repeats
         self.oscillations, self.lag, self.gyroscope = bool(oscillations), lag, gyroscope
         auto = isinstance(gains, str) and gains == "auto"
+        self._set_late(late, late_steps, possible=auto and d == 3 and not lag)
         if auto and d == 3:
             if noise_std is not None and noise_std_guess is not None:
                 raise ValueError("give noise_std, which fixes the noise, or noise_std_guess")
-            self.gains: Any = "auto"
+            self.gains = "auto"
             self.clock = Clock(1.0)  # the engine counts time itself, for each track of a batch
             return
         if noise_std_guess is not None or lag is not None or gyroscope:
@@ -165,6 +171,10 @@ class RotationTracker(AnyTime):
         >>> float(estimate.as_rotation().magnitude().round(3))
         0.45
         """
+        if self.late == "replay":
+            found = self._update_late(observation, dt, n_samples, rate, rate_std)
+            self._warn_of_repeats()
+            return found
         if rate is None:
             return super().update(
                 observation, dt=dt, n_samples=n_samples, assume_valid=assume_valid
@@ -194,6 +204,10 @@ class RotationTracker(AnyTime):
         rates: measured rates ``(T, 3)``, or ``(T, ..., 3)`` of a batch, NaN where there is none;
         rate_std: as for `update`. At steps that only have a rate the sequence is None.
         """
+        if self.late == "replay":
+            result = self._filter_late(sequence, rates, rate_std, **given).only(fields)
+            self._warn_of_repeats()
+            return result
         more: Any = {} if rates is None else {"rates": rates, "rate_std": rate_std}
         return super().filter(sequence, fields=fields, **given, **more)
 
@@ -207,17 +221,6 @@ class RotationTracker(AnyTime):
         record = super().recording(sequence, **given)
         found = checked_rates(np.asarray(rates, dtype=float), rate_std, len(record.seen))
         return record._replace(rates=shaped_rates(found, record.observed.shape))
-
-    def _need_gyroscope(self) -> None:
-        if not self.automatic or self.d != 3:
-            raise ObservationError("rates need gains='auto' in three dimensions")
-        if self.gyroscope is None and self.batch_shape is None:
-            self.gyroscope = True
-        if not self.gyroscope:
-            raise ObservationError(
-                "this tracker began without rates: give some with the first step, or construct "
-                "RotationTracker(gyroscope=True)"
-            )
 
     # ------------------------------------------------------------------ looking back
 
@@ -252,7 +255,7 @@ class RotationTracker(AnyTime):
                 self._need_gyroscope()
             return self._smooth_law(sequence, lag, given)
         check_lag(lag)
-        fresh = self.anew(lag=None)
+        fresh = self.anew(lag=None, late="raise")
         record = fresh.recording(sequence, rates=rates, rate_std=rate_std, **given)
         shape = record.observed.shape
         flat = (shape[0], int(np.prod(shape[1:])))
@@ -272,11 +275,6 @@ class RotationTracker(AnyTime):
         return Result({**view, **nothing})
 
     # ------------------------------------------------------------------ the engine
-
-    @property
-    def automatic(self) -> bool:
-        """Whether the tracker tunes itself."""
-        return isinstance(self.gains, str)
 
     def engine(self, batch: tuple[int, ...] = ()) -> Any:
         """The engine that the settings describe, for tracks with these batch axes."""
@@ -324,6 +322,7 @@ class RotationTracker(AnyTime):
             self.gyroscope = False
         super()._begin(shape)
         self._rows[:, TIME] = self._began
+        self._begin_replay()
         self._window = np.full((self.lag or 0, len(self._rows), BESIDE + RECORD_SIZE), np.nan)
         self._window[..., :BESIDE] = 0.0
 
