@@ -4,6 +4,7 @@ tuning."""
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
 import re
@@ -256,7 +257,7 @@ def test_every_unit_has_a_name_of_its_own_and_a_function():
         assert len({u.key for u in units}) == len(units) > 100
         for unit in units:
             module, name = unit.function.split(":")
-            assert callable(getattr(sys.modules[f"experiments.{module}"], name))
+            assert callable(getattr(importlib.import_module(f"experiments.{module}"), name))
             json.dumps(unit.settings)
     with pytest.raises(SystemExit, match="no experiment"):
         catalogue.select(["nonsense"], True)

@@ -10,9 +10,6 @@
 #include "dense.hpp"
 #include <numbers>
 
-#include <cstdlib>
-constexpr double REPEAT_X = 1.0;
-#define X ([]{ static const double v = std::getenv("T_" #X) ? std::atof(std::getenv("T_" #X)) : X; return v; }())
 namespace {
 
 class Isotropic {
