@@ -27,7 +27,8 @@ def bash() -> str:
 
 def shell(script: str) -> str:
     # The command of this environment, whether or not it is on the path.
-    command = f'kgmrf() {{ "{Path(sys.executable).as_posix()}" -m kgmrf "$@"; }}'
+    here = Path(sys.executable).as_posix()  # a page's `python` is that of its environment
+    command = f'python() {{ "{here}" "$@"; }}\nkgmrf() {{ python -m kgmrf "$@"; }}'
     done = subprocess.run(
         [bash(), "-euo", "pipefail", "-c", f"{command}\n{script}"],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUTF8": "1"},

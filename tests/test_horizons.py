@@ -17,7 +17,7 @@ from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.low_rank import LowRank
 from kgmrf.factors import FactorDensity
-from kgmrf.trackers.gaussian import wider
+from kgmrf.trackers.gaussian import _wider
 
 Numbers = np.ndarray
 
@@ -361,4 +361,4 @@ def test_a_wider_density_of_factors_is_that_of_the_matrix() -> None:
     parts = (np.ones(1), np.array([5.0]))
     thin, full = FactorDensity(f, noise, *parts), Density(f @ f.T + np.diag(noise), *parts)
     x = g.normal(size=5)
-    np.testing.assert_allclose(wider(thin, s).log_density(x), wider(full, s).log_density(x))
+    np.testing.assert_allclose(_wider(thin, s).log_density(x), _wider(full, s).log_density(x))

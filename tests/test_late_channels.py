@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from kgmrf import KGMRF
+import kgmrf
+from kgmrf import KGMRF, TrackerBank
 
 Numbers = np.ndarray
 FIRST, ROWS = 300, 420
@@ -104,3 +107,15 @@ def test_matrices_of_many_samples_bring_a_channel_at_once() -> None:
     found = KGMRF(3, n_samples=20).filter(C).covariance
     assert np.isnan(found[29, 2, 2])
     assert 2.0 < np.sqrt(found[30, 2, 2]) < 4.5
+
+
+@pytest.mark.parametrize("kind", ["bank", "tracker"])
+def test_a_state_can_be_read_while_a_channel_waits(kind: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(12, 2))
+    x[:6, 1] = 0.0
+    follower = KGMRF(2) if kind == "tracker" else TrackerBank(3, 2)
+    for row in x:
+        follower.update(row if kind == "tracker" else np.tile(row, (3, 1)))
+        follower.save(tmp_path / "state.npz")
+        again = (kgmrf.load if kind == "tracker" else TrackerBank.load)(tmp_path / "state.npz")
+        np.testing.assert_array_equal(again.forecast(1).covariance, follower.forecast(1).covariance)

@@ -9,6 +9,7 @@ import numpy as np
 
 from kgmrf import _check, _npz
 from kgmrf._types import Numbers
+from kgmrf.constants import ENTER_SAMPLES
 from kgmrf.engines import Engine
 
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ def _try_out(bank: TrackerBank) -> None:
             variance = np.diagonal(ahead, axis1=-2, axis2=-1)
             seen = np.sqrt(np.where(variance > 0.0, variance, 1.0))
             seen = np.minimum(seen, _check.LARGEST_SAMPLE)
-        for _ in range(3):  # some faults show only later
+        for k in range(3 + int(ENTER_SAMPLES)):  # some faults show only later
             after = bank.take(np.arange(n), seen, dt=np.ones(n), fields=kind)
+            if k > 1 and np.isfinite(after[kind]).all():  # a channel that came late has to wait
+                break
     if not np.isfinite(after[kind]).all():
         raise ValueError("a row gives no estimate")

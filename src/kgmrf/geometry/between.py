@@ -15,7 +15,13 @@ NEEDED = ("rotation", "velocity", "covariance")
 
 
 def state_between(steps: Any, time: Any) -> dict[str, Numbers]:
-    """The fields of a result of rotations of space at stamps ``time``, a number or ``(K,)``."""
+    """The fields of a result of rotations of space at stamps ``time``, a number or ``(K,)``.
+
+    >>> from kgmrf import RotationTracker
+    >>> result = RotationTracker(noise_std=0.1).filter(np.tile(np.eye(3), (5, 1, 1)))
+    >>> state_between(result, 2.5)["rotation"].round(6).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
     lacking = [name for name in NEEDED if name not in steps.fields()]
     if lacking or steps.time.ndim != 1 or steps.rotation.shape[1:] != (3, 3):
         raise ValueError(
