@@ -101,7 +101,7 @@ V polynomial(V x, const double (&c)[N]) {
 constexpr double ROUND = 0x1.8p52;  // x + ROUND - ROUND is x rounded; its low bits are that number
 constexpr double LN2_HIGH = 0x1.62e42fefa3800p-1, LN2_LOW = 0x1.ef35793c76730p-45;
 
-/// e^x = 2^k e^r with |r| <= ln(2)/2 by its series; 0 below -708, for x up to 709.
+/// e^x = 2^k e^r with |r| <= ln(2)/2 by its series; 0 below -708, e^709 above 709.
 template <class V>
 V exp_of(V x) {
     if constexpr (scalar<V>) {
@@ -121,10 +121,12 @@ V exp_of(V x) {
                                 1.0 / 39916800,
                                 1.0 / 479001600};
         using I = mask_of<V>;
-        const V shifted = x * std::numbers::log2e + ROUND, k = shifted - ROUND;
-        const V r = (x - k * LN2_HIGH) - k * LN2_LOW;
+        const V low = splat<V>(-708.0), high = splat<V>(709.0);
+        const V y = pick<V>(x > low, pick<V>(x < high, x, high), low);  // so that k is an exponent
+        const V shifted = y * std::numbers::log2e + ROUND, k = shifted - ROUND;
+        const V r = (y - k * LN2_HIGH) - k * LN2_LOW;
         const V scale = (V)(((I)shifted << 52) + (std::int64_t(1023) << 52));
-        return pick<V>(x > splat<V>(-708.0), polynomial(r, C) * scale, V{});
+        return pick<V>(x > low, polynomial(r, C) * scale, V{});
     }
 }
 
