@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.test_linear_mean import autoregressive, with_holes
 
 from kgmrf import KGMRF, ObservationError, TrackerBank
-from tests.test_linear_mean import autoregressive, with_holes
 
 FIELDS = ("mean", "covariance", "log_likelihood", "p_value", "scale")
 
@@ -109,20 +109,20 @@ def test_rows_that_cannot_be_used_count_as_missing() -> None:
 def test_what_it_does_not_take_changes_nothing() -> None:
     bank = TrackerBank(2, 2, mean="linear")
     bank.update(np.ones((2, 2)))
-    before = bank.memory()
+    before = bank.state_dict()
     with pytest.raises(ObservationError, match="single rows"):
         bank.update(np.stack([np.eye(2)] * 2), n_samples=5)
     with pytest.raises(ObservationError, match="single rows"):
         bank.update(np.ones((2, 3, 2)), samples=True)
-    for name, array in bank.memory().items():
+    for name, array in bank.state_dict().items():
         assert np.array_equal(array, before[name], equal_nan=True), name
     with pytest.raises(ValueError, match="mean='linear'; centre them"):
-        TrackerBank(2, 2, mean="running")
+        TrackerBank(2, 2, mean="expanding")
     with pytest.raises(ValueError, match="rank=None"):
         TrackerBank(2, 64, mean="linear")
     for name, value in (("means", np.zeros((2, 1))), ("means", np.full((2, 41), np.nan))):
         with pytest.raises(ValueError, match="linear mean"):
-            bank.restore({**bank.memory(), name: value})
+            bank.load_state_dict({**bank.state_dict(), name: value})
 
 
 def test_tables_by_key_in_python_and_on_the_command_line(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_the_density_is_what_it_was() -> None:
 def test_damaged_rows_are_refused() -> None:
     tracker = KGMRF(n_samples=16)
     tracker.filter(sized(np.ones(20), 16))
-    memory = tracker.memory()
+    memory = tracker.state_dict()
     rows = memory["rows"].copy()
     track(rows, tracker._engine.plan).bias[:] = 2.0
     with pytest.raises(ValueError, match="bias of its sizes"):

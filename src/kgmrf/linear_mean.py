@@ -24,7 +24,7 @@ FARTHEST = 1000
 
 
 def blank_rows(n: int, d: int, lags: int) -> Numbers:
-    """Rows ``(n, size)`` of tracks that have seen nothing."""
+    """Rows ``(n, size)`` of new tracks."""
     row = np.zeros(mean_size(d, lags))
     np.fill_diagonal(mean_track(row, d, lags).spread, 1.0 / MEAN_RIDGE)
     return np.tile(row, (n, 1))
@@ -57,15 +57,19 @@ def mean_of_last(rows: Numbers, d: int, lags: int) -> Numbers:
 
 
 def predicted(rows: Numbers, d: int, lags: int, steps: int) -> Numbers:
-    """mu of the row that is ``steps`` ahead, ``(..., d)``, of tracks ``(..., size)``: with every mean
-    in place of the row that comes before."""
+    """mu of the row that is ``steps`` ahead, ``(..., d)``, of tracks ``(..., size)``: with every
+    mean in place of the row that comes before."""
     t = mean_track(rows, d, lags)
     for _ in range(steps - 1):
-        t = t._replace(lags=np.concatenate([mean_of(t)[..., None, :], t.lags[..., :-1, :]], axis=-2))
+        t = t._replace(
+            lags=np.concatenate([mean_of(t)[..., None, :], t.lags[..., :-1, :]], axis=-2)
+        )
     return mean_of(t)
 
 
-def widened(rows: Numbers, d: int, lags: int, steps: int, left: Callable[[int], Numbers]) -> Numbers:
+def widened(
+    rows: Numbers, d: int, lags: int, steps: int, left: Callable[[int], Numbers]
+) -> Numbers:
     """Covariance of rows that are ``steps`` ahead, ``(..., d, d)``.
 
     Cov = sum_k Psi_k S_{h-k} Psi_k^T, left(j) = S_j the covariance of what is left j rows ahead.

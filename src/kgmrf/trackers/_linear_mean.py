@@ -39,7 +39,7 @@ class LinearMeanTracker(EngineTracker, CovarianceTracker):
         if blocks.shape[-2] != 1:
             raise _check.ObservationError(
                 f'mean="linear" follows single rows, got blocks of shape {blocks.shape[1:]}; give '
-                'rows (T, d), or take mean="running"'
+                'rows (T, d), or take mean="expanding"'
             )
         d, n = blocks.shape[-1], len(self._sums)
         self._sums = self._sums.copy()
@@ -52,25 +52,26 @@ class LinearMeanTracker(EngineTracker, CovarianceTracker):
         """The rows of the mean with the batch axes."""
         return self._sums.reshape(*(self.batch_shape or ()), -1)
 
-    def look(self) -> Any:
+    def current_values(self) -> Any:
         """All fields as they stand now; of a linear mean what was forecast for the last row."""
         if self.mean != "linear":
-            return super().look()
+            return super().current_values()
         mean = mean_of_last(self._mean_rows(), self.d or 1, self.lags)
-        return WithMean(super().look(), mean)
+        return WithMean(super().current_values(), mean)
 
-    def ahead(self, dt: float) -> Any:
-        """All fields as predicted ``dt`` from now; with a linear mean of the row that is nearest."""
+    def predicted_values(self, dt: float) -> Any:
+        """All fields as predicted ``dt`` from now; with a linear mean of the row that is
+        nearest."""
         if self.mean != "linear":
-            return super().ahead(dt)
+            return super().predicted_values(dt)
         return ahead_with_mean(self._mean_rows(), self.d or 1, self.lags, dt, super().ahead)
 
     def _run(self, record: Recording, names: tuple[str, ...] | None) -> Any:
         found = super()._run(record, names)
         return WithMean(found, self._means) if self.mean == "linear" else found
 
-    def check_memory(self) -> None:
+    def check_state(self) -> None:
         """Raise ValueError if what is remembered of a linear mean cannot be."""
-        super().check_memory()
+        super().check_state()
         if self.mean == "linear" and self.batch_shape is not None:
             check_rows(self._sums, self.d or 1, self.lags)
