@@ -55,13 +55,13 @@ def test_lines_in_any_order_and_steps_are_the_same_to_the_bit() -> None:
     place = np.empty(len(tracks), dtype=int)
     for k in range(3):
         place[tracks == k] = np.arange(len(x))
-    found = lines.take(tracks, x[place, tracks], dt=np.ones(len(tracks)), fields=FIELDS)
+    found = lines.feed(tracks, x[place, tracks], dt=np.ones(len(tracks)), fields=FIELDS)
     for name in FIELDS:
         expected = np.stack([getattr(one, name) for one in shown])[place, tracks]
         assert np.array_equal(found[name], expected, equal_nan=True), name
     # Fields that are worked out from rows take another way.
     again = TrackerBank(3, 2, mean="linear")
-    more = again.take(
+    more = again.feed(
         tracks, x[place, tracks], dt=np.ones(len(tracks)), fields=("mean", "velocity")
     )
     assert np.array_equal(more["mean"], found["mean"])

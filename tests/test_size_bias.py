@@ -90,4 +90,4 @@ def test_damaged_rows_are_refused() -> None:
     rows = memory["rows"].copy()
     track(rows, tracker._engine.plan).bias[:] = 2.0
     with pytest.raises(ValueError, match="bias of its sizes"):
-        tracker.copy().restore({**memory, "rows": rows})
+        tracker.copy().load_state_dict({**memory, "rows": rows})

@@ -121,7 +121,7 @@ class LearnAdjoint {
         by_told.log_det += size_bar;
         const double wide = widened(size_std);
         const Bias learned(t.bias, q_top / (c.values * heavy * wide), c.m, h.count);
-        if (std::fabs(learned.shifted) >= BIAS_LIMIT) {
+        if (std::fabs(learned.unclipped) >= BIAS_LIMIT) {
             bar.bias = 0.0;
         } else if (learned.size < OUTLIER) {
             // By log r.

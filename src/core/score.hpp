@@ -92,14 +92,14 @@ inline double heaviness(const double* tails) {
 /// n-th observation, of m samples, over what was expected of it. The tails promise a mean size that they need not have: where sizes
 /// vary by themselves it is learned. One sample says nothing.
 struct Bias {
-    double gain, size, grown, moved;
+    double gain, size, grown, unclipped;
 
     Bias(double bias, double r, double m, double n)
         : gain(std::max(BIAS_GAIN, 1.0 / (n + BIAS_START)) * std::max(1.0 - 1.0 / m, 0.0)),
           size(r * std::exp(-bias)),
           grown(1.0 + gain * (std::fmin(size, OUTLIER) - 1.0)),
-          moved(bias + std::log(grown)) {}
-    double value() const { return std::clamp(moved, -BIAS_LIMIT, BIAS_LIMIT); }
+          unclipped(bias + std::log(grown)) {}
+    double value() const { return std::clamp(unclipped, -BIAS_LIMIT, BIAS_LIMIT); }
 };
 
 /// r_k prop to r_k exp(clip(rate (g_k - sum w g))); then a fixed share.

@@ -16,6 +16,7 @@ from kgmrf._time import Clock, duration
 from kgmrf._types import Numbers
 from kgmrf.bank.capacity import extend
 from kgmrf.bank.keyed import Keyed
+from kgmrf.bank.means import LinearMeans, lags_of
 from kgmrf.bank.saved import MEMORY, Saved
 from kgmrf.bank.shown import Shown
 from kgmrf.bank.steps import (
@@ -31,9 +32,9 @@ from kgmrf.bank.steps import (
     repaired,
     too_large,
 )
-from kgmrf.engines import INVALID, OBSERVED, TRUST, Engine, Lines, View, rounds
+from kgmrf.engines import INVALID, OBSERVED, TRUST, Engine, Lines, rounds
 from kgmrf.engines.law import SingleLaw
-from kgmrf.linear_mean import LAGS, WithMean, ahead_with_mean, blank_rows, mean_of_last, take_off
+from kgmrf.linear_mean import WithMean
 from kgmrf.model.factors import DENSE
 from kgmrf.model.law_state import State
 from kgmrf.results import Estimate
@@ -41,7 +42,7 @@ from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.rotation import RotationTracker
 
 
-class TrackerBank(Shown, Keyed, Saved):
+class TrackerBank(Shown, Keyed, LinearMeans, Saved):
     """n independent trackers of dimension d as arrays, each with its own state and time.
 
     n_tracks, d: how many tracks, of which dimension.
@@ -87,12 +88,7 @@ class TrackerBank(Shown, Keyed, Saved):
         self.n_threads = processors() if n_threads is None else int(n_threads)
         maker = KGMRF if kind == "covariance" else RotationTracker
         self._pattern: Any = maker(self.d, **settings)
-        self._lags = settings.get("lags", LAGS) if settings.get("mean") == "linear" else 0
-        if settings.get("mean", "zero") not in ("zero", "linear"):
-            raise ValueError(
-                f"mean={settings['mean']!r}: a bank takes samples of mean zero, or mean='linear'; "
-                "centre them first, for example with kgmrf.model.centring.RunningMean"
-            )
+        self._lags = lags_of(settings)
         if settings.get("late", "raise") != "raise":
             raise ValueError("late='replay' is for a RotationTracker; a bank keeps no steps")
         if settings.get("time_scale") not in (None, 1):
@@ -113,18 +109,13 @@ class TrackerBank(Shown, Keyed, Saved):
         """All tracks again, with the engine for samples or for matrices."""
         raw = {"raw": self._raw} if self.kind == "covariance" else {}
         self._engine: Engine = self._pattern.engine(**raw)
-        if self._lags and "loadings" in self._engine.names:
-            raise ValueError(
-                f"mean='linear' with {self.d} channels needs rank=None, which follows them without "
-                "factors; or difference the rows"
-            )
+        self._check_no_factors()
         self._rows, self._records, self._fresh, self._means = self._new(len(self))
 
     def _new(self, n: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         engine, rows = self._engine, self._engine.init(n)
         records = engine.records_of(rows) if engine.kept and n else np.zeros((n, engine.kept))
-        means = blank_rows(n, self.d, self._lags) if self._lags else np.zeros((n, 0))
-        return rows, records, np.ones(n, dtype=bool), means
+        return rows, records, np.ones(n, dtype=bool), self._new_means(n)
 
     def __len__(self) -> int:
         return int(self.ids.size)
@@ -230,6 +221,7 @@ class TrackerBank(Shown, Keyed, Saved):
             raise ObservationError("n_samples is inferred for raw samples: leave it out")
         counts = np.ones(1) if raw else self._pattern.counts(n_samples, there, self.d)
         with self._rollback():
+            self._check_single_rows(seen, raw)
             self._take_kind(raw=raw, rated=rates is not None)
             taken = self._step(seen, np.where(there, counts, 0.0), intervals, raw, rates)
         self._clock, self.channels = clock, named.channels or self.channels
@@ -252,11 +244,6 @@ class TrackerBank(Shown, Keyed, Saved):
     def _take_kind(self, *, raw: bool, rated: bool = False) -> None:
         """The first observations decide: samples of many channels have an engine of their own, and
         so have rotations with rates."""
-        if self._lags and not raw:
-            raise ObservationError(
-                "mean='linear' is for single rows, got matrices; give samples (n, d), or leave out "
-                "mean"
-            )
         if self.kind == "covariance" and self._raw != raw and self._fresh.all():
             self._raw = raw
             self._begin()
@@ -288,11 +275,6 @@ class TrackerBank(Shown, Keyed, Saved):
             if invalid.any() and self.on_invalid != "skip":
                 refuse(seen, invalid, "not finite or too large to square")
             m[invalid] = 0.0
-            if self._lags and seen.shape[1] != 1:
-                raise ObservationError(
-                    f"mean='linear' follows single rows, got blocks of shape {seen.shape[1:]}; give "
-                    "samples (n, d), or leave out mean"
-                )
         elif self.on_invalid == "skip":
             tolerance = TOLERANCES[self.kind][is_float32]
         else:
@@ -318,12 +300,6 @@ class TrackerBank(Shown, Keyed, Saved):
         in_parts(part, n, self.n_threads)
         self._fresh[:] = False
         return UpdateStatus(status == OBSERVED, invalid | (status == INVALID))
-
-    def _without_mean(self, lines: Lines) -> tuple[Lines, Numbers]:
-        """Single rows less the mean that was forecast for each, and these means."""
-        rows = np.where(lines.counts[:, None] > 0.0, lines.values[:, 0], np.nan)
-        means = take_off(self._means, lines.track_index, rows, self._lags)
-        return lines._replace(values=(rows - means)[:, None]), means
 
     def _advance(
         self, lines: Lines, record_width: int | None, rates: Numbers | None = None
@@ -365,6 +341,7 @@ class TrackerBank(Shown, Keyed, Saved):
         names = (fields,) if isinstance(fields, str) else tuple(fields)
         shown = list(dict.fromkeys(["time", *names]))
         with self._rollback():
+            self._check_single_rows(lines.values, not lines.matrix)
             self._take_kind(raw=not lines.matrix, rated=measured is not None)
             known = (*self._engine.names, *("mean",) * (self._lags > 0))
             for name in shown:
@@ -375,7 +352,7 @@ class TrackerBank(Shown, Keyed, Saved):
             found = Estimate(self._clock.in_stamp_units(self._lines(counted, shown, measured)))
             return {name: np.asarray(getattr(found, name), dtype=float) for name in names}
 
-    def _lines(self, lines: Lines, fields: list[str], rates: Numbers | None = None) -> View:
+    def _lines(self, lines: Lines, fields: list[str], rates: Numbers | None = None) -> Any:
         """As `feed`, of lines that were checked; which lines come in one call changes nothing."""
         engine, n, rows = self._engine, len(lines.track_index), None
         if self._lags:
@@ -397,25 +374,14 @@ class TrackerBank(Shown, Keyed, Saved):
         engine, which = self._engine, self._positions(tracks)
         rows = self._rows[which]
         records = self._records[which] if engine.kept else rows[:, : engine.small]
-        view: Any = engine.view(records, rows)
-        if self._lags:
-            view = WithMean(view, mean_of_last(self._means[which], self.d, self._lags))
+        view = self._with_last_mean(engine.view(records, rows), which)
         return Estimate(self._clock.in_stamp_units(view)).with_labels(self.channels)
 
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of ``dt`` ahead (a timedelta: seconds); changes nothing."""
         unit = self._clock.unit
         counted = _check.within_reach(_check.horizon(duration(steps)) / unit, unit, "steps")
-        which = self._positions(tracks)
-        rows = self._rows[which]
-
-        def forecast(dt: float) -> View:
-            later, records = self._engine.ahead(rows, dt)
-            return self._engine.view(records, later)
-
-        view: Any = forecast(counted) if not self._lags else None
-        if self._lags:
-            view = ahead_with_mean(self._means[which], self.d, self._lags, counted, forecast)
+        view = self._predicted_values(counted, self._positions(tracks))
         return Estimate(self._clock.in_stamp_units(view)).with_labels(self.channels)
 
     def state(self, tracks: Any = None) -> State:

@@ -64,7 +64,8 @@ class LinearMeanTracker(EngineTracker, CovarianceTracker):
         nearest."""
         if self.mean != "linear":
             return super().predicted_values(dt)
-        return ahead_with_mean(self._mean_rows(), self.d or 1, self.lags, dt, super().predicted_values)
+        forecast, rows = super().predicted_values, self._mean_rows()
+        return ahead_with_mean(rows, self.d or 1, self.lags, dt, forecast)
 
     def _run(self, record: Recording, names: tuple[str, ...] | None) -> Any:
         found = super()._run(record, names)
