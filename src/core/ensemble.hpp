@@ -5,7 +5,7 @@
 //     hold      S_k, the covariance that member k forecasts
 //     blend     S = sum_k w_k S_k
 //     compare   the observation beside S; missing cells are filled
-//     judge     tails, kappa and weights learn from it; u weighs the observation
+//     score     tails, kappa and weights learn from it; u weighs the observation
 //     learn     every member takes in u C
 #pragma once
 #include "entering.hpp"
@@ -17,7 +17,7 @@
 #include "spread.hpp"
 #include "storage.hpp"
 #include "top_clock.hpp"
-#include "turning.hpp"
+#include "rotating.hpp"
 #include <limits>
 #include <memory>
 
@@ -42,9 +42,17 @@ struct Compared {
 };
 
 template <int S>
-class EnsembleAdjoint;
+struct AdjointRoom;
+template <int S>
+class AverageAdjoint;
 template <int S>
 class CompareAdjoint;
+template <int S>
+class EnsembleAdjoint;
+template <int S>
+class LearnAdjoint;
+template <int S>
+class TurningAdjoint;
 
 template <int S>
 class Ensemble : public Loop {
@@ -56,8 +64,12 @@ class Ensemble : public Loop {
     void run(const Lines& lines) override;
 
   private:
-    friend class EnsembleAdjoint<S>;
+    friend struct AdjointRoom<S>;
+    friend class AverageAdjoint<S>;
     friend class CompareAdjoint<S>;
+    friend class EnsembleAdjoint<S>;
+    friend class LearnAdjoint<S>;
+    friend class TurningAdjoint<S>;
 
     const EnsemblePlan& plan;
     const int d, n, k_;  // channels, pairs of them, members
@@ -325,7 +337,7 @@ class Ensemble : public Loop {
         for (int i = 0; i < d; ++i) cells[i] *= share;
     }
 
-    // ------------------------------------------------------------------------ judge
+    // ------------------------------------------------------------------------ score
 
     /// The weight of an observation, and its squared distance from the forecast S.
     struct Judged {
@@ -334,7 +346,7 @@ class Ensemble : public Loop {
 
     /// log p(x) of the observation under S'; tails, weights and kappa learn from it as if it had been
     /// forecast by S.
-    Judged judge(Track t, const Compared& c) {
+    Judged score(Track t, const Compared& c) {
         Head& h = t.head;
         const double shrunk = std::exp(-h.kappa), grown = c.values * h.kappa;
         const double size_std = Wander::size_std(t.wander, horizon.gap());
@@ -344,12 +356,12 @@ class Ensemble : public Loop {
         const Mixed found = mix_tails(t.tails, tail_logs, q, c.log_det + grown, size_std);
         const double q_top = std::fmin(shrunk * (c.distance - c.top.distance), FARTHEST);
         const double log_det = c.log_det + c.top.log_det + grown;
-        const Mixed told =
+        const Mixed mixed =
             top.idle() ? found : mix_tails(t.tails, tail_logs, q_top, log_det, size_std);
-        tell(h, told.log_p, q_top, c.values, size_std);
+        tell(h, mixed.log_p, q_top, c.values, size_std);
         const double log_size = (log_det - sum_of_logs(cells, t.level, d)) / c.values;
         wander.learn(t.wander, log_size, h.count, age);
-        top.learn(top_of(t), shrunk * c.top.share / c.m, c.m, told.u, heaviness(t.tails), age);
+        top.learn(top_of(t), shrunk * c.top.share / c.m, c.m, mixed.u, heaviness(t.tails), age);
         score_tails(t, found);
         const double factor = found.u * shrunk;
         for (int i = 0, p = 0; i < d; p += ++i) {  // off-diagonal entries count double
@@ -373,7 +385,7 @@ class Ensemble : public Loop {
             scale(rest_full, std::exp(h.kappa) / c.m), pack(rest_full, rest);
         else
             fill(rest, n, 0.0);
-        auto [u, q] = judge(t, c);
+        auto [u, q] = score(t, c);
         h.count += 1.0;
         h.samples += c.m;
         grow_older(t);
@@ -399,11 +411,11 @@ class Ensemble : public Loop {
     void learn_average(Track t, int k, double u, double limited, double n_there, bool single,
                        bool early) {
         const Member& m = members[k];
-        double heavy = m.law.limited > 0.0 ? limited : u, size = 1.0;
+        double heavy = m.law.clip_outliers > 0.0 ? limited : u, size = 1.0;
         if (m.size >= 0) {
             auto [own_z, spare] = single ? std::pair{z[k], 0.0} : size_of(k);
             own_z = std::fmin(own_z, FARTHEST);
-            heavy = m.law.limited > 0.0 ? OUTLIER * n_there / std::max(own_z, OUTLIER * n_there) : u;
+            heavy = m.law.clip_outliers > 0.0 ? OUTLIER * n_there / std::max(own_z, OUTLIER * n_there) : u;
             double grown = 1.0 + m.law.size_gain * ((heavy * own_z + spare) / n_there - 1.0);
             if (early) heavy = grown = 1.0;
             t.row[m.size] += std::log(grown);
@@ -457,8 +469,17 @@ class Ensemble : public Loop {
                 B[p] = keep_of[i] * keep_of[j] * B[p] + gain_of[i] * gain_of[j] * own[p];
     }
 
-    /// z_k = x^T S_k^-1 x of the members with a size clock, W of them side by side.
+    /// z_k = x^T S_k^-1 x of the members with a size clock.
     void sizes_of_one() {
+        each_clock([&](const int* who, int lanes, vec found) {
+            for (int l = 0; l < lanes; ++l) z[who[l]] = found[l];
+        });
+    }
+
+    /// take(members, number of them, x^T S_k^-1 x of each) for members with a size clock, W of them
+    /// side by side.
+    template <class Take>
+    void each_clock(Take take) {
         for (int begin = 0; begin < k_;) {
             int who[W], lanes = 0;
             for (; begin < k_ && lanes < W; ++begin)
@@ -470,8 +491,7 @@ class Ensemble : public Loop {
                 for (int i = 0; i < d; ++i)
                     if (!there[i]) side[W * pair(i, i) + l] = 1.0;
             }
-            const vec found = distances(side, side + W * n);
-            for (int l = 0; l < lanes; ++l) z[who[l]] = found[l];
+            take(who, lanes, distances(side, side + W * n));
         }
     }
 
@@ -493,6 +513,15 @@ class Ensemble : public Loop {
         return out;
     }
 
+    /// b <- A^-1 x, from what `distances` left of them.
+    void substitute(const double* a, double* b) {
+        for (int k = d; k-- > 0;) {
+            vec v = load(b + W * k);
+            for (int i = k + 1; i < d; ++i) v -= load(a + W * pair(i, k)) * load(b + W * i);
+            store(b + W * k, v / load(a + W * pair(k, k)));
+        }
+    }
+
     /// tr(S_k^-1 C) of what was seen, and of the conditional covariance of missing cells.
     std::pair<double, double> size_of(int k) {
         unpack(part(k), inverse);
@@ -509,22 +538,33 @@ class Ensemble : public Loop {
         return {own_z, spare};
     }
 
-#include "ensemble_turning.hpp"
+#include "ensemble_rotating.hpp"
 #include "ensemble_enter.hpp"
 
     // ------------------------------------------------------------------------ one step
 
     void step(Track t, const Seen& seen, double dt) {
+        advance(t, dt);
+        if (seen.m == 0.0) return;
+        if (t.head.count > 0.0) hold(t), blend(t, false);
+        observe(t, seen);
+    }
+
+    /// A time dt later; nothing is observed yet.
+    void advance(Track t, double dt) {
         Head& h = t.head;
         h.likelihood = h.distance = h.values = NOTHING;
         h.size_std = 0.0;
-        const bool fresh = h.count == 0.0;
-        if (fresh)
+        if (h.count == 0.0)
             h.time += dt;
         else
             drift(t, dt);
-        if (seen.m == 0.0) return;
-        if (!fresh) hold(t), blend(t, false);
+    }
+
+    /// Take in what was seen; S_k and S are at hand, but for a track that begins.
+    void observe(Track t, const Seen& seen) {
+        Head& h = t.head;
+        const bool fresh = h.count == 0.0;
         h.seen = h.time;
         if (fresh) {
             start(t, seen);
@@ -547,7 +587,7 @@ class Ensemble : public Loop {
             for (std::int64_t r = 0; !seen.matrix && r < seen.samples; ++r)
                 if (const double v = seen.x[r * d + i]; !std::isnan(v)) y[i] += v * v / seen.m;
         }
-        enter(t, y, seen.m);
+        add_channels(t, y, seen.m);
     }
 
     /// The head, tails and weights of a row and, where there is room, its filtered covariance
@@ -556,7 +596,7 @@ class Ensemble : public Loop {
     ///
     /// with the heaviness h of the density and the steadiest average B, and the scale e^kappa S'. An
     /// estimate at the time of an observation has nothing of B, which would blur its axes.
-    void note(Track t, double* record, std::int64_t room_for) {
+    void write_record(Track t, double* record, std::int64_t room_for) {
         const std::int64_t small = plan.roots + k_;
         copy(t.row, record, static_cast<int>(std::min(small, room_for)));
         if (room_for <= small) return;
@@ -566,6 +606,17 @@ class Ensemble : public Loop {
         const bool sharp = !std::isnan(t.head.values);
         hold(t);
         blend(t, sharp);
+        double* packed = room_for >= small + d * d + n ? record + d * d : nullptr;
+        report(t, sharp, [&](int i, int j, double v, double whole) {
+            record[i * d + j] = record[j * d + i] = v;
+            if (packed) packed[pair(i, j)] = whole;
+        });
+    }
+
+    /// Entries of the covariance and of the scale, of what is held and blended: put(i, j, v, whole);
+    /// NaN where a channel is absent.
+    template <class Put>
+    void report(Track t, bool sharp, Put put) {
         double heavy = 1.0, scale = 1.0;  // before the second observation nothing is known of them
         if (t.head.count > 1.0) {
             scale = std::exp(t.head.kappa);
@@ -573,14 +624,12 @@ class Ensemble : public Loop {
         }
         const double share = sharp || plan.steady < 0 || t.head.count <= 1.0 ? 0.0 : STEADY_SHARE;
         const double* steady = part(std::max(plan.steady, 0));
-        double* packed = room_for >= small + d * d + n ? record + d * d : nullptr;
         for (int i = 0; i < d; ++i)
             for (int j = 0; j <= i; ++j) {
                 const bool known = t.has(i) && t.has(j);
                 const double whole = scale * (total[pair(i, j)] + top.extra(i, j));
                 const double v = heavy * ((1.0 - share) * whole + share * steady[pair(i, j)]);
-                record[i * d + j] = record[j * d + i] = known ? v : NOTHING;
-                if (packed) packed[pair(i, j)] = known ? whole : NOTHING;
+                put(i, j, known ? v : NOTHING, known ? whole : NOTHING);
             }
     }
 };
@@ -609,7 +658,7 @@ void Ensemble<S>::run(const Lines& l) {
         l.status[i] = static_cast<std::int8_t>(found);
         Track t(row, plan);
         if (found != Status::invalid && l.counts[i] >= 0.0) step(t, seen, l.dt[i]);
-        if (found != Status::invalid && l.records) note(t, l.records + i * l.record_width, l.record_width);
+        if (found != Status::invalid && l.records) write_record(t, l.records + i * l.record_width, l.record_width);
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,12 +14,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from kgmrf._check import ObservationError
-from kgmrf.constants import HORIZON_REACH, HORIZON_SHARE, LEAST_GAP
-from kgmrf.engines import horizon
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.geometry import spd
-from kgmrf.torch import door
+from kgmrf.torch import inputs
 from kgmrf.torch.compiled import traced
 from kgmrf.torch.density import StudentTMixture
 from kgmrf.torch.law_layer import upper
@@ -60,15 +59,30 @@ class Forecasts:
     Channels that were never seen are independent, of variance 1.
     """
 
-    covariance: Tensor
-    forecast: Tensor
-    scale: Tensor
+    lower_covariance: Tensor  # lower triangles, in double precision on the CPU
+    lower_forecast: Tensor
+    lower_scale: Tensor
     tails: Tensor
     size_std: Tensor
     log_prob: Tensor
     weights: Tensor
     state: Tensor
     samples: Tensor | None
+
+    @cached_property
+    def covariance(self) -> Tensor:
+        """After each observation, as `kgmrf.KGMRF` reports it."""
+        return _whole(self.lower_covariance).to(self.log_prob)
+
+    @cached_property
+    def forecast(self) -> Tensor:
+        """The covariance before each observation."""
+        return _whole(self.lower_forecast).to(self.log_prob)
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """Of the density before each observation."""
+        return _whole(self.lower_scale).to(self.log_prob)
 
     @property
     def scored(self) -> Tensor:
@@ -89,8 +103,7 @@ class Forecasts:
     @cached_property
     def tangent(self) -> Tensor:
         """Upper triangle of log(covariance), row by row; |vector| = |log C|_F."""
-        whole = self.covariance.double()
-        return upper(spd.log(whole)).to(self.covariance.dtype)
+        return upper(spd.log(_whole(self.lower_covariance))).to(self.log_prob)
 
     @cached_property
     def whitened(self) -> Tensor:
@@ -213,20 +226,20 @@ weights (5, 20, 11), state (5, 171)
         says which where m = d leaves it open. A `PackedSequence` of samples is padded.
         mask: ``(batch, time)``, True where there is an observation. lengths: ``(batch,)``, steps of
         each sequence; what comes after is missing. dt: time since the step before, a number or
-        ``(batch, time)``. state: where to go on from; None starts anew.
+        ``(batch, time)``. state: where to go on from; None starts again.
         """
         if isinstance(observations, PackedSequence):
             observations, lengths = pad_packed_sequence(observations, batch_first=True)
-        with full_precision(door.tensor(observations, "observations")):
+        with full_precision(inputs.tensor(observations, "observations")):
             values = at_least_single(observations)
             matrix = self._is_matrix(values, n_samples, samples)
             there = self._there(values, mask, lengths)
             cells = values[..., None, :] if values.ndim == 3 else values
-            door.frames(cells, "observations")
+            inputs.frames(cells, "observations")
             if matrix:
-                door.matrices(cells, there, rotation=False)
+                inputs.matrices(cells, there, rotation=False)
             else:
-                door.finite(cells, "observations", there)
+                inputs.finite(cells, "observations", there)
             return self._run(values, cells, matrix, there, dt, n_samples, state)
 
     def _is_matrix(self, values: Tensor, n_samples: Any, samples: bool | None) -> bool:
@@ -238,7 +251,7 @@ weights (5, 20, 11), state (5, 171)
                 f"time, m, {d}), or matrices (batch, time, {d}, {d}); for one sequence give x[None]"
             )
         if samples and n_samples is not None:
-            raise ValueError("samples count themselves; leave out n_samples, or samples=True")
+            raise ValueError("n_samples is inferred for samples: leave it out, or samples=True")
         if values.ndim == 3 or samples:
             if n_samples is not None:
                 raise ObservationError(
@@ -257,16 +270,16 @@ weights (5, 20, 11), state (5, 171)
             raise ObservationError(
                 f"n_samples goes with matrices (batch, time, {d}, {d}), got shape {shape}"
             )
-        door.counts(n_samples)
-        door.fits(n_samples, "n_samples", values.shape[:2])
+        inputs.counts(n_samples)
+        inputs.fits(n_samples, "n_samples", values.shape[:2])
         return True
 
     def _there(self, values: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor | None:
         shape = values.shape[:2]
-        door.gaps(mask, shape)
+        inputs.gaps(mask, shape)
         if lengths is None:
             return mask
-        door.tensor(lengths, "lengths")
+        inputs.tensor(lengths, "lengths")
         if lengths.shape != shape[:1]:
             raise ObservationError(
                 f"lengths has shape {tuple(lengths.shape)}, expected one for each of the "
@@ -292,8 +305,8 @@ weights (5, 20, 11), state (5, 171)
                 f"KGMRFLayer computes on the CPU: tensors on {device} are copied there and back",
                 stacklevel=4,
             )
-        door.fits(dt, "dt", shape)
-        door.times(dt)
+        inputs.fits(dt, "dt", shape)
+        inputs.times(dt)
         if isinstance(dt, Tensor) and dt.requires_grad:
             raise ValueError("KGMRFLayer has no derivatives by dt; give dt.detach()")
 
@@ -311,30 +324,24 @@ weights (5, 20, 11), state (5, 171)
             values = torch.where(gone[..., None, None], torch.eye(d, dtype=values.dtype), values)
         start = self._start(table, shape[0]) if state is None else self._go_on(state, shape[0])
         times = plain(1.0 if dt is None else dt) / self.unit
-        given = (values, counts, times, table, learning, start, matrix, self.gradient_steps)
-        steps = Steps(*sequences(*given))
+        keep = torch.is_grad_enabled() and any(
+            part.requires_grad for part in (values, table, learning, start)
+        )
+        given = (values, counts, times, table, learning, start, matrix)
+        steps = Steps(*sequences(*given, keep, self.gradient_steps))
 
         def out(value: Tensor) -> Tensor:
             return value.to(device, kind)
 
-        row, column = torch.tril_indices(d, d)
-        place = torch.zeros(d, d, dtype=torch.int64)
-        place[row, column] = place[column, row] = torch.arange(len(row))
-        eye = torch.eye(d, dtype=torch.float64)
-
-        def full(packed: Tensor) -> Tensor:
-            whole = packed[..., place]
-            return out(torch.where(torch.isnan(whole), eye, whole))
-
         return Forecasts(
-            full(steps.covariance),
-            full(steps.forecast),
-            full(steps.scale),
+            steps.covariance,
+            steps.forecast,
+            steps.scale,
             out(steps.tails),
             out(steps.size_std),
             out(steps.log_prob),
-            out(_weights(steps.roots, steps.age, self.table.cpu())),
-            steps.rows[:, -1].detach(),
+            out(steps.weights),
+            steps.rows[:, -1].detach().clone(),
             None if matrix else seen,
         )
 
@@ -353,17 +360,13 @@ weights (5, 20, 11), state (5, 171)
         return state.detach().to("cpu", torch.float64)
 
 
-def _weights(roots: Tensor, age: Tensor, table: Tensor) -> Tensor:
-    """Weights of the members at a time after the last observation: `kgmrf.engines.horizon`."""
-    w = roots.square() / roots.square().sum(-1, keepdim=True)
-    g = torch.where(age - 1.0 > LEAST_GAP, age - 1.0, 0.0)[..., None]
-    keep = torch.exp(-((g / (HORIZON_REACH * table[:, at.HORIZON])) ** 2))
-    first, last = (table[:, at.HEIR] == mark for mark in (horizon.HEIR, horizon.LAST))
-    inherits = torch.where(first, keep, 0.0)
-    inherits = inherits + torch.where(last, 1.0 - inherits.sum(-1, keepdim=True), 0.0)
-    kept = keep * w
-    left, share = kept.sum(-1, keepdim=True), HORIZON_SHARE
-    return ((1.0 + share) * kept + share * (1.0 - left) * inherits) / (left + share)
+def _whole(packed: Tensor) -> Tensor:
+    """Symmetric matrices of their lower triangles, row by row."""
+    d = math.isqrt(2 * packed.shape[-1])
+    row, column = torch.tril_indices(d, d, device=packed.device)
+    place = torch.empty(d, d, dtype=torch.int64, device=packed.device)
+    place[row, column] = place[column, row] = torch.arange(len(row), device=packed.device)
+    return packed.index_select(-1, place.flatten()).reshape(*packed.shape[:-1], d, d)
 
 
 torch.export.register_dataclass(Forecasts, serialized_type_name="kgmrf.torch.Forecasts")
