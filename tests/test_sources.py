@@ -76,15 +76,15 @@ DEPENDS = [
     ("src/kgmrf/alerts/alarm.py", "N = 1", {"alerts"}),
     ("src/kgmrf/vision/search.py", "N = 1", VIDEOS),
     ("experiments/otb_rivals.py", "N = 1", VIDEOS),
-    ("src/core/turning.hpp", "#define N", EVERYTHING),
+    ("src/core/matrix.hpp", "#define N", EVERYTHING),
     ("src/core/alarm.hpp", "#define N", {"alerts"}),
     ("src/core/score_adjoint.hpp", "#define N", {"layers"}),
     ("src/core/vision.hpp", "#define N", VIDEOS),
     # Nothing depends on what shows results, on faces of the package, on comments.
     ("experiments/report.py", "N = 1", set()),
     ("src/kgmrf/cli.py", "N = 1", set()),
-    ("src/kgmrf/step.py", "# a comment", set()),
-    ("src/kgmrf/step.py", '"""A docstring."""', set()),
+    ("src/kgmrf/model/step.py", "# a comment", set()),
+    ("src/kgmrf/model/step.py", '"""A docstring."""', set()),
     ("src/core/dense.hpp", "// a comment", set()),
 ]
 
@@ -102,7 +102,7 @@ def test_an_edit_makes_what_depends_on_it_stale_and_nothing_else(tree, name, lin
 def test_a_rival_depends_on_its_own_files_alone(tree):
     unit = store.Unit("otb", "CSRT.CarScale", "otb:follow")
     before = sources.state(unit)
-    with added(tree / "src" / "kgmrf" / "step.py", "N = 1"):
+    with added(tree / "src" / "kgmrf" / "model" / "step.py", "N = 1"):
         assert sources.state(unit) == before
     with added(tree / "experiments" / "otb_rivals.py", "N = 1"):
         assert sources.state(unit) != before
