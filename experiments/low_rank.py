@@ -5,7 +5,7 @@ simulated  factor models of d = 200 and 500 channels, T = 2 d rows, loadings and
            of the minimum-variance portfolio, from row 20 on. Rivals at their best setting, density
            included, in hindsight.
 subspace   axes that turn in directions that are forgotten: error of the subspace, beside OPAST.
-velocity   axes whose direction of turning lasts: what `rotating_axes=True` adds to the log-likelihood.
+velocity   axes whose direction of turning lasts: the log-likelihood that `rotating_axes=True` adds.
 crossover  the same factor models with few channels: the small ensemble beside this one.
 cost       CPU time per row as d grows, and of one member; memory of 2,000 rows.
 """
