@@ -27,6 +27,7 @@ class Ahead {
 
     /// The unit of time becomes f times what it was.
     static void rescale(RotationTrack t, double f) {
+        if (f == 1.0) return;
         for (int a = 0; a < AXES; ++a) t.usual_rate[a] *= f;
         forget_pending(t);
     }

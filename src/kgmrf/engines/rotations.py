@@ -133,7 +133,7 @@ class Rotations(Engine):
         """Rows ``(n, size)`` of new tracks.
 
         >>> Rotations(oscillations=False).init(4).shape
-        (4, 1615)
+        (4, 1616)
         """
         rows = np.zeros((n_tracks, self.size))
         part(rows, "seen")[:] = np.nan

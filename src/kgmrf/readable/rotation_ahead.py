@@ -70,8 +70,9 @@ class Ahead:
 
     def rescale(self, t: Track, f: float) -> None:
         """The unit of time becomes f times what it was."""
-        t.usual_rate[:] *= f
-        t.pending[:] = 0.0
+        if f != 1.0:
+            t.usual_rate[:] *= f
+            t.pending[:] = 0.0
 
     def observe(self, t: Track, z: Numbers, rel: float, since: float, with_dense: bool) -> None:
         """Z was taken in, ``since`` units after the observation before."""
