@@ -111,6 +111,7 @@ def test_what_was_learned_is_told_of_forecasts_alone() -> None:
     other = rows.copy()
     part(other, "earned")[..., EARNED.index("log_spread")] = 1.0
     part(other, "earned")[..., EARNED.index("third")] = 0.5
+    part(other, "earned")[..., EARNED.index("agreed")] = 100.0
     line = Lines(np.zeros(1, np.int64), z[60:], np.ones(1), np.ones(1))
     one_step = [engine.advance(r.copy(), line)[1] for r in (rows, other)]
     np.testing.assert_array_equal(*one_step)

@@ -61,6 +61,7 @@ class Ahead {
             factors[0] = 1.0 - factors[1];
             spread = spreads[0] + factors[1] * (spreads[1] - spreads[0]);
         }
+        for (int j = 0; j < LAGS; ++j) factors[j] *= gate(t.earned[j]);
         const auto change = [&](double Earned::*of) {
             return factors[0] * t.earned[0].*of + factors[1] * t.earned[1].*of;
         };
@@ -82,6 +83,11 @@ class Ahead {
     const Isotropic& isotropic;
     const Dense& dense;
     Interval over[LAGS];
+
+    /// Share of what the regression says that counts: as far as it was right so far.
+    static double gate(const Earned& of) {
+        return std::clamp(of.agreed / (of.offered + FORECAST_GATE), 0.0, 1.0);
+    }
 
     static void forget_pending(RotationTrack t) {
         std::fill_n(t.pending, LAGS * WAITING, PendingForecast{});
@@ -121,19 +127,24 @@ class Ahead {
                                           {p.back_x, p.back_y, p.back_z}};
             double weight = near(found) * near(x[0]);
             if (age > 1.5 * lag || !(weight > 0.0)) continue;
-            double wrong[AXES], square = 0.0;
+            double wrong[AXES], square = 0.0, agreed = 0.0, offered = 0.0;
+            const double share = gate(earned);
             for (int a = 0; a < AXES; ++a) {
                 wrong[a] = found[a] - x[0][a];
-                const double e = wrong[a] - earned.first * x[0][a] - earned.second * x[1][a] -
-                                 earned.third * x[2][a];
-                square += e * e;
+                const double offer =
+                    earned.first * x[0][a] + earned.second * x[1][a] + earned.third * x[2][a];
+                const double e = wrong[a] - share * offer;
+                square += e * e, agreed += wrong[a] * offer, offered += offer * offer;
             }
-            square /= variance * std::exp(earned.log_spread) + t.head.noise * rel;
+            const double total = variance * std::exp(earned.log_spread) + t.head.noise * rel;
+            square /= total;
             const double step = (square > REGION_SQUARE) - REGION_MISSED;
             earned.log_spread = std::clamp(earned.log_spread + SPREAD_STEP * step,
                                            std::log(LEAST_SPREAD), std::log(WIDEST_SPREAD));
-            weight *= std::min(1.0, FAR_FORECAST / square) / variance;
-            add(earned, x, wrong, weight);
+            weight *= std::min(1.0, FAR_FORECAST / square);
+            earned.agreed = FORECAST_MEMORY * earned.agreed + weight * agreed / total;
+            earned.offered = FORECAST_MEMORY * earned.offered + weight * offered / total;
+            add(earned, x, wrong, weight / variance);
             solve(earned, FORECAST_RIDGE / earned.count);
         }
     }

@@ -143,6 +143,7 @@ FORECAST_EVERY = 5.0  # units: how often one is made to be compared, at
 PENDING_FORECASTS = 2  # most so many of each lag at a time
 FORECAST_MEMORY = 0.95  # of what they earned, at every comparison
 FORECAST_RIDGE = 6.0  # comparisons that stand for "the members are right"
+FORECAST_GATE = 1.5  # of squared deviations by which it must have been right to count half
 MOST_EARNED = 4.0  # by how much a factor may differ from what the members say
 FAR_FORECAST = 30.0  # squared distance beyond which a forecast counts less
 REGION_SQUARE, REGION_MISSED = 7.814727903251179, 0.05  # chi-squared of three: how often beyond
@@ -359,8 +360,9 @@ STRUCTS = {
         "back_z",
         "variance",
     ),
-    # of a lag: normal equations of the regression and their weight, what it says, log of what the
-    # variance of forecasts is multiplied by
+    # of a lag: normal equations of the regression and their weight, what it says, how far that
+    # agreed with what came and how much it was, log of what the variance of forecasts is
+    # multiplied by
     "Earned": (
         "a11",
         "a12",
@@ -375,6 +377,8 @@ STRUCTS = {
         "first",
         "second",
         "third",
+        "agreed",
+        "offered",
         "log_spread",
     ),
     # unit of time or 0, variance of jitter or 0, whether rates are measured (then the unit is the

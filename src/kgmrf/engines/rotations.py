@@ -133,7 +133,7 @@ class Rotations(Engine):
         """Rows ``(n, size)`` of new tracks.
 
         >>> Rotations(oscillations=False).init(4).shape
-        (4, 1616)
+        (4, 1620)
         """
         rows = np.zeros((n_tracks, self.size))
         part(rows, "seen")[:] = np.nan
@@ -281,7 +281,8 @@ def _check_earned(rows: Numbers) -> None:
     std = np.sqrt(np.maximum(np.diagonal(normal, axis1=-2, axis2=-1), 1e-300))
     unit = normal / std[..., :, None] / std[..., None, :]
     change, spread = earned[..., 10:13], earned[..., of.index("log_spread")]
-    if (np.linalg.eigvalsh(unit) < -1e-6).any() or (earned[..., of.index("count")] < 0.0).any():
+    least_0 = earned[..., [of.index("count"), of.index("offered")]]
+    if (np.linalg.eigvalsh(unit) < -1e-6).any() or (least_0 < 0.0).any():
         raise ValueError("rows hold a regression that is none")
     least, most = math.log(c.LEAST_SPREAD), math.log(c.WIDEST_SPREAD)
     if (np.abs(change) > c.MOST_EARNED).any() or ((spread < least) | (spread > most)).any():

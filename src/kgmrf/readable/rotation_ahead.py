@@ -10,8 +10,9 @@ the way back to the usual rotation of late, all seen from the frame at the time,
 
     D = x1 + d1 x1 + d2 x2 + d3 x3 + e,   |e|^2 / (s V + r) is chi-squared of three,
 
-with V the variance that the members forecast. d is a regression with a ridge towards 0; s moves so
-that one e in twenty is outside of the region of 95 %. src/core/rotation_ahead.hpp has these names.
+with V the variance that the members forecast. d is a regression with a ridge towards 0, times a
+share a = b/(g + FORECAST_GATE), b and g the sums of D - x1 times d x, and of its square, over their
+variance: it counts as far as it was right before it was learned from. s moves so that one e in twenty is outside of the region of 95 %. src/core/rotation_ahead.hpp has these names.
 """
 
 from __future__ import annotations
@@ -110,14 +111,18 @@ class Ahead:
                 continue
             change = earned.several("first", 3)
             wrong = found - x[0]
-            e = wrong - change @ x
-            square = e @ e / (variance * math.exp(earned.log_spread) + t.noise * rel)
+            offer, total = change @ x, variance * math.exp(earned.log_spread) + t.noise * rel
+            e = wrong - gate(earned) * offer
+            square = e @ e / total
             step = (square > c.REGION_SQUARE) - c.REGION_MISSED
             most = math.log(c.WIDEST_SPREAD)
             spread = earned.log_spread + c.SPREAD_STEP * step
             earned.log_spread = float(np.clip(spread, math.log(c.LEAST_SPREAD), most))
-            weight *= min(1.0, c.FAR_FORECAST / square) / variance
+            weight *= min(1.0, c.FAR_FORECAST / square)
             keep = c.FORECAST_MEMORY
+            earned.agreed = keep * earned.agreed + weight * (wrong @ offer) / total
+            earned.offered = keep * earned.offered + weight * (offer @ offer) / total
+            weight /= variance
             normal, right = earned.several("a11", 6), earned.several("b1", 3)
             normal[:] = keep * normal + weight * (x @ x.T)[NORMAL]
             right[:] = keep * right + weight * x @ wrong
@@ -162,12 +167,12 @@ class Ahead:
         lags = c.FORECAST_LAGS
         if h < lags[0]:
             share = max(math.log(max(h, 1.0)) / math.log(lags[0]), 0.0)
-            change = share * first.several("first", 3)
+            change = share * earns(first)
             one = c.FIRST_SPREAD * max(first.log_spread, 0.0)  # of one unit
             spread = min(h, 1.0) * one + share * (first.log_spread - one)
         else:
             share = min(math.log(h / lags[0]) / math.log(lags[1] / lags[0]), 1.0)
-            one, two = (of.several("first", 3) for of in (first, last))
+            one, two = earns(first), earns(last)
             change = one + share * (two - one)
             spread = first.log_spread + share * (last.log_spread - first.log_spread)
         x1, x3 = log(t.origin, shown), log(t.origin, t.usual)
@@ -182,6 +187,16 @@ def features(pending: Numbers, scale: float) -> Numbers:
     x = pending[5:14].reshape(3, 3).copy()
     x[:2] *= scale
     return np.asarray(x)
+
+
+def gate(earned: Named) -> float:
+    """Share of what the regression says that counts: as far as it was right so far."""
+    return float(np.clip(earned.agreed / (earned.offered + c.FORECAST_GATE), 0.0, 1.0))
+
+
+def earns(earned: Named) -> Numbers:
+    """Factors of x1, x2 and x3."""
+    return gate(earned) * earned.several("first", 3)
 
 
 def near(turn: Numbers) -> float:
