@@ -12,7 +12,8 @@ the way back to the usual rotation of late, all seen from the frame at the time,
 
 with V the variance that the members forecast. d is a regression with a ridge towards 0, times a
 share a = b/(g + FORECAST_GATE), b and g the sums of D - x1 times d x, and of its square, over their
-variance: it counts as far as it was right before it was learned from. s moves so that one e in twenty is outside of the region of 95 %. src/core/rotation_ahead.hpp has these names.
+variance: it counts as far as it was right before it was learned from. s moves so that one e in
+twenty is outside of the region of 95 %. src/core/rotation_ahead.hpp has these names.
 """
 
 from __future__ import annotations
