@@ -1,6 +1,7 @@
 """Which tests run together: the first pattern that fits the name of a file says its group.
 
-`make test` runs laws, contract and doctests, `make test-all` all of them; CI runs them side by side.
+`make test` runs laws, contract and doctests, `make test-all` all of them; CI runs all beside
+each other.
 What is marked slow is in the group soak, whatever its file.
 """
 
