@@ -75,6 +75,7 @@ class Ensemble : public Loop {
     const int d, n, k_;  // channels, pairs of them, members
     const int room = padded(n) + 8, list = padded(plan.planes) + 8, vector = padded(d) + 8;
     std::unique_ptr<Member[]> members{new Member[k_]()};
+    Learning learning{plan.learning};
 
     // Numbers of each member.
     Room fade{k_ + 0u}, channel_gain{k_ + 0u}, exp_size{k_ + 0u}, weights{k_ + 0u},
@@ -362,7 +363,7 @@ class Ensemble : public Loop {
         const double log_size = (log_det - sum_of_logs(cells, t.level, d)) / c.values;
         wander.learn(t.wander, log_size, h.count, age);
         top.learn(top_of(t), shrunk * c.top.share / c.m, c.m, mixed.u, heaviness(t.tails), age);
-        score_tails(t, found);
+        score_tails(t, found, [&](int j) { return tail_of(learning, j); });
         const double factor = found.u * shrunk;
         for (int i = 0, p = 0; i < d; p += ++i) {  // off-diagonal entries count double
             for (int j = 0; j <= i; ++j) slope[p + j] = factor * outer[i][j] - precision[i][j];
