@@ -18,7 +18,7 @@ from kgmrf.engines.low_rank import CROSSOVER, LowRank
 from kgmrf.engines.members import as_members, plain
 from kgmrf.engines.time_scale import TimeScale
 from kgmrf.geometry import orbit
-from kgmrf.linear_mean import LAGS, blank_rows
+from kgmrf.linear_mean import LAGS, blank_rows, predicted
 from kgmrf.model.centring import MEANS, RunningMean
 from kgmrf.model.gains import Gains, as_gains
 from kgmrf.model.law_state import INTEGRATORS, Model, cold_state, initial_state
@@ -197,9 +197,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
 
     def _allocate(self, shape: tuple[int, ...]) -> None:
         if self.mean == "linear":
-            n, d = int(np.prod(shape[:-2])), shape[-1]
-            blank = blank_rows(n, d, self.lags)
-            self._sums = np.concatenate([blank, np.zeros((n, d))], axis=1)
+            self._sums = blank_rows(int(np.prod(shape[:-2])), shape[-1], self.lags)
         elif self.mean != "zero":
             self._sums = np.zeros((3, *shape[:-1]))
         super()._allocate(shape)
@@ -257,7 +255,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
         if self.mean == "zero" or (self.mean == "linear" and self.batch_shape is None):
             return np.zeros((*(self.batch_shape or ()), self.d or 0))
         if self.mean == "linear":
-            return self._means_ahead(1)[..., -1, :]
+            return predicted(self._mean_rows(), self.d or 1, self.lags, 1)
         return RunningMean(self.mean, self._sums).location
 
     def _centred(self, blocks: Numbers) -> Numbers:
