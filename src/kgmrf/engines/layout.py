@@ -59,7 +59,7 @@ FORECAST, SHARP = 2.0, 6.0
 
 
 class Learning(NamedTuple):
-    """How quickly the weights and kappa learn, and what the probabilities of the tails return to."""
+    """How quickly the weights and kappa learn; what the probabilities of the tails return to."""
 
     blend_rate: float = BLEND_RATE
     kappa_gain: float = KAPPA_GAIN
