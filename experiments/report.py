@@ -25,7 +25,7 @@ from experiments.reading import Results
 from experiments.report_tasks import (
     AGREES,
     ablation_section,
-    best_table,
+    best_in_brief,
     camera_section,
     ellipse_section,
     tuning_section,
@@ -140,8 +140,8 @@ def _overview(everything: Everything, drawn_in: Path | None) -> str:
         "frames of a video. Redrawn from our runs.",
     )
     best = "".join(
-        f"<div><h3>{title}: ours against the best rival, degrees</h3>"
-        f"{best_table(results, experiment, brief=True)}</div>"
+        f"<h3>{title}: ours against the best of all others, degrees</h3>"
+        f"{best_in_brief(results, experiment)}"
         for title, experiment in (("Ellipse", "ellipse"), ("Camera", "camera"))
     )
     return (
@@ -150,8 +150,8 @@ def _overview(everything: Everything, drawn_in: Path | None) -> str:
         "protocols that really give its numbers, and what the tracker can do when it is allowed "
         "to use its information. Verdicts are computed from the result files, not written.</p>"
         f'<div class="tally">{boxes}</div><div class="lists">{lists}</div>{teaser}'
-        f'<div class="lists">{best}</div>'
-        f"<h3>OTB: the paper's five methods inside one tracker</h3>{models_table(results)}"
+        f"{best}<h3>OTB: the paper's five methods inside one tracker</h3>"
+        f"{models_table(results, printed=False)}"
     )
 
 
@@ -170,7 +170,7 @@ def stale(folder: Path, quick: bool) -> str:
     old = Counter(u.experiment for u in sources.stale(units, folder))
     if not old:
         return ""
-    names = ", ".join(f"{name} {n}" for name, n in old.items())
+    names = ", ".join(f"{name} {n}" for name, n in old.items()) if len(old) < 9 else "most of all"
     return (
         f"{old.total()} of {there} results are older than the files that they depend on ({names}): "
         "python -m experiments run all --stale brings them up to date."
