@@ -212,9 +212,32 @@ def _of_target(target: Any, rng: np.random.Generator) -> Iterator[Case]:
     cut = [
         np.roll(f, f.shape[1] // 2, 1) if 40 <= k < 70 else f for k, f in enumerate(frames[:120])
     ]
-    truth = boxes[:120].copy()
-    truth[40:70] = np.nan
-    yield f"{name} cut", cut, truth, boxes[0]
+    yield f"{name} cut", cut, _rolled(boxes[:120], frames[0].shape[1], slice(40, 70)), boxes[0]
+    yield f"{name} turned", *_turned(frames[:100], boxes[:100]), boxes[0]
+
+
+def _rolled(boxes: Array, width: int, where: slice) -> Array:
+    """True boxes where images are rolled by half their width; none where the seam cuts a box."""
+    out = boxes.copy()
+    out[where, 0] = (out[where, 0] + width // 2) % width
+    out[where][out[where, 0] + out[where, 2] > width] = np.nan
+    return out
+
+
+def _turned(frames: list[NDArray[np.uint8]], boxes: Array) -> tuple[list[Any], Array]:
+    """Images that turn about their target, three degrees more in each, from the tenth on."""
+    import cv2
+
+    turned, truth = [], boxes.copy()
+    for k, (frame, (x, y, w, h)) in enumerate(zip(frames, boxes, strict=True)):
+        middle, angle = (x + w / 2, y + h / 2), 3.0 * max(k - 10, 0)
+        size = frame.shape[1], frame.shape[0]
+        turn = cv2.getRotationMatrix2D(middle, angle, 1.0)
+        turned.append(cv2.warpAffine(frame, turn, size, borderMode=cv2.BORDER_REFLECT))
+        c, s = abs(np.cos(np.radians(angle))), abs(np.sin(np.radians(angle)))
+        wide, high = c * w + s * h, s * w + c * h
+        truth[k] = middle[0] - wide / 2, middle[1] - high / 2, wide, high
+    return turned, truth
 
 
 def _off(rng: np.random.Generator, box: Array, most: float) -> Array:
@@ -227,7 +250,7 @@ def _off(rng: np.random.Generator, box: Array, most: float) -> Array:
 def _covered(
     frames: list[NDArray[np.uint8]], boxes: Array, starts: tuple[int, ...], length: int
 ) -> tuple[list[NDArray[np.uint8]], Array]:
-    """A patch of the image from beside the target over it, from each start on."""
+    """A patch from half an image further over the target, from each start on."""
     frames, boxes = [f.copy() for f in frames], boxes.copy()
     rows, cols = frames[0].shape[:2]
     for t in (t for start in starts for t in range(start, start + length)):
@@ -236,7 +259,8 @@ def _covered(
         x, y, w, h = boxes[t]
         left, top = int(max(x - 0.15 * w, 0)), int(max(y - 0.15 * h, 0))
         right, bottom = int(min(x + 1.15 * w, cols)), int(min(y + 1.15 * h, rows))
-        beside = int(1.5 * w) if x + 2.7 * w < cols else -int(1.5 * w)
+        # half an image away: a patch from close by would show a part of a target near the edge
+        beside = cols // 2 if x + w / 2 < cols / 2 else -(cols // 2)
         beside = int(np.clip(beside, -left, cols - right))
         patch = frames[t][top:bottom, left + beside : right + beside].copy()
         frames[t][top:bottom, left:right] = patch

@@ -350,8 +350,17 @@ def steadier_live(results: Path) -> str:
     """Live: each rival and ours at its crop, the steadier in bold; how often, and as filmed."""
     plain, gear = steady.KALMAN, "vidgear, Kalman"
     met = ((plain, 0), (gear, 0), (gear, 5), (gear, 15), ("vidgear", 25))
-    head = ["shake, pixels per image²", "as filmed", plain, "ours at its crop", gear]
-    head += ["ours at its crop", "5 behind", "15 behind", "vidgear, 25 behind", "ours, 25 behind"]
+    head = ["shake, pixels per image²", "as filmed", plain, "ours at its crop"]
+    head += [
+        "filter, central crop",
+        "ours",
+        gear,
+        "ours at its crop",
+        "5 behind",
+        "15 behind",
+        "vidgear, 25 behind",
+        "ours, 25 behind",
+    ]
     lines, found = [], steady.table(Results(results))
     for name, data in found.items():
         kind, _, word = name.partition(".")
@@ -362,9 +371,19 @@ def steadier_live(results: Path) -> str:
             if rival != last:
                 cells.append(f"{theirs:.2f}")
             cells.append(f"**{ours:.2f}**" if ours <= theirs else f"{ours:.2f}")
+            if rival == plain:
+                cells += _at_central_crop(data.get("central"))
             last = rival
         lines.append([word if kind == "clip" else f"OTB {word}", *cells])
     return markdown(head, lines)
+
+
+def _at_central_crop(both: dict[str, float] | None) -> list[str]:
+    """Shake of the plain filter and of ours where both keep the central part that it fills."""
+    if both is None:
+        return ["", ""]
+    theirs, ours = both["rival"], both["kgmrf"]
+    return [f"{theirs:.2f}", f"**{ours:.2f}**" if ours <= theirs else f"{ours:.2f}"]
 
 
 def stabiliser_speed(results: Path) -> str:
