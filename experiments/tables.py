@@ -19,6 +19,7 @@ from experiments import (
     claims,
     headline,
     horizons,
+    intervals,
     late_channels,
     linear_mean,
     low_rank,
@@ -32,6 +33,7 @@ from experiments import (
     steady,
     tables_alerts,
     tables_layers,
+    tables_video,
 )
 from experiments.comparison import otb_lead
 from experiments.markup import markdown
@@ -65,15 +67,15 @@ def otb_rivals(results: Path) -> str:
 
 
 def _averages(rows: dict[str, dict[str, Any]]) -> str:
-    keys = ("mean_iou", "success_rate", "success_auc", "precision")
+    keys = ("success_rate", "success_auc", "precision")
     head = ["", "mean IoU", "IoU > .5", "success AUC", "within 20 px", "ms per frame"]
-    return markdown(
-        head,
-        [
-            [_name(method), *[_cell(row.get(k), 3) for k in keys], _cell(row.get("milliseconds"))]
-            for method, row in sorted(rows.items(), key=lambda item: -item[1]["mean_iou"])
-        ],
-    )
+    ranked = sorted(rows.items(), key=lambda item: -item[1]["mean_iou"])
+    lines = [
+        [_name(method), intervals.words(row["clips"]), *[_cell(row.get(k), 3) for k in keys]]
+        for method, row in ranked
+    ]
+    times = [_cell(row.get("milliseconds")) for _, row in ranked]
+    return markdown(head, [[*line, time] for line, time in zip(lines, times, strict=True)])
 
 
 def _name(method: str) -> str:
@@ -150,11 +152,30 @@ def beyond_one_pass(results: Path) -> str:
     found = otb_unseen.table(results)
     groups = [group for group in otb_unseen.GROUPS if group in found]
     counts = {g: len(next(iter(found[g].values()))["cases"]) for g in groups}
+    clips = {
+        (g, m): intervals.by_clip([(c["case"], c["mean_iou"]) for c in record["cases"]])
+        for g in groups
+        for m, record in found[g].items()
+    }
     rows = [
-        [_name(m), *[_cell(found[g].get(m, {}).get("mean_iou"), 3) for g in groups]]
+        [_name(m), *[intervals.words(clips[g, m]) if (g, m) in clips else "" for g in groups]]
         for m in otb_unseen.METHODS
     ]
+    leads = [
+        _lead(clips[g, otb.OURS], clips[g, "CSRT"]) if (g, "CSRT") in clips else "" for g in groups
+    ]
+    rows.append(["lead over CSRT", *leads])
     return markdown(["mean IoU", *[f"{g} ({counts[g]})" for g in groups]], rows)
+
+
+def _lead(ours: dict[str, list[float]], theirs: dict[str, list[float]]) -> str:
+    """Mean difference of the same cases and its interval."""
+    return intervals.words(
+        {
+            clip: [a - b for a, b in zip(row, theirs[clip], strict=True)]
+            for clip, row in ours.items()
+        }
+    )
 
 
 def velocity_of_the_box(results: Path) -> str:
@@ -459,6 +480,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "otb_models": appearance_models,
     "otb_rivals": otb_rivals,
     "otb_unseen": beyond_one_pass,
+    "otb_kinds": tables_video.blurred_and_general,
     "otb_kinetics": velocity_of_the_box,
     "otb_sequences": otb_sequences,
     "steady": steadier,
