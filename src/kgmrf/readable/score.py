@@ -28,7 +28,7 @@ from kgmrf.engines import horizon
 from kgmrf.engines import layout as at
 from kgmrf.engines.horizon import Keeps
 from kgmrf.engines.layout import Layout, Track, blend_weights
-from kgmrf.factors import heaviness
+from kgmrf.model.factors import heaviness
 from kgmrf.readable.observe import Compared
 from kgmrf.readable.top_clock import Aim, learn_top
 
@@ -94,7 +94,7 @@ def mix_tails(tails: Numbers, n: float, q: float, log_det: float, size_std: floa
     return Mixed(log_p, u, share.sum(axis=0))
 
 
-def judge(
+def score(
     track: Track, plan: Layout, parts: Numbers, seen: Compared, top: Aim, ahead: Ahead
 ) -> tuple[float, float]:
     """log p(x) under S'; the track learns as if x had been forecast by S.
@@ -105,21 +105,21 @@ def judge(
     shrunk = math.exp(-track.head[at.KAPPA])
     q_top = min(seen.distance - shrunk * seen.top.distance, FARTHEST)
     log_det = seen.log_det + seen.top.log_det
-    told = mix_tails(tails, n, q_top, log_det, ahead.size_std)
+    mixed = mix_tails(tails, n, q_top, log_det, ahead.size_std)
     there = seen.cells > 0
     log_size = log_det - float(seen.cells[there] @ np.log(track.level[there]))
     learn_wander(track, log_size / n, ahead.age)
     z, heavy = shrunk * seen.top.share / seen.m, float(heaviness(tails))
-    learn_top(track, top, z, seen.m, told.u, heavy, ahead.age)
+    learn_top(track, top, z, seen.m, mixed.u, heavy, ahead.age)
     outer, trace = (np.einsum("ij,kij->k", a, parts) for a in (seen.outer, seen.precision))
     prior = plan.table[:, at.ROOT]
     rate, learning = seen.m / n, plan.learning
-    u = weigh(track, prior, outer, trace, n, q, seen.log_det, rate, ahead, learning)
-    track.head[at.LIKELIHOOD], track.head[at.DISTANCE] = told.log_p, q_top
+    u = update_weights(track, prior, outer, trace, n, q, seen.log_det, rate, ahead, learning)
+    track.head[at.LIKELIHOOD], track.head[at.DISTANCE] = mixed.log_p, q_top
     return u, q
 
 
-def weigh(
+def update_weights(
     track: Any,
     prior: Numbers,
     outer: Numbers,
