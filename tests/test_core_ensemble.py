@@ -14,7 +14,7 @@ from kgmrf.constants import STRUCTS
 from kgmrf.engines import Lines, core
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble import Ensemble
-from kgmrf.engines.members import Average, Diagonal, Rotating
+from kgmrf.members import Average, Diagonal, Rotating
 from kgmrf.readable import Ensemble as Readable
 
 pytestmark = pytest.mark.skipif(core.compiled() is None, reason="no compiled core")
@@ -46,6 +46,7 @@ def parts(row: np.ndarray, engine: Ensemble, axes: bool) -> Iterator[tuple[str, 
     yield "roots", track.roots, 1.0
     yield "level", track.level, 0.0
     yield "units", track.units, 0.0
+    yield "bias", track.bias, 1.0
     yield "scatter", track.scatter, 0.0
     of = {
         "log size": (members[:, at.SIZE_GAIN] > 0, track.size, 1.0),

@@ -202,7 +202,7 @@ def test_lines_that_cannot_be_used_change_nothing() -> None:
 
 def test_the_readable_engine_runs_every_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(0).normal(size=(25, 6)) * 10.0 ** np.arange(-2, 4)
-    for settings_ in ({"rank": 2}, {"rank": 2, "velocity": True}):
+    for settings_ in ({"rank": 2}, {"rank": 2, "rotating_axes": True}):
         expected = KGMRF(**settings_).filter(x)
         monkeypatch.setenv("KGMRF_ENGINE", "readable")
         tracker = KGMRF(**settings_)
@@ -238,7 +238,7 @@ def test_as_many_axes_as_channels_and_rows_that_say_little(n: int) -> None:
     few = np.repeat(g.normal(size=(3, n)), 20, axis=0)
     few[20:40] = 0.0
     for rank in {1, max(1, n // 2), n}:
-        engine = LowRank(n, rank, velocity=True)
+        engine = LowRank(n, rank, rotating_axes=True)
         lines = Lines(np.zeros(60, np.int64), few[:, None], np.ones(60), np.ones(60), False)
         rows, _, records = run(engine.loop, engine, engine.init(1), lines)
         engine.check(rows)

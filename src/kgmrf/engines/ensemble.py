@@ -13,13 +13,13 @@ import numpy as np
 
 from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Numbers
-from kgmrf.constants import MOST_SAMPLES
+from kgmrf.constants import BIAS_LIMIT, MOST_SAMPLES
 from kgmrf.engines import Lines, core
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble_view import NAMES, SMALL
 from kgmrf.engines.layout import Layout, layout, track, turned, unpack
-from kgmrf.engines.members import as_members
 from kgmrf.engines.self_tuned import UNKNOWN, SelfTuned
+from kgmrf.members import as_members
 
 LARGEST_LOG = 345.0
 """The logarithm of a size is between minus this and this: e^345 is the largest observation."""
@@ -92,7 +92,7 @@ class Ensemble(SelfTuned):
     def half_life(self, weights: Numbers) -> Numbers:
         """exp(sum_k w_k log h_k / sum_k w_k) over the averages; NaN if they have no weight.
 
-        >>> from kgmrf.engines.members import Average, Rotating
+        >>> from kgmrf.members import Average, Rotating
         >>> engine = Ensemble(2, (Average(4.0), Average(16.0), Rotating(1e-6)))
         >>> engine.half_life(np.array([0.4, 0.4, 0.2])).round(9).item()
         8.0
@@ -117,6 +117,8 @@ class Ensemble(SelfTuned):
         head = parts.head
         if (parts.top[:, self.d : self.d + 2] < 0.0).any():
             raise ValueError("a row holds a negative variance of its top direction")
+        if (np.abs(parts.bias) > BIAS_LIMIT).any():
+            raise ValueError("a row holds an impossible bias of its sizes")
         if (parts.scatter < 0.0).any() or (parts.scatter[:, at.WORTH :] > MOST_SAMPLES).any():
             raise ValueError("a row holds an impossible number of effective samples")
         if (parts.entry < 0.0).any() or (parts.entry[:, 0][parts.level > 0.0] < 1.0).any():

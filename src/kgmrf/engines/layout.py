@@ -19,6 +19,7 @@ entry       (2, d)           rows that a channel is old, of one that is to come 
 deviation   (channels, d)    D of the averages with channel clocks, then of the diagonals
 body        (averages, p)    B, lower triangle row by row
 turning     (turning, t)     Q (d d), W and P11 P12 P22 (planes i > j), lam (d), var
+bias        (1,)             log of the mean size of observations over what is reported for them
 scatter     (3,) or (0,)     of matrices that were judged their number, their usual squared distance
                              v, and how many samples the last was worth; where that is learned
 ==========  ===============  ==============================================================
@@ -37,7 +38,7 @@ import numpy as np
 from kgmrf._types import Mask, Numbers
 from kgmrf.constants import BLEND_RATE, HORIZON_CLOCK, KAPPA_GAIN, TAILS
 from kgmrf.engines import horizon
-from kgmrf.engines.members import Average, Diagonal, Member, Rotating
+from kgmrf.members import Average, Diagonal, Member, Rotating
 
 TIME, SEEN, COUNT, SAMPLES, KAPPA, POOLED, LIKELIHOOD, DISTANCE, VALUES, SIZE_STD = range(10)
 N_HEAD = 10
@@ -68,7 +69,7 @@ USUAL = Learning()
 
 
 class Layout(NamedTuple):
-    """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(14,)``."""
+    """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(16,)``."""
 
     d: int
     table: Numbers
@@ -102,6 +103,7 @@ class Track(NamedTuple):
     deviation: Numbers
     body: Numbers
     turning: Numbers
+    bias: Numbers
     scatter: Numbers
 
 
@@ -127,9 +129,9 @@ def layout(d: int, members: tuple[Member, ...], *, learns_samples: bool = False)
 
     learns_samples: whether it learns how many samples an observation is worth.
 
-    >>> from kgmrf.engines.members import default_members
+    >>> from kgmrf.members import default_members
     >>> layout(7, default_members(7)).size
-    611
+    612
     """
     table = np.zeros((len(members), N_COLUMNS))
     for row, member in zip(table, members, strict=True):
@@ -159,7 +161,7 @@ def placed(
     sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(table), clocks, n_average]
     sizes += [d, d, d + 3, 2 * d]
     sizes += [channels * d, n_average * pairs, n_turning * one]
-    sizes += [N_SCATTER * learns_samples]
+    sizes += [1, N_SCATTER * learns_samples]
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return Layout(d, table, begin, learning)
 
@@ -180,7 +182,7 @@ def _horizons(table: Numbers) -> Numbers:
 def track(row: Numbers, plan: Layout) -> Track:
     """The parts of a row ``(..., size)``, as views.
 
-    >>> from kgmrf.engines.members import default_members
+    >>> from kgmrf.members import default_members
     >>> plan = layout(3, default_members(3))
     >>> track(np.zeros(plan.size), plan).body.shape
     (8, 6)
