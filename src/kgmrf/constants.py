@@ -219,8 +219,9 @@ STRUCTS = {
         "horizon",
         "heir",
     ),
-    # how quickly the weights and kappa of an ensemble learn: BLEND_RATE, KAPPA_GAIN
-    "Learning": ("blend_rate", "kappa_gain"),
+    # how quickly the weights and kappa of an ensemble learn: BLEND_RATE, KAPPA_GAIN; what the
+    # probabilities of TAILS return to
+    "Learning": ("blend_rate", "kappa_gain", "tail_1", "tail_2", "tail_3", "tail_4"),
     # one line of the table of low-rank members; states: r, or 2 r with velocity; stages: numbers of
     # rows after which the axes start again
     "FactorsLine": (
