@@ -437,6 +437,7 @@ def confidence_table(results: Path) -> str:
         "images off their target": ("off_target", 3),
         "of these, confidence above one half": ("off_but_sure", 2),
         "images on their target, confidence below one half": ("on_but_unsure", 3),
+        "lost images that say `found`": ("lost_but_found", 2),
     }
     rows = [
         [label, *(_cell(row[key], digits) for row in shown.values())]
