@@ -6,7 +6,8 @@ outliers   24 recordings at four levels of noise, clean and with 2 % outliers of
 quantised  the recordings on a grid of 1e-3 and 1e-2 rad without noise, as they are and with rests.
 stale      every pose sent two or three times, beside a run in which the repeats are masked.
 
-The rates of a gyroscope are measured in `experiments.gyroscope`.
+The rates of a gyroscope are measured in `experiments.gyroscope`, forecasts in
+`experiments.rotation_ahead`.
 """
 
 from __future__ import annotations
@@ -320,4 +321,5 @@ def units(quick: bool) -> list[Unit]:
         Unit("rotation_faults", "quantised", "rotation_faults:run_quantised"),
         Unit("rotation_faults", "stale", "rotation_faults:run_stale"),
         Unit("rotation_faults", "gyroscope", "gyroscope:run"),
+        Unit("rotation_faults", "forecasts", "rotation_ahead:run"),
     ]
