@@ -13,7 +13,7 @@ from kgmrf import KGMRF  # noqa: E402
 from kgmrf._check import ObservationError  # noqa: E402
 from kgmrf.engines import core  # noqa: E402
 from kgmrf.engines.layout import placed, track  # noqa: E402
-from kgmrf.engines.members import Average, Diagonal, Rotating  # noqa: E402
+from kgmrf.members import Average, Diagonal, Rotating  # noqa: E402
 from kgmrf.torch import KGMRFLayer, StudentTLoss  # noqa: E402
 from kgmrf.torch.ensemble import GROUPS  # noqa: E402
 

@@ -38,7 +38,7 @@ import numpy as np
 from kgmrf._types import Mask, Numbers
 from kgmrf.constants import BLEND_RATE, HORIZON_CLOCK, KAPPA_GAIN, TAILS
 from kgmrf.engines import horizon
-from kgmrf.engines.members import Average, Diagonal, Member, Rotating
+from kgmrf.members import Average, Diagonal, Member, Rotating
 
 TIME, SEEN, COUNT, SAMPLES, KAPPA, POOLED, LIKELIHOOD, DISTANCE, VALUES, SIZE_STD = range(10)
 N_HEAD = 10
@@ -129,7 +129,7 @@ def layout(d: int, members: tuple[Member, ...], *, learns_samples: bool = False)
 
     learns_samples: whether it learns how many samples an observation is worth.
 
-    >>> from kgmrf.engines.members import default_members
+    >>> from kgmrf.members import default_members
     >>> layout(7, default_members(7)).size
     612
     """
@@ -182,7 +182,7 @@ def _horizons(table: Numbers) -> Numbers:
 def track(row: Numbers, plan: Layout) -> Track:
     """The parts of a row ``(..., size)``, as views.
 
-    >>> from kgmrf.engines.members import default_members
+    >>> from kgmrf.members import default_members
     >>> plan = layout(3, default_members(3))
     >>> track(np.zeros(plan.size), plan).body.shape
     (8, 6)

@@ -15,10 +15,10 @@ from kgmrf.engines import TRUST
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.law import SingleLaw, guarded
 from kgmrf.engines.low_rank import CROSSOVER, LowRank
-from kgmrf.engines.members import as_members, plain
 from kgmrf.engines.time_scale import TimeScale
 from kgmrf.geometry import orbit
 from kgmrf.linear_mean import LAGS, blank_rows, predicted
+from kgmrf.members import as_members, plain
 from kgmrf.model.centring import MEANS, RunningMean
 from kgmrf.model.gains import Gains, as_gains
 from kgmrf.model.law_state import INTEGRATORS, Model, cold_state, initial_state
@@ -44,7 +44,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     many independent ones a matrix, or a block of raw samples, is worth by how it scatters about its
     forecast, never more than are said of it: windows of a signal scatter more than their number
     of samples promises. See `effective_samples` of an estimate; for two channels or more.
-    members: of the ensemble ("auto" only), from :mod:`kgmrf.engines.members`; None takes the
+    members: of the ensemble ("auto" only), from :mod:`kgmrf.members`; None takes the
     default eleven.
     rank: factors of a covariance of many channels, whose state and cost grow with d rather than
     d^2; raw samples only. "auto" (default) takes 10 from d = 64 on, None never. See `loadings`.
