@@ -27,7 +27,7 @@ CORE = PACKAGES["kgmrf"].parent / "core"
 
 SHOWN = re.compile(
     r"experiments\.(streams\.)?(chart|figures|report|verdicts|markup|reading|comparison|spoken|"
-    r"headline|tables|portfolio_tables|shown|markdown|sources|catalogue|running|__main__)\w*"
+    r"headline|tables|shown|markdown|sources|catalogue|running|__main__)\w*"
 )
 """Modules that only show results or keep them: editing a caption does not make a result old."""
 
