@@ -61,9 +61,10 @@ def state(unit: Unit) -> str:
     """A short hash of the files that the unit's result depends on."""
     digest = hashlib.sha256()
     for path in files(unit):
-        stat = path.stat()
         digest.update("/".join(path.parts[-2:]).encode())
-        digest.update(_content(path, stat.st_mtime_ns, stat.st_size).encode())
+        if path.exists():  # it may go while a run goes on
+            stat = path.stat()
+            digest.update(_content(path, stat.st_mtime_ns, stat.st_size).encode())
     return digest.hexdigest()[:12]
 
 
