@@ -59,10 +59,14 @@ FORECAST, SHARP = 2.0, 6.0
 
 
 class Learning(NamedTuple):
-    """How quickly the weights and kappa learn."""
+    """How quickly the weights and kappa learn; what the probabilities of the tails return to."""
 
     blend_rate: float = BLEND_RATE
     kappa_gain: float = KAPPA_GAIN
+    tail_1: float = 1.0 / N_TAILS
+    tail_2: float = 1.0 / N_TAILS
+    tail_3: float = 1.0 / N_TAILS
+    tail_4: float = 1.0 / N_TAILS
 
 
 USUAL = Learning()
