@@ -18,6 +18,7 @@
 #include "storage.hpp"
 #include "top_clock.hpp"
 #include "turning.hpp"
+#include "youth.hpp"
 #include <limits>
 #include <memory>
 
@@ -333,12 +334,13 @@ class Ensemble : public Loop {
     };
 
     /// log p(x) of the observation under S'; tails, weights and kappa learn from it as if it had been
-    /// forecast by S.
-    Judged judge(Track t, const Compared& c) {
+    /// forecast by S. The density of a young track is wider.
+    Judged judge(Track t, const Compared& c, double n_there) {
         Head& h = t.head;
-        const double shrunk = std::exp(-h.kappa), grown = c.values * h.kappa;
+        const double doubt = doubt_of(h.samples, d), log_wide = std::log(widening(doubt, n_there));
+        const double shrunk = std::exp(-h.kappa - log_wide), grown = c.values * (h.kappa + log_wide);
         const double size_std = Wander::size_std(t.wander, horizon.gap());
-        tail_logs.take(c.values);
+        tail_logs.take(c.values, doubt);
         // NaN where squares overflowed
         const double q = std::fmin(shrunk * c.distance, FARTHEST);
         const Mixed found = mix_tails(t.tails, tail_logs, q, c.log_det + grown, size_std);
@@ -346,8 +348,8 @@ class Ensemble : public Loop {
         const double log_det = c.log_det + c.top.log_det + grown;
         const Mixed told =
             top.idle() ? found : mix_tails(t.tails, tail_logs, q_top, log_det, size_std);
-        tell(h, told.log_p, q_top, c.values, size_std);
-        const double log_size = (log_det - sum_of_logs(cells, t.level, d)) / c.values;
+        tell(h, told.log_p, q_top, c.values, size_std, doubt);
+        const double log_size = (log_det - sum_of_logs(cells, t.level, d)) / c.values - log_wide;
         wander.learn(t.wander, log_size, h.count, age);
         top.learn(top_of(t), shrunk * c.top.share / c.m, c.m, told.u, heaviness(t.tails), age);
         score_tails(t, found);
@@ -373,7 +375,7 @@ class Ensemble : public Loop {
             scale(rest_full, std::exp(h.kappa) / c.m), pack(rest_full, rest);
         else
             fill(rest, n, 0.0);
-        auto [u, q] = judge(t, c);
+        auto [u, q] = judge(t, c, n_there);
         h.count += 1.0;
         h.samples += c.m;
         grow_older(t);
@@ -517,7 +519,7 @@ class Ensemble : public Loop {
     void step(Track t, const Seen& seen, double dt) {
         Head& h = t.head;
         h.likelihood = h.distance = h.values = NOTHING;
-        h.size_std = 0.0;
+        h.size_std = h.doubt = 0.0;
         const bool fresh = h.count == 0.0;
         if (fresh)
             h.time += dt;

@@ -9,18 +9,21 @@
         if (!(c.values > 0.0)) return;
         // Forwards once more, as `judge` and `learn`.
         const Head& h = t.head;
-        const double kappa = h.kappa, shrunk = std::exp(-kappa), grown = c.values * kappa;
+        const double kappa = h.kappa, doubt = doubt_of(h.samples, d);
+        const double log_wide = std::log(widening(doubt, n_there));
+        const double shrunk = std::exp(-kappa - log_wide), grown = c.values * (kappa + log_wide);
         pack(f.mean_full, f.mean);
         const double apart = c.holes ? std::exp(kappa) / c.m : 0.0;
         scale(f.rest_full, apart), pack(f.rest_full, f.rest);
         const double size_std = Wander::size_std(t.wander, f.horizon.gap());
-        f.tail_logs.take(c.values);
+        f.tail_logs.take(c.values, doubt);
         const double q = std::fmin(shrunk * c.distance, FARTHEST);
         const double q_top = std::fmin(shrunk * (c.distance - c.top.distance), FARTHEST);
         const double log_det = c.log_det + c.top.log_det + grown;
         const Mixed found = mix_tails(t.tails, f.tail_logs, q, c.log_det + grown, size_std);
         const Mixed told = mix_tails(t.tails, f.tail_logs, q_top, log_det, size_std);
-        const double log_size = (log_det - sum_of_logs(f.cells, t.level, d)) / c.values;
+        const double log_size =
+            (log_det - sum_of_logs(f.cells, t.level, d)) / c.values - log_wide;
         const double factor = found.u * shrunk;
         for (int i = 0, p = 0; i < d; ++i)
             for (int j = 0; j <= i; ++j, ++p)

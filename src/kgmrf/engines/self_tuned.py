@@ -46,6 +46,7 @@ class Record:
     distance = _of_head(at.DISTANCE)  # m z, squared, of the observation from its forecast
     values = _of_head(at.VALUES)  # number of observed values m d
     seen_size_std = _of_head(at.SIZE_STD)  # of the forecast of that observation
+    seen_doubt = _of_head(at.DOUBT)  # likewise
 
     @property
     def beyond(self) -> Numbers:

@@ -50,7 +50,7 @@ from kgmrf.readable.entering import arrive
 from kgmrf.readable.observe import Compared, compare, compare_matrix, take_covariance, take_samples
 from kgmrf.readable.score import judge, look_ahead, weights_ahead
 from kgmrf.readable.spread import learned, scatter_of, worth
-from kgmrf.readable.top_clock import aim, drift_top
+from kgmrf.readable.top_clock import aim, drift_top, point
 from kgmrf.readable.turning import drift_turning, hold_turning, learn_turning
 
 
@@ -326,6 +326,7 @@ def start(track: Track, plan: Layout, samples: Numbers, m: float, *, matrix: boo
     nothing = np.zeros((len(plan.table), plan.d, plan.d))
     enter(track, plan, arrive(track, power, m, nothing[0]), m, nothing)
     seen = np.where(np.outer(present(track), present(track)), seen, 0.0)
+    point(track, seen)
     low, high = np.tril_indices(plan.d, -1)
     where = low * (low + 1) // 2 + high
     channel, average, turning = 0, 0, 0
@@ -355,7 +356,7 @@ def step(
     observation.
     """
     track.head[at.LIKELIHOOD : at.VALUES + 1] = np.nan
-    track.head[at.SIZE_STD] = 0.0
+    track.head[at.SIZE_STD] = track.head[at.DOUBT] = 0.0
     if track.head[at.COUNT] == 0.0:
         track.head[at.TIME] += dt
         if m > 0:

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from kgmrf.constants import SIZE_NODES, SIZE_SHARES, TAILS
+from kgmrf.constants import (
+    SIZE_NODES,
+    SIZE_SHARES,
+    TAILS,
+    YOUTH_ENDS,
+    YOUTH_POWER,
+    YOUTH_RATE,
+)
 
 
 class StudentTMixture(Distribution):
@@ -45,13 +52,19 @@ class StudentTMixture(Distribution):
         super().__init__(scale_tril.shape[:-2], scale_tril.shape[-1:], validate_args)
 
     @classmethod
-    def of_forecast(cls, scale_tril: Tensor, tails: Tensor, size_std: Tensor) -> StudentTMixture:
-        """The density of an ensemble: its tails, each at three sizes e^(z_i size_std)."""
+    def of_forecast(
+        cls, scale_tril: Tensor, tails: Tensor, size_std: Tensor, doubt: Tensor, wide: Tensor
+    ) -> StudentTMixture:
+        """The density of an ensemble: its tails, each at three sizes e^(z_i size_std).
+
+        doubt, wide: of a young track, 0 and 1 later; see `kgmrf.youth`.
+        """
         like: Any = {"dtype": tails.dtype, "device": tails.device}
         nodes, shares = torch.tensor(SIZE_NODES, **like), torch.tensor(SIZE_SHARES, **like)
-        sizes = torch.exp(size_std[..., None] * nodes)[..., None]
+        sizes = (torch.exp(size_std[..., None] * nodes) * wide[..., None])[..., None]
         weights = shares[:, None] * tails[..., None, :]
-        dofs = torch.tensor(TAILS, **like).repeat(len(SIZE_NODES))
+        nu = torch.tensor(TAILS, **like)
+        dofs = (nu / (1.0 + doubt[..., None] * nu)).tile(len(SIZE_NODES))
         return cls(scale_tril, weights.flatten(-2), dofs, sizes.expand_as(weights).flatten(-2))
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -91,11 +104,22 @@ class StudentTMixture(Distribution):
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """L L^T times sum_k pi_k f_k nu_k/(nu_k - 2)."""
-        heavy = (self.weights * self.factors * self.dofs / (self.dofs - 2.0)).sum(-1)
+        """L L^T times sum_k pi_k f_k nu_k/(nu_k - 2); infinite for nu <= 2, as of first rows."""
+        heavy = torch.where(self.dofs > 2.0, self.dofs / (self.dofs - 2.0), torch.inf)
+        heavy = (self.weights * self.factors * heavy).sum(-1)
         return heavy[..., None, None] * (self.scale_tril @ self.scale_tril.mT)
 
     @property
     def variance(self) -> Tensor:
         """The diagonal of the covariance."""
         return self.covariance_matrix.diagonal(dim1=-2, dim2=-1)
+
+
+def youth(samples: Tensor, there: Tensor, d: int) -> tuple[Tensor, Tensor]:
+    """What is open of forecasts from so many samples, as in `kgmrf.youth`: delta and c."""
+
+    def one(n: Any) -> Any:
+        return 1.0 / (YOUTH_RATE * n - (YOUTH_RATE - 1.0))
+
+    doubt = (one(samples.clamp(min=1.0)) - one(YOUTH_ENDS * (d + 2.0))).clamp(min=0.0)
+    return doubt, 1.0 + 0.5 * doubt**YOUTH_POWER * (there - 1.0 - doubt)

@@ -20,7 +20,7 @@ from kgmrf.engines.ensemble import Ensemble
 from kgmrf.geometry import spd
 from kgmrf.torch import door
 from kgmrf.torch.compiled import traced
-from kgmrf.torch.density import StudentTMixture
+from kgmrf.torch.density import StudentTMixture, youth
 from kgmrf.torch.law_layer import upper
 from kgmrf.torch.laws import bounded
 from kgmrf.torch.loop import at_least_single, full_precision
@@ -65,6 +65,8 @@ class Forecasts:
     scale: Tensor
     tails: Tensor
     size_std: Tensor
+    doubt: Tensor
+    wide: Tensor
     log_prob: Tensor
     weights: Tensor
     state: Tensor
@@ -84,7 +86,9 @@ class Forecasts:
     def density(self) -> StudentTMixture:
         """The density of the next sample, before it is observed."""
         factor = _cholesky(self.scale)
-        return StudentTMixture.of_forecast(factor, self.tails, self.size_std)
+        return StudentTMixture.of_forecast(
+            factor, self.tails, self.size_std, self.doubt, self.wide
+        )
 
     @cached_property
     def tangent(self) -> Tensor:
@@ -326,12 +330,16 @@ weights (5, 20, 11), state (5, 171)
             whole = packed[..., place]
             return out(torch.where(torch.isnan(whole), eye, whole))
 
+        known = ~torch.isnan(steps.scale[..., place.diagonal()])
+        doubt, wide = youth(steps.rows[:, :-1, at.SAMPLES].detach(), known.sum(-1), d)
         return Forecasts(
             full(steps.covariance),
             full(steps.forecast),
             full(steps.scale),
             out(steps.tails),
             out(steps.size_std),
+            out(doubt),
+            out(wide),
             out(steps.log_prob),
             out(_weights(steps.roots, steps.age, self.table.cpu())),
             steps.rows[:, -1].detach(),
