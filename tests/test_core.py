@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -236,6 +237,18 @@ def test_no_function_leaks_between_levels_of_processor() -> None:
     names = subprocess.run(["nm", "-C", *objects], capture_output=True, text=True, check=True)
     defined = [line for line in names.stdout.splitlines() if line[:16].strip()]
     assert not [line for line in defined if line[17:18] == "W"]
+
+
+def test_a_core_of_other_sources_is_refused() -> None:
+    """A stale core beside newer Python files fails with odd errors, or not at all."""
+    if core.compiled() is None:
+        pytest.skip("no compiled core")
+    stale = SimpleNamespace(checksum=core.compiled().checksum ^ 1, __file__="/there/_core.so")
+    with pytest.raises(
+        ImportError, match=r"/there/_core\.so was built from another version.*make core"
+    ):
+        core._require_same_sources(stale)
+    core._require_same_sources(core.compiled())
 
 
 def test_warmup_says_that_it_does_nothing() -> None:

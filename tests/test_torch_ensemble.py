@@ -97,6 +97,17 @@ def test_pieces_are_the_whole() -> None:
     assert torch.allclose(second.covariance, layer(x).covariance[:, 20:], rtol=1e-12)
 
 
+def test_without_gradients_the_numbers_are_the_same() -> None:
+    x = _samples(3, 50, missing=True)[:, :, 0]
+    layer = KGMRFLayer(3)
+    kept = layer(x)
+    with torch.no_grad():
+        plain = layer(x)
+    for name in ("covariance", "forecast", "scale", "log_prob", "weights", "state", "tails"):
+        mine, theirs = getattr(plain, name), getattr(kept, name)
+        assert torch.equal(mine.nan_to_num(), theirs.nan_to_num()), name
+
+
 def test_threads_do_not_change_the_numbers() -> None:
     x = torch.randn(9, 30, 3, dtype=DOUBLE)
     found = []

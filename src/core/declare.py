@@ -3,6 +3,7 @@
 import math
 import runpy
 import sys
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,6 +40,10 @@ def lines(names: dict[str, Any]) -> Iterator[str]:
 
 if __name__ == "__main__":
     source, target = sys.argv[1:]
+    with open(source, encoding="utf-8") as file:  # newlines of every system are read alike
+        checksum = zlib.crc32(file.read().encode())
     text = "\n".join(lines(runpy.run_path(source))) + "\n"
+    # `kgmrf.engines.core` compares it with the file beside it: a core of other sources is refused.
+    text += f"namespace kgmrf {{ inline constexpr unsigned DECLARED_CHECKSUM = {checksum}u; }}\n"
     with open(target, "w", encoding="utf-8") as out:
         out.write(text)

@@ -43,9 +43,17 @@ struct Compared {
 };
 
 template <int S>
-class EnsembleAdjoint;
+struct AdjointRoom;
+template <int S>
+class AverageAdjoint;
 template <int S>
 class CompareAdjoint;
+template <int S>
+class EnsembleAdjoint;
+template <int S>
+class LearnAdjoint;
+template <int S>
+class TurningAdjoint;
 
 template <int S>
 class Ensemble : public Loop {
@@ -57,8 +65,12 @@ class Ensemble : public Loop {
     void run(const Lines& lines) override;
 
   private:
-    friend class EnsembleAdjoint<S>;
+    friend struct AdjointRoom<S>;
+    friend class AverageAdjoint<S>;
     friend class CompareAdjoint<S>;
+    friend class EnsembleAdjoint<S>;
+    friend class LearnAdjoint<S>;
+    friend class TurningAdjoint<S>;
 
     const EnsemblePlan& plan;
     const int d, n, k_;  // channels, pairs of them, members
@@ -459,8 +471,17 @@ class Ensemble : public Loop {
                 B[p] = keep_of[i] * keep_of[j] * B[p] + gain_of[i] * gain_of[j] * own[p];
     }
 
-    /// z_k = x^T S_k^-1 x of the members with a size clock, W of them side by side.
+    /// z_k = x^T S_k^-1 x of the members with a size clock.
     void sizes_of_one() {
+        each_clock([&](const int* who, int lanes, vec found) {
+            for (int l = 0; l < lanes; ++l) z[who[l]] = found[l];
+        });
+    }
+
+    /// take(members, number of them, x^T S_k^-1 x of each) for members with a size clock, W of them
+    /// side by side.
+    template <class Take>
+    void each_clock(Take take) {
         for (int begin = 0; begin < k_;) {
             int who[W], lanes = 0;
             for (; begin < k_ && lanes < W; ++begin)
@@ -472,8 +493,7 @@ class Ensemble : public Loop {
                 for (int i = 0; i < d; ++i)
                     if (!there[i]) side[W * pair(i, i) + l] = 1.0;
             }
-            const vec found = distances(side, side + W * n);
-            for (int l = 0; l < lanes; ++l) z[who[l]] = found[l];
+            take(who, lanes, distances(side, side + W * n));
         }
     }
 
@@ -493,6 +513,15 @@ class Ensemble : public Loop {
             }
         }
         return out;
+    }
+
+    /// b <- A^-1 x, from what `distances` left of them.
+    void substitute(const double* a, double* b) {
+        for (int k = d; k-- > 0;) {
+            vec v = load(b + W * k);
+            for (int i = k + 1; i < d; ++i) v -= load(a + W * pair(i, k)) * load(b + W * i);
+            store(b + W * k, v / load(a + W * pair(k, k)));
+        }
     }
 
     /// tr(S_k^-1 C) of what was seen, and of the conditional covariance of missing cells.
@@ -517,16 +546,27 @@ class Ensemble : public Loop {
     // ------------------------------------------------------------------------ one step
 
     void step(Track t, const Seen& seen, double dt) {
+        advance(t, dt);
+        if (seen.m == 0.0) return;
+        if (t.head.count > 0.0) hold(t), blend(t, false);
+        observe(t, seen);
+    }
+
+    /// A time dt later; nothing is observed yet.
+    void advance(Track t, double dt) {
         Head& h = t.head;
         h.likelihood = h.distance = h.values = NOTHING;
         h.size_std = h.doubt = 0.0;
-        const bool fresh = h.count == 0.0;
-        if (fresh)
+        if (h.count == 0.0)
             h.time += dt;
         else
             drift(t, dt);
-        if (seen.m == 0.0) return;
-        if (!fresh) hold(t), blend(t, false);
+    }
+
+    /// Take in what was seen; S_k and S are at hand, but for a track that begins.
+    void observe(Track t, const Seen& seen) {
+        Head& h = t.head;
+        const bool fresh = h.count == 0.0;
         h.seen = h.time;
         if (fresh) {
             start(t, seen);
@@ -568,6 +608,17 @@ class Ensemble : public Loop {
         const bool sharp = !std::isnan(t.head.values);
         hold(t);
         blend(t, sharp);
+        double* packed = room_for >= small + d * d + n ? record + d * d : nullptr;
+        report(t, sharp, [&](int i, int j, double v, double whole) {
+            record[i * d + j] = record[j * d + i] = v;
+            if (packed) packed[pair(i, j)] = whole;
+        });
+    }
+
+    /// Entries of the covariance and of the scale, of what is held and blended: put(i, j, v, whole);
+    /// NaN where a channel is absent.
+    template <class Put>
+    void report(Track t, bool sharp, Put put) {
         double heavy = 1.0, scale = 1.0;  // before the second observation nothing is known of them
         if (t.head.count > 1.0) {
             scale = std::exp(t.head.kappa);
@@ -575,14 +626,12 @@ class Ensemble : public Loop {
         }
         const double share = sharp || plan.steady < 0 || t.head.count <= 1.0 ? 0.0 : STEADY_SHARE;
         const double* steady = part(std::max(plan.steady, 0));
-        double* packed = room_for >= small + d * d + n ? record + d * d : nullptr;
         for (int i = 0; i < d; ++i)
             for (int j = 0; j <= i; ++j) {
                 const bool known = t.has(i) && t.has(j);
                 const double whole = scale * (total[pair(i, j)] + top.extra(i, j));
                 const double v = heavy * ((1.0 - share) * whole + share * steady[pair(i, j)]);
-                record[i * d + j] = record[j * d + i] = known ? v : NOTHING;
-                if (packed) packed[pair(i, j)] = known ? whole : NOTHING;
+                put(i, j, known ? v : NOTHING, known ? whole : NOTHING);
             }
     }
 };

@@ -1,7 +1,20 @@
-    // Part of EnsembleAdjoint (ensemble_adjoint.hpp): back through the turning members.
+// The way back through the members whose eigenframe turns (ensemble_turning.hpp).
+#pragma once
+#include "ensemble_adjoint_room.hpp"
 
-    /// Back through E Q diag(lam) Q^T E, or the pooled covariance.
-    void back_hold_turning(Track t, Turned now, Turned now_bar, Track bar, const double* from) {
+namespace {
+
+using namespace kgmrf;
+
+template <int S>
+class TurningAdjoint {
+  public:
+    explicit TurningAdjoint(AdjointRoom<S>& own) : own(own) {}
+
+    /// Back through S_k of member k: E Q diag(lam) Q^T E, or the pooled covariance.
+    void hold(Track t, Track bar, int k) {
+        const Turned now = f.turned(t, f.members[k]), now_bar = f.turned(bar, f.members[k]);
+        const double* from = own.part_bar(k);
         if (t.pooling()) {
             const double off = t.head.pooled / (t.head.pooled + 1.0);
             for (int i = 0, p = 0; i < d; ++i)
@@ -26,10 +39,11 @@
         }
     }
 
-    /// Back through the turn by dt W and the widening of P.
-    void back_drift_turning(Turned before, Turned bar, int k, double dt) {
+    /// Back through the turn of member k by dt W and the widening of P.
+    void drift(Track before_all, Track bar_all, int k, double dt) {
+        const Turned before = f.turned(before_all, f.members[k]), bar = f.turned(bar_all, f.members[k]);
         const MemberLine& law = f.members[k].law;
-        MemberLine& law_bar = table_bar(k);
+        MemberLine& law_bar = own.table_bar(k);
         open(bar.frame, turning.z);
         const LawStep step{dt, 1.0, 1.0, law.acceleration * dt * dt * dt / 3.0,
                            law.acceleration * dt * dt / 2.0, law.acceleration * dt, dt};
@@ -52,17 +66,15 @@
     }
 
     /// Back through `learn_turning`.
-    void back_turning(Track t, Track after, Track bar, Learnt& s, double m) {
-        const int first = k_ - plan.n_turning;
+    void learn(Track t, Track after, Track bar, Learnt& s, double m) {
+        const int k_ = own.k_, first = k_ - own.plan.n_turning;
         if (!t.pooling()) {
-            for (int k = first; k < k_; ++k)
-                back_correct(t, after, f.turned(t, f.members[k]), f.turned(bar, f.members[k]), bar, s,
-                             m);
+            for (int k = first; k < k_; ++k) correct(t, after, bar, k, s, m);
             return;
         }
         const double pooled = t.head.pooled + 1.0, part = 1.0 / pooled;
         if (!after.pooling()) {
-            for (int k = k_; k-- > first;) back_start_turning(t, after, bar, k, s, pooled);
+            for (int k = k_; k-- > first;) start(t, after, bar, k, s, pooled);
             double* pool_bar = f.turned(bar, f.members[first]).pool();
             for (int i = 0; i < d; ++i) {
                 if (after.units[i] != 1.0)
@@ -75,15 +87,26 @@
             for (int p = 0; p < n; ++p) {
                 const double from = part * pool_bar[p];
                 s.u_bar += from * f.mean[p];
-                mean_bar[p] += from * s.u;
-                rest_bar[p] += from;
+                own.mean_bar[p] += from * s.u;
+                own.rest_bar[p] += from;
                 pool_bar[p] -= from;
             }
         }
     }
 
+  private:
+    AdjointRoom<S>& own;
+    Ensemble<S>& f = own.f;
+    TurnBack<S>& turning = own.turning;
+    const int d = own.d, n = own.n;
+    Matrix<S> a = own.a, b = own.b, c = own.c, e = own.e;
+    Room spaces[3] = {Room(own.square), Room(own.square), Room(own.square)};
+    Matrix<S> frame{spaces[0], d}, body{spaces[1], d}, body_bar{spaces[2], d};
+    double *y = own.y, *packed = own.packed;
+    Room lam_bar{own.vector};
+
     /// Back through `keep_above` of these eigenvalues; lam_bar becomes that by them.
-    void back_keep_above(Track after, Track bar, const double* lam) {
+    void keep_above(Track after, Track bar, const double* lam) {
         double most = 0.0, kept = 0.0;
         int top = 0;
         bool level = false;
@@ -104,8 +127,8 @@
     }
 
     /// Back through `correct_turning`.
-    void back_correct(Track t, Track after, Turned now, Turned bar_of, Track bar, Learnt& s,
-                      double m) {
+    void correct(Track t, Track after, Track bar, int k, Learnt& s, double m) {
+        const Turned now = f.turned(t, f.members[k]), bar_of = f.turned(bar, f.members[k]);
         open(now.frame, frame);
         for (int i = 0, p = 0; i < d; ++i)
             for (int j = 0; j <= i; ++j, ++p)
@@ -118,7 +141,7 @@
             lam[i] = now.lam[i] + gain * (body[i][i] - now.lam[i]);
             lam_bar[i] = bar_of.lam[i];
         }
-        back_keep_above(after, bar, lam);
+        keep_above(after, bar, lam);
         double gain_bar = -bar_of.lam_var * now.lam_var;
         for (int i = 0; i < d; ++i) {
             gain_bar += lam_bar[i] * (body[i][i] - now.lam[i]);
@@ -154,23 +177,24 @@
         transpose(frame, a);
         multiply(b, body_bar, a);
         multiply(c, frame, b);  // by e
-        back_units(t.units, e, c, bar.units);
+        divide(t.units, e, c, bar.units);
         for (int i = 0; i < d; ++i)
             for (int j = 0; j < d; ++j) c[i][j] /= t.units[i] * t.units[j];
         fill(packed, n, 0.0);
         gather(c, packed, 1.0);
         s.u_bar += dot(packed, f.mean, n);
-        for (int p = 0; p < n; ++p) mean_bar[p] += s.u * packed[p], rest_bar[p] += packed[p];
+        for (int p = 0; p < n; ++p)
+            own.mean_bar[p] += s.u * packed[p], own.rest_bar[p] += packed[p];
     }
 
     /// Back through whole_ij/(E_i E_j) = given_ij: adds to derivatives by E.
-    void back_units(const double* units, Matrix<S> scaled_by, Matrix<S> bar_of, double* units_bar) {
+    void divide(const double* units, Matrix<S> scaled_by, Matrix<S> bar_of, double* units_bar) {
         for (int i = 0; i < d; ++i)
             units_bar[i] -= 2.0 * dot(bar_of[i], scaled_by[i], d) / units[i];
     }
 
     /// Back through `start_turning` of member k: its derivatives become those by its pool.
-    void back_start_turning(Track t, Track after, Track bar, int k, const Learnt& s, double pooled) {
+    void start(Track t, Track after, Track bar, int k, const Learnt& s, double pooled) {
         const Member& member = f.members[k];
         const Turned now = f.turned(after, member), now_bar = f.turned(bar, member);
         const double* before = f.turned(t, member).pool();
@@ -188,7 +212,7 @@
             y[i] = body[i][i], lam_bar[i] = now_bar.lam[i];
             most = std::max(most, y[i]);
         }
-        back_keep_above(after, bar, y);
+        keep_above(after, bar, y);
         // Q^T dA Q = dlam on the diagonal, (Q^T dQ)_ij (lam_j - lam_i) beside it; equal eigenvalues
         // have no frame to turn.
         for (int i = 0; i < d; ++i)
@@ -203,11 +227,14 @@
         transpose(frame, a);
         multiply(b, body_bar, a);
         multiply(c, frame, b);  // by e
-        back_units(after.units, e, c, bar.units);
+        divide(after.units, e, c, bar.units);
         for (int i = 0; i < d; ++i)
             for (int j = 0; j < d; ++j)
                 c[i][j] *= (i == j ? 1.0 : off) / (after.units[i] * after.units[j]);
-        for (int p = 0; p < plan.planes; ++p) table_bar(k).rate_prior += now_bar.p22[p];
-        fill(bar.of(member.turned), d * d + 4 * plan.planes + d + 1, 0.0);
+        for (int p = 0; p < own.plan.planes; ++p) own.table_bar(k).rate_prior += now_bar.p22[p];
+        fill(bar.of(member.turned), d * d + 4 * own.plan.planes + d + 1, 0.0);
         gather(c, now_bar.pool(), 1.0);
     }
+};
+
+}  // namespace

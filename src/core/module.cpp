@@ -4,6 +4,7 @@
 // To add an engine: its plan (a struct with d and size), its loop in a header of its own, one line
 // in `Loops` (loops.hpp) and in the table of loops.cpp, and a file bind_NAME.cpp.
 #include "bind.hpp"
+#include "declared.hpp"
 #include "processor.hpp"
 #include <cstdlib>
 
@@ -54,6 +55,7 @@ NB_MODULE(_core, m) {
     nb::list found;
     for (const std::string& level : levels()) found.append(level.c_str());
     m.attr("levels") = nb::tuple(found);
+    m.attr("checksum") = DECLARED_CHECKSUM;
     bind_alarm(m);
     bind_ensemble(m);
     bind_law(m);

@@ -5,6 +5,8 @@ imports nothing, so that a build needs no package. A float becomes a double, an 
 of floats an array; `STRUCTS` become structs of doubles with these names, in this order.
 """
 
+INTERFACE = 1  # raise it with the arguments of the core: a core built from another file is refused
+
 # --------------------------------------------------------------------------- what is accepted
 
 # Entries of covariances between these have squares and reciprocals that a double can hold.

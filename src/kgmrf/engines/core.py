@@ -12,11 +12,14 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
+import zlib
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kgmrf import constants
 from kgmrf._types import Numbers
 from kgmrf.constants import SYMMETRY_TOLERANCE
 
@@ -25,7 +28,7 @@ from kgmrf.constants import SYMMETRY_TOLERANCE
 def module() -> Any:
     """`kgmrf._core`, or None with one warning where it was not built."""
     try:
-        return importlib.import_module("kgmrf._core")
+        core = importlib.import_module("kgmrf._core")
     except ImportError as error:
         warnings.warn(
             f"kgmrf runs without its compiled core ({error}): the same numbers, some hundred times "
@@ -34,6 +37,22 @@ def module() -> Any:
             stacklevel=2,
         )
         return None
+    _require_same_sources(core)
+    return core
+
+
+def _require_same_sources(core: Any) -> None:
+    """Refuse a core whose constants and layouts of rows are not those of these Python files."""
+    try:
+        text = Path(constants.__file__).read_text(encoding="utf-8")
+    except OSError:  # installed without sources
+        return
+    if getattr(core, "checksum", None) != zlib.crc32(text.encode()):
+        raise ImportError(
+            f"{core.__file__} was built from another version of kgmrf than the Python files beside "
+            "it: build it again (in a checkout `make core`, elsewhere `pip install .`), or set "
+            "KGMRF_ENGINE=readable to run without it"
+        )
 
 
 def compiled() -> Any:

@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from kgmrf.constants import (
-    SIZE_NODES,
-    SIZE_SHARES,
-    TAILS,
-    YOUTH_ENDS,
-    YOUTH_POWER,
-    YOUTH_RATE,
-)
+from kgmrf.constants import SIZE_NODES, SIZE_SHARES, TAILS
 
 
 class StudentTMixture(Distribution):
@@ -113,13 +106,3 @@ class StudentTMixture(Distribution):
     def variance(self) -> Tensor:
         """The diagonal of the covariance."""
         return self.covariance_matrix.diagonal(dim1=-2, dim2=-1)
-
-
-def youth(samples: Tensor, there: Tensor, d: int) -> tuple[Tensor, Tensor]:
-    """What is open of forecasts from so many samples, as in `kgmrf.youth`: delta and c."""
-
-    def one(n: Any) -> Any:
-        return 1.0 / (YOUTH_RATE * n - (YOUTH_RATE - 1.0))
-
-    doubt = (one(samples.clamp(min=1.0)) - one(YOUTH_ENDS * (d + 2.0))).clamp(min=0.0)
-    return doubt, 1.0 + 0.5 * doubt**YOUTH_POWER * (there - 1.0 - doubt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,14 +14,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from kgmrf._check import ObservationError
-from kgmrf.constants import HORIZON_REACH, HORIZON_SHARE, LEAST_GAP
-from kgmrf.engines import horizon
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.geometry import spd
 from kgmrf.torch import door
 from kgmrf.torch.compiled import traced
-from kgmrf.torch.density import StudentTMixture, youth
+from kgmrf.torch.density import StudentTMixture
 from kgmrf.torch.law_layer import upper
 from kgmrf.torch.laws import bounded
 from kgmrf.torch.loop import at_least_single, full_precision
@@ -60,9 +59,9 @@ class Forecasts:
     Channels that were never seen are independent, of variance 1.
     """
 
-    covariance: Tensor
-    forecast: Tensor
-    scale: Tensor
+    lower_covariance: Tensor  # lower triangles, in double precision on the CPU
+    lower_forecast: Tensor
+    lower_scale: Tensor
     tails: Tensor
     size_std: Tensor
     doubt: Tensor
@@ -71,6 +70,21 @@ class Forecasts:
     weights: Tensor
     state: Tensor
     samples: Tensor | None
+
+    @cached_property
+    def covariance(self) -> Tensor:
+        """After each observation, as `kgmrf.KGMRF` reports it."""
+        return _whole(self.lower_covariance).to(self.log_prob)
+
+    @cached_property
+    def forecast(self) -> Tensor:
+        """The covariance before each observation."""
+        return _whole(self.lower_forecast).to(self.log_prob)
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """Of the density before each observation."""
+        return _whole(self.lower_scale).to(self.log_prob)
 
     @property
     def scored(self) -> Tensor:
@@ -93,8 +107,7 @@ class Forecasts:
     @cached_property
     def tangent(self) -> Tensor:
         """Upper triangle of log(covariance), row by row; |vector| = |log C|_F."""
-        whole = self.covariance.double()
-        return upper(spd.log(whole)).to(self.covariance.dtype)
+        return upper(spd.log(_whole(self.lower_covariance))).to(self.log_prob)
 
     @cached_property
     def whitened(self) -> Tensor:
@@ -315,34 +328,26 @@ weights (5, 20, 11), state (5, 171)
             values = torch.where(gone[..., None, None], torch.eye(d, dtype=values.dtype), values)
         start = self._start(table, shape[0]) if state is None else self._go_on(state, shape[0])
         times = plain(1.0 if dt is None else dt) / self.unit
-        given = (values, counts, times, table, learning, start, matrix, self.gradient_steps)
-        steps = Steps(*sequences(*given))
+        keep = torch.is_grad_enabled() and any(
+            part.requires_grad for part in (values, table, learning, start)
+        )
+        given = (values, counts, times, table, learning, start, matrix)
+        steps = Steps(*sequences(*given, keep, self.gradient_steps))
 
         def out(value: Tensor) -> Tensor:
             return value.to(device, kind)
 
-        row, column = torch.tril_indices(d, d)
-        place = torch.zeros(d, d, dtype=torch.int64)
-        place[row, column] = place[column, row] = torch.arange(len(row))
-        eye = torch.eye(d, dtype=torch.float64)
-
-        def full(packed: Tensor) -> Tensor:
-            whole = packed[..., place]
-            return out(torch.where(torch.isnan(whole), eye, whole))
-
-        known = ~torch.isnan(steps.scale[..., place.diagonal()])
-        doubt, wide = youth(steps.rows[:, :-1, at.SAMPLES].detach(), known.sum(-1), d)
         return Forecasts(
-            full(steps.covariance),
-            full(steps.forecast),
-            full(steps.scale),
+            steps.covariance,
+            steps.forecast,
+            steps.scale,
             out(steps.tails),
             out(steps.size_std),
-            out(doubt),
-            out(wide),
+            out(steps.youth[..., 0]),
+            out(steps.youth[..., 1]),
             out(steps.log_prob),
-            out(_weights(steps.roots, steps.age, self.table.cpu())),
-            steps.rows[:, -1].detach(),
+            out(steps.weights),
+            steps.rows[:, -1].detach().clone(),
             None if matrix else seen,
         )
 
@@ -361,17 +366,13 @@ weights (5, 20, 11), state (5, 171)
         return state.detach().to("cpu", torch.float64)
 
 
-def _weights(roots: Tensor, age: Tensor, table: Tensor) -> Tensor:
-    """Weights of the members at a time after the last observation: `kgmrf.engines.horizon`."""
-    w = roots.square() / roots.square().sum(-1, keepdim=True)
-    g = torch.where(age - 1.0 > LEAST_GAP, age - 1.0, 0.0)[..., None]
-    keep = torch.exp(-((g / (HORIZON_REACH * table[:, at.HORIZON])) ** 2))
-    first, last = (table[:, at.HEIR] == mark for mark in (horizon.HEIR, horizon.LAST))
-    inherits = torch.where(first, keep, 0.0)
-    inherits = inherits + torch.where(last, 1.0 - inherits.sum(-1, keepdim=True), 0.0)
-    kept = keep * w
-    left, share = kept.sum(-1, keepdim=True), HORIZON_SHARE
-    return ((1.0 + share) * kept + share * (1.0 - left) * inherits) / (left + share)
+def _whole(packed: Tensor) -> Tensor:
+    """Symmetric matrices of their lower triangles, row by row."""
+    d = math.isqrt(2 * packed.shape[-1])
+    row, column = torch.tril_indices(d, d, device=packed.device)
+    place = torch.empty(d, d, dtype=torch.int64, device=packed.device)
+    place[row, column] = place[column, row] = torch.arange(len(row), device=packed.device)
+    return packed.index_select(-1, place.flatten()).reshape(*packed.shape[:-1], d, d)
 
 
 torch.export.register_dataclass(Forecasts, serialized_type_name="kgmrf.torch.Forecasts")

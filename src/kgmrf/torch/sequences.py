@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kgmrf._types import Numbers
-from kgmrf.engines import core, horizon
+from kgmrf.engines import core
 from kgmrf.engines import layout as at
 
 TRACKS_PER_THREAD = 4
@@ -31,9 +31,15 @@ class Steps(NamedTuple):
     size_std: Tensor
     log_prob: Tensor
     covariance: Tensor  # after the observation
-    roots: Tensor
-    age: Tensor  # time since the last observation; from here on without derivatives
-    rows: Tensor  # (n, T + 1, size): before each step, and after the last
+    weights: Tensor  # of the members, after it
+    youth: Tensor  # delta and c of the forecast (`kgmrf.youth`); without derivatives
+    rows: Tensor  # before each step, and after the last (n, T + 1, size); or the last (n, 1, size)
+
+
+def _widths(d: int, members: int) -> tuple[int | None, ...]:
+    """Of the `Steps` but for their rows; None: one number a step."""
+    pairs = d * (d + 1) // 2
+    return pairs, pairs, at.N_TAILS, None, None, pairs, members, 2
 
 
 def _numbers(value: Tensor) -> Numbers:
@@ -77,49 +83,30 @@ def sequences(
     learning: Tensor,
     start: Tensor,
     matrix: bool,
+    keep: bool,
     reach: int,
 ) -> list[Tensor]:
     """The `Steps` of n tracks; everything in double precision.
 
     values: ``(n, T, m, d)`` samples, or with ``matrix`` ``(n, T, d, d)``. counts, dt: ``(n, T)``;
     counts 0: no observation. table, learning: see `kgmrf.engines.layout`. start: ``(n, size)``.
-    reach: derivatives do not pass back through every reach-th step.
+    keep: all rows, which the way back needs. reach: derivatives do not pass back through every
+    reach-th step.
     """
     n, T, _, d = values.shape
     loop, plan = _loop(d, table, learning)
-    pairs, low = d * (d + 1) // 2, np.tril_indices(d)
-    small = plan.places["size"]
-    rows = np.empty((n, T + 1, plan.size))
+    rows = np.empty((n, T + 1 if keep else 1, plan.size))
     rows[:, 0] = _numbers(start)
-    before, after = (np.empty((n, T, small + d * d + pairs)) for _ in range(2))
-    seen, weights, times = map(_numbers, (values, counts, dt))
+    seen = [_numbers(part) for part in (values, counts, dt)]
+    widths = _widths(d, len(plan.table))
+    found = [np.empty((n, T) if width is None else (n, T, width)) for width in widths]
 
     def work(_: int, part: slice) -> None:
-        lines = (rows[part], seen[part], weights[part], times[part], matrix)
-        bars = (_nothing(axes) for axes in (3, 3, 3, 2, 2, 3, 3, 4, 2, 2, 1))
-        loop.unroll(False, *lines, before[part], after[part], *bars, reach)
+        lines = (line[part] for line in seen)
+        loop.forwards(rows[part], *lines, matrix, *(one[part] for one in found))
 
     _in_threads(work, n)
-
-    def packed(records: Numbers) -> Numbers:
-        whole = records[..., small : small + d * d].reshape(n, T, d, d)
-        return whole[..., low[0], low[1]]
-
-    tails, wander, roots = (plan.places[name] for name in ("tails", "wander", "roots"))
-    age = before[..., at.TIME] - before[..., at.SEEN]
-    variances = before[..., wander + horizon.N_LAGS : roots]
-    found = (
-        packed(before),
-        before[..., small + d * d :],
-        before[..., tails : tails + at.N_TAILS],
-        horizon.size_std(variances, horizon.beyond(age)),
-        after[..., at.LIKELIHOOD],
-        packed(after),
-        after[..., roots:small],
-        after[..., at.TIME] - after[..., at.SEEN],
-        rows,
-    )
-    return [torch.from_numpy(np.array(part, order="C")) for part in found]
+    return [torch.from_numpy(one) for one in (*found, rows)]
 
 
 @sequences.register_fake
@@ -131,13 +118,14 @@ def _shapes(
     learning: Tensor,
     start: Tensor,
     matrix: bool,
+    keep: bool,
     reach: int,
 ) -> list[Tensor]:
     n, T, _, d = values.shape
-    pairs, members = d * (d + 1) // 2, table.shape[0]
-    widths: tuple[Any, ...] = (pairs, pairs, at.N_TAILS, None, None, pairs, members, None)
+    widths = _widths(d, table.shape[0])
     shapes = [(n, T) if width is None else (n, T, width) for width in widths]
-    return [values.new_empty(shape) for shape in (*shapes, (n, T + 1, start.shape[-1]))]
+    rows = (n, T + 1 if keep else 1, start.shape[-1])
+    return [values.new_empty(shape) for shape in (*shapes, rows)]
 
 
 @torch.library.custom_op("kgmrf::sequences_back", mutates_args=(), device_types="cpu")
@@ -159,7 +147,7 @@ def sequences_back(
     n, _, _, d = values.shape
     loop, plan = _loop(d, table, learning)
     lines = [_numbers(part) for part in (rows, values, counts, dt)]
-    axes = (3, 3, 3, 2, 2, 3, 3)
+    axes = [2 if width is None else 3 for width in _widths(d, len(plan.table))[:7]]
     bars = [_numbers(s) if s.numel() else _nothing(k) for s, k in zip(slopes, axes, strict=True)]
     values_bar, start_bar = np.zeros(values.shape), np.empty((n, plan.size))
     threads = max(1, torch.get_num_threads())
@@ -170,7 +158,7 @@ def sequences_back(
         own = (line[part] for line in lines)
         cut = (bar[part] if bar.size else bar for bar in bars)
         found = (values_bar[part], start_bar[part], tables[number], settings[number])
-        loop.unroll(True, *own, matrix, _nothing(3), _nothing(3), *cut, *found, reach)
+        loop.backwards(*own, matrix, *cut, *found, reach)
 
     _in_threads(work, n)
     total = (values_bar, tables.sum(axis=0), settings.sum(axis=0), start_bar)
@@ -194,7 +182,8 @@ def _back_shapes(
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    *given, _, ctx.matrix, ctx.reach = inputs
+    *given, _, ctx.matrix, _, ctx.reach = inputs
+    ctx.set_materialize_grads(False)  # zeros of what a loss does not look at would be passed back
     ctx.save_for_backward(*given, output[-1])
 
 
@@ -203,7 +192,7 @@ def _back(ctx: Any, slopes: list[Tensor | None]) -> tuple[Any, ...]:
     none = rows.new_empty(0)
     bars = [none if s is None else s.contiguous() for s in slopes[:7]]
     values, table, learning, start = sequences_back(*given, rows, bars, ctx.matrix, ctx.reach)
-    return values, None, None, table, learning, start, None, None
+    return values, None, None, table, learning, start, None, None, None
 
 
 sequences.register_autograd(_back, setup_context=_keep)
