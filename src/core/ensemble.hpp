@@ -392,7 +392,7 @@ class Ensemble : public Loop {
         h.samples += c.m;
         grow_older(t);
         const bool early = h.samples <= EARLY;  // counts in full, and no size clock moves
-        if (early) u = 1.0;
+        if (early || (h.doubt > 0.0 && u > 1.0)) u = 1.0;  // of a young track at most in full
         for (int i = 0; i < d; ++i) {
             if (!t.has(i)) continue;
             const double gain = std::max(newness[i], 1.0 / LEVEL_MEMORY);

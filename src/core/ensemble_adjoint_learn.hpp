@@ -52,7 +52,8 @@ class LearnAdjoint {
 
         // Back through `learn`.
         const bool single = !seen.matrix && seen.samples == 1 && !c.holes;
-        Learnt s{early ? 1.0 : found.u, early ? 1.0 : far / std::max(q, far),
+        const bool in_full = early || (doubt > 0.0 && found.u > 1.0);
+        Learnt s{in_full ? 1.0 : found.u, early ? 1.0 : far / std::max(q, far),
                  double(n_there), early, single, 0.0, 0.0};
         fill(mean_bar, n, 0.0), fill(rest_bar, n, 0.0), fill(own.x_bar, d, 0.0);
         if (own.plan.n_turning > 0) turning.learn(t, after, bar, s, c.m);
@@ -76,7 +77,7 @@ class LearnAdjoint {
         double kappa_bar = 0.0;
         Mixed found_bar{}, told_bar{};
         told_bar.log_p = likelihood_bar;
-        found_bar.u = early ? 0.0 : s.u_bar;
+        found_bar.u = in_full ? 0.0 : s.u_bar;
         const double rate = own.plan.learning.kappa_gain, ratio = found.u * q / c.values - 1.0;
         const double inside = 1.0 + rate * ratio, moved = kappa + std::log1p(rate * ratio);
         if (q <= far && std::fabs(moved) < KAPPA_LIMIT) {

@@ -57,7 +57,7 @@
     }
 
     /// The top direction begins with the signs of one row of the first C, that of the channel which
-    /// is correlated most: so signs, order and units of channels do not matter.
+    /// is correlated most: so signs and order of channels do not matter.
     void point(Track t) {
         double most = -1.0;
         int row = 0;

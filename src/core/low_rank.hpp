@@ -13,7 +13,6 @@
 #include "low_rank_start.hpp"
 #include "observe.hpp"
 #include "score.hpp"
-#include "youth.hpp"
 #include <memory>
 
 namespace {
@@ -130,18 +129,15 @@ class LowRank : public Loop {
             store(inverse + p, load(inverse + p) - load(beside + p));  // now diag S^-1
         }
         distance = std::clamp(dot(x, told, s), 0.0, LOW_RANK_LARGEST);
-        int there = 0;
-        for (int i = 0; i < d; ++i) there += t.has(i);
-        const double doubt = doubt_of(t.head.samples, d), log_wide = std::log(widening(doubt, there));
-        const double shift = t.head.kappa + log_wide, grow = std::exp(-shift);
-        tail_logs.take(n, doubt);
+        const double grow = std::exp(-t.head.kappa);
+        tail_logs.take(n, 0.0);  // the start is wide enough
         const double log_size = (log_det - sum_of_logs(here, t.level, s)) / n + t.head.kappa;
         const double size_std = Wander::size_std(t.wander, horizon.gap());
         const double q = grow * distance;
-        const Mixed found = mix_tails(t.tails, tail_logs, q, log_det + n * shift, size_std);
+        const Mixed found = mix_tails(t.tails, tail_logs, q, log_det + n * t.head.kappa, size_std);
         const double u = found.u;
         score_tails(t, found);
-        tell(t.head, found.log_p, q, n, size_std, doubt);
+        tell(t.head, found.log_p, q, n, size_std, 0.0);
         ::apply(Rows{noises, k_, s}, power, outer);
         ::apply(Rows{noises, k_, s}, inverse, trace);
         for (int k = 0, a = 0; k < k_; ++k) {
@@ -175,12 +171,12 @@ class LowRank : public Loop {
         }
         if (n > 0) {
             const double before = h.likelihood, distance = h.distance, values = h.values,
-                         size_std = h.size_std, doubt = h.doubt;
+                         size_std = h.size_std;
             judge(t, n);
             limit = std::min(1.0, LOW_RANK_LIMIT * n / std::max(h.distance, 1e-300));
             if (!std::isnan(before))  // of the samples of this line that came before
                 h.likelihood += before, h.distance += distance, h.values += values,
-                    h.size_std = size_std, h.doubt = doubt;
+                    h.size_std = size_std;
             for (int i = 0; i < d; ++i) {
                 if (!(here[i] > 0.0)) continue;
                 t.counts[i] += 1.0;

@@ -40,14 +40,14 @@ def components(
     """
     sigma, h = np.asarray(size_std, dtype=float), float(np.max(steps))
     nu = np.array(TAILS) * np.sqrt(h)
-    heavy = np.array(TAILS) / (np.array(TAILS) - 2.0) * (nu - 2.0) / nu if h > 1.0 else 1.0
+    heavy: Any = np.array(TAILS) / (np.array(TAILS) - 2.0) * (nu - 2.0) / nu if h > 1.0 else 1.0
     unsure = np.asarray(doubt, dtype=float)[..., None]
     if (unsure > 0.0).any():
         nu = nu / (1.0 + unsure * nu)
         heavy = heavy * np.asarray(wide)[..., None] * np.ones(len(TAILS))
     if not (sigma > 0.0).any():
         return tails, nu, heavy
-    shape = (*tails.shape[:-1], len(SIZE_NODES), len(nu))
+    shape = (*tails.shape[:-1], len(SIZE_NODES), nu.shape[-1])
     sizes = np.exp(sigma[..., None] * np.array(SIZE_NODES))[..., None]
     sizes = sizes * (heavy[..., None, :] if np.ndim(heavy) else heavy)
     weights = np.array(SIZE_SHARES)[:, None] * tails[..., None, :]

@@ -9,9 +9,11 @@ every tail nu_j of the density becomes 1/(1/nu_j + delta), and its scale is mult
 
     c = 1 + delta^1.25 (d - 1 - delta)/2.
 
-The estimate of the covariance has nothing of it. After one sample both are exact in the tail: t_1
-in each of d independent channels is about t_1 of the scale d/2. Beyond, the numbers are fitted to
-rows of N(0, A), A the identity, a factor model or of eigenvalues from 1 to 1000.
+The estimate of the covariance has nothing of it, and while it lasts an observation counts at most
+in full, u <= 1: those of a density that is wide on purpose look calm. After one sample both are
+exact in the tail: t_1 in each of d independent channels is about t_1 of the scale d/2. Beyond, the
+numbers are fitted to rows of N(0, A), A the identity, a factor model or of eigenvalues from 1 to
+1000.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def doubt_of(samples: Any, d: int) -> Numbers:
     def one(n: Any) -> Any:
         return 1.0 / (YOUTH_RATE * np.maximum(n, 1.0) - (YOUTH_RATE - 1.0))
 
-    return np.asarray(np.maximum(one(np.asarray(samples, dtype=float)) - one(YOUTH_ENDS * (d + 2.0)), 0.0))
+    return np.asarray(
+        np.maximum(one(np.asarray(samples, dtype=float)) - one(YOUTH_ENDS * (d + 2.0)), 0.0)
+    )
 
 
 def degrees(doubt: Any) -> Numbers:

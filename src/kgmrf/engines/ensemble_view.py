@@ -34,7 +34,6 @@ from kgmrf.engines.layout import (
 from kgmrf.factors import heaviness
 from kgmrf.geometry import orbit
 from kgmrf.tail import tail_probability
-from kgmrf.youth import doubt_of
 
 NAMES: tuple[str, ...] = (
     "time",
@@ -85,7 +84,7 @@ class EnsembleView(View):
         if name in ("time", "log_likelihood", "tails", "size_std"):
             return {name: getattr(record, name)}
         if name == "doubt":
-            return {name: doubt_of(record.samples, self._engine.d)}
+            return {name: self._engine.doubt(record)}
         if name == "weights":
             return {name: self._engine.weights(record)}
         if name == "age":

@@ -99,6 +99,10 @@ class SelfTuned(Engine):
         rows[:, UNKNOWN] = np.nan
         return rows
 
+    def doubt(self, record: Record) -> Numbers:
+        """What is open of a forecast because the track is young (`kgmrf.youth`): nothing."""
+        return np.zeros(np.shape(record.samples))
+
     def half_life(self, weights: Numbers) -> Numbers:
         """Time after which half of an observation is forgotten, under weights ``(..., K)``."""
         raise NotImplementedError

@@ -194,14 +194,15 @@ def learn(
     """Every member takes in u C; those that are limited weigh it by min(1, 20 d/z) instead.
 
     The first samples count in full, and no size clock moves: what they were expected to be is what
-    one sample was.
+    one sample was. While the track is young none counts more: its density is wide on purpose.
     """
     table, there = plan.table, present(track)
     n_there = float(there.sum())
     track.head[at.COUNT] += 1.0
     track.head[at.SAMPLES] += seen.m
     early = track.head[at.SAMPLES] <= EARLY
-    u = 1.0 if early else u
+    if early or (track.head[at.DOUBT] > 0.0 and u > 1.0):
+        u = 1.0
     whole = u * seen.mean + seen.rest
     ages = track.entry[0]
     ages[there] += 1.0

@@ -56,7 +56,7 @@ from kgmrf.engines.low_rank_layout import (
 from kgmrf.readable.ensemble import decays
 from kgmrf.readable.low_rank_start import enter, live, polish, present, start_axes
 from kgmrf.readable.observe import take_samples
-from kgmrf.readable.score import Ahead, learn_wander, look_ahead, weigh, weights_ahead, youth
+from kgmrf.readable.score import Ahead, learn_wander, look_ahead, weigh, weights_ahead
 
 ROOT, HORIZONS = COLUMN["root"], [COLUMN["horizon"], COLUMN["heir"]]
 TOLD = [at.LIKELIHOOD, at.DISTANCE, at.VALUES]
@@ -186,9 +186,7 @@ def judge(track: Track, plan: Layout, x: Numbers, o: Numbers, ahead: Ahead) -> N
     half = np.linalg.solve(inner, f.T) / noise  # (sum r, n): S^-1 = 1/N - half^T half
     y = x[o] / noise - half.T @ (half @ x[o])
     n, kappa = float(o.sum()), float(track.head[at.KAPPA])
-    doubt, log_wide = youth(track, plan.d, present(track).sum())
-    shrunk = math.exp(-kappa - log_wide)
-    distance = shrunk * min(max(float(x[o] @ y), 0.0), LOW_RANK_LARGEST)
+    distance = math.exp(-kappa) * min(max(float(x[o] @ y), 0.0), LOW_RANK_LARGEST)
     log_det = float(np.log(noise).sum()) + 2.0 * float(np.log(np.diag(inner)).sum()) + n * kappa
     # <S^-1 x x^T S^-1, S_k> and <S^-1, S_k>, where F^T S^-1 F = I - (I + F^T N^-1 F)^-1.
     inverse = np.linalg.inv(inner)
@@ -198,8 +196,7 @@ def judge(track: Track, plan: Layout, x: Numbers, o: Numbers, ahead: Ahead) -> N
     k = np.repeat(np.arange(len(plan.members)), [law.rank for law in plan.members])
     outer = np.bincount(k, along) / weights + noises @ np.minimum(y * y, LOW_RANK_LARGEST)
     trace = np.bincount(k, taken) / weights + noises @ precision
-    wide = (doubt, log_wide)
-    weigh(track, plan.table[:, ROOT], outer, trace, n, distance, log_det, n**-0.5, ahead, wide)
+    weigh(track, plan.table[:, ROOT], outer, trace, n, distance, log_det, n**-0.5, ahead)
     learn_wander(track, (log_det - float(np.log(track.level[o]).sum())) / n, ahead.age)
 
 
@@ -290,17 +287,16 @@ def step(track: Track, plan: Layout, samples: Numbers, dt: float) -> None:
     ahead, scores = look_ahead(track, plan.table[:, HORIZONS]), []
     if len(samples):
         head[at.SEEN] = head[at.TIME]
-    wide, doubt = ahead.size_std, 0.0
+    wide = ahead.size_std
     head[at.SIZE_STD] = head[at.DOUBT] = 0.0
     for x in samples:
         before = head[at.COUNT]
         if take(track, plan, x, ahead):
-            doubt = doubt if scores else float(head[at.DOUBT])
             scores.append(head[TOLD].copy())
         if head[at.COUNT] > before:  # further samples come at the same time
             ahead = look_ahead(track, plan.table[:, HORIZONS])
     if scores:
-        head[at.SIZE_STD], head[at.DOUBT] = wide, doubt
+        head[at.SIZE_STD] = wide
     head[TOLD] = np.sum(scores, axis=0) if scores else np.nan
 
 

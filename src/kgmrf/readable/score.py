@@ -124,7 +124,7 @@ def judge(
     prior = plan.table[:, at.ROOT]
     rate, learning = seen.m / n, plan.learning
     wide = (doubt, log_wide)
-    u = weigh(track, prior, outer, trace, n, q, seen.log_det, rate, ahead, wide, learning)
+    u = weigh(track, prior, outer, trace, n, q, seen.log_det, rate, ahead, learning, wide)
     track.head[at.LIKELIHOOD], track.head[at.DISTANCE] = told.log_p, q_top
     return u, q
 
@@ -139,8 +139,8 @@ def weigh(
     log_det: float,
     rate: float,
     ahead: Ahead,
-    wide: tuple[float, float],
     learning: at.Learning = at.USUAL,
+    wide: tuple[float, float] = (0.0, 0.0),
 ) -> float:
     """The tails, kappa and the weights learn from n values at squared distance q; returns u.
 

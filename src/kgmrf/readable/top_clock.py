@@ -59,7 +59,7 @@ class Along(NamedTuple):
 def point(track: Track, first: Numbers) -> None:
     """u begins with the signs of one row of the first C, that of the channel correlated most.
 
-    So signs, order and units of channels do not matter. first: C, 0 in channels that are absent.
+    So signs and order of channels do not matter. first: C, 0 in channels that are absent.
     """
     variance = np.diag(first)
     inverse = np.where(variance > 0.0, 1.0 / np.sqrt(np.where(variance > 0.0, variance, 1.0)), 0.0)

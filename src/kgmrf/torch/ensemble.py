@@ -100,9 +100,7 @@ class Forecasts:
     def density(self) -> StudentTMixture:
         """The density of the next sample, before it is observed."""
         factor = _cholesky(self.scale)
-        return StudentTMixture.of_forecast(
-            factor, self.tails, self.size_std, self.doubt, self.wide
-        )
+        return StudentTMixture.of_forecast(factor, self.tails, self.size_std, self.doubt, self.wide)
 
     @cached_property
     def tangent(self) -> Tensor:
@@ -147,7 +145,7 @@ class KGMRFLayer(nn.Module):
     >>> out = layer(torch.randn(5, 20, 3))
     >>> out
     Forecasts of float32: covariance (5, 20, 3, 3), forecast (5, 20, 3, 3), log_prob (5, 20), \
-weights (5, 20, 11), state (5, 171)
+weights (5, 20, 11), state (5, 172)
     """
 
     table: Tensor
