@@ -23,16 +23,16 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=("run", "report", "all"), default="all")
     parser.add_argument("--quick", action="store_true", help="small and rough: does it work?")
     parser.add_argument("--only", choices=("default", "speed"), help="one of the result files")
-    wish = parser.parse_args()
-    for what in (wish.only,) if wish.only else ("default", "speed"):
-        if wish.what in ("run", "all"):
+    requested = parser.parse_args()
+    for what in (requested.only,) if requested.only else ("default", "speed"):
+        if requested.what in ("run", "all"):
             from benchmarks.run import run
 
-            print(run(quick=wish.quick, what=what))
-        if wish.what in ("report", "all"):
+            print(run(quick=requested.quick, what=what))
+        if requested.what in ("report", "all"):
             from benchmarks.report import report
 
-            print(report("quick_" * wish.quick + what).read_text())
+            print(report("quick_" * requested.quick + what).read_text())
 
 
 if __name__ == "__main__":

@@ -161,15 +161,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.keys", description=__doc__)
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--keys", type=int, default=1_000_000)
-    wish = parser.parse_args()
+    requested = parser.parse_args()
     path = RESULTS / "keys.json"
     found = json.loads(path.read_text()) if path.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
-        if wish.rows:
-            found["formats"] = formats(Path(folder), wish.rows)
-            found["settings"] = {"d": D, "tracks": TRACKS, "rows": wish.rows, **machine()}
-        if wish.keys:
-            found["many"] = many(Path(folder), wish.keys)
+        if requested.rows:
+            found["formats"] = formats(Path(folder), requested.rows)
+            found["settings"] = {"d": D, "tracks": TRACKS, "rows": requested.rows, **machine()}
+        if requested.keys:
+            found["many"] = many(Path(folder), requested.keys)
         found["start"] = start(Path(folder))
     path.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps({name: found.get(name) for name in ("many", "start")}, indent=1))

@@ -126,12 +126,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.live", description=__doc__)
     parser.add_argument("--lines", type=int, default=300_000)
     parser.add_argument("--rows", type=int, default=10_000_000)
-    wish = parser.parse_args()
+    requested = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = {
-            "settings": {"d": D, "lines": wish.lines, "rows": wish.rows, **machine()},
-            "stream": stream(Path(folder), wish.lines) if wish.lines else [],
-            "files": files(Path(folder), wish.rows) if wish.rows else [],
+            "settings": {"d": D, "lines": requested.lines, "rows": requested.rows, **machine()},
+            "stream": stream(Path(folder), requested.lines) if requested.lines else [],
+            "files": files(Path(folder), requested.rows) if requested.rows else [],
         }
     (RESULTS / "live.json").write_text(json.dumps(found, indent=1) + "\n")
 

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf import KGMRF, RotationTracker, TrackerBank, _npz, load
-from kgmrf.geometry import so
-from kgmrf.stream import Settings, Stream
-from kgmrf.trackers import (
+from kgmrf.baselines import (
     AlphaBeta,
     EuclideanEMA,
     HoldLast,
-    KineticGaussian,
     LogEuclideanEMA,
     RiemannianEMA,
     TangentKalman,
 )
+from kgmrf.geometry import so
+from kgmrf.stream import Settings, Stream
+from kgmrf.trackers import KineticGaussian
 
 WORDS = (b"null", b"true", b"[]", b"{}", b'""', b"1e999", b"-1e308", b"NaN", b'"2024"', b"[1]")
 

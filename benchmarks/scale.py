@@ -316,10 +316,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     parser.add_argument("what", nargs="?", choices=("run", "report", "all"), default="all")
     parser.add_argument("--quick", action="store_true", help="small and rough: does it work?")
-    wish = parser.parse_args()
-    if wish.what in ("run", "all"):
-        print(run(quick=wish.quick))
-    if wish.what in ("report", "all") and not wish.quick:
+    requested = parser.parse_args()
+    if requested.what in ("run", "all"):
+        print(run(quick=requested.quick))
+    if requested.what in ("report", "all") and not requested.quick:
         print(report())
 
 

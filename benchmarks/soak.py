@@ -276,8 +276,10 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=share_of_all())
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--only", nargs="+", default=(), metavar="TRIAL")
-    wish = parser.parse_args()
-    return int(any(map(faults, run(wish.share, wish.output, tuple(wish.only)).values())))
+    requested = parser.parse_args()
+    return int(
+        any(map(faults, run(requested.share, requested.output, tuple(requested.only)).values()))
+    )
 
 
 def share_of_all() -> float:

@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=25, help="of every key in every file")
     parser.add_argument("--buckets", type=int, default=16)
     parser.add_argument("--output", type=Path, default=RESULTS / "spark.json")
-    wish = parser.parse_args()
+    requested = parser.parse_args()
     sys.path.insert(0, str(EXAMPLES))
     example: Any = importlib.import_module("spark_stream")
     example.check_engine()
@@ -165,8 +165,8 @@ def main() -> None:
     found = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rows(folder / "in", wish.files, wish.keys, wish.rows)
-        for buckets in (0, wish.buckets):
+        rows(folder / "in", requested.files, requested.keys, requested.rows)
+        for buckets in (0, requested.buckets):
             found.append(through_spark(spark, example, folder, buckets))
             print(json.dumps(found[-1]), flush=True)
         found.append(in_process(example, folder))
@@ -185,15 +185,15 @@ def main() -> None:
             "packages": {n: version(n) for n in ("pyspark", "pandas", "pyarrow", "numpy")},
             "load_of_the_machine": round(os.getloadavg()[1], 1),
             "d": D,
-            "keys": wish.keys,
-            "rows_of_a_key_in_a_micro_batch": wish.rows,
-            "micro_batches_counted": wish.files - 1,
+            "keys": requested.keys,
+            "rows_of_a_key_in_a_micro_batch": requested.rows,
+            "micro_batches_counted": requested.files - 1,
             "seed": 0,
         },
         "state_bytes_of_one_key": state_bytes(example),
         "results": found,
     }
-    wish.output.write_text(json.dumps(report, indent=1) + "\n")
+    requested.output.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

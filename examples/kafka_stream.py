@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from kgmrf.stream import Settings, Stream
-from kgmrf.stream.ends import Stop
+from kgmrf.stream.endpoints import Stop
 from kgmrf.stream.run import Lock, Locked
 
 BLOCK = 5000
@@ -192,11 +192,11 @@ class Worker:
             lines = [(message.value() or b"").replace(b"\n", b" ") for message in block]
             for line in part.stream.take(lines).splitlines():
                 self.output.send(self.to, line, json.loads(line)["key"].encode())
-            for fault in part.stream.faults:
+            for fault in part.stream.errors:
                 letter = {"reason": fault.reason, "text": fault.text.decode(errors="replace")}
                 if self.bad is not None:
                     self.output.send(self.bad, json.dumps(letter).encode())
-            part.stream.faults.clear()
+            part.stream.errors.clear()
             part.offset, part.changed = block[-1].offset() + 1, True
 
     def checkpoint(self) -> None:
@@ -254,39 +254,39 @@ def main() -> int:
     parser.add_argument("--patience", type=float, default=120.0, help="seconds for the broker")
     parser.add_argument("--consumer", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--producer", nargs="*", default=[], metavar="NAME=VALUE")
-    wish = parser.parse_args()
+    requested = parser.parse_args()
 
     from confluent_kafka import Consumer, Producer
 
-    wish.state.mkdir(parents=True, exist_ok=True)
-    shared = {"bootstrap.servers": wish.brokers}
+    requested.state.mkdir(parents=True, exist_ok=True)
+    shared = {"bootstrap.servers": requested.brokers}
     consumer = Consumer(
         {
             **shared,
-            "group.id": wish.group,
+            "group.id": requested.group,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "partition.assignment.strategy": "cooperative-sticky",
-            **pairs(wish.consumer),
+            **pairs(requested.consumer),
         }
     )
-    timeout = {"message.timeout.ms": int(1000 * wish.patience)}
+    timeout = {"message.timeout.ms": int(1000 * requested.patience)}
     idempotent = {"enable.idempotence": True, "acks": "all"}
-    producer = Producer({**shared, **idempotent, **timeout, **pairs(wish.producer)})
-    fields = None if wish.fields is None else tuple(wish.fields.split(","))
-    output = Output(producer, wish.most, wish.patience)
+    producer = Producer({**shared, **idempotent, **timeout, **pairs(requested.producer)})
+    fields = None if requested.fields is None else tuple(requested.fields.split(","))
+    output = Output(producer, requested.most, requested.patience)
     stop, settings = Stop(), Settings(on_error="skip", fields=fields)
     worker = Worker(
         settings,
         consumer,
         output,
-        wish.state,
-        to=wish.output,
-        bad=wish.bad,
-        every=wish.checkpoint_every,
+        requested.state,
+        to=requested.output,
+        bad=requested.bad,
+        every=requested.checkpoint_every,
     )
     with stop.on_signals():
-        worker.subscribe(wish.input)
+        worker.subscribe(requested.input)
         try:
             worker.run(stop)
         except Undelivered as error:

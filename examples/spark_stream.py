@@ -283,26 +283,30 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def run(wish: argparse.Namespace) -> None:
+def run(requested: argparse.Namespace) -> None:
     """Start the query and wait for its end."""
     check_engine()
-    check_folders(wish.input, wish.output, wish.checkpoint)
+    check_folders(requested.input, requested.output, requested.checkpoint)
     settings = Settings(
         fields=FIELDS,
-        time_unit=wish.time_unit,
-        same_time=wish.same_time,
-        on_error=wish.on_error,
-        tracker={"gains": wish.gains},
-        alert=wish.alert,
-        mean=wish.mean,
+        time_unit=requested.time_unit,
+        same_time=requested.same_time,
+        on_error=requested.on_error,
+        tracker={"gains": requested.gains},
+        alert=requested.alert,
+        mean=requested.mean,
     )
-    operator = Operator(settings, wish.channels or count_channels(wish.input))
+    operator = Operator(settings, requested.channels or count_channels(requested.input))
     from pyspark.errors import PySparkException
 
-    spark = session(wish.cores)
-    options = dict(once=wish.once, files=wish.files, buckets=wish.buckets, every=wish.every)
+    spark = session(requested.cores)
+    options = dict(
+        once=requested.once, files=requested.files, buckets=requested.buckets, every=requested.every
+    )
     try:
-        query = start(spark, wish.input, wish.output, wish.checkpoint, operator, **options)
+        query = start(
+            spark, requested.input, requested.output, requested.checkpoint, operator, **options
+        )
         query.awaitTermination()
     except KeyboardInterrupt:
         query.stop()

@@ -182,7 +182,7 @@ def false_real() -> dict[str, Any]:
     for name in BACKGROUNDS[:-1]:
         rows = background(name)
         for word, values, mean in (
-            ("as it is", rows, "drift"),
+            ("as it is", rows, "ewm"),
             ("differences", np.diff(rows, axis=0), "zero"),
             ("linear mean", rows, "linear"),
         ):
@@ -220,7 +220,7 @@ def speed(n: int) -> dict[str, float]:
 
     def bank() -> None:
         tracks = TrackerBank(1000, 4, time_unit=1.0, n_threads=1)
-        tracks.take(lines.tracks, lines.values, dt=lines.dt, fields=("p_value",))
+        tracks.feed(lines.tracks, lines.values, dt=lines.dt, fields=("p_value",))
 
     def bank_with_alarms() -> None:
         alarm = Alarm(1e-4)

@@ -24,7 +24,7 @@ KEPT = 0.9
 """Share of the variance that principal components keep."""
 
 
-def watched(part: Labelled, adapt: str, mean: str = "drift") -> Alerts:
+def watched(part: Labelled, adapt: str, mean: str = "ewm") -> Alerts:
     """Ours, online."""
     return watch(part.rows, Alarm(1e-4), tracker=KGMRF(mean=mean), adapt=adapt)
 

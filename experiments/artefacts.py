@@ -47,7 +47,7 @@ def scores(clean: Numbers, C: Numbers, first: int) -> dict[str, Numbers]:
     from pyriemann.artifact_detection import Potato
 
     from kgmrf import KGMRF
-    from kgmrf.recentring import OnlineRecenter
+    from kgmrf.sklearn.recentring import OnlineRecenter
 
     known = clean[FIRST - first :]
     tracker = KGMRF(n_samples=ssvep.RATE)

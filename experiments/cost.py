@@ -22,8 +22,8 @@ from kgmrf import (
     simulate,
 )
 from kgmrf.geometry import so
+from kgmrf.model.law_state import INTEGRATORS
 from kgmrf.simulate import motion
-from kgmrf.state import INTEGRATORS
 
 TRACKERS: dict[str, tuple[str, Callable[[], Any]]] = {
     "information": ("K-GMRF information", lambda: KGMRF(gains="information", n_samples=8)),

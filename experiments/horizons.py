@@ -5,7 +5,7 @@
 The streams of `experiments.streams`. Ours is scored by the log-density of its own forecast, as it
 comes. Every EWMA, iterated EWMA and DCC-GARCH forecasts the matrix that it has for the next row;
 each gets the setting, the degrees of freedom and the scale of a Student-t that are best on the
-scored rows in hindsight, for every horizon anew. Totals: the sum of the next h rows.
+scored rows in hindsight, for every horizon again. Totals: the sum of the next h rows.
 
 Gaps: after every 30 rows between 2 and 40 are left out; the score is that of the first row after.
 """

@@ -51,7 +51,9 @@ def run(stream: str, holes: float = 0.2) -> dict[str, Any]:
 
     x, first = load(stream)
     missing = np.where(np.random.default_rng(1).random(x.shape) < holes, np.nan, x)
-    out: dict[str, Any] = {"scores": {m: score(x, first, m) for m in ("zero", "running", "linear")}}
+    out: dict[str, Any] = {
+        "scores": {m: score(x, first, m) for m in ("zero", "expanding", "linear")}
+    }
     out["with_holes"] = {m: score(missing, first, m) for m in ("zero", "linear")}
     tracker = KGMRF(mean="linear", time_scale=1)
     tracker.filter(x[:first])

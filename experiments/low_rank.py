@@ -28,10 +28,10 @@ from experiments.reading import read
 from experiments.store import Unit
 from kgmrf import KGMRF
 from kgmrf._types import Numbers
-from kgmrf.density import GAUSSIAN, TAILS
 from kgmrf.engines import Lines
 from kgmrf.engines.low_rank import LowRank, default_members
-from kgmrf.factors import FactorDensity, solve
+from kgmrf.model.density import GAUSSIAN, TAILS
+from kgmrf.model.factors import FactorDensity, solve
 
 FIRST = 20
 STRENGTHS = np.array([4.0, 2.0, 1.0, 0.5, 0.5])

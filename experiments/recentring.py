@@ -95,7 +95,7 @@ def both(train: Numbers, test: Numbers) -> dict[str, tuple[Numbers, Numbers]]:
     """Training and test matrices as every method hands them to the classifier."""
     from pyriemann.utils.mean import mean_riemann
 
-    from kgmrf.recentring import OnlineRecenter
+    from kgmrf.sklearn.recentring import OnlineRecenter
 
     ours = OnlineRecenter()
     first = ours.fit_transform(train)

@@ -92,7 +92,7 @@ def densities(S: Numbers, C: Numbers) -> tuple[float, float]:
 
 def online(session: str, kind: str) -> dict[str, Any]:
     """Accuracy and densities of every covariance that is followed through one session."""
-    from kgmrf.integrated_time import integrated_time
+    from kgmrf.model.integrated_time import integrated_time
 
     found = ssvep.session(session, kind)
     rows = found.rows[: len(found.rows) // STEP * STEP]
@@ -113,7 +113,7 @@ def by_epoch(session: str) -> dict[str, Any]:
     """Accuracy of MDM on covariances of single epochs, by estimator."""
     from pyriemann.estimation import Covariances
 
-    from kgmrf.estimator import KineticCovariance
+    from kgmrf.sklearn.estimator import KineticCovariance
 
     epochs, classes = ssvep.windows(ssvep.session(session), 4 * ssvep.RATE, ssvep.RATE, 1)
     found = {name: Covariances(name).transform(epochs) for name in ("scm", "oas", "lwf")}

@@ -178,7 +178,7 @@ def test_pieces_of_a_recording_make_no_difference(
 
 def test_who_learns_everything_tells_the_p_values_of_the_tracker() -> None:
     x = recording()
-    for tracker in (KGMRF(mean="drift"), KGMRF(), KGMRF(mean="linear")):
+    for tracker in (KGMRF(mean="ewm"), KGMRF(), KGMRF(mean="linear")):
         found = watch(x, Alarm(1e-3), tracker=tracker)
         np.testing.assert_allclose(found.p_value, tracker.filter(x).p_value, rtol=1e-9)
 

@@ -28,7 +28,7 @@ DAYS = pd.date_range("2024-01-01", periods=60, freq="B")
 MAKERS: list[Callable[[], Any]] = [
     KGMRF,
     lambda: KGMRF(gains="information"),
-    lambda: KGMRF(mean="running"),
+    lambda: KGMRF(mean="expanding"),
     EuclideanEMA,
     KineticGaussian,
     lambda: VectorTracker(noise_std=1.0),
@@ -41,7 +41,7 @@ def returns() -> pd.DataFrame:
 
 
 def numbers(tracker: Any) -> list[np.ndarray]:
-    return [np.asarray(array) for array in tracker.memory().values()]
+    return [np.asarray(array) for array in tracker.state_dict().values()]
 
 
 def same(one: Any, other: Any) -> None:

@@ -11,9 +11,9 @@ import pytest
 from kgmrf import KGMRF, ObservationError, RotationTracker
 from kgmrf.bank import TrackerBank
 from kgmrf.geometry import so
-from kgmrf.step import covariance_step, rotation_step
+from kgmrf.model.step import covariance_step, rotation_step
 
-STATE = ("frame", "spectrum", "velocity", "uncertainty", "spectrum_var", "pool", "pool_samples")
+STATE = ("frame", "spectrum", "velocity", "uncertainty", "spectrum_var", "pool", "pooled_samples")
 CLOCKS = ("log_scale", "scale_var", "time", "seen", "steps")
 
 
@@ -78,7 +78,7 @@ def test_every_step_is_the_readable_step(kind: str, d: int, settings: dict[str, 
         np.testing.assert_array_equal(taken.observed, observed)
         assert not taken.invalid.any()
         new = bank.state()
-        cold = np.asarray(reference.pool_frames != state.pool_frames)
+        cold = np.asarray(reference.pooled_steps != state.pooled_steps)
         for name in STATE + CLOCKS:
             mine, theirs = getattr(new, name), getattr(reference, name)
             if name == "frame":  # while pooling, the signs of eigenvectors are free
@@ -381,7 +381,7 @@ def test_lines_of_the_wrong_shape_are_refused_and_change_nothing(gains):
     bank = TrackerBank(4, 3, gains=gains)
     for _ in range(5):
         bank.update(rng.normal(size=(4, 3)))
-    before = bank.memory()["rows"].copy()
+    before = bank.state_dict()["rows"].copy()
     which, rows, one = np.arange(40) % 4, rng.normal(size=(40, 3)), np.ones(40)
     infinite = rows.copy()
     infinite[7, 1] = np.inf
@@ -398,38 +398,38 @@ def test_lines_of_the_wrong_shape_are_refused_and_change_nothing(gains):
         (which > 1, rows, one, "covariance", IndexError),
     ):
         with pytest.raises(error):
-            bank.take(tracks, seen, dt=dt, fields=fields)
-        np.testing.assert_array_equal(bank.memory()["rows"], before)
-    assert bank.take(which, rows, dt=1.0, fields="covariance")["covariance"].shape == (40, 3, 3)
+            bank.feed(tracks, seen, dt=dt, fields=fields)
+        np.testing.assert_array_equal(bank.state_dict()["rows"], before)
+    assert bank.feed(which, rows, dt=1.0, fields="covariance")["covariance"].shape == (40, 3, 3)
 
 
 def test_what_a_bank_remembers_is_a_snapshot():
     """It was a view: the next update changed it."""
     bank = TrackerBank(2, 3)
     bank.update(np.ones((2, 3)))
-    found = bank.memory()
+    found = bank.state_dict()
     before = {name: array.copy() for name, array in found.items()}
     bank.update(np.full((2, 3), 7.0))
     for name, array in found.items():
         np.testing.assert_array_equal(array, before[name])
-    np.testing.assert_array_equal(bank.memory([1])["rows"], bank.memory()["rows"][1:])
+    np.testing.assert_array_equal(bank.state_dict([1])["rows"], bank.state_dict()["rows"][1:])
 
 
 def test_restored_banks_are_independent():
     one, two = TrackerBank(2, 3), TrackerBank(2, 3)
     one.update(np.ones((2, 3)))
-    two.restore(one.memory())
-    before = one.memory()["rows"].copy()
+    two.load_state_dict(one.state_dict())
+    before = one.state_dict()["rows"].copy()
     two.update(np.full((2, 3), 7.0))
-    np.testing.assert_array_equal(one.memory()["rows"], before)
+    np.testing.assert_array_equal(one.state_dict()["rows"], before)
 
 
 def test_a_refused_matrix_leaves_a_fresh_bank_of_many_channels():
     bank = TrackerBank(2, 64, on_invalid="raise")
-    before = bank.memory()["rows"].shape
+    before = bank.state_dict()["rows"].shape
     with pytest.raises(ObservationError):
         bank.update(np.stack([-np.eye(64)] * 2), n_samples=5)
-    assert bank.memory()["rows"].shape == before
+    assert bank.state_dict()["rows"].shape == before
     assert TrackerBank(0, 64).estimate().covariance.shape == (0, 64, 64)
     taken = TrackerBank(4, 3).update(np.zeros((4, 0, 3)), samples=True)
     assert not taken.observed.any()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kgmrf import KGMRF, EuclideanEMA
-from kgmrf.centring import RunningMean
+from kgmrf.model.centring import RunningMean
 from kgmrf.stream import Settings, Stream
 
 pytest.importorskip("typer")
@@ -70,7 +70,7 @@ def test_daily_data_without_weekends_are_forecast_on_business_days(
     assert found == (np.datetime64(DAYS[-1]) + np.arange(1, 3)).astype(str).tolist()
 
 
-@pytest.mark.parametrize("mean", ["running", "drift"])
+@pytest.mark.parametrize("mean", ["expanding", "ewm"])
 def test_the_mean_is_said_in_words(file: Path, tmp_path: Path, mean: str) -> None:
     out = tmp_path / "out.npz"
     assert main(["track", str(file), "-q", "-o", str(out), "--mean", mean]) == 0
@@ -108,12 +108,12 @@ def test_an_option_that_does_nothing_is_named(
 def test_a_stream_takes_the_same_words_for_the_mean() -> None:
     lines = [b'{"x": [%d, 5]}' % (k % 3) for k in range(9)]
     found = subprocess.run(
-        [sys.executable, "-m", "kgmrf", "stream", "-q", "--mean", "running"],
+        [sys.executable, "-m", "kgmrf", "stream", "-q", "--mean", "expanding"],
         input=b"\n".join(lines),
         stdout=-1,
         check=True,
     ).stdout
-    assert found == Stream(Settings(mean="running", tracker={"gains": "auto"})).take(lines)
+    assert found == Stream(Settings(mean="expanding", tracker={"gains": "auto"})).take(lines)
 
 
 def test_compare_measures_what_it_says(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,11 +121,11 @@ def test_centring_takes_the_mean_off(tmp_path: Path, capsys: Capture) -> None:
     rows = rng.normal(size=(500, 2)) + [50.0, -20.0]
     np.save(tmp_path / "a.npy", rows)
     plain = json.loads(call(capsys, "track", tmp_path / "a.npy", "--json"))
-    centred = json.loads(call(capsys, "track", tmp_path / "a.npy", "--json", "--mean", "running"))
+    centred = json.loads(call(capsys, "track", tmp_path / "a.npy", "--json", "--mean", "expanding"))
     assert plain["spectrum"][0] > 1000
     assert centred["spectrum"][0] < 5
     assert main(["track", str(tmp_path / "a.npy")]) == 0
-    assert "--mean running subtracts the mean" in capsys.readouterr().err
+    assert "--mean expanding subtracts the mean" in capsys.readouterr().err
 
 
 def test_the_noise_of_rotations_is_estimated_and_told(scenes: Path, capsys: Capture) -> None:

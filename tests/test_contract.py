@@ -262,7 +262,7 @@ def test_samples_that_make_no_sense() -> None:
         (lambda: KGMRF().partial_fit(3.0), "shape"),
         (lambda: KGMRF().partial_fit([[1.0, np.inf]]), "infinity"),
         (lambda: KGMRF(d=3).partial_fit([1.0, 2.0]), "2 channels"),
-        (lambda: KGMRF().filter(np.ones((5, 2)), n_samples=3), "count themselves"),
+        (lambda: KGMRF().filter(np.ones((5, 2)), n_samples=3), "n_samples is inferred"),
         (lambda: HoldLast(kind="rotation").partial_fit([1.0, 2.0, 3.0]), "rotations"),
         (lambda: RiemannianEMA().filter(np.ones((5, 2))), "full rank"),
         (lambda: RiemannianEMA().update(np.ones((2, 2))), "no full rank"),

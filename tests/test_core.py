@@ -60,7 +60,7 @@ def test_chunks_and_order_of_a_bank_give_the_same_bits(kind: str, d: int, seed: 
         banks[0].update(frame)
         banks[1].update(frame[order])
         for part in np.array_split(np.arange(n), 3):
-            banks[2].take(
+            banks[2].feed(
                 part, frame[part], dt=np.ones(len(part)), n_samples=np.full(len(part), 2.0 * d)
             )
     np.testing.assert_array_equal(banks[1].covariance, banks[0].covariance[order])

@@ -14,7 +14,7 @@ from kgmrf.constants import STRUCTS
 from kgmrf.engines import Lines, core
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble import Ensemble
-from kgmrf.engines.members import Average, Diagonal, Turning
+from kgmrf.engines.members import Average, Diagonal, Rotating
 from kgmrf.readable import Ensemble as Readable
 
 pytestmark = pytest.mark.skipif(core.compiled() is None, reason="no compiled core")
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.skipif(core.compiled() is None, reason="no compiled cor
 MANY = tuple(Average(8.0 + k, size_gain=0.1) for k in range(9))  # more than a vector of sizes
 OTHERS: tuple[Any, ...] = (
     None,
-    (Turning(1e-6),),
+    (Rotating(1e-6),),
     (Diagonal(8.0), Diagonal(64.0)),
     (Average(4.0, 0.3, 16.0, True),),
-    (Average(2.0), *MANY, Turning(1e-4, spectrum_rate=1e-2)),
+    (Average(2.0), *MANY, Rotating(1e-4, spectrum_rate=1e-2)),
 )
 AMPLIFIED = 200.0
 """How much more than one ulp of what goes in two ways of rounding may differ in what comes out."""
@@ -100,10 +100,10 @@ def one_ulp(numbers: np.ndarray, begin: int = 0) -> np.ndarray:
 
 def rounded_line(line: Lines, begin: int = 0) -> Lines:
     """The line with values and intervals an ulp off; matrices stay symmetric."""
-    seen = one_ulp(line.seen, begin)
+    seen = one_ulp(line.values, begin)
     if line.matrix:
         seen = np.tril(seen) + np.swapaxes(np.tril(seen, -1), -1, -2)
-    return line._replace(seen=seen, dt=one_ulp(line.dt))
+    return line._replace(values=seen, dt=one_ulp(line.dt))
 
 
 def further(expected: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -113,7 +113,7 @@ def further(expected: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def run(loop: Any, engine: Ensemble, rows: np.ndarray, lines: Lines) -> Any:
     """Rows after the lines, status and records."""
-    rows, n = rows.copy(), len(lines.which)
+    rows, n = rows.copy(), len(lines.track_index)
     status, records = np.zeros(n, np.int8), np.empty((n, engine.record_size))
     with np.errstate(all="ignore"):
         loop.run(rows, *lines[:4], bool(lines.matrix), lines.tolerance, records, status)
@@ -160,7 +160,7 @@ def test_one_step_where_the_worth_of_samples_is_learned(drawn: tuple[Ensemble, L
 def one_step_from_the_same_rows(engine: Ensemble, lines: Lines) -> None:
     twin = twin_of(engine)
     rows = engine.init(1)
-    for k in range(len(lines.which)):
+    for k in range(len(lines.track_index)):
         line = lines.part(slice(k, k + 1))
         after, status, records = run(engine.loop, engine, rows, line)
         expected, wanted, told = run(twin, engine, rows, line)
@@ -182,7 +182,7 @@ def one_step_from_the_same_rows(engine: Ensemble, lines: Lines) -> None:
 def rounded(twin: Any, engine: Ensemble, lines: Lines, begin: int) -> Any:
     """Rows and records of the twin whose input and rows are an ulp off at every step."""
     rows, records = engine.init(1), []
-    for k in range(len(lines.which)):
+    for k in range(len(lines.track_index)):
         rows[:, at.N_HEAD :] = one_ulp(rows[:, at.N_HEAD :], begin)
         line = lines.part(slice(k, k + 1))
         rows, _, told = run(twin, engine, rows, rounded_line(line, begin))

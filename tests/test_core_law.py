@@ -104,10 +104,10 @@ def follows(rows: np.ndarray, engine: SingleLaw) -> bool:
 
 def rounded(lines: Lines) -> Lines:
     """The lines with values an ulp off."""
-    seen = one_ulp(lines.seen)
-    if (lines.seen == np.swapaxes(lines.seen, 1, 2)).all():  # symmetric they stay
+    seen = one_ulp(lines.values)
+    if (lines.values == np.swapaxes(lines.values, 1, 2)).all():  # symmetric they stay
         seen = np.tril(seen) + np.swapaxes(np.tril(seen, -1), -1, -2)
-    return lines._replace(seen=seen)
+    return lines._replace(values=seen)
 
 
 def both(engine: SingleLaw) -> tuple[Any, Any]:
@@ -157,7 +157,7 @@ def test_one_step_from_the_same_rows(drawn: tuple[SingleLaw, Lines]) -> None:
     engine, lines = drawn
     compiled, readable = both(engine)
     rows = engine.init(1)
-    for k in range(len(lines.which)):
+    for k in range(len(lines.track_index)):
         line = lines.part(slice(k, k + 1))
         found, status = run(engine, compiled, rows, line)
         expected, wanted = run(engine, readable, rows, line)
@@ -180,7 +180,7 @@ def test_whole_sequences_within_their_conditioning(drawn: tuple[SingleLaw, Lines
     found, status = run(engine, compiled, engine.init(1), lines)
     expected, wanted = run(engine, readable, engine.init(1), lines)
     near = engine.init(1)
-    for k in range(len(lines.which)):
+    for k in range(len(lines.track_index)):
         line = lines.part(slice(k, k + 1))
         near = run(engine, readable, nudged(near, engine), rounded(line))[0]
     np.testing.assert_array_equal(status, wanted)

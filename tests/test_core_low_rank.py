@@ -16,7 +16,7 @@ from kgmrf.engines import INVALID, Lines, core
 from kgmrf.engines import layout as at
 from kgmrf.engines.low_rank import LowRank
 from kgmrf.engines.low_rank_layout import BUFFERED, Factors, track
-from kgmrf.factors import compose
+from kgmrf.model.factors import compose
 from kgmrf.readable import LowRank as Readable
 
 pytestmark = pytest.mark.skipif(core.compiled() is None, reason="no compiled core")
@@ -104,7 +104,7 @@ def nudged(rows: np.ndarray) -> np.ndarray:
 
 def run(loop: Any, engine: LowRank, rows: np.ndarray, lines: Lines) -> Any:
     """Rows after the lines, status and records."""
-    rows, n = rows.copy(), len(lines.which)
+    rows, n = rows.copy(), len(lines.track_index)
     status, records = np.zeros(n, np.int8), np.empty((n, engine.record_size))
     with np.errstate(all="ignore"):
         loop.run(rows, *lines[:4], False, -1.0, records, status)
@@ -144,12 +144,12 @@ def sequences(draw: st.DrawFn, gap: float = 300.0) -> tuple[LowRank, Lines]:
 def test_one_step_from_the_same_rows(drawn: tuple[LowRank, Lines]) -> None:
     engine, lines = drawn
     twin, rows = twin_of(engine), engine.init(1)
-    for k in range(len(lines.which)):
+    for k in range(len(lines.track_index)):
         line = lines.part(slice(k, k + 1))
         after, status, records = run(engine.loop, engine, rows, line)
         expected, wanted, told = run(twin, engine, rows, line)
         spread = [
-            run(twin, engine, rows, line._replace(seen=one_ulp(line.seen))),
+            run(twin, engine, rows, line._replace(values=one_ulp(line.values))),
             run(twin, engine, nudged(rows), line),
         ]
         assert status[0] == wanted[0]
@@ -168,9 +168,9 @@ def test_one_step_from_the_same_rows(drawn: tuple[LowRank, Lines]) -> None:
 def rounded(twin: Any, engine: LowRank, lines: Lines) -> np.ndarray:
     """Rows of the twin whose input and rows are an ulp off at every step."""
     rows = engine.init(1)
-    for k in range(len(lines.which)):
+    for k in range(len(lines.track_index)):
         line = lines.part(slice(k, k + 1))
-        line = line._replace(seen=one_ulp(line.seen))
+        line = line._replace(values=one_ulp(line.values))
         rows = run(twin, engine, nudged(rows), line)[0]
     return rows
 

@@ -94,7 +94,7 @@ def run(
     loop: Any, engine: Rotations, rows: np.ndarray, lines: Lines, rates: np.ndarray = NO_RATES
 ) -> tuple[Any, Any]:
     """Rows and records after the lines, side by side; status."""
-    rows, n = rows.copy(), len(lines.which)
+    rows, n = rows.copy(), len(lines.track_index)
     status, records = np.zeros(n, np.int8), np.empty((n, at.RECORD_SIZE))
     loop.run(rows, *lines[:4], True, lines.tolerance, records, status, engine.settings, rates)
     return np.concatenate([rows[0], records[-1]]), status
@@ -171,7 +171,7 @@ def test_one_step_from_the_same_rows(drawn: tuple[Rotations, Lines, np.ndarray])
     engine, lines, rates = drawn
     twin = Readable(*engine._laws, engine._places)
     rows = engine.init(1)
-    for k in range(len(lines.which)):
+    for k in range(len(lines.track_index)):
         line, rate = lines.part(slice(k, k + 1)), rates[k : k + 1]
         found, status = run(engine.loop, engine, rows, line, rate)
         expected, wanted = run(twin, engine, rows, line, rate)
@@ -190,7 +190,7 @@ def test_sequences_differ_by_their_conditioning(drawn: tuple[Rotations, Lines, n
     rows = engine.init(1)
     found, status = run(engine.loop, engine, rows, lines, rates)
     expected, wanted = run(twin, engine, rows, lines, rates)
-    nudge = lines._replace(seen=one_ulp(lines.seen))
+    nudge = lines._replace(values=one_ulp(lines.values))
     spread = run(engine.loop, engine, rows, nudge, rates)[0]
     np.testing.assert_array_equal(status, wanted)
     assert not differ(found, expected, spread, engine)

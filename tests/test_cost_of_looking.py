@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kgmrf import KGMRF, AlphaBeta, EuclideanEMA, RotationTracker, simulate
+from kgmrf.baselines._contract import BaselineTracker
 from kgmrf.engines.ensemble import Ensemble
-from kgmrf.trackers._baseline import BaselineTracker
 
 X = np.random.default_rng(0).normal(size=(300, 4)) * [3.0, 2.0, 1.0, 0.5]
 LATE = ["covariance", "frame", "spectrum", "velocity", "angle_std", "nis", "scale", "correlation"]
@@ -22,9 +22,9 @@ class Counted:
         self.lines = 0
         advance = Ensemble.advance
 
-        def counting(engine: Any, rows: Any, lines: Any, room: Any = None) -> Any:
-            self.lines += len(lines.which)
-            return advance(engine, rows, lines, room)
+        def counting(engine: Any, rows: Any, lines: Any, record_width: Any = None) -> Any:
+            self.lines += len(lines.track_index)
+            return advance(engine, rows, lines, record_width)
 
         monkeypatch.setattr(Ensemble, "advance", counting)
 
@@ -66,7 +66,7 @@ def test_rotations_and_baselines_have_parts_too():
 
 
 def test_the_scikit_learn_face_filters_once(monkeypatch):
-    estimator = pytest.importorskip("kgmrf.estimator")
+    estimator = pytest.importorskip("kgmrf.sklearn.estimator")
     counted = Counted(monkeypatch)
     estimator.KineticCovariance().fit(X)
     assert counted.lines <= 1.2 * len(X)
@@ -95,7 +95,7 @@ def test_an_average_at_once_is_the_average_step_by_step(kind):
     step_by_step = EuclideanEMA(gain=0.07, n_samples=counts)
     pieces = EuclideanEMA(gain=0.07, n_samples=counts)
     whole = BaselineTracker._run(
-        step_by_step, step_by_step.recording(rows, times=times, **given), None
+        step_by_step, step_by_step.prepare_sequence(rows, times=times, **given), None
     )
     parts = [
         pieces.filter(rows[part], times=None if times is None else times[part], **given)

@@ -198,7 +198,7 @@ def test_wrong_arguments_say_so_before_anything_runs() -> None:
         filter_array(bank, frames, fields=["speed"])
     with pytest.raises(ObservationError, match="at least one axis of tracks"):
         filter_array(bank, frames[:, 0])
-    with pytest.raises(ValueError, match="count themselves"):
+    with pytest.raises(ValueError, match="n_samples is inferred"):
         filter_array(bank, frames, samples=True, n_samples=4)
     with pytest.raises(ObservationError, match="times"):
         filter_array(bank, frames, times=[0.0, 1.0])
@@ -233,7 +233,7 @@ def test_what_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("chunks", [{"time": 20}, {"subject": 1}, {"time": 7, "sensor": 1}])
 def test_named_dimensions_in_chunks(chunks: dict[str, int]) -> None:
     xr = pytest.importorskip("xarray", reason="xarray is not installed: no named dimensions")
-    from kgmrf.labelled import track_array
+    from kgmrf.tables import track_array
 
     data = xr.DataArray(
         np.random.default_rng(5).normal(size=(3, 2, 66))

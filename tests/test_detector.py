@@ -11,9 +11,9 @@ from scipy import stats
 from sklearn.utils.estimator_checks import check_estimator
 
 from kgmrf import KGMRF
-from kgmrf.density import Density
-from kgmrf.detector import KineticDetector, OnlineDetector
-from kgmrf.stationary import stationary
+from kgmrf.model.density import Density
+from kgmrf.model.stationary import stationary
+from kgmrf.sklearn.detector import KineticDetector, OnlineDetector
 
 MIX = np.array([[1.0, 0.9, 0.0], [0.0, 0.4, 0.0], [0.0, 0.0, 2.0]])
 
@@ -103,9 +103,9 @@ def test_missing_channels_do_not_count() -> None:
     assert model.predict(x)[0] == 1
 
 
-@pytest.mark.parametrize("mean", ["running", "zero"])
+@pytest.mark.parametrize("mean", ["expanding", "zero"])
 def test_one_row_at_a_time_is_the_p_value_of_the_tracker(mean: str) -> None:
-    x = rows(60) if mean == "running" else rows(60) - 7.0
+    x = rows(60) if mean == "expanding" else rows(60) - 7.0
     model, found = OnlineDetector(mean=mean), []
     for row in x:
         one = dict(zip("abc", row.tolist(), strict=True))

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgmrf import KGMRF, gains, simulate
-from kgmrf.centring import RunningMean
 from kgmrf.geometry import so
+from kgmrf.model.centring import RunningMean
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed: no estimators")
 
@@ -21,8 +21,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from kgmrf.estimator import KineticCovariance, KineticTransformer
-from kgmrf.recentring import OnlineRecenter
+from kgmrf.sklearn.estimator import KineticCovariance, KineticTransformer
+from kgmrf.sklearn.recentring import OnlineRecenter
 
 
 def samples(n: int = 300, seed: int = 0, d: int = 3) -> Any:
@@ -221,12 +221,12 @@ def test_a_pyriemann_classifier_behind_the_transformer() -> None:
 
 def test_a_pandas_table_in_a_pandas_table_out_as_from_ewm() -> None:
     pd = pytest.importorskip("pandas")
-    from kgmrf.labelled import track_table
+    from kgmrf.tables import track_table
 
     days = pd.date_range("2024-01-01", periods=40, name="day")
     table = pd.DataFrame(samples(40), columns=["a", "b", "c"], index=days)
     table.columns.name = "asset"
-    found = track_table(table, KGMRF(mean="running"))
+    found = track_table(table, KGMRF(mean="expanding"))
     model = table.ewm(alpha=0.1).cov()
     assert found.index.equals(model.index)
     assert found.index.names == model.index.names
@@ -241,7 +241,7 @@ def test_a_pandas_table_in_a_pandas_table_out_as_from_ewm() -> None:
 def test_pandas_and_polars_tables_agree() -> None:
     pd = pytest.importorskip("pandas")
     pl = pytest.importorskip("polars", reason="polars is not installed: one kind of table less")
-    from kgmrf.labelled import track_table
+    from kgmrf.tables import track_table
 
     rows = samples(30)
     rows[4, 1] = np.nan
@@ -256,7 +256,7 @@ def test_pandas_and_polars_tables_agree() -> None:
 
 def test_xarray_keeps_its_names() -> None:
     xr = pytest.importorskip("xarray", reason="xarray is not installed: no named dimensions")
-    from kgmrf.labelled import track_array
+    from kgmrf.tables import track_array
 
     rng = np.random.default_rng(0)
     data = xr.DataArray(

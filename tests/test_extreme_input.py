@@ -13,7 +13,7 @@ from kgmrf import KGMRF, ObservationError, TrackerBank
 from kgmrf.constants import LARGEST_SAMPLE
 from kgmrf.engines import Lines
 from kgmrf.engines.ensemble import Ensemble
-from kgmrf.engines.members import Average, Turning
+from kgmrf.engines.members import Average, Rotating
 from kgmrf.readable import ensemble
 from kgmrf.stream import Settings, Stream
 
@@ -47,7 +47,7 @@ def test_steps_beyond_the_reach_of_float64_are_refused(d: int, dt: float) -> Non
     before = bank._rows.copy()
     for refused in (
         lambda: bank.update(np.ones((3, d)), dt=np.array([1.0, dt, 1.0])),
-        lambda: bank.take([0, 1], np.ones((2, d)), dt=np.array([1.0, dt])),
+        lambda: bank.feed([0, 1], np.ones((2, d)), dt=np.array([1.0, dt])),
         lambda: bank.forecast(dt),
     ):
         with pytest.raises(ObservationError, match="usual interval"):
@@ -85,7 +85,7 @@ def test_counts_that_no_matrix_has_are_refused(count: float) -> None:
     with pytest.raises(ObservationError, match="n_samples must lie between"):
         tracker.update(np.eye(3), n_samples=count)
     with pytest.raises(ObservationError, match="n_samples"):
-        TrackerBank(1, 3).take([0], np.eye(3)[None], dt=np.ones(1), n_samples=np.array([count]))
+        TrackerBank(1, 3).feed([0], np.eye(3)[None], dt=np.ones(1), n_samples=np.array([count]))
 
 
 def test_a_line_with_an_impossible_count_is_one_bad_line(tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_infinite_settings_are_refused(name: str) -> None:
 
 def test_members_with_absurd_numbers_are_refused() -> None:
     for make in (
-        lambda: Ensemble(2, (Turning(1e300),)),
-        lambda: Ensemble(2, (Turning(1e-6, spectrum_rate=np.inf),)),
+        lambda: Ensemble(2, (Rotating(1e300),)),
+        lambda: Ensemble(2, (Rotating(1e-6, spectrum_rate=np.inf),)),
         lambda: Ensemble(2, (Average(4.0, prior=1e300),)),
         lambda: Ensemble(2, (Average(np.nan),)),
     ):

@@ -16,8 +16,8 @@ pytest.importorskip("sklearn")
 def test_names_are_found_where_users_look_for_them() -> None:
     from kgmrf import KineticCovariance, track_table
 
-    assert KineticCovariance.__module__ == "kgmrf.estimator"
-    assert track_table.__module__ == "kgmrf.labelled"
+    assert KineticCovariance.__module__ == "kgmrf.sklearn.estimator"
+    assert track_table.__module__ == "kgmrf.tables"
     assert kgmrf.diagnose is importlib.import_module("kgmrf.diagnosis").diagnose
     assert set(kgmrf.__all__) <= {*dir(kgmrf), *kgmrf._OPTIONAL}
     with pytest.raises(AttributeError, match="no attribute 'KineticThing'"):

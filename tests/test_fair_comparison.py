@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_t
 
 from kgmrf import IteratedEMA, ScaledEMA
+from kgmrf.baselines import _dcc as dcc
 from kgmrf.commands._scores import SIZES, TAILS, against, against_cells, student
-from kgmrf.trackers import _dcc as dcc
 
 
 def _heavy(seed, n=300, d=3):

@@ -81,7 +81,7 @@ def test_parts_give_what_the_whole_gives(saved: bool, numbers: bool, tmp_path: P
 def test_rows_that_overlap_raise_or_are_skipped() -> None:
     table, bank = rows_of(), TrackerBank(0, 2)
     bank.feed_table(table.iloc[:60], key="sensor")
-    before = bank.memory()
+    before = bank.state_dict()
     with pytest.raises(ObservationError, match=r"row 0, key 's0', time 15.*on_overlap=\"skip\""):
         bank.feed_table(table.iloc[45:], key="sensor")
     late = table.iloc[[0, 1, 119]].assign(sensor=["new", "new", "new"], time=[5, 5, 6])
@@ -89,7 +89,7 @@ def test_rows_that_overlap_raise_or_are_skipped() -> None:
         bank.feed_table(late, key="sensor")
     assert bank.keys == ["s0", "s1", "s2"]
     for name, array in before.items():
-        np.testing.assert_array_equal(bank.memory()[name], array)
+        np.testing.assert_array_equal(bank.state_dict()[name], array)
     found = bank.feed_table(table.iloc[45:], key="sensor", on_overlap="skip")
     assert len(found) == 60
     whole = TrackerBank(0, 2).feed_table(table, key="sensor")
@@ -189,7 +189,7 @@ def test_what_tracks_by_key_do_not_have(tmp_path: Path, capsys: Any) -> None:
     assert "no --report" in run(
         capsys, "track", path, "--by", "sensor", "--report", "r.html", code=2
     )
-    told = run(capsys, "track", path, "--by", "sensor", "--mean", "running", code=2)
+    told = run(capsys, "track", path, "--by", "sensor", "--mean", "expanding", code=2)
     assert "no --mean" in told
     assert "writes .csv and" in run(capsys, "track", path, "--by", "s", "-o", "o.npz", code=2)
     assert "no column 'id'; it has sensor" in run(capsys, "track", path, "--by", "id", code=2)

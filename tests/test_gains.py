@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgmrf import gains
-from kgmrf.gains import FixedGains, InformationGains, transition
+from kgmrf.model.gains import FixedGains, InformationGains, transition
 
 retentions = st.one_of(st.just(1.0), st.floats(0.05, 1.0))
 durations = st.floats(0.0, 40.0)

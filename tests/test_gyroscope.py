@@ -220,7 +220,7 @@ def test_lines_with_rates_are_the_steps_of_their_tracks() -> None:
         place[which == track] = np.arange(60)
     bank = TrackerBank(2, 3, kind="rotation")
     lines = {"dt": np.where(place, 1 / HZ, 0.0), "rates": rates[which, place]}
-    found = bank.take(which, z[which, place], fields="rotation", **lines)["rotation"]
+    found = bank.feed(which, z[which, place], fields="rotation", **lines)["rotation"]
     for track, (t, _, rate) in enumerate(runs):
         alone = RotationTracker().filter(z[track], times=t, rates=rate)
         np.testing.assert_allclose(found[which == track], alone.rotation, atol=1e-12)
@@ -231,10 +231,10 @@ def test_a_bank_refuses_bad_rates_and_does_not_change() -> None:
     with pytest.raises(ObservationError, match=r"got shape \(3, 3\)"):
         bank.update(eye, rate=np.zeros((3, 3)))
     bank.update(eye)
-    before = bank.memory()
+    before = bank.state_dict()
     with pytest.raises(ObservationError, match="began without rates"):
         bank.update(eye, rate=np.zeros((2, 3)))
     with pytest.raises(ObservationError, match="rotations in three dimensions"):
         TrackerBank(2, 3).update(np.ones((2, 3)), rate=np.zeros((2, 3)))
     for name, array in before.items():
-        np.testing.assert_array_equal(array, bank.memory()[name])
+        np.testing.assert_array_equal(array, bank.state_dict()[name])

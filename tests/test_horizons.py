@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from kgmrf import KGMRF, KineticGaussian, TrackerBank
 from kgmrf.constants import BLEND_RATE, BLEND_SHARE, STEADY_SHARE, TOP_RIDGE
-from kgmrf.density import Density
 from kgmrf.engines import Lines, horizon
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.low_rank import LowRank
-from kgmrf.factors import FactorDensity
+from kgmrf.model.density import Density
+from kgmrf.model.factors import FactorDensity
 from kgmrf.trackers.gaussian import _wider
 
 Numbers = np.ndarray

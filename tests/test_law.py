@@ -1,4 +1,5 @@
-"""Single laws: one step of the loop is that of kgmrf.step; fields and checks are as they should."""
+"""Single laws: one step of the loop is that of kgmrf.model.step; fields and checks are as they
+should."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from kgmrf import KGMRF, ObservationError, RotationTracker, gains
 from kgmrf.engines import Lines
 from kgmrf.engines.law import LARGEST, SingleLaw, core_plan, guarded
 from kgmrf.geometry import orbit, so
+from kgmrf.model.law_state import Model, State, Surprise, cold_state, initial_state
+from kgmrf.model.step import covariance_step
+from kgmrf.model.step import rotation_step as readable_rotation_step
 from kgmrf.readable import Law
-from kgmrf.state import Model, State, Surprise, cold_state, initial_state
-from kgmrf.step import covariance_step
-from kgmrf.step import rotation_step as readable_rotation_step
 
 single_law = partial(KGMRF, gains="information")
 TOLERANCE = 1e-12
@@ -160,7 +161,14 @@ def test_the_cold_start_pools_the_same_covariance(d: int) -> None:
             mine, surprise, _ = _compiled_step(mine, model, C, 2.0 * one, k * one, there, False)
             assert np.isnan(surprise.nis)
             assert np.linalg.det(mine.frame) > 0
-            for name in ("spectrum", "spectrum_var", "pool", "pool_samples", "pool_frames", "time"):
+            for name in (
+                "spectrum",
+                "spectrum_var",
+                "pool",
+                "pooled_samples",
+                "pooled_steps",
+                "time",
+            ):
                 _agree(getattr(mine, name), getattr(theirs, name))
             if known is None:  # the signs of eigenvectors are free, the covariance is not
                 same = orbit.compose(theirs.frame, theirs.spectrum)

@@ -111,7 +111,7 @@ def test_forecasts_further_ahead_are_those_of_the_companion_form() -> None:
     np.testing.assert_allclose(steps[0].mean, own @ x[-1], rtol=1e-8)
     np.testing.assert_allclose(steps[2].mean, own @ own @ own @ x[-1], rtol=1e-8)
     first, second = (
-        super(LinearMeanTracker, tracker).ahead(float(k))["covariance"] for k in (1, 2)
+        super(LinearMeanTracker, tracker).predicted_values(float(k))["covariance"] for k in (1, 2)
     )
     expected = second + own @ first @ own.T
     np.testing.assert_allclose(steps[1].covariance, expected, rtol=1e-10)

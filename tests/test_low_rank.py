@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kgmrf.density import TAILS, Density, components
 from kgmrf.engines import INVALID, Lines
 from kgmrf.engines.layout import COUNT
 from kgmrf.engines.low_rank import LowRank
 from kgmrf.engines.low_rank_layout import BUFFERED, Factors, track
-from kgmrf.factors import compose
+from kgmrf.model.density import TAILS, Density, components
+from kgmrf.model.factors import compose
 from kgmrf.readable import low_rank as readable
 from kgmrf.readable.low_rank_start import spike
 from kgmrf.results import Estimate, Result
@@ -27,13 +27,13 @@ def factor_rows(d, n, seed=0, factors=3):
     return g.normal(size=(n, factors)) @ loadings.T + g.normal(size=(n, d)), loadings
 
 
-def advance(engine, rows, x, dt=1.0, room=None):
+def advance(engine, rows, x, dt=1.0, record_width=None):
     n = len(x)
     blocks = x[:, None] if x.ndim == 2 else x
     line, counts = np.zeros(n, dtype=np.int64), np.ones(n)
     steps = np.array(np.broadcast_to(dt, n), dtype=float)
     return engine.advance(
-        rows, Lines(line, np.array(blocks, order="C"), counts, steps, matrix=False), room
+        rows, Lines(line, np.array(blocks, order="C"), counts, steps, matrix=False), record_width
     )
 
 
@@ -103,12 +103,12 @@ def test_coasting_is_the_forecast_and_time_adds_up():
     gap = np.full((1, 20), np.nan)
     later = rows.copy()
     advance(engine, later, gap, 7.0)
-    ahead, coasted = engine.ahead(rows, 7.0)[1], engine.look(later)
+    ahead, coasted = engine.ahead(rows, 7.0)[1], engine.records_of(later)
     np.testing.assert_array_equal(covariance(engine, ahead), covariance(engine, coasted))
     twice = rows.copy()
     advance(engine, twice, np.repeat(gap, 2, axis=0), [3.0, 4.0])
     np.testing.assert_allclose(
-        covariance(engine, engine.look(twice)), covariance(engine, ahead), rtol=1e-12
+        covariance(engine, engine.records_of(twice)), covariance(engine, ahead), rtol=1e-12
     )
 
 
@@ -256,7 +256,9 @@ def test_with_velocity_chunks_and_gaps_change_nothing():
     advance(engine, once, gap, 7.0)
     advance(engine, twice, np.repeat(gap, 2, axis=0), [3.0, 4.0])
     np.testing.assert_allclose(
-        covariance(engine, engine.look(twice)), covariance(engine, engine.look(once)), rtol=1e-9
+        covariance(engine, engine.records_of(twice)),
+        covariance(engine, engine.records_of(once)),
+        rtol=1e-9,
     )
     engine.check(twice)
 
@@ -408,7 +410,7 @@ def test_a_step_of_a_result_is_worked_out_alone():
         asked.append(1)
         rows = engine.init(1)
         for t in range(len(x)):
-            advance(engine, rows, x[t : t + 1], dt[t : t + 1], room=0)
+            advance(engine, rows, x[t : t + 1], dt[t : t + 1], record_width=0)
             take(slice(t, t + 1), rows.copy())
 
     result = Result(engine.view(records[:, : engine.small], again))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kgmrf import TrackerBank
-from kgmrf.bank.room import extend
+from kgmrf.bank.capacity import extend
 from kgmrf.stream import Settings, Stream
 
 KEYS, D, BLOCK = 24_000, 5, 2000
@@ -59,8 +59,8 @@ def test_adding_saving_and_reading_need_the_rows_once(tmp_path: Path) -> None:
     assert path.stat().st_size < 1.1 * rows
     other = Stream(Settings(fields=("age",)))
     assert peak(lambda: other.restore(path)) < MOST * rows
-    for name, array in stream.pool.bank.memory(slice(KEYS)).items():  # type: ignore[union-attr]
-        np.testing.assert_array_equal(other.pool.bank.memory()[name], array)  # type: ignore[union-attr]
+    for name, array in stream.pool.bank.state_dict(slice(KEYS)).items():  # type: ignore[union-attr]
+        np.testing.assert_array_equal(other.pool.bank.state_dict()[name], array)  # type: ignore[union-attr]
 
 
 def test_a_key_after_a_restart_does_not_copy_the_others(tmp_path: Path) -> None:
@@ -87,5 +87,5 @@ def test_tracks_that_are_added_are_fresh(kind: str) -> None:
     bank, whole = TrackerBank(0, 3, kind=kind), TrackerBank(40, 3, kind=kind)
     for n in (1, 7, 32):
         bank.add(n)
-    for name, array in whole.memory().items():
-        np.testing.assert_array_equal(bank.memory()[name], array)
+    for name, array in whole.state_dict().items():
+        np.testing.assert_array_equal(bank.state_dict()[name], array)

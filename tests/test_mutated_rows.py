@@ -19,7 +19,7 @@ from kgmrf.engines.law import SingleLaw
 from kgmrf.engines.low_rank import LowRank
 from kgmrf.engines.rotations import Rotations
 from kgmrf.geometry import so
-from kgmrf.state import Model, cold_state
+from kgmrf.model.law_state import Model, cold_state
 
 N_MUTANTS = int(os.environ.get("KGMRF_MUTANTS", "150"))
 HOSTILE = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1.0, 0.5, 3.0, 1e9, 1e18, 1e300, -1e300, 5e-324)
@@ -90,6 +90,6 @@ def test_damaged_rows_are_refused_or_do_no_harm(name: str) -> None:
                 continue
             status, _ = engine.advance(rows, few)
             assert not (status == INVALID).any()
-            engine.look(rows)
+            engine.records_of(rows)
             engine.ahead(rows, 3.0)
     assert 0.1 * N_MUTANTS < refused < N_MUTANTS

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kgmrf import KGMRF, EuclideanEMA, ObservationError, TrackerBank, learn, load, track_table
 from kgmrf._names import from_names
-from kgmrf.centring import RunningMean
 from kgmrf.io import Writer, open_source
+from kgmrf.model.centring import RunningMean
 
 pd = pytest.importorskip("pandas")
 NAMES = ["SPY", "O_1", "a,b"]
@@ -172,7 +172,7 @@ def test_a_layout_that_is_said_is_taken() -> None:
 
 
 @pytest.mark.parametrize("gains", ["auto", "information"])
-@pytest.mark.parametrize("mean", ["running", "drift"])
+@pytest.mark.parametrize("mean", ["expanding", "ewm"])
 def test_a_mean_is_taken_off_in_chunks_and_rows_as_in_the_whole(gains: str, mean: str) -> None:
     rows = np.random.default_rng(2).standard_normal((120, 2)) + [5.0, -3.0]
     rows[7, 1] = np.nan
@@ -194,7 +194,7 @@ def test_a_mean_is_taken_off_in_chunks_and_rows_as_in_the_whole(gains: str, mean
 
 def test_a_mean_survives_a_file(tmp_path: Path) -> None:
     rows = np.random.default_rng(3).standard_normal((80, 2)) + 4.0
-    tracker = KGMRF(mean="drift")
+    tracker = KGMRF(mean="ewm")
     tracker.filter(rows[:50])
     tracker.save(tmp_path / "state.npz")
     ahead = load(tmp_path / "state.npz").filter(rows[50:])
@@ -204,7 +204,7 @@ def test_a_mean_survives_a_file(tmp_path: Path) -> None:
 def test_a_drifting_mean_follows_what_a_running_one_cannot() -> None:
     rng = np.random.default_rng(4)
     rows = rng.standard_normal((3000, 1)) + np.linspace(0.0, 30.0, 3000)[:, None]
-    running, drift = RunningMean().centre(rows), RunningMean("drift").centre(rows)
+    running, drift = RunningMean().centre(rows), RunningMean("ewm").centre(rows)
     assert np.nanmean(drift[500:] ** 2) < 0.2 * np.nanmean(running[500:] ** 2)
 
 
@@ -215,7 +215,7 @@ def test_centred_samples_have_the_covariance_of_the_samples(keep: int, n: int) -
     weights = share ** np.arange(n)[::-1]
     variance = 1.0 + (weights**2).sum() / weights.sum() ** 2
     rows = np.random.default_rng(n).standard_normal((n + 1, 1))
-    from kgmrf.centring import off_the_mean
+    from kgmrf.model.centring import off_the_mean
 
     found = off_the_mean(rows, np.zeros((3, 1)), share)[0][-1, 0]
     expected = (rows[-1, 0] - weights @ rows[:-1, 0] / weights.sum()) / np.sqrt(variance)
@@ -224,11 +224,11 @@ def test_centred_samples_have_the_covariance_of_the_samples(keep: int, n: int) -
 
 def test_a_mean_is_refused_where_there_are_no_samples() -> None:
     with pytest.raises(ObservationError, match="is for raw samples"):
-        KGMRF(mean="running", n_samples=5).update(np.eye(2))
+        KGMRF(mean="expanding", n_samples=5).update(np.eye(2))
     with pytest.raises(ValueError, match="mean must be one of"):
         KGMRF(mean="none")
     with pytest.raises(ValueError, match="a bank takes samples of mean zero"):
-        TrackerBank(2, 3, mean="running")
+        TrackerBank(2, 3, mean="expanding")
 
 
 # ---------------------------------------------------------------------- words

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from kgmrf import KGMRF, RotationTracker, TrackerBank, VectorTracker, simulate
-from kgmrf.density import GAUSSIAN, TAILS, Density
-from kgmrf.factors import FactorDensity, compose
+from kgmrf.model.density import GAUSSIAN, TAILS, Density
+from kgmrf.model.factors import FactorDensity, compose
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -149,7 +149,7 @@ def test_one_definition_for_trackers_banks_files_and_densities() -> None:
     assert np.isnan(result.p_value[0])
     small = KGMRF().filter(x, fields="p_value")
     np.testing.assert_array_equal(small.p_value, told)
-    lines = TrackerBank(1, 3).take(np.zeros(60, int), x, dt=np.ones(60), fields=["p_value"])
+    lines = TrackerBank(1, 3).feed(np.zeros(60, int), x, dt=np.ones(60), fields=["p_value"])
     np.testing.assert_array_equal(lines["p_value"], told)
 
 

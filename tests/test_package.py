@@ -48,7 +48,13 @@ def test_every_public_name_exists_and_explains_itself() -> None:
             assert inspect.getdoc(thing), name
 
 
-MODULES = ["kgmrf.gains", "kgmrf.step", "kgmrf.wishart", "kgmrf.metrics", "kgmrf.theory"] + [
+MODULES = [
+    "kgmrf.model.gains",
+    "kgmrf.model.step",
+    "kgmrf.model.wishart",
+    "kgmrf.metrics",
+    "kgmrf.theory",
+] + [
     f"kgmrf.{package}.{module.name}"
     for package in ("geometry", "simulate", "trackers")
     for module in pkgutil.iter_modules(importlib.import_module(f"kgmrf.{package}").__path__)

@@ -17,7 +17,7 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed: no pictur
 
 from kgmrf import KGMRF, AlphaBeta, EuclideanEMA, HoldLast, Result, RotationTracker, simulate
 from kgmrf import plots as drawing
-from kgmrf.plots.look import apart
+from kgmrf.plots._style import apart
 
 PNG = b"\x89PNG\r\n\x1a\n"
 GAP = simulate.occlusions(60, starts=(30,), length=10)

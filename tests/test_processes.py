@@ -13,19 +13,15 @@ import pytest
 
 from kgmrf._threads import OneAtATime
 from kgmrf.bank import TrackerBank
-from kgmrf.trackers import (
-    KGMRF,
+from kgmrf.baselines import (
     AlphaBeta,
     EuclideanEMA,
     HoldLast,
-    KineticGaussian,
     LogEuclideanEMA,
-    ProductTracker,
     RiemannianEMA,
-    RotationTracker,
     TangentKalman,
-    VectorTracker,
 )
+from kgmrf.trackers import KGMRF, KineticGaussian, ProductTracker, RotationTracker, VectorTracker
 
 SINGULAR = ("constant", "zero", "duplicate", "tiny", "all zero", "all constant", "zeros first")
 
@@ -50,7 +46,7 @@ def samples(what: str, n: int = 90, seed: int = 0) -> Any:
 
 
 def memory(tracker: Any) -> dict[str, bytes]:
-    return {name: np.asarray(value).tobytes() for name, value in tracker.memory().items()}
+    return {name: np.asarray(value).tobytes() for name, value in tracker.state_dict().items()}
 
 
 @pytest.mark.parametrize("what", SINGULAR)

@@ -12,7 +12,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed: no recentr
 from sklearn.base import clone
 
 from kgmrf.geometry import spd
-from kgmrf.recentring import OnlineRecenter, RiemannianReference
+from kgmrf.sklearn.recentring import OnlineRecenter, RiemannianReference
 
 
 def windows(n: int, mixing: Any, seed: int = 0, length: int = 64) -> Any:

@@ -81,7 +81,7 @@ def test_memory_is_bounded_and_what_is_too_late_changes_nothing() -> None:
     late, sizes = RotationTracker(late="replay", late_steps=10), []
     for k, pose in enumerate(truth):
         late.update(pose, dt=0.0 if k == 0 else 1 / HZ)
-        sizes.append(sum(array.nbytes for array in late.memory().values()))
+        sizes.append(sum(array.nbytes for array in late.state_dict().values()))
     assert max(sizes[20:]) == max(sizes[20:40])
     assert len(late._last) <= 20
     before = late.estimate().rotation

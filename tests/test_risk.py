@@ -7,8 +7,8 @@ import pytest
 from scipy import integrate, stats
 
 from kgmrf import KGMRF, ObservationError
-from kgmrf.density import GAUSSIAN, TAILS, Density
-from kgmrf.factors import FactorDensity, compose
+from kgmrf.model.density import GAUSSIAN, TAILS, Density
+from kgmrf.model.factors import FactorDensity, compose
 
 NODES = (-np.sqrt(3.0), 0.0, np.sqrt(3.0))
 SHARES = (1 / 6, 2 / 3, 1 / 6)

@@ -187,7 +187,7 @@ def test_words_of_time() -> None:
 def test_earlier_stamps_say_where_the_tracker_stands() -> None:
     tracker = RotationTracker()
     tracker.filter(np.tile(np.eye(3), (5, 1, 1)), times=np.arange(5) + 495.0)
-    with pytest.raises(ObservationError, match=r"stands at 499\.0"):
+    with pytest.raises(ObservationError, match=r"last time stamp is 499\.0"):
         tracker.filter(np.tile(np.eye(3), (5, 1, 1)), times=np.arange(5.0))
 
 

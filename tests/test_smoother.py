@@ -10,8 +10,8 @@ import pytest
 
 from kgmrf import KGMRF, HoldLast, RotationTracker, gains, metrics, simulate
 from kgmrf.geometry import so
-from kgmrf.smoother import smooth_planes, walk_back
 from kgmrf.smoothing import rotations as turning
+from kgmrf.smoothing.law import smooth_planes, walk_back
 
 
 def rot(v: Any) -> Any:

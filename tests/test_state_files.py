@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 import kgmrf
 from kgmrf import KGMRF, RotationTracker, TrackerBank, _npz, load
-from kgmrf.trackers import EuclideanEMA, KineticGaussian, ProductTracker
+from kgmrf.baselines import EuclideanEMA
+from kgmrf.trackers import KineticGaussian, ProductTracker
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and limits of POSIX")
 
@@ -43,7 +44,7 @@ def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
     before = path.read_bytes()
     code = (
         "import resource, signal, sys, numpy as np\n"
-        "from kgmrf.trackers import EuclideanEMA\n"
+        "from kgmrf.baselines import EuclideanEMA\n"
         "tracker = EuclideanEMA()\n"
         "tracker.update(np.tile(np.eye(2), (2000, 1, 1)))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"

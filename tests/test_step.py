@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgmrf import KGMRF, gains, load, metrics, simulate, wishart
-from kgmrf.gains import InformationGains
 from kgmrf.geometry import orbit, so
-from kgmrf.motion import drift
-from kgmrf.state import Model, State, cold_state, initial_state
-from kgmrf.step import covariance_step, rotation_step
+from kgmrf.model.gains import InformationGains
+from kgmrf.model.law_motion import drift
+from kgmrf.model.law_state import Model, State, cold_state, initial_state
+from kgmrf.model.step import covariance_step, rotation_step
 
 DIMENSIONS = [2, 3, 4, 5, 7, 11, 16]
 
@@ -423,7 +423,7 @@ def test_cold_start_pools_and_then_moves() -> None:
             assert np.isnan(surprise.log_likelihood)
     assert np.isfinite(surprise.nis)
     assert np.isfinite(surprise.log_likelihood)
-    assert float(state.pool_samples) == 21.0
+    assert float(state.pooled_samples) == 21.0
 
 
 def test_degenerate_eigenvalues_get_no_gain_and_no_nan(xp: Any) -> None:

@@ -402,7 +402,7 @@ def test_lines_hold_what_was_written_to_the_bit(
         (CsvReader(["key", "time", "a", "b"]), cells, plain),
     ):
         found = reader.parse(given_)
-        assert not found.faults
+        assert not found.errors
         assert found.keys == [r["key"] for r in wanted]
         assert found.times.tolist() == [r["time"] for r in wanted]
         assert found.values.tolist() == [list(r["x"]) for r in wanted]
@@ -415,14 +415,14 @@ def test_keys_that_differ_stay_apart() -> None:
     stream.take([b'{"key": 5, "x": [1]}', *wide, b'{"key": 18446744073709551615, "x": [1]}'])
     assert stream.pool is not None
     assert stream.pool.names == ["5", "18446744073709551615"]
-    assert [f.reason for f in stream.faults] == [
+    assert [f.reason for f in stream.errors] == [
         "'key' is not a word or a number of at most 64 bits"
     ] * 2
     stream = Stream(Settings(on_error="skip", format="csv"))
     stream.take([b"key,a", b"\xff,1", b"\xfe,1", "é,1".encode()])
     assert stream.pool is not None
     assert stream.pool.names == ["é"]
-    assert {f.reason for f in stream.faults} == {"not UTF-8"}
+    assert {f.reason for f in stream.errors} == {"not UTF-8"}
 
 
 def test_a_mark_before_all_text_is_passed_over() -> None:
@@ -562,7 +562,7 @@ Stream(Settings()).take([b'{"x": [1, 2, 3]}'])
 def work(life):
     source = os.open(folder / "in", os.O_RDONLY)
     sink = os.open(folder / f"out{life}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    import kgmrf.stream.ends as ends
+    import kgmrf.stream.endpoints as ends
     ends.READ = 3000  # many small blocks: many moments to die in
     state = folder / f"state{life}"
     run(Settings(time_unit=0.5), source, sink, state=state, replay=True, every=0.0)

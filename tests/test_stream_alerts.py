@@ -24,7 +24,7 @@ from kgmrf.stream.report import prometheus
 from kgmrf.trackers import KGMRF
 
 ROWS, KEYS, D = 400, 3, 2
-ALERT = Settings(alert="1e-3", memory=30, mean="drift", digits=17, time_unit=1.0)
+ALERT = Settings(alert="1e-3", memory=30, mean="ewm", digits=17, time_unit=1.0)
 
 
 def recordings(seed: int = 0) -> np.ndarray:
@@ -59,7 +59,7 @@ def through(settings: Settings, lines: list[bytes], cut: int) -> list[dict[str, 
 
 
 @pytest.mark.parametrize("adapt", ["yes", "slow", "no"])
-@pytest.mark.parametrize(("cut", "mean"), [(1, "drift"), (37, "linear"), (10_000, "drift")])
+@pytest.mark.parametrize(("cut", "mean"), [(1, "ewm"), (37, "linear"), (10_000, "ewm")])
 def test_every_key_has_the_alarms_of_its_own_recording(adapt: str, cut: int, mean: Any) -> None:
     x = recordings()
     found = through(replace(ALERT, adapt=adapt, mean=mean), lines_of(x), cut)
@@ -162,7 +162,7 @@ def test_csv_and_tables_say_what_json_says() -> None:
     raw = stream.take(table)
     import base64
 
-    schema = base64.b64decode(stream.told[0])
+    schema = base64.b64decode(stream.header[0])
     batch = pa.ipc.open_stream(schema + raw).read_all()
     assert batch["alarm"].to_pylist() == [line["alarm"] for line in wanted]
     assert batch["channels"].to_pylist() == [row["channels"] or None for row in found]
@@ -229,7 +229,7 @@ def test_the_operator_for_spark_carries_alarms_over_micro_batches() -> None:
         assert [row is None for row in found["shares"]] == [
             word not in ("begins", "lasts") for word in found["alarm"]
         ]
-    whole = watch(x, Alarm(1e-3, 30), tracker=KGMRF(mean="drift"))
+    whole = watch(x, Alarm(1e-3, 30), tracker=KGMRF(mean="ewm"))
     assert alarms == [[None, "begins", "lasts", "ends"][s] for s in whole.status]
     plain = example.Operator(replace(settings, alert=None), D).step(None, rows)[1]
     assert plain["alarm"] == [None] * ROWS

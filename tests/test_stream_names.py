@@ -118,17 +118,17 @@ def test_a_key_of_another_name_is_an_error() -> None:
     stream.take(lines)
     assert stream.pool is not None
     assert stream.pool.names == ["a"]
-    assert "has 'device_id' and no 'key'" in stream.faults[0].reason
+    assert "has 'device_id' and no 'key'" in stream.errors[0].reason
     stream = Stream(SKIP)
     stream.take([b'{"time": 0, "x": [1]}', lines[1]])
-    assert "has 'device_id' and no 'key'" in stream.faults[0].reason
+    assert "has 'device_id' and no 'key'" in stream.errors[0].reason
 
 
 def test_a_time_of_another_name_is_an_error() -> None:
     """Such a line came one unit after the one before, whatever its time."""
     stream = Stream(SKIP)
     stream.take([b'{"key": "a", "time": 0, "x": [1]}', b'{"key": "a", "ts": 9, "x": [1]}'])
-    assert "has 'ts' and no 'time'" in stream.faults[0].reason
+    assert "has 'ts' and no 'time'" in stream.errors[0].reason
     assert stream.counts.used == 1
 
 
@@ -146,7 +146,7 @@ def test_a_number_and_a_word_are_not_one_key(first: str, tmp_path: Path) -> None
     stream.restore(tmp_path / "state")
     stream.take([f'{{"key": {second}, "time": 5, "x": [1]}}'.encode()])
     assert stream.counts.used == 2
-    assert "where the keys before were" in stream.faults[0].reason
+    assert "where the keys before were" in stream.errors[0].reason
     same = Stream(SKIP)
     same.take([b'{"key": 1, "time": 0, "x": [1]}', b'{"key": 1.0, "time": 1, "x": [1]}'])
     assert same.pool is not None

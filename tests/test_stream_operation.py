@@ -17,7 +17,7 @@ import pytest
 
 import kgmrf
 from kgmrf.stream import Settings, Stream, run
-from kgmrf.stream.ends import Sink, Stop
+from kgmrf.stream.endpoints import Sink, Stop
 from kgmrf.stream.run import Lock, Locked
 
 BASE = [sys.executable, "-m", "kgmrf", "stream", "-q", "--fields", "covariance"]
@@ -341,7 +341,7 @@ def test_names_and_dates_through_the_shell() -> None:
     """ISO dates were refused, and a header sensor,ts was taken for channels."""
     text = b"sensor,ts,p,q\nk1,2024-03-01T10:00:00Z,1,2\nk1,2024-03-01T10:00:01Z,2,2\n"
     done = subprocess.run(
-        [*BASE, "--format", "csv", "--mean", "running"],
+        [*BASE, "--format", "csv", "--mean", "expanding"],
         input=text,
         capture_output=True,
         env=ENVIRONMENT,

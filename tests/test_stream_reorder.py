@@ -117,7 +117,7 @@ def test_a_line_that_cannot_be_used_keeps_its_number() -> None:
     stream.take([line(0), line(1), line(2), b"{", line(300)])
     stream.take([line(4), line(5)])
     stream.flush()
-    assert [(fault.line, fault.reason[:8]) for fault in stream.faults] == [
+    assert [(fault.line, fault.reason[:8]) for fault in stream.errors] == [
         (4, "not JSON"),
         (5, "its time"),
     ]
@@ -129,7 +129,7 @@ def test_what_cannot_be_held_is_refused() -> None:
         Stream(Settings(reorder=1.0))
     stream = Stream(HELD)
     stream.take([line(0), b'{"key": "a", "x": [1, 2]}'])
-    assert "no time, and --reorder needs one" in stream.faults[0].reason
+    assert "no time, and --reorder needs one" in stream.errors[0].reason
     with pytest.raises(ValueError, match="1 lines that wait for their turn; give --reorder"):
         Stream(SORTED).from_bytes(stream.to_bytes())
 

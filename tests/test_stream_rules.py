@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgmrf import KGMRF
-from kgmrf.centring import RunningMean
+from kgmrf.model.centring import RunningMean
 from kgmrf.stream import Settings, Stream, StreamError
 from kgmrf.stream.csv_lines import CsvReader
 from kgmrf.stream.json_lines import JsonReader
@@ -59,8 +59,8 @@ def test_only_numbers_are_numbers(fields: dict[str, Any], fault: str) -> None:
     lines = [line(0), line(1), bad, line(2)]
     skipping = Stream(SKIP)
     assert skipping.take(lines) == Stream(SKIP).take([line(0), line(1), line(2)])
-    assert [(f.line, f.text) for f in skipping.faults] == [(3, bad)]
-    assert fault in skipping.faults[0].reason
+    assert [(f.line, f.text) for f in skipping.errors] == [(3, bad)]
+    assert fault in skipping.errors[0].reason
     with pytest.raises(StreamError, match=r"^line 3: ") as caught:
         Stream(Settings()).take(lines)
     assert times(caught.value.before) == [0, 1]
@@ -91,7 +91,7 @@ def test_a_sample_that_cannot_be_squared_is_a_bad_line() -> None:
         settings = Settings(on_error="skip", format="csv" if b"," in good[0][:5] else "json")
         stream, plain = Stream(settings), Stream(settings)
         assert stream.take([*good[:-1], bad, good[-1]]) == plain.take(good)
-        assert "1e+200 is beyond the 1e+75" in stream.faults[0].reason
+        assert "1e+200 is beyond the 1e+75" in stream.errors[0].reason
     with pytest.raises(StreamError, match="beyond the 1e"):
         Stream(Settings()).take_rows(["a"], np.zeros(1), np.array([[1e200, 1.0]]))
 
@@ -212,7 +212,7 @@ def test_headers_of_ros_hold_the_time(names: tuple[str, str]) -> None:
     early = json.dumps({"header": {"stamp": {whole: 11}}}).encode()  # moves the track on
     found = JsonReader().parse([early, *lines])
     assert found.times.tolist() == [12.0, 12.5]
-    assert found.faults == {
+    assert found.errors == {
         3: f"'header.stamp.{whole}' is 'x', not a number",
         4: "'header' is an object, not a number",
     }
@@ -232,13 +232,13 @@ def test_flat_stamps_of_ros_have_nanoseconds() -> None:
         ]
         found = JsonReader().parse([json.dumps({name: 11, rest: 0}).encode(), *lines])
         assert found.times.tolist() == [12.0, 12.5]
-        assert found.faults == {3: f"{rest!r} is 'x', not a number"}
+        assert found.errors == {3: f"{rest!r} is 'x', not a number"}
         rows = [f"{name},{rest},a,b", "12,0,1,2", "12,500000000,1,2", "12,x,1,2"]
         for n in (3, 4):  # plain rows are read at once, others one by one
             found = CsvReader().parse([row.encode() for row in rows[:n]])
             assert found.times.tolist() == [12.0, 12.5]
             assert found.values.tolist() == [[1.0, 2.0]] * 2
-        assert found.faults == {3: f"{rest!r} is 'x', not a number"}
+        assert found.errors == {3: f"{rest!r} is 'x', not a number"}
     stream = Stream(Settings())
     text = stream.take(lines[:1])
     assert times(text) == [12.0]
@@ -272,7 +272,7 @@ def test_nanoseconds_need_seconds() -> None:
                 continue  # where the first line has flat names, or none, these are its own matter
             records = [bad] if first is None else [first, bad]
             found = JsonReader().parse([json.dumps(r).encode() for r in records])
-            (reason,) = found.faults.values()
+            (reason,) = found.errors.values()
             assert reason.startswith("has nanoseconds, 'header.stamp.nsecs', without seconds")
             assert len(found.keys) == len(records) - 1
     # The first line may have none: they count in those that have.
@@ -302,10 +302,10 @@ def test_dates_and_numbers_do_not_mix() -> None:
         "2024-03-01",
         "2024-03-02",
     ]
-    assert "where lines before had dates" in stream.faults[0].reason
+    assert "where lines before had dates" in stream.errors[0].reason
     other = Stream(SKIP)
     other.take([line(5.0), line("2024-03-01")])
-    assert "where lines before had numbers" in other.faults[0].reason
+    assert "where lines before had numbers" in other.errors[0].reason
 
 
 # ---------------------------------------------------------------------- clocks that jump
@@ -316,8 +316,8 @@ def test_one_stamp_in_the_far_future_is_set_aside() -> None:
     stream = Stream(SKIP)
     found = times(stream.take([line(0), line(1), line(1e15), line(2), line(3)]))
     assert found == [0, 1, 2, 3]
-    assert [fault.line for fault in stream.faults] == [3]
-    assert "more than --max-gap 1e+06" in stream.faults[0].reason
+    assert [fault.line for fault in stream.errors] == [3]
+    assert "more than --max-gap 1e+06" in stream.errors[0].reason
     with pytest.raises(StreamError, match=r"^line 3: its time is \+1e\+15 from the line") as caught:
         Stream(Settings()).take([line(0), line(1), line(1e15), line(2)])
     assert times(caught.value.before) == [0, 1]
@@ -380,7 +380,7 @@ def test_idle_keys_leave_memory_and_state(tmp_path: Path) -> None:
     more = [line(30, "gone"), line(31, "kept"), line(31, "gone")]
     text = other.take(more)
     assert text == stream.take(more)
-    # It begins anew, as if it had never been there.
+    # It begins again, as if it had never been there.
     fresh = [row for row in estimates(text) if row["key"] == "gone"]
     assert fresh == estimates(Stream(settings).take([line(30, "gone"), line(31, "gone")]))
     # What is older than everything that is remembered is late, not new.
@@ -426,7 +426,7 @@ def test_a_million_keys_stay_within_bounds() -> None:
 # ---------------------------------------------------------------------- centring, fields
 
 
-@pytest.mark.parametrize("mean", ["running", "drift"])
+@pytest.mark.parametrize("mean", ["expanding", "ewm"])
 @given(cuts=st.lists(st.integers(0, 60), max_size=4))
 def test_centred_samples_are_those_of_the_running_mean(mean: str, cuts: list[int]) -> None:
     """Streams could not subtract a mean."""
@@ -447,7 +447,7 @@ def test_centred_samples_are_those_of_the_running_mean(mean: str, cuts: list[int
 
 
 def test_the_means_are_part_of_the_state(tmp_path: Path) -> None:
-    settings = Settings(mean="running", digits=17)
+    settings = Settings(mean="expanding", digits=17)
     lines = [line(k, x=[k % 3, k % 5]) for k in range(20)]
     first = Stream(settings)
     text = first.take(lines[:9])
@@ -476,7 +476,7 @@ def test_other_fields_keep_the_state(tmp_path: Path) -> None:
             # Other columns come with a header of their own.
             assert form == "json" or text.splitlines()[0] == expected[0]
     with pytest.raises(ValueError, match=r"other settings \(mean\)"):
-        Stream(Settings(mean="running")).restore(tmp_path / "json")
+        Stream(Settings(mean="expanding")).restore(tmp_path / "json")
 
 
 CELLS = st.sampled_from(
@@ -489,15 +489,15 @@ JSON_CELLS = st.sampled_from(
 
 
 def parsed(reader: Any, lines: list[bytes], size: int) -> tuple[Any, ...]:
-    """Lines in blocks of a size: keys, times, values and faults, by row."""
-    keys, times, values, faults = [], [], [], {}
+    """Lines in blocks of a size: keys, times, values and errors, by row."""
+    keys, times, values, errors = [], [], [], {}
     for first in range(0, len(lines), size):
         found = reader.parse(lines[first : first + size])
         keys += found.keys
         times += map(repr, found.times.tolist())
         values += map(repr, found.values.tolist())
-        faults |= {first + row: reason for row, reason in found.faults.items()}
-    return keys, times, values, faults
+        errors |= {first + row: reason for row, reason in found.errors.items()}
+    return keys, times, values, errors
 
 
 @given(st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=6), st.integers(2, 6))

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from kgmrf.stream import Report, Settings, Stream, StreamError, run
-from kgmrf.stream.ends import Stop
-from kgmrf.stream.table_ends import MessageSink, whole_messages
+from kgmrf.stream.endpoints import Stop
+from kgmrf.stream.table_endpoints import MessageSink, whole_messages
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
@@ -339,16 +339,16 @@ def test_what_a_blocked_reader_did_not_take_comes_after_the_restart() -> None:
     far, near = os.pipe()
     os.set_blocking(near, False)
     stop = Stop()
-    sink = MessageSink(near, stop, lambda: stream.told[0])
+    sink = MessageSink(near, stop, lambda: stream.header[0])
     stop.signal = 15
     sink.write(b"".join(parts) * 40)  # more than a pipe holds
     os.close(near)
     with os.fdopen(far, "rb") as file:
         got = file.read()
-    again = MessageSink(os.open(os.devnull, os.O_WRONLY), Stop(), lambda: stream.told[0])
+    again = MessageSink(os.open(os.devnull, os.O_WRONLY), Stop(), lambda: stream.header[0])
     again.keep(sink.pending)
     whole = got[: whole_messages(got, len(got))]
-    rest = b64decode(stream.told[0]) + again.pending
+    rest = b64decode(stream.header[0]) + again.pending
     first, second = (pa.ipc.open_stream(pa.py_buffer(text)).read_all() for text in (whole, rest))
     assert len(first) + len(second) == N * 40
     assert 0 < len(first) < N * 40

@@ -18,7 +18,7 @@ from experiments.reading import Results
 from experiments.streams import data, rivals, scores, shown, study
 
 from kgmrf import KGMRF
-from kgmrf.trackers import _dcc as dcc
+from kgmrf.baselines import _dcc as dcc
 
 
 @pytest.fixture

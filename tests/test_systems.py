@@ -35,7 +35,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(LK_NBLCK=2, locking=locking))
-    monkeypatch.setattr("kgmrf.stream.ends.POLLS", False)
+    monkeypatch.setattr("kgmrf.stream.endpoints.POLLS", False)
 
 
 @pytest.mark.usefixtures("elsewhere")

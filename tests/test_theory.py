@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgmrf import theory, wishart
-from kgmrf.gains import InformationGains, transition
 from kgmrf.geometry import so
+from kgmrf.model.gains import InformationGains, transition
 
 LAM = np.array([2.0, 0.5])
 GAP = LAM[0] - LAM[1]

@@ -16,9 +16,9 @@ from kgmrf import (
     KineticGaussian,
     PoseTracker,
     RotationTracker,
+    baselines,
     load,
     simulate,
-    trackers,
 )
 from kgmrf._time import Clock
 from kgmrf.trackers.vector import VectorTracker
@@ -41,16 +41,16 @@ MAKERS: dict[str, tuple[Any, Any]] = {
     **{
         kind.__name__: (lambda kind=kind, **s: kind(**s), MATRICES)
         for kind in (
-            trackers.EuclideanEMA,
-            trackers.LogEuclideanEMA,
-            trackers.RiemannianEMA,
-            trackers.AlphaBeta,
-            trackers.TangentKalman,
-            trackers.HoldLast,
+            baselines.EuclideanEMA,
+            baselines.LogEuclideanEMA,
+            baselines.RiemannianEMA,
+            baselines.AlphaBeta,
+            baselines.TangentKalman,
+            baselines.HoldLast,
         )
     },
-    "OneEuro": (lambda **s: trackers.OneEuro(**s), TURNS),
-    "ErrorStateKalman": (lambda **s: trackers.ErrorStateKalman(**s), TURNS),
+    "OneEuro": (lambda **s: baselines.OneEuro(**s), TURNS),
+    "ErrorStateKalman": (lambda **s: baselines.ErrorStateKalman(**s), TURNS),
 }
 
 ALL = pytest.mark.parametrize("name", MAKERS)
@@ -153,7 +153,7 @@ def test_a_second_call_with_earlier_stamps_says_where_it_stands(name: str) -> No
     maker, data = MAKERS[name]
     tracker = maker()
     tracker.filter(data, times=0.5 * np.arange(T))
-    with pytest.raises(ValueError, match=r"stands at 19\.5"):
+    with pytest.raises(ValueError, match=r"last time stamp is 19\.5"):
         tracker.filter(data, times=0.5 * np.arange(T))
 
 

@@ -13,7 +13,7 @@ from kgmrf import KGMRF, ObservationError, TrackerBank, load
 from kgmrf.constants import STRUCTS
 from kgmrf.engines import Lines, core
 from kgmrf.engines.time_scale import TimeScale
-from kgmrf.integrated_time import integrated_time
+from kgmrf.model.integrated_time import integrated_time
 from kgmrf.readable import time_scale as readable
 
 
@@ -255,7 +255,7 @@ def test_a_raw_of_mne_is_a_signal_and_an_array_is_not() -> None:
 
 def test_the_estimator_takes_the_time_scale_of_the_signal() -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed: no estimators")
-    from kgmrf.estimator import KineticCovariance
+    from kgmrf.sklearn.estimator import KineticCovariance
 
     rows = signal(1500)
     fitted = KineticCovariance(assume_centered=True).fit(rows)

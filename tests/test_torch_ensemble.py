@@ -13,7 +13,7 @@ from kgmrf import KGMRF  # noqa: E402
 from kgmrf._check import ObservationError  # noqa: E402
 from kgmrf.engines import core  # noqa: E402
 from kgmrf.engines.layout import placed, track  # noqa: E402
-from kgmrf.engines.members import Average, Diagonal, Turning  # noqa: E402
+from kgmrf.engines.members import Average, Diagonal, Rotating  # noqa: E402
 from kgmrf.torch import KGMRFLayer, StudentTLoss  # noqa: E402
 from kgmrf.torch.ensemble import GROUPS  # noqa: E402
 
@@ -126,9 +126,9 @@ def test_threads_do_not_change_the_numbers() -> None:
 
 
 MEMBERS = (
-    *(Average(4.0, limited=True), Average(16.0), Average(64.0, size_gain=0.3)),
-    *(Average(30.0, size_gain=0.4, channel_half_life=8.0, limited=True), Average(256.0)),
-    *(Diagonal(50.0), Turning(1e-4, spectrum_rate=1e-3), Turning(3e-3, rate_prior=4e-3)),
+    *(Average(4.0, clip_outliers=True), Average(16.0), Average(64.0, size_gain=0.3)),
+    *(Average(30.0, size_gain=0.4, channel_half_life=8.0, clip_outliers=True), Average(256.0)),
+    *(Diagonal(50.0), Rotating(1e-4, spectrum_rate=1e-3), Rotating(3e-3, rate_prior=4e-3)),
 )
 CASES: dict[str, dict[str, Any]] = {
     "d = 2": {"d": 2, "n_steps": 24},

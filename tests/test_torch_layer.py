@@ -583,7 +583,7 @@ def test_a_sequence_of_fixed_length_exports() -> None:
     torch.testing.assert_close(out.estimate, layer(seen).estimate)
 
 
-# --- at the door -------------------------------------------------------------------------------
+# --- on input -----------------------------------------------------------------------------------
 
 
 def test_mistakes_are_named() -> None:

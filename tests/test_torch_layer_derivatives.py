@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: the layers are unchecked")
 
 from kgmrf import KGMRF, gains, simulate  # noqa: E402
-from kgmrf.state import State  # noqa: E402
+from kgmrf.model.law_state import State  # noqa: E402
 from kgmrf.torch import FixedLaw, InformationLaw, LawLayer, RotationLayer  # noqa: E402
 
 torch.set_num_threads(1)

@@ -13,7 +13,7 @@ from scipy import stats
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the layers are unchecked")
 
-from kgmrf.density import GAUSSIAN, TAILS, Density  # noqa: E402
+from kgmrf.model.density import GAUSSIAN, TAILS, Density  # noqa: E402
 from kgmrf.torch import FixedLaw, LawLayer, RotationLayer, StudentTLoss  # noqa: E402
 
 torch.set_num_threads(1)

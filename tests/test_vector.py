@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import kgmrf
 from kgmrf import ObservationError
-from kgmrf.gains import InformationGains, transition
+from kgmrf.model.gains import InformationGains, transition
 from kgmrf.trackers.vector import VectorTracker
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -17,7 +17,7 @@ from kgmrf import RotationTracker, VectorTracker, gains
 from kgmrf.geometry import so
 from kgmrf.smoothing import gmrf
 from kgmrf.vision import Stabilizer
-from kgmrf.vision.camera import FeatureMotion, RecordedMotion, Similarity, Turning, smoothed
+from kgmrf.vision.camera import CameraRotation, FeatureMotion, RecordedMotion, Similarity, smoothed
 from kgmrf.vision.live import LivePath, Room
 from kgmrf.vision.scenery import street
 from kgmrf.vision.steady import steady_rectangle
@@ -83,7 +83,7 @@ def test_steps_compose_as_matrices_do(first: tuple[float, ...], second: tuple[fl
 def test_rotations_differ_by_what_is_added(
     first: tuple[float, ...], second: tuple[float, ...]
 ) -> None:
-    model = Turning(SIZE, 150.0)
+    model = CameraRotation(SIZE, 150.0)
     a, b = so.exp(so.hat(np.array([first, second])))
     np.testing.assert_allclose(
         model.add(a[None], model.difference(a[None], b[None]))[0], b, atol=1e-9
@@ -310,7 +310,7 @@ def test_the_path_issmoothed_as_the_trackers_do() -> None:
     turns[12:15] = np.nan
     law = gains.information(1e-4 * 8.0**-4, rate_prior=0.3e-4)
     seen = RotationTracker(noise_std=0.01, gains=law).smooth(turns, n_samples=weights)
-    model = Turning(SIZE, 200.0)
+    model = CameraRotation(SIZE, 200.0)
     off = model.difference(model.smooth(turns, weights, 8.0, 0.3), seen.rotation)
     assert np.abs(off).max() < 1e-3
 
@@ -348,7 +348,7 @@ def test_a_turning_camera_is_steadied_by_its_gyroscope() -> None:
     seen = rates + rng.normal(0, 0.002, rates.shape)
     times = np.arange(n) / rate
     cameras = RecordedMotion.sampled(truth, stamps, times).rotations
-    model = Turning(SIZE, focal)
+    model = CameraRotation(SIZE, focal)
     scene = street(300, 520, 4)
     place = np.array([[1, 0, 160.0], [0, 1, 75.0], [0, 0, 1]])
     inverse = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
@@ -406,7 +406,7 @@ def test_settings_are_checked() -> None:
     with pytest.raises(RuntimeError, match="no image yet"):
         Stabilizer().plan()
     with pytest.raises(ValueError, match="focal length"):
-        Turning(SIZE, 0.0)
+        CameraRotation(SIZE, 0.0)
     two = Stabilizer(lag=0)
     two.update(np.zeros((20, 20, 3), np.uint8))
     with pytest.raises(ValueError, match="image of 30 x 20"):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.trackers import _dcc as dcc
+from kgmrf.baselines import _dcc as dcc
 
 Forecasts = Iterator[tuple[str, Numbers]]
 

@@ -18,7 +18,7 @@ from experiments.store import Unit, unit
 from experiments.streams import data, rivals, scores
 from kgmrf import KGMRF
 from kgmrf._types import Numbers
-from kgmrf.engines.members import Turning, default_members
+from kgmrf.engines.members import Rotating, default_members
 
 LEVELS = (0.95, 0.99)
 N_TURNING = 2
@@ -92,7 +92,7 @@ def run_still(stream: str, rows: int | None = None) -> dict[str, Any]:
     """The default without the members that carry a velocity: what the averages earn alone."""
     x, first = data.load(stream)
     x = x[:rows]
-    still = [m for m in default_members(x.shape[1]) if not isinstance(m, Turning)]
+    still = [m for m in default_members(x.shape[1]) if not isinstance(m, Rotating)]
     theirs = KGMRF(members=still).filter(x).log_likelihood[first:]
     return _against(ours(x).log_density[first:], theirs)
 

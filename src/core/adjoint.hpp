@@ -4,7 +4,7 @@
 // state before. It needs nothing but the states: what a step computed in between is computed again.
 // ``bar`` after a name means the derivative of the loss by it. That by a frame Q is taken along the
 // rotations: the skew Z with dL = sum Z_ij (Q^T dQ)_ij, which a polish does not change. The scale
-// clock and pooling are not covered. kgmrf.step through torch's own derivatives is the readable twin.
+// clock and pooling are not covered. kgmrf.model.step through torch's own derivatives is the readable twin.
 #pragma once
 #include "adjoint_row.hpp"
 #include "turn_adjoint.hpp"

@@ -75,7 +75,7 @@ class Dense {
 
     /// Log evidence of all members for Z with noise r I; what it takes to take Z in stays here.
     /// Densities are with respect to volume on the group. A member that cannot be used any more (a
-    /// variance that is not positive, half a turn per unit) starts anew first.
+    /// variance that is not positive, half a turn per unit) starts again first.
     double score(RotationTrack t, DenseTrack x, Quaternion<double> z, double r) {
         double top = -1e300;
         for (int n = 0; n < D; n += Q) {
@@ -99,7 +99,7 @@ class Dense {
     }
 
     /// Kalman corrections by the observation that was scored last.
-    /// A member whose past weighs less than what the sharing grants it anyway starts anew.
+    /// A member whose past weighs less than what the sharing grants it anyway starts again.
     void take(RotationTrack t, DenseTrack x, double r) {
         for (int n = 0; n < D; n += Q) take_part(x, n, r);
         for (int n = 0; n < D; ++n)
@@ -207,9 +207,9 @@ class Dense {
         for (int j = 0; j < STATES; ++j) {
             quad column[STATES];
             for (int i = 0; i < STATES; ++i) column[i] = spread(x, n, i, j);
-            quad moved[STATES];
-            f.apply(column, moved, STATES);
-            for (int i = 0; i < STATES; ++i) half[i][j] = moved[i];
+            quad mapped[STATES];
+            f.apply(column, mapped, STATES);
+            for (int i = 0; i < STATES; ++i) half[i][j] = mapped[i];
         }
         quad p[STATES][STATES];
         for (int i = 0; i < STATES; ++i) f.apply(half[i], p[i], i / 3 * 3 + 3);

@@ -5,7 +5,7 @@
 //     hold      S_k, the covariance that member k forecasts
 //     blend     S = sum_k w_k S_k
 //     compare   the observation beside S; missing cells are filled
-//     judge     tails, kappa and weights learn from it; u weighs the observation
+//     score     tails, kappa and weights learn from it; u weighs the observation
 //     learn     every member takes in u C
 #pragma once
 #include "entering.hpp"
@@ -17,7 +17,7 @@
 #include "spread.hpp"
 #include "storage.hpp"
 #include "top_clock.hpp"
-#include "turning.hpp"
+#include "rotating.hpp"
 #include "youth.hpp"
 #include <limits>
 #include <memory>
@@ -338,7 +338,7 @@ class Ensemble : public Loop {
         for (int i = 0; i < d; ++i) cells[i] *= share;
     }
 
-    // ------------------------------------------------------------------------ judge
+    // ------------------------------------------------------------------------ score
 
     /// The weight of an observation, and its squared distance from the forecast S.
     struct Judged {
@@ -347,7 +347,7 @@ class Ensemble : public Loop {
 
     /// log p(x) of the observation under S'; tails, weights and kappa learn from it as if it had been
     /// forecast by S. The density of a young track is wider.
-    Judged judge(Track t, const Compared& c, double n_there) {
+    Judged score(Track t, const Compared& c, double n_there) {
         Head& h = t.head;
         const double doubt = doubt_of(h.samples, d), log_wide = std::log(widening(doubt, n_there));
         const double shrunk = std::exp(-h.kappa - log_wide), grown = c.values * (h.kappa + log_wide);
@@ -358,12 +358,12 @@ class Ensemble : public Loop {
         const Mixed found = mix_tails(t.tails, tail_logs, q, c.log_det + grown, size_std);
         const double q_top = std::fmin(shrunk * (c.distance - c.top.distance), FARTHEST);
         const double log_det = c.log_det + c.top.log_det + grown;
-        const Mixed told =
+        const Mixed mixed =
             top.idle() ? found : mix_tails(t.tails, tail_logs, q_top, log_det, size_std);
-        tell(h, told.log_p, q_top, c.values, size_std, doubt);
+        tell(h, mixed.log_p, q_top, c.values, size_std, doubt);
         const double log_size = (log_det - sum_of_logs(cells, t.level, d)) / c.values - log_wide;
         wander.learn(t.wander, log_size, h.count, age);
-        top.learn(top_of(t), shrunk * c.top.share / c.m, c.m, told.u, heaviness(t.tails), age);
+        top.learn(top_of(t), shrunk * c.top.share / c.m, c.m, mixed.u, heaviness(t.tails), age);
         score_tails(t, found);
         const double factor = found.u * shrunk;
         for (int i = 0, p = 0; i < d; p += ++i) {  // off-diagonal entries count double
@@ -387,7 +387,7 @@ class Ensemble : public Loop {
             scale(rest_full, std::exp(h.kappa) / c.m), pack(rest_full, rest);
         else
             fill(rest, n, 0.0);
-        auto [u, q] = judge(t, c, n_there);
+        auto [u, q] = score(t, c, n_there);
         h.count += 1.0;
         h.samples += c.m;
         grow_older(t);
@@ -413,11 +413,11 @@ class Ensemble : public Loop {
     void learn_average(Track t, int k, double u, double limited, double n_there, bool single,
                        bool early) {
         const Member& m = members[k];
-        double heavy = m.law.limited > 0.0 ? limited : u, size = 1.0;
+        double heavy = m.law.clip_outliers > 0.0 ? limited : u, size = 1.0;
         if (m.size >= 0) {
             auto [own_z, spare] = single ? std::pair{z[k], 0.0} : size_of(k);
             own_z = std::fmin(own_z, FARTHEST);
-            heavy = m.law.limited > 0.0 ? OUTLIER * n_there / std::max(own_z, OUTLIER * n_there) : u;
+            heavy = m.law.clip_outliers > 0.0 ? OUTLIER * n_there / std::max(own_z, OUTLIER * n_there) : u;
             double grown = 1.0 + m.law.size_gain * ((heavy * own_z + spare) / n_there - 1.0);
             if (early) heavy = grown = 1.0;
             t.row[m.size] += std::log(grown);
@@ -540,7 +540,7 @@ class Ensemble : public Loop {
         return {own_z, spare};
     }
 
-#include "ensemble_turning.hpp"
+#include "ensemble_rotating.hpp"
 #include "ensemble_enter.hpp"
 
     // ------------------------------------------------------------------------ one step
@@ -589,7 +589,7 @@ class Ensemble : public Loop {
             for (std::int64_t r = 0; !seen.matrix && r < seen.samples; ++r)
                 if (const double v = seen.x[r * d + i]; !std::isnan(v)) y[i] += v * v / seen.m;
         }
-        enter(t, y, seen.m);
+        add_channels(t, y, seen.m);
     }
 
     /// The head, tails and weights of a row and, where there is room, its filtered covariance
@@ -598,7 +598,7 @@ class Ensemble : public Loop {
     ///
     /// with the heaviness h of the density and the steadiest average B, and the scale e^kappa S'. An
     /// estimate at the time of an observation has nothing of B, which would blur its axes.
-    void note(Track t, double* record, std::int64_t room_for) {
+    void write_record(Track t, double* record, std::int64_t room_for) {
         const std::int64_t small = plan.roots + k_;
         copy(t.row, record, static_cast<int>(std::min(small, room_for)));
         if (room_for <= small) return;
@@ -660,7 +660,7 @@ void Ensemble<S>::run(const Lines& l) {
         l.status[i] = static_cast<std::int8_t>(found);
         Track t(row, plan);
         if (found != Status::invalid && l.counts[i] >= 0.0) step(t, seen, l.dt[i]);
-        if (found != Status::invalid && l.records) note(t, l.records + i * l.record_width, l.record_width);
+        if (found != Status::invalid && l.records) write_record(t, l.records + i * l.record_width, l.record_width);
     }
 }
 

@@ -93,7 +93,7 @@ class AverageAdjoint {
     /// Back through `learn_average` of member k.
     void learn(Track t, Track after, Track bar, int k, Learnt& s) {
         const Member& m = f.members[k];
-        const bool limited = m.law.limited > 0.0, clock = m.size >= 0;
+        const bool limited = m.law.clip_outliers > 0.0, clock = m.size >= 0;
         const double* deviation = after.of(m.deviation);
         double heavy = limited ? s.limited : s.u, size = 1.0, size_bar = 0.0;
         double z = 0.0, spare = 0.0, grown = 1.0;

@@ -2,7 +2,7 @@
 // learn, start).
 #pragma once
 #include "ensemble_adjoint_average.hpp"
-#include "ensemble_adjoint_turning.hpp"
+#include "ensemble_adjoint_rotating.hpp"
 #include "score_adjoint.hpp"
 
 namespace {
@@ -24,7 +24,7 @@ class LearnAdjoint {
         entered(t, after, bar);
         const Compared c = seen.matrix ? f.compare_matrix(n_there, seen.m) : f.compare(t, seen);
         if (!(c.values > 0.0)) return;
-        // Forwards once more, as `judge` and `learn`.
+        // Forwards once more, as `score` and `learn`.
         const Head& h = t.head;
         const double kappa = h.kappa, doubt = doubt_of(h.samples, d);
         const double log_wide = std::log(widening(doubt, n_there));
@@ -38,7 +38,7 @@ class LearnAdjoint {
         const double q_top = std::fmin(shrunk * (c.distance - c.top.distance), FARTHEST);
         const double log_det = c.log_det + c.top.log_det + grown;
         const Mixed found = mix_tails(t.tails, f.tail_logs, q, c.log_det + grown, size_std);
-        const Mixed told = mix_tails(t.tails, f.tail_logs, q_top, log_det, size_std);
+        const Mixed mixed = mix_tails(t.tails, f.tail_logs, q_top, log_det, size_std);
         const double log_size =
             (log_det - sum_of_logs(f.cells, t.level, d)) / c.values - log_wide;
         const double factor = found.u * shrunk;
@@ -73,14 +73,14 @@ class LearnAdjoint {
         }
         double q_bar = !early && q > far ? -s.limited_bar * s.limited / q : 0.0;
 
-        // Back through `judge`.
+        // Back through `score`.
         double kappa_bar = 0.0;
         Mixed found_bar{}, told_bar{};
         told_bar.log_p = likelihood_bar;
         found_bar.u = in_full ? 0.0 : s.u_bar;
         const double rate = own.plan.learning.kappa_gain, ratio = found.u * q / c.values - 1.0;
-        const double inside = 1.0 + rate * ratio, moved = kappa + std::log1p(rate * ratio);
-        if (q <= far && std::fabs(moved) < KAPPA_LIMIT) {
+        const double inside = 1.0 + rate * ratio, shifted = kappa + std::log1p(rate * ratio);
+        if (q <= far && std::fabs(shifted) < KAPPA_LIMIT) {
             kappa_bar = bar.head.kappa;
             own.learning_bar().kappa_gain += kappa_bar * ratio / inside;
             found_bar.u += kappa_bar * rate * q / (c.values * inside);
@@ -110,7 +110,7 @@ class LearnAdjoint {
         for (int j = 0; j < N_TAILS; ++j)
             found_bar.share[j] = (1.0 - TAIL_SHARE) * bar.tails[j], bar.tails[j] = 0.0;
         const double z = shrunk * c.top.share / c.m;
-        const auto learnt = compared.top.back_learn(f.top_of(t), f.top_of(bar), z, c.m, told.u,
+        const auto learnt = compared.top.back_learn(f.top_of(t), f.top_of(bar), z, c.m, mixed.u,
                                                     heaviness(t.tails), f.age);
         told_bar.u += learnt.u;
         kappa_bar -= learnt.z * z;

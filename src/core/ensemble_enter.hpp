@@ -25,10 +25,10 @@
         return any_new;
     }
 
-    void enter(Track t, const double* power, double m) {
+    void add_channels(Track t, const double* power, double m) {
         Head& h = t.head;
         if (!arrive(t, power, m)) return;
-        if (!t.pooling()) {  // turning members pool anew from what they hold
+        if (!t.pooling()) {  // turning members pool again from what they hold
             hold(t);
             for (int k = k_ - plan.n_turning; k < k_; ++k)
                 for (int i = 0; i < d; ++i)
@@ -87,7 +87,7 @@
             add_outer(outer, x, 1.0 / seen.m);
         }
         for (int i = 0; i < d; ++i) y[i] = outer[i][i];
-        enter(t, y, seen.m);
+        add_channels(t, y, seen.m);
         if (t.head.count == 0.0) return;
         point(t);
         for (int k = 0; k < k_; ++k) {

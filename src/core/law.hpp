@@ -1,4 +1,4 @@
-// One gain law: drift, measure, correct, adapt. kgmrf.step tells the formulas under the same names;
+// One gain law: drift, measure, correct, adapt. kgmrf.model.step tells the formulas under the same names;
 // kgmrf.readable.law runs them.
 //
 // Every formula stands once, for a number V of one track or of W tracks side by side (law_block.hpp):
@@ -8,7 +8,7 @@
 #include "law_row.hpp"
 #include "observe.hpp"
 #include "side.hpp"
-#include "turning.hpp"
+#include "rotating.hpp"
 #include <limits>
 
 namespace {
@@ -102,9 +102,9 @@ class LawMoves {
             h.log_scale *= keep;
             h.scale_var = madd(keep * keep, h.scale_var, law.scale_rate * over.dt);
         }
-        const V moved = choose(over.dt > 0.0, 1.0 + V{}, V{});
-        h.steps += moved;
-        const V due = moved * of_each(h.steps, [](double steps) {
+        const V advanced = choose(over.dt > 0.0, 1.0 + V{}, V{});
+        h.steps += advanced;
+        const V due = advanced * of_each(h.steps, [](double steps) {
             return std::fmod(steps, POLISH_EVERY) == 0.0 ? 1.0 : 0.0;
         });
         if (any(due > 0.0)) polish(q, turn.a, turn.b, due > 0.0);

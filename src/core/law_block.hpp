@@ -10,7 +10,7 @@ namespace {
 
 /// Whether a track has seen too little to start.
 inline bool pools(const LawHead& h, const LawSettings& law) {
-    return h.pool_samples < law.warmup_samples && h.pool_frames < law.warmup_frames;
+    return h.pooled_samples < law.warmup_samples && h.pooled_steps < law.warmup_frames;
 }
 
 struct LawBlocks {

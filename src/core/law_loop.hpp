@@ -80,7 +80,7 @@ class Law : public Loop, LawMoves<double, Matrix<S>> {
     /// Cold start: the eigendecomposition of the mean of all samples so far.
     void pool(Track t, std::int64_t track, double m) {
         LawHead& h = t.head;
-        const double count = h.pool_samples + m, *known = plan.spectrum_of(track);
+        const double count = h.pooled_samples + m, *known = plan.spectrum_of(track);
         double* p = t.pool;
         clear(turn.x);
         for (int i = 0; i < d; ++i) {
@@ -99,8 +99,8 @@ class Law : public Loop, LawMoves<double, Matrix<S>> {
             for (int j = 0; j < d; ++j)
                 t.frame[j * d + i] = turn.x[i][j] * (i == d - 1 ? sign : 1.0);
         }
-        h.pool_samples = count;
-        h.pool_frames += 1.0;
+        h.pooled_samples = count;
+        h.pooled_steps += 1.0;
     }
 
     // ------------------------------------------------------------------------ correct

@@ -4,9 +4,9 @@
 //     drift     s, the counts, U, V and P move on by dt
 //     hold      S_k = F_k F_k^T + diag N_k
 //     blend     S = sum_k w_k S_k, again factors plus a diagonal
-//     judge     tails, kappa and w learn from how well the forecast did
+//     score     tails, kappa and w learn from how well the forecast did
 //     learn     noise, spectrum, axes and size of every member
-//     enter     channels come; start_axes: axes from the first rows by singular values
+//     add_channels     channels come; start_axes: axes from the first rows by singular values
 #pragma once
 #include "horizon.hpp"
 #include "loops.hpp"
@@ -39,7 +39,7 @@ class LowRank : public Loop {
                 begin(t, lines.dt[i], m > 0.0);
                 for (std::int64_t l = 0; m > 0.0 && l < lines.samples; ++l) step(t, samples + l * d);
             }
-            if (lines.records) note(t, lines.records + i * lines.record_width, lines.record_width);
+            if (lines.records) write_record(t, lines.records + i * lines.record_width, lines.record_width);
         }
     }
 
@@ -57,7 +57,7 @@ class LowRank : public Loop {
     // Factors of the blend, member k times sqrt(w_k); the same times the inverse noise.
     Room factors{std::size_t(c) * s}, half{std::size_t(c) * s}, noises{std::size_t(k_) * s};
     // Vectors over channels.
-    Room x{s + 0u}, here{s + 0u}, noise{s + 0u}, inverse{s + 0u}, beside{s + 0u}, told{s + 0u},
+    Room x{s + 0u}, here{s + 0u}, noise{s + 0u}, inverse{s + 0u}, beside{s + 0u}, explained{s + 0u},
         power{s + 0u};
     // Vectors over columns, and I + F^T N^-1 F with the inverse of its root.
     Room b{padded(c) + 0u}, out{padded(c) + 0u}, kept{padded(c) + 0u}, column{2u * padded(c)};
@@ -95,7 +95,7 @@ class LowRank : public Loop {
     ///
     /// The weights follow <S^-1 x x^T S^-1, S_k> and <S^-1, S_k>, where
     /// F^T S^-1 F = I - (I + F^T N^-1 F)^-1.
-    void judge(LowRankTrack t, int n) {
+    void score(LowRankTrack t, int n) {
         blend(t, false);
         const Rows F{factors, c, s}, H{half, c, s};
         Matrix<0> A{inner, c}, L{left, c};
@@ -114,7 +114,7 @@ class LowRank : public Loop {
         ::apply(H, x, b);
         for (int i = c - 1; i >= 0; --i) b[i] = dot(L[i], b, i + 1);
         along(b, {left, c, padded(c)}, out);  // F^T S^-1 x
-        along(out, H, told);
+        along(out, H, explained);
         fill(beside, s, 0.0), fill(kept, padded(c), 0.0);
         const auto lower = [&](int i, int k) { return L[i][k]; };
         add_squares(c, lower, [](int end) { return end; }, H, beside);
@@ -122,13 +122,13 @@ class LowRank : public Loop {
             for (int k = 0; k <= i; ++k) kept[k] += L[i][k] * L[i][k];
         double distance = 0.0;
         for (int p = 0; p < s; p += W) {
-            const vec solved = load(x + p) * load(inverse + p) - load(told + p);
+            const vec solved = load(x + p) * load(inverse + p) - load(explained + p);
             const vec square = solved * solved;
-            store(told + p, solved);
+            store(explained + p, solved);
             store(power + p, choose(square < LOW_RANK_LARGEST, square, all(LOW_RANK_LARGEST)));
             store(inverse + p, load(inverse + p) - load(beside + p));  // now diag S^-1
         }
-        distance = std::clamp(dot(x, told, s), 0.0, LOW_RANK_LARGEST);
+        distance = std::clamp(dot(x, explained, s), 0.0, LOW_RANK_LARGEST);
         const double grow = std::exp(-t.head.kappa);
         tail_logs.take(n, 0.0);  // the start is wide enough
         const double log_size = (log_det - sum_of_logs(here, t.level, s)) / n + t.head.kappa;
@@ -166,13 +166,13 @@ class LowRank : public Loop {
         }
         double limit = 1.0;
         if (n == 0 && !(h.count == 0.0 && any_new)) {
-            if (any_new) start.enter(t, sample);
+            if (any_new) start.add_channels(t, sample);
             return;
         }
         if (n > 0) {
             const double before = h.likelihood, distance = h.distance, values = h.values,
                          size_std = h.size_std;
-            judge(t, n);
+            score(t, n);
             limit = std::min(1.0, LOW_RANK_LIMIT * n / std::max(h.distance, 1e-300));
             if (!std::isnan(before))  // of the samples of this line that came before
                 h.likelihood += before, h.distance += distance, h.values += values,
@@ -191,7 +191,7 @@ class LowRank : public Loop {
             for (const LowRankMember& m : plan.members)
                 members.learn(t, m, {x, here, n, double(n) / there});
         const int filled = remember(t, sample, limit);
-        if (any_new) start.enter(t, sample);
+        if (any_new) start.add_channels(t, sample);
         for (const LowRankMember& m : plan.members)
             if (std::find(m.stages, m.stages + N_STAGES, filled) != m.stages + N_STAGES)
                 start.start_axes(t, m, filled);
@@ -208,7 +208,7 @@ class LowRank : public Loop {
     }
 
     /// The head, tails and weights of a row and, where there is room, its factors and noise.
-    void note(LowRankTrack t, double* record, std::int64_t room_for) {
+    void write_record(LowRankTrack t, double* record, std::int64_t room_for) {
         const std::int64_t small = plan.roots + k_;
         copy(t.row, record, static_cast<int>(std::min(small, room_for)));
         if (room_for <= small) return;

@@ -115,7 +115,7 @@ class LowRankMembers {
         }
         double square = std::min(dot(scaled, z, s), LOW_RANK_LARGEST);
         Matrix<0> G{gram_of, r};
-        fill(told, s, 0.0), fill(spread, s, 0.0);
+        fill(explained, s, 0.0), fill(spread, s, 0.0);
         if (started) {
             const Rows wide{wide_rows, r, s};
             times(axes, precision, wide);
@@ -127,13 +127,13 @@ class LowRankMembers {
             square -= dot(b, scores, r);
             add_squares(r, [&](int i, int k) { return H[i][k]; }, [&](int) { return r; }, axes, spread);
             scores_of(f.spectrum, 1.0, G, g);  // dead factors come back
-            along(g, axes, told);
+            along(g, axes, explained);
         }
         const double limit = std::sqrt(std::min(1.0, LOW_RANK_LIMIT * seen.n / std::max(square, 1e-300)));
         f.numbers.noise_rows += 1.0, f.numbers.metric_rows += 1.0, f.numbers.spectrum_rows += 1.0;
         for (int p = 0; p < s; p += W) {
             const vec here = load(seen.here + p), metric = load(f.metric + p);
-            const vec e = limit * here * (load(z + p) - load(told + p));
+            const vec e = limit * here * (load(z + p) - load(explained + p));
             const vec target = metric * (e * e + load(spread + p));
             const vec lowest = least * load(t.level + p);
             const vec rows = load(t.counts + p) + LOW_RANK_PRIOR_ROWS;
@@ -163,7 +163,7 @@ class LowRankMembers {
     const int d = plan.d, s = plan.stride, most = plan.most_states;
     const std::size_t square = std::size_t(padded(most)) * padded(most);
     // Vectors over channels.
-    Room z{s + 0u}, precision{s + 0u}, scaled{s + 0u}, told{s + 0u}, spread{s + 0u}, error{s + 0u},
+    Room z{s + 0u}, precision{s + 0u}, scaled{s + 0u}, explained{s + 0u}, spread{s + 0u}, error{s + 0u},
         way{s + 0u}, back{s + 0u}, forth{s + 0u};
     Room wide_rows{std::size_t(most) * s};  // as many rows as a member has
     // Vectors over factors, or over factors and velocities.
@@ -320,11 +320,11 @@ class LowRankMembers {
                     M[r + i][j] -= keep * speed * sin * both, M[r + i][r + j] += keep * cos * both;
                 }
         }
-        const Rows states{f.axes, n, s}, moved{wide_rows, n, s};
+        const Rows states{f.axes, n, s}, turned{wide_rows, n, s};
         combine(
             n, [&](int i, int k) { return M[i][k]; }, [&](int) { return n; }, states,
-            [&](int i, int j, vec v) { store(moved[i] + j, v); });
-        std::memcpy(states.p, moved.p, sizeof(double) * n * s);
+            [&](int i, int j, vec v) { store(turned[i] + j, v); });
+        std::memcpy(states.p, turned.p, sizeof(double) * n * s);
         open(f.angle_var, P);
         multiply(Q, M, P);
         const double q = m.law.acceleration * m.law.acceleration / d;

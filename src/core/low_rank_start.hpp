@@ -14,7 +14,7 @@ class LowRankStart {
     ///
     /// Their variances are guessed from log x^2, drawn together as far as chance alone explains how
     /// different they are: channels of one unit share a guess, channels of unlike units do not.
-    void enter(LowRankTrack t, const double* sample) {
+    void add_channels(LowRankTrack t, const double* sample) {
         const auto is_new = [&](int i) { return !t.has(i) && sample[i] * sample[i] > 0.0; };
         int n = 0;
         bool first = true;

@@ -154,7 +154,7 @@ class Rotations : public Loop {
         keep_first(t, row, seen);
     }
 
-    /// While the noise is young: store Z; after 8 and 16 run the dense members anew.
+    /// While the noise is young: store Z; after 8 and 16 run the dense members again.
     void keep_first(RotationTrack t, double* row, const Observation& seen) {
         DenseTrack x(row, plan);
         int n = int(t.head.stored);
@@ -182,7 +182,7 @@ class Rotations : public Loop {
     }
 
     /// What the members of a row say of Z.
-    Verdict judge(RotationTrack t, double* row, const Observation& seen, const NoiseLevels& levels) {
+    Verdict score(RotationTrack t, double* row, const Observation& seen, const NoiseLevels& levels) {
         Verdict v{between(quaternion_at(t.frame), seen.z), {0.0, 0.0, -1e300}, {}, 0.0, 0.0, 0.0,
                   isotropic.lost(t)};
         const bool with_dense = dense_in_use(t, levels);
@@ -212,7 +212,7 @@ class Rotations : public Loop {
     /// Motion or an outlier: (1 - p) f and p o, with p the share of outliers so far. Where Z agrees
     /// with the observation that was refused before, that one does not count and this is a jump
     /// rather, o JUMP_RATE, than one more outlier.
-    static Choice weigh(RotationTrack t, const Verdict& v, Quaternion<double> z) {
+    static Choice posterior(RotationTrack t, const Verdict& v, Quaternion<double> z) {
         const RotationHead& h = t.head;
         const bool agree = h.refused > 0.0 && between(quaternion_at(t.last), z).angle <
                                                   std::min(1.0, 0.5 * v.e.angle);
@@ -263,7 +263,7 @@ class Rotations : public Loop {
         const double mode = t.head.open;
         const Observation seen{quaternion_at(t.last), t.head.open_noise};
         fill(t.last, 4, 0.0);  // refused if it was an outlier; here it is taken in
-        take(t, motion.data(), seen, judge(t, motion.data(), seen, levels), int(mode),
+        take(t, motion.data(), seen, score(t, motion.data(), seen, levels), int(mode),
              t.head.time - t.head.behind, levels);
         catch_up(t, motion.data(), levels);
     }
@@ -276,10 +276,10 @@ class Rotations : public Loop {
         t.head.open = 0.0;
         t.head.outliers += 1.0;
         catch_up(t, row, levels);
-        const double as_outlier = weigh(t, judge(t, row, seen, levels), seen.z).both() + odds;
+        const double as_outlier = posterior(t, score(t, row, seen, levels), seen.z).both() + odds;
         RotationTrack other(motion.data(), plan);
         const double as_motion =
-            weigh(other, judge(other, motion.data(), seen, levels), seen.z).both();
+            posterior(other, score(other, motion.data(), seen, levels), seen.z).both();
         Said said;
         said.before = as_outlier > as_motion ? REFUSED : mode == TAKE ? OBSERVED : RESTARTED;
         if (said.before != REFUSED) std::copy_n(motion.data(), plan.size, row);
@@ -323,8 +323,8 @@ class Rotations : public Loop {
             return said;
         }
         if (h.open > 0.0) said = close(t, row, seen, levels);
-        const Verdict v = judge(t, row, seen, levels);
-        const Choice choice = weigh(t, v, seen.z);
+        const Verdict v = score(t, row, seen, levels);
+        const Choice choice = posterior(t, v, seen.z);
         h.observed += 1.0;
         const double odds = choice.outlier - choice.motion;
         said.log_likelihood = v.likelihood, said.nis = v.nis;
@@ -443,7 +443,7 @@ class Rotations : public Loop {
 
     /// What an estimate shows: the moments of the mixture of all members, into a record. NaN before
     /// the first observation.
-    void note(RotationTrack t, double* row, const Said& said, const NoiseLevels& levels, double* out) {
+    void write_record(RotationTrack t, double* row, const Said& said, const NoiseLevels& levels, double* out) {
         const RotationHead& h = t.head;
         const auto& at = plan.record;
         fill(out, int(at.end), t.unseen() ? NOTHING : 0.0);
@@ -492,8 +492,8 @@ class Rotations : public Loop {
         const RotationTrack with(motion.data(), plan);
         const double share = 1.0 / (1.0 + std::exp(-without.head.odds));
         const bool refused = share > 0.5;
-        note(with, motion.data(), said, levels, refused ? record.data() : out);
-        note(without, outlier.data(), said, levels, refused ? out : record.data());
+        write_record(with, motion.data(), said, levels, refused ? record.data() : out);
+        write_record(without, outlier.data(), said, levels, refused ? out : record.data());
         const double f = refused ? 1.0 - share : share;  // of the other
         const auto& at = plan.record;
         const double* other = record.data();
@@ -560,7 +560,7 @@ inline void Rotations::run(const Lines& every) {
         if (t.head.open > 0.0)
             note_open(row, said, levels, out);
         else
-            note(t, row, said, levels, out);
+            write_record(t, row, said, levels, out);
     }
 }
 

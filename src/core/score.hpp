@@ -79,7 +79,7 @@ void score_tails(T t, const Mixed& found) {
     }
 }
 
-/// What is told of an observation.
+/// What is known of an observation.
 inline void tell(Head& h, double log_p, double q, double values, double size_std, double doubt) {
     h.likelihood = log_p, h.distance = q, h.values = values, h.size_std = size_std, h.doubt = doubt;
 }

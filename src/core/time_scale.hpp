@@ -54,7 +54,7 @@ class TimeScale {
         take(long_, head_.mass_long += 1.0);
         take(mean_, head_.gathered);
         if (head_.gathered < head_.horizon) return;
-        if (head_.count > head_.gathered) judge();
+        if (head_.count > head_.gathered) score();
         std::copy_n(short_, 2 * pairs_, frozen_short_);
         std::fill_n(mean_, pairs_, 0.0);
         head_.gathered = 0.0;
@@ -166,7 +166,7 @@ class TimeScale {
     }
 
     /// The mean of the last H rows beside the averages before them: m and w learn.
-    void judge() {
+    void score() {
         blend(frozen_short_, frozen_long_);
         int channels = 0;
         for (int i = 0; i < d_; ++i) channels += o_[i] = at(total_, i, i) > 0.0;

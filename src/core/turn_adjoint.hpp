@@ -5,7 +5,7 @@
 #pragma once
 #include "matrix.hpp"
 #include "storage.hpp"
-#include "turning.hpp"
+#include "rotating.hpp"
 #include <algorithm>
 #include <cmath>
 

@@ -10,27 +10,30 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-from kgmrf import gains, geometry, learn, metrics, paper, simulate, theory, wishart
+from kgmrf import geometry, learn, metrics, paper, simulate, theory
 from kgmrf._check import ObservationError
 from kgmrf.bank import TrackerBank
-from kgmrf.diagnosis import diagnose
-from kgmrf.results import Estimate, Result
-from kgmrf.trackers import (
-    KGMRF,
+from kgmrf.baselines import (
     AlphaBeta,
     ErrorStateKalman,
     EuclideanEMA,
     HoldLast,
     IteratedEMA,
-    KineticGaussian,
     LogEuclideanEMA,
     OneEuro,
-    PoseTracker,
-    ProductTracker,
     RiemannianEMA,
-    RotationTracker,
     ScaledEMA,
     TangentKalman,
+)
+from kgmrf.diagnosis import diagnose
+from kgmrf.model import gains, wishart
+from kgmrf.results import Estimate, Result
+from kgmrf.trackers import (
+    KGMRF,
+    KineticGaussian,
+    PoseTracker,
+    ProductTracker,
+    RotationTracker,
     Tracker,
     VectorTracker,
     load,
@@ -39,12 +42,12 @@ from kgmrf.trackers import (
 __version__ = "0.1.0"
 
 _OPTIONAL = {
-    "KineticCovariance": "kgmrf.estimator",
-    "KineticDetector": "kgmrf.detector",
-    "KineticTransformer": "kgmrf.estimator",
-    "OnlineRecenter": "kgmrf.recentring",
-    "track_array": "kgmrf.labelled",
-    "track_table": "kgmrf.labelled",
+    "KineticCovariance": "kgmrf.sklearn.estimator",
+    "KineticDetector": "kgmrf.sklearn.detector",
+    "KineticTransformer": "kgmrf.sklearn.estimator",
+    "OnlineRecenter": "kgmrf.sklearn.recentring",
+    "track_array": "kgmrf.tables",
+    "track_table": "kgmrf.tables",
 }
 """Names whose packages (scikit-learn, pandas) are loaded when they are first asked for; those that
 need scikit-learn are not in ``__all__``, so that a star import works without it."""

@@ -22,11 +22,11 @@ class NothingNewError(ObservationError):
     """All rows were taken in before and are skipped."""
 
 
-def places_of(names: Sequence[str], known: Sequence[str] | None, told: set[str]) -> list[int]:
+def places_of(names: Sequence[str], known: Sequence[str] | None, warned: set[str]) -> list[int]:
     """The place of each known channel among ``names``, -1 for one that is missing.
 
     Unknown and repeated names raise. Missing channels are gaps: a warning says so once, and they
-    are put into ``told``.
+    are put into ``warned``.
 
     >>> places_of(["b", "a"], ("a", "b"), set())
     [1, 0]
@@ -44,12 +44,12 @@ def places_of(names: Sequence[str], known: Sequence[str] | None, told: set[str])
             "drop columns, give an array to go by position, or start a new tracker"
         )
     missing = [name for name in known if name not in names]
-    if told.isdisjoint(missing) and missing:
+    if warned.isdisjoint(missing) and missing:
         warnings.warn(
             f"the channels {_listed(missing)} are missing from now on and count as not observed",
             stacklevel=2,
         )
-    told.update(missing)
+    warned.update(missing)
     return [names.index(name) if name in names else -1 for name in known]
 
 
@@ -67,11 +67,11 @@ def taken(values: Any, places: Sequence[int]) -> Numbers:
     return found
 
 
-def aligned(found: Named, known: Sequence[str] | None, told: set[str]) -> Named:
+def aligned(found: Named, known: Sequence[str] | None, warned: set[str]) -> Named:
     """Named samples with the known channels, in their order; unnamed ones as they are."""
     if found.channels is None:
         return found
-    places = places_of(found.channels, known, told)
+    places = places_of(found.channels, known, warned)
     values = taken(found.values, places)
     return found._replace(values=values, channels=tuple(known or found.channels))
 

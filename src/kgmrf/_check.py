@@ -1,4 +1,4 @@
-"""Validation at the door: every message names the value, the shape and the remedy.
+"""Validation on input: every message names the value, the shape and the remedy.
 
 NaN or None always means "no observation"; anything else that cannot be used raises
 :class:`ObservationError`, unless the caller chose to skip or repair invalid observations.
@@ -32,7 +32,7 @@ def real_array(value: Any, name: str) -> Numbers:
     What numpy masks is not observed: NaN. So is None in a list of frames.
     """
     try:
-        array = np.asarray(unmasked(value))
+        array = np.asarray(fill_masked(value))
     except ValueError as error:
         fault = f"not a rectangular array of numbers: {error}"
         if hasattr(value, "ch_names"):
@@ -85,7 +85,7 @@ def oriented(value: Any, layout: str | None) -> Any:
     return np.swapaxes(real_array(value, "sequence"), -1, -2)
 
 
-def upright(samples: Any, name: str) -> None:
+def refuse_transposed(samples: Any, name: str) -> None:
     """Refuses samples with far more channels than times: their axes are likely swapped."""
     shape = getattr(samples, "shape", (0, 0))  # lists are short, and may hold None
     rows, channels = shape[-2:]
@@ -174,14 +174,14 @@ def covariances(
     observed: Mask,
     name: str,
     on_invalid: OnInvalid,
-    rough: bool = False,
+    is_float32: bool = False,
     tolerance: float | None = None,
 ) -> tuple[Numbers, Mask]:
     """Symmetric, positive semidefinite, not zero; returns (matrices, observed)."""
     used = np.where(observed[..., None, None], array, 0.0)
     size = np.abs(used).max(axis=(-2, -1))
     skewness = np.abs(used - np.swapaxes(used, -1, -2)).max(axis=(-2, -1))
-    tolerance = tolerance or (1e-4 if rough else SYMMETRY_TOLERANCE)
+    tolerance = tolerance or (1e-4 if is_float32 else SYMMETRY_TOLERANCE)
     lowest = np.zeros_like(size)
     good = observed & (size > 0)
     if good.any():
@@ -224,14 +224,14 @@ def rotations(
     observed: Mask,
     name: str,
     on_invalid: OnInvalid,
-    rough: bool = False,
+    is_float32: bool = False,
     tolerance: float | None = None,
 ) -> tuple[Numbers, Mask]:
     """Orthogonal with determinant +1; returns (matrices, observed), not yet projected."""
     eye = np.eye(array.shape[-1])
     used = np.where(observed[..., None, None], array, eye)
     defect = np.abs(np.swapaxes(used, -1, -2) @ used - eye).max(axis=(-2, -1))
-    tolerance = tolerance or (1e-3 if rough else 1e-6)
+    tolerance = tolerance or (1e-3 if is_float32 else 1e-6)
     bent = observed & (defect > tolerance)
     invalid = bent | (observed & (np.linalg.det(used) < 0))
     if invalid.any() and on_invalid == "raise":
@@ -291,7 +291,7 @@ def interval(dt: Any) -> Numbers:
     return array
 
 
-def ahead(steps: Any) -> float:
+def horizon(steps: Any) -> float:
     """``steps`` as the one time, 0 or more, that a forecast looks ahead."""
     array = interval(steps)
     if array.ndim:
@@ -324,7 +324,7 @@ def timeline(times: Any, n_frames: int, now: float | None, unit: float = 1.0) ->
         k = int(np.argmax(steps < 0))
         if k == 0 and now is not None:
             raise ObservationError(
-                f"times begin at {float(stamps[0])!r}, but this tracker already stands at "
+                f"times begin at {float(stamps[0])!r}, but the last time stamp is "
                 f"{now!r}: it has taken in earlier frames; go on from there, or use a new tracker"
             )
         raise ObservationError(
@@ -373,7 +373,7 @@ def _shown(value: Any) -> str:
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
-def unmasked(value: Any) -> Any:
+def fill_masked(value: Any) -> Any:
     """NaN in place of what a numpy mask hides, and of None among frames."""
     if isinstance(value, np.ma.MaskedArray):
         if value.dtype.kind not in "fiub":
@@ -384,7 +384,7 @@ def unmasked(value: Any) -> Any:
     gaps = any(frame is None for frame in value)
     if not gaps and not any(isinstance(frame, np.ma.MaskedArray) for frame in value):
         return value
-    frames = [unmasked(frame) for frame in value]
+    frames = [fill_masked(frame) for frame in value]
     shape = next((np.shape(frame) for frame in frames if frame is not None), ())
     return [np.full(shape, np.nan) if frame is None else frame for frame in frames]
 

@@ -135,7 +135,7 @@ def from_labels(value: Any) -> Named:
 
 
 def _stamps(labels: Any) -> Numbers | None:
-    """Dates as whole nanoseconds; None for all else, such as numbers, which may start anew."""
+    """Dates as whole nanoseconds; None for all else, such as numbers, which may start again."""
     if hasattr(labels, "to_timestamp") and str(labels.dtype).startswith("period"):
         labels = labels.to_timestamp()
     word = str(getattr(labels, "dtype", ""))
@@ -228,9 +228,9 @@ def _recording(recording: Any) -> Named:
     used = [k for k, kind in enumerate(types) if kind in _UNITS and names[k] not in bad]
     kinds = list(dict.fromkeys(types[k] for k in used))
     if len({_UNITS[kind] for kind in kinds}) > 1:
-        told = ", ".join(f"{kind} ({_UNITS[kind]}, {types.count(kind)})" for kind in kinds)
+        given = ", ".join(f"{kind} ({_UNITS[kind]}, {types.count(kind)})" for kind in kinds)
         raise ValueError(
-            f"the recording has channels of several units: {told}; one covariance of them depends "
+            f"the recording has channels of several units: {given}; one covariance of them depends "
             f"on the units. Follow each type with a tracker of its own: "
             f"recording.copy().pick({kinds[0]!r})"
         )

@@ -155,7 +155,7 @@ def unpack(state: bytes) -> tuple[dict[str, Any], dict[str, Numbers]]:
     return _got(io.BytesIO(state), "this is not a kgmrf state")
 
 
-def told(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """An error as one short line."""
     return " ".join(str(error).split())[:160] or type(error).__name__
 
@@ -177,7 +177,7 @@ def _got(file: IO[bytes], fault: str) -> tuple[dict[str, Any], dict[str, Numbers
                 "the state again from its data"
             )
     except DAMAGE as error:
-        raise ValueError(f"{fault}: {told(error)}") from error
+        raise ValueError(f"{fault}: {reason_of(error)}") from error
     return header, {name.removeprefix("array_"): array for name, array in found.items()}
 
 

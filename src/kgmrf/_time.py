@@ -4,7 +4,7 @@ One convention for all trackers: a tracker counts time in its unit, the usual in
 observations, so that its settings mean the same at 30 frames a second and once a day. The unit is
 ``time_unit``, or, where that is None, the median of the first eight positive intervals, then
 frozen. While fewer are known it is the median of those, so that a stream, a sequence and its chunks
-give the same. Whatever is told of time (time, age, velocity, half-life) is in units of the stamps;
+give the same. All that counts time (time, age, velocity, half-life) is in units of the stamps;
 dates count in seconds.
 """
 
@@ -143,9 +143,9 @@ class Clock:
         start, stamp, unit = self.marks[:, self._segment(counted)]
         return np.asarray(stamp + (counted - start) * unit)
 
-    def told(self, values: Any, time: Numbers | None = None) -> Any:
+    def in_stamp_units(self, values: Any, time: Numbers | None = None) -> Any:
         """Fields by name with time, age, velocity and half-life in units of the stamps."""
-        return values if self.plain else Told(values, self.copy(), time)
+        return values if self.plain else InStampUnits(values, self.copy(), time)
 
     def copy(self) -> Clock:
         """An independent clock that shows the same."""
@@ -166,11 +166,11 @@ class Clock:
     def restore(self, numbers: Numbers) -> None:
         """Take over what `numbers` gave; ValueError if it cannot be a clock."""
         if numbers.shape != (4 + FIRST,) or not np.isfinite(numbers).all():
-            raise ValueError("its clock is none")
+            raise ValueError("invalid clock")
         unit, frozen, n, start = numbers[:4].tolist()
         first = numbers[4 : 4 + int(n)]
         if not (0 <= n <= FIRST and unit > 0 and (first > 0).all()):
-            raise ValueError("its clock is none")
+            raise ValueError("invalid clock")
         self.__dict__.update(Clock(unit if frozen and not n else None).__dict__)
         self.begin(start)
         for usual in first:  # the marks are where these put them
@@ -178,8 +178,8 @@ class Clock:
         self.frozen = self.frozen or bool(frozen)
 
 
-class Told(Mapping[str, Numbers]):
-    """Fields that count time, told in units of the stamps when they are asked for.
+class InStampUnits(Mapping[str, Numbers]):
+    """Fields that count time, in units of the stamps when they are asked for.
 
     time: the stamps themselves, if known.
     """
@@ -197,13 +197,13 @@ class Told(Mapping[str, Numbers]):
             self._made[name] = self._make(name, self._values[name])
         return self._made[name]
 
-    def at(self, frame: int | slice) -> Told:
+    def at(self, frame: int | slice) -> InStampUnits:
         """The fields of some steps alone."""
         values: Any = self._values
         time = self._time
         later = hasattr(values, "at")
         part = values.at(frame) if later else {k: v[frame] for k, v in values.items()}
-        return Told(part, self._clock, None if time is None else time[frame])
+        return InStampUnits(part, self._clock, None if time is None else time[frame])
 
     def _make(self, name: str, value: Numbers) -> Numbers:
         clock, time = self._clock, self._values["time"]

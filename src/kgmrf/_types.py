@@ -1,6 +1,6 @@
 """Names for the kinds of values that pass between the files.
 
-Shapes are told in docstrings: ``...`` stands for any leading batch axes.
+Shapes are in docstrings: ``...`` stands for any leading batch axes.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(words, 2)
     except (ValueError, OSError) as error:
-        # What checks at the door and files raise; both say what is wrong and what helps.
+        # What checks on input and files raise; both say what is wrong and what helps.
         if _wants_traceback():
             raise
         return _fail(_one_line(error), 2)

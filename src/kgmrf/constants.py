@@ -122,7 +122,7 @@ LEVEL_LEARNING = 0.1  # how much one observation says of the noise
 UNLIKELY_LEVEL = 1e-4  # levels are left out if they and their neighbours are below this
 YOUNG = 6.0  # observations after which the noise counts as known
 FIRST_START = 8  # observations before dense members join, where the noise is learned
-LONGEST_START = 16  # observations that are kept to run them anew
+LONGEST_START = 16  # observations that are kept to run them again
 INTERVALS = 8  # positive intervals whose median is the unit of time
 REPEATS_TAKEN, REPEATS_MISSING, REPEATS_AUTO = 0, 1, 2  # what an exact repeat of a pose is
 REPEAT_ROUNDING = 1e-13  # of the numbers of a quaternion: the same but for rounding
@@ -142,7 +142,7 @@ JUMP_RATE = 3e-3  # of two observations in a row that are alike and far away, ho
 DOUBT = 3e-3  # odds below which nothing is left open
 WIDEST_ANGLE = 9.869604401089358  # pi^2: no angle is less certain
 DENSE_WIDEST_ANGLE = 3.289868133696453  # pi^2 / 3
-LONGEST_GAP = 64.0  # units; after a longer one dense members start anew
+LONGEST_GAP = 64.0  # units; after a longer one dense members start again
 LONGEST_STEP = 1e9  # units; of a longer one nothing more is known
 LEAST_RELATIVE_NOISE, MOST_RELATIVE_NOISE = 1e-60, 1e30  # 1 / n_samples of an observation
 LOWEST_FREQUENCY, HIGHEST_FREQUENCY = 6.283185307179586e-05, 2.984513020910304  # rad per unit
@@ -215,7 +215,7 @@ STRUCTS = {
         "half_life",
         "size_gain",
         "channel_half_life",
-        "limited",
+        "clip_outliers",
         "acceleration",
         "spectrum_rate",
         "rate_prior",
@@ -226,7 +226,7 @@ STRUCTS = {
     # how quickly the weights and kappa of an ensemble learn: BLEND_RATE, KAPPA_GAIN
     "Learning": ("blend_rate", "kappa_gain"),
     # one line of the table of low-rank members; states: r, or 2 r with velocity; stages: numbers of
-    # rows after which the axes start anew
+    # rows after which the axes start again
     "FactorsLine": (
         "rank",
         "angle_noise",
@@ -252,14 +252,14 @@ STRUCTS = {
         "time",
         "seen",
         "steps",
-        "pool_samples",
-        "pool_frames",
+        "pooled_samples",
+        "pooled_steps",
         "log_scale",
         "scale_var",
         "nis",
         "log_likelihood",
     ),
-    # numbers of kgmrf.state.Model; ridge NaN: relative; information, known (the spectrum is given)
+    # numbers of law_state.Model; ridge NaN: relative; information, known (the spectrum is given)
     # and rotation are 0 or 1
     "LawSettings": (
         "information",
@@ -291,7 +291,7 @@ STRUCTS = {
     ),
     # a mean that is linear in the last rows: rows, sums of the gate
     "LinearMeanHead": ("count", "gate", "slope"),
-    # what an interval does under a law: kgmrf.gains.Transition, then its length
+    # what an interval does under a law: kgmrf.model.gains.Transition, then its length
     "LawStep": ("turn", "keep", "coast", "angle", "cross", "rate", "dt"),
     # time of the row and of its last observation; whether the last observation was refused;
     # observations and outliers among them so far; of an observation that is left open: what

@@ -31,7 +31,7 @@ _Looks: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 class _Plan(NamedTuple):
     """What a block needs to know besides its frames."""
 
-    pattern: Any  # a tracker that has seen nothing, or a bank without tracks
+    pattern: Any  # a new tracker, or a bank without tracks
     fields: tuple[str, ...]  # none: all
     words: dict[str, Any]  # samples or n_samples
     times: Numbers | None = None  # (T,) of the whole sequence
@@ -51,7 +51,7 @@ def filter_array(
     """The estimates of every track at every time, as dask arrays ``(time, ..., *field)`` by name.
 
     tracker: the pattern of all tracks: a bank without any, ``TrackerBank(0, d, ...)``, which is
-    fastest, or a tracker that has seen nothing, such as ``KGMRF(d)``, which tunes itself.
+    fastest, or a new tracker, such as ``KGMRF(d)``, which tunes itself.
     frames: dask array ``(time, ..., d, d)`` of covariances or rotations, or with ``samples=True``
     ``(time, ..., m, d)``, or rows ``(time, key, d)``, one sample of each track at each time; one or
     more axes of tracks; NaN: no observation.
@@ -101,13 +101,13 @@ def filter_array(
         if isinstance(state, (Tracker, TrackerBank)):  # others are not computed yet
             _fit(state, tuple(axis[i] for axis, i in zip(chunks[1:], place, strict=True)))
     starts = np.concatenate([[0], np.cumsum(chunks[0])])
-    told = delayed(plan, traverse=False)
+    shared_plan = delayed(plan, traverse=False)
     step = delayed(_advance, nout=2)
     grids = {name: np.empty(blocks.shape, dtype=object) for name in plan.fields}
     for j, place in enumerate(places):
         for k in range(blocks.shape[0]):
             at = (k, *place)
-            states[j], found = step(told, states[j], blocks[at], int(starts[k]))
+            states[j], found = step(shared_plan, states[j], blocks[at], int(starts[k]))
             size = tuple(axis[i] for axis, i in zip(chunks, at, strict=True))
             for name, (shape, dtype) in looks.items():
                 grids[name][at] = da.from_delayed(found[name], (*size, *shape), dtype)
@@ -136,7 +136,7 @@ def _planned(
     if begun:
         raise ValueError(
             "the pattern of all tracks must not have tracks of its own: give "
-            "TrackerBank(0, d, ...), or a tracker that has seen nothing"
+            "TrackerBank(0, d, ...), or a new tracker"
         )
     d = tracker.d or shape[-1]
     wanted = "(time, ..., m, d) or (time, key, d)" if samples else "(time, ..., d, d)"
@@ -151,7 +151,7 @@ def _planned(
         n_samples is not None
         or not (isinstance(tracker, CovarianceTracker) or tracker.kind == "covariance")
     ):
-        raise ValueError("raw samples are for covariances, and count themselves: no n_samples")
+        raise ValueError("raw samples are for covariances, and n_samples is inferred: leave it out")
     plan = _Plan(tracker, (), {"samples": True} if samples else {"n_samples": n_samples})
     available = _looks(plan, shape)
     if fields is None:
@@ -201,21 +201,21 @@ def _advance(
     state: None before the first frame. It is left as it was: a task may be run twice.
     """
     batch, these = frames.shape[1:-2], slice(first, first + len(frames))
-    moved = (plan.pattern if state is None else state).copy()
+    updated = (plan.pattern if state is None else state).copy()
     if state is not None:
         _fit(state, batch)
     try:
-        if isinstance(moved, TrackerBank):
+        if isinstance(updated, TrackerBank):
             if state is None:
-                moved.add(math.prod(batch))
+                updated.add(math.prod(batch))
             steps = np.ones(len(frames)) if plan.steps is None else plan.steps[these]
-            return moved, _through_bank(moved, plan.fields, frames, steps, plan.words)
+            return updated, _through_bank(updated, plan.fields, frames, steps, plan.words)
         times = None if plan.times is None else plan.times[these]
-        result = moved.filter(frames, times=times, **plan.words)
+        result = updated.filter(frames, times=times, **plan.words)
     except ObservationError as error:
         error.add_note(f"in a block of tracks {batch}, frames {first} to {these.stop - 1}")
         raise
-    return moved, {name: getattr(result, name) for name in plan.fields or result.fields()}
+    return updated, {name: getattr(result, name) for name in plan.fields or result.fields()}
 
 
 def _through_bank(

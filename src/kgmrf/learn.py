@@ -130,7 +130,7 @@ def fit(
         values = type(tracker)(**settings).filter(sequence, **filter_options).log_likelihood
         return float(np.nansum(values)), int((~np.isnan(values)).sum())
 
-    def moved(z: Numbers) -> dict[str, Any]:
+    def shifted(z: Numbers) -> dict[str, Any]:
         there = copy.deepcopy(settings)
         for axis, step in zip(axes, z, strict=True):
             axis.put(there, float(step))
@@ -145,7 +145,7 @@ def fit(
 
     def loss(z: Numbers) -> float:
         try:
-            value, scored = measure(moved(z))
+            value, scored = measure(shifted(z))
         except (ValueError, FloatingPointError):
             return INVALID  # a setting outside its range
         # A run that loses its likelihood half-way must not win by having fewer terms.
@@ -153,7 +153,7 @@ def fit(
 
     count, best, lowest = _search(loss, np.asarray([axis.start for axis in axes]), max_evaluations)
     improved = -lowest > first
-    end = moved(best) if improved else settings
+    end = shifted(best) if improved else settings
     return Fit(
         tracker=type(tracker)(**end),
         start={axis.name: axis.table(settings)[axis.name] for axis in axes},
@@ -174,7 +174,7 @@ def score(tracker: Tracker, sequence: Any = None, **filter_options: Any) -> floa
     True
     """
     _needs_tracker("score", tracker, sequence)
-    result = tracker.anew().filter(sequence, **filter_options)
+    result = tracker.with_settings().filter(sequence, **filter_options)
     return float(np.nansum(result.log_likelihood))
 
 

@@ -24,7 +24,7 @@ FARTHEST = 1000
 
 
 def blank_rows(n: int, d: int, lags: int) -> Numbers:
-    """Rows ``(n, size)`` of tracks that have seen nothing."""
+    """Rows ``(n, size)`` of new tracks."""
     rows = np.zeros((n, mean_size(d, lags)))
     for row in rows:
         np.fill_diagonal(mean_track(row, d, lags).spread, 1.0 / MEAN_RIDGE)

@@ -69,7 +69,7 @@ class KineticCovariance(BaseCovariance):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any = None, *, active_mask: Any = None) -> Self:
-        """Start anew and track the returns X.
+        """Start again and track the returns X.
 
         active_mask: ``(n_observations, n_assets)``, False where an asset is not listed; one that is
         not listed on the last day has NaN in `covariance_`.
@@ -84,7 +84,11 @@ class KineticCovariance(BaseCovariance):  # type: ignore[misc]
         horizon = _check.whole(self.horizon, "horizon")
         least = _check.whole(self.min_observations, "min_observations")
         rows: Numbers = validate_data(
-            self, _check.unmasked(X), dtype=np.float64, ensure_all_finite="allow-nan", reset=fresh
+            self,
+            _check.fill_masked(X),
+            dtype=np.float64,
+            ensure_all_finite="allow-nan",
+            reset=fresh,
         )
         d = rows.shape[1]
         active = np.ones(rows.shape, dtype=bool)
@@ -94,7 +98,7 @@ class KineticCovariance(BaseCovariance):  # type: ignore[misc]
                 raise ValueError(f"active_mask has shape {active.shape}, but X has {rows.shape}")
         rows = np.where(active, rows, np.nan)
         if fresh:
-            self.tracker_ = KGMRF(d, mean="zero" if self.assume_centered else "running")
+            self.tracker_ = KGMRF(d, mean="zero" if self.assume_centered else "expanding")
             self.n_seen_ = np.zeros(d, dtype=int)
         names = getattr(self, "feature_names_in_", None)
         if names is not None:

@@ -126,22 +126,22 @@ class _Step:
             fresh.part(ignored).restore(home, alarms=False)
             still = line.part(ignored)
             nothing = np.full_like(still.values, np.nan)
-            home.bank.take(still.tracks, nothing, dt=still.dt, n_samples=still.counts)
+            home.bank.feed(still.tracks, nothing, dt=still.dt, n_samples=still.counts)
         return held
 
     def _advance(self, rows: Numbers) -> tuple[Mask, Numbers]:
         """Move the tracks of lines; which lines are in an alarm, and their samples off the mean."""
         line, home = self.lines.part(rows), self.home
         centred = home.centred(line.tracks, line.values)
-        told = home.bank.take(
+        fields = home.bank.feed(
             line.tracks, centred, dt=line.dt, n_samples=line.counts, fields=self.names
         )
-        now = self.alarm.take(home.columns["alarm"], line.tracks, told["p_value"])
+        now = self.alarm.take(home.columns["alarm"], line.tracks, fields["p_value"])
         n = len(self.lines.tracks)
         if not self.heard:
-            self.found = {name: np.empty((n, *a.shape[1:]), a.dtype) for name, a in told.items()}
+            self.found = {name: np.empty((n, *a.shape[1:]), a.dtype) for name, a in fields.items()}
             self.heard = [np.empty(n, part.dtype) for part in now]
-        for name, array in told.items():
+        for name, array in fields.items():
             self.found[name][rows] = array
         for whole, part in zip(self.heard, now, strict=True):
             whole[rows] = part

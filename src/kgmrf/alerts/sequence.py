@@ -14,9 +14,9 @@ from kgmrf._types import Numbers
 from kgmrf.alerts.alarm import Alarm, Event, events
 from kgmrf.alerts.lines import ADAPT, Observed, take_watched
 from kgmrf.bank import TrackerBank
-from kgmrf.centring import RunningMean, off_the_mean
 from kgmrf.linear_mean import blank_rows, take_off
-from kgmrf.tail import surprise
+from kgmrf.model.centring import RunningMean, off_the_mean
+from kgmrf.model.tail import surprise
 from kgmrf.trackers import KGMRF
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def watch(
     """Alarms in a recording: samples ``(T, d)`` or covariances ``(T, d, d)``, in time order.
 
     alarm: default ``Alarm()``, at most one false alarm in 10,000 rows.
-    tracker: default ``KGMRF(mean="drift")`` for samples; one that has seen nothing.
+    tracker: default ``KGMRF(mean="ewm")`` for samples; one that has seen nothing.
     adapt: "yes" learns from all rows, so that an alarm ends when the new behaviour is known;
     "slow" from one row in ten while in an alarm; "no" from none: an alarm lasts until things are
     as before, for ever if they never are.
@@ -141,11 +141,11 @@ def watch(
     adapt = _check.choice(adapt, ADAPT, "adapt")
     if tracker is None:
         matrices = np.ndim(getattr(sequence, "values", sequence)) == 3
-        tracker = KGMRF() if matrices else KGMRF(mean="drift")
+        tracker = KGMRF() if matrices else KGMRF(mean="ewm")
     if tracker.batch_shape is not None:
         raise ValueError("the tracker has seen something; give a new one")
-    zero = tracker.anew(mean="zero")
-    record = zero.recording(sequence, **given)
+    zero = tracker.with_settings(mean="zero")
+    record = zero.prepare_sequence(sequence, **given)
     seen, shape = record.seen, record.observed.shape
     if len(shape) != 1 or (record.samples and seen.shape[1] != 1):
         raise ObservationError(

@@ -1,6 +1,6 @@
 """Many tracks at once: one state array, one compiled pass per step, threads beside each other."""
 
 from kgmrf.bank.bank import TrackerBank
-from kgmrf.bank.steps import Taken
+from kgmrf.bank.steps import UpdateStatus
 
-__all__ = ["Taken", "TrackerBank"]
+__all__ = ["TrackerBank", "UpdateStatus"]

@@ -14,28 +14,28 @@ from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._names import from_names
 from kgmrf._time import Clock, duration
 from kgmrf._types import Numbers
+from kgmrf.bank.capacity import extend
 from kgmrf.bank.keyed import Keyed
-from kgmrf.bank.room import extend
 from kgmrf.bank.saved import MEMORY, Saved
 from kgmrf.bank.shown import Shown
 from kgmrf.bank.steps import (
     TOLERANCES,
-    Taken,
+    UpdateStatus,
     checked,
     checked_lines,
     checked_rates,
     in_parts,
-    mended,
     one_law,
     processors,
     refuse,
+    repaired,
     too_large,
 )
 from kgmrf.engines import INVALID, OBSERVED, TRUST, Engine, Lines, View, rounds
 from kgmrf.engines.law import SingleLaw
-from kgmrf.factors import DENSE
+from kgmrf.model.factors import DENSE
+from kgmrf.model.law_state import State
 from kgmrf.results import Estimate
-from kgmrf.state import State
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.rotation import RotationTracker
 
@@ -53,7 +53,7 @@ class TrackerBank(Shown, Keyed, Saved):
     A track never disturbs another: each has its own time, and what is wrong with its observation
     concerns it alone. A bank of n tracks gives what n trackers give. Their unit of time is
     ``time_unit``, or the median interval of the first step that has one; times, velocities and
-    half-lives are told in units of ``dt``. Rotations learn a unit for each track; covariances have
+    half-lives are in units of ``dt``. Rotations learn a unit for each track; covariances have
     one for all tracks: where tracks are sampled at different intervals, divide each ``dt`` by the
     usual one of its track, with ``time_unit=1``, or keep a bank for each interval.
 
@@ -87,7 +87,7 @@ class TrackerBank(Shown, Keyed, Saved):
         if settings.get("mean", "zero") != "zero":
             raise ValueError(
                 f"mean={settings['mean']!r}: a bank takes samples of mean zero; centre them first, "
-                "for example with kgmrf.centring.RunningMean or kgmrf.linear_mean.take_off"
+                "for example with kgmrf.model.centring.RunningMean or kgmrf.linear_mean.take_off"
             )
         if settings.get("late", "raise") != "raise":
             raise ValueError("late='replay' is for a RotationTracker; a bank keeps no steps")
@@ -106,14 +106,14 @@ class TrackerBank(Shown, Keyed, Saved):
         self._begin()
 
     def _begin(self) -> None:
-        """All tracks anew, with the engine for samples or for matrices."""
+        """All tracks again, with the engine for samples or for matrices."""
         raw = {"raw": self._raw} if self.kind == "covariance" else {}
         self._engine: Engine = self._pattern.engine(**raw)
         self._rows, self._records, self._fresh = self._new(len(self))
 
     def _new(self, n: int) -> tuple[Numbers, Numbers, Numbers]:
         engine, rows = self._engine, self._engine.init(n)
-        records = engine.look(rows) if engine.kept and n else np.zeros((n, engine.kept))
+        records = engine.records_of(rows) if engine.kept and n else np.zeros((n, engine.kept))
         return rows, records, np.ones(n, dtype=bool)
 
     def __len__(self) -> int:
@@ -186,7 +186,7 @@ class TrackerBank(Shown, Keyed, Saved):
         samples: bool | None = None,
         rate: Any = None,
         rate_std: float | None = None,
-    ) -> Taken:
+    ) -> UpdateStatus:
         """Take in one step of every track; NaN, or False in ``mask``: no observation.
 
         observations: samples ``(n, d)``, or with ``samples=True`` blocks ``(n, m, d)``, which count
@@ -218,16 +218,16 @@ class TrackerBank(Shown, Keyed, Saved):
         intervals = clock.count(intervals, at_once=True)
         _check.within_reach(intervals, clock.unit, "dt")
         if raw and n_samples is not None:
-            raise ObservationError("raw samples count themselves; leave out n_samples")
+            raise ObservationError("n_samples is inferred for raw samples: leave it out")
         counts = np.ones(1) if raw else self._pattern.counts(n_samples, there, self.d)
-        with self._or_as_before():
+        with self._rollback():
             self._take_kind(raw=raw, rated=rates is not None)
             taken = self._step(seen, np.where(there, counts, 0.0), intervals, raw, rates)
         self._clock, self.channels = clock, named.channels or self.channels
         return taken
 
     @contextmanager
-    def _or_as_before(self) -> Iterator[None]:
+    def _rollback(self) -> Iterator[None]:
         """Any error leaves the engine and the tracks that there were.
 
         Rows are written to by loops alone, and none raises after it has begun to write.
@@ -258,15 +258,15 @@ class TrackerBank(Shown, Keyed, Saved):
                     "this bank began without rates: give some with the first step, or construct "
                     "TrackerBank(..., kind='rotation', gyroscope=True)"
                 )
-            self._pattern = self._pattern.anew(gyroscope=True)
+            self._pattern = self._pattern.with_settings(gyroscope=True)
             self._begin()
 
     def _step(
         self, seen: Numbers, m: Numbers, dt: Numbers, raw: bool, rates: Numbers | None = None
-    ) -> Taken:
+    ) -> UpdateStatus:
         """Take in one step of every track: ``(n, r, d)`` samples or ``(n, d, d)`` matrices."""
         engine, n = self._engine, len(self)
-        rough = seen.dtype == np.float32
+        is_float32 = seen.dtype == np.float32
         seen = np.require(seen, float, ["C", "A", "W"])
         tolerance, invalid = TRUST, np.zeros(n, dtype=bool)
         if raw:
@@ -275,9 +275,9 @@ class TrackerBank(Shown, Keyed, Saved):
                 refuse(seen, invalid, "not finite or too large to square")
             m[invalid] = 0.0
         elif self.on_invalid == "skip":
-            tolerance = TOLERANCES[self.kind][rough]
+            tolerance = TOLERANCES[self.kind][is_float32]
         else:
-            seen, m = mended(self.kind, seen, m, self.on_invalid, rough)
+            seen, m = repaired(self.kind, seen, m, self.on_invalid, is_float32)
         which, status = np.arange(n), np.zeros(n, dtype=np.int8)
 
         def part(begin: int, end: int) -> None:
@@ -296,17 +296,19 @@ class TrackerBank(Shown, Keyed, Saved):
 
         in_parts(part, n, self.n_threads)
         self._fresh[:] = False
-        return Taken(status == OBSERVED, invalid | (status == INVALID))
+        return UpdateStatus(status == OBSERVED, invalid | (status == INVALID))
 
-    def _advance(self, lines: Lines, room: int | None, rates: Numbers | None = None) -> Numbers:
+    def _advance(
+        self, lines: Lines, record_width: int | None, rates: Numbers | None = None
+    ) -> Numbers:
         """Lines of any tracks, trusted; their records."""
         more = {} if rates is None else {"rates": rates}
-        found = self._engine.advance(self._rows, lines, room, **more)[1]
+        found = self._engine.advance(self._rows, lines, record_width, **more)[1]
         if self._engine.kept:
-            self._records[lines.which] = found  # of lines of one track the last counts
+            self._records[lines.track_index] = found  # of lines of one track the last counts
         return found
 
-    def take(
+    def feed(
         self,
         tracks: Any,
         observations: Any,
@@ -328,35 +330,35 @@ class TrackerBank(Shown, Keyed, Saved):
         >>> import numpy as np
         >>> bank = TrackerBank(2, 2)
         >>> lines = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-        >>> bank.take([0, 1, 0], lines, dt=np.ones(3))["covariance"].shape
+        >>> bank.feed([0, 1, 0], lines, dt=np.ones(3))["covariance"].shape
         (3, 2, 2)
         """
         lines = checked_lines(tracks, observations, dt, n_samples, len(self), self.d)
-        measured = checked_rates(rates, rate_std, len(lines.which))
+        measured = checked_rates(rates, rate_std, len(lines.track_index))
         names = (fields,) if isinstance(fields, str) else tuple(fields)
-        told = list(dict.fromkeys(["time", *names]))
-        with self._or_as_before():
+        shown = list(dict.fromkeys(["time", *names]))
+        with self._rollback():
             self._take_kind(raw=not lines.matrix, rated=measured is not None)
             known = self._engine.names
-            for name in told:
+            for name in shown:
                 dense = DENSE if "loadings" in known else ()
                 _check.choice(name, (*known, *dense), "every one of fields")
             unit = self._clock.unit
             counted = lines._replace(dt=_check.within_reach(lines.dt / unit, unit, "dt"))
-            found = Estimate(self._clock.told(self._lines(counted, told, measured)))
+            found = Estimate(self._clock.in_stamp_units(self._lines(counted, shown, measured)))
             return {name: np.asarray(getattr(found, name), dtype=float) for name in names}
 
     def _lines(self, lines: Lines, fields: list[str], rates: Numbers | None = None) -> View:
-        """As `take`, of lines that were checked; which lines come in one call changes nothing."""
-        engine, n, rows = self._engine, len(lines.which), None
+        """As `feed`, of lines that were checked; which lines come in one call changes nothing."""
+        engine, n, rows = self._engine, len(lines.track_index), None
         if set(engine.from_rows) & set(fields):
             records, rows = np.empty((n, engine.record_size)), np.empty((n, engine.size))
-            for these in rounds(lines.which):
+            for these in rounds(lines.track_index):
                 records[these] = self._advance(lines.part(these), None)
-                rows[these] = self._rows[lines.which[these]]
+                rows[these] = self._rows[lines.track_index[these]]
         else:
-            records = self._advance(lines, engine.room(tuple(fields)), rates)
-        self._fresh[lines.which] = False
+            records = self._advance(lines, engine.record_width(tuple(fields)), rates)
+        self._fresh[lines.track_index] = False
         return engine.view(records, rows)
 
     def estimate(self, tracks: Any = None) -> Estimate:
@@ -364,18 +366,21 @@ class TrackerBank(Shown, Keyed, Saved):
         engine, which = self._engine, self._positions(tracks)
         rows = self._rows[which]
         records = self._records[which] if engine.kept else rows[:, : engine.small]
-        return Estimate(self._clock.told(engine.view(records, rows))).named(self.channels)
+        return Estimate(self._clock.in_stamp_units(engine.view(records, rows))).with_labels(
+            self.channels
+        )
 
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of ``dt`` ahead (a timedelta: seconds); changes nothing."""
         unit = self._clock.unit
-        counted = _check.within_reach(_check.ahead(duration(steps)) / unit, unit, "steps")
+        counted = _check.within_reach(_check.horizon(duration(steps)) / unit, unit, "steps")
         later, records = self._engine.ahead(self._rows[self._positions(tracks)], counted)
         view = self._engine.view(records, later)
-        return Estimate(self._clock.told(view)).named(self.channels)
+        return Estimate(self._clock.in_stamp_units(view)).with_labels(self.channels)
 
     def state(self, tracks: Any = None) -> State:
-        """The `kgmrf.state.State` of all tracks or some under a single law, in float64."""
+        """The `kgmrf.model.law_state.State` of all tracks or some under a single law, in
+        float64."""
         if not isinstance(self._engine, SingleLaw):
             raise ValueError('only a single law such as gains="information" has a step.State')
         return self._engine.state(self._rows[self._positions(tracks)])[0]

@@ -29,7 +29,7 @@ LIGHT = 2**20
 
 def damaged(path: str | Path, error: BaseException) -> ValueError:
     """What to say of a file that is no bank."""
-    return ValueError(f"{path} is not a bank file: {_npz.told(error)}")
+    return ValueError(f"{path} is not a bank file: {_npz.reason_of(error)}")
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Numbers], Numbers]:
@@ -86,7 +86,7 @@ def _try_out(bank: TrackerBank) -> None:
             seen = np.sqrt(np.where(variance > 0.0, variance, 1.0))
             seen = np.minimum(seen, _check.LARGEST_SAMPLE)
         for k in range(3 + int(ENTER_SAMPLES)):  # some faults show only later
-            after = bank.take(np.arange(n), seen, dt=np.ones(n), fields=kind)
+            after = bank.feed(np.arange(n), seen, dt=np.ones(n), fields=kind)
             if k > 1 and np.isfinite(after[kind]).all():  # a channel that came late has to wait
                 break
     if not np.isfinite(after[kind]).all():

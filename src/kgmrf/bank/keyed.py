@@ -33,7 +33,7 @@ class Keyed(OneAtATime):
     _known: dict[Any, int] | None = None  # the track of each key, in order
     _stamps: Numbers = np.zeros(0)  # of the last row of each track
     add: Any
-    take: Any
+    feed: Any
     _keep: Any
 
     @property
@@ -90,7 +90,7 @@ class Keyed(OneAtATime):
         try:
             kept, steps, last = self._steps(tracks, times, words, on_overlap)
             self._learn(steps)
-            found = self.take(tracks[kept], rows[kept], dt=steps, fields=fields)
+            found = self.feed(tracks[kept], rows[kept], dt=steps, fields=fields)
         except ValueError:
             self._keep(np.arange(before))  # an error changes nothing
             self._clock = unit
@@ -243,11 +243,11 @@ def _keys_of(column: Numbers, name: str, known: dict[Any, int]) -> list[Any]:
     kinds = {type(word) for word in (*words, *list(known)[:1])}
     if kinds and kinds not in ({str}, {int}):
         bad = next((k for k, word in enumerate(words) if type(word) not in (str, int)), None)
-        told = "words and numbers; 1 and '1' cannot be told apart"
+        what = "words and numbers; 1 and '1' look the same"
         if bad is not None:
-            told = f"{words[bad]!r} in row {bad}"
+            what = f"{words[bad]!r} in row {bad}"
         raise ObservationError(
-            f"the key {name!r} must be all words or all whole numbers, not {told}"
+            f"the key {name!r} must be all words or all whole numbers, not {what}"
         )
     return words
 

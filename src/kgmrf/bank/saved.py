@@ -38,28 +38,28 @@ class Saved(OneAtATime):
     _clock: Clock
     _pattern: Any
     _positions: Any
-    _or_as_before: Any
+    _rollback: Any
     _take_kind: Any
     _keep_keys: Any
     _keys_to_save: Any
     _keys_from: Any
 
-    def memory(self, tracks: Any = None, *, copy: bool = True) -> dict[str, Numbers]:
+    def state_dict(self, tracks: Any = None, *, copy: bool = True) -> dict[str, Numbers]:
         """All that is remembered of all tracks or some, one array per name with the tracks first:
         a snapshot, which later updates do not change; without ``copy`` a slice of the tracks is
         shown as it is, to be written at once."""
         which = self._positions(tracks) if copy else tracks
         return {name: getattr(self, f"_{name}")[which] for name in MEMORY}
 
-    def restore(self, memory: dict[str, Numbers]) -> None:
-        """Replace all tracks by those that `memory` gave; ValueError if they cannot be states.
+    def load_state_dict(self, state: dict[str, Numbers]) -> None:
+        """Replace all tracks by those that `state_dict` gave; ValueError if they cannot be states.
 
         The arrays are used and not copied: they are the bank's from here on.
         """
-        if set(memory) != {*MEMORY}:
-            raise ValueError(f"it holds {', '.join(sorted(memory))[:80]}")
-        rows, records, fresh = (np.require(memory[name], None, ["C", "A", "W"]) for name in MEMORY)
-        with self._or_as_before():
+        if set(state) != {*MEMORY}:
+            raise ValueError(f"it holds {', '.join(sorted(state))[:80]}")
+        rows, records, fresh = (np.require(state[name], None, ["C", "A", "W"]) for name in MEMORY)
+        with self._rollback():
             # The length of their rows says which engine they had.
             if self.kind == "covariance" and rows.shape[-1:] != (self._engine.size,):
                 self._take_kind(raw=not self._raw)
@@ -91,13 +91,13 @@ class Saved(OneAtATime):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a bank that `save` wrote. A file from a stranger can never run code."""
+        """Read a bank that `save` wrote. An untrusted file can never run code."""
         header, found, ids = read(path)
         try:
             make: Any = cls
             bank = make(0, **header["settings"])
             keys = {name: found.pop(name) for name in KEYED if name in found}
-            bank.restore(found)
+            bank.load_state_dict(found)
             bank._keys_from(keys)
             if len(bank) != ids.size:
                 raise ValueError(f"{ids.size} ids for {len(bank)} tracks")

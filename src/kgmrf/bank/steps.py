@@ -30,7 +30,7 @@ ALONE = 512
 """A thread is not worth its while for fewer tracks than this."""
 
 
-class Taken(NamedTuple):
+class UpdateStatus(NamedTuple):
     """What became of the observations of one step, one truth value per track."""
 
     observed: Mask
@@ -51,7 +51,7 @@ def checked(
     observations: Any, mask: Any, n: int, d: int, kind: str, raw: bool
 ) -> tuple[Numbers, Mask]:
     """Observations ``(n, r, d)`` of any real type, and where there are any."""
-    seen = np.asarray(_check.unmasked(observations))
+    seen = np.asarray(_check.fill_masked(observations))
     if raw and kind == "rotation":
         raise ObservationError("this bank follows rotations; samples make covariances")
     if raw and seen.ndim == 2:
@@ -75,7 +75,7 @@ def checked(
 def checked_lines(
     tracks: Any, observations: Any, dt: Any, n_samples: Any, n_tracks: int, d: int
 ) -> Lines:
-    """The lines of `TrackerBank.take`, of arrays of their own."""
+    """The lines of `TrackerBank.feed`, of arrays of their own."""
     which, seen = np.asarray(tracks), np.array(observations, dtype=float, order="C")
     n, matrix = len(which), seen.ndim == 3
     if which.dtype.kind not in "iu" or which.ndim != 1:
@@ -129,13 +129,13 @@ def too_large(seen: Numbers, m: Numbers) -> Mask:
     return np.asarray((m > 0) & (np.abs(seen) > _check.LARGEST_SAMPLE).any(axis=(-2, -1)))
 
 
-def mended(
-    kind: str, seen: Numbers, m: Numbers, on_invalid: OnInvalid, rough: bool
+def repaired(
+    kind: str, seen: Numbers, m: Numbers, on_invalid: OnInvalid, is_float32: bool
 ) -> tuple[Numbers, Numbers]:
     """Matrices that can be used, or an error that says what is wrong with the first."""
     rotation = kind == "rotation"
     if not rotation:
-        status = inspect_covariances(seen, TOLERANCES[kind][rough])
+        status = inspect_covariances(seen, TOLERANCES[kind][is_float32])
         if not ((status == INVALID) & (m > 0)).any():
             return seen, np.where(status == OBSERVED, m, 0.0)
     there = (m > 0) & ~np.isnan(seen).all(axis=(-2, -1))
@@ -143,7 +143,7 @@ def mended(
     if (there & ~finite).any():
         refuse(seen, there & ~finite, "not finite or partly NaN")
     check = _check.rotations if rotation else _check.covariances
-    seen, used = check(seen, there, "observations", on_invalid, rough)
+    seen, used = check(seen, there, "observations", on_invalid, is_float32)
     if rotation:
         seen = np.ascontiguousarray(so.project(seen))
     return seen, np.where(used, m, 0.0)

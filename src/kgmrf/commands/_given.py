@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from kgmrf.centring import HALF_LIFE
 from kgmrf.commands._options import JSON, LAW, PAPER, PLOT, QUIET, WRITTEN
 from kgmrf.commands._run import Run, say, spare
 from kgmrf.io import Kind, Source, check_output, open_source
 from kgmrf.io.rates import with_rates
+from kgmrf.model.centring import HALF_LIFE
 from kgmrf.plots import check_path
 
 ON_A_FILE = f"""
@@ -37,7 +37,7 @@ Tracker:
 
 
 @dataclass(frozen=True)
-class Given:
+class FileOptions:
     """The file, how it is to be read and followed, and how much to say."""
 
     file: Path
@@ -47,7 +47,7 @@ class Given:
     key: str | None = None
     gyroscope: Path | None = None
     window: int = 1
-    mean: Literal["zero", "running", "drift", "linear"] = "zero"
+    mean: Literal["zero", "expanding", "ewm", "linear"] = "zero"
     n_samples: float | None = None
     noise_std: float | None = None
     noise_floor: float = 0.0

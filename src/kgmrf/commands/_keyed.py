@@ -17,7 +17,7 @@ from kgmrf.commands._run import progress
 from kgmrf.io import DataError
 
 if TYPE_CHECKING:
-    from kgmrf.commands._given import Given
+    from kgmrf.commands._given import FileOptions
 
 TEXT = {".csv": ",", ".tsv": "\t"}
 TABLES = (*TEXT, ".csv.gz", ".tsv.gz", ".parquet", ".arrow", ".feather")
@@ -27,7 +27,7 @@ ROWS = 1 << 16
 DEFAULT = ("covariance", "log_likelihood")
 
 
-def check_keyed(given: Given, output: Path | None, **files: Path | None) -> None:
+def check_keyed(given: FileOptions, output: Path | None, **files: Path | None) -> None:
     """Refuse what cannot be done track by track, before any work is done."""
     used = [name for name, value in files.items() if value is not None]
     used += ["window"] * (given.window > 1) + ["mean"] * (given.mean != "zero")
@@ -48,7 +48,7 @@ def check_keyed(given: Given, output: Path | None, **files: Path | None) -> None
 
 
 def track_by_key(
-    given: Given, by: str, output: Path | None, fields: tuple[str, ...] | None
+    given: FileOptions, by: str, output: Path | None, fields: tuple[str, ...] | None
 ) -> tuple[dict[str, Any], list[str]]:
     """Follow every track of a file; what there is to say about it, as JSON and in words."""
     bank: Any = None
@@ -101,13 +101,13 @@ def track_by_key(
     return about, words
 
 
-def _channels(table: Any, given: Given, by: str) -> int:
+def _channels(table: Any, given: FileOptions, by: str) -> int:
     names = table.column_names
     clocks = {names[k] for k in clocks_among(names)} | {given.time}
     return len([name for name in names if name != by and name not in clocks])
 
 
-def _tables(given: Given, by: str) -> Iterator[tuple[Any, float]]:
+def _tables(given: FileOptions, by: str) -> Iterator[tuple[Any, float]]:
     """The file as tables of Arrow, and how much of it is done."""
     with optional():
         import pyarrow as pa

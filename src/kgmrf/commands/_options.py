@@ -132,8 +132,8 @@ def takes(
 
         @wraps(command)
         def run(**values: Any) -> None:
-            told = {p.name: values.pop(p.name) for p in shared}
-            command(*([] if given is None else [given(**told)]), **values)
+            options = {p.name: values.pop(p.name) for p in shared}
+            command(*([] if given is None else [given(**options)]), **values)
 
         run.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in (*shared, *own)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kgmrf.plots import WIDTH, style
-from kgmrf.plots.look import NARROW_WIDTH
+from kgmrf.plots._style import NARROW_WIDTH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,23 +12,23 @@ from kgmrf._types import Numbers
 from kgmrf.io import DataError
 
 if TYPE_CHECKING:
-    from kgmrf.commands._given import Given
+    from kgmrf.commands._given import FileOptions
 
 ALGORITHM_1 = "algorithm1"
 WORDS = (ALGORITHM_1, *paper.NAMES, *(f"{name}_printed" for name in paper.NAMES[1:]))
 """What may follow ``--paper``; the printed K-GMRF is Algorithm 1."""
 
 
-def check_words(given: Given) -> None:
+def check_words(given: FileOptions) -> None:
     """Refuse settings of Algorithm 1 for any other tracker."""
     own = {"eta": given.eta, "gamma": given.gamma, "start": given.start}
-    told = [f"--{name}" for name, value in own.items() if value is not None]
-    if told and given.paper not in (ALGORITHM_1, "all"):
+    passed = [f"--{name}" for name, value in own.items() if value is not None]
+    if passed and given.paper not in (ALGORITHM_1, "all"):
         other = f", not {given.paper}" if given.paper else ""
-        raise DataError(f"{', '.join(told)} is for --paper algorithm1{other}")
+        raise DataError(f"{', '.join(passed)} is for --paper algorithm1{other}")
 
 
-def paper_tracker(given: Given, word: str, kind: str, d: int, **shared: Any) -> Any:
+def paper_tracker(given: FileOptions, word: str, kind: str, d: int, **shared: Any) -> Any:
     """The tracker of this word, for covariances or rotations of dimension d."""
     if word not in WORDS:
         raise DataError(f"--paper has no {word!r}; there are {', '.join(WORDS)}")

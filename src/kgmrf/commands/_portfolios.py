@@ -66,7 +66,7 @@ class Portfolios:
 
     def _score(self, row: Numbers, ahead: Any) -> None:
         weights = _weights(ahead.covariance)
-        moved = np.abs(weights - self._weights).sum(axis=-1)
+        traded = np.abs(weights - self._weights).sum(axis=-1)
         self._weights = weights
         held = np.where(weights == 0.0, 0.0, weights * row)
         # NaN cells that are not held do not matter.
@@ -74,14 +74,14 @@ class Portfolios:
         one = density.project(weights)
         tails = np.asarray(one.tails)
         mixture = [np.broadcast_to(part, tails.shape) for part in (tails, one.dofs, one.factors)]
-        self._rows.append((held.sum(axis=-1), one.variance, np.stack(mixture), moved))
+        self._rows.append((held.sum(axis=-1), one.variance, np.stack(mixture), traded))
 
     def tracks(self, first: int) -> tuple[Numbers, list[Track]]:
         """The scored steps, as row numbers of the file from ``first`` on, and every portfolio."""
         if not self._rows:
             return np.empty(0, dtype=int), []
         columns: list[Any] = [*zip(*self._rows, strict=True)]
-        returns, variance, moved = (np.stack(columns[k]) for k in (0, 1, 3))
+        returns, variance, traded = (np.stack(columns[k]) for k in (0, 1, 3))
         mixture = _padded(columns[2])
         scored = np.isfinite(returns).all(axis=-1) & np.isfinite(variance).all(axis=-1)
         scored &= np.arange(1, len(scored) + 1) >= first
@@ -97,7 +97,7 @@ class Portfolios:
                 {level: value[:, k] for level, value in risk.items()},
                 {level: value[:, k] for level, value in shortfall.items()},
                 density.volatility[:, k],
-                moved[which, k],
+                traded[which, k],
             )
             for k, name in enumerate(NAMES)
         ]

@@ -14,15 +14,15 @@ from kgmrf.commands._portfolios import LEVELS, Portfolios, Track
 from kgmrf.commands._run import Run
 from kgmrf.io import Chunk, DataError
 from kgmrf.plots import COLOURS, label_lines, new_figure, plot_risk, style
-from kgmrf.plots.look import clock, time_axis
+from kgmrf.plots._style import clock, time_axis
 from kgmrf.plots.risk import KINDS
 from kgmrf.results import Result, join
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SMALL = ("age", "nis", "log_likelihood", "weights", "half_life", "starting")
-LARGE = ("age", "covariance", "starting")
+SMALL = ("age", "nis", "log_likelihood", "weights", "half_life", "is_initial")
+LARGE = ("age", "covariance", "is_initial")
 MOST_CHANNELS = 40
 """Rows of the table of channels."""
 
@@ -54,10 +54,10 @@ class Report:
         self.every = self.every or max(1, int(np.ceil(len(result) / chunk.done / MOST_DRAWN)))
         first = (len(result) - self.run.n_frames) % self.every
         picked: Any = result[first :: self.every]
-        self.large.append(picked.only(LARGE))
-        self.small.append(result.only(SMALL))
+        self.large.append(picked.select(LARGE))
+        self.small.append(result.select(SMALL))
         end: Any = result[-1:]
-        self.last = end.only(LARGE)
+        self.last = end.select(LARGE)
 
     def write(self, path: Path) -> None:
         """All of it, as one page."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.trackers._dcc import Dcc
+from kgmrf.baselines._dcc import Dcc
 
 
 class Online:

@@ -21,15 +21,15 @@ from kgmrf import trackers
 from kgmrf._check import ObservationError
 from kgmrf._time import unit_of
 from kgmrf._types import Numbers
-from kgmrf.centring import RunningMean
 from kgmrf.commands._paper import check_words, paper_tracker
 from kgmrf.geometry import so
 from kgmrf.io import ARRAYS, Chunk, DataError, Source, Writer, dates
 from kgmrf.io.write import DEFAULT
+from kgmrf.model.centring import RunningMean
 from kgmrf.results import Result, stack
 
 if TYPE_CHECKING:
-    from kgmrf.commands._given import Given
+    from kgmrf.commands._given import FileOptions
 
 PATIENCE = 2.0
 """Seconds after which a progress bar appears."""
@@ -51,7 +51,7 @@ class Run:
     """
 
     def __init__(
-        self, source: Source, given: Given, *, poses: bool = True, most: int = sys.maxsize
+        self, source: Source, given: FileOptions, *, poses: bool = True, most: int = sys.maxsize
     ) -> None:
         self.source, self.given, self.most = source, given, most
         check_words(given)
@@ -74,8 +74,8 @@ class Run:
         own = given.gains == "auto" and given.paper is None
         learns = own and source.kind == "rotation" and source.d == 3
         self.poses = poses and learns and first.positions is not None
-        told = learns or given.noise_std is not None or given.paper is not None
-        self.estimated_noise = source.kind == "rotation" and not told
+        stated = learns or given.noise_std is not None or given.paper is not None
+        self.estimated_noise = source.kind == "rotation" and not stated
         self.noise_std = noise_of(first.values) if self.estimated_noise else given.noise_std
         self.n_samples = None
         if source.kind == "covariance":
@@ -135,7 +135,7 @@ class Run:
 
     def __iter__(self) -> Iterator[tuple[Chunk, Result]]:
         for chunk in self.chunks():
-            with located(self.source, chunk):
+            with with_position(self.source, chunk):
                 result = self.finished(self.through(self.tracker.filter, chunk))
             self.n_frames += len(result)
             self.n_observed += int((result.age == 0).sum())
@@ -157,7 +157,7 @@ class Run:
             values["velocity"] = values["velocity"] * self.per_second
             result = Result(values)
         found = dates.instants(result.time) if self.source.dates else None
-        return result.named(self.source.names, found)
+        return result.with_labels(self.source.names, found)
 
     def ahead(self, steps: int, first: int = 1) -> Result:
         """Forecasts of the next steps: of daily data without weekends, of business days."""
@@ -179,10 +179,10 @@ class Run:
         """Say what was assumed, and what the user might have meant."""
         source, given = self.source, self.given
         words = [f"{source.path}: {text}" for text in source.remarks]
-        told = {"n_samples": "covariance", "noise_std": "rotation"}
+        stated = {"n_samples": "covariance", "noise_std": "rotation"}
         words += [
             f"--{name.replace('_', '-')} is for {kind}s; {source.path} holds {source.kind}: ignored"
-            for name, kind in told.items()
+            for name, kind in stated.items()
             if getattr(given, name) is not None and source.kind != kind
         ]
         if self.estimated_noise:
@@ -235,7 +235,7 @@ def _noise_behind(jerks: Numbers) -> float:
 
 
 @contextmanager
-def located(source: Source, chunk: Chunk) -> Iterator[None]:
+def with_position(source: Source, chunk: Chunk) -> Iterator[None]:
     """What a tracker refuses, with its place in the file."""
     try:
         yield
@@ -249,7 +249,7 @@ def located(source: Source, chunk: Chunk) -> Iterator[None]:
         raise DataError(f"{source.path}, {source.word} {place}: {fault}") from error
 
 
-def _means(source: Source, chunk: Chunk, given: Given) -> list[str]:
+def _means(source: Source, chunk: Chunk, given: FileOptions) -> list[str]:
     """A channel far from zero, where the covariance is one about zero."""
     if given.mean != "zero":
         return []
@@ -258,7 +258,7 @@ def _means(source: Source, chunk: Chunk, given: Given) -> list[str]:
     far = np.flatnonzero(np.abs(mean) > np.maximum(spread, 1e-300))
     return [
         f"the mean of {source.names[k]!r} is larger than its standard deviation, and the "
-        "covariance is taken about zero; --mean running subtracts the mean"
+        "covariance is taken about zero; --mean expanding subtracts the mean"
         for k in far[:1]
     ]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.commands._run import Run
-from kgmrf.integrated_time import integrated_time
+from kgmrf.model.integrated_time import integrated_time
 
 NOT_RANKED = (
     "rows predict each other (integrated time {:.0f} rows): the next row says little about the "

@@ -14,10 +14,10 @@ from kgmrf import KGMRF
 from kgmrf._types import Numbers
 from kgmrf.alerts import Alarm, Alerts, watch
 from kgmrf.commands._alert_report import AlertReport, shares_of, stamp
-from kgmrf.commands._given import ON_A_FILE, Given
+from kgmrf.commands._given import ON_A_FILE, FileOptions
 from kgmrf.commands._options import takes
 from kgmrf.commands._page import check_report
-from kgmrf.commands._run import Run, located, progress, spare
+from kgmrf.commands._run import Run, progress, spare, with_position
 from kgmrf.io import Chunk, DataError, dates
 from kgmrf.io.source import joined
 
@@ -45,14 +45,14 @@ NOT_HERE = (
 )
 
 
-@takes(ON_A_FILE, ALARMS, given=Given, without=NOT_HERE)
+@takes(ON_A_FILE, ALARMS, given=FileOptions, without=NOT_HERE)
 def alerts(
-    given: Given,
+    given: FileOptions,
     rate: str = "1e-4",
     memory: float = 100.0,
     warm_up: float = 100.0,
     adapt: Literal["yes", "slow", "no"] = "yes",
-    mean: Literal["zero", "running", "drift", "linear"] = "drift",
+    mean: Literal["zero", "expanding", "ewm", "linear"] = "ewm",
     plot: Path | None = None,
     report: Path | None = None,
     frames: int = 2_000_000,
@@ -83,7 +83,7 @@ def alerts(
         n_samples=None if signal.ndim == 2 else 1.0,
     )
     words = {} if counts is None else {"n_samples": counts}
-    with located(run.source, whole):
+    with with_position(run.source, whole):
         found = watch(signal, alarm, tracker=tracker, adapt=adapt, times=whole.times, **words)
     index = None
     if whole.times is not None:
@@ -136,9 +136,9 @@ def _observations(run: Run, whole: Chunk) -> tuple[Numbers, Numbers | None]:
     centred = np.where(there, values, 0.0)
     centred = np.where(there, centred - centred.sum(axis=1, keepdims=True) / (safe + 1.0), 0.0)
     matrices = np.swapaxes(centred, 1, 2) @ centred / safe
-    told = m if run.given.n_samples is None else np.full(len(m), run.given.n_samples)
+    counts = m if run.given.n_samples is None else np.full(len(m), run.given.n_samples)
     matrices[m < 1.0] = np.nan
-    return matrices, np.where(m < 1.0, 1.0, told)
+    return matrices, np.where(m < 1.0, 1.0, counts)
 
 
 def _entry(found: Alerts, run: Run, event: Any) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _entry(found: Alerts, run: Run, event: Any) -> dict[str, Any]:
     }
 
 
-def _words(given: Given, found: Alerts, alarm: Alarm) -> list[str]:
+def _words(given: FileOptions, found: Alerts, alarm: Alarm) -> list[str]:
     n = len(found.time)
     lines = [
         f"{given.file}: {n} rows, {len(found.events)} alarms; "

@@ -13,23 +13,23 @@ import numpy as np
 import typer
 from scipy.special import chdtri
 
-from kgmrf import trackers
+from kgmrf import baselines
 from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
-from kgmrf.commands._given import ON_A_FILE, Given
+from kgmrf.commands._given import ON_A_FILE, FileOptions
 from kgmrf.commands._options import takes
 from kgmrf.commands._paper import ALGORITHM_1, WORDS, check_words, paper_tracker
 from kgmrf.commands._rivals import FORECASTERS, forecasters
-from kgmrf.commands._run import OURS, Run, located, print_table, progress
+from kgmrf.commands._run import OURS, Run, print_table, progress, with_position
 from kgmrf.commands._scores import against, against_cells, student
 from kgmrf.commands._signals import NOT_RANKED, single_rows, time_of
 from kgmrf.engines.low_rank import CROSSOVER
 from kgmrf.geometry import so
-from kgmrf.integrated_time import LONGEST, THRESHOLD
 from kgmrf.io import Chunk, DataError
+from kgmrf.model.integrated_time import LONGEST, THRESHOLD
+from kgmrf.model.wishart import second_moments
 from kgmrf.plots import COLOURS, CYCLE, label_lines, new_figure, style, write_figure
 from kgmrf.results import Result, join
-from kgmrf.wishart import second_moments
 
 OPTIONS = """
 Tracker:
@@ -40,12 +40,12 @@ Tracker:
 HALF_LIVES = (4, 16, 64, 256)
 RISK_AVERAGES = (
     *(
-        (trackers.ScaledEMA, {"half_life": life, "scale_gain": gain})
+        (baselines.ScaledEMA, {"half_life": life, "scale_gain": gain})
         for life in (64.0, 256.0)
         for gain in (0.1, 0.3)
     ),
     *(
-        (trackers.IteratedEMA, {"volatility": fast, "correlation": slow})
+        (baselines.IteratedEMA, {"volatility": fast, "correlation": slow})
         for fast, slow in ((10.0, 21.0), (21.0, 63.0), (63.0, 125.0))
     ),
 )
@@ -75,9 +75,9 @@ class Candidate:
             self.parts = [{"score": student(*needed), **{name: self.all(name) for name in names}}]
 
 
-@takes(ON_A_FILE, OPTIONS, given=Given, without=["gyroscope"])
+@takes(ON_A_FILE, OPTIONS, given=FileOptions, without=["gyroscope"])
 def compare(
-    given: Given,
+    given: FileOptions,
     frames: int = 20_000,
     skip: int | None = None,
     dcc: bool = False,
@@ -105,7 +105,7 @@ def compare(
         for chunk in run.chunks():
             if sum(map(len, first)) < LONGEST:
                 first.append(chunk.values)
-            with located(run.source, chunk):
+            with with_position(run.source, chunk):
                 for k, candidate in enumerate(field_):
                     advance(done + (chunk.done - done) * k / len(field_), candidate.name)
                     if candidate.trouble is None:
@@ -152,18 +152,18 @@ def _candidates(run: Run, dcc: bool) -> list[Candidate]:
         linear = Run(run.source, replace(run.given, mean="linear"), poses=False)
         field_.append(Candidate(ours, "mean=linear", linear.tracker))
     shared: dict[str, Any] = {"kind": "rotation"}
-    averages: list[Any] = [trackers.EuclideanEMA]
+    averages: list[Any] = [baselines.EuclideanEMA]
     if run.source.kind != "rotation":
         shared = {"kind": "covariance", "n_samples": run.n_samples}
-        averages += [trackers.LogEuclideanEMA, trackers.RiemannianEMA]
+        averages += [baselines.LogEuclideanEMA, baselines.RiemannianEMA]
     shared |= {"on_invalid": run.given.on_invalid, "time_unit": run.unit}
     for maker in averages:
         for life in HALF_LIVES:
             made = maker(run.source.d, gain=1.0 - 2.0 ** (-1.0 / life), **shared)
             field_.append(Candidate(maker.__name__, f"half_life={life}", made))
-    others: list[Any] = [trackers.AlphaBeta, trackers.TangentKalman, trackers.HoldLast]
+    others: list[Any] = [baselines.AlphaBeta, baselines.TangentKalman, baselines.HoldLast]
     if run.source.kind == "rotation":
-        others += [trackers.ErrorStateKalman, trackers.OneEuro]
+        others += [baselines.ErrorStateKalman, baselines.OneEuro]
     for maker in others:
         field_.append(Candidate(maker.__name__, "defaults", maker(run.source.d, **shared)))
     if run.source.kind != "rotation":
@@ -178,7 +178,7 @@ def _candidates(run: Run, dcc: bool) -> list[Candidate]:
     return field_
 
 
-def _of_the_paper(run: Run, given: Given) -> list[Candidate]:
+def _of_the_paper(run: Run, given: FileOptions) -> list[Candidate]:
     """The tracker that ``--paper`` names, or all of them."""
     check_words(given)
     kind = "rotation" if run.source.kind == "rotation" else "covariance"
@@ -245,8 +245,8 @@ def _measured(run: Run, candidate: Candidate, chunk: Chunk) -> dict[str, Numbers
 
 
 STILL = (
-    *(trackers.EuclideanEMA, trackers.LogEuclideanEMA, trackers.RiemannianEMA),
-    *(trackers.IteratedEMA, trackers.HoldLast),
+    *(baselines.EuclideanEMA, baselines.LogEuclideanEMA, baselines.RiemannianEMA),
+    *(baselines.IteratedEMA, baselines.HoldLast),
 )
 """Trackers that forecast what they hold, however far ahead."""
 
@@ -267,7 +267,7 @@ def _forecasts(run: Run, candidate: Candidate, chunk: Chunk) -> tuple[Result, Nu
     for k, dt, one in _one_by_one(tracker, chunk):
         if dt is not None:
             ahead[k] = tracker.forecast(dt).covariance
-        with located(run.source, one):
+        with with_position(run.source, one):
             results.append(run.through(tracker.filter, one))
     return join(results), ahead
 
@@ -290,7 +290,7 @@ def _angles(run: Run, tracker: Any, chunk: Chunk) -> Numbers:
             ahead = tracker.forecast(dt).rotation
             if not np.isnan(ahead).any():
                 angles[k] = np.degrees(so.distance(ahead, so.project(seen)))
-        with located(run.source, one):
+        with with_position(run.source, one):
             run.through(tracker.filter, one)
     return angles
 
@@ -317,7 +317,7 @@ def _scored(field_: list[Candidate], skip: int | None) -> Mask:
 def _measures(
     candidate: Candidate, ours: Candidate, scored: Mask, sign: float
 ) -> dict[str, float | None]:
-    """All measures, means over the scored steps; None for what cannot be told."""
+    """All measures, means over the scored steps; None for what is not known."""
     found: dict[str, float | None] = {}
     for name in candidate.parts[0]:
         values = candidate.all(name)[scored]

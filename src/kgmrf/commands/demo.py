@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import typer
 
-from kgmrf import metrics, plots, simulate, trackers
+from kgmrf import baselines, metrics, plots, simulate, trackers
 from kgmrf._types import Mask, Numbers
 from kgmrf.commands._options import takes
 from kgmrf.commands._run import print_table, progress
@@ -30,19 +30,19 @@ _GAINS = [{"gain": gain} for gain in (0.1, 0.2, 0.3, 0.5, 0.7)]
 
 # The first settings of every baseline are its defaults.
 CONTENDERS: dict[Any, list[dict[str, float]]] = {
-    trackers.EuclideanEMA: _GAINS,
-    trackers.LogEuclideanEMA: _GAINS,
-    trackers.RiemannianEMA: _GAINS,
-    trackers.TangentKalman: [
+    baselines.EuclideanEMA: _GAINS,
+    baselines.LogEuclideanEMA: _GAINS,
+    baselines.RiemannianEMA: _GAINS,
+    baselines.TangentKalman: [
         {"noise_std": std, "velocity_noise": rate}
         for std in (0.1, 0.3, 0.6)
         for rate in (5e-3, 5e-4)
     ],
-    trackers.AlphaBeta: [
+    baselines.AlphaBeta: [
         {"position_gain": position, "velocity_gain": velocity}
         for position, velocity in ((0.4, 0.1), (0.3, 0.1), (0.3, 0.05), (0.2, 0.05))
     ],
-    trackers.HoldLast: [{}],
+    baselines.HoldLast: [{}],
 }
 
 

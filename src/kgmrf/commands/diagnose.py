@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import typer
 
-from kgmrf.commands._given import ON_A_FILE, Given
+from kgmrf.commands._given import ON_A_FILE, FileOptions
 from kgmrf.commands._options import takes
 from kgmrf.commands._run import progress
 from kgmrf.diagnosis import diagnose as examine
@@ -17,10 +17,10 @@ from kgmrf.results import join
 @takes(
     ON_A_FILE,
     "Options:\n  --frames, -n >=30  Steps to use, from the first.\n",
-    given=Given,
+    given=FileOptions,
     without=["gyroscope"],
 )
-def diagnose(given: Given, frames: int = 20_000) -> None:
+def diagnose(given: FileOptions, frames: int = 20_000) -> None:
     """Track a file and report what is wrong with the run: evidence, verdict, remedy.
 
     The exit code is 1 if a fault was found. A note is about the data and is not a fault.

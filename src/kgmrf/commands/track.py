@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.commands._given import ON_A_FILE, Given
+from kgmrf.commands._given import ON_A_FILE, FileOptions
 from kgmrf.commands._keyed import check_keyed, track_by_key
 from kgmrf.commands._options import takes
 from kgmrf.commands._page import check_report
 from kgmrf.commands._report import Report
-from kgmrf.commands._run import Run, located, progress, spare
+from kgmrf.commands._run import Run, progress, spare, with_position
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError, dates
 from kgmrf.io.source import joined
@@ -44,15 +44,15 @@ ROUNDING = 1e-12
 """Radians per interval that are no motion."""
 
 MOST_DRAWN = 4000
-"""Steps in a picture; more cannot be told apart."""
+"""Steps in a picture; more cannot be distinguished."""
 
 MOST_AHEAD = 8_000_000
 """Numbers of a forecast that are held in memory, for each of its fields."""
 
 
-@takes(ON_A_FILE, REPORT, given=Given)
+@takes(ON_A_FILE, REPORT, given=FileOptions)
 def track(
-    given: Given,
+    given: FileOptions,
     output: Path | None = None,
     plot: Path | None = None,
     report: Path | None = None,
@@ -93,7 +93,7 @@ def track(
                 # By the first chunk it is known how many steps there will be.
                 every = every or max(1, math.ceil(len(result) / chunk.done / MOST_DRAWN))
                 picked: Any = result[(len(result) - run.n_frames) % every :: every]
-                drawn.append(picked.only(picked.fields()))  # a copy, which holds no whole chunk
+                drawn.append(picked.select(picked.fields()))  # a copy, which holds no whole chunk
             if kept is not None:
                 kept.take(chunk, result)
             advance(chunk.done)
@@ -130,9 +130,9 @@ def _summary(run: Run, result: Result, velocity: Numbers) -> dict[str, Any]:
     return about
 
 
-@takes(ON_A_FILE, SMOOTH, given=Given, without=["gains", "paper", "eta", "gamma", "start"])
+@takes(ON_A_FILE, SMOOTH, given=FileOptions, without=["gains", "paper", "eta", "gamma", "start"])
 def smooth(
-    given: Given,
+    given: FileOptions,
     output: Path | None = None,
     plot: Path | None = None,
     fields: Any = None,
@@ -157,7 +157,7 @@ def smooth(
                 )
             advance(0.1 * chunk.done)
         whole = joined(chunks)
-        with located(run.source, whole):
+        with with_position(run.source, whole):
             result = run.finished(run.through(run.tracker.smooth, whole, lag=lag))
     if output is not None:
         with run.writer(output, fields) as writer:
@@ -171,8 +171,12 @@ def smooth(
     given.say(about, [words], output=output, figure=plot)
 
 
-@takes(ON_A_FILE, "Tracker:\n  --steps, -n >=1  Number of steps to look ahead.\n", given=Given)
-def forecast(given: Given, steps: int = 10, output: Path | None = None, fields: Any = None) -> None:
+@takes(
+    ON_A_FILE, "Tracker:\n  --steps, -n >=1  Number of steps to look ahead.\n", given=FileOptions
+)
+def forecast(
+    given: FileOptions, steps: int = 10, output: Path | None = None, fields: Any = None
+) -> None:
     """Track a file to its end and forecast the next steps."""
     given.check(output)
     source = given.open()

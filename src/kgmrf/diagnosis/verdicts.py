@@ -11,7 +11,7 @@ import numpy as np
 from kgmrf._types import Mask, Numbers
 from kgmrf.diagnosis.innovations import blocks, mean_of, settled
 from kgmrf.diagnosis.report import Finding
-from kgmrf.integrated_time import THRESHOLD, integrated_time
+from kgmrf.model.integrated_time import THRESHOLD, integrated_time
 
 SURE = 5.0  # standard errors beyond which a deviation is not chance
 DEFECT = 1e-6  # departure from orthonormality or symmetry that is more than rounding
@@ -31,7 +31,7 @@ FIXED = (
 )
 
 
-# What a self-tuned tracker of rotations can be told: the settings that it has.
+# What a self-tuned tracker of rotations can be given: the settings that it has.
 USUAL = {
     "persistent lag": "usual in recordings: the motion changes more slowly than expected; "
     "smooth, or lag=..., uses later observations too",
@@ -84,7 +84,7 @@ class Case(NamedTuple):
 
     @property
     def rings(self) -> bool:
-        """Whether the loop overshoots again and again; eight periods are told from a drift."""
+        """Whether the loop overshoots again and again; eight periods differ from a drift."""
         lasts = self.loop.get("period", 0.0) * 8.0 < self.fields["time"].size
         return lasts and self.loop.get("damping", 1.0) < RINGING
 

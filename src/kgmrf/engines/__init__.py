@@ -36,16 +36,16 @@ INT8 = np.dtype(np.int8)
 class Lines(NamedTuple):
     """N observations of any tracks, in the order in which they came.
 
-    Line l belongs to row which[l]; tracks may repeat. seen is ``(N, r, d)``: with ``matrix`` one
-    matrix, otherwise r samples, NaN where a cell is missing. counts[l] is the number of samples
-    behind a matrix; 0 means no observation, below 0 no step at all, only a record. dt is the time
-    since the line before of the same track. tolerance: how far matrices may be from what they
-    should be, TRUST takes them as they are; a line that cannot be used is INVALID and changes
+    Line l belongs to row track_index[l]; tracks may repeat. values is ``(N, r, d)``: with
+    ``matrix`` one matrix, otherwise r samples, NaN where a cell is missing. counts[l] is the number
+    of samples behind a matrix; 0 means no observation, below 0 no step at all, only a record. dt is
+    the time since the line before of the same track. tolerance: how far matrices may be from what
+    they should be, TRUST takes them as they are; a line that cannot be used is INVALID and changes
     nothing.
     """
 
-    which: Numbers
-    seen: Numbers
+    track_index: Numbers
+    values: Numbers
     counts: Numbers
     dt: Numbers
     matrix: bool = True
@@ -53,9 +53,9 @@ class Lines(NamedTuple):
 
     def part(self, these: Any) -> Lines:
         """Some of the lines."""
-        which, seen, counts, dt = self[:4]
+        track, values, counts, dt = self[:4]
         return self._replace(
-            which=which[these], seen=seen[these], counts=counts[these], dt=dt[these]
+            track_index=track[these], values=values[these], counts=counts[these], dt=dt[these]
         )
 
 
@@ -103,7 +103,7 @@ class View(Mapping[str, Numbers]):
     def _whole(self, rows: Numbers) -> Numbers:
         """The whole records of rows ``(..., size)``."""
         engine = self._engine
-        found = engine.look(rows.reshape(-1, engine.size))
+        found = engine.records_of(rows.reshape(-1, engine.size))
         return found.reshape(*rows.shape[:-1], engine.record_size)
 
     def _worked_out(self, work: Callable[..., Any], *shapes: tuple[int, ...]) -> list[Numbers]:
@@ -140,7 +140,7 @@ class Engine:
     d: int
     size: int  # numbers of a row
     record_size: int  # numbers of a record
-    small: int  # numbers of a record without what is dear: the first of a row, unless ``kept``
+    small: int  # numbers of a record without what is costly: the first of a row, unless ``kept``
     kept: int = 0  # numbers of a record that rows do not hold: 0, or record_size
     names: tuple[str, ...]  # all fields
     from_rows: tuple[str, ...] = ()  # fields that are worked out from the rows
@@ -150,28 +150,28 @@ class Engine:
         return self
 
     def init(self, n_tracks: int) -> Numbers:
-        """Rows ``(n, size)`` of tracks that have seen nothing."""
+        """Rows ``(n, size)`` of new tracks."""
         raise NotImplementedError
 
     def advance(
-        self, rows: Numbers, lines: Lines, room: int | None = None
+        self, rows: Numbers, lines: Lines, record_width: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines of observations in order; rows change in place. Status and records.
 
-        room: numbers of each record to keep; None keeps all, 0 none.
+        record_width: numbers of each record to keep; None keeps all, 0 none.
         """
         raise NotImplementedError
 
-    def _answers(self, n: int, room: int | None) -> tuple[Numbers, Numbers]:
+    def _answers(self, n: int, record_width: int | None) -> tuple[Numbers, Numbers]:
         """Arrays for the status and the records of n lines."""
-        size = self.record_size if room is None else room
+        size = self.record_size if record_width is None else record_width
         return np.zeros(n, INT8), np.empty((n, size)) if size else NONE
 
     def ahead(self, rows: Numbers, dt: float) -> tuple[Numbers, Numbers]:
         """Rows and records as forecast; the given rows stay."""
         raise NotImplementedError
 
-    def look(self, rows: Numbers) -> Numbers:
+    def records_of(self, rows: Numbers) -> Numbers:
         """Records of rows as they stand."""
         raise NotImplementedError
 
@@ -179,7 +179,7 @@ class Engine:
         """Named fields of records; rows as in `View`."""
         return self.shows(self, records, rows)
 
-    def room(self, names: tuple[str, ...]) -> int:
+    def record_width(self, names: tuple[str, ...]) -> int:
         """Numbers of a record that some fields need."""
         return self.record_size
 

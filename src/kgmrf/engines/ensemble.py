@@ -63,7 +63,7 @@ class Ensemble(SelfTuned):
             self.names = (*NAMES, "effective_samples")
 
     def init(self, n_tracks: int) -> Numbers:
-        """Rows ``(n, size)`` of tracks that have seen nothing."""
+        """Rows ``(n, size)`` of new tracks."""
         rows = super().init(n_tracks)
         top = track(rows, self.plan).top
         top[:, : self.d], top[:, self.d] = self.d**-0.5, 1.0
@@ -74,16 +74,16 @@ class Ensemble(SelfTuned):
         return core.loop("Ensemble", self.d, plan.table, plan.places, np.array(plan.learning))
 
     def advance(
-        self, rows: Numbers, lines: Lines, room: int | None = None
+        self, rows: Numbers, lines: Lines, record_width: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`."""
-        status, records = self._answers(len(lines.which), room)
+        status, records = self._answers(len(lines.track_index), record_width)
         self.loop.run(rows, *lines[:4], bool(lines.matrix), lines.tolerance, records, status)
         return status, records
 
     # ------------------------------------------------------------------ what is in a record
 
-    def room(self, names: tuple[str, ...]) -> int:
+    def record_width(self, names: tuple[str, ...]) -> int:
         """Numbers of a record that these fields need."""
         if all(name in SMALL for name in names):
             return self.small
@@ -97,8 +97,8 @@ class Ensemble(SelfTuned):
     def half_life(self, weights: Numbers) -> Numbers:
         """exp(sum_k w_k log h_k / sum_k w_k) over the averages; NaN if they have no weight.
 
-        >>> from kgmrf.engines.members import Average, Turning
-        >>> engine = Ensemble(2, (Average(4.0), Average(16.0), Turning(1e-6)))
+        >>> from kgmrf.engines.members import Average, Rotating
+        >>> engine = Ensemble(2, (Average(4.0), Average(16.0), Rotating(1e-6)))
         >>> engine.half_life(np.array([0.4, 0.4, 0.2])).round(9).item()
         8.0
         """

@@ -12,7 +12,6 @@ import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.constants import ANGLE_VARIANCE_LIMIT, SMALLEST_SPECTRUM
-from kgmrf.density import components
 from kgmrf.engines import View
 from kgmrf.engines.layout import (
     AVERAGE,
@@ -31,9 +30,10 @@ from kgmrf.engines.layout import (
     turned,
     unpack,
 )
-from kgmrf.factors import heaviness
 from kgmrf.geometry import orbit
-from kgmrf.tail import tail_probability
+from kgmrf.model.density import components
+from kgmrf.model.factors import heaviness
+from kgmrf.model.tail import tail_probability
 
 NAMES: tuple[str, ...] = (
     "time",
@@ -53,12 +53,12 @@ NAMES: tuple[str, ...] = (
     "dof",
     "weights",
     "half_life",
-    "starting",
+    "is_initial",
 )
 
 SMALL = (
     *("time", "age", "nis", "log_likelihood", "p_value"),
-    *("tails", "size_std", "doubt", "dof", "weights", "half_life", "starting"),
+    *("tails", "size_std", "doubt", "dof", "weights", "half_life", "is_initial"),
 )
 """Fields that a record without its matrix can show."""
 
@@ -91,7 +91,7 @@ class EnsembleView(View):
             return {name: record.time - record.seen}
         if name == "half_life":
             return {name: self._engine.half_life(self["weights"])}
-        if name == "starting":
+        if name == "is_initial":
             return {name: record.samples < self._engine.start_up}
         if name == "dof":
             grow = heaviness(record.tails, record.size_std)
@@ -178,7 +178,7 @@ def held(engine: Any, rows: Numbers) -> Numbers:
     track(only, engine.plan).top[:, d:] = 1.0, 0.0, 0.0
     for k, weights in enumerate(np.eye(n)):
         engine.read(only).roots[:] = weights
-        scale = unpack(engine.look(only)[:, engine.dense : engine.scaled], d)
+        scale = unpack(engine.records_of(only)[:, engine.dense : engine.scaled], d)
         out[..., k, :, :] = scale.reshape(*lead, d, d)
     return out * heaviness(engine.read(rows).tails)[..., None, None, None]
 

@@ -1,7 +1,7 @@
 """One gain law as an engine: printed, zero-lag or information, for covariances or rotations.
 
-:mod:`kgmrf.step` tells the formulas, :mod:`kgmrf.readable.law` and the core run them. A record is
-the beginning of a row (:mod:`kgmrf.engines.law_row`).
+:mod:`kgmrf.model.step` tells the formulas, :mod:`kgmrf.readable.law` and the core run them. A
+record is the beginning of a row (:mod:`kgmrf.engines.law_row`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf import wishart
 from kgmrf._check import FASTEST
 from kgmrf._types import Numbers
 from kgmrf.engines import Engine, Lines, View, core, rounds
 from kgmrf.engines import law_row as layout
 from kgmrf.engines.law_row import LIKELIHOOD, LOG_SCALE, NIS, SEEN, TIME
-from kgmrf.gains import FixedGains, Gains, InformationGains
-from kgmrf.state import Model, State, Surprise, support
-from kgmrf.tail import chi_squared_tail
+from kgmrf.model import wishart
+from kgmrf.model.gains import FixedGains, Gains, InformationGains
+from kgmrf.model.law_state import Model, State, Surprise, support
+from kgmrf.model.tail import chi_squared_tail
 
 COVARIANCE = ("covariance", "frame", "spectrum")
 CLOCKS = {"time": TIME, "nis": NIS, "log_likelihood": LIKELIHOOD}
@@ -81,7 +81,7 @@ class SingleLaw(Engine):
     noise_var: variance in every plane of an observed rotation; None follows covariances. Then
     numbers of the law may differ between planes (gains only) and between tracks.
 
-    >>> from kgmrf.state import cold_state
+    >>> from kgmrf.model.law_state import cold_state
     >>> model = Model(InformationGains(), warmup_samples=10.0, warmup_frames=4.0)
     >>> engine = SingleLaw(model, cold_state(np.zeros((2, 2)), model.gains))
     >>> rows, C = engine.init(1), np.tile(np.eye(2), (9, 1, 1))
@@ -124,32 +124,35 @@ class SingleLaw(Engine):
     # ------------------------------------------------------------------ verbs
 
     def init(self, n_tracks: int) -> Numbers:
-        """Rows ``(n, size)`` of tracks that have seen nothing."""
+        """Rows ``(n, size)`` of new tracks."""
         if len(self._start) not in (1, n_tracks):
             raise ValueError(f"this law is for {len(self._start)} tracks, not {n_tracks}")
         return np.array(np.broadcast_to(self._start, (n_tracks, self.size)), order="C")
 
     def advance(
-        self, rows: Numbers, lines: Lines, room: int | None = None
+        self, rows: Numbers, lines: Lines, record_width: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`."""
         if not lines.matrix:
-            return self._samples(rows, lines, room)
+            return self._samples(rows, lines, record_width)
         if self.noise_var is None:
-            return self.run(rows, lines, lines.counts, room)
+            return self.run(rows, lines, lines.counts, record_width)
         return self.run(
-            rows, lines, self.noise_var / np.where(lines.counts > 0.0, lines.counts, 1.0), room
+            rows,
+            lines,
+            self.noise_var / np.where(lines.counts > 0.0, lines.counts, 1.0),
+            record_width,
         )
 
     def run(
-        self, rows: Numbers, lines: Lines, strength: Numbers, room: int | None = None
+        self, rows: Numbers, lines: Lines, strength: Numbers, record_width: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """As `advance`, of matrices; strength: their samples, or of rotations the noise variance.
 
         Of the counts only the sign is used.
         """
         which, seen, counts, dt, _, tolerance = lines
-        status, records = self._answers(len(which), room)
+        status, records = self._answers(len(which), record_width)
         steps, interval = self._intervals(which, dt)
         self.loop.run(
             rows,
@@ -174,7 +177,7 @@ class SingleLaw(Engine):
         steps[:] = dt
         return later, self.advance(later, Lines(np.arange(n), seen, np.zeros(n), steps))[1]
 
-    def look(self, rows: Numbers) -> Numbers:
+    def records_of(self, rows: Numbers) -> Numbers:
         """Records ``(..., record_size)`` of rows as they stand."""
         return rows[..., : self.record_size]
 
@@ -196,20 +199,22 @@ class SingleLaw(Engine):
 
     # ------------------------------------------------------------------ raw samples
 
-    def _samples(self, rows: Numbers, lines: Lines, room: int | None) -> tuple[Numbers, Numbers]:
+    def _samples(
+        self, rows: Numbers, lines: Lines, record_width: int | None
+    ) -> tuple[Numbers, Numbers]:
         """Lines of samples ``(N, m, d)``; missing cells enter as the forecast expects them."""
         which, blocks, counts, dt = lines[:4]
         nan = np.isnan(blocks)
         holes = (nan.any(axis=-1) & ~nan.all(axis=-1)).any()
         # Without holes no line needs the forecast from those before: all go at once.
-        status, records = self._answers(len(which) if holes else 0, room)
+        status, records = self._answers(len(which) if holes else 0, record_width)
         for these in rounds(which) if holes else [slice(None)]:
             outer = self._expected(rows, lines.part(these)) if holes else None
             moments, m = wishart.second_moments(blocks[these], outer)
             # All zero says nothing: a covariance is positive.
             m = np.where(np.trace(moments, axis1=-2, axis2=-1) > 0.0, m, 0.0)
             m = np.where(counts[these] > 0.0, m, counts[these])
-            found = self.advance(rows, Lines(which[these], moments, m, dt[these]), room)
+            found = self.advance(rows, Lines(which[these], moments, m, dt[these]), record_width)
             if not holes:
                 return found
             status[these] = found[0]
@@ -220,8 +225,8 @@ class SingleLaw(Engine):
     def _expected(self, every: Numbers, lines: Lines) -> Numbers:
         """E[x x^T | observed cells] of every sample under the forecast for its time."""
         rows, blocks, floor = (
-            every[lines.which],
-            lines.seen,
+            every[lines.track_index],
+            lines.values,
             self.model.noise_floor * np.eye(self.d),
         )
         known = self.view(self.ahead(rows, lines.dt)[1])["covariance"] + floor
@@ -236,22 +241,25 @@ class SingleLaw(Engine):
     # ------------------------------------------------------------------ what is seen
 
     def state(self, rows: Numbers) -> tuple[State, Surprise]:
-        """Rows ``(..., size)`` as a `kgmrf.state.State` and the surprise of the last step."""
+        """Rows ``(..., size)`` as a `kgmrf.model.law_state.State` and the surprise of the last
+        step."""
         return layout.state_of(rows, self.d, self.information)
 
     def view_state(self, state: State) -> View:
         """The fields of states, as of smoothed ones; they have no surprise."""
         nan = np.full(state.time.shape, np.nan)
-        return self.view(self.look(layout.rows_of(state, Surprise(nan, nan), self.information)))
+        return self.view(
+            self.records_of(layout.rows_of(state, Surprise(nan, nan), self.information))
+        )
 
     def check(self, rows: Numbers) -> None:
         """Raise ValueError unless these rows could have come from this law."""
         super().check(rows)
         begun = rows[~np.isnan(rows[:, SEEN])]
         state = self.state(begun)[0]
-        counts = (state.pool_samples, state.pool_frames, state.steps, state.scale_var)
+        counts = (state.pooled_samples, state.pooled_steps, state.steps, state.scale_var)
         none = state.time  # not started from a pool: its counts are infinite
-        parts = state._replace(seen=none, pool_samples=none, pool_frames=none)
+        parts = state._replace(seen=none, pooled_samples=none, pooled_steps=none)
         if not all(np.isfinite(part).all() for part in parts):
             raise ValueError("a track holds numbers that are not finite")
         counted = all((part >= 0.0).all() for part in counts)

@@ -1,8 +1,8 @@
 """Where the numbers of a single law's track lie in its row; the only place that knows.
 
 ============  ===========  =======================================================================
-clocks        (9,)         time, seen, steps, pool_samples, pool_frames, log_scale, scale_var, nis,
-                           log_likelihood
+clocks        (9,)         time, seen, steps, pooled_samples, pooled_steps, log_scale, scale_var,
+                           nis, log_likelihood
 frame         (d d)
 spectrum      (d)
 spectrum_var  (d)
@@ -25,8 +25,8 @@ import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.constants import STRUCTS
-from kgmrf.gains import FixedGains, Gains, Transition, transition
-from kgmrf.state import Model, State, Surprise
+from kgmrf.model.gains import FixedGains, Gains, Transition, transition
+from kgmrf.model.law_state import Model, State, Surprise
 
 HEAD = STRUCTS["LawHead"]
 TIME, SEEN, STEPS, POOL_SAMPLES, POOL_FRAMES, LOG_SCALE, SCALE_VAR, NIS, LIKELIHOOD = range(9)
@@ -48,7 +48,7 @@ def slices(d: int, information: bool) -> dict[str, slice]:
 
 
 def places(d: int, information: bool) -> dict[str, int]:
-    """Where the parts of a row begin, and where it ends, as the core is told."""
+    """Where the parts of a row begin, and where it ends, as the core needs it."""
     every = slices(d, information)
     return {name: part.start for name, part in every.items()} | {"end": every["pool"].stop}
 

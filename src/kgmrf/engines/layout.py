@@ -38,7 +38,7 @@ import numpy as np
 from kgmrf._types import Mask, Numbers
 from kgmrf.constants import BLEND_RATE, HORIZON_CLOCK, KAPPA_GAIN, TAILS
 from kgmrf.engines import horizon
-from kgmrf.engines.members import Average, Diagonal, Member, Turning
+from kgmrf.engines.members import Average, Diagonal, Member, Rotating
 
 TIME, SEEN, COUNT, SAMPLES, KAPPA, POOLED = range(6)
 LIKELIHOOD, DISTANCE, VALUES, SIZE_STD, DOUBT = range(6, 11)
@@ -48,7 +48,9 @@ JUDGED, SPREAD, WORTH = range(3)  # of ``scatter``
 N_SCATTER = 3
 
 # Columns of the table of members, and its kinds.
-KIND, HALF_LIFE, SIZE_GAIN, CHANNEL, LIMITED, ACCELERATION, SPECTRUM_RATE, RATE_PRIOR = range(8)
+KIND, HALF_LIFE, SIZE_GAIN, CHANNEL, CLIP_OUTLIERS, ACCELERATION, SPECTRUM_RATE, RATE_PRIOR = range(
+    8
+)
 ROOT, HORIZON, HEIR = 8, 9, 10
 N_COLUMNS = 11
 AVERAGE, DIAGONAL, TURNING = 0.0, 1.0, 2.0
@@ -136,11 +138,11 @@ def layout(d: int, members: tuple[Member, ...], *, learns_samples: bool = False)
         if isinstance(member, Average):
             row[KIND] = AVERAGE
             row[HALF_LIFE], row[SIZE_GAIN] = member.half_life, member.size_gain
-            row[CHANNEL], row[LIMITED] = member.channel_half_life or 0.0, member.limited
+            row[CHANNEL], row[CLIP_OUTLIERS] = member.channel_half_life or 0.0, member.clip_outliers
         elif isinstance(member, Diagonal):
             row[KIND], row[CHANNEL] = DIAGONAL, member.half_life
         else:
-            assert isinstance(member, Turning)
+            assert isinstance(member, Rotating)
             row[KIND] = TURNING
             row[ACCELERATION:ROOT] = member.acceleration, member.spectrum_rate, member.rate_prior
     prior = np.sqrt([member.prior for member in members])

@@ -28,7 +28,7 @@ from kgmrf.engines.low_rank_layout import (
     track,
 )
 from kgmrf.engines.self_tuned import SelfTuned
-from kgmrf.factors import DENSE, heaviness
+from kgmrf.model.factors import DENSE, heaviness
 
 CROSSOVER = 64
 """Channels from which factors beat the small ensemble in accuracy and in speed."""
@@ -60,7 +60,7 @@ def default_members(d: int, rank: int | None = None, velocity: bool = False) -> 
 
 
 class LowRankView(EnsembleView):
-    """Fields of records; see `kgmrf.factors.DENSE` for those that are not listed."""
+    """Fields of records; see `kgmrf.model.factors.DENSE` for those that are not listed."""
 
     def _make(self, name: str) -> dict[str, Numbers]:
         if name not in FROM_ROWS:
@@ -116,7 +116,7 @@ class LowRank(SelfTuned):
                 raise ValueError(f"rank must be between 1 and d = {d}, got {law.rank!r}")
         super().__init__(len(self.members))
         self.plan: Layout = layout(self.d, self.members)
-        # Five rows per factor, after which the axes are not started anew.
+        # Five rows per factor, after which the axes are not started again.
         self.size, self.start_up = self.plan.size, self.plan.rows
         self.record_size = self.small + self.d * (self.plan.columns + 1)
 
@@ -124,7 +124,7 @@ class LowRank(SelfTuned):
         return core.loop("LowRank", self.d, self.plan.table, self.plan.places)
 
     def advance(
-        self, rows: Numbers, lines: Lines, room: int | None = None
+        self, rows: Numbers, lines: Lines, record_width: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines; see :mod:`kgmrf.engines`. A matrix has no single samples: refused."""
         if lines.matrix:
@@ -132,7 +132,7 @@ class LowRank(SelfTuned):
                 f"factors of {self.d} channels need raw samples (m, d), not matrices; pass those, "
                 "or rank=None for the engine that takes matrices"
             )
-        status, records = self._answers(len(lines.which), room)
+        status, records = self._answers(len(lines.track_index), record_width)
         self.loop.run(rows, *lines[:4], False, lines.tolerance, records, status)
         return status, records
 
@@ -142,7 +142,7 @@ class LowRank(SelfTuned):
         loadings = records[..., self.small : self.small + d * k]
         return loadings.reshape(*records.shape[:-1], d, k), records[..., self.small + d * k :]
 
-    def room(self, names: tuple[str, ...]) -> int:
+    def record_width(self, names: tuple[str, ...]) -> int:
         """Numbers of a record that these fields need; factors are worked out from the rows."""
         return self.small
 

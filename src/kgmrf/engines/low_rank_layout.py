@@ -64,7 +64,7 @@ class Factors(NamedTuple):
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """Numbers of rows after which the axes start anew."""
+        """Numbers of rows after which the axes start again."""
         r = self.rank
         return max(3, r + 1), max(8, 2 * r), max(12, 3 * r), max(20, 5 * r)
 

@@ -4,7 +4,7 @@ Every member forecasts a covariance S_k from its own memory:
 
     Average     S = e^s D B D        B a moving average, s a size clock, D channel clocks
     Diagonal    S = D^2              variances only
-    Turning     S = Q diag(lam) Q^T  the information law: an eigenframe with a velocity
+    Rotating     S = Q diag(lam) Q^T  the information law: an eigenframe with a velocity
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Average:
     half_life: time after which an observation weighs half in B.
     size_gain: gain of the size clock, s <- s + log(1 + size_gain (z/d - 1)); 0 leaves it out.
     channel_half_life: half-life of the channel clocks D; None leaves them out.
-    limited: weigh an outlier by min(1, 20 d/z) instead of by the forecast's Student-t weight.
+    clip_outliers: weigh an outlier by min(1, 20 d/z) instead of by the forecast's Student-t weight.
     prior: weight at the start, relative to the other members.
 
     >>> Average(64.0, size_gain=0.6).prior
@@ -39,7 +39,7 @@ class Average:
     half_life: float
     size_gain: float = 0.0
     channel_half_life: float | None = None
-    limited: bool = False
+    clip_outliers: bool = False
     prior: float = 1.0
 
 
@@ -56,10 +56,10 @@ class Diagonal:
 
 
 @dataclass(frozen=True)
-class Turning:
-    """S = Q diag(lam) Q^T: the information law with these numbers (see :mod:`kgmrf.gains`).
+class Rotating:
+    """S = Q diag(lam) Q^T: the information law with these numbers (see :mod:`kgmrf.model.gains`).
 
-    >>> Turning(1e-6).rate_prior
+    >>> Rotating(1e-6).rate_prior
     0.0004
     """
 
@@ -69,8 +69,8 @@ class Turning:
     prior: float = 1.0
 
 
-Member: TypeAlias = Average | Diagonal | Turning
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Average, Diagonal, Turning)}
+Member: TypeAlias = Average | Diagonal | Rotating
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Average, Diagonal, Rotating)}
 
 
 def default_members(d: int) -> tuple[Member, ...]:
@@ -84,18 +84,18 @@ def default_members(d: int) -> tuple[Member, ...]:
     """
     long = max(1.0, d / 16.0)
     members: list[Member] = [
-        Average(1.0, limited=True),
+        Average(1.0, clip_outliers=True),
         Average(4.0),
         Average(16.0),
         Average(256.0, channel_half_life=16.0),
         Average(1024.0 * long, prior=4.0),
-        Average(64.0 * long, size_gain=0.6, limited=True),
+        Average(64.0 * long, size_gain=0.6, clip_outliers=True),
         Average(1024.0 * long, size_gain=0.1),
         Average(256.0 * long, size_gain=0.3, channel_half_life=16.0),
         Diagonal(1024.0),
     ]
     if d > 1:
-        members += [Turning(1e-8), Turning(1e-6)]
+        members += [Rotating(1e-8), Rotating(1e-6)]
     return tuple(members)
 
 
@@ -104,17 +104,19 @@ def as_members(members: Iterable[Any] | None, d: int) -> tuple[Member, ...]:
 
     Accepts the named objects, or the tables that `plain` makes of them.
 
-    >>> as_members([Turning(1e-6), Average(8.0)], 2)[0]
-    Average(half_life=8.0, size_gain=0.0, channel_half_life=None, limited=False, prior=1.0)
+    >>> as_members([Rotating(1e-6), Average(8.0)], 2)[0]
+    Average(half_life=8.0, size_gain=0.0, channel_half_life=None, clip_outliers=False, prior=1.0)
     """
     if members is None:
         return default_members(d)
     found = [_as_member(member) for member in members]
     if not found:
         raise ValueError("members must hold at least one member, such as Average(64.0)")
-    if d == 1 and any(isinstance(member, Turning) for member in found):
-        raise ValueError("one channel has no plane to turn in; leave out Turning members for d = 1")
-    order = (Average, Diagonal, Turning)
+    if d == 1 and any(isinstance(member, Rotating) for member in found):
+        raise ValueError(
+            "one channel has no plane to turn in; leave out Rotating members for d = 1"
+        )
+    order = (Average, Diagonal, Rotating)
     return tuple(sorted(found, key=lambda member: order.index(type(member))))
 
 
@@ -134,12 +136,12 @@ def _as_member(member: Any) -> Member:
         if kind is None:
             raise ValueError(f"member must be one of {', '.join(KINDS)}, got {member!r}")
         member = kind(**table)
-    if not isinstance(member, (Average, Diagonal, Turning)):
+    if not isinstance(member, (Average, Diagonal, Rotating)):
         raise TypeError(
             f"members are kgmrf.engines.members objects such as Average(64.0), got {member!r}"
         )
     for name, value in asdict(member).items():
-        if name == "limited" or value is None:
+        if name == "clip_outliers" or value is None:
             continue
         least = 0.0 if name in ("size_gain", "acceleration", "spectrum_rate") else math.ulp(0.0)
         if not (isinstance(value, (int, float)) and least <= value <= MOST):

@@ -115,8 +115,8 @@ def _cut(rows: Numbers, begin: int, shape: tuple[int, ...]) -> Numbers:
 def isotropic_laws(learned: bool = True, rated: bool = False) -> Numbers:
     """The isotropic members, one ``IsotropicLaw`` a row, sorted by decay ``(K, 6)``.
 
-    If the noise is learned, jitter can hardly be told from it: it is less likely, and not on all
-    axes alike. rated: the rate is measured; in place of jitter the angle walks at random.
+    If the noise is learned, jitter can hardly be distinguished from it: it is less likely, and not
+    on all axes alike. rated: the rate is measured; in place of jitter the angle walks at random.
 
     >>> isotropic_laws().shape
     (24, 6)

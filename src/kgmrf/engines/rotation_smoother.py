@@ -153,7 +153,7 @@ def _covariance(records: Numbers, sign: float) -> Numbers:
 def _late(
     engine: Rotations, past: Numbers, ends: Numbers, steps: tuple[Numbers, ...], lag: int
 ) -> Numbers:
-    """The first len(ends) steps with ``lag`` later ones; what these show of outliers is told."""
+    """The first len(ends) steps with ``lag`` later ones; with what these show of outliers."""
     future, now = _windows(engine, ends, past, steps, lag), np.arange(len(ends))
     here = past[: len(ends)].copy()
     wild = outliers(past, steps[1]).known(now, (now + lag)[:, None])

@@ -18,7 +18,7 @@ from kgmrf._types import Numbers
 from kgmrf.engines import Engine, Lines, View, core
 from kgmrf.engines import rotation_row as at
 from kgmrf.engines.rotation_row import field, part
-from kgmrf.tail import chi_squared_tail
+from kgmrf.model.tail import chi_squared_tail
 
 NAMES = (
     "time",
@@ -130,7 +130,7 @@ class Rotations(Engine):
         return core.loop("Rotations", *self._laws, self._places)
 
     def init(self, n_tracks: int) -> Numbers:
-        """Rows ``(n, size)`` of tracks that have seen nothing.
+        """Rows ``(n, size)`` of new tracks.
 
         >>> Rotations(oscillations=False).init(4).shape
         (4, 1516)
@@ -146,7 +146,7 @@ class Rotations(Engine):
         self,
         rows: Numbers,
         lines: Lines,
-        room: int | None = None,
+        record_width: int | None = None,
         settings: Numbers | None = None,
         rates: Numbers = NO_RATES,
     ) -> tuple[Numbers, Numbers]:
@@ -156,17 +156,17 @@ class Rotations(Engine):
         line and its standard deviation, NaN where none was measured.
         """
         settings = self.settings if settings is None else settings
-        which, n = lines.which, len(lines.which)
+        which, n = lines.track_index, len(lines.track_index)
         if n > 1 and (which[1:] < which[:-1]).any():  # track by track: rows are large
             order = np.argsort(which, kind="stable")
             back = np.empty(n, dtype=np.int64)
             back[order] = np.arange(n)
             some = rates[order] if len(rates) else rates
-            status, records = self.advance(rows, lines.part(order), room, settings, some)
+            status, records = self.advance(rows, lines.part(order), record_width, settings, some)
             return status[back], records[back]
         status, records = np.empty(n, dtype=np.int8), np.empty((n, at.RECORD_SIZE))
         self.loop.run(rows, *lines[:4], True, lines.tolerance, records, status, settings, rates)
-        return status, records[:, :room]
+        return status, records[:, :record_width]
 
     def ahead(self, rows: Numbers, dt: Any) -> tuple[Numbers, Numbers]:
         """Rows as they are, and records ``(n, record_size)`` of them ``dt`` later, unobserved."""
@@ -176,7 +176,7 @@ class Rotations(Engine):
         settings[:, at.UNIT] = 1.0  # each row keeps its own
         return rows, self.advance(rows.copy(), lines, None, settings)[1]
 
-    def look(self, rows: Numbers) -> Numbers:
+    def records_of(self, rows: Numbers) -> Numbers:
         """Records of rows as they stand, without what their last observation said."""
         return self.ahead(rows, 0.0)[1]
 

@@ -67,7 +67,7 @@ class SelfTuned(Engine):
     # Columns of that table: the roots of the start, horizons and heirs.
     root_column: int = at.ROOT
     horizon_columns: tuple[int, int] = (at.HORIZON, at.HEIR)
-    start_up: int  # samples before which an estimate is `starting`
+    start_up: int  # samples before which an estimate is `is_initial`
 
     def __init__(self, n_members: int) -> None:
         self.small = at.N_HEAD + 2 * at.N_TAILS + 2 * horizon.N_LAGS + n_members
@@ -91,7 +91,7 @@ class SelfTuned(Engine):
         return self._make_loop()
 
     def init(self, n_tracks: int) -> Numbers:
-        """Rows ``(n, size)`` of tracks that have seen nothing."""
+        """Rows ``(n, size)`` of new tracks."""
         rows = np.zeros((n_tracks, self.size))
         record = self.read(rows)
         record.tails[:] = record.before[:] = 1.0 / at.N_TAILS
@@ -112,14 +112,14 @@ class SelfTuned(Engine):
         later = rows.copy()
         return later, self.advance(later, self._still(len(rows), 0.0, dt))[1]
 
-    def look(self, rows: Numbers) -> Numbers:
+    def records_of(self, rows: Numbers) -> Numbers:
         """Records ``(n, record_size)`` of rows as they stand; rows stay."""
         return self.advance(rows.copy(), self._still(len(rows), -1.0, 0.0))[1]
 
     def _still(self, n: int, count: float, dt: float) -> Lines:
         """A line without an observation for each of n tracks."""
         lines: Any = getattr(self._local, "lines", None)
-        if lines is None or len(lines.which) != n:
+        if lines is None or len(lines.track_index) != n:
             zero = np.zeros((n, 1, self.d))
             lines = Lines(np.arange(n), zero, np.empty(n), np.empty(n), matrix=False)
             if n == 1:  # of one track they are at hand for the next forecast

@@ -19,7 +19,7 @@ from kgmrf.engines import Lines, core
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.ensemble_view import EnsembleView, velocity_and_angle_var
 from kgmrf.geometry import orbit
-from kgmrf.integrated_time import FEWEST, LONGEST, THRESHOLD, integrated_time
+from kgmrf.model.integrated_time import FEWEST, LONGEST, THRESHOLD, integrated_time
 
 HEAD = STRUCTS["TimeScaleHead"]
 HORIZON, COUNT, SAMPLES, WEIGHT = map(HEAD.index, ("horizon", "count", "samples", "weight"))
@@ -58,7 +58,7 @@ class TimeScale(Ensemble):
     # ------------------------------------------------------------------ rows
 
     def init(self, n_tracks: int) -> Numbers:
-        """Rows ``(n, size)`` of tracks that have seen nothing."""
+        """Rows ``(n, size)`` of new tracks."""
         rows = np.zeros((n_tracks, self.size))
         rows[:, : self.begin] = self.ensemble.init(n_tracks)
         for row in rows:
@@ -72,22 +72,22 @@ class TimeScale(Ensemble):
         part[HORIZON], part[WEIGHT] = horizon, TIME_SCALE_PRIOR
 
     def advance(
-        self, rows: Numbers, lines: Lines, room: int | None = None
+        self, rows: Numbers, lines: Lines, record_width: int | None = None
     ) -> tuple[Numbers, Numbers]:
         """Take in lines of one track of single rows; see :mod:`kgmrf.engines`."""
-        if lines.matrix or lines.seen.shape[1] != 1 or len(rows) != 1:
+        if lines.matrix or lines.values.shape[1] != 1 or len(rows) != 1:
             raise ValueError(
                 f"time_scale={self.horizon!r} follows single rows (T, d) of one track, not "
-                f"{'matrices' if lines.matrix else 'blocks'} of shape {lines.seen.shape[1:]}; use "
+                f"{'matrices' if lines.matrix else 'blocks'} {lines.values.shape[1:]}; use "
                 "time_scale=1"
             )
         own = np.ascontiguousarray(rows[:, : self.begin])
         inner = self.ensemble
-        whole = room is None or room > self.small
-        status, records = inner.advance(own, lines, inner.record_size if whole else room)
+        whole = record_width is None or record_width > self.small
+        status, records = inner.advance(own, lines, inner.record_size if whole else record_width)
         rows[:, : self.begin] = own
         taken = np.flatnonzero((lines.counts >= 0.0) & (status != INVALID))
-        x = np.where(lines.counts[taken, None] > 0.0, lines.seen[taken, 0], np.nan)
+        x = np.where(lines.counts[taken, None] > 0.0, lines.values[taken, 0], np.nan)
         scaled = np.empty((len(taken) if whole else 0, 2 + self.d**2))
         for begin, end in self._follow(rows[0], x, lines.dt[taken], scaled):
             if whole:
@@ -172,11 +172,11 @@ class TimeScale(Ensemble):
         """Rows and records as the ensemble forecasts; the given rows stay."""
         return self.ensemble.ahead(np.ascontiguousarray(rows[:, : self.begin]), dt)
 
-    def look(self, rows: Numbers) -> Numbers:
+    def records_of(self, rows: Numbers) -> Numbers:
         """Records of rows as they stand."""
         records = np.empty((len(rows), self.record_size))
         own = np.ascontiguousarray(rows[:, : self.begin])
-        records[:, : self.ensemble.record_size] = self.ensemble.look(own)
+        records[:, : self.ensemble.record_size] = self.ensemble.records_of(own)
         for row, record in zip(rows.copy(), records, strict=True):
             self._write(row, record[None, self.ensemble.record_size :])
         return records

@@ -81,7 +81,7 @@ def _found(path: Path) -> tuple[dict[str, _Array], float | None]:
     if path.suffix.lower() == ".npz":
         return _archive(path)
     if path.suffix.lower() == ".npy":
-        with src.told(path), open(path, "rb") as file:
+        with src.as_data_error(path), open(path, "rb") as file:
             header = _npz.read_header(file)
         return {"": _stored(path, header, lambda: open(path, "rb"))}, None
     import h5py
@@ -92,7 +92,7 @@ def _found(path: Path) -> tuple[dict[str, _Array], float | None]:
         if isinstance(item, h5py.Dataset) and item.shape and item.dtype.kind in "fiu":
             arrays[name] = _dataset(path, name, item)
 
-    with src.told(path), h5py.File(path, "r") as file:
+    with src.as_data_error(path), h5py.File(path, "r") as file:
         file.visititems(note)
     return arrays, None
 
@@ -110,7 +110,7 @@ def _archive(path: Path) -> tuple[dict[str, _Array], float | None]:
 
         return stream
 
-    with src.told(path), zipfile.ZipFile(path) as archive:
+    with src.as_data_error(path), zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
             if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{entry.filename} is compressed in a way numpy does not write")
@@ -139,7 +139,7 @@ def _stored(path: Path, header: _npz.Header, stream: Callable[[], Any]) -> _Arra
 
     def slices(rows: int) -> Iterator[Numbers]:
         whole, width = None, math.prod(shape[1:])
-        with src.told(path), stream() as file:
+        with src.as_data_error(path), stream() as file:
             _npz.read_header(file)
             if header.fortran and len(shape) > 1:
                 # Columns first: the whole array has to be there before its first row is complete.
@@ -165,7 +165,7 @@ def _dataset(path: Path, name: str, item: Any) -> _Array:
     def slices(rows: int) -> Iterator[Numbers]:
         import h5py
 
-        with src.told(path), h5py.File(path, "r") as file:
+        with src.as_data_error(path), h5py.File(path, "r") as file:
             for first in range(0, len(file[name]), rows):
                 yield np.asarray(file[name][first : first + rows], dtype=float)
 

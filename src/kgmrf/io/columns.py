@@ -68,7 +68,7 @@ def axes_of(names: Sequence[str], pattern: re.Pattern[str], axes: str) -> list[t
     ]
 
 
-def meaning(
+def infer_columns(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
     where: str,
@@ -88,7 +88,7 @@ def meaning(
     values grow. comma: whether numbers have a decimal comma. head: the text above the rows. kind,
     time, columns: what the user says.
 
-    >>> meaning(["time", "a", "b"], [["0", "1", "2"]], "file.csv").used
+    >>> infer_columns(["time", "a", "b"], [["0", "1", "2"]], "file.csv").used
     (1, 2)
     """
     twice = {name for name in header if header.count(name) > 1}

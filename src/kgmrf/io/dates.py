@@ -58,7 +58,7 @@ def seconds(cell: str) -> float | None:
 
 
 def style(cells: Iterable[str]) -> str:
-    """How dates are written: the last unit that is told, D, s or us, and Z if they have a zone."""
+    """How dates are written: the last unit that is given, D, s or us, and Z if they have a zone."""
     words = [cell.strip() for cell in cells]
     if all(":" not in word for word in words):
         return "D"
@@ -89,7 +89,7 @@ def are_days(name: str, cells: Iterable[str]) -> bool:
 
 
 _PER_SECOND = {"s": 1.0, "sec": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-_TOLD = re.compile(r"(?i)\b(?:time\w*|stamp|t)\s*[\[(]\s*(s|sec|ms|us|ns)(?:onds?)?\s*[\])]")
+_STATED = re.compile(r"(?i)\b(?:time\w*|stamp|t)\s*[\[(]\s*(s|sec|ms|us|ns)(?:onds?)?\s*[\])]")
 
 
 def per_second(header: str, stamp: float) -> float | None:
@@ -101,9 +101,9 @@ def per_second(header: str, stamp: float) -> float | None:
     >>> per_second("#timestamp [ns],p_x [m]", 5.0), per_second("", 1.7e9), per_second("", 12.5)
     (1000000000.0, 1.0, None)
     """
-    told = _TOLD.search(header)
-    if told is not None:
-        return _PER_SECOND[told[1].lower()]
+    found = _STATED.search(header)
+    if found is not None:
+        return _PER_SECOND[found[1].lower()]
     for units in _PER_SECOND.values():
         if 5e8 <= stamp / units < 5e9:
             return units

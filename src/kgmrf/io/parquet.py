@@ -11,7 +11,7 @@ import numpy as np
 from kgmrf._types import Numbers
 from kgmrf.io import dates
 from kgmrf.io import source as src
-from kgmrf.io.columns import meaning, tidy
+from kgmrf.io.columns import infer_columns, tidy
 from kgmrf.io.source import GLANCE, Chunk, DataError, Source
 
 
@@ -20,7 +20,7 @@ def open_parquet(path: Path, **said: Any) -> Source:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with src.told(path, pa.ArrowException), pq.ParquetFile(path) as file:
+    with src.as_data_error(path, pa.ArrowException), pq.ParquetFile(path) as file:
         schema = file.schema_arrow
         first = next(file.iter_batches(GLANCE, use_threads=False), None)
         glance = [] if first is None else [_cells(column) for column in first.columns]
@@ -29,7 +29,7 @@ def open_parquet(path: Path, **said: Any) -> Source:
         raise DataError(f"{path} has no columns")
     header, index = tidy(stored)
     rows = [list(row) for row in zip(*glance, strict=True)]
-    what = meaning(header, rows, str(path), index=index, head=" ".join(stored), **said)
+    what = infer_columns(header, rows, str(path), index=index, head=" ".join(stored), **said)
     for k in what.used:
         if not is_number(types[k]):
             raise DataError(
@@ -46,7 +46,7 @@ def open_parquet(path: Path, **said: Any) -> Source:
 
     def pieces() -> Iterator[Chunk]:
         rows, first = src.rows_per_chunk(16 * max(len(wanted), len(what.names) ** 2)), 0
-        with src.told(path, pa.ArrowException), pq.ParquetFile(path) as file:
+        with src.as_data_error(path, pa.ArrowException), pq.ParquetFile(path) as file:
             total = max(file.metadata.num_rows, 1)
             for batch in file.iter_batches(rows, columns=[*clock, *wanted], use_threads=False):
                 values = np.column_stack([numbers_of(batch.column(name)) for name in wanted])

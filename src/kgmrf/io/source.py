@@ -211,7 +211,7 @@ def _check_times(times: Numbers, places: Numbers, last: float, where: str) -> No
 
 
 @contextmanager
-def told(path: Path, *more: type[Exception]) -> Iterator[None]:
+def as_data_error(path: Path, *more: type[Exception]) -> Iterator[None]:
     """Whatever a damaged file makes its library say, in one sentence with the file's name."""
     damage: tuple[type[Exception], ...] = (*_npz.DAMAGE, *more)
     try:
@@ -219,4 +219,6 @@ def told(path: Path, *more: type[Exception]) -> Iterator[None]:
     except (DataError, *_npz.ABSENT):
         raise
     except damage as error:
-        raise DataError(f"{path} cannot be read, it may be damaged: {_npz.told(error)}") from error
+        raise DataError(
+            f"{path} cannot be read, it may be damaged: {_npz.reason_of(error)}"
+        ) from error

@@ -26,7 +26,7 @@ import orjson
 from kgmrf import _npz
 from kgmrf._types import Numbers
 from kgmrf.io import dates
-from kgmrf.io.columns import TUM, meaning, quaternion_of, tidy
+from kgmrf.io.columns import TUM, infer_columns, quaternion_of, tidy
 from kgmrf.io.dates import number
 from kgmrf.io.source import GLANCE, Chunk, DataError, Kind, Meaning, Source, source_of, suffix
 
@@ -68,12 +68,12 @@ def open_text(path: Path, *, kind: Kind | None = None, **said: Any) -> Source:
     rows = [row for row in rows if len(row) == len(header)]
     head = b" ".join([*top.comments, top.first]).decode("latin-1")
     words: dict[str, Any] = {"index": index, "named": named, "comma": comma, "head": head}
-    what = meaning(header, rows, str(path), kind=kind, **words, **said)
+    what = infer_columns(header, rows, str(path), kind=kind, **words, **said)
     if tum and what.time is not None:
         what = what._replace(per_second=1.0)
     if comma:
-        told = "numbers such as 1,5 are read with a decimal comma"
-        what = what._replace(remarks=(*what.remarks, told))
+        remark = "numbers such as 1,5 are read with a decimal comma"
+        what = what._replace(remarks=(*what.remarks, remark))
     lines = _Table(path, header, delimiter, what, start, line, comma)
     return source_of(path, what, lines.pieces, "line")
 
@@ -217,7 +217,7 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
                 yield cast(IO[bytes], unpacked), file
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(
-                f"{path} cannot be unpacked, it may be damaged: {_npz.told(error)}"
+                f"{path} cannot be unpacked, it may be damaged: {_npz.reason_of(error)}"
             ) from error
 
 

@@ -26,7 +26,8 @@ from __future__ import annotations
 from typing import Any
 
 from kgmrf import _check
-from kgmrf.gains import FixedGains
+from kgmrf.baselines import AlphaBeta, EuclideanEMA, LogEuclideanEMA, RiemannianEMA, TangentKalman
+from kgmrf.model.gains import FixedGains
 from kgmrf.paper.columns import (
     KineticEllipse,
     KineticRotation,
@@ -34,15 +35,7 @@ from kgmrf.paper.columns import (
     PrintedAlphaBeta,
 )
 from kgmrf.paper.literal import Algorithm1
-from kgmrf.trackers import (
-    AlphaBeta,
-    EuclideanEMA,
-    LogEuclideanEMA,
-    RiemannianEMA,
-    RotationTracker,
-    TangentKalman,
-    Tracker,
-)
+from kgmrf.trackers import RotationTracker, Tracker
 
 NAMES = ("kgmrf", "riemannian_ema", "euclidean_ema", "tangent_kalman", "alpha_beta")
 """The columns of the paper's tables, in their order."""

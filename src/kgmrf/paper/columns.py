@@ -12,9 +12,9 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._types import Numbers
+from kgmrf.baselines._contract import Arrays, BaselineTracker
+from kgmrf.baselines.filters import AlphaBeta, TangentKalman
 from kgmrf.geometry import orbit, so, spd
-from kgmrf.trackers._baseline import Arrays, BaselineTracker
-from kgmrf.trackers.baselines import AlphaBeta, TangentKalman
 
 
 class KineticEllipse(BaselineTracker):
@@ -222,9 +222,9 @@ class LocalTangentKalman(TangentKalman):
         return {**arrays, "root": np.linalg.cholesky(seen)}
 
     def _predict(self, arrays: Arrays, dt: Numbers) -> Arrays:
-        moved = super()._predict({**arrays, "position": 0.0 * arrays["rate"]}, dt)
+        predicted = super()._predict({**arrays, "position": 0.0 * arrays["rate"]}, dt)
         root = arrays["root"] @ spd.exp(0.5 * dt * arrays["rate"])
-        return {"root": root, "rate": arrays["rate"], "spread": moved["spread"]}
+        return {"root": root, "rate": arrays["rate"], "spread": predicted["spread"]}
 
     def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
         p11, p12, p22 = (arrays["spread"][..., k, :, :] for k in range(3))

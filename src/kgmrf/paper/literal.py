@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf import _check, wishart
+from kgmrf import _check
 from kgmrf._types import Mask, Numbers
+from kgmrf.baselines._contract import Arrays, BaselineTracker
 from kgmrf.geometry import orbit, so
-from kgmrf.trackers._baseline import Arrays, BaselineTracker
+from kgmrf.model import wishart
 
 RELATIVE_EPSILON = 1e-9
 """epsilon of the inertia inverse, in squares of the largest gap, where the user gives none."""
@@ -83,8 +84,8 @@ class Algorithm1(BaselineTracker):
             self.epsilon = _check.in_range(epsilon, "epsilon", 0.0, np.inf)
 
     def _matrix_of(self, initial: Any) -> Numbers:
-        array, observed, rough = self._matrices(initial, "initial")
-        return self._validated(array, observed, rough, "initial")[0]
+        array, observed, is_float32 = self._matrices(initial, "initial")
+        return self._validated(array, observed, is_float32, "initial")[0]
 
     # ------------------------------------------------------------------ the algorithm
 

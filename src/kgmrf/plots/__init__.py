@@ -4,9 +4,7 @@ Everything is drawn on plain matplotlib figures: no window opens, no global sett
 works on machines without a screen. matplotlib is loaded when something is drawn.
 """
 
-from kgmrf.plots.alerts import plot_alerts
-from kgmrf.plots.ellipses import draw_rows, plot_ellipses
-from kgmrf.plots.look import (
+from kgmrf.plots._style import (
     COLOURS,
     CYCLE,
     WIDTH,
@@ -18,6 +16,8 @@ from kgmrf.plots.look import (
     style,
     write_figure,
 )
+from kgmrf.plots.alerts import plot_alerts
+from kgmrf.plots.ellipses import draw_rows, plot_ellipses
 from kgmrf.plots.result import plot_result
 from kgmrf.plots.risk import plot_risk
 

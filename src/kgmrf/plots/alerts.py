@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgmrf.plots.look import COLOURS, WIDTH, new_figure, style, time_axis, write_figure
+from kgmrf.plots._style import COLOURS, WIDTH, new_figure, style, time_axis, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ import numpy as np
 
 from kgmrf._extras import optional
 from kgmrf._types import Mask, Numbers
-from kgmrf.plots.look import colours_of, new_figure, shade_gaps, style, write_figure
+from kgmrf.plots._style import colours_of, new_figure, shade_gaps, style, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

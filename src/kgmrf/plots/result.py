@@ -10,9 +10,9 @@ import numpy as np
 
 from kgmrf import metrics
 from kgmrf._types import Mask, Numbers
-from kgmrf.gains import ANGLE_VARIANCE_LIMIT
 from kgmrf.geometry import so
-from kgmrf.plots.look import (
+from kgmrf.model.gains import ANGLE_VARIANCE_LIMIT
+from kgmrf.plots._style import (
     COLOURS,
     MOST_LABELS,
     clock,
@@ -125,8 +125,8 @@ def _spectrum_panel(result: Result) -> _Panel:
     values = _flat(result.spectrum, d)
     # Before there are as many samples as channels some eigenvalues are rounding errors.
     values = np.where(values > 1e-12 * values[..., :1], values, np.nan)
-    if "starting" in result.fields():
-        early = np.asarray(result.starting, dtype=bool).reshape(len(values), -1)
+    if "is_initial" in result.fields():
+        early = np.asarray(result.is_initial, dtype=bool).reshape(len(values), -1)
         if not early.all():
             values = np.where(early[..., None], np.nan, values)
     names = tuple(f"$\\lambda_{{{i + 1}}}$" for i in range(d))
@@ -200,9 +200,11 @@ def _draw(axes: Axes, times: Numbers, panel: _Panel) -> list[tuple[float, str, s
         axes.plot(times, line, color=colour, zorder=2.5)
         # A frame between two gaps has no line to its neighbours.
         gap = np.isnan(np.pad(line, 1, constant_values=np.nan))
-        lone = ~gap[1:-1] & gap[:-2] & gap[2:]
-        if lone.any():
-            axes.plot(times[lone], line[lone], ".", color=colour, markersize=3.0, zorder=2.5)
+        isolated = ~gap[1:-1] & gap[:-2] & gap[2:]
+        if isolated.any():
+            axes.plot(
+                times[isolated], line[isolated], ".", color=colour, markersize=3.0, zorder=2.5
+            )
         if name and len(names) <= MOST_LABELS and not gap.all():
             labels.append((float(line[~gap[1:-1]][-1]), name, colour))
     for level, words in panel.levels:

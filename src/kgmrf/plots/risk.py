@@ -10,7 +10,7 @@ import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.engines.members import Average, Diagonal, default_members
-from kgmrf.plots.look import (
+from kgmrf.plots._style import (
     COLOURS,
     CYCLE,
     MOST_LABELS,
@@ -36,7 +36,7 @@ NARROW = 5.0
 """Width in inches below which panels stand below one another."""
 
 MOST_STEPS = 1500
-"""Steps that a line shows; more cannot be told apart."""
+"""Steps that a line shows; more cannot be distinguished."""
 
 MOST_NUMBERS = 20_000_000
 """Entries of correlation matrices that are held at a time."""
@@ -310,9 +310,9 @@ def _thinned(result: Result, most: int) -> Result:
 
 def _settled(result: Result, values: Numbers) -> Numbers:
     """NaN at the start, where fewer than 2 d samples are behind an estimate."""
-    if "starting" not in result.fields() or np.all(result.starting):
+    if "is_initial" not in result.fields() or np.all(result.is_initial):
         return values
-    return np.where(np.asarray(result.starting, dtype=bool)[:, None], np.nan, values)
+    return np.where(np.asarray(result.is_initial, dtype=bool)[:, None], np.nan, values)
 
 
 def _names(result: Result) -> list[str]:

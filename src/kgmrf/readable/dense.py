@@ -187,7 +187,7 @@ class Dense:
     def take(self, t: Track, r: float, scored: Scored) -> None:
         """Kalman corrections K = P[:, angle] S^-1.
 
-        A member whose past weighs less than what the sharing grants it anyway starts anew.
+        A member whose past weighs less than what the sharing grants it anyway starts again.
         """
         t.share[:] = scored.weight
         t.age[:] += 1.0

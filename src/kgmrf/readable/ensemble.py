@@ -45,13 +45,13 @@ from kgmrf.engines.layout import (
     turned,
     unpack,
 )
-from kgmrf.factors import heaviness
+from kgmrf.model.factors import heaviness
 from kgmrf.readable.entering import arrive
 from kgmrf.readable.observe import Compared, compare, compare_matrix, take_covariance, take_samples
-from kgmrf.readable.score import judge, look_ahead, weights_ahead
+from kgmrf.readable.rotating import drift_turning, hold_turning, learn_turning
+from kgmrf.readable.score import look_ahead, score, weights_ahead
 from kgmrf.readable.spread import learned, scatter_of, worth
 from kgmrf.readable.top_clock import aim, drift_top, point
-from kgmrf.readable.turning import drift_turning, hold_turning, learn_turning
 
 
 class Ensemble:
@@ -219,7 +219,7 @@ def learn(
             inverse = np.linalg.inv(parts[k][o])
             z = float(np.fmin((inverse * seen.mean[o]).sum(), FARTHEST))
             spare = float((inverse * seen.rest[o]).sum())
-            if law[at.LIMITED]:
+            if law[at.CLIP_OUTLIERS]:
                 weight = OUTLIER * n_there / max(z, OUTLIER * n_there)
             excess = (weight * z + spare) / n_there - 1.0
             if early:
@@ -227,7 +227,7 @@ def learn(
             track.size[clock] += math.log1p(law[at.SIZE_GAIN] * excess)
             s = track.size[clock]
             clock += 1
-        elif law[at.LIMITED]:
+        elif law[at.CLIP_OUTLIERS]:
             # z = Q/m of N/m values
             weight = OUTLIER * seen.values / max(q, OUTLIER * seen.values)
             weight = 1.0 if early else weight
@@ -275,7 +275,7 @@ def take_worth(known: Numbers, seen: Compared, total: Numbers, there: Mask) -> C
 # ----------------------------------------------------------------------- channels come
 
 
-def enter(track: Track, plan: Layout, variance: Numbers, m: float, parts: Numbers) -> None:
+def add_channels(track: Track, plan: Layout, variance: Numbers, m: float, parts: Numbers) -> None:
     """Channels come, with these variances; 0 of all others (`kgmrf.readable.entering`)."""
     new = variance > 0.0
     if not new.any():
@@ -325,7 +325,7 @@ def start(track: Track, plan: Layout, samples: Numbers, m: float, *, matrix: boo
     if not (power > SMALLEST).any():
         return
     nothing = np.zeros((len(plan.table), plan.d, plan.d))
-    enter(track, plan, arrive(track, power, m, nothing[0]), m, nothing)
+    add_channels(track, plan, arrive(track, power, m, nothing[0]), m, nothing)
     seen = np.where(np.outer(present(track), present(track)), seen, 0.0)
     point(track, seen)
     low, high = np.tril_indices(plan.d, -1)
@@ -384,9 +384,9 @@ def step(
     if len(track.scatter) and seen.values > 0:
         seen = take_worth(track.scatter, seen, total, there)
     if seen.values > 0:
-        u, q = judge(track, plan, parts, seen, top, ahead)
+        u, q = score(track, plan, parts, seen, top, ahead)
         learn(track, plan, parts, seen, u, q, ahead.age)
     variance = arrive(track, power, m, total)
     if seen.values > 0 and not pooling(track) and variance.any():
         parts = hold(track, plan)
-    enter(track, plan, variance, m, parts)
+    add_channels(track, plan, variance, m, parts)

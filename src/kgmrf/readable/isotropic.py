@@ -39,8 +39,8 @@ def log(p: Numbers, q: Numbers) -> Numbers:
 
 def turned(q: Numbers, v: Numbers) -> Numbers:
     """Q Exp(v) of a quaternion."""
-    moved = Rotation.from_quat(q, scalar_first=True) * Rotation.from_rotvec(v)
-    return np.asarray(moved.as_quat(scalar_first=True))
+    turned = Rotation.from_quat(q, scalar_first=True) * Rotation.from_rotvec(v)
+    return np.asarray(turned.as_quat(scalar_first=True))
 
 
 class Track:

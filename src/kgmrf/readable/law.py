@@ -1,4 +1,4 @@
-"""A single law over lines of tracks: the step of :mod:`kgmrf.step`, which tells the formulas.
+"""A single law over lines of tracks: the step of :mod:`kgmrf.model.step`, which tells the formulas.
 
 src/core/law.hpp has the same names: drift, measure, correct, adapt. Tracks whose next lines are
 there move together, for numpy works on many as on one.
@@ -12,16 +12,17 @@ from kgmrf._types import Numbers
 from kgmrf.constants import INVALID, OBSERVED
 from kgmrf.engines import inspected, law_row, rounds
 from kgmrf.engines.law import chosen
-from kgmrf.gains import InformationGains
-from kgmrf.state import Model
-from kgmrf.step import covariance_step, rotation_step
+from kgmrf.model.gains import InformationGains
+from kgmrf.model.law_state import Model
+from kgmrf.model.step import covariance_step, rotation_step
 
 
 class Law:
     """The loop over lines, as `kgmrf._core.Law` has it, from the model itself.
 
     batch: axes of the numbers of the model that differ between tracks, one row each. What an
-    interval does is worked out from dt: ``steps`` and ``interval`` are what the core is told of it.
+    interval does is worked out from dt: ``steps`` and ``interval`` are what the core is given of
+    it.
     """
 
     def __init__(

@@ -54,9 +54,9 @@ from kgmrf.engines.low_rank_layout import (
     track,
 )
 from kgmrf.readable.ensemble import decays
-from kgmrf.readable.low_rank_start import enter, live, polish, present, start_axes
+from kgmrf.readable.low_rank_start import add_channels, live, polish, present, start_axes
 from kgmrf.readable.observe import take_samples
-from kgmrf.readable.score import Ahead, learn_wander, look_ahead, weigh, weights_ahead
+from kgmrf.readable.score import Ahead, learn_wander, look_ahead, update_weights, weights_ahead
 
 ROOT, HORIZONS = COLUMN["root"], [COLUMN["horizon"], COLUMN["heir"]]
 TOLD = [at.LIKELIHOOD, at.DISTANCE, at.VALUES]
@@ -173,10 +173,10 @@ def blend(track: Track, plan: Layout, weights: Numbers) -> tuple[Numbers, Number
     return np.concatenate(factors, axis=1), np.array([n for _, n in held])
 
 
-# ----------------------------------------------------------------------- judge
+# ----------------------------------------------------------------------- score
 
 
-def judge(track: Track, plan: Layout, x: Numbers, o: Numbers, ahead: Ahead) -> None:
+def score(track: Track, plan: Layout, x: Numbers, o: Numbers, ahead: Ahead) -> None:
     """log p(x) over the observed channels o; the tails, kappa and the weights learn from it."""
     weights = weights_ahead(track, ahead)
     factors, noises = blend(track, plan, weights)
@@ -196,7 +196,7 @@ def judge(track: Track, plan: Layout, x: Numbers, o: Numbers, ahead: Ahead) -> N
     k = np.repeat(np.arange(len(plan.members)), [law.rank for law in plan.members])
     outer = np.bincount(k, along) / weights + noises @ np.minimum(y * y, LOW_RANK_LARGEST)
     trace = np.bincount(k, taken) / weights + noises @ precision
-    weigh(track, plan.table[:, ROOT], outer, trace, n, distance, log_det, n**-0.5, ahead)
+    update_weights(track, plan.table[:, ROOT], outer, trace, n, distance, log_det, n**-0.5, ahead)
     learn_wander(track, (log_det - float(np.log(track.level[o]).sum())) / n, ahead.age)
 
 
@@ -307,7 +307,7 @@ def take(track: Track, plan: Layout, x: Numbers, ahead: Ahead) -> bool:
     if fresh and not (x**2 > 0.0).any():
         return False
     if n > 0:
-        judge(track, plan, x, o, ahead)
+        score(track, plan, x, o, ahead)
         limit = min(1.0, LOW_RANK_LIMIT * n / max(head[at.DISTANCE], 1e-300))
         track.counts[o] += 1.0
         gain = 1.0 / np.minimum(track.counts[o] + LOW_RANK_PRIOR_ROWS, LEVEL_MEMORY)
@@ -323,7 +323,7 @@ def take(track: Track, plan: Layout, x: Numbers, ahead: Ahead) -> bool:
     if counted:
         track.buffer[filled] = math.sqrt(limit) * np.nan_to_num(x)
         head[BUFFERED] = filled + 1.0
-    enter(track, x)
+    add_channels(track, x)
     for law, part in zip(plan.members, track.parts, strict=True):
         if counted and filled + 1 in law.stages:
             start_axes(track, law, part, track.buffer[: filled + 1])

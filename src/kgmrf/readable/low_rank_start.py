@@ -124,7 +124,7 @@ def spike(values: Numbers, ratio: float) -> Numbers:
     return np.where(seen, above, math.sqrt(ratio))
 
 
-def enter(track: Track, x: Numbers) -> None:
+def add_channels(track: Track, x: Numbers) -> None:
     """Channels whose first value other than zero this is.
 
     Their variances are guessed from log x^2, drawn together as far as chance alone explains how

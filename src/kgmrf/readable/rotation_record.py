@@ -90,7 +90,7 @@ class Recorder:
             bar = min(bar, c.YOUNG_GAIN)
         return float(np.clip(0.5 + 5 * (left / bar - 1), 0.0, 1.0))
 
-    def note(self, t: Track, said: Said, levels: Levels, record: Numbers) -> None:
+    def write_record(self, t: Track, said: Said, levels: Levels, record: Numbers) -> None:
         """Moments of the mixture of all members into a record; NaN before an observation."""
         record[:] = math.nan if t.unseen else 0.0
         numbers = {"time": t.time, "seen": t.seen, "unit": t.unit, **said._asdict()}

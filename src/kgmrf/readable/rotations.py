@@ -3,7 +3,7 @@
     isotropic members   angle and velocity, weights of all axes together or of each axis
     dense members       constant velocity and oscillators
     observe             motion, a jump or an outlier; where in doubt the next observation says it
-    note                moments of the mixture of all members
+    write_record                moments of the mixture of all members
 
 A unit quaternion is (w, x, y, z). src/core/rotations.hpp has the same names.
 """
@@ -112,7 +112,7 @@ class Rotations(Recorder):
             if len(records) and t.open > 0.0:
                 self.note_open(rows[index], said, levels, records[line])
             elif len(records):
-                self.note(t, said, levels, records[line])
+                self.write_record(t, said, levels, records[line])
 
     # ------------------------------------------------------------------ time
 
@@ -185,8 +185,8 @@ class Rotations(Recorder):
         if self.stale(t, z, levels):
             return Said(c.STALE)
         before = self.close(row, z, rel, levels) if t.open > 0.0 else c.MISSING
-        verdict = self.judge(t, z, rel, levels)
-        choice = self.weigh(t, verdict, z)
+        verdict = self.score(t, z, rel, levels)
+        choice = self.posterior(t, verdict, z)
         t.observed += 1.0
         odds = choice.outlier - choice.motion
         status = c.OBSERVED if choice.mode == c.TAKE else c.RESTARTED
@@ -224,7 +224,7 @@ class Rotations(Recorder):
         frequent = t.observed < c.FIRST_REPEATS or t.repeated > c.FREQUENT_REPEATS
         return levels.repeats == c.REPEATS_MISSING or (frequent and t.longest <= c.LONGEST_REPEAT)
 
-    def judge(self, t: Track, z: Numbers, rel: float, levels: Levels) -> Verdict:
+    def score(self, t: Track, z: Numbers, rel: float, levels: Levels) -> Verdict:
         """What the members of a row say of Z, of noise variance rel r."""
         with_dense = self.dense_in_use(t, levels)
         e, n = log(t.frame, z), 3 if with_dense else 2
@@ -251,7 +251,7 @@ class Rotations(Recorder):
             dense,
         )
 
-    def weigh(self, t: Track, verdict: Verdict, z: Numbers) -> Choice:
+    def posterior(self, t: Track, verdict: Verdict, z: Numbers) -> Choice:
         """Motion or an outlier: (1 - p) f and p o, with p the share of outliers so far.
 
         Where Z agrees with the observation that was refused before, that one does not count and
@@ -308,7 +308,7 @@ class Rotations(Recorder):
         t = Track(found, self.oscillations)
         z, rel, mode = t.last.copy(), t.open_noise, int(t.open)
         t.last[:] = 0.0  # refused if it was an outlier; here it is taken in
-        self.take(t, z, rel, self.judge(t, z, rel, levels), mode, t.time - t.behind, levels)
+        self.take(t, z, rel, self.score(t, z, rel, levels), mode, t.time - t.behind, levels)
         self.catch_up(t, levels)
         return found
 
@@ -319,7 +319,7 @@ class Rotations(Recorder):
         t.open, t.outliers = 0.0, t.outliers + 1.0
         self.catch_up(t, levels)
         as_outlier, as_motion = (
-            self.weigh(way, self.judge(way, z, rel, levels), z) for way in (t, other)
+            self.posterior(way, self.score(way, z, rel, levels), z) for way in (t, other)
         )
         if np.logaddexp(*as_outlier[1:]) + odds > np.logaddexp(*as_motion[1:]):
             return c.REFUSED
@@ -327,7 +327,7 @@ class Rotations(Recorder):
         return c.OBSERVED if mode == c.TAKE else c.RESTARTED
 
     def keep_first(self, t: Track, z: Numbers, rel: float) -> None:
-        """While the noise is young: store Z; after 8 and 16 run the dense members anew."""
+        """While the noise is young: store Z; after 8 and 16 run the dense members again."""
         n = int(t.stored)
         if n >= c.LONGEST_START:
             return
@@ -363,7 +363,7 @@ class Rotations(Recorder):
             ways, share = ways[::-1], 1.0 - share
         other = np.empty_like(record)
         for way, out in zip(ways, (record, other), strict=True):
-            self.note(way, said, levels, out)
+            self.write_record(way, said, levels, out)
         d = log(field(record, "quaternion"), field(other, "quaternion"))
         v = field(other, "velocity") - field(record, "velocity")
         apart = {"angle": d**2, "cross": d * v, "rate": v**2, "off": d[[1, 2, 0]] * d[[2, 0, 1]]}

@@ -27,7 +27,7 @@ from kgmrf.engines import horizon
 from kgmrf.engines import layout as at
 from kgmrf.engines.horizon import Keeps
 from kgmrf.engines.layout import Layout, Track, blend_weights, present
-from kgmrf.factors import heaviness
+from kgmrf.model.factors import heaviness
 from kgmrf.readable.observe import Compared
 from kgmrf.readable.top_clock import Aim, learn_top
 from kgmrf.youth import degrees, doubt_of, widening
@@ -101,7 +101,7 @@ def mix_tails(
     return Mixed(log_p, u, share.sum(axis=0))
 
 
-def judge(
+def score(
     track: Track, plan: Layout, parts: Numbers, seen: Compared, top: Aim, ahead: Ahead
 ) -> tuple[float, float]:
     """log p(x) under S'; the track learns as if x had been forecast by S.
@@ -115,21 +115,21 @@ def judge(
     q = min(narrow * seen.distance, FARTHEST)
     q_top = min(narrow * seen.distance - shrunk * seen.top.distance, FARTHEST)
     log_det = seen.log_det + seen.top.log_det
-    told = mix_tails(tails, n, q_top, log_det + n * log_wide, ahead.size_std, doubt)
+    mixed = mix_tails(tails, n, q_top, log_det + n * log_wide, ahead.size_std, doubt)
     log_size = log_det - float(seen.cells[there] @ np.log(track.level[there]))
     learn_wander(track, log_size / n, ahead.age)
     z, heavy = shrunk * seen.top.share / seen.m, float(heaviness(tails))
-    learn_top(track, top, z, seen.m, told.u, heavy, ahead.age)
+    learn_top(track, top, z, seen.m, mixed.u, heavy, ahead.age)
     outer, trace = (np.einsum("ij,kij->k", a, parts) for a in (seen.outer, seen.precision))
     prior = plan.table[:, at.ROOT]
     rate, learning = seen.m / n, plan.learning
     wide = (doubt, log_wide)
-    u = weigh(track, prior, outer, trace, n, q, seen.log_det, rate, ahead, learning, wide)
-    track.head[at.LIKELIHOOD], track.head[at.DISTANCE] = told.log_p, q_top
+    u = update_weights(track, prior, outer, trace, n, q, seen.log_det, rate, ahead, learning, wide)
+    track.head[at.LIKELIHOOD], track.head[at.DISTANCE] = mixed.log_p, q_top
     return u, q
 
 
-def weigh(
+def update_weights(
     track: Any,
     prior: Numbers,
     outer: Numbers,

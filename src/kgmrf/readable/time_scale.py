@@ -101,7 +101,7 @@ def step(t: ScaleTrack, x: Numbers, dt: float) -> None:
     if head[GATHERED] < horizon:
         return
     if head[COUNT] > head[GATHERED]:
-        judge(t, len(x))
+        score(t, len(x))
     t.frozen[:] = t.body
     t.mean[:] = 0.0
     head[GATHERED] = 0.0
@@ -134,7 +134,7 @@ def inverse_of(total: Numbers, these: Numbers, ridge: float) -> Numbers:
     return out
 
 
-def judge(t: ScaleTrack, d: int) -> None:
+def score(t: ScaleTrack, d: int) -> None:
     """The mean of the last H rows beside the averages before them: m and w learn."""
     head, w = t.head, weights(t)
     total, mean = unpack(w @ t.frozen, d), unpack(t.mean, d)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kgmrf import wishart
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import orbit, so
+from kgmrf.model import wishart
 from kgmrf.simulate import motion, observe
 
 

@@ -1,7 +1,8 @@
 """Looking back over a finished recording.
 
 `gmrf` holds the Gauss-Markov random field itself: the precision matrix of all angles and velocities
-of a plane, solved at once. The step-by-step smoother, `kgmrf.smoother`, gives the same numbers.
+of a plane, solved at once. The step-by-step smoother, `kgmrf.smoothing.law`, gives the same
+numbers.
 """
 
 from kgmrf.smoothing import gmrf

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kgmrf.gains import InformationGains, transition
+from kgmrf.model.gains import InformationGains, transition
 
 __all__ = ["Chain", "Precision", "chain", "log_evidence", "marginals", "precision", "solve"]
 

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from kgmrf._types import Mask, Numbers
-from kgmrf.gains import InformationGains, Transition, transition
 from kgmrf.geometry import so
-from kgmrf.smoother import walk_back
-from kgmrf.state import select
+from kgmrf.model.gains import InformationGains, Transition, transition
+from kgmrf.model.law_state import select
+from kgmrf.smoothing.law import walk_back
 
 
-class Turning(NamedTuple):
+class RotationState(NamedTuple):
     """rotation ``(..., 3, 3)``, velocity ``(..., 3)`` in the body frame, covariance of both."""
 
     rotation: Numbers
@@ -25,7 +25,7 @@ class Turning(NamedTuple):
     covariance: Numbers
 
 
-def start(rotation: Numbers, noise: Numbers | float, rate_prior: float) -> Turning:
+def start(rotation: Numbers, noise: Numbers | float, rate_prior: float) -> RotationState:
     """At rest where it was first seen, with the variance of the observation.
 
     >>> start(np.eye(3), 0.01, 1.0).covariance.diagonal()
@@ -35,10 +35,10 @@ def start(rotation: Numbers, noise: Numbers | float, rate_prior: float) -> Turni
     covariance, a = np.zeros((*batch, 6, 6)), np.arange(3)
     covariance[..., a, a] = np.asarray(noise)[..., None]
     covariance[..., 3 + a, 3 + a] = rate_prior
-    return Turning(rotation, np.zeros((*batch, 3)), covariance)
+    return RotationState(rotation, np.zeros((*batch, 3)), covariance)
 
 
-def predict(state: Turning, over: Transition) -> tuple[Turning, Numbers]:
+def predict(state: RotationState, over: Transition) -> tuple[RotationState, Numbers]:
     """R <- R Exp(turn v), v <- keep v, P <- F P F^T + Q; also F."""
     turn, keep = (np.asarray(part)[..., None, None] for part in (over.turn, over.keep))
     eye = np.eye(3)
@@ -55,10 +55,12 @@ def predict(state: Turning, over: Transition) -> tuple[Turning, Numbers]:
     covariance[..., :3, 3:] += cross
     covariance[..., 3:, :3] += cross
     covariance[..., 3:, 3:] += rate
-    return Turning(state.rotation @ so.exp(step), keep[..., 0] * state.velocity, covariance), f
+    return RotationState(
+        state.rotation @ so.exp(step), keep[..., 0] * state.velocity, covariance
+    ), f
 
 
-def correct(state: Turning, seen: Numbers, noise: Numbers | float) -> Turning:
+def correct(state: RotationState, seen: Numbers, noise: Numbers | float) -> RotationState:
     """e = Log(R^T Z), (R, v) <- (R Exp(K1 e), v + K2 e); P by Joseph's form."""
     p = state.covariance
     r = np.asarray(noise, dtype=float)[..., None, None] * np.eye(3)
@@ -68,7 +70,7 @@ def correct(state: Turning, seen: Numbers, noise: Numbers | float) -> Turning:
     keep = np.eye(6) + np.zeros_like(p)
     keep[..., :, :3] -= gain
     left = keep @ p @ np.swapaxes(keep, -1, -2) + gain @ r @ np.swapaxes(gain, -1, -2)
-    return Turning(_turned(state.rotation, step), state.velocity + step[..., 3:], left)
+    return RotationState(_turned(state.rotation, step), state.velocity + step[..., 3:], left)
 
 
 def smooth(
@@ -78,7 +80,7 @@ def smooth(
     dt: Numbers,
     noise: Numbers,
     lag: int | None = None,
-) -> Turning:
+) -> RotationState:
     """p(R_t, v_t | Z_1..Z_T), or given Z_1..Z_{t+lag}; NaN before the first observation.
 
     seen ``(T, ..., 3, 3)``; observed, dt (interval before each), noise variance ``(T, ...)``.
@@ -91,7 +93,7 @@ def smooth(
     begun = np.logical_or.accumulate(observed, axis=0)
     over = transition(law, np.asarray(dt, dtype=float))
     prior = float(np.asarray(law.rate_prior))
-    states: list[Turning] = []
+    states: list[RotationState] = []
     for k, there in enumerate(observed):
         safe = np.where(there[..., None, None], seen[k], np.eye(3))
         state = start(safe, noise[k], prior)
@@ -101,10 +103,10 @@ def smooth(
                 begun[k - 1], select(there, correct(ahead, safe, noise[k]), ahead), state
             )
         states.append(state)
-    filtered = Turning(*(np.stack(parts) for parts in zip(*states, strict=True)))
+    filtered = RotationState(*(np.stack(parts) for parts in zip(*states, strict=True)))
 
-    def backward(frames: slice, later: Turning) -> Turning:
-        here = Turning(*(part[frames] for part in filtered))
+    def backward(frames: slice, later: RotationState) -> RotationState:
+        here = RotationState(*(part[frames] for part in filtered))
         after = slice(frames.start + 1, frames.stop + 1)
         ahead, f = predict(here, Transition(*(part[after] for part in over)))
         gain = np.swapaxes(np.linalg.solve(ahead.covariance, f @ here.covariance), -1, -2)
@@ -112,13 +114,13 @@ def smooth(
         error = np.concatenate([angle, later.velocity - ahead.velocity], axis=-1)
         step = (gain @ error[..., None])[..., 0]
         change = gain @ (later.covariance - ahead.covariance) @ np.swapaxes(gain, -1, -2)
-        found = Turning(
+        found = RotationState(
             _turned(here.rotation, step), here.velocity + step[..., 3:], here.covariance + change
         )
         return select(begun[frames], found, here)
 
     found = walk_back(filtered, backward, lag)
-    nothing = Turning(*(np.full_like(part, np.nan) for part in found))
+    nothing = RotationState(*(np.full_like(part, np.nan) for part in found))
     return select(begun, found, nothing)
 
 

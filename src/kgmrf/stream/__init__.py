@@ -1,8 +1,8 @@
 """Live streams: JSON or CSV lines in, estimates out, many keyed tracks, safe against kill -9."""
 
-from kgmrf.stream.loop import Moved, Stream
+from kgmrf.stream.loop import Output, Stream
 from kgmrf.stream.report import Report
 from kgmrf.stream.run import run
 from kgmrf.stream.settings import Counts, Fault, Settings, StreamError
 
-__all__ = ["Counts", "Fault", "Moved", "Report", "Settings", "Stream", "StreamError", "run"]
+__all__ = ["Counts", "Fault", "Output", "Report", "Settings", "Stream", "StreamError", "run"]

@@ -36,9 +36,9 @@ class CsvReader(Reader):
         self,
         header: Sequence[str] | None = None,
         channels: tuple[str, ...] | None = None,
-        **told: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(**told)
+        super().__init__(**options)
         self.channels = channels or self.channels
         self.header: list[str] = []
         if header is not None:
@@ -49,7 +49,9 @@ class CsvReader(Reader):
         names = [str(name).strip() for name in header]
         numbers = sum(type(_plain_cell(name)) is float for name in names)
         plain = any(name.lower() == "key" or is_clock(name) for name in names)
-        if numbers == len(names) or (not plain and not any(self.wish) and 2 * numbers > len(names)):
+        if numbers == len(names) or (
+            not plain and not any(self.requested) and 2 * numbers > len(names)
+        ):
             raise LineError(
                 row, "is data, not a header; the first line names the columns: key,time,a,b"
             )
@@ -59,7 +61,10 @@ class CsvReader(Reader):
         """Find key, time and channels among the names of columns."""
         if len(set(names)) < len(names):
             raise LineError(row, "the header has a column twice")
-        key, time = rec.find_key(names, self.wish[0], row), rec.find_time(names, self.wish[1], row)
+        key, time = (
+            rec.find_key(names, self.requested[0], row),
+            rec.find_time(names, self.requested[1], row),
+        )
         # A first column without a name is the index of a data frame.
         index = tidy(names)[1]
         self.key_at = None if key is None else names.index(key)
@@ -110,7 +115,7 @@ class CsvReader(Reader):
         self._without(gone)
         return [names.index(name) if name in names else -1 for name in known]
 
-    def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
+    def _items(self, lines: list[bytes], errors: dict[int, str]) -> tuple[list[Any], list[int]]:
         rows = [row for row, line in enumerate(lines) if line.strip()]
         if rows and not self.header:
             first = rows.pop(0)

@@ -30,14 +30,14 @@ class JsonReader(Reader):
 
     lasting = ("what", "d", "key", "time", "style", "channels", "key_kind")
 
-    def __init__(self, what: str | None = None, d: int = 0, **told: Any) -> None:
-        super().__init__(**told)
+    def __init__(self, what: str | None = None, d: int = 0, **options: Any) -> None:
+        super().__init__(**options)
         self.what, self.d = what, d
         self.key_kind: str | None = None
-        """Whether keys are words or numbers: 1 and "1" cannot be told apart in the output."""
+        """Whether keys are words or numbers: 1 and "1" look the same in the output."""
 
-    def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
-        records, rows = _records(lines, faults)
+    def _items(self, lines: list[bytes], errors: dict[int, str]) -> tuple[list[Any], list[int]]:
+        records, rows = _records(lines, errors)
         if self.what is not None:
             return records, rows
         for k, (record, row) in enumerate(zip(records, rows, strict=True)):
@@ -45,7 +45,7 @@ class JsonReader(Reader):
             if self.d:
                 return records[k:], rows[k:]
             if fault is not None:
-                faults[row] = fault
+                errors[row] = fault
         return [], []  # before the first observation of all nothing is known, not even d
 
     def _learn(self, record: dict[str, Any], row: int) -> str | None:
@@ -72,7 +72,7 @@ class JsonReader(Reader):
             return f"{found!r} is not an array of numbers"
         if d > rec.LARGEST_D:
             return f"d = {d} is more than {rec.LARGEST_D}"
-        self.key, self.time = _names(record, self.wish, row)
+        self.key, self.time = _names(record, self.requested, row)
         self.what, self.d = found, d
         return None
 
@@ -202,16 +202,16 @@ class JsonReader(Reader):
 
 
 def _names(
-    record: dict[str, Any], wish: tuple[str | None, str | None], row: int
+    record: dict[str, Any], requested: tuple[str | None, str | None], row: int
 ) -> tuple[str, str]:
     """The fields of a record that hold key and time."""
     names, stamped = list(record), "header" if rec.stamped(record.get("header")) else "time"
-    key, time = rec.find_key(names, wish[0], row), rec.find_time(names, wish[1], row)
+    key, time = rec.find_key(names, requested[0], row), rec.find_time(names, requested[1], row)
     return key or "key", time or stamped
 
 
-def _records(lines: list[bytes], faults: dict[int, str]) -> tuple[list[dict[str, Any]], list[int]]:
-    """The lines that are JSON objects; the others are faults."""
+def _records(lines: list[bytes], errors: dict[int, str]) -> tuple[list[dict[str, Any]], list[int]]:
+    """The lines that are JSON objects; the others are errors."""
     with suppress(orjson.JSONDecodeError):
         every = list(map(orjson.loads, lines))
         if {*map(type, every)} == {dict}:  # as nearly always
@@ -222,11 +222,11 @@ def _records(lines: list[bytes], faults: dict[int, str]) -> tuple[list[dict[str,
             record = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             if line.strip():
-                faults[row] = f"not JSON: {error}"
+                errors[row] = f"not JSON: {error}"
             continue
         if type(record) is dict:
             records.append(record)
             rows.append(row)
         else:
-            faults[row] = "not a JSON object"
+            errors[row] = "not a JSON object"
     return records, rows

@@ -19,8 +19,8 @@ from kgmrf import _npz
 from kgmrf._types import Numbers
 from kgmrf.alerts.lines import Observed
 from kgmrf.constants import FEWEST_SAMPLES, LONGEST, MOST_SAMPLES
-from kgmrf.factors import DENSE
 from kgmrf.io.write import FIELDS
+from kgmrf.model.factors import DENSE
 from kgmrf.results import Estimate
 from kgmrf.stream import alerts, state
 from kgmrf.stream.json_lines import JsonReader
@@ -39,7 +39,7 @@ TIMED = {"age": 1, "half_life": 1, "velocity": -1}
 """Fields with a unit of time, and its power."""
 
 
-class Moved(NamedTuple):
+class Output(NamedTuple):
     """Rows that were taken in, in order: keys, times, fields of the estimate after each row."""
 
     keys: Any
@@ -50,7 +50,7 @@ class Moved(NamedTuple):
 class Stream:
     """Tracks fed by lines; `take` turns a block of input lines into output text.
 
-    ``faults`` are the lines that could not be used, in order, until somebody takes them away.
+    ``errors`` are the lines that could not be used, in order, until somebody takes them away.
 
     >>> stream = Stream(Settings(fields=("covariance",), digits=3))
     >>> stream.take([b'{"key": "a", "time": 0, "x": [3.0, 4.0]}'])
@@ -70,8 +70,8 @@ class Stream:
         self.held = Reorder.of(settings)
         self.fields: tuple[str, ...] = ()
         # The header that was written: the fields in CSV, the schema (base64) of tables.
-        self.told: list[str] = []
-        self.faults: list[Fault] = []
+        self.header: list[str] = []
+        self.errors: list[Fault] = []
         self.remarks: list[str] = []  # likewise
 
     # ------------------------------------------------------------------ lines
@@ -80,9 +80,9 @@ class Stream:
         """Take in complete lines; returns the output.
 
         lines: a list of bytes; of tables a record batch of Arrow. Then the output is the messages
-        of Arrow's stream format that follow the schema, which is in ``told``.
+        of Arrow's stream format that follow the schema, which is in ``header``.
 
-        A line that cannot be used is left out, counted and added to ``faults``; or, if the stream
+        A line that cannot be used is left out, counted and added to ``errors``; or, if the stream
         is to stop there, `StreamError` is raised after everything before it has been taken in.
         """
         first, text = self.counts.lines, b""
@@ -91,21 +91,21 @@ class Stream:
             lines = [lines[0].removeprefix(BOM_UTF8), *lines[1:]]
         try:
             parsed = self.reader.parse(lines)
-            text = self._output(self._moved(parsed, len(lines)))
+            text = self._output(self._process(parsed, len(lines)))
             self.remarks += self.reader.remarks
             self.reader.remarks.clear()
-            faults, stopped = parsed.faults, self.counts.lines < first + len(lines)
+            errors, stopped = parsed.errors, self.counts.lines < first + len(lines)
         except LineError as error:
             self.counts.lines += error.row
-            faults, stopped = {error.row: str(error)}, True
-        told = self.reader.text
+            errors, stopped = {error.row: str(error)}, True
+        line_text = self.reader.text
         found = [
-            Fault(first + row + 1, faults[row], told(lines, row) if row >= 0 else b"")
-            for row in sorted(faults)  # of a line that was held only the number is known
+            Fault(first + row + 1, errors[row], line_text(lines, row) if row >= 0 else b"")
+            for row in sorted(errors)  # of a line that was held only the number is known
         ]
         if stopped:
             raise StreamError(f"line {found[0].line}: {found[0].reason}", text, found[0])
-        self.faults += found
+        self.errors += found
         return text
 
     def flush(self) -> bytes:
@@ -114,18 +114,18 @@ class Stream:
             return b""
         first, parsed = self.counts.lines, self.held.flush(self.counts.lines)
         text = self._output(self._in_order(parsed, 0))
-        self.counts.bad += len(parsed.faults)
-        self.faults += [Fault(first + k + 1, why, b"") for k, why in parsed.faults.items()]
+        self.counts.bad += len(parsed.errors)
+        self.errors += [Fault(first + k + 1, why, b"") for k, why in parsed.errors.items()]
         return text
 
-    def take_rows(self, keys: list[str], times: Numbers, values: Numbers) -> Moved:
+    def take_rows(self, keys: list[str], times: Numbers, values: Numbers) -> Output:
         """Take in samples that other software has parsed, by the same rules as lines.
 
         times: ``(n,)``, NaN: none. values: ``(n, d)``, NaN where nothing was seen.
 
         >>> stream = Stream(Settings(fields=("covariance",)))
-        >>> moved = stream.take_rows(["a", "a"], np.array([1.0, 0.0]), np.eye(2))
-        >>> moved.times.tolist(), moved.fields["covariance"].shape, stream.counts.late
+        >>> output = stream.take_rows(["a", "a"], np.array([1.0, 0.0]), np.eye(2))
+        >>> output.times.tolist(), output.fields["covariance"].shape, stream.counts.late
         ([1.0], (1, 2, 2), 1)
         """
         times, values = np.asarray(times, dtype=float), np.asarray(values, dtype=float)
@@ -137,14 +137,14 @@ class Stream:
                 f"{n} keys, times {times.shape} and values {values.shape} do not fit: "
                 f"every row has one time and d = {d} values"
             )
-        faults = too_large(values)
-        faults |= dict.fromkeys(np.flatnonzero(np.isinf(times)).tolist(), "infinite")
-        parsed = Parsed(keys, times, values, np.ones(n), np.arange(n), {}).refuse(faults)
-        pieces = self._moved(parsed, n)
+        errors = too_large(values)
+        errors |= dict.fromkeys(np.flatnonzero(np.isinf(times)).tolist(), "infinite")
+        parsed = Parsed(keys, times, values, np.ones(n), np.arange(n), {}).refuse(errors)
+        pieces = self._process(parsed, n)
         if self.counts.lines < first + n:
-            row = min(parsed.faults)
-            raise StreamError(f"row {first + row + 1} of {keys[row]!r}: {parsed.faults[row]}", b"")
-        return joined(pieces) if pieces else Moved([], np.zeros(0), {})
+            row = min(parsed.errors)
+            raise StreamError(f"row {first + row + 1} of {keys[row]!r}: {parsed.errors[row]}", b"")
+        return joined(pieces) if pieces else Output([], np.zeros(0), {})
 
     def _pool(self) -> Pool:
         if self.pool is None:
@@ -168,61 +168,61 @@ class Stream:
                     )
         return self.pool
 
-    def _output(self, pieces: list[Moved]) -> bytes:
+    def _output(self, pieces: list[Output]) -> bytes:
         if isinstance(self.reader, TableReader) and pieces:
             pieces = [joined(pieces)]
         return b"".join(map(self._text, pieces))
 
-    def _text(self, moved: Moved) -> bytes:
-        form, names = self.settings.format, list(moved.fields)
+    def _text(self, output: Output) -> bytes:
+        form, names = self.settings.format, list(output.fields)
         if self.alarm is not None:
             d = self._pool().d
             channels = self.reader.channels or [str(k) for k in range(d)]
-            moved = moved._replace(fields=alerts.in_words(moved.fields, channels, form))
+            output = output._replace(fields=alerts.in_words(output.fields, channels, form))
         if isinstance(self.reader, TableReader):
-            return self._messages(moved)
-        text = text_of(*moved, form, self.settings.digits, self.reader.style or "")
-        if form == "csv" and self.told != names:  # other columns need another header
-            self.told = names
-            return header_of(moved.fields) + text
+            return self._messages(output)
+        text = text_of(*output, form, self.settings.digits, self.reader.style or "")
+        if form == "csv" and self.header != names:  # other columns need another header
+            self.header = names
+            return header_of(output.fields) + text
         return text
 
-    def _messages(self, moved: Moved) -> bytes:
+    def _messages(self, output: Output) -> bytes:
         reader: Any = self.reader
-        batch = batch_of(*moved, dated=reader.style or "", key_kind=reader.key_kind)
+        batch = batch_of(*output, dated=reader.style or "", key_kind=reader.key_kind)
         schema = b64encode(batch.schema.serialize()).decode()
-        if self.told not in ([], [schema]):
+        if self.header not in ([], [schema]):
             raise ValueError(
                 "the columns of the output are others than those of the state, and a table cannot "
                 "change them: use the same --fields, or another state and output"
             )
-        self.told = [schema]
+        self.header = [schema]
         return bytes(batch.serialize())
 
     # ------------------------------------------------------------------ tracks
 
-    def _moved(self, parsed: Parsed, n: int) -> list[Moved]:
+    def _process(self, parsed: Parsed, n: int) -> list[Output]:
         """Take in the lines of a block of n that can be used, in pieces, and count all of them, or
-        those before the one that stops the stream. The others are faults."""
-        faults, stop = parsed.faults, self.settings.on_error == "stop"
+        those before the one that stops the stream. The others are errors."""
+        errors, stop = parsed.errors, self.settings.on_error == "stop"
         if len(parsed.keys):
             parsed = self._usable(parsed)
         if self.held is not None and len(parsed.keys):
             self._pool()  # what it does not know is said at once
             parsed = self.held.through(parsed, self.counts.lines)
             self.remarks += self.held.remark()
-        if stop and faults:  # what comes behind does not matter
-            parsed = parsed.part(parsed.rows < min(faults))
+        if stop and errors:  # what comes behind does not matter
+            parsed = parsed.part(parsed.rows < min(errors))
         pieces = self._in_order(parsed, n)
-        self.counts.lines += min(faults) if stop and faults else n
-        if not (stop and faults):
-            self.counts.bad += len(faults)
+        self.counts.lines += min(errors) if stop and errors else n
+        if not (stop and errors):
+            self.counts.bad += len(errors)
             self.counts.forgotten += 0 if self.pool is None else self.pool.sweep()
         return pieces
 
-    def _in_order(self, parsed: Parsed, n: int) -> list[Moved]:
+    def _in_order(self, parsed: Parsed, n: int) -> list[Output]:
         """Take in lines as they come, up to one that stops the stream; n is beyond all of them."""
-        faults, stop, pieces = parsed.faults, self.settings.on_error == "stop", []
+        errors, stop, pieces = parsed.errors, self.settings.on_error == "stop", []
         while len(parsed.keys):
             pool = self._pool()
             tracks = pool.numbers(parsed.keys)
@@ -232,38 +232,38 @@ class Stream:
             if not seen.verdict.size:
                 self.counts.forgotten += pool.forget(self.settings.forget_after or 0.0)
                 continue
-            faults |= {int(parsed.rows[k]): reason for k, reason in seen.jumps.items()}
+            errors |= {int(parsed.rows[k]): reason for k, reason in seen.jumps.items()}
             self.counts.late += int((seen.verdict == LATE).sum())
             self.counts.duplicate += int((seen.verdict == DUPLICATE).sum())
             good = np.flatnonzero(seen.verdict == OK)
             if good.size:
                 lines = parsed.part(good)._replace(times=seen.times[good])
-                moved = self._advance(tracks[good], lines, seen.before[good])
-                pieces += [moved] if len(moved.keys) else []
+                output = self._advance(tracks[good], lines, seen.before[good])
+                pieces += [output] if len(output.keys) else []
             parsed = parsed.part(slice(n if stop and seen.jumps else seen.verdict.size, None))
         return pieces
 
     def _usable(self, parsed: Parsed) -> Parsed:
-        """The lines that have all they need, with the samples behind each; others are faults."""
+        """The lines that have all they need, with the samples behind each; others are errors."""
         wrong: dict[int, str] = {}
         counts = np.ones(len(parsed.keys))
         if self.reader.kind == "covariance":
             default = self.settings.tracker.get("n_samples") or math.nan
             counts = np.where(np.isnan(parsed.counts), default, parsed.counts)
             unknown = ~(counts > 0) & ~np.isnan(parsed.values[:, 0, 0])
-            told = "how many samples are behind the covariance? Give n_samples or --n-samples"
-            wrong = dict.fromkeys(np.flatnonzero(unknown).tolist(), told)
+            why = "how many samples are behind the covariance? Give n_samples or --n-samples"
+            wrong = dict.fromkeys(np.flatnonzero(unknown).tolist(), why)
             beyond = (counts > 0) & ~((counts >= FEWEST_SAMPLES) & (counts <= MOST_SAMPLES))
-            told = f"n_samples must lie between {FEWEST_SAMPLES:g} and {MOST_SAMPLES:g}"
-            wrong |= dict.fromkeys(np.flatnonzero(beyond).tolist(), told)
+            why = f"n_samples must lie between {FEWEST_SAMPLES:g} and {MOST_SAMPLES:g}"
+            wrong |= dict.fromkeys(np.flatnonzero(beyond).tolist(), why)
             counts = np.where((counts > 0) & ~beyond, counts, 1.0)
         needs = [n for n in ("forget_after", "reorder") if getattr(self.settings, n) is not None]
         if needs:
-            told = f"it has no time, and --{needs[0].replace('_', '-')} needs one"
-            wrong |= dict.fromkeys(np.flatnonzero(np.isnan(parsed.times)).tolist(), told)
+            why = f"it has no time, and --{needs[0].replace('_', '-')} needs one"
+            wrong |= dict.fromkeys(np.flatnonzero(np.isnan(parsed.times)).tolist(), why)
         return parsed._replace(counts=counts).refuse(wrong)
 
-    def _advance(self, tracks: Numbers, parsed: Parsed, before: Numbers) -> Moved:
+    def _advance(self, tracks: Numbers, parsed: Parsed, before: Numbers) -> Output:
         """Take in lines that are in order."""
         pool, times = self._pool(), parsed.times
         # A track begins at its first line; nothing drifts before.
@@ -277,7 +277,7 @@ class Stream:
         heard: dict[str, Numbers] = {}
         if self.alarm is None:
             centred = pool.centred(tracks, parsed.values)
-            taken = pool.bank.take(tracks, centred, dt=dt, n_samples=parsed.counts, fields=names)
+            taken = pool.bank.feed(tracks, centred, dt=dt, n_samples=parsed.counts, fields=names)
         else:
             lines = Observed(tracks, parsed.values, dt, parsed.counts)
             taken, heard = alerts.take(pool, self.alarm, self.settings.adapt, lines, names)
@@ -286,17 +286,17 @@ class Stream:
         self.counts.used += len(tracks)
         found = {name: getattr(Estimate(taken), name) for name in shown}
         for name, power in TIMED.items():
-            if name in found:  # counted in units; told on the lines' clock
+            if name in found:  # counted in units; shown on the lines' clock
                 array = found[name]
                 found[name] = array * unit.reshape(-1, *(1,) * (array.ndim - 1)) ** power
         if self.alarm is None:
-            return Moved(parsed.keys, times, found)
+            return Output(parsed.keys, times, found)
         found = {"alarm": heard.pop("alarm"), **found, **heard}
         if not self.settings.alerts_only:
-            return Moved(parsed.keys, times, found)
+            return Output(parsed.keys, times, found)
         few = alerts.turning_points(found)
         some = {name: array[few] for name, array in found.items()}
-        return Moved(parsed.part(few).keys, times[few], some)
+        return Output(parsed.part(few).keys, times[few], some)
 
     # ------------------------------------------------------------------ state
 
@@ -323,13 +323,13 @@ class Stream:
         return state.restored(self, "this", *_npz.unpack(stored))
 
 
-def joined(pieces: list[Moved]) -> Moved:
+def joined(pieces: list[Output]) -> Output:
     """Several pieces as one."""
     if len(pieces) == 1:
         return pieces[0]
     words = [list(piece.keys) for piece in pieces]
     fields = {name: [piece.fields[name] for piece in pieces] for name in pieces[0].fields}
-    return Moved(
+    return Output(
         [key for piece in words for key in piece],
         np.concatenate([piece.times for piece in pieces]),
         {name: np.concatenate(parts) for name, parts in fields.items()},

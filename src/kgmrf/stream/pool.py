@@ -1,4 +1,4 @@
-"""Many keyed tracks, each with a state and a time of its own, moved a block of lines at a time.
+"""Many keyed tracks, each with a state and a time of its own, advanced a block of lines at a time.
 
 The tracks are those of a `kgmrf.TrackerBank`. Which lines come together in a block makes no
 difference to any track: none at all with the default, rounding with a single law.
@@ -15,10 +15,10 @@ import numpy as np
 from kgmrf._types import Mask, Numbers
 from kgmrf.alerts.alarm import WIDTH
 from kgmrf.bank import TrackerBank
-from kgmrf.bank.room import extend, more_room
-from kgmrf.centring import RunningMean, off_the_mean
+from kgmrf.bank.capacity import extend, more_room
 from kgmrf.io.source import Kind
 from kgmrf.linear_mean import LAGS, blank_rows, check_rows, take_off
+from kgmrf.model.centring import RunningMean, off_the_mean
 from kgmrf.stream.keys import distinct
 from kgmrf.stream.settings import LONGEST_GAP, Settings
 from kgmrf.stream.unit import Unit
@@ -48,8 +48,9 @@ class Pool:
     (the bank and the columns have room for more).
 
     ``last`` is the time of the last line that was taken in, ``aside`` that of a line that jumped
-    too far to be believed; ``lone`` is 1 after the first line of all, whose time nothing has
-    confirmed yet; ``sums`` are those of the running mean, ``alarm`` those of `kgmrf.alerts`.
+    too far to be believed; ``unconfirmed_first`` is 1 after the first line of all, whose time
+    nothing has confirmed yet; ``sums`` are those of the running mean, ``alarm`` those of
+    `kgmrf.alerts`.
     """
 
     def __init__(self, kind: Kind, d: int, settings: Settings) -> None:
@@ -98,13 +99,13 @@ class Pool:
     @property
     def gap(self) -> float:
         """The longest gap on the lines' clock."""
-        told = self.settings.max_gap
-        return LONGEST_GAP * self.unit.value if told is None else told
+        max_gap = self.settings.max_gap
+        return LONGEST_GAP * self.unit.value if max_gap is None else max_gap
 
     def counted(self, steps: Numbers, units: Numbers) -> Numbers:
         """Intervals in units of time, none longer than the longest gap."""
-        told = self.settings.max_gap
-        return np.minimum(steps / units, LONGEST_GAP if told is None else told / units)
+        max_gap = self.settings.max_gap
+        return np.minimum(steps / units, LONGEST_GAP if max_gap is None else max_gap / units)
 
     def piece(self, tracks: Numbers, times: Numbers) -> int:
         """How many lines there are up to the next that may tell the unit of time."""
@@ -153,7 +154,7 @@ class Pool:
             name: dict(zip(some, self.columns[name][tracks].tolist(), strict=True))
             for name in ("last", "aside", "lone")
         }
-        last, aside, lone = columns.values()
+        last, aside, unconfirmed_first = columns.values()
         verdict, seen, before = [], [], []
         jumps: dict[int, str] = {}
         for k, (track, stamp) in enumerate(zip(some, times.tolist(), strict=True)):
@@ -164,7 +165,7 @@ class Pool:
             if math.isnan(time):
                 time = 0.0 if fresh else now + self.unit.value
             known = mark if fresh and horizon is not None else now
-            back = lone[track] and now - time > gap
+            back = unconfirmed_first[track] and now - time > gap
             jumped = time - known > gap or back
             seen.append(time)
             before.append(now)
@@ -181,7 +182,7 @@ class Pool:
                 continue
             if back:  # a second line says the same: the first was wrong
                 last[track] = now = before[-1] = aside[track]
-            aside[track], lone[track] = math.nan, float(fresh)
+            aside[track], unconfirmed_first[track] = math.nan, float(fresh)
             if time < now:
                 verdict.append(LATE)
             elif time == now and settings.same_time == "drop":
@@ -240,13 +241,13 @@ class Pool:
 
     # ------------------------------------------------------------------ state
 
-    def memory(self) -> dict[str, Numbers]:
+    def state_dict(self) -> dict[str, Numbers]:
         """All that is remembered of the tracks but their keys, as arrays, to be written at once."""
         n = len(self)
         columns = {f"column_{name}": array[:n] for name, array in self.columns.items()}
-        return columns | self.bank.memory(slice(n), copy=False)
+        return columns | self.bank.state_dict(slice(n), copy=False)
 
-    def restore(self, keys: list[str], arrays: dict[str, Numbers]) -> None:
+    def load_state_dict(self, keys: list[str], arrays: dict[str, Numbers]) -> None:
         """Put what `memory` gave into a pool without tracks; ValueError if it cannot be that."""
         n = len(keys)
         self.number = dict(zip(keys, range(n), strict=True))
@@ -270,7 +271,7 @@ class Pool:
         if any(len(array) != n for array in arrays.values()):
             raise ValueError("its tracks are not as many as its keys")
         if n:
-            self.bank.restore(arrays)
+            self.bank.load_state_dict(arrays)
 
 
 def _jump(step: float, gap: float) -> str:

@@ -37,7 +37,7 @@ KEY_NAMES = (
 
 
 class Parsed(NamedTuple):
-    """A block of lines: keys, times (NaN: none), values, samples behind each (NaN: not told), the
+    """A block of lines: keys, times (NaN: none), values, samples behind each (NaN: not known), the
     row of the block that each came from; and the rows that cannot be used, with the reason."""
 
     keys: Any  # a list of words, or Coded
@@ -45,21 +45,21 @@ class Parsed(NamedTuple):
     values: Numbers
     counts: Numbers
     rows: Numbers
-    faults: dict[int, str]
+    errors: dict[int, str]
 
     def part(self, which: Any) -> Parsed:
         """Some of the lines, by position, mask or slice."""
-        _, times, values, counts, rows, faults = self
+        _, times, values, counts, rows, errors = self
         coded = isinstance(self.keys, Coded)
         places: Any = which if coded else np.arange(len(rows))[which].tolist()
         keys = self.keys[places] if coded else [self.keys[k] for k in places]
-        return Parsed(keys, times[which], values[which], counts[which], rows[which], faults)
+        return Parsed(keys, times[which], values[which], counts[which], rows[which], errors)
 
     def refuse(self, wrong: dict[int, str]) -> Parsed:
-        """All but these lines, by position, which become faults."""
+        """All but these lines, by position, which become errors."""
         if not wrong:
             return self
-        self.faults.update({int(self.rows[k]): reason for k, reason in wrong.items()})
+        self.errors.update({int(self.rows[k]): reason for k, reason in wrong.items()})
         return self.part(np.delete(np.arange(len(self.keys)), list(wrong)))
 
 
@@ -68,31 +68,31 @@ def is_key(name: str) -> bool:
     return name.lower() == "key" or name.lower() in KEY_NAMES
 
 
-def find_key(names: Sequence[str], wish: str | None, row: int) -> str | None:
+def find_key(names: Sequence[str], requested: str | None, row: int) -> str | None:
     """The name that holds the key, or None."""
     lower = {name.lower(): name for name in reversed(names)}
-    if "key" in lower and wish is None:
+    if "key" in lower and requested is None:
         return lower["key"]
-    return _find(names, wish, [lower[n] for n in KEY_NAMES if n in lower], "key", row)
+    return _find(names, requested, [lower[n] for n in KEY_NAMES if n in lower], "key", row)
 
 
-def find_time(names: Sequence[str], wish: str | None, row: int) -> str | None:
+def find_time(names: Sequence[str], requested: str | None, row: int) -> str | None:
     """The name that holds the time, or None; a stamp of ROS if there is no other."""
     clocks = sorted((names[k] for k in clocks_among(names)), key=is_stamp)
     usual = [name for name in clocks if not (is_stamp(name) or gives_way(name))]
-    if usual and wish is None:
+    if usual and requested is None:
         return usual[0]
-    return _find(names, wish, [n for n in clocks if gives_way(n)] or clocks[:1], "time", row)
+    return _find(names, requested, [n for n in clocks if gives_way(n)] or clocks[:1], "time", row)
 
 
 def _find(
-    names: Sequence[str], wish: str | None, usual: list[str], what: str, row: int
+    names: Sequence[str], requested: str | None, usual: list[str], what: str, row: int
 ) -> str | None:
-    if wish is not None:
-        if wish not in names:
+    if requested is not None:
+        if requested not in names:
             shown = ", ".join(map(repr, names[:12]))
-            raise LineError(row, f"has no {wish!r} (--{what}); it has {shown}")
-        return wish
+            raise LineError(row, f"has no {requested!r} (--{what}); it has {shown}")
+        return requested
     if len(usual) > 1:
         raise LineError(
             row, f"{usual[0]!r} or {usual[1]!r} may be the {what}; choose with --{what} NAME"
@@ -160,7 +160,7 @@ def too_large(values: Numbers) -> dict[int, str]:
 
 
 class Reader:
-    """What both formats share. ``what`` the lines hold and its ``d`` are told by the first of them,
+    """What both formats share. ``what`` the lines hold and its ``d`` come from the first of them,
     as are the names of the fields with key and time, those of the ``channels`` if lines have some,
     and the ``style`` of times: None, not known yet; "", numbers; otherwise how dates are written.
     ``columns`` are the channels that the user chose."""
@@ -173,7 +173,7 @@ class Reader:
         columns: Sequence[str] | None = None,
         style: str | None = None,
     ) -> None:
-        self.wish = (key, time)
+        self.requested = (key, time)
         self.columns = None if columns is None else tuple(columns)
         self.channels = self.columns  # names, if the lines have some
         self.remarks: list[str] = []  # to be said on stderr, once
@@ -197,8 +197,8 @@ class Reader:
 
     def parse(self, lines: list[bytes]) -> Parsed:
         """All lines that can be used, and what is wrong with the others."""
-        faults: dict[int, str] = {}
-        items, rows = self._items(lines, faults)
+        errors: dict[int, str] = {}
+        items, rows = self._items(lines, errors)
         found = self._plain(items) if rows else None
         if found is None:
             read: list[Any] = []
@@ -207,22 +207,22 @@ class Reader:
                 try:
                     read.append(self._read(item))
                 except ValueError as error:
-                    faults[row] = str(error)
+                    errors[row] = str(error)
                 else:
                     used.append(row)
             if not used:
                 none = np.zeros(0)
-                return Parsed([], none, np.zeros((0, 1)), none, none.astype(np.int64), faults)
+                return Parsed([], none, np.zeros((0, 1)), none, none.astype(np.int64), errors)
             found, rows = [*map(list, zip(*read, strict=True))], used
         times, values, counts = (np.array(column, dtype=float) for column in found[1:])
-        return self._checked(Parsed(found[0], times, values, counts, np.array(rows), faults))
+        return self._checked(Parsed(found[0], times, values, counts, np.array(rows), errors))
 
     def text(self, block: Any, row: int) -> bytes:
         """A line of a block as text."""
         return bytes(block[row])
 
     def _checked(self, parsed: Parsed) -> Parsed:
-        """Without the lines whose numbers are too large or no such matrix, which become faults."""
+        """Without the lines whose numbers are too large or no such matrix, which become errors."""
         values = parsed.values
         wrong = too_large(values)
         if self.what != "x":  # a matrix with a hole was not seen
@@ -259,8 +259,8 @@ class Reader:
         if type(value) is str:
             found = dates.seconds(value)
             if found is None:
-                told = "not a number and not an ISO 8601 date"
-                raise ValueError(f"{self.time!r} is {value[:40]!r}, {told}")
+                why = "not a number and not an ISO 8601 date"
+                raise ValueError(f"{self.time!r} is {value[:40]!r}, {why}")
             if self.style is None:
                 self.style = dates.style([value])
             if not self.style:
@@ -285,9 +285,9 @@ class Reader:
     """Whether reasons name the field of the observation."""
 
     lasting: tuple[str, ...]
-    """What the first lines told, and another process needs to go on."""
+    """What the first lines said, and another process needs to go on."""
 
-    def _items(self, lines: list[bytes], faults: dict[int, str]) -> tuple[list[Any], list[int]]:
+    def _items(self, lines: list[bytes], errors: dict[int, str]) -> tuple[list[Any], list[int]]:
         """The lines that may hold an observation, and their rows; learns what they hold."""
         raise NotImplementedError
 

@@ -50,7 +50,7 @@ class Reorder:
         self.span, self.far = span, FAR * span if far is None else far
         self.clock, self.aside = math.nan, math.nan
         self.sure = False  # whether a second line agreed with the clock
-        self.full = self.told = False  # whether lines were handed on early, and that was said
+        self.full = self.reported = False  # whether lines were handed on early, and that was said
         self._sorted: Parsed | None = None
         self._recent: list[Parsed] = []
         self._oldest = math.inf  # of the recent ones
@@ -76,12 +76,12 @@ class Reorder:
     def through(self, parsed: Parsed, first: int) -> Parsed:
         """Take in a block whose first line has the number ``first``; returns the lines that are
         due, in order. Their rows count from the same line: before it they are negative."""
-        faults, n = parsed.faults, len(parsed.keys)
+        errors, n = parsed.errors, len(parsed.keys)
         limits = self._limits(parsed.times)
         limit = float(limits[-1]) if n else -math.inf
         # Row k of the block lets go what is not after limits[k].
         due = parsed.times <= limit
-        new = parsed._replace(keys=[*parsed.keys], rows=parsed.rows + first, faults={})
+        new = parsed._replace(keys=[*parsed.keys], rows=parsed.rows + first, errors={})
         if not due.all():
             kept = new.part(~due)
             self._recent.append(kept)
@@ -96,7 +96,7 @@ class Reorder:
         moment = np.maximum(np.concatenate(places), np.searchsorted(limits, out.times))
         out = out.part(np.lexsort((out.rows, out.times, moment)))
         out = self._within_bounds(out)
-        return out._replace(rows=out.rows - first, faults=faults)
+        return out._replace(rows=out.rows - first, errors=errors)
 
     def flush(self, first: int) -> Parsed:
         """All lines that are held, in order; their rows count back from the line ``first``."""
@@ -105,9 +105,9 @@ class Reorder:
 
     def remark(self) -> list[str]:
         """What is to be said on stderr, once."""
-        if self.told or not self.full:
+        if self.reported or not self.full:
             return []
-        self.told = True
+        self.reported = True
         return [
             f"--reorder {self.span:g} is more than {MOST_BYTES >> 20} MB of lines: the oldest are "
             "taken in early; give a smaller one"
@@ -196,7 +196,7 @@ class Reorder:
         if not np.isfinite(arrays["times"]).all() or np.isinf(arrays["values"]).any():
             raise ValueError("it holds a line whose numbers are infinite")
         if n:
-            self._recent = [Parsed(keys, faults={}, **arrays)]
+            self._recent = [Parsed(keys, errors={}, **arrays)]
             self._oldest = float(arrays["times"].min())
 
 
@@ -213,4 +213,4 @@ def joined(parts: list[Parsed]) -> Parsed:
         return parts[0] if parts else nothing()
     keys = [key for part in parts for key in part.keys]
     arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in NAMES}
-    return Parsed(keys, faults={}, **arrays)
+    return Parsed(keys, errors={}, **arrays)

@@ -19,10 +19,10 @@ NAMED = 5
 
 
 class Report:
-    """Statistics, dead letters and metrics of one run.
+    """Statistics, bad lines and metrics of one run.
 
     stats: seconds between two lines of statistics on ``err``; 0: none. metrics: file for
-    Prometheus, written anew each time. bad_lines: file that lines which could not be used are
+    Prometheus, written again each time. bad_lines: file that lines which could not be used are
     appended to, as JSON with their number and the reason. err: where to say things. talk: whether
     to say there also what was assumed.
     """
@@ -37,7 +37,7 @@ class Report:
     ) -> None:
         self.stats, self.metrics = stats, metrics
         self.err, self.talk = err, talk
-        self.letters = None if bad_lines is None else open(bad_lines, "ab")  # noqa: SIM115
+        self.bad_lines_file = None if bad_lines is None else open(bad_lines, "ab")  # noqa: SIM115
         self.named = 0
         self.period = stats or (15.0 if metrics is not None else 0.0)
         self.since = clock.monotonic()
@@ -59,29 +59,31 @@ class Report:
         self.lines = stream.counts.lines
         self.since = clock.monotonic()
 
-    def faults(self, stream: Stream) -> None:
+    def errors(self, stream: Stream) -> None:
         """Take the lines that could not be used off the stream, write them down and name them."""
         for remark in stream.remarks:
             self.remark(remark)
         stream.remarks.clear()
-        found, stream.faults = stream.faults, []
+        found, stream.errors = stream.errors, []
         for fault in found:
             self.letter(fault)
             self.named += 1
             if self.named <= NAMED:
                 self.say(f"line {fault.line} skipped: {fault.reason}")
             if self.named == NAMED:
-                where = "in the file of --bad-lines" if self.letters else "with --bad-lines FILE"
+                where = (
+                    "in the file of --bad-lines" if self.bad_lines_file else "with --bad-lines FILE"
+                )
                 self.say(f"more such lines are counted only; all of them are {where}")
-        if self.letters is not None and found:
-            self.letters.flush()
+        if self.bad_lines_file is not None and found:
+            self.bad_lines_file.flush()
 
     def letter(self, fault: Fault) -> None:
         """Write down one line that could not be used."""
-        if self.letters is not None:
+        if self.bad_lines_file is not None:
             text = fault.text.decode("utf-8", "backslashreplace")
             letter = {"line": fault.line, "reason": fault.reason, "text": text}
-            self.letters.write(json.dumps(letter).encode() + b"\n")
+            self.bad_lines_file.write(json.dumps(letter).encode() + b"\n")
 
     def tick(self, stream: Stream, *, last: bool = False) -> None:
         """Say how things stand, if it is time."""
@@ -110,8 +112,8 @@ class Report:
 
     def close(self) -> None:
         """Finish the file of lines that could not be used."""
-        if self.letters is not None:
-            self.letters.close()
+        if self.bad_lines_file is not None:
+            self.bad_lines_file.close()
 
 
 def prometheus(counts: Counts, tracks: int, rate: float, memory: int | None) -> str:

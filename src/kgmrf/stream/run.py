@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kgmrf import _npz
-from kgmrf.stream.ends import Sink, Source, Stop
+from kgmrf.stream.endpoints import Sink, Source, Stop
 from kgmrf.stream.loop import Stream
 from kgmrf.stream.report import Report
 from kgmrf.stream.settings import Settings, StreamError
@@ -36,23 +36,23 @@ def run(
     went away, a full disk. replay: the input starts again from its first line, so skip what the
     state has taken in. SIGINT is raised as KeyboardInterrupt after the checkpoint.
     """
-    stop, told = Stop(), report or Report()
+    stop, reporter = Stop(), report or Report()
     with ExitStack() as stack:
         stack.enter_context(stop.on_signals())
         if state is not None:
             _check_state(state)
             stack.enter_context(Lock(state))
             _npz.clear_parts(state)
-        stack.callback(told.close)
+        stack.callback(reporter.close)
         stream = Stream(settings)
         inlet, out = ends(stream, source, sink, stop)
         resumed = state is not None and state.exists()
         if state is not None and resumed:
             out.keep(stream.restore(state)["pending"])
-        out.mend(resumed=resumed or replay)
-        told.begin(stream)
+        out.truncate_torn_line(resumed=resumed or replay)
+        reporter.begin(stream)
         skip = stream.counts.lines if replay and resumed else 0
-        _follow(stream, inlet, out, told, state, every, skip)
+        _follow(stream, inlet, out, reporter, state, every, skip)
     if stop.signal == signal.SIGINT:
         raise KeyboardInterrupt
     return stream
@@ -63,10 +63,10 @@ def ends(stream: Stream, source: int, sink: int, stop: Stop) -> tuple[Any, Sink]
     form = stream.settings.format
     if form not in ("arrow", "parquet"):
         return Source(source, stop), Sink(sink, stop)
-    from kgmrf.stream.table_ends import MessageSink, ParquetSink, TableSource
+    from kgmrf.stream.table_endpoints import MessageSink, ParquetSink, TableSource
 
     maker = ParquetSink if form == "parquet" else MessageSink
-    schema = lambda: stream.told[0] if stream.told else None  # noqa: E731
+    schema = lambda: stream.header[0] if stream.header else None  # noqa: E731
     return TableSource(source, stop, form), maker(sink, stop, schema)
 
 
@@ -87,7 +87,7 @@ def _follow(
             stream.save(state, sink.pending)
 
     def deliver(text: bytes) -> None:
-        report.faults(stream)
+        report.errors(stream)
         sink.write(text)
 
     try:

@@ -1,4 +1,4 @@
-"""What a stream is told, what it counts, and how it says that a line cannot be used."""
+"""The settings of a stream, what it counts, and how it says that a line cannot be used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_GAP = 1e6
 
 @dataclass(frozen=True)
 class Settings:
-    """What a stream is told.
+    """The settings of a stream.
 
     format: "json", "csv", or tables: "arrow" (streams and files) and "parquet". fields: what to
     write beside key and time; None: the matrix and its
@@ -40,7 +40,7 @@ class Settings:
     same_time: Literal["drop", "use"] = "drop"
     on_error: Literal["stop", "skip"] = "stop"
     tracker: dict[str, Any] = field(default_factory=dict)
-    mean: Literal["zero", "running", "drift", "linear"] = "zero"
+    mean: Literal["zero", "expanding", "ewm", "linear"] = "zero"
     key: str | None = None
     time: str | None = None
     columns: tuple[str, ...] | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kgmrf._npz import DAMAGE, packed_words, told, unpacked_words
+from kgmrf._npz import DAMAGE, packed_words, reason_of, unpacked_words
 from kgmrf._types import Numbers
 from kgmrf.stream.csv_lines import CsvReader
 from kgmrf.stream.json_lines import JsonReader
@@ -26,7 +26,7 @@ def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
         "kind": "stream",
         "settings": stream.settings.lasting(),
         "counts": asdict(stream.counts),
-        "told": stream.told,
+        "told": stream.header,
     }
     arrays: dict[str, Numbers] = {}
     pool = stream.pool
@@ -36,7 +36,7 @@ def content(stream: Stream) -> tuple[dict[str, Any], dict[str, Numbers]]:
         # JSON has no infinities and no NaN.
         header["unit"] = pool.unit.first
         header["clock"] = [t if math.isfinite(t) else None for t in (pool.watermark, pool.swept)]
-        arrays = pool.memory()
+        arrays = pool.state_dict()
         arrays["keys"], arrays["key_ends"] = packed_words(pool.names)
         if stream.held is not None:
             keys, held = stream.held.content()
@@ -62,7 +62,7 @@ def restored(
         )
     try:
         stream.counts = Counts(**{str(k): _whole(v) for k, v in header["counts"].items()})
-        stream.told = [str(name) for name in header["told"]]
+        stream.header = [str(name) for name in header["told"]]
         more = dict(header.get("more", {}))
         pending = arrays.pop("pending", np.zeros(0, dtype=np.uint8))
         if pending.ndim != 1 or pending.dtype != np.uint8:
@@ -73,7 +73,7 @@ def restored(
         elif arrays:
             raise ValueError("it has arrays and no tracks")
     except (*DAMAGE, AttributeError) as error:
-        raise ValueError(f"{path} is not the state of a stream: {told(error)}") from error
+        raise ValueError(f"{path} is not the state of a stream: {reason_of(error)}") from error
     return more
 
 
@@ -90,7 +90,7 @@ def _tracks(stream: Stream, header: dict[str, Any], arrays: dict[str, Numbers]) 
     held = {name.removeprefix("held_"): array for name, array in held.items()}
     if held:
         _restore_held(stream, header["reorder"], held)
-    pool.restore(keys, arrays)
+    pool.load_state_dict(keys, arrays)
     pool.unit.restore(header.get("unit", []))
     mark, swept = header["clock"]
     pool.watermark = math.nan if mark is None else float(mark)
@@ -115,30 +115,30 @@ def reader_of(form: str) -> Any:
     return CsvReader if form == "csv" else JsonReader
 
 
-def _reader(told: dict[str, Any], settings: Settings) -> Reader:
-    """The reader that told this."""
-    style = told["style"]
+def _reader(saved: dict[str, Any], settings: Settings) -> Reader:
+    """The reader that saved this."""
+    style = saved["style"]
     if style not in (None, "", "D", "s", "us", "DZ", "sZ", "usZ"):
         raise ValueError(f"unknown dates {str(style)[:20]!r}")
-    wish: dict[str, Any] = dict(
+    requested: dict[str, Any] = dict(
         key=settings.key, time=settings.time, columns=settings.columns, style=style
     )
-    names = told.get("channels")
+    names = saved.get("channels")
     channels = None if names is None else tuple(str(name) for name in names)
     maker = reader_of(settings.format)
     if maker is CsvReader:
-        return CsvReader([str(name) for name in told["header"]], channels, **wish)
-    what, d = told["what"], told["d"]
+        return CsvReader([str(name) for name in saved["header"]], channels, **requested)
+    what, d = saved["what"], saved["d"]
     if what not in NAMES or type(d) is not int:
         raise ValueError(f"unknown observation {str(what)[:20]!r}")
-    reader = maker(what, d, **wish)
+    reader = maker(what, d, **requested)
     if maker is JsonReader:
-        reader.key, reader.time = str(told["key"]), str(told["time"])
+        reader.key, reader.time = str(saved["key"]), str(saved["time"])
     reader.channels = channels
     if what == "x" and channels is not None and len(channels) != d:
         raise ValueError(f"{len(channels)} channels of {d} have names")
-    if told.get("key_kind") in ("words", "numbers"):
-        reader.key_kind = told["key_kind"]
+    if saved.get("key_kind") in ("words", "numbers"):
+        reader.key_kind = saved["key_kind"]
     return reader
 
 

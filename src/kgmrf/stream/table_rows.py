@@ -28,8 +28,8 @@ class TableReader(CsvReader):
 
     lasting = ("what", "d", "style", "channels", "key_kind")
 
-    def __init__(self, what: str | None = None, d: int = 0, **told: Any) -> None:
-        super().__init__(**told)
+    def __init__(self, what: str | None = None, d: int = 0, **options: Any) -> None:
+        super().__init__(**options)
         self.key_kind: str | None = None
         self._known = (what, d) if d else None
         if d:
@@ -111,7 +111,10 @@ class TableReader(CsvReader):
     def _take_lists(self, names: list[str], name: str) -> None:
         if self.channels is not None:
             raise LineError(0, f"has lists {name!r}, where rows before had columns by name")
-        key, time = rec.find_key(names, self.wish[0], 0), rec.find_time(names, self.wish[1], 0)
+        key, time = (
+            rec.find_key(names, self.requested[0], 0),
+            rec.find_time(names, self.requested[1], 0),
+        )
         self.key_at = None if key is None else names.index(key)
         self.time_at = None if time is None else names.index(time)
         self.rest_at = None if time is None else nanoseconds_of(names, time)

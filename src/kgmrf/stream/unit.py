@@ -22,21 +22,21 @@ class Unit:
     ([0.0, 1.0, 1.5], 1000.0)
     """
 
-    def __init__(self, told: float | None = None) -> None:
-        self.value = 1.0 if told is None else told
-        self.told = told is not None
+    def __init__(self, given: float | None = None) -> None:
+        self.value = 1.0 if given is None else given
+        self.given = given is not None
         self.first: list[float] = []
         self.looked = False
 
     @property
     def frozen(self) -> bool:
         """Whether it changes no more."""
-        return self.told or len(self.first) >= FIRST
+        return self.given or len(self.first) >= FIRST
 
     def look(self, times: Numbers) -> None:
         """Take the size of a first stamp for what a second is, while nothing else is known."""
         known = times[~np.isnan(times)]
-        if not (self.told or self.looked) and known.size:
+        if not (self.given or self.looked) and known.size:
             self.looked = True
             self.value = per_second("", float(known[0])) or 1.0
 
@@ -66,6 +66,6 @@ class Unit:
         known = [float(step) for step in first]
         if len(known) > FIRST or not all(0.0 < step < np.inf for step in known):
             raise ValueError("its intervals are none")
-        if known and not self.told:
+        if known and not self.given:
             self.looked = True
             self.of(np.array(known))

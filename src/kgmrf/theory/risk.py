@@ -92,7 +92,7 @@ def risk_bound(
     # sum_{t>=0} (F^t z)_1^2 = z^T X z with X = F^T X F + e_1 e_1^T
     x = stein(f.T, np.diag([1.0, 0.0]))
     z0 = np.array([initial_angle, initial_velocity])
-    moved = float(np.sqrt(x[1, 1])) * rate_variation
+    drifted = float(np.sqrt(x[1, 1])) * rate_variation
     left = float(np.sqrt(max(z0 @ (f.T @ x @ f) @ z0, 0.0)))
     noise = steady_noise_variance(position_gain, velocity_gain)
     statistical = float(noise * (d[i] * d[j] / (n_samples * gap**2)).sum())
@@ -103,7 +103,7 @@ def risk_bound(
         linear.append(2 * _response_sum(f) ** 2 * max_jump * rate_variation)
     if linear:
         return RiskTerms(statistical, min(linear) / n_frames, 2 * left**2 / n_frames)
-    nonstationarity, transient = moved * (moved + left), left * (moved + left)
+    nonstationarity, transient = drifted * (drifted + left), left * (drifted + left)
     return RiskTerms(statistical, nonstationarity / n_frames, transient / n_frames)
 
 

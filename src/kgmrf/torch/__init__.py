@@ -1,16 +1,16 @@
 """The tracker as a layer of PyTorch models: the one step, unrolled in time, with learned gains.
 
-The layers hold parameters and loop; all mathematics is that of :mod:`kgmrf.step`. Whatever the
-parameters become in training, the law stays inside its stability domain and every estimate on its
-manifold, because both are parametrised, not projected. Read in this order: `laws` (learned gains),
-`loop` (what both layers share), `covariance`, `rotation`; then `losses`.
+The layers hold parameters and loop; all mathematics is that of :mod:`kgmrf.model.step`. Whatever
+the parameters become in training, the law stays inside its stability domain and every estimate on
+its manifold, because both are parametrised, not projected. Read in this order: `laws` (learned
+gains), `loop` (what both layers share), `covariance`, `rotation`; then `losses`.
 
 Batch axes come first and time before the matrix: ``(..., time, d, d)``, usually
 ``(batch, time, d, d)``. Half precision is computed in float32, also under autocast.
 """
 
 from kgmrf._extras import optional
-from kgmrf.state import State
+from kgmrf.model.law_state import State
 
 with optional():
     import torch

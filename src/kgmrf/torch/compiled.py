@@ -15,9 +15,9 @@ from kgmrf.constants import STRUCTS
 from kgmrf.engines import TRUST, Lines, core
 from kgmrf.engines import law_row as layout
 from kgmrf.engines.law import SingleLaw, core_plan
-from kgmrf.gains import FixedGains, Transition
-from kgmrf.state import Model, State, Surprise
-from kgmrf.step import covariance_step
+from kgmrf.model.gains import FixedGains, Transition
+from kgmrf.model.law_state import Model, State, Surprise
+from kgmrf.model.step import covariance_step
 
 
 class Frames(NamedTuple):
@@ -230,7 +230,7 @@ class _Unrolled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Any:
-        plan, saved = ctx.plan, ctx.saved_tensors  # once: checkpoints compute them anew
+        plan, saved = ctx.plan, ctx.saved_tensors  # once: checkpoints compute them again
         inputs, states, slopes = saved[:-5], saved[-5:], slopes[:7]
         if not torch.is_grad_enabled():
             return None, *_pull_back(plan, inputs, states, slopes)

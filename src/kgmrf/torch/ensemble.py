@@ -17,7 +17,7 @@ from kgmrf._check import ObservationError
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.geometry import spd
-from kgmrf.torch import door
+from kgmrf.torch import inputs
 from kgmrf.torch.compiled import traced
 from kgmrf.torch.density import StudentTMixture
 from kgmrf.torch.law_layer import upper
@@ -228,20 +228,20 @@ weights (5, 20, 11), state (5, 172)
         says which where m = d leaves it open. A `PackedSequence` of samples is padded.
         mask: ``(batch, time)``, True where there is an observation. lengths: ``(batch,)``, steps of
         each sequence; what comes after is missing. dt: time since the step before, a number or
-        ``(batch, time)``. state: where to go on from; None starts anew.
+        ``(batch, time)``. state: where to go on from; None starts again.
         """
         if isinstance(observations, PackedSequence):
             observations, lengths = pad_packed_sequence(observations, batch_first=True)
-        with full_precision(door.tensor(observations, "observations")):
+        with full_precision(inputs.tensor(observations, "observations")):
             values = at_least_single(observations)
             matrix = self._is_matrix(values, n_samples, samples)
             there = self._there(values, mask, lengths)
             cells = values[..., None, :] if values.ndim == 3 else values
-            door.frames(cells, "observations")
+            inputs.frames(cells, "observations")
             if matrix:
-                door.matrices(cells, there, rotation=False)
+                inputs.matrices(cells, there, rotation=False)
             else:
-                door.finite(cells, "observations", there)
+                inputs.finite(cells, "observations", there)
             return self._run(values, cells, matrix, there, dt, n_samples, state)
 
     def _is_matrix(self, values: Tensor, n_samples: Any, samples: bool | None) -> bool:
@@ -253,7 +253,7 @@ weights (5, 20, 11), state (5, 172)
                 f"time, m, {d}), or matrices (batch, time, {d}, {d}); for one sequence give x[None]"
             )
         if samples and n_samples is not None:
-            raise ValueError("samples count themselves; leave out n_samples, or samples=True")
+            raise ValueError("n_samples is inferred for samples: leave it out, or samples=True")
         if values.ndim == 3 or samples:
             if n_samples is not None:
                 raise ObservationError(
@@ -272,16 +272,16 @@ weights (5, 20, 11), state (5, 172)
             raise ObservationError(
                 f"n_samples goes with matrices (batch, time, {d}, {d}), got shape {shape}"
             )
-        door.counts(n_samples)
-        door.fits(n_samples, "n_samples", values.shape[:2])
+        inputs.counts(n_samples)
+        inputs.fits(n_samples, "n_samples", values.shape[:2])
         return True
 
     def _there(self, values: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor | None:
         shape = values.shape[:2]
-        door.gaps(mask, shape)
+        inputs.gaps(mask, shape)
         if lengths is None:
             return mask
-        door.tensor(lengths, "lengths")
+        inputs.tensor(lengths, "lengths")
         if lengths.shape != shape[:1]:
             raise ObservationError(
                 f"lengths has shape {tuple(lengths.shape)}, expected one for each of the "
@@ -307,8 +307,8 @@ weights (5, 20, 11), state (5, 172)
                 f"KGMRFLayer computes on the CPU: tensors on {device} are copied there and back",
                 stacklevel=4,
             )
-        door.fits(dt, "dt", shape)
-        door.times(dt)
+        inputs.fits(dt, "dt", shape)
+        inputs.times(dt)
         if isinstance(dt, Tensor) and dt.requires_grad:
             raise ValueError("KGMRFLayer has no derivatives by dt; give dt.detach()")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kgmrf.state import State
+from kgmrf.model.law_state import State
 
 if TYPE_CHECKING:
     from kgmrf.torch.loop import Kinetic
@@ -21,7 +21,7 @@ class Filtered(NamedTuple):
     velocity        (..., time, d, d)      angular velocity per unit time, or its coordinates
     log_likelihood  (..., time)            of each observation before it was used; NaN where none
     nis             (..., time)            squared surprise, information gains only; NaN where none
-    state           `kgmrf.state.State`     to go on from; pass it to the next call
+    state           `kgmrf.model.law_state.State`     to go on from; pass it to the next call
     forecast        (..., time, d, d)      what each step expected; None unless asked for
     ==============  =====================  ======================================================
 
@@ -42,7 +42,7 @@ class Filtered(NamedTuple):
     def covariance(self) -> Tensor:
         """The estimate of a `LawLayer`, by the name it has in the trackers' results."""
         state = self.state
-        rotations = bool((state.pool_samples.eq(0) & state.spectrum.eq(1).all(-1)).any())
+        rotations = bool((state.pooled_samples.eq(0) & state.spectrum.eq(1).all(-1)).any())
         if rotations or self.estimate.ndim != self.nis.ndim + 2:
             raise AttributeError("this layer has no covariances: take estimate, which it returns")
         return self.estimate

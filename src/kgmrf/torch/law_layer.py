@@ -9,12 +9,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from kgmrf import _check, wishart
-from kgmrf.gains import Gains
+from kgmrf import _check
 from kgmrf.geometry import orbit, so
-from kgmrf.state import Model, State, cold_state, initial_state, select, support
-from kgmrf.step import covariance_step
-from kgmrf.torch import door
+from kgmrf.model import wishart
+from kgmrf.model.gains import Gains
+from kgmrf.model.law_state import Model, State, cold_state, initial_state, select, support
+from kgmrf.model.step import covariance_step
+from kgmrf.torch import inputs
 from kgmrf.torch.compiled import Frames, Track, traced
 from kgmrf.torch.filtered import Filtered, join
 from kgmrf.torch.laws import FixedLaw, Law, bounded, cast, free_positive, positive
@@ -120,17 +121,17 @@ class LawLayer(Kinetic):
         """Filter a sequence.
 
         observations: covariances ``(..., time, d, d)``, or with ``samples=True`` zero-mean samples
-        ``(..., time, m, d)``, which count themselves. A sample that is all NaN does not count; one
-        with some entries NaN enters as :class:`kgmrf.KGMRF` takes it, by what is expected of the
-        missing entries (a traced graph, which cannot look at the data, leaves it out).
-        mask: ``(..., time)``, True where there is an observation; steps with a NaN have none.
+        ``(..., time, m, d)``, for which n_samples is inferred. A sample that is all NaN does not
+        count; one with some entries NaN enters as :class:`kgmrf.KGMRF` takes it, by what is
+        expected of the missing entries (a traced graph, which cannot look at the data, leaves it
+        out). mask: ``(..., time)``, True where there is an observation; steps with a NaN have none.
         dt: time since the step before, a number or ``(..., time)``; default 1.
         n_samples: samples behind each matrix, a number or ``(..., time)``.
-        state: where to go on from; None starts anew.
+        state: where to go on from; None starts again.
         forecast: whether to hand out what each step expected before it saw its observation.
         """
         if samples:
-            with full_precision(door.tensor(observations, "samples")):
+            with full_precision(inputs.tensor(observations, "samples")):
                 values = at_least_single(observations)
                 return self._filter_samples(values, mask, dt, state, forecast)
         count = self.n_samples if n_samples is None else n_samples
@@ -139,7 +140,7 @@ class LawLayer(Kinetic):
         return self._filter_matrices(observations, count, mask, dt, state, forecast)
 
     def _check(self, observations: Tensor, mask: Tensor | None) -> None:
-        door.matrices(observations, mask, rotation=False)
+        inputs.matrices(observations, mask, rotation=False)
 
     def _take(self, frames: Frames) -> Frames:
         # Skewness of the innovation, and so the manifold, rests on symmetric observations.
@@ -154,10 +155,10 @@ class LawLayer(Kinetic):
         forecast: bool,
     ) -> Filtered:
         """Frames of complete samples in one go; others one by one, for they need a prediction."""
-        door.frames(samples, "samples")
-        door.gaps(mask, samples.shape[:-2])
-        door.fits(dt, "dt", samples.shape[:-2])
-        door.finite(samples, "samples", mask)
+        inputs.frames(samples, "samples")
+        inputs.gaps(mask, samples.shape[:-2])
+        inputs.fits(dt, "dt", samples.shape[:-2])
+        inputs.finite(samples, "samples", mask)
         if samples.ndim < 3 or samples.shape[-1] != self.d:
             shape = tuple(samples.shape)
             raise ValueError(f"samples must be (..., time, m, d) with d = {self.d}, got {shape}")

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from kgmrf import gains
-from kgmrf.gains import FixedGains, InformationGains
+from kgmrf.model import gains
+from kgmrf.model.gains import FixedGains, InformationGains
 
 Share: TypeAlias = Literal["layer", "plane"]
 

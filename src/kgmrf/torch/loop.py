@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from kgmrf import _check
-from kgmrf.gains import Gains, Transition
-from kgmrf.motion import drift, passage, turned
-from kgmrf.state import Model, State, Surprise, warming
-from kgmrf.torch import compiled, door
+from kgmrf.model.gains import Gains, Transition
+from kgmrf.model.law_motion import drift, passage, turned
+from kgmrf.model.law_state import Model, State, Surprise, warming
+from kgmrf.torch import compiled, inputs
 from kgmrf.torch.compiled import Frames, Track, at, traced, walk
 from kgmrf.torch.filtered import Filtered, Stream, join
 from kgmrf.torch.laws import Law, as_law, cast
@@ -60,7 +60,7 @@ class Kinetic(nn.Module):
     # What differs between covariances and rotations.
 
     _one: Callable[..., tuple[State, Surprise]]
-    """The step, as `kgmrf.step.covariance_step` takes its arguments."""
+    """The step, as `kgmrf.model.step.covariance_step` takes its arguments."""
 
     def _model(self, law: Gains, device: torch.device) -> Model:
         raise NotImplementedError
@@ -109,14 +109,14 @@ class Kinetic(nn.Module):
         self, observations: Tensor, weight: Any, mask: Tensor | None, *rest: Any
     ) -> Filtered:
         """Matrices ``(..., time, d, d)``, checked and filtered; ``rest`` as for `_filter`."""
-        with full_precision(door.tensor(observations, "observations")):
+        with full_precision(inputs.tensor(observations, "observations")):
             values = at_least_single(observations)
             if values.ndim < 3 or values.shape[-2:] != (self.d, self.d):
                 shape = tuple(values.shape)
                 raise ValueError(f"expected (..., time, {self.d}, {self.d}), got {shape}")
-            door.frames(values, "observations")
-            door.gaps(mask, values.shape[:-2])
-            door.counts(weight)
+            inputs.frames(values, "observations")
+            inputs.gaps(mask, values.shape[:-2])
+            inputs.counts(weight)
             self._check(observations, mask)
             return self._filter(values, weight, mask, *rest)
 
@@ -131,9 +131,9 @@ class Kinetic(nn.Module):
     ) -> Filtered:
         """Checked matrices, prepared and run: time first, missing frames marked."""
         shape = seen.shape[:-2]
-        door.fits(weight, "n_samples", shape)
-        door.fits(dt, "dt", shape)
-        door.times(dt)
+        inputs.fits(weight, "n_samples", shape)
+        inputs.fits(dt, "dt", shape)
+        inputs.times(dt)
         observed = (0.0 * seen.detach()).sum((-2, -1)) == 0.0  # 0 times NaN or infinity is NaN
         if mask is not None:
             observed = observed & mask.to(device=seen.device, dtype=torch.bool).expand(shape)
@@ -251,7 +251,7 @@ class Kinetic(nn.Module):
 
         Shapes: observation ``(..., d, d)``, mask and dt ``(...)``. Steps give what `forward` gives.
         """
-        door.tensor(observation, "observation")
+        inputs.tensor(observation, "observation")
         options = {**options, "mask": mask, "dt": dt}
         options = {k: v[..., None] if isinstance(v, Tensor) else v for k, v in options.items()}
         out: Filtered = self(observation.unsqueeze(-3), state=state, **options)
@@ -268,7 +268,7 @@ class Kinetic(nn.Module):
         >>> layer.forecast(state, 2.0)[0].shape
         torch.Size([1, 3, 3])
         """
-        door.times(dt)
+        inputs.times(dt)
         with full_precision(state.frame):
             return self._look(self._later(state, dt))
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from kgmrf import _check
 from kgmrf._check import ObservationError
-from kgmrf.density import TAILS
-from kgmrf.torch import door
+from kgmrf.model.density import TAILS
+from kgmrf.torch import inputs
 from kgmrf.torch.compiled import reachable
 from kgmrf.torch.laws import bounded
 from kgmrf.torch.loop import full_precision
@@ -90,8 +90,8 @@ class StudentTLoss(nn.Module):
         covariances ``(..., d, d)`` of ``n_samples`` samples each, or with ``samples=True`` samples
         ``(..., m, d)``. mask: ``(...)``, True where to score.
         """
-        door.tensor(scale, "scale")
-        with full_precision(door.tensor(observations, "samples" if samples else "observations")):
+        inputs.tensor(scale, "scale")
+        with full_precision(inputs.tensor(observations, "samples" if samples else "observations")):
             S, seen = scale.double(), observations.double()
             d = S.shape[-1] if S.ndim else 0
             if S.ndim < 2 or S.shape[-2] != d or seen.ndim < 2 or seen.shape[-1] != d:
@@ -102,10 +102,10 @@ class StudentTLoss(nn.Module):
             if not samples:
                 if n_samples is None:
                     raise ValueError("say how many samples are behind each matrix: n_samples=...")
-                door.counts(n_samples)
+                inputs.counts(n_samples)
             usable = ~torch.isnan(S).flatten(-2).any(-1)
             steps = np.broadcast_shapes(usable.shape, seen.shape[:-2])
-            door.gaps(mask, torch.Size(steps))
+            inputs.gaps(mask, torch.Size(steps))
             if mask is not None:
                 usable = usable & mask.to(torch.bool)
             eye = torch.eye(d, dtype=S.dtype, device=S.device)

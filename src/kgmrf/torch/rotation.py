@@ -8,11 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from kgmrf.gains import FixedGains, Gains
 from kgmrf.geometry import so
-from kgmrf.state import Model, State, cold_state
-from kgmrf.step import rotation_step
-from kgmrf.torch import door
+from kgmrf.model.gains import FixedGains, Gains
+from kgmrf.model.law_state import Model, State, cold_state
+from kgmrf.model.step import rotation_step
+from kgmrf.torch import inputs
 from kgmrf.torch.compiled import Frames, traced
 from kgmrf.torch.filtered import Filtered
 from kgmrf.torch.laws import Law, free_positive, positive
@@ -81,9 +81,9 @@ class RotationLayer(Kinetic):
                 "torch.func: their logarithm looks at the data; use torch.autograd, or d <= 3"
             )
         if self.project:
-            door.finite(at_least_single(observations), "observations", mask)
+            inputs.finite(at_least_single(observations), "observations", mask)
         else:
-            door.matrices(observations, mask, rotation=True)
+            inputs.matrices(observations, mask, rotation=True)
 
     def _take(self, frames: Frames) -> Frames:
         variance = positive(self.free_noise_std, *NOISE_STD).to(frames.seen.dtype) ** 2

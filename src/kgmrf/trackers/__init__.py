@@ -2,40 +2,19 @@
 
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._files import load
-from kgmrf.trackers.baselines import (
-    AlphaBeta,
-    ErrorStateKalman,
-    EuclideanEMA,
-    HoldLast,
-    LogEuclideanEMA,
-    OneEuro,
-    RiemannianEMA,
-    TangentKalman,
-)
 from kgmrf.trackers.gaussian import KineticGaussian
 from kgmrf.trackers.kgmrf import KGMRF
 from kgmrf.trackers.pose import PoseTracker
 from kgmrf.trackers.product import ProductTracker
-from kgmrf.trackers.risk_averages import IteratedEMA, ScaledEMA
 from kgmrf.trackers.rotation import RotationTracker
 from kgmrf.trackers.vector import VectorTracker
 
 __all__ = [
     "KGMRF",
-    "AlphaBeta",
-    "ErrorStateKalman",
-    "EuclideanEMA",
-    "HoldLast",
-    "IteratedEMA",
     "KineticGaussian",
-    "LogEuclideanEMA",
-    "OneEuro",
     "PoseTracker",
     "ProductTracker",
-    "RiemannianEMA",
     "RotationTracker",
-    "ScaledEMA",
-    "TangentKalman",
     "Tracker",
     "VectorTracker",
     "load",

@@ -1,10 +1,11 @@
 """The contract that every tracker keeps: update, forecast, filter, save, load, copy.
 
 A tracker remembers; the mathematics is in free functions. Checks, time, missing data, files and
-locks are here and in :mod:`kgmrf.trackers._input`. A subclass says what it remembers (`_begin`,
-`_kept`) and implements the state protocol, which is public: trackers that hold other
-trackers, banks and smoothers use nothing else of them. It is `checked`, `blocks`, `recording`,
-`begin`, `advance`, `look`, `ahead`, `memory`, `restore`, `anew`, `all_or_nothing` and `told`.
+locks are here and in :mod:`kgmrf.trackers._input`. A subclass says what it remembers (`_allocate`,
+`_state_attributes`) and implements the state protocol, which is public: trackers that hold other
+trackers, banks and smoothers use nothing else of them. It is `validate`, `blocks`,
+`prepare_sequence`, `allocate`, `advance`, `current_values`, `predicted_values`, `state_dict`,
+`load_state_dict`, `with_settings`, `transaction` and `in_stamp_units`.
 
 Time: the first step of a track is at time 0 (or at the first of ``times``); every later step
 comes ``dt`` after the one before. Nothing drifts before the first observation. Stamps may be in any
@@ -30,7 +31,7 @@ from kgmrf._check import ObservationError
 from kgmrf._time import duration, stamps
 from kgmrf._types import Mask, Numbers
 from kgmrf.results import FIELDS, Estimate, Result, Values, stacked
-from kgmrf.trackers._input import Given, Input, Recording
+from kgmrf.trackers._input import Input, Recording, SequenceOptions
 
 
 class Tracker(Input):
@@ -39,7 +40,7 @@ class Tracker(Input):
     Several threads may share a tracker: their calls wait for one another, and none is lost.
     """
 
-    stays_positive: ClassVar[bool] = True
+    always_psd: ClassVar[bool] = True
     """Whether every estimate of a covariance is positive semidefinite, by construction."""
 
     # ------------------------------------------------------------------ for subclasses
@@ -52,24 +53,24 @@ class Tracker(Input):
         """Take in the samples ``(..., m, d)`` of one step."""
         raise NotImplementedError
 
-    def _update_at_once(
+    def _update_fast_path(
         self, observation: Any, dt: Any, n_samples: Any, assume_valid: bool
     ) -> Estimate | None:
         """`update` in one compiled call, where that can be done; None where it cannot."""
         return None
 
-    def look(self) -> Values:
+    def current_values(self) -> Values:
         """All fields of an `Estimate` as they stand now."""
         raise NotImplementedError
 
-    def ahead(self, dt: float) -> Values:
+    def predicted_values(self, dt: float) -> Values:
         """All fields of an `Estimate` as predicted ``dt`` of counted time from now."""
         raise NotImplementedError
 
-    _kept: ClassVar[tuple[str, ...]] = ()
+    _state_attributes: ClassVar[tuple[str, ...]] = ()
     """Attributes that hold everything remembered: arrays, numbers, trackers, or tables of those."""
 
-    def check_memory(self) -> None:
+    def check_state(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be; see `load`."""
 
     # ------------------------------------------------------------------ the public contract
@@ -89,31 +90,31 @@ class Tracker(Input):
         n_samples: how many samples are behind the matrix (or set at construction).
         assume_valid: skip the checks, for hot loops with float64 arrays of the right shape.
         """
-        found = self._update_at_once(observation, dt, n_samples, assume_valid)
+        found = self._update_fast_path(observation, dt, n_samples, assume_valid)
         if found is not None:
             return found
         if assume_valid and observation is not None and self.batch_shape is not None:
             seen, observed = self._trusted(observation)
         else:
-            seen, observed = self.checked(observation)
+            seen, observed = self.validate(observation)
         counts = self.counts(n_samples, observed, seen.shape[-1])
         step = self._interval(dt, observed.shape)
-        self.begin(seen.shape)
+        self.allocate(seen.shape)
         self.advance(seen, observed, counts, step)
-        return self._told_of(self.look())
+        return self._estimate_of_values(self.current_values())
 
-    def _told_of(self, values: Any) -> Any:
+    def _estimate_of_values(self, values: Any) -> Any:
         """The estimate of these fields."""
         found = Estimate(values)
         if self.channels is not None:
             found.channels = self.channels
-        return found if self.clock.plain else self.told(found)
+        return found if self.clock.plain else self.in_stamp_units(found)
 
     def estimate(self) -> Estimate:
         """The filtered estimate at the time of the last step, once more."""
         if self.batch_shape is None:
             raise ObservationError("nothing to estimate yet: call update(observation) first")
-        return self._told_of(self.look())
+        return self._estimate_of_values(self.current_values())
 
     def forecast(self, steps: float = 1.0) -> Estimate:
         """The estimate ``steps`` units of time ahead if no observation came; changes nothing.
@@ -122,13 +123,15 @@ class Tracker(Input):
         A time difference such as ``np.timedelta64(1, "D")`` says its own.
         """
         if type(steps) not in (int, float) or not 0.0 <= steps < math.inf:
-            steps = _check.ahead(duration(steps))
+            steps = _check.horizon(duration(steps))
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(observation) first")
         counted = _check.within_reach(steps / self.clock.unit, self.clock.unit, "steps")
-        return self._told_of(self.ahead(counted))
+        return self._estimate_of_values(self.predicted_values(counted))
 
-    def filter(self, sequence: Any, *, fields: Any = None, **given: Unpack[Given]) -> Result:
+    def filter(
+        self, sequence: Any, *, fields: Any = None, **given: Unpack[SequenceOptions]
+    ) -> Result:
         """Run `update` over a whole sequence and return all estimates, time first.
 
         sequence: ``(T, ..., d, d)``; frames that are None or all NaN have no observation.
@@ -154,16 +157,22 @@ class Tracker(Input):
         for name in names or ():
             _check.choice(name, FIELDS, "every one of fields")
         try:
-            record = self.recording(sequence, **given)
+            record = self.prepare_sequence(sequence, **given)
         except NothingNewError:
-            none = {name: np.asarray(value)[None][:0] for name, value in self.look().items()}
-            return Result(none).only(names).named(self.channels)
+            none = {
+                name: np.asarray(value)[None][:0] for name, value in self.current_values().items()
+            }
+            return Result(none).select(names).with_labels(self.channels)
         self.channels = record.channels or self.channels
         self.until = self.until if record.until is None else record.until
         found = Result(self._run(record, names))
-        return self.told(found, record.times).only(names).named(self.channels, record.index)
+        return (
+            self.in_stamp_units(found, record.times)
+            .select(names)
+            .with_labels(self.channels, record.index)
+        )
 
-    def anew(self, **changes: Any) -> Self:
+    def with_settings(self, **changes: Any) -> Self:
         """A fresh tracker with the same settings, but for ``changes``."""
         return type(self)(**{**self.settings(), **changes})
 
@@ -175,11 +184,11 @@ class Tracker(Input):
         """Write settings and state to one file, all or nothing; nothing in it is executable."""
         names = {"channels": self.channels, "until": self.until}
         header = {**_plain(self), "batch_shape": self.batch_shape, **names}
-        _npz.write(path, header, self.memory())
+        _npz.write(path, header, self.state_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a tracker that `save` wrote. A file from a stranger can never run code."""
+        """Read a tracker that `save` wrote. An untrusted file can never run code."""
         from kgmrf.trackers._files import load
 
         tracker = load(path, cls)
@@ -188,7 +197,7 @@ class Tracker(Input):
         return tracker
 
     def settings(self) -> dict[str, Any]:
-        """The arguments that build this tracker anew, as plain numbers, words and lists."""
+        """The arguments that build this tracker again, as plain numbers, words and lists."""
         return {name: _plain(getattr(self, name)) for name in _arguments(type(self))}
 
     def __repr__(self) -> str:
@@ -196,7 +205,7 @@ class Tracker(Input):
         return f"{type(self).__name__}({words})"
 
     @contextmanager
-    def all_or_nothing(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """What raises an error within changes nothing: memory is replaced, never written to."""
         before = {**vars(self), "clock": self.clock.copy()}
         try:
@@ -206,7 +215,7 @@ class Tracker(Input):
             vars(self).update(before)
             raise
 
-    def told(self, what: Any, times: Any = None) -> Any:
+    def in_stamp_units(self, what: Any, times: Any = None) -> Any:
         """An estimate or result with its times in units of the stamps."""
         if self.clock.plain:
             return what
@@ -215,28 +224,28 @@ class Tracker(Input):
             time = np.asarray(stamps(times), dtype=float)
             shape = (len(time), *(self.batch_shape or ()))
             time = np.broadcast_to(time.reshape(-1, *(1,) * (len(shape) - 1)), shape).copy()
-        told = type(what)(self.clock.told(what._values, time))
-        return told.named(what.channels, what.index)
+        converted = type(what)(self.clock.in_stamp_units(what._values, time))
+        return converted.with_labels(what.channels, what.index)
 
-    def prepare(self, memory: dict[str, Numbers]) -> None:
-        """What has to be known of a file before `begin`."""
+    def prepare(self, state: dict[str, Numbers]) -> None:
+        """What has to be known of a file before `allocate`."""
 
-    def memory(self) -> dict[str, Numbers]:
-        """Everything remembered, by name; nothing before the first step. See `restore`."""
+    def state_dict(self) -> dict[str, Numbers]:
+        """Everything remembered, by name; nothing before the first step. See `load_state_dict`."""
         if self.batch_shape is None:
             return {}
-        kept = {name.strip("_"): getattr(self, name) for name in self._kept}
+        kept = {name.strip("_"): getattr(self, name) for name in self._state_attributes}
         return flat({**kept, "clock": self.clock.numbers()})
 
-    def restore(self, memory: dict[str, Numbers]) -> None:
-        """Take over what `memory` gave, in a tracker that has begun with the same shape."""
-        self.clock.restore(memory["clock"])
-        for name in self._kept:
-            setattr(self, name, _like(getattr(self, name), name.strip("_"), memory))
+    def load_state_dict(self, state: dict[str, Numbers]) -> None:
+        """Take over what `state_dict` gave, in a tracker that has begun with the same shape."""
+        self.clock.restore(state["clock"])
+        for name in self._state_attributes:
+            setattr(self, name, _like(getattr(self, name), name.strip("_"), state))
 
     def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
         """The fields after every step of a recording; with ``names`` those are enough."""
-        return stacked([self.look() for _ in self._steps(record)])
+        return stacked([self.current_values() for _ in self._steps(record)])
 
     def _steps(self, record: Recording) -> Iterator[None]:
         """Take in a recording, one step after the other."""
@@ -280,7 +289,7 @@ def flat(table: Mapping[str, Any]) -> dict[str, Numbers]:
     """A table of arrays; what is in tables, tuples and trackers as ``name.part``."""
     out: dict[str, Numbers] = {}
     for name, value in table.items():
-        inner = value.memory() if isinstance(value, Tracker) else value
+        inner = value.state_dict() if isinstance(value, Tracker) else value
         inner = inner._asdict() if hasattr(inner, "_asdict") else inner
         if isinstance(inner, dict):
             out |= {f"{name}.{key}": part for key, part in flat(inner).items()}
@@ -289,19 +298,19 @@ def flat(table: Mapping[str, Any]) -> dict[str, Numbers]:
     return out
 
 
-def part_of(name: str, memory: dict[str, Numbers]) -> dict[str, Numbers]:
+def part_of(name: str, state: dict[str, Numbers]) -> dict[str, Numbers]:
     """What `flat` made of the entry of this name."""
     head = f"{name}."
-    return {k.removeprefix(head): v for k, v in memory.items() if k.startswith(head)}
+    return {k.removeprefix(head): v for k, v in state.items() if k.startswith(head)}
 
 
-def _like(old: Any, name: str, memory: dict[str, Numbers]) -> Any:
+def _like(old: Any, name: str, state: dict[str, Numbers]) -> Any:
     """What has the place of ``old`` in a memory that `flat` made."""
     if isinstance(old, Tracker):
-        old.restore(part_of(name, memory))
+        old.load_state_dict(part_of(name, state))
         return old
     if isinstance(old, dict):
-        return {key: _like(part, f"{name}.{key}", memory) for key, part in old.items()}
+        return {key: _like(part, f"{name}.{key}", state) for key, part in old.items()}
     if hasattr(old, "_asdict"):
-        return type(old)(**_like(old._asdict(), name, memory))
-    return type(old)(memory[name]) if isinstance(old, (bool, int, float)) else memory[name]
+        return type(old)(**_like(old._asdict(), name, state))
+    return type(old)(state[name]) if isinstance(old, (bool, int, float)) else state[name]

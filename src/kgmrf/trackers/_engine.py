@@ -1,4 +1,4 @@
-"""A tracker that holds an engine: rows of numbers, moved and shown by it."""
+"""A tracker that holds an engine: rows of numbers, which it advances and shows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EngineTracker(Tracker):
     Rows are replaced, never written to: estimates look at them when somebody asks.
     """
 
-    _kept: ClassVar[tuple[str, ...]] = ("_rows", "_records", "_fresh")
+    _state_attributes: ClassVar[tuple[str, ...]] = ("_rows", "_records", "_fresh")
     _tolerance = TRUST
     _engine: Engine
     _rows: Numbers
@@ -43,16 +43,16 @@ class EngineTracker(Tracker):
         """The engine that the settings describe, for tracks with these batch axes."""
         raise NotImplementedError
 
-    def _begin(self, shape: tuple[int, ...]) -> None:
+    def _allocate(self, shape: tuple[int, ...]) -> None:
         self._engine = self.engine(shape[:-2])
         self._rows = self._engine.init(int(np.prod(shape[:-2])))
         self._records = np.full((len(self._rows), self._engine.kept), np.nan)
         self._fresh = True
-        self._at_hand: dict[Any, Lines] = {}  # a line for each kind of online update
+        self._buffers: dict[Any, Lines] = {}  # a line for each kind of online update
 
     # ------------------------------------------------------------------ one step
 
-    def _at_once(
+    def _fast_path(
         self, array: Any, axes: int, dt: Any, count: Any, tolerance: float
     ) -> Estimate | None:
         """One track under way and a plain float64 array: one compiled call, checks included.
@@ -71,14 +71,14 @@ class EngineTracker(Tracker):
         ):
             return None
         engine, shape = self._engine, array.shape
-        lines = self._at_hand.get((shape, tolerance))
+        lines = self._buffers.get((shape, tolerance))
         if lines is None:
             if not self.clock.frozen or self.batch_shape != () or shape != (self.d,) * axes:
                 return None
             one = np.ones(1)
             seen = np.empty((1, *(1,) * (2 - axes), *shape))
             lines = Lines(np.zeros(1, np.int64), seen, one, one.copy(), axes == 2, tolerance)
-            self._at_hand[shape, tolerance] = lines
+            self._buffers[shape, tolerance] = lines
         _, seen, counts, steps, _, _ = lines
         seen[0], counts[0], steps[0] = array, count, dt / self.clock.unit
         rows = self._rows.copy()
@@ -88,32 +88,32 @@ class EngineTracker(Tracker):
         self._rows = rows
         if engine.kept:
             self._records = records
-        return self._told_of(self.look())
+        return self._estimate_of_values(self.current_values())
 
-    def _update_at_once(
+    def _update_fast_path(
         self, observation: Any, dt: Any, n_samples: Any, assume_valid: bool
     ) -> Estimate | None:
         count = self.n_samples if n_samples is None else n_samples
         if count is None and not self.needs_samples:
             count = 1.0
         tolerance = TRUST if assume_valid else self._tolerance
-        return self._at_once(observation, 2, dt, count, tolerance)
+        return self._fast_path(observation, 2, dt, count, tolerance)
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step of checked matrices."""
         step = (seen[None], observed[None], n_samples[None], dt[None])
-        self._moved(Recording(*step), self._engine.kept)
+        self._advance_records(Recording(*step), self._engine.kept)
 
-    def _moved(self, record: Recording, room: int | None) -> Numbers:
+    def _advance_records(self, record: Recording, record_width: int | None) -> Numbers:
         """Take in a recording; the records of its lines."""
         rows = self._rows.copy()
-        records = self._engine.advance(rows, self._lined_up(record), room)[1]
+        records = self._engine.advance(rows, self._to_lines(record), record_width)[1]
         self._rows, self._fresh = rows, False
         if self._engine.kept:
             self._records = records[len(records) - len(rows) :].copy()
         return records
 
-    def _lined_up(self, record: Recording) -> Lines:
+    def _to_lines(self, record: Recording) -> Lines:
         """A recording as the lines of `Engine.advance`, the tracks of one step together."""
         seen, observed, counts, dt = record[:4]
         if not record.samples:  # a count of 0 where there is no matrix
@@ -132,18 +132,18 @@ class EngineTracker(Tracker):
 
     def rows_after(self, record: Recording) -> Numbers:
         """Take in a recording; the rows after each step ``(T, ..., size)``, for a smoother."""
-        return self._moved(record, self._engine.size).reshape(*record.observed.shape, -1)
+        return self._advance_records(record, self._engine.size).reshape(*record.observed.shape, -1)
 
     def _run(self, record: Recording, names: tuple[str, ...] | None) -> Values:
         engine, shape = self._engine, record.observed.shape
         shown = engine.names if names is None else ("time", *names)
         again: Any = None
         if set(engine.from_rows) & set(shown):
-            again = partial(_replay, engine, self._rows, self._lined_up(record), shape[1:])
-        records = self._moved(record, engine.room(shown))
+            again = partial(_replay, engine, self._rows, self._to_lines(record), shape[1:])
+        records = self._advance_records(record, engine.record_width(shown))
         return engine.view(records.reshape(*shape, -1), again)
 
-    def checked(
+    def validate(
         self, value: Any, mask: Any = None, *, sequence: bool = False
     ) -> tuple[Numbers, Mask]:
         """As for every tracker; covariances in compiled code where they are plain and valid."""
@@ -161,15 +161,15 @@ class EngineTracker(Tracker):
             status = inspect_covariances(value)
             if not (status == INVALID).any():
                 return value, status > 0
-        return super().checked(value, mask, sequence=sequence)
+        return super().validate(value, mask, sequence=sequence)
 
     # ------------------------------------------------------------------ what is seen of it
 
-    def look(self) -> Values:
+    def current_values(self) -> Values:
         """All fields as they stand now, each made when it is asked for."""
         return self._shown(self._rows, self._records if self._engine.kept else None)
 
-    def ahead(self, dt: float) -> Values:
+    def predicted_values(self, dt: float) -> Values:
         """All fields as predicted ``dt`` from now, each made when it is asked for."""
         return self._shown(*self._engine.ahead(self._rows, dt))
 
@@ -185,12 +185,12 @@ class EngineTracker(Tracker):
 
     # ------------------------------------------------------------------ files and clocks
 
-    def restore(self, memory: dict[str, Numbers]) -> None:
-        """Take over what `memory` gave, if the engine can go on from it."""
-        super().restore(memory)
+    def load_state_dict(self, state: dict[str, Numbers]) -> None:
+        """Take over what `state_dict` gave, if the engine can go on from it."""
+        super().load_state_dict(state)
         self._rows = np.require(self._rows, requirements=["C", "A", "W"])
         self._engine.check(self._rows)
-        self._at_hand = {}
+        self._buffers = {}
 
     def _clocks(self) -> Numbers:
         return self._rows[:, TIME]
@@ -205,7 +205,7 @@ def _replay(
 ) -> None:
     """Run a sequence of a batch once more and hand out the rows after its steps, in chunks."""
     rows, n = before.copy(), len(before)
-    steps = len(lines.which) // n
+    steps = len(lines.track_index) // n
     chunk = max(1, min(CHUNK, ROOM // rows.size))
     for first in range(0, steps, chunk):
         last = min(first + chunk, steps)

@@ -30,7 +30,7 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
     >>> load(path).forecast(1).covariance.shape
     (2, 2)
     """
-    header, memory = _npz.read(path)
+    header, state = _npz.read(path)
     try:
         if "tracker" not in header:
             if header.get("kind") == "bank":
@@ -47,23 +47,23 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
         if header["batch_shape"] is not None:
             batch = tuple(int(n) for n in header["batch_shape"])
             shape = (*batch, *(header["d"],) * tracker.axes)
-            tracker.prepare(memory)
+            tracker.prepare(state)
             # Before room is made for it.
-            if _least(tracker, shape) > sum(array.nbytes for array in memory.values()):
+            if _least(tracker, shape) > sum(array.nbytes for array in state.values()):
                 raise ValueError(f"it is too small for a state of shape {shape}")
-            tracker.begin(shape)
-            expected = tracker.memory()
-            if set(memory) != set(expected):
-                raise ValueError(f"it holds {', '.join(sorted(memory))[:80]}")
+            tracker.allocate(shape)
+            expected = tracker.state_dict()
+            if set(state) != set(expected):
+                raise ValueError(f"it holds {', '.join(sorted(state))[:80]}")
             for name, array in expected.items():
-                if memory[name].shape != array.shape or memory[name].dtype != array.dtype:
-                    raise ValueError(f"{name} has shape {memory[name].shape}, not {array.shape}")
-                if array.dtype.kind == "f" and (np.isinf(memory[name]) & ~np.isinf(array)).any():
+                if state[name].shape != array.shape or state[name].dtype != array.dtype:
+                    raise ValueError(f"{name} has shape {state[name].shape}, not {array.shape}")
+                if array.dtype.kind == "f" and (np.isinf(state[name]) & ~np.isinf(array)).any():
                     raise ValueError(f"{name} is infinite")
-            tracker.restore(memory)
+            tracker.load_state_dict(state)
             check_estimate(tracker)
     except (*_npz.DAMAGE, AttributeError, AssertionError) as error:
-        raise ValueError(f"{path} is not a kgmrf state file: {_npz.told(error)}") from error
+        raise ValueError(f"{path} is not a kgmrf state file: {_npz.reason_of(error)}") from error
     return tracker
 
 
@@ -99,19 +99,19 @@ def _least(tracker: Any, shape: tuple[int, ...]) -> int:
 def check_estimate(tracker: Tracker) -> None:
     """Refuses a state whose estimate, now or one step ahead, is not what it should be."""
     with np.errstate(all="ignore"):
-        tracker.check_memory()
+        tracker.check_state()
     for part in getattr(tracker, "components", {}).values():
         check_estimate(part)
     if hasattr(tracker, "components"):
         return
     with np.errstate(all="ignore"):
-        for values in (tracker.look(), tracker.ahead(1.0)):
+        for values in (tracker.current_values(), tracker.predicted_values(1.0)):
             for name, value in values.items():
                 if name != "half_life" and np.isinf(value).any():  # nothing forgotten yet
                     raise ValueError(f"its {name} is infinite")
             if "rotation" in values:
                 _estimate_of(values["rotation"], _check.rotations)
-            elif tracker.axes == 2 and tracker.stays_positive:
+            elif tracker.axes == 2 and tracker.always_psd:
                 _estimate_of(Estimate(values).covariance, _check.covariances)
 
 

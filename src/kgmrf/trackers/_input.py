@@ -17,7 +17,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import so
 
 
-class Given(TypedDict, total=False):
+class SequenceOptions(TypedDict, total=False):
     """What may come with a sequence; `Tracker.filter` says what each word means."""
 
     times: Any
@@ -82,16 +82,16 @@ class Input(OneAtATime):
         self.clock = Clock(time_unit)
         self._missing: set[str] = set()  # channels of which a warning was given
 
-    def _begin(self, shape: tuple[int, ...]) -> None:
+    def _allocate(self, shape: tuple[int, ...]) -> None:
         """Allocate the memory for observations of ``shape`` (..., d, d)."""
         raise NotImplementedError
 
-    def begin(self, shape: tuple[int, ...]) -> None:
+    def allocate(self, shape: tuple[int, ...]) -> None:
         """Allocate for observations of this shape, unless that is done."""
         if self.batch_shape is None:
             self.d = int(shape[-1])
             self.batch_shape = tuple(shape[: -self.axes])
-            self._begin(shape)
+            self._allocate(shape)
 
     # ------------------------------------------------------------------ names
 
@@ -160,7 +160,7 @@ class Input(OneAtATime):
 
     def _matrices(self, value: Any, name: str, mask: Any = None) -> tuple[Numbers, Mask, bool]:
         """Observations as numbers, where they are present, and whether they came in float32."""
-        rough = getattr(value, "dtype", None) == np.float32
+        is_float32 = getattr(value, "dtype", None) == np.float32
         array = _check.real_array(value, name)
         self._check_shape(array, name)
         if mask is not None:
@@ -173,19 +173,19 @@ class Input(OneAtATime):
             array = np.where(broken, np.nan, array)
         _check.finite(array, name)
         if self.axes == 1:
-            return array, ~np.all(np.isnan(array), axis=-1), rough
-        return array, _check.present(array, name), rough
+            return array, ~np.all(np.isnan(array), axis=-1), is_float32
+        return array, _check.present(array, name), is_float32
 
     def _validated(
-        self, array: Numbers, observed: Mask, rough: bool, name: str
+        self, array: Numbers, observed: Mask, is_float32: bool, name: str
     ) -> tuple[Numbers, Mask]:
         """Checked for what the tracker follows: covariances, or rotations, projected."""
         if self.kind != "rotation":
-            return _check.covariances(array, observed, name, self.on_invalid, rough)
-        matrices, observed = _check.rotations(array, observed, name, self.on_invalid, rough)
+            return _check.covariances(array, observed, name, self.on_invalid, is_float32)
+        matrices, observed = _check.rotations(array, observed, name, self.on_invalid, is_float32)
         return so.project(matrices), observed
 
-    def checked(
+    def validate(
         self, value: Any, mask: Any = None, *, sequence: bool = False
     ) -> tuple[Numbers, Mask]:
         """An observation, or with ``sequence`` many, as numbers, and where there are any."""
@@ -204,7 +204,7 @@ class Input(OneAtATime):
                 )
             lead = (len(frames), *(self.batch_shape or ())) if sequence else self.batch_shape or ()
             value = np.full((*lead, *(self.d,) * self.axes), np.nan)
-        array, observed, rough = self._matrices(self._unwrapped(value), name, mask)
+        array, observed, is_float32 = self._matrices(self._unwrapped(value), name, mask)
         if sequence and array.ndim <= self.axes:
             frame = ", ".join("d" * self.axes)
             raise ObservationError(
@@ -212,7 +212,7 @@ class Input(OneAtATime):
                 "for one observation call update(observation)"
             )
         self._same_batch(array.shape[sequence : -self.axes])
-        return self._validated(array, observed, rough, name)
+        return self._validated(array, observed, is_float32, name)
 
     def _trusted(self, observation: Any) -> tuple[Numbers, Mask]:
         return observation, ~np.isnan(observation[..., 0, 0])
@@ -231,7 +231,7 @@ class Input(OneAtATime):
             if self.needs_samples and observed.any():
                 raise ObservationError(
                     "how many samples are behind each matrix? Give n_samples to this call or at "
-                    "construction; or pass raw samples to partial_fit, which count themselves"
+                    "construction; or pass raw samples to partial_fit"
                 )
             value = 1.0
         counts = _check.sample_counts(value)
@@ -245,7 +245,7 @@ class Input(OneAtATime):
                 f"{observed.shape}"
             ) from None
 
-    def recording(
+    def prepare_sequence(
         self,
         sequence: Any,
         *,
@@ -272,10 +272,10 @@ class Input(OneAtATime):
         **more: Any,
     ) -> Recording:
         """A sequence without names, checked."""
-        seen, observed = self.checked(sequence, mask, sequence=True)
+        seen, observed = self.validate(sequence, mask, sequence=True)
         counts = self.counts(n_samples, observed, seen.shape[-1], **more)
         dt = self._intervals(times, observed.shape, whole)
-        self.begin(seen.shape[1:])
+        self.allocate(seen.shape[1:])
         return Recording(seen, observed, counts, dt, times)
 
     # ------------------------------------------------------------------ time
@@ -325,7 +325,7 @@ class Input(OneAtATime):
             times = stamps(times)
             steps = _check.timeline(times, shape[0], now, self.clock.unit)
             if now is None:
-                self.begin_at(float(np.asarray(times, dtype=float)[0]))
+                self.set_start_time(float(np.asarray(times, dtype=float)[0]))
         clock = self.clock.copy()
         counted = _check.within_reach(clock.counted(steps), clock.unit, "a step of times")
         self.clock = clock
@@ -337,6 +337,6 @@ class Input(OneAtATime):
         counted = self.counted_now
         return None if counted is None else float(self.clock.stamp(np.asarray(counted)))
 
-    def begin_at(self, stamp: float) -> None:
+    def set_start_time(self, stamp: float) -> None:
         """The first frame comes at this stamp."""
         self.clock.begin(stamp)

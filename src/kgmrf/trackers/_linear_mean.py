@@ -40,7 +40,7 @@ class LinearMeanTracker(EngineTracker, CovarianceTracker):
         if blocks.shape[-2] != 1:
             raise _check.ObservationError(
                 f'mean="linear" follows single rows, got blocks of shape {blocks.shape[1:]}; give '
-                'rows (T, d), or take mean="running"'
+                'rows (T, d), or take mean="expanding"'
             )
         d, n = blocks.shape[-1], len(self._sums)
         state = np.ascontiguousarray(self._sums[:, :-d])
@@ -56,26 +56,29 @@ class LinearMeanTracker(EngineTracker, CovarianceTracker):
         found = [predicted(row[:-d], d, self.lags, rows) for row in self._sums]
         return np.stack(found).reshape(*(self.batch_shape or ()), rows, d)
 
-    def look(self) -> Any:
+    def current_values(self) -> Any:
         """All fields as they stand now; of a linear mean what was forecast for the last row."""
         if self.mean != "linear":
-            return super().look()
+            return super().current_values()
         mean = self._sums[:, -(self.d or 1) :].reshape(*(self.batch_shape or ()), -1)
-        return WithMean(super().look(), mean)
+        return WithMean(super().current_values(), mean)
 
-    def ahead(self, dt: float) -> Any:
+    def predicted_values(self, dt: float) -> Any:
         """All fields as predicted ``dt`` from now; with a linear mean of the row that is nearest.
 
         Cov = sum_k Psi_k S_{h-k} Psi_k^T, S_j the covariance of what is left j rows ahead.
         """
-        values = super().ahead(dt)
+        values = super().predicted_values(dt)
         if self.mean != "linear":
             return values
         h = int(min(max(round(dt), 1), FARTHEST))
         mean = self._means_ahead(h)[..., -1, :]
         if h == 1:
             return WithMean(values, mean)
-        near = [super(LinearMeanTracker, self).ahead(float(k))["covariance"] for k in range(1, h)]
+        near = [
+            super(LinearMeanTracker, self).predicted_values(float(k))["covariance"]
+            for k in range(1, h)
+        ]
         left = np.stack([*near, values["covariance"]])[::-1].reshape(h, len(self._sums), -1)
         d = self.d or 1
         out = np.empty((len(self._sums), d, d))
@@ -90,9 +93,9 @@ class LinearMeanTracker(EngineTracker, CovarianceTracker):
         found = super()._run(record, names)
         return WithMean(found, self._means) if self.mean == "linear" else found
 
-    def check_memory(self) -> None:
+    def check_state(self) -> None:
         """Raise ValueError if what is remembered of a linear mean cannot be."""
-        super().check_memory()
+        super().check_state()
         if self.mean == "linear" and self.batch_shape is not None:
             d = self.d or 1
             check_rows(self._sums[:, :-d], d, self.lags)

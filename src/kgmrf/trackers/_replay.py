@@ -35,7 +35,12 @@ class Replay(AnyTime):
 
     gyroscope: bool | None
     gains: Any
-    _kept: ClassVar[tuple[str, ...]] = (*AnyTime._kept, "_base", "_base_stamp", "_last")
+    _state_attributes: ClassVar[tuple[str, ...]] = (
+        *AnyTime._state_attributes,
+        "_base",
+        "_base_stamp",
+        "_last",
+    )
 
     def _set_late(self, late: str, late_steps: int, *, possible: bool) -> None:
         _check.choice(late, ("raise", "replay"), "late")
@@ -70,16 +75,16 @@ class Replay(AnyTime):
         step = np.asarray(duration(dt), dtype=float)
         if step.ndim or not abs(step) <= _check.LARGEST:
             raise ObservationError(f"with late='replay' dt must be one finite number, got {dt!r}")
-        with self.all_or_nothing():
-            seen, observed = self.checked(observation)
+        with self.transaction():
+            seen, observed = self.validate(observation)
             counts = self.counts(n_samples, observed, 3)
             rates = None if rate is None else np.asarray(rate, dtype=float)[None]
             measured = self._measured(rates, rate_std, (1, *observed.shape))
-            self.begin(seen.shape)
+            self.allocate(seen.shape)
             newest = self._newest
             stamp = 0.0 if newest is None else newest + float(step)
             self._records = self._insert(stamp, seen, observed, counts, measured[0])
-        return self._told_of(self.look())
+        return self._estimate_of_values(self.current_values())
 
     def _filter_late(
         self,
@@ -94,8 +99,8 @@ class Replay(AnyTime):
         """`filter` of steps in the order in which they came; estimates are at the newest stamp."""
         if other:
             raise ObservationError(f"late='replay' takes no {', '.join(other)}")
-        with self.all_or_nothing():
-            seen, observed = self.checked(sequence, mask, sequence=True)
+        with self.transaction():
+            seen, observed = self.validate(sequence, mask, sequence=True)
             counts = self.counts(n_samples, observed, 3)
             values = None if rates is None else np.asarray(rates, dtype=float)
             measured = self._measured(values, rate_std, observed.shape)
@@ -106,7 +111,7 @@ class Replay(AnyTime):
                 raise ObservationError(
                     f"times must be {len(seen)} finite stamps, got shape {at.shape}"
                 )
-            self.begin(seen.shape[1:])
+            self.allocate(seen.shape[1:])
             found = []
             for k, stamp in enumerate(at.tolist()):
                 step = (seen[k], observed[k], counts[k], measured[k])
@@ -180,22 +185,22 @@ class Replay(AnyTime):
         more = {"rates": rates} if engine.rated else {}
         return engine.advance(rows, lines, None, **more)[1][-n:].copy()
 
-    def memory(self) -> dict[str, Numbers]:
+    def state_dict(self) -> dict[str, Numbers]:
         """Everything remembered; steps in an array of fixed size, NaN where there is none."""
-        found = super().memory()
+        found = super().state_dict()
         if found and self.late == "replay":
             more = 2 * self.late_steps - len(self._last)
             found["last"] = np.pad(self._last, [(0, more), (0, 0), (0, 0)], constant_values=np.nan)
         return found
 
-    def restore(self, memory: dict[str, Numbers]) -> None:
-        """Take over what `memory` gave."""
-        super().restore(memory)
+    def load_state_dict(self, state: dict[str, Numbers]) -> None:
+        """Take over what `state_dict` gave."""
+        super().load_state_dict(state)
         self._last = self._last[~np.isnan(self._last[:, :1, STAMP]).any(axis=1)].copy()
 
-    def check_memory(self) -> None:
+    def check_state(self) -> None:
         """ValueError unless the steps of a file can be run again."""
-        super().check_memory()
+        super().check_state()
         if self.late != "replay":
             return
         steps, n = self._last, len(self._rows)

@@ -6,18 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf import _check, wishart
+from kgmrf import _check
 from kgmrf._align import places_of
 from kgmrf._check import ObservationError
 from kgmrf._mask import as_mask
 from kgmrf._types import Mask, Numbers
+from kgmrf.model import wishart
 from kgmrf.results import Estimate
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._input import Recording
 
 
 class CovarianceTracker(Tracker):
-    """A tracker of covariances: takes matrices, or raw zero-mean samples that count themselves."""
+    """A tracker of covariances: takes matrices, or raw zero-mean samples, of which n_samples is
+    inferred."""
 
     _raw = False  # whether its first observation was one of raw samples
 
@@ -65,20 +67,20 @@ class CovarianceTracker(Tracker):
         C = (1/m) sum x x^T and m counts the samples. One that is all NaN does not count; one with
         some entries NaN enters as E[x x^T | observed entries] under the current estimate.
         """
-        with self.all_or_nothing():
+        with self.transaction():
             block = self.blocks(self._one_row(samples))
             step = self._interval(dt, block.shape[:-2])
             self._begin_with(block)
             self._advance_samples(self._centred(block[None])[0], step)
-        return self._told_of(self.look())
+        return self._estimate_of_values(self.current_values())
 
-    def recording(self, sequence: Any, **given: Any) -> Recording:
+    def prepare_sequence(self, sequence: Any, **given: Any) -> Recording:
         """As for every tracker; what has names are samples, each epoch a block of them."""
         if hasattr(sequence, "ch_names") and hasattr(sequence, "events"):
             given["samples"] = True
         elif getattr(sequence, "columns", None) is not None:
             given.setdefault("layout", "channels_last")  # however few rows
-        return super().recording(sequence, **given)
+        return super().prepare_sequence(sequence, **given)
 
     def _recorded(
         self,
@@ -95,10 +97,10 @@ class CovarianceTracker(Tracker):
         if not _check.are_samples(sequence, samples):
             return super()._recorded(sequence, times=times, mask=mask, whole=whole, **given)
         if given.get("n_samples") is not None:
-            raise ObservationError("raw samples count themselves; leave out n_samples")
+            raise ObservationError("n_samples is inferred for raw samples: leave it out")
         sequence = _check.oriented(sequence, layout)
         if layout is None and self.d is None:
-            _check.upright(sequence, "sequence")
+            _check.refuse_transposed(sequence, "sequence")
         blocks = self.blocks(sequence, sequence=True)
         if mask is not None:
             used = as_mask(mask, blocks.shape[:-2])
@@ -111,7 +113,7 @@ class CovarianceTracker(Tracker):
 
     def _begin_with(self, block: Numbers) -> None:
         self._raw = self._raw or self.batch_shape is None
-        self.begin((*block.shape[:-2], block.shape[-1], block.shape[-1]))
+        self.allocate((*block.shape[:-2], block.shape[-1], block.shape[-1]))
 
     def _centred(self, blocks: Numbers) -> Numbers:
         """Checked samples ``(T, ..., m, d)`` without their mean, where the tracker follows one."""
@@ -122,7 +124,7 @@ class CovarianceTracker(Tracker):
 
         steps: h, such as the 10 days of a holding period. Samples of different steps count as
         uncorrelated, as returns nearly are; where they are not, regions are too small or too large.
-        Only `time` and `covariance` (with `correlation` and `volatility`) are told, and of the
+        Only `time` and `covariance` (with `correlation` and `volatility`) are filled, and of the
         self-tuned tracker the `density` of the sum, with all that comes with it.
 
         >>> from kgmrf import EuclideanEMA
@@ -146,7 +148,7 @@ class CovarianceTracker(Tracker):
             third = self.forecast((1.0 + (h - 1.0) / 3.0) * unit)
             found |= {"tails": ahead[0].tails, "size_std": third.size_std, "doubt": third.doubt}
             found["steps"] = np.full_like(third.size_std, h)
-        return Estimate({"time": ahead[-1].time, **found}).named(self.channels)
+        return Estimate({"time": ahead[-1].time, **found}).with_labels(self.channels)
 
     def _advance_samples(self, block: Numbers, dt: Numbers) -> None:
         nan = np.isnan(block)
@@ -154,7 +156,7 @@ class CovarianceTracker(Tracker):
         if (nan.any(axis=-1) & ~nan.all(axis=-1)).any():
             prior, support = wishart.plain_guess(block), np.asarray(1.0)
             if self.now is not None:
-                known = self.scatter_ahead(float(np.max(dt)))
+                known = self.forecast_scatter(float(np.max(dt)))
                 prior, support = np.where(np.isnan(known), prior, known), np.asarray(self.support())
             outer = wishart.expected_outer(block, prior[..., None, :, :], support[..., None])
         seen, counts = wishart.second_moments(block, outer)
@@ -164,9 +166,9 @@ class CovarianceTracker(Tracker):
         """How many samples the present estimate is worth, ``(...)``."""
         raise NotImplementedError
 
-    def scatter_ahead(self, dt: float) -> Numbers:
+    def forecast_scatter(self, dt: float) -> Numbers:
         """The covariance of the next samples, noise floor included; NaN where nothing is known."""
-        return Estimate(self.ahead(dt)).covariance
+        return Estimate(self.predicted_values(dt)).covariance
 
     def blocks(self, value: Any, *, sequence: bool = False) -> Numbers:
         """Samples as ``(..., m, d)``, checked; with ``sequence`` the steps come first."""

@@ -9,9 +9,9 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._types import Numbers
 from kgmrf.engines.low_rank import CROSSOVER, LowRank
-from kgmrf.integrated_time import LONGEST, THRESHOLD, integrated_time, warn_of
+from kgmrf.model.integrated_time import LONGEST, THRESHOLD, integrated_time, warn_of
 from kgmrf.results import Result
-from kgmrf.trackers._input import Given, Recording
+from kgmrf.trackers._input import Recording, SequenceOptions
 from kgmrf.trackers._samples import CovarianceTracker
 
 
@@ -43,11 +43,11 @@ class SignalTracker(CovarianceTracker):
     _signal = False  # whether the first observation is of a recording
     _tau: float = np.nan  # integrated time of the first rows that were filtered
 
-    def recording(self, sequence: Any, **given: Any) -> Recording:
+    def prepare_sequence(self, sequence: Any, **given: Any) -> Recording:
         """As for every tracker of covariances; a Raw of MNE is a signal."""
         if self.batch_shape is None:
             self._signal = hasattr(sequence, "ch_names") and not hasattr(sequence, "events")
-        return super().recording(sequence, **given)
+        return super().prepare_sequence(sequence, **given)
 
     def _begin_with(self, block: Numbers) -> None:
         if self.batch_shape is None:
@@ -78,7 +78,9 @@ class SignalTracker(CovarianceTracker):
             )
         return True
 
-    def filter(self, sequence: Any, *, fields: Any = None, **given: Unpack[Given]) -> Result:
+    def filter(
+        self, sequence: Any, *, fields: Any = None, **given: Unpack[SequenceOptions]
+    ) -> Result:
         """As for every tracker of covariances; ``integrated_time`` of the result is measured on the
         rows of the first call, with a warning where they predict each other and nothing is done."""
         self._tau = np.nan

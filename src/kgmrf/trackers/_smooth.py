@@ -15,12 +15,12 @@ import numpy as np
 
 from kgmrf._time import stamps
 from kgmrf._types import Numbers
-from kgmrf.gains import InformationGains
 from kgmrf.geometry import orbit
+from kgmrf.model.gains import InformationGains
+from kgmrf.model.wishart import second_moments
 from kgmrf.results import Result, Values
-from kgmrf.smoother import smooth_planes, smooth_warmup
+from kgmrf.smoothing.law import smooth_planes, smooth_warmup
 from kgmrf.trackers._input import Recording
-from kgmrf.wishart import second_moments
 
 
 def check_lag(lag: int | None) -> None:
@@ -42,8 +42,8 @@ def smooth_law(tracker: Any, sequence: Any, lag: int | None, **given: Any) -> Re
             "smoothing needs to know how sure the filter was: it must have information gains, "
             f"not {tracker.gains!r}"
         )
-    fresh = tracker.anew()
-    record = fresh.recording(sequence, whole=True, **given)
+    fresh = tracker.with_settings()
+    record = fresh.prepare_sequence(sequence, whole=True, **given)
     seen, observed, counts, dt = record[:4]
     engine = fresh.engine(fresh.batch_shape)
     filtered = engine.state(fresh.rows_after(record))[0]
@@ -55,8 +55,8 @@ def smooth_law(tracker: Any, sequence: Any, lag: int | None, **given: Any) -> Re
             observed, counts = counts > 0, np.maximum(counts, 1.0)
         seen = np.where(observed[..., None, None], seen, np.nan)
         smoothed = smooth_warmup(smoothed, engine.model, seen, counts, dt)
-    found = fresh.told(Result(engine.view_state(smoothed)), record.times)
-    return found.named(record.channels, record.index)
+    found = fresh.in_stamp_units(Result(engine.view_state(smoothed)), record.times)
+    return found.with_labels(record.channels, record.index)
 
 
 def smooth_both_ways(tracker: Callable[[], Any], record: Recording) -> Result:

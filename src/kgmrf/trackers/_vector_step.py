@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.gains import InformationGains, transition
+from kgmrf.model.gains import InformationGains, transition
+from kgmrf.model.tail import chi_squared_tail
 from kgmrf.results import Values
-from kgmrf.smoother import walk_back
-from kgmrf.tail import chi_squared_tail
+from kgmrf.smoothing.law import walk_back
 
 
 class VectorState(NamedTuple):
@@ -73,8 +73,8 @@ def motion(
 
     Push is [[1, turn], [0, keep]]. ``acceleration`` and ``position_noise`` are densities of
     covariance, ``(..., d, d)``. The noise of the velocity is integrated as for the angles of a
-    frame (:func:`kgmrf.gains.transition`). Components that are not ``known`` (..., d) stay as they
-    are.
+    frame (:func:`kgmrf.model.gains.transition`). Components that are not ``known`` (..., d) stay as
+    they are.
     """
     over = transition(InformationGains(acceleration=1.0, retention=retention), dt[..., None])
     batch, d = dt.shape, known.shape[-1]

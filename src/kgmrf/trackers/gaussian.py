@@ -14,10 +14,10 @@ from kgmrf._check import ObservationError
 from kgmrf._mask import as_mask
 from kgmrf._time import Clock
 from kgmrf._types import Mask, Numbers
-from kgmrf.density import Density
-from kgmrf.factors import FactorDensity
+from kgmrf.model.density import Density
+from kgmrf.model.factors import FactorDensity
+from kgmrf.model.tail import chi_squared_tail
 from kgmrf.results import Estimate, Result, Values, stacked
-from kgmrf.tail import chi_squared_tail
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._files import rebuilt
 from kgmrf.trackers._samples import CovarianceTracker
@@ -122,7 +122,7 @@ class KineticGaussian(Composite):
 
     kind = "product"
     axes = 2
-    _kept = ("components", "_scores")
+    _state_attributes = ("components", "_scores")
     _scores: Numbers  # (3, ...): nis and log-likelihood of the last mean, and that of all samples
 
     def __init__(
@@ -182,47 +182,50 @@ class KineticGaussian(Composite):
         times: ``(T,)`` time stamps; mask: ``(T, ...)``, True where there is an observation. Tables
         and recordings as for every tracker; on_overlap likewise.
         """
-        record = self.recording(sequence, times=times, mask=mask, on_overlap=on_overlap)
+        record = self.prepare_sequence(sequence, times=times, mask=mask, on_overlap=on_overlap)
         self.channels = record.channels or self.channels
         self.until = self.until if record.until is None else record.until
-        looks = [self.look() for _ in self._steps(record)]
+        looks = [self.current_values() for _ in self._steps(record)]
         means, covariances, joint = zip(*looks, strict=True)
         parts = {"mean": Result(stacked(means)), "covariance": Result(stacked(covariances))}
         for part in parts.values():
-            part.named(self.channels, record.index)
-        return self.told(GaussianResult(parts, np.stack(joint)), record.times)
+            part.with_labels(self.channels, record.index)
+        return self.in_stamp_units(GaussianResult(parts, np.stack(joint)), record.times)
 
-    def told(self, what: Any, times: Any = None) -> Any:
+    def in_stamp_units(self, what: Any, times: Any = None) -> Any:
         """An estimate or result with its times in units of the stamps."""
-        told = {name: super(KineticGaussian, self).told(part, times) for name, part in what.items()}
-        return type(what)(told, what._log_likelihood)
+        converted = {
+            name: super(KineticGaussian, self).in_stamp_units(part, times)
+            for name, part in what.items()
+        }
+        return type(what)(converted, what._log_likelihood)
 
-    def _told_of(self, values: Any) -> GaussianEstimate:
+    def _estimate_of_values(self, values: Any) -> GaussianEstimate:
         mean, covariance, joint = values
         parts = {"mean": Estimate(mean), "covariance": Estimate(covariance)}
-        return self.told(GaussianEstimate(parts, joint))
+        return self.in_stamp_units(GaussianEstimate(parts, joint))
 
-    def look(self) -> Any:
+    def current_values(self) -> Any:
         """The fields of mean and covariance as they stand now, and the joint likelihood."""
         part: Any = self.components["mean"]
-        scatter = self.covariance.scatter_ahead(0.0)
+        scatter = self.covariance.forecast_scatter(0.0)
         nis, log_likelihood, joint = self._scores
-        mean = _in_units(part.look(), scatter, nis, log_likelihood, part._values)
-        return mean, self.covariance.look(), joint
+        mean = _in_units(part.current_values(), scatter, nis, log_likelihood, part._values)
+        return mean, self.covariance.current_values(), joint
 
-    def ahead(self, dt: float) -> Any:
+    def predicted_values(self, dt: float) -> Any:
         """The same ``dt`` of counted time from now."""
         nan = np.full_like(self._scores[0], np.nan)
-        mean = self.components["mean"].ahead(dt)
-        scatter = self.covariance.scatter_ahead(dt)
-        return _in_units(mean, scatter, nan, nan, nan), self.covariance.ahead(dt), nan
+        mean = self.components["mean"].predicted_values(dt)
+        scatter = self.covariance.forecast_scatter(dt)
+        return _in_units(mean, scatter, nan, nan, nan), self.covariance.predicted_values(dt), nan
 
     # ------------------------------------------------------------------ one step
 
     def advance(self, seen: Numbers, observed: Mask, n_samples: Numbers, dt: Numbers) -> None:
         """Take in one step; an error, such as a covariance tracker may raise, changes nothing."""
         step, mean = float(np.max(dt, initial=0.0)), self.components["mean"]
-        expected, scatter = mean.ahead(step), self.covariance.scatter_ahead(step)
+        expected, scatter = mean.predicted_values(step), self.covariance.forecast_scatter(step)
         there = ~np.isnan(seen)
         n = there.sum(axis=-2)
         centre = np.where(there, seen, 0.0).sum(axis=-2) / np.where(n > 0, n, np.nan)
@@ -233,19 +236,19 @@ class KineticGaussian(Composite):
         # Without a mean from before, n samples are worth n - 1.
         alone = rest * np.sqrt(n / np.where(n > 1, n - 1.0, np.nan))[..., None, :]
         deviations = np.where(known[..., None, :], rest + surprise[..., None, :], alone)
-        with self.all_or_nothing():
+        with self.transaction():
             mean.advance(centre, observed, np.eye(n.shape[-1]) / np.maximum(n, 1)[..., None], dt)
             self.covariance.partial_fit(deviations, dt=step)
             used = known & (n > 0)
             spread = 0.5 * np.log(wider).sum(axis=-1, where=used)
             number = 0.5 * np.log(np.maximum(n, 1)).sum(axis=-1, where=used)
             nis, log_likelihood = _surprise(surprise * np.sqrt(n), scatter)
-            joint = self.covariance.look()["log_likelihood"] - spread
+            joint = self.covariance.current_values()["log_likelihood"] - spread
             self._scores = np.stack([nis, log_likelihood + number - spread, joint])
 
     # ------------------------------------------------------------------ checks and memory
 
-    def checked(
+    def validate(
         self, value: Any, mask: Any = None, *, sequence: bool = False
     ) -> tuple[Numbers, Mask]:
         """Samples as ``(..., m, d)``, NaN where the mask is False, and where there are any."""
@@ -264,19 +267,19 @@ class KineticGaussian(Composite):
         return blocks, np.asarray(~np.isnan(blocks).all(axis=(-2, -1)))
 
     def _trusted(self, observation: Any) -> tuple[Numbers, Mask]:
-        return self.checked(observation)
+        return self.validate(observation)
 
     def _interval(self, dt: Any, batch: tuple[int, ...]) -> Numbers:
         return np.broadcast_to(super()._interval(dt, ()), batch)  # one number for all items
 
-    def begin(self, shape: tuple[int, ...]) -> None:
+    def allocate(self, shape: tuple[int, ...]) -> None:
         """Allocate for blocks of this shape, unless that is done."""
         if self.batch_shape is None:
             self.d = int(shape[-1])
             for part in self.components.values():
                 part.d = self.d
             self.covariance._raw = True  # it gets samples
-            super().begin(tuple(shape[:-2]))
+            super().allocate(tuple(shape[:-2]))
             self._scores = np.full((3, *shape[:-2]), np.nan)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._check import SYMMETRY_TOLERANCE, OnInvalid
 from kgmrf._types import Mask, Numbers
-from kgmrf.centring import MEANS, RunningMean
 from kgmrf.constants import MOST_SAMPLES
 from kgmrf.engines import TRUST
 from kgmrf.engines.ensemble import Ensemble
@@ -18,13 +17,14 @@ from kgmrf.engines.law import SingleLaw, guarded
 from kgmrf.engines.low_rank import CROSSOVER, LowRank
 from kgmrf.engines.members import as_members, plain
 from kgmrf.engines.time_scale import TimeScale
-from kgmrf.gains import Gains, as_gains
 from kgmrf.geometry import orbit
 from kgmrf.linear_mean import LAGS, blank_rows
+from kgmrf.model.centring import MEANS, RunningMean
+from kgmrf.model.gains import Gains, as_gains
+from kgmrf.model.law_state import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.results import Estimate, Result
-from kgmrf.state import INTEGRATORS, Model, cold_state, initial_state
 from kgmrf.trackers._engine import EngineTracker
-from kgmrf.trackers._input import Given, Recording
+from kgmrf.trackers._input import Recording, SequenceOptions
 from kgmrf.trackers._linear_mean import LinearMeanTracker
 from kgmrf.trackers._samples import CovarianceTracker
 from kgmrf.trackers._signals import SignalTracker, checked_time_scale
@@ -38,7 +38,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
 
     d: dimension; None takes it from the first observation.
     gains: "auto" (default) weighs an ensemble of laws by how well they forecast; a single law is
-    "information", "zero_lag", "printed", or one from :mod:`kgmrf.gains`.
+    "information", "zero_lag", "printed", or one from :mod:`kgmrf.model.gains`.
     noise_floor: measurement-noise variance to subtract; observations scatter about M + sigma^2 I.
     n_samples: samples behind each matrix, if it is always the same number. "learned" finds out how
     many independent ones a matrix, or a block of raw samples, is worth by how it scatters about its
@@ -53,10 +53,10 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     on_invalid: what to do with an invalid matrix: "raise", "skip" (treat as missing) or "repair"
     (nearest positive semidefinite matrix).
     time_unit: the usual time between observations in units of ``times``; None takes the median of
-    the first eight intervals. All rates of the laws are per this unit; what is told (velocity, age,
-    half-life) is per unit of ``times``, for dates in seconds.
-    mean: of raw samples: "zero" (default), "running" subtracts the mean of all samples before each,
-    "drift" one that forgets with a half-life of 200 samples; see `location`. "linear" forecasts
+    the first eight intervals. All rates of the laws are per this unit; what is shown (velocity,
+    age, half-life) is per unit of ``times``, for dates in seconds.
+    mean: of raw samples: "zero" (default), "expanding" subtracts the mean of all samples before
+    each, "ewm" one that forgets with a half-life of 200 samples; see `location`. "linear" forecasts
     each row from the last ones, as sensors allow: the covariance is then that of what is left, and
     `mean` of an estimate what was forecast for the row, of ``forecast(h)`` what is for the one h
     rows ahead. Single rows; lags are the last rows, however long ago.
@@ -91,7 +91,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     0.08
     """
 
-    _kept = (*EngineTracker._kept, "_raw", "_sums", "_scaled")
+    _state_attributes = (*EngineTracker._state_attributes, "_raw", "_sums", "_scaled")
     needs_samples = True
     _tolerance = SYMMETRY_TOLERANCE
     _engine: Any
@@ -122,7 +122,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
         **unknown: Never,
     ) -> None:
         for name in unknown:
-            hint = '; the mean of raw samples is mean="running", "drift" or "linear"' * (
+            hint = '; the mean of raw samples is mean="expanding", "ewm" or "linear"' * (
                 "cent" in name
             )
             raise TypeError(f"KGMRF has no setting {name!r}{hint}")
@@ -177,8 +177,8 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
         self.warmup_frames = warmup_frames
 
     def _start_matrix(self, initial: Any) -> Numbers:
-        array, observed, rough = self._matrices(initial, "initial")
-        matrix, _ = self._validated(array, observed, rough, "initial")
+        array, observed, is_float32 = self._matrices(initial, "initial")
+        matrix, _ = self._validated(array, observed, is_float32, "initial")
         self.d = int(matrix.shape[-1])
         lowest = np.linalg.eigvalsh(matrix).min()
         if not lowest > 0:
@@ -188,14 +188,14 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
             )
         return matrix
 
-    def _begin(self, shape: tuple[int, ...]) -> None:
+    def _allocate(self, shape: tuple[int, ...]) -> None:
         if self.mean == "linear":
             n, d = int(np.prod(shape[:-2])), shape[-1]
             blank = blank_rows(n, d, self.lags)
             self._sums = np.concatenate([blank, np.zeros((n, d))], axis=1)
         elif self.mean != "zero":
             self._sums = np.zeros((3, *shape[:-1]))
-        super()._begin(shape)
+        super()._allocate(shape)
 
     def engine(self, batch: tuple[int, ...] = (), *, raw: bool | None = None) -> Any:
         """The engine that the settings describe, for tracks with these batch axes.
@@ -283,11 +283,11 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     def partial_fit(self, samples: Any, *, dt: float | Numbers = 1.0) -> Estimate:
         """Take in the raw samples of one step: ``(d,)`` or ``(..., m, d)``, zero mean.
 
-        The m samples count themselves. One that is all NaN does not count; one with some entries
+        n_samples is inferred: m. One that is all NaN does not count; one with some entries
         NaN is scored by the others, and its missing entries are expected from the forecast.
         """
         if self.mean == "zero":
-            found = self._at_once(samples, 1, dt, 1.0, TRUST)
+            found = self._fast_path(samples, 1, dt, 1.0, TRUST)
             if found is not None:
                 return found
         return super().partial_fit(samples, dt=dt)
@@ -295,9 +295,11 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     def _advance_samples(self, block: Numbers, dt: Numbers) -> None:
         one = np.ones((1, *dt.shape))
         step = Recording(block[None], one > 0, one, dt[None], samples=True)
-        self._moved(step, self._engine.kept)
+        self._advance_records(step, self._engine.kept)
 
-    def smooth(self, sequence: Any, *, lag: int | None = None, **given: Unpack[Given]) -> Result:
+    def smooth(
+        self, sequence: Any, *, lag: int | None = None, **given: Unpack[SequenceOptions]
+    ) -> Result:
         """E[M_t | C_1..C_T]: a recording, looked back at.
 
         Arguments as for `filter`. The ensemble runs forward and backward and joins both; a single
@@ -314,10 +316,10 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
         True
         """
         if self.mean != "zero":
-            centred = self.anew().recording(sequence, **given)
-            zero = self.anew(mean="zero", time_scale=1)
+            centred = self.with_settings().prepare_sequence(sequence, **given)
+            zero = self.with_settings(mean="zero", time_scale=1)
             found = zero.smooth(centred.seen, times=centred.times, samples=True, lag=lag)
-            return found.named(centred.channels, centred.index)
+            return found.with_labels(centred.channels, centred.index)
         if not self.automatic:
             return smooth_law(self, sequence, lag, **given)
         if lag is not None:
@@ -330,15 +332,15 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
                 f"rank={self.rank!r}: a covariance of factors has no smoother; leave out rank to "
                 "smooth with the engine for few channels"
             )
-        fresh = self.anew(rank=None, time_scale=1)
-        record = fresh.recording(sequence, whole=True, **given)
+        fresh = self.with_settings(rank=None, time_scale=1)
+        record = fresh.prepare_sequence(sequence, whole=True, **given)
         return smooth_both_ways(
-            lambda: self.anew(rank=None, time_scale=1, time_unit=fresh.clock.unit), record
-        ).named(record.channels, record.index)
+            lambda: self.with_settings(rank=None, time_scale=1, time_unit=fresh.clock.unit), record
+        ).with_labels(record.channels, record.index)
 
-    def scatter_ahead(self, dt: float) -> Numbers:
+    def forecast_scatter(self, dt: float) -> Numbers:
         """The covariance of the next samples, noise floor included."""
-        return super().scatter_ahead(dt) + self.noise_floor * np.eye(self.d or 1)
+        return super().forecast_scatter(dt) + self.noise_floor * np.eye(self.d or 1)
 
     def support(self) -> Numbers:
         """How many samples the present estimate is worth, ``(...)``."""
@@ -346,10 +348,10 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
 
     # ------------------------------------------------------------------ files
 
-    def prepare(self, memory: dict[str, Numbers]) -> None:
-        """What has to be known of a file before `begin`."""
-        self._raw = bool(memory["raw"])  # these decide between the engines
-        self._scaled = bool(memory["scaled"])
+    def prepare(self, state: dict[str, Numbers]) -> None:
+        """What has to be known of a file before `allocate`."""
+        self._raw = bool(state["raw"])  # these decide between the engines
+        self._scaled = bool(state["scaled"])
 
 
 def _rank(rank: Any, usual: bool, d: int | None) -> int | str | None:

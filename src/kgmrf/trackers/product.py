@@ -112,27 +112,27 @@ class Composite(Tracker):
 
     components: dict[str, Tracker]
     axes = 0
-    _kept: ClassVar[tuple[str, ...]] = ("components",)
+    _state_attributes: ClassVar[tuple[str, ...]] = ("components",)
 
-    def begin(self, shape: tuple[int, ...]) -> None:
+    def allocate(self, shape: tuple[int, ...]) -> None:
         """Allocate for a batch of this shape."""
         for part in self.components.values():
             if part.d is not None:
-                part.begin((*shape, *(part.d,) * part.axes))
+                part.allocate((*shape, *(part.d,) * part.axes))
         self.batch_shape = tuple(shape)
 
-    def prepare(self, memory: dict[str, Numbers]) -> None:
-        """What has to be known of a file before `begin`."""
+    def prepare(self, state: dict[str, Numbers]) -> None:
+        """What has to be known of a file before `allocate`."""
         for name, part in self.components.items():
-            part.prepare(part_of(f"components.{name}", memory))
+            part.prepare(part_of(f"components.{name}", state))
 
     @contextmanager
-    def all_or_nothing(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """What raises an error within changes nothing, in none of the components."""
         with ExitStack() as stack:
             for part in self.components.values():
-                stack.enter_context(part.all_or_nothing())
-            stack.enter_context(super().all_or_nothing())
+                stack.enter_context(part.transaction())
+            stack.enter_context(super().transaction())
             yield
 
     @property
@@ -199,7 +199,7 @@ class ProductTracker(Composite):
     ) -> ProductResult:
         """Run over whole sequences, one per component, all of the same length.
 
-        times: ``(T,)`` for all components. mask: ``(T, ...)`` for all, or a table by component.
+        times: ``(T,)`` for all components. mask: ``(T, ...)`` for all, or a dict by component.
         """
         return self._over("filter", sequence, mask, times=times)
 
@@ -229,7 +229,7 @@ class ProductTracker(Composite):
     def _each(self, call: Callable[[str, Tracker], Any]) -> dict[str, Any]:
         """What all components answer, or an error that names the one that refused."""
         found = {}
-        with self.all_or_nothing():
+        with self.transaction():
             for name, part in self.components.items():
                 try:
                     found[name] = call(name, part)
@@ -249,7 +249,7 @@ class ProductTracker(Composite):
             return {}
         if not isinstance(value, Mapping):
             raise ObservationError(
-                f"{name} must be a table by component, e.g. "
+                f"{name} must be a dict by component, e.g. "
                 f"{{{next(iter(self.components))!r}: ...}}, got {type(value).__name__}"
             )
         strangers = [key for key in value if key not in self.components]

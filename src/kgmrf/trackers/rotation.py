@@ -24,11 +24,11 @@ from kgmrf.engines.law import SingleLaw
 from kgmrf.engines.rotation_row import RECORD_SIZE, REPEATS, STATUS, part
 from kgmrf.engines.rotation_smoother import BESIDE, lagged, smooth
 from kgmrf.engines.rotations import Rotations, skew
-from kgmrf.gains import FixedGains, Gains, as_gains
+from kgmrf.model.gains import FixedGains, Gains, as_gains
+from kgmrf.model.law_state import Model, cold_state
 from kgmrf.results import Estimate, Result
 from kgmrf.smoothing import rotations as turning
-from kgmrf.state import Model, cold_state
-from kgmrf.trackers._input import Given, Recording
+from kgmrf.trackers._input import Recording, SequenceOptions
 from kgmrf.trackers._rates import checked_rates, shaped_rates
 from kgmrf.trackers._replay import Replay
 from kgmrf.trackers._smooth import check_lag, smooth_law
@@ -48,7 +48,7 @@ class RotationTracker(Replay):
     noise_std_guess: where learning starts; without one, what fluctuates by less than about 2.5e-3
     rad is taken for motion unless smoothing gains much.
     gains: "auto" (default; in dimensions other than 3 the same as "information"), or a single law:
-    "information", "zero_lag", "printed", or one from :mod:`kgmrf.gains`.
+    "information", "zero_lag", "printed", or one from :mod:`kgmrf.model.gains`.
     oscillations: of the default: be ready for regular swinging (camera shake, gait, vibration).
     time_unit: the usual time between observations in units of ``times``; None takes the median of
     the first eight intervals. Velocities are per unit of ``times``, for dates per second.
@@ -83,7 +83,7 @@ class RotationTracker(Replay):
 
     kind = "rotation"
     _tolerance = ROTATION_TOLERANCE
-    _kept = (*Replay._kept, "_window")
+    _state_attributes = (*Replay._state_attributes, "_window")
     _window: Numbers
     _began = 0.0  # the stamp of the first step
     _warned = False  # of repeated poses
@@ -180,15 +180,17 @@ class RotationTracker(Replay):
                 observation, dt=dt, n_samples=n_samples, assume_valid=assume_valid
             )
         rates = checked_rates(np.asarray(rate, dtype=float)[None], rate_std, 1)
-        with self.all_or_nothing():
+        with self.transaction():
             self._need_gyroscope()
-            seen, observed = self.checked(observation)
+            seen, observed = self.validate(observation)
             counts = self.counts(n_samples, observed, 3)
             step = self._interval(dt, observed.shape)
-            self.begin(seen.shape)
+            self.allocate(seen.shape)
             record = Recording(seen[None], observed[None], counts[None], step[None])
-            self._moved(record._replace(rates=shaped_rates(rates, record.observed.shape)), None)
-        return self._told_of(self.look())
+            self._advance_records(
+                record._replace(rates=shaped_rates(rates, record.observed.shape)), None
+            )
+        return self._estimate_of_values(self.current_values())
 
     def filter(
         self,
@@ -197,7 +199,7 @@ class RotationTracker(Replay):
         fields: Any = None,
         rates: Any = None,
         rate_std: float | None = None,
-        **given: Unpack[Given],
+        **given: Unpack[SequenceOptions],
     ) -> Result:
         """Run `update` over a whole sequence; see `Tracker.filter`.
 
@@ -205,20 +207,20 @@ class RotationTracker(Replay):
         rate_std: as for `update`. At steps that only have a rate the sequence is None.
         """
         if self.late == "replay":
-            result = self._filter_late(sequence, rates, rate_std, **given).only(fields)
+            result = self._filter_late(sequence, rates, rate_std, **given).select(fields)
             self._warn_of_repeats()
             return result
         more: Any = {} if rates is None else {"rates": rates, "rate_std": rate_std}
         return super().filter(sequence, fields=fields, **given, **more)
 
-    def recording(
+    def prepare_sequence(
         self, sequence: Any, *, rates: Any = None, rate_std: float | None = None, **given: Any
     ) -> Recording:
         """A sequence as `filter` takes it, checked; see `Tracker`."""
         if rates is None:
-            return super().recording(sequence, **given)
+            return super().prepare_sequence(sequence, **given)
         self._need_gyroscope()
-        record = super().recording(sequence, **given)
+        record = super().prepare_sequence(sequence, **given)
         found = checked_rates(np.asarray(rates, dtype=float), rate_std, len(record.seen))
         return record._replace(rates=shaped_rates(found, record.observed.shape))
 
@@ -231,7 +233,7 @@ class RotationTracker(Replay):
         lag: int | None = None,
         rates: Any = None,
         rate_std: float | None = None,
-        **given: Unpack[Given],
+        **given: Unpack[SequenceOptions],
     ) -> Result:
         """p(R_t | Z_1..Z_T), or with ``lag`` p(R_t | Z_1..Z_{t+lag}): a recording, looked back at.
 
@@ -255,8 +257,8 @@ class RotationTracker(Replay):
                 self._need_gyroscope()
             return self._smooth_law(sequence, lag, given)
         check_lag(lag)
-        fresh = self.anew(lag=None, late="raise")
-        record = fresh.recording(sequence, rates=rates, rate_std=rate_std, **given)
+        fresh = self.with_settings(lag=None, late="raise")
+        record = fresh.prepare_sequence(sequence, rates=rates, rate_std=rate_std, **given)
         shape = record.observed.shape
         flat = (shape[0], int(np.prod(shape[1:])))
         engine = fresh.engine()
@@ -299,8 +301,8 @@ class RotationTracker(Replay):
         if self.d != 3 or any(np.ndim(getattr(law, name, [])) for name in numbers):
             return smooth_law(self, sequence, lag, **given)
         check_lag(lag)
-        fresh = self.anew()
-        record = fresh.recording(sequence, whole=True, **given)
+        fresh = self.with_settings()
+        record = fresh.prepare_sequence(sequence, whole=True, **given)
         noise = (np.nan if self.noise_std is None else self.noise_std**2) / record.counts
         found = turning.smooth(law, record.seen, record.observed, record.dt, noise, lag)
         std = np.sqrt(np.diagonal(found.covariance, axis1=-2, axis2=-1)[..., :3])
@@ -315,32 +317,32 @@ class RotationTracker(Replay):
             "angle_std": np.abs(skew(std)),
             "covariance": found.covariance[..., :3, :3],
         }
-        return fresh.told(Result(values), record.times)
+        return fresh.in_stamp_units(Result(values), record.times)
 
-    def _begin(self, shape: tuple[int, ...]) -> None:
+    def _allocate(self, shape: tuple[int, ...]) -> None:
         if self.automatic and self.gyroscope is None:
             self.gyroscope = False
-        super()._begin(shape)
+        super()._allocate(shape)
         self._rows[:, TIME] = self._began
         self._begin_replay()
         self._window = np.full((self.lag or 0, len(self._rows), BESIDE + RECORD_SIZE), np.nan)
         self._window[..., :BESIDE] = 0.0
 
-    def begin_at(self, stamp: float) -> None:
+    def set_start_time(self, stamp: float) -> None:
         """The first step comes at this stamp."""
         if not self.automatic:
-            super().begin_at(stamp)
+            super().set_start_time(stamp)
             return
         self._began = stamp  # the engine counts in stamps: each track has its own unit of time
         if self.batch_shape is not None:
             self._rows[:, TIME] = stamp
 
-    def _update_at_once(
+    def _update_fast_path(
         self, observation: Any, dt: Any, n_samples: Any, assume_valid: bool
     ) -> Estimate | None:
         if self.lag:
             return None
-        found = super()._update_at_once(observation, dt, n_samples, assume_valid)
+        found = super()._update_fast_path(observation, dt, n_samples, assume_valid)
         if found is not None and self.automatic and self._records[0, STATUS] == STALE:
             self._warn_of_repeats()
         return found
@@ -360,17 +362,17 @@ class RotationTracker(Replay):
                 stacklevel=4,
             )
 
-    def _moved(self, record: Recording, room: int | None) -> Numbers:
-        records = self._all_moved(record, room)
+    def _advance_records(self, record: Recording, record_width: int | None) -> Numbers:
+        records = self._advance_all_records(record, record_width)
         self._warn_of_repeats()
         return records
 
-    def _all_moved(self, record: Recording, room: int | None) -> Numbers:
+    def _advance_all_records(self, record: Recording, record_width: int | None) -> Numbers:
         if not self.gyroscope and not self.lag:
-            return super()._moved(record, room)
-        lines, rows, engine = self._lined_up(record), self._rows.copy(), self._engine
+            return super()._advance_records(record, record_width)
+        lines, rows, engine = self._to_lines(record), self._rows.copy(), self._engine
         assert isinstance(engine, Rotations)
-        rates = np.full((len(lines.which), 4), np.nan)
+        rates = np.full((len(lines.track_index), 4), np.nan)
         if record.rates is not None:
             rates = np.ascontiguousarray(record.rates, dtype=float).reshape(-1, 4)
         records = engine.advance(rows, lines, None, rates=rates)[1]
@@ -378,7 +380,7 @@ class RotationTracker(Replay):
         if not self.lag:
             self._records = records[len(records) - len(rows) :].copy()
             return records
-        new = np.column_stack([lines.seen.reshape(-1, 9), lines.counts, lines.dt, rates, records])
+        new = np.column_stack([lines.values.reshape(-1, 9), lines.counts, lines.dt, rates, records])
         new = new.reshape(len(record.seen), len(self._rows), BESIDE + RECORD_SIZE)
         window = np.concatenate([self._window, new])
         self._window = window[len(new) :].copy()

@@ -12,7 +12,7 @@ from kgmrf._types import Mask, Numbers
 from kgmrf.results import Result, Values
 from kgmrf.trackers import _vector_step as on
 from kgmrf.trackers._contract import Tracker
-from kgmrf.trackers._input import Given, Recording
+from kgmrf.trackers._input import Recording, SequenceOptions
 from kgmrf.trackers._smooth import check_lag
 from kgmrf.trackers._vector_step import VectorState
 
@@ -36,7 +36,7 @@ class VectorTracker(Tracker):
     "repair").
     time_unit: the usual time between observations in units of ``times``; None takes the median of
     the first eight intervals. The settings above are per this unit; with ``time_unit=1`` they are
-    per unit of ``times``. Velocities are told per unit of ``times`` always.
+    per unit of ``times``. Velocities are per unit of ``times`` always.
 
     Observations are ``(..., d)``. A component that is NaN was not seen: the others still count.
 
@@ -51,7 +51,7 @@ class VectorTracker(Tracker):
 
     kind = "vector"
     axes = 1
-    _kept = ("_state", "_nis", "_log_likelihood", "_values", "_fresh")
+    _state_attributes = ("_state", "_nis", "_log_likelihood", "_values", "_fresh")
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class VectorTracker(Tracker):
     ) -> None:
         super().__init__(d, n_samples, on_invalid, time_unit)
         if (noise_std is None) == (noise_covariance is None):
-            raise ValueError("how noisy is it? give noise_std or noise_covariance, one of them")
+            raise ValueError("noise_std or noise_covariance is required: give one of them")
         self.noise_std = on.spreads(noise_std, "noise_std", positive=True)
         self.noise_covariance = on.spreads(noise_covariance, "noise_covariance", positive=True)
         if self.noise_covariance is not None and np.ndim(self.noise_covariance) != 2:
@@ -89,7 +89,12 @@ class VectorTracker(Tracker):
                 raise ValueError(f"{name} is for d = {size[0]}, but d = {self.d}")
 
     def smooth(
-        self, sequence: Any, *, lag: int | None = None, fields: Any = None, **given: Unpack[Given]
+        self,
+        sequence: Any,
+        *,
+        lag: int | None = None,
+        fields: Any = None,
+        **given: Unpack[SequenceOptions],
     ) -> Result:
         """p(x_t | y_1..y_T), or with ``lag`` p(x_t | y_1..y_{t+lag}): a recording, looked back at.
 
@@ -103,14 +108,14 @@ class VectorTracker(Tracker):
         True
         """
         check_lag(lag)
-        fresh = self.anew()
-        record = fresh.recording(sequence, whole=True, **given)
+        fresh = self.with_settings()
+        record = fresh.prepare_sequence(sequence, whole=True, **given)
         states = fresh._states(record)[0]
         model = (fresh._walk, fresh._wander, fresh.retention)
         nan = np.full(states.time.shape, np.nan)
         found = on.view(on.smooth_vectors(states, record.dt, *model, lag), nan, nan.copy())
-        told: Result = fresh.told(Result(found), record.times)
-        return told.only(fields)
+        result: Result = fresh.in_stamp_units(Result(found), record.times)
+        return result.select(fields)
 
     # ------------------------------------------------------------------ checks
 
@@ -122,7 +127,7 @@ class VectorTracker(Tracker):
         _check.dimension(array, name, self.d)
 
     def _validated(
-        self, array: Numbers, observed: Mask, rough: bool, name: str
+        self, array: Numbers, observed: Mask, is_float32: bool, name: str
     ) -> tuple[Numbers, Mask]:
         return array, observed
 
@@ -143,7 +148,7 @@ class VectorTracker(Tracker):
         """A setting as a (d, d) matrix; None means a share of the noise variance."""
         return on.as_matrix(otherwise * self._noise() if value is None else value, d)
 
-    def _begin(self, shape: tuple[int, ...]) -> None:
+    def _allocate(self, shape: tuple[int, ...]) -> None:
         d, nan = shape[-1], np.full(shape[:-1], np.nan)
         self._walk = self._matrix_of(self.acceleration, RELATIVE_ACCELERATION, d)
         self._wander = self._matrix_of(self.position_noise, 0.0, d)
@@ -186,11 +191,11 @@ class VectorTracker(Tracker):
     def _scores(self) -> tuple[Numbers, Numbers, Numbers]:
         return self._nis, self._log_likelihood, self._values
 
-    def look(self) -> Values:
+    def current_values(self) -> Values:
         """All fields as they stand now."""
         return on.view(self._state, *self._scores())
 
-    def ahead(self, dt: float) -> Values:
+    def predicted_values(self, dt: float) -> Values:
         """All fields as predicted ``dt`` from now."""
         state = self._drifted(np.full_like(self._state.time, dt))
         nan = np.full_like(state.time, np.nan)
@@ -199,7 +204,7 @@ class VectorTracker(Tracker):
     def _clocks(self) -> Numbers:
         return self._state.time
 
-    def check_memory(self) -> None:
+    def check_state(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""
         state, known = self._state, self._state.known > 0
         numbers = (state.position[known], state.velocity[known], state.covariance, state.time)

@@ -3,7 +3,7 @@
 Boxes, in this order: `regions` (covariances of rectangles and cells), `resample` and `cells` (a
 window as a map of SPD matrices), `motion` (where a box goes), `search`, `confidence`, `measurement`
 (what finds a box), of which `appearance` (covariances) and `external` (other trackers) are two,
-`tracker` (one box), `crowd` (several), `annotate`. Steady video: `camera` (how the camera moved),
+`tracker` (one box), `crowd` (several), `annotate`. Steady video: `camera` (motion of the camera),
 `steady` (the warp). Images come from `videos`, or drawn from `scenery` and `clip`.
 """
 

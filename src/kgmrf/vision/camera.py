@@ -1,9 +1,9 @@
-"""How the camera moved from image to image: from features, or as a file says.
+"""The motion of the camera between images: from features, or as a file says.
 
-A *pose* says where the camera looks, a *step* how it moved since the last pose. `Similarity`
-follows shift, turn and zoom in the image plane, `Turning` the orientation of a camera of known
-focal length. Both compose steps on their group; the path is smoothed by the Gauss-Markov random
-field behind our trackers.
+A *pose* says where the camera looks, a *step* its motion since the last pose. `Similarity`
+follows shift, turn and zoom in the image plane, `CameraRotation` the orientation of a camera of
+known focal length. Both compose steps on their group; the path is smoothed by the Gauss-Markov
+random field behind our trackers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from kgmrf.geometry import so
 
-__all__ = ["FeatureMotion", "RecordedMotion", "Similarity", "Turning"]
+__all__ = ["CameraRotation", "FeatureMotion", "RecordedMotion", "Similarity"]
 
 Array = NDArray[np.float64]
 FEWEST, MOST = 12, 200
@@ -108,7 +108,7 @@ class Similarity:
         return matrix
 
 
-class Turning:
+class CameraRotation:
     """x -> K R K^-1 x: a camera that turns in space; pose R (3, 3), from the camera to the world.
 
     ``focal`` is the focal length in pixels; the axes are right, down, forward.
@@ -183,9 +183,9 @@ class Turning:
 
 
 def apply(matrices: Array, points: Array) -> Array:
-    """Points (k, 2) moved by matrices (..., 3, 3): (..., k, 2)."""
-    moved = np.swapaxes(matrices @ np.vstack([points.T, np.ones(len(points))]), -1, -2)
-    return moved[..., :2] / moved[..., 2:]
+    """Points (k, 2) mapped by matrices (..., 3, 3): (..., k, 2)."""
+    mapped = np.swapaxes(matrices @ np.vstack([points.T, np.ones(len(points))]), -1, -2)
+    return mapped[..., :2] / mapped[..., 2:]
 
 
 class _View(NamedTuple):
@@ -199,7 +199,7 @@ class _View(NamedTuple):
 class _Steps:
     """Steps one after another, joined where points of another motion take over."""
 
-    def __init__(self, model: Similarity | Turning) -> None:
+    def __init__(self, model: Similarity | CameraRotation) -> None:
         self.model = model
         self.last: Array | None = None
         self.count, self.usual = 0, 0.0
@@ -229,7 +229,7 @@ class FeatureMotion:
     difference is added from then on: the path goes on as fast as before, beside what is seen.
     """
 
-    def __init__(self, model: Similarity | Turning) -> None:
+    def __init__(self, model: Similarity | CameraRotation) -> None:
         self.model = model
         self.restarted = False
         self._good: _View | None = None

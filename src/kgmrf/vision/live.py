@@ -7,12 +7,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kgmrf.vision.camera import Similarity, Turning, apply
+from kgmrf.vision.camera import CameraRotation, Similarity, apply
 
 __all__ = ["LivePath", "Room", "corners", "is_seen"]
 
 Array = NDArray[np.float64]
-Camera: TypeAlias = Similarity | Turning
+Camera: TypeAlias = Similarity | CameraRotation
 CAMERA, EASE = 0.6, 1 / 7.5
 """Time constants of the camera's path and of the shown one, as shares of the smoothness."""
 
@@ -49,8 +49,8 @@ class Room:
 
     def used(self, path: Array, steady: Array) -> Array:
         """Share of the room that each image needs, (n,); above 1 the rectangle leaves the image."""
-        moved = apply(self.model.warp(steady, path), self.inner) - self.inner
-        return (self.outward * moved / self.room).max(axis=(1, 2))
+        shift = apply(self.model.warp(steady, path), self.inner) - self.inner
+        return (self.outward * shift / self.room).max(axis=(1, 2))
 
     def clamped(self, path: Array, steady: Array) -> Array:
         """The steady path, drawn to the camera's as far as the rectangle needs."""

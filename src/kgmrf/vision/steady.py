@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from kgmrf.vision.camera import FeatureMotion, RecordedMotion, Similarity, Turning, apply
+from kgmrf.vision.camera import CameraRotation, FeatureMotion, RecordedMotion, Similarity, apply
 from kgmrf.vision.live import MEMORY, LivePath, Room, corners, is_seen
 
 __all__ = ["Border", "Rectangle", "Stabilizer", "steady_rectangle"]
@@ -41,7 +41,7 @@ class Stabilizer:
     central one of size ``keep``. "black", "replicate" and "reflect" fill them instead.
     focal: the focal length in pixels. With it the camera turns in space (a homography), without it
     shifts, turns and zooms in the image plane.
-    motion: who says how the camera moved; default: features of the images.
+    motion: what gives the motion of the camera; default: features of the images.
 
     Images without enough features are gaps: the path coasts through them. After `plan`, ``path`` is
     the camera's path, ``steady_path`` the smoothed one, ``warps`` (n, 3, 3) take pixels of an image
@@ -74,7 +74,7 @@ class Stabilizer:
             raise ValueError(f"border is one of {', '.join(get_args(Border))}, got {border!r}")
         self.smoothness, self.lag, self.keep, self.border = smoothness, lag, keep, border
         self.focal, self.motion = focal, motion
-        self._model: Similarity | Turning | None = None
+        self._model: Similarity | CameraRotation | None = None
         self._room: Room
         self._poses: list[Array] = []
         self._live: LivePath | None = None
@@ -159,11 +159,11 @@ class Stabilizer:
         """Names of the columns, and the camera's and the steady path (n, k), for tables."""
         model = self._started()
         if self._lived:
-            told = (np.stack(part) for part in zip(*self._lived, strict=True))
-            self.path, self.steady_path, self.warps = told
+            parts = (np.stack(part) for part in zip(*self._lived, strict=True))
+            self.path, self.steady_path, self.warps = parts
         return model.columns, model.numbers(self.path), model.numbers(self.steady_path)
 
-    def _started(self) -> Similarity | Turning:
+    def _started(self) -> Similarity | CameraRotation:
         if self._model is None:
             raise RuntimeError("there is no image yet: call watch or update first")
         return self._model
@@ -175,7 +175,9 @@ class Stabilizer:
             keep = self.keep if self.border == "crop" else 1.0
             kept = keep * np.array(size)
             self.rectangle = Rectangle(*(0.5 * (size - kept)), *kept)
-            self._model = Similarity(size) if self.focal is None else Turning(size, self.focal)
+            self._model = (
+                Similarity(size) if self.focal is None else CameraRotation(size, self.focal)
+            )
             self._room = Room(self._model, size, self.keep)
             self._moves = self.motion or FeatureMotion(self._model)
             self._pose = self._model.start

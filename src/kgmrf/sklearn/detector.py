@@ -9,8 +9,8 @@ import numpy as np
 from kgmrf import _check
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
-from kgmrf.stationary import stationary
-from kgmrf.tail import surprise
+from kgmrf.model.stationary import stationary
+from kgmrf.model.tail import surprise
 from kgmrf.trackers import KGMRF
 
 with optional():
@@ -25,9 +25,9 @@ class KineticDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     X: ``(n_times, n_channels)``, NaN where a channel was not seen. `fit` takes rows without faults,
     which are all alike: one mean, one covariance, tails as heavy as theirs
-    (:func:`kgmrf.stationary.stationary`). Other rows are scored one by one, and nothing is learned
-    from them. Where what is normal moves, use :func:`kgmrf.alerts.watch` or `OnlineDetector`, which
-    forecast each row from those before it.
+    (:func:`kgmrf.model.stationary.stationary`). Other rows are scored one by one, and nothing is
+    learned from them. Where what is normal moves, use :func:`kgmrf.alerts.watch` or
+    `OnlineDetector`, which forecast each row from those before it.
 
     rate: share of normal rows that `predict` calls outliers; the default is that of scikit-learn's
     own detectors, 1e-4 that of `kgmrf.alerts`.
@@ -60,7 +60,7 @@ class KineticDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any, **options: Any) -> Numbers:
         rows: Numbers = validate_data(
-            self, _check.unmasked(X), dtype=np.float64, ensure_all_finite="allow-nan", **options
+            self, _check.fill_masked(X), dtype=np.float64, ensure_all_finite="allow-nan", **options
         )
         return rows
 
@@ -97,7 +97,7 @@ class OnlineDetector:
     The protocol is that of river's detectors: `score_one`, then `learn_one`. For many rows or keys
     :func:`kgmrf.alerts.watch` and `kgmrf.stream` are a hundred times faster.
 
-    mean: "drift", "running" or "zero": the mean of the rows, as for :class:`kgmrf.KGMRF`.
+    mean: "ewm", "expanding" or "zero": the mean of the rows, as for :class:`kgmrf.KGMRF`.
 
     >>> detector = OnlineDetector()
     >>> for a in np.random.default_rng(0).normal(size=200):
@@ -106,7 +106,7 @@ class OnlineDetector:
     True
     """
 
-    def __init__(self, mean: str = "drift") -> None:
+    def __init__(self, mean: str = "ewm") -> None:
         self.tracker = KGMRF(mean=mean)
         self.channels: tuple[Any, ...] = ()
         self.n_rows = 0

@@ -12,8 +12,8 @@ from kgmrf._check import OnInvalid
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
 from kgmrf.constants import SPREAD_GAIN, SPREAD_LIMIT, SPREAD_START
-from kgmrf.estimator import KineticTransformer
 from kgmrf.geometry import so, spd
+from kgmrf.sklearn.estimator import KineticTransformer
 
 with optional():
     from sklearn.utils.validation import check_is_fitted

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from kgmrf.stream.ends import PATIENCE, POLLS, READ, Sink, Stop
+from kgmrf.stream.endpoints import PATIENCE, POLLS, READ, Sink, Stop
 from kgmrf.stream.settings import StreamError
 
 ROWS = 1 << 16
@@ -56,7 +56,7 @@ class _Polled(io.RawIOBase):
 class TableSource:
     """Record batches of at most `ROWS` rows, from a stream or a file of Arrow, or from Parquet.
 
-    As `kgmrf.stream.ends.Source`: an empty block means that nothing came for a moment, None
+    As `kgmrf.stream.endpoints.Source`: an empty block means that nothing came for a moment, None
     that no more will. Streams may follow one another.
     """
 
@@ -104,8 +104,8 @@ class TableSource:
             if self.stop:
                 self.batches = None
                 return False
-            told = " ".join(str(error).split())[:160]
-            raise StreamError(f"the input is torn or no {self.form}: {told}", b"") from error
+            reason = " ".join(str(error).split())[:160]
+            raise StreamError(f"the input is torn or no {self.form}: {reason}", b"") from error
 
     def _open(self) -> Iterator[Any] | None:
         import pyarrow as pa
@@ -169,9 +169,9 @@ class MessageSink(Sink):
 
     def write(self, text: bytes) -> None:
         """Everything, unless the process is asked to end while nobody reads."""
-        told = self.schema()
-        if not self.begun and told is not None and (text or self.pending):
-            first = b64decode(told)
+        known = self.schema()
+        if not self.begun and known is not None and (text or self.pending):
+            first = b64decode(known)
             if not self.pending.startswith(first):
                 self.pending = first + self.pending
             self.begun = True
@@ -179,31 +179,31 @@ class MessageSink(Sink):
 
     def finish(self) -> None:
         """Leave at least a schema, if it is known."""
-        told = self.schema()
-        if not self.begun and told is not None:
+        known = self.schema()
+        if not self.begun and known is not None:
             self.begun = True
-            super().write(b64decode(told))
+            super().write(b64decode(known))
 
     def keep(self, pending: bytes) -> None:
         """Deliver this first, which an earlier process could not; its schema comes by itself."""
-        told = self.schema()
-        self.pending = pending.removeprefix(b64decode(told)) if told is not None else pending
+        known = self.schema()
+        self.pending = pending.removeprefix(b64decode(known)) if known is not None else pending
 
     def _begin_of_torn(self, done: int) -> int:
         return whole_messages(self.pending, done)
 
-    def mend(self, *, resumed: bool) -> None:
+    def truncate_torn_line(self, *, resumed: bool) -> None:
         """Cut off a torn message of a file that is appended to; its schema must be this one."""
         found = os.fstat(self.handle)
         if not stat.S_ISREG(found.st_mode) or not found.st_size:
             return
         import pyarrow as pa
 
-        told = self.schema()
+        known = self.schema()
         path = next(iter(self.names()), "")
         with pa.memory_map(path) as file:
             text = file.read_buffer()
-            first = b"" if told is None else b64decode(told)
+            first = b"" if known is None else b64decode(known)
             if not first or bytes(text[: len(first)]) != first:
                 raise ValueError(
                     "the output is appended to a file with other columns or without any; give a "
@@ -226,10 +226,10 @@ class ParquetSink(MessageSink):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        told = self.schema()
-        if told is None:
+        known = self.schema()
+        if known is None:
             return
-        schema = pa.ipc.read_schema(pa.py_buffer(b64decode(told)))
+        schema = pa.ipc.read_schema(pa.py_buffer(b64decode(known)))
         if self.writer is None:
             self.file = os.fdopen(os.dup(self.handle), "wb")
             self.writer = pq.ParquetWriter(self.file, schema)
@@ -247,7 +247,7 @@ class ParquetSink(MessageSink):
             self.file.close()
             self.writer = None
 
-    def mend(self, *, resumed: bool) -> None:
+    def truncate_torn_line(self, *, resumed: bool) -> None:
         """Refuse a file that has something in it."""
         found = os.fstat(self.handle)
         if stat.S_ISREG(found.st_mode) and found.st_size:

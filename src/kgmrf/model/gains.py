@@ -1,8 +1,8 @@
 """How strongly to believe an observation: the gain laws.
 
-All laws drive the same step (see :mod:`kgmrf.step`). A law says how far the frame turns (position
-gain) and how much the velocity is kicked (velocity gain) by an innovation, and which share of the
-velocity survives a unit of time (retention).
+All laws drive the same step (see :mod:`kgmrf.model.step`). A law says how far the frame turns
+(position gain) and how much the velocity is kicked (velocity gain) by an innovation, and which
+share of the velocity survives a unit of time (retention).
 
 A bare gamma never appears here, because the paper uses it in two opposite senses: as damping in
 its Algorithm 1 and as retention in its experiments.
@@ -230,7 +230,7 @@ def as_gains(gains: str | Gains | dict[str, Any]) -> Gains:
     else:
         raise ValueError(
             f"gains must be one of {', '.join(map(repr, LAWS))} or a law such as "
-            f"kgmrf.gains.information(acceleration=1e-6), got {gains!r}"
+            f"kgmrf.model.gains.information(acceleration=1e-6), got {gains!r}"
         )
     for name, limits in RANGES[type(law)].items():
         for value in np.ravel(np.asarray(getattr(law, name), dtype=float)):

@@ -25,7 +25,7 @@ def more_room(room: int, needed: int) -> int:
 def extend(owner: dict[str, Any], name: str, n: int, blank: Numbers) -> None:
     """Put ``n`` rows that are all ``blank`` behind the array ``owner[name]``.
 
-    Large arrays are moved by the system's page table, and not copied, unless somebody else looks
+    Large arrays are remapped by the system's page table, and not copied, unless somebody else looks
     at them.
 
     >>> arrays = {"a": np.zeros((2, 3))}

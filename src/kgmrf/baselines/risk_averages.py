@@ -8,7 +8,7 @@ import numpy as np
 
 from kgmrf import _check
 from kgmrf._types import Numbers
-from kgmrf.trackers._baseline import Arrays, BaselineTracker
+from kgmrf.baselines._contract import Arrays, BaselineTracker
 
 SCALE_RETENTION = 0.98  # of the logarithm of the scale, per unit of time
 FARTHEST = 20.0  # times the forecast size: the scale learns from no more

@@ -9,7 +9,7 @@ from kgmrf._types import Numbers
 
 __all__ = ["HALF_LIFE", "MEANS", "RunningMean", "off_the_mean"]
 
-MEANS = ("zero", "running", "drift")
+MEANS = ("zero", "expanding", "ewm")
 """Samples of mean zero, with a constant mean, with a mean that drifts; ``mean=`` also takes
 "linear" (`kgmrf.linear_mean`)."""
 
@@ -20,7 +20,7 @@ HALF_LIFE = 200.0
 class RunningMean:
     """e_n = (x_n - mean of the past) / sqrt(1 + sum w^2 / (sum w)^2), for every channel by itself.
 
-    mean: "running" gives all of the past the same weight w; "drift" forgets it with a half-life of
+    mean: "expanding" gives all of the past the same weight w; "ewm" forgets it with a half-life of
     200 samples. Only the past is used, so that a stream can be centred as it comes, and in chunks
     as well as whole. The factor undoes the error of the mean: e_n has the covariance of x_n
     exactly, if that and the mean are constant. The first value of a channel tells nothing about its
@@ -33,8 +33,8 @@ class RunningMean:
     [3.0]
     """
 
-    def __init__(self, mean: str = "running", sums: Numbers | None = None) -> None:
-        self.keep = 0.5 ** (1.0 / HALF_LIFE) if _check.choice(mean, MEANS, "mean") == "drift" else 1
+    def __init__(self, mean: str = "expanding", sums: Numbers | None = None) -> None:
+        self.keep = 0.5 ** (1.0 / HALF_LIFE) if _check.choice(mean, MEANS, "mean") == "ewm" else 1
         self.sums: Numbers = np.zeros((3, 0)) if sums is None else sums
 
     @property

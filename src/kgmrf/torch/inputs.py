@@ -1,4 +1,4 @@
-"""At the door of the layers: what cannot be used is refused, with the value and the remedy.
+"""Input of the layers: what cannot be used is refused, with the value and the remedy.
 
 Shapes and kinds are always checked. Values are looked at where that is cheap, on the CPU and not
 while a graph is traced, by the compiled check of the numpy trackers: one pass over the sequence.

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from array_api_compat import array_namespace
 
 from kgmrf._types import Array
-from kgmrf.gains import ANGLE_VARIANCE_LIMIT, FixedGains, Gains, InformationGains, Transition
 from kgmrf.geometry import orbit, so
-from kgmrf.motion import branches, drift, planes, stiffness, ticks
-from kgmrf.state import (
+from kgmrf.model.gains import ANGLE_VARIANCE_LIMIT, FixedGains, Gains, InformationGains, Transition
+from kgmrf.model.law_motion import branches, drift, planes, stiffness, ticks
+from kgmrf.model.law_state import (
     SMALLEST_SPECTRUM,
     Model,
     State,
@@ -53,7 +53,7 @@ def measure_covariance(
     ``seen`` is the observation in the body frame, C~ = Q^T C Q, ``(..., d, d)``.
 
     >>> import numpy as np
-    >>> from kgmrf.state import initial_state
+    >>> from kgmrf.model.law_state import initial_state
     >>> state = initial_state(np.eye(2), np.asarray([2.0, 0.5]), InformationGains())
     >>> measure_covariance(state, np.eye(2), np.asarray(8.0), 0.1).noise[0, 1].item()
     0.1575
@@ -67,7 +67,7 @@ def measure_rotation(state: State, seen: Array, noise_var: Array) -> Measurement
     """residual Log(Q^T R), sensitivity 1, noise noise_var in every plane.
 
     >>> import numpy as np
-    >>> from kgmrf.state import initial_state
+    >>> from kgmrf.model.law_state import initial_state
     >>> state = initial_state(np.eye(2), np.ones(2), InformationGains())
     >>> measure_rotation(state, np.eye(2), np.asarray(0.01)).residual.any().item()
     False
@@ -90,7 +90,7 @@ def correct_and_kick(
     of freedom when the model is right; NaN for fixed gains, which predict no variance.
 
     >>> import numpy as np
-    >>> from kgmrf.state import initial_state
+    >>> from kgmrf.model.law_state import initial_state
     >>> state = initial_state(np.eye(2), np.asarray([2.0, 0.5]), zero := FixedGains(0.1, 0.0))
     >>> tilted = np.asarray([[1.9, 0.3], [0.3, 0.6]])
     >>> seen = measure_covariance(state, tilted, np.asarray(8.0), 0.0)
@@ -156,7 +156,7 @@ def _smallest(xp: Array, like: Array) -> float:
 
 def _pool(xp: Array, state: State, model: Model, observation: Array, n_samples: Array) -> State:
     """Cold start: the eigendecomposition of the mean of all samples so far, with a wide prior."""
-    total = state.pool_samples + n_samples
+    total = state.pooled_samples + n_samples
     pool = state.pool + (n_samples / total)[..., None, None] * (observation - state.pool)
     frame, level = orbit.decompose(pool)
     floor = _smallest(xp, level) * level[..., :1]
@@ -168,8 +168,8 @@ def _pool(xp: Array, state: State, model: Model, observation: Array, n_samples: 
         spectrum=spectrum,
         spectrum_var=xp.zeros_like(level) + (2.0 / total)[..., None],
         pool=pool,
-        pool_samples=total,
-        pool_frames=state.pool_frames + 1.0,
+        pooled_samples=total,
+        pooled_steps=state.pooled_steps + 1.0,
     )
 
 
@@ -191,7 +191,7 @@ def covariance_step(
     ``over`` as in `drift`.
 
     >>> import numpy as np
-    >>> from kgmrf.state import initial_state
+    >>> from kgmrf.model.law_state import initial_state
     >>> model = Model(InformationGains())
     >>> state = initial_state(np.eye(2), np.asarray([2.0, 0.5]), model.gains)
     >>> C = np.asarray([[1.9, 0.3], [0.3, 0.6]])
@@ -257,7 +257,7 @@ def rotation_step(
     The first observation starts the track.
 
     >>> import numpy as np
-    >>> from kgmrf.state import cold_state
+    >>> from kgmrf.model.law_state import cold_state
     >>> model = Model(InformationGains())
     >>> state, one = cold_state(np.eye(3), model.gains), np.asarray(1.0)
     >>> quarter = np.asarray([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])

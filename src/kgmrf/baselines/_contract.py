@@ -8,10 +8,11 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from kgmrf import _check, wishart
+from kgmrf import _check
 from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import orbit
+from kgmrf.model import wishart
 from kgmrf.results import Values
 from kgmrf.trackers._input import Recording
 from kgmrf.trackers._samples import CovarianceTracker
@@ -29,7 +30,7 @@ class BaselineTracker(CovarianceTracker):
     _takes_logarithms: ClassVar[bool] = False
     """Whether rank-deficient covariances must be refused."""
 
-    _kept = ("_arrays", "_time", "_seen", "_log_likelihood", "_fresh")
+    _state_attributes = ("_arrays", "_time", "_seen", "_log_likelihood", "_fresh")
 
     def __init__(self, d: int | None = None, *, kind: str | None = None, **options: Any) -> None:
         super().__init__(d, **options)
@@ -75,9 +76,9 @@ class BaselineTracker(CovarianceTracker):
         return np.asarray(max((2.0 - gain) / gain, 1.0))
 
     def _validated(
-        self, array: Numbers, observed: Mask, rough: bool, name: str
+        self, array: Numbers, observed: Mask, is_float32: bool, name: str
     ) -> tuple[Numbers, Mask]:
-        return self._definite(*super()._validated(array, observed, rough, name), name)
+        return self._definite(*super()._validated(array, observed, is_float32, name), name)
 
     def _definite(self, matrices: Numbers, observed: Mask, name: str) -> tuple[Numbers, Mask]:
         """A logarithm needs full rank: at least d samples behind every matrix."""
@@ -98,7 +99,7 @@ class BaselineTracker(CovarianceTracker):
         lift = np.where(thin, 1e-12 * values[..., -1] - np.minimum(values[..., 0], 0.0), 0.0)
         return matrices + lift[..., None, None] * np.eye(matrices.shape[-1]), observed
 
-    def _begin(self, shape: tuple[int, ...]) -> None:
+    def _allocate(self, shape: tuple[int, ...]) -> None:
         batch = shape[:-2]
         self._arrays = self._fresh_arrays(shape)
         self._time = np.zeros(batch)
@@ -170,11 +171,11 @@ class BaselineTracker(CovarianceTracker):
             self._definite(np.swapaxes(rows, -1, -2) @ rows, whole, name)
         return blocks
 
-    def look(self) -> Values:
+    def current_values(self) -> Values:
         """All fields as they stand now."""
         return self._values(self._arrays, self._time, self._log_likelihood)
 
-    def ahead(self, dt: float) -> Values:
+    def predicted_values(self, dt: float) -> Values:
         """All fields as predicted ``dt`` from now."""
         step = np.full((*self._time.shape, 1, 1), dt)
         later = self._coast(self._arrays, self._predict(self._arrays, step), step)
@@ -197,7 +198,7 @@ class BaselineTracker(CovarianceTracker):
         time, likelihood, seen = (np.stack(part) for part in list(zip(*steps, strict=True))[1:])
         return self._values(arrays, time, likelihood, seen)
 
-    def check_memory(self) -> None:
+    def check_state(self) -> None:
         """Raise ValueError if what is remembered, as from a file, cannot be."""
         started = ~np.isnan(self._seen)
         for name, array in self._arrays.items():
@@ -207,7 +208,7 @@ class BaselineTracker(CovarianceTracker):
         if not (
             np.isfinite(self._time).all() and (self._seen[started] <= self._time[started]).all()
         ):
-            raise ValueError("its clock is none")
+            raise ValueError("invalid clock")
         if self._takes_logarithms and self.kind == "covariance":
             matrices = self._matrix(self._arrays)
             if not np.isfinite(matrices[started]).all():

@@ -14,9 +14,9 @@ import numpy as np
 
 from kgmrf._types import Mask, Numbers
 from kgmrf.geometry import so
-from kgmrf.motion import drift, passage
-from kgmrf.state import Model, State, select, warming
-from kgmrf.step import covariance_step
+from kgmrf.model.law_motion import drift, passage
+from kgmrf.model.law_state import Model, State, select, warming
+from kgmrf.model.step import covariance_step
 
 _FIELDS = (
     *("frame", "velocity", "uncertainty", "spectrum", "spectrum_var"),
@@ -114,7 +114,7 @@ def _backward(here: State, model: Model, dt: Numbers, observed: Mask, later: Sta
     retention of the velocity, and s below 1 where an angle was kept within the circle; errors are
     Log(Q_predicted^T Q_later), in the body frame.
     """
-    moved = ~np.isnan(here.seen) & ~np.asarray(warming(here, model))
+    advanced = ~np.isnan(here.seen) & ~np.asarray(warming(here, model))
     over = passage(model.gains, dt, here.frame)
     still = here._replace(spectrum=np.where(np.isnan(here.spectrum), 1.0, here.spectrum))
     ahead, h = drift(still, model, dt, observed, over), over.turn
@@ -131,7 +131,7 @@ def _backward(here: State, model: Model, dt: Numbers, observed: Mask, later: Sta
     c12 = np.where(ok, (u12 * b11 - u11 * b12) / safe, 0.0)
     c21 = np.where(ok, (u21 * b22 - u22 * b12) / safe, 0.0)
     c22 = np.where(ok, (u22 * b11 - u21 * b12) / safe, 0.0)
-    moves = moved[..., None, None]
+    moves = advanced[..., None, None]
     gap = np.swapaxes(ahead.frame, -1, -2) @ later.frame
     angle = so.log(np.where(moves, gap, np.eye(gap.shape[-1])))
     speed = later.velocity - ahead.velocity
@@ -161,7 +161,7 @@ def _backward(here: State, model: Model, dt: Numbers, observed: Mask, later: Sta
         log_scale=here.log_scale + pull * (later.log_scale - ahead.log_scale),
         scale_var=here.scale_var + pull**2 * (later.scale_var - ahead.scale_var),
     )
-    return select(moved, smoothed, here)
+    return select(advanced, smoothed, here)
 
 
 def _ratio(part: Numbers, whole: Numbers) -> Numbers:

@@ -177,7 +177,7 @@ def clock(result: Result) -> tuple[Numbers, str]:
 
 
 def time_axis(axes: Axes, times: Numbers, unit: str) -> None:
-    """The axis below a panel, in what `clock` told: dates as dates."""
+    """The axis below a panel, as `clock` gives it: dates as dates."""
     if unit == "date":
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
@@ -211,7 +211,7 @@ def shade_gaps(axes: Axes, times: Numbers, missing: Numbers) -> None:
 
 
 def label_lines(labels: Mapping[Axes, Sequence[tuple[float, str, str]]]) -> None:
-    """Write (height, text, colour) beside the right edge of axes, moved apart where they collide.
+    """Write (height, text, colour) beside the right edge of axes, shifted where they collide.
 
     Call it once, when everything else of the figure is drawn: the places depend on the final axes.
     """

@@ -16,9 +16,9 @@ from kgmrf._check import ObservationError
 from kgmrf._types import Numbers
 from kgmrf.constants import SIZE_NODES, SIZE_SHARES
 from kgmrf.constants import TAILS as TAILS
-from kgmrf.contribution import conditional_p_values
+from kgmrf.model.contribution import conditional_p_values
+from kgmrf.model.tail import tail_probability
 from kgmrf.portfolio import PortfolioDensity, as_weights
-from kgmrf.tail import tail_probability
 
 GAUSSIAN = 1e8
 """Degrees of freedom that stand for a Gaussian."""
@@ -130,7 +130,7 @@ class Mixture:
         """P(an observation at least as far out as x), ``(...)``; NaN cells are integrated out.
 
         The probability of the region beyond the ellipsoid through x, of all components of the
-        mixture: see :func:`kgmrf.tail.tail_probability`. Uniform if x comes from the density.
+        mixture: see :func:`kgmrf.model.tail.tail_probability`. Uniform if x comes from the density.
 
         >>> one = Density(np.eye(2), np.ones(1), np.array([GAUSSIAN]))
         >>> one.p_value([[0.0, 0.0], [2.0, 1.41]]).round(2)
@@ -142,7 +142,7 @@ class Mixture:
     def channel_p_value(self, x: Any) -> Numbers:
         """Two-sided p-value of each channel of x given all others, ``(..., d)``; NaN where x is.
 
-        Small where a channel is not what the others promise; see :mod:`kgmrf.contribution`.
+        Small where a channel is not what the others promise; see :mod:`kgmrf.model.contribution`.
 
         >>> pair = Density(np.array([[1.0, 0.9], [0.9, 1.0]]), np.ones(1), np.array([GAUSSIAN]))
         >>> pair.channel_p_value([1.0, -1.0]).round(5)
@@ -157,7 +157,7 @@ class Mixture:
         """What each channel adds to the squared distance of x, ``(..., d)``; NaN where x is.
 
         phi_i = x_i (scale^-1 x)_i, the Shapley value: its sum is ``mahalanobis(x)``. See
-        :mod:`kgmrf.contribution`.
+        :mod:`kgmrf.model.contribution`.
 
         >>> one = Density(np.diag([1.0, 4.0]), np.ones(1), np.array([GAUSSIAN]))
         >>> one.contribution([1.0, 4.0]).tolist()

@@ -1,4 +1,4 @@
-// The way back through the members whose eigenframe turns (ensemble_turning.hpp).
+// The way back through the members whose eigenframe turns (ensemble_rotating.hpp).
 #pragma once
 #include "ensemble_adjoint_room.hpp"
 

@@ -16,11 +16,11 @@ import numpy as np
 from kgmrf._extras import optional
 from kgmrf._names import BY_CHANNEL, as_columns
 from kgmrf._types import Numbers
-from kgmrf.density import GAUSSIAN, Density, components
-from kgmrf.factors import DENSE, FactorDensity, derived, heaviness, solve
 from kgmrf.geometry.between import state_between
-from kgmrf.rotation_fields import Field, RotationFields
-from kgmrf.tail import surprise
+from kgmrf.model.density import GAUSSIAN, Density, components
+from kgmrf.model.factors import DENSE, FactorDensity, derived, heaviness, solve
+from kgmrf.model.tail import surprise
+from kgmrf.results.rotation_fields import Field, RotationFields
 from kgmrf.youth import widening
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class _Fields(RotationFields):
     """Probability of an observation at least as far from its forecast, (...); NaN where nothing was
     seen or forecast.
 
-    Of the self-tuned tracker the tail of its density (:func:`kgmrf.tail.tail_probability`); of a
-    single law, a rotation or a vector that of `nis`, which is chi-squared.
+    Of the self-tuned tracker the tail of its density (:func:`kgmrf.model.tail.tail_probability`);
+    of a single law, a rotation or a vector that of `nis`, which is chi-squared.
     """
     scale = Field()
     """Scale matrix of the forecast's Student-t density, (..., d, d)."""
@@ -84,7 +84,8 @@ class _Fields(RotationFields):
     """Weight of each degree of freedom (3, 6, 12, 1e5) of that density, (..., 4)."""
     size_std = Field()
     """Standard deviation of the log size of that density, (...): 0 one step ahead, and the larger
-    the longer nothing was seen. Each tail comes in three sizes; see `kgmrf.density.components`."""
+    the longer nothing was seen. Each tail comes in three sizes; see
+    `kgmrf.model.density.components`."""
     doubt = Field()
     """How little the forecast of a young track knows, (...): 1 after one sample, 0 after 5 (d + 2).
     The tails of the density become 1/(1/nu + doubt), its scale grows; see :mod:`kgmrf.youth`."""
@@ -96,7 +97,7 @@ class _Fields(RotationFields):
     """Weight of each member of a self-tuned tracker, (..., K)."""
     half_life = Field()
     """Time after which a self-tuned tracker has half forgotten an observation, (...)."""
-    starting = Field()
+    is_initial = Field()
     """Whether fewer than 2 d samples are behind the estimate, (...)."""
 
     time_scale = Field()
@@ -109,12 +110,13 @@ class _Fields(RotationFields):
     index: Any = None
     integrated_time: float = np.nan
     """Of a result of raw rows: tau of the first 2,048 that were filtered, the number of rows after
-    which a row is new (:func:`kgmrf.integrated_time.integrated_time`); NaN where it is unknown."""
+    which a row is new (:func:`kgmrf.model.integrated_time.integrated_time`); NaN where it is
+    unknown."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
 
-    def named(self, channels: tuple[str, ...] | None, index: Any = None) -> Self:
+    def with_labels(self, channels: tuple[str, ...] | None, index: Any = None) -> Self:
         """The same with names for its channels, and for its rows."""
         self.channels, self.index = channels, index
         return self
@@ -311,9 +313,9 @@ class Result(_Fields):
         kind = type(self) if isinstance(frame, slice) else Estimate
         index = self.index[frame] if isinstance(frame, slice) and self.index is not None else None
         if hasattr(self._values, "at"):  # fields that are made later, for these frames alone
-            return kind(self._values.at(frame)).named(self.channels, index)
+            return kind(self._values.at(frame)).with_labels(self.channels, index)
         values = {name: value[frame] for name, value in self.as_dict().items()}
-        return kind(values).named(self.channels, index)
+        return kind(values).with_labels(self.channels, index)
 
     def state_at(self, time: Any) -> Estimate | Result:
         """Rotations at a stamp between steps, or at many ``(K,)``, by rotation and velocity of the
@@ -328,14 +330,14 @@ class Result(_Fields):
         found = state_between(self, time)
         return (Result if found["time"].ndim else Estimate)(found)
 
-    def only(self, fields: Any) -> Self:
+    def select(self, fields: Any) -> Self:
         """The same with these fields alone (and time); None keeps all."""
         if fields is None:
             return self
         names = (fields,) if isinstance(fields, str) else tuple(fields)
         return type(self)(
             {name: np.array(getattr(self, name)) for name in dict.fromkeys(("time", *names))}
-        ).named(self.channels, self.index)
+        ).with_labels(self.channels, self.index)
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas table with one row per frame (and per item of a batch).
@@ -436,7 +438,7 @@ def stacked(steps: Sequence[Values]) -> Values:
 
 def stack(estimates: Sequence[Estimate]) -> Result:
     """A `Result` from the estimates of successive frames."""
-    return Result(stacked([one.as_dict() for one in estimates])).named(estimates[0].channels)
+    return Result(stacked([one.as_dict() for one in estimates])).with_labels(estimates[0].channels)
 
 
 def join(results: list[Result]) -> Result:
@@ -448,4 +450,4 @@ def join(results: list[Result]) -> Result:
     index = None
     if all(r.index is not None for r in results):
         index = np.concatenate([np.asarray(r.index) for r in results])
-    return type(results[0])(pieces).named(results[0].channels, index)
+    return type(results[0])(pieces).with_labels(results[0].channels, index)

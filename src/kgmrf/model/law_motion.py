@@ -9,7 +9,9 @@ from array_api_compat import array_namespace
 from kgmrf._types import Array
 from kgmrf.constants import CORRELATION_LIMIT as CORRELATION_LIMIT
 from kgmrf.constants import POLISH_EVERY as POLISH_EVERY
-from kgmrf.gains import (
+from kgmrf.geometry import orbit, so
+from kgmrf.geometry.orbit import RELATIVE_RIDGE
+from kgmrf.model.gains import (
     ANGLE_VARIANCE_LIMIT,
     FixedGains,
     Gains,
@@ -17,13 +19,12 @@ from kgmrf.gains import (
     Transition,
     transition,
 )
-from kgmrf.geometry import orbit, so
-from kgmrf.geometry.orbit import RELATIVE_RIDGE
-from kgmrf.state import Model, State, off_diagonal, spread
+from kgmrf.model.law_state import Model, State, off_diagonal, spread
 
 
 def passage(gains: Gains, dt: Array, like: Array) -> Transition:
-    """What a time ``dt`` does in every plane: :func:`kgmrf.gains.transition`, ready for `drift`.
+    """What a time ``dt`` does in every plane: :func:`kgmrf.model.gains.transition`, ready for
+    `drift`.
 
     Shapes: dt ``(...)``, like ``(..., d, d)`` -> ``(..., 1, 1)``, or ``(..., d, d)`` for a law with
     a number per plane.
@@ -147,9 +148,9 @@ def _limited(xp: Array, p: Array, p12: Array, most: float) -> tuple[Array, Array
 
 
 def branches(xp: Array, condition: Array, model: Model) -> bool:
-    """Whether any item needs what is too dear to run always (polish, eigendecomposition).
+    """Whether any item needs what costs too much to run always (polish, eigendecomposition).
 
-    With a turn bound nobody looks: the dear thing is computed and chosen item by item.
+    With a turn bound nobody looks: the costly part is computed and chosen item by item.
     """
     return model.turn_bound is not None or bool(xp.any(condition))
 

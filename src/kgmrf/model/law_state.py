@@ -9,7 +9,7 @@ from array_api_compat import array_namespace, device
 
 from kgmrf._types import Array
 from kgmrf.constants import SMALLEST_SPECTRUM as SMALLEST_SPECTRUM
-from kgmrf.gains import FixedGains, Gains, as_array
+from kgmrf.model.gains import FixedGains, Gains, as_array
 
 INTEGRATORS = ("exponential", "cayley", "cayley_neumann")
 """Maps from a turn W to the rotation that drifts the frame; the last with three terms.
@@ -31,8 +31,8 @@ class State(NamedTuple):
     log_scale                 (...)            s in S = e^s Q diag(spectrum) Q^T (scale clock)
     scale_var                 (...)            variance of log_scale
     pool                      (..., d, d)      mean of the observations pooled at the cold start
-    pool_samples              (...)            how many samples that mean holds
-    pool_frames               (...)            how many frames it holds
+    pooled_samples              (...)            how many samples that mean holds
+    pooled_steps               (...)            how many frames it holds
     time                      (...)            time of the last drift
     seen                      (...)            time of the last observation, NaN before the first
     steps                     (...)            number of drifts (for polishing)
@@ -47,8 +47,8 @@ class State(NamedTuple):
     log_scale: Array
     scale_var: Array
     pool: Array
-    pool_samples: Array
-    pool_frames: Array
+    pooled_samples: Array
+    pooled_steps: Array
     time: Array
     seen: Array
     steps: Array
@@ -108,8 +108,8 @@ def initial_state(frame: Array, spectrum: Array, gains: Gains) -> State:
         log_scale=xp.zeros_like(batch),
         scale_var=xp.zeros_like(batch),
         pool=xp.zeros_like(frame),
-        pool_samples=xp.full_like(batch, math.inf),
-        pool_frames=xp.full_like(batch, math.inf),
+        pooled_samples=xp.full_like(batch, math.inf),
+        pooled_steps=xp.full_like(batch, math.inf),
         time=xp.zeros_like(batch),
         seen=xp.full_like(batch, math.nan),
         steps=xp.zeros_like(batch),
@@ -125,7 +125,7 @@ def cold_state(like: Array, gains: Gains) -> State:
     eye = 1.0 - off_diagonal(xp, like) + xp.zeros_like(like)
     state = initial_state(eye, xp.full_like(like[..., 0], math.nan), gains)
     none = xp.zeros_like(state.time)
-    return state._replace(pool_samples=none, pool_frames=none)
+    return state._replace(pooled_samples=none, pooled_steps=none)
 
 
 def prior_uncertainty(frame: Array, gains: Gains) -> Array:
@@ -156,7 +156,9 @@ def spread(xp: Array, number: Array, like: Array) -> Array:
 
 def warming(state: State, model: Model) -> Array:
     """Whether the state still pools its first observations, ``(...)``."""
-    return (state.pool_samples < model.warmup_samples) & (state.pool_frames < model.warmup_frames)
+    return (state.pooled_samples < model.warmup_samples) & (
+        state.pooled_steps < model.warmup_frames
+    )
 
 
 def support(state: State) -> Array:

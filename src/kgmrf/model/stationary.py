@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.density import GAUSSIAN, Density
+from kgmrf.model.density import GAUSSIAN, Density
 
 STEPS = 100
 """Steps at most; about ten are usual."""

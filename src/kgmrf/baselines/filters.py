@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf import _check, wishart
+from kgmrf import _check
 from kgmrf._types import Numbers
-from kgmrf.gains import InformationGains, transition
+from kgmrf.baselines._contract import Arrays, BaselineTracker, gain_over
 from kgmrf.geometry import so, spd
+from kgmrf.model import wishart
+from kgmrf.model.gains import InformationGains, transition
 from kgmrf.results import Values
-from kgmrf.smoothing.rotations import Turning, correct, predict, start
-from kgmrf.trackers._baseline import Arrays, BaselineTracker, gain_over
+from kgmrf.smoothing.rotations import RotationState, correct, predict, start
 from kgmrf.trackers._input import Recording
 
 
@@ -144,7 +145,7 @@ class AlphaBeta(BaselineTracker):
     2.4
     """
 
-    stays_positive = False
+    always_psd = False
 
     def __init__(
         self,
@@ -372,9 +373,9 @@ class ErrorStateKalman(BaselineTracker):
         return arrays["rate"]
 
 
-def _state(arrays: Arrays) -> Turning:
-    return Turning(arrays["matrix"], so.vee(arrays["rate"]), arrays["cov"])
+def _state(arrays: Arrays) -> RotationState:
+    return RotationState(arrays["matrix"], so.vee(arrays["rate"]), arrays["cov"])
 
 
-def _arrays(state: Turning) -> Arrays:
+def _arrays(state: RotationState) -> Arrays:
     return {"matrix": state.rotation, "rate": so.hat(state.velocity), "cov": state.covariance}

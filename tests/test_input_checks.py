@@ -122,7 +122,7 @@ def test_banks_and_estimators_know_masks() -> None:
         True, True, False, True, True
     ]  # fmt: skip
     pytest.importorskip("sklearn")
-    from kgmrf.estimator import KineticCovariance, KineticTransformer
+    from kgmrf.sklearn.estimator import KineticCovariance, KineticTransformer
 
     gaps, holes = SAMPLES.copy(), MATRICES.copy()
     gaps[7, 2], holes[7] = np.nan, np.nan
@@ -404,7 +404,7 @@ def test_a_forecast_of_several_times_says_how() -> None:
 def test_the_word_for_the_mean_of_samples_is_named() -> None:
     options: Any = {"centre": "running"}
     for make in (KGMRF, lambda **o: TrackerBank(2, 3, **o)):
-        with pytest.raises(TypeError, match=r"no setting 'centre'; .* mean=.running"):
+        with pytest.raises(TypeError, match=r"no setting 'centre'; .* mean=.expanding"):
             make(**options)
     with pytest.raises(TypeError, match=r"no setting 'speed'$"):
         KGMRF(speed=1)
@@ -435,7 +435,7 @@ def test_tensors_with_gradients_are_sent_to_detach() -> None:
 
 def test_tables_and_arrays_of_other_kinds_say_so() -> None:
     pd = pytest.importorskip("pandas")
-    from kgmrf.labelled import track_array, track_table
+    from kgmrf.tables import track_array, track_table
 
     series = pd.Series(SAMPLES[:, 0], name="a")
     pd.testing.assert_frame_equal(track_table(series), track_table(series.to_frame()))
@@ -464,7 +464,7 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     for missing in ("pandas", "matplotlib", "sklearn", "torch", "sklearn.base", "xarray"):
         monkeypatch.setitem(sys.modules, missing, None)
     for name in list(sys.modules):
-        if name.startswith(("kgmrf.torch", "kgmrf.estimator", "matplotlib.")):
+        if name.startswith(("kgmrf.torch", "kgmrf.sklearn.estimator", "matplotlib.")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(kgmrf, "torch", raising=False)
     for run, extra in (
@@ -473,7 +473,7 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
         (result.plot, "plots"),
         (vectors.plot, "plots"),
         (lambda: __import__("kgmrf.torch"), "torch"),
-        (lambda: __import__("kgmrf.estimator"), "sklearn"),
+        (lambda: __import__("kgmrf.sklearn.estimator"), "sklearn"),
     ):
         with pytest.raises(ModuleNotFoundError, match=rf'pip install "kgmrf\[{extra}\]"') as error:
             run()

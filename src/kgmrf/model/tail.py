@@ -17,7 +17,7 @@ import numpy as np
 from kgmrf._types import Numbers
 
 LEAST = 1e-300
-"""The smallest p-value that is told: below, the tail of the F distribution loses its digits."""
+"""The smallest p-value that is given: below, the tail of the F distribution loses its digits."""
 
 
 def tail_probability(
@@ -26,7 +26,7 @@ def tail_probability(
     """P(Q' >= Q), ``(...)``; NaN where there are no values.
 
     distance: Q ``(...)``. values: n ``(...)``. tails, dofs, factors: as of
-    :class:`kgmrf.density.Mixture`, ``(..., K)``.
+    :class:`kgmrf.model.density.Mixture`, ``(..., K)``.
 
     >>> tail_probability(5.99, 2, np.ones(1), np.array([1e8])).round(3).item()
     0.05

@@ -12,8 +12,8 @@ import numpy as np
 
 from kgmrf._types import Mask, Numbers
 from kgmrf.constants import SIZE_NODES
-from kgmrf.density import TAILS, Mixture, as_vectors
 from kgmrf.geometry import orbit
+from kgmrf.model.density import TAILS, Mixture, as_vectors
 
 DENSE = ("covariance", "scale", "frame", "spectrum", "velocity", "angle_std")
 """Fields that are worked out from loadings and noise when somebody asks for them; of the last two

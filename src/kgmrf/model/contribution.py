@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.tail import LEAST
+from kgmrf.model.tail import LEAST
 
 
 def conditional_p_values(

@@ -157,7 +157,7 @@ class Sink:
         if os.lseek(self.handle, 0, os.SEEK_CUR) > size:
             os.lseek(self.handle, 0, os.SEEK_END)
 
-    def mend(self, *, resumed: bool) -> None:
+    def truncate_torn_line(self, *, resumed: bool) -> None:
         """End a torn last line of a file that is appended to: cut it off if this stream wrote it
         (it comes again), else end it."""
         found = os.fstat(self.handle)

@@ -10,8 +10,8 @@ from kgmrf import _check
 from kgmrf._check import OnInvalid
 from kgmrf._extras import optional
 from kgmrf._types import Numbers
-from kgmrf.gains import Gains
-from kgmrf.labelled import windows
+from kgmrf.model.gains import Gains
+from kgmrf.tables import windows
 from kgmrf.trackers import KGMRF
 
 with optional():
@@ -30,7 +30,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
 
     window: rows per step of the tracker; the last step of a call may be shorter.
     assume_centered: X has mean zero. Otherwise each row is centred on the mean of the rows before
-    it: ``mean="running"``, or "drift" for a mean that moves (`location_` is its last value).
+    it: ``mean="expanding"``, or "ewm" for a mean that moves (`location_` is its last value).
     gains, noise_floor: as for :class:`kgmrf.KGMRF`.
     time_scale: as for :class:`kgmrf.KGMRF`; "auto" (default) makes `covariance_` that of the signal
     where rows predict each other, as samples of EEG do, and changes nothing where they do not.
@@ -50,7 +50,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         *,
         window: int = 1,
         assume_centered: bool = False,
-        mean: str = "running",
+        mean: str = "expanding",
         gains: str | Gains = "auto",
         noise_floor: float = 0.0,
         time_scale: float | str = "auto",
@@ -68,7 +68,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
-        """Start anew and track the rows of X; times: their stamps, numbers or dates."""
+        """Start again and track the rows of X; times: their stamps, numbers or dates."""
         return self._follow(X, True, times)
 
     def partial_fit(self, X: Any, y: Any = None, *, times: Any = None) -> Self:
@@ -106,7 +106,7 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any, **options: Any) -> Numbers:
         rows: Numbers = validate_data(
-            self, _check.unmasked(X), dtype=np.float64, ensure_all_finite="allow-nan", **options
+            self, _check.fill_masked(X), dtype=np.float64, ensure_all_finite="allow-nan", **options
         )
         return rows
 
@@ -154,7 +154,7 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     pyRiemann's. To take the slow change of a recording out, see `OnlineRecenter`.
 
     n_samples: samples behind each matrix; None takes 2 d, a cautious guess.
-    go_on: True lets `transform` continue in time where `fit` ended; False starts anew, so that
+    go_on: True lets `transform` continue in time where `fit` ended; False starts again, so that
     ``fit(X).transform(X)`` is ``fit_transform(X)``.
     gains, noise_floor, on_invalid: as for :class:`kgmrf.KGMRF`.
 
@@ -213,7 +213,7 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _matrices(self, X: Any) -> Numbers:
         array = check_array(
-            _check.unmasked(X), dtype=np.float64, ensure_all_finite="allow-nan", allow_nd=True
+            _check.fill_masked(X), dtype=np.float64, ensure_all_finite="allow-nan", allow_nd=True
         )
         if array.ndim != 3:
             raise ValueError(

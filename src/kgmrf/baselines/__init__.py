@@ -1,0 +1,26 @@
+"""What others use, under the same contract: averages, filters, and those of risk models."""
+
+from kgmrf.baselines.filters import (
+    AlphaBeta,
+    ErrorStateKalman,
+    EuclideanEMA,
+    HoldLast,
+    LogEuclideanEMA,
+    OneEuro,
+    RiemannianEMA,
+    TangentKalman,
+)
+from kgmrf.baselines.risk_averages import IteratedEMA, ScaledEMA
+
+__all__ = [
+    "AlphaBeta",
+    "ErrorStateKalman",
+    "EuclideanEMA",
+    "HoldLast",
+    "IteratedEMA",
+    "LogEuclideanEMA",
+    "OneEuro",
+    "RiemannianEMA",
+    "ScaledEMA",
+    "TangentKalman",
+]
