@@ -80,7 +80,7 @@ def filtered(layer: LawLayer, samples: Tensor, use: str = "last") -> Tensor:
 
 def new_layer(warmup: float = WARMUP) -> LawLayer:
     return LawLayer(
-        8, gains=InformationLaw(8), n_samples=WORTH, warmup_frames=warmup, output="tangent"
+        8, gains=InformationLaw(8), n_samples=WORTH, pool_steps=warmup, output="tangent"
     )
 
 
@@ -240,7 +240,7 @@ def main() -> None:
         "bands_hz": BANDS,
         "half_width_hz": HALF_WIDTH,
         "samples_a_window_is_worth": WORTH,
-        "warmup_frames": WARMUP,
+        "pool_steps": WARMUP,
         "outer_folds": OUTER,
         "inner_folds": INNER,
         "penalties": PENALTIES,

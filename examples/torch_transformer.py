@@ -140,7 +140,7 @@ def main() -> None:
         results["flicker"] = study(
             "flicker",
             lambda seed, size: flicker(everything, seed, size),
-            lambda: LawLayer(8, n_samples=WORTH, warmup_frames=WARMUP, **like),
+            lambda: LawLayer(8, n_samples=WORTH, pool_steps=WARMUP, **like),
             4,
         )
     parameters = {

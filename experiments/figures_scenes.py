@@ -94,28 +94,28 @@ VIDEO_ROWS = {
     "Tangent KF": tint("tuned_zero_lag"),
     "Alpha-Beta": tint("paper_tangent_kalman"),
 }
-THICK, THIN = 3.8, 0.9
-"""Line widths of the last box and of the first, which is drawn on top: where boxes agree, each
-shows beside the next."""
+DASH = 1.6
+"""Length of a dash of a box, in widths of its line."""
 
 
 def video_row(figure: Any, place: Any, data: dict[str, Any], count: int = 5) -> None:
     """Boxes of truth (grey) and the paper's methods at key frames; the images belong to others.
 
-    Key frames are spread evenly, each shifted to where the two better methods differ most nearby.
+    Key frames are spread evenly, each shifted to where the methods differ most nearby.
     """
     wanted = key_frames(data, count)
     grid = place.subgridspec(1, len(wanted) + 1)
     width, height = data["image"]
     rows = {name: look for name, look in VIDEO_ROWS.items() if "boxes" in data["rows"][name]}
-    widths = np.linspace(THIN, THICK, len(rows))
     for k, t in enumerate(wanted):
         axes = figure.add_subplot(grid[0, k])
         left, top, w, h = data["truth"][t]
         axes.fill([left, left + w, left + w, left], [top, top, top + h, top + h], color="#BDBDBD")
-        for (name, colour), thick in reversed([*zip(rows.items(), widths, strict=True)]):
+        for turn, (name, colour) in enumerate(rows.items()):
+            # Dashes take turns: where boxes coincide, the colours of all alternate.
+            dashes = (DASH * turn, (DASH, DASH * (len(rows) - 1)))
             box = outline(data["rows"][name]["boxes"][t])
-            axes.plot(*box, color=colour, linewidth=thick, solid_joinstyle="miter")
+            axes.plot(*box, color=colour, linewidth=1.8, linestyle=dashes, dash_capstyle="butt")
         everyone = [data["truth"][t], *(data["rows"][name]["boxes"][t] for name in rows)]
         _bare(axes, *_around(np.array(everyone, dtype=float), width / height))
         axes.set_title(f"{data['sequence']}, {t}" if k == 0 else str(t), loc="center")
@@ -136,8 +136,8 @@ def _around(boxes: Numbers, ratio: float) -> tuple[tuple[float, float], tuple[fl
 
 def key_frames(data: dict[str, Any], count: int) -> list[int]:
     """Frames to show of a video."""
-    iou = np.array([data["rows"][name]["iou"] for name in list(VIDEO_ROWS)[:2]], dtype=float)
-    spread = iou.max(axis=0) - iou.min(axis=0)
+    iou = np.array([data["rows"][name]["iou"] for name in VIDEO_ROWS], dtype=float)
+    spread = iou.std(axis=0)
     edges = np.linspace(1, iou.shape[1], count + 1).astype(int)
     return [int(a + np.argmax(spread[a:b])) for a, b in pairwise(edges) if b > a]
 

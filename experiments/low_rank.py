@@ -5,7 +5,7 @@ simulated  factor models of d = 200 and 500 channels, T = 2 d rows, loadings and
            of the minimum-variance portfolio, from row 20 on. Rivals at their best setting, density
            included, in hindsight.
 subspace   axes that turn in directions that are forgotten: error of the subspace, beside OPAST.
-velocity   axes whose direction of turning lasts: what `velocity=True` adds to the log-likelihood.
+velocity   axes whose direction of turning lasts: the log-likelihood that `rotating_axes=True` adds.
 crossover  the same factor models with few channels: the small ensemble beside this one.
 cost       CPU time per row as d grows, and of one member; memory of 2,000 rows.
 """
@@ -212,7 +212,7 @@ def run_velocity(d: int, n: int, seeds: tuple[int, ...]) -> dict[str, Any]:
             scores = []
             for seed in seeds:
                 x = turning(d, n, seed, speed, lasts, strength)[0]
-                trackers = KGMRF(d, rank=5), KGMRF(d, rank=5, velocity=True)
+                trackers = KGMRF(d, rank=5), KGMRF(d, rank=5, rotating_axes=True)
                 runs = [tracker.filter(x, fields="log_likelihood") for tracker in trackers]
                 scores.append([run.log_likelihood[n // 3 :].mean() for run in runs])
             without, with_velocity = np.mean(scores, axis=0)
@@ -330,10 +330,10 @@ def subspace_table(results: Path) -> str:
 
 
 def velocity_table(results: Path) -> str:
-    """What `velocity=True` adds, in nats per row."""
+    """What `rotating_axes=True` adds, in nats per row."""
     found = _found(results, "velocity").items()
     lines = [(key, f"{row['without']:.1f}", f"{row['gain']:+.2f}") for key, row in found]
-    return markdown(("a direction lasts for", "KGMRF(rank=5)", "velocity=True adds"), lines)
+    return markdown(("a direction lasts for", "KGMRF(rank=5)", "rotating_axes=True adds"), lines)
 
 
 def cost_table(results: Path) -> str:

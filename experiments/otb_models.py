@@ -199,7 +199,7 @@ KINDS = (("track", "follow"), ("truth", "from_truth"), ("shifts", "shifted"))
 
 def means(results: Path) -> dict[str, dict[str, Any]]:
     """name -> mean overlap of every target over its first boxes, the mean of the targets, and the
-    half width of its 95 % interval; empty until every target has its further first boxes."""
+    half widths of their 95 % intervals; empty until every target has its further first boxes."""
     found = load(results, "shifts")
     if not found or set(found) != set(load(results)):
         return {}
@@ -210,7 +210,9 @@ def means(results: Path) -> dict[str, dict[str, Any]]:
         spread = runs.std(axis=1, ddof=1) / np.sqrt(runs.shape[1])
         half = 1.96 * float(np.sqrt((spread**2).sum())) / len(runs)
         each = dict(zip(found, runs.mean(axis=1).tolist(), strict=True))
-        table[name] = {"each": each, "mean": float(runs.mean()), "half_width": half}
+        halves = dict(zip(found, (1.96 * spread).tolist(), strict=True))
+        mean = {"mean": float(runs.mean()), "half_width": half}
+        table[name] = {"each": each, "half_widths": halves, **mean}
     return table
 
 

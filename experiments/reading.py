@@ -5,7 +5,6 @@ Nothing here runs an experiment. A missing result gives "not run", never a guess
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,10 +132,6 @@ class Results:
         """All records there are, in the order of their names."""
         found = [store.load(p) for p in sorted(self.folder.glob("*/*.json"))]
         return [r for r in found if r and "made_with" in r]
-
-    def states(self) -> Counter[str]:
-        """How many results each state of the sources made, by fingerprint."""
-        return Counter(str(store.state(r)) for r in self.every())
 
     def methods(self, experiment: str, reading: str) -> dict[str, dict[str, Any]]:
         """method -> data, for all methods that ran under a reading."""

@@ -8,13 +8,24 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from experiments import catalogue, charts, claims, figures, reading, spoken, store, verdicts
+from experiments import (
+    catalogue,
+    charts,
+    claims,
+    figures,
+    reading,
+    running,
+    sources,
+    spoken,
+    store,
+    verdicts,
+)
 from experiments.markup import e, inline, picture, row, sentence, table, tag
 from experiments.reading import Results
 from experiments.report_tasks import (
     AGREES,
     ablation_section,
-    best_table,
+    best_in_brief,
     camera_section,
     ellipse_section,
     tuning_section,
@@ -103,7 +114,7 @@ def _head(everything: Everything, quick: bool, titles: list[str]) -> str:
         if quick
         else ""
     )
-    warning = mixed(everything.results)
+    warning = stale(everything.results.folder, quick)
     banner += f'<p class="banner">{e(warning)}</p>' if warning else ""
     nav = "".join(f'<a href="#{_word(title)}">{e(title)}</a>' for title in titles)
     return f"<header><h1>K-GMRF, reproduced</h1>{banner}<nav>{nav}</nav></header>"
@@ -129,8 +140,8 @@ def _overview(everything: Everything, drawn_in: Path | None) -> str:
         "frames of a video. Redrawn from our runs.",
     )
     best = "".join(
-        f"<div><h3>{title}: ours against the best rival, degrees</h3>"
-        f"{best_table(results, experiment, brief=True)}</div>"
+        f"<h3>{title}: ours against the best of all others, degrees</h3>"
+        f"{best_in_brief(results, experiment)}"
         for title, experiment in (("Ellipse", "ellipse"), ("Camera", "camera"))
     )
     return (
@@ -139,8 +150,8 @@ def _overview(everything: Everything, drawn_in: Path | None) -> str:
         "protocols that really give its numbers, and what the tracker can do when it is allowed "
         "to use its information. Verdicts are computed from the result files, not written.</p>"
         f'<div class="tally">{boxes}</div><div class="lists">{lists}</div>{teaser}'
-        f'<div class="lists">{best}</div>'
-        f"<h3>OTB: the paper's five methods inside one tracker</h3>{models_table(results)}"
+        f"{best}<h3>OTB: the paper's five methods inside one tracker</h3>"
+        f"{models_table(results, printed=False)}"
     )
 
 
@@ -152,16 +163,17 @@ def _claims(everything: Everything, kinds: tuple[str, ...]) -> str:
     )
 
 
-def mixed(results: Results) -> str:
-    """A warning where not all results were made by one state of the sources."""
-    states = results.states()
-    if len(states) < 2:
+def stale(folder: Path, quick: bool) -> str:
+    """A warning where results were made by other files than those that they depend on now."""
+    units = catalogue.select(["all"], quick)
+    there = sum(u.path(folder).exists() for u in units)
+    old = Counter(u.experiment for u in sources.stale(units, folder))
+    if not old:
         return ""
-    (_, most), *_ = states.most_common()
+    names = ", ".join(f"{name} {n}" for name, n in old.items()) if len(old) < 9 else "most of all"
     return (
-        f"These results come from {len(states)} states of the sources ({most} of "
-        f"{states.total()} from one of them): python -m experiments run all --stale brings all "
-        "to the present one."
+        f"{old.total()} of {there} results are older than the files that they depend on ({names}): "
+        "python -m experiments run all --stale brings them up to date."
     )
 
 
@@ -226,10 +238,9 @@ def _rerun(results: Results, quick: bool) -> str:
     made: Counter[str] = Counter()
     for record in results.every():
         w = record["made_with"]
-        made[
-            f"kgmrf {w['kgmrf']}, commit {w['commit'] or 'none'}, sources {w['source']}, Python "
-            f"{w['python']}, numpy {w['numpy']}"
-        ] += 1
+        commit = w["commit"] or "none"
+        words = f"kgmrf {w['kgmrf']}, commit {commit}, Python {w['python']}, numpy {w['numpy']}"
+        made[words] += 1
         command = record["rerun"] + (" --quick" if quick else "")
         rows.append(row(f"<code>{e(command)}</code>", e(record["status"])))
     known = {u.key for u in catalogue.select(["all"], quick)}
@@ -240,7 +251,7 @@ def _rerun(results: Results, quick: bool) -> str:
         if missing
         else ""
     )
-    timed = sum(bool(store.TIMED.fullmatch(key)) for key in known)
+    timed = sum(bool(running.TIMED.fullmatch(key)) for key in known)
     versions = "".join(f"<li>{count} results: {e(text)}</li>" for text, count in made.most_common())
     return f"""<section id="rerun"><h2>Run it yourself</h2>
 <p><code>python -m experiments run all</code> computes what is not there yet and may be killed at

@@ -86,21 +86,42 @@ def matrix(results: Results, experiment: str, reading: str) -> str:
     return table(["method", "tuned", *[n(e(c)) for c in cells]], rows)
 
 
-def best_table(results: Results, experiment: str, *, brief: bool = False) -> str:
-    """Ours against the best rival of each cell; ``brief`` in four columns."""
+STATUS = {"best": "good", "level": "warn", "behind": "bad"}
+
+
+def best_table(results: Results, experiment: str) -> str:
+    """Ours against the best rival of each cell."""
     rows = []
-    kinds = {"best": "good", "level": "warn", "behind": "bad"}
     for b in best_cells(results, experiment):
-        reading, mark = b.reading.replace("_", " "), tag(b.status, kinds[b.status])
-        if brief:
-            rival = f"{e(b.rival)} <b>{number(b.rival_error)}</b>"
-            rows.append(row(f"{e(reading)} {e(b.cell)}", num(b.ours), rival, mark))
-            continue
-        cells = [e(reading), e(b.cell), num(pair((b.ours, b.ours_half))), e(b.rival)]
-        rows.append(row(*cells, num(b.rival_error), num(pair(b.difference)), mark))
+        cells = [e(b.reading.replace("_", " ")), e(b.cell), num(pair((b.ours, b.ours_half)))]
+        cells += [e(b.rival), num(b.rival_error), num(pair(b.difference))]
+        rows.append(row(*cells, tag(b.status, STATUS[b.status])))
     head = ["reading", "cell", n("ours"), "best of all others", n("its error"), n("difference"), ""]
-    head = ["cell", n("ours"), "best of all others", ""] if brief else head
     return table(head, rows) if rows else f"<p>{tag('not run', 'idle')}</p>"
+
+
+SIGNS = {"best": "✓", "level": "≈", "behind": "✗"}
+
+
+def best_in_brief(results: Results, experiment: str) -> str:
+    """A column for each cell: ours with a sign for how it stands, and the best rival below."""
+    found = best_cells(results, experiment)
+    cells = list(dict.fromkeys(b.cell for b in found))
+    rows = []
+    for reading in dict.fromkeys(b.reading for b in found):
+        here = [b for c in cells for b in found if (b.reading, b.cell) == (reading, c)]
+        ours = [num(tag(f"{number(b.ours)} {SIGNS[b.status]}", STATUS[b.status])) for b in here]
+        rivals = [
+            f'<td class="rival">{number(b.rival_error)}<br>'
+            f"<small>{e(b.rival.removesuffix(', tuned'))}</small></td>"
+            for b in here
+        ]
+        rows.append(row(f"<b>ours</b>, {e(reading.replace('_', ' '))}", *ours))
+        rows.append(row("best of all others", *rivals))
+    if not rows:
+        return f"<p>{tag('not run', 'idle')}</p>"
+    signs = "".join(tag(f"{SIGNS[word]} {word}", kind) for word, kind in STATUS.items())
+    return table([signs, *[n(e(c)) for c in cells]], rows)
 
 
 def _why_not(results: Results, experiment: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments import claims, otb, otb_choice, otb_models, otb_unseen, tables
 from experiments.chart_parts import Figure
-from experiments.markup import e, figure, from_markdown, n, num, number, row, table, tag
+from experiments.markup import e, figure, from_markdown, n, num, number, row, sentence, table, tag
 from experiments.reading import Results
 
 
@@ -44,13 +44,13 @@ sequence where the videos are at hand; they belong to others and are not shown h
 {_otb_models(results, drawn)}{_otb_unseen(results)}{_otb_choice(results)}</section>"""
 
 
-def models_table(results: Results) -> str:
+def models_table(results: Results, *, printed: bool = True) -> str:
     """The paper's five methods inside one tracker, and whether K-GMRF leads."""
-    text = tables.appearance_models(results.folder)
+    text = tables.appearance_models(results.folder, printed=printed)
     if not text:
         return f"<p>{tag('not run', 'idle')}</p>"
     grid, _, lead = text.partition("\n\n")
-    return f"{from_markdown(grid.strip())}<p>{e(lead.strip())}</p>"
+    return f"{from_markdown(grid.strip())}<p>{sentence(lead.strip())}</p>"
 
 
 def _otb_models(results: Results, drawn: list[Figure]) -> str:

@@ -84,32 +84,40 @@ def _cell(value: float | None, digits: int = 1) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def appearance_models(results: Path) -> str:
+def appearance_models(results: Path, *, printed: bool = True) -> str:
     """Overlap of every appearance model inside one and the same tracker, target by target.
 
-    Means over further first boxes where there are any. Below: what the paper prints.
+    Means over further first boxes where there are any. Below, if ``printed``: what the paper has.
     """
     several, lead, found = otb_models.means(results), otb_lead(results), otb_models.load(results)
     if not found:
         return ""
     if several and lead:
         head, ending = "mean IoU", f"\n{lead.sentence}\n"
-        cells = {m: [*row["each"].values(), row["mean"]] for m, row in several.items()}
-        halves = {m: f" ± {row['half_width']:.3f}" for m, row in several.items()}
-    else:
-        head, ending, halves = "mean IoU, one first box", "", {}
         cells = {
-            m: _and_mean([data["rows"][m]["mean_iou"] for data in found.values()])
+            m: [*zip(row["each"].values(), row["half_widths"].values(), strict=True),
+                (row["mean"], row["half_width"])]
+            for m, row in several.items()
+        }  # fmt: skip
+    else:
+        head, ending = "mean IoU, one first box", ""
+        cells = {
+            m: [(v, None) for v in _and_mean([d["rows"][m]["mean_iou"] for d in found.values()])]
             for m in next(iter(found.values()))["rows"]
         }
     lines = [
-        [name, *[_cell(v, 3) for v in row[:-1]], f"{row[-1]:.3f}{halves.get(name, '')}"]
-        for name, row in sorted(cells.items(), key=lambda item: -item[1][-1])
+        [name, *[_with_half(*pair) for pair in row]]
+        for name, row in sorted(cells.items(), key=lambda item: -item[1][-1][0])
     ]
-    for name in otb_models.PAPER:
-        printed = [claims.value("main_otb", s.partition("-")[0], name) for s in found]
-        lines.append([f"{name}, printed", *[_cell(v, 2) for v in _and_mean(printed)]])
+    for name in otb_models.PAPER if printed else ():
+        claimed = [claims.value("main_otb", s.partition("-")[0], name) for s in found]
+        lines.append([f"{name}, printed", *[_cell(v, 2) for v in _and_mean(claimed)]])
     return f"{markdown([head, *found, 'mean'], lines)}{ending}"
+
+
+def _with_half(value: float, half: float | None) -> str:
+    """A number and the half width of its interval, to three places."""
+    return f"{value:.3f}" if half is None else f"{value:.3f} ± {half:.3f}".replace("± 0.", "± .")
 
 
 def _and_mean(values: list[float]) -> list[float]:

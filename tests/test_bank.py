@@ -198,7 +198,7 @@ def test_tracks_come_and_go() -> None:
     assert bank.update(np.zeros((0, d, d))).observed.size == 0
 
 
-@pytest.mark.parametrize("law", [{}, {"gains": "information", "warmup_frames": 3}])
+@pytest.mark.parametrize("law", [{}, {"gains": "information", "pool_steps": 3}])
 def test_saved_banks_go_on_as_if_nothing_had_happened(tmp_path: Path, law: Any) -> None:
     rng, n, d = _rng(6), 10, 3
     bank = TrackerBank(n, d, n_samples=6, **law)

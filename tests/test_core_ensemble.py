@@ -46,6 +46,7 @@ def parts(row: np.ndarray, engine: Ensemble, axes: bool) -> Iterator[tuple[str, 
     yield "roots", track.roots, 1.0
     yield "level", track.level, 0.0
     yield "units", track.units, 0.0
+    yield "bias", track.bias, 1.0
     yield "scatter", track.scatter, 0.0
     of = {
         "log size": (members[:, at.SIZE_GAIN] > 0, track.size, 1.0),

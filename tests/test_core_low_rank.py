@@ -238,7 +238,7 @@ def test_as_many_axes_as_channels_and_rows_that_say_little(n: int) -> None:
     few = np.repeat(g.normal(size=(3, n)), 20, axis=0)
     few[20:40] = 0.0
     for rank in {1, max(1, n // 2), n}:
-        engine = LowRank(n, rank, velocity=True)
+        engine = LowRank(n, rank, rotating_axes=True)
         lines = Lines(np.zeros(60, np.int64), few[:, None], np.ones(60), np.ones(60), False)
         rows, _, records = run(engine.loop, engine, engine.init(1), lines)
         engine.check(rows)

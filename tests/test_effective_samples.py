@@ -65,14 +65,15 @@ def test_singular_matrices_are_taken() -> None:
 
 def test_uncertainty_and_surprise_are_those_of_so_few() -> None:
     """Counting rows that predict each other, axes are too sure of themselves, nothing surprises,
-    and the covariance follows noise."""
+    and the shape of the covariance follows noise."""
     truth = MIXING.T @ MIXING
     axes = orbit.decompose(truth)[0]
 
     def measured(tracker: Any, seed: int) -> np.ndarray:
         late = tracker.filter(averaged(600, 128, 24, seed), samples=True)[200:]
         angle = (np.swapaxes(axes, 0, 1) @ late.frame)[:, 1, 0]
-        error = np.linalg.norm(late.covariance - truth, axis=(1, 2)).mean()
+        size = np.trace(late.covariance, axis1=1, axis2=2) / np.trace(truth)
+        error = np.linalg.norm(late.covariance / size[:, None, None] - truth, axis=(1, 2)).mean()
         squared = ((angle / late.angle_std[:, 1, 0]) ** 2).mean()
         return np.array([squared, np.mean(late.p_value < 0.05), error])
 
@@ -80,7 +81,7 @@ def test_uncertainty_and_surprise_are_those_of_so_few() -> None:
     counted = np.mean([measured(KGMRF(), k) for k in range(4)], axis=0)
     assert learned[0] < 2.0 < 8.0 < counted[0]  # 1 would be exact
     assert counted[1] < 0.02 < 0.035 < learned[1] < 0.08  # .05 would be exact
-    assert learned[2] < 0.6 * counted[2]
+    assert learned[2] < 0.85 * counted[2]
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.08])

@@ -37,6 +37,8 @@ from experiments import (  # noqa: E402
     reading,
     recursions,
     report,
+    running,
+    sources,
     spectral_gap,
     spoken,
     store,
@@ -106,9 +108,9 @@ def test_what_is_not_available_is_tried_again(tmp_path, monkeypatch):
         return answer
 
     monkeypatch.setattr(store.Unit, "call", call)
-    assert store.execute(unit, tmp_path)["status"] == "not available"
+    assert running.execute(unit, tmp_path)["status"] == "not available"
     assert not store.finished(unit, tmp_path)
-    assert store.execute(unit, tmp_path)["status"] == "done"
+    assert running.execute(unit, tmp_path)["status"] == "done"
     assert store.finished(unit, tmp_path)
     other = store.Unit("master", "later", "master:nothing_yet", {"n_seeds": 2})
     assert not store.finished(other, tmp_path)  # other settings, other result
@@ -121,51 +123,9 @@ def test_a_damaged_file_counts_as_missing(tmp_path):
     assert not store.finished(unit, tmp_path)
 
 
-def test_results_of_other_sources_are_there_but_not_current(tmp_path):
-    unit = store.Unit("lag", "lines", "lag:run", {"n": 1})
-    for source, same in ((store.fingerprint(), True), ("another", False)):
-        record = {"status": "done", "settings": {"n": 1}, "made_with": {"source": source}}
-        store.write(unit.path(tmp_path), record)
-        assert store.finished(unit, tmp_path)
-        assert store.current(unit, tmp_path) == same
-
-
-def test_a_rival_is_current_while_its_own_files_are_unchanged(tmp_path, monkeypatch):
-    unit = store.Unit("otb", "CSRT.CarScale", "otb:follow")
-    made = {**store.provenance(), "source": "another", "commit": "0123456789ab"}
-    store.write(unit.path(tmp_path), {"status": "done", "settings": {}, "made_with": made})
-    for changed in (True, False):
-        store._unchanged.cache_clear()
-        monkeypatch.setattr(store, "_git", lambda *_, out=None if changed else "": out)
-        assert store.current(unit, tmp_path) != changed
-    store.confirm(unit, tmp_path)
-    record = store.load(unit.path(tmp_path))
-    assert store.state(record) == store.fingerprint()
-    assert record["made_with"]["source"] == "another"
-    assert "experiments/otb.py" in record["confirmed_for"]["unchanged_since_it_was_made"]
-    store._unchanged.cache_clear()
-    made["commit"] += "+"  # sources that are in no commit
-    store.write(unit.path(tmp_path), {"status": "done", "settings": {}, "made_with": made})
-    assert not store.current(unit, tmp_path)
-    assert store.files_of(store.Unit("otb", "kgmrf.CarScale", "otb:follow")) == ()
-
-
-def test_the_files_of_a_rival_import_nothing_else_of_ours():
-    # What otb.tracker loads for our own trackers, and names of types.
-    allowed = {"kgmrf", "kgmrf.vision", "kgmrf.vision.clip", "kgmrf._types", "experiments"}
-    allowed |= {"experiments.store"}
-    for files in store.RIVALS.values():
-        names = {f.removeprefix("src/").removesuffix(".py").replace("/", ".") for f in files}
-        for path in files:
-            for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
-                module = getattr(node, "module", None) or ""
-                if module.partition(".")[0] in ("kgmrf", "experiments"):
-                    assert module in names | allowed, (path, module)
-
-
 def test_no_result_is_computed_with_a_face_of_the_package():
     for path in (ROOT / "experiments").rglob("*.py"):
-        if store.READERS.fullmatch(path.name):
+        if sources._only_shows(".".join(path.relative_to(ROOT).with_suffix("").parts)):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -174,22 +134,22 @@ def test_no_result_is_computed_with_a_face_of_the_package():
                 for name in names:
                     first, _, rest = name.partition(".")
                     part = rest.split(".")[0]
-                    assert first != "kgmrf" or part not in (*store.FACES, "diagnose"), path
+                    assert first != "kgmrf" or part not in (*sources.FACES, "diagnose"), path
 
 
 def test_files_that_no_unit_writes_are_removed(tmp_path):
     unit = store.Unit("lag", "lines", "lag:run")
     for path in (unit.path(tmp_path), tmp_path / "lag" / "gone.json"):
         store.write(path, {"status": "done"})
-    assert store.clear(tmp_path, {unit.path(tmp_path)}) == 1
+    assert running.clear(tmp_path, {unit.path(tmp_path)}) == 1
     assert [p.name for p in tmp_path.rglob("*.json")] == ["lines.json"]
 
 
 def test_what_units_took_is_kept_beside_the_results(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "TIMES", tmp_path / "times.json")
-    assert store.costs() == {}
-    store.costs({"lag/lines": 2.0})
-    assert store.costs({"master/energy": 1.0}) == {"lag/lines": 2.0, "master/energy": 1.0}
+    monkeypatch.setattr(running, "TIMES", tmp_path / "times.json")
+    assert running.costs() == {}
+    running.costs({"lag/lines": 2.0})
+    assert running.costs({"master/energy": 1.0}) == {"lag/lines": 2.0, "master/energy": 1.0}
 
 
 CHEAP = (
@@ -220,21 +180,8 @@ def test_results_that_hold_times_are_known_as_such():
                 yield from keys(inside)
 
     for record in reading.Results(store.RESULTS).every():
-        if not store.TIMED.fullmatch(f"{record['experiment']}/{record['unit']}"):
+        if not running.TIMED.fullmatch(f"{record['experiment']}/{record['unit']}"):
             assert not [k for k in keys(record.get("data")) if durations.fullmatch(k)], record
-
-
-def test_a_page_of_mixed_states_says_so(tmp_path):
-    for name, source in (("one", "aaa"), ("two", "aaa"), ("three", "bbb")):
-        unit = store.Unit("lag", name, "lag:run")
-        made = {**store.provenance(), "source": source}
-        record = {"experiment": "lag", "unit": name, "status": "done", "rerun": "", "data": {}}
-        store.write(unit.path(tmp_path), {**record, "made_with": made})
-    results = reading.Results(tmp_path)
-    assert results.states() == {"aaa": 2, "bbb": 1}
-    assert "come from 2 states of the sources" in report.mixed(results)
-    (tmp_path / "lag" / "three.json").unlink()
-    assert report.mixed(results) == ""
 
 
 def test_no_stored_result_is_left_over():
@@ -503,7 +450,7 @@ def some_results(tmp_path_factory) -> Path:
         "camera/spread.paper_kgmrf",
     ]  # fmt: skip
     for unit in catalogue.select(wanted, True):
-        store.execute(unit, folder)
+        running.execute(unit, folder)
     (folder / "otb").mkdir()
     rows = [
         {"sequence": f"Jogging-{k}", "method": "kgmrf", "mean_iou": v, "success_rate": 1.0}

@@ -149,8 +149,8 @@ def test_the_cold_start_pools_the_same_covariance(d: int) -> None:
             gains.information(),
             noise_floor=0.05,
             spectrum_rate=1e-3,
-            warmup_samples=5.0 * d,
-            warmup_frames=9.0,
+            pool_samples=5.0 * d,
+            pool_steps=9.0,
             known_spectrum=known,
         )
         mine = theirs = cold_state(np.zeros((d, d)), model.gains)
@@ -226,7 +226,7 @@ def test_fields_are_sorted_together(law: str) -> None:
 def test_lines_in_any_order_are_their_tracks_one_by_one() -> None:
     rng = np.random.default_rng(4)
     d, n, lines = 3, 11, 200
-    model = Model(gains.information(), spectrum_rate=1e-3, warmup_samples=9.0, warmup_frames=6.0)
+    model = Model(gains.information(), spectrum_rate=1e-3, pool_samples=9.0, pool_steps=6.0)
     engine = SingleLaw(model, cold_state(np.zeros((d, d)), model.gains))
     which = rng.integers(0, n, lines)
     C, dt = _covariance(rng, (lines, d, d), 4), rng.uniform(0.0, 2.0, lines)

@@ -81,7 +81,7 @@ def test_together_as_one_by_one(d: int, law: dict[str, Any]) -> None:
 @pytest.mark.parametrize("d", [4, 7])
 def test_frames_that_turn_fast_are_polished_alike(d: int) -> None:
     """Angles beyond several halvings, in some of the tracks."""
-    rng, mine = np.random.default_rng(1), engine(d, warmup_frames=1)
+    rng, mine = np.random.default_rng(1), engine(d, pool_steps=1)
     turn = np.linalg.qr(rng.standard_normal((N, d, d)))[0]
     C, frames = matrices(rng, d, 40), []
     for k in range(40):

@@ -246,7 +246,7 @@ def test_velocity_leads_where_a_direction_lasts():
 
 def test_with_velocity_chunks_and_gaps_change_nothing():
     x, dt = rough(20, 90)
-    engine = LowRank(20, 3, velocity=True)
+    engine = LowRank(20, 3, rotating_axes=True)
     _, rows, records = run(x, dt, engine)
     other = engine.init(1)
     parts = [advance(engine, other, x[a:b], dt[a:b])[1] for a, b in pairwise([0, 9, 40, 41, 90])]

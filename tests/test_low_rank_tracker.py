@@ -168,14 +168,14 @@ def test_irregular_time_gaps_and_late_channels_row_by_row():
 
 def test_velocity_is_a_setting_of_factors(tmp_path):
     x = rows(20, 60)
-    tracker = KGMRF(rank=3, velocity=True)
+    tracker = KGMRF(rank=3, rotating_axes=True)
     tracker.filter(x[:50], fields="log_likelihood")
     assert len(tracker.estimate().weights) == 8
     tracker.save(tmp_path / "state")
     again = KGMRF.load(tmp_path / "state").filter(x[50:])
     np.testing.assert_array_equal(again.log_likelihood, tracker.filter(x[50:]).log_likelihood)
-    with pytest.raises(ValueError, match="velocity=True needs a number of factors"):
-        KGMRF(velocity=True)
+    with pytest.raises(ValueError, match="rotating_axes=True needs a number of factors"):
+        KGMRF(rotating_axes=True)
 
 
 # ---------------------------------------------------------------------- faces

@@ -40,7 +40,7 @@ def poses(g: Any, n: int, d: int) -> np.ndarray:
 
 
 def law() -> Engine:
-    model = Model(gains.information(), warmup_samples=25.0, warmup_frames=10.0)
+    model = Model(gains.information(), pool_samples=25.0, pool_steps=10.0)
     return SingleLaw(model, cold_state(np.zeros((5, 5)), model.gains))
 
 

@@ -26,6 +26,7 @@ from experiments import (  # noqa: E402
     otb_sheets,
     otb_unseen,
     report_video,
+    running,
     store,
     tables,
     verdicts_tasks,
@@ -49,7 +50,7 @@ def test_without_data_a_unit_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for unit in otb.units(quick=False):
         if unit.settings["sequence"] in ("BlurFace", "CarScale"):
-            assert store.execute(unit, tmp_path)["status"] == "not available"
+            assert running.execute(unit, tmp_path)["status"] == "not available"
     assert otb.load(tmp_path) == []
     why = otb.missing(tmp_path)
     assert why.keys() == {"BlurFace", "CarScale"}
@@ -76,7 +77,7 @@ def test_a_unit_follows_its_target_and_its_numbers_reach_the_table(tmp_path, mon
     units = [u for u in otb.units(quick=False) if u.settings["sequence"] == "CarScale"]
     chosen = [u for u in units if u.settings["method"] in (otb.OURS, "MOSSE")]
     for unit in chosen:
-        assert store.execute(unit, tmp_path)["status"] == "done"
+        assert running.execute(unit, tmp_path)["status"] == "done"
     rows = otb.load(tmp_path)
     assert [r["method"] for r in rows] == [otb.OURS, "MOSSE"]
     ours = rows[0]
@@ -153,7 +154,7 @@ def test_the_groups_reach_the_page(two_films):
         for method in (otb.OURS, "MOSSE"):
             settings = {"method": method, "group": group, "n_cases": 2}
             unit = store.Unit("otb_unseen", f"{method}.{group}", "otb_unseen:follow", settings)
-            assert store.execute(unit, results)["status"] == "done"
+            assert running.execute(unit, results)["status"] == "done"
     found = otb_unseen.table(results)
     assert set(found) == {"starts", "boxes"}
     ours = found["starts"][otb.OURS]
@@ -206,7 +207,7 @@ def test_every_value_tried_is_run_and_one_is_the_default(tmp_path, two_films, mo
     for name in ("BlurBody", "CarScale"):
         settings = {"sequence": name, "n_frames": 4}
         unit = store.Unit("otb_choice", name, "otb_choice:follow", settings)
-        assert store.execute(unit, results)["status"] == "done"
+        assert running.execute(unit, results)["status"] == "done"
     found = otb_choice.load(results)
     assert set(found) == set(few)
     assert set(found["push"]) == set(few["push"])
@@ -230,7 +231,7 @@ def test_the_papers_methods_run_inside_one_tracker(two_films):
     for kind, function in (("track", "follow"), ("truth", "from_truth"), ("shifts", "shifted")):
         settings = {"sequence": "CarScale", "n_frames": 25}
         unit = store.Unit("otb_models", f"{kind}.CarScale", f"otb_models:{function}", settings)
-        assert store.execute(unit, results)["status"] == "done"
+        assert running.execute(unit, results)["status"] == "done"
     rows = otb_models.load(results)["CarScale"]["rows"]
     assert tuple(rows) == otb_models.NAMES
     assert set(otb_models.PAPER) <= set(rows)

@@ -316,7 +316,7 @@ def test_the_cold_start_is_looked_back_at_too() -> None:
     late, early = 0.0, 0.0
     for seed in range(4):
         scene = simulate.ellipse(0.08, n_frames=100, n_samples=8, rng=seed)
-        tracker = KGMRF(gains="information", n_samples=2, warmup_samples=30, warmup_frames=15)
+        tracker = KGMRF(gains="information", n_samples=2, pool_samples=30, pool_steps=15)
         blurred = tracker.filter(scene.observations).covariance[:14]
         sharp = tracker.smooth(scene.observations).covariance[:14]
         late += float(metrics.angular_error(blurred, scene.covariance[:14]).mean())

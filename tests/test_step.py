@@ -405,7 +405,7 @@ def test_scale_clock_follows_a_jump_of_size_that_the_spectrum_cannot() -> None:
 def test_cold_start_pools_and_then_moves() -> None:
     rng = np.random.default_rng(7)
     d, law = 4, InformationGains()
-    model = Model(law, warmup_samples=20.0, warmup_frames=8.0)
+    model = Model(law, pool_samples=20.0, pool_steps=8.0)
     M = np.diag([4.0, 3.0, 2.0, 1.0])
     state = cold_state(np.zeros((d, d)), law)
     seen = []

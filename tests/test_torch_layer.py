@@ -302,7 +302,7 @@ def test_gradients_of_a_learned_start(k: int, equal: bool) -> None:
 @pytest.mark.parametrize("output", ["covariance", "tangent"])
 def test_gradients_of_a_start_from_data(k: int, output: Any) -> None:
     seen, _ = _covariances(3, 1, 4, n_samples=12)
-    layer = LawLayer(3, gains=_laws(3)[k], n_samples=12, warmup_frames=2, output=output)
+    layer = LawLayer(3, gains=_laws(3)[k], n_samples=12, pool_steps=2, output=output)
     _check(layer, seen, {"mask": torch.tensor([[True, True, False, True]])})
 
 

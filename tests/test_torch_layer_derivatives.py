@@ -42,11 +42,11 @@ def _layers() -> dict[str, Any]:
     fixed, kicks = _laws(3)["fixed"], _laws(3)["kicks"]
     return {
         "learned start": LawLayer(3, start="learned", noise_floor=0.05),
-        "information": LawLayer(3, gains=_laws(3)["information"], warmup_frames=2),
+        "information": LawLayer(3, gains=_laws(3)["information"], pool_steps=2),
         "uneven": LawLayer(3, gains=_laws(3)["information"], start="learned"),
-        "per plane": LawLayer(3, gains=_laws(3)["per plane"], warmup_frames=2),
+        "per plane": LawLayer(3, gains=_laws(3)["per plane"], pool_steps=2),
         "fixed": LawLayer(3, gains=fixed, start="learned", output="tangent"),
-        "fixed spectrum": LawLayer(3, gains=fixed, warmup_frames=2, spectrum="fixed"),
+        "fixed spectrum": LawLayer(3, gains=fixed, pool_steps=2, spectrum="fixed"),
         "pieces": LawLayer(3, start="learned", checkpoint_every=3),
         "split": LawLayer(3, gains=kicks, start="learned", integrator="split"),
         "rotations": RotationLayer(3, gains=_laws(3)["information"]),
@@ -239,7 +239,7 @@ def test_vmap_is_a_loop(start: Any) -> None:
 
 @pytest.mark.parametrize("start", ["learned", "data"])
 def test_jacobians_forward_and_reverse_are_those_of_autograd(start: Any) -> None:
-    layer = LawLayer(2, start=start, warmup_frames=2).double()
+    layer = LawLayer(2, start=start, pool_steps=2).double()
     samples = _samples(2, 1, 4, m=3)
 
     def estimate(x: Any) -> Any:

@@ -191,8 +191,10 @@ class Adjoint {
                 double r_bar, gap_bar;
                 if (information) {
                     const double noise = level[k] * level[j] / m;
-                    const Uncorrected back(p11[p], p12[p], gap, noise, r, pull, kick, nis_bar,
-                                           bar_of(p));
+                    const SpreadBar bar = bar_of(p);
+                    const Uncorrected<double> back(p11[p], p12[p], gap, noise, r, pull, kick, nis_bar,
+                                                   {bar.b11, bar.b12, bar.b22});
+                    bar.b11 = back.b11, bar.b12 = back.b12;
                     r_bar = back.r, gap_bar = back.gap;
                     level_bar[k] += back.noise * level[j] / m;
                     level_bar[j] += back.noise * level[k] / m;

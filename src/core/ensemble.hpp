@@ -363,7 +363,10 @@ class Ensemble : public Loop {
         tell(h, mixed.log_p, q_top, c.values, size_std, doubt);
         const double log_size = (log_det - sum_of_logs(cells, t.level, d)) / c.values - log_wide;
         wander.learn(t.wander, log_size, h.count, age);
-        top.learn(top_of(t), shrunk * c.top.share / c.m, c.m, mixed.u, heaviness(t.tails), age);
+        const double heavy = heaviness(t.tails);
+        top.learn(top_of(t), shrunk * c.top.share / c.m, c.m, mixed.u, heavy, age);
+        const double size = q_top / (c.values * heavy * widened(size_std));
+        t.bias = Bias(t.bias, size, c.m, h.count).value();
         score_tails(t, found);
         const double factor = found.u * shrunk;
         for (int i = 0, p = 0; i < d; p += ++i) {  // off-diagonal entries count double
@@ -596,8 +599,9 @@ class Ensemble : public Loop {
     ///
     ///     h (.99 e^kappa S' + .01 S_B)
     ///
-    /// with the heaviness h of the density and the steadiest average B, and the scale e^kappa S'. An
-    /// estimate at the time of an observation has nothing of B, which would blur its axes.
+    /// with the heaviness h of the density, times e^b (see Bias), and the steadiest average B, and the
+    /// scale e^kappa S'. An estimate at the time of an observation has nothing of B, which would blur
+    /// its axes.
     void write_record(Track t, double* record, std::int64_t room_for) {
         const std::int64_t small = plan.roots + k_;
         copy(t.row, record, static_cast<int>(std::min(small, room_for)));
@@ -623,6 +627,7 @@ class Ensemble : public Loop {
         if (t.head.count > 1.0) {
             scale = std::exp(t.head.kappa);
             heavy = heaviness(t.tails) * widened(Wander::size_std(t.wander, horizon.gap()));
+            heavy *= std::exp(t.bias);
         }
         const double share = sharp || plan.steady < 0 || t.head.count <= 1.0 ? 0.0 : STEADY_SHARE;
         const double* steady = part(std::max(plan.steady, 0));

@@ -182,7 +182,7 @@ class EnsembleAdjoint {
         const double size_std = Wander::size_std(t.wander, f.horizon.gap());
         const double scale = known ? std::exp(t.head.kappa) : 1.0;
         const double moment = heaviness(t.tails), wide = widened(size_std);
-        const double heavy = known ? moment * wide : 1.0;
+        const double heavy = known ? moment * wide * std::exp(t.bias) : 1.0;
         const double share = sharp || plan.steady < 0 || !known ? 0.0 : STEADY_SHARE;
         const int steady = std::max(plan.steady, 0);
         double heavy_bar = 0.0, kappa_bar = 0.0;
@@ -203,6 +203,8 @@ class EnsembleAdjoint {
         add(own.total_bar, own.a, 1.0);
         if (!known) return;
         bar.head.kappa += kappa_bar;
+        bar.bias += heavy_bar * heavy;
+        heavy_bar *= std::exp(t.bias);
         for (int j = 0; j < N_TAILS; ++j)
             bar.tails[j] += heavy_bar * wide * (TAILS[j] / (TAILS[j] - 2.0));
         const double reach = SIZE_NODES[2];

@@ -110,8 +110,8 @@ class LearnAdjoint {
         for (int j = 0; j < N_TAILS; ++j)
             found_bar.share[j] = (1.0 - TAIL_SHARE) * bar.tails[j], bar.tails[j] = 0.0;
         const double z = shrunk * c.top.share / c.m;
-        const auto learnt = compared.top.back_learn(f.top_of(t), f.top_of(bar), z, c.m, mixed.u,
-                                                    heaviness(t.tails), f.age);
+        const double heavy = heaviness(t.tails);
+        auto learnt = compared.top.back_learn(f.top_of(t), f.top_of(bar), z, c.m, mixed.u, heavy, f.age);
         told_bar.u += learnt.u;
         kappa_bar -= learnt.z * z;
         const double size_bar =
@@ -123,6 +123,19 @@ class LearnAdjoint {
         back_mixture(t.tails, f.tail_logs, q, size_std, found_bar, by_found);
         back_mixture(t.tails, f.tail_logs, q_top, size_std, told_bar, by_told);
         by_told.log_det += size_bar;
+        const double wide = widened(size_std);
+        const Bias learned(t.bias, q_top / (c.values * heavy * wide), c.m, h.count);
+        if (std::fabs(learned.unclipped) >= BIAS_LIMIT) {
+            bar.bias = 0.0;
+        } else if (learned.size < OUTLIER) {
+            // By log r.
+            const double log_bar = bar.bias * learned.gain * learned.size / learned.grown;
+            const double reach = SIZE_NODES[2];
+            bar.bias -= log_bar;
+            by_told.q += q_top > 0.0 ? log_bar / q_top : 0.0;
+            by_told.size_std -= log_bar * reach * std::sinh(reach * size_std) / (3.0 * wide);
+            learnt.heavy -= log_bar / heavy;
+        }
         for (int j = 0; j < N_TAILS; ++j)
             bar.tails[j] += by_found.tails[j] + by_told.tails[j] +
                             learnt.heavy * (TAILS[j] / (TAILS[j] - 2.0));

@@ -1,5 +1,6 @@
 // The way back through the members whose eigenframe turns (ensemble_rotating.hpp).
 #pragma once
+#include "elementary.hpp"
 #include "ensemble_adjoint_room.hpp"
 
 namespace {
@@ -23,19 +24,24 @@ class TurningAdjoint {
         }
         spread(from, a);
         open(now.frame, frame);
+        copy(now.lam, lam, d);
         for (int i = 0; i < d; ++i)
-            for (int k = 0; k < d; ++k) e[i][k] = t.units[i] * frame[i][k];
+            for (int j = 0; j < e.stride(); j += W) store(e[i] + j, t.units[i] * load(frame[i] + j));
         // bar_E_i = 2 sum_j bar_ij S_ij/E_i with S = (E Q) diag(lam) (E Q)^T
         multiply(b, a, e);
         for (int i = 0; i < d; ++i) {
-            double sum = 0.0;
-            for (int k = 0; k < d; ++k) sum += b[i][k] * now.lam[k] * e[i][k];
-            bar.units[i] += 2.0 * sum / t.units[i];
+            vec along{};
+            for (int j = 0; j < e.stride(); j += W)
+                along += load(b[i] + j) * load(lam + j) * load(e[i] + j);
+            bar.units[i] += 2.0 * sum(along) / t.units[i];
         }
         multiply_transposed(c, e, b);
         for (int i = 0; i < d; ++i) {
             now_bar.lam[i] += c[i][i];
-            for (int j = 0; j < d; ++j) now_bar.frame[i * d + j] += c[i][j] * (now.lam[j] - now.lam[i]);
+            each(d, [&]<class V>(int j) {
+                double* to = now_bar.frame + i * d + j;
+                store(to, load<V>(to) + load<V>(c[i] + j) * (load<V>(lam + j) - lam[i]));
+            });
         }
     }
 
@@ -48,18 +54,12 @@ class TurningAdjoint {
         const LawStep step{dt, 1.0, 1.0, law.acceleration * dt * dt * dt / 3.0,
                            law.acceleration * dt * dt / 2.0, law.acceleration * dt, dt};
         LawStep step_bar{};
-        for (int i = 0, p = 0; i < d; ++i)
-            for (int j = 0; j < i; ++j, ++p)
-                turning.x[i][j] = dt * before.velocity[p], turning.x[j][i] = -dt * before.velocity[p];
-        for (int i = 0; i < d; ++i) turning.x[i][i] = 0.0;
+        take_turn(before.velocity, dt);
         turning.unturn();
         for (int i = 0, p = 0; i < d; ++i)
-            for (int j = 0; j < i; ++j, ++p) {
-                bar.velocity[p] += dt * (turning.x_bar[i][j] - turning.x_bar[j][i]);
-                unwiden({before.p11[p], before.p12[p], before.p22[p]}, 1.0, step,
-                        {bar.p11[p], bar.p12[p], bar.p22[p]}, step_bar, RATE_VARIANCE_LIMIT);
-            }
+            for (int j = 0; j < i; ++j, ++p) bar.velocity[p] += 2.0 * dt * turning.x_bar[i][j];
         close(turning.z, bar.frame);
+        each(own.plan.planes, [&]<class V>(int p) { unwiden_planes<V>(before, bar, p, step, step_bar); });
         law_bar.acceleration += dt * (step_bar.angle * dt * dt / 3.0 + step_bar.cross * dt / 2.0 +
                                       step_bar.rate);
         law_bar.spectrum_rate += dt * bar.lam_var;
@@ -103,7 +103,42 @@ class TurningAdjoint {
     Room spaces[3] = {Room(own.square), Room(own.square), Room(own.square)};
     Matrix<S> frame{spaces[0], d}, body{spaces[1], d}, body_bar{spaces[2], d};
     double *y = own.y, *packed = own.packed;
-    Room lam_bar{own.vector};
+    const std::size_t list = std::size_t(padded(own.plan.planes)) + 8;
+    Room lam{own.vector}, lam_bar{own.vector}, inverse_units{own.vector};
+    Room gap{list}, product{list}, pull{list}, angle{list};  // of every plane
+
+    /// X of a turn by share times these planes.
+    void take_turn(const double* planes, double share) {
+        for (int i = 0; i < d; ++i) {
+            turning.x[i][i] = 0.0;
+            for (int j = 0; j < i; ++j, ++planes)
+                turning.x[i][j] = share * *planes, turning.x[j][i] = -share * *planes;
+        }
+    }
+
+    /// `unwiden` of the planes from p on; one at a time where a variance was limited.
+    template <class V>
+    static void unwiden_planes(Turned before, Turned bar, int p, const LawStep& step,
+                               LawStep& step_bar) {
+        const auto of = [&](Turned row) {
+            return Spread<V>{load<V>(row.p11 + p), load<V>(row.p12 + p), load<V>(row.p22 + p)};
+        };
+        const double dt = step.turn;
+        Spread<V> P = of(before);
+        P.widen(dt, 1.0, step.angle, step.cross, step.rate);
+        if (any((P.p11 > ANGLE_VARIANCE_LIMIT) | (P.p22 > RATE_VARIANCE_LIMIT) |
+                (P.p12 * P.p12 > MOST_CORRELATED * P.p11 * P.p22))) {
+            for (int l = p; l < p + lanes_of<V>; ++l)
+                unwiden({before.p11[l], before.p12[l], before.p22[l]}, 1.0, step,
+                        {bar.p11[l], bar.p12[l], bar.p22[l]}, step_bar, RATE_VARIANCE_LIMIT);
+            return;
+        }
+        const Spread<V> b = of(bar);
+        step_bar.angle += sum_of<V>(b.p11), step_bar.cross += sum_of<V>(b.p12);
+        step_bar.rate += sum_of<V>(b.p22);
+        store(bar.p12 + p, 2.0 * dt * b.p11 + b.p12);
+        store(bar.p22 + p, dt * dt * b.p11 + dt * b.p12 + b.p22);
+    }
 
     /// Back through `keep_above` of these eigenvalues; lam_bar becomes that by them.
     void keep_above(Track after, Track bar, const double* lam) {
@@ -130,18 +165,21 @@ class TurningAdjoint {
     void correct(Track t, Track after, Track bar, int k, Learnt& s, double m) {
         const Turned now = f.turned(t, f.members[k]), bar_of = f.turned(bar, f.members[k]);
         open(now.frame, frame);
-        for (int i = 0, p = 0; i < d; ++i)
-            for (int j = 0; j <= i; ++j, ++p)
-                e[i][j] = e[j][i] = (s.u * f.mean[p] + f.rest[p]) / (t.units[i] * t.units[j]);
+        copy(now.lam, lam, d);
+        for (int i = 0; i < d; ++i) inverse_units[i] = 1.0 / t.units[i];
+        for (int i = 0; i < d; ++i)
+            for (int j = 0; j < e.stride(); j += W) {
+                const vec seen = s.u * load(f.mean_full[i] + j) + load(f.rest_full[i] + j);
+                store(e[i] + j, inverse_units[i] * load(inverse_units + j) * seen);
+            }
         multiply(a, e, frame);
         multiply_transposed(body, frame, a);
         const double noise = 2.0 / m, gain = now.lam_var / (now.lam_var + noise);
-        double* lam = y;
         for (int i = 0; i < d; ++i) {
-            lam[i] = now.lam[i] + gain * (body[i][i] - now.lam[i]);
+            y[i] = now.lam[i] + gain * (body[i][i] - now.lam[i]);
             lam_bar[i] = bar_of.lam[i];
         }
-        keep_above(after, bar, lam);
+        keep_above(after, bar, y);
         double gain_bar = -bar_of.lam_var * now.lam_var;
         for (int i = 0; i < d; ++i) {
             gain_bar += lam_bar[i] * (body[i][i] - now.lam[i]);
@@ -150,27 +188,36 @@ class TurningAdjoint {
         }
         const double whole = now.lam_var + noise;
         bar_of.lam_var = bar_of.lam_var * (1.0 - gain) + gain_bar * noise / (whole * whole);
-        for (int i = 0, p = 0; i < d; ++i) {
-            turning.x[i][i] = 0.0;
-            for (int j = 0; j < i; ++j, ++p) {
-                const double gap = now.lam[j] - now.lam[i];
-                const double weight = m * gap / (now.lam[i] * now.lam[j]);
-                Spread<double> P{now.p11[p], now.p12[p], now.p22[p]};
-                const double angle = P.correct(body[i][j] * weight, gap * weight).angle;
-                turning.x[i][j] = angle, turning.x[j][i] = -angle;
+        for (int i = 0, p = 0; i < d; p += i++)
+            for (int j = 0; j < i; j += W) {  // what a row writes too far, the next one overwrites
+                const vec other = load(lam + j);
+                store(gap + p + j, other - lam[i]);
+                store(product + p + j, (lam[i] / m) * other);
+                store(pull + p + j, load(body[i] + j));
             }
-        }
+        each(own.plan.planes, [&]<class V>(int p) {
+            Spread<V> P{load<V>(now.p11 + p), load<V>(now.p12 + p), load<V>(now.p22 + p)};
+            const V g = load<V>(gap + p), weight = g / load<V>(product + p);
+            store(angle + p, P.correct(load<V>(pull + p) * weight, g * weight).angle);
+        });
+        take_turn(angle, 1.0);
         open(bar_of.frame, turning.z);
         turning.unturn();
+        for (int i = 0, p = 0; i < d; p += i++)
+            for (int j = 0; j < i; j += W) store(angle + p + j, 2.0 * load(turning.x_bar[i] + j));
+        each(own.plan.planes, [&]<class V>(int p) {
+            const Uncorrected<V> back(
+                load<V>(now.p11 + p), load<V>(now.p12 + p), load<V>(gap + p), load<V>(product + p),
+                load<V>(pull + p), load<V>(angle + p), load<V>(bar_of.velocity + p), V{},
+                {load<V>(bar_of.p11 + p), load<V>(bar_of.p12 + p), load<V>(bar_of.p22 + p)});
+            store(bar_of.p11 + p, back.b11), store(bar_of.p12 + p, back.b12);
+            store(gap + p, back.gap), store(product + p, back.noise / m), store(pull + p, back.r);
+        });
         for (int i = 0, p = 0; i < d; ++i)
             for (int j = 0; j < i; ++j, ++p) {
-                const double gap = now.lam[j] - now.lam[i], product = now.lam[i] * now.lam[j];
-                const Uncorrected back(now.p11[p], now.p12[p], gap, product / m, body[i][j],
-                                       turning.x_bar[i][j] - turning.x_bar[j][i], bar_of.velocity[p],
-                                       0.0, {bar_of.p11[p], bar_of.p12[p], bar_of.p22[p]});
-                bar_of.lam[i] += back.noise * now.lam[j] / m - back.gap;
-                bar_of.lam[j] += back.noise * now.lam[i] / m + back.gap;
-                body_bar[i][j] = body_bar[j][i] = 0.5 * back.r;
+                bar_of.lam[i] += product[p] * lam[j] - gap[p];
+                bar_of.lam[j] += product[p] * lam[i] + gap[p];
+                body_bar[i][j] = body_bar[j][i] = 0.5 * pull[p];
             }
         turning.bracket(body, body_bar, turning.term, turning.z, 1.0);
         close(turning.z, bar_of.frame);
@@ -178,13 +225,18 @@ class TurningAdjoint {
         multiply(b, body_bar, a);
         multiply(c, frame, b);  // by e
         divide(t.units, e, c, bar.units);
-        for (int i = 0; i < d; ++i)
-            for (int j = 0; j < d; ++j) c[i][j] /= t.units[i] * t.units[j];
-        fill(packed, n, 0.0);
-        gather(c, packed, 1.0);
+        for (int i = 0, p = 0; i < d; p += ++i) {
+            for (int j = 0; j <= i; j += W)
+                store(packed + p + j,
+                      2.0 * inverse_units[i] * load(inverse_units + j) * load(c[i] + j));
+            packed[p + i] *= 0.5;
+        }
         s.u_bar += dot(packed, f.mean, n);
-        for (int p = 0; p < n; ++p)
-            own.mean_bar[p] += s.u * packed[p], own.rest_bar[p] += packed[p];
+        each(n, [&]<class V>(int p) {
+            const V from = load<V>(packed + p);
+            store(own.mean_bar + p, load<V>(own.mean_bar + p) + s.u * from);
+            store(own.rest_bar + p, load<V>(own.rest_bar + p) + from);
+        });
     }
 
     /// Back through whole_ij/(E_i E_j) = given_ij: adds to derivatives by E.

@@ -10,7 +10,7 @@ namespace {
 
 /// Whether a track has seen too little to start.
 inline bool pools(const LawHead& h, const LawSettings& law) {
-    return h.pooled_samples < law.warmup_samples && h.pooled_steps < law.warmup_frames;
+    return h.pooled_samples < law.pool_samples && h.pooled_steps < law.pool_steps;
 }
 
 struct LawBlocks {

@@ -21,21 +21,22 @@ class LinearMean {
         head_ = reinterpret_cast<LinearMeanHead*>(row);
         level_ = row + sizeof(LinearMeanHead) / sizeof(double);
         noise_ = level_ + d_;
-        lags_ = noise_ + d_;
+        mean_ = noise_ + d_;
+        lags_ = mean_ + d_;
         slopes_ = lags_ + n_;
         spread_ = slopes_ + std::int64_t(n_) * d_;
     }
 
     static std::int64_t size(std::int64_t d, std::int64_t lags) {
         const std::int64_t n = d * lags;
-        return sizeof(LinearMeanHead) / sizeof(double) + 2 * d + n + n * d + n * n;
+        return sizeof(LinearMeanHead) / sizeof(double) + 3 * d + n + n * d + n * n;
     }
 
     /// mu before the row x, and the row; NaN where nothing was seen.
     void step(const double* x, double* mu) {
         predict();
         const double a = share();
-        for (int i = 0; i < d_; ++i) mu[i] = a * guess_[i];
+        for (int i = 0; i < d_; ++i) mu[i] = mean_[i] = a * guess_[i];
         if (!std::all_of(x, x + d_, [](double v) { return std::isnan(v); })) learn(x);
         std::copy_backward(lags_, lags_ + (n_ - d_), lags_ + n_);
         for (int i = 0; i < d_; ++i) lags_[i] = std::isnan(x[i]) ? guess_[i] : x[i];
@@ -128,7 +129,7 @@ class LinearMean {
 
     const int d_, n_;
     LinearMeanHead* head_ = nullptr;
-    double *level_ = nullptr, *noise_ = nullptr, *lags_ = nullptr, *slopes_ = nullptr,
+    double *level_ = nullptr, *noise_ = nullptr, *mean_ = nullptr, *lags_ = nullptr, *slopes_ = nullptr,
            *spread_ = nullptr;
     std::vector<double> z_, direction_, guess_, left_;
 };

@@ -28,7 +28,7 @@ struct EnsemblePlan {
     std::vector<Member> members;  // averages, then diagonals, then turning ones
     int n_turning = 0;
     int steady = -1;  // the plain average of the longest half-life
-    std::int64_t tails, wander, roots, level, units, top, entry, scatter, size;
+    std::int64_t tails, wander, roots, level, units, top, entry, bias, scatter, size;
 
     /// Whether tracks learn how many samples an observation is worth.
     bool learns_samples() const { return size > scatter; }
@@ -47,6 +47,7 @@ struct EnsemblePlan {
           units(places.at("units")),
           top(places.at("top")),
           entry(places.at("entry")),
+          bias(places.at("bias")),
           scatter(places.at("scatter")),
           size(places.at("end")) {
         std::int64_t fast_scale = places.at("size"), mass = places.at("mass"),
@@ -71,6 +72,7 @@ struct Track {
     double* row;
     Head& head;
     double *tails, *before, *wander, *roots, *level, *units, *top, *age_of, *waiting;
+    double& bias;
 
     Track(double* row, const EnsemblePlan& at)
         : row(row),
@@ -83,7 +85,8 @@ struct Track {
           units(row + at.units),
           top(row + at.top),
           age_of(row + at.entry),
-          waiting(age_of + at.d) {}
+          waiting(age_of + at.d),
+          bias(row[at.bias]) {}
 
     double* of(std::int64_t place) const { return place < 0 ? nullptr : row + place; }
     bool pooling() const { return head.pooled >= 0.0; }

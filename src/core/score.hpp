@@ -91,6 +91,20 @@ inline double heaviness(const double* tails) {
     return whole;
 }
 
+/// b <- b + log(1 + g (1 - 1/m)(min(r e^-b, 20) - 1)), g = max(.002, 1/(n + 50)), r the size of the
+/// n-th observation, of m samples, over what was expected of it. The tails promise a mean size that they need not have: where sizes
+/// vary by themselves it is learned. One sample says nothing.
+struct Bias {
+    double gain, size, grown, unclipped;
+
+    Bias(double bias, double r, double m, double n)
+        : gain(std::max(BIAS_GAIN, 1.0 / (n + BIAS_START)) * std::max(1.0 - 1.0 / m, 0.0)),
+          size(r * std::exp(-bias)),
+          grown(1.0 + gain * (std::fmin(size, OUTLIER) - 1.0)),
+          unclipped(bias + std::log(grown)) {}
+    double value() const { return std::clamp(unclipped, -BIAS_LIMIT, BIAS_LIMIT); }
+};
+
 /// r_k prop to r_k exp(clip(rate (g_k - sum w g))); then a fixed share.
 template <class T>
 void score_weights(T t, int n, const double* weights, const double* gradient, double rate,

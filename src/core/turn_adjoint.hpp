@@ -59,28 +59,28 @@ inline double unwiden(Spread<double> P, double decay, const LawStep& step, Sprea
     return b12 * reach + 2.0 * b22 * decay * P.p22;  // by decay
 }
 
-/// Back through information gains in one plane: bar becomes that by P before. Derivatives by the
-/// gap, the noise and the residual r, from those by the angle, the kick and nis.
+/// Back through information gains in one plane, or in several side by side: derivatives by P before,
+/// by the gap, the noise and the residual r, from those by P after, by the angle, the kick and nis.
+template <class V>
 struct Uncorrected {
-    double gap, noise, r;
+    V gap, noise, r, b11, b12, b22;
 
-    Uncorrected(double p11, double p12, double g, double noise_, double r_, double angle_bar,
-                double kick_bar, double nis_bar, SpreadBar bar) {
-        const double weight = g / noise_, information = g * weight;
-        const double rest = 1.0 / (1.0 + p11 * information);
-        const double b11 = bar.b11 + angle_bar * r_ * weight, b12 = bar.b12 + kick_bar * r_ * weight;
-        const double b22 = bar.b22, square = p12 * p12;
-        const double rest_bar = b11 * p11 + b12 * p12 - b22 * square * information +
-                                0.5 * nis_bar * r_ * r_ / noise_;
-        const double predicted_bar = -rest_bar * rest * rest;
-        const double information_bar = predicted_bar * p11 - b22 * square * rest;
-        const double pull_bar = (angle_bar * p11 + kick_bar * p12) * rest;
-        const double weight_bar = pull_bar * r_ + information_bar * g;
-        const double surprise = nis_bar * r_ * rest / noise_;
-        bar.b11 = b11 * rest + predicted_bar * information;
-        bar.b12 = (b12 - 2.0 * b22 * p12 * information) * rest;
-        gap = information_bar * weight + weight_bar / noise_;
-        noise = -(weight_bar * weight + 0.5 * r_ * surprise) / noise_;
+    Uncorrected(V p11, V p12, V g, V noise_, V r_, V angle_bar, V kick_bar, V nis_bar, Spread<V> bar)
+        : b22(bar.p22) {
+        const V precise = 1.0 / noise_, weight = g * precise, information = g * weight;
+        const V rest = 1.0 / (1.0 + p11 * information), square = p12 * p12;
+        const V from11 = bar.p11 + angle_bar * r_ * weight, from12 = bar.p12 + kick_bar * r_ * weight;
+        const V rest_bar = from11 * p11 + from12 * p12 - b22 * square * information +
+                           0.5 * nis_bar * r_ * r_ * precise;
+        const V predicted_bar = -rest_bar * rest * rest;
+        const V information_bar = predicted_bar * p11 - b22 * square * rest;
+        const V pull_bar = (angle_bar * p11 + kick_bar * p12) * rest;
+        const V weight_bar = pull_bar * r_ + information_bar * g;
+        const V surprise = nis_bar * r_ * rest * precise;
+        b11 = from11 * rest + predicted_bar * information;
+        b12 = (from12 - 2.0 * b22 * p12 * information) * rest;
+        gap = information_bar * weight + weight_bar * precise;
+        noise = -(weight_bar * weight + 0.5 * r_ * surprise) * precise;
         r = pull_bar * weight + surprise;
     }
 };
@@ -97,22 +97,29 @@ template <int S>
 class TurnBack {
     const int d;
     const std::size_t square = std::size_t(padded(d)) * padded(d);
-    Room full[10] = {Room(square), Room(square), Room(square), Room(square), Room(square),
+    Room full[11] = {Room(square), Room(square), Room(square), Room(square), Room(square), Room(square),
                      Room(square), Room(square), Room(square), Room(square), Room(square)};
     Matrix<S> matrix(int k) { return {full[k], d}; }
 
   public:
     explicit TurnBack(int d) : d(d) {}
 
-    Matrix<S> x = matrix(0), x_bar = matrix(1), z = matrix(2), term = matrix(3), total = matrix(4);
+    Matrix<S> x = matrix(0), x_bar = matrix(1), z = matrix(2), term = matrix(3), total = matrix(4),
+              next = matrix(10);
     Turn<Matrix<S>> turn{matrix(5), matrix(6), matrix(7), matrix(8), matrix(9)};
 
-    /// C = share (A B - B A) for A, B both skew or both symmetric; TOTAL += C.
+    /// C = share (A B - B A) for A, B both skew or both symmetric; TOTAL += C. C is neither.
     void bracket(Matrix<S> a, Matrix<S> b, Matrix<S> c, Matrix<S> sum, double share) {
         multiply(turn.a, a, b);
-        transpose(turn.a, turn.b);
+        if constexpr (S == W) {  // quicker than to transpose it
+            product(c, [&](int i, int k) { return -b[i][k]; }, a, turn.a, 1.0);
+        } else {
+            transpose(turn.a, turn.b);
+            for (int p = 0; p < c.size(); p += W)
+                store(c.p + p, load(turn.a.p + p) - load(turn.b.p + p));
+        }
         for (int p = 0; p < c.size(); p += W) {
-            const vec v = share * (load(turn.a.p + p) - load(turn.b.p + p));
+            const vec v = share * load(c.p + p);
             store(c.p + p, v);
             store(sum.p + p, load(sum.p + p) + v);
         }
@@ -134,12 +141,13 @@ class TurnBack {
             copy(z, term);
             copy(z, total);
             double left = 1.0;
-            for (int k = 2; left > 1e-17 && k <= 25; ++k) {
+            for (int k = 2; left > 1e-13 && k <= 25; ++k) {
                 left *= 2.0 * size / (double(n) * k);
-                bracket(x, term, term, total, 1.0 / k);
+                bracket(x, term, next, total, 1.0 / k);
+                std::swap(term.p, next.p);
             }
             add(x_bar, total, 1.0 / n);
-            bracket(x, total, term, z, 1.0);
+            bracket(x, total, next, z, 1.0);
         }
     }
 };

@@ -10,7 +10,7 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-from kgmrf import geometry, learn, metrics, paper, simulate, theory
+from kgmrf import _deprecated, geometry, learn, metrics, paper, simulate, theory
 from kgmrf._check import ObservationError
 from kgmrf.bank import TrackerBank
 from kgmrf.baselines import (
@@ -40,6 +40,8 @@ from kgmrf.trackers import (
 )
 
 __version__ = "0.1.0"
+
+_deprecated.install()
 
 _OPTIONAL = {
     "KineticCovariance": "kgmrf.sklearn.estimator",

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from kgmrf import __version__
+from kgmrf._deprecated import MEANS
 from kgmrf._extras import remedy
 
 __all__ = ["main"]
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from kgmrf.commands import run
 
-        code = run(arguments)
+        code = run(_renamed(sys.argv[1:] if arguments is None else arguments))
         # Here and not at exit, where a reader that went away is an error.
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -56,6 +57,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if _wants_traceback():
             raise
         return _fail(_one_line(error), 2)
+
+
+def _renamed(arguments: Sequence[str]) -> list[str]:
+    """The arguments with the words of now, and a line on standard error for each old one."""
+    out = list(arguments)
+    for k, word in enumerate(out):
+        name, equals, value = word.partition("=")
+        old = value if name == "--mean" and equals else word if k and out[k - 1] == "--mean" else ""
+        if old in MEANS:
+            out[k] = f"--mean={MEANS[old]}" if equals else MEANS[old]
+            sys.stderr.write(f"kgmrf: --mean {old} is now --mean {MEANS[old]}\n")
+    return out
 
 
 def _wants_traceback() -> bool:

@@ -75,6 +75,10 @@ TOP_HALF_LIFE, TOP_GATE_HALF_LIFE = 10.0, 200.0  # of the variance along w, and 
 TOP_RIDGE = 10.0  # of the gate: evidence that stands for no gain
 TOP_LIMIT = 9.0  # times its expectation: what one square may say
 
+# How large observations of many samples are against what is reported for them: of one sample it is
+# left to the tails, whose mean no average of few rows knows.
+BIAS_GAIN, BIAS_START, BIAS_LIMIT = 0.002, 50.0, 1.1  # at least; observations it begins with
+
 STEADY_SHARE = 0.01  # of the steadiest average in a covariance that is reported
 
 # --------------------------------------------------------------------------- late channels
@@ -267,8 +271,8 @@ STRUCTS = {
         "spectrum_rate",
         "scale_rate",
         "scale_retention",
-        "warmup_samples",
-        "warmup_frames",
+        "pool_samples",
+        "pool_steps",
         "ridge",
         "known",
         "rotation",

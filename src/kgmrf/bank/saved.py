@@ -15,10 +15,11 @@ from kgmrf._types import Numbers
 from kgmrf.bank.files import DAMAGE, check, damaged, read, try_out
 from kgmrf.bank.keyed import KEYED
 from kgmrf.engines import Engine
+from kgmrf.linear_mean import check_rows
 
-MEMORY = ("rows", "records", "fresh")
-"""What is remembered: all of the tracks, what the last observation said where the rows do not, and
-which have seen no step yet."""
+MEMORY = ("rows", "records", "fresh", "means")
+"""What is remembered: all of the tracks, what the last observation said where the rows do not,
+which have seen no step yet, and the rows of their linear means, if they have any."""
 
 
 class Saved(OneAtATime):
@@ -34,6 +35,8 @@ class Saved(OneAtATime):
     _rows: Numbers
     _records: Numbers
     _fresh: Numbers
+    _means: Numbers
+    _lags: int
     _next_id: int
     _clock: Clock
     _pattern: Any
@@ -58,14 +61,20 @@ class Saved(OneAtATime):
         """
         if set(state) != {*MEMORY}:
             raise ValueError(f"it holds {', '.join(sorted(state))[:80]}")
-        rows, records, fresh = (np.require(state[name], None, ["C", "A", "W"]) for name in MEMORY)
+        rows, records, fresh, means = (
+            np.require(state[name], None, ["C", "A", "W"]) for name in MEMORY
+        )
         with self._rollback():
             # The length of their rows says which engine they had.
             if self.kind == "covariance" and rows.shape[-1:] != (self._engine.size,):
                 self._take_kind(raw=not self._raw)
             engine, n = self._engine, len(rows)
             check(self.kind, engine, rows, records, fresh)
-            self._rows, self._records, self._fresh = rows, records, fresh
+            if means.shape != (n, self._means.shape[1]) or means.dtype != np.float64:
+                raise ValueError(f"linear means are {means.dtype} of shape {means.shape}")
+            if self._lags:
+                check_rows(means, self.d, self._lags)
+            self._rows, self._records, self._fresh, self._means = rows, records, fresh, means
             self.ids = np.arange(n, dtype=np.int64)
             bank: Any = self
             try_out(bank)

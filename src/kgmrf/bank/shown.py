@@ -20,6 +20,7 @@ class Shown:
     _rows: Numbers
     _records: Numbers
     _fresh: Numbers
+    _means: Numbers
     _clock: Any
 
     @property
@@ -41,4 +42,5 @@ class Shown:
     @property
     def nbytes(self) -> int:
         """Memory of the state of all tracks."""
-        return sum(array.nbytes for array in (self.ids, self._rows, self._records, self._fresh))
+        arrays = (self.ids, self._rows, self._records, self._fresh, self._means)
+        return sum(array.nbytes for array in arrays)

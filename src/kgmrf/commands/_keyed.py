@@ -30,7 +30,7 @@ DEFAULT = ("covariance", "log_likelihood")
 def check_keyed(given: FileOptions, output: Path | None, **files: Path | None) -> None:
     """Refuse what cannot be done track by track, before any work is done."""
     used = [name for name, value in files.items() if value is not None]
-    used += ["window"] * (given.window > 1) + ["mean"] * (given.mean != "zero")
+    used += ["window"] * (given.window > 1) + ["mean"] * (given.mean not in ("zero", "linear"))
     used += [
         name
         for name in ("paper", "key", "n_samples", "noise_std", "gyroscope")
@@ -67,6 +67,7 @@ def track_by_key(
                     gains=given.gains,
                     time_unit=given.time_unit,
                     noise_floor=given.noise_floor,
+                    mean=given.mean,
                 )
             try:
                 found = bank.feed_table(table, key=by, time=given.time, fields=named)

@@ -13,7 +13,7 @@ import numpy as np
 
 from kgmrf._check import FASTEST, LARGEST
 from kgmrf._types import Numbers
-from kgmrf.constants import MOST_SAMPLES
+from kgmrf.constants import BIAS_LIMIT, MOST_SAMPLES
 from kgmrf.engines import Lines, core
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble_view import NAMES, SMALL
@@ -122,6 +122,8 @@ class Ensemble(SelfTuned):
         head = parts.head
         if (parts.top[:, self.d : self.d + 2] < 0.0).any():
             raise ValueError("a row holds a negative variance of its top direction")
+        if (np.abs(parts.bias) > BIAS_LIMIT).any():
+            raise ValueError("a row holds an impossible bias of its sizes")
         if (parts.scatter < 0.0).any() or (parts.scatter[:, at.WORTH :] > MOST_SAMPLES).any():
             raise ValueError("a row holds an impossible number of effective samples")
         if (parts.entry < 0.0).any() or (parts.entry[:, 0][parts.level > 0.0] < 1.0).any():

@@ -180,7 +180,8 @@ def held(engine: Any, rows: Numbers) -> Numbers:
         engine.read(only).roots[:] = weights
         scale = unpack(engine.records_of(only)[:, engine.dense : engine.scaled], d)
         out[..., k, :, :] = scale.reshape(*lead, d, d)
-    return out * heaviness(engine.read(rows).tails)[..., None, None, None]
+    heavy = heaviness(engine.read(rows).tails) * np.exp(track(rows, engine.plan).bias[..., 0])
+    return out * heavy[..., None, None, None]
 
 
 def velocity_and_angle_var(

@@ -82,7 +82,7 @@ class SingleLaw(Engine):
     numbers of the law may differ between planes (gains only) and between tracks.
 
     >>> from kgmrf.model.law_state import cold_state
-    >>> model = Model(InformationGains(), warmup_samples=10.0, warmup_frames=4.0)
+    >>> model = Model(InformationGains(), pool_samples=10.0, pool_steps=4.0)
     >>> engine = SingleLaw(model, cold_state(np.zeros((2, 2)), model.gains))
     >>> rows, C = engine.init(1), np.tile(np.eye(2), (9, 1, 1))
     >>> line, one = np.zeros(9, dtype=int), np.ones(9)

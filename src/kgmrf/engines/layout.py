@@ -20,6 +20,7 @@ entry       (2, d)           rows that a channel is old, of one that is to come 
 deviation   (channels, d)    D of the averages with channel clocks, then of the diagonals
 body        (averages, p)    B, lower triangle row by row
 turning     (turning, t)     Q (d d), W and P11 P12 P22 (planes i > j), lam (d), var
+bias        (1,)             log of the mean size of observations over what is reported for them
 scatter     (3,) or (0,)     of matrices that were judged their number, their usual squared distance
                              v, and how many samples the last was worth; where that is learned
 ==========  ===============  ==============================================================
@@ -70,7 +71,7 @@ USUAL = Learning()
 
 
 class Layout(NamedTuple):
-    """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(14,)``."""
+    """Members as a table ``(K, 11)``, and where the parts of a row begin, ``(16,)``."""
 
     d: int
     table: Numbers
@@ -104,6 +105,7 @@ class Track(NamedTuple):
     deviation: Numbers
     body: Numbers
     turning: Numbers
+    bias: Numbers
     scatter: Numbers
 
 
@@ -161,7 +163,7 @@ def placed(
     sizes = [N_HEAD, 2 * N_TAILS, 2 * horizon.N_LAGS, len(table), clocks, n_average]
     sizes += [d, d, d + 3, 2 * d]
     sizes += [channels * d, n_average * pairs, n_turning * one]
-    sizes += [N_SCATTER * learns_samples]
+    sizes += [1, N_SCATTER * learns_samples]
     begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return Layout(d, table, begin, learning)
 

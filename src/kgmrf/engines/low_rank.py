@@ -37,10 +37,12 @@ FROM_ROWS = ("loadings", "noise", *DENSE)  # fields that a small record cannot s
 NAMES = ("time", "age", "loadings", "noise", *SMALL[2:])
 
 
-def default_members(d: int, rank: int | None = None, velocity: bool = False) -> tuple[Factors, ...]:
+def default_members(
+    d: int, rank: int | None = None, rotating_axes: bool = False
+) -> tuple[Factors, ...]:
     """Six members: of this rank, default min(10, d // 3), of a third and of twice as many factors.
 
-    velocity: two more whose axes keep turning the way they did.
+    rotating_axes: two more whose axes keep turning the way they did.
 
     >>> [member.rank for member in default_members(500)]
     [10, 10, 10, 3, 20, 10]
@@ -56,7 +58,7 @@ def default_members(d: int, rank: int | None = None, velocity: bool = False) -> 
         Factors(r, 0.2, 400.0, 40.0, 0.0),
     )
     turning = [members[0]._replace(acceleration=rate) for rate in (0.004, 0.012)]
-    return (*members, *turning) if velocity else members
+    return (*members, *turning) if rotating_axes else members
 
 
 class LowRankView(EnsembleView):
@@ -105,11 +107,11 @@ class LowRank(SelfTuned):
         d: int,
         rank: int | None = None,
         members: Iterable[Factors] | None = None,
-        velocity: bool = False,
+        rotating_axes: bool = False,
     ) -> None:
         self.d = int(d)
         self.members = tuple(
-            default_members(self.d, rank, velocity) if members is None else members
+            default_members(self.d, rank, rotating_axes) if members is None else members
         )
         for law in self.members:
             if not 1 <= law.rank <= self.d:

@@ -4,7 +4,7 @@ Every member forecasts a covariance S_k from its own memory:
 
     Average     S = e^s D B D        B a moving average, s a size clock, D channel clocks
     Diagonal    S = D^2              variances only
-    Rotating     S = Q diag(lam) Q^T  the information law: an eigenframe with a velocity
+    Rotating    S = Q diag(lam) Q^T  the information law: an eigenframe with a velocity
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
+from kgmrf import _deprecated
 from kgmrf.constants import FLOOR as FLOOR
 from kgmrf.constants import LEVEL_MEMORY as LEVEL_MEMORY
 from kgmrf.constants import SIZE_RETENTION as SIZE_RETENTION
@@ -132,9 +133,12 @@ def plain(members: Iterable[Member]) -> list[dict[str, Any]]:
 def _as_member(member: Any) -> Member:
     if isinstance(member, dict):
         table = dict(member)
-        kind = KINDS.get(table.pop("member", None))
+        name = table.pop("member", None)
+        kind = KINDS.get("Rotating" if name == "Turning" else name)  # of older state files
         if kind is None:
             raise ValueError(f"member must be one of {', '.join(KINDS)}, got {member!r}")
+        if "limited" in table:
+            table["clip_outliers"] = table.pop("limited")
         member = kind(**table)
     if not isinstance(member, (Average, Diagonal, Rotating)):
         raise TypeError(
@@ -152,3 +156,6 @@ def _as_member(member: Any) -> Member:
     if isinstance(member, Average) and member.size_gain >= 1.0:
         raise ValueError(f"size_gain must be below 1, got {member.size_gain!r}")
     return member
+
+
+__getattr__ = _deprecated.names(__name__, {"Turning": (__name__, "Rotating")})

@@ -25,7 +25,7 @@ from kgmrf.results import Result
 
 FIELDS = (
     *("age", "nis", "p_value", "surprise", "log_likelihood", "half_life"),
-    *("covariance", "correlation", "volatility"),
+    *("mean", "covariance", "correlation", "volatility"),
     *("rotation", "position", "spectrum", "velocity", "angle_std"),
 )
 """What can be written beside the time, in the order of the columns."""

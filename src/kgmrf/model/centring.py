@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kgmrf import _check
+from kgmrf import _check, _deprecated
 from kgmrf._types import Numbers
 
 __all__ = ["HALF_LIFE", "MEANS", "RunningMean", "off_the_mean"]
@@ -34,7 +34,8 @@ class RunningMean:
     """
 
     def __init__(self, mean: str = "expanding", sums: Numbers | None = None) -> None:
-        self.keep = 0.5 ** (1.0 / HALF_LIFE) if _check.choice(mean, MEANS, "mean") == "ewm" else 1
+        word = _check.choice(_deprecated.word(mean, _deprecated.MEANS, "mean"), MEANS, "mean")
+        self.keep = 0.5 ** (1.0 / HALF_LIFE) if word == "ewm" else 1
         self.sums: Numbers = np.zeros((3, 0)) if sums is None else sums
 
     @property

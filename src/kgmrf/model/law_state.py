@@ -60,8 +60,8 @@ class Model(NamedTuple):
     ``noise_floor`` is sigma^2 of the observation model M + sigma^2 I. ``spectrum_rate`` is the
     variance that the log eigenvalues gain per unit time (0: the paper's fixed spectrum).
     ``scale_rate`` does the same for the log scale (0: no scale clock); ``scale_retention`` pulls
-    the log scale back to 0 per unit time. The cold start pools until ``warmup_samples`` samples or
-    ``warmup_frames`` frames are in, and takes the eigenvalues from ``known_spectrum`` if given.
+    the log scale back to 0 per unit time. The cold start pools until ``pool_samples`` samples or
+    ``pool_steps`` frames are in, and takes the eigenvalues from ``known_spectrum`` if given.
     ``turn_bound`` (radians per frame) promises about how far a frame turns at most, so that no
     branch looks at the data and the step can be traced into a graph; faster turns stay rotations
     but lose digits. ``integrator``: one of `INTEGRATORS`, the map of the drift. "split"
@@ -76,8 +76,8 @@ class Model(NamedTuple):
     spectrum_rate: Array = 0.0
     scale_rate: float = 0.0
     scale_retention: float = 1.0
-    warmup_samples: float = 0.0
-    warmup_frames: float = 0.0
+    pool_samples: float = 0.0
+    pool_steps: float = 0.0
     known_spectrum: Array | None = None
     turn_bound: float | None = None
     integrator: str = "exponential"
@@ -156,9 +156,7 @@ def spread(xp: Array, number: Array, like: Array) -> Array:
 
 def warming(state: State, model: Model) -> Array:
     """Whether the state still pools its first observations, ``(...)``."""
-    return (state.pooled_samples < model.warmup_samples) & (
-        state.pooled_steps < model.warmup_frames
-    )
+    return (state.pooled_samples < model.pool_samples) & (state.pooled_steps < model.pool_steps)
 
 
 def support(state: State) -> Array:

@@ -207,7 +207,7 @@ def covariance_step(
     later = drift(state, model, dt, observed, over)
     state = select(moving, later, state._replace(time=later.time))
 
-    pools = model.warmup_samples > 0 and model.warmup_frames > 0
+    pools = model.pool_samples > 0 and model.pool_steps > 0
     safe = xp.where(observed[..., None, None], observation, xp.ones_like(observation))
     known = xp.where(pooling[..., None], xp.ones_like(state.spectrum), state.spectrum)
     live = state._replace(spectrum=known)

@@ -102,8 +102,8 @@ def write_record(track: Track, plan: Layout, row: Numbers, record: Numbers) -> N
     """The head, tails and weights of a row and, where there is room, covariance and scale.
 
     The scale is e^kappa S'. In the covariance it has .01 of the steadiest average, so that as a
-    Gaussian it is not lost where sensors get stuck: h (.99 e^kappa S' + .01 S_B). An estimate at
-    the time of an observation has nothing of that average, which would blur its axes.
+    Gaussian it is not lost where sensors get stuck: h e^b (.99 e^kappa S' + .01 S_B). An estimate
+    at the time of an observation has nothing of that average, which would blur its axes.
     """
     small = plan.places["size"]
     record[:small] = row[: min(small, len(record))]
@@ -123,6 +123,7 @@ def write_record(track: Track, plan: Layout, row: Numbers, record: Numbers) -> N
     if track.head[at.COUNT] > 1.0:  # before that nothing is known of the tails
         scale *= np.exp(track.head[at.KAPPA])
         heavy = float(heaviness(track.tails[: at.N_TAILS], ahead.size_std))
+        heavy *= math.exp(track.bias[0])
         share = 0.0 if sharp else STEADY_SHARE
     steadiest = plan.table[:, at.HEIR] == LAST
     whole = heavy * scale

@@ -34,11 +34,12 @@ N_HEAD = len(STRUCTS["LinearMeanHead"])
 
 
 class MeanTrack(NamedTuple):
-    """The parts of a row, as views."""
+    """The parts of rows ``(..., size)``, as views."""
 
     head: Numbers
     level: Numbers  # L (d,)
     noise: Numbers  # V (d,)
+    mean: Numbers  # mu of the last row (d,)
     lags: Numbers  # (p, d), the last row first
     slopes: Numbers  # B (p d, d)
     spread: Numbers  # P (p d, p d)
@@ -47,16 +48,17 @@ class MeanTrack(NamedTuple):
 def mean_size(d: int, lags: int) -> int:
     """Numbers of a row."""
     n = d * lags
-    return N_HEAD + 2 * d + n + n * d + n * n
+    return N_HEAD + 3 * d + n + n * d + n * n
 
 
 def mean_track(row: Numbers, d: int, lags: int) -> MeanTrack:
-    """The parts of a row."""
-    n = d * lags
-    edges = np.cumsum([N_HEAD, d, d, n, n * d])
-    head, level, noise, before, slopes, spread = np.split(row, edges)
-    shaped = before.reshape(lags, d), slopes.reshape(n, d), spread.reshape(n, n)
-    return MeanTrack(head, level, noise, *shaped)
+    """The parts of rows ``(..., size)``."""
+    n, lead = d * lags, row.shape[:-1]
+    edges = np.cumsum([N_HEAD, d, d, d, n, n * d])
+    head, level, noise, mean, before, slopes, spread = np.split(row, edges, axis=-1)
+    shapes = (lags, d), (n, d), (n, n)
+    large = (a.reshape(*lead, *s) for a, s in zip((before, slopes, spread), shapes, strict=True))
+    return MeanTrack(head, level, noise, mean, *large)
 
 
 def follow_linear_mean(
@@ -66,30 +68,32 @@ def follow_linear_mean(
     each."""
     for track, x, mu in zip(track_index.tolist(), values, means, strict=True):
         t = mean_track(rows[track], values.shape[1], lags)
-        mu[:] = mean_of(t)
+        mu[:] = t.mean[:] = mean_of(t)
         step(t, x)
 
 
-def share(t: MeanTrack) -> float:
-    """a, the part of the linear forecast that has proved itself."""
-    return float(np.clip(t.head[SLOPE] / (t.head[GATE] + MEAN_GATE_RIDGE), 0.0, 1.0))
+def share(t: MeanTrack) -> Numbers:
+    """a, the part of the linear forecast that has proved itself, ``(...)``."""
+    gate = t.head[..., SLOPE] / (t.head[..., GATE] + MEAN_GATE_RIDGE)
+    return np.asarray(np.clip(gate, 0.0, 1.0))
 
 
 def mean_of(t: MeanTrack) -> Numbers:
-    """mu of the next row."""
-    return share(t) * linear(t)
+    """mu of the next row, ``(..., d)``."""
+    return np.asarray(share(t)[..., None] * linear(t))
 
 
 def scaled_lags(t: MeanTrack) -> Numbers:
     """z, with zero for channels that were never seen."""
-    units = np.where(t.level > 0.0, np.sqrt(t.level), 1.0)
+    level = t.level[..., None, :]
+    units = np.where(level > 0.0, np.sqrt(level), 1.0)
     limited = np.clip(t.lags / units, -MEAN_LAG_LIMIT, MEAN_LAG_LIMIT)
-    return np.where(t.level > 0.0, limited, 0.0).reshape(-1)
+    return np.where(level > 0.0, limited, 0.0).reshape(*t.level.shape[:-1], -1)
 
 
 def linear(t: MeanTrack) -> Numbers:
     """mu^ = sqrt(L) o B^T z."""
-    return np.sqrt(t.level) * (t.slopes.T @ scaled_lags(t))
+    return np.sqrt(t.level) * (scaled_lags(t)[..., None, :] @ t.slopes)[..., 0, :]
 
 
 def step(t: MeanTrack, x: Numbers) -> None:

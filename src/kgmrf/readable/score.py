@@ -9,6 +9,9 @@ import numpy as np
 
 from kgmrf._types import Numbers
 from kgmrf.constants import (
+    BIAS_GAIN,
+    BIAS_LIMIT,
+    BIAS_START,
     BLEND_LIMIT,
     BLEND_SHARE,
     FARTHEST,
@@ -120,6 +123,8 @@ def score(
     learn_wander(track, log_size / n, ahead.age)
     z, heavy = shrunk * seen.top.share / seen.m, float(heaviness(tails))
     learn_top(track, top, z, seen.m, mixed.u, heavy, ahead.age)
+    expected = float(heaviness(tails, ahead.size_std))
+    learn_bias(track, q_top / (n * expected), seen.m)
     outer, trace = (np.einsum("ij,kij->k", a, parts) for a in (seen.outer, seen.precision))
     prior = plan.table[:, at.ROOT]
     rate, learning = seen.m / n, plan.learning
@@ -171,6 +176,19 @@ def update_weights(
         roots[:] = (1.0 - RETURN) * roots + RETURN * prior
         track.head[at.KAPPA] = 0.0
     return found.u
+
+
+def learn_bias(track: Any, r: float, m: float) -> None:
+    """b <- b + log(1 + g (1 - 1/m)(min(r e^-b, 20) - 1)), g = max(.002, 1/(n + 50)).
+
+    r: size of the n-th observation, of m samples, over what was expected of it. The tails promise a
+    mean size that they need not have: where sizes vary by themselves it is learned. One sample says
+    nothing.
+    """
+    gain = max(BIAS_GAIN, 1.0 / (track.head[at.COUNT] + BIAS_START)) * max(1.0 - 1.0 / m, 0.0)
+    b = float(track.bias[0])
+    b += math.log(1.0 + gain * (min(r * math.exp(-b), OUTLIER) - 1.0))
+    track.bias[0] = min(max(b, -BIAS_LIMIT), BIAS_LIMIT)
 
 
 def learn_wander(track: Any, log_size: float, age: float) -> None:

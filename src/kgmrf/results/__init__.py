@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from kgmrf import _deprecated
 from kgmrf._extras import optional
 from kgmrf._names import BY_CHANNEL, as_columns
 from kgmrf._types import Numbers
@@ -233,6 +234,9 @@ FIELDS = tuple(
 """The names of all fields. A tracker fills those that it knows: see `Estimate.fields`."""
 
 
+_Fields.starting = _deprecated.attribute("is_initial")  # type: ignore[attr-defined]
+
+
 class Estimate(_Fields):
     """What a tracker knows at one time.
 
@@ -408,6 +412,8 @@ class Result(_Fields):
             return plot_result(self, path if kind is None else kind)
         return plot_risk(self, kind, path)
 
+
+_deprecated.methods(Result, {"only": "select", "named": "with_labels"})
 
 _IN_TABLES = (
     *("time", "age", "nis", "p_value", "log_likelihood", "half_life"),

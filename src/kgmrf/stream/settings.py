@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from kgmrf import _deprecated
+
 LONGEST_GAP = 1e6
 """Units of time that a track may jump ahead, if nothing else is said."""
 
@@ -52,6 +54,9 @@ class Settings:
     warm_up: float = 100.0
     adapt: Literal["yes", "slow", "no"] = "yes"
     alerts_only: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", _deprecated.word(self.mean, _deprecated.MEANS, "mean"))
 
     def lasting(self) -> dict[str, Any]:
         """The settings that a state depends on, as JSON gives them back; others may change."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kgmrf._deprecated import MEANS
 from kgmrf._npz import DAMAGE, packed_words, reason_of, unpacked_words
 from kgmrf._types import Numbers
 from kgmrf.stream.csv_lines import CsvReader
@@ -54,6 +55,7 @@ def restored(
         raise ValueError(f"{path} is not the state of a stream")
     lasting, mine = header.get("settings"), stream.settings.lasting()
     known = lasting if isinstance(lasting, dict) else mine
+    known = {**known, "mean": MEANS.get(str(known.get("mean")), known.get("mean"))}
     differ = [name for name in mine if known.get(name) != mine[name]]
     if differ:
         raise ValueError(

@@ -35,8 +35,8 @@ class LawLayer(Kinetic):
     spectrum: "adaptive" follows the eigenvalues, with a learned ``spectrum_rate``; "fixed" keeps
     those of the start.
     noise_floor, n_samples: as in :class:`kgmrf.KGMRF`.
-    start: "data" pools the first steps like :class:`kgmrf.KGMRF` (``warmup_samples``,
-    ``warmup_frames``); "learned" starts every sequence from a learned frame, spectrum and velocity.
+    start: "data" pools the first steps like :class:`kgmrf.KGMRF` (``pool_samples``,
+    ``pool_steps``); "learned" starts every sequence from a learned frame, spectrum and velocity.
     output: "covariance" hands out matrices; "tangent" vectors: log M, d (d+1)/2 numbers with the
     off-diagonal ones times sqrt 2, and the d (d-1)/2 coordinates of the velocity.
     velocity: "body" hands out W as trackers do, in the eigenframe with eigenvalues descending, the
@@ -70,8 +70,8 @@ class LawLayer(Kinetic):
         noise_floor: float = 0.0,
         n_samples: float | None = None,
         start: Literal["data", "learned"] = "data",
-        warmup_samples: float | None = None,
-        warmup_frames: float | None = None,
+        pool_samples: float | None = None,
+        pool_steps: float | None = None,
         output: Literal["covariance", "tangent"] = "covariance",
         velocity: Literal["body", "spatial"] | None = None,
         integrator: Literal["exponential", "split"] = "exponential",
@@ -97,8 +97,8 @@ class LawLayer(Kinetic):
             )
         self.noise_floor, self.n_samples = noise_floor, n_samples
         self.start, self.output, self.integrator = start, output, integrator
-        self.warmup_samples = 5.0 * d if warmup_samples is None else warmup_samples
-        self.warmup_frames = 2.0 * d if warmup_frames is None else warmup_frames
+        self.pool_samples = 5.0 * d if pool_samples is None else pool_samples
+        self.pool_steps = 2.0 * d if pool_steps is None else pool_steps
         if start == "learned":
             # Distinct eigenvalues: at equal ones no plane can be seen to turn.
             levels = [2.0 ** (0.5 * (d - 1) - k) for k in range(d)]
@@ -204,8 +204,8 @@ class LawLayer(Kinetic):
             spectrum_rate=0.0
             if rate is None
             else positive(rate.double(), *SPECTRUM_RATE).to(law.retention.dtype),
-            warmup_samples=self.warmup_samples if pools else 0.0,
-            warmup_frames=self.warmup_frames if pools else 0.0,
+            pool_samples=self.pool_samples if pools else 0.0,
+            pool_steps=self.pool_steps if pools else 0.0,
             turn_bound=self._bound(device),
             integrator=self.integrator,
         )
@@ -220,7 +220,7 @@ class LawLayer(Kinetic):
         frame = so.exp(turn, norm_bound=TRACED_TURN)
         state = initial_state(frame + zero, spectrum + zero[..., 0], law)
         # As sure of the eigenvalues as if the warm-up had been seen.
-        first = 2.0 / self.warmup_samples + torch.zeros_like(state.spectrum)
+        first = 2.0 / self.pool_samples + torch.zeros_like(state.spectrum)
         return state._replace(velocity=velocity + zero, spectrum_var=first)
 
     def _matrix(self, frame: Tensor, spectrum: Tensor) -> Tensor:

@@ -203,14 +203,14 @@ class Kinetic(nn.Module):
         self, state: State, frames: Frames, turns: Transition, model: Model
     ) -> tuple[Track, State]:
         """Some frames: the track and the last state."""
-        warm = model._replace(warmup_samples=0.0, warmup_frames=0.0)
+        warm = model._replace(pool_samples=0.0, pool_steps=0.0)
         near = cast(turns, frames.seen.dtype)
         law = None  # of the compiled loop with a backward pass
         plain = not self.rotations and self._advance is self._one
         if plain and compiled.reachable(frames.seen.device):
             law = compiled.unrolling(warm, frames, turns)
         k, n, tracks = 0, frames.seen.shape[0], []
-        pools = model.warmup_frames > 0
+        pools = model.pool_steps > 0
         while k < n:
             if pools and not traced():
                 pools = bool(warming(state, model).any())

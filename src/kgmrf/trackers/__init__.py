@@ -1,5 +1,6 @@
 """Who remembers: one tracker, one file, one contract (see :mod:`kgmrf.trackers._contract`)."""
 
+from kgmrf import _deprecated
 from kgmrf.trackers._contract import Tracker
 from kgmrf.trackers._files import load
 from kgmrf.trackers.gaussian import KineticGaussian
@@ -19,3 +20,9 @@ __all__ = [
     "VectorTracker",
     "load",
 ]
+
+_BASELINES = (
+    *("AlphaBeta", "ErrorStateKalman", "EuclideanEMA", "HoldLast", "IteratedEMA"),
+    *("LogEuclideanEMA", "OneEuro", "RiemannianEMA", "ScaledEMA", "TangentKalman"),
+)
+__getattr__ = _deprecated.names(__name__, {name: ("kgmrf.baselines", name) for name in _BASELINES})

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from kgmrf import _check, _npz
+from kgmrf import _check, _deprecated, _npz
 from kgmrf._align import NothingNewError
 from kgmrf._check import ObservationError
 from kgmrf._time import duration, stamps
@@ -255,6 +255,24 @@ class Tracker(Input):
             else:
                 self.advance(seen, observed, counts, dt)
             yield
+
+
+_deprecated.methods(
+    Tracker,
+    {
+        "anew": "with_settings",
+        "look": "current_values",
+        "ahead": "predicted_values",
+        "memory": "state_dict",
+        "restore": "load_state_dict",
+        "told": "in_stamp_units",
+        "checked": "validate",
+        "recording": "prepare_sequence",
+        "begin": "allocate",
+        "begin_at": "set_start_time",
+        "all_or_nothing": "transaction",
+    },
+)
 
 
 def _plain(value: Any) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Never, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
-from kgmrf import _check
+from kgmrf import _check, _deprecated
 from kgmrf._check import SYMMETRY_TOLERANCE, OnInvalid
 from kgmrf._types import Mask, Numbers
 from kgmrf.constants import MOST_SAMPLES
@@ -18,7 +18,7 @@ from kgmrf.engines.low_rank import CROSSOVER, LowRank
 from kgmrf.engines.members import as_members, plain
 from kgmrf.engines.time_scale import TimeScale
 from kgmrf.geometry import orbit
-from kgmrf.linear_mean import LAGS, blank_rows
+from kgmrf.linear_mean import LAGS, blank_rows, predicted
 from kgmrf.model.centring import MEANS, RunningMean
 from kgmrf.model.gains import Gains, as_gains
 from kgmrf.model.law_state import INTEGRATORS, Model, cold_state, initial_state
@@ -48,7 +48,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     default eleven.
     rank: factors of a covariance of many channels, whose state and cost grow with d rather than
     d^2; raw samples only. "auto" (default) takes 10 from d = 64 on, None never. See `loadings`.
-    velocity: with a rank, add laws whose axes keep turning the way they did; pays only where a
+    rotating_axes: with a rank, add laws whose axes keep turning the way they did; pays only where a
     direction of turning lasts for tens of rows.
     on_invalid: what to do with an invalid matrix: "raise", "skip" (treat as missing) or "repair"
     (nearest positive semidefinite matrix).
@@ -79,7 +79,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     integrator: how the frame drifts: "exponential" (exact), "cayley" or "cayley_neumann" (the
     paper's three-term series). The last two run in plain numpy, for comparison.
     initial: covariance ``(..., d, d)`` to start from; None pools the first observations.
-    warmup_samples, warmup_frames: when the pooling ends; default 5 d samples or 2 d steps.
+    pool_samples, pool_steps: when the pooling ends; default 5 d samples or 2 d steps.
 
     >>> import numpy as np
     >>> from kgmrf import KGMRF, simulate
@@ -103,7 +103,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
         gains: str | Gains = "auto",
         members: Any = None,
         rank: int | str | None = "auto",
-        velocity: bool = False,
+        rotating_axes: bool = False,
         spectrum: Any = "adaptive",
         spectrum_rate: float = 1e-4,
         scale_rate: float = 0.0,
@@ -112,20 +112,27 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
         noise_floor: float = 0.0,
         n_samples: float | str | None = None,
         initial: Any = None,
-        warmup_samples: float | None = None,
-        warmup_frames: float | None = None,
+        pool_samples: float | None = None,
+        pool_steps: float | None = None,
         on_invalid: OnInvalid = "raise",
         time_unit: float | None = None,
         mean: str = "zero",
         lags: int = LAGS,
         time_scale: float | str | None = None,
-        **unknown: Never,
+        **unknown: Any,
     ) -> None:
-        for name in unknown:
+        for name in unknown.keys() - RENAMED.keys():
             hint = '; the mean of raw samples is mean="expanding", "ewm" or "linear"' * (
                 "cent" in name
             )
             raise TypeError(f"KGMRF has no setting {name!r}{hint}")
+        old = _deprecated.settings(unknown, RENAMED, "KGMRF")
+        rotating_axes = old.get("rotating_axes", rotating_axes)
+        pool_samples, pool_steps = (
+            old.get("pool_samples", pool_samples),
+            old.get("pool_steps", pool_steps),
+        )
+        mean = _deprecated.word(mean, _deprecated.MEANS, "mean")
         learns = isinstance(n_samples, str) and n_samples == LEARNED
         if isinstance(n_samples, str) and not learns:
             raise ValueError(f'n_samples must be a number or "learned", got {n_samples!r}')
@@ -152,9 +159,9 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
             raise ValueError(f'members need gains="auto", not {gains!r}')
         self.members = None if members is None else plain(as_members(members, self.d or 2))
         self.rank = _rank(rank, self.automatic and members is None and noise_floor == 0.0, self.d)
-        self.velocity = bool(velocity)
-        if self.velocity and not isinstance(self.rank, int):
-            raise ValueError(f"velocity=True needs a number of factors, got rank={rank!r}")
+        self.rotating_axes = bool(rotating_axes)
+        if self.rotating_axes and not isinstance(self.rank, int):
+            raise ValueError(f"rotating_axes=True needs a number of factors, got rank={rank!r}")
         if isinstance(spectrum, str):
             self.spectrum: Any = _check.choice(spectrum, ("adaptive", "fixed"), "spectrum")
         else:
@@ -173,8 +180,8 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
                 f"covariance and needs noise_floor=0, got {noise_floor!r}"
             )
         self.initial = None if initial is None else self._start_matrix(initial)
-        self.warmup_samples = warmup_samples
-        self.warmup_frames = warmup_frames
+        self.pool_samples = pool_samples
+        self.pool_steps = pool_steps
 
     def _start_matrix(self, initial: Any) -> Numbers:
         array, observed, is_float32 = self._matrices(initial, "initial")
@@ -190,9 +197,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
 
     def _allocate(self, shape: tuple[int, ...]) -> None:
         if self.mean == "linear":
-            n, d = int(np.prod(shape[:-2])), shape[-1]
-            blank = blank_rows(n, d, self.lags)
-            self._sums = np.concatenate([blank, np.zeros((n, d))], axis=1)
+            self._sums = blank_rows(int(np.prod(shape[:-2])), shape[-1], self.lags)
         elif self.mean != "zero":
             self._sums = np.zeros((3, *shape[:-1]))
         super()._allocate(shape)
@@ -205,7 +210,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
         d, raw = self.d, self._raw if raw is None else raw
         assert d is not None
         if isinstance(self.rank, int):
-            return LowRank(d, self.rank, velocity=self.velocity)
+            return LowRank(d, self.rank, rotating_axes=self.rotating_axes)
         if self.automatic:
             if self._scaled:
                 scale = "auto" if self.time_scale is None else self.time_scale
@@ -230,8 +235,8 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
             spectrum_rate=self.spectrum_rate if adaptive else 0.0,
             scale_rate=self.scale_rate,
             scale_retention=self.scale_retention,
-            warmup_samples=5.0 * d if self.warmup_samples is None else self.warmup_samples,
-            warmup_frames=2.0 * d if self.warmup_frames is None else self.warmup_frames,
+            pool_samples=5.0 * d if self.pool_samples is None else self.pool_samples,
+            pool_steps=2.0 * d if self.pool_steps is None else self.pool_steps,
             known_spectrum=known,
             integrator=self.integrator,
         )
@@ -250,7 +255,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
         if self.mean == "zero" or (self.mean == "linear" and self.batch_shape is None):
             return np.zeros((*(self.batch_shape or ()), self.d or 0))
         if self.mean == "linear":
-            return self._means_ahead(1)[..., -1, :]
+            return predicted(self._mean_rows(), self.d or 1, self.lags, 1)
         return RunningMean(self.mean, self._sums).location
 
     def _centred(self, blocks: Numbers) -> Numbers:
@@ -370,9 +375,16 @@ def _rank(rank: Any, usual: bool, d: int | None) -> int | str | None:
     return int(rank)
 
 
+RENAMED = {
+    "velocity": "rotating_axes",
+    "warmup_samples": "pool_samples",
+    "warmup_frames": "pool_steps",
+}
+"""Settings under their old names."""
+
 SINGLE = (
     *("spectrum", "spectrum_rate", "scale_rate", "scale_retention", "integrator", "initial"),
-    *("warmup_samples", "warmup_frames"),
+    *("pool_samples", "pool_steps"),
 )
 """Settings that only a single law has."""
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 from scipy.spatial.transform import Rotation, Slerp
 
+from kgmrf import _deprecated
 from kgmrf.geometry import so
 
 __all__ = ["CameraRotation", "FeatureMotion", "RecordedMotion", "Similarity"]
@@ -367,3 +368,6 @@ class RecordedMotion:
         for step in so.exp(so.hat(np.nan_to_num(turns))):
             out.append(so.polish(out[-1] @ step))
         return np.stack(out)
+
+
+__getattr__ = _deprecated.names(__name__, {"Turning": (__name__, "CameraRotation")})
