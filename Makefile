@@ -1,7 +1,8 @@
 # Every target sets itself up: a fresh clone needs only make and Python >= 3.11.
 #   make demo        the rotating ellipse with an occlusion: a table and a picture
-#   make test        lint, types, layers, tests, doctests, coverage
-#   make test-all    the slow tests: a million keys, and the soak that docs/reliability.md shows
+#   make test        lint, types, layers, then the laws, the contract and doctests of the package
+#   make test-all    every group of tests, with coverage, and a small share of the soak
+#   make test-group GROUP=streams   one group of tests/groups.py
 #   make test-spark  the operator on Spark Structured Streaming (needs Java 17 or newer)
 #   make test-sanitized   the loops under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make lint        the first half of the above
@@ -28,7 +29,7 @@ export MPLBACKEND := Agg
 LINTED := src tests $(wildcard benchmarks docs/*.py experiments examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help core demo test-sanitized test test-all test-spark lint bench reproduce docs clean
+.PHONY: help core demo test-sanitized test test-all test-group test-spark lint bench reproduce docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -119,14 +120,24 @@ lint: $(VENV)/.test $(CORE)
 	@$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
 	@$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
-test: lint
-	@echo "== tests and doctests"
-	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m pytest -q -n 2 -m "not slow" --cov
+QUICK := laws or contract or doctests
 
-test-all: test
-	@echo "== slow tests: soak and fuzz (more than an hour; KGMRF_SOAK_SHARE=0.15: some minutes)"
-	@KGMRF_SOAK=benchmarks/results/reliability.json $(BIN)/python -m pytest -q -m slow
+test: lint
+	@echo "== laws, contract, doctests"
+	@$(BIN)/python -m pytest -q -n 2 -m "$(QUICK)"
+
+test-group: $(VENV)/.test $(CORE)
+	@echo "== group $(GROUP)"
+	@$(BIN)/python -m pytest -q -n 2 -m "$(GROUP)" $(OPTIONS)
+
+# With KGMRF_SOAK_SHARE=1 the soak takes more than an hour, and docs/reliability.md shows its numbers.
+test-all: export KGMRF_SOAK_SHARE ?= 0.02
+test-all: lint
+	@echo "== every group but the soak, with coverage"
+	@rm -f .coverage .coverage.*
+	@$(BIN)/python -m pytest -q -n 2 -m "not soak" --cov
+	@echo "== soak, $(KGMRF_SOAK_SHARE) of it"
+	@KGMRF_SOAK=$(if $(filter 0.02,$(KGMRF_SOAK_SHARE)),build,benchmarks/results)/reliability.json $(BIN)/python -m pytest -q -m soak
 
 # Every work array of the loops is an allocation of its own, so that a sanitizer sees its bounds.
 # A copy of the tree has the core that is built so; the loops run at every level of processor.

@@ -12,11 +12,14 @@ from experiments.markup import markdown
 WORDS = {
     "tracker": "`KGMRF()`, nothing trained",
     "layer": "**`KGMRFLayer`, trained**",
+    "layer mean": "**`KGMRFLayer(lags=2)`, trained**",
     "gru layer": "**GRU on the untrained layer's outputs**",
+    "transformer layer": "**Transformer on the untrained layer's outputs**",
     "ewma": "average with `StudentTLoss`",
     "gru": "GRU on rows",
     "gru squares": "GRU on rows and squares",
     "transformer": "Transformer on rows",
+    "transformer squares": "Transformer on rows and squares",
 }
 
 
@@ -30,8 +33,13 @@ def densities(results: Path) -> str:
     """Nats per row of every model on every stream, and the lead over the tracker."""
     names = [n for n in layers.STREAMS if (results / "layers" / f"{n}.json").exists()]
     streams = {name: read(results, name)["models"] for name in names}
+    for name, found in streams.items():
+        if (results / "layers" / f"{name}_more.json").exists():
+            found |= read(results, f"{name}_more")["models"]
     rows = []
     for model, words in WORDS.items():
+        if not all(model in found for found in streams.values()):
+            continue
         cells = []
         for found in streams.values():
             row = found[model]

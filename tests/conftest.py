@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from groups import GROUPS, group_of
+
 # An editable install finds its own sources before any path: in a second checkout (a worktree) the
 # tests would run those of the first. The order of paths decides here.
 sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != "ScikitBuildInplaceFinder"]
@@ -23,6 +25,21 @@ _common: dict[str, Any] = {
 settings.register_profile("local", max_examples=15, **_common)  # other examples every time
 settings.register_profile("ci", max_examples=25, derandomize=True, **_common)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The groups of tests/groups.py as markers: ``pytest -m laws``."""
+    for name, what in GROUPS.items():
+        config.addinivalue_line("markers", f"{name}: {what}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test gets the marker of its group."""
+    for item in items:
+        slow = item.get_closest_marker("slow") is not None
+        doctest = isinstance(item, pytest.DoctestItem)
+        item.add_marker(group_of(item.path.stem, slow=slow, doctest=doctest))
 
 
 def _namespace(name: str) -> Any:

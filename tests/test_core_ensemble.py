@@ -14,7 +14,7 @@ from kgmrf.constants import STRUCTS
 from kgmrf.engines import Lines, core
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble import Ensemble
-from kgmrf.engines.members import Average, Diagonal, Rotating
+from kgmrf.members import Average, Diagonal, Rotating
 from kgmrf.readable import Ensemble as Readable
 
 pytestmark = pytest.mark.skipif(core.compiled() is None, reason="no compiled core")

@@ -202,7 +202,7 @@ def test_lines_that_cannot_be_used_change_nothing() -> None:
 
 def test_the_readable_engine_runs_every_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(0).normal(size=(25, 6)) * 10.0 ** np.arange(-2, 4)
-    for settings_ in ({"rank": 2}, {"rank": 2, "velocity": True}):
+    for settings_ in ({"rank": 2}, {"rank": 2, "rotating_axes": True}):
         expected = KGMRF(**settings_).filter(x)
         monkeypatch.setenv("KGMRF_ENGINE", "readable")
         tracker = KGMRF(**settings_)

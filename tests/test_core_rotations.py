@@ -44,6 +44,9 @@ def scaled(rows: np.ndarray, engine: Rotations) -> Iterator[tuple[str, np.ndarra
         elif name == "tables":
             for j, table in enumerate(numbers):
                 yield f"weights {('of all axes', 'of x', 'of y', 'of z')[j]}", table, 1.0
+        elif name in ("pending", "earned"):
+            for k in range(numbers.shape[-1]):
+                yield f"{name}, number {k}", numbers[..., k], 0.0
         else:
             yield name, numbers, 1.0
     if engine.size == at.size(True):
@@ -157,7 +160,8 @@ def nudged(row: np.ndarray, engine: Rotations) -> np.ndarray:
     """
     out = row.copy()
     dense = ("quaternion", "motion", "spread") if engine.size == at.size(True) else ()
-    for name in ("delta", "rate", "weight", "tables", "frame", *dense):
+    ahead = ("origin", "usual", "usual_rate", "pending", "earned")
+    for name in ("delta", "rate", "weight", "tables", "frame", *ahead, *dense):
         part(out, name)[:] = one_ulp(part(row, name))
     for name, to in (("p00", np.inf), ("p01", 0.0), ("p11", np.inf)):
         old = part(row, name)

@@ -13,7 +13,7 @@ import pytest
 
 import kgmrf
 from kgmrf import KGMRF, TrackerBank, _deprecated, cli
-from kgmrf.engines.members import Average, Rotating, as_members
+from kgmrf.members import Average, Rotating, as_members
 from kgmrf.stream import Settings, Stream
 from kgmrf.trackers import Tracker
 

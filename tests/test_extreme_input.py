@@ -13,7 +13,7 @@ from kgmrf import KGMRF, ObservationError, TrackerBank
 from kgmrf.constants import LARGEST_SAMPLE
 from kgmrf.engines import Lines
 from kgmrf.engines.ensemble import Ensemble
-from kgmrf.engines.members import Average, Rotating
+from kgmrf.members import Average, Rotating
 from kgmrf.readable import ensemble
 from kgmrf.stream import Settings, Stream
 

@@ -289,11 +289,11 @@ def test_gaps_of_any_length_leave_numbers(dt, velocity):
     x, _ = factor_rows(20, 80)
     steps = np.ones(80)
     steps[40] = dt
-    engine, _, records = run(x, steps, LowRank(20, 3, velocity=velocity))
+    engine, _, records = run(x, steps, LowRank(20, 3, rotating_axes=velocity))
     assert np.isfinite(records[1:]).all()
     long = np.ones(80)
     long[40] = 1e12
-    expected = run(x, long, LowRank(20, 3, velocity=velocity))[2]
+    expected = run(x, long, LowRank(20, 3, rotating_axes=velocity))[2]
     found, truth = (covariance(engine, these[-1]) for these in (records, expected))
     np.testing.assert_allclose(found, truth, rtol=1e-9)
 
@@ -306,7 +306,7 @@ def test_values_from_the_smallest_to_the_largest_leave_numbers(sizes, velocity):
     x[:60] *= sizes[0]
     x[60:] *= sizes[1]
     x[90] *= sizes[0] / sizes[1]
-    engine, rows, records = run(x, 1.0, LowRank(12, 3, velocity=velocity))
+    engine, rows, records = run(x, 1.0, LowRank(12, 3, rotating_axes=velocity))
     assert np.isfinite(records[1:]).all()
     at_once = advance(engine, rows.copy(), np.repeat(0.0 * x[:1], 3000, axis=0), 0.0)[1]
     assert np.isfinite(at_once).all()

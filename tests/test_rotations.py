@@ -406,8 +406,8 @@ def test_what_looks_like_noise_is_shown_unless_smoothing_gains_much() -> None:
 
 
 def test_a_row_is_small() -> None:
-    assert 8 * Rotations().size < 22_000
-    assert 8 * Rotations(oscillations=False).size < 12_200
+    assert 8 * Rotations().size < 23_000
+    assert 8 * Rotations(oscillations=False).size < 13_000
 
 
 # --------------------------------------------------------------------------- what is shown

@@ -18,7 +18,7 @@ from experiments.store import Unit, unit
 from experiments.streams import data, rivals, scores
 from kgmrf import KGMRF
 from kgmrf._types import Numbers
-from kgmrf.engines.members import Rotating, default_members
+from kgmrf.members import Rotating, default_members
 
 LEVELS = (0.95, 0.99)
 N_TURNING = 2

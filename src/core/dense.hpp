@@ -73,6 +73,36 @@ class Dense {
             for (int k = 0; k < pieces; ++k) drift_piece(x, n, h / pieces);
     }
 
+    /// Moments of the turn over h, seen from the common frame, are added: share times the mean, the
+    /// sum of squares of all axes. To first order in what is uncertain, and each axis by itself.
+    void ahead(RotationTrack t, DenseTrack x, double h, double share, double mean[AXES],
+               double& square) const {
+        for (int n = 0; n < D; n += Q) {
+            const quad portion = share * load<quad>(x.share + n);
+            const mask_of<quad> there = portion > splat<quad>(1e-12);
+            if (!some<quad>(there)) continue;
+            const Vector3<quad> away =
+                between(same<quad>(quaternion_at(t.frame)), quaternion_at<quad>(x.quaternion + n, D))
+                    .vector;
+            quad variance = load<quad>(law.acceleration + n) * (h * h * h), far{};
+            for (int a = 0; a < AXES; ++a) {
+                const Axis m = follow(x, n, a, h);
+                const quad slope[4] = {splat<quad>(1.0), m.by_v, m.by_u, m.by_l};
+                for (int i = 0; i < 4; ++i) {
+                    quad row = 0.5 * slope[i] * spread(x, n, 3 * i + a, 3 * i + a);
+                    for (int j = 0; j < i; ++j) row += slope[j] * spread(x, n, 3 * i + a, 3 * j + a);
+                    variance += 2.0 * slope[i] * row;
+                }
+                const quad y = away[a] + m.step;
+                far += y * y;
+                mean[a] += sum_of(pick<quad>(there, portion * y, quad{}));
+            }
+            const quad most = splat<quad>(3.0 * WIDEST_ANGLE);
+            variance = pick<quad>(variance < most, variance, most);
+            square += sum_of(pick<quad>(there, portion * (variance + far), quad{}));
+        }
+    }
+
     /// Log evidence of all members for Z with noise r I; what it takes to take Z in stays here.
     /// Densities are with respect to volume on the group. A member that cannot be used any more (a
     /// variance that is not positive, half a turn per unit) starts again first.
@@ -115,28 +145,23 @@ class Dense {
     Room evidence{D}, share{D}, innovation{3 * D}, scaled{3 * D}, inverse{9 * D};
 
     /// How the motion of one axis goes on over h; derivatives of the angle by v, u and l, of the
-    /// turned (v, u) by l.
+    /// turned (v, u) by l; its frequency, and (v, u) after it.
     struct Axis {
-        quad c, s, step, by_v, by_u, by_l, v_by_l, u_by_l;
+        quad c, s, step, by_v, by_u, by_l, v_by_l, u_by_l, w, v, u;
     };
 
     static quad spread(DenseTrack x, int n, int i, int j) {
         return load<quad>(x.spread + D * under(i, j) + n);
     }
 
-    /// Means of one axis over h <= 1; ``noise`` is that of v and u.
-    ///
-    /// The frequency multiplies the amplitude. While both are uncertain a first-order step would be
-    /// far too sure of the phase, so the mean takes its second-order term and the covariance a
-    /// diffusion w h var(l) var(amplitude): the error of the frequency is coherent over about one
-    /// radian.
-    Axis drift_axis(DenseTrack x, int n, int a, double h, quad noise[2]) const {
+    /// How one axis goes on over h.
+    Axis follow(DenseTrack x, int n, int a, double h) const {
         const quad v = load<quad>(x.motion + D * a + n), u = load<quad>(x.motion + D * (3 + a) + n);
         const quad l = load<quad>(x.motion + D * (6 + a) + n);
         const quad w = pick<quad>(load<quad>(law.frequency[a] + n) > quad{}, exp_of<quad>(l), quad{});
         const quad wh = w * h;
         const auto [s, c] = sin_cos<quad>(wh);
-        Axis out{c, s, {}, splat<quad>(h), {}, {}, {}, {}};
+        Axis out{c, s, {}, splat<quad>(h), {}, {}, {}, {}, w, {}, {}};
         quad g_l{}, f_l{};
         if (std::fabs(h - 1.0) < 1e-5) {
             out.by_v = splat<quad>(1.0);
@@ -157,13 +182,26 @@ class Dense {
             f_l = pick<quad>(turns, -w * ratio_re, quad{});
         }
         const quad v2 = c * v + s * u, u2 = c * u - s * v;
+        out.v = v2, out.u = u2;
         out.step = out.by_v * v + out.by_u * u;
         out.by_l = g_l * v + f_l * u;
         out.v_by_l = wh * u2;
         out.u_by_l = -wh * v2;
+        return out;
+    }
+
+    /// Means of one axis over h <= 1; ``noise`` is that of v and u.
+    ///
+    /// The frequency multiplies the amplitude. While both are uncertain a first-order step would be
+    /// far too sure of the phase, so the mean takes its second-order term and the covariance a
+    /// diffusion w h var(l) var(amplitude): the error of the frequency is coherent over about one
+    /// radian.
+    Axis drift_axis(DenseTrack x, int n, int a, double h, quad noise[2]) const {
+        const Axis out = follow(x, n, a, h);
+        const quad c = out.c, s = out.s, wh = h * out.w;
         const quad pv = spread(x, n, 9 + a, 3 + a), pu = spread(x, n, 9 + a, 6 + a);
-        store(x.motion + D * a + n, v2 + wh * (c * pu - s * pv));
-        store(x.motion + D * (3 + a) + n, u2 - wh * (c * pv + s * pu));
+        store(x.motion + D * a + n, out.v + wh * (c * pu - s * pv));
+        store(x.motion + D * (3 + a) + n, out.u - wh * (c * pv + s * pu));
         const quad diffusion = wh * spread(x, n, 9 + a, 9 + a), q = load<quad>(law.acceleration + n);
         noise[0] = diffusion * spread(x, n, 6 + a, 6 + a) + q * h;
         noise[1] = diffusion * spread(x, n, 3 + a, 3 + a) + q * h;

@@ -76,6 +76,7 @@ class Ensemble : public Loop {
     const int d, n, k_;  // channels, pairs of them, members
     const int room = padded(n) + 8, list = padded(plan.planes) + 8, vector = padded(d) + 8;
     std::unique_ptr<Member[]> members{new Member[k_]()};
+    Learning learning{plan.learning};
 
     // Numbers of each member.
     Room fade{k_ + 0u}, channel_gain{k_ + 0u}, exp_size{k_ + 0u}, weights{k_ + 0u},
@@ -367,7 +368,7 @@ class Ensemble : public Loop {
         top.learn(top_of(t), shrunk * c.top.share / c.m, c.m, mixed.u, heavy, age);
         const double size = q_top / (c.values * heavy * widened(size_std));
         t.bias = Bias(t.bias, size, c.m, h.count).value();
-        score_tails(t, found);
+        score_tails(t, found, [&](int j) { return tail_of(learning, j); });
         const double factor = found.u * shrunk;
         for (int i = 0, p = 0; i < d; p += ++i) {  // off-diagonal entries count double
             for (int j = 0; j <= i; ++j) slope[p + j] = factor * outer[i][j] - precision[i][j];

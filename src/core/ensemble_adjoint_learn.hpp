@@ -107,8 +107,10 @@ class LearnAdjoint {
         copy(a, compared.precision), scale(compared.precision, -0.5);
         found_bar.u += factor_bar * shrunk;
         kappa_bar -= factor_bar * factor;
-        for (int j = 0; j < N_TAILS; ++j)
+        for (int j = 0; j < N_TAILS; ++j) {
+            tail_of(own.learning_bar(), j) += TAIL_SHARE * bar.tails[j];
             found_bar.share[j] = (1.0 - TAIL_SHARE) * bar.tails[j], bar.tails[j] = 0.0;
+        }
         const double z = shrunk * c.top.share / c.m;
         const double heavy = heaviness(t.tails);
         auto learnt = compared.top.back_learn(f.top_of(t), f.top_of(bar), z, c.m, mixed.u, heavy, f.age);

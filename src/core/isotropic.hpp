@@ -12,6 +12,35 @@
 
 namespace {
 
+/// What h makes of the decay of every member: k = exp(-g h), beta = (1 - k)/g, and its noise q over
+/// lambda.
+struct Interval {
+    static constexpr int K = ROTATION_MEMBERS;
+
+    Room keep{K}, beta{K}, q0{K}, q2{K};
+
+    void take(const decltype(RotationPlan::isotropic)& law, double h) {
+        if (h == last) return;
+        last = h;
+        for (int k = 0; k < K; ++k) {
+            const double g = law.decay[k];
+            if (k > 0 && g == law.decay[k - 1]) {  // members are sorted by their decay
+                keep[k] = keep[k - 1], beta[k] = beta[k - 1], q0[k] = q0[k - 1], q2[k] = q2[k - 1];
+                continue;
+            }
+            const double x = g * h;
+            keep[k] = std::exp(-x);
+            beta[k] = g > 0.0 ? -std::expm1(-x) / g : h;
+            q0[k] = g > 0.0 ? -std::expm1(-2.0 * x) / (2.0 * g) : h;
+            q2[k] = x < 0.02 ? h * h * h * (1.0 / 3.0 - x * (0.25 - x * (7.0 / 60.0 - x / 24.0)))
+                             : (h - 2.0 * beta[k] + q0[k]) / (g * g);
+        }
+    }
+
+  private:
+    double last = -1.0;
+};
+
 class Isotropic {
   public:
     static constexpr int K = ROTATION_MEMBERS, L = NOISE_LEVELS;
@@ -59,7 +88,8 @@ class Isotropic {
     /// F = [[1, beta], [0, keep]], keep = exp(-g h), beta = (1 - keep)/g;
     /// delta_k <- Exp(-m) delta_k + Exp(-m/2) (d_k - m).
     void predict(RotationTrack t, double h) {
-        take_interval(h);
+        now.take(law, h);
+        const double *keep = now.keep, *beta = now.beta, *q0 = now.q0, *q2 = now.q2;
         const double most = 1e6 * WIDEST_ANGLE / t.head.noise;
         vec mean[AXES] = {};
         for (int k = 0; k < K; k += W) {
@@ -102,6 +132,28 @@ class Isotropic {
             }
             store(t.p00 + k, load(t.p00 + k) + wider);
         }
+    }
+
+    /// Moments of the turn over an interval, seen from the common frame, are added: share times the
+    /// mean, the sum of squares of all axes.
+    void ahead(RotationTrack t, const Interval& over, double share, double mean[AXES],
+               double& square) const {
+        vec turns[AXES] = {}, squares{};
+        const double r = t.head.noise;
+        for (int k = 0; k < K; k += W) {
+            const vec b = load(over.beta + k);
+            const vec free = r * (load(t.p00 + k) + b * (2.0 * load(t.p01 + k) + b * load(t.p11 + k)) +
+                                  load(law.acceleration + k) * load(over.q2 + k));
+            const vec p = pick<vec>(free < all(WIDEST_ANGLE), free, all(WIDEST_ANGLE));
+            for (int a = 0; a < AXES; ++a) {
+                const int j = K * a + k;
+                const vec turn = load(t.delta + j) + b * load(t.rate + j), f = load(t.weight + j);
+                turns[a] += f * turn;
+                squares += f * (p + turn * turn);
+            }
+        }
+        for (int a = 0; a < AXES; ++a) mean[a] += share * sum_of(turns[a]);
+        square += share * sum_of(squares);
     }
 
     struct Evidence {
@@ -206,30 +258,11 @@ class Isotropic {
 
   private:
     const decltype(RotationPlan::isotropic)& law;
-    double last_h = -1.0;
-    Room keep{K}, beta{K}, q0{K}, q2{K};    // what h makes of the decay of every member
+    Interval now;
     Room moves{3 * K};                      // how far members move
     Room squares{4 * K}, logs{K};           // |y|^2/S of all axes and of each, log S
     Room found{2 * L}, tables{4 * L * K};   // new probabilities of levels, and weights
     Room axes{3 * L};                       // log evidence of each axis at each level, less constants
-
-    void take_interval(double h) {
-        if (h == last_h) return;
-        last_h = h;
-        for (int k = 0; k < K; ++k) {
-            const double g = law.decay[k];
-            if (k > 0 && g == law.decay[k - 1]) {  // members are sorted by their decay
-                keep[k] = keep[k - 1], beta[k] = beta[k - 1], q0[k] = q0[k - 1], q2[k] = q2[k - 1];
-                continue;
-            }
-            const double x = g * h;
-            keep[k] = std::exp(-x);
-            beta[k] = g > 0.0 ? -std::expm1(-x) / g : h;
-            q0[k] = g > 0.0 ? -std::expm1(-2.0 * x) / (2.0 * g) : h;
-            q2[k] = x < 0.02 ? h * h * h * (1.0 / 3.0 - x * (0.25 - x * (7.0 / 60.0 - x / 24.0)))
-                             : (h - 2.0 * beta[k] + q0[k]) / (g * g);
-        }
-    }
 
     /// delta <- Exp(-m) delta + Exp(-m/2) (moves - m), or without ``whole`` Exp(-m/2) (moves - m);
     /// angles stay principal.

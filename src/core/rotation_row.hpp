@@ -19,7 +19,8 @@ struct RotationPlan {
 
     int d = AXES;
     bool oscillations;
-    std::int64_t size, gaps, experts, evidence, frame, last, omega, turned, delta, rate, p00, p01, p11, level,
+    std::int64_t size, gaps, experts, evidence, frame, last, omega, turned, origin, usual, usual_rate,
+        pending, earned, delta, rate, p00, p01, p11, level,
         tables, weight, first = 0, quaternion = 0, motion = 0, share = 0, age = 0, spread = 0;
     struct {
         std::int64_t quaternion, velocity, omega, angle, cross, rate, off, nis, log_likelihood, time, seen,
@@ -44,6 +45,11 @@ struct RotationPlan {
           last(places.at("last")),
           omega(places.at("omega")),
           turned(places.at("turned")),
+          origin(places.at("origin")),
+          usual(places.at("usual")),
+          usual_rate(places.at("usual_rate")),
+          pending(places.at("pending")),
+          earned(places.at("earned")),
           delta(places.at("delta")),
           rate(places.at("rate")),
           p00(places.at("p00")),
@@ -89,8 +95,10 @@ struct RotationPlan {
 /// The isotropic members of a row, and what all members share; nothing is copied.
 struct RotationTrack {
     RotationHead& head;
-    double *gaps, *experts, *evidence, *frame, *last, *omega, *turned, *delta, *rate, *p00, *p01, *p11, *level,
-        *tables, *weight;
+    double *gaps, *experts, *evidence, *frame, *last, *omega, *turned, *origin, *usual, *usual_rate;
+    PendingForecast* pending;  // PENDING_FORECASTS of each lag
+    Earned* earned;            // of each lag
+    double *delta, *rate, *p00, *p01, *p11, *level, *tables, *weight;
 
     RotationTrack(double* row, const RotationPlan& at)
         : head(*reinterpret_cast<RotationHead*>(row)),
@@ -101,6 +109,11 @@ struct RotationTrack {
           last(row + at.last),
           omega(row + at.omega),
           turned(row + at.turned),
+          origin(row + at.origin),
+          usual(row + at.usual),
+          usual_rate(row + at.usual_rate),
+          pending(reinterpret_cast<PendingForecast*>(row + at.pending)),
+          earned(reinterpret_cast<Earned*>(row + at.earned)),
           delta(row + at.delta),
           rate(row + at.rate),
           p00(row + at.p00),

@@ -2,7 +2,7 @@
 // (isotropic.hpp) with weights for all axes together and for each axis, and dense members
 // (dense.hpp) are three experts; kgmrf.readable.rotations tells the formulas under the same names.
 #pragma once
-#include "isotropic.hpp"
+#include "rotation_ahead.hpp"
 #include <limits>
 
 namespace {
@@ -12,7 +12,7 @@ class Rotations : public Loop {
     static constexpr int K = ROTATION_MEMBERS, D = DENSE_MEMBERS;
 
     explicit Rotations(const RotationPlan& plan)
-        : plan(plan), isotropic(plan), dense(plan), motion(std::size_t(plan.size)), outlier(std::size_t(plan.size)),
+        : plan(plan), isotropic(plan), dense(plan), ahead(plan, isotropic, dense), motion(std::size_t(plan.size)), outlier(std::size_t(plan.size)),
           record(std::size_t(plan.record.end)) {}
     void run(const Lines& lines) override;
 
@@ -20,8 +20,10 @@ class Rotations : public Loop {
     const RotationPlan& plan;
     Isotropic isotropic;
     Dense dense;
+    Ahead ahead;
     Room motion, outlier;  // a row as it is if the open observation was motion, if it was none
     Room record;           // of the less probable of both
+    Room away{AXES * D};   // angles of the dense members, seen from the common frame
 
     static constexpr double NOTHING = std::numeric_limits<double>::quiet_NaN();
 
@@ -72,6 +74,7 @@ class Rotations : public Loop {
         h.unit *= f;
         if (t.unseen() || n == 1) return;
         isotropic.rescale(t, f);
+        ahead.rescale(t, f);
         if (plan.oscillations) dense.rescale({row, plan}, f);
     }
 
@@ -147,6 +150,7 @@ class Rotations : public Loop {
 
     void start(RotationTrack t, double* row, const Observation& seen, const NoiseLevels& levels) {
         isotropic.begin(t, seen.z, levels);
+        ahead.begin(t);
         t.head.now = seen.noise, t.head.seen = t.head.time;
         put(t.last, seen.z);
         if (!plan.oscillations) return;
@@ -231,6 +235,7 @@ class Rotations : public Loop {
         RotationHead& h = t.head;
         const double time = h.time;
         const bool repeat = repeats(t, seen.z);
+        const double since = (when - h.seen) / h.unit;
         h.open = h.refused = 0.0;
         h.now = seen.noise, h.seen = h.time = when;
         put(t.last, seen.z);
@@ -240,9 +245,14 @@ class Rotations : public Loop {
             const double r = h.noise * seen.noise;
             isotropic.take(t, v.e.vector, seen.noise, repeat, levels);
             if (v.evidence[2] > -1e300) dense.take(t, {row, plan}, r);
+            if (levels.head.rated == 0.0) {
+                const DenseTrack x(row, plan);
+                ahead.observe(t, dense_in_use(t, levels) ? &x : nullptr, seen.z, seen.noise, since);
+            }
         } else {
             const double fast = mode == START_FAST ? v.e.angle * v.e.angle / (3.0 * h.noise) : 0.0;
             isotropic.begin_again(t, seen.z, fast);
+            ahead.begin(t);
             if (dense_in_use(t, levels)) dense.start_all(t, {row, plan});
         }
         if (plan.oscillations && !levels.given() && h.stored < LONGEST_START) {
@@ -381,14 +391,17 @@ class Rotations : public Loop {
                 to += sum_of(pick<quad>(there, f * value, quad{}));
             };
             const auto p = [&](int i, int j) { return load<quad>(x.spread + D * under(i, j) + n); };
-            const Vector3<quad> away =
-                between(same<quad>(quaternion_at(t.frame)), quaternion_at<quad>(x.quaternion + n, D))
-                    .vector;
-            const auto y = [&](int a) { return away[a] - out.mean[a]; };
+            if (!centred) {
+                const Quaternion<quad> own = quaternion_at<quad>(x.quaternion + n, D);
+                const Vector3<quad> v = between(same<quad>(quaternion_at(t.frame)), own).vector;
+                for (int a = 0; a < AXES; ++a) store(away + D * a + n, v[a]);
+            }
+            const auto angle = [&](int a) { return load<quad>(away + D * a + n); };
+            const auto y = [&](int a) { return angle(a) - out.mean[a]; };
             for (int a = 0; a < AXES; ++a) {
                 const quad rate = load<quad>(x.motion + D * a + n);
                 if (!centred) {
-                    add(out.mean[a], away[a]), add(out.velocity[a], rate), add(out.left, p(a, a));
+                    add(out.mean[a], angle(a)), add(out.velocity[a], rate), add(out.left, p(a, a));
                     continue;
                 }
                 const int b = (a + 1) % 3, c = (a + 2) % 3;
@@ -466,14 +479,20 @@ class Rotations : public Loop {
             out[at.shown] = seen_share(t, left, false, levels);  // by those who look back
             for (int a = 0; a < AXES; ++a) moments.mean[a] += own * (seen[a] - moments.mean[a]);
         }
-        put(out + at.quaternion,
-            turned(frame, Vector3<double>{moments.mean[0], moments.mean[1], moments.mean[2]}));
+        Quaternion<double> shown =
+            turned(frame, Vector3<double>{moments.mean[0], moments.mean[1], moments.mean[2]});
+        double spread = 1.0;
+        if (levels.head.rated == 0.0 && h.now == 0.0 && h.time > h.seen) {
+            const Ahead::Applied more = Ahead::applied(t, shown);
+            shown = turned(shown, more.turn), spread = more.spread;
+        }
+        put(out + at.quaternion, shown);
         for (int a = 0; a < AXES; ++a) {
             out[at.velocity + a] = moments.velocity[a] / h.unit;
-            out[at.angle + a] = moments.angle[a];
-            out[at.cross + a] = moments.cross[a] / h.unit;
+            out[at.angle + a] = spread * moments.angle[a];
+            out[at.cross + a] = std::sqrt(spread) * moments.cross[a] / h.unit;
             out[at.rate + a] = moments.rate[a] / (h.unit * h.unit);
-            out[at.off + a] = moments.off[a];
+            out[at.off + a] = spread * moments.off[a];
             if (h.held < 0.0) continue;
             out[at.omega + a] = t.omega[a];
             out[at.rate + a] += h.unrest * h.held;

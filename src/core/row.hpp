@@ -12,6 +12,11 @@ constexpr int N_TAILS = sizeof TAILS / sizeof *TAILS;
 /// Marks in the column ``heir`` of a table of members, as in kgmrf.engines.horizon.
 constexpr double HEIR = 1.0, LAST = 2.0;
 
+/// What the probability of tail j returns to.
+inline double& tail_of(Learning& learning, int j) {
+    return j == 0 ? learning.tail_1 : j == 1 ? learning.tail_2 : j == 2 ? learning.tail_3 : learning.tail_4;
+}
+
 enum class Kind { average, diagonal, turning };
 
 /// A law of the ensemble, and where its numbers lie in a row (-1: it has none).

@@ -70,12 +70,15 @@ inline Mixed mix_tails(const double* tails, const TailLogs& given, double q, dou
     return found;
 }
 
+/// What the probabilities of the tails return to where nothing else is asked for.
+inline double usual_tail(int) { return 1.0 / TailLogs::N; }
+
 /// The tails learn from their shares; what they were is kept beside them.
-template <class T>
-void score_tails(T t, const Mixed& found) {
+template <class T, class Prior = double (*)(int)>
+void score_tails(T t, const Mixed& found, Prior prior = usual_tail) {
     for (int j = 0; j < TailLogs::N; ++j) {
         t.before[j] = t.tails[j];
-        t.tails[j] = (1.0 - TAIL_SHARE) * found.share[j] + TAIL_SHARE / TailLogs::N;
+        t.tails[j] = (1.0 - TAIL_SHARE) * found.share[j] + TAIL_SHARE * prior(j);
     }
 }
 

@@ -184,11 +184,12 @@ class TimeScale {
         learn_spread(head_.judged, head_.spread, scatter_of(trace, square, n));
         const double m = head_.samples =
             std::min(std::max(samples_of(head_.spread, n), 1.0), head_.horizon);
+        const double u = (MEAN_NU + m * n) / (MEAN_NU + m * trace);
         multiply(relative_, inverse_, work_);  // S^-1 C S^-1
         double g[2] = {0.0, 0.0};
         for (int i = 0; i < d_; ++i)
             for (int j = 0; j < d_; ++j) {
-                const double slope = at(work_, i, j) - at(inverse_, i, j);
+                const double slope = u * at(work_, i, j) - at(inverse_, i, j);
                 g[0] += slope * frozen_short_[pair(i, j)];
                 g[1] += slope * frozen_long_[pair(i, j)];
             }

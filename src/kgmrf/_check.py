@@ -13,7 +13,7 @@ import numpy as np
 
 from kgmrf._types import Mask, Numbers
 from kgmrf.constants import FASTEST as FASTEST
-from kgmrf.constants import FEWEST_SAMPLES, LONGEST, MOST_SAMPLES
+from kgmrf.constants import FEWEST_SAMPLES, MOST_SAMPLES
 from kgmrf.constants import LARGEST as LARGEST
 from kgmrf.constants import LARGEST_SAMPLE as LARGEST_SAMPLE
 from kgmrf.constants import SMALLEST as SMALLEST
@@ -267,71 +267,6 @@ def sample_counts(value: Any) -> Numbers:
             f"got {_shown(value)}; {remedy}"
         )
     return array
-
-
-def within_reach(counted: Any, unit: float, name: str) -> Any:
-    """Refuses steps longer than float64 can follow; ``counted`` in units of time."""
-    longest = counted if type(counted) is float else np.max(counted, initial=0.0)
-    if not longest <= LONGEST:
-        raise ObservationError(
-            f"{name} is {longest * unit:g}, more than {LONGEST:g} times the usual interval "
-            f"{unit:g}; after such a gap start a new tracker, or give time_unit"
-        )
-    return counted
-
-
-def interval(dt: Any) -> Numbers:
-    """``dt`` as an array of times that do not run backwards."""
-    array = real_array(dt, "dt")
-    if not ((array >= 0) & np.isfinite(array)).all():
-        raise ObservationError(
-            f"dt must be finite and 0 or more, got {_shown(dt)}: time cannot run backwards; "
-            "sort the observations"
-        )
-    return array
-
-
-def horizon(steps: Any) -> float:
-    """``steps`` as the one time, 0 or more, that a forecast looks ahead."""
-    array = interval(steps)
-    if array.ndim:
-        raise ObservationError(
-            f"a forecast looks one time ahead, got steps of shape {array.shape}; for several, "
-            "forecast each: [tracker.forecast(step) for step in steps]"
-        )
-    return float(array)
-
-
-def timeline(times: Any, n_frames: int, now: float | None, unit: float = 1.0) -> Numbers:
-    """Time stamps as intervals ``(n_frames,)`` since the frame before (0 for the very first).
-
-    now: where the tracker stands, as exactly as its unit of time lets it know.
-    """
-    stamps = real_array(times, "times")
-    if stamps.shape != (n_frames,):
-        raise ObservationError(
-            f"times has shape {stamps.shape}, but the sequence has {n_frames} frames; "
-            f"give one time stamp per frame, shape ({n_frames},)"
-        )
-    if not np.isfinite(stamps).all():
-        k = int(np.argmin(np.isfinite(stamps)))
-        raise ObservationError(f"times is {stamps[k]} at frame {k}; every frame needs a time stamp")
-    if now is not None and abs(stamps[0] - now) <= max(1e-9 * unit, 1e-15 * abs(now)):
-        now = float(stamps[0])
-    before = np.concatenate([[stamps[0] if now is None else now], stamps[:-1]])
-    steps = stamps - before
-    if (steps < 0).any():
-        k = int(np.argmax(steps < 0))
-        if k == 0 and now is not None:
-            raise ObservationError(
-                f"times begin at {float(stamps[0])!r}, but the last time stamp is "
-                f"{now!r}: it has taken in earlier frames; go on from there, or use a new tracker"
-            )
-        raise ObservationError(
-            f"times run backwards at frame {k}: {float(stamps[k])!r} after {float(before[k])!r}; "
-            "sort the sequence by time"
-        )
-    return steps
 
 
 def choice(value: str, allowed: tuple[str, ...], name: str) -> str:

@@ -29,6 +29,7 @@ MODULES = {
     "kgmrf.recentring": "kgmrf.sklearn.recentring",
     "kgmrf.labelled": "kgmrf.tables",
     "kgmrf.trackers.baselines": "kgmrf.baselines",
+    "kgmrf.engines.members": "kgmrf.members",
 }
 """Modules that have another place."""
 

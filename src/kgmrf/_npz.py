@@ -34,7 +34,7 @@ from kgmrf._types import Numbers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FORMAT = 5
+FORMAT = 6
 """Version of all state files (trackers, banks, streams). It changes, and the changelog says so,
 whenever an older release could not read a new file or would read it wrongly. Every other format is
 refused by its number; there is no conversion, because a state can be made again from its data."""

@@ -144,6 +144,19 @@ OUTLIERS_BEFORE, OBSERVED_BEFORE = 0.25, 250.0  # pseudo-counts: outliers of all
 OUTLIER_SHARES = (0.4, 0.1, 0.4, 0.1)  # any rotation, near ones; about one axis, near ones
 JUMP_RATE = 3e-3  # of two observations in a row that are alike and far away, how many are a jump
 DOUBT = 3e-3  # odds below which nothing is left open
+FORECAST_LAGS = (3.0, 10.0)  # units ahead for which it is learned what forecasts earn
+FORECAST_EVERY = 5.0  # units: how often one is made to be compared, at
+PENDING_FORECASTS = 2  # most so many of each lag at a time
+FORECAST_MEMORY = 0.95  # of what they earned, at every comparison
+FORECAST_RIDGE = 6.0  # comparisons that stand for "the members are right"
+FORECAST_GATE = 1.5  # of squared deviations by which it must have been right to count half
+MOST_EARNED = 4.0  # by how much a factor may differ from what the members say
+FAR_FORECAST = 30.0  # squared distance beyond which a forecast counts less
+REGION_SQUARE, REGION_MISSED = 7.814727903251179, 0.05  # chi-squared of three: how often beyond
+SPREAD_STEP = 0.6  # of the log spread, for a forecast that was outside of its region
+LEAST_SPREAD, WIDEST_SPREAD = 0.7, 1e3
+FIRST_SPREAD = 0.5  # share of the log spread of the first lag that holds at one unit
+USUAL_RATE_MEMORY, USUAL_MEMORY = 10.0, 100.0  # units, of the usual velocity and rotation
 WIDEST_ANGLE = 9.869604401089358  # pi^2: no angle is less certain
 DENSE_WIDEST_ANGLE = 3.289868133696453  # pi^2 / 3
 LONGEST_GAP = 64.0  # units; after a longer one dense members start again
@@ -227,8 +240,9 @@ STRUCTS = {
         "horizon",
         "heir",
     ),
-    # how quickly the weights and kappa of an ensemble learn: BLEND_RATE, KAPPA_GAIN
-    "Learning": ("blend_rate", "kappa_gain"),
+    # how quickly the weights and kappa of an ensemble learn: BLEND_RATE, KAPPA_GAIN; what the
+    # probabilities of TAILS return to
+    "Learning": ("blend_rate", "kappa_gain", "tail_1", "tail_2", "tail_3", "tail_4"),
     # one line of the table of low-rank members; states: r, or 2 r with velocity; stages: numbers of
     # rows after which the axes start again
     "FactorsLine": (
@@ -307,7 +321,8 @@ STRUCTS = {
     # value of late; first observations that are kept; time since a rate was measured (-1: never),
     # variance by which the rate changes per unit of the stamps; since an observation was left open:
     # variance of the angle by steps whose rate was not known; exact repeats in a row, share of
-    # observations that are repeats of late, longest run of them of late
+    # observations that are repeats of late, longest run of them of late; observations since the
+    # last start
     "RotationHead": (
         "time",
         "seen",
@@ -333,6 +348,47 @@ STRUCTS = {
         "repeats",
         "repeated",
         "longest",
+        "followed",
+    ),
+    # of a forecast that waits to come due: its time and frame, the turns that it and the usual
+    # velocity say, the way back to the usual rotation, its variance (0: there is none)
+    "PendingForecast": (
+        "time",
+        "w",
+        "x",
+        "y",
+        "z",
+        "turn_x",
+        "turn_y",
+        "turn_z",
+        "rate_x",
+        "rate_y",
+        "rate_z",
+        "back_x",
+        "back_y",
+        "back_z",
+        "variance",
+    ),
+    # of a lag: normal equations of the regression and their weight, what it says, how far that
+    # agreed with what came and how much it was, log of what the variance of forecasts is
+    # multiplied by
+    "Earned": (
+        "a11",
+        "a12",
+        "a13",
+        "a22",
+        "a23",
+        "a33",
+        "b1",
+        "b2",
+        "b3",
+        "count",
+        "first",
+        "second",
+        "third",
+        "agreed",
+        "offered",
+        "log_spread",
     ),
     # unit of time or 0, variance of jitter or 0, whether rates are measured (then the unit is the
     # time between observations), what exact repeats are, number of levels (1: the noise

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kgmrf import _check
+from kgmrf import _check, _time
 from kgmrf._check import ObservationError
 from kgmrf._extras import optional
 from kgmrf._time import stamps
@@ -165,7 +165,7 @@ def _planned(
                 f"times has shape {times.shape}, one stamp for each frame; with start= it has one "
                 f"more, in front, ({shape[0] + 1},): that of the last frame before"
             )
-        _check.timeline(times, shape[0] + going_on, None)
+        _time.timeline(times, shape[0] + going_on, None)
         steps = np.diff(times) if going_on else np.diff(times, prepend=times[0])
         plan = plan._replace(times=times[int(going_on) :], steps=steps)
     return plan._replace(fields=fields), {name: available[name] for name in fields}

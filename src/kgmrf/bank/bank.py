@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kgmrf import _check
+from kgmrf import _check, _time
 from kgmrf._align import aligned
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._names import from_names
@@ -207,7 +207,7 @@ class TrackerBank(Shown, Keyed, LinearMeans, Saved):
         observations = named.values
         raw = np.ndim(observations) == 2 if samples is None else bool(samples)
         seen, there = checked(observations, mask, len(self), self.d, self.kind, raw)
-        intervals = _check.interval(duration(dt))
+        intervals = _time.interval(duration(dt))
         if intervals.ndim and intervals.shape != (len(self),):
             raise ObservationError(
                 f"dt has shape {intervals.shape}; give a number or one per track ({len(self)},)"
@@ -216,7 +216,7 @@ class TrackerBank(Shown, Keyed, LinearMeans, Saved):
         intervals = np.where(self._fresh, 0.0, intervals)
         clock = self._clock.copy()  # an error changes nothing
         intervals = clock.count(intervals, at_once=True)
-        _check.within_reach(intervals, clock.unit, "dt")
+        _time.within_reach(intervals, clock.unit, "dt")
         if raw and n_samples is not None:
             raise ObservationError("n_samples is inferred for raw samples: leave it out")
         counts = np.ones(1) if raw else self._pattern.counts(n_samples, there, self.d)
@@ -348,7 +348,7 @@ class TrackerBank(Shown, Keyed, LinearMeans, Saved):
                 dense = DENSE if "loadings" in known else ()
                 _check.choice(name, (*known, *dense), "every one of fields")
             unit = self._clock.unit
-            counted = lines._replace(dt=_check.within_reach(lines.dt / unit, unit, "dt"))
+            counted = lines._replace(dt=_time.within_reach(lines.dt / unit, unit, "dt"))
             found = Estimate(self._clock.in_stamp_units(self._lines(counted, shown, measured)))
             return {name: np.asarray(getattr(found, name), dtype=float) for name in names}
 
@@ -380,7 +380,7 @@ class TrackerBank(Shown, Keyed, LinearMeans, Saved):
     def forecast(self, steps: float = 1.0, tracks: Any = None) -> Estimate:
         """The estimates ``steps`` units of ``dt`` ahead (a timedelta: seconds); changes nothing."""
         unit = self._clock.unit
-        counted = _check.within_reach(_check.horizon(duration(steps)) / unit, unit, "steps")
+        counted = _time.within_reach(_time.horizon(duration(steps)) / unit, unit, "steps")
         view = self._predicted_values(counted, self._positions(tracks))
         return Estimate(self._clock.in_stamp_units(view)).with_labels(self.channels)
 

@@ -1,5 +1,6 @@
 """What others use, under the same contract: averages, filters, and those of risk models."""
 
+from kgmrf.baselines._contract import BaselineTracker
 from kgmrf.baselines.filters import (
     AlphaBeta,
     ErrorStateKalman,
@@ -14,6 +15,7 @@ from kgmrf.baselines.risk_averages import IteratedEMA, ScaledEMA
 
 __all__ = [
     "AlphaBeta",
+    "BaselineTracker",
     "ErrorStateKalman",
     "EuclideanEMA",
     "HoldLast",

@@ -21,8 +21,8 @@ from kgmrf.commands._options import takes
 from kgmrf.commands._paper import ALGORITHM_1, WORDS, check_words, paper_tracker
 from kgmrf.commands._rivals import FORECASTERS, forecasters
 from kgmrf.commands._run import OURS, Run, print_table, progress, with_position
-from kgmrf.commands._scores import against, against_cells, student
-from kgmrf.commands._signals import NOT_RANKED, single_rows, time_of
+from kgmrf.commands._scores import against, against_cells, lead_of, student
+from kgmrf.commands._signals import compare_blocks, print_blocks, single_rows, time_of
 from kgmrf.engines.low_rank import CROSSOVER
 from kgmrf.geometry import so
 from kgmrf.io import Chunk, DataError
@@ -90,7 +90,9 @@ def compare(
     with its covariance, whose tails and size are learned on the way. Beside it: the same under a
     Gaussian, QLIKE per channel (log-determinant plus squared distance; lower is better), the share
     of samples inside the nominal 95 % region, the lead of the kinetic tracker with its 95 %
-    interval, and the half-life, in steps: of a blend its median. Rotations are ranked by the angle
+    interval, and the half-life, in steps: of a blend its median. Where rows predict each other, as
+    the samples of a signal do, the covariances that trackers report are also scored on the blocks
+    of rows that follow. Rotations are ranked by the angle
     between forecast and observation. skfolio's estimator runs too, where it is installed, on
     samples. With --paper one
     of the paper's trackers runs as well, with --paper all every one.
@@ -121,6 +123,7 @@ def compare(
     )
     if plot is not None:
         _draw(ranked, scored, sign, plot)
+    tau = time_of(run, first)
     about = {
         "file": str(given.file),
         "frames": len(scored),
@@ -128,7 +131,8 @@ def compare(
         "measure": "mean angle between forecast and observation, degrees"
         if rotations
         else "mean one-step-ahead log-likelihood, nats per step",
-        "integrated_time": time_of(run, first),
+        "integrated_time": tau,
+        "signal": compare_blocks(run, tau, skip),
         "rows": [
             {"tracker": e.name, "settings": e.settings, **_measures(e, field_[0], scored, sign)}
             for e in ranked
@@ -327,11 +331,8 @@ def _measures(
     life = re.match(r"half_life=([\d.]+)", candidate.settings)
     if life is not None:
         found["half_life"] = float(life[1])
-    gap = sign * (ours.all() - candidate.all())[scored]
-    # Means of blocks, for neighbouring steps are not independent.
-    blocks = np.array([part.mean() for part in np.array_split(gap, min(20, len(gap)))])
-    wide = 1.96 * blocks.std(ddof=1) / np.sqrt(len(blocks)) if len(blocks) > 1 else np.nan
-    return {**found, "lead": float(gap.mean()), "lead_within": float(wide)}
+    lead, within = lead_of(sign * (ours.all() - candidate.all())[scored])
+    return {**found, "lead": lead, "lead_within": within}
 
 
 HEADS = {
@@ -356,7 +357,7 @@ def _print(about: dict[str, Any]) -> None:
     for name, why in {row["tracker"]: row["why"] for row in reversed(about["left_out"])}.items():
         typer.echo(f"left out: {name}: {why}")
     if (about["integrated_time"] or 0.0) >= THRESHOLD:
-        typer.echo(NOT_RANKED.format(about["integrated_time"]))
+        print_blocks(about["integrated_time"], about["signal"])
     if about["figure"]:
         typer.echo(f"figure: {about['figure']}")
 

@@ -18,8 +18,8 @@ from kgmrf.engines import Lines, core
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble_view import NAMES, SMALL
 from kgmrf.engines.layout import Layout, layout, track, turned, unpack
-from kgmrf.engines.members import as_members
 from kgmrf.engines.self_tuned import UNKNOWN, Record, SelfTuned
+from kgmrf.members import as_members
 from kgmrf.youth import doubt_of
 
 LARGEST_LOG = 345.0
@@ -97,7 +97,7 @@ class Ensemble(SelfTuned):
     def half_life(self, weights: Numbers) -> Numbers:
         """exp(sum_k w_k log h_k / sum_k w_k) over the averages; NaN if they have no weight.
 
-        >>> from kgmrf.engines.members import Average, Rotating
+        >>> from kgmrf.members import Average, Rotating
         >>> engine = Ensemble(2, (Average(4.0), Average(16.0), Rotating(1e-6)))
         >>> engine.half_life(np.array([0.4, 0.4, 0.2])).round(9).item()
         8.0

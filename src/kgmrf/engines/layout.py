@@ -39,7 +39,7 @@ import numpy as np
 from kgmrf._types import Mask, Numbers
 from kgmrf.constants import BLEND_RATE, HORIZON_CLOCK, KAPPA_GAIN, TAILS
 from kgmrf.engines import horizon
-from kgmrf.engines.members import Average, Diagonal, Member, Rotating
+from kgmrf.members import Average, Diagonal, Member, Rotating
 
 TIME, SEEN, COUNT, SAMPLES, KAPPA, POOLED = range(6)
 LIKELIHOOD, DISTANCE, VALUES, SIZE_STD, DOUBT = range(6, 11)
@@ -61,10 +61,14 @@ FORECAST, SHARP = 2.0, 6.0
 
 
 class Learning(NamedTuple):
-    """How quickly the weights and kappa learn."""
+    """How quickly the weights and kappa learn; what the probabilities of the tails return to."""
 
     blend_rate: float = BLEND_RATE
     kappa_gain: float = KAPPA_GAIN
+    tail_1: float = 1.0 / N_TAILS
+    tail_2: float = 1.0 / N_TAILS
+    tail_3: float = 1.0 / N_TAILS
+    tail_4: float = 1.0 / N_TAILS
 
 
 USUAL = Learning()
@@ -131,7 +135,7 @@ def layout(d: int, members: tuple[Member, ...], *, learns_samples: bool = False)
 
     learns_samples: whether it learns how many samples an observation is worth.
 
-    >>> from kgmrf.engines.members import default_members
+    >>> from kgmrf.members import default_members
     >>> layout(7, default_members(7)).size
     612
     """
@@ -184,7 +188,7 @@ def _horizons(table: Numbers) -> Numbers:
 def track(row: Numbers, plan: Layout) -> Track:
     """The parts of a row ``(..., size)``, as views.
 
-    >>> from kgmrf.engines.members import default_members
+    >>> from kgmrf.members import default_members
     >>> plan = layout(3, default_members(3))
     >>> track(np.zeros(plan.size), plan).body.shape
     (8, 6)

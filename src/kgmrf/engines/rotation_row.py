@@ -25,6 +25,11 @@ CORE = {
     "last": (4,),  # quaternion of the last observation, taken in or refused
     "omega": (3,),  # the last measured rate
     "turned": (4,),  # quaternion of the measured turn since an observation was left open
+    "origin": (4,),  # quaternion of the common frame at the last observation
+    "usual": (4,),  # quaternion of the usual rotation of late
+    "usual_rate": (3,),  # usual velocity of late
+    "pending": (len(c.FORECAST_LAGS), c.PENDING_FORECASTS, len(c.STRUCTS["PendingForecast"])),
+    "earned": (len(c.FORECAST_LAGS), len(c.STRUCTS["Earned"])),
     "delta": (3, K),  # angle of an isotropic member, seen from the common frame
     "rate": (3, K),  # its velocity per unit
     "p00": (K,),  # its variances, in units of the noise variance

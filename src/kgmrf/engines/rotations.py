@@ -133,7 +133,7 @@ class Rotations(Engine):
         """Rows ``(n, size)`` of new tracks.
 
         >>> Rotations(oscillations=False).init(4).shape
-        (4, 1516)
+        (4, 1620)
         """
         rows = np.zeros((n_tracks, self.size))
         part(rows, "seen")[:] = np.nan
@@ -238,6 +238,10 @@ def _check_members(rows: Numbers) -> None:
     positive = [p00, p11, *(part(rows, name) for name in names)]
     units += [(part(rows, name)[part(rows, "open") > 0.0], -1) for name in ("last", "turned")]
     speeds = [part(rows, "delta"), part(rows, "rate")]
+    units += [(part(rows, name), -1) for name in ("origin", "usual")]
+    speeds.append(part(rows, "usual_rate"))
+    positive.append(part(rows, "followed"))
+    _check_earned(rows)
     if part(rows, "omega")[part(rows, "held") < 0.0].any():
         raise ValueError("rows hold a measured rate that never came")
     if rows.shape[1] == at.size(True):
@@ -260,6 +264,29 @@ def _check_members(rows: Numbers) -> None:
         raise ValueError("rows turn too fast")
     if (p01**2 > p00 * p11 * (1.0 + 1e-6) + 1e-30).any():
         raise ValueError("an angle and its velocity are correlated by more than 1")
+
+
+def _check_earned(rows: Numbers) -> None:
+    """What forecasts earned, and those that wait to be compared."""
+    waiting, earned = part(rows, "pending"), part(rows, "earned")
+    names, of = c.STRUCTS["PendingForecast"], c.STRUCTS["Earned"]
+    variance, frame = waiting[..., names.index("variance")], waiting[..., 1:5]
+    if (variance < 0.0).any() or (np.abs(waiting[..., 5:14]) > _check.FASTEST).any():
+        raise ValueError("rows hold a forecast that is none")
+    if (np.abs((frame[variance > 0.0] ** 2).sum(axis=-1) - 1.0) > 1e-6).any():
+        raise ValueError("rows hold a forecast whose quaternion has not length 1")
+    normal = np.zeros((*earned.shape[:-1], 3, 3))
+    normal[..., *np.triu_indices(3)] = earned[..., :6]
+    normal += np.swapaxes(np.triu(normal, 1), -1, -2)
+    std = np.sqrt(np.maximum(np.diagonal(normal, axis1=-2, axis2=-1), 1e-300))
+    unit = normal / std[..., :, None] / std[..., None, :]
+    change, spread = earned[..., 10:13], earned[..., of.index("log_spread")]
+    least_0 = earned[..., [of.index("count"), of.index("offered")]]
+    if (np.linalg.eigvalsh(unit) < -1e-6).any() or (least_0 < 0.0).any():
+        raise ValueError("rows hold a regression that is none")
+    least, most = math.log(c.LEAST_SPREAD), math.log(c.WIDEST_SPREAD)
+    if (np.abs(change) > c.MOST_EARNED).any() or ((spread < least) | (spread > most)).any():
+        raise ValueError("rows hold a correction of forecasts that could not be learned")
 
 
 def _check_spread(packed: Numbers) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.engines.members import Average, Diagonal, default_members
+from kgmrf.members import Average, Diagonal, default_members
 from kgmrf.plots._style import (
     COLOURS,
     CYCLE,

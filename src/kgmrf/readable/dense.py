@@ -143,8 +143,8 @@ class Dense:
         diffusion w h var(l) var(amplitude).
         """
         p, q = self.covariance(t, n), self.acceleration[n]
-        v, u, frequency = t.motion[:, n].reshape(3, 3)
-        w = np.where(self.frequency[n] > 0.0, np.exp(frequency), 0.0)
+        v, u, _ = t.motion[:, n].reshape(3, 3)
+        w = self.turning(t, n)
         axes = follow(v, u, w, h)
         var_v, var_u, var_l = (np.diagonal(p)[k] for k in (V, U, L))
         pv, pu = np.diagonal(p[V, L]), np.diagonal(p[U, L])
@@ -162,6 +162,23 @@ class Dense:
         most = np.ones(12)  # row and column, so that P stays definite
         most[:3] = np.sqrt(np.minimum(c.DENSE_WIDEST_ANGLE / np.diagonal(p)[:3], 1.0))
         t.spread[:, n] = (most[:, None] * most * p)[LOWER]
+
+    def turning(self, t: Track, n: int) -> Numbers:
+        """Frequency of every axis of member n; 0 for constant velocity."""
+        return np.where(self.frequency[n] > 0.0, np.exp(t.motion[6:, n]), 0.0)
+
+    def ahead(self, t: Track, n: int, h: float) -> tuple[Numbers, float]:
+        """Turn of member n over h, seen from the common frame; sum of its variances.
+
+        To first order in what is uncertain, and each axis by itself.
+        """
+        p, (v, u, _) = self.covariance(t, n), t.motion[:, n].reshape(3, 3)
+        axes = follow(v, u, self.turning(t, n), h)
+        slopes = np.stack([np.ones(3), axes.by_v, axes.by_u, axes.by_l])
+        each = p.reshape(4, 3, 4, 3).diagonal(axis1=1, axis2=3)  # (4, 4, axis)
+        variance = np.einsum("ia,ija,ja->", slopes, each, slopes)
+        variance += self.acceleration[n] * h**3
+        return log(t.frame, t.quaternion[:, n]) + axes.step, float(variance)
 
     def score(self, t: Track, z: Numbers, r: float) -> Scored:
         """N(Log(Q^T Z); 0, P + r I) of the angles of every member, over the group."""

@@ -85,6 +85,15 @@ class Scored(NamedTuple):
     log_s: Numbers  # (K,)
 
 
+class Interval(NamedTuple):
+    """Of every member over h: k = e^{-gh}, beta = (1 - k)/g, and its noise q over lambda."""
+
+    keep: Numbers
+    beta: Numbers
+    q0: Numbers
+    q2: Numbers
+
+
 class Isotropic:
     """Formulas over one `Track`; laws ``(K, 6)``."""
 
@@ -120,13 +129,7 @@ class Isotropic:
         F = [[1, beta], [0, k]], k = e^{-gh}, beta = (1 - k)/g;
         delta_k <- Exp(-m) delta_k + Exp(-m/2) (d_k - m).
         """
-        x = self.g * h
-        keep, still = np.exp(-x), self.g == 0.0
-        g = np.where(still, 1.0, self.g)
-        beta = np.where(still, h, -np.expm1(-x) / g)
-        q0 = np.where(still, h, -np.expm1(-2 * x) / (2 * g))
-        series = h**3 * (1 / 3 - x * (1 / 4 - x * (7 / 60 - x / 24)))
-        q2 = np.where(x < 0.02, series, (h - 2 * beta + q0) / g**2)
+        keep, beta, q0, q2 = self.interval(h)
         p = t.p00 + beta * (2 * t.p01 + beta * t.p11) + self.lam * q2
         cross = keep * (t.p01 + beta * t.p11) + self.lam * beta**2 / 2
         most = 1e6 * c.WIDEST_ANGLE / t.noise  # nothing is known of this angle any more
@@ -138,6 +141,16 @@ class Isotropic:
         t.frame[:] = turned(t.frame, m)
         t.delta[:] = exp(-m) @ t.delta + exp(-m / 2) @ (d - m[:, None])
         _make_principal(t)
+
+    def interval(self, h: float) -> Interval:
+        """What h makes of the decay of every member."""
+        x = self.g * h
+        keep, still = np.exp(-x), self.g == 0.0
+        g = np.where(still, 1.0, self.g)
+        beta = np.where(still, h, -np.expm1(-x) / g)
+        q0 = np.where(still, h, -np.expm1(-2 * x) / (2 * g))
+        series = h**3 * (1 / 3 - x * (1 / 4 - x * (7 / 60 - x / 24)))
+        return Interval(keep, beta, q0, np.where(x < 0.02, series, (h - 2 * beta + q0) / g**2))
 
     def turn(self, t: Track, by: Numbers, walk: float) -> None:
         """The body has turned by ``by``, as was measured; walk: variance of what was not.

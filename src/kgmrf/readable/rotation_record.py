@@ -12,6 +12,7 @@ from kgmrf._types import Numbers
 from kgmrf.engines.rotation_row import field
 from kgmrf.readable.dense import Dense
 from kgmrf.readable.isotropic import Isotropic, Levels, Track, log, turned
+from kgmrf.readable.rotation_ahead import Ahead
 
 
 class Said(NamedTuple):
@@ -40,6 +41,7 @@ class Recorder:
 
     isotropic: Isotropic
     dense: Dense
+    ahead: Ahead
     oscillations: bool
 
     def dense_in_use(self, t: Track, levels: Levels) -> bool:
@@ -118,12 +120,16 @@ class Recorder:
             for a in range(3):
                 b, d = (a + 1) % 3, (a + 2) % 3
                 off[a] += m.weight[a] * (second[b, d] + y[b] * y[d])
-        _put(record, "quaternion", turned(t.frame, mean))
+        shown, spread = turned(t.frame, mean), 1.0
+        if not levels.rated and t.now == 0.0 and t.time > t.seen:
+            more = self.ahead.applied(t, shown)
+            shown, spread = turned(shown, more.turn), more.spread
+        _put(record, "quaternion", shown)
         _put(record, "velocity", velocity / t.unit)
-        _put(record, "angle", angle)
-        _put(record, "cross", cross / t.unit)
+        _put(record, "angle", spread * angle)
+        _put(record, "cross", math.sqrt(spread) * cross / t.unit)
         _put(record, "rate", rate / t.unit**2)
-        _put(record, "off", off)
+        _put(record, "off", spread * off)
         if t.held >= 0.0:
             _put(record, "omega", t.omega)
             _put(record, "rate", rate / t.unit**2 + t.unrest * t.held)

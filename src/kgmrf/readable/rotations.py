@@ -24,6 +24,7 @@ from kgmrf.engines.rotation_row import field
 from kgmrf.readable.dense import Dense
 from kgmrf.readable.dense import Scored as DenseScored
 from kgmrf.readable.isotropic import Isotropic, Levels, Scored, Track, log, turned
+from kgmrf.readable.rotation_ahead import Ahead
 from kgmrf.readable.rotation_record import Recorder, Said
 
 
@@ -57,6 +58,7 @@ class Rotations(Recorder):
 
     def __init__(self, isotropic: Numbers, dense: Numbers, places: Mapping[str, int]) -> None:
         self.isotropic, self.dense = Isotropic(isotropic), Dense(dense)
+        self.ahead = Ahead(self.isotropic, self.dense)
         self.oscillations, self.size = "spread" in places, places["end"]
 
     def run(
@@ -128,6 +130,7 @@ class Rotations(Recorder):
         if t.unseen or n == 0:
             return
         self.isotropic.rescale(t, f)
+        self.ahead.rescale(t, f)
         if self.oscillations:
             self.dense.rescale(t, f)
 
@@ -177,6 +180,7 @@ class Rotations(Recorder):
         t = Track(row, self.oscillations)
         if t.unseen:
             self.isotropic.begin(t, z, levels)
+            self.ahead.begin(t)
             t.now, t.seen, t.last[:] = rel, t.time, z
             if self.oscillations:
                 self.dense.start_all(t)
@@ -280,6 +284,7 @@ class Rotations(Recorder):
     ) -> None:
         """Take in what was judged; when: its time."""
         time, repeat = t.time, repeats(t, z)
+        since = (when - t.seen) / t.unit
         t.open = t.refused = 0.0
         t.now, t.seen, t.time, t.last[:] = rel, when, when, z
         if mode == c.TAKE:
@@ -289,9 +294,12 @@ class Rotations(Recorder):
             self.isotropic.take(t, verdict.e, rel, repeat, levels, verdict.scored)
             if verdict.dense:
                 self.dense.take(t, r, verdict.dense)
+            if not levels.rated:
+                self.ahead.observe(t, z, rel, since, self.dense_in_use(t, levels))
         else:
             fast = verdict.e @ verdict.e / (3 * t.noise) if mode == c.START_FAST else 0.0
             self.isotropic.begin_again(t, z, fast)
+            self.ahead.begin(t)
             if self.dense_in_use(t, levels):
                 self.dense.start_all(t)
         if self.oscillations and not levels.given and t.stored < c.LONGEST_START:

@@ -168,7 +168,7 @@ def update_weights(
         roots *= (1.0 - BLEND_SHARE) / roots.sum()
         roots += BLEND_SHARE / len(roots)
     before[:] = tails
-    tails[:] = (1.0 - TAIL_SHARE) * found.shares + TAIL_SHARE / at.N_TAILS
+    tails[:] = (1.0 - TAIL_SHARE) * found.shares + TAIL_SHARE * np.array(learning[-at.N_TAILS :])
     kappa = track.head[at.KAPPA] + math.log1p(learning.kappa_gain * (found.u * q / n - 1.0))
     track.head[at.KAPPA] = min(max(kappa, -KAPPA_LIMIT), KAPPA_LIMIT)
     if q > OUTLIER * n:

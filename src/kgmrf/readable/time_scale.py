@@ -8,7 +8,8 @@ Every H rows the averages F_k as they stood H rows ago meet the mean C of the ro
 
     r = |W - I|^2,  W = S^-1/2 C S^-1/2 of trace n;   v <- v + max(.02, 1/c)(min(r, 4 v) - v)
     m = (n - 1)(n + 2)/v, from 1 to H
-    g_k = (m/2) <S^-1 C S^-1 - S^-1, F_k>,  S = w F_1 + (1 - w) F_2
+    u   = (6 + m n)/(6 + m tr S^-1 C)
+    g_k = (m/2) <u S^-1 C S^-1 - S^-1, F_k>,  S = w F_1 + (1 - w) F_2
     w_k prop to w_k exp(.5 clip((g_k - sum w g)/n, +-1)), with a fixed share
 
 One row ahead an average of the last few rows always forecasts such a signal best: H is what tells
@@ -27,6 +28,7 @@ from kgmrf.constants import (
     BLEND_RATE,
     BLEND_SHARE,
     FILL_LIMIT,
+    MEAN_NU,
     OUTLIER,
     SHRINKAGE,
     STRUCTS,
@@ -147,7 +149,8 @@ def score(t: ScaleTrack, d: int) -> None:
     scatter = scatter_of(relative, n)
     head[JUDGED], head[SPREAD] = learned(head[JUDGED], head[SPREAD], scatter)
     head[SAMPLES] = m = min(max(samples_of(head[SPREAD], n), 1.0), head[HORIZON])
-    slope = relative @ inverse - inverse
+    u = (MEAN_NU + m * n) / (MEAN_NU + m * float(np.trace(relative)))
+    slope = u * relative @ inverse - inverse
     gradient = np.array([0.5 * m * (slope * unpack(f, d)).sum() for f in t.frozen])
     steps = np.clip((gradient - w @ gradient) / n, -BLEND_LIMIT, BLEND_LIMIT)
     raised = w * np.exp(BLEND_RATE * steps)

@@ -16,8 +16,9 @@ with optional():
     import torch
 
     from kgmrf.torch.density import StudentTMixture
-    from kgmrf.torch.ensemble import Forecasts, KGMRFLayer
+    from kgmrf.torch.ensemble import KGMRFLayer
     from kgmrf.torch.filtered import Filtered, Stream, detach
+    from kgmrf.torch.forecasts import Forecasts
     from kgmrf.torch.law_layer import LawLayer
     from kgmrf.torch.laws import FixedLaw, InformationLaw
     from kgmrf.torch.losses import StudentTLoss

@@ -14,10 +14,11 @@ from kgmrf.constants import SIZE_NODES, SIZE_SHARES, TAILS
 
 
 class StudentTMixture(Distribution):
-    """p(x) = sum_k pi_k t_{nu_k}(x; f_k L L^T), a zero-mean mixture of multivariate Student-t.
+    """p(x) = sum_k pi_k t_{nu_k}(x - loc; f_k L L^T), a mixture of multivariate Student-t.
 
     scale_tril: L, ``(..., d, d)``. weights: pi_k, ``(..., K)``. dofs: nu_k, ``(K,)``. factors: f_k,
-    ``(..., K)``, default 1. Components are summed out in `log_prob`.
+    ``(..., K)``, default 1. loc: the mean, ``(..., d)``, default 0. Components are summed out in
+    `log_prob`.
 
     >>> import torch
     >>> one = StudentTMixture(torch.eye(2), torch.ones(1), torch.tensor([1e8]))
@@ -39,14 +40,23 @@ class StudentTMixture(Distribution):
         dofs: Tensor,
         factors: Tensor | float = 1.0,
         validate_args: bool | None = False,
+        *,
+        loc: Tensor | None = None,
     ) -> None:
         self.scale_tril, self.weights, self.dofs = scale_tril, weights, dofs
         self.factors = torch.as_tensor(factors, dtype=weights.dtype, device=weights.device)
+        self.loc = torch.zeros_like(scale_tril[..., 0]) if loc is None else loc
         super().__init__(scale_tril.shape[:-2], scale_tril.shape[-1:], validate_args)
 
     @classmethod
     def of_forecast(
-        cls, scale_tril: Tensor, tails: Tensor, size_std: Tensor, doubt: Tensor, wide: Tensor
+        cls,
+        scale_tril: Tensor,
+        tails: Tensor,
+        size_std: Tensor,
+        doubt: Tensor,
+        wide: Tensor,
+        loc: Tensor | None = None,
     ) -> StudentTMixture:
         """The density of an ensemble: its tails, each at three sizes e^(z_i size_std).
 
@@ -58,7 +68,9 @@ class StudentTMixture(Distribution):
         weights = shares[:, None] * tails[..., None, :]
         nu = torch.tensor(TAILS, **like)
         dofs = (nu / (1.0 + doubt[..., None] * nu)).tile(len(SIZE_NODES))
-        return cls(scale_tril, weights.flatten(-2), dofs, sizes.expand_as(weights).flatten(-2))
+        return cls(
+            scale_tril, weights.flatten(-2), dofs, sizes.expand_as(weights).flatten(-2), loc=loc
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(x) of vectors ``(..., d)``; in double precision, for large dofs cancel."""
@@ -66,7 +78,8 @@ class StudentTMixture(Distribution):
         L = self.scale_tril.double()
         batch = np.broadcast_shapes(L.shape[:-2], value.shape[:-1])
         whole = L.expand(*batch, d, d)
-        white = torch.linalg.solve_triangular(whole, value.double()[..., None], upper=False)
+        apart = (value.double() - self.loc.double()).expand(*batch, d)
+        white = torch.linalg.solve_triangular(whole, apart[..., None], upper=False)
         q = white[..., 0].square().sum(-1)[..., None]
         log_det = 2.0 * torch.log(L.diagonal(dim1=-2, dim2=-1)).sum(-1)
         nu, f = self.dofs.double(), self.factors.double()
@@ -88,12 +101,13 @@ class StudentTMixture(Distribution):
             )
             chi2 = 2.0 * torch.distributions.Gamma(0.5 * nu, torch.ones_like(nu)).sample()
             z = torch.randn(*shape, *self.event_shape, dtype=nu.dtype, device=nu.device)
-            return torch.sqrt(f * nu / chi2)[..., None] * (self.scale_tril @ z[..., None])[..., 0]
+            turned = (self.scale_tril @ z[..., None])[..., 0]
+            return self.loc + torch.sqrt(f * nu / chi2)[..., None] * turned
 
     @property
     def mean(self) -> Tensor:
-        """Zero."""
-        return torch.zeros_like(self.scale_tril[..., 0])
+        """The location."""
+        return self.loc
 
     @property
     def covariance_matrix(self) -> Tensor:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,11 +13,9 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from kgmrf._check import ObservationError
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble import Ensemble
-from kgmrf.geometry import spd
 from kgmrf.torch import inputs
 from kgmrf.torch.compiled import traced
-from kgmrf.torch.density import StudentTMixture
-from kgmrf.torch.law_layer import upper
+from kgmrf.torch.forecasts import Forecasts
 from kgmrf.torch.laws import bounded
 from kgmrf.torch.loop import at_least_single, full_precision
 from kgmrf.torch.sequences import Steps, sequences
@@ -35,93 +30,9 @@ COLUMNS = {
     "spectrum_rate": at.SPECTRUM_RATE,
     "rate_prior": at.RATE_PRIOR,
 }
-GROUPS = ("prior", "size_gain", *COLUMNS, "blend_rate", "kappa_gain")
-"""What the layer can learn."""
-
-
-@dataclass(frozen=True)
-class Forecasts:
-    """What a `KGMRFLayer` returns, ``(batch, time, ...)``.
-
-    ==============  ==========  =================================================================
-    covariance      (d, d)      after each observation, as `kgmrf.KGMRF` reports it
-    forecast        (d, d)      covariance before each observation
-    scale           (d, d)      scale of the density before each observation
-    log_prob        ()          of each observation before it was used; NaN where none was scored
-    weights         (K,)        of the members, after each observation
-    density         ()          before each observation: a distribution, see `StudentTMixture`
-    scale_tril      (d, d)      Cholesky factor of the forecast covariance
-    tangent         d(d+1)/2    log of the covariance, off-diagonal entries times sqrt 2
-    whitened        as samples  inverse of scale_tril times the samples; missing cells are 0
-    state                       pass it to the next call
-    ==============  ==========  =================================================================
-
-    Channels that were never seen are independent, of variance 1.
-    """
-
-    lower_covariance: Tensor  # lower triangles, in double precision on the CPU
-    lower_forecast: Tensor
-    lower_scale: Tensor
-    tails: Tensor
-    size_std: Tensor
-    doubt: Tensor
-    wide: Tensor
-    log_prob: Tensor
-    weights: Tensor
-    state: Tensor
-    samples: Tensor | None
-
-    @cached_property
-    def covariance(self) -> Tensor:
-        """After each observation, as `kgmrf.KGMRF` reports it."""
-        return _whole(self.lower_covariance).to(self.log_prob)
-
-    @cached_property
-    def forecast(self) -> Tensor:
-        """The covariance before each observation."""
-        return _whole(self.lower_forecast).to(self.log_prob)
-
-    @cached_property
-    def scale(self) -> Tensor:
-        """Of the density before each observation."""
-        return _whole(self.lower_scale).to(self.log_prob)
-
-    @property
-    def scored(self) -> Tensor:
-        """Where there is a log_prob."""
-        return ~torch.isnan(self.log_prob)
-
-    @cached_property
-    def scale_tril(self) -> Tensor:
-        """Lower Cholesky factor of the forecast, for `torch.distributions.MultivariateNormal`."""
-        return _cholesky(self.forecast)
-
-    @cached_property
-    def density(self) -> StudentTMixture:
-        """The density of the next sample, before it is observed."""
-        factor = _cholesky(self.scale)
-        return StudentTMixture.of_forecast(factor, self.tails, self.size_std, self.doubt, self.wide)
-
-    @cached_property
-    def tangent(self) -> Tensor:
-        """Upper triangle of log(covariance), row by row; |vector| = |log C|_F."""
-        return upper(spd.log(_whole(self.lower_covariance))).to(self.log_prob)
-
-    @cached_property
-    def whitened(self) -> Tensor:
-        """L^-1 x of the samples x, L L^T the forecast: unit covariance where it is right."""
-        if self.samples is None:
-            raise AttributeError("matrices have no samples to whiten; give samples to the layer")
-        known = torch.nan_to_num(self.samples.double())
-        several = known if known.ndim == 4 else known[..., None, :]
-        white = torch.linalg.solve_triangular(self.scale_tril.double(), several.mT, upper=False)
-        return white.mT.reshape(known.shape).to(self.covariance.dtype)
-
-    def __repr__(self) -> str:
-        names = ("covariance", "forecast", "log_prob", "weights", "state")
-        parts = (f"{name} {tuple(getattr(self, name).shape)}" for name in names)
-        kind = str(self.covariance.dtype).removeprefix("torch.")
-        return f"Forecasts of {kind}: {', '.join(parts)}"
+RATES = ("blend_rate", "kappa_gain")
+GROUPS = ("prior", "size_gain", *COLUMNS, *RATES, "tails", "mean")
+"""What the layer can learn; "mean" with ``lags`` only."""
 
 
 class KGMRFLayer(nn.Module):
@@ -130,9 +41,12 @@ class KGMRFLayer(nn.Module):
     d: channels. members: as for `KGMRF`, default the eleven of the tracker. learned: names of the
     groups that are trained, of `GROUPS`; all of them by default: prior weights, size gains,
     half-lives, channel half-lives, accelerations, spectrum rates and rate priors of the members,
-    the rate at which weights learn and the gain of kappa. unit: time that counts as one step, in
-    the units of ``dt``; default 1. gradient_steps: the gradient is cut after every so many steps
-    of a sequence, for through a thousand steps it can grow beyond all bounds; default 256.
+    the rate at which weights learn, the gain of kappa, and the probabilities of the tails (where
+    they start and what they return to). unit: time that counts as one step, in the units of
+    ``dt``; default 1. gradient_steps: the gradient is cut after every so many steps of a sequence,
+    for through a thousand steps it can grow beyond all bounds; default 256. lags: of a linear mean
+    sum_l A_l x_(t - l), which is taken off the rows first; the A_l start at 0 and are learned
+    ("mean"). Default 0: the mean is zero.
 
     Every learned number stays within e^-3 and e^3 times the tracker's (gains between 0 and 1).
     Gradients flow to these and to the observations; not to ``dt``, ``n_samples`` and ``state``. Of
@@ -160,6 +74,7 @@ weights (5, 20, 11), state (5, 172)
         learned: Iterable[str] = GROUPS,
         unit: float = 1.0,
         gradient_steps: int = 256,
+        lags: int = 0,
         **others: Any,
     ) -> None:
         super().__init__()
@@ -178,17 +93,22 @@ weights (5, 20, 11), state (5, 172)
             raise ValueError(f"learned has {unknown}, which are none of {', '.join(GROUPS)}")
         if gradient_steps < 1:
             raise ValueError(f"gradient_steps must be at least 1, got {gradient_steps!r}")
-        self.d, self.unit, self.gradient_steps = d, unit, gradient_steps
+        if not 0 <= int(lags) == lags:
+            raise ValueError(f"lags must be a number of rows, 0 or more, got {lags!r}")
+        self.d, self.unit, self.gradient_steps, self.lags = d, unit, gradient_steps, int(lags)
         engine = Ensemble(d, members)
         table = torch.tensor(engine.plan.table)
         self.register_buffer("table", table, persistent=False)
-        learning = torch.tensor(engine.plan.learning, dtype=torch.float64)
+        learning = torch.tensor(engine.plan.learning[: len(RATES)], dtype=torch.float64)
         self.register_buffer("learning", learning, persistent=False)
         fresh = torch.tensor(engine.init(1)[0])
         self.register_buffer("fresh", fresh, persistent=False)
-        self.roots = slice(engine.plan.places["roots"], engine.plan.places["size"])
-        for name in GROUPS:
-            free = torch.zeros(() if name in at.Learning._fields else len(table))
+        places = engine.plan.places
+        self.roots = slice(places["roots"], places["size"])
+        self.tails = slice(places["tails"], places["tails"] + at.N_TAILS)
+        shapes = dict.fromkeys(RATES, ()) | {"tails": (at.N_TAILS,), "mean": (self.lags, d, d)}
+        for name in GROUPS if self.lags else GROUPS[:-1]:
+            free = torch.zeros(shapes.get(name, (len(table),)))
             setattr(self, f"free_{name}", nn.Parameter(free, requires_grad=name in wanted))
 
     def settings(self) -> tuple[Tensor, Tensor]:
@@ -202,8 +122,9 @@ weights (5, 20, 11), state (5, 172)
         columns[at.SIZE_GAIN] = torch.where(gain > 0.0, odds / (1.0 + odds), gain)
         root = columns[at.ROOT] * self._factor("prior")
         columns[at.ROOT] = root / root.sum()
-        factors = [self._factor(name) for name in at.Learning._fields]
-        return torch.stack(columns, -1), self.learning.double() * torch.stack(factors)
+        rates = self.learning.double() * torch.stack([self._factor(name) for name in RATES])
+        tails = self._factor("tails") / self._factor("tails").sum()
+        return torch.stack(columns, -1), torch.cat([rates, tails])
 
     def _factor(self, name: str) -> Tensor:
         free: Tensor = getattr(self, f"free_{name}")
@@ -324,7 +245,14 @@ weights (5, 20, 11), state (5, 172)
             gone = torch.isnan(values).flatten(-2).any(-1)
             counts = torch.where(gone, 0.0, counts)
             values = torch.where(gone[..., None, None], torch.eye(d, dtype=values.dtype), values)
-        start = self._start(table, shape[0]) if state is None else self._go_on(state, shape[0])
+        start, past = self._start(table, learning, shape[0])
+        if state is not None:
+            start, past = self._go_on(state, shape[0])
+        mean = None
+        if self.lags:
+            self._one_sample_each(cells, matrix)
+            mean, past = self._mean(values[:, :, 0], counts, past)
+            values = values - mean[:, :, None]
         times = plain(1.0 if dt is None else dt) / self.unit
         keep = torch.is_grad_enabled() and any(
             part.requires_grad for part in (values, table, learning, start)
@@ -345,47 +273,40 @@ weights (5, 20, 11), state (5, 172)
             out(steps.youth[..., 1]),
             out(steps.log_prob),
             out(steps.weights),
-            steps.rows[:, -1].detach().clone(),
-            None if matrix else seen,
+            torch.cat([steps.rows[:, -1].detach(), past.detach().flatten(1)], -1),
+            None if matrix else seen if mean is None else out(values[:, :, 0]),
+            None if mean is None else out(mean),
         )
 
-    def _start(self, table: Tensor, n: int) -> Tensor:
-        """Rows that have seen nothing, with the prior weights."""
-        fresh, roots = self.fresh.cpu().double(), self.roots
-        row = torch.cat([fresh[: roots.start], table[:, at.ROOT], fresh[roots.stop :]])
-        return row.expand(n, -1)
+    def _mean(self, x: Tensor, counts: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        """sum_l A_l x_(t - l) before each row, and the last rows; what is missing counts as 0."""
+        known = torch.where(counts[..., None] > 0.0, torch.nan_to_num(x), 0.0)
+        rows = torch.cat([past, known], 1)
+        lagged = [rows[:, self.lags - k : -k] for k in range(1, self.lags + 1)]
+        free: Tensor = getattr(self, "free_mean").cpu().double()  # noqa: B009
+        mean = sum(one @ A.mT for one, A in zip(lagged, free.unbind(0), strict=True))
+        return torch.as_tensor(mean), rows[:, rows.shape[1] - self.lags :]
 
-    def _go_on(self, state: Tensor, n: int) -> Tensor:
-        if tuple(state.shape) != (n, len(self.fresh)):
+    def _one_sample_each(self, cells: Tensor, matrix: bool) -> None:
+        if matrix or cells.shape[2] != 1:
             raise ObservationError(
-                f"state has shape {tuple(state.shape)}, expected {(n, len(self.fresh))}: that of a "
-                "layer with these members and as many sequences"
+                f"a linear mean (lags={self.lags}) needs one sample a step, (batch, time, "
+                f"{self.d}); for matrices and for several samples a step leave out lags"
             )
-        return state.detach().to("cpu", torch.float64)
 
+    def _start(self, table: Tensor, learning: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        """Rows that have seen nothing, with the prior weights and tails; no rows before them."""
+        row, tails, roots = self.fresh.cpu().double(), self.tails, self.roots
+        begin = [row[: tails.start], learning[-at.N_TAILS :], row[tails.stop : roots.start]]
+        row = torch.cat([*begin, table[:, at.ROOT], row[roots.stop :]])
+        return row.expand(n, -1), row.new_zeros(n, self.lags, self.d)
 
-def _whole(packed: Tensor) -> Tensor:
-    """Symmetric matrices of their lower triangles, row by row."""
-    d = math.isqrt(2 * packed.shape[-1])
-    row, column = torch.tril_indices(d, d, device=packed.device)
-    place = torch.empty(d, d, dtype=torch.int64, device=packed.device)
-    place[row, column] = place[column, row] = torch.arange(len(row), device=packed.device)
-    return packed.index_select(-1, place.flatten()).reshape(*packed.shape[:-1], d, d)
-
-
-torch.export.register_dataclass(Forecasts, serialized_type_name="kgmrf.torch.Forecasts")
-
-
-def _cholesky(matrices: Tensor) -> Tensor:
-    """The lower Cholesky factor, in double precision; no error where rounding made it singular.
-
-    Where it fails, 1e-10 times the mean variance is added to the diagonal.
-    """
-    whole = matrices.double()
-    _factor, failed = torch.linalg.cholesky_ex(whole)
-    d = whole.shape[-1]
-    mean = whole.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    ridge = 1e-10 * mean * torch.eye(d, dtype=whole.dtype, device=whole.device)
-    bad = failed.ne(0)[..., None, None]
-    safe = torch.where(bad, whole + ridge, whole)
-    return torch.linalg.cholesky(safe).to(matrices.dtype)
+    def _go_on(self, state: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        size, more = len(self.fresh), self.lags * self.d
+        if tuple(state.shape) != (n, size + more):
+            raise ObservationError(
+                f"state has shape {tuple(state.shape)}, expected {(n, size + more)}: that of a "
+                "layer with these members and lags and as many sequences"
+            )
+        whole = state.detach().to("cpu", torch.float64)
+        return whole[:, :size], whole[:, size:].reshape(n, self.lags, self.d)

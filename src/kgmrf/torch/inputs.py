@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kgmrf import _check
+from kgmrf import _check, _time
 from kgmrf._check import ObservationError
 from kgmrf._types import Mask, Numbers
 from kgmrf.constants import INVALID
@@ -72,7 +72,7 @@ def gaps(mask: Any, shape: torch.Size) -> None:
 def times(dt: Any) -> None:
     """Refuses intervals that run backwards or are no numbers."""
     for end in _extremes(dt, "dt"):
-        _check.interval(end)
+        _time.interval(end)
 
 
 def counts(n_samples: Any) -> None:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from kgmrf import _check, _deprecated, _npz
+from kgmrf import _check, _deprecated, _npz, _time
 from kgmrf._align import NothingNewError
 from kgmrf._check import ObservationError
 from kgmrf._time import duration, stamps
@@ -123,10 +123,10 @@ class Tracker(Input):
         A time difference such as ``np.timedelta64(1, "D")`` says its own.
         """
         if type(steps) not in (int, float) or not 0.0 <= steps < math.inf:
-            steps = _check.horizon(duration(steps))
+            steps = _time.horizon(duration(steps))
         if self.batch_shape is None:
             raise ObservationError("nothing to forecast yet: call update(observation) first")
-        counted = _check.within_reach(steps / self.clock.unit, self.clock.unit, "steps")
+        counted = _time.within_reach(steps / self.clock.unit, self.clock.unit, "steps")
         return self._estimate_of_values(self.predicted_values(counted))
 
     def filter(

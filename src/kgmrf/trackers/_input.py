@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 
-from kgmrf import _check
+from kgmrf import _check, _time
 from kgmrf._align import OnOverlap, aligned, new_rows
 from kgmrf._check import ObservationError, OnInvalid
 from kgmrf._mask import as_mask
@@ -296,7 +296,7 @@ class Input(OneAtATime):
 
     def _interval(self, dt: float | Numbers, batch: tuple[int, ...]) -> Numbers:
         """The time since the frame before, checked and counted."""
-        step = _check.interval(duration(dt))
+        step = _time.interval(duration(dt))
         if step.ndim and step.shape != batch:
             raise ObservationError(
                 f"dt has shape {step.shape}, but the tracker follows a batch of {batch}"
@@ -304,7 +304,7 @@ class Input(OneAtATime):
         if self.counted_now is None:
             step = np.zeros(())
         clock = self.clock.copy()  # an error changes nothing
-        counted = _check.within_reach(clock.count(step), clock.unit, "dt")
+        counted = _time.within_reach(clock.count(step), clock.unit, "dt")
         self.clock = clock
         return np.broadcast_to(counted, batch)
 
@@ -323,11 +323,11 @@ class Input(OneAtATime):
             steps[0] = now is not None
         else:
             times = stamps(times)
-            steps = _check.timeline(times, shape[0], now, self.clock.unit)
+            steps = _time.timeline(times, shape[0], now, self.clock.unit)
             if now is None:
                 self.set_start_time(float(np.asarray(times, dtype=float)[0]))
         clock = self.clock.copy()
-        counted = _check.within_reach(clock.counted(steps), clock.unit, "a step of times")
+        counted = _time.within_reach(clock.counted(steps), clock.unit, "a step of times")
         self.clock = clock
         return np.broadcast_to(counted.reshape(-1, *(1,) * (len(shape) - 1)), shape)
 

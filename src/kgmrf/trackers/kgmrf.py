@@ -15,10 +15,10 @@ from kgmrf.engines import TRUST
 from kgmrf.engines.ensemble import Ensemble
 from kgmrf.engines.law import SingleLaw, guarded
 from kgmrf.engines.low_rank import CROSSOVER, LowRank
-from kgmrf.engines.members import as_members, plain
 from kgmrf.engines.time_scale import TimeScale
 from kgmrf.geometry import orbit
 from kgmrf.linear_mean import LAGS, blank_rows, predicted
+from kgmrf.members import as_members, plain
 from kgmrf.model.centring import MEANS, RunningMean
 from kgmrf.model.gains import Gains, as_gains
 from kgmrf.model.law_state import INTEGRATORS, Model, cold_state, initial_state
@@ -27,6 +27,13 @@ from kgmrf.trackers._engine import EngineTracker
 from kgmrf.trackers._input import Recording, SequenceOptions
 from kgmrf.trackers._linear_mean import LinearMeanTracker
 from kgmrf.trackers._samples import CovarianceTracker
+from kgmrf.trackers._settings import (
+    RENAMED,
+    checked_rank,
+    known_spectrum,
+    refuse_one_channel,
+    refuse_single_law,
+)
 from kgmrf.trackers._signals import SignalTracker, checked_time_scale
 from kgmrf.trackers._smooth import smooth_both_ways, smooth_law
 
@@ -44,7 +51,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     many independent ones a matrix, or a block of raw samples, is worth by how it scatters about its
     forecast, never more than are said of it: windows of a signal scatter more than their number
     of samples promises. See `effective_samples` of an estimate; for two channels or more.
-    members: of the ensemble ("auto" only), from :mod:`kgmrf.engines.members`; None takes the
+    members: of the ensemble ("auto" only), from :mod:`kgmrf.members`; None takes the
     default eleven.
     rank: factors of a covariance of many channels, whose state and cost grow with d rather than
     d^2; raw samples only. "auto" (default) takes 10 from d = 64 on, None never. See `loadings`.
@@ -147,25 +154,27 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
                 f'n_samples="learned" follows no factors, got rank={rank!r}; leave rank out'
             )
         if learns:
-            _refuse_one_channel(d)
+            refuse_one_channel(d)
         self.mean = _check.choice(mean, (*MEANS, "linear"), "mean")
         self.lags = _check.whole(lags, "lags")
         self._sums = np.zeros((3, 0))  # of a `RunningMean`; of a linear mean a row for each track
         self.automatic = isinstance(gains, str) and gains == "auto"
         self.gains: Any = gains if self.automatic else as_gains(gains)
         if self.automatic:
-            _refuse(locals())
+            refuse_single_law(locals(), inspect.signature(KGMRF.__init__).parameters)
         elif members is not None:
             raise ValueError(f'members need gains="auto", not {gains!r}')
         self.members = None if members is None else plain(as_members(members, self.d or 2))
-        self.rank = _rank(rank, self.automatic and members is None and noise_floor == 0.0, self.d)
+        self.rank = checked_rank(
+            rank, self.automatic and members is None and noise_floor == 0.0, self.d
+        )
         self.rotating_axes = bool(rotating_axes)
         if self.rotating_axes and not isinstance(self.rank, int):
             raise ValueError(f"rotating_axes=True needs a number of factors, got rank={rank!r}")
         if isinstance(spectrum, str):
             self.spectrum: Any = _check.choice(spectrum, ("adaptive", "fixed"), "spectrum")
         else:
-            self.spectrum = _known_spectrum(spectrum, self.d)
+            self.spectrum = known_spectrum(spectrum, self.d)
             self.d = int(self.spectrum.shape[-1])
         usual = self.automatic and noise_floor == 0.0 and not isinstance(self.rank, int)
         self.time_scale = checked_time_scale(time_scale, usual)
@@ -218,7 +227,7 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
             usual = self.members is None and self.noise_floor == 0.0
             learns = self.n_samples == LEARNED
             if learns:
-                _refuse_one_channel(d)
+                refuse_one_channel(d)
             if self.rank == "auto" and usual and raw and d >= CROSSOVER:
                 if learns:
                     raise _check.ObservationError(
@@ -357,63 +366,3 @@ class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
         """What has to be known of a file before `allocate`."""
         self._raw = bool(state["raw"])  # these decide between the engines
         self._scaled = bool(state["scaled"])
-
-
-def _rank(rank: Any, usual: bool, d: int | None) -> int | str | None:
-    """A checked rank: "auto", None or a number of factors."""
-    if rank is None or (isinstance(rank, str) and rank == "auto"):
-        return rank
-    if isinstance(rank, (bool, str)) or int(rank) != rank or rank < 1:
-        raise ValueError(f'rank must be "auto", None or a number of factors, got {rank!r}')
-    if d is not None and rank > d:
-        raise ValueError(f"rank must be at most d = {d}, got {rank!r}")
-    if not usual:
-        raise ValueError(
-            f'rank={rank!r} needs gains="auto", the default members and noise_floor=0; leave out '
-            "rank or the others"
-        )
-    return int(rank)
-
-
-RENAMED = {
-    "velocity": "rotating_axes",
-    "warmup_samples": "pool_samples",
-    "warmup_frames": "pool_steps",
-}
-"""Settings under their old names."""
-
-SINGLE = (
-    *("spectrum", "spectrum_rate", "scale_rate", "scale_retention", "integrator", "initial"),
-    *("pool_samples", "pool_steps"),
-)
-"""Settings that only a single law has."""
-
-
-def _refuse(given: dict[str, Any]) -> None:
-    """Settings of a single law, unless they have the values that they have anyway."""
-    known = inspect.signature(KGMRF.__init__).parameters
-    for name in SINGLE:
-        value, usual = given[name], known[name].default
-        same = value is usual or (isinstance(value, (str, float, int)) and value == usual)
-        if not same:
-            raise ValueError(
-                f'{name}={value!r} belongs to a single law and needs gains="information" (or '
-                'another law); gains="auto" follows size, spectrum and frame by itself'
-            )
-
-
-def _refuse_one_channel(d: int | None) -> None:
-    if d == 1:
-        raise ValueError(
-            'n_samples="learned" needs two channels or more: a matrix of one channel has nothing '
-            "but its size; give the number of samples"
-        )
-
-
-def _known_spectrum(spectrum: Any, d: int | None) -> Numbers:
-    values = np.asarray(spectrum, dtype=float)
-    if values.ndim < 1 or (d is not None and values.shape[-1] != d):
-        raise ValueError(f"spectrum must be a word or d eigenvalues, got shape {values.shape}")
-    if not ((values > 0) & np.isfinite(values)).all():
-        raise ValueError(f"spectrum must hold positive eigenvalues, got {spectrum!r}")
-    return np.flip(np.sort(values, axis=-1), axis=-1).copy()

@@ -141,9 +141,7 @@ def _as_member(member: Any) -> Member:
             table["clip_outliers"] = table.pop("limited")
         member = kind(**table)
     if not isinstance(member, (Average, Diagonal, Rotating)):
-        raise TypeError(
-            f"members are kgmrf.engines.members objects such as Average(64.0), got {member!r}"
-        )
+        raise TypeError(f"members are kgmrf.members objects such as Average(64.0), got {member!r}")
     for name, value in asdict(member).items():
         if name == "clip_outliers" or value is None:
             continue
