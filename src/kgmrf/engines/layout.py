@@ -137,7 +137,7 @@ def layout(d: int, members: tuple[Member, ...], *, learns_samples: bool = False)
 
     >>> from kgmrf.members import default_members
     >>> layout(7, default_members(7)).size
-    612
+    613
     """
     table = np.zeros((len(members), N_COLUMNS))
     for row, member in zip(table, members, strict=True):

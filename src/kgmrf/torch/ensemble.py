@@ -59,7 +59,7 @@ class KGMRFLayer(nn.Module):
     >>> out = layer(torch.randn(5, 20, 3))
     >>> out
     Forecasts of float32: covariance (5, 20, 3, 3), forecast (5, 20, 3, 3), log_prob (5, 20), \
-weights (5, 20, 11), state (5, 172)
+weights (5, 20, 11), state (5, 173)
     """
 
     table: Tensor
