@@ -1,6 +1,6 @@
-"""Write the measured tables of docs/torch_laws.md from the files in results/.
+"""Write the measured tables of docs/torch.md and docs/torch_laws.md from the files in results/.
 
-The page holds ``<!-- measured NAME -->`` and ``<!-- end of measured -->``; what stands between is
+A page holds ``<!-- measured NAME -->`` and ``<!-- end of measured -->``; what stands between is
 written by ``python examples/torch_tables.py`` and compared with the files by the tests.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "torch_laws.md"
+PAGES = [HERE.parent / "docs" / name for name in ("torch.md", "torch_laws.md")]
 BLOCK = re.compile(r"(<!-- measured (\w+) -->\n).*?(<!-- end of measured -->)", re.S)
 
 
@@ -59,6 +59,16 @@ def speed(results: dict[str, Any]) -> str:
     return _table(head, body)
 
 
+def spdnet(results: dict[str, Any]) -> str:
+    """Accuracy in percent of every kind, and its difference to the mean."""
+    kinds = [name for name in results if "less mean" not in name]
+    body = []
+    for kind in kinds:
+        less = results.get(f"{kind}, less mean")
+        body.append([kind, _spread(results[kind], 1.0, 1), _spread(less, 1.0, 1) if less else ""])
+    return _table(["SPDNet on", "accuracy, %", "less that on the mean"], body)
+
+
 def rewritten(text: str) -> str:
     """The page with every table as its result file has it."""
 
@@ -70,11 +80,13 @@ def rewritten(text: str) -> str:
         if name in ("direction", "flicker"):
             table = transformer(load("torch_transformer"), name)
         else:
-            table = {"inertia": inertia, "speed": speed}[name](load(f"torch_{name}"))
+            write = {"inertia": inertia, "speed": speed, "spdnet": spdnet}[name]
+            table = write(load(f"torch_{name}"))
         return f"{found[1]}{table}{found[3]}"
 
     return BLOCK.sub(fill, text)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(rewritten(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from experiments import store
+from experiments import intervals, store
 from experiments.store import NotAvailable, Unit
 
 SEQUENCES = ("BlurBody", "BlurCar1", "BlurCar2", "BlurFace", "CarScale", "Jogging")
@@ -210,7 +210,7 @@ def table(records: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]
 
 
 def averages(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """method -> mean of each number over targets, and CPU milliseconds per frame.
+    """method -> mean of each number over targets, CPU milliseconds per frame, and mean IoU by clip.
 
     Only targets that every method was run on count, so that methods stay comparable.
     """
@@ -227,6 +227,7 @@ def averages(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         frames = sum(r["n_frames"] for r in timed)
         found[method] = {key: _mean(chosen, key) for key in NUMBERS}
         found[method]["n_targets"] = len(chosen)
+        found[method]["clips"] = intervals.by_clip([(r["sequence"], r["mean_iou"]) for r in chosen])
         found[method]["milliseconds"] = (
             1000 * sum(r["seconds"] for r in timed) / frames if frames else None
         )

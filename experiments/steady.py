@@ -4,7 +4,7 @@ Shake is the mean acceleration of the background from image to image, in pixels:
 on drawn clips, of dense optical flow outside the target's box on OTB (a measure that none of the
 stabilisers uses). Each rival runs at its own settings; ours then runs with ``keep`` at the share of
 the image that the rival's largest steady rectangle keeps, so that both are compared at equal crop:
-as a recording, and live where the rival is live.
+as a recording, and live where the rival is live. Shake is that of the part that is kept.
 Milliseconds are processor time per image on one thread: motion, path and warp, no coding.
 """
 
@@ -24,12 +24,13 @@ from experiments.reading import Results
 from experiments.steady_rivals import RIVALS, recorded
 from experiments.store import NotAvailable, Unit
 from kgmrf.trackers import VectorTracker
-from kgmrf.vision.camera import Similarity
+from kgmrf.vision.camera import Similarity, apply
 from kgmrf.vision.clip import paste
 from kgmrf.vision.crowd import BoxesTracker
+from kgmrf.vision.live import corners
 from kgmrf.vision.regions import box_iou
 from kgmrf.vision.scenery import street, van
-from kgmrf.vision.steady import Stabilizer, steady_rectangle
+from kgmrf.vision.steady import Rectangle, Stabilizer, steady_rectangle
 from kgmrf.vision.tracker import BoxTracker
 
 Array = NDArray[np.float64]
@@ -40,6 +41,9 @@ SEQUENCES = ("BlurBody", "BlurCar1", "BlurCar2", "CarScale", "Jogging-1")
 SMOOTHNESS = 30.0
 KALMAN = "Kalman filter"
 """The plain live rival: a constant-velocity filter of the path that ours has measured."""
+
+SMALLEST = 0.2
+"""Share of width and height below which a central crop is no video any more."""
 
 LAGS = (0, 5, 15)
 LIVE = {"vidgear": (25,), "vidgear, Kalman": LAGS, KALMAN: LAGS}
@@ -128,6 +132,8 @@ def compared(images: NDArray[np.uint8], steps: Array, *, keep_path: bool = False
         spent = 1000 * (time.process_time() - began) / len(images)
         rows[name] = {**_scores(found, steps, size), "milliseconds": spent if run else None}
         keep = min(rows[name]["crop"], 0.99)
+        if name == KALMAN:
+            out["central"] = _at_central_crop(images, np.stack(list(found.values())), steps, size)
         for lag in (None, *LIVE.get(name, ())):
             made, _ = _ours(images, keep, lag)
             met = name if lag is None else f"{name}, lag {lag}"
@@ -140,6 +146,35 @@ def _kalman(path: Array, size: tuple[int, int]) -> Array:
     tracker = VectorTracker(4, noise_std=1.0, acceleration=SMOOTHNESS**-4, rate_prior=1e-3)
     filtered = tracker.filter(path).position
     return Similarity(size).warp(np.where(np.isnan(path), filtered, path), filtered)
+
+
+def _at_central_crop(
+    images: NDArray[np.uint8], theirs: Array, steps: Array, size: tuple[int, int]
+) -> dict[str, float] | None:
+    """A rival and ours without a lag where both keep the central part that every image fills.
+
+    Who is live cannot know which part that will be, unlike `steady_rectangle`. None where the rival
+    fills less than `SMALLEST` of width and height.
+    """
+    keep = _central_crop(theirs, size)
+    if keep < SMALLEST:
+        return None
+    made, _ = _ours(images, min(keep, 0.99), 0)
+    part = Rectangle(*(0.5 * (1 - keep) * (v - 1) for v in size), *(keep * (v - 1) for v in size))
+    both = (dict(enumerate(warps)) for warps in (theirs, made.warps))
+    rival, ours = (shake(warps, steps, size, part) for warps in both)
+    return {"crop": keep, "rival": rival, "kgmrf": ours}
+
+
+def _central_crop(warps: Array, size: tuple[int, int]) -> float:
+    """Largest share of width and height of a central rectangle that all steady images fill."""
+    back, low, high = np.linalg.inv(warps), 0.0, 1.0
+    for _ in range(20):
+        share = 0.5 * (low + high)
+        at = apply(back, corners(size, share))
+        filled = (at >= -1e-6).all() and (at <= np.array(size) - 1 + 1e-6).all()
+        low, high = (share, high) if filled else (low, share)
+    return low
 
 
 def _ours(images: NDArray[np.uint8], keep: float, lag: int | None) -> tuple[Stabilizer, float]:
@@ -160,17 +195,25 @@ def _ours(images: NDArray[np.uint8], keep: float, lag: int | None) -> tuple[Stab
 def _scores(warps: dict[int, Array], steps: Array, size: tuple[int, int]) -> dict[str, float]:
     matrices = np.stack(list(warps.values()))
     singular = np.linalg.svd(matrices[:, :2, :2], compute_uv=False)
+    rectangle = steady_rectangle(matrices, size)
     return {
-        "shake": shake(warps, steps, size),
-        "crop": steady_rectangle(matrices, size).width / (size[0] - 1),
+        "shake": shake(warps, steps, size, rectangle),
+        "crop": rectangle.width / (size[0] - 1),
         "distortion": float((singular[:, 1] / singular[:, 0]).min()),
         "images": len(warps),
     }
 
 
-def shake(warps: dict[int, Array], steps: Array, size: tuple[int, int]) -> float:
-    """Mean |x_{t+1} - 2 x_t + x_{t-1}| of background points x as the steady video shows them."""
-    x, y = np.meshgrid(np.linspace(0.15, 0.85, 5) * size[0], np.linspace(0.15, 0.85, 4) * size[1])
+def shake(
+    warps: dict[int, Array], steps: Array, size: tuple[int, int], part: Rectangle | None = None
+) -> float:
+    """Mean |x_{t+1} - 2 x_t + x_{t-1}| of background points x as the steady video shows them.
+
+    Points of the ``part`` that is kept: what is cut off, nobody sees shake.
+    """
+    left, top, width, height = part or (0, 0, *size)
+    across, down = (np.linspace(0.15, 0.85, count) for count in (5, 4))
+    x, y = np.meshgrid(left + across * width, top + down * height)
     points = np.stack([x.ravel(), y.ravel(), np.ones(x.size)])
     found = []
     for t in warps:

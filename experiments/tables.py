@@ -18,20 +18,19 @@ from experiments import (
     artefacts,
     claims,
     headline,
-    horizons,
-    late_channels,
+    intervals,
     linear_mean,
-    low_rank,
     otb,
     otb_choice,
     otb_models,
     otb_unseen,
-    portfolio_tables,
     recentring,
     signals,
     steady,
     tables_alerts,
     tables_layers,
+    tables_series,
+    tables_video,
 )
 from experiments.comparison import otb_lead
 from experiments.markup import markdown
@@ -65,15 +64,15 @@ def otb_rivals(results: Path) -> str:
 
 
 def _averages(rows: dict[str, dict[str, Any]]) -> str:
-    keys = ("mean_iou", "success_rate", "success_auc", "precision")
+    keys = ("success_rate", "success_auc", "precision")
     head = ["", "mean IoU", "IoU > .5", "success AUC", "within 20 px", "ms per frame"]
-    return markdown(
-        head,
-        [
-            [_name(method), *[_cell(row.get(k), 3) for k in keys], _cell(row.get("milliseconds"))]
-            for method, row in sorted(rows.items(), key=lambda item: -item[1]["mean_iou"])
-        ],
-    )
+    ranked = sorted(rows.items(), key=lambda item: -item[1]["mean_iou"])
+    lines = [
+        [_name(method), intervals.words(row["clips"]), *[_cell(row.get(k), 3) for k in keys]]
+        for method, row in ranked
+    ]
+    times = [_cell(row.get("milliseconds")) for _, row in ranked]
+    return markdown(head, [[*line, time] for line, time in zip(lines, times, strict=True)])
 
 
 def _name(method: str) -> str:
@@ -158,11 +157,30 @@ def beyond_one_pass(results: Path) -> str:
     found = otb_unseen.table(results)
     groups = [group for group in otb_unseen.GROUPS if group in found]
     counts = {g: len(next(iter(found[g].values()))["cases"]) for g in groups}
+    clips = {
+        (g, m): intervals.by_clip([(c["case"], c["mean_iou"]) for c in record["cases"]])
+        for g in groups
+        for m, record in found[g].items()
+    }
     rows = [
-        [_name(m), *[_cell(found[g].get(m, {}).get("mean_iou"), 3) for g in groups]]
+        [_name(m), *[intervals.words(clips[g, m]) if (g, m) in clips else "" for g in groups]]
         for m in otb_unseen.METHODS
     ]
+    leads = [
+        _lead(clips[g, otb.OURS], clips[g, "CSRT"]) if (g, "CSRT") in clips else "" for g in groups
+    ]
+    rows.append(["lead over CSRT", *leads])
     return markdown(["mean IoU", *[f"{g} ({counts[g]})" for g in groups]], rows)
+
+
+def _lead(ours: dict[str, list[float]], theirs: dict[str, list[float]]) -> str:
+    """Mean difference of the same cases and its interval."""
+    return intervals.words(
+        {
+            clip: [a - b for a, b in zip(row, theirs[clip], strict=True)]
+            for clip, row in ours.items()
+        }
+    )
 
 
 def velocity_of_the_box(results: Path) -> str:
@@ -358,8 +376,17 @@ def steadier_live(results: Path) -> str:
     """Live: each rival and ours at its crop, the steadier in bold; how often, and as filmed."""
     plain, gear = steady.KALMAN, "vidgear, Kalman"
     met = ((plain, 0), (gear, 0), (gear, 5), (gear, 15), ("vidgear", 25))
-    head = ["shake, pixels per image²", "as filmed", plain, "ours at its crop", gear]
-    head += ["ours at its crop", "5 behind", "15 behind", "vidgear, 25 behind", "ours, 25 behind"]
+    head = ["shake, pixels per image²", "as filmed", plain, "ours at its crop"]
+    head += [
+        "filter, central crop",
+        "ours",
+        gear,
+        "ours at its crop",
+        "5 behind",
+        "15 behind",
+        "vidgear, 25 behind",
+        "ours, 25 behind",
+    ]
     lines, found = [], steady.table(Results(results))
     for name, data in found.items():
         kind, _, word = name.partition(".")
@@ -370,9 +397,19 @@ def steadier_live(results: Path) -> str:
             if rival != last:
                 cells.append(f"{theirs:.2f}")
             cells.append(f"**{ours:.2f}**" if ours <= theirs else f"{ours:.2f}")
+            if rival == plain:
+                cells += _at_central_crop(data.get("central"))
             last = rival
         lines.append([word if kind == "clip" else f"OTB {word}", *cells])
     return markdown(head, lines)
+
+
+def _at_central_crop(both: dict[str, float] | None) -> list[str]:
+    """Shake of the plain filter and of ours where both keep the central part that it fills."""
+    if both is None:
+        return ["", ""]
+    theirs, ours = both["rival"], both["kgmrf"]
+    return [f"{theirs:.2f}", f"**{ours:.2f}**" if ours <= theirs else f"{ours:.2f}"]
 
 
 def stabiliser_speed(results: Path) -> str:
@@ -397,6 +434,7 @@ def confidence_table(results: Path) -> str:
         "images off their target": ("off_target", 3),
         "of these, confidence above one half": ("off_but_sure", 2),
         "images on their target, confidence below one half": ("on_but_unsure", 3),
+        "lost images that say `found`": ("lost_but_found", 2),
     }
     rows = [
         [label, *(_cell(row[key], digits) for row in shown.values())]
@@ -431,23 +469,16 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "epochs": epochs_table,
     "linear_mean": linear_mean_table,
     "layers": tables_layers.densities,
-    "horizons": horizons.table,
-    "gaps": horizons.gaps_table,
-    "late_channels": late_channels.table,
-    "portfolios": portfolio_tables.judged,
-    "least_variance": portfolio_tables.least_variance,
     "starts": streams.starts,
     **tables_alerts.TABLES,
+    **tables_series.TABLES,
     "faults": streams.faults,
     "rotating": streams.rotating,
-    "low_rank": low_rank.simulated_table,
-    "low_rank_subspace": low_rank.subspace_table,
-    "low_rank_velocity": low_rank.velocity_table,
-    "low_rank_cost": low_rank.cost_table,
     "otb": otb_averages,
     "otb_models": appearance_models,
     "otb_rivals": otb_rivals,
     "otb_unseen": beyond_one_pass,
+    "otb_kinds": tables_video.blurred_and_general,
     "otb_kinetics": velocity_of_the_box,
     "otb_sequences": otb_sequences,
     "steady": steadier,

@@ -38,10 +38,13 @@ def densities(results: Path) -> str:
             found |= read(results, f"{name}_more")["models"]
     rows = []
     for model, words in WORDS.items():
-        if not all(model in found for found in streams.values()):
+        if not any(model in found for found in streams.values()):
             continue
         cells = []
         for found in streams.values():
+            if model not in found:
+                cells.append("")
+                continue
             row = found[model]
             lead = f" ({row['ahead']:+.3f}: {row['low']:+.3f} to {row['high']:+.3f})"
             cells.append(f"{row['score']:.3f}{'' if model == 'tracker' else lead}")

@@ -20,6 +20,7 @@ from experiments import (  # noqa: E402
     charts_video,
     comparison,
     drawn_videos,
+    intervals,
     otb,
     otb_choice,
     otb_models,
@@ -261,3 +262,32 @@ def test_the_papers_methods_run_inside_one_tracker(two_films):
     assert "not run" in report_video._otb_models(Results(two_films / "nothing"), [])
     assert otb_sheets.main(two_films / "sheets", results) == 0
     assert (two_films / "sheets" / "CarScale.png").stat().st_size > 5000
+
+
+# ------------------------------------------------------------------------- intervals
+
+
+def test_an_interval_is_that_of_a_mean_over_clips():
+    rng = np.random.default_rng(0)
+    values = rng.normal(0.6, 0.1, 40)
+    apart = {str(k): [float(v)] for k, v in enumerate(values)}
+    low, high = intervals.of_mean(apart)
+    half = 1.96 * values.std() / np.sqrt(40)
+    assert low == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert high == pytest.approx(values.mean() + half, abs=0.1 * half)
+    # copies of a clip say nothing new
+    assert intervals.of_mean({name: row * 5 for name, row in apart.items()}) == (low, high)
+    assert intervals.words({"a": [0.25, 0.75]}) == "0.500 (0.50 to 0.50)"
+
+
+def test_the_tables_have_intervals(two_films):
+    results = two_films / "results"
+    for method in (otb.OURS, "CSRT"):
+        settings = {"method": method, "group": "starts", "n_cases": 8}
+        unit = store.Unit("otb_unseen", f"{method}.starts", "otb_unseen:follow", settings)
+        assert running.execute(unit, results)["status"] == "done"
+    page = tables.beyond_one_pass(results)
+    ours, theirs = (otb_unseen.table(results)["starts"][m] for m in (otb.OURS, "CSRT"))
+    lead = ours["mean_iou"] - theirs["mean_iou"]
+    assert f"| {ours['mean_iou']:.3f} (" in page
+    assert f"| lead over CSRT | {lead:.3f} (" in page

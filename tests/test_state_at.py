@@ -65,6 +65,27 @@ def test_between_the_steps_it_is_as_good_as_at_the_steps(noise: float) -> None:
     assert between_steps > at_steps - 0.03
 
 
+def test_between_exact_steps_the_region_holds_what_moves() -> None:
+    """White acceleration and no noise: what is not known between two steps is not nothing."""
+    inside, most, h = [], [], 10
+    for seed in range(4):
+        g, fine = np.random.default_rng(seed), 0.01
+        rate = np.cumsum(0.2 * np.sqrt(fine) * g.normal(size=(2001, 3)), axis=0)
+        turns, truth = Rotation.from_rotvec(fine * rate), [Rotation.identity()]
+        for turn in turns[:-1]:
+            truth.append(truth[-1] * turn)
+        path, t = Rotation.concatenate(truth).as_matrix(), fine * np.arange(2001)
+        steps = t[::h], path[::h], rate[::h], np.zeros((201, 3, 3))
+        between_steps = slice(h // 2, None, h)
+        found = between(*steps, t[between_steps])
+        off = errors(found["rotation"], path[between_steps])
+        square = (np.linalg.solve(found["covariance"], off[..., None])[..., 0] * off).sum(axis=1)
+        inside.append((square < 7.815).mean())
+        most.append(square.mean() / 3.0)
+    assert 0.87 < np.mean(inside) < 0.98
+    assert 0.6 < np.mean(most) < 1.6
+
+
 def test_the_step_itself_and_what_is_unknown() -> None:
     t, truth, rate = motion(60)
     z = seen_of(truth, 0.01, 7)

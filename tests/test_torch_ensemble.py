@@ -454,6 +454,40 @@ def test_half_precision_and_autocast_are_computed_in_double() -> None:
     assert torch.allclose(out.covariance.double(), want, rtol=1e-5)
 
 
+class Elsewhere(torch.Tensor):
+    """Stands in for a tensor on a GPU, which no test machine has: numbers on the CPU that name
+    another device. What comes back to that device has no numbers, but shapes and kinds."""
+
+    device = property(lambda self: torch.device("meta"))  # type: ignore[assignment]
+
+
+def test_tensors_of_other_devices_are_copied_with_one_warning() -> None:
+    layer = KGMRFLayer(3)
+    x = torch.randn(2, 30, 3)
+    with pytest.warns(UserWarning, match="computes on the CPU: tensors on meta") as told:
+        out = layer(x.as_subclass(Elsewhere))
+    assert len(told) == 1
+    want = layer(x)
+    for name in ("covariance", "forecast", "scale", "log_prob", "weights", "tangent"):
+        found = getattr(out, name)
+        assert found.device.type == "meta", name
+        assert (found.shape, found.dtype) == (getattr(want, name).shape, torch.float32), name
+    assert torch.equal(out.state.as_subclass(torch.Tensor), want.state)  # it stays on the CPU
+
+
+def test_a_training_step_works_under_autocast() -> None:
+    torch.manual_seed(0)
+    layer, head = KGMRFLayer(3), torch.nn.Linear(6, 1)
+    optimizer = torch.optim.Adam([*layer.parameters(), *head.parameters()], lr=0.01)
+    x = torch.randn(2, 30, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = layer(torch.nn.Linear(3, 3)(x))  # of half precision: what a network gives
+        loss = head(out.tangent).float().square().mean() - out.log_prob.nanmean()
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
+    optimizer.step()
+
+
 def test_derivatives_by_intervals_are_refused() -> None:
     with pytest.raises(ValueError, match="no derivatives by dt"):
         KGMRFLayer(2)(torch.randn(1, 5, 2), dt=torch.ones(1, 5, requires_grad=True))

@@ -7,6 +7,7 @@ import pytest
 
 from kgmrf.vision import BoxesTracker, BoxTracker, MotionSettings, RegionCovarianceTracker
 from kgmrf.vision.clip import render_clip
+from kgmrf.vision.measurement import Sighting
 from kgmrf.vision.regions import box_iou
 
 IMAGE = np.zeros((240, 400, 3), np.uint8)
@@ -115,6 +116,59 @@ def test_confidence_follows_the_score():
     ]
     assert last == sorted(last)
     assert last[1] < 0.5 < last[3]
+
+
+class Recorded:
+    """Sightings that were recorded; it remembers how far it was asked to look."""
+
+    def __init__(self, costs, log_odds, usual):
+        self.sightings = [
+            Sighting(np.array([100.0, 80.0]), cost, odds, usual)
+            for cost, odds in zip(costs, log_odds, strict=True)
+        ]
+        self.reaches, self.learned = [], 0
+
+    def start(self, pixels, centre, size):
+        self.size = size
+
+    def look(self, pixels, expected):
+        self.reaches.append(expected.reach / expected.scale)
+        return self.sightings[len(self.reaches) - 1]
+
+    def take(self):
+        self.learned += 1
+        return np.array([100.0, 80.0]), self.size
+
+    def rest(self):
+        pass
+
+
+def _over(costs, log_odds, usual=0.3):
+    tracker = BoxTracker()
+    tracker.measure = Recorded(costs, log_odds, usual)
+    tracker.init(IMAGE, (90, 70, 20, 20))
+    return tracker.measure, [tracker.update(IMAGE)[0] for _ in costs]
+
+
+def test_after_a_loss_only_what_is_as_alike_as_the_target_was_is_taken_up_again():
+    costs = [0.3, 0.7, 0.95, 0.7, 0.6, 0.5, 0.7]
+    sure = [5.0] * len(costs)
+    measure, found = _over(costs, sure)
+    assert found == [True, True, False, False, False, True, True]
+    assert measure.learned == 4
+    assert _over(costs, sure, usual=0.6)[1] == [True, True, False, True, True, True, True]
+
+
+def test_the_window_grows_while_nothing_is_as_alike_as_the_target_was():
+    costs = [0.3, 0.3, *[0.7] * 8, 0.4, 0.4]
+    measure, found = _over(costs, [5.0] * len(costs))
+    assert measure.learned == len(costs)  # followed all the same
+    assert all(found)
+    reaches = np.array(measure.reaches)
+    np.testing.assert_allclose(reaches[:3], 0.8, rtol=1e-6)
+    np.testing.assert_allclose(reaches[3:11] / reaches[2:10], 1.1, rtol=1e-6)
+    assert reaches[11] == pytest.approx(0.8)
+    assert _over([0.95] * 40, [-5.0] * 40)[0].reaches[-1] == pytest.approx(2.4)
 
 
 class Network:

@@ -18,7 +18,7 @@ from kgmrf.geometry import so
 from kgmrf.smoothing import gmrf
 from kgmrf.vision import Stabilizer
 from kgmrf.vision.camera import CameraRotation, FeatureMotion, RecordedMotion, Similarity, smoothed
-from kgmrf.vision.live import LivePath, Room
+from kgmrf.vision.live import MOST_ROOM, LivePath, Room, limited
 from kgmrf.vision.scenery import street
 from kgmrf.vision.steady import steady_rectangle
 
@@ -182,7 +182,7 @@ def _live(path: np.ndarray, lag: int, keep: float, size: tuple[int, int]) -> np.
     model = Similarity(size)
     live = LivePath(model, Room(model, size, keep), 30.0, lag)
     pairs = (
-        live.next(path[max(0, t - 108) : t + lag + 1], min(t, 108), begins=t <= 108)
+        live.next(path[max(0, t - 180) : t + lag + 1], min(t, 180), begins=t <= 180)
         for t in range(len(path))
     )
     return np.stack([steady for _, steady in pairs])
@@ -201,12 +201,14 @@ def _bend(path: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("pan", [0.0, 4.0])
-@pytest.mark.parametrize("keep", [0.92, 0.8])
-def test_live_is_steadier_than_a_kalman_filter_at_every_lag(keep: float, pan: float) -> None:
+@pytest.mark.parametrize(("keep", "bound"), [(0.92, 0.75), (0.8, 0.3)])
+def test_live_is_steadier_than_a_kalman_filter_at_every_lag(
+    keep: float, bound: float, pan: float
+) -> None:
     path, size = _shaken(10, pan=pan), (640, 480)
     rival = _bend(_kalman(path, keep, size))
     found = [_bend(_live(path, lag, keep, size)) for lag in (0, 5, 15)]
-    assert found[0] < 0.75 * rival
+    assert found[0] < bound * rival  # the more room, the steadier
     assert found[2] < found[1] < 0.6 * found[0]
     assert found[0] < 0.2 * _bend(path)
 
@@ -219,10 +221,17 @@ def test_live_keeps_inside_the_image_and_follows_a_steady_camera_exactly() -> No
     steady = _live(wild, 5, 0.9, size)
     assert Room(model, size, 0.9).used(wild, steady).max() <= 1 + 1e-9
     assert _bend(steady) < _bend(wild)
-    pan = np.zeros((200, 4))
-    pan[:, 0] = 3.0 * np.arange(200)
+    pan = np.zeros((320, 4))
+    pan[:, 0] = 3.0 * np.arange(320)
     # six time constants after its start nothing is left of it
-    np.testing.assert_allclose(_live(pan, 0, 0.9, size)[120:], pan[120:], atol=0.02)
+    np.testing.assert_allclose(_live(pan, 0, 0.9, size)[200:], pan[200:], atol=0.02)
+
+
+@given(st.lists(st.floats(0, 50), min_size=2, max_size=9))
+def test_the_room_is_used_freely_at_first_and_never_wholly(wanted: list[float]) -> None:
+    used = limited(np.sort(wanted))
+    assert (np.diff(used) >= 0).all()
+    assert (used <= np.minimum(np.sort(wanted) + 1e-12, MOST_ROOM)).all()
 
 
 def test_one_jolt_does_not_stiffen_what_comes_after() -> None:

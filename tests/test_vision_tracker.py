@@ -6,6 +6,7 @@ import pytest
 from kgmrf import KGMRF, EuclideanEMA
 from kgmrf.vision import BoxMotion, BoxTracker, MotionSettings, SearchSettings
 from kgmrf.vision.clip import render_clip
+from kgmrf.vision.confidence import Usual
 from kgmrf.vision.regions import box_iou
 
 
@@ -295,12 +296,12 @@ def test_confidence_says_whether_the_box_is_on_its_target():
 
 
 def test_evidence_is_what_it_says(clip):
-    """The four numbers, each from its definition."""
+    """The five numbers, each from its definition."""
     tracker = BoxTracker()
     tracker.init(clip.frames[0], clip.boxes[0])
     tracker.update(clip.frames[0])
-    score, start, runner_up, surprise = tracker.measure.evidence
-    assert score == tracker.score < 0.05
+    score, start, runner_up, surprise, usual = tracker.measure.evidence
+    assert score == tracker.score == usual < 0.05
     assert start < np.log(0.01)  # the first image again
     assert 0.3 < runner_up <= 1.5
     assert 0 <= surprise < 0.01
@@ -316,3 +317,24 @@ def test_evidence_is_what_it_says(clip):
     wide[row, col - across - 1] = 2.0
     assert looks._runner_up(wide, row, col) == 2.0
     assert looks._runner_up(wide[row - 1 : row + 2, col - 1 : col + 2], 1, 1) == 5.0
+
+
+def test_the_usual_score_is_that_of_images_that_were_learned_from(clip):
+    tracker = BoxTracker()
+    tracker.init(clip.frames[0], clip.boxes[0])
+    grey = np.full_like(clip.frames[0], 128)
+    past, usual = [], []
+    for frame in [*clip.frames[1:12], grey, grey, clip.frames[12], clip.frames[13]]:
+        tracker.update(frame)
+        usual.append(tracker.measure.evidence.usual)
+        if tracker.score < tracker.settings.learn_below:
+            past.append(tracker.score)
+    assert len(past) == 13  # the grey ones are not among them
+    np.testing.assert_allclose(usual[1:11], [np.mean(past[:k]) for k in range(1, 11)], rtol=1e-12)
+    np.testing.assert_allclose(usual[11:14], np.mean(past[:11]), rtol=1e-12)
+    slow = Usual()
+    for score in [*np.linspace(0.2, 0.4, 20), *[0.5] * 200]:
+        before = slow.beside(score)
+        slow.take(score)
+    assert before < slow.beside(0.0) < 0.5  # of late ones, where there are many
+    np.testing.assert_allclose(slow.beside(0.0), 0.5, atol=1e-4)

@@ -315,6 +315,18 @@ inline int64_t within(int64_t i, int64_t low, int64_t high) {
     return std::min(std::max(i, low), high);
 }
 
+/// inverse times the sums of n neighbouring blocks of `wide` pixels of a row.
+template <int channels>
+void block_means(const float* __restrict row, int64_t wide, int64_t n, float inverse,
+                 float* __restrict out) {
+    for (int64_t j = 0; j < n; ++j, out += channels) {
+        float total[channels] = {};
+        for (int64_t k = 0; k < wide; ++k, row += channels)
+            for (int c = 0; c < channels; ++c) total[c] += row[c];
+        for (int c = 0; c < channels; ++c) out[c] = total[c] * inverse;
+    }
+}
+
 /// Means of blocks of pixels: (height, width, channels).
 template <class T>
 void decimate(kgmrf::ImageOf<T> image, kgmrf::Blocks blocks, int64_t height, int64_t width,
@@ -329,6 +341,10 @@ void decimate(kgmrf::ImageOf<T> image, kgmrf::Blocks blocks, int64_t height, int
     const RoomOf<int64_t> columns(std::size_t(width * bx));
     for (int64_t j = 0; j < width * bx; ++j)
         columns[j] = (within(blocks.left + j, first, last) - first) * channels;
+    // Blocks from `inside` to `beyond` repeat no column.
+    const int64_t inside = within((first - blocks.left + bx - 1) / bx, 0, width);
+    const int64_t beyond = within((last + 1 - blocks.left) / bx, inside, width);
+    const int64_t start = inside < beyond ? columns[inside * bx] : 0;
     float* __restrict row = sums;
     for (int64_t i = 0; i < height; ++i) {
         clear(row, n);
@@ -337,12 +353,24 @@ void decimate(kgmrf::ImageOf<T> image, kgmrf::Blocks blocks, int64_t height, int
             const T* __restrict source = image.p + (line * image.width + first) * channels;
             for (int64_t j = 0; j < n; ++j) row[j] += float(source[j]);
         }
-        for (int64_t j = 0; j < width; ++j, out += channels)
+        const auto block = [&](int64_t j) {
             for (int64_t c = 0; c < channels; ++c) {
                 float total = 0.0f;
                 for (int64_t k = 0; k < bx; ++k) total += row[columns[j * bx + k] + c];
-                out[c] = total * inverse;
+                out[j * channels + c] = total * inverse;
             }
+        };
+        for (int64_t j = 0; j < inside; ++j) block(j);
+        const float* whole = row + start;
+        float* target = out + inside * channels;
+        if (channels == 3)
+            block_means<3>(whole, bx, beyond - inside, inverse, target);
+        else if (channels == 1)
+            block_means<1>(whole, bx, beyond - inside, inverse, target);
+        else
+            for (int64_t j = inside; j < beyond; ++j) block(j);
+        for (int64_t j = beyond; j < width; ++j) block(j);
+        out += width * channels;
     }
 }
 

@@ -14,7 +14,7 @@ from kgmrf._check import in_range
 from kgmrf._types import Numbers
 from kgmrf.trackers._contract import Tracker
 from kgmrf.vision.cells import cell_moments, colour_and_gradient, place_costs
-from kgmrf.vision.confidence import Evidence, log_odds, surprise
+from kgmrf.vision.confidence import Evidence, Usual, log_odds, surprise
 from kgmrf.vision.measurement import Expected, Sighting
 from kgmrf.vision.regions import cell_matrices, stein_costs
 from kgmrf.vision.resample import Window, cut_window, sample_window
@@ -63,7 +63,7 @@ class RegionCovariance:
         self._samples = np.array([self._nx, self._ny], dtype=np.float64) * s.cell
         self._channels = pixels.shape[2]
         self._aspect = float(np.log(width / height))
-        self.evidence = None
+        self.evidence, self._usual = None, Usual()
         self._since_renewed = 0
         window = self._window(pixels, centre, size, (1, 1))
         d = self._channels + 2
@@ -74,10 +74,10 @@ class RegionCovariance:
         self._anchor = self._cells(window, centre, size)
         log_det = stein_costs(self._anchor, self._anchor)[0].astype(np.float32)
         self._start = self._anchor.astype(np.float32), log_det
-        self._alike = np.full(len(log_det), 1 / len(log_det), np.float32)
         row, col = np.divmod(np.arange(self._nx * self._ny), self._nx)
         # every other cell, as on a chessboard, is enough to find where to look closely
         self._coarse = (row + col) % 2 == 0 if s.alternate_cells else np.ones(len(row), np.bool_)
+        self._alike = (self._coarse / self._coarse.sum()).astype(np.float32)
         self._weigh(np.ones(len(row)))
         self._cell_cost: Numbers | None = None
         given = self.model
@@ -110,15 +110,18 @@ class RegionCovariance:
             math.log(max(self._from_start(patch, place), 1e-3)),
             self._runner_up(cost, row, col) / median,
             surprise(off, variance),
+            self._usual.beside(value),
         )
         self._seen = window, centre, size, median, value
-        return Sighting(centre, value, log_odds(self.evidence))
+        return Sighting(centre, value, log_odds(self.evidence), self.evidence.usual)
 
     def take(self) -> tuple[Numbers, Numbers]:
         """Centre and size of what was seen last, the size renewed in turn; learns its looks."""
         s, (window, centre, size, median, value) = self.settings, self._seen
         del self._seen  # its memory is what the next window is written to
         cells = None
+        if value < s.learn_below:
+            self._usual.take(value)
         self._since_renewed += 1
         if self._since_renewed >= s.renew_every:
             self._since_renewed = 0
@@ -172,7 +175,7 @@ class RegionCovariance:
         return costs
 
     def _from_start(self, patch: Maps, place: tuple[int, int]) -> float:
-        """Mean divergence of the cells at one place of a patch from those of the first image."""
+        """Mean divergence of the coarse cells at one place of a patch from the first image's."""
         s, (i, j) = self.settings, place
         high, wide = self._ny * s.cell, self._nx * s.cell
         cells = np.ascontiguousarray(patch[:, i : i + high, j : j + wide])

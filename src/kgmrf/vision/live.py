@@ -13,13 +13,17 @@ __all__ = ["LivePath", "Room", "corners", "is_seen"]
 
 Array = NDArray[np.float64]
 Camera: TypeAlias = Similarity | CameraRotation
-CAMERA, EASE = 0.6, 1 / 7.5
-"""Time constants of the camera's path and of the shown one, as shares of the smoothness."""
+CAMERA, NEAR, EASE = 1.0, 0.25, 1 / 7.5
+"""Time constants of the camera's slow and near path and of the shown one, as shares of the
+smoothness."""
 
 MEMORY = 6
 """How many time constants the camera's path is remembered; older images have no weight left."""
 
-EDGE, STEEP, MOST = 0.6, 8, 100.0
+FREE, MOST_ROOM = 0.5, 0.9
+"""Share of the room that the slow path uses as it likes, and the largest that it may use."""
+
+EDGE, STEEP, MOST = 0.8, 8, 100.0
 """Share of the room from which on the edge pushes back, how steeply, and the largest weight: where
 a fast pan keeps to the edge for long, more would throw the plan from one side to the other."""
 
@@ -63,20 +67,34 @@ class Room:
         return steady
 
 
+def limited(used: Array) -> Array:
+    """Share of the room that may be used where ``used`` is wanted: the same, then less and less.
+
+    >>> limited(np.array([0.2, 0.5, 5.0])).round(3).tolist()
+    [0.2, 0.5, 0.9]
+    """
+    over = np.maximum(used - FREE, 0.0) / (MOST_ROOM - FREE)
+    return np.minimum(used, FREE) + (MOST_ROOM - FREE) * (1 - np.exp(-over))
+
+
 class LivePath:
     """argmin over s of ease^4 sum |s''|^2 + sum w_k |s_k - c_k|^2, begun with what was shown.
 
     c is the camera's path, smoothed with what is known until ``lag`` images later and continued at
     its last velocity: what is still to come is part of the plan, so that the shown path does not
-    follow shake and does not swing. Of the plan one image is shown; the next image makes a new one.
+    follow shake and does not swing. It is the slow path as far as there is room; where that would
+    leave the room (a camera that pans faster and faster), it keeps to the `limited` share of its
+    distance from the near path, whose time constant is a quarter. Of the plan one image is shown;
+    the next image makes a new one.
     The time constant ``ease`` is short without a lag and at most doubles with it. Where the plan
-    nears the edge, w_k = 1 + (used / EDGE)^STEEP draws it to the camera; images of the past have no
-    weight that could be raised.
+    nears the edge, w_k = 1 + (used / EDGE)^STEEP draws it to the camera, which is expected to go on
+    along the near path; images of the past have no weight that could be raised.
     """
 
     def __init__(self, model: Camera, room: Room, smoothness: float, lag: int) -> None:
         self.model, self.room = model, room
         self.camera = max(1.0, CAMERA * smoothness)
+        self.near = max(1.0, NEAR * smoothness)
         ease = EASE * smoothness
         self.ease = max(1.0, ease + min(lag, ease))
         self.memory = int(MEMORY * self.camera)
@@ -92,15 +110,19 @@ class LivePath:
         model, known = self.model, len(path) - at
         to_come = np.full((self.horizon, *path.shape[1:]), np.nan)
         extended = np.concatenate([path, to_come])
-        rest = 20.0 * self.camera**-3 if begins else 1.0
-        aim = model.smooth(extended, np.ones(len(extended)), self.camera, rest)[at:]
-        camera = aim.copy()
+        aim, near = (
+            self._smoothed(extended, time, begins)[at:] for time in (self.camera, self.near)
+        )
+        camera = near.copy()
         seen = is_seen(path[at:])
         camera[:known][seen] = path[at:][seen]
+        wanted = np.maximum(self.room.used(near, aim), 1e-9)
+        share = (limited(wanted) / wanted)[:, None]
+        aim = model.add(near, model.difference(near, aim) * share)
 
         size = known + self.horizon
         weights = np.append(self.weights[1:], self.weights[-1])[:size]
-        # the edge is where the camera is, not where its smoothed path is
+        # the edge is where the camera is, not where its slow path is
         pulled = model.difference(aim, camera) * (1 - 1 / weights)[:, None]
         shown = self.shown[-4:]
         rows = np.concatenate([*(pose[None] for pose in shown), model.add(aim, pulled)])
@@ -112,3 +134,7 @@ class LivePath:
         steady = self.room.clamped(camera[:1], plan[:1])[0]
         self.shown = [*shown, steady]
         return camera[0], steady
+
+    def _smoothed(self, path: Array, time: float, begins: bool) -> Array:
+        rest = 20.0 * time**-3 if begins else 1.0
+        return self.model.smooth(path, np.ones(len(path)), time, rest)

@@ -30,12 +30,14 @@ class Sighting(NamedTuple):
     """The best place in one image.
 
     centre: (2,) in pixels. cost: 0 like the target, 1 like its surroundings. log_odds: of the box
-    being on its target, from this image alone.
+    being on its target, from this image alone. usual: what the cost of the target usually is, where
+    that is known.
     """
 
     centre: Numbers
     cost: float
     log_odds: float
+    usual: float = 1.0
 
 
 class Measurement(Protocol):

@@ -15,9 +15,10 @@ class SearchSettings:
     Lengths are in samples of the normalised box (about ``sqrt(n_cells) * cell`` on a side) or in
     units of sqrt(width height) where the name says ``reach``. Scores are costs relative to the
     median cost of the search window: near 0 is the target, near 1 is anything. A target is found
-    where its score is below ``lost_above`` (``found_below`` while nothing is) and its confidence
-    above ``found_above``. Sizes are tried up to ``scale_reach`` steps away, the second only where
-    the first was better than none.
+    where its score is below ``lost_above`` and its confidence above ``found_above``. After a loss
+    it is taken up again below ``found_below``, and at most ``found_near`` above its usual score.
+    While nothing scores so well the window grows by ``reach_growth`` per image. Sizes are tried up
+    to ``scale_reach`` steps away, the second only where the first was better than none.
     ``alternate_cells`` lets the coarse search look at every other cell only. Sizes are
     tried and the appearance is learned in every ``renew_every``-th image.
     """
@@ -43,6 +44,7 @@ class SearchSettings:
     learn_below: float = 0.65
     lost_above: float = 0.9
     found_below: float = 0.8
+    found_near: float = 0.25
     found_above: float = 0.5
 
 

@@ -47,8 +47,9 @@ class BoxTracker:
     above .3; :mod:`kgmrf.vision.confidence`); ``score``, the cost of the match relative to the
     median of its window (0 like the target, 1 like its surroundings); ``lost`` and ``reacquired``.
     A target is lost where the confidence falls below one half or the score says so. While the score
-    does, the box coasts, nothing is learned and the window grows. With another measurement the
-    score is 1 - that of the measurement, and the confidence is not calibrated.
+    does, the box coasts and nothing is learned, until something scores about as well as the target
+    usually did; while nothing does, the window grows. With another measurement the score is 1 -
+    that of the measurement, and the confidence is not calibrated.
 
     >>> rng = np.random.default_rng(0)
     >>> scene = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
@@ -118,7 +119,8 @@ class BoxTracker:
         if x >= cols or y >= rows or x + width <= 0 or y + height <= 0:
             raise ValueError(f"box {(x, y, width, height)} lies outside the {cols} x {rows} image")
         self._channels = pixels.shape[2]
-        self.score, self._frames_lost, self.reacquired = 0.0, 0, False
+        self.score, self.reacquired = 0.0, False
+        self._frames_lost = self._frames_unlike = 0
         self._is_found = True
         self._confidence, self.confidence = Confidence(), 1.0
         self._limits = np.array([cols, rows], dtype=np.float64)
@@ -142,19 +144,23 @@ class BoxTracker:
         predicted, log_size = motion.predict()
         predicted, size = self._near(predicted), np.exp(log_size)
         scale = math.sqrt(float(size[0]) * float(size[1]))
-        reach = min(s.reach * s.reach_growth**self._frames_lost, s.reach_limit) * scale
+        reach = min(s.reach * s.reach_growth**self._frames_unlike, s.reach_limit) * scale
         variance = motion.spread**2 + s.prior_floor**2
         seen = self.measure.look(pixels, Expected(predicted, size, scale, variance, reach))
         self.score = seen.cost
         self.confidence = self._confidence.update(seen.log_odds)
         was_lost, self.reacquired = self.lost, False
         self._is_found = False
-        if seen.cost > (s.found_below if self._frames_lost else s.lost_above):
+        # as a target is taken up again: much as it was, not the next best place
+        near = seen.cost <= min(s.found_below, seen.usual + s.found_near)
+        self._frames_unlike = 0 if near else self._frames_unlike + 1
+        taken = near if self._frames_lost else seen.cost <= s.lost_above
+        if not taken:
             self._frames_lost += 1
             motion.coast()
             self.measure.rest()
             return False, self.box
-        # what the box does is left to the score, as it was when the confidence was calibrated
+        # what the box does is left to the score, so that the confidence can be fitted to it
         self._is_found = self.confidence >= s.found_above
         self.reacquired = was_lost and self._is_found
         self._frames_lost = 0
