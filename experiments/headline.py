@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments import horizons, otb
+from experiments import otb
 from experiments.markup import markdown
 from experiments.reading import read
 from experiments.streams import data, rivals
+from experiments.tables_series import best_rival
 
 BENCHMARK = Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "default.json"
 DROPOUT = 3  # the fourth of the six dropout rates, 30 %
@@ -65,7 +66,7 @@ def _ahead(results: Path, name: str, words: str) -> list[str]:
     if not found:
         return []
     at = found["by_horizon"]["20"]
-    rival, one = horizons.best_rival(at)
+    rival, one = best_rival(at)
     return [f"{words}, nats", f"{at['t']:.2f}", f"{one['score']:.2f} ({rivals.NAMES[rival]})"]
 
 

@@ -12,13 +12,10 @@ Gaps: after every 30 rows between 2 and 40 are left out; the score is that of th
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.markup import markdown
-from experiments.reading import read
 from experiments.store import Unit, unit
 from experiments.streams import data, rivals, scores
 from kgmrf import KGMRF
@@ -112,41 +109,3 @@ def units(quick: bool) -> list[Unit]:
     small: dict[str, Any] = {"rows": 600} if quick else {}
     found = [unit("horizons", f"{name}.ahead", run, stream=name, **small) for name in names]
     return found + [unit("horizons", f"{name}.gaps", gaps, stream=name, **small) for name in names]
-
-
-def best_rival(found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The rival with the best score at one horizon."""
-    name = max(found["rivals"], key=lambda r: float(found["rivals"][r]["score"]))
-    return name, found["rivals"][name]
-
-
-def table(results: Path) -> str:
-    """One row per stream: by horizon the coverage, and how far ours is ahead of the best rival."""
-    rows = []
-    for name in data.STREAMS:
-        found = read(results, "horizons", f"{name}.ahead")
-        if not found:
-            continue
-        cells = []
-        for h in map(str, AHEAD[1:]):
-            at = found["by_horizon"][h]
-            rival, one = best_rival(at)
-            low, high = one["interval"]
-            lead = f"{one['ours_ahead']:+.2f} ({low:.2f} to {high:.2f}), {rivals.NAMES[rival]}"
-            cells += [f"{at['coverage']['0.95']:.3f}", lead]
-        rows.append([name, *cells])
-    head = [""]
-    for h in AHEAD[1:]:
-        head += [f"h = {h}: covers", "ahead of the best"]
-    return markdown(head, rows)
-
-
-def gaps_table(results: Path) -> str:
-    """The first row after a gap, and how many of them were within regions of 95 %."""
-    rows = []
-    for name in data.STREAMS:
-        found = read(results, "horizons", f"{name}.gaps")
-        if found:
-            covers = f"{found['coverage']['0.95']:.3f}"
-            rows.append([name, str(found["gaps"]), f"{found['first_row']:.2f}", covers])
-    return markdown(["", "gaps", "score of the first row after", "95 % regions cover"], rows)

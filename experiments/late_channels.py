@@ -10,13 +10,10 @@ the same data without it. Once more with a first value of .02 standard deviation
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.markup import markdown
-from experiments.reading import read
 from experiments.store import Unit, unit
 from kgmrf import KGMRF
 from kgmrf._types import Numbers
@@ -77,24 +74,6 @@ def correlations(S: Numbers) -> Numbers:
     """Of the last channel with the others, ``(T, d - 1)``."""
     variance = np.diagonal(S, axis1=1, axis2=2)
     return S[:, -1, :-1] / np.sqrt(variance[:, -1:] * variance[:, :-1])
-
-
-def table(results: Path) -> str:
-    """A row for each number of values that the channel has had."""
-    found = read(results, "late_channels", "usual")
-    if not found:
-        return ""
-    low, middle, high = found["volatility"]
-    rows = [
-        [
-            str(k),
-            f"{middle[i]:.2f} ({low[i]:.2f} to {high[i]:.2f})",
-            f"{found['correlation'][i]:.2f}",
-        ]
-        for i, k in enumerate(found["rows"])
-    ]
-    head = ["values", "volatility over that with a full history (95 %)", "correlations, share"]
-    return markdown(head, rows)
 
 
 def units(quick: bool) -> list[Unit]:

@@ -16,15 +16,12 @@ import math
 import time
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import special
 
 from experiments.low_rank_rivals import Dense, moving, opast, window
-from experiments.markup import markdown
-from experiments.reading import read
 from experiments.store import Unit
 from kgmrf import KGMRF
 from kgmrf._types import Numbers
@@ -294,53 +291,3 @@ def units(quick: bool) -> list[Unit]:
         add(f"crossover_{d}", "crossover", d=d, seeds=seeds)
     add("cost", "cost", n_rounds=2 if quick else 40)
     return made
-
-
-# ----------------------------------------------------------------------- tables of the docs
-
-
-def _found(results: Path, unit: str) -> Any:
-    return read(results, "low_rank", unit) or {}
-
-
-def simulated_table(results: Path) -> str:
-    """Log-likelihood per row and risk, from row 20 on; rivals at their best setting for each."""
-    lines = []
-    for d in (200, 500):
-        for ending, word in (("", "constant volatility"), ("_clustered", "clustered")):
-            methods = _found(results, f"simulated_{d}{ending}").get("methods")
-            cells = []
-            for kind in ("true covariance", "ours", *RIVALS) if methods else ():
-                rows = [row for key, row in methods.items() if key.startswith(kind)]
-                score = max(row["log_likelihood"]["20 to 2 d"] for row in rows)
-                least = min(row["risk"]["20 to 2 d"] for row in rows)
-                cells.append(f"{score:.1f} ({least:.4f})")
-            lines += [(f"d = {d}, {word}", *cells)] if cells else []
-    names = (name.rstrip(",") for name in RIVALS)
-    return markdown(("nats per row (risk)", "true covariance", "**KGMRF()**", *names), lines)
-
-
-def subspace_table(results: Path) -> str:
-    """Error of the subspace, ours and OPAST's with its best forgetting factor."""
-    lines = []
-    for speed, row in _found(results, "subspace").items():
-        best = min(value for name, value in row.items() if name != "ours")
-        lines.append((speed, f"{row['ours']:.3f}", f"{best:.3f}"))
-    return markdown(("axes turn by, radians per row", "**KGMRF(rank=5)**", "OPAST"), lines)
-
-
-def velocity_table(results: Path) -> str:
-    """What `rotating_axes=True` adds, in nats per row."""
-    found = _found(results, "velocity").items()
-    lines = [(key, f"{row['without']:.1f}", f"{row['gain']:+.2f}") for key, row in found]
-    return markdown(("a direction lasts for", "KGMRF(rank=5)", "rotating_axes=True adds"), lines)
-
-
-def cost_table(results: Path) -> str:
-    """CPU time and memory as the number of channels grows."""
-    found = _found(results, "cost")
-    sizes = tuple(found.get("default", ()))
-    lines = []
-    for key, name in (("default", "us per row"), ("kilobytes of a track", "kB of state")):
-        lines += [(name, *(f"{found[key][d]:,.0f}" for d in sizes))] if sizes else []
-    return markdown(("channels", *(f"{int(d):,}" for d in sizes)), lines)

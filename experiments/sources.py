@@ -27,7 +27,7 @@ CORE = PACKAGES["kgmrf"].parent / "core"
 
 SHOWN = re.compile(
     r"experiments\.(streams\.)?(chart|figures|report|verdicts|markup|reading|comparison|spoken|"
-    r"headline|tables|portfolio_tables|shown|markdown|sources|catalogue|running|__main__)\w*"
+    r"headline|tables|shown|markdown|sources|catalogue|running|__main__)\w*"
 )
 """Modules that only show results or keep them: editing a caption does not make a result old."""
 
@@ -61,9 +61,10 @@ def state(unit: Unit) -> str:
     """A short hash of the files that the unit's result depends on."""
     digest = hashlib.sha256()
     for path in files(unit):
-        stat = path.stat()
         digest.update("/".join(path.parts[-2:]).encode())
-        digest.update(_content(path, stat.st_mtime_ns, stat.st_size).encode())
+        if path.exists():  # it may go while a run goes on
+            stat = path.stat()
+            digest.update(_content(path, stat.st_mtime_ns, stat.st_size).encode())
     return digest.hexdigest()[:12]
 
 

@@ -140,9 +140,6 @@ def test_a_tracker_as_reference_uses_only_the_past(turning: bool) -> None:
     assert np.allclose(whole[40:].mean(axis=0), np.eye(3), atol=0.5)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the clock of the top direction starts along (1, ..., 1), signs included"
-)
 def test_what_is_seen_from_the_body_does_not_depend_on_the_axes() -> None:
     X = windows(60, mixings()[0])
     step = OnlineRecenter(reference="tracker", n_samples=64, turning=True)

@@ -173,6 +173,15 @@ def test_a_core_older_than_its_sources_is_refused(tree):
         running._check_core()
 
 
+def test_a_file_that_goes_while_a_run_goes_on_changes_the_state(tree):
+    unit, path = UNITS["lag/lines"], tree / "experiments" / "lag.py"
+    before, text = sources.state(unit), path.read_text(encoding="utf-8")
+    path.unlink()
+    assert sources.state(unit) != before
+    path.write_text(text, encoding="utf-8")
+    assert sources.state(unit) == before
+
+
 def test_docstrings_and_comments_are_no_part_of_a_state():
     one = 'def f():\n    """Old."""\n    return "# kept"  # old\n'
     two = 'def f():\n    """New,\n    longer."""\n\n    return "# kept"\n'

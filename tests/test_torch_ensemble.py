@@ -337,7 +337,7 @@ def test_the_gradient_is_cut_after_so_many_steps() -> None:
 
 
 def test_training_lowers_the_loss() -> None:
-    x = _samples(3, 200, seed=4)[:, :, 0].float()
+    x = _samples(3, 100, seed=4)[:, :, 0].float()
     layer = KGMRFLayer(3)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
     losses = []
@@ -347,7 +347,7 @@ def test_training_lowers_the_loss() -> None:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    assert losses[-1] < losses[0] - 2e-4
+    assert losses[-1] < losses[0] - 0.01
 
 
 # --------------------------------------------------------------------------- shapes

@@ -12,6 +12,7 @@ struct LayerSteps {
     Number *forecast, *scale, *tails, *size_std;  // covariance, and the scale of the density
     Number* log_prob;
     Number *covariance, *weights;
+    Number* youth = nullptr;  // delta and c of the forecast (youth.hpp); has no derivatives
 };
 
 /// n tracks of n_frames steps each, track by track, and derivatives of a loss; ``bar`` means by what

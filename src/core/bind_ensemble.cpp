@@ -54,12 +54,13 @@ static LayerSteps<Number> steps_of(const EnsembleUnrolled& given, const Three& f
 static void forwards(E& self, Out<double, 3> rows, In<double, 4> values, In<double, 2> counts,
                      In<double, 2> dt, bool matrix, Out<double, 3> forecast, Out<double, 3> scale,
                      Out<double, 3> tails, Out<double, 2> size_std, Out<double, 2> log_prob,
-                     Out<double, 3> covariance, Out<double, 3> weights) {
+                     Out<double, 3> covariance, Out<double, 3> weights, Out<double, 3> youth) {
     EnsembleUnrolled given = sequences(self, rows, values, counts, dt, matrix);
     given.out = steps_of<double>(given, forecast, scale, tails, size_std, log_prob, covariance, weights);
+    given.out.youth = numbers_of(youth, given, 2);
     require(given.n == 0 || (given.out.forecast && given.out.scale && given.out.tails &&
                              given.out.size_std && given.out.log_prob && given.out.covariance &&
-                             given.out.weights),
+                             given.out.weights && given.out.youth),
             "nothing may be left out");
     nb::gil_scoped_release unlocked;
     choose().layers.unroll(given, false);
@@ -116,7 +117,7 @@ void bind_ensemble(nb::module_& m) {
                nb::arg("forecast").noconvert(), nb::arg("scale").noconvert(),
                nb::arg("tails").noconvert(), nb::arg("size_std").noconvert(),
                nb::arg("log_prob").noconvert(), nb::arg("covariance").noconvert(),
-               nb::arg("weights").noconvert());
+               nb::arg("weights").noconvert(), nb::arg("youth").noconvert());
     engine.def("backwards", &backwards, nb::arg("rows").noconvert(), nb::arg("values").noconvert(),
                nb::arg("counts").noconvert(), nb::arg("dt").noconvert(), nb::arg("matrix"),
                nb::arg("forecast_bar").noconvert(), nb::arg("scale_bar").noconvert(),

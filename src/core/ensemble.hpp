@@ -18,6 +18,7 @@
 #include "storage.hpp"
 #include "top_clock.hpp"
 #include "rotating.hpp"
+#include "youth.hpp"
 #include <limits>
 #include <memory>
 
@@ -346,12 +347,13 @@ class Ensemble : public Loop {
     };
 
     /// log p(x) of the observation under S'; tails, weights and kappa learn from it as if it had been
-    /// forecast by S.
-    Judged score(Track t, const Compared& c) {
+    /// forecast by S. The density of a young track is wider.
+    Judged score(Track t, const Compared& c, double n_there) {
         Head& h = t.head;
-        const double shrunk = std::exp(-h.kappa), grown = c.values * h.kappa;
+        const double doubt = doubt_of(h.samples, d), log_wide = std::log(widening(doubt, n_there));
+        const double shrunk = std::exp(-h.kappa - log_wide), grown = c.values * (h.kappa + log_wide);
         const double size_std = Wander::size_std(t.wander, horizon.gap());
-        tail_logs.take(c.values);
+        tail_logs.take(c.values, doubt);
         // NaN where squares overflowed
         const double q = std::fmin(shrunk * c.distance, FARTHEST);
         const Mixed found = mix_tails(t.tails, tail_logs, q, c.log_det + grown, size_std);
@@ -359,8 +361,8 @@ class Ensemble : public Loop {
         const double log_det = c.log_det + c.top.log_det + grown;
         const Mixed mixed =
             top.idle() ? found : mix_tails(t.tails, tail_logs, q_top, log_det, size_std);
-        tell(h, mixed.log_p, q_top, c.values, size_std);
-        const double log_size = (log_det - sum_of_logs(cells, t.level, d)) / c.values;
+        tell(h, mixed.log_p, q_top, c.values, size_std, doubt);
+        const double log_size = (log_det - sum_of_logs(cells, t.level, d)) / c.values - log_wide;
         wander.learn(t.wander, log_size, h.count, age);
         const double heavy = heaviness(t.tails);
         top.learn(top_of(t), shrunk * c.top.share / c.m, c.m, mixed.u, heavy, age);
@@ -389,12 +391,12 @@ class Ensemble : public Loop {
             scale(rest_full, std::exp(h.kappa) / c.m), pack(rest_full, rest);
         else
             fill(rest, n, 0.0);
-        auto [u, q] = score(t, c);
+        auto [u, q] = score(t, c, n_there);
         h.count += 1.0;
         h.samples += c.m;
         grow_older(t);
         const bool early = h.samples <= EARLY;  // counts in full, and no size clock moves
-        if (early) u = 1.0;
+        if (early || (h.doubt > 0.0 && u > 1.0)) u = 1.0;  // of a young track at most in full
         for (int i = 0; i < d; ++i) {
             if (!t.has(i)) continue;
             const double gain = std::max(newness[i], 1.0 / LEVEL_MEMORY);
@@ -558,7 +560,7 @@ class Ensemble : public Loop {
     void advance(Track t, double dt) {
         Head& h = t.head;
         h.likelihood = h.distance = h.values = NOTHING;
-        h.size_std = 0.0;
+        h.size_std = h.doubt = 0.0;
         if (h.count == 0.0)
             h.time += dt;
         else

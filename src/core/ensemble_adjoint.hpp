@@ -37,6 +37,10 @@ class EnsembleAdjoint {
                 look(t, false, forecast, out.scale + line * n);
                 copy(t.tails, out.tails + line * N_TAILS, N_TAILS);
                 out.size_std[line] = fresh ? 0.0 : Wander::size_std(t.wander, f.horizon.gap());
+                f.mark_present(t);
+                const auto there = std::count(f.there.get(), f.there.get() + d, true);
+                out.youth[2 * line] = doubt_of(t.head.samples, d);
+                out.youth[2 * line + 1] = widening(out.youth[2 * line], double(there));
                 if (seen.m > 0.0) f.observe(t, seen);
                 out.log_prob[line] = t.head.likelihood;
                 if (seen.m > 0.0)

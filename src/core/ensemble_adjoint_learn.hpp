@@ -26,18 +26,21 @@ class LearnAdjoint {
         if (!(c.values > 0.0)) return;
         // Forwards once more, as `score` and `learn`.
         const Head& h = t.head;
-        const double kappa = h.kappa, shrunk = std::exp(-kappa), grown = c.values * kappa;
+        const double kappa = h.kappa, doubt = doubt_of(h.samples, d);
+        const double log_wide = std::log(widening(doubt, n_there));
+        const double shrunk = std::exp(-kappa - log_wide), grown = c.values * (kappa + log_wide);
         pack(f.mean_full, f.mean);
         const double apart = c.holes ? std::exp(kappa) / c.m : 0.0;
         scale(f.rest_full, apart), pack(f.rest_full, f.rest);
         const double size_std = Wander::size_std(t.wander, f.horizon.gap());
-        f.tail_logs.take(c.values);
+        f.tail_logs.take(c.values, doubt);
         const double q = std::fmin(shrunk * c.distance, FARTHEST);
         const double q_top = std::fmin(shrunk * (c.distance - c.top.distance), FARTHEST);
         const double log_det = c.log_det + c.top.log_det + grown;
         const Mixed found = mix_tails(t.tails, f.tail_logs, q, c.log_det + grown, size_std);
         const Mixed mixed = mix_tails(t.tails, f.tail_logs, q_top, log_det, size_std);
-        const double log_size = (log_det - sum_of_logs(f.cells, t.level, d)) / c.values;
+        const double log_size =
+            (log_det - sum_of_logs(f.cells, t.level, d)) / c.values - log_wide;
         const double factor = found.u * shrunk;
         for (int i = 0, p = 0; i < d; ++i)
             for (int j = 0; j <= i; ++j, ++p)
@@ -49,7 +52,8 @@ class LearnAdjoint {
 
         // Back through `learn`.
         const bool single = !seen.matrix && seen.samples == 1 && !c.holes;
-        Learnt s{early ? 1.0 : found.u, early ? 1.0 : far / std::max(q, far),
+        const bool in_full = early || (doubt > 0.0 && found.u > 1.0);
+        Learnt s{in_full ? 1.0 : found.u, early ? 1.0 : far / std::max(q, far),
                  double(n_there), early, single, 0.0, 0.0};
         fill(mean_bar, n, 0.0), fill(rest_bar, n, 0.0), fill(own.x_bar, d, 0.0);
         if (own.plan.n_turning > 0) turning.learn(t, after, bar, s, c.m);
@@ -73,7 +77,7 @@ class LearnAdjoint {
         double kappa_bar = 0.0;
         Mixed found_bar{}, told_bar{};
         told_bar.log_p = likelihood_bar;
-        found_bar.u = early ? 0.0 : s.u_bar;
+        found_bar.u = in_full ? 0.0 : s.u_bar;
         const double rate = own.plan.learning.kappa_gain, ratio = found.u * q / c.values - 1.0;
         const double inside = 1.0 + rate * ratio, shifted = kappa + std::log1p(rate * ratio);
         if (q <= far && std::fabs(shifted) < KAPPA_LIMIT) {

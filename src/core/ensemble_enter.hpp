@@ -56,6 +56,27 @@
             if (hidden[i]) t.level[i] = entered[i];
     }
 
+    /// The top direction begins with the signs of one row of the first C, that of the channel which
+    /// is correlated most: so signs and order of channels do not matter.
+    void point(Track t) {
+        double most = -1.0;
+        int row = 0;
+        for (int i = 0; i < d; ++i) {
+            if (!t.has(i)) continue;
+            double sum = 0.0;
+            for (int j = 0; j < d; ++j)
+                if (t.has(j)) sum += std::fabs(outer[i][j]) / std::sqrt(outer[i][i]) / std::sqrt(outer[j][j]);
+            if (sum > most * (1.0 + 1e-9)) most = sum, row = i;
+        }
+        double square = 0.0;
+        for (int j = 0; j < d; ++j) {
+            const double v = t.has(j) ? outer[row][j] : 0.0;
+            t.top[j] = double(v > 0.0) - double(v < 0.0);
+            square += t.top[j] * t.top[j];
+        }
+        for (int j = 0; j < d; ++j) t.top[j] /= std::sqrt(square);
+    }
+
     /// The first observation C: B = C with the diagonal (1 + 1/m) C_ii.
     void start(Track t, const Seen& seen) {
         clear(outer);
@@ -68,6 +89,7 @@
         for (int i = 0; i < d; ++i) y[i] = outer[i][i];
         add_channels(t, y, seen.m);
         if (t.head.count == 0.0) return;
+        point(t);
         for (int k = 0; k < k_; ++k) {
             const Member& law = members[k];
             const double* deviation = t.of(law.deviation);

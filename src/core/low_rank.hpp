@@ -75,7 +75,7 @@ class LowRank : public Loop {
         horizon.look(t.age());
         if (seen) h.seen = h.time;
         h.likelihood = h.distance = h.values = std::numeric_limits<double>::quiet_NaN();
-        h.size_std = 0.0;
+        h.size_std = h.doubt = 0.0;
     }
 
     /// Weights w; F (columns, s) with member k times sqrt(w_k); N_k of each; noise = sum_k w_k N_k.
@@ -130,14 +130,14 @@ class LowRank : public Loop {
         }
         distance = std::clamp(dot(x, explained, s), 0.0, LOW_RANK_LARGEST);
         const double grow = std::exp(-t.head.kappa);
-        tail_logs.take(n);
+        tail_logs.take(n, 0.0);  // the start is wide enough
         const double log_size = (log_det - sum_of_logs(here, t.level, s)) / n + t.head.kappa;
         const double size_std = Wander::size_std(t.wander, horizon.gap());
         const double q = grow * distance;
         const Mixed found = mix_tails(t.tails, tail_logs, q, log_det + n * t.head.kappa, size_std);
         const double u = found.u;
         score_tails(t, found);
-        tell(t.head, found.log_p, q, n, size_std);
+        tell(t.head, found.log_p, q, n, size_std, 0.0);
         ::apply(Rows{noises, k_, s}, power, outer);
         ::apply(Rows{noises, k_, s}, inverse, trace);
         for (int k = 0, a = 0; k < k_; ++k) {

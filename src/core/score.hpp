@@ -11,17 +11,20 @@ namespace {
 
 using namespace kgmrf;
 
-/// The part of log t_nu of N values that depends on N alone, for each nu of TAILS.
+/// The degrees of freedom nu, and the part of log t_nu of N values that depends on N alone.
 struct TailLogs {
     static constexpr int N = sizeof TAILS / sizeof *TAILS;
-    double values = std::numeric_limits<double>::quiet_NaN(), rise[N] = {};
+    double values = std::numeric_limits<double>::quiet_NaN(), doubt = 0.0, nu[N] = {}, rise[N] = {};
 
-    void take(double count) {
-        if (count == values) return;
-        values = count;
-        for (int j = 0; j < N; ++j)
-            rise[j] = std::lgamma(0.5 * (TAILS[j] + values)) - std::lgamma(0.5 * TAILS[j]) -
-                      0.5 * values * std::log(std::numbers::pi * TAILS[j]);
+    /// doubt: of a young track, which makes every nu smaller (youth.hpp).
+    void take(double count, double unsure) {
+        if (count == values && unsure == doubt) return;
+        values = count, doubt = unsure;
+        for (int j = 0; j < N; ++j) {
+            nu[j] = doubt > 0.0 ? TAILS[j] / (1.0 + doubt * TAILS[j]) : TAILS[j];
+            rise[j] = std::lgamma(0.5 * (nu[j] + values)) - std::lgamma(0.5 * nu[j]) -
+                      0.5 * values * std::log(std::numbers::pi * nu[j]);
+        }
     }
 };
 
@@ -47,7 +50,7 @@ inline Mixed mix_tails(const double* tails, const TailLogs& given, double q, dou
         if (nodes > 1) size[i] = std::exp(log_size);
         for (int j = 0; j < N; ++j) {
             double& log = share[i * N + j];
-            log = given.rise[j] - 0.5 * (TAILS[j] + values) * std::log1p(q / (TAILS[j] * size[i]));
+            log = given.rise[j] - 0.5 * (given.nu[j] + values) * std::log1p(q / (given.nu[j] * size[i]));
             if (nodes > 1) log -= 0.5 * values * log_size;
             top = std::max(top, log);
         }
@@ -60,7 +63,7 @@ inline Mixed mix_tails(const double* tails, const TailLogs& given, double q, dou
     for (int j = 0; j < N; ++j)
         for (int i = 0; i < nodes; ++i) {
             const double part = share[i * N + j] / whole;
-            found.u += part * (TAILS[j] + values) / (TAILS[j] * size[i] + q);
+            found.u += part * (given.nu[j] + values) / (given.nu[j] * size[i] + q);
             found.share[j] += part;
         }
     found.log_p = top + std::log(whole) - 0.5 * log_det;
@@ -80,8 +83,8 @@ void score_tails(T t, const Mixed& found, Prior prior = usual_tail) {
 }
 
 /// What is known of an observation.
-inline void tell(Head& h, double log_p, double q, double values, double size_std) {
-    h.likelihood = log_p, h.distance = q, h.values = values, h.size_std = size_std;
+inline void tell(Head& h, double log_p, double q, double values, double size_std, double doubt) {
+    h.likelihood = log_p, h.distance = q, h.values = values, h.size_std = size_std, h.doubt = doubt;
 }
 
 /// sum_j pi_j nu_j/(nu_j - 2): the second moment of the density over its scale.

@@ -23,16 +23,16 @@ inline void back_mixture(const double* tails, const TailLogs& given, double q, d
     const auto log_size = [&](int i) { return nodes > 1 ? size_std * SIZE_NODES[i] : 0.0; };
     for (int i = 0; i < nodes; ++i)
         for (int j = 0; j < N; ++j) {
-            const double reach = TAILS[j] * std::exp(log_size(i));
+            const double reach = given.nu[j] * std::exp(log_size(i));
             share[i * N + j] = given.rise[j] - 0.5 * values * log_size(i) -
-                               0.5 * (TAILS[j] + values) * std::log1p(q / reach);
+                               0.5 * (given.nu[j] + values) * std::log1p(q / reach);
             top = std::max(top, share[i * N + j]);
         }
     for (int i = 0; i < nodes; ++i)
         for (int j = 0; j < N; ++j) {
             const double omega = nodes > 1 ? SIZE_SHARES[i] : 1.0;
             whole += share[i * N + j] = omega * tails[j] * std::exp(share[i * N + j] - top);
-            pull[i * N + j] = (TAILS[j] + values) / (TAILS[j] * std::exp(log_size(i)) + q);
+            pull[i * N + j] = (given.nu[j] + values) / (given.nu[j] * std::exp(log_size(i)) + q);
         }
     for (int k = 0; k < nodes * N; ++k) {
         share[k] /= whole;
@@ -41,7 +41,7 @@ inline void back_mixture(const double* tails, const TailLogs& given, double q, d
     for (int i = 0; i < nodes; ++i)
         for (int j = 0; j < N; ++j) {
             const int k = i * N + j;
-            const double part = share[k], reach = TAILS[j] * std::exp(log_size(i));
+            const double part = share[k], reach = given.nu[j] * std::exp(log_size(i));
             const double log_bar = part * (bar.log_p + bar.u * pull[k] + bar.share[j] - mean);
             const double pull_bar = -bar.u * part * pull[k] / (reach + q);
             to.tails[j] += log_bar / tails[j];

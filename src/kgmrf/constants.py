@@ -48,6 +48,12 @@ EARLY = 3.0  # samples that count in full, however far they are from what the fi
 POOL_SAMPLES = 5.0  # samples per channel before a turning member starts
 UNLIKE = 1e3  # ratio of variances above which turning members work in units of each channel
 
+# --------------------------------------------------------------------------- young tracks
+
+YOUTH_RATE = 1.5  # degrees of freedom that a sample brings, of the density of a young track
+YOUTH_POWER = 1.25  # how its scale narrows with what is left open
+YOUTH_ENDS = 5.0  # samples per channel, and twice as many more, after which a track is not young
+
 # --------------------------------------------------------------------------- horizons and gaps
 
 SIZE_DECAYS = 1.0  # units of time after an observation in which the size clocks decay
@@ -190,7 +196,8 @@ STRUCTS = {
     # time of the row and of its last observation, observations, samples, log of the factor between
     # S and the scale of the density, observations pooled by the turning members (low rank: rows in
     # the buffer); of the last observation: log-likelihood, squared distance m z, number of values
-    # m d, standard deviation of the log size of its forecast (0 one step ahead)
+    # m d, standard deviation of the log size of its forecast (0 one step ahead), and what the
+    # youth of the track left open of it (kgmrf.youth)
     "Head": (
         "time",
         "seen",
@@ -202,6 +209,7 @@ STRUCTS = {
         "distance",
         "values",
         "size_std",
+        "doubt",
     ),
     # an alarm: rows that came; whether it is on, the row of its onset and that of its last
     # evidence; sums of the CUSUMs, and the row in which each last left zero

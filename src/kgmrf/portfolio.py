@@ -84,14 +84,15 @@ class PortfolioDensity:
     def expected_shortfall(self, level: float = 0.99) -> Numbers:
         """Mean of the losses beyond the value at risk, E[-y | -y > VaR], ``(...)``.
 
-        Of a component t_nu with density f it is f(z) (nu + z^2)/(nu - 1) in units of its scale.
+        Of a component t_nu with density f it is f(z) (nu + z^2)/(nu - 1) in units of its scale,
+        and infinite for nu <= 1, as after the first rows of a track.
         """
         size, nu = self._sizes(), self.dofs
-        if (np.asarray(nu) <= 1.0).any():
-            raise ValueError(f"a Student-t of {np.min(nu):g} degrees of freedom has no mean loss")
         z = np.asarray(self.value_at_risk(level))[..., None] / size
-        beyond = np.exp(_log_t(z, nu)) * (nu + z**2) / (nu - 1.0)
-        return ((self.tails * size * beyond).sum(axis=-1) / (1.0 - level))[()]
+        safe = np.where(nu > 1.0, nu - 1.0, 1.0)
+        beyond = np.where(nu > 1.0, np.exp(_log_t(z, nu)) * (nu + z**2) / safe, np.inf)
+        each = np.where(self.tails > 0.0, self.tails * size * beyond, 0.0)
+        return (each.sum(axis=-1) / (1.0 - level))[()]
 
     def table(self, levels: tuple[float, ...] = (0.95, 0.99)) -> pandas.DataFrame:
         """A row for every portfolio: volatility, value at risk and expected shortfall.

@@ -18,8 +18,9 @@ from kgmrf.engines import Lines, core
 from kgmrf.engines import layout as at
 from kgmrf.engines.ensemble_view import NAMES, SMALL
 from kgmrf.engines.layout import Layout, layout, track, turned, unpack
-from kgmrf.engines.self_tuned import UNKNOWN, SelfTuned
+from kgmrf.engines.self_tuned import UNKNOWN, Record, SelfTuned
 from kgmrf.members import as_members
+from kgmrf.youth import doubt_of
 
 LARGEST_LOG = 345.0
 """The logarithm of a size is between minus this and this: e^345 is the largest observation."""
@@ -88,6 +89,10 @@ class Ensemble(SelfTuned):
             return self.small
         whole = {"scale", "effective_samples"} & set(names)
         return self.record_size if whole else self.dense
+
+    def doubt(self, record: Record) -> Numbers:
+        """What is open of a forecast because the track is young; see `kgmrf.youth`."""
+        return doubt_of(record.samples, self.d)
 
     def half_life(self, weights: Numbers) -> Numbers:
         """exp(sum_k w_k log h_k / sum_k w_k) over the averages; NaN if they have no weight.

@@ -49,6 +49,7 @@ NAMES: tuple[str, ...] = (
     "scale",
     "tails",
     "size_std",
+    "doubt",
     "dof",
     "weights",
     "half_life",
@@ -57,7 +58,7 @@ NAMES: tuple[str, ...] = (
 
 SMALL = (
     *("time", "age", "nis", "log_likelihood", "p_value"),
-    *("tails", "size_std", "dof", "weights", "half_life", "is_initial"),
+    *("tails", "size_std", "doubt", "dof", "weights", "half_life", "is_initial"),
 )
 """Fields that a record without its matrix can show."""
 
@@ -82,6 +83,8 @@ class EnsembleView(View):
         record = self._engine.read(self._records)
         if name in ("time", "log_likelihood", "tails", "size_std"):
             return {name: getattr(record, name)}
+        if name == "doubt":
+            return {name: self._engine.doubt(record)}
         if name == "weights":
             return {name: self._engine.weights(record)}
         if name == "age":
@@ -159,7 +162,8 @@ def p_value(record: Any) -> Numbers:
     """Of the last observation under its forecast; one step ahead whatever stands beside it."""
 
     def tail(size_std: Any) -> Numbers:
-        parts = components(record.before, size_std)
+        # The distance is that from a density as wide as its doubt makes it.
+        parts = components(record.before, size_std, 1.0, record.seen_doubt)
         return tail_probability(record.distance, record.values, *parts)
 
     found, wide = tail(0.0), record.seen_size_std > 0.0

@@ -1,10 +1,11 @@
 """Where the numbers of an ensemble's track lie in its row; the only place that knows.
 
 ==========  ===============  ==============================================================
-head        (10,)            time, time of the last observation, observations, samples, kappa,
+head        (11,)            time, time of the last observation, observations, samples, kappa,
                              observations pooled by the turning members; of the last observation:
                              log-likelihood, squared distance m z, number of values m d,
-                             standard deviation of the log size of its forecast
+                             standard deviation of the log size of its forecast, what its
+                             youth left open (`kgmrf.youth`)
 tails       (8,)             weight of each degree of freedom, now and before the last observation
 wander      (6,)             averages mu of the log size l = mean log |Sigma|/L over three lags,
                              then the variances v of l about them (`kgmrf.engines.horizon`)
@@ -40,8 +41,9 @@ from kgmrf.constants import BLEND_RATE, HORIZON_CLOCK, KAPPA_GAIN, TAILS
 from kgmrf.engines import horizon
 from kgmrf.members import Average, Diagonal, Member, Rotating
 
-TIME, SEEN, COUNT, SAMPLES, KAPPA, POOLED, LIKELIHOOD, DISTANCE, VALUES, SIZE_STD = range(10)
-N_HEAD = 10
+TIME, SEEN, COUNT, SAMPLES, KAPPA, POOLED = range(6)
+LIKELIHOOD, DISTANCE, VALUES, SIZE_STD, DOUBT = range(6, 11)
+N_HEAD = 11
 N_TAILS = len(TAILS)
 JUDGED, SPREAD, WORTH = range(3)  # of ``scatter``
 N_SCATTER = 3
@@ -135,7 +137,7 @@ def layout(d: int, members: tuple[Member, ...], *, learns_samples: bool = False)
 
     >>> from kgmrf.members import default_members
     >>> layout(7, default_members(7)).size
-    612
+    613
     """
     table = np.zeros((len(members), N_COLUMNS))
     for row, member in zip(table, members, strict=True):

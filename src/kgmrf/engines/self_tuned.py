@@ -46,6 +46,7 @@ class Record:
     distance = _of_head(at.DISTANCE)  # m z, squared, of the observation from its forecast
     values = _of_head(at.VALUES)  # number of observed values m d
     seen_size_std = _of_head(at.SIZE_STD)  # of the forecast of that observation
+    seen_doubt = _of_head(at.DOUBT)  # likewise
 
     @property
     def beyond(self) -> Numbers:
@@ -97,6 +98,10 @@ class SelfTuned(Engine):
         record.roots[:] = self.plan.table[:, self.root_column]
         rows[:, UNKNOWN] = np.nan
         return rows
+
+    def doubt(self, record: Record) -> Numbers:
+        """What is open of a forecast because the track is young (`kgmrf.youth`): nothing."""
+        return np.zeros(np.shape(record.samples))
 
     def half_life(self, weights: Numbers) -> Numbers:
         """Time after which half of an observation is forgotten, under weights ``(..., K)``."""

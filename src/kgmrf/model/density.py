@@ -25,25 +25,31 @@ GAUSSIAN = 1e8
 
 
 def components(
-    tails: Numbers, size_std: Any, steps: Any = 1.0
+    tails: Numbers, size_std: Any, steps: Any = 1.0, doubt: Any = 0.0, wide: Any = 1.0
 ) -> tuple[Numbers, Numbers, Numbers | float]:
     """Weights, degrees of freedom and sizes of the components of a self-tuned tracker's density.
 
     size_std: sigma, standard deviation of the log size ``(...)``. One step ahead it is 0 and the
     components are those of the tails; further ahead there are three sizes e^(z_i sigma) of each.
     steps: h, of the sum of h observations: nu_j sqrt(h) degrees of freedom, for sums are nearer to
-    a Gaussian, and the second moment that the tails have.
+    a Gaussian, and the second moment that the tails have. doubt: of a young track, ``(...)``, and
+    wide: what that multiplies the sizes by (`kgmrf.youth`).
 
     >>> [np.shape(part) for part in components(np.full(4, 0.25), 0.5)]
     [(12,), (12,), (12,)]
     """
     sigma, h = np.asarray(size_std, dtype=float), float(np.max(steps))
     nu = np.array(TAILS) * np.sqrt(h)
-    heavy = np.array(TAILS) / (np.array(TAILS) - 2.0) * (nu - 2.0) / nu if h > 1.0 else 1.0
+    heavy: Any = np.array(TAILS) / (np.array(TAILS) - 2.0) * (nu - 2.0) / nu if h > 1.0 else 1.0
+    unsure = np.asarray(doubt, dtype=float)[..., None]
+    if (unsure > 0.0).any():
+        nu = nu / (1.0 + unsure * nu)
+        heavy = heavy * np.asarray(wide)[..., None] * np.ones(len(TAILS))
     if not (sigma > 0.0).any():
         return tails, nu, heavy
-    shape = (*tails.shape[:-1], len(SIZE_NODES), len(nu))
-    sizes = np.exp(sigma[..., None] * np.array(SIZE_NODES))[..., None] * heavy
+    shape = (*tails.shape[:-1], len(SIZE_NODES), nu.shape[-1])
+    sizes = np.exp(sigma[..., None] * np.array(SIZE_NODES))[..., None]
+    sizes = sizes * (heavy[..., None, :] if np.ndim(heavy) else heavy)
     weights = np.array(SIZE_SHARES)[:, None] * tails[..., None, :]
     flat = (*tails.shape[:-1], -1)
     dofs = np.tile(nu, len(SIZE_NODES))

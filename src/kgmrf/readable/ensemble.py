@@ -51,7 +51,7 @@ from kgmrf.readable.observe import Compared, compare, compare_matrix, take_covar
 from kgmrf.readable.rotating import drift_turning, hold_turning, learn_turning
 from kgmrf.readable.score import look_ahead, score, weights_ahead
 from kgmrf.readable.spread import learned, scatter_of, worth
-from kgmrf.readable.top_clock import aim, drift_top
+from kgmrf.readable.top_clock import aim, drift_top, point
 
 
 class Ensemble:
@@ -195,14 +195,15 @@ def learn(
     """Every member takes in u C; those that are limited weigh it by min(1, 20 d/z) instead.
 
     The first samples count in full, and no size clock moves: what they were expected to be is what
-    one sample was.
+    one sample was. While the track is young none counts more: its density is wide on purpose.
     """
     table, there = plan.table, present(track)
     n_there = float(there.sum())
     track.head[at.COUNT] += 1.0
     track.head[at.SAMPLES] += seen.m
     early = track.head[at.SAMPLES] <= EARLY
-    u = 1.0 if early else u
+    if early or (track.head[at.DOUBT] > 0.0 and u > 1.0):
+        u = 1.0
     whole = u * seen.mean + seen.rest
     ages = track.entry[0]
     ages[there] += 1.0
@@ -327,6 +328,7 @@ def start(track: Track, plan: Layout, samples: Numbers, m: float, *, matrix: boo
     nothing = np.zeros((len(plan.table), plan.d, plan.d))
     add_channels(track, plan, arrive(track, power, m, nothing[0]), m, nothing)
     seen = np.where(np.outer(present(track), present(track)), seen, 0.0)
+    point(track, seen)
     low, high = np.tril_indices(plan.d, -1)
     where = low * (low + 1) // 2 + high
     channel, average, turning = 0, 0, 0
@@ -356,7 +358,7 @@ def step(
     observation.
     """
     track.head[at.LIKELIHOOD : at.VALUES + 1] = np.nan
-    track.head[at.SIZE_STD] = 0.0
+    track.head[at.SIZE_STD] = track.head[at.DOUBT] = 0.0
     if track.head[at.COUNT] == 0.0:
         track.head[at.TIME] += dt
         if m > 0:

@@ -287,7 +287,8 @@ def step(track: Track, plan: Layout, samples: Numbers, dt: float) -> None:
     ahead, scores = look_ahead(track, plan.table[:, HORIZONS]), []
     if len(samples):
         head[at.SEEN] = head[at.TIME]
-    wide, head[at.SIZE_STD] = ahead.size_std, 0.0
+    wide = ahead.size_std
+    head[at.SIZE_STD] = head[at.DOUBT] = 0.0
     for x in samples:
         before = head[at.COUNT]
         if take(track, plan, x, ahead):

@@ -21,7 +21,6 @@ from kgmrf.constants import (
     SIZE_NODES,
     SIZE_SHARES,
     TAIL_SHARE,
-    TAILS,
     WANDER_CLIP,
     WANDER_LAGS,
     WANDER_LEAST,
@@ -30,19 +29,24 @@ from kgmrf.constants import (
 from kgmrf.engines import horizon
 from kgmrf.engines import layout as at
 from kgmrf.engines.horizon import Keeps
-from kgmrf.engines.layout import Layout, Track, blend_weights
+from kgmrf.engines.layout import Layout, Track, blend_weights, present
 from kgmrf.model.factors import heaviness
 from kgmrf.readable.observe import Compared
 from kgmrf.readable.top_clock import Aim, learn_top
+from kgmrf.youth import degrees, doubt_of, widening
 
-NU = np.array(TAILS)
+
+def log_student(nu: Numbers, values: float, distance: float, log_det: float) -> Numbers:
+    """log t_nu of N values at squared distance Q, for each nu."""
+    rise = np.array([math.lgamma(0.5 * (one + values)) - math.lgamma(0.5 * one) for one in nu])
+    spread = 0.5 * values * np.log(math.pi * nu) + 0.5 * log_det
+    return rise - spread - 0.5 * (nu + values) * np.log1p(distance / nu)
 
 
-def log_student(values: float, distance: float, log_det: float) -> Numbers:
-    """log t_nu of N values at squared distance Q, for each nu of `TAILS`."""
-    rise = np.array([math.lgamma(0.5 * (nu + values)) - math.lgamma(0.5 * nu) for nu in TAILS])
-    spread = 0.5 * values * np.log(math.pi * NU) + 0.5 * log_det
-    return rise - spread - 0.5 * (NU + values) * np.log1p(distance / NU)
+def youth(track: Any, d: int, there: Any) -> tuple[float, float]:
+    """What is open of the density of a young track: delta and log c (`kgmrf.youth`)."""
+    doubt = float(doubt_of(track.head[at.SAMPLES], d))
+    return doubt, math.log(float(widening(doubt, there)))
 
 
 class Ahead(NamedTuple):
@@ -79,21 +83,24 @@ class Mixed(NamedTuple):
     shares: Numbers
 
 
-def mix_tails(tails: Numbers, n: float, q: float, log_det: float, size_std: float) -> Mixed:
+def mix_tails(
+    tails: Numbers, n: float, q: float, log_det: float, size_std: float, doubt: float = 0.0
+) -> Mixed:
     """p(x) = sum_ij omega_i pi_j t_j(x; e^(z_i sigma) Sigma) of n values at squared distance q.
 
-    log_det: log |Sigma|. Where sigma is 0 there is one size alone.
+    log_det: log |Sigma|. Where sigma is 0 there is one size alone. doubt: of a young track.
     """
+    nu = degrees(doubt)
     omega, sizes = np.ones(1), np.ones(1)
     if size_std > 0.0:
         omega, sizes = np.array(SIZE_SHARES), np.exp(size_std * np.array(SIZE_NODES))
-    each = [log_student(n, q / size, log_det + n * math.log(size)) for size in sizes]
+    each = [log_student(nu, n, q / size, log_det + n * math.log(size)) for size in sizes]
     joint = np.log(omega)[:, None] + np.log(tails) + each
     top = joint.max()
     share = np.exp(joint - top)
     log_p = top + math.log(share.sum())
     share /= share.sum()
-    u = float((share * (NU + n) / (NU * sizes[:, None] + q)).sum())
+    u = float((share * (nu + n) / (nu * sizes[:, None] + q)).sum())
     return Mixed(log_p, u, share.sum(axis=0))
 
 
@@ -104,12 +111,14 @@ def score(
 
     Returns the weight u of x and its squared distance from that forecast.
     """
-    n, q, tails = seen.values, min(seen.distance, FARTHEST), track.tails[: at.N_TAILS]
-    shrunk = math.exp(-track.head[at.KAPPA])
-    q_top = min(seen.distance - shrunk * seen.top.distance, FARTHEST)
+    n, tails, there = seen.values, track.tails[: at.N_TAILS], seen.cells > 0
+    doubt, log_wide = youth(track, plan.d, present(track).sum())
+    narrow = math.exp(-log_wide)
+    shrunk = math.exp(-track.head[at.KAPPA]) * narrow
+    q = min(narrow * seen.distance, FARTHEST)
+    q_top = min(narrow * seen.distance - shrunk * seen.top.distance, FARTHEST)
     log_det = seen.log_det + seen.top.log_det
-    mixed = mix_tails(tails, n, q_top, log_det, ahead.size_std)
-    there = seen.cells > 0
+    mixed = mix_tails(tails, n, q_top, log_det + n * log_wide, ahead.size_std, doubt)
     log_size = log_det - float(seen.cells[there] @ np.log(track.level[there]))
     learn_wander(track, log_size / n, ahead.age)
     z, heavy = shrunk * seen.top.share / seen.m, float(heaviness(tails))
@@ -119,7 +128,8 @@ def score(
     outer, trace = (np.einsum("ij,kij->k", a, parts) for a in (seen.outer, seen.precision))
     prior = plan.table[:, at.ROOT]
     rate, learning = seen.m / n, plan.learning
-    u = update_weights(track, prior, outer, trace, n, q, seen.log_det, rate, ahead, learning)
+    wide = (doubt, log_wide)
+    u = update_weights(track, prior, outer, trace, n, q, seen.log_det, rate, ahead, learning, wide)
     track.head[at.LIKELIHOOD], track.head[at.DISTANCE] = mixed.log_p, q_top
     return u, q
 
@@ -135,17 +145,21 @@ def update_weights(
     rate: float,
     ahead: Ahead,
     learning: at.Learning = at.USUAL,
+    wide: tuple[float, float] = (0.0, 0.0),
 ) -> float:
     """The tails, kappa and the weights learn from n values at squared distance q; returns u.
 
-    outer: <S^-1 x x^T S^-1, S_k>. trace: <S^-1, S_k>. log_det: log |Sigma|. rate: of the step.
+    outer: <S^-1 x x^T S^-1, S_k>. trace: <S^-1, S_k>. log_det: log |Sigma|, of q without its
+    youth. rate: of the step. wide: `youth`.
     """
+    doubt, log_wide = wide
     tails, before = track.tails[: at.N_TAILS], track.tails[at.N_TAILS :]
-    found = mix_tails(tails, n, q, log_det, ahead.size_std)
+    found = mix_tails(tails, n, q, log_det + n * log_wide, ahead.size_std, doubt)
     track.head[at.LIKELIHOOD], track.head[at.SIZE_STD] = found.log_p, ahead.size_std
+    track.head[at.DOUBT] = doubt
     track.head[at.DISTANCE], track.head[at.VALUES] = q, n
     roots, w = track.roots, blend_weights(track.roots, False)
-    gradient = 0.5 * (found.u * math.exp(-track.head[at.KAPPA]) * outer - trace)
+    gradient = 0.5 * (found.u * math.exp(-track.head[at.KAPPA] - log_wide) * outer - trace)
     if ahead.g > 0.0:
         gradient = horizon.pull_back(gradient, w, ahead.keeps)
     if np.isfinite(w @ gradient):  # otherwise so far from the forecast that it says nothing

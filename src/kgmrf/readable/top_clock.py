@@ -56,6 +56,19 @@ class Along(NamedTuple):
         return Along(*(a + b for a, b in zip(self, other, strict=True)))
 
 
+def point(track: Track, first: Numbers) -> None:
+    """u begins with the signs of one row of the first C, that of the channel correlated most.
+
+    So signs and order of channels do not matter. first: C, 0 in channels that are absent.
+    """
+    variance = np.diag(first)
+    inverse = np.where(variance > 0.0, 1.0 / np.sqrt(np.where(variance > 0.0, variance, 1.0)), 0.0)
+    sums = (np.abs(first) * inverse[:, None] * inverse).sum(axis=1)
+    row = int(np.argmax(sums * (1.0 + 1e-9) >= sums.max()))
+    signs = np.sign(first[row])
+    track.top[:VARIANCE] = signs / np.sqrt(signs @ signs)
+
+
 def drift_top(track: Track, dt: float) -> None:
     """m <- 1 + .98^dt (m - 1)."""
     track.top[VARIANCE] = 1.0 + SIZE_RETENTION**dt * (track.top[VARIANCE] - 1.0)

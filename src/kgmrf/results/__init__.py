@@ -172,8 +172,8 @@ class Result(_Fields):
         >>> KGMRF().filter(returns).table("volatility").round(2)
                        a     b
         2024-01-01  1.41  0.71
-        2024-01-02  2.21  1.10
-        2024-01-03  2.07  0.90
+        2024-01-02  2.22  1.11
+        2024-01-03  2.09  0.91
         """
         with optional():
             import pandas as pd

@@ -13,8 +13,14 @@ from kgmrf.model.density import GAUSSIAN, Density, components
 from kgmrf.model.factors import DENSE, FactorDensity, derived, heaviness, solve
 from kgmrf.model.tail import surprise
 from kgmrf.results.rotation_fields import Field, RotationFields
+from kgmrf.youth import widening
 
 Values = Mapping[str, Numbers]
+
+
+def _seen(variances: Numbers) -> Numbers:
+    """How many channels have a variance, ``(...)``."""
+    return np.asarray((~np.isnan(variances)).sum(axis=-1))
 
 
 class _Fields(RotationFields):
@@ -72,6 +78,9 @@ class _Fields(RotationFields):
     """Standard deviation of the log size of that density, (...): 0 one step ahead, and the larger
     the longer nothing was seen. Each tail comes in three sizes; see
     `kgmrf.model.density.components`."""
+    doubt = Field()
+    """How little the forecast of a young track knows, (...): 1 after one sample, 0 after 5 (d + 2).
+    The tails of the density become 1/(1/nu + doubt), its scale grows; see :mod:`kgmrf.youth`."""
     steps = Field()
     """How many observations are summed, of `forecast_total`, (...)."""
     dof = Field()
@@ -164,10 +173,13 @@ class _Fields(RotationFields):
         if "loadings" in self.fields():
             grow = heaviness(self.tails, self.size_std)[..., None]
             loadings = self.loadings / np.sqrt(grow[..., None])
-            parts = components(self.tails, self.size_std)
+            wide = widening(self.doubt, _seen(self.noise))
+            parts = components(self.tails, self.size_std, 1.0, self.doubt, wide)
             return FactorDensity(loadings, self.noise / grow, *parts, channels=self.channels)
         if "tails" in self.fields():
-            parts = components(self.tails, self.size_std, self._values.get("steps", 1.0))
+            wide = widening(self.doubt, _seen(np.diagonal(self.scale, axis1=-2, axis2=-1)))
+            steps = self._values.get("steps", 1.0)
+            parts = components(self.tails, self.size_std, steps, self.doubt, wide)
             mean = self.mean if "mean" in self.fields() else 0.0
             return Density(self.scale, *parts, channels=self.channels, mean=mean)
         ones = np.ones((*self.covariance.shape[:-2], 1))

@@ -50,14 +50,24 @@ class StudentTMixture(Distribution):
 
     @classmethod
     def of_forecast(
-        cls, scale_tril: Tensor, tails: Tensor, size_std: Tensor, loc: Tensor | None = None
+        cls,
+        scale_tril: Tensor,
+        tails: Tensor,
+        size_std: Tensor,
+        doubt: Tensor,
+        wide: Tensor,
+        loc: Tensor | None = None,
     ) -> StudentTMixture:
-        """The density of an ensemble: its tails, each at three sizes e^(z_i size_std)."""
+        """The density of an ensemble: its tails, each at three sizes e^(z_i size_std).
+
+        doubt, wide: of a young track, 0 and 1 later; see `kgmrf.youth`.
+        """
         like: Any = {"dtype": tails.dtype, "device": tails.device}
         nodes, shares = torch.tensor(SIZE_NODES, **like), torch.tensor(SIZE_SHARES, **like)
-        sizes = torch.exp(size_std[..., None] * nodes)[..., None]
+        sizes = (torch.exp(size_std[..., None] * nodes) * wide[..., None])[..., None]
         weights = shares[:, None] * tails[..., None, :]
-        dofs = torch.tensor(TAILS, **like).repeat(len(SIZE_NODES))
+        nu = torch.tensor(TAILS, **like)
+        dofs = (nu / (1.0 + doubt[..., None] * nu)).tile(len(SIZE_NODES))
         return cls(
             scale_tril, weights.flatten(-2), dofs, sizes.expand_as(weights).flatten(-2), loc=loc
         )
@@ -101,8 +111,9 @@ class StudentTMixture(Distribution):
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """L L^T times sum_k pi_k f_k nu_k/(nu_k - 2)."""
-        heavy = (self.weights * self.factors * self.dofs / (self.dofs - 2.0)).sum(-1)
+        """L L^T times sum_k pi_k f_k nu_k/(nu_k - 2); infinite for nu <= 2, as of first rows."""
+        heavy = torch.where(self.dofs > 2.0, self.dofs / (self.dofs - 2.0), torch.inf)
+        heavy = (self.weights * self.factors * heavy).sum(-1)
         return heavy[..., None, None] * (self.scale_tril @ self.scale_tril.mT)
 
     @property

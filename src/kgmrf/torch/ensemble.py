@@ -59,7 +59,7 @@ class KGMRFLayer(nn.Module):
     >>> out = layer(torch.randn(5, 20, 3))
     >>> out
     Forecasts of float32: covariance (5, 20, 3, 3), forecast (5, 20, 3, 3), log_prob (5, 20), \
-weights (5, 20, 11), state (5, 171)
+weights (5, 20, 11), state (5, 173)
     """
 
     table: Tensor
@@ -269,6 +269,8 @@ weights (5, 20, 11), state (5, 171)
             steps.scale,
             out(steps.tails),
             out(steps.size_std),
+            out(steps.youth[..., 0]),
+            out(steps.youth[..., 1]),
             out(steps.log_prob),
             out(steps.weights),
             torch.cat([steps.rows[:, -1].detach(), past.detach().flatten(1)], -1),

@@ -40,6 +40,8 @@ class Forecasts:
     lower_scale: Tensor
     tails: Tensor
     size_std: Tensor
+    doubt: Tensor  # of a young track (`kgmrf.youth`), and what that widens its density by
+    wide: Tensor
     log_prob: Tensor
     weights: Tensor
     state: Tensor
@@ -75,7 +77,9 @@ class Forecasts:
     def density(self) -> StudentTMixture:
         """The density of the next sample, before it is observed."""
         factor = _cholesky(self.scale)
-        return StudentTMixture.of_forecast(factor, self.tails, self.size_std, self.mean)
+        return StudentTMixture.of_forecast(
+            factor, self.tails, self.size_std, self.doubt, self.wide, self.mean
+        )
 
     @cached_property
     def tangent(self) -> Tensor:

@@ -32,13 +32,14 @@ class Steps(NamedTuple):
     log_prob: Tensor
     covariance: Tensor  # after the observation
     weights: Tensor  # of the members, after it
+    youth: Tensor  # delta and c of the forecast (`kgmrf.youth`); without derivatives
     rows: Tensor  # before each step, and after the last (n, T + 1, size); or the last (n, 1, size)
 
 
 def _widths(d: int, members: int) -> tuple[int | None, ...]:
-    """Of the first seven `Steps`; None: one number a step."""
+    """Of the `Steps` but for their rows; None: one number a step."""
     pairs = d * (d + 1) // 2
-    return pairs, pairs, at.N_TAILS, None, None, pairs, members
+    return pairs, pairs, at.N_TAILS, None, None, pairs, members, 2
 
 
 def _numbers(value: Tensor) -> Numbers:
@@ -146,7 +147,7 @@ def sequences_back(
     n, _, _, d = values.shape
     loop, plan = _loop(d, table, learning)
     lines = [_numbers(part) for part in (rows, values, counts, dt)]
-    axes = [2 if width is None else 3 for width in _widths(d, len(plan.table))]
+    axes = [2 if width is None else 3 for width in _widths(d, len(plan.table))[:7]]
     bars = [_numbers(s) if s.numel() else _nothing(k) for s, k in zip(slopes, axes, strict=True)]
     values_bar, start_bar = np.zeros(values.shape), np.empty((n, plan.size))
     threads = max(1, torch.get_num_threads())

@@ -146,7 +146,7 @@ class CovarianceTracker(Tracker):
         if "scale" in found:
             # The sum wanders as the mean of its size does: as a single observation a third as far.
             third = self.forecast((1.0 + (h - 1.0) / 3.0) * unit)
-            found |= {"tails": ahead[0].tails, "size_std": third.size_std}
+            found |= {"tails": ahead[0].tails, "size_std": third.size_std, "doubt": third.doubt}
             found["steps"] = np.full_like(third.size_std, h)
         return Estimate({"time": ahead[-1].time, **found}).with_labels(self.channels)
 
