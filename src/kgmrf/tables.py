@@ -59,8 +59,8 @@ def track_table(
     >>> returns = pd.DataFrame({"a": [1.0, -2.0, 1.5], "b": [0.5, -1.0, 0.25]})
     >>> track_table(returns).loc[2].round(2)
           a     b
-    a  4.28  1.46
-    b  1.46  0.80
+    a  4.38  1.50
+    b  1.50  0.82
     """
     _check.whole(window, "window")
     tracker = KGMRF() if tracker is None else tracker
