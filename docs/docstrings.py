@@ -1,6 +1,7 @@
 """Docstrings as pages show them (an extension of griffe, which reads the source for mkdocstrings).
 
-In the source an argument is explained in running text, ``name: what it is``, and an example is a
+In the source the arguments of a public class or function stand in a section "Parameters", as
+numpydoc has it; those of methods also in running text, ``name: what it is``. An example is a
 doctest. Here the explanations become a list and the examples code.
 """
 
@@ -12,7 +13,25 @@ from typing import Any
 import griffe
 
 ROLE = re.compile(r":(?:class|func|meth|mod|data|attr):`~?([^`]+)`")
+SECTION = re.compile(r"^(Parameters|References|Examples)\n-+\n(.*?)(?=\n\n|\Z)", re.M | re.S)
+ENTRY = re.compile(r"^(\S.*?)(?: : (.*))?\n((?:    .*(?:\n|\Z))*)", re.M)
 DOCTEST = re.compile(r"^>>> .*?(?=\n\s*\n|\Z)", re.M | re.S)
+
+
+def _section(found: re.Match[str]) -> str:
+    """A section of numpydoc in Markdown; examples need no title."""
+    title, body = found.groups()
+    if title == "Examples":
+        return body
+    if title == "Parameters":
+        body = ENTRY.sub(_entry, body).rstrip()
+    return f"**{title}**\n\n{body}"
+
+
+def _entry(found: re.Match[str]) -> str:
+    names, kind, text = found.groups()
+    names = names.replace("*", r"\*").replace(", ", "**, **")
+    return f"- **{names}**{f' ({kind})' if kind else ''}: {text.strip()}\n"
 
 
 def readable(text: str, arguments: list[str]) -> str:
@@ -24,7 +43,16 @@ def readable(text: str, arguments: list[str]) -> str:
     - **first**: x.
     - **second**: y,
       both.
+    >>> section = "Parameters\\n----------\\n{} : int, default 1\\n    One.\\n**rest\\n    More."
+    >>> print(readable("x\\n\\n" + section.format("first, second"), []))
+    x
+    <BLANKLINE>
+    **Parameters**
+    <BLANKLINE>
+    - **first**, **second** (int, default 1): One.
+    - **\\*\\*rest**: More.
     """
+    text = SECTION.sub(_section, text)
     text = ROLE.sub(r"`\1`", text)
     text = DOCTEST.sub(lambda found: f"```pycon\n{found.group()}\n```", text)
     if not arguments:

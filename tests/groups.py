@@ -86,6 +86,7 @@ PATTERNS = (
     ("statistics", "test_sign_errors"),
     ("contract", "test_contract"),
     ("contract", "test_deprecated"),
+    ("contract", "test_docstrings"),
     ("contract", "test_groups"),
     ("contract", "test_input_checks"),
     ("contract", "test_align"),

@@ -50,22 +50,34 @@ def filter_array(
 ) -> dict[str, Any]:
     """The estimates of every track at every time, as dask arrays ``(time, ..., *field)`` by name.
 
-    tracker: the pattern of all tracks: a bank without any, ``TrackerBank(0, d, ...)``, which is
-    fastest, or a new tracker, such as ``KGMRF(d)``, which tunes itself.
-    frames: dask array ``(time, ..., d, d)`` of covariances or rotations, or with ``samples=True``
-    ``(time, ..., m, d)``, or rows ``(time, key, d)``, one sample of each track at each time; one or
-    more axes of tracks; NaN: no observation.
-    fields: which of `kgmrf.results.FIELDS`; default the covariance or the rotation. "state" is a
-    list: one delayed bank or tracker for each chunk of tracks, as the last frame left it.
-    n_samples: samples behind each matrix, unless the tracker knows.
-    times: ``(time,)`` time stamps or dates that do not decrease; default one unit per frame.
-    start: go on from such a list of states, computed or not. Then ``times`` has one stamp more, in
-    front: that of the last frame before.
-
     The chunks of the result are those of the frames. In a chunk of tracks the state goes from one
     chunk of time to the next, so neither all tracks nor all times need be in memory. Blocks of
     tracks that are multiples of 8 give what one bank gives, bit by bit; others to rounding.
 
+    Parameters
+    ----------
+    tracker
+        The pattern of all tracks: a bank without any, ``TrackerBank(0, d, ...)``, which is fastest,
+        or a new tracker, such as ``KGMRF(d)``, which tunes itself.
+    frames
+        Dask array ``(time, ..., d, d)`` of covariances or rotations, or with ``samples=True``
+        ``(time, ..., m, d)``, or rows ``(time, key, d)``, one sample of each track at each time;
+        one or more axes of tracks; NaN: no observation.
+    fields : str or Sequence[str], default None
+        Which of `kgmrf.results.FIELDS`; default the covariance or the rotation. "state" is a list:
+        one delayed bank or tracker for each chunk of tracks, as the last frame left it.
+    samples : bool, default False
+        Dask array of samples, time along its first axis.
+    n_samples : float, default None
+        Samples behind each matrix, unless the tracker knows.
+    times : default None
+        ``(time,)`` time stamps or dates that do not decrease; default one unit per frame.
+    start : Sequence[Any], default None
+        Go on from such a list of states, computed or not. Then ``times`` has one stamp more, in
+        front: that of the last frame before.
+
+    Examples
+    --------
     >>> import dask.array as da
     >>> from kgmrf import TrackerBank
     >>> frames = da.tile(da.from_array(np.diag([2.0, 0.5])), (30, 16, 1, 1)).rechunk((10, 8, 2, 2))

@@ -46,7 +46,22 @@ _STARTS = {
 class Fit:
     """A fitted tracker (fresh, not yet run) and how it was found.
 
-    start, end: settings by name. Log-likelihoods are sums over ``frames`` scored steps, in nats.
+    Parameters
+    ----------
+    tracker
+        The fitted tracker, fresh.
+    start : dict[str, Any]
+        Settings before, by name.
+    end : dict[str, Any]
+        Settings after, by name.
+    log_likelihood_start : float
+        Sum over the scored steps before, nats.
+    log_likelihood : float
+        The same after.
+    frames : int
+        Number of scored steps.
+    evaluations : int
+        Runs of the tracker that it took.
     """
 
     tracker: Any
@@ -84,15 +99,25 @@ def fit(
 ) -> Fit:
     """argmax over settings of sum_t log p(observation_t | observations before t).
 
-    tracker: gives the settings to start from; its state does not matter and it is not changed.
-    sequence: what ``tracker.filter`` takes; ``filter_options`` (times, mask, n_samples, samples)
-    are passed on to it.
-    parameters: names of settings or of numbers of the gain law, such as "acceleration",
-    "retention", "rate_prior", "spectrum_rate", "scale_rate", "noise_std", "position_gain". Default:
-    the acceleration (or the gains), the rates that are not zero, and noise_std where there is one.
-
     Components of a `ProductTracker` are independent: fit each of them.
 
+    Parameters
+    ----------
+    tracker : Tracker
+        Gives the settings to start from; its state does not matter and it is not changed.
+    sequence : default None
+        What ``tracker.filter`` takes.
+    parameters : Sequence[str], default None
+        Names of settings or of numbers of the gain law, such as "acceleration", "retention",
+        "rate_prior", "spectrum_rate", "scale_rate", "noise_std", "position_gain". Default: the
+        acceleration (or the gains), the rates that are not zero, and noise_std where there is one.
+    max_evaluations : int, default 200
+        Runs of the tracker, at most.
+    **filter_options
+        Times, mask, n_samples and samples, passed on to ``tracker.filter``.
+
+    Examples
+    --------
     >>> from kgmrf import RotationTracker, simulate
     >>> scene = simulate.rotating_frame(noise_std=0.02, n_frames=150, rng=1)
     >>> found = fit(
@@ -168,6 +193,17 @@ def fit(
 def score(tracker: Tracker, sequence: Any = None, **filter_options: Any) -> float:
     """Sum of one-step-ahead log-likelihoods of a fresh tracker with the same settings.
 
+    Parameters
+    ----------
+    tracker : Tracker
+        Tracker to score; it is not changed.
+    sequence : default None
+        Observations in time order.
+    **filter_options
+        Other arguments of its ``filter``, such as times.
+
+    Examples
+    --------
     >>> from kgmrf import KGMRF, simulate
     >>> scene = simulate.ellipse(n_frames=50, rng=1)
     >>> score(KGMRF(gains="information", n_samples=8), scene.observations) < 0

@@ -27,12 +27,21 @@ MOST = 1e30
 class Average:
     """S = e^s D B D, B <- B + (e^-s D^-1 C D^-1 - B)/V, V <- 1 + 2^(-dt/half_life) V.
 
-    half_life: time after which an observation weighs half in B.
-    size_gain: gain of the size clock, s <- s + log(1 + size_gain (z/d - 1)); 0 leaves it out.
-    channel_half_life: half-life of the channel clocks D; None leaves them out.
-    clip_outliers: weigh an outlier by min(1, 20 d/z) instead of by the forecast's Student-t weight.
-    prior: weight at the start, relative to the other members.
+    Parameters
+    ----------
+    half_life : float
+        Time after which an observation weighs half in B.
+    size_gain : float, default 0.0
+        Gain of the size clock, s <- s + log(1 + size_gain (z/d - 1)); 0 leaves it out.
+    channel_half_life : float, default None
+        Half-life of the channel clocks D; None leaves them out.
+    clip_outliers : bool, default False
+        Weigh an outlier by min(1, 20 d/z) instead of by the forecast's Student-t weight.
+    prior : float, default 1.0
+        Weight at the start, relative to the other members.
 
+    Examples
+    --------
     >>> Average(64.0, size_gain=0.6).prior
     1.0
     """
@@ -48,6 +57,15 @@ class Average:
 class Diagonal:
     """S = D^2 with D_i^2 <- D_i^2 + gamma (C_ii - D_i^2), gamma = max(1 - 2^(-dt/half_life), 1/n).
 
+    Parameters
+    ----------
+    half_life : float
+        Time after which an observation weighs half.
+    prior : float, default 1.0
+        Weight at the start, relative to the other members.
+
+    Examples
+    --------
     >>> Diagonal(1024.0).half_life
     1024.0
     """
@@ -60,6 +78,19 @@ class Diagonal:
 class Rotating:
     """S = Q diag(lam) Q^T: the information law with these numbers (see :mod:`kgmrf.model.gains`).
 
+    Parameters
+    ----------
+    acceleration : float
+        Spectral density of the acceleration of the frame, rad^2 per unit time^3.
+    spectrum_rate : float, default 1e-4
+        Variance that the log eigenvalues gain per unit time.
+    rate_prior : float, default 4e-4
+        Variance of the velocity at the start: .02 rad per step is usual.
+    prior : float, default 1.0
+        Weight at the start, relative to the other members.
+
+    Examples
+    --------
     >>> Rotating(1e-6).rate_prior
     0.0004
     """
@@ -80,6 +111,13 @@ def default_members(d: int) -> tuple[Member, ...]:
     Long half-lives grow with d, for a matrix has more to learn than a number; the correlations of
     the average whose variances follow each channel are as quick for many channels as for few.
 
+    Parameters
+    ----------
+    d : int
+        Dimension; it scales the long half-lives.
+
+    Examples
+    --------
     >>> len(default_members(3)), len(default_members(1))
     (11, 9)
     """
@@ -105,6 +143,15 @@ def as_members(members: Iterable[Any] | None, d: int) -> tuple[Member, ...]:
 
     Accepts the named objects, or the tables that `plain` makes of them.
 
+    Parameters
+    ----------
+    members : Iterable[Any]
+        Members, or tables of them; None is `default_members`.
+    d : int
+        Dimension; for 1 there are no rotating members.
+
+    Examples
+    --------
     >>> as_members([Rotating(1e-6), Average(8.0)], 2)[0]
     Average(half_life=8.0, size_gain=0.0, channel_half_life=None, clip_outliers=False, prior=1.0)
     """
@@ -124,6 +171,13 @@ def as_members(members: Iterable[Any] | None, d: int) -> tuple[Member, ...]:
 def plain(members: Iterable[Member]) -> list[dict[str, Any]]:
     """Members as tables of plain numbers and words, for state files.
 
+    Parameters
+    ----------
+    members : Iterable[Member]
+        Members to write down.
+
+    Examples
+    --------
     >>> plain([Diagonal(8.0)])
     [{'member': 'Diagonal', 'half_life': 8.0, 'prior': 1.0}]
     """

@@ -67,6 +67,15 @@ def axis_angle(covariance: Array, *, degrees: bool = False) -> Array:
 
     Shape (..., 2, 2) -> (...).
 
+    Parameters
+    ----------
+    covariance : array
+        Ellipses ``(..., 2, 2)``.
+    degrees : bool, default False
+        Degrees instead of radians.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> axis_angle(np.array([[1.25, 0.75], [0.75, 1.25]]), degrees=True).item()
     45.0
@@ -83,6 +92,17 @@ def angular_error(estimate: Array, truth: Array, *, degrees: bool = False) -> Ar
 
     Shapes (..., 2, 2) -> (...), between 0 and 90 degrees.
 
+    Parameters
+    ----------
+    estimate : array
+        Estimated ellipses ``(..., 2, 2)``.
+    truth : array
+        The true ones, of a shape that broadcasts with it.
+    degrees : bool, default False
+        Degrees instead of radians.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> angular_error(np.diag([2.0, 0.5]), np.diag([0.5, 2.0]), degrees=True).item()
     90.0
@@ -104,6 +124,20 @@ def geodesic_error(
 
     Shapes (..., d, d) -> (...). The paper's SO(3) table is in the Frobenius norm, sqrt 2 larger.
 
+    Parameters
+    ----------
+    estimate : array
+        Estimated rotations ``(..., d, d)``.
+    truth : array
+        The true ones, of a shape that broadcasts with it.
+    degrees : bool, default False
+        Degrees instead of radians.
+    norm : {"angle", "frobenius"}, default "angle"
+        "angle" divides the norm by sqrt 2, so that one plane counts its angle; "frobenius" does
+        not.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> quarter = np.array([[0.0, -1.0], [1.0, 0.0]])
     >>> round(geodesic_error(np.eye(2), quarter, degrees=True).item(), 10)
@@ -123,6 +157,17 @@ def orbit_error(estimate: Array, truth: Array, *, degrees: bool = False) -> Arra
     Eigenvectors are paired by the order of their eigenvalues; the eigenvalues themselves do not
     count. Shapes (..., d, d) -> (...). For d = 2 this is :func:`angular_error`.
 
+    Parameters
+    ----------
+    estimate : array
+        Estimated covariances ``(..., d, d)``.
+    truth : array
+        The true ones, of a shape that broadcasts with it.
+    degrees : bool, default False
+        Degrees instead of radians.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> orbit_error(np.diag([3.0, 2.0, 1.0]), np.diag([9.0, 5.0, 1.0])).item()
     0.0
@@ -139,6 +184,19 @@ def affine_invariant_error(estimate: Array, truth: Array) -> Array:
 
     Shapes (..., d, d) -> (...).
 
+    Parameters
+    ----------
+    estimate : array
+        Estimated covariances ``(..., d, d)``, positive definite.
+    truth : array
+        The true ones, of a shape that broadcasts with it.
+
+    References
+    ----------
+    Pennec, Fillard and Ayache (2006), A Riemannian framework for tensor computing, IJCV 66(1).
+
+    Examples
+    --------
     >>> import numpy as np
     >>> round(affine_invariant_error(np.eye(2), np.exp(1.0) * np.eye(2)).item() ** 2, 10)
     2.0
@@ -151,9 +209,19 @@ def affine_invariant_error(estimate: Array, truth: Array) -> Array:
 class Backtest(NamedTuple):
     """A likelihood-ratio test of a value at risk.
 
-    statistic: -2 log of the likelihood ratio. p_value: how probable a larger one is if the value at
-    risk is right; below 0.05 it is usually rejected. exceeded: days beyond the value at risk.
-    expected: how many there should be. days: all days.
+    Parameters
+    ----------
+    statistic : float
+        -2 log of the likelihood ratio.
+    p_value : float
+        How probable a larger one is if the value at risk is right; below 0.05 it is usually
+        rejected.
+    exceeded : int
+        Days beyond the value at risk.
+    expected : float
+        How many there should be.
+    days : int
+        All days.
     """
 
     statistic: float
@@ -166,9 +234,21 @@ class Backtest(NamedTuple):
 def kupiec_test(exceeded: Any, level: float) -> Backtest:
     """2 log[L(x/n)/L(1 - level)], chi-squared(1): is it exceeded as often as it should be?
 
-    exceeded: ``(n,)`` truth values, ``-returns > value_at_risk``. level: that of the value at risk.
-    x of n days are beyond it; L(p) = p^x (1 - p)^(n - x) (Kupiec, 1995).
+    Parameters
+    ----------
+    exceeded
+        ``(n,)`` truth values, ``-returns > value_at_risk``.
+    level : float
+        That of the value at risk. x of n days are beyond it; L(p) = p^x (1 - p)^(n - x) (Kupiec,
+        1995).
 
+    References
+    ----------
+    Kupiec (1995), Techniques for verifying the accuracy of risk measurement models, Journal of
+    Derivatives 3(2).
+
+    Examples
+    --------
     >>> days = np.arange(252) < 20
     >>> found = kupiec_test(days, 0.95)
     >>> round(found.statistic, 2), round(found.p_value, 3), found.exceeded
@@ -185,8 +265,20 @@ def independence_test(exceeded: Any, level: float) -> Backtest:
 
     The rates after a quiet day, p01, and after an exceedance, p11, against one rate for all days
     but the first (Christoffersen, 1998). Without exceedances, or of too few days, it is 0.
-    level: that of the value at risk, for ``expected`` only.
 
+    Parameters
+    ----------
+    exceeded
+        ``(n,)`` truth values, ``-returns > value_at_risk``, in time order.
+    level : float
+        That of the value at risk, for ``expected`` only.
+
+    References
+    ----------
+    Christoffersen (1998), Evaluating interval forecasts, International Economic Review 39(4).
+
+    Examples
+    --------
     >>> days = np.zeros(250, dtype=bool)
     >>> days[[40, 41, 42, 100, 101, 200, 201, 202, 203, 204]] = True
     >>> round(independence_test(days, 0.96).statistic, 1)
@@ -203,6 +295,19 @@ def independence_test(exceeded: Any, level: float) -> Backtest:
 def christoffersen_test(exceeded: Any, level: float) -> Backtest:
     """The sum of both, chi-squared(2): as many exceedances as there should be, and independent.
 
+    Parameters
+    ----------
+    exceeded
+        ``(n,)`` truth values, ``-returns > value_at_risk``, in time order.
+    level : float
+        That of the value at risk, such as 0.99.
+
+    References
+    ----------
+    Christoffersen (1998), Evaluating interval forecasts, International Economic Review 39(4).
+
+    Examples
+    --------
     >>> days = np.zeros(250, dtype=bool)
     >>> days[[40, 41, 42, 100, 101, 200, 201, 202, 203, 204]] = True
     >>> kupiec_test(days, 0.96).p_value, christoffersen_test(days, 0.96).p_value < 1e-8

@@ -29,11 +29,23 @@ LARGEST_STEPS = 200
 class PortfolioDensity:
     """Zero-mean density of weighted sums; see `Density.project`.
 
-    variance: s^2, ``(...)``. tails: weights of the components, ``(..., K)``, dofs: their degrees of
-    freedom, factors: their scale over s^2. names: of the portfolios, if a table named them.
-
     Gains are positive: a loss is -y, and value at risk and expected shortfall are sizes of losses.
 
+    Parameters
+    ----------
+    variance : array
+        s^2, ``(...)``.
+    tails : array
+        Weights of the components, ``(..., K)``.
+    dofs : array
+        Their degrees of freedom, ``(K,)``.
+    factors : array or float, default 1.0
+        Their scale over s^2.
+    names : default None
+        Names of the portfolios, if a table has some.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> normal = PortfolioDensity(np.array(4.0), np.ones(1), np.array([1e8]))
     >>> normal.value_at_risk(0.99).round(3), normal.expected_shortfall(0.99).round(3)
@@ -152,6 +164,15 @@ def as_weights(weights: Any, d: int, channels: tuple[str, ...] | None) -> tuple[
 
     A dict, a series or a table (a row for each portfolio) is read by name; who is not named has
     the weight 0.
+
+    Parameters
+    ----------
+    weights
+        Weights, by position, or by name in a table or series.
+    d : int
+        Number of channels.
+    channels : tuple[str, ...]
+        Names of the channels, or None.
     """
     if isinstance(weights, Mapping):
         names, values, rows = list(weights), np.asarray(list(weights.values()), dtype=float), None

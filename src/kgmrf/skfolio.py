@@ -24,16 +24,24 @@ class KineticCovariance(BaseCovariance):  # type: ignore[misc]
     X: returns ``(n_observations, n_assets)`` in time order. NaN is a holiday, or a day before an
     asset was listed.
 
-    horizon: days ahead, h. `covariance_` is per day, as skfolio's measures are; h times it is the
-    covariance of the returns summed over the horizon.
-    assume_centered: returns have mean zero (default: daily means are far below the noise);
-    otherwise each is centred on the mean of those before it.
-    min_observations: an asset that has been seen less often has NaN in `covariance_`, which skfolio
-    leaves out of the portfolio.
-    nearest, higham, higham_max_iteration: as for every covariance of skfolio.
-
     After `fit` or `partial_fit`: `covariance_`, `location_`, `tracker_` (a :class:`kgmrf.KGMRF`).
 
+    Parameters
+    ----------
+    horizon : int, default 1
+        Days ahead, h. `covariance_` is per day, as skfolio's measures are; h times it is the
+        covariance of the returns summed over the horizon.
+    assume_centered : bool, default True
+        Returns have mean zero, for daily means are far below the noise; otherwise each is centred
+        on the mean of those before it.
+    min_observations : int, default 20
+        An asset that has been seen less often has NaN in `covariance_`, which skfolio leaves out of
+        the portfolio.
+    nearest, higham, higham_max_iteration : default True, False and 100
+        As for every covariance of skfolio.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> X = 0.01 * np.random.default_rng(0).normal(size=(300, 3)) * [3.0, 2.0, 1.0]
     >>> model = KineticCovariance().fit(X[:250])

@@ -33,23 +33,34 @@ def track_table(
 ) -> Any:
     """S_t for a table whose columns are channels and whose rows are samples in time order.
 
-    table: pandas, polars, or another kind that narwhals knows; missing values are gaps. A column of
-    dates, or one that is called time, date or the like, is not followed: it names the rows.
-    tracker: default ``KGMRF()``. window: rows per step, the last may be shorter. times: stamps of
-    the rows, numbers or dates, or True for the column that names them; None counts steps.
-    on_overlap: of dates that are not later than those before, as for `KGMRF.filter`. A tracker that
-    knows its channels has the columns put in their order, and so has the result.
-
     pandas gives what ``table.ewm(...).cov()`` gives: channels in rows and columns, one block per
     step under the index of its last row. Other kinds, which have no index, give the same rows
     with columns ``row`` (number of the last row of the step, or its time) and ``channel`` first.
 
+    Parameters
+    ----------
+    table
+        Pandas, polars, or another kind that narwhals knows; missing values are gaps. A column of
+        dates, or one that is called time, date or the like, is not followed: it names the rows.
+    tracker : default None
+        None: ``KGMRF()``.
+    window : int, default 1
+        Rows per step, the last may be shorter.
+    times : default None
+        Stamps of the rows, numbers or dates, or True for the column that names them; None counts
+        steps.
+    on_overlap : OnOverlap, default "raise"
+        Of dates that are not later than those before, as for `KGMRF.filter`. A tracker that knows
+        its channels has the columns put in their order, and so has the result.
+
+    Examples
+    --------
     >>> import pandas as pd
     >>> returns = pd.DataFrame({"a": [1.0, -2.0, 1.5], "b": [0.5, -1.0, 0.25]})
     >>> track_table(returns).loc[2].round(2)
           a     b
-    a  4.28  1.46
-    b  1.46  0.80
+    a  4.38  1.50
+    b  1.50  0.82
     """
     _check.whole(window, "window")
     tracker = KGMRF() if tracker is None else tracker
@@ -111,7 +122,17 @@ def _continued(table: Any, tracker: Any, times: Any, on_overlap: str) -> tuple[A
 
 
 def as_blocks(covariances: Numbers, table: pandas.DataFrame, window: int) -> pandas.DataFrame:
-    """Covariances ``(n_frames, d, d)`` under the index and column names of the samples' table."""
+    """Covariances ``(n_frames, d, d)`` under the index and column names of the samples' table.
+
+    Parameters
+    ----------
+    covariances : array
+        ``(n_frames, d, d)``.
+    table : pandas.DataFrame
+        The samples, a DataFrame.
+    window : int
+        Samples per frame.
+    """
     with optional():
         import pandas as pd
 
@@ -132,16 +153,28 @@ def track_array(
 ) -> xarray.Dataset:
     """S_t along the dimension ``time`` of an xarray, for every item of its other dimensions.
 
-    array: samples with the dimensions ``time``, ``channel`` and any others, in any order. If it is
-    in dask chunks (over time, the others, or both), so is the result, and nothing is computed yet.
-    tracker: default ``KGMRF()``; for dask chunks also a bank without tracks, see `kgmrf.dask`.
-    window: samples per frame (left over ones are not used).
-    unit: what one unit of the tracker's time is on the time coordinate, a number or a timedelta;
-    None counts one unit per frame.
-
     Returns a Dataset: ``covariance`` with dimensions (time, ..., channel, channel_2), eigenvalues
     and velocity by their rank, likelihood, age; time stamps are those of the last samples.
 
+    Parameters
+    ----------
+    array : xarray.DataArray
+        Samples with the dimensions ``time``, ``channel`` and any others, in any order. If it is in
+        dask chunks (over time, the others, or both), so is the result, and nothing is computed yet.
+    tracker : default None
+        None: ``KGMRF()``; for dask chunks also a bank without tracks, see `kgmrf.dask`.
+    time : str, default "time"
+        Name of the dimension of time.
+    channel : str, default "channel"
+        Name of the dimension of channels.
+    window : int, default 1
+        Samples per frame (left over ones are not used).
+    unit : default None
+        What one unit of the tracker's time is on the time coordinate, a number or a timedelta; None
+        counts one unit per frame.
+
+    Examples
+    --------
     >>> import xarray as xr
     >>> data = xr.DataArray(np.random.default_rng(0).normal(size=(3, 50)), dims=("channel", "time"))
     >>> track_array(data).covariance.dims

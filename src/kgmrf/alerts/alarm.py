@@ -20,8 +20,16 @@ SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week"
 class Heard(NamedTuple):
     """What became of lines, ``(N,)``.
 
-    status: 0 quiet, 1 an alarm begins, 2 it lasts, 3 it ends. evidence: 1 raises an alarm. since:
-    lines since the onset, and quiet: since the last evidence, of the alarm that is on or was last.
+    Parameters
+    ----------
+    status : array
+        0 quiet, 1 an alarm begins, 2 it lasts, 3 it ends.
+    evidence : array
+        1 raises an alarm.
+    since : array
+        Lines since the onset of the alarm that is on or was last.
+    quiet : array
+        Lines since its last evidence.
     """
 
     status: Numbers
@@ -31,9 +39,21 @@ class Heard(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One alarm, in rows: ``onset`` where the evidence began to grow, ``begin`` where the alarm was
-    raised, ``end`` the last row that spoke for it; None while it lasts. ``peak``: the row with the
-    smallest p-value, and ``surprise`` its -log10 p."""
+    """One alarm, in rows of the recording.
+
+    Parameters
+    ----------
+    onset : int
+        Row where the evidence began to grow.
+    begin : int
+        Row where the alarm was raised.
+    end : int
+        Last row that spoke for it; None while it lasts.
+    peak : int
+        Row with the smallest p-value.
+    surprise : float
+        Its -log10 p.
+    """
 
     onset: int
     begin: int
@@ -45,20 +65,28 @@ class Event(NamedTuple):
 class Alarm:
     """An alarm on p-values with a stated rate of false ones: S_t = max(0, S_{t-1} - log p_t - r).
 
-    rate: false alarms per row, at most, such as 1e-4; or "1/day" (second, minute, hour, day, week)
-    with ``interval``, the seconds between two rows.
-    memory: rows that evidence may take to gather: smaller changes are found with a longer memory,
-    which costs 1 of K in the rate of each. Three sums share the rate, for changes that show within
-    1, sqrt(memory) and memory rows; with memory=1 an alarm is a p-value below about ``rate``.
-
-    warm_up: rows of a track before its first alarm; what is normal must be known first.
-
     The rate holds for rows that depend on each other in any way, as long as the p-values are valid
     given the past, P(p_t <= u | past) <= u, which is what a calibrated forecast means: each sum is
     an e-detector, and its average run length is known exactly; see
     :mod:`kgmrf.alerts.thresholds`. What no p-value shows, such as a fault that the tracker has
     learned as normal, no alarm shows either: see ``adapt`` of :func:`kgmrf.alerts.watch`.
 
+    Parameters
+    ----------
+    rate : float or str, default 1e-4
+        False alarms per row, at most, such as 1e-4; or "1/day" (second, minute, hour, day, week)
+        with ``interval``.
+    memory : float, default 100
+        Rows that evidence may take to gather: smaller changes are found with a longer memory, which
+        costs 1 of K in the rate of each. Three sums share the rate, for changes that show within 1,
+        sqrt(memory) and memory rows; with memory=1 an alarm is a p-value below about ``rate``.
+    warm_up : float, default 100
+        Rows of a track before its first alarm; what is normal must be known first.
+    interval : float, default None
+        Seconds between two rows; for a rate such as "1/day" only.
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random(1000)
     >>> p[600:650] **= 2.0  # small p-values become more frequent

@@ -27,10 +27,24 @@ if TYPE_CHECKING:
 class Alerts(NamedTuple):
     """What was found in a recording of T rows.
 
-    time ``(T,)``; p_value ``(T,)``, NaN where nothing was seen or forecast; status ``(T,)``: 0
-    quiet, 1 an alarm begins, 2 it lasts, 3 it ends; evidence ``(T,)``: 1 raises an alarm;
-    contribution ``(T, d)``: of each channel to the squared distance, NaN outside alarms; events: a
-    list of `kgmrf.alerts.Event`; channels: names or None; index: labels of the rows or None.
+    Parameters
+    ----------
+    time : array
+        ``(T,)``.
+    p_value : array
+        ``(T,)``, NaN where nothing was seen or forecast.
+    status : array
+        ``(T,)``: 0 quiet, 1 an alarm begins, 2 it lasts, 3 it ends.
+    evidence : array
+        ``(T,)``: 1 raises an alarm.
+    contribution : array
+        ``(T, d)``: of each channel to the squared distance, NaN outside alarms.
+    events : list[Event]
+        A list of `kgmrf.alerts.Event`.
+    channels : tuple[str, ...]
+        Names, or None.
+    index
+        Labels of the rows, or None.
     """
 
     time: Numbers
@@ -123,13 +137,23 @@ def watch(
 ) -> Alerts:
     """Alarms in a recording: samples ``(T, d)`` or covariances ``(T, d, d)``, in time order.
 
-    alarm: default ``Alarm()``, at most one false alarm in 10,000 rows.
-    tracker: default ``KGMRF(mean="ewm")`` for samples; one that has seen nothing.
-    adapt: "yes" learns from all rows, so that an alarm ends when the new behaviour is known;
-    "slow" from one row in ten while in an alarm; "no" from none: an alarm lasts until things are
-    as before, for ever if they never are.
-    given: times, mask, layout, n_samples and on_overlap as for :meth:`kgmrf.KGMRF.filter`.
+    Parameters
+    ----------
+    sequence
+        Samples or covariances; NaN where there are none.
+    alarm : Alarm, default None
+        None: ``Alarm()``, at most one false alarm in 10,000 rows.
+    tracker : KGMRF, default None
+        None: ``KGMRF(mean="ewm")`` for samples; one that has seen nothing.
+    adapt : str, default "yes"
+        "yes" learns from all rows, so that an alarm ends when the new behaviour is known; "slow"
+        from one row in ten while in an alarm; "no" from none: an alarm lasts until things are as
+        before, for ever if they never are.
+    **given
+        times, mask, layout, n_samples and on_overlap as for :meth:`kgmrf.KGMRF.filter`.
 
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(2000, 3))
     >>> x[1500:1550, 1] *= 5.0

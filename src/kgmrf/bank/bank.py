@@ -45,15 +45,6 @@ from kgmrf.trackers.rotation import RotationTracker
 class TrackerBank(Shown, Keyed, LinearMeans, Saved):
     """n independent trackers of dimension d as arrays, each with its own state and time.
 
-    n_tracks, d: how many tracks, of which dimension.
-    kind: "covariance" (settings as for `KGMRF`) or "rotation" (as for `RotationTracker`).
-    n_threads: threads that share the tracks; None takes one per processor.
-    on_invalid: what to do with an observation that cannot be used: "skip" (its track coasts; the
-    default), "raise" (before anything changes) or "repair".
-    settings: the other arguments of the tracker, such as gains, n_samples or noise_std. With
-    ``mean="linear"`` (single rows) a track of d channels and p lags holds 3 + 3 d + N + N d + N^2
-    numbers more, N = p d: 3.4 kB for d = 8 and p = 2, beside 6.2 kB.
-
     A track never disturbs another: each has its own time, and what is wrong with its observation
     concerns it alone. A bank of n tracks gives what n trackers give. Their unit of time is
     ``time_unit``, or the median interval of the first step that has one; times, velocities and
@@ -61,6 +52,23 @@ class TrackerBank(Shown, Keyed, LinearMeans, Saved):
     one for all tracks: where tracks are sampled at different intervals, divide each ``dt`` by the
     usual one of its track, with ``time_unit=1``, or keep a bank for each interval.
 
+    Parameters
+    ----------
+    n_tracks, d : int
+        How many tracks, of which dimension.
+    kind : str, default "covariance"
+        "covariance" (settings as for `KGMRF`) or "rotation" (as for `RotationTracker`).
+    n_threads : int, default None
+        Threads that share the tracks; None takes one per processor.
+    on_invalid : {"raise", "skip", "repair"}, default "skip"
+        "skip": the track coasts, for one bad row must not stop the others; "raise" before anything
+        changes.
+    **settings
+        Of the tracker, such as gains or n_samples. With ``mean="linear"`` (single rows), d channels
+        and p lags, a track holds 3 + 3 d + N + N d + N^2 numbers more, N = p d.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from kgmrf import TrackerBank
     >>> bank = TrackerBank(3, 2)

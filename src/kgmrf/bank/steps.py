@@ -31,7 +31,15 @@ ALONE = 512
 
 
 class UpdateStatus(NamedTuple):
-    """What became of the observations of one step, one truth value per track."""
+    """What became of the observations of one step, one truth value per track.
+
+    Parameters
+    ----------
+    observed : array of bool
+        ``(n,)``: where an observation was used.
+    invalid : array of bool
+        ``(n,)``: where there was one that cannot be used.
+    """
 
     observed: Mask
     invalid: Mask

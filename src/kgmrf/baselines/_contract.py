@@ -22,7 +22,17 @@ Arrays: TypeAlias = dict[str, Numbers]
 
 class BaselineTracker(CovarianceTracker):
     """Keeps named arrays; a subclass says how an observation changes them (`_correct`), how time
-    alone changes them (`_predict`), and which matrix they stand for (`_matrix`)."""
+    alone changes them (`_predict`), and which matrix they stand for (`_matrix`).
+
+    Parameters
+    ----------
+    d : int, default None
+        Dimension; None takes it from the first observation.
+    kind : str, default None
+        "covariance" or "rotation"; None takes the first of `kinds`.
+    **options
+        n_samples, on_invalid and time_unit as for every :class:`kgmrf.Tracker`.
+    """
 
     kinds: ClassVar[tuple[str, ...]] = ("covariance", "rotation")
     """What it can follow, the default first."""

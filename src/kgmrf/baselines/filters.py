@@ -20,8 +20,6 @@ from kgmrf.trackers._input import Recording
 class HoldLast(BaselineTracker):
     """M <- C: no memory, no noise reduction, no lag; freezes when data stop.
 
-    kind: "covariance" or "rotation".
-
     >>> HoldLast().update([[2.0, 0.1], [0.1, 0.5]]).covariance[0, 0].item()
     2.0
     """
@@ -41,13 +39,15 @@ class _Average(BaselineTracker):
 class EuclideanEMA(_Average):
     """M <- (1 - gain) M + gain C; rotations are projected back to the group.
 
-    gain: weight of a new observation after one unit of time; a half-life h is 1 - 2**(-1/h).
-    kind: "covariance" or "rotation".
-
     >>> tracker = EuclideanEMA(gain=0.2)
     >>> _ = tracker.update([[2.0, 0.0], [0.0, 1.0]])
     >>> tracker.update([[3.0, 0.0], [0.0, 1.0]]).covariance[0, 0].round(3).item()
     2.2
+
+    Parameters
+    ----------
+    gain : float, default 0.1
+        Weight of a new observation after one unit of time; a half-life h is 1 - 2**(-1/h).
     """
 
     def _correct(self, arrays: Arrays, seen: Numbers, dt: Numbers) -> Arrays:
@@ -94,12 +94,15 @@ class EuclideanEMA(_Average):
 class LogEuclideanEMA(_Average):
     """log M <- (1 - gain) log M + gain log C; needs observations of full rank.
 
-    gain: weight of a new observation after one unit of time.
-
     >>> tracker = LogEuclideanEMA(gain=0.5)
     >>> _ = tracker.update([[1.0, 0.0], [0.0, 1.0]])
     >>> tracker.update([[4.0, 0.0], [0.0, 1.0]]).covariance[0, 0].round(3).item()
     2.0
+
+    Parameters
+    ----------
+    gain : float, default 0.1
+        Weight of a new observation after one unit of time; a half-life h is 1 - 2**(-1/h).
     """
 
     kinds = ("covariance",)
@@ -113,13 +116,17 @@ class LogEuclideanEMA(_Average):
 class RiemannianEMA(_Average):
     """M <- the point at ``gain`` of the geodesic from M to C (affine-invariant, or on SO(d)).
 
-    gain: weight of a new observation after one unit of time; needs covariances of full rank.
-    kind: "covariance" or "rotation".
+    It needs covariances of full rank.
 
     >>> tracker = RiemannianEMA(gain=0.5)
     >>> _ = tracker.update([[1.0, 0.0], [0.0, 1.0]])
     >>> tracker.update([[4.0, 0.0], [0.0, 1.0]]).covariance[0, 0].round(3).item()
     2.0
+
+    Parameters
+    ----------
+    gain : float, default 0.1
+        Weight of a new observation after one unit of time; a half-life h is 1 - 2**(-1/h).
     """
 
     _takes_logarithms = True
@@ -137,12 +144,16 @@ class AlphaBeta(BaselineTracker):
     On covariances it works on the entries, and its estimate may leave the cone of positive
     definite matrices (its likelihood is NaN then). On rotations x is on the group, r = Log(x^T z)
     and the velocity is an angular one.
-    kind: "covariance" or "rotation".
 
     >>> tracker = AlphaBeta(position_gain=0.4, velocity_gain=0.1)
     >>> _ = tracker.update([[2.0, 0.0], [0.0, 1.0]])
     >>> tracker.update([[3.0, 0.0], [0.0, 1.0]]).covariance[0, 0].round(3).item()
     2.4
+
+    Parameters
+    ----------
+    position_gain, velocity_gain, retention : float, default 0.4, 0.1 and 1.0
+        Shares of r that correct x and v, and share of v that is kept: all, so that there is no lag.
     """
 
     always_psd = False
@@ -190,18 +201,21 @@ class AlphaBeta(BaselineTracker):
 class TangentKalman(BaselineTracker):
     """Constant-velocity Kalman filter on every entry of log C (or of Log R at the identity).
 
-    position_noise, velocity_noise: variances that position and velocity gain per unit time.
-    noise_std: standard deviation of an observed entry of the logarithm.
-    prior_var: variance of position and velocity at the first observation.
-    coast: keep predicting while there are no data (True) or freeze (False).
-    kind: "covariance" or "rotation".
-
     All entries share one 2 x 2 uncertainty, because they share their noise.
 
     >>> tracker = TangentKalman()
     >>> _ = tracker.update([[1.0, 0.0], [0.0, 1.0]])
     >>> tracker.update([[1.0, 0.0], [0.0, 1.0]]).covariance.round(6)[0, 0].item()
     1.0
+
+    Parameters
+    ----------
+    position_noise, velocity_noise : float, default 0.0 and 0.005
+        Variances that position and velocity gain per unit time.
+    noise_std, prior_var : float, default 0.1 and 0.01
+        Standard deviation of an observed entry; variance of position and velocity at the first.
+    coast : bool, default True
+        Keep predicting while there are no data (True) or freeze (False).
     """
 
     _takes_logarithms = True
@@ -270,15 +284,18 @@ class OneEuro(BaselineTracker):
     """x <- x Exp(a Log(x^T z)), a = 1/(1 + 1/(2 pi f dt)), f = min_cutoff + slope |speed|.
 
     A moving average on the group that follows faster when the rotation is fast (Casiez, Roussel and
-    Vogel, 2012). The speed is that of the observations, averaged with the cutoff ``speed_cutoff``.
-    Frequencies are per unit of time; dt counts from the last observation. It has no velocity of its
-    own and holds its value through gaps.
+    Vogel, 1 Euro filter, CHI 2012). dt counts from the last observation; it holds through gaps.
 
     >>> tracker = OneEuro(min_cutoff=0.1, slope=0.0)
     >>> _ = tracker.update(np.eye(3))
     >>> turned = tracker.update(so.exp(so.hat(np.array([0.0, 0.0, 0.1]))))
     >>> so.vee(so.log(turned.rotation)).round(4)[2].item()
     0.0386
+
+    Parameters
+    ----------
+    min_cutoff, slope, speed_cutoff : float, default 0.1, 1.0 and 0.1
+        Frequencies: cutoff at rest, its growth with the speed, cutoff of the average of the speed.
     """
 
     kinds = ("rotation",)
@@ -332,13 +349,15 @@ class ErrorStateKalman(BaselineTracker):
     The Lie-group extended Kalman filter of robotics: the error (angle, velocity) lives in the body
     frame with a dense 6 x 6 covariance (:mod:`kgmrf.smoothing.rotations`). All settings are fixed.
 
-    noise_std: of the observed rotations, radians. acceleration: density of the white acceleration,
-    rad^2 per unit time^3. rate_prior: variance of a velocity component at the start.
-
     >>> tracker = ErrorStateKalman(noise_std=0.01)
     >>> turns = so.exp(so.hat(np.linspace(0, 1, 50)[:, None] * np.asarray([0.0, 0.0, 1.0])))
     >>> tracker.filter(turns).velocity[-1, 1, 0].round(3).item()
     0.02
+
+    Parameters
+    ----------
+    noise_std, acceleration, rate_prior : float, default 0.05, 1e-4 and 1e-2
+        Of observations; density of the acceleration, rad^2 / time^3; variance of the velocity.
     """
 
     kinds = ("rotation",)

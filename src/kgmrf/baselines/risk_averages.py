@@ -32,8 +32,19 @@ class ScaledEMA(_WeightedAverage):
 
     z = tr(S^-1 C), at most 20 d: the scale follows the overall size at once, the average the shape.
 
-    half_life: of B, in units of time. scale_gain: 0 is an ordinary moving average.
+    Parameters
+    ----------
+    d : int, default None
+        Dimension; None takes it from the first observation.
+    half_life : float, default 64.0
+        Half-life of B, in units of time.
+    scale_gain : float, default 0.3
+        Gain of the scale; 0 is an ordinary moving average.
+    **options
+        Settings of :class:`kgmrf.baselines.BaselineTracker`, such as n_samples and on_invalid.
 
+    Examples
+    --------
     >>> rows = np.random.default_rng(0).normal(size=(400, 2)) * np.repeat([1.0, 9.0], 200)[:, None]
     >>> slow, fast = (ScaledEMA(scale_gain=gain).filter(rows) for gain in (0.0, 0.3))
     >>> bool(slow.spectrum[205].mean() < 0.5 * fast.spectrum[205].mean())
@@ -86,8 +97,23 @@ class IteratedEMA(_WeightedAverage):
     The iterated EWMA of risk systems (Engle 2002): volatilities with a short memory, correlations
     with a long one.
 
-    volatility, correlation: the two half-lives, in units of time.
+    Parameters
+    ----------
+    d : int, default None
+        Dimension; None takes it from the first observation.
+    volatility : float, default 21.0
+        Half-life of the variances, in units of time; about a month of trading days.
+    correlation : float, default 63.0
+        Half-life of the correlations, in units of time; longer, for they are harder to learn.
+    **options
+        Settings of :class:`kgmrf.baselines.BaselineTracker`, such as n_samples and on_invalid.
 
+    References
+    ----------
+    Engle (2002), Dynamic conditional correlation, J. Business & Economic Statistics 20(3).
+
+    Examples
+    --------
     >>> tracker = IteratedEMA(volatility=10.0, correlation=21.0)
     >>> rows = np.random.default_rng(0).normal(size=(400, 2))
     >>> tracker.filter(rows).covariance[-1].shape

@@ -30,12 +30,20 @@ def diagnose(
 ) -> Report:
     """Innovations are zero-mean, white and of the expected size, or something is wrong.
 
-    result: what ``filter`` returned for covariances, rotations or vectors.
-    observations: what ``filter`` was given, matrices or raw samples ``(T, d)``; without them lag
-    and overshoot are not checked.
-    n_samples, noise_std, noise_floor: the settings of the tracker.
-    item: which track of a batch.
+    Parameters
+    ----------
+    result
+        What ``filter`` returned for covariances, rotations or vectors.
+    observations : default None
+        What ``filter`` was given, matrices or raw samples ``(T, d)``; without them lag and
+        overshoot are not checked.
+    n_samples, noise_std, noise_floor : default None, None and 0.0
+        The settings of the tracker.
+    item : int or tuple[int, ...], default None
+        Which track of a batch.
 
+    Examples
+    --------
     >>> from kgmrf import KGMRF, simulate
     >>> scene = simulate.ellipse(0.08, n_samples=8, noise_floor=0.0, rng=1)
     >>> run = KGMRF(n_samples=8).filter(scene.observations)

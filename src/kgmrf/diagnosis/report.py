@@ -14,6 +14,19 @@ class Finding:
 
     A "fault" is an error of the tracker or of its settings; a "note" is a property of the data that
     limits what can be read from the result.
+
+    Parameters
+    ----------
+    name : str
+        What was checked.
+    verdict : Verdict
+        The outcome, in a word.
+    evidence : str
+        The numbers that say so.
+    remedy : str, default ""
+        What to do about it.
+    measured : dict[str, float]
+        The numbers, by name.
     """
 
     name: str
@@ -25,7 +38,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """All findings on one run; prints as text. ``faults`` are the names of those that failed."""
+    """All findings on one run; prints as text. ``faults`` are the names of those that failed.
+
+    Parameters
+    ----------
+    findings : tuple[Finding, ...]
+        All findings.
+    frames : int
+        Rows that were looked at.
+    """
 
     findings: tuple[Finding, ...]
     frames: int

@@ -26,11 +26,22 @@ from kgmrf.constants import RATE_VARIANCE_LIMIT as RATE_VARIANCE_LIMIT
 class FixedGains:
     """W <- retention W + velocity_gain w;  Q <- Q Exp(position_gain w).
 
-    ``position_gain`` and ``velocity_gain`` are numbers or arrays that broadcast to ``(..., d, d)``.
-    ``retention`` acts on the velocity in frames with data, ``coast_retention`` without, both per
-    unit time. ``ridge`` is the paper's epsilon in ``G / (G^2 + ridge)``; None means 1e-9 of the
-    largest squared gap.
+    Parameters
+    ----------
+    position_gain : float or array
+        Share of an innovation that turns the frame; a number or an array that broadcasts to ``(...,
+        d, d)``.
+    velocity_gain : float or array
+        Share that changes the velocity, of the same shapes.
+    retention : float or array, default 1.0
+        Share of the velocity that is kept per unit time in frames with data; 1 has no lag.
+    coast_retention : float or array, default 1.0
+        The same in frames without data.
+    ridge : float or array, default None
+        The paper's epsilon in ``G / (G^2 + ridge)``; None means 1e-9 of the largest squared gap.
 
+    Examples
+    --------
     >>> FixedGains(position_gain=0.1, velocity_gain=0.005).retention
     1.0
     """
@@ -46,11 +57,21 @@ class FixedGains:
 class InformationGains:
     """One two-state (angle, velocity) Kalman filter in every plane, in the body frame.
 
-    ``acceleration`` is the spectral density of the white acceleration (rad^2 per unit time^3),
-    ``angle_noise`` that of a direct random walk of the angle (rad^2 per unit time). ``retention``
-    below 1 makes the velocity an Ornstein-Uhlenbeck process. ``rate_prior`` is the variance of the
-    velocity at the start (rad^2 per unit time^2), ``angle_prior`` that of the angle.
+    Parameters
+    ----------
+    acceleration : float or array, default 1e-6
+        Spectral density of the white acceleration, rad^2 per unit time^3.
+    angle_noise : float or array, default 0.0
+        That of a direct random walk of the angle, rad^2 per unit time; 0: the velocity does it all.
+    retention : float or array, default 1.0
+        Share of the velocity kept per unit time; below 1 it is an Ornstein-Uhlenbeck process.
+    rate_prior : float or array, default 4e-4
+        Variance of the velocity at the start, rad^2 per unit time^2; .02 rad per step is usual.
+    angle_prior : float or array, default 0.25
+        Variance of the angle at the start; the default is that of an unknown angle.
 
+    Examples
+    --------
     >>> InformationGains().rate_prior
     0.0004
     """
@@ -75,12 +96,17 @@ def printed(
 ) -> FixedGains:
     """W <- (1 - damping) W + velocity_gain w: the paper's Algorithm 1 as printed.
 
-    velocity_gain, damping, ridge: the paper's eta, gamma and epsilon. With ``spectrum="fixed"`` and
-    ``initial=M_0`` a `KGMRF` with this law is :class:`kgmrf.paper.Algorithm1`.
-
     Its steady lag under a constant rate omega is not zero: in two dimensions it is
     ``asin(2 damping omega / velocity_gain) / 2`` (see :func:`kgmrf.theory.printed_lag`).
 
+    Parameters
+    ----------
+    velocity_gain, damping, ridge : float or array, default 0.05, 0.95 and None
+        The paper's eta, gamma and epsilon. With ``spectrum="fixed"`` and ``initial=M_0`` a `KGMRF`
+        with this law is :class:`kgmrf.paper.Algorithm1`.
+
+    Examples
+    --------
     >>> printed(0.05, 0.95).position_gain
     0.0
     """
@@ -96,6 +122,17 @@ def zero_lag(
     ``position_gain=.1, velocity_gain=.05, coast_retention=.95``): with data the velocity is not
     damped at all.
 
+    Parameters
+    ----------
+    position_gain : float or array, default 0.1
+        A, share of an innovation that turns the frame.
+    velocity_gain : float or array, default 0.005
+        B, share that changes the velocity.
+    coast_retention : float or array, default 1.0
+        Share of the velocity kept per unit time without data; 1 keeps it.
+
+    Examples
+    --------
     >>> zero_lag().retention
     1.0
     """
@@ -134,6 +171,15 @@ def transition(gains: Gains, dt: Array) -> Transition:
 
     Shapes: ``dt`` and the law's numbers broadcast together.
 
+    Parameters
+    ----------
+    gains : Gains
+        The law.
+    dt : float or array
+        Time of the step.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> transition(InformationGains(acceleration=3.0), np.asarray(2.0)).angle.item()
     8.0
@@ -216,6 +262,13 @@ def _alternating(x: Array, *coefficients: float) -> Array:
 def as_gains(gains: str | Gains | dict[str, Any]) -> Gains:
     """A gain law from its name, from a law with its settings, or from a saved file's table.
 
+    Parameters
+    ----------
+    gains : str or Gains or dict[str, Any]
+        A law, its name, or a table of its numbers.
+
+    Examples
+    --------
     >>> as_gains("information") == InformationGains()
     True
     """

@@ -36,6 +36,19 @@ def sample(
     broadcasts with the batch -> `(..., d, d)`. Rank min(m, d). The cost does not grow with m:
     instead of X its triangular factor is drawn (Bartlett; its first m columns when m < d).
 
+    Parameters
+    ----------
+    covariance : array
+        Covariances ``(..., d, d)`` to draw from.
+    n_samples : int or float or array
+        Samples n behind each drawn matrix.
+    rng : np.random.Generator or int
+        Generator or seed.
+    noise_floor : float or float or array, default 0.0
+        Measurement-noise variance sigma^2, added to the covariance.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> C = sample(np.diag([2.0, 0.5]), 100_000, np.random.default_rng(0))
     >>> bool(np.allclose(C, np.diag([2.0, 0.5]), atol=0.03))
@@ -86,6 +99,19 @@ def negative_log_likelihood(
 
     Shapes: M, C `(..., d, d)` -> `(...)`.
 
+    Parameters
+    ----------
+    M : array
+        Covariances ``(..., d, d)`` without the noise floor.
+    C : array
+        Observed matrices ``(..., d, d)``.
+    n_samples : float or float or array
+        Samples n behind each of them.
+    noise_floor : float or float or array, default 0.0
+        Measurement-noise variance sigma^2.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> float(negative_log_likelihood(np.eye(2), np.eye(2), 8))
     8.0
@@ -100,6 +126,17 @@ def predictive_log_likelihood(S: Array, C: Array, n_samples: float | Array) -> A
     Shapes: S, C `(..., d, d)` -> `(...)`. The density of the samples, not of C: it exists for
     m < d too, where the Wishart density does not.
 
+    Parameters
+    ----------
+    S : array
+        Forecast covariances ``(..., d, d)``.
+    C : array
+        Means ``(..., d, d)`` of x x^T over the samples.
+    n_samples : float or float or array
+        m, how many samples those are.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> float(predictive_log_likelihood(np.eye(1) / (2 * np.pi), np.eye(1) / np.pi, 1).round(12))
     -1.0
@@ -116,6 +153,17 @@ def fisher_information(
     Shapes: spectrum `(..., d)` -> `(..., d, d)`: the information of one observation on the angle of
     plane (i, j), per squared radian; zero on the diagonal.
 
+    Parameters
+    ----------
+    spectrum : array
+        Eigenvalues ``(..., d)``.
+    n_samples : float or float or array
+        Samples n behind a matrix.
+    noise_floor : float or float or array, default 0.0
+        Measurement-noise variance sigma^2.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> fisher_information(np.array([2.0, 1.0]), 8)
     array([[0., 4.],
@@ -133,6 +181,17 @@ def cramer_rao(
     Shapes: spectrum `(..., d)` -> `(..., d, d)`: no unbiased estimate of the angle of plane (i, j)
     from one observation is better. Infinite where eigenvalues agree, and on the diagonal.
 
+    Parameters
+    ----------
+    spectrum : array
+        Eigenvalues ``(..., d)``.
+    n_samples : float or float or array
+        Samples n behind a matrix.
+    noise_floor : float or float or array, default 0.0
+        Measurement-noise variance sigma^2.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> cramer_rao(np.array([2.0, 1.0]), 8)
     array([[inf, 0.5],
@@ -196,11 +255,20 @@ def expected_outer(x: Array, S: Array, n_samples: float | Array = math.inf) -> A
     mu = S_uo S_oo^{-1} x_o takes the place of x_u, and S_uu - S_uo S_oo^{-1} S_ou is added to the
     missing block. Nothing missing gives x x^T, everything missing S.
 
-    n_samples: `(...)`, how many samples n S was estimated from. A regression learned from few of
-    them is worth little, from fewer than d nothing, so S_oo gets a ridge: r S_ii + r^2 times the
-    mean of the diagonal, r = d / n. A missing channel that is related to no other, as one that was
-    never seen, is taken to be as large as those that are there.
+    Parameters
+    ----------
+    x : array
+        Vectors ``(..., d)``, NaN where missing.
+    S : array
+        Covariances ``(..., d, d)``.
+    n_samples : float or float or array, default math.inf
+        `(...)`, how many samples n S was estimated from. A regression learned from few of them is
+        worth little, from fewer than d nothing, so S_oo gets a ridge: r S_ii + r^2 times the mean
+        of the diagonal, r = d / n. A missing channel that is related to no other, as one that was
+        never seen, is taken to be as large as those that are there.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> S = np.array([[2.0, 1.0], [1.0, 2.0]])
     >>> expected_outer(np.array([2.0, np.nan]), S)

@@ -90,9 +90,19 @@ COLUMNS: dict[str, dict[str, Column]] = {
 def column(name: str, reading: str = "ellipse", d: int | None = None, **settings: Any) -> Any:
     """The tracker of a column of the paper's tables, under a reading of its experiment.
 
-    name: one of `NAMES`. reading: a key of `COLUMNS`. d: the dimension, if it is known.
-    settings: what is to be different.
+    Parameters
+    ----------
+    name : str
+        One of `NAMES`.
+    reading : str, default "ellipse"
+        a key of `COLUMNS`.
+    d : int, default None
+        The dimension, if it is known.
+    **settings
+        What is to be different.
 
+    Examples
+    --------
     >>> column("riemannian_ema", "so3")
     RiemannianEMA(gain=0.2, kind='rotation', on_invalid='raise')
     """
@@ -106,6 +116,17 @@ def column(name: str, reading: str = "ellipse", d: int | None = None, **settings
 def algorithm1(eta: float = 0.05, gamma: float = 0.95, **settings: Any) -> Algorithm1:
     """Algorithm 1 as printed; ``spectrum`` and ``initial`` are Lambda and M_0.
 
+    Parameters
+    ----------
+    eta : float, default 0.05
+        Step of the kick, the paper's.
+    gamma : float, default 0.95
+        Retention of the velocity per step, the paper's.
+    **settings
+        Other settings of `Algorithm1`.
+
+    Examples
+    --------
     >>> algorithm1(0.05, 0.95, initial=[[2.0, 0.0], [0.0, 0.5]]).gamma
     0.95
     """
@@ -115,6 +136,13 @@ def algorithm1(eta: float = 0.05, gamma: float = 0.95, **settings: Any) -> Algor
 def kgmrf_ellipse(**settings: Any) -> KineticEllipse:
     """The column "K-GMRF" of the ellipse tables as it was run.
 
+    Parameters
+    ----------
+    **settings
+        Settings of `KineticEllipse` that are to be different.
+
+    Examples
+    --------
     >>> kgmrf_ellipse().coast_retention
     0.95
     """
@@ -124,6 +152,13 @@ def kgmrf_ellipse(**settings: Any) -> KineticEllipse:
 def kgmrf_so3(**settings: Any) -> KineticRotation:
     """The column "K-GMRF" of the camera table as it was run.
 
+    Parameters
+    ----------
+    **settings
+        Settings of `KineticRotation` that are to be different.
+
+    Examples
+    --------
     >>> kgmrf_so3().retention
     0.98
     """

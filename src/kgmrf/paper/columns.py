@@ -26,10 +26,24 @@ class KineticEllipse(BaselineTracker):
     position is corrected too, and nothing damps the velocity while there are data. Without data
     v <- retention v after the drift; the paper's gamma = .95 is this number.
 
-    position_gain, velocity_gain, coast_retention: alpha, beta and the retention without data.
-    spectrum: the eigenvalues, largest first; None takes those of the first observation. They never
-    change.
+    Parameters
+    ----------
+    d : int, default None
+        Dimension; None takes it from the first observation.
+    position_gain : float, default 0.1
+        alpha, the share of the innovation that turns the estimate; as it was run.
+    velocity_gain : float, default 0.05
+        beta, the share that changes the velocity; as it was run.
+    coast_retention : float, default 0.95
+        Share of the velocity that is kept per step without data; the paper's gamma.
+    spectrum : default None
+        The eigenvalues, largest first; None takes those of the first observation. They never
+        change.
+    **options
+        Settings of :class:`kgmrf.baselines.BaselineTracker`, such as n_samples and on_invalid.
 
+    Examples
+    --------
     >>> tracker = KineticEllipse()
     >>> _ = tracker.update(np.diag([2.0, 0.5]))
     >>> turned = so.exp(so.hat(np.asarray([0.2])))
@@ -109,6 +123,21 @@ class KineticRotation(BaselineTracker):
     in place of alpha this is the column "Alpha-Beta", S <- S Exp(v + alpha e), v <- v + beta e: the
     two differ in the retention and by .05 in one gain, nothing else.
 
+    Parameters
+    ----------
+    d : int, default None
+        Dimension; None takes it from the first observation.
+    position_gain : float, default 0.5
+        alpha, the share of the innovation that turns the estimate; as it was run.
+    velocity_gain : float, default 0.05
+        beta, the share that changes the velocity; as it was run.
+    retention : float, default 0.98
+        Share of the velocity that is kept per step; as it was run.
+    **options
+        Settings of :class:`kgmrf.baselines.BaselineTracker`, such as n_samples and on_invalid.
+
+    Examples
+    --------
     >>> tracker = KineticRotation()
     >>> _ = tracker.update(np.eye(3))
     >>> found = tracker.update(so.exp(so.hat(np.asarray([0.0, 0.0, 0.2]))))

@@ -40,12 +40,25 @@ class Algorithm1(BaselineTracker):
     departure from the text is the rotation back by U, which its formula for the inertia inverse
     omits.
 
-    eta, gamma: step size and damping, of the paper's best settings.
-    spectrum: the eigenvalues Lambda, largest first; None takes those of M_0.
-    initial: M_0 ``(..., d, d)``, or "first" for the first observation.
-    noise_floor: sigma^2. It cancels from the step; None takes a thousandth of the mean eigenvalue.
-    epsilon: the paper prints no value; None takes 1e-9 of the largest squared gap.
+    Parameters
+    ----------
+    eta, gamma : float, default 0.05 and 0.95
+        Step size and damping, of the paper's best settings.
+    d : int, default None
+        Dimension; None takes it from the first observation.
+    spectrum : default None
+        The eigenvalues Lambda, largest first; None takes those of M_0.
+    initial : default "first"
+        M_0 ``(..., d, d)``, or "first" for the first observation.
+    noise_floor : float, default None
+        sigma^2. It cancels from the step; None takes a thousandth of the mean eigenvalue.
+    epsilon : float, default None
+        The paper prints no value; None takes 1e-9 of the largest squared gap.
+    **options
+        Settings of :class:`kgmrf.baselines.BaselineTracker`, such as n_samples and on_invalid.
 
+    Examples
+    --------
     >>> tracker = Algorithm1(0.05, 0.95, initial=[[2.0, 0.0], [0.0, 0.5]])
     >>> tracker.update([[1.9, 0.3], [0.3, 0.6]]).covariance[0, 1].item()
     0.0

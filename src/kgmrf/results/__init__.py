@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 class Estimate(_Fields):
     """What a tracker knows at one time.
 
+    Parameters
+    ----------
+    values : Mapping[str, array]
+        The fields by name, ``(...)`` first; trackers make them, the others are derived.
+
+    Examples
+    --------
     >>> from kgmrf import KGMRF
     >>> estimate = KGMRF(n_samples=8).update([[2.0, 0.1], [0.1, 0.5]])
     >>> estimate.covariance.shape
@@ -90,6 +97,13 @@ class Estimate(_Fields):
 class Result(_Fields):
     """What a tracker knew at every time of a sequence: the fields of `Estimate`, time first.
 
+    Parameters
+    ----------
+    values : Mapping[str, array]
+        The fields by name, time first; trackers make them, the others are derived.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from kgmrf import KGMRF
     >>> result = KGMRF(n_samples=8).filter(np.tile(np.diag([2.0, 0.5]), (200, 1, 1)))
@@ -224,17 +238,35 @@ def _brief(value: Numbers) -> str:
 
 
 def stacked(steps: Sequence[Values]) -> Values:
-    """The fields of a sequence from those of its steps."""
+    """The fields of a sequence from those of its steps.
+
+    Parameters
+    ----------
+    steps : Sequence[Values]
+        Fields of each step, in time order.
+    """
     return {name: np.stack([one[name] for one in steps]) for name in steps[0]}
 
 
 def stack(estimates: Sequence[Estimate]) -> Result:
-    """A `Result` from the estimates of successive frames."""
+    """A `Result` from the estimates of successive frames.
+
+    Parameters
+    ----------
+    estimates : Sequence[Estimate]
+        Estimates of one tracker, in time order.
+    """
     return Result(stacked([one.as_dict() for one in estimates])).with_labels(estimates[0].channels)
 
 
 def join(results: list[Result]) -> Result:
-    """One `Result` from those of successive pieces of a sequence."""
+    """One `Result` from those of successive pieces of a sequence.
+
+    Parameters
+    ----------
+    results : list[Result]
+        Results of one tracker, in time order.
+    """
     if len(results) == 1:
         return results[0]
     every = [result.as_dict() for result in results]

@@ -24,6 +24,17 @@ def iid(n_frames: int, probability: float, rng: np.random.Generator | int) -> Ma
 
     Shape (n_frames,).
 
+    Parameters
+    ----------
+    n_frames : int
+        Number of frames T.
+    probability : float
+        Probability p that a frame is lost; the first one never is.
+    rng : np.random.Generator or int
+        Generator or seed.
+
+    Examples
+    --------
     >>> iid(6, 0.5, 1)
     array([ True,  True, False,  True, False, False])
     """
@@ -45,6 +56,19 @@ def bursts(
     ``length`` may be a pair (shortest, longest). The missing share is p L / (p L + 1 - p), far
     above p: 50 % for p = .1 and L = 9. Shape (n_frames,).
 
+    Parameters
+    ----------
+    n_frames : int
+        Number of frames T.
+    probability : float
+        Probability p that a gap starts at a seen frame.
+    rng
+        Generator or seed.
+    length : int or tuple[int, int], default 9
+        Frames of a gap, or a pair (shortest, longest).
+
+    Examples
+    --------
     >>> bursts(8, 0.5, 3, length=2)
     array([ True, False, False, False, False,  True,  True, False])
     """
@@ -73,6 +97,17 @@ def occlusions(
 
     The defaults are the three occlusions behind the paper's "20 % dropout". Shape (n_frames,).
 
+    Parameters
+    ----------
+    n_frames : int, default 400
+        Number of frames T.
+    starts : Sequence[int], default (100, 220, 340)
+        First frame of each gap; the defaults are the paper's.
+    length : int, default 30
+        Frames of a gap; the default is the paper's.
+
+    Examples
+    --------
     >>> occlusions(6, starts=(2,), length=3)
     array([ True,  True, False, False, False,  True])
     """

@@ -21,9 +21,26 @@ from kgmrf.simulate import motion, observe
 class CovarianceScene(NamedTuple):
     """A covariance that moves, and what was seen of it; time first.
 
-    ``covariance`` is M (T, d, d) without the noise floor, ``frame`` (T, d, d) and ``spectrum`` (T,
-    d) its parts, ``velocity`` (T, d, d) in the body frame; ``observations`` (T, d, d) scatter about
-    M + noise_floor I with ``n_samples`` each (None: no noise) and are NaN where not ``observed``.
+    Parameters
+    ----------
+    times : array
+        ``(T,)``, one per frame.
+    covariance : array
+        M ``(T, d, d)`` without the noise floor.
+    frame : array
+        Its eigenvectors ``(T, d, d)``, one per column.
+    spectrum : array
+        Its eigenvalues ``(T, d)``.
+    velocity : array
+        ``(T, d, d)`` in the body frame, radians per frame.
+    observations : array
+        ``(T, d, d)``; they scatter about M + noise_floor I, NaN where not seen.
+    observed : array of bool
+        ``(T,)``, where there is an observation.
+    n_samples : int
+        Samples behind each observation; None: no noise.
+    noise_floor : float
+        Variance of the measurement noise.
     """
 
     times: Numbers
@@ -40,8 +57,20 @@ class CovarianceScene(NamedTuple):
 class RotationScene(NamedTuple):
     """A rotation that moves, and what was seen of it; time first.
 
-    ``rotation``, ``velocity`` (body frame) and ``observations`` are (T, d, d); ``noise_std`` is in
-    radians per axis. NaN where not ``observed``.
+    Parameters
+    ----------
+    times : array
+        ``(T,)``, one per frame.
+    rotation : array
+        R ``(T, d, d)``.
+    velocity : array
+        ``(T, d, d)`` in the body frame, radians per frame.
+    observations : array
+        ``(T, d, d)``, NaN where not seen.
+    observed : array of bool
+        ``(T,)``, where there is an observation.
+    noise_std : float
+        Radians per axis.
     """
 
     times: Numbers
@@ -96,9 +125,29 @@ def ellipse(
 ) -> CovarianceScene:
     """M_t = R(theta_t) diag(lam) R(theta_t)^T, theta_t = start_angle + rate t: a turning ellipse.
 
-    Angles in radians, ``rate`` per frame. ``n_samples=None`` shows it without noise. The paper's
-    tables fit n_samples of about 1280 (main) and 3750 (rate sweep), not the printed 8.
+    The paper's tables fit n_samples of about 1280 (main) and 3750 (rate sweep), not the printed 8.
 
+    Parameters
+    ----------
+    rate : float, default 0.08
+        Radians per frame; 0.08 as in the paper's main table.
+    n_frames : int, default 400
+        Number of frames T.
+    spectrum : Sequence[float], default (2.0, 0.5)
+        The two eigenvalues.
+    n_samples : int, default 8
+        Samples behind each observation; None shows the covariance without noise.
+    noise_floor : float, default 0.1
+        Variance of the measurement noise, added to both eigenvalues.
+    start_angle : float, default 0.0
+        Angle of the major axis at the start, radians.
+    observed : array of bool, default None
+        Mask ``(n_frames,)`` of the frames that are seen; None shows all.
+    rng : np.random.Generator or int, default 0
+        Generator or seed; a fixed seed by default, so that a scene can be repeated.
+
+    Examples
+    --------
     >>> ellipse(0.1, n_frames=5).observations.shape
     (5, 2, 2)
     """
@@ -131,6 +180,31 @@ def rotating_covariance(
     ``acceleration_std`` it drifts by that much per frame and plane. Without a ``spectrum``, every
     eigenvalue is twice the next. Draws, in order: direction, velocity, observations.
 
+    Parameters
+    ----------
+    d : int, default 3
+        Dimension.
+    rate : float, default 0.02
+        Angular speed, radians per frame.
+    acceleration_std : float, default 0.0
+        Drift of the velocity per frame and plane, radians; 0 keeps it constant.
+    spectrum : Sequence[float], default None
+        The d eigenvalues; None: each is twice the next.
+    n_frames : int, default 400
+        Number of frames T.
+    n_samples : int, default 8
+        Samples behind each observation; None shows the covariance without noise.
+    noise_floor : float, default 0.1
+        Variance of the measurement noise, added to all eigenvalues.
+    start : array, default None
+        Eigenframe ``(d, d)`` at the start; None is the identity.
+    observed : array of bool, default None
+        Mask ``(n_frames,)`` of the frames that are seen; None shows all.
+    rng : np.random.Generator or int, default 0
+        Generator or seed; a fixed seed by default, so that a scene can be repeated.
+
+    Examples
+    --------
     >>> rotating_covariance(4).covariance.shape
     (400, 4, 4)
     """
@@ -162,6 +236,27 @@ def rotating_frame(
 
     The motion is that of :func:`rotating_covariance`. Draws, in order: direction, velocity, noise.
 
+    Parameters
+    ----------
+    d : int, default 3
+        Dimension, 2 or more.
+    rate : float, default 0.02
+        Angular speed, radians per frame.
+    acceleration_std : float, default 0.0
+        Drift of the velocity per frame and plane, radians; 0 keeps it constant.
+    n_frames : int, default 400
+        Number of frames T.
+    noise_std : float, default 0.05
+        Noise of the observations, radians per plane.
+    start : array, default None
+        Rotation ``(d, d)`` at the start; None is the identity.
+    observed : array of bool, default None
+        Mask ``(n_frames,)`` of the frames that are seen; None shows all.
+    rng : np.random.Generator or int, default 0
+        Generator or seed; a fixed seed by default, so that a scene can be repeated.
+
+    Examples
+    --------
     >>> rotating_frame(5, n_frames=10).observations.shape
     (10, 5, 5)
     """
@@ -196,6 +291,19 @@ def camera_shake(
     a ~ U(.05, .15), f ~ U(.01, .05), phi ~ U(0, 2 pi) (three each), the noise (T, 3), the dropout
     (T,). The same seed moves the same way at every dropout probability. Scored by the angle.
 
+    Parameters
+    ----------
+    seed : int
+        Seed of everything that is drawn.
+    dropout_probability : float, default 0.0
+        Probability that a frame is lost.
+    n_frames : int, default 200
+        Number of frames T; the paper's.
+    noise_std : float, default 0.05
+        Noise of the observations, radians per axis; the paper's.
+
+    Examples
+    --------
     >>> camera_shake(0, 0.3).rotation.shape
     (200, 3, 3)
     """
@@ -225,6 +333,23 @@ def steady_camera(
     mask from (seed, round(100 p)); the missing share is 50, 69, 79, 86, 90 % for p = .1 to .5. The
     paper's table scores |Log|_F, which is sqrt 2 times the angle.
 
+    Parameters
+    ----------
+    seed : int
+        Seed of everything that is drawn.
+    dropout_probability : float, default 0.0
+        Probability that a gap starts at a frame that is seen.
+    n_frames : int, default 200
+        Number of frames T; the paper's.
+    rate : float, default 0.022
+        Angular speed, radians per frame.
+    noise_std : float, default 0.05
+        Noise of the observations, radians per axis; the paper's.
+    gap : int, default 9
+        Frames of a gap.
+
+    Examples
+    --------
     >>> steady_camera(0, 0.1).rotation.shape
     (200, 3, 3)
     """

@@ -29,11 +29,16 @@ class KineticDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     learned from them. Where what is normal moves, use :func:`kgmrf.alerts.watch` or
     `OnlineDetector`, which forecast each row from those before it.
 
-    rate: share of normal rows that `predict` calls outliers; the default is that of scikit-learn's
-    own detectors, 1e-4 that of `kgmrf.alerts`.
-
     After `fit`: `location_` ``(d,)``, `density_` of a row off it, `offset_` (log10 of rate).
 
+    Parameters
+    ----------
+    rate : float, default 0.1
+        Share of normal rows that `predict` calls outliers; the default is that of scikit-learn's
+        own detectors, 1e-4 that of `kgmrf.alerts`.
+
+    Examples
+    --------
     >>> X = np.random.default_rng(0).normal(size=(500, 2)) @ [[1.0, 0.9], [0.0, 0.4]]
     >>> detector = KineticDetector(rate=1e-3).fit(X)
     >>> detector.predict([[2.0, 1.9], [2.0, -1.9]])

@@ -28,17 +28,27 @@ class KineticCovariance(BaseEstimator):  # type: ignore[misc]
     and methods are those of :class:`sklearn.covariance.EmpiricalCovariance`: `covariance_`,
     `location_`, `get_precision`, `score`, `mahalanobis`; of rows with NaN the rest counts.
 
-    window: rows per step of the tracker; the last step of a call may be shorter.
-    assume_centered: X has mean zero. Otherwise each row is centred on the mean of the rows before
-    it: ``mean="expanding"``, or "ewm" for a mean that moves (`location_` is its last value).
-    gains, noise_floor: as for :class:`kgmrf.KGMRF`.
-    time_scale: as for :class:`kgmrf.KGMRF`; "auto" (default) makes `covariance_` that of the signal
-    where rows predict each other, as samples of EEG do, and changes nothing where they do not.
-
     After `fit`: `covariance_` ``(d, d)``, `location_` ``(d,)``, `frame_`, `spectrum_`,
     `velocity_` (see :data:`kgmrf.results.FIELDS`), `log_likelihood_` (mean one-step-ahead
     log-likelihood per row of the last call, NaN before there is one), `tracker_`.
 
+    Parameters
+    ----------
+    window : int, default 1
+        Rows per step of the tracker; the last step of a call may be shorter.
+    assume_centered : bool, default False
+        X has mean zero. Otherwise each row is centred on the mean of the rows before it.
+    mean : str, default "expanding"
+        Which mean that is: "expanding", or "ewm" for one that moves (`location_` is its last
+        value).
+    gains, noise_floor : default "auto" and 0.0
+        As for :class:`kgmrf.KGMRF`.
+    time_scale : float or str, default "auto"
+        As for :class:`kgmrf.KGMRF`; "auto" makes `covariance_` that of the signal where rows
+        predict each other, as samples of EEG do, and changes nothing where they do not.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(500, 3)) * [3.0, 2.0, 1.0]
     >>> KineticCovariance().fit(X).covariance_.shape
@@ -153,11 +163,18 @@ class KineticTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     For pipelines of covariance matrices ``(n_matrices, d, d)`` in time order, such as
     pyRiemann's. To take the slow change of a recording out, see `OnlineRecenter`.
 
-    n_samples: samples behind each matrix; None takes 2 d, a cautious guess.
-    go_on: True lets `transform` continue in time where `fit` ended; False starts again, so that
-    ``fit(X).transform(X)`` is ``fit_transform(X)``.
-    gains, noise_floor, on_invalid: as for :class:`kgmrf.KGMRF`.
+    Parameters
+    ----------
+    n_samples : float, default None
+        Samples behind each matrix; None takes 2 d, a cautious guess.
+    go_on : bool, default False
+        True lets `transform` continue in time where `fit` ended; False starts again, so that
+        ``fit(X).transform(X)`` is ``fit_transform(X)``.
+    gains, noise_floor, on_invalid : default "auto", 0.0 and "raise"
+        As for :class:`kgmrf.KGMRF`.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> X = np.tile(np.diag([2.0, 0.5]), (20, 1, 1))
     >>> KineticTransformer(n_samples=50).fit_transform(X)[-1].diagonal().round(1)

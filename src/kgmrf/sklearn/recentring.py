@@ -115,14 +115,6 @@ class OnlineRecenter(KineticTransformer):
     state stays, `partial_fit` changes it. One epoch at a time: ``model.transform(C[None])``, then
     ``model.partial_fit(C[None])``. Matrices of NaN are gaps.
 
-    reference: "riemannian" (default), a :class:`RiemannianReference`: the geometric mean, with a
-    memory that adapts. "tracker", the covariance that :class:`kgmrf.KGMRF` forecasts; it then
-    whitens every matrix of the training session, too, by the matrices before it.
-    on_invalid: as for :class:`kgmrf.KGMRF`.
-    n_samples, turning: of reference="tracker". Samples behind each matrix (None takes 2 d, a
-    cautious guess); whiten in the rotating eigenframe, diag(lam)^{-1/2} Q^T, which also removes a
-    rotation of the channels (eigenvectors have a sign: no `new_session` between training and test).
-
     At a known start of a session call `new_session`: what was seen counts as one matrix from then
     on. Without it, some tens of epochs do the same.
 
@@ -130,6 +122,26 @@ class OnlineRecenter(KineticTransformer):
     far more frequent in the new session, or classes come in long blocks, R moves towards that class
     and the difference between the classes shrinks.
 
+    Parameters
+    ----------
+    reference : str, default "riemannian"
+        "riemannian", a :class:`RiemannianReference`: the geometric mean, with a memory that adapts.
+        "tracker", the covariance that :class:`kgmrf.KGMRF` forecasts; it then whitens every matrix
+        of the training session, too, by the matrices before it.
+    n_samples, turning : default None and False
+        Of reference="tracker". Samples behind each matrix (None takes 2 d, a cautious guess);
+        whiten in the rotating eigenframe, diag(lam)^{-1/2} Q^T, which also removes a rotation of
+        the channels (eigenvectors have a sign: no `new_session` between training and test).
+    on_invalid : {"raise", "skip", "repair"}, default "raise"
+        As for :class:`kgmrf.KGMRF`.
+
+    References
+    ----------
+    Zanini, Congedo, Jutten, Said and Berthoumieu (2018), Transfer learning: a Riemannian geometry
+    framework, IEEE TBME 65(5).
+
+    Examples
+    --------
     >>> import numpy as np
     >>> X = np.tile(np.diag([2.0, 0.5]), (20, 1, 1))
     >>> OnlineRecenter().fit(X).transform(X)[0].round(1)

@@ -31,6 +31,21 @@ def lyapunov_energy(
 
     Per plane; add over planes for the whole frame. Not finite where the gains are unstable.
 
+    Parameters
+    ----------
+    angle_error : float or array
+        e, radians.
+    velocity_error : float or array
+        u, radians per step.
+    position_gain : float or array
+        A, share of an innovation that corrects the angle.
+    velocity_gain : float or array
+        B, share that corrects the velocity.
+    retention : float or array, default 1.0
+        Share of the velocity that is kept per step, rho; 1 is the zero-lag law.
+
+    Examples
+    --------
     >>> lyapunov_energy(0.3, 0.4, 1.0, 0.0, 0.0)
     0.25
     """
@@ -41,7 +56,17 @@ def lyapunov_energy(
 
 
 class InertiaRange(NamedTuple):
-    """Inertias a for which E = xi^2/2 + a u^2/2 falls at every step; NaN where there is none."""
+    """Inertias a for which E = xi^2/2 + a u^2/2 falls at every step; NaN where there is none.
+
+    Parameters
+    ----------
+    low
+        Least inertia at which the energy falls.
+    best
+        The one at which it falls fastest.
+    high
+        The largest.
+    """
 
     low: Any
     best: Any
@@ -61,6 +86,19 @@ def energy_inertia(
     exists iff B < 2 min(A, 2 - A). ``first="kick"``: the paper's theorem, F = [[1-A-B, rho],
     [-B, rho]]; with A = 0, rho = 1 - gamma an inertia exists iff B < 2 min(gamma, 2 - gamma).
 
+    Parameters
+    ----------
+    position_gain : float or array
+        A, share of an innovation that corrects the angle.
+    velocity_gain : float or array
+        B, share that corrects the velocity.
+    retention : float or array, default 1.0
+        Share of the velocity that is kept per step, rho; 1 is the zero-lag law.
+    first : First, default "drift"
+        "drift" is the step of this package, "kick" that of the paper's theorem.
+
+    Examples
+    --------
     >>> [round(float(v), 2) for v in energy_inertia(0.0, 0.05, 0.9, first="kick")]
     [12.0, 18.0, 27.0]
     >>> energy_inertia(0.0, 0.05).best
@@ -92,6 +130,21 @@ def energy_contraction(
     The smallest such c; above 1 the energy rises at some step from some start. ``inertia`` None
     takes the best, a* = |F_12/F_21|. ``first``: see `energy_inertia`.
 
+    Parameters
+    ----------
+    position_gain : float or array
+        A, share of an innovation that corrects the angle.
+    velocity_gain : float or array
+        B, share that corrects the velocity.
+    retention : float or array, default 1.0
+        Share of the velocity that is kept per step, rho; 1 is the zero-lag law.
+    inertia : float or array, default None
+        a; None takes the best, a* = |F_12/F_21|.
+    first : First, default "drift"
+        See `energy_inertia`.
+
+    Examples
+    --------
     >>> round(energy_contraction(0.0, 0.05, 0.9, inertia=1.0, first="kick"), 3)
     2.148
     >>> round(energy_contraction(0.0, 0.05, 0.9, first="kick"), 3)

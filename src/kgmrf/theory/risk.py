@@ -28,7 +28,17 @@ __all__ = [
 
 
 class RiskTerms(NamedTuple):
-    """statistical + nonstationarity + transient: mean squared angle over a run, in rad^2."""
+    """statistical + nonstationarity + transient: mean squared angle over a run, in rad^2.
+
+    Parameters
+    ----------
+    statistical : float
+        From the noise of the observations.
+    nonstationarity : float
+        From changes of the velocity.
+    transient : float
+        From the error at the start.
+    """
 
     statistical: float
     nonstationarity: float
@@ -67,6 +77,33 @@ def risk_bound(
     with ``max_jump``, the largest single change of the rate, 2 |g|_1^2 jump V / T, g_k = (F^k)_12;
     given both, the smaller. The transient term is then 2 X / T.
 
+    Parameters
+    ----------
+    spectrum : array
+        Eigenvalues lam ``(d,)``.
+    n_samples : float
+        m, samples behind an observation.
+    n_frames : int
+        T, steps of the run.
+    position_gain : float
+        A.
+    velocity_gain : float
+        B.
+    noise_floor : float, default 0.0
+        sigma^2, in d_i = lam_i + sigma^2.
+    rate_variation : float, default 0.0
+        V, total variation of the angular velocity.
+    initial_angle : float, default 0.0
+        Angle error at the start, radians.
+    initial_velocity : float, default 0.0
+        Velocity error at the start, radians per step.
+    max_variation : float, default None
+        V_max >= V, for the bound that is linear in V.
+    max_jump : float, default None
+        Largest single change of the velocity, for the same.
+
+    Examples
+    --------
     >>> terms = risk_bound(
     ...     spectrum=(2.0, 0.5), n_samples=8, n_frames=400, position_gain=0.1, velocity_gain=0.005
     ... )
@@ -117,7 +154,17 @@ def _response_sum(f: Array) -> float:
 
 
 class FixedGainMinimax(NamedTuple):
-    """The least worst risk of a pair of fixed gains, and the pair."""
+    """The least worst risk of a pair of fixed gains, and the pair.
+
+    Parameters
+    ----------
+    risk
+        Least worst-case risk.
+    position_gain
+        Gain that attains it.
+    velocity_gain
+        Gain that attains it.
+    """
 
     risk: Any
     position_gain: Any
@@ -134,6 +181,17 @@ def fixed_gain_minimax(
     1 - s^2, B = A^2/(2 - A). About sqrt(2) R^(3/4) (V^2/T)^(1/4) when small. Linear regime,
     retention 1, started in the steady state.
 
+    Parameters
+    ----------
+    noise_variance : float or array
+        R, variance of an observed angle, rad^2.
+    variation : float or array
+        V, total variation of the rate over the run, radians per step.
+    n_frames : float or array
+        T, steps of the run.
+
+    Examples
+    --------
     >>> found = fixed_gain_minimax(0.05, 0.02, 400)
     >>> round(found.risk, 5), round(found.position_gain, 4), round(found.velocity_gain, 5)
     (0.00451, 0.0903, 0.00427)
@@ -159,6 +217,21 @@ def minimax_lower_bound(
     angle, at most 4R/9 (a smaller c is allowed too), its peak at most pi/4. Holds for any
     estimator, also one that sees the whole run. For long runs close to .0618 R^(4/5) (V/T)^(2/5).
 
+    Parameters
+    ----------
+    noise_variance : float or array
+        R, variance of an observed angle, rad^2.
+    variation : float or array
+        V, total variation of the rate over the run, radians per step.
+    n_frames : float or array
+        T, steps of the run.
+
+    References
+    ----------
+    Tsybakov (2009), Introduction to Nonparametric Estimation, section 2.7, Springer.
+
+    Examples
+    --------
     >>> round(minimax_lower_bound(0.05, 0.5, 4000), 6)
     0.000153
     """
@@ -183,6 +256,19 @@ def two_point_bound(noise_variance: ArrayLike, n_observations: ArrayLike) -> Any
     Le Cam: two angles +-theta differ by a divergence of 2 n theta^2 / R, so that the risk is at
     least theta^2 (1 - theta sqrt(n/R)), best at theta = (2/3) sqrt(R/n).
 
+    Parameters
+    ----------
+    noise_variance : float or array
+        R, variance of an observed angle, rad^2.
+    n_observations : float or array
+        n, observations of it.
+
+    References
+    ----------
+    Tsybakov (2009), Introduction to Nonparametric Estimation, section 2.3, Springer.
+
+    Examples
+    --------
     >>> round(two_point_bound(0.27, 10), 4)
     0.004
     """

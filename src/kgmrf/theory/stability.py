@@ -31,6 +31,15 @@ def error_map(
 
     Gains (...) -> (..., 2, 2).
 
+    Parameters
+    ----------
+    position_gain, velocity_gain : float or array
+        A and B, shares of an innovation that correct angle and velocity.
+    retention : float or array, default 1.0
+        Share of the velocity that is kept per step, rho; 1 is the zero-lag law.
+
+    Examples
+    --------
     >>> error_map(0.25, 0.5)
     array([[ 0.75,  0.75],
            [-0.5 ,  0.5 ]])
@@ -52,6 +61,15 @@ def turning_map(
     frame: d (d-1) / 2 modes theta = theta_a + theta_b, a < b, i theta_a the eigenvalues of the
     velocity, phi = (1 - e)/(i theta). Gains (...) -> (..., modes, 2, 2). At rest, and always for
     d = 2, all modes are `error_map`. The retention acts on the velocity error.
+
+    Parameters
+    ----------
+    position_gain, velocity_gain : float or array
+        A and B, shares of an innovation that correct angle and velocity.
+    retention : float or array, default 1.0
+        Share of the velocity that is kept per step, rho; 1 is the zero-lag law.
+    velocity : ArrayLike
+        Skew ``(..., d, d)``, body frame, radians per step.
     """
     w = np.asarray(velocity, dtype=np.float64)
     if w.ndim < 2 or w.shape[-1] != w.shape[-2] or not np.allclose(w, -np.swapaxes(w, -1, -2)):
@@ -81,6 +99,18 @@ def stability_radius(
     ``velocity``, skew (..., d, d), asks about a target that turns (see `turning_map`): for d >= 3
     that costs stability, in proportion to the speed when the gains are underdamped.
 
+    Parameters
+    ----------
+    position_gain, velocity_gain : float or array
+        A and B, shares of an innovation that correct angle and velocity.
+    retention : float or array, default 1.0
+        Share of the velocity that is kept per step, rho; 1 is the zero-lag law.
+    velocity : array, default None
+        Skew ``(..., d, d)``, body frame, radians per step: a target that turns. None is one at
+        rest.
+
+    Examples
+    --------
     >>> from kgmrf.geometry import so
     >>> round(stability_radius(0.1, 0.005), 4)
     0.9487
@@ -104,6 +134,22 @@ def stable(
     For a target that turns at ``velocity`` the conditions are, in every mode, |delta| < 1 and
     |tau - delta conj(tau)| < 1 - |delta|^2 with tau = tr F, delta = det F.
 
+    Parameters
+    ----------
+    position_gain, velocity_gain : float or array
+        A and B, shares of an innovation that correct angle and velocity.
+    retention : float or array, default 1.0
+        Share of the velocity that is kept per step, rho; 1 is the zero-lag law.
+    velocity : array, default None
+        Skew ``(..., d, d)``, body frame, radians per step: a target that turns. None is one at
+        rest.
+
+    References
+    ----------
+    Jury (1964), Theory and Application of the z-Transform Method, Wiley.
+
+    Examples
+    --------
     >>> from kgmrf.geometry import so
     >>> stable(0.5, 2.5), stable(0.5, 2.5, velocity=so.hat(np.array([0.0, 0.0, 1.5])))
     (True, False)
@@ -124,10 +170,19 @@ def printed_domain(
 ) -> Any:
     """0 < gamma < 2 and 0 < eta < 2 (2 - gamma) / kappa_max: where the printed law is stable.
 
-    ``damping`` is gamma as in W <- (1 - gamma) W + eta w. ``kappa_max`` is the largest ratio of
-    stiffness to inertia: 1 for the torque of Algorithm 1, whatever the data; the largest
-    lam_i lam_j for the torque [C, M] of the paper's appendix, which is not whitened.
+    Parameters
+    ----------
+    velocity_gain : float or array
+        eta.
+    damping : float or array
+        gamma as in W <- (1 - gamma) W + eta w.
+    kappa_max : float or array, default 1.0
+        Largest ratio of stiffness to inertia: 1 for the torque of Algorithm 1, whatever the data;
+        the largest lam_i lam_j for the torque [C, M] of the paper's appendix, which is not
+        whitened.
 
+    Examples
+    --------
     >>> printed_domain(0.05, 0.95), printed_domain(2.2, 0.95)
     (True, False)
     >>> printed_domain(0.05, 0.95, kappa_max=50.0)
@@ -146,6 +201,18 @@ def convergence_rate(
 ) -> Any:
     """-log(stability_radius): errors fade like exp(-rate t), per frame; negative where they grow.
 
+    Parameters
+    ----------
+    position_gain, velocity_gain : float or array
+        A and B, shares of an innovation that correct angle and velocity.
+    retention : float or array, default 1.0
+        Share of the velocity that is kept per step, rho; 1 is the zero-lag law.
+    velocity : array, default None
+        Skew ``(..., d, d)``, body frame, radians per step: a target that turns. None is one at
+        rest.
+
+    Examples
+    --------
     >>> round(convergence_rate(0.1, 0.005), 4)
     0.0527
     """
@@ -166,6 +233,17 @@ def steady_noise_variance(
     For a covariance plane R = d_i d_j / (m (lam_i - lam_j)^2), for rotations R = noise_std^2; inf
     where the gains are unstable.
 
+    Parameters
+    ----------
+    position_gain, velocity_gain : float or array
+        A and B, shares of an innovation that correct angle and velocity.
+    retention : float or array, default 1.0
+        Share of the velocity that is kept per step, rho; 1 is the zero-lag law.
+    observation_variance : float or array, default 1.0
+        R, variance of an observed angle, rad^2.
+
+    Examples
+    --------
     >>> round(steady_noise_variance(0.1, 0.0), 4)  # an EMA: g / (2 - g)
     0.0526
     """
@@ -185,6 +263,15 @@ def lock_limit(
     The innovation of a rotating ellipse, (1/2) sin 2x, never exceeds 1/2. Infinite without damping
     (rho = 1, B > 0); eta / (2 gamma) for the printed law.
 
+    Parameters
+    ----------
+    position_gain, velocity_gain : float or array
+        A and B, shares of an innovation that correct angle and velocity.
+    retention : float or array, default 1.0
+        Share of the velocity that is kept per step, rho; 1 is the zero-lag law.
+
+    Examples
+    --------
     >>> round(lock_limit(0.0, 0.05, 1 - 0.95), 4), lock_limit(0.1, 0.05)
     (0.0263, inf)
     """
@@ -205,10 +292,23 @@ def steady_lag(
     """e = x - A w with w = omega / (A + B/(1 - rho)), and x = (1/2) asin 2w (sine) or w (linear).
 
     The angle by which the filtered estimate trails a plane that turns at a constant ``rate``
-    without noise; ``predicted=True`` gives x, the error before the correction.
-    ``innovation="sine"`` is exact for covariances with d = 2, ``"linear"`` for rotation
-    observations. NaN beyond the lock limit, and without any gain: there is no steady state.
+    without noise. NaN beyond the lock limit, and without any gain: there is no steady state.
 
+    Parameters
+    ----------
+    rate : float or array
+        omega, radians per step.
+    position_gain, velocity_gain : float or array
+        A and B, shares of an innovation that correct angle and velocity.
+    retention : float or array, default 1.0
+        Share of the velocity that is kept per step, rho; 1 is the zero-lag law.
+    innovation : {"sine", "linear"}, default "sine"
+        "sine" is exact for covariances with d = 2, "linear" for rotation observations.
+    predicted : bool, default False
+        Give x, the error before the correction.
+
+    Examples
+    --------
     >>> steady_lag(0.08, 0.1, 0.05)
     0.0
     >>> round(steady_lag(0.08, 0.2, 0.0, innovation="linear"), 4)
@@ -232,6 +332,17 @@ def printed_lag(rate: ArrayLike, velocity_gain: ArrayLike, damping: ArrayLike) -
 
     About gamma omega / eta when small; NaN for omega > eta / (2 gamma), where it loses lock.
 
+    Parameters
+    ----------
+    rate : float or array
+        omega, radians per step.
+    velocity_gain : float or array
+        eta.
+    damping : float or array
+        gamma, 1 - retention.
+
+    Examples
+    --------
     >>> round(printed_lag(0.01, 0.5, 0.5), 6)
     0.010001
     """
@@ -253,6 +364,19 @@ def first_order_lag(
     on, where the average loses the target). Predictions lag by more than omega/2 for every stable
     gain; the filtered estimate has no such bound: with g = 1, hold last, it is 0.
 
+    Parameters
+    ----------
+    rate : float or array
+        omega, radians per step.
+    gain : float or array
+        g, weight of a new observation.
+    average : {"euclidean", "geodesic"}, default "euclidean"
+        "euclidean", of the entries (exact for d = 2), or "geodesic", of angles.
+    predicted : bool, default False
+        Add omega: the error as a forecast of the next frame.
+
+    Examples
+    --------
     >>> round(float(np.degrees(first_order_lag(0.08, 0.2))), 2)
     15.61
     >>> first_order_lag(0.08, 1.0), first_order_lag(0.08, 1.0, predicted=True)

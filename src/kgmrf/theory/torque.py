@@ -20,6 +20,19 @@ def wishart_second_moment(
 
     Shapes: left A (..., k, d), covariance S (..., d, d), right B (..., d, l), m (...) -> (...).
 
+    Parameters
+    ----------
+    left : array
+        A ``(..., k, d)``.
+    covariance : array
+        S ``(..., d, d)``.
+    right : array
+        B ``(..., d, l)``.
+    n_samples : array
+        m ``(...)``, samples behind C.
+
+    Examples
+    --------
     >>> wishart_second_moment(np.eye(2), np.diag([2.0, 1.0]), np.eye(2), 7)
     2.0
     """
@@ -39,9 +52,20 @@ def torque_variance(
 ) -> Any:
     """E |tau - E tau|_F^2 = (1/m) sum_{i != j} (G_ij / (d_i d_j))^2 (S_ii S_jj + S_ij^2).
 
-    ``spectrum`` (..., d) is the estimate's, d_i = lam_i + noise_floor; ``truth`` S (..., d, d) is
-    the covariance of the samples in the estimate's eigenframe, None where the estimate is right.
+    Parameters
+    ----------
+    spectrum : array
+        Eigenvalues lam ``(..., d)`` of the estimate.
+    n_samples : array
+        m, samples behind an observation.
+    noise_floor : float, default 0.0
+        sigma^2, in d_i = lam_i + sigma^2.
+    truth : array, default None
+        S ``(..., d, d)``, the covariance of the samples in the estimate's eigenframe; None where
+        the estimate is right.
 
+    Examples
+    --------
     >>> torque_variance((2.0, 1.0), 8)
     0.125
     """
@@ -62,9 +86,19 @@ def torque_lipschitz(
 ) -> Any:
     """L = (c_max - c_min)(1/d_min - 1/d_max): |tau(M_1, C) - tau(M_2, C)|_F <= L |Log|_F.
 
-    ``observation`` C (..., d, d) with eigenvalues c, ``spectrum`` (..., d), d_i = lam_i +
-    noise_floor; |Log|_F is the length of the rotation from M_1 to M_2. Sharp for d = 2.
+    |Log|_F is the length of the rotation from M_1 to M_2. Sharp for d = 2.
 
+    Parameters
+    ----------
+    observation : array
+        C ``(..., d, d)`` with eigenvalues c.
+    spectrum : array
+        Eigenvalues lam ``(..., d)``.
+    noise_floor : float, default 0.0
+        sigma^2, in d_i = lam_i + sigma^2.
+
+    Examples
+    --------
     >>> torque_lipschitz(np.diag([3.0, 1.0]), (2.0, 1.0))
     1.0
     """

@@ -16,10 +16,25 @@ from kgmrf.constants import SIZE_NODES, SIZE_SHARES, TAILS
 class StudentTMixture(Distribution):
     """p(x) = sum_k pi_k t_{nu_k}(x - loc; f_k L L^T), a mixture of multivariate Student-t.
 
-    scale_tril: L, ``(..., d, d)``. weights: pi_k, ``(..., K)``. dofs: nu_k, ``(K,)``. factors: f_k,
-    ``(..., K)``, default 1. loc: the mean, ``(..., d)``, default 0. Components are summed out in
-    `log_prob`.
+    Components are summed out in `log_prob`.
 
+    Parameters
+    ----------
+    scale_tril : Tensor
+        L, ``(..., d, d)``.
+    weights : Tensor
+        pi_k, ``(..., K)``.
+    dofs : Tensor
+        nu_k, ``(K,)``.
+    factors : Tensor or float, default 1.0
+        f_k, ``(..., K)``.
+    validate_args : bool, default False
+        Check the arguments, as for every distribution of torch; it takes time.
+    loc : Tensor, default None
+        The mean, ``(..., d)``; None is 0.
+
+    Examples
+    --------
     >>> import torch
     >>> one = StudentTMixture(torch.eye(2), torch.ones(1), torch.tensor([1e8]))
     >>> round(one.log_prob(torch.zeros(2)).item(), 3), one.covariance_matrix.diagonal().tolist()

@@ -38,16 +38,6 @@ GROUPS = ("prior", "size_gain", *COLUMNS, *RATES, "tails", "mean")
 class KGMRFLayer(nn.Module):
     """The ensemble of `kgmrf.KGMRF` as a layer; untrained it gives the numbers of `KGMRF()`.
 
-    d: channels. members: as for `KGMRF`, default the eleven of the tracker. learned: names of the
-    groups that are trained, of `GROUPS`; all of them by default: prior weights, size gains,
-    half-lives, channel half-lives, accelerations, spectrum rates and rate priors of the members,
-    the rate at which weights learn, the gain of kappa, and the probabilities of the tails (where
-    they start and what they return to). unit: time that counts as one step, in the units of
-    ``dt``; default 1. gradient_steps: the gradient is cut after every so many steps of a sequence,
-    for through a thousand steps it can grow beyond all bounds; default 256. lags: of a linear mean
-    sum_l A_l x_(t - l), which is taken off the rows first; the A_l start at 0 and are learned
-    ("mean"). Default 0: the mean is zero.
-
     Every learned number stays within e^-3 and e^3 times the tracker's (gains between 0 and 1).
     Gradients flow to these and to the observations; not to ``dt``, ``n_samples`` and ``state``. Of
     a channel that comes later than the first step, the first value counts as given.
@@ -55,6 +45,31 @@ class KGMRFLayer(nn.Module):
     The arithmetic is in double precision on the CPU, with as many threads as torch has. Tensors of
     other devices are copied there and back, with one warning.
 
+    Parameters
+    ----------
+    d : int
+        Channels.
+    members : Iterable[Any], default None
+        As for `KGMRF`, default the eleven of the tracker.
+    learned : Iterable[str], default all
+        Names of the groups that are trained, of `GROUPS`; all of them by default: prior weights,
+        size gains, half-lives, channel half-lives, accelerations, spectrum rates and rate priors of
+        the members, the rate at which weights learn, the gain of kappa, and the probabilities of
+        the tails (where they start and what they return to).
+    unit : float, default 1.0
+        Time that counts as one step, in the units of ``dt``; default 1.
+    gradient_steps : int, default 256
+        The gradient is cut after every so many steps of a sequence, for through a thousand steps it
+        can grow beyond all bounds; default 256.
+    lags : int, default 0
+        Of a linear mean sum_l A_l x_(t - l), which is taken off the rows first; the A_l start at 0
+        and are learned ("mean"). Default 0: the mean is zero.
+    **others
+        None: settings of a single law are those of :class:`kgmrf.torch.LawLayer`, and the error
+        says so.
+
+    Examples
+    --------
     >>> layer = KGMRFLayer(3)
     >>> out = layer(torch.randn(5, 20, 3))
     >>> out

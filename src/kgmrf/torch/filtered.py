@@ -16,15 +16,23 @@ if TYPE_CHECKING:
 class Filtered(NamedTuple):
     """What a layer returns; the time axis is absent from ``state``, and from all after a `step`.
 
-    ==============  =====================  ======================================================
-    estimate        (..., time, d, d)      covariances or rotations, or tangent vectors
-    velocity        (..., time, d, d)      angular velocity per unit time, or its coordinates
-    log_likelihood  (..., time)            of each observation before it was used; NaN where none
-    nis             (..., time)            squared surprise, information gains only; NaN where none
-    state           `kgmrf.model.law_state.State`     to go on from; pass it to the next call
-    forecast        (..., time, d, d)      what each step expected; None unless asked for
-    ==============  =====================  ======================================================
+    Parameters
+    ----------
+    estimate : Tensor
+        ``(..., time, d, d)``: covariances or rotations, or tangent vectors.
+    velocity : Tensor
+        ``(..., time, d, d)``: angular velocity per unit time, or its coordinates.
+    log_likelihood : Tensor
+        ``(..., time)``: of each observation before it was used; NaN where none.
+    nis : Tensor
+        ``(..., time)``: squared surprise, information gains only; NaN where none.
+    state : State
+        To go on from; pass it to the next call.
+    forecast : Tensor, default None
+        ``(..., time, d, d)``: what each step expected; None unless asked for.
 
+    Examples
+    --------
     >>> from kgmrf.torch import LawLayer
     >>> LawLayer(2, n_samples=8)(torch.eye(2).expand(1, 4, 2, 2))
     Filtered of float32: estimate (1, 4, 2, 2), velocity (1, 4, 2, 2), log_likelihood (1, 4), nis \
@@ -67,6 +75,13 @@ class Filtered(NamedTuple):
 def detach(state: State) -> State:
     """The same state without its history: cut here for truncated backpropagation through time.
 
+    Parameters
+    ----------
+    state : State
+        State, or anything that holds tensors, to continue from without a gradient to the past.
+
+    Examples
+    --------
     >>> from kgmrf.torch import LawLayer
     >>> layer = LawLayer(2, n_samples=8)
     >>> state = layer(torch.eye(2).expand(1, 4, 2, 2)).state
@@ -88,6 +103,13 @@ def join(pieces: list[Any], axis: int = 0) -> Any:
 class Stream:
     """Stateful inference: call it with one step after another; `reset` forgets.
 
+    Parameters
+    ----------
+    layer : Kinetic
+        The layer that takes the steps.
+
+    Examples
+    --------
     >>> from kgmrf.torch import LawLayer
     >>> stream = LawLayer(2, n_samples=8).stream()
     >>> [tuple(stream(torch.eye(2)).estimate.shape) for _ in range(2)]

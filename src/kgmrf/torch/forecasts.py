@@ -33,6 +33,31 @@ class Forecasts:
     ==============  ==========  =================================================================
 
     Channels that were never seen are independent, of variance 1.
+
+    Parameters
+    ----------
+    lower_covariance : Tensor
+        Lower triangle of the covariance, in double precision on the CPU.
+    lower_forecast : Tensor
+        That of the forecast.
+    lower_scale : Tensor
+        That of the scale of the density.
+    tails : Tensor
+        Weights of the degrees of freedom of the density.
+    size_std : Tensor
+        Uncertainty of the log size.
+    doubt, wide : Tensor
+        Doubt about a young track, and what that widens its density by.
+    log_prob : Tensor
+        Log-density of each observation before it was used.
+    weights : Tensor
+        Weights of the members.
+    state : Tensor
+        To go on from.
+    samples : Tensor
+        The samples, less their mean; None for matrices.
+    mean : Tensor
+        Mean of each sample before it was used; None without ``lags``.
     """
 
     lower_covariance: Tensor  # lower triangles, in double precision on the CPU

@@ -29,28 +29,45 @@ SPECTRUM_RATE = (1e-12, 1e1)
 class LawLayer(Kinetic):
     """Covariances in, filtered covariances and angular velocities out; differentiable throughout.
 
-    d: dimension.
-    gains: "information" (default), "fixed", "printed" (the paper's Kick-Drift-Measure), or an
-    `InformationLaw` or `FixedLaw` with its settings.
-    spectrum: "adaptive" follows the eigenvalues, with a learned ``spectrum_rate``; "fixed" keeps
-    those of the start.
-    noise_floor, n_samples: as in :class:`kgmrf.KGMRF`.
-    start: "data" pools the first steps like :class:`kgmrf.KGMRF` (``pool_samples``,
-    ``pool_steps``); "learned" starts every sequence from a learned frame, spectrum and velocity.
-    output: "covariance" hands out matrices; "tangent" vectors: log M, d (d+1)/2 numbers with the
-    off-diagonal ones times sqrt 2, and the d (d-1)/2 coordinates of the velocity.
-    velocity: "body" hands out W as trackers do, in the eigenframe with eigenvalues descending, the
-    default for matrices; "spatial" Q W Q^T, the default for tangent vectors. The signs of
-    eigenvectors, and with them those of W, are arbitrary and may differ between a run with
-    gradients and one without; Q W Q^T does not depend on them: take it as a feature.
-    integrator: "exponential" turns the frame by Exp(dt W); "split" turns it plane by plane and the
-    velocity with it, as a rigid body of the Fisher inertia does: symplectic up to the retention.
-    checkpoint_every: steps per piece whose inside is recomputed in the backward pass.
-    turn_bound: largest turn per step (radians) that is computed to full precision; None looks at
-    the data instead.
-
     Where nothing was seen yet the estimate is the identity and the velocity zero.
 
+    Parameters
+    ----------
+    d : int
+        Dimension.
+    gains : str or Law, default "information"
+        "information", "fixed", "printed" (the paper's Kick-Drift-Measure), or an `InformationLaw`
+        or `FixedLaw` with its settings.
+    spectrum : {"adaptive", "fixed"}, default "adaptive"
+        "adaptive" follows the eigenvalues; "fixed" keeps those of the start.
+    spectrum_rate : float, default 1e-4
+        Variance that the log eigenvalues gain per unit time, where learning starts.
+    noise_floor, n_samples : float, default 0.0 and None
+        As in :class:`kgmrf.KGMRF`.
+    start : {"data", "learned"}, default "data"
+        "data" pools the first steps like :class:`kgmrf.KGMRF`; "learned" starts every sequence from
+        a learned frame, spectrum and velocity.
+    pool_samples, pool_steps : float, default None
+        When the pooling ends; None is 5 d samples or 2 d steps.
+    output : {"covariance", "tangent"}, default "covariance"
+        "covariance" hands out matrices; "tangent" vectors: log M, d (d+1)/2 numbers with the
+        off-diagonal ones times sqrt 2, and the d (d-1)/2 coordinates of the velocity.
+    velocity : {"body", "spatial"}, default None
+        "body" hands out W as trackers do, in the eigenframe with eigenvalues descending, the
+        default for matrices; "spatial" Q W Q^T, the default for tangent vectors. The signs of
+        eigenvectors, and with them those of W, are arbitrary and may differ between a run with
+        gradients and one without; Q W Q^T does not depend on them: take it as a feature.
+    integrator : {"exponential", "split"}, default "exponential"
+        "exponential" turns the frame by Exp(dt W); "split" turns it plane by plane and the velocity
+        with it, as a rigid body of the Fisher inertia does: symplectic up to the retention.
+    checkpoint_every : int, default None
+        Steps per piece whose inside is recomputed in the backward pass.
+    turn_bound : float, default None
+        Largest turn per step (radians) that is computed to full precision; None looks at the data
+        instead.
+
+    Examples
+    --------
     >>> layer = LawLayer(3, n_samples=12)
     >>> out = layer(torch.eye(3).expand(5, 20, 3, 3))
     >>> out.estimate.shape, out.velocity.shape

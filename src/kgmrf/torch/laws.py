@@ -108,15 +108,34 @@ class Law(nn.Module):
 class FixedLaw(Law):
     """Fixed gains, learned: |rho (1-A)| < 1, B + A (1-rho) > 0, B < (2-A)(1+rho) by construction.
 
-    A = position gain in (0, 2), B = velocity gain, rho = retention. A retention of exactly 1 stays
-    1 (the zero-lag law); one below 1 is learned. A position gain of exactly 0 stays 0 and needs a
-    retention below 1: the paper's Kick-Drift-Measure, which never turns the frame towards an
-    observation but kicks the velocity. ``per="plane"`` learns gains for every pair of
-    eigenvectors, in their order at the start. ``inertia`` lets the planes differ in how hard their
-    velocity is to change: B is divided by the inertia, as far as stability allows. ``ridge``, in
-    units of the squared gap, softens the response where eigenvalues are nearly equal; gradients
-    need it there, and it is learned too. Intervals up to ``longest_step`` are kept stable.
+    ``position_gain=0`` is the paper's Kick-Drift-Measure, which never turns the frame towards an
+    observation but kicks the velocity. With ``inertia``, B is divided by that of the plane, as far
+    as stability allows. Gradients need the ``ridge`` where eigenvalues are nearly equal, and it is
+    learned too.
 
+    Parameters
+    ----------
+    d : int
+        Dimension.
+    position_gain : float, default 0.1
+        A, in (0, 2); exactly 0 stays 0 and needs a retention below 1.
+    velocity_gain : float, default 0.005
+        B, where learning starts.
+    retention : float, default 1.0
+        rho; exactly 1 stays 1 (the zero-lag law), one below 1 is learned.
+    coast_retention : float, default 1.0
+        Retention in steps without data.
+    ridge : float, default 1e-2
+        In units of the squared gap: softens the response where eigenvalues are nearly equal.
+    per : Share, default "layer"
+        "layer": one law for all planes; "plane": one for every pair of eigenvectors.
+    inertia : bool, default False
+        Let the planes differ in how hard their velocity is to change.
+    longest_step : float, default 1.0
+        Intervals up to this one are kept stable.
+
+    Examples
+    --------
     >>> law = FixedLaw(3, position_gain=0.1, velocity_gain=0.005)
     >>> round(law().position_gain.item(), 6), round(law().velocity_gain.item(), 6)
     (0.1, 0.005)
@@ -178,6 +197,25 @@ class InformationLaw(Law):
     start. ``inertia`` makes a white torque act on planes of different inertia J: the acceleration
     noise of a plane is ``acceleration / J^2``.
 
+    Parameters
+    ----------
+    d : int
+        Dimension.
+    acceleration : float, default 1e-6
+        Spectral density of the acceleration, rad^2 per unit time^3, where learning starts.
+    angle_noise : float, default 0.0
+        That of a random walk of the angle, rad^2 per unit time; exactly 0 stays 0.
+    retention : float, default 1.0
+        Share of the velocity kept per unit time.
+    rate_prior : float, default 4e-4
+        Variance of the velocity at the start.
+    per : Share, default "layer"
+        "layer": one law for all planes; "plane": one for every pair of eigenvectors.
+    inertia : bool, default False
+        Let the planes differ in how hard their velocity is to change.
+
+    Examples
+    --------
     >>> law = InformationLaw(3, acceleration=1e-6, retention=0.9)
     >>> round(law().acceleration.item(), 12), round(law().retention.item(), 6)
     (1e-06, 0.9)

@@ -25,13 +25,22 @@ KAPPA_LIMIT = 0.7
 class StudentTLoss(nn.Module):
     """-log sum_j pi_j t_{nu_j}(x; e^kappa scale): the ensemble's density as a loss.
 
-    dofs: degrees of freedom nu_j of the mixed Student-t densities; tails: their weights pi_j
-    (default: equal). learned: train the weights and kappa, which corrects the size of the scale, at
-    first 0. reduction: "mean" or "sum" over the steps with an observation, or "none".
-
     The m samples of a step share one t of m d dimensions, as in :class:`kgmrf.KGMRF`. NaN cells of
     samples are integrated out. The arithmetic is in double precision.
 
+    Parameters
+    ----------
+    dofs : Sequence[float], default TAILS
+        Degrees of freedom nu_j of the mixed Student-t densities.
+    tails : Sequence[float], default None
+        Their weights pi_j (default: equal).
+    learned : bool, default True
+        Train the weights and kappa, which corrects the size of the scale, at first 0.
+    reduction : {"mean", "sum", "none"}, default "mean"
+        "mean" or "sum" over the steps with an observation, or "none".
+
+    Examples
+    --------
     >>> loss = StudentTLoss()
     >>> scale = torch.eye(2).expand(5, 2, 2)
     >>> round(loss(scale, torch.zeros(5, 1, 2), samples=True).item(), 4)

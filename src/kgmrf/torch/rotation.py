@@ -25,13 +25,24 @@ NOISE_STD = (1e-6, 1e1)
 class RotationLayer(Kinetic):
     """Rotations in, filtered rotations and angular velocities out; differentiable throughout.
 
-    d: dimension. noise_std: noise of the observed rotations per plane (radians), learned.
-    gains: "information" (default), "fixed", "printed", or an `InformationLaw` or `FixedLaw`.
-    project: take the nearest rotation of every observation first; matrices that come out of a
-    network need it.
-    velocity: "body" hands out W, "spatial" R W R^T.
-    checkpoint_every, turn_bound: as in `LawLayer`. The first observation starts the track.
+    Parameters
+    ----------
+    d : int, default 3
+        Dimension.
+    noise_std : float, default 0.05
+        Noise of the observed rotations per plane (radians), learned.
+    gains : str or Law, default "information"
+        "information", "fixed", "printed", or an `InformationLaw` or `FixedLaw`.
+    project : bool, default True
+        Take the nearest rotation of every observation first; matrices that come out of a network
+        need it.
+    velocity : {"body", "spatial"}, default "body"
+        "body" hands out W, "spatial" R W R^T.
+    checkpoint_every, turn_bound : default None
+        As in `LawLayer`. The first observation starts the track.
 
+    Examples
+    --------
     >>> out = RotationLayer(3)(torch.eye(3).expand(5, 20, 3, 3))
     >>> out.estimate.shape
     torch.Size([5, 20, 3, 3])

@@ -38,6 +38,20 @@ class Tracker(Input):
     """Common behaviour of all trackers; see the module's docstring for the contract.
 
     Several threads may share a tracker: their calls wait for one another, and none is lost.
+
+    Parameters
+    ----------
+    d : int, default None
+        Dimension; None takes it from the first observation.
+    n_samples : float, default None
+        Samples behind each observation, where that is always the same number; None: an argument of
+        `update` says it, or the observations are samples.
+    on_invalid : {"raise", "skip", "repair"}, default "raise"
+        What to do with an invalid observation: an error, as nothing is lost in silence; treat it as
+        missing; or take the nearest valid one.
+    time_unit : float, default None
+        The usual time between observations in units of ``times``; None takes the median of the
+        first eight intervals.
     """
 
     always_psd: ClassVar[bool] = True

@@ -21,6 +21,16 @@ def load(path: str | Path, named: type[Tracker] | None = None) -> Any:
     Only trackers that kgmrf itself defines are built from a file, and ``named``, if the caller
     names a class: ``MyTracker.load(path)`` reads what a ``MyTracker`` saved.
 
+    Parameters
+    ----------
+    path : str or Path
+        File that `save` wrote.
+    named : type[Tracker], default None
+        A class of the caller's own that may be built; None allows those of kgmrf only, because a
+        file must not choose what code runs.
+
+    Examples
+    --------
     >>> import tempfile, os
     >>> from kgmrf import KGMRF, load
     >>> tracker = KGMRF(n_samples=8)

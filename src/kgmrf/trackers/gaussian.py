@@ -92,13 +92,6 @@ class GaussianResult(GaussianEstimate, ProductResult):
 class KineticGaussian(Composite):
     """x ~ N(mu_t, S_t): follow a drifting mean and a turning covariance from the samples alone.
 
-    covariance: a tracker of covariances, default ``KGMRF(d)``.
-    mean_acceleration, mean_noise, mean_rate_prior: of the mean as in `VectorTracker`, but in units
-    of the covariance itself, so that nothing depends on the units of the samples.
-    mean_retention: share of the mean's velocity that survives a unit of time.
-    time_unit: the usual time between steps in units of ``times``, as for every tracker; None takes
-    that of ``covariance``, or the median of the first eight intervals.
-
     In units of S every channel has the same Kalman filter: the error of its mean has variance p,
     that of the mean of n samples 1/n. So the mean needs no S, and what is left of the samples is
     taken in by ``covariance``: those within a block about their mean, and the surprise of that mean
@@ -110,6 +103,23 @@ class KineticGaussian(Composite):
     one counts with what is there. The log-likelihood is that of the samples under the forecast of
     ``covariance`` about the predicted mean, and NaN where ``covariance`` has none.
 
+    Parameters
+    ----------
+    d : int, default None
+        Dimension; None takes it from the first observation.
+    covariance : Tracker or dict[str, Any], default None
+        a tracker of covariances, default ``KGMRF(d)``.
+    mean_acceleration, mean_noise, mean_rate_prior : float, default 1e-5, 0.0 and 1e-2
+        Of the mean as in `VectorTracker`, but in units of the covariance itself, so that nothing
+        depends on the units of the samples.
+    mean_retention : float, default 1.0
+        Share of the mean's velocity that survives a unit of time.
+    time_unit : float, default None
+        The usual time between steps in units of ``times``, as for every tracker; None takes that of
+        ``covariance``, or the median of the first eight intervals.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> drifting = rng.standard_normal((400, 2)) * [3.0, 1.0] + 0.2 * np.arange(400.0)[:, None]

@@ -43,51 +43,74 @@ LEARNED = "learned"
 class KGMRF(LinearMeanTracker, SignalTracker, EngineTracker, CovarianceTracker):
     """Follow a covariance M = Q diag(lam) Q^T whose eigenframe turns: no lag, coasts through gaps.
 
-    d: dimension; None takes it from the first observation.
-    gains: "auto" (default) weighs an ensemble of laws by how well they forecast; a single law is
-    "information", "zero_lag", "printed", or one from :mod:`kgmrf.model.gains`.
-    noise_floor: measurement-noise variance to subtract; observations scatter about M + sigma^2 I.
-    n_samples: samples behind each matrix, if it is always the same number. "learned" finds out how
-    many independent ones a matrix, or a block of raw samples, is worth by how it scatters about its
-    forecast, never more than are said of it: windows of a signal scatter more than their number
-    of samples promises. See `effective_samples` of an estimate; for two channels or more.
-    members: of the ensemble ("auto" only), from :mod:`kgmrf.members`; None takes the
-    default eleven.
-    rank: factors of a covariance of many channels, whose state and cost grow with d rather than
-    d^2; raw samples only. "auto" (default) takes 10 from d = 64 on, None never. See `loadings`.
-    rotating_axes: with a rank, add laws whose axes keep turning the way they did; pays only where a
-    direction of turning lasts for tens of rows.
-    on_invalid: what to do with an invalid matrix: "raise", "skip" (treat as missing) or "repair"
-    (nearest positive semidefinite matrix).
-    time_unit: the usual time between observations in units of ``times``; None takes the median of
-    the first eight intervals. All rates of the laws are per this unit; what is shown (velocity,
-    age, half-life) is per unit of ``times``, for dates in seconds.
-    mean: of raw samples: "zero" (default), "expanding" subtracts the mean of all samples before
-    each, "ewm" one that forgets with a half-life of 200 samples; see `location`. "linear" forecasts
-    each row from the last ones, as sensors allow: the covariance is then that of what is left, and
-    `mean` of an estimate what was forecast for the row, of ``forecast(h)`` what is for the one h
-    rows ahead. Single rows; lags are the last rows, however long ago.
-    lags: how many rows the linear mean looks back.
+    spectrum, spectrum_rate, scale_rate, scale_retention, integrator, initial, pool_samples and
+    pool_steps are of a single law only.
 
-    time_scale: of raw rows that predict each other, as the samples of a signal do: how many rows
-    ahead `covariance` is judged. 1 is one row, as of returns; a number of rows; or "auto", which
-    measures it (1 where the integrated time tau is below 4, otherwise 2 tau). None (default) is
-    "auto" for a Raw of MNE and 1 for everything else. Forecasts, likelihood and surprise are of the
-    next row whatever it is. One track of single rows; see `time_scale` and `effective_samples` of
-    an estimate, and `integrated_time` of a result.
+    Parameters
+    ----------
+    d : int, default None
+        Dimension; None takes it from the first observation.
+    gains : str or Gains, default "auto"
+        "auto" weighs an ensemble of laws by how well they forecast; a single law is "information",
+        "zero_lag", "printed", or one from :mod:`kgmrf.model.gains`.
+    members : default None
+        Of the ensemble ("auto" only), from :mod:`kgmrf.members`; None takes the default eleven.
+    rank : int or str, default "auto"
+        Factors of a covariance of many channels, whose state and cost grow with d rather than d^2;
+        raw samples only. "auto" takes 10 from d = 64 on, None never. See `loadings`.
+    rotating_axes : bool, default False
+        With a rank, add laws whose axes keep turning the way they did; pays only where a direction
+        of turning lasts for tens of rows.
+    spectrum : default "adaptive"
+        "adaptive" follows the eigenvalues too, "fixed" keeps those of the start (the paper's
+        isospectral orbit), an array gives them.
+    spectrum_rate : float, default 1e-4
+        Variance that the log eigenvalues gain per unit time ("adaptive").
+    scale_rate : float, default 0.0
+        The same for an overall scale with a clock of its own; 0 switches it off.
+    scale_retention : float, default 0.98
+        How much of the log scale is kept per unit time.
+    integrator : str, default "exponential"
+        How the frame drifts: "exponential" (exact), "cayley" or "cayley_neumann" (the paper's
+        three-term series). The last two run in plain numpy, for comparison.
+    noise_floor : float, default 0.0
+        Measurement-noise variance to subtract; observations scatter about M + sigma^2 I.
+    n_samples : float or str, default None
+        Samples behind each matrix, if it is always the same number. "learned" finds out how many
+        independent ones a matrix, or a block of raw samples, is worth by how it scatters about its
+        forecast, never more than are said of it: windows of a signal scatter more than their number
+        of samples promises. See `effective_samples` of an estimate; for two channels or more.
+    initial : default None
+        Covariance ``(..., d, d)`` to start from; None pools the first observations.
+    pool_samples, pool_steps : float, default None
+        When the pooling ends; default 5 d samples or 2 d steps.
+    on_invalid : {"raise", "skip", "repair"}, default "raise"
+        What to do with an invalid matrix: "raise", "skip" (treat as missing) or "repair" (nearest
+        positive semidefinite matrix).
+    time_unit : float, default None
+        The usual time between observations in units of ``times``; None takes the median of the
+        first eight intervals. All rates of the laws are per this unit; what is shown (velocity,
+        age, half-life) is per unit of ``times``, for dates in seconds.
+    mean : str, default "zero"
+        Of raw samples: "zero", "expanding" subtracts the mean of all samples before each, "ewm" one
+        that forgets with a half-life of 200 samples; see `location`. "linear" forecasts each row
+        from the last ones, as sensors allow: the covariance is then that of what is left, and
+        `mean` of an estimate what was forecast for the row, of ``forecast(h)`` what is for the one
+        h rows ahead. Single rows; lags are the last rows, however long ago.
+    lags : int, default 2
+        How many rows the linear mean looks back.
+    time_scale : float or str, default None
+        Of raw rows that predict each other, as the samples of a signal do: how many rows ahead
+        `covariance` is judged. 1 is one row, as of returns; a number of rows; or "auto", which
+        measures it (1 where the integrated time tau is below 4, otherwise 2 tau). None is "auto"
+        for a Raw of MNE and 1 for everything else. Forecasts, likelihood and surprise are of the
+        next row whatever it is. One track of single rows; see `time_scale` and `effective_samples`
+        of an estimate, and `integrated_time` of a result.
+    **unknown
+        Old names of settings, with a warning; anything else is an error.
 
-    For a single law only:
-
-    spectrum: "adaptive" follows the eigenvalues too, "fixed" keeps those of the start (the paper's
-    isospectral orbit), an array gives them.
-    spectrum_rate: variance that the log eigenvalues gain per unit time ("adaptive").
-    scale_rate: the same for an overall scale with a clock of its own; 0 switches it off.
-    scale_retention: how much of the log scale is kept per unit time.
-    integrator: how the frame drifts: "exponential" (exact), "cayley" or "cayley_neumann" (the
-    paper's three-term series). The last two run in plain numpy, for comparison.
-    initial: covariance ``(..., d, d)`` to start from; None pools the first observations.
-    pool_samples, pool_steps: when the pooling ends; default 5 d samples or 2 d steps.
-
+    Examples
+    --------
     >>> import numpy as np
     >>> from kgmrf import KGMRF, simulate
     >>> scene = simulate.ellipse(0.08, n_samples=8, rng=1)

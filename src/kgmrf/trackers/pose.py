@@ -16,15 +16,24 @@ from kgmrf.trackers.vector import VectorTracker
 class PoseTracker(ProductTracker):
     """Follow a pose: ``rotation`` by a `RotationTracker`, ``position`` by a `VectorTracker`.
 
-    position_noise_std: standard deviation of the observed positions, in their unit.
-    noise_std: of the observed rotations, radians; None learns it.
-    acceleration: of the position, as its variance per unit of time over ``position_noise_std``
-    squared.
-    time_unit: the usual time between observations in units of ``times``, as for every tracker; None
-    takes the median of the first eight intervals.
-    gyroscope: whether angular rates are measured too, as in `RotationTracker`.
-    on_invalid: what to do with a matrix that is no rotation, as in `RotationTracker`.
+    Parameters
+    ----------
+    position_noise_std : float, default 0.01
+        Standard deviation of the observed positions, in their unit.
+    noise_std : float, default None
+        Of the observed rotations, radians; None learns it.
+    acceleration : float, default 0.1
+        Of the position, as its variance per unit of time over ``position_noise_std`` squared.
+    time_unit : float, default None
+        The usual time between observations in units of ``times``, as for every tracker; None takes
+        the median of the first eight intervals.
+    gyroscope : bool, default None
+        Whether angular rates are measured too, as in `RotationTracker`.
+    on_invalid : {"raise", "skip", "repair"}, default "raise"
+        What to do with a matrix that is no rotation, as in `RotationTracker`.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> tracker = PoseTracker(position_noise_std=0.01)
     >>> estimate = tracker.update({"rotation": np.eye(3), "position": [1.0, 2.0, 3.0]})

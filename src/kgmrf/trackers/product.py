@@ -144,11 +144,16 @@ class Composite(Tracker):
 class ProductTracker(Composite):
     """Components under one clock: update({"name": observation or None, ...}), one contract.
 
-    components: fresh trackers by name.
-
     Every component sees every step; one without an observation coasts. The joint log-likelihood is
     the sum over the components. An observation that one component refuses changes none of them.
 
+    Parameters
+    ----------
+    components : Mapping[str, Tracker or dict[str, Any]]
+        Fresh trackers by name.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from kgmrf import KGMRF
     >>> from kgmrf.trackers.vector import VectorTracker

@@ -39,39 +39,49 @@ class RotationTracker(Replay):
 
     Nothing has to be set: the default learns the noise and how the rotation moves, leaves out
     outliers, follows a jump at the second or third observation that agrees with it, and takes time
-    stamps in any unit.
+    stamps in any unit. Observations are matrices ``(..., d, d)`` or, for d = 3,
+    ``scipy.spatial.transform.Rotation`` (``Rotation.from_quat`` makes one). Estimates of the
+    default also have ``covariance`` (3 x 3, of the error in the body frame), ``noise_std``,
+    ``status`` (0 missing, 1 taken in, 3 an outlier, 4 started again there, 5 a stale repeat),
+    ``outlier_probability``, ``weights`` and ``half_life``.
 
-    d: dimension, 3 for orientations in space.
-    noise_std: standard deviation of the noise in every plane, radians; ``n_samples`` of an update
-    divides its variance. None: learned. Single laws do not learn it; those with fixed gains can do
-    without it and then tell no likelihood.
-    noise_std_guess: where learning starts; without one, what fluctuates by less than about 2.5e-3
-    rad is taken for motion unless smoothing gains much.
-    gains: "auto" (default; in dimensions other than 3 the same as "information"), or a single law:
-    "information", "zero_lag", "printed", or one from :mod:`kgmrf.model.gains`.
-    oscillations: of the default: be ready for regular swinging (camera shake, gait, vibration).
-    time_unit: the usual time between observations in units of ``times``; None takes the median of
-    the first eight intervals. Velocities are per unit of ``times``, for dates per second.
-    gyroscope: of the default: whether angular rates are measured too, ``rate`` of `update` and
-    ``rates`` of `filter`; None: if the first call has some. They turn the estimate between
-    observations of the rotation; their bias and the noise of both are learned.
-    repeats: of the default: what exact repeats of a pose are, as from a source that is slower than
-    its stamps: "taken" in, "missing" (at most three in a row), or "auto": missing while they are
-    frequent and runs of them short, with one warning.
-    lag: of the default: `update` and `filter` tell the frame ``lag`` frames ago, smoothed with all
-    that came since; NaN for the first ``lag`` frames.
-    late: what to do with a step before the newest one: "raise", or "replay": of the default, it is
-    put in its place among the last ``late_steps``, which are run again; ``dt`` counts from the
-    newest step and may be negative, ``times`` may decrease.
-    on_invalid: what to do with a matrix that is no rotation: "raise", "skip" (treat as missing) or
-    "repair" (nearest rotation).
+    Parameters
+    ----------
+    d : int, default 3
+        Dimension, 3 for orientations in space.
+    noise_std : float, default None
+        Standard deviation of the noise in every plane, radians. None: learned. Single laws do not
+        learn it; those with fixed gains can do without it and then have no likelihood.
+    noise_std_guess : float, default None
+        Where learning starts. None: fluctuations below about 2.5e-3 rad are taken for motion,
+        unless smoothing gains much.
+    gains : str, Gains or dict, default "auto"
+        "auto" (in dimensions other than 3 the same as "information"), or a single law:
+        "information", "zero_lag", "printed", or one from :mod:`kgmrf.model.gains`.
+    oscillations : bool, default True
+        Of the default: be ready for regular swinging (camera shake, gait, vibration).
+    time_unit : float, default None
+        The usual time between observations in units of ``times``; None takes the median of the
+        first eight intervals. Velocities are per unit of ``times``, for dates per second.
+    lag : int, default None
+        Of the default: `update` and `filter` give the frame ``lag`` frames ago, smoothed with all
+        that came since; NaN for the first ``lag`` frames. None: the present frame.
+    gyroscope : bool, default None
+        Of the default: whether angular rates are measured too, ``rate`` of `update`, ``rates`` of
+        `filter`; None: if the first call has some. Their bias and noise are learned.
+    repeats : {"auto", "taken", "missing"}, default "auto"
+        Of the default: exact repeats of a pose, as from a source slower than its stamps, are taken
+        in or missing (at most three in a row); "auto": missing while frequent and in short runs.
+    late, late_steps : default "raise" and 50
+        A step before the newest one: "raise", or "replay": of the default, it is put in its place
+        among the last ``late_steps``, which are run again; ``dt`` counts from the newest step.
+    n_samples : float, default None
+        Divides the variance of the noise of each observation; None is 1.
+    on_invalid : {"raise", "skip", "repair"}, default "raise"
+        A matrix that is no rotation: an error, missing, or replaced by the nearest rotation.
 
-    Observations are matrices ``(..., d, d)`` or, for d = 3, ``scipy.spatial.transform.Rotation``
-    objects; make one of quaternions with ``Rotation.from_quat``. Estimates of the default also have
-    ``covariance`` (3 x 3, of the error in the body frame), ``noise_std``, ``status`` (0 missing, 1
-    taken in, 3 an outlier, 4 started again there, 5 a stale repeat), ``outlier_probability``,
-    ``weights`` and ``half_life``.
-
+    Examples
+    --------
     >>> import numpy as np
     >>> from kgmrf import RotationTracker
     >>> from kgmrf.geometry import so

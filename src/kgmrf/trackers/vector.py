@@ -23,23 +23,37 @@ RELATIVE_ACCELERATION = 1e-2
 class VectorTracker(Tracker):
     """x <- x + dt v, v decaying or constant, seen with Gaussian noise: a Kalman filter.
 
-    d: dimension; None takes it from the first observation.
-    noise_std: standard deviation of an observation, a number or one per component;
-    noise_covariance: instead of it, the whole matrix. ``n_samples`` of an observation divides its
-    variance (it is a mean of so many).
-    acceleration: spectral density of the white acceleration (units^2 per time^3): a number, one
-    per component, or a matrix. Default: 1 % of the noise variance.
-    position_noise: the same for a direct random walk of the position (units^2 per time).
-    retention: share of the velocity that survives a unit of time (below 1: Ornstein-Uhlenbeck).
-    rate_prior: variance of the velocity at the start; default: the noise variance.
-    on_invalid: what to do with an infinite component: "raise", or treat it as missing ("skip",
-    "repair").
-    time_unit: the usual time between observations in units of ``times``; None takes the median of
-    the first eight intervals. The settings above are per this unit; with ``time_unit=1`` they are
-    per unit of ``times``. Velocities are per unit of ``times`` always.
-
     Observations are ``(..., d)``. A component that is NaN was not seen: the others still count.
 
+    Parameters
+    ----------
+    d : int, default None
+        Dimension; None takes it from the first observation.
+    noise_std : default None
+        Standard deviation of an observation, a number or one per component.
+    noise_covariance : default None
+        Instead of it, the whole matrix. ``n_samples`` of an observation divides its variance (it is
+        a mean of so many).
+    acceleration : default None
+        Spectral density of the white acceleration (units^2 per time^3): a number, one per
+        component, or a matrix. Default: 1 % of the noise variance.
+    position_noise : default 0.0
+        The same for a direct random walk of the position (units^2 per time).
+    retention : float, default 1.0
+        Share of the velocity that survives a unit of time (below 1: Ornstein-Uhlenbeck).
+    rate_prior : default None
+        Variance of the velocity at the start; default: the noise variance.
+    n_samples : float, default None
+        Samples behind each observation: it divides the noise variance. None is 1.
+    on_invalid : {"raise", "skip", "repair"}, default "raise"
+        What to do with an infinite component: "raise", or treat it as missing ("skip", "repair").
+    time_unit : float, default None
+        The usual time between observations in units of ``times``; None takes the median of the
+        first eight intervals. The settings above are per this unit; with ``time_unit=1`` they are
+        per unit of ``times``. Velocities are per unit of ``times`` always.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> seen = np.arange(50.0)[:, None] * [1.0, -0.5]
     >>> result = VectorTracker(noise_std=0.1).filter(seen)

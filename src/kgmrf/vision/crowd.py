@@ -33,6 +33,15 @@ class BoxesTracker:
     keeps its identity, a number from 1 on, for good; ``add`` and ``drop`` change who is followed
     while the video runs. One box alone is followed exactly as by `BoxTracker`.
 
+    Parameters
+    ----------
+    model : default "anchor+ema"
+        As for `BoxTracker`, the same for all boxes.
+    **settings
+        Numbers of the search; None takes those for many boxes (fewer cells, a shorter reach).
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> scene = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
     >>> tracker = BoxesTracker()

@@ -21,10 +21,24 @@ Use: TypeAlias = Literal["always", "coast", "never"]
 class MotionSettings:
     """What is expected of a box from frame to frame, as shares of its size sqrt(width height).
 
-    ``centre_noise`` error of a match; ``wander`` unsteady motion; ``push`` change of velocity;
-    ``retention`` share of the velocity kept per frame. ``size_noise``, ``aspect_noise`` errors of
-    a match's log size and log aspect, ``size_wander`` their true change. ``memory`` share of the
-    old surprise kept when a new one comes.
+    Parameters
+    ----------
+    centre_noise : float, default 0.02
+        Error of a match's centre.
+    wander : float, default 0.1
+        Unsteady motion of the centre.
+    push : float, default 0.02
+        Change of the velocity.
+    retention : float, default 0.85
+        Share of the velocity kept per frame: boxes turn back soon.
+    size_noise : float, default 0.02
+        Error of a match's log size.
+    aspect_noise : float, default 0.05
+        Error of a match's log aspect.
+    size_wander : float, default 0.02
+        True change of both.
+    memory : float, default 0.95
+        Share of the old surprise kept when a new one comes.
     """
 
     centre_noise: float = 0.02
@@ -40,9 +54,20 @@ class MotionSettings:
 class BoxMotion:
     """The centre (2,) in pixels and the log size (2,) of a box: one `VectorTracker`.
 
-    ``use`` says when the velocity of the centre enters the prediction: ``"always"``, only to
-    ``"coast"`` while nothing is measured, or ``"never"``.
+    Parameters
+    ----------
+    centre : Vector
+        Centre ``(2,)`` at the start, pixels.
+    log_size : Vector
+        Logarithms ``(2,)`` of width and height at the start.
+    use : Use, default "coast"
+        When the velocity of the centre enters the prediction: "always", only to "coast" while
+        nothing is measured, or "never".
+    settings : MotionSettings, default None
+        Expected motion; None takes the defaults of `MotionSettings`.
 
+    Examples
+    --------
     >>> start = np.zeros(2), np.log([20.0, 20.0])
     >>> motion = BoxMotion(*start, use="always", settings=MotionSettings(retention=1.0))
     >>> for t in range(1, 40):

@@ -28,9 +28,19 @@ def box_iou(first: ArrayLike, second: ArrayLike) -> Numbers:
 def region_covariance(features: ArrayLike, box: ArrayLike) -> Numbers:
     """C = sum (f - mean)(f - mean)^T / (n - 1) over the pixels of one box.
 
-    ``features`` (d, H, W), ``box`` left, top, width, height in whole pixels, inside the image and
-    of two pixels at least.
+    Parameters
+    ----------
+    features : array
+        Images ``(d, H, W)``, one per feature.
+    box : array
+        Left, top, width, height in whole pixels, inside the image, of two pixels at least.
 
+    References
+    ----------
+    Tuzel, Porikli and Meer (2006), Region covariance, ECCV.
+
+    Examples
+    --------
     >>> region_covariance(np.arange(6.0).reshape(1, 2, 3), [0, 0, 3, 2])
     array([[3.5]])
     """
@@ -79,6 +89,20 @@ def jbld(first: ArrayLike, second: ArrayLike) -> Numbers:
 
     Shapes (..., d, d) -> (...). Zero only for A = B, unchanged under A, B -> G A G^T, G B G^T.
 
+    Parameters
+    ----------
+    first : array
+        Covariances ``(..., d, d)``.
+    second : array
+        Covariances of a shape that broadcasts with it.
+
+    References
+    ----------
+    Cherian, Sra, Banerjee and Papanikolopoulos (2013), Jensen-Bregman LogDet divergence, IEEE
+    TPAMI 35(9).
+
+    Examples
+    --------
     >>> round(float(jbld(np.eye(2), 3 * np.eye(2))), 6)
     0.287682
     """

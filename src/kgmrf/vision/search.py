@@ -14,13 +14,57 @@ class SearchSettings:
 
     Lengths are in samples of the normalised box (about ``sqrt(n_cells) * cell`` on a side) or in
     units of sqrt(width height) where the name says ``reach``. Scores are costs relative to the
-    median cost of the search window: near 0 is the target, near 1 is anything. A target is found
-    where its score is below ``lost_above`` and its confidence above ``found_above``. After a loss
-    it is taken up again below ``found_below``, and at most ``found_near`` above its usual score.
-    While nothing scores so well the window grows by ``reach_growth`` per image. Sizes are tried up
-    to ``scale_reach`` steps away, the second only where the first was better than none.
-    ``alternate_cells`` lets the coarse search look at every other cell only. Sizes are
-    tried and the appearance is learned in every ``renew_every``-th image.
+    median cost of the search window: near 0 is the target, near 1 is anything.
+
+    Parameters
+    ----------
+    n_cells : int, default 36
+        Cells of the box, about.
+    cell : int, default 6
+        Side of a cell, samples.
+    stride : int, default 3
+        Step of the coarse search, samples.
+    ridge : float, default 0.01
+        Variance added to the second moments of the standardised features, so that determinants
+        exist.
+    feature_floor : float, default 4.0
+        Least standard deviation by which a feature is divided.
+    reach : float, default 0.8
+        How far the search looks, in units of sqrt(width height).
+    reach_growth : float, default 1.1
+        Growth of the reach per image while nothing scores well.
+    reach_limit : float, default 2.4
+        Largest reach.
+    alternate_cells : bool, default True
+        Let the coarse search look at every other cell only.
+    softness : float, default 0.4
+        Costs t of cells count as t/(1 + softness t): one bad cell does not decide.
+    prior_weight : float, default 0.04
+        Weight of the expected place in the cost.
+    prior_freedom : float, default 3.0
+        Degrees of freedom of that prior: low ones forgive a surprise.
+    prior_floor : float, default 0.05
+        Least uncertainty of the expected place.
+    scale_step : float, default 0.04
+        Step of the tried log sizes.
+    scale_reach : int, default 2
+        Steps that are tried, the second only where the first was better than none.
+    renew_every : int, default 1
+        Sizes are tried and the appearance is learned in every so many images.
+    aspect_pull : float, default 0.05
+        Pull of the aspect towards that of the first box.
+    cell_memory : float, default 0.95
+        Share of a cell's old cost that is kept when a new one comes.
+    learn_below : float, default 0.65
+        Score below which the appearance is learned.
+    lost_above : float, default 0.9
+        Score above which the target is lost.
+    found_below : float, default 0.8
+        Score below which a lost target is taken up again.
+    found_near : float, default 0.25
+        How far above its usual score it may then be.
+    found_above : float, default 0.5
+        Confidence above which a target counts as found.
     """
 
     n_cells: int = 36

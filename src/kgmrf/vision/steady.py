@@ -31,22 +31,32 @@ class Rectangle(NamedTuple):
 class Stabilizer:
     """image_t -> image_t warped by S_t^-1 T_t: T the path of the camera, S the path smoothed.
 
-    smoothness: time constant of the steady camera, in images: what changes faster is shake. Live it
-    is shorter, as far as the lag demands (:class:`kgmrf.vision.live.LivePath`).
-    lag: None looks at the whole recording (`stabilize`, or `watch`, `plan` and `steady`); a number
-    is live: `update` returns the steady image of ``lag`` images ago, 0 the present one.
-    keep: least share of width and height to keep. The path follows the camera closer where more
-    would be cut off.
-    border: "crop" cuts the borders off: the largest rectangle that every image fills, or live the
-    central one of size ``keep``. "black", "replicate" and "reflect" fill them instead.
-    focal: the focal length in pixels. With it the camera turns in space (a homography), without it
-    shifts, turns and zooms in the image plane.
-    motion: what gives the motion of the camera; default: features of the images.
-
     Images without enough features are gaps: the path coasts through them. After `plan`, ``path`` is
     the camera's path, ``steady_path`` the smoothed one, ``warps`` (n, 3, 3) take pixels of an image
     to steady ones and ``rectangle`` is what is kept of these.
 
+    Parameters
+    ----------
+    smoothness : float, default 30.0
+        Time constant of the steady camera, in images: what changes faster is shake. Live it is
+        shorter, as far as the lag demands (:class:`kgmrf.vision.live.LivePath`).
+    lag : int, default None
+        None looks at the whole recording (`stabilize`, or `watch`, `plan` and `steady`); a number
+        is live: `update` returns the steady image of ``lag`` images ago, 0 the present one.
+    keep : float, default 0.8
+        Least share of width and height to keep. The path follows the camera closer where more would
+        be cut off.
+    border : Border, default "crop"
+        "crop" cuts the borders off: the largest rectangle that every image fills, or live the
+        central one of size ``keep``. "black", "replicate" and "reflect" fill them instead.
+    focal : float, default None
+        The focal length in pixels. With it the camera turns in space (a homography), without it
+        shifts, turns and zooms in the image plane.
+    motion : RecordedMotion, default None
+        What gives the motion of the camera; default: features of the images.
+
+    Examples
+    --------
     >>> from kgmrf.vision.clip import render_clip
     >>> import importlib.util
     >>> if importlib.util.find_spec("cv2"):

@@ -29,19 +29,10 @@ class BoxTracker:
     """argmin over boxes of sum_k w_k phi(JBLD(C_k, M_k)) / median + prior, frame after frame.
 
     That is the default measurement: the box is divided into about 36 square-ish cells; each is one
-    SPD matrix (covariance, mean and slope of colour and absolute gradient). ``model`` says what the
-    cells are compared with: ``"static"`` the first frame, ``"anchor+ema"`` the first frame mixed
-    with a slow average of gain ``model_gain``, or the estimate of any covariance tracker of this
-    library, mixed with the first frame by ``anchor_weight``; a given tracker is copied at ``init``
-    and stays untouched.
-
-    ``measure`` puts another measurement in the place of all that: an object of OpenCV with the
-    methods ``init``, ``update`` and ``getTrackingScore`` (`cv2.TrackerNano`, `cv2.TrackerVit`), or
-    a callable ``measure(image, expected box) -> (box, score)``; see `External`.
+    SPD matrix (covariance, mean and slope of colour and absolute gradient).
 
     `BoxMotion` follows centre and log size; the search prefers places within what it says of its
-    own error. ``kinetics`` says when the velocity of the centre is used: to ``"coast"`` while the
-    target is lost, ``"always"`` (the search starts where it points), or ``"never"``.
+    own error.
 
     After each frame: ``box``; ``confidence``, the probability that the box is on its target (IoU
     above .3; :mod:`kgmrf.vision.confidence`); ``score``, the cost of the match relative to the
@@ -51,6 +42,30 @@ class BoxTracker:
     usually did; while nothing does, the window grows. With another measurement the score is 1 -
     that of the measurement, and the confidence is not calibrated.
 
+    Parameters
+    ----------
+    model : {"anchor+ema", "static"} or Tracker, default "anchor+ema"
+        What the cells are compared with: "static" the first frame, "anchor+ema" the first frame
+        mixed with a slow average, or the estimate of any covariance tracker of this library, mixed
+        with the first frame; a given tracker is copied at ``init`` and stays untouched.
+    anchor_weight : float, default 0.25
+        Weight of the first frame in that mixture; it keeps the model from drifting away.
+    model_gain : float, default 0.02
+        Gain of the slow average of "anchor+ema".
+    kinetics : Use, default "coast"
+        When the velocity of the centre is used: to "coast" while the target is lost, "always" (the
+        search starts where it points), or "never".
+    settings : SearchSettings, default None
+        Numbers of the search; None takes those of `SearchSettings`.
+    motion : MotionSettings, default None
+        Expected motion; None takes that of `MotionSettings`.
+    measure : default None
+        Another measurement in the place of the covariances: an object of OpenCV with the methods
+        ``init``, ``update`` and ``getTrackingScore`` (`cv2.TrackerNano`, `cv2.TrackerVit`), or a
+        callable ``measure(image, expected box) -> (box, score)``; see `External`.
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> scene = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
     >>> tracker = BoxTracker()
