@@ -21,6 +21,7 @@ Input:
   --key NAME  Field that names the track. Default: key, sensor, id, ...
   --time NAME  Field that holds the time. Default: time, ts, timestamp, ...
   --columns A,B,...  Names of the channels, in order. Default: those of the first line.
+  --rates  Rotations have measured rates beside them, although the first line has none.
   --bad-lines FILE  Append invalid lines to FILE as JSON, with number and reason.
   --max-gap T >=0.0  Refuse a line more than T ahead of its track, unless the next line of the track
     agrees. Default: a million --time-unit.
@@ -66,6 +67,7 @@ def stream(
     metrics: Path | None = None,
     n_samples: float | None = None,
     noise_std: float | None = None,
+    rates: bool = False,
     gains: Literal["auto", "information", "zero_lag", "printed"] = "auto",
     quiet: bool = False,
 ) -> None:
@@ -77,6 +79,12 @@ def stream(
     and the channels. A line with only key and time advances its track without an observation. A
     line without key belongs to the track ""; a line without time comes one --time-unit after the
     line before. Channels with names go by these.
+
+    Rates, measured by a gyroscope: "rate", three numbers (x, y, z), beside a rotation or in a line
+    without one; in the body frame, radians per unit of the stamps (per second after dates). In
+    columns: w_x w_y w_z or gyro_x gyro_y gyro_z, beside a quaternion. A line without a rate holds
+    the last one of its track. The first line says whether a stream has rates ("rate": null is
+    enough), or --rates does.
 
     Tables, with the columns of CSV (or x as lists): arrow reads streams and files and writes a
     stream, batch by batch; parquet needs a file, < FILE, and writes one that is whole at the end.
@@ -105,6 +113,8 @@ def stream(
         )
     tracker: dict[str, Any] = {"gains": gains, "n_samples": n_samples, "noise_std": noise_std}
     tracker = {name: value for name, value in tracker.items() if value is not None}
+    if rates:
+        tracker["gyroscope"] = True
     names = None if columns is None else tuple(word.strip() for word in columns.split(","))
     began = clock.monotonic()
     done = run(

@@ -13,8 +13,9 @@ import numpy as np
 from kgmrf._align import taken
 from kgmrf._names import is_clock, is_nanoseconds, is_stamp, nanoseconds_of
 from kgmrf.io import dates
-from kgmrf.io.columns import quaternion_of, tidy
+from kgmrf.io.columns import axes_of, quaternion_of, tidy
 from kgmrf.io.dates import number
+from kgmrf.io.rates import _RATE_NAME
 from kgmrf.io.text import plain_table
 from kgmrf.stream import records as rec
 from kgmrf.stream.records import Reader
@@ -25,12 +26,12 @@ class CsvReader(Reader):
     """A header, then rows: key and time by name, all other columns are channels.
 
     A first column without a name is the time, if no other is. Columns qx, qy, qz, qw are a
-    quaternion instead. Empty cells were not seen. A later header, as after a restart, may have the
-    columns in another order.
+    quaternion instead, and w_x, w_y, w_z beside them a measured rate. Empty cells were not seen. A
+    later header, as after a restart, may have the columns in another order.
     """
 
     named = False
-    lasting: tuple[str, ...] = ("header", "style", "channels")
+    lasting: tuple[str, ...] = ("header", "style", "channels", "rated")
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class CsvReader(Reader):
         super().__init__(**options)
         self.channels = channels or self.channels
         self.header: list[str] = []
+        self.rate_at: tuple[int, ...] = ()
         if header is not None:
             self._take_names(list(header), 0)
 
@@ -89,7 +91,33 @@ class CsvReader(Reader):
         if not self.used or len(self.used) > rec.LARGEST_D:
             raise LineError(row, f"the header has {len(self.used)} channels")
         self.d = 3 if turns else len(self.used)
+        self._take_rates(names, row)
         self.header = names
+
+    def _take_rates(self, names: list[str], row: int) -> None:
+        """Find the columns with measured rates beside rotations, among those that were chosen."""
+        found = self._rate_columns(names) if self.kind == "rotation" else []
+        if self.columns is not None:
+            found = [axes for axes in found if {names[k] for k in axes} <= {*self.columns}]
+        if len(found) > 1:
+            shown = ", ".join(repr(names[columns[0]]) for columns in found)
+            raise LineError(
+                row,
+                f"the header has the rates of more than one gyroscope ({shown}, ...); choose one "
+                "with --columns, such as --columns qx,qy,qz,qw,w_x,w_y,w_z",
+            )
+        if found and self.rated is False:
+            raise LineError(
+                row,
+                f"the header has a rate, {names[found[0][0]]!r}, where lines before had none; "
+                "leave it out, or use another state",
+            )
+        self.rate_at = found[0] if found else ()
+        self.rated = bool(self.rated or found)
+
+    def _rate_columns(self, names: list[str]) -> list[tuple[int, ...]]:
+        """The columns of each gyroscope."""
+        return axes_of(names, _RATE_NAME, "xyz")
 
     def _apart(self, names: list[str]) -> tuple[int, ...]:
         """Columns that are no channels, whatever they hold."""
@@ -166,9 +194,12 @@ class CsvReader(Reader):
                 return None
             self.style = ""
         places = [-1 if k < 0 else columns.index(k) for k in self.used]
-        return keys, stamps, taken(table, places), nans
+        found = keys, stamps, taken(table, places), nans
+        if not self.rated:
+            return found
+        return *found, taken(table, [columns.index(k) for k in self.rate_at] or [-1] * 3)
 
-    def _read(self, item: Any) -> tuple[str, float, Any, float]:
+    def _read(self, item: Any) -> tuple[Any, ...]:
         cells = _cells(item)
         if len(cells) != len(self.header):
             raise ValueError(f"{len(cells)} cells where the header has {len(self.header)}")
@@ -179,13 +210,17 @@ class CsvReader(Reader):
             part = _plain_cell(cells[self.rest_at])
             stamp = rec.in_parts(stamp, part, self.time, self.header[self.rest_at])
         time = self._stamp(stamp)
-        numbers = [math.nan if k < 0 else number(cells[k]) for k in self.used]
+        rate = list(self.rate_at) or [-1] * 3
+        used = [*self.used, *(rate if self.rated else ())]
+        numbers = [math.nan if k < 0 else number(cells[k]) for k in used]
         if None in numbers:
-            k = self.used[numbers.index(None)]
+            k = used[numbers.index(None)]
             name = self.header[k]
             hint = f"; if it names the track, give --key {name}" if self.key_at is None else ""
             raise ValueError(f"column {name!r}: {cells[k][:40]!r} is not a number{hint}")
-        return "" if self.key_at is None else cells[self.key_at], time, numbers, math.nan
+        key, n = "" if self.key_at is None else cells[self.key_at], len(self.used)
+        found = key, time, numbers[:n], math.nan
+        return (*found, numbers[n:]) if self.rated else found
 
 
 def _cells(line: bytes) -> list[str]:

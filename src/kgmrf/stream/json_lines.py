@@ -12,7 +12,7 @@ import orjson
 
 from kgmrf._names import is_clock, is_nanoseconds, is_stamp
 from kgmrf.stream import records as rec
-from kgmrf.stream.records import NAMES, Reader
+from kgmrf.stream.records import NAMES, RATE_SHAPE, Reader
 
 _NUMBERS = frozenset({int, float, type(None)})
 _WHOLE = 2.0**63
@@ -20,7 +20,8 @@ _WHOLE = 2.0**63
 
 
 class JsonReader(Reader):
-    """``{"key": ..., "time": ..., "x": [...]}``, or covariance, rotation, quaternion instead of x.
+    """``{"key": ..., "time": ..., "x": [...]}``, or covariance, rotation, quaternion instead of x;
+    or rate, a measured one, alone or beside a rotation.
 
     The first line that has an observation decides what all lines hold, and what the fields are
     called that hold key and time (or ``{"header": {"stamp": {"secs": ..., "nsecs": ...}}}``, as in
@@ -28,7 +29,7 @@ class JsonReader(Reader):
     one JSON object of its own.
     """
 
-    lasting = ("what", "d", "key", "time", "style", "channels", "key_kind")
+    lasting = ("what", "d", "key", "time", "style", "channels", "key_kind", "rated")
 
     def __init__(self, what: str | None = None, d: int = 0, **options: Any) -> None:
         super().__init__(**options)
@@ -39,14 +40,23 @@ class JsonReader(Reader):
     def _items(self, lines: list[bytes], errors: dict[int, str]) -> tuple[list[Any], list[int]]:
         records, rows = _records(lines, errors)
         if self.what is not None:
+            self._look_for_rotations(records)
             return records, rows
         for k, (record, row) in enumerate(zip(records, rows, strict=True)):
             fault = self._learn(record, row)
             if self.d:
+                self._look_for_rotations(records[k:])
                 return records[k:], rows[k:]
             if fault is not None:
                 errors[row] = fault
         return [], []  # before the first observation of all nothing is known, not even d
+
+    def _look_for_rotations(self, records: list[dict[str, Any]]) -> None:
+        """After lines with a rate alone the first rotation decides how rotations are written."""
+        if self.what == "rate":
+            kinds = ("rotation", "quaternion")
+            found = (name for r in records for name in kinds if r.get(name) is not None)
+            self.what = next(found, "rate")
 
     def _learn(self, record: dict[str, Any], row: int) -> str | None:
         """Find out what the lines hold, if this one has an observation; else what is wrong."""
@@ -67,6 +77,8 @@ class JsonReader(Reader):
             if type(value) is list
             else 0
         )
+        if found == "rate" and d != 3:
+            return f"{found!r} {RATE_SHAPE}"
         d = 3 if found == "quaternion" else d
         if d < 1:
             return f"{found!r} is not an array of numbers"
@@ -74,6 +86,8 @@ class JsonReader(Reader):
             return f"d = {d} is more than {rec.LARGEST_D}"
         self.key, self.time = _names(record, self.requested, row)
         self.what, self.d = found, d
+        if self.rated is None:
+            self.rated = self.kind == "rotation" and "rate" in record
         return None
 
     def _plain(self, items: list[Any]) -> tuple[Any, ...] | None:
@@ -104,7 +118,7 @@ class JsonReader(Reader):
                 return [[value[name] for name in names] for value in values]
         return values if kinds == {list} else None
 
-    def _read(self, item: Any) -> tuple[str, float, Any, float]:
+    def _read(self, item: Any) -> tuple[Any, ...]:
         time, count, key = item.get(self.time), item.get("n_samples"), item.get(self.key)
         self._same_names(item)
         if time is None or is_stamp(self.time):
@@ -122,9 +136,26 @@ class JsonReader(Reader):
                 f"{self.key!r} is {item[self.key]!r}, where the keys before were {self.key_kind}; "
                 "write all keys as words"
             )
-        found = key, self._stamp(time), self._value(item), number
+        rate = self._rate(item)
+        found = key, self._stamp(time), self._value(item), number, *rate
         self.key_kind = self.key_kind or kind
         return found
+
+    def _rate(self, record: dict[str, Any]) -> list[Any]:
+        """The rate of a line, if the stream has rates."""
+        rate = record.get("rate") if self.kind == "rotation" else None
+        if not self.rated and rate is not None:
+            raise ValueError(
+                "has 'rate', and the first line had none, which says that this stream has no "
+                'rates; give --rates, or "rate": null there, and another state'
+            )
+        if not self.rated:
+            return []
+        if rate is None:
+            return [[math.nan] * 3]
+        if type(rate) is not list or len(rate) != 3 or not _NUMBERS.issuperset(map(type, rate)):
+            raise ValueError(f"'rate' {RATE_SHAPE}")
+        return [rate]
 
     def _same_names(self, record: dict[str, Any]) -> None:
         """ValueError if key or time are in a field of another name than in the lines before."""
@@ -150,9 +181,10 @@ class JsonReader(Reader):
 
     def _value(self, record: dict[str, Any]) -> Any:
         what, shape = self.what or "x", self.shape
-        value = record.get(what)
+        value = None if what == "rate" else record.get(what)
         if value is None:
-            other = next((name for name in NAMES if record.get(name) is not None), None)
+            names = [name for name in NAMES if not (self.rated and name == "rate")]
+            other = next((name for name in names if record.get(name) is not None), None)
             fault = self._unknown(record, self.key, self.time)
             if other is not None:
                 fault = f"has {other!r} where lines before had {what!r}"

@@ -38,6 +38,8 @@ SOURCES = {"volatility": "covariance", "correlation": "covariance", "surprise": 
 TIMED = {"age": 1, "half_life": 1, "velocity": -1}
 """Fields with a unit of time, and its power."""
 
+_COLUMNS = " (columns: with --columns qx,qy,qz,qw)"
+
 
 class Output(NamedTuple):
     """Rows that were taken in, in order: keys, times, fields of the estimate after each row."""
@@ -66,6 +68,8 @@ class Stream:
         self.reader: Reader = reader_of(settings.format)(
             key=settings.key, time=settings.time, columns=settings.columns
         )
+        if settings.tracker.get("gyroscope"):
+            self.reader.rated = True
         self.pool: Pool | None = None
         self.held = Reorder.of(settings)
         self.fields: tuple[str, ...] = ()
@@ -153,7 +157,7 @@ class Stream:
                 raise ValueError(f"--mean {mean} is for samples; these lines hold {_lines(kind)}")
             if "noise_std" in self.settings.tracker and kind != "rotation":
                 raise ValueError(f"--noise-std is for rotations; these lines hold {_lines(kind)}")
-            self.pool = Pool(kind, self.reader.d, self.settings)
+            self.pool = Pool(kind, self.reader.d, self.settings, rated=self._rated(kind))
             known = {*self.pool.bank.estimate().fields()}
             known |= set() if kind == "rotation" else {*DENSE, "volatility", "correlation"}
             known |= {"surprise"} if "p_value" in known else set()
@@ -167,6 +171,23 @@ class Stream:
                         f"it has {there}"
                     )
         return self.pool
+
+    def _rated(self, kind: str) -> bool:
+        """Whether rotations have measured rates; ValueError where that cannot be."""
+        rated, gains = bool(self.reader.rated), self.settings.tracker.get("gains", "auto")
+        if rated and kind != "rotation":
+            raise ValueError(f"--rates is for rotations; these lines hold {_lines(kind)}")
+        if rated and (self.reader.d != 3 or gains != "auto"):
+            raise ValueError(
+                "measured rates need rotations in three dimensions and --gains auto; leave the "
+                f"rates out{_COLUMNS}"
+            )
+        if rated and self.alarm is not None:
+            raise ValueError(
+                "--alert does not watch rotations with measured rates; leave out --alert, or the "
+                f"rates{_COLUMNS}"
+            )
+        return rated
 
     def _output(self, pieces: list[Output]) -> bytes:
         if isinstance(self.reader, TableReader) and pieces:
@@ -277,7 +298,8 @@ class Stream:
         heard: dict[str, Numbers] = {}
         if self.alarm is None:
             centred = pool.centred(tracks, parsed.values)
-            taken = pool.bank.feed(tracks, centred, dt=dt, n_samples=parsed.counts, fields=names)
+            given: Any = {"n_samples": parsed.counts, "fields": names, "rates": parsed.rates}
+            taken = pool.bank.feed(tracks, centred, dt=dt, **given)
         else:
             lines = Observed(tracks, parsed.values, dt, parsed.counts)
             taken, heard = alerts.take(pool, self.alarm, self.settings.adapt, lines, names)
@@ -286,7 +308,7 @@ class Stream:
         self.counts.used += len(tracks)
         found = {name: getattr(Estimate(taken), name) for name in shown}
         for name, power in TIMED.items():
-            if name in found:  # counted in units; shown on the lines' clock
+            if name in found and not pool.rated:  # counted in units; shown on the lines' clock
                 array = found[name]
                 found[name] = array * unit.reshape(-1, *(1,) * (array.ndim - 1)) ** power
         if self.alarm is None:

@@ -50,13 +50,17 @@ class Pool:
     ``last`` is the time of the last line that was taken in, ``aside`` that of a line that jumped
     too far to be believed; ``unconfirmed_first`` is 1 after the first line of all, whose time
     nothing has confirmed yet; ``sums`` are those of the running mean, ``alarm`` those of
-    `kgmrf.alerts`.
+    `kgmrf.alerts`. Where rotations have measured rates, the ``rated``, every track counts in stamps
+    and learns its own unit of time, as a `kgmrf.RotationTracker` does.
     """
 
-    def __init__(self, kind: Kind, d: int, settings: Settings) -> None:
-        self.d, self.settings = d, settings
+    def __init__(self, kind: Kind, d: int, settings: Settings, *, rated: bool = False) -> None:
+        self.d, self.settings, self.rated = d, settings, rated
         follows = "rotation" if kind == "rotation" else "covariance"
-        self.bank = TrackerBank(0, d, kind=follows, n_threads=1, **settings.tracker)
+        tracker = dict(settings.tracker)
+        if rated:
+            tracker |= {"gyroscope": True, "time_unit": settings.time_unit}
+        self.bank = TrackerBank(0, d, kind=follows, n_threads=1, **tracker)
         self.number: dict[str, int] = {}
         self.blank: dict[str, Any] = {"last": math.nan, "aside": math.nan, "lone": 0.0}
         if settings.mean == "linear":
@@ -103,8 +107,11 @@ class Pool:
         return LONGEST_GAP * self.unit.value if max_gap is None else max_gap
 
     def counted(self, steps: Numbers, units: Numbers) -> Numbers:
-        """Intervals in units of time, none longer than the longest gap."""
+        """Intervals in units of time, of rated tracks in stamps; none longer than the longest
+        gap."""
         max_gap = self.settings.max_gap
+        if self.rated:
+            return np.minimum(steps, LONGEST_GAP * units if max_gap is None else max_gap)
         return np.minimum(steps / units, LONGEST_GAP if max_gap is None else max_gap / units)
 
     def piece(self, tracks: Numbers, times: Numbers) -> int:

@@ -25,8 +25,13 @@ NAMES: dict[str, Kind] = {
     "covariance": "covariance",
     "rotation": "rotation",
     "quaternion": "rotation",
+    "rate": "rotation",  # alone, or beside one of the two before
 }
 """The field of a line that is the observation, and what it is."""
+
+RATE_SHAPE = (
+    "is not three numbers [wx, wy, wz], a rate in radians per unit of the stamps in the body frame"
+)
 
 KEY_NAMES = (
     *("id", "sensor", "device", "series", "symbol", "ticker", "station", "node", "host"),
@@ -38,7 +43,8 @@ KEY_NAMES = (
 
 class Parsed(NamedTuple):
     """A block of lines: keys, times (NaN: none), values, samples behind each (NaN: not known), the
-    row of the block that each came from; and the rows that cannot be used, with the reason."""
+    row of the block that each came from; the rows that cannot be used, with the reason; and the
+    measured rates ``(n, 3)`` beside rotations (NaN: not measured; None: the stream has none)."""
 
     keys: Any  # a list of words, or Coded
     times: Numbers
@@ -46,14 +52,16 @@ class Parsed(NamedTuple):
     counts: Numbers
     rows: Numbers
     errors: dict[int, str]
+    rates: Numbers | None = None
 
     def part(self, which: Any) -> Parsed:
         """Some of the lines, by position, mask or slice."""
-        _, times, values, counts, rows, errors = self
+        _, times, values, counts, rows, errors, rates = self
         coded = isinstance(self.keys, Coded)
         places: Any = which if coded else np.arange(len(rows))[which].tolist()
         keys = self.keys[places] if coded else [self.keys[k] for k in places]
-        return Parsed(keys, times[which], values[which], counts[which], rows[which], errors)
+        rates = None if rates is None else rates[which]
+        return Parsed(keys, times[which], values[which], counts[which], rows[which], errors, rates)
 
     def refuse(self, wrong: dict[int, str]) -> Parsed:
         """All but these lines, by position, which become errors."""
@@ -159,11 +167,23 @@ def too_large(values: Numbers) -> dict[int, str]:
     }
 
 
+def bad_rates(rates: Numbers) -> dict[int, str]:
+    """Rates ``(n, 3)`` that cannot be used, by row, with the reason."""
+    missing = np.isnan(rates)
+    some: Mask = np.asarray(missing.any(axis=1) & ~missing.all(axis=1))
+    large: Mask = np.asarray((np.abs(rates) > _check.FASTEST).any(axis=1))
+    why = f"a rate must be finite, at most {_check.FASTEST:g} radians per unit of the stamps"
+    wrong = dict.fromkeys(np.flatnonzero(large).tolist(), why)
+    why = "a rate that lacks some axes; give all three, or leave it out"
+    return wrong | dict.fromkeys(np.flatnonzero(some).tolist(), why)
+
+
 class Reader:
     """What both formats share. ``what`` the lines hold and its ``d`` come from the first of them,
     as are the names of the fields with key and time, those of the ``channels`` if lines have some,
     and the ``style`` of times: None, not known yet; "", numbers; otherwise how dates are written.
-    ``columns`` are the channels that the user chose."""
+    ``columns`` are the channels that the user chose; ``rated`` says whether rotations have measured
+    rates beside them (None: not known yet)."""
 
     def __init__(
         self,
@@ -172,8 +192,10 @@ class Reader:
         time: str | None = None,
         columns: Sequence[str] | None = None,
         style: str | None = None,
+        rated: bool | None = None,
     ) -> None:
         self.requested = (key, time)
+        self.rated = rated
         self.columns = None if columns is None else tuple(columns)
         self.channels = self.columns  # names, if the lines have some
         self.remarks: list[str] = []  # to be said on stderr, once
@@ -214,8 +236,9 @@ class Reader:
                 none = np.zeros(0)
                 return Parsed([], none, np.zeros((0, 1)), none, none.astype(np.int64), errors)
             found, rows = [*map(list, zip(*read, strict=True))], used
-        times, values, counts = (np.array(column, dtype=float) for column in found[1:])
-        return self._checked(Parsed(found[0], times, values, counts, np.array(rows), errors))
+        times, values, counts, *more = (np.array(column, dtype=float) for column in found[1:])
+        rates = more[0] if more else None
+        return self._checked(Parsed(found[0], times, values, counts, np.array(rows), errors, rates))
 
     def text(self, block: Any, row: int) -> bytes:
         """A line of a block as text."""
@@ -245,6 +268,9 @@ class Reader:
             values = np.where(used[:, None, None], values, math.nan)
         what = f"{self.what!r}: " if self.named else ""
         reasons = {k: what + reason for k, reason in wrong.items()}
+        if parsed.rates is not None:
+            what = "'rate': " if self.named else ""
+            reasons |= {k: what + reason for k, reason in bad_rates(parsed.rates).items()}
         return parsed._replace(values=values).refuse(reasons)
 
     def _stamp(self, value: Any) -> float:
@@ -292,9 +318,10 @@ class Reader:
         raise NotImplementedError
 
     def _plain(self, items: list[Any]) -> Sequence[Any] | None:
-        """All at once, if every line is as usual: numbers where numbers are expected."""
+        """All at once, as `_read`, if every line is as usual: numbers where they are expected."""
         raise NotImplementedError
 
-    def _read(self, item: Any) -> tuple[str, float, Any, float]:
-        """Key, time, value and number of samples of any line; ValueError says what is wrong."""
+    def _read(self, item: Any) -> tuple[Any, ...]:
+        """Key, time, value and number of samples of any line, and the rate if the stream has rates;
+        ValueError says what is wrong."""
         raise NotImplementedError

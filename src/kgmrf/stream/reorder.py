@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kgmrf._types import Numbers
-from kgmrf.stream.records import Parsed
+from kgmrf.stream.records import Parsed, bad_rates
 from kgmrf.stream.settings import Settings
 
 MOST_BYTES = 1 << 28
@@ -25,7 +25,8 @@ FAR = 1000.0
 """A stamp that is so many spans ahead of all others moves the clock only with a second one."""
 
 NAMES = ("times", "values", "counts", "rows")
-"""What is held of a line beside its key; ``rows`` are the numbers of lines, from 0."""
+"""What is held of a line beside its key; ``rows`` are the numbers of lines, from 0. And the rates,
+if the stream has some."""
 
 
 class Reorder:
@@ -162,8 +163,9 @@ class Reorder:
         held = len(self)
         if not held:
             return out
-        values = self._parts()[0].values
-        most = max(1, MOST_BYTES // (KEY_BYTES + 8 * (3 + int(np.prod(values.shape[1:])))))
+        part = self._parts()[0]
+        width = int(np.prod(part.values.shape[1:])) + (0 if part.rates is None else 3)
+        most = max(1, MOST_BYTES // (KEY_BYTES + 8 * (3 + width)))
         if held <= most:
             return out
         self.full = True
@@ -180,23 +182,34 @@ class Reorder:
     def content(self) -> tuple[list[str], dict[str, Numbers]]:
         """The keys and the numbers of all lines that are held."""
         whole = joined(self._parts())
-        return [*whole.keys], {name: getattr(whole, name) for name in NAMES}
+        names = (*NAMES, *("rates",) * (whole.rates is not None))
+        return [*whole.keys], {name: getattr(whole, name) for name in names}
 
     def restore(
-        self, clock: Any, keys: list[str], arrays: dict[str, Numbers], shape: tuple[int, ...]
+        self,
+        clock: Any,
+        keys: list[str],
+        arrays: dict[str, Numbers],
+        shape: tuple[int, ...],
+        rated: bool = False,
     ) -> None:
         """Go on from a state; ValueError if it cannot be one."""
         self.clock, self.aside, sure = (math.nan if x is None else float(x) for x in clock)
         self.sure = sure == 1.0
         n = len(keys)
-        for name in NAMES if n else ():
+        names = (*NAMES, *("rates",) * rated) if n else ()
+        more = {"values": shape, "rates": (3,)}
+        for name in names:
             array, kind = arrays[name], np.int64 if name == "rows" else np.float64
-            if array.dtype != kind or array.shape != (n, *(shape if name == "values" else ())):
+            if array.dtype != kind or array.shape != (n, *more.get(name, ())):
                 raise ValueError(f"its held {name} are {array.dtype} of shape {array.shape}")
         if not np.isfinite(arrays["times"]).all() or np.isinf(arrays["values"]).any():
             raise ValueError("it holds a line whose numbers are infinite")
+        if n and rated and bad_rates(arrays["rates"]):
+            raise ValueError("it holds a line whose rate cannot be used")
         if n:
-            self._recent = [Parsed(keys, errors={}, **arrays)]
+            held = {name: arrays[name] for name in names}
+            self._recent = [Parsed(keys, errors={}, **held)]
             self._oldest = float(arrays["times"].min())
 
 
@@ -212,5 +225,6 @@ def joined(parts: list[Parsed]) -> Parsed:
     if len(parts) < 2:
         return parts[0] if parts else nothing()
     keys = [key for part in parts for key in part.keys]
-    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in NAMES}
+    names = NAMES if parts[0].rates is None else (*NAMES, "rates")
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     return Parsed(keys, errors={}, **arrays)

@@ -105,7 +105,7 @@ def _restore_held(stream: Stream, clock: Any, held: dict[str, Numbers]) -> None:
     if stream.held is not None:
         d = stream.reader.d
         shape = (d,) if stream.reader.kind == "samples" else (d, d)
-        stream.held.restore(clock, keys, held, shape)
+        stream.held.restore(clock, keys, held, shape, bool(stream.reader.rated))
     elif keys:
         raise ValueError(f"it holds {len(keys)} lines that wait for their turn; give --reorder")
 
@@ -122,8 +122,11 @@ def _reader(saved: dict[str, Any], settings: Settings) -> Reader:
     style = saved["style"]
     if style not in (None, "", "D", "s", "us", "DZ", "sZ", "usZ"):
         raise ValueError(f"unknown dates {str(style)[:20]!r}")
+    rated = saved.get("rated") or False  # states of before have no rates
+    if type(rated) is not bool:
+        raise ValueError(f"{str(rated)[:20]!r} does not say whether it has rates")
     requested: dict[str, Any] = dict(
-        key=settings.key, time=settings.time, columns=settings.columns, style=style
+        key=settings.key, time=settings.time, columns=settings.columns, style=style, rated=rated
     )
     names = saved.get("channels")
     channels = None if names is None else tuple(str(name) for name in names)

@@ -23,10 +23,11 @@ class TableReader(CsvReader):
     """Columns by name as in CSV: key, time, and the channels, which hold numbers.
 
     Or a column of lists that is called as the field of a JSON line: x, covariance, rotation,
-    quaternion. Keys are words or whole numbers, times numbers or dates; null and NaN: not seen.
+    quaternion; and rate beside the last two, or columns w_x, w_y, w_z. Keys are words or whole
+    numbers, times numbers or dates; null and NaN: not seen.
     """
 
-    lasting = ("what", "d", "style", "channels", "key_kind")
+    lasting = ("what", "d", "style", "channels", "key_kind", "rated")
 
     def __init__(self, what: str | None = None, d: int = 0, **options: Any) -> None:
         super().__init__(**options)
@@ -34,6 +35,7 @@ class TableReader(CsvReader):
         self._known = (what, d) if d else None
         if d:
             self.what, self.d = what, d
+        self._rate_list: int | None = None  # the column of lists that holds rates
         self._schema: Any = None
         self._lists: int | None = None  # the column of lists, if observations are in one
 
@@ -60,14 +62,18 @@ class TableReader(CsvReader):
             counts = np.full(len(lines), np.nan)
             if "n_samples" in self.header:
                 counts = numbers_of(lines.column(self.header.index("n_samples")))
+            rates = self._rates(lines, wrong) if self.rated else None
         except LineError:
             raise
         except ValueError as error:  # Arrow's own are among them
             raise LineError(0, " ".join(str(error).split())[:200]) from error
         wrong |= dict.fromkeys(np.flatnonzero(np.isinf(times)).tolist(), "its time is infinite")
-        parsed = Parsed(keys, times, values, counts, np.arange(len(lines)), {}).refuse(wrong)
+        places = np.arange(len(lines))
+        parsed = Parsed(keys, times, values, counts, places, {}, rates).refuse(wrong)
         if fresh and self._lists is not None:
             there = ~np.isnan(parsed.values.reshape(len(parsed.rows), -1)).all(axis=1)
+            if parsed.rates is not None:
+                there |= ~np.isnan(parsed.rates).all(axis=1)
             parsed = parsed.part(slice(int(np.argmax(there)), None))
         return self._checked(parsed) if len(parsed.keys) else parsed
 
@@ -83,6 +89,8 @@ class TableReader(CsvReader):
         if not names:
             raise LineError(0, "the table has no columns")
         lists = [k for k, name in enumerate(names) if name in NAMES and _is_list(types[k])]
+        rate = [k for k in lists if names[k] == "rate"]
+        self._rate_list, lists = rate[0] if rate else None, [k for k in lists if k not in rate]
         self._lists = lists[0] if lists and self.columns is None else None
         if self._lists is None:
             self._take_names(names, 0)
@@ -98,7 +106,7 @@ class TableReader(CsvReader):
             self._take_key(types[self.key_at])
         if self.time_at is not None:
             self._take_time(types[self.time_at])
-        for k in self.used:
+        for k in (*self.used, *(self.rate_at if self._rate_list is None else ())):
             if k >= 0 and not is_number(types[k]):
                 hint = f"; if it names the track, give --key {names[k]}" * (self.key_at is None)
                 raise LineError(
@@ -121,6 +129,12 @@ class TableReader(CsvReader):
         self.key, self.time = key or "key", time or "time"
         self.what, self.used, self.header = name, [], names
         self.d = 3 if name == "quaternion" else self._known[1] if self._known else self.d
+        self._take_rates(names, 0)
+        if self.rated and name == "rotation":
+            self.d = 3
+
+    def _rate_columns(self, names: list[str]) -> list[tuple[int, ...]]:
+        return [(self._rate_list,)] if self._rate_list is not None else super()._rate_columns(names)
 
     def _apart(self, names: list[str]) -> tuple[int, ...]:
         return tuple(k for k, name in enumerate(names) if name == "n_samples")
@@ -161,6 +175,16 @@ class TableReader(CsvReader):
         if self.rest_at is not None:
             times = times + 1e-9 * numbers_of(lines.column(self.rest_at))
         return times
+
+    def _rates(self, lines: Any, wrong: dict[int, str]) -> Numbers:
+        """Measured rates ``(n, 3)``; lists of another length are wrong."""
+        if self._rate_list is None:
+            columns = [lines.column(k) for k in self.rate_at] or [None] * 3
+            return _side_by_side(columns, len(lines))
+        rates, good = _arrays(lines.column(self._rate_list), (3,))
+        why = f"'rate' {rec.RATE_SHAPE}"
+        wrong |= dict.fromkeys(np.flatnonzero(~good).tolist(), why)
+        return rates
 
     def _from_lists(self, column: Any, wrong: dict[int, str]) -> Numbers:
         """Observations ``(n, ...)`` of a column of lists; those of another shape are wrong."""
