@@ -114,7 +114,7 @@ def fit(
     max_evaluations : int, default 200
         Runs of the tracker, at most.
     **filter_options
-        Times, mask, n_samples and samples, passed on to ``tracker.filter``.
+        The arguments times, mask, n_samples and samples, passed on to ``tracker.filter``.
 
     Examples
     --------

@@ -74,6 +74,13 @@ def size_for(rows: float, rate: float) -> float:
     """mu: the mean of -log p that so many rows tell from 1 at this rate of false alarms.
 
     rows (mu - 1 - log mu) = log(1/rate): the divergence of exponentials collects the evidence.
+
+    Parameters
+    ----------
+    rows : float
+        Rows that the evidence may take to gather.
+    rate : float
+        False alarms per row.
     """
     from scipy import optimize
 

@@ -39,6 +39,13 @@ def compose(frame: Array, spectrum: Array) -> Array:
 
     Shapes: frame `(..., d, d)`, spectrum `(..., d)` -> `(..., d, d)`, symmetric to the last bit.
 
+    Parameters
+    ----------
+    frame, spectrum : array
+        Eigenvectors Q ``(..., d, d)``, one per column, and eigenvalues lam ``(..., d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> compose(np.eye(2), np.array([2.0, 0.5]))
     array([[2. , 0. ],
@@ -56,6 +63,13 @@ def decompose(M: Array) -> tuple[Array, Array]:
     is missing, both are NaN. The derivative of the frame exists only
     where eigenvalues differ; planes without a gap get 0. Derivatives are carried up to the second.
 
+    Parameters
+    ----------
+    M : array
+        Symmetric ``(..., d, d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> frame, spectrum = decompose(np.diag([0.5, 2.0]))
     >>> spectrum
@@ -91,6 +105,13 @@ def gaps(spectrum: Array) -> Array:
 
     Shapes: `(..., d)` -> `(..., d, d)`.
 
+    Parameters
+    ----------
+    spectrum : array
+        Eigenvalues lam ``(..., d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> gaps(np.array([2.0, 0.5]))
     array([[ 0. ,  1.5],
@@ -124,6 +145,15 @@ def torque(M: Array, C: Array, noise_floor: float | Array = 0.0) -> Array:
     V = m/2 (log det S + tr S^{-1} C), turning M by Omega changes V at the rate
     -(m/2) <tau, Omega>: +tau is the descent direction (the paper's lemma has the opposite sign).
 
+    Parameters
+    ----------
+    M, C : array
+        Covariances without the noise floor, and observed matrices ``(..., d, d)``.
+    noise_floor : float or array, default 0.0
+        Measurement-noise variance sigma^2; a number or ``(...)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> torque(np.diag([2.0, 1.0]), np.array([[2.0, 1.0], [1.0, 1.0]]))
     array([[ 0. , -0.5],
@@ -142,6 +172,17 @@ def inertia(Omega: Array, frame: Array, spectrum: Array, noise_floor: float | Ar
     Shapes: Omega, frame `(..., d, d)`, spectrum `(..., d)` -> `(..., d, d)`; spatial in and out.
     <I_M(Omega), Omega> is the Fisher metric of the motion [Omega, M] for one half sample.
 
+    Parameters
+    ----------
+    Omega : array
+        Skew ``(..., d, d)``, spatial frame.
+    frame, spectrum : array
+        Eigenvectors Q ``(..., d, d)``, one per column, and eigenvalues lam ``(..., d)``.
+    noise_floor : float or array, default 0.0
+        Measurement-noise variance sigma^2, in d_i = lam_i + sigma^2; a number or ``(...)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> Omega = so.hat(np.array([1.0]))
     >>> inertia(Omega, np.eye(2), np.array([2.0, 1.0]))
@@ -168,6 +209,19 @@ def inertia_inverse(
     (the paper's formula stops in the eigenbasis and omits the rotation back). `ridge` as in
     `innovation`; planes without a gap do not turn.
 
+    Parameters
+    ----------
+    tau : array
+        Skew ``(..., d, d)``, spatial frame.
+    frame, spectrum : array
+        Eigenvectors Q ``(..., d, d)``, one per column, and eigenvalues lam ``(..., d)``.
+    noise_floor : float or array, default 0.0
+        Measurement-noise variance sigma^2, in d_i = lam_i + sigma^2; a number or ``(...)``.
+    ridge : float or array, default None
+        Added to G^2, so that nearly equal eigenvalues turn little; None is 1e-9 of the largest G^2.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> Omega, lam = so.hat(np.array([1.0])), np.array([2.0, 1.0])
     >>> inertia_inverse(inertia(Omega, np.eye(2), lam), np.eye(2), lam, ridge=0.0)
@@ -205,6 +259,17 @@ def innovation(
     a rank-deficient C will do. `ridge` defaults to 1e-9 of the largest gap squared; planes
     without a gap get 0. In d = 2 it is sin(2 delta) / 2 for a C turned by delta.
 
+    Parameters
+    ----------
+    frame, spectrum : array
+        Eigenvectors Q ``(..., d, d)``, one per column, and eigenvalues lam ``(..., d)``.
+    C : array
+        Observed matrices ``(..., d, d)``.
+    ridge : float or array, default None
+        Added to G^2, so that nearly equal eigenvalues turn little; None is 1e-9 of the largest G^2.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> lam, delta = np.array([2.0, 0.5]), 0.1
     >>> C = compose(so.exp(so.hat(np.array([delta]))), lam)
@@ -232,6 +297,15 @@ def whitened_gap(spectrum: Array, noise_floor: float | Array = 0.0) -> Array:
 
     Shapes: `(..., d)` -> `(...)`. Zero without a noise floor: judge by `identifiability` then.
 
+    Parameters
+    ----------
+    spectrum : array
+        Eigenvalues lam ``(..., d)``.
+    noise_floor : float or array, default 0.0
+        Measurement-noise variance sigma^2, in d_i = lam_i + sigma^2; a number or ``(...)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> float(whitened_gap(np.array([2.0, 1.0]), noise_floor=1.0).round(6))
     0.166667
@@ -246,6 +320,15 @@ def identifiability(spectrum: Array, noise_floor: float | Array = 0.0) -> Array:
 
     Shapes: `(..., d)` -> `(...)`.
 
+    Parameters
+    ----------
+    spectrum : array
+        Eigenvalues lam ``(..., d)``.
+    noise_floor : float or array, default 0.0
+        Measurement-noise variance sigma^2, in d_i = lam_i + sigma^2; a number or ``(...)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> float(identifiability(np.array([2.0, 1.0])))
     0.5
@@ -262,6 +345,13 @@ def distance(frame1: Array, frame2: Array) -> Array:
     overlaps q1_i . q2_i positive (flipping the least one if the determinant asks for it) and flips
     pairs of columns while that helps: exact when the frames are near, an upper bound otherwise.
 
+    Parameters
+    ----------
+    frame1, frame2 : array
+        Eigenframes ``(..., d, d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> float(distance(np.eye(3), np.diag([-1.0, -1.0, 1.0])))
     0.0

@@ -61,6 +61,13 @@ def log(R: Array) -> Array:
     equally good and one of them is returned. A matrix off the group by rounding is read as its
     nearest rotation; reflections have no logarithm (use `project` first).
 
+    Parameters
+    ----------
+    R : array
+        Rotations ``(..., d, d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> log(np.array([[0.0, -1.0], [1.0, 0.0]])) / np.pi
     array([[ 0. , -0.5],
@@ -206,6 +213,13 @@ def distance(R1: Array, R2: Array) -> Array:
     Shapes: `(..., d, d)`, `(..., d, d)` -> `(...)`. In d = 2 and 3 this is the rotation angle;
     in higher dimensions the root of the summed squares of the plane angles.
 
+    Parameters
+    ----------
+    R1, R2 : array
+        Rotations ``(..., d, d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> float(distance(np.eye(3), exp(hat(np.array([0.0, 0.3, 0.4])))).round(12))
     0.5
@@ -220,6 +234,13 @@ def project(M: Array) -> Array:
 
     Shapes: `(..., d, d)` -> `(..., d, d)`.
 
+    Parameters
+    ----------
+    M : array
+        Matrices ``(..., d, d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> project(np.array([[2.0, 0.0], [0.0, 0.1]]))
     array([[1., 0.],
@@ -260,6 +281,17 @@ def free_turn(frame: Array, momentum: Array, rate: Array) -> tuple[Array, Array]
     each summand is a rotation that carries the momentum along, so that every part is exact, and the
     whole explicit, symplectic and of second order. The spatial momentum Q Pi Q^T is kept.
 
+    Parameters
+    ----------
+    frame : array
+        Q ``(..., d, d)``.
+    momentum : array
+        Pi ``(..., d, d)``, skew, in the body frame.
+    rate : array
+        Time over the inertia a_ij of each plane, symmetric.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> turn, momentum = free_turn(np.eye(2), np.array([[0.0, -0.3], [0.3, 0.0]]), np.ones((2, 2)))
     >>> round(float(np.arcsin(turn[1, 0])), 12)

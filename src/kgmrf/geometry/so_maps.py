@@ -65,6 +65,13 @@ def hat(v: Array) -> Array:
     rotation vector, `W x` the cross product of v and x; else v lists `W[j, i]` for i < j in the
     lexicographic order of (i, j). An empty v means d = 1.
 
+    Parameters
+    ----------
+    v : array
+        Coordinates ``(..., d (d-1)/2)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> hat(np.array([1.0, 2.0, 3.0]))
     array([[ 0., -3.,  2.],
@@ -87,6 +94,13 @@ def vee(W: Array) -> Array:
 
     Shapes: W `(..., d, d)` -> `(..., d (d-1) / 2)`.
 
+    Parameters
+    ----------
+    W : array
+        Skew matrices ``(..., d, d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> vee(hat(np.array([1.0, 2.0, 3.0])))
     array([1., 2., 3.])
@@ -109,6 +123,15 @@ def exp(W: Array, *, norm_bound: float | None = None) -> Array:
     batch, with squarings beyond some 5 radians. `norm_bound` promises that no absolute column sum
     of W is larger, and so spares the look at the data (needed to trace d >= 4 into a graph).
 
+    Parameters
+    ----------
+    W : array
+        Skew matrices ``(..., d, d)``.
+    norm_bound : float, default None
+        A promise that no absolute column sum of W is larger; None looks at the data.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> exp(hat(np.array([np.pi / 2]))).round(12) + 0.0
     array([[ 0., -1.],
@@ -185,6 +208,13 @@ def cayley(W: Array) -> Array:
 
     Shapes: `(..., d, d)` -> `(..., d, d)`.
 
+    Parameters
+    ----------
+    W : array
+        Skew matrices ``(..., d, d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> cayley(hat(np.array([2.0]))).round(12) + 0.0
     array([[ 0., -1.],
@@ -203,6 +233,15 @@ def cayley_neumann(W: Array, terms: int = 3) -> Array:
     products leave the group. On a full frame it costs O(terms d^3): matrix products where `cayley`
     has one LU, so more operations, and often less time.
 
+    Parameters
+    ----------
+    W : array
+        Skew matrices ``(..., d, d)``.
+    terms : int, default 3
+        Terms of the series; the paper has three.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> W = hat(np.array([0.2]))
     >>> bool(np.allclose(cayley_neumann(W, terms=2), (np.eye(2) - (W / 2) @ (W / 2)) @ cayley(W)))
@@ -224,6 +263,13 @@ def polish(R: Array) -> Array:
     Shapes: `(..., d, d)` -> `(..., d, d)`. An orthogonality error e becomes about 3 e^2 / 4, so
     one step now and then holds a product of rotations at rounding level.
 
+    Parameters
+    ----------
+    R : array
+        Matrices ``(..., d, d)`` that are rotations up to rounding.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> R = polish(np.eye(2) * (1 + 1e-6))
     >>> bool(np.abs(R.T @ R - np.eye(2)).max() < 1e-11)

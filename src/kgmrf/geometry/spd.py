@@ -53,6 +53,13 @@ def log(M: Array) -> Array:
 
     Shapes: SPD `(..., d, d)` -> symmetric `(..., d, d)`. Singular matrices have no logarithm.
 
+    Parameters
+    ----------
+    M : array
+        Positive definite ``(..., d, d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> log(np.diag([1.0, np.e]))
     array([[0., 0.],
@@ -72,6 +79,13 @@ def exp(X: Array) -> Array:
 
     Shapes: symmetric `(..., d, d)` -> SPD `(..., d, d)`.
 
+    Parameters
+    ----------
+    X : array
+        Symmetric ``(..., d, d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> exp(np.zeros((2, 2)))
     array([[1., 0.],
@@ -91,6 +105,15 @@ def power(M: Array, exponent: float) -> Array:
     Shapes: SPD `(..., d, d)` -> `(..., d, d)`. For p >= 0 also positive semidefinite M, with
     eigenvalues below zero by rounding read as zero.
 
+    Parameters
+    ----------
+    M : array
+        Positive definite ``(..., d, d)``; semidefinite for an exponent of 0 or more.
+    exponent : float
+        p.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> power(np.diag([4.0, 9.0]), -0.5).round(6)
     array([[0.5     , 0.      ],
@@ -116,6 +139,13 @@ def sqrt(M: Array) -> Array:
 
     Shapes: positive semidefinite `(..., d, d)` -> `(..., d, d)`.
 
+    Parameters
+    ----------
+    M : array
+        Positive semidefinite ``(..., d, d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> sqrt(np.diag([4.0, 9.0]))
     array([[2., 0.],
@@ -139,6 +169,19 @@ def geodesic(A: Array, B: Array, t: float | Array) -> Array:
 
     Shapes: A, B `(..., d, d)`, t a number or `(...)` -> `(..., d, d)`.
 
+    Parameters
+    ----------
+    A, B : array
+        Positive definite ``(..., d, d)``: the ends.
+    t : float or array
+        Place on the curve, a number or ``(...)``; 0 is A, 1 is B.
+
+    References
+    ----------
+    Pennec, Fillard and Ayache (2006), A Riemannian framework for tensor computing, IJCV 66(1).
+
+    Examples
+    --------
     >>> import numpy as np
     >>> geodesic(np.eye(2), 4 * np.eye(2), 0.5)
     array([[2., 0.],
@@ -157,6 +200,17 @@ def distance(A: Array, B: Array) -> Array:
 
     Shapes: `(..., d, d)`, `(..., d, d)` -> `(...)`.
 
+    Parameters
+    ----------
+    A, B : array
+        Positive definite ``(..., d, d)``.
+
+    References
+    ----------
+    Pennec, Fillard and Ayache (2006), A Riemannian framework for tensor computing, IJCV 66(1).
+
+    Examples
+    --------
     >>> import numpy as np
     >>> float(distance(np.eye(2), np.diag([np.exp(3.0), np.exp(4.0)])).round(12))
     5.0

@@ -41,15 +41,26 @@ def open_source(
 ) -> Source:
     """A file of samples, covariances or rotations, as a sequence of chunks.
 
-    kind: "samples", "covariance" or "rotation"; None asks the file. In tables, columns
-    ``covariance_i_j`` or ``rotation_i_j`` are entries of matrices (a triangle of a covariance is
-    enough), ``qx qy qz qw`` (or ``q_RS_x ...``) are quaternions, ``truth_...`` is ignored,
-    ``n_samples`` (of the first row) is the number of samples behind each covariance,
-    everything else is a channel. Text without a header and with eight columns between white space
-    is a TUM trajectory. Arrays ``(T, d, d)`` are covariances, unless the file speaks of rotations.
-    time: the column or array of time stamps, numbers or dates (which become seconds).
-    columns: the channels to use, in tables. key: which array, in .npz and HDF5 files.
+    Parameters
+    ----------
+    path : str or Path
+        File to read; its ending says the format.
+    kind : Kind, default None
+        "samples", "covariance" or "rotation"; None asks the file. In tables, columns
+        ``covariance_i_j`` or ``rotation_i_j`` are entries of matrices (a triangle of a covariance
+        is enough), ``qx qy qz qw`` (or ``q_RS_x ...``) are quaternions, ``truth_...`` is ignored,
+        ``n_samples`` (of the first row) is the number of samples behind each covariance, everything
+        else is a channel. Text without a header and with eight columns between white space is a TUM
+        trajectory. Arrays ``(T, d, d)`` are covariances, unless the file speaks of rotations.
+    time : str, default None
+        The column or array of time stamps, numbers or dates (which become seconds).
+    columns : Sequence[str], default None
+        The channels to use, in tables.
+    key : str, default None
+        Which array, in .npz and HDF5 files.
 
+    Examples
+    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "samples.csv"
     >>> _ = path.write_text("time,a,b\\n0,1.0,2.0\\n1,,0.5\\n")

@@ -32,10 +32,21 @@ class DataError(ValueError):
 class Chunk(NamedTuple):
     """Successive frames of a file.
 
-    values: samples ``(n, d)`` or ``(n, m, d)``, or matrices ``(n, d, d)``; NaN where nothing was
-    seen. times: ``(n,)`` or None. places: number of the line (or row) of every frame. done: share
-    of the file that has been read, 0 to 1. positions: ``(n, 3)`` beside rotations, or None. rates:
-    likewise, measured angular rates, per unit of the times.
+    Parameters
+    ----------
+    values : array
+        Samples ``(n, d)`` or ``(n, m, d)``, or matrices ``(n, d, d)``; NaN where nothing was seen.
+    times : array
+        ``(n,)`` or None.
+    places : array
+        Number of the line (or row) of every frame.
+    done : float
+        Share of the file that has been read, 0 to 1.
+    positions : array, default None
+        ``(n, 3)`` beside rotations, or None. rates: likewise, measured angular rates, per unit of
+        the times.
+    rates : array, default None
+        Measured angular rates beside rotations, ``(n, 3)``, per unit of the times, or None.
     """
 
     values: Numbers
@@ -57,11 +68,27 @@ class Chunk(NamedTuple):
 class Source:
     """A file as a sequence: what it holds, and a way to go through it in chunks, again and again.
 
-    kind: "samples", "covariance" or "rotation". names: the channels. n_samples: samples behind
-    each covariance, if the file says. word: what a place in the file is called, "line" or "row".
-    remarks: what was assumed and might be wrong. dates: how its times are written, if as dates (see
-    `kgmrf.io.dates.style`); they are read as seconds since 1970. per_second: how many units of its
-    time make a second, if that is known.
+    Parameters
+    ----------
+    path : Path
+        The file.
+    kind : Kind
+        "samples", "covariance" or "rotation".
+    names : tuple[str, ...]
+        The channels.
+    read : Callable[[], Iterator[Chunk]]
+        Starts again at the beginning and gives the chunks.
+    n_samples : float, default None
+        Samples behind each covariance, if the file says.
+    word : str, default "row"
+        What a place in the file is called, "line" or "row".
+    remarks : tuple[str, ...], default ()
+        What was assumed and might be wrong.
+    dates : str, default ""
+        How its times are written, if as dates (see `kgmrf.io.dates.style`); they are read as
+        seconds since 1970.
+    per_second : float, default None
+        How many units of its time make a second, if that is known.
     """
 
     path: Path

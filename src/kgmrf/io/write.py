@@ -64,7 +64,13 @@ def columns_of(
 
 
 def check_output(path: Path) -> None:
-    """Refuse what cannot be written, before any work is done."""
+    """Refuse what cannot be written, before any work is done.
+
+    Parameters
+    ----------
+    path : Path
+        File that is to be written.
+    """
     _format(path)
     if not path.parent.is_dir():
         raise DataError(f"the folder {str(path.parent)!r} for the results does not exist")
@@ -75,11 +81,23 @@ def check_output(path: Path) -> None:
 class Writer:
     """Write the results of successive chunks; the file is there when the ``with`` block is left.
 
-    fields: which of `FIELDS`. channels: their names, which NPZ files keep as an array ``channels``
-    and Parquet files in the metadata of the schema. dates: how times are written in tables, if as
-    dates (`Source.dates`). per_second: units of time in a second, for trajectories (.tum counts in
-    seconds, .euroc.csv in nanoseconds).
+    Parameters
+    ----------
+    path : Path
+        File to write; its ending says the format.
+    fields : Sequence[str], default DEFAULT
+        Which of `FIELDS`.
+    channels : Sequence[str], default ()
+        Their names, which NPZ files keep as an array ``channels`` and Parquet files in the metadata
+        of the schema.
+    dates : str, default ""
+        How times are written in tables, if as dates (`Source.dates`).
+    per_second : float, default None
+        Units of time in a second, for trajectories (.tum counts in seconds, .euroc.csv in
+        nanoseconds).
 
+    Examples
+    --------
     >>> import tempfile
     >>> from kgmrf import KGMRF
     >>> result = KGMRF(n_samples=8).filter(np.tile(np.diag([2.0, 0.5]), (5, 1, 1)))

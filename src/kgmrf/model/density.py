@@ -29,12 +29,24 @@ def components(
 ) -> tuple[Numbers, Numbers, Numbers | float]:
     """Weights, degrees of freedom and sizes of the components of a self-tuned tracker's density.
 
-    size_std: sigma, standard deviation of the log size ``(...)``. One step ahead it is 0 and the
-    components are those of the tails; further ahead there are three sizes e^(z_i sigma) of each.
-    steps: h, of the sum of h observations: nu_j sqrt(h) degrees of freedom, for sums are nearer to
-    a Gaussian, and the second moment that the tails have. doubt: of a young track, ``(...)``, and
-    wide: what that multiplies the sizes by (`kgmrf.youth`).
+    Parameters
+    ----------
+    tails : array
+        Weights of the tails, ``(..., 4)``.
+    size_std
+        sigma, standard deviation of the log size ``(...)``. One step ahead it is 0 and the
+        components are those of the tails; further ahead there are three sizes e^(z_i sigma) of
+        each.
+    steps : default 1.0
+        h, of the sum of h observations: nu_j sqrt(h) degrees of freedom, for sums are nearer to a
+        Gaussian, and the second moment that the tails have.
+    doubt : default 0.0
+        Of a young track, ``(...)``.
+    wide : default 1.0
+        What that multiplies the sizes by (`kgmrf.youth`).
 
+    Examples
+    --------
     >>> [np.shape(part) for part in components(np.full(4, 0.25), 0.5)]
     [(12,), (12,), (12,)]
     """
@@ -57,7 +69,15 @@ def components(
 
 
 def as_vectors(x: Any, d: int) -> Numbers:
-    """Vectors ``(..., d)``, checked."""
+    """Vectors ``(..., d)``, checked.
+
+    Parameters
+    ----------
+    x
+        Anything that is an array ``(..., d)``.
+    d : int
+        The dimension that it must have.
+    """
     vectors = np.asarray(x, dtype=float)
     if vectors.ndim < 1 or vectors.shape[-1] != d:
         raise ObservationError(f"x must have shape (..., {d}), got {vectors.shape}")
@@ -228,6 +248,23 @@ class Mixture:
 class Density(Mixture):
     """Density of a vector; scale ``(..., d, d)``, mean ``(..., d)``, the rest as for `Mixture`.
 
+    Parameters
+    ----------
+    scale : array
+        Scale of the density, ``(..., d, d)``; its covariance where all is Gaussian.
+    tails : array
+        Weights pi_k, ``(..., K)``.
+    dofs : array
+        nu_k, ``(K,)`` or ``(..., K)``.
+    factors : array or float, default 1.0
+        f_k, what the scale is multiplied by, ``(..., K)``.
+    channels : tuple[str, ...], default None
+        Names of the channels, if there are any.
+    mean : array or float, default 0.0
+        Mean of the vector, ``(..., d)``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> normal = Density(np.eye(2), np.ones(1), np.array([GAUSSIAN]))
     >>> normal.log_density([0.0, 0.0]).round(3), normal.region(0.95).round(2)

@@ -79,6 +79,23 @@ def derived(name: str, loadings: Numbers, noise: Numbers, heavy: Numbers) -> Num
 class FactorDensity(Mixture):
     """As `Density`, of the scale F F^T + diag N.
 
+    Parameters
+    ----------
+    loadings : array
+        F ``(..., d, k)``.
+    noise : array
+        N ``(..., d)``, variances beside F F^T.
+    tails : array
+        Weights pi_k, ``(..., K)``.
+    dofs : array
+        nu_k, ``(K,)`` or ``(..., K)``.
+    factors : array or float, default 1.0
+        f_k, what the scale is multiplied by, ``(..., K)``.
+    channels : tuple[str, ...], default None
+        Names of the channels, if there are any.
+
+    Examples
+    --------
     >>> one = FactorDensity(np.zeros((2, 1)), np.ones(2), np.ones(1), np.array([1e8]))
     >>> one.log_density([0.0, 0.0]).round(3), one.region(0.95).round(2)
     (np.float64(-1.838), np.float64(5.99))

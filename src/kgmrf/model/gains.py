@@ -29,8 +29,8 @@ class FixedGains:
     Parameters
     ----------
     position_gain : float or array
-        Share of an innovation that turns the frame; a number or an array that broadcasts to ``(...,
-        d, d)``.
+        Share of an innovation that turns the frame; a number or an array that broadcasts to
+        ``(..., d, d)``.
     velocity_gain : float or array
         Share that changes the velocity, of the same shapes.
     retention : float or array, default 1.0
@@ -149,9 +149,16 @@ LAWS = {"printed": printed, "zero_lag": zero_lag, "information": information}
 class Transition(NamedTuple):
     """What a drift over a time ``dt`` does, apart from the state it acts on.
 
-    The angle turns by ``turn * W``; the velocity keeps ``keep`` of itself where there is data at
-    the end and ``coast`` of itself where there is none; ``angle``, ``cross`` and ``rate`` are the
-    process noise that the interval adds to var(angle), cov(angle, velocity) and var(velocity).
+    Parameters
+    ----------
+    turn : array
+        The angle turns by ``turn * W``.
+    keep : array
+        Share of the velocity that is kept where there is data at the end.
+    coast : array
+        Share that is kept where there is none.
+    angle, cross, rate : array
+        Process noise that the interval adds to var(angle), cov(angle, velocity) and var(velocity).
     """
 
     turn: Array
@@ -206,6 +213,17 @@ def transition(gains: Gains, dt: Array) -> Transition:
 def as_array(xp: Array, number: Array, like: Array) -> Array:
     """A law's number in the type and on the device of ``like``; a tensor keeps its gradient.
 
+    Parameters
+    ----------
+    xp : array
+        Namespace of the arrays.
+    number : array
+        A law's number.
+    like : array
+        An array of the wanted type and device.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> as_array(np, 2, np.ones(3, dtype=np.float32)).dtype
     dtype('float32')

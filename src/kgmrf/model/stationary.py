@@ -37,6 +37,13 @@ def stationary(rows: Numbers) -> tuple[Numbers, Density]:
     NaN cells were not seen. The density allows for what n rows leave uncertain: its shape is
     S (n + 1)/(n - d), its degrees of freedom n - d at most, as of normal rows it must be.
 
+    Parameters
+    ----------
+    rows : array
+        ``(n, d)``, NaN where a channel was not seen.
+
+    Examples
+    --------
     >>> rows = np.random.default_rng(0).standard_t(3.0, (2000, 2)) + 5.0
     >>> mean, density = stationary(rows)
     >>> mean.round(1), density.scale.round(1).tolist(), density.dofs.round(1).item()

@@ -96,7 +96,15 @@ def style() -> Iterator[None]:
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """An empty figure of ``width`` x ``height`` inches that arranges its panels by itself."""
+    """An empty figure of ``width`` x ``height`` inches that arranges its panels by itself.
+
+    Parameters
+    ----------
+    height : float
+        Inches.
+    width : float, default WIDTH
+        Inches.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -105,7 +113,15 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
 
 
 def write_figure(figure: Figure, path: str | Path) -> Path:
-    """Write PNG, SVG or PDF by the ending of ``path``; the same figure gives the same bytes."""
+    """Write PNG, SVG or PDF by the ending of ``path``; the same figure gives the same bytes.
+
+    Parameters
+    ----------
+    figure : Figure
+        The figure.
+    path : str or Path
+        PNG, SVG or PDF.
+    """
     target = check_path(path)
     with style():
         figure.savefig(target, metadata=_STAMPS[target.suffix.lower()])
@@ -121,7 +137,13 @@ _STAMPS: dict[str, dict[str, str | None]] = {
 
 
 def check_path(path: str | Path) -> Path:
-    """``path`` if a figure can be written there; call it before long work."""
+    """``path`` if a figure can be written there; call it before long work.
+
+    Parameters
+    ----------
+    path : str or Path
+        PNG, SVG or PDF.
+    """
     target = Path(path)
     if target.suffix.lower() not in _STAMPS:
         raise ValueError(f"a figure ends in .png, .svg or .pdf, got {str(path)!r}")
@@ -143,7 +165,15 @@ def colours_of(count: int) -> list[str]:
 
 
 def log_ticks(axes: Axes, name: str) -> None:
-    """Plain numbers on a logarithmic axis, three or more; powers of ten where it is long."""
+    """Plain numbers on a logarithmic axis, three or more; powers of ten where it is long.
+
+    Parameters
+    ----------
+    axes : Axes
+        Axes with a logarithmic scale.
+    name : str
+        "x" or "y".
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     side = getattr(axes, f"{name}axis")
@@ -191,7 +221,16 @@ def time_axis(axes: Axes, times: Numbers, unit: str) -> None:
 def shade_gaps(axes: Axes, times: Numbers, missing: Numbers) -> None:
     """Grey background where there is no observation.
 
-    ``missing`` (T,) is True or, for a batch, the share of items without data: the darker, the more.
+    The darker the background, the more is missing.
+
+    Parameters
+    ----------
+    axes : Axes
+        Axes to draw into.
+    times : array
+        ``(T,)``.
+    missing : array
+        ``(T,)``: True, or for a batch the share of items without data.
     """
     share = np.asarray(missing, dtype=float)
     levels = (0.0, 0.25, 0.5, 0.75) if ((share > 0) & (share < 1)).any() else (0.0,)
@@ -214,6 +253,11 @@ def label_lines(labels: Mapping[Axes, Sequence[tuple[float, str, str]]]) -> None
     """Write (height, text, colour) beside the right edge of axes, shifted where they collide.
 
     Call it once, when everything else of the figure is drawn: the places depend on the final axes.
+
+    Parameters
+    ----------
+    labels
+        (height, text, colour) of each label, by axes.
     """
     words = {
         axes: [

@@ -28,9 +28,23 @@ def plot_alerts(
 ) -> Figure:
     """The signal ``(T, d)``, if it is given, the surprise, and the alarms as shaded stretches.
 
-    Channels are drawn one above the other, each in units of its spread. rows: draw only these. With
-    ``path`` the figure is also written.
+    Channels are drawn one above the other, each in units of its spread.
 
+    Parameters
+    ----------
+    found : Alerts
+        What :func:`kgmrf.alerts.watch` found.
+    signal : default None
+        The signal ``(T, d)``, if it is to be drawn.
+    path : str or Path, default None
+        PNG, SVG or PDF to write too; None: no file.
+    rows : slice, default slice(None)
+        Draw only these.
+    width : float, default WIDTH
+        Width of the figure in inches.
+
+    Examples
+    --------
     >>> from kgmrf.alerts import Alarm, watch
     >>> x = np.random.default_rng(0).normal(size=(500, 2))
     >>> [axes.get_ylabel() for axes in plot_alerts(watch(x), x).axes]

@@ -58,9 +58,23 @@ def plot_ellipses(
 ) -> Figure:
     """Ellipses of 2 x 2 covariances along time, one row per estimate, over the truth in grey.
 
-    covariances: (T, 2, 2), or several of them by name; truth: (T, 2, 2); times, observed: (T,).
-    n_shown: how many of the T frames are drawn.
+    Parameters
+    ----------
+    covariances : array or Mapping[str, Numbers]
+        (T, 2, 2), or several of them by name.
+    path : str or Path, default None
+        PNG, SVG or PDF to write too; None: no file.
+    truth : array, default None
+        (T, 2, 2).
+    times, observed : default None
+        (T,).
+    n_shown : int, default 20
+        How many of the T frames are drawn.
+    title : str, default ""
+        Title of the figure.
 
+    Examples
+    --------
     >>> from kgmrf import KGMRF, simulate
     >>> scene = simulate.ellipse(0.08, n_frames=60)
     >>> result = KGMRF(n_samples=8).filter(scene.observations)
@@ -96,7 +110,21 @@ def plot_ellipses(
 def draw_rows(
     axes: Axes, rows: Mapping[str, Numbers], truth: Numbers | None, times: Numbers, n_shown: int
 ) -> None:
-    """Rows of ellipses, each over the truth, with the row's name as its tick."""
+    """Rows of ellipses, each over the truth, with the row's name as its tick.
+
+    Parameters
+    ----------
+    axes : Axes
+        Axes to draw into.
+    rows : Mapping[str, Numbers]
+        Covariances ``(T, 2, 2)`` by name.
+    truth : array
+        The true ones, or None.
+    times : array
+        ``(T,)``.
+    n_shown : int
+        How many of the T frames are drawn.
+    """
     shown = np.unique(np.linspace(0, len(times) - 1, max(n_shown, 1)).round().astype(int))
     pitch = (times[-1] - times[0]) / max(len(shown) - 1, 1) or 1.0
     # The truth sets the size if there is one: a wild estimate may overlap its neighbours.

@@ -51,6 +51,15 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
     Panels without any finite number are left out. A batch is shown by the median of its items and
     the range of the middle 80 %. With ``path`` the figure is also written (PNG, SVG or PDF).
 
+    Parameters
+    ----------
+    result : Result
+        What ``filter`` returned.
+    path : str or Path, default None
+        PNG, SVG or PDF to write too; None: no file.
+
+    Examples
+    --------
     >>> from kgmrf import KGMRF, simulate
     >>> scene = simulate.ellipse(0.08, n_frames=60)
     >>> figure = plot_result(KGMRF(n_samples=8).filter(scene.observations))

@@ -58,6 +58,19 @@ def plot_risk(
     "surprise": one step in how many is so improbable under its forecast, and how often
     observations lie outside the 95 % region.
 
+    Parameters
+    ----------
+    result : Result
+        What ``filter`` returned for one track of covariances.
+    kind : str
+        "volatility", "correlation", "weights" or "surprise".
+    path : str or Path, default None
+        PNG, SVG or PDF to write too; None: no file.
+    width : float, default WIDTH
+        Width of the figure in inches.
+
+    Examples
+    --------
     >>> from kgmrf import KGMRF
     >>> result = KGMRF().filter(np.random.default_rng(0).normal(size=(200, 3)))
     >>> [axes.get_ylabel() for axes in plot_risk(result, "surprise").axes]

@@ -42,7 +42,17 @@ _COLUMNS = " (columns: with --columns qx,qy,qz,qw)"
 
 
 class Output(NamedTuple):
-    """Rows that were taken in, in order: keys, times, fields of the estimate after each row."""
+    """Rows that were taken in, in order: keys, times, fields of the estimate after each row.
+
+    Parameters
+    ----------
+    keys
+        Key of each row.
+    times : array
+        Time of each row.
+    fields : dict[str, Numbers]
+        Fields of the estimate after each row, by name.
+    """
 
     keys: Any
     times: Numbers
@@ -54,6 +64,13 @@ class Stream:
 
     ``errors`` are the lines that could not be used, in order, until somebody takes them away.
 
+    Parameters
+    ----------
+    settings : Settings
+        The settings of the stream.
+
+    Examples
+    --------
     >>> stream = Stream(Settings(fields=("covariance",), digits=3))
     >>> stream.take([b'{"key": "a", "time": 0, "x": [3.0, 4.0]}'])
     b'{"key":"a","time":0.0,"covariance":[[18.0,10.2],[10.2,32.0]]}\\n'

@@ -21,10 +21,19 @@ NAMED = 5
 class Report:
     """Statistics, bad lines and metrics of one run.
 
-    stats: seconds between two lines of statistics on ``err``; 0: none. metrics: file for
-    Prometheus, written again each time. bad_lines: file that lines which could not be used are
-    appended to, as JSON with their number and the reason. err: where to say things. talk: whether
-    to say there also what was assumed.
+    Parameters
+    ----------
+    stats : float, default 0.0
+        Seconds between two lines of statistics on ``err``; 0: none.
+    metrics : Path, default None
+        File for Prometheus, written again each time.
+    bad_lines : Path, default None
+        File that lines which could not be used are appended to, as JSON with their number and the
+        reason.
+    err : IO[str], default None
+        Where to say things.
+    talk : bool, default True
+        Whether to say there also what was assumed.
     """
 
     def __init__(

@@ -31,10 +31,26 @@ def run(
 ) -> Stream:
     """Feed a stream from one file descriptor to another until the input ends.
 
-    state: checkpoint file; read first if it exists, written every ``every`` seconds and at the
-    end, whatever ends it: the input, SIGTERM, SIGINT, a line that cannot be used, a reader that
-    went away, a full disk. replay: the input starts again from its first line, so skip what the
-    state has taken in. SIGINT is raised as KeyboardInterrupt after the checkpoint.
+    SIGINT is raised as KeyboardInterrupt after the checkpoint.
+
+    Parameters
+    ----------
+    settings : Settings
+        The settings of the stream.
+    source : int
+        File descriptor of the input.
+    sink : int
+        File descriptor of the output.
+    state : Path, default None
+        Checkpoint file; read first if it exists, written every ``every`` seconds and at the end,
+        whatever ends it: the input, SIGTERM, SIGINT, a line that cannot be used, a reader that went
+        away, a full disk. None: no checkpoints.
+    replay : bool, default False
+        The input starts again from its first line, so skip what the state has taken in.
+    every : float, default 5.0
+        Seconds between two checkpoints.
+    report : Report, default None
+        Where statistics and bad lines go; None: nowhere but to the standard error.
     """
     stop, reporter = Stop(), report or Report()
     with ExitStack() as stack:

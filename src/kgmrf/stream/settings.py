@@ -16,23 +16,48 @@ LONGEST_GAP = 1e6
 class Settings:
     """The settings of a stream.
 
-    format: "json", "csv", or tables: "arrow" (streams and files) and "parquet". fields: what to
-    write beside key and time; None: the matrix and its
-    log-likelihood. digits: significant digits of the output. time_unit: the usual interval of a
-    track, on the lines' clock; None: the median of the first eight of all tracks. same_time: "drop"
-    a second line of a track with the same time, or "use" it as another observation of that moment.
-    on_error: "stop" at a line that cannot be used, or "skip" it. tracker: settings of `kgmrf.KGMRF`
-    or `kgmrf.RotationTracker`. mean: of the samples of every track, as in `kgmrf.KGMRF`. key, time:
-    names of the fields or columns that hold them; None: ``key`` and ``time``, or a usual name such
-    as ``sensor`` and ``ts``. columns: names of the channels; None: those of the first line.
-    max_gap: a line that jumps further ahead, on the lines' clock, is refused until the next line of
-    its track agrees; None: `LONGEST_GAP` units of time. forget_after: tracks that are this far
-    behind the newest line of the stream are forgotten; None: never. alert: watch every track with a
-    `kgmrf.alerts.Alarm` of this rate of false alarms per line; or in words, "1/day", where
-    time_unit is in seconds. memory, warm_up, adapt: as for `kgmrf.alerts.Alarm` and `watch`.
-    alerts_only: write only the lines at which an alarm begins or ends. reorder: hold lines until
-    the newest time of the stream is this far ahead of them, on the lines' clock, and take them in
-    in order of time; None: as they come.
+    Parameters
+    ----------
+    format : {"json", "csv", "arrow", "parquet"}, default "json"
+        "json", "csv", or tables: "arrow" (streams and files) and "parquet".
+    fields : tuple[str, ...], default None
+        What to write beside key and time; None: the matrix and its log-likelihood.
+    digits : int, default 9
+        Significant digits of the output.
+    time_unit : float, default None
+        The usual interval of a track, on the lines' clock; None: the median of the first eight of
+        all tracks.
+    same_time : {"drop", "use"}, default "drop"
+        "drop" a second line of a track with the same time, or "use" it as another observation of
+        that moment.
+    on_error : {"stop", "skip"}, default "stop"
+        "stop" at a line that cannot be used, or "skip" it.
+    tracker : dict[str, Any]
+        Settings of `kgmrf.KGMRF` or `kgmrf.RotationTracker`.
+    mean : {"zero", "expanding", "ewm", "linear"}, default "zero"
+        Of the samples of every track, as in `kgmrf.KGMRF`. key, time: names of the fields or
+        columns that hold them; None: ``key`` and ``time``, or a usual name such as ``sensor`` and
+        ``ts``.
+    key, time : str, default None
+        Names of the fields or columns that hold them; None: ``key`` and ``time``, or a usual name
+        such as ``sensor`` and ``ts``.
+    columns : tuple[str, ...], default None
+        Names of the channels; None: those of the first line.
+    max_gap : float, default None
+        a line that jumps further ahead, on the lines' clock, is refused until the next line of its
+        track agrees; None: `LONGEST_GAP` units of time.
+    forget_after : float, default None
+        Tracks that are this far behind the newest line of the stream are forgotten; None: never.
+    reorder : float, default None
+        Hold lines until the newest time of the stream is this far ahead of them, on the lines'
+        clock, and take them in in order of time; None: as they come.
+    alert : str, default None
+        Watch every track with a `kgmrf.alerts.Alarm` of this rate of false alarms per line; or in
+        words, "1/day", where time_unit is in seconds.
+    memory, warm_up, adapt : default 100.0, 100.0 and "yes"
+        As for `kgmrf.alerts.Alarm` and `watch`.
+    alerts_only : bool, default False
+        Write only the lines at which an alarm begins or ends.
     """
 
     format: Literal["json", "csv", "arrow", "parquet"] = "json"
@@ -70,7 +95,25 @@ class Settings:
 
 @dataclass
 class Counts:
-    """Lines read (also over restarts), taken in, and dropped, and why; tracks forgotten; alarms."""
+    """Lines read (also over restarts), taken in, and dropped, and why; tracks forgotten; alarms.
+
+    Parameters
+    ----------
+    lines : int, default 0
+        Lines read, also over restarts.
+    used : int, default 0
+        Lines taken in.
+    late : int, default 0
+        Lines dropped: earlier than the newest of their track.
+    duplicate : int, default 0
+        Lines dropped: of a time that is taken.
+    bad : int, default 0
+        Lines that could not be used.
+    forgotten : int, default 0
+        Tracks forgotten.
+    alarms : int, default 0
+        Alarms raised.
+    """
 
     lines: int = 0
     used: int = 0
@@ -82,7 +125,17 @@ class Counts:
 
 
 class Fault(NamedTuple):
-    """A line that was not used: its number, counted from 1, what is wrong, and its text."""
+    """A line that was not used: its number, counted from 1, what is wrong, and its text.
+
+    Parameters
+    ----------
+    line : int
+        Its number, counted from 1.
+    reason : str
+        What is wrong.
+    text : bytes
+        The line.
+    """
 
     line: int
     reason: str
@@ -98,7 +151,17 @@ class LineError(ValueError):
 
 
 class StreamError(ValueError):
-    """A line that ended the stream; ``before`` is the output of the lines before it."""
+    """A line that ended the stream; ``before`` is the output of the lines before it.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong.
+    before : bytes
+        Output of the lines before it.
+    fault : Fault, default None
+        The line, if it is known.
+    """
 
     def __init__(self, message: str, before: bytes, fault: Fault | None = None) -> None:
         super().__init__(message)
