@@ -120,6 +120,38 @@ def test_another_format_is_refused_by_its_number(tmp_path: Path) -> None:
         load(tmp_path / "s.npz")
 
 
+STATES = Path(__file__).parent / "states"
+"""An average with gain 0.5 after diag(2, 1) and diag(4, 3), as versions of formats 5 and 6
+saved it. A new format adds its file; the older ones stay, to be refused."""
+
+
+@pytest.mark.parametrize("read", [load, EuclideanEMA.load, TrackerBank.load])
+def test_a_file_of_an_older_version_is_refused_by_its_number(read: Any) -> None:
+    """The policy of docs/versioning.md, although but for the number this file could be read."""
+    with pytest.raises(ValueError, match="it has format 5, this version reads") as caught:
+        read(STATES / "format_5.npz")
+    assert "format_5.npz" in str(caught.value)
+    assert str(caught.value).endswith("make the state again from its data")
+    with pytest.raises(ValueError, match="it has format 5, this version reads"):
+        _npz.unpack((STATES / "format_5.npz").read_bytes())
+
+
+def test_a_file_of_this_format_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Files of the present format are there, so that none can change without a new number."""
+    path = STATES / f"format_{_npz.FORMAT}.npz"
+    tracker = load(path)
+    assert type(tracker) is EuclideanEMA
+    assert tracker.gain == 0.5
+    np.testing.assert_array_equal(tracker.forecast(1).covariance, np.diag([3.0, 2.0]))
+    tracker.save(tmp_path / "again.npz")
+    header, arrays = _npz.read(path)
+    again, same = _npz.read(tmp_path / "again.npz")
+    assert again == header
+    assert set(same) == set(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(same[name], array)
+
+
 def overlapping(n: int, size: int) -> bytes:
     """A zip file whose n entries share one stretch of data."""
     data = _npy(size)
