@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kgmrf import KGMRF, EuclideanEMA
+from kgmrf import KGMRF, EuclideanEMA, RiemannianEMA
 from kgmrf.vision import BoxMotion, BoxTracker, MotionSettings, SearchSettings
 from kgmrf.vision.clip import render_clip
 from kgmrf.vision.confidence import Usual
@@ -166,10 +166,9 @@ def test_a_given_model_is_copied_and_learns(clip):
     assert model.d is None
 
 
-@pytest.mark.parametrize("name", ["KGMRF", "RiemannianEMA", "EuclideanEMA"])
-def test_trackers_of_this_library_are_models(clip, name):
-    trackers = pytest.importorskip("kgmrf.trackers")
-    tracker = BoxTracker(getattr(trackers, name)())
+@pytest.mark.parametrize("make", [KGMRF, RiemannianEMA, EuclideanEMA])
+def test_trackers_of_this_library_are_models(clip, make):
+    tracker = BoxTracker(make())
     run = run_tracker(tracker, clip.frames[:20], clip.boxes[0])
     assert box_iou(run.boxes, clip.boxes[:20]).mean() > 0.8
 
