@@ -234,13 +234,14 @@ class Backtest(NamedTuple):
 def kupiec_test(exceeded: Any, level: float) -> Backtest:
     """2 log[L(x/n)/L(1 - level)], chi-squared(1): is it exceeded as often as it should be?
 
+    x of n days are beyond the value at risk; L(p) = p^x (1 - p)^(n - x).
+
     Parameters
     ----------
     exceeded
         ``(n,)`` truth values, ``-returns > value_at_risk``.
     level : float
-        That of the value at risk. x of n days are beyond it; L(p) = p^x (1 - p)^(n - x) (Kupiec,
-        1995).
+        That of the value at risk, such as 0.99.
 
     References
     ----------

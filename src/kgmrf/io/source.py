@@ -43,8 +43,7 @@ class Chunk(NamedTuple):
     done : float
         Share of the file that has been read, 0 to 1.
     positions : array, default None
-        ``(n, 3)`` beside rotations, or None. rates: likewise, measured angular rates, per unit of
-        the times.
+        ``(n, 3)`` beside rotations, or None.
     rates : array, default None
         Measured angular rates beside rotations, ``(n, 3)``, per unit of the times, or None.
     """

@@ -65,9 +65,9 @@ def plot_ellipses(
     path : str or Path, default None
         PNG, SVG or PDF to write too; None: no file.
     truth : array, default None
-        (T, 2, 2).
+        The true ones, ``(T, 2, 2)``.
     times, observed : default None
-        (T,).
+        Times of the frames and where there was an observation, ``(T,)``.
     n_shown : int, default 20
         How many of the T frames are drawn.
     title : str, default ""

@@ -19,7 +19,7 @@ class Settings:
     Parameters
     ----------
     format : {"json", "csv", "arrow", "parquet"}, default "json"
-        "json", "csv", or tables: "arrow" (streams and files) and "parquet".
+        Lines of "json" or "csv", or tables: "arrow" (streams and files) and "parquet".
     fields : tuple[str, ...], default None
         What to write beside key and time; None: the matrix and its log-likelihood.
     digits : int, default 9
@@ -35,22 +35,20 @@ class Settings:
     tracker : dict[str, Any]
         Settings of `kgmrf.KGMRF` or `kgmrf.RotationTracker`.
     mean : {"zero", "expanding", "ewm", "linear"}, default "zero"
-        Of the samples of every track, as in `kgmrf.KGMRF`. key, time: names of the fields or
-        columns that hold them; None: ``key`` and ``time``, or a usual name such as ``sensor`` and
-        ``ts``.
+        Of the samples of every track, as in `kgmrf.KGMRF`.
     key, time : str, default None
         Names of the fields or columns that hold them; None: ``key`` and ``time``, or a usual name
         such as ``sensor`` and ``ts``.
     columns : tuple[str, ...], default None
         Names of the channels; None: those of the first line.
     max_gap : float, default None
-        a line that jumps further ahead, on the lines' clock, is refused until the next line of its
+        A line that jumps further ahead, on the lines' clock, is refused until the next line of its
         track agrees; None: `LONGEST_GAP` units of time.
     forget_after : float, default None
         Tracks that are this far behind the newest line of the stream are forgotten; None: never.
     reorder : float, default None
         Hold lines until the newest time of the stream is this far ahead of them, on the lines'
-        clock, and take them in in order of time; None: as they come.
+        clock, and use them in order of time; None: as they come.
     alert : str, default None
         Watch every track with a `kgmrf.alerts.Alarm` of this rate of false alarms per line; or in
         words, "1/day", where time_unit is in seconds.

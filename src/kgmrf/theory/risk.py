@@ -85,10 +85,8 @@ def risk_bound(
         m, samples behind an observation.
     n_frames : int
         T, steps of the run.
-    position_gain : float
-        A.
-    velocity_gain : float
-        B.
+    position_gain, velocity_gain : float
+        A and B, shares of an innovation that correct angle and velocity.
     noise_floor : float, default 0.0
         sigma^2, in d_i = lam_i + sigma^2.
     rate_variation : float, default 0.0

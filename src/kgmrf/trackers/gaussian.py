@@ -108,7 +108,7 @@ class KineticGaussian(Composite):
     d : int, default None
         Dimension; None takes it from the first observation.
     covariance : Tracker or dict[str, Any], default None
-        a tracker of covariances, default ``KGMRF(d)``.
+        A tracker of covariances; None: ``KGMRF(d)``.
     mean_acceleration, mean_noise, mean_rate_prior : float, default 1e-5, 0.0 and 1e-2
         Of the mean as in `VectorTracker`, but in units of the covariance itself, so that nothing
         depends on the units of the samples.

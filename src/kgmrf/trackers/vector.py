@@ -32,8 +32,7 @@ class VectorTracker(Tracker):
     noise_std : default None
         Standard deviation of an observation, a number or one per component.
     noise_covariance : default None
-        Instead of it, the whole matrix. ``n_samples`` of an observation divides its variance (it is
-        a mean of so many).
+        The whole matrix, instead of ``noise_std``.
     acceleration : default None
         Spectral density of the white acceleration (units^2 per time^3): a number, one per
         component, or a matrix. Default: 1 % of the noise variance.
@@ -44,7 +43,7 @@ class VectorTracker(Tracker):
     rate_prior : default None
         Variance of the velocity at the start; default: the noise variance.
     n_samples : float, default None
-        Samples behind each observation: it divides the noise variance. None is 1.
+        Samples of which each observation is the mean: it divides the noise variance. None is 1.
     on_invalid : {"raise", "skip", "repair"}, default "raise"
         What to do with an infinite component: "raise", or treat it as missing ("skip", "repair").
     time_unit : float, default None
