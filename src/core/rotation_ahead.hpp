@@ -1,4 +1,4 @@
-// What forecasts of the rotation engine earned, FORECAST_LAGS units ahead; the formulas are told in
+// What forecasts of the rotation engine earned, FORECAST_LAGS units ahead; the formulas are in
 // kgmrf.readable.rotation_ahead, under the same names.
 #pragma once
 #include "isotropic.hpp"
