@@ -213,7 +213,7 @@ def test_a_rate_alone_says_that_there_are_rates_and_so_does_the_option() -> None
     ("rate", "fault"),
     [
         (5.0, r"'rate' is not three numbers \[wx, wy, wz\], a rate in radians per unit of the"),
-        ([0.0, 1.0], "'rate' is not three numbers"),
+        ([0.0, 1.0], r"'rate' is not three numbers.*body frame, got \[0\.0, 1\.0\]"),
         ([[0.0, 1.0, 2.0]], "'rate' is not three numbers"),
         (["0", 1.0, 2.0], "'rate' is not three numbers"),
         ([True, 1.0, 2.0], "'rate' is not three numbers"),

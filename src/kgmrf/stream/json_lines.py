@@ -78,7 +78,7 @@ class JsonReader(Reader):
             else 0
         )
         if found == "rate" and d != 3:
-            return f"{found!r} {RATE_SHAPE}"
+            return f"{found!r} {RATE_SHAPE}, got {str(value)[:60]}"
         d = 3 if found == "quaternion" else d
         if d < 1:
             return f"{found!r} is not an array of numbers"
@@ -154,7 +154,7 @@ class JsonReader(Reader):
         if rate is None:
             return [[math.nan] * 3]
         if type(rate) is not list or len(rate) != 3 or not _NUMBERS.issuperset(map(type, rate)):
-            raise ValueError(f"'rate' {RATE_SHAPE}")
+            raise ValueError(f"'rate' {RATE_SHAPE}, got {str(rate)[:60]}")
         return [rate]
 
     def _same_names(self, record: dict[str, Any]) -> None:
